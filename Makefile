@@ -1,0 +1,48 @@
+# Everything from a bare machine with python3 (3.11 or newer) and make: `make demo`, `make test`.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+DEMO_HOME := .demo
+
+.PHONY: demo test soak lint types check clean help
+
+help:
+	@echo "make demo   create the example package with its draft, then generate text"
+	@echo "make test   run the test suite"
+	@echo "make check  lint, types and tests"
+	@echo "make soak   the long fuzz, kill and soak tests"
+	@echo "make clean  remove the environment and the demo store"
+
+# The environment is rebuilt when pyproject.toml changes; the mark is written only after a whole install.
+$(READY): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "modelkit needs Python 3.11 or newer; set PYTHON=/path/to/python3.11"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[cpu]" --group dev
+	@touch $(READY)
+
+demo: $(READY)
+	MODELKIT_HOME=$(DEMO_HOME) $(BIN)/modelkit create island -f Modelfile.example --quantize-draft q4
+	MODELKIT_HOME=$(DEMO_HOME) $(BIN)/modelkit show island
+	MODELKIT_HOME=$(DEMO_HOME) $(BIN)/modelkit run island "Tell me a story." -p seed=7 --verbose
+
+test: $(READY)
+	$(BIN)/python -m pytest -q -m "not slow"
+
+soak: $(READY)
+	$(BIN)/python -m pytest -q -m slow --timeout 3600
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(READY)
+	$(BIN)/basedpyright
+
+check: lint types test
+
+clean:
+	rm -rf $(VENV) $(DEMO_HOME)

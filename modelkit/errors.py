@@ -1,0 +1,91 @@
+"""Everything modelkit raises on purpose. A user sees one of these as one clear line, never a traceback.
+
+    ModelkitError                where · what is · what was expected · what to do
+    ├── ModelfileError           a place in a Modelfile: file, line, column
+    ├── ParameterError           a PARAMETER or option with a bad name or value
+    ├── InvalidName              text that is no model name
+    ├── ModelNotFound            no such model in the store
+    ├── SourceError              a model directory or file that cannot be imported as it is
+    │   ├── MalformedFile        bytes that break their format's rules
+    │   └── UnsupportedSource    sound, but of a kind modelkit does not import (names it)
+    ├── PlanError                a create that was refused before the first byte was written
+    ├── StoreError               the store on disk: damaged content, no space, not ours
+    ├── TokenizerError           a tokenizer that cannot be loaded or does not fit
+    ├── TemplateError            a chat template that fails, loops or reaches for more than text
+    ├── LoadError                a package that cannot run here (memory, requirements, weights)
+    └── RequestError             a generation request with bad content (ids, lengths, roles)
+"""
+
+
+class ModelkitError(Exception):
+    """Base of every error meant for the user.
+
+    `message` is one sentence, or a few, in plain words. `hint`, when given, says what to do about it
+    and is shown on its own line.
+    """
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.message}\n{self.hint}" if self.hint else self.message
+
+
+class ModelfileError(ModelkitError):
+    """A mistake at one place of a Modelfile. `line` and `column` count from 1, in characters."""
+
+    def __init__(self, message: str, *, file: str, line: int, column: int, hint: str | None = None) -> None:
+        super().__init__(f"{file}:{line}:{column}: {message}", hint=hint)
+        self.file = file
+        self.line = line
+        self.column = column
+
+
+class ParameterError(ModelkitError):
+    """An unknown parameter, or a value outside its type or range."""
+
+
+class InvalidName(ModelkitError):
+    """Text that cannot be a model name."""
+
+
+class ModelNotFound(ModelkitError):
+    """No model of that name is stored."""
+
+
+class SourceError(ModelkitError):
+    """A model source that cannot be used as it is."""
+
+
+class MalformedFile(SourceError):
+    """A file that breaks its own format's rules; nothing in it can be trusted."""
+
+
+class UnsupportedSource(SourceError):
+    """A sound source of a kind modelkit does not import; the message names the kind."""
+
+
+class PlanError(ModelkitError):
+    """A create refused before anything was written."""
+
+
+class StoreError(ModelkitError):
+    """The store cannot do what was asked: damage, lack of space, or permissions."""
+
+
+class TokenizerError(ModelkitError):
+    """A tokenizer that cannot be loaded, or does not fit its model."""
+
+
+class TemplateError(ModelkitError):
+    """A chat template that does not parse, fails, or uses more than it may."""
+
+
+class LoadError(ModelkitError):
+    """A package that cannot be run here."""
+
+
+class RequestError(ModelkitError):
+    """A request to a loaded model with content it cannot use."""

@@ -1,0 +1,103 @@
+"""Imports point down the floors of docs/design.md, never up and never sideways where rooms are kept apart."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+
+# From the ground up; a file may import from its own room and from any floor below. Rooms on one floor
+# may import each other only where the row says so.
+FLOORS: list[tuple[bool, tuple[str, ...]]] = [
+    (
+        True,
+        (
+            "runtime.errors",
+            "runtime.device",
+            "runtime.step",
+            "runtime.quant",
+            "runtime.cache.layout",
+            "runtime.cache.snapshot",
+            "runtime.cache.protocol",
+        ),
+    ),
+    (True, ("runtime.cache", "runtime.weights")),
+    (True, ("runtime.nn",)),
+    (True, ("runtime.models", "runtime.sampling")),
+    (True, ("runtime.loaded",)),
+    (True, ("runtime.speculate",)),
+    (True, ("runtime.engine",)),
+    (True, ("modelkit.errors", "modelkit.settings")),
+    (False, ("modelkit.source", "modelkit.store", "modelkit.modelfile", "modelkit.tokenizer")),
+    (True, ("modelkit.pack", "modelkit.chat", "modelkit.registry")),
+    (True, ("modelkit.model",)),
+    (True, ("modelkit.cli", "modelkit.server")),
+]
+
+
+def _room(module: str) -> tuple[int, str] | None:
+    """(floor, room) of a dotted module; the most specific room wins."""
+    found: tuple[int, str] | None = None
+    for floor, (_, rooms) in enumerate(FLOORS):
+        for room in rooms:
+            if (module == room or module.startswith(room + ".")) and (
+                found is None or len(room) > len(found[1])
+            ):
+                found = (floor, room)
+    return found
+
+
+def _modules() -> dict[str, Path]:
+    files = [*ROOT.glob("modelkit/**/*.py"), *ROOT.glob("runtime/**/*.py")]
+    return {".".join(f.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): f for f in files}
+
+
+def _imports(path: Path) -> set[str]:
+    """Every module that a file imports, type-checking blocks left out: those are no dependency."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    skipped = {
+        inner
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and ast.unparse(node.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING")
+        for inner in ast.walk(node)
+    }
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        if node in skipped:
+            continue
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
+            found.update(f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.level:
+            found.add("relative import")
+    return found
+
+
+@pytest.mark.parametrize("module", sorted(_modules()))
+def test_imports_point_down(module: str) -> None:
+    here = _room(module)
+    if here is None:
+        assert module in ("modelkit", "runtime", "runtime.cache", "modelkit.__main__")
+        return
+    for imported in _imports(_modules()[module]):
+        assert imported != "relative import", f"{module} uses a relative import"
+        there = _room(imported)
+        if there is None or there[1] == here[1]:
+            continue
+        assert there[0] <= here[0], f"{module} imports {imported}, which stands on a higher floor"
+        if there[0] == here[0]:
+            assert FLOORS[here[0]][0], f"{module} imports {imported}: these rooms are kept apart"
+
+
+def test_runtime_never_imports_modelkit() -> None:
+    for module, path in _modules().items():
+        if module.startswith("runtime"):
+            assert not any(name.split(".")[0] == "modelkit" for name in _imports(path)), module
+
+
+def test_every_module_says_what_it_is_for() -> None:
+    for module, path in _modules().items():
+        source = path.read_text(encoding="utf-8")
+        assert not source.strip() or ast.get_docstring(ast.parse(source)), f"{module} has no docstring"
