@@ -1,0 +1,123 @@
+"""The Modelfile room: text -> directives -> recipe, and back to text.
+
+    text --syntax.parse--> directives --Recipe.of--> Recipe     (then `pack` opens files)
+    text <-syntax.format-- directives
+
+`directives` and `parameter_table` are the two tables that everything else follows. This room relies on the
+standard library alone, opens no file but the Modelfile itself, and raises ModelfileError, or ParameterError
+for a parameter that did not come from a file.
+"""
+
+import os
+import stat
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from modelkit.errors import ModelfileError
+from modelkit.modelfile import syntax
+from modelkit.modelfile.directives import DIRECTIVES, ROLES
+from modelkit.modelfile.parameter_table import PARAMETERS, REFUSED, Parameter, ParameterValue, Resolved
+from modelkit.modelfile.parameters import Parameters, check_parameter, parse_parameter
+from modelkit.modelfile.recipe import Recipe, require_from
+from modelkit.modelfile.reference import Reference, looks_like_path
+from modelkit.modelfile.syntax import Directive
+
+__all__ = [
+    "DIRECTIVES",
+    "PARAMETERS",
+    "REFUSED",
+    "ROLES",
+    "Directive",
+    "Modelfile",
+    "Parameter",
+    "ParameterValue",
+    "Parameters",
+    "Recipe",
+    "Reference",
+    "Resolved",
+    "check_parameter",
+    "looks_like_path",
+    "parse_parameter",
+]
+
+MAX_BYTES = 1 << 20
+MAX_LINES = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Modelfile:
+    """A Modelfile: its directives in order, at least one of them a FROM.
+
+        m = Modelfile.read("Modelfile")
+        m = Modelfile((Directive("FROM", "./model"), Directive("PARAMETER", "0.2", name="temperature")))
+        Modelfile.parse(str(m)) == m
+
+    Directives made in code get the places they have in `str(m)`, so that errors can name them.
+    """
+
+    directives: tuple[Directive, ...]
+    file: str = field(default="Modelfile", compare=False)
+
+    def __post_init__(self) -> None:
+        directives = tuple(self.directives)
+        if not all(directive.line for directive in directives):
+            directives = syntax.parse(syntax.format(directives), self.file)
+        require_from(directives, self.file)
+        object.__setattr__(self, "directives", directives)
+
+    @classmethod
+    def parse(cls, text: str, *, file: str = "Modelfile") -> "Modelfile":
+        """From text; `file` is what errors call it. Raises ModelfileError."""
+        return cls(syntax.parse(text, file), file)
+
+    @classmethod
+    def read(cls, path: str | os.PathLike[str]) -> "Modelfile":
+        """From a regular file of at most 1 MiB and 10,000 lines.
+
+        Raises ModelfileError, for a file that is not there as well.
+        """
+        file = os.fspath(path)
+        text = syntax.decode(_read(file), file)
+        lines = syntax.count_lines(text)
+        if lines > MAX_LINES:
+            raise _refused(file, f"{lines:,} lines, expected at most {MAX_LINES:,}", "Is this a Modelfile?")
+        return cls.parse(text, file=file)
+
+    def recipe(self, folder: str | os.PathLike[str] | None = None) -> Recipe:
+        """What it means. Paths count from `folder`, by default the folder that `file` is in.
+
+        Raises ModelfileError: a path that is not there, a bad parameter, a repeated directive, a Go template.
+        """
+        return Recipe.of(
+            self.directives, Path(self.file).parent if folder is None else Path(folder), self.file
+        )
+
+    def __str__(self) -> str:
+        return syntax.format(self.directives)
+
+
+def _read(file: str) -> bytes:
+    try:
+        with open(file, "rb", opener=_open_at_once) as opened:
+            if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
+                raise _refused(file, "not a regular file", "Name the Modelfile itself.")
+            data = opened.read(MAX_BYTES + 1)
+    except FileNotFoundError:
+        raise _refused(
+            file, "no such file", "Name an existing Modelfile; a first line could be FROM ./my-model"
+        ) from None
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else None
+        raise _refused(file, f"cannot be read: {reason or error}", None) from error
+    if len(data) > MAX_BYTES:
+        raise _refused(file, f"larger than {MAX_BYTES:,} bytes", "Is this a Modelfile?")
+    return data
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    """Opening a named pipe would otherwise wait for its other end."""
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
+def _refused(file: str, message: str, hint: str | None) -> ModelfileError:
+    return ModelfileError(message, file=file, line=1, column=1, hint=hint)

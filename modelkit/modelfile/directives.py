@@ -1,0 +1,104 @@
+"""The table of directives: what a line of a Modelfile may begin with. Parser, recipe and docs all read it.
+
+A new directive is one row here, one field in `recipe.Recipe`, and two test files.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class DirectiveRow:
+    """One directive.
+
+    takes:   the argument in words, as in "FROM needs a path or a model name".
+    named:   what stands between keyword and value ("name", "role"), None for nearly all.
+    repeats: whether several lines add up; where not, a second line is an error, never a silent winner.
+    """
+
+    keyword: str
+    takes: str
+    example: str
+    help: str
+    named: str | None = None
+    repeats: bool = False
+
+
+DIRECTIVES: dict[str, DirectiveRow] = {
+    row.keyword: row
+    for row in (
+        DirectiveRow(
+            "FROM",
+            takes="a path or a model name",
+            example="FROM ./my-model",
+            help="The target model: a folder, a .safetensors or .gguf file, or the name of a stored package.",
+        ),
+        DirectiveRow(
+            "DRAFT",
+            takes="a path or a model name",
+            example="DRAFT ./assistant",
+            help="A small model that proposes tokens for the target to check. Changes speed, never the text.",
+        ),
+        DirectiveRow(
+            "ADAPTER",
+            takes="a path",
+            example="ADAPTER ./lora",
+            help="A LoRA adapter for the target. Several are applied in order.",
+            repeats=True,
+        ),
+        DirectiveRow(
+            "PARAMETER",
+            takes="a name and a value",
+            example="PARAMETER temperature 0.7",
+            help="A default for running the model. `stop` may repeat; every other name appears once.",
+            named="name",
+            repeats=True,
+        ),
+        DirectiveRow(
+            "TEMPLATE",
+            takes="a jinja template",
+            example="TEMPLATE {% for m in messages %}{{ m.role }}: {{ m.content }} {% endfor %}",
+            help="The chat template, in jinja. Without it the one that came with the model is used.",
+        ),
+        DirectiveRow(
+            "SYSTEM",
+            takes="a text",
+            example="SYSTEM You answer in one sentence.",
+            help="The system message of every conversation that does not bring its own.",
+        ),
+        DirectiveRow(
+            "LICENSE",
+            takes="a text",
+            example="LICENSE MIT",
+            help="A licence of the package, by name or in full.",
+            repeats=True,
+        ),
+        DirectiveRow(
+            "MESSAGE",
+            takes="a role and a text",
+            example="MESSAGE user What is a cache?",
+            help="One turn of a conversation that every chat starts from. Roles: system, user, assistant.",
+            named="role",
+            repeats=True,
+        ),
+        DirectiveRow(
+            "RENDERER",
+            takes="the name of a prompt renderer",
+            example="RENDERER qwen3-coder",
+            help="Ollama's built-in prompt renderer for this model; here the chat template does that work.",
+        ),
+        DirectiveRow(
+            "PARSER",
+            takes="the name of an output parser",
+            example="PARSER qwen3-coder",
+            help="Ollama's built-in output parser for this model; here it follows from the chat template.",
+        ),
+        DirectiveRow(
+            "REQUIRES",
+            takes="a version",
+            example="REQUIRES 0.1.0",
+            help="The oldest modelkit that can run the package.",
+        ),
+    )
+}
+
+ROLES = ("system", "user", "assistant")

@@ -1,0 +1,154 @@
+"""The table of PARAMETERs. Modelfile, command line, HTTP, Python keywords and docs all follow it.
+
+A new parameter is one line of `Resolved`: its name, type, default, range, scope and help. Every name of
+Ollama's is either there or in `REFUSED`, with the reason why it means nothing on MLX; none is ignored.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal
+
+ParameterValue = int | float | tuple[str, ...]
+Kind = Literal["int", "float", "strings"]
+Scope = Literal["sampling", "generation", "context", "machine"]
+
+MAX_STOPS = 16
+MAX_STOP_CHARACTERS = 256
+_INT_MAX = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One row: `minimum` and `maximum` are the range, both ends included unless `above` excludes the lower.
+
+    default None means that the surroundings decide (the model's context length, the measured depth).
+    scope: what the value acts on, and so when it can change: "sampling" and "generation" with every
+    request, "context" and "machine" when a model is loaded.
+    """
+
+    name: str
+    kind: Kind
+    default: ParameterValue | None
+    scope: Scope
+    help: str
+    minimum: float = 0
+    maximum: float = 0
+    above: bool = False
+
+    @property
+    def repeats(self) -> bool:
+        """Whether several PARAMETER lines of this name add up."""
+        return self.kind == "strings"
+
+    @property
+    def expected(self) -> str:
+        """The legal values in words."""
+        if self.kind == "strings":
+            return f"at most {MAX_STOPS} texts of 1 to {MAX_STOP_CHARACTERS} characters"
+        if self.kind == "int":
+            return f"a whole number from {self.minimum} to {self.maximum}"
+        return f"a number {'above' if self.above else 'from'} {self.minimum:g} to {self.maximum:g}"
+
+    def holds(self, number: float) -> bool:
+        """Whether a number is in range; NaN never is."""
+        return self.minimum <= number <= self.maximum and not (self.above and number == self.minimum)
+
+
+def _int(default: int | None, minimum: int, maximum: int, scope: Scope, text: str) -> Any:
+    row = {"kind": "int", "minimum": minimum, "maximum": maximum, "scope": scope, "help": text}
+    return field(default=default, metadata=row)
+
+
+def _float(default: float, minimum: float, maximum: float, text: str, *, above: bool = False) -> Any:
+    row = {"kind": "float", "minimum": minimum, "maximum": maximum, "scope": "sampling", "help": text}
+    return field(default=default, metadata={**row, "above": above})
+
+
+def _strings(scope: Scope, text: str) -> Any:
+    return field(default=(), metadata={"kind": "strings", "scope": scope, "help": text})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resolved:
+    """Every parameter with the value that holds: what was set, else the default. The fields are the table."""
+
+    temperature: float = _float(0.8, 0, 100, "How freely to choose; 0 always takes the likeliest token.")
+    top_k: int = _int(40, 0, _INT_MAX, "sampling", "Choose among the k likeliest tokens; 0 is off.")
+    top_p: float = _float(
+        0.9,
+        0,
+        1,
+        "Choose among the likeliest tokens that together reach this probability; 1 is off.",
+        above=True,
+    )
+    min_p: float = _float(0.0, 0, 1, "Drop tokens less likely than this share of the likeliest; 0 is off.")
+    typical_p: float = _float(
+        1.0,
+        0,
+        1,
+        "Choose among the most typical tokens that together reach this probability; 1 is off.",
+        above=True,
+    )
+    repeat_last_n: int = _int(
+        64,
+        -1,
+        _INT_MAX,
+        "sampling",
+        "How many tokens back the penalties look; 0 is off, -1 is the whole context.",
+    )
+    repeat_penalty: float = _float(
+        1.0, 0, 100, "Divide the score of tokens that occurred by this; 1 is off.", above=True
+    )
+    presence_penalty: float = _float(0.0, -100, 100, "Subtract this from the score of tokens that occurred.")
+    frequency_penalty: float = _float(0.0, -100, 100, "Subtract this for each time that a token occurred.")
+    seed: int = _int(
+        -1, -1, 2**63 - 1, "sampling", "Same seed and prompt, same text; -1 draws a new seed each time."
+    )
+    num_predict: int = _int(
+        -1, -1, _INT_MAX, "generation", "Most tokens to generate; -1 is until the context ends."
+    )
+    stop: tuple[str, ...] = _strings("generation", "Texts that end the answer; they are not part of it.")
+    draft_num_predict: int | None = _int(
+        None,
+        0,
+        64,
+        "generation",
+        "Tokens to draft per step; 0 switches drafting off, unset follows what pays.",
+    )
+    num_ctx: int | None = _int(
+        None,
+        1,
+        _INT_MAX,
+        "context",
+        "Most tokens of prompt and answer together; unset is the model's own maximum.",
+    )
+    num_batch: int = _int(512, 1, _INT_MAX, "machine", "Prompt tokens per forward pass.")
+    num_thread: int = _int(0, 0, 4096, "machine", "Threads for products on the CPU; 0 is one per core.")
+
+
+def _row(name: str, default: Any, metadata: Mapping[str, Any]) -> Parameter:
+    return Parameter(name=name, default=default, **metadata)
+
+
+PARAMETERS: dict[str, Parameter] = {f.name: _row(f.name, f.default, f.metadata) for f in fields(Resolved)}
+
+_ONE_MEMORY = "MLX keeps all layers on one device"
+_LOADING = "MLX reads the weights into its own memory"
+_MIROSTAT = "this sampler is not offered; temperature, top_p and min_p shape the text"
+REFUSED: dict[str, str] = {
+    "num_keep": "the context is never shifted, so no part of it has to be protected",
+    "num_gpu": f"{_ONE_MEMORY}, so there is none to offload",
+    "main_gpu": f"{_ONE_MEMORY}, so there is none to choose",
+    "low_vram": f"{_ONE_MEMORY}; to save memory quantize the model or lower num_ctx",
+    "numa": "MLX does not place memory by processor node",
+    "use_mmap": f"{_LOADING}, so files are never mapped",
+    "use_mlock": f"{_LOADING}, so there is no mapping to lock",
+    "vocab_only": "a model is always loaded whole",
+    "logits_all": "scores of every position are there for the asking, as Model.logits",
+    "num_gqa": "the model's own config says how its heads are grouped",
+    "f16_kv": "keys and values have the type the model computes in",
+    "penalize_newline": "penalties treat a newline like any other token",
+    "mirostat": _MIROSTAT,
+    "mirostat_tau": _MIROSTAT,
+    "mirostat_eta": _MIROSTAT,
+}

@@ -1,0 +1,167 @@
+"""Values of parameters: read from text, checked, merged, written back.
+
+Each value has one canonical form (a float parameter is always a float, stop strings are a tuple), so equal
+settings are equal values and packages made from them have equal digests. What is legal stands in
+`parameter_table`; this file only applies it.
+"""
+
+import difflib
+import re
+import reprlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from modelkit.errors import ParameterError
+from modelkit.modelfile.parameter_table import (
+    MAX_STOP_CHARACTERS,
+    MAX_STOPS,
+    PARAMETERS,
+    REFUSED,
+    Parameter,
+    ParameterValue,
+    Resolved,
+)
+
+_INTEGER = re.compile(r"[+-]?[0-9]{1,20}")
+_NUMBER = re.compile(r"[+-]?(?:[0-9]{1,32}(?:\.[0-9]{0,32})?|\.[0-9]{1,32})(?:[eE][+-]?[0-9]{1,4})?")
+
+
+def parse_parameter(name: str, text: str) -> ParameterValue:
+    """The value that `text` spells, as in a Modelfile or after `-p name=`.
+
+    A stop string becomes a tuple of one. Raises ParameterError for an unknown or refused name, for text
+    that spells no such value, and for a value out of range.
+    """
+    row = _lookup(name)
+    if row.kind == "strings":
+        return check_parameter(name, text)
+    if not (_INTEGER if row.kind == "int" else _NUMBER).fullmatch(text):
+        raise _unfit(row, text)
+    return check_parameter(name, int(text) if row.kind == "int" else float(text))
+
+
+def check_parameter(name: str, value: object) -> ParameterValue:
+    """A Python value in its canonical form. `stop` takes one text or several.
+
+    Nothing is guessed: neither True nor "0.7" is a number, and 4096.0 is no whole number.
+    Raises ParameterError.
+    """
+    row = _lookup(name)
+    if row.kind == "strings":
+        return _check_strings(row, value)
+    types = int if row.kind == "int" else (int, float)
+    if isinstance(value, bool) or not isinstance(value, types) or not row.holds(value):
+        raise _unfit(row, value)
+    return int(value) if row.kind == "int" else float(value) + 0.0  # -0.0 and 0.0 are one setting
+
+
+def _check_strings(row: Parameter, value: object) -> tuple[str, ...]:
+    texts: tuple[object, ...]
+    match value:
+        case str():
+            texts = (value,)
+        case list() | tuple():
+            texts = tuple(value)
+        case _:
+            raise _unfit(row, value)
+    if len(texts) > MAX_STOPS:
+        raise ParameterError(f"{row.name} has {len(texts)} texts, expected {row.expected}")
+    return tuple(_check_stop(row, text) for text in texts)
+
+
+def _check_stop(row: Parameter, text: object) -> str:
+    if not isinstance(text, str) or not 1 <= len(text) <= MAX_STOP_CHARACTERS or not _encodable(text):
+        raise _unfit(row, text)
+    return str(text)
+
+
+def _encodable(text: str) -> bool:
+    """False for half a surrogate pair, which no text file or JSON answer can carry."""
+    return not any("\ud800" <= char <= "\udfff" for char in text)
+
+
+def _lookup(name: str) -> Parameter:
+    if name in PARAMETERS:
+        return PARAMETERS[name]
+    if name in REFUSED:
+        raise ParameterError(f"parameter {name} has no meaning here: {REFUSED[name]}", hint="Leave it out.")
+    close = difflib.get_close_matches(name[:32].lower(), PARAMETERS, n=3)
+    hint = f"Did you mean {' or '.join(close)}?" if close else f"The parameters are {', '.join(PARAMETERS)}."
+    raise ParameterError(f"unknown parameter {reprlib.repr(name)}", hint=hint)
+
+
+def _unfit(row: Parameter, value: object) -> ParameterError:
+    huge = isinstance(value, int) and value.bit_length() > 256  # Python refuses to print very long ones
+    return ParameterError(
+        f"{row.name} is {'out of range' if huge else reprlib.repr(value)}, expected {row.expected}"
+    )
+
+
+class Parameters(Mapping[str, ParameterValue]):
+    """The parameters that were set, and only those: a frozen mapping in the table's order.
+
+        base = Parameters({"temperature": 0.2, "stop": ["###"]})
+        base.merge(Parameters({"temperature": 1})).resolved().temperature == 1.0
+
+    Raises ParameterError for any name or value that is not in the table.
+    """
+
+    __slots__ = ("_values",)
+
+    def __init__(self, values: Mapping[str, object] | None = None) -> None:
+        checked = {name: check_parameter(name, value) for name, value in (values or {}).items()}
+        self._values = {name: checked[name] for name in PARAMETERS if name in checked}
+
+    def __getitem__(self, name: str) -> ParameterValue:
+        return self._values[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __hash__(self) -> int:
+        return hash(tuple(self._values.items()))
+
+    def __repr__(self) -> str:
+        return f"Parameters({self._values})"
+
+    def added(self, name: str, text: str) -> "Parameters":
+        """With one more `name` `text` from a Modelfile or command line.
+
+        Stop strings add up; setting any other name twice raises ParameterError.
+        """
+        value = parse_parameter(name, text)
+        old = self._values.get(name)
+        if old is not None and not PARAMETERS[name].repeats:
+            raise ParameterError(f"{name} is set twice: {old} and {value}", hint="Leave one of them out.")
+        more = old + value if isinstance(old, tuple) and isinstance(value, tuple) else value
+        return Parameters({**self._values, name: more})
+
+    def merge(self, other: "Parameters") -> "Parameters":
+        """Both; where both set a name `other` wins, its list of stop strings as a whole."""
+        return Parameters({**self._values, **other})
+
+    def resolved(self) -> Resolved:
+        """With the defaults for all that is not set."""
+        values: dict[str, Any] = self._values
+        return Resolved(**values)
+
+    def texts(self) -> tuple[tuple[str, str], ...]:
+        """The (name, text) pairs of the PARAMETER lines that say the same, in the table's order."""
+        pairs = (
+            (name, value if isinstance(value, tuple) else (repr(value),)) for name, value in self.items()
+        )
+        return tuple((name, text) for name, texts in pairs for text in texts)
+
+    def to_json(self) -> dict[str, int | float | list[str]]:
+        """A JSON object, keys sorted: equal parameters give equal bytes."""
+        return {n: list(v) if isinstance(v, tuple) else v for n, v in sorted(self._values.items())}
+
+    @classmethod
+    def from_json(cls, value: object) -> "Parameters":
+        """The inverse of `to_json`, for an object that may come from anyone."""
+        if not isinstance(value, dict):
+            raise ParameterError(f"parameters are {type(value).__name__}, expected a JSON object")
+        return cls({str(name): setting for name, setting in value.items()})

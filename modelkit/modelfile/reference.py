@@ -1,0 +1,82 @@
+"""What FROM, DRAFT and ADAPTER point at: something on this disk, or a model's name.
+
+A text that looks like a path (`looks_like_path`), or that names an entry of the Modelfile's folder, is a path
+from that folder on and must exist: a typing error in a path is never taken for a name, and nothing is ever
+downloaded because of it. Any other text is a name; whether it is a good one, and stored, the store will say.
+"""
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from modelkit.errors import ModelfileError
+from modelkit.modelfile.syntax import Directive
+
+_PATH_STARTS = ("./", "../", "/", "~")
+_PATH_ENDS = (".safetensors", ".gguf", ".bin", ".pt", ".pth")
+_SHOWN_CHARACTERS = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """The text as written, and the absolute path it means; None when it is a model name."""
+
+    text: str
+    path: Path | None
+    line: int = field(default=0, compare=False)
+    column: int = field(default=0, compare=False)
+
+
+def looks_like_path(text: str) -> bool:
+    """Whether `text` can only be meant as a path, whatever is on disk. `library/model` can be a name."""
+    if text in (".", "..") or "\\" in text:
+        return True
+    return text.startswith(_PATH_STARTS) or text.lower().endswith(_PATH_ENDS)
+
+
+def resolve(directive: Directive, folder: Path, file: str, *, name_allowed: bool) -> Reference:
+    """The reference that a directive's value makes in a Modelfile of `folder`.
+
+    Raises ModelfileError for a path that is not there and for the home of an unknown user.
+    """
+    text = directive.value
+
+    def refuse(message: str, hint: str) -> ModelfileError:
+        return ModelfileError(message, file=file, line=directive.line, column=directive.column, hint=hint)
+
+    try:
+        expanded = Path(text).expanduser() if text.startswith("~") else Path(text)
+    except (RuntimeError, ValueError):
+        hint = "For a file whose name begins with ~ write ./~name."
+        raise refuse(f"{directive.keyword} {_shown(text)}: no such user", hint) from None
+    path = folder.absolute() / expanded
+    problem = _problem(path)
+    if problem is None:
+        return Reference(text, path, directive.line, directive.column)
+    if name_allowed and not looks_like_path(text):
+        return Reference(text, None, directive.line, directive.column)
+    message = f"{directive.keyword} {_shown(text)}: {problem} ({_shown(str(path))})"
+    raise refuse(message, _hint(directive.keyword, text, name_allowed=name_allowed))
+
+
+def _problem(path: Path) -> str | None:
+    """Why nothing can be read at `path`; None when something is there."""
+    try:
+        path.stat()
+    except ValueError:  # a NUL, or a character this system's file names cannot have
+        return "not a possible file name"
+    except OSError as error:
+        return (error.strerror or "cannot be read").lower()
+    return None
+
+
+def _hint(keyword: str, text: str, *, name_allowed: bool) -> str:
+    if "\\" in text and os.sep == "/":
+        return "Folders are separated by / here."
+    hint = "A path counts from the Modelfile's folder and is never downloaded."
+    return f"{hint} A stored model goes by its name: {keyword} my-model" if name_allowed else hint
+
+
+def _shown(text: str) -> str:
+    whole = len(text) <= _SHOWN_CHARACTERS
+    return repr(text) if whole else f"{text[:_SHOWN_CHARACTERS]!r}..."

@@ -1,0 +1,231 @@
+"""Modelfile text <-> directives: Ollama's grammar with every position kept and no character lost.
+
+    # a comment, only where a keyword could stand
+    FROM ./my-model                    keyword (any case), blanks, value up to the end of the line
+    PARAMETER temperature 0.7          PARAMETER has a name, MESSAGE a role, before the value
+    SYSTEM \"\"\"You are terse.
+    Answer in one line.\"\"\"             a quoted value ends at the first line that ends in its quotes
+
+Blanks are space and tab; a line ends at CR, LF or CRLF. Outer blanks of a bare value are dropped. There are
+no escapes: what stands between the quotes is the value, whatever it is, and quotes close only at the end
+of a line, so `"a" b "c"` is the one value `a" b "c`.
+
+Invariants: `parse` raises nothing but ModelfileError; `parse(format(d)) == d` for all directives. A line that
+ends in three quotes would close every quoting, so `parse` never returns a value with one before its last line
+and `Directive` refuses to hold one: that is the only text the grammar cannot carry.
+"""
+
+import codecs
+import difflib
+import re
+import reprlib
+from bisect import bisect_right
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from string import ascii_letters
+
+from modelkit.errors import ModelfileError
+from modelkit.modelfile.directives import DIRECTIVES, ROLES, DirectiveRow
+
+_LINE_END = re.compile(r"\r\n|\r|\n")
+_BETWEEN = re.compile(r"(?:[ \t\r\n]+|#[^\r\n]*)*+")
+_WORD = re.compile(r"[^ \t\r\n]*")
+_BLANKS = re.compile(r"[ \t]*")
+_BARE = re.compile(r"[^\r\n]*")
+_PARAMETER_NAME = re.compile(r"[A-Za-z0-9_]+")
+_SURROGATE = re.compile(r"[\ud800-\udfff]")
+_CLOSING = {quotes: re.compile(quotes + r"[ \t]*(?=[\r\n]|\Z)") for quotes in ('"""', '"')}
+_UNQUOTABLE = re.compile(r'"""[ \t]*[\r\n]')
+_BYTE_ORDER_MARKS = (
+    (codecs.BOM_UTF8, "utf-8"),
+    (codecs.BOM_UTF16_LE, "utf-16-le"),
+    (codecs.BOM_UTF16_BE, "utf-16-be"),
+)
+_NO_MARK = "It looks like UTF-16 without a byte order mark. Save the file as UTF-8."
+
+
+@dataclass(frozen=True, slots=True)
+class Directive:
+    """One directive with its value exactly as written, quotes removed.
+
+    keyword: canonical, upper case. name: the parameter's name or the message's role, else None.
+    line, column: where the keyword stands, from 1; 0 for a directive made in code. Not part of equality.
+    Raises ModelfileError for what no Modelfile can hold.
+    """
+
+    keyword: str
+    value: str
+    name: str | None = field(default=None, kw_only=True)
+    line: int = field(default=0, compare=False, kw_only=True)
+    column: int = field(default=0, compare=False, kw_only=True)
+
+    def __post_init__(self) -> None:
+        row = DIRECTIVES.get(self.keyword)
+        if row is None:
+            raise self._error(f"{_shown(self.keyword)} is no directive", _keyword_hint(self.keyword))
+        if row.named is None and self.name is not None:
+            raise self._error(f"{row.keyword} takes no name, got {_shown(self.name)}", _example(row))
+        if row.named is not None and (problem := _name_problem(row, self.name or "")):
+            raise self._error(problem, _example(row))
+        if _SURROGATE.search(self.value):
+            raise self._error(f"{row.keyword} holds half a surrogate pair, which is no character")
+        if _UNQUOTABLE.search(self.value):
+            raise self._error(
+                f'{row.keyword} has a line that ends in """, where any quoting would end',
+                "Put something after those quotes, or break the line before them.",
+            )
+
+    def _error(self, message: str, hint: str | None = None) -> ModelfileError:
+        line, column = max(self.line, 1), max(self.column, 1)
+        return ModelfileError(message, file="Modelfile", line=line, column=column, hint=hint)
+
+
+def decode(data: bytes, file: str = "Modelfile") -> str:
+    """The text of a file: UTF-8, or what its byte order mark says (UTF-8, UTF-16 little or big endian).
+
+    Raises ModelfileError at the first byte that is not text; nothing is replaced.
+    """
+    mark, encoding = next((row for row in _BYTE_ORDER_MARKS if data.startswith(row[0])), (b"", "utf-8"))
+    body = data[len(mark) :]
+    try:
+        return body.decode(encoding)
+    except UnicodeDecodeError as error:
+        before = _Source(body[: error.start].decode(encoding), file)
+        bad = body[error.start : error.end].hex(" ")
+        hint = _NO_MARK if b"\0" in body[:2] and not mark else "Save the file as UTF-8."
+        raise before.error(len(before.text), f"bytes {bad} are not {encoding.upper()} text", hint) from None
+
+
+def parse(text: str, file: str = "Modelfile") -> tuple[Directive, ...]:
+    """All directives in order. `file` is only for messages. Raises ModelfileError and nothing else."""
+    source = _Source(text, file)
+    if surrogate := _SURROGATE.search(text):
+        raise source.error(surrogate.start(), "half a surrogate pair, which is no character")
+    directives: list[Directive] = []
+    at = source.skip(_BETWEEN, 1 if text.startswith("\ufeff") else 0)
+    while at < len(text):
+        directive, at = _directive(source, at)
+        directives.append(directive)
+        at = source.skip(_BETWEEN, at)
+    return tuple(directives)
+
+
+def format(directives: Iterable[Directive]) -> str:  # noqa: A001 - the pair of parse, used as syntax.format
+    """One directive after the other, each quoted no more than it needs."""
+    return "".join(f"{' '.join((d.keyword, *_named(d), _quoted(d.value)))}\n" for d in directives)
+
+
+def count_lines(text: str) -> int:
+    """Lines of `text`, a last one without an end included."""
+    return len(_LINE_END.split(text.removesuffix("\n").removesuffix("\r"))) if text else 0
+
+
+class _Source:
+    """The text with its line starts, so that any offset becomes a line and a column."""
+
+    def __init__(self, text: str, file: str) -> None:
+        self.text = text
+        self.file = file
+        self._line_starts = [1 if text.startswith("\ufeff") else 0]
+        self._line_starts += [match.end() for match in _LINE_END.finditer(text)]
+
+    def place(self, offset: int) -> tuple[int, int]:
+        line = bisect_right(self._line_starts, offset) or 1
+        return line, offset - self._line_starts[line - 1] + 1
+
+    def error(self, offset: int, message: str, hint: str | None = None) -> ModelfileError:
+        line, column = self.place(offset)
+        return ModelfileError(message, file=self.file, line=line, column=column, hint=hint)
+
+    def word(self, at: int) -> str:
+        found = _WORD.match(self.text, at)
+        return found[0] if found else ""
+
+    def skip(self, pattern: re.Pattern[str], at: int) -> int:
+        """The offset behind `pattern`, which may match nothing."""
+        found = pattern.match(self.text, at)
+        return found.end() if found else at
+
+
+def _directive(source: _Source, at: int) -> tuple[Directive, int]:
+    """The directive whose keyword begins at `at`, and the offset behind it."""
+    start, word = at, source.word(at)
+    row = DIRECTIVES.get(word.upper()) if word.isascii() else None  # "ſ".upper() is "S"
+    if row is None:
+        raise source.error(at, f"{_shown(word)} is no directive", _keyword_hint(word))
+    at = _argument(source, start, at + len(word), row, row.keyword)
+    name = None
+    if row.named is not None:
+        name = source.word(at)
+        if problem := _name_problem(row, name):
+            raise source.error(at if name else start, problem, _example(row))
+        at = _argument(source, start, at + len(name), row, f"{row.keyword} {name}")
+    value, at = _value(source, at)
+    line, column = source.place(start)
+    return Directive(row.keyword, value, name=name, line=line, column=column), at
+
+
+def _argument(source: _Source, start: int, at: int, row: DirectiveRow, before: str) -> int:
+    """Where the argument after `before` begins; at least one blank stands between them."""
+    behind = source.skip(_BLANKS, at)
+    if behind == at:
+        needs = row.takes if before == row.keyword else "a value" if row.named == "name" else "a text"
+        raise source.error(start, f"{before} needs {needs}", _example(row))
+    return behind
+
+
+def _value(source: _Source, at: int) -> tuple[str, int]:
+    """The value that begins at `at`, bare or quoted, and the offset behind it and its trailing blanks."""
+    text = source.text
+    quotes = next((quotes for quotes in _CLOSING if text.startswith(quotes, at)), None)
+    if quotes is None:
+        end = source.skip(_BARE, at)
+        return text[at:end].rstrip(" \t"), end
+    closing = _CLOSING[quotes].search(text, at + len(quotes))
+    if closing is None:
+        hint = f"End the last line of the text with {quotes}, and nothing after."
+        raise source.error(at, f"the text that opens here with {quotes} never closes", hint)
+    return text[at + len(quotes) : closing.start()], closing.end()
+
+
+def _named(directive: Directive) -> tuple[str, ...]:
+    return () if directive.name is None else (directive.name,)
+
+
+def _quoted(value: str) -> str:
+    """`value` in the lightest form that reads back as itself; where Ollama's own does, it is the same."""
+    outer = value[:1] + value[-1:]
+    if not value.startswith('"') and not any(char in outer for char in " \t") and not _LINE_END.search(value):
+        return value
+    return f'"""{value}"""' if '"' in value else f'"{value}"'
+
+
+def _name_problem(row: DirectiveRow, name: str) -> str | None:
+    if not name:
+        return f"{row.keyword} needs {row.takes}"
+    if row.named == "role" and name not in ROLES:
+        return f"{_shown(name)} is no role; a message has one of {', '.join(ROLES)}"
+    if row.named == "name" and not _PARAMETER_NAME.fullmatch(name):
+        return f"{_shown(name)} is no parameter name: only letters, digits and _"
+    return None
+
+
+def _keyword_hint(word: str) -> str:
+    if "\0" in word:
+        return _NO_MARK
+    letters = word[: len(word) - len(word.lstrip(ascii_letters))]
+    row = DIRECTIVES.get(letters.upper())
+    if row is not None and letters != word:
+        return f"A blank goes after {row.keyword}. {_example(row)}"
+    close = difflib.get_close_matches(word[:32].upper(), DIRECTIVES, n=1)
+    if close:
+        return f"Did you mean {close[0]}? {_example(DIRECTIVES[close[0]])}"
+    return f"The directives are {', '.join(DIRECTIVES)}."
+
+
+def _example(row: DirectiveRow) -> str:
+    return f"Example: {row.example}"
+
+
+def _shown(text: str) -> str:
+    return reprlib.repr(text)
