@@ -1,0 +1,115 @@
+"""A model in memory: its network, what its layers remember, and the limits that follow.
+
+Also the two questions asked before anything is loaded: do these tensors fit this config, and how many bytes
+will it take.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+import mlx.nn as nn
+
+from runtime.errors import BadTokenIds, WeightMismatch
+from runtime.models.architecture import Architecture, Described, describe
+from runtime.weights import DTYPES, fill, fit, weight_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    """A network filled with weights. `dtype` is what activations and layer memory use."""
+
+    described: Described
+    network: Any
+    dtype: mx.Dtype
+    weight_bytes: int
+
+    @property
+    def vocab_size(self) -> int:
+        """Rows of the embedding table, V; every id fed to the network is below it."""
+        return self.described.vocab_size
+
+    @property
+    def context_length(self) -> int:
+        return self.described.context_length
+
+
+def check_weights(config: Mapping[str, Any], tensors: Mapping[str, tuple[str, tuple[int, ...]]]) -> list[str]:
+    """What is wrong with these tensors for this config: one sentence each, [] when they fit.
+
+    tensors: name -> (safetensors dtype name, shape), exactly as stored. Nothing is allocated or read. Raises
+    UnsupportedModel when the config itself cannot be run.
+    """
+    described = describe(config)
+    odd = [f"{name} has dtype {dtype}" for name, (dtype, _) in sorted(tensors.items()) if dtype not in DTYPES]
+    if odd:
+        return odd
+    placeholders = {name: mx.zeros(shape, DTYPES[dtype]) for name, (dtype, shape) in tensors.items()}
+    try:
+        _fitted(described, config, placeholders)
+    except WeightMismatch as mismatch:
+        return mismatch.problems
+    return []
+
+
+def load_model(
+    config: Mapping[str, Any],
+    shards: Sequence[Path],
+    *,
+    dtype: mx.Dtype | None = None,
+    expand: bool = False,
+) -> LoadedModel:
+    """Read weights into a network.
+
+    shards: safetensors files whose headers were validated by the caller. dtype: what floating weights become,
+    None keeps the checkpoint's own. expand: dequantize while loading. Raises WeightMismatch,
+    UnsupportedModel.
+    """
+    described = describe(config)
+    weights: dict[str, mx.array] = {}
+    for shard in shards:
+        loaded = mx.load(str(shard), format="safetensors")
+        assert isinstance(loaded, dict)
+        weights.update(loaded)
+    network, fitted = _fitted(described, config, weights)
+    weights.clear()
+    compute = dtype or _float_of(fitted)
+    fill(network, fitted, dtype=dtype, expand=expand, keep=_kept(described.architecture))
+    network.eval()
+    return LoadedModel(described, network, compute, weight_bytes(network))
+
+
+def check_ids(ids: Sequence[int], vocab_size: int) -> None:
+    """Raise BadTokenIds unless every id is an int in [0, vocab_size): MLX reads outside the table
+    otherwise.
+    """
+    for place, token in enumerate(ids):
+        if type(token) is not int or not 0 <= token < vocab_size:
+            raise BadTokenIds(
+                f"token id {token!r:.40} at place {place} is not in the vocabulary of {vocab_size}"
+            )
+
+
+def _fitted(
+    described: Described, config: Mapping[str, Any], weights: dict[str, mx.array]
+) -> tuple[nn.Module, dict[str, mx.array]]:
+    network = described.architecture.build(described.config)
+    fitted = described.architecture.adapt(described.config, weights)
+    fit(network, fitted, config)
+    return network, fitted
+
+
+def _kept(architecture: Architecture) -> Callable[[str], bool]:
+    """Parameters that stay in the dtype they are stored in, by the architecture's own word."""
+    return getattr(architecture, "keeps_dtype", lambda _name: False)
+
+
+def _float_of(weights: Mapping[str, mx.array]) -> mx.Dtype:
+    """The checkpoint's own activation dtype: that of most of its floating elements' tensors."""
+    counts: dict[mx.Dtype, int] = {}
+    for array in weights.values():
+        if array.dtype in (mx.float32, mx.float16, mx.bfloat16):
+            counts[array.dtype] = counts.get(array.dtype, 0) + 1
+    return max(counts, key=lambda dtype: counts[dtype], default=mx.float32)

@@ -1,0 +1,205 @@
+"""Rotary position embedding in every spelling that checkpoints use.
+
+A `RopeSpec` is read from a config (both spellings: `rope_parameters` of transformers 5, `rope_theta` and
+`rope_scaling` of older files) and says what to rotate by; `Rope` applies it. Peers are silently wrong when
+they miss a variant, so an unknown `rope_type` is refused, never treated as the default one.
+
+Sources: RoFormer (arXiv 2104.09864); position interpolation (2306.15595); YaRN (2309.00071); LongRoPE
+(2402.13753); the Llama 3.1 frequency rule as written in its reference code.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import mlx.core as mx
+
+from runtime.errors import UnsupportedModel
+from runtime.step import Step
+
+
+@dataclass(frozen=True, slots=True)
+class RopeSpec:
+    """`dims` of the head are rotated (the first ones); pair i turns by position / wavelengths[i] radians.
+
+    attention_factor multiplies cos and sin (YaRN, LongRoPE). traditional: pairs are neighbours (2i, 2i+1)
+    instead of halves (i, i + dims/2).
+    """
+
+    dims: int
+    wavelengths: tuple[float, ...]
+    attention_factor: float = 1.0
+    traditional: bool = False
+
+
+class Rope:
+    """Callable: rotate [B, heads, L, D] at the positions of a step."""
+
+    def __init__(self, spec: RopeSpec) -> None:
+        self._spec = spec
+        self._wavelengths = mx.array(spec.wavelengths, dtype=mx.float32)
+
+    def __call__(self, x: mx.array, step: Step) -> mx.array:
+        return self.at(x, step.offset)
+
+    def at(self, x: mx.array, offset: int | mx.array) -> mx.array:
+        """Column j of row b is at position offset[b] + j."""
+        spec = self._spec
+        if spec.attention_factor != 1.0:
+            x = _scale_rotated(x, spec)
+        return mx.fast.rope(
+            x,
+            spec.dims,
+            traditional=spec.traditional,
+            base=None,
+            scale=1.0,
+            offset=offset,
+            freqs=self._wavelengths,
+        )
+
+
+def _scale_rotated(x: mx.array, spec: RopeSpec) -> mx.array:
+    # cos and sin scaled by f is the same as scaling the rotated part of the input.
+    if spec.dims == x.shape[-1]:
+        return x * spec.attention_factor
+    rotated = x[..., : spec.dims] * spec.attention_factor
+    return mx.concatenate([rotated, x[..., spec.dims :]], axis=-1)
+
+
+def read_rope(
+    parameters: Mapping[str, Any],
+    *,
+    head_dim: int,
+    max_positions: int,
+    traditional: bool = False,
+    partial: float | None = None,
+) -> RopeSpec:
+    """The spec for one normalised parameter block (see `runtime.models.config.rope_parameters`).
+
+    parameters: `rope_theta`, `rope_type` and that type's own fields. max_positions: the model's context
+    length in tokens, which yarn and longrope compare with `original_max_position_embeddings`.
+    """
+    kind = str(parameters.get("rope_type", "default"))
+    if kind not in _RULES:
+        raise UnsupportedModel(f"rope type {kind!r} is not known here; known: {', '.join(sorted(_RULES))}")
+    share = float(parameters.get("partial_rotary_factor", 1.0)) if partial is None else partial
+    dims = head_dim if kind == "proportional" else int(head_dim * share)
+    theta = float(parameters.get("rope_theta", 10000.0))
+    if not theta > 0 or not math.isfinite(theta) or dims < 2 or dims % 2:
+        raise UnsupportedModel(
+            f"rope needs a positive base and an even number of dims, got {theta} and {dims}"
+        )
+    base = [theta ** (i / dims) for i in range(0, dims, 2)]
+    wavelengths, factor = _RULES[kind](
+        base, {**parameters, "rope_theta": theta, "share": share}, dims, max_positions
+    )
+    return RopeSpec(dims, tuple(wavelengths), factor, traditional)
+
+
+Rule = tuple[list[float], float]
+
+
+def _default(base: list[float], _p: Mapping[str, Any], _dims: int, _max: int) -> Rule:
+    return base, 1.0
+
+
+def _linear(base: list[float], p: Mapping[str, Any], _dims: int, _max: int) -> Rule:
+    factor = _number(p, "factor")
+    return [w * factor for w in base], 1.0
+
+
+def _llama3(base: list[float], p: Mapping[str, Any], _dims: int, _max: int) -> Rule:
+    factor, low, high = _number(p, "factor"), _number(p, "low_freq_factor"), _number(p, "high_freq_factor")
+    original = _number(p, "original_max_position_embeddings")
+
+    def scaled(wavelength: float) -> float:
+        length = 2 * math.pi * wavelength
+        if length < original / high:
+            return wavelength
+        if length > original / low:
+            return wavelength * factor
+        smooth = (original / length - low) / (high - low)
+        return 1 / ((1 - smooth) / (wavelength * factor) + smooth / wavelength)
+
+    return [scaled(w) for w in base], 1.0
+
+
+def _yarn(base: list[float], p: Mapping[str, Any], dims: int, max_positions: int) -> Rule:
+    original = float(p.get("original_max_position_embeddings") or max_positions)
+    factor = float(p.get("factor") or max_positions / original)
+    theta = p["rope_theta"]
+
+    def dim_of(rotations: float) -> float:
+        return dims * math.log(original / (rotations * 2 * math.pi)) / (2 * math.log(theta))
+
+    low, high = dim_of(float(p.get("beta_fast") or 32)), dim_of(float(p.get("beta_slow") or 1))
+    if p.get("truncate", True):
+        low, high = math.floor(low), math.ceil(high)
+    low, high = max(low, 0), min(high, dims - 1)
+    span = max(high - low, 0.001)
+    ramp = [min(max((i - low) / span, 0.0), 1.0) for i in range(dims // 2)]
+    mixed = [1 / (r / (w * factor) + (1 - r) / w) for r, w in zip(ramp, base, strict=True)]
+    return mixed, _yarn_attention(p, factor)
+
+
+def _yarn_attention(p: Mapping[str, Any], factor: float) -> float:
+    given = p.get("attention_factor")
+    if given is not None:
+        return float(given)
+    mscale, all_dim = p.get("mscale"), p.get("mscale_all_dim")
+    if mscale and all_dim:
+        return yarn_scale(factor, float(mscale)) / yarn_scale(factor, float(all_dim))
+    return yarn_scale(factor)
+
+
+def yarn_scale(factor: float, mscale: float = 1.0) -> float:
+    """The temperature that YaRN multiplies attention by: 0.1 · mscale · ln(factor) + 1."""
+    return 1.0 if factor <= 1 else 0.1 * mscale * math.log(factor) + 1.0
+
+
+def _longrope(base: list[float], p: Mapping[str, Any], dims: int, max_positions: int) -> Rule:
+    original = float(p.get("original_max_position_embeddings") or max_positions)
+    factor = float(p.get("factor") or max_positions / original)
+    which = "long_factor" if max_positions > original else "short_factor"
+    factors = p.get(which)
+    if not isinstance(factors, list | tuple) or len(factors) != dims // 2:
+        raise UnsupportedModel(f"longrope needs {dims // 2} numbers in {which}")
+    attention = p.get("attention_factor")
+    if attention is None:
+        attention = 1.0 if factor <= 1 else math.sqrt(1 + math.log(factor) / math.log(original))
+    return [w * float(f) for w, f in zip(base, factors, strict=True)], float(attention)
+
+
+def _proportional(base: list[float], p: Mapping[str, Any], dims: int, _max: int) -> Rule:
+    # Gemma 4: exponents run over the whole head, but only the first share of the pairs turns at all.
+    turning = int(p["share"] * dims // 2)
+    factor = float(p.get("factor") or 1.0)
+    return [w * factor if i < turning else math.inf for i, w in enumerate(base)], 1.0
+
+
+_RULES = {
+    "default": _default,
+    "dynamic": _default,  # rescales past max_position_embeddings only, and no context here goes there
+    "mrope": _default,  # three axes that all count the same for text
+    "linear": _linear,
+    "llama3": _llama3,
+    "yarn": _yarn,
+    "longrope": _longrope,
+    "su": _longrope,
+    "proportional": _proportional,
+}
+
+
+def _number(p: Mapping[str, Any], name: str) -> float:
+    value = p.get(name)
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, int | float)
+        or not math.isfinite(value)
+        or value <= 0
+    ):
+        raise UnsupportedModel(
+            f"rope type {p.get('rope_type')!r} needs a positive number in {name}, got {value!r}"
+        )
+    return float(value)

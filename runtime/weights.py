@@ -1,0 +1,218 @@
+"""Tensors -> modules. Names and shapes are compared before anything is allocated.
+
+MLX arrays are lazy: a network built from a config, a checkpoint opened by name, and every rename or cast
+between them cost no memory until evaluated. So one and the same path checks (with placeholders) and loads
+(with files).
+
+Callers hand over only files whose headers have been validated: MLX itself reads out of bounds on hostile
+ones.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import mlx.core as mx
+import mlx.nn as nn
+from mlx.utils import tree_flatten
+
+from runtime.errors import UnsupportedModel, WeightMismatch
+
+# safetensors' dtype names -> MLX dtypes; F8 types travel as bytes.
+DTYPES: dict[str, mx.Dtype] = {
+    "F64": mx.float32,  # MLX has no float64 on a GPU; sources this wide are narrowed at create
+    "F32": mx.float32,
+    "F16": mx.float16,
+    "BF16": mx.bfloat16,
+    "I64": mx.int64,
+    "I32": mx.int32,
+    "I16": mx.int16,
+    "I8": mx.int8,
+    "U64": mx.uint64,
+    "U32": mx.uint32,
+    "U16": mx.uint16,
+    "U8": mx.uint8,
+    "BOOL": mx.bool_,
+    "F8_E4M3": mx.uint8,
+    "F8_E8M0": mx.uint8,
+}
+
+_FLOATS = (mx.float32, mx.float16, mx.bfloat16)
+_MODES = ("affine", "mxfp4", "mxfp8", "nvfp4")
+
+
+@dataclass(frozen=True, slots=True)
+class Packing:
+    """How one quantized module is stored: bits per code, elements per group, MLX quantization mode."""
+
+    bits: int
+    group_size: int
+    mode: str
+
+
+def fit(network: nn.Module, weights: Mapping[str, mx.array], config: Mapping[str, Any]) -> None:
+    """Make the network's modules quantized where the tensors are, then compare every name and shape.
+
+    weights: under the network's own names; lazy arrays or placeholders, nothing is read. Raises
+    WeightMismatch.
+    """
+    packed = [name.removesuffix(".scales") for name in weights if name.endswith(".scales")]
+    problems = _quantize_modules(network, packed, config, weights) + _compare(network, weights)
+    if problems:
+        raise WeightMismatch(sorted(problems))
+
+
+def fill(
+    network: nn.Module,
+    weights: dict[str, mx.array],
+    *,
+    dtype: mx.Dtype | None,
+    expand: bool,
+    keep: Callable[[str], bool],
+) -> None:
+    """Put fitted tensors in place, cast and evaluated one by one; empties `weights` on the way.
+
+    dtype: what floating tensors become (None: as stored), except those `keep` names. expand: turn quantized
+    modules into plain ones of `dtype`, for devices whose quantized kernels are slow.
+    """
+    for path, module in list(network.named_modules()):
+        own = {name: weights.pop(full) for name, full in _own_names(path, module) if full in weights}
+        if expand and "scales" in own:
+            module = _expanded(network, path, module, own, dtype)
+        for name, array in own.items():
+            full = f"{path}.{name}" if path else name
+            cast = dtype if dtype is not None and array.dtype in _FLOATS and not keep(full) else array.dtype
+            module[name] = array.astype(cast)
+            # One at a time: a cast's stored twin is freed before the next tensor is read.
+            mx.eval(module[name])
+
+
+def weight_bytes(network: nn.Module) -> int:
+    """Bytes of all parameters as they are held now."""
+    return sum(array.nbytes for _, array in _flat(network))
+
+
+def packing_of(config: Mapping[str, Any], module: str) -> Packing | None:
+    """The `quantization` block's answer for a module path: its own entry, else the default; None if there is
+    no block.
+
+    The form is MLX's: {"bits", "group_size", "mode"} and optionally one such dict (or false) per module path.
+    """
+    block = config.get("quantization") or config.get("quantization_config")
+    if not isinstance(block, Mapping):
+        return None
+    own = block.get(module)
+    entry: Mapping[str, Any] = own if isinstance(own, Mapping) else block
+    mode = entry.get("mode", "affine")
+    bits, group = entry.get("bits"), entry.get("group_size")
+    if (
+        mode not in _MODES
+        or type(bits) is not int
+        or type(group) is not int
+        or bits not in range(2, 9)
+        or group < 16
+    ):
+        raise UnsupportedModel(
+            f"config.json: the quantization of {module} is {dict(entry)!r:.200}, which MLX does not have"
+        )
+    return Packing(bits, group, mode)
+
+
+def _quantize_modules(
+    network: nn.Module, packed: list[str], config: Mapping[str, Any], fitted: Mapping[str, mx.array]
+) -> list[str]:
+    """Replace the modules that have scales by quantized ones of the right shapes. Returns problems."""
+    modules = dict(network.named_modules())
+    problems: list[str] = []
+    for path in packed:
+        module = modules.get(path)
+        packing = packing_of(config, path)
+        if module is None or not hasattr(module, "to_quantized"):
+            continue  # reported as a surplus tensor
+        if packing is None:
+            problems.append(f"{path} is quantized and config.json has no quantization block")
+            continue
+        problem = _unpackable(path, module, packing, fitted)
+        if problem:
+            problems.append(problem)
+            continue
+        quantized = module.to_quantized(packing.group_size, packing.bits, mode=packing.mode)
+        _replace(network, path, quantized)
+    return problems
+
+
+def _unpackable(path: str, module: nn.Module, packing: Packing, fitted: Mapping[str, mx.array]) -> str | None:
+    width = module["weight"].shape[-1]
+    if width % packing.group_size:
+        return f"{path} has rows of {width} elements, which groups of {packing.group_size} do not divide"
+    scales = fitted[f"{path}.scales"]
+    if (scales.dtype == mx.uint8) == (packing.mode == "affine"):
+        return f"{path}.scales has dtype {scales.dtype}, which mode {packing.mode} does not store"
+    return None
+
+
+def _replace(network: nn.Module, path: str, module: nn.Module) -> None:
+    *parents, last = path.split(".")
+    holder: Any = network
+    for part in parents:
+        holder = holder[int(part)] if part.isdigit() else holder[part]
+    if last.isdigit():
+        holder[int(last)] = module
+    else:
+        holder[last] = module
+
+
+def _flat(network: nn.Module) -> list[tuple[str, mx.array]]:
+    return tree_flatten(network.parameters())  # pyright: ignore[reportReturnType] -- pairs unless a destination is given
+
+
+def _compare(network: nn.Module, fitted: Mapping[str, mx.array]) -> list[str]:
+    expected = dict(_flat(network))
+    problems = [
+        f"{name} is missing, expected shape {_show(array)}"
+        for name, array in expected.items()
+        if name not in fitted
+    ]
+    for name, array in fitted.items():
+        wanted = expected.get(name)
+        if wanted is None:
+            problems.append(f"{name} belongs to no module of this architecture")
+        elif wanted.shape != array.shape:
+            problems.append(f"{name} has shape {_show(array)}, expected {_show(wanted)}")
+        elif (wanted.dtype == mx.uint32) != (array.dtype == mx.uint32):
+            problems.append(f"{name} has dtype {array.dtype}, expected {wanted.dtype}")
+    return problems
+
+
+def _show(array: mx.array) -> str:
+    return "×".join(str(dim) for dim in array.shape) or "scalar"
+
+
+def _own_names(path: str, module: nn.Module) -> Iterator[tuple[str, str]]:
+    for name, value in module.items():
+        if isinstance(value, mx.array):
+            yield name, f"{path}.{name}" if path else name
+
+
+def _expanded(
+    network: nn.Module, path: str, module: Any, own: dict[str, mx.array], dtype: mx.Dtype | None
+) -> nn.Module:
+    """The plain twin of a quantized module, its weight dequantized; takes scales and biases out of `own`."""
+    weight = mx.dequantize(
+        own.pop("weight"),
+        own.pop("scales"),
+        own.pop("biases", None),
+        group_size=module.group_size,
+        bits=module.bits,
+        mode=module.mode,
+        dtype=dtype,
+    )
+    rows, width = weight.shape[-2:]
+    plain = (
+        nn.Embedding(rows, width)
+        if isinstance(module, nn.QuantizedEmbedding)
+        else nn.Linear(width, rows, "bias" in own)
+    )
+    _replace(network, path, plain)
+    own["weight"] = weight
+    return plain

@@ -1,0 +1,68 @@
+"""Tiny checkpoints from a seed: the same weights here and in the reference implementation, so none need to be
+stored.
+
+A tensor's values depend on its name, its shape and the seed only. Scales are chosen so that a random network
+is lively: every layer moves the hidden state and attention is neither flat nor frozen.
+"""
+
+import json
+import re
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors.numpy import save_file
+
+# (pattern on the tensor's name, centre, spread); spread None: 1 / sqrt(fan in), which keeps activations near
+# one.
+RULES: tuple[tuple[str, float, float | None], ...] = (
+    (r"norm\w*\.weight$|layernorm\w*\.weight$|norm_f\.weight$", 1.0, 0.1),
+    (r"bias$", 0.0, 0.1),
+    (r"embed\w*\.weight$|embeddings\.weight$", 0.0, 1.0),
+    (r"A_log$", 0.5, 0.3),
+    (r"dt_bias$", -1.0, 0.5),
+    (r"\.D$", 1.0, 0.1),
+    (r"sinks$", 0.0, 1.0),
+)
+
+
+def random_tensor(name: str, shape: tuple[int, ...], seed: int = 0) -> np.ndarray:
+    """float32 values for one tensor of a checkpoint."""
+    noise = np.random.default_rng([seed, zlib.crc32(name.encode())]).standard_normal(shape)
+    centre, spread = next((row[1:] for row in RULES if re.search(row[0], name)), (0.0, None))
+    if spread is None:
+        spread = 1.5 / np.sqrt(shape[-1] if len(shape) > 1 else 1.0)
+    return (centre + spread * noise).astype(np.float32)
+
+
+def random_state(shapes: Mapping[str, tuple[int, ...]], seed: int = 0) -> dict[str, np.ndarray]:
+    """All tensors of a checkpoint."""
+    return {name: random_tensor(name, tuple(shape), seed) for name, shape in shapes.items()}
+
+
+def write_checkpoint(
+    folder: Path, config: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]], seed: int = 0
+) -> Path:
+    """A model directory with config.json and model.safetensors. Returns the folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(dict(config)), encoding="utf-8")
+    save_file(random_state(shapes, seed), folder / "model.safetensors", metadata={"format": "pt"})
+    return folder
+
+
+def legacy_config(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The same config as files from before transformers 5 spell it."""
+    old = dict(config)
+    if "dtype" in old:
+        old["torch_dtype"] = old.pop("dtype")
+    rope = old.get("rope_parameters")
+    if isinstance(rope, Mapping) and "rope_type" in rope:
+        del old["rope_parameters"]
+        scaling = dict(rope)
+        old["rope_theta"] = scaling.pop("rope_theta", 10000.0)
+        if "partial_rotary_factor" in scaling:
+            old["partial_rotary_factor"] = scaling.pop("partial_rotary_factor")
+        old["rope_scaling"] = None if scaling.get("rope_type") == "default" else scaling
+    return old
