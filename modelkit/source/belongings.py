@@ -1,0 +1,83 @@
+"""What belongs to a model besides its weights, and a note about every file that does not."""
+
+import os
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from modelkit.errors import MalformedFile
+from modelkit.source.display import shown
+from modelkit.source.shards import INDEX
+from modelkit.source.sniff import HEAD_BYTES, describe, refuse_stand_in, weights_kind
+from modelkit.source.tree import Files, is_safe_relative, open_regular
+
+LIMIT_BYTES = 64_000_000
+
+_KEPT = (
+    "config.json",
+    "generation_config.json",
+    "tokenizer*.json",
+    "tokenizer.model",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "merges.txt",
+    "chat_template.jinja",
+    "chat_template.json",
+    "*processor_config.json",
+)
+_KEPT_DOCUMENTS = ("LICENSE*", "LICENCE*", "COPYING*", "NOTICE*", "USE_POLICY*", "README*")
+
+_REASONS = (
+    ("consolidated*.safetensors", "the same weights in another layout"),
+    ("adapter*", "a LoRA adapter"),
+    ("*.safetensors", "not part of the model's set of weights"),
+    ("*.index.json", "the index of other weights"),
+    ("*.py", "code is never run"),
+    ("modelkit.json", "the recipe of an exported package; FROM a folder takes the model only"),
+    (".*", "hidden"),
+)
+
+
+def divide(top: Files, weights: Sequence[str], origin: str) -> tuple[Files, tuple[str, ...]]:
+    """(files to keep, notes). One note per reason, naming its files; weights and their index need neither.
+
+    Raises MalformedFile when a kept file is an LFS pointer or a web page, is no JSON though it is called so,
+    or is larger than 64 MB.
+    """
+    kept = {name: path for name, path in top.items() if _is_kept(name)}
+    for name, path in kept.items():
+        _check(name, path, origin)
+    left: dict[str, list[str]] = {}
+    for name in top:
+        if name not in kept and name not in weights and name != INDEX:
+            left.setdefault(_reason(name), []).append(shown(name))
+    return kept, tuple(f"not kept: {', '.join(names)} ({reason})" for reason, names in left.items())
+
+
+def _is_kept(name: str) -> bool:
+    if not is_safe_relative(name):
+        return False
+    document = any(fnmatchcase(name.upper(), pattern) for pattern in _KEPT_DOCUMENTS)
+    return (document and weights_kind(name) is None) or any(fnmatchcase(name, pattern) for pattern in _KEPT)
+
+
+def _check(name: str, path: Path, origin: str) -> None:
+    label = f"{origin}/{name}"
+    with open_regular(path, label) as file:
+        size = os.fstat(file.fileno()).st_size
+        head = file.read(HEAD_BYTES)
+    refuse_stand_in(head, label)
+    if size > LIMIT_BYTES:
+        raise MalformedFile(f"{label} has {size:,} bytes; at most {LIMIT_BYTES:,} are kept of such a file")
+    if name.endswith(".json") and not head.lstrip().startswith((b"{", b"[")):
+        raise MalformedFile(f"{label} is not JSON; it starts with `{describe(head)}`")
+
+
+def _reason(name: str) -> str:
+    if not is_safe_relative(name):
+        return "not a safe file name"
+    other = weights_kind(name)
+    if other is not None:
+        return f"{other[0]}, never read"
+    return next((reason for pattern, reason in _REASONS if fnmatchcase(name, pattern)), "not used")

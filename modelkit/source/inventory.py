@@ -1,0 +1,149 @@
+"""What a model source holds, from its headers alone: configuration, tensors, files to keep.
+
+The same for a folder, a single file and the blobs of a stored package. Reads config.json, the shard index and
+safetensors headers, all of them validated; never a weight. Nothing is dropped in silence: `notes` accounts
+for every top-level file that is not kept. Names below a folder (`draft/…`) belong to other trees and are not
+looked at; see `tree.subtree`.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from modelkit.errors import SourceError, UnsupportedSource
+from modelkit.source.belongings import divide
+from modelkit.source.display import shown
+from modelkit.source.safetensors import Header, read_header
+from modelkit.source.shards import check_placement, read_index, weight_names
+from modelkit.source.sniff import weights_kind
+from modelkit.source.strict_json import read_json
+from modelkit.source.tensor import TensorInfo
+from modelkit.source.tree import Files
+
+
+@dataclass(frozen=True, slots=True)
+class WeightFile:
+    """One file of weights: its name in the source, the real file, and its valid header."""
+
+    name: str
+    path: Path
+    header: Header
+
+    @property
+    def nbytes(self) -> int:
+        return self.header.identity.nbytes
+
+
+@dataclass(frozen=True, slots=True)
+class Inventory:
+    """One source. All in name order, so that the same source gives the same inventory everywhere."""
+
+    origin: str  # how messages call the source
+    config: dict[str, Any]
+    generation_config: dict[str, Any] | None
+    tensors: Mapping[str, TensorInfo]
+    files: Files  # everything to keep besides weights and index
+    weights: tuple[WeightFile, ...]
+    notes: tuple[str, ...]
+
+
+def read_inventory(files: Files, origin: str) -> Inventory:
+    """Take stock of a source. `origin` is how messages call it.
+
+    Raises SourceError and its kinds: no or bad config.json, weights missing, surplus, ambiguous or malformed,
+    weights of a kind that is not imported, a config that wants to run code.
+    """
+    top = {name: files[name] for name in sorted(files) if "/" not in name}
+    index = read_index(top, origin)
+    names = weight_names(top, index, origin)
+    if not names:
+        _refuse_without_weights(top, origin)
+    config = _config(top, origin)
+    generation = _optional(top, "generation_config.json", origin)
+    weights = tuple(
+        WeightFile(name, top[name], read_header(top[name], label=f"{origin}/{name}")) for name in names
+    )
+    tensors = _merge(weights, index, origin)
+    kept, notes = divide(top, names, origin)
+    return Inventory(origin, config, generation, tensors, kept, weights, (*notes, *_config_notes(config)))
+
+
+def require_tokenizer(inventory: Inventory) -> None:
+    """Raise SourceError unless the source has a tokenizer.json (a draft may do without)."""
+    if "tokenizer.json" in inventory.files:
+        return
+    if "tokenizer.model" in inventory.files:
+        raise UnsupportedSource(
+            f"{inventory.origin} has a SentencePiece tokenizer.model only; tokenizer.json is needed",
+            hint="Convert it with transformers: "
+            "`AutoTokenizer.from_pretrained(folder, use_fast=True).save_pretrained(folder)`.",
+        )
+    raise SourceError(
+        f"{inventory.origin} has no tokenizer.json",
+        hint="Copy it from the repository that the model came from.",
+    )
+
+
+def _config(top: Files, origin: str) -> dict[str, Any]:
+    config = _optional(top, "config.json", origin)
+    if config is None:
+        raise SourceError(
+            f"{origin} has no config.json", hint="Copy it from the repository that the model came from."
+        )
+    if "model_file" in config:
+        raise UnsupportedSource(
+            f"{origin}/config.json asks to run the Python file `{shown(str(config['model_file']))}`",
+            hint="modelkit never runs code from a model.",
+        )
+    return config
+
+
+def _optional(top: Files, name: str, origin: str) -> dict[str, Any] | None:
+    return read_json(top[name], nonfinite=True, label=f"{origin}/{name}") if name in top else None
+
+
+def _config_notes(config: Mapping[str, Any]) -> Iterable[str]:
+    for key in ("auto_map", "custom_pipelines"):
+        if key in config:
+            yield f"config.json names code to run (`{key}`); it is not followed"
+
+
+def _merge(
+    weights: tuple[WeightFile, ...], index: Mapping[str, str] | None, origin: str
+) -> dict[str, TensorInfo]:
+    placed: dict[str, tuple[str, TensorInfo]] = {}
+    for file in weights:
+        for tensor in file.header.tensors:
+            if tensor.name in placed:
+                first = placed[tensor.name][0]
+                raise SourceError(f"{origin}: the tensor `{tensor.name}` is in both {first} and {file.name}")
+            placed[tensor.name] = (file.name, tensor)
+    if index is not None:
+        check_placement(placed, index, origin)
+    if not placed:
+        raise SourceError(f"{origin} has weight files, but no tensor is in them")
+    return {name: placed[name][1] for name in sorted(placed)}
+
+
+def _refuse_without_weights(top: Files, origin: str) -> None:
+    """There is nothing to import; say what is there instead."""
+    for name in top:
+        other = weights_kind(name)
+        if other is not None:
+            kind, hint = other
+            raise UnsupportedSource(f"{origin} holds its weights as {kind} only (`{shown(name)}`)", hint=hint)
+    stray = [name for name in top if name.endswith(".safetensors")]
+    if any(name.startswith("adapter") for name in stray):
+        raise UnsupportedSource(f"{origin} is a LoRA adapter, not a model", hint="FROM takes the base model.")
+    if any(name.startswith("consolidated") for name in stray):
+        raise UnsupportedSource(
+            f"{origin} holds its weights in Mistral's own layout only (`{shown(stray[0])}`)",
+            hint="Use the model*.safetensors of the same repository.",
+        )
+    if stray:
+        raise UnsupportedSource(
+            f"{origin} has no model*.safetensors, only `{shown(stray[0])}`",
+            hint=f"If that is the model, name the file: FROM {origin}/{shown(stray[0])}",
+        )
+    raise SourceError(f"{origin} holds no model weights: there is no model*.safetensors")

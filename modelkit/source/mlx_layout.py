@@ -1,0 +1,121 @@
+"""Weights that are quantized in MLX's own layout: codes in `X.weight`, `X.scales`, `X.biases`.
+
+The tensors say which modules are packed, config.json's `quantization` block says how. MLX multiplies
+without looking at the shapes of scales and biases, so a triplet that does not fit reads foreign memory.
+Invariant: every module in `MlxWeights.packed` has tensors of exactly the dtypes and shapes its packing takes.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from modelkit.errors import MalformedFile, SourceError
+from modelkit.source.inventory import Inventory
+from modelkit.source.mlx_block import MlxQuantization, Packing, read_mlx_block
+from modelkit.source.tensor import TensorInfo
+
+_FLOATS = ("F32", "F16", "BF16")
+
+
+@dataclass(frozen=True, slots=True)
+class MlxWeights:
+    """`packed` maps each quantized module (the X of `X.weight`) to how it is packed."""
+
+    quantization: MlxQuantization
+    packed: Mapping[str, Packing]
+
+
+def read_mlx_weights(inventory: Inventory) -> MlxWeights | None:
+    """None when nothing is packed this way.
+
+    Raises SourceError when config and tensors disagree, MalformedFile when a tensor of a triplet is missing
+    or does not fit the others, UnsupportedSource for bits, groups or modes that MLX has not.
+    """
+    tensors, origin = inventory.tensors, inventory.origin
+    modules = _packed_modules(tensors)
+    if not modules:
+        return None
+    quantization = read_mlx_block(inventory.config, origin)
+    if quantization is None:
+        raise SourceError(
+            f"{origin}: `{modules[0]}.weight` is packed, and no `quantization` block in config.json says how",
+            hint="Take config.json from where the weights came from.",
+        )
+    packed = {module: _stated(quantization, module, origin) for module in modules}
+    for module, packing in packed.items():
+        _check_triplet(module, packing, tensors, origin)
+    _check_rest(quantization, packed, tensors, origin)
+    return MlxWeights(quantization, packed)
+
+
+def _packed_modules(tensors: Mapping[str, TensorInfo]) -> list[str]:
+    """The modules with 32-bit codes in `.weight` and a `.scales` beside it."""
+    modules = (name.removesuffix(".scales") for name in tensors if name.endswith(".scales"))
+    weights = ((module, tensors.get(f"{module}.weight")) for module in modules)
+    return [module for module, weight in weights if weight is not None and weight.dtype == "U32"]
+
+
+def _stated(quantization: MlxQuantization, module: str, origin: str) -> Packing:
+    packing = quantization.module_format(module)
+    if packing is None:
+        raise SourceError(f"{origin}: config.json says that `{module}` is not quantized, and it has scales")
+    return packing
+
+
+def _check_triplet(module: str, packing: Packing, tensors: Mapping[str, TensorInfo], origin: str) -> None:
+    weight, scales, biases = (tensors.get(f"{module}.{part}") for part in ("weight", "scales", "biases"))
+    assert weight is not None
+    assert scales is not None
+    expected = _scales_shape(weight, packing, origin)
+    affine = packing.mode == "affine"
+    _check_companion(scales, expected, _FLOATS if affine else ("U8",), weight, packing, origin)
+    if biases is not None and affine:
+        _check_companion(biases, expected, (scales.dtype,), weight, packing, origin)
+    elif affine:
+        raise MalformedFile(f"{origin}: `{weight.name}` is packed as affine and has no `{module}.biases`")
+    elif biases is not None:
+        raise MalformedFile(f"{origin}: `{weight.name}` is packed as {packing.mode}, and has `{biases.name}`")
+
+
+def _scales_shape(weight: TensorInfo, packing: Packing, origin: str) -> tuple[int, ...]:
+    """The shape that scales (and biases) of `weight` must have: one number per group of codes of a row."""
+    row_bits = 32 * weight.shape[-1] if len(weight.shape) >= 2 else 0
+    groups, rest = divmod(row_bits, packing.bits * packing.group_size)
+    if groups == 0 or rest:
+        raise MalformedFile(
+            f"{origin}: `{weight.name}` has shape {list(weight.shape)}; rows of 32-bit words that hold whole "
+            f"groups of {packing.group_size} codes of {packing.bits} bits were expected"
+        )
+    return (*weight.shape[:-1], groups)
+
+
+def _check_companion(
+    found: TensorInfo,
+    shape: tuple[int, ...],
+    dtypes: tuple[str, ...],
+    weight: TensorInfo,
+    packing: Packing,
+    origin: str,
+) -> None:
+    if found.shape != shape or found.dtype not in dtypes:
+        raise MalformedFile(
+            f"{origin}: `{found.name}` is {found.dtype} {list(found.shape)}; `{weight.name}` "
+            f"{list(weight.shape)} at {packing.bits} bits in groups of {packing.group_size} takes "
+            f"{' or '.join(dtypes)} {list(shape)}"
+        )
+
+
+def _check_rest(
+    quantization: MlxQuantization,
+    packed: Mapping[str, Packing],
+    tensors: Mapping[str, TensorInfo],
+    origin: str,
+) -> None:
+    """No module is half quantized: stated but not packed, or packed without scales."""
+    for module, packing in quantization.per_module.items():
+        if packing is not None and module not in packed and f"{module}.weight" in tensors:
+            raise SourceError(
+                f"{origin}: config.json says that `{module}` is quantized, and it has no scales"
+            )
+    for name, tensor in tensors.items():
+        if name.endswith(".weight") and tensor.dtype == "U32" and name.removesuffix(".weight") not in packed:
+            raise MalformedFile(f"{origin}: `{name}` holds packed codes (U32) and has no scales beside it")

@@ -1,0 +1,78 @@
+"""What a file really is, from its first bytes, whatever its name says.
+
+Names lie by accident far more often than by malice: a Git-LFS pointer that was never fetched, an error page
+saved as weights, a pickle renamed. The first bytes tell, and the message says what to do. Nothing here opens
+a file.
+"""
+
+from modelkit.errors import MalformedFile, UnsupportedSource
+from modelkit.source.display import shown
+
+HEAD_BYTES = 512
+
+PICKLE_HINT = (
+    "Pickles can run code, so they are never opened. Convert the model to safetensors "
+    "(transformers: `model.save_pretrained(folder, safe_serialization=True)`)."
+)
+GGUF_HINT = "GGUF sources are not imported yet. Use the safetensors files that the GGUF was made from."
+
+_LFS = b"version https://git-lfs.github.com/spec/"
+
+_MAGIC: tuple[tuple[bytes, str, str], ...] = (
+    (b"GGUF", "a GGUF file", GGUF_HINT),
+    (b"PK\x03\x04", "a ZIP archive, as PyTorch writes its pickles", PICKLE_HINT),
+    (b"PK\x05\x06", "an empty ZIP archive", PICKLE_HINT),
+    (b"\x80\x02", "a Python pickle", PICKLE_HINT),
+    (b"\x80\x03", "a Python pickle", PICKLE_HINT),
+    (b"\x80\x04", "a Python pickle", PICKLE_HINT),
+    (b"\x80\x05", "a Python pickle", PICKLE_HINT),
+    (b"\x89HDF\r\n", "an HDF5 (Keras) file", "Convert the model to safetensors."),
+    (b"\x93NUMPY", "a NumPy array file", "Convert the model to safetensors."),
+    (b"\x1f\x8b", "a gzip archive", "Unpack it first."),
+)
+
+_PICKLE_SUFFIXES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
+_OTHER_WEIGHTS: tuple[tuple[tuple[str, ...], str, str], ...] = (
+    (_PICKLE_SUFFIXES, "Python pickles", PICKLE_HINT),
+    ((".gguf", ".ggml"), "GGUF", GGUF_HINT),
+    ((".h5", ".hdf5", ".keras"), "Keras (HDF5)", "Convert the model to safetensors."),
+    ((".onnx", ".onnx_data"), "ONNX", "Use the safetensors files that it was exported from."),
+    ((".npz", ".npy"), "NumPy arrays", "Convert the model to safetensors."),
+    (
+        (".msgpack", ".tflite", ".mlmodel", ".ot"),
+        "another framework's weights",
+        "Convert the model to safetensors.",
+    ),
+)
+
+
+def weights_kind(name: str) -> tuple[str, str] | None:
+    """For a file whose name is that of weights modelkit does not read: what they are, and what to do."""
+    lowered = name.lower()
+    for suffixes, kind, hint in _OTHER_WEIGHTS:
+        if lowered.endswith(suffixes):
+            return kind, hint
+    return None
+
+
+def refuse_stand_in(head: bytes, label: str) -> None:
+    """Raise MalformedFile when `head` starts what stands in for the real file: an LFS pointer, a web page."""
+    if head.startswith(_LFS):
+        raise MalformedFile(
+            f"{label} is a Git-LFS pointer, not the file itself",
+            hint="Run `git lfs pull` in the model's repository.",
+        )
+    if head[:HEAD_BYTES].lstrip().lower().startswith((b"<!doctype", b"<html")):
+        raise MalformedFile(f"{label} is a web page, not the file itself", hint="Download the file again.")
+
+
+def refuse_other_weights(head: bytes, label: str) -> None:
+    """Raise when `head` starts another kind of weights file than safetensors."""
+    for magic, kind, hint in _MAGIC:
+        if head.startswith(magic):
+            raise UnsupportedSource(f"{label} is {kind}, not safetensors", hint=hint)
+
+
+def describe(head: bytes) -> str:
+    """The first bytes, for a message."""
+    return shown(head[:16].decode("latin-1"))

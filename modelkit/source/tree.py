@@ -1,0 +1,128 @@
+"""A model source as names and files: relative POSIX names, each standing for one real file.
+
+A folder on disk, a single weights file and the blobs of a stored package all become the same mapping, so the
+rest of this room has one way to look at them. Names that a file mentions (an index, a manifest) are only ever
+looked up in the mapping; none is joined to a path and opened. Links are followed, because a hub cache is a
+farm of links and the folder is the user's own; what is at their end must be a regular file, checked on the
+opened descriptor.
+"""
+
+import os
+import re
+import stat
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import BinaryIO, TypeAlias
+
+from modelkit.errors import SourceError, UnsupportedSource
+from modelkit.source.display import shown
+from modelkit.source.sniff import weights_kind
+
+Files: TypeAlias = Mapping[str, Path]
+
+MAX_FILES = 10_000
+MAX_PART_BYTES = 255
+
+_SHARD = re.compile(r"-(\d{1,9})-of-(\d{1,9})\.safetensors", re.ASCII)
+
+
+def is_safe_relative(name: str) -> bool:
+    """Is `name` a plain relative POSIX path: printable, no `..` or empty part, no backslash, no drive?
+
+    A part may have at most 255 bytes.
+    """
+    parts = name.split("/")
+    drive = parts[0][1:2] == ":"
+    return name.isprintable() and "\\" not in name and not drive and not any(map(_unsafe_part, parts))
+
+
+def _unsafe_part(part: str) -> bool:
+    return part in ("", ".", "..") or len(part.encode()) > MAX_PART_BYTES
+
+
+def subtree(files: Files, folder: str) -> Files:
+    """The files below `folder` (such as `draft`), under the names they have inside it."""
+    prefix = f"{folder}/"
+    return {name.removeprefix(prefix): path for name, path in files.items() if name.startswith(prefix)}
+
+
+def open_regular(path: Path, label: str) -> BinaryIO:
+    """Open `path` for reading; it must be, or lead to, a regular file. Never blocks on a FIFO or a device."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
+        raise SourceError(f"cannot read {label}: {_reason(error)}") from error
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise SourceError(f"{label} is not a regular file")
+    return os.fdopen(descriptor, "rb")
+
+
+def read_directory(folder: Path) -> Files:
+    """The files at the top of `folder`, in name order. Folders inside it are not looked at.
+
+    Raises SourceError when `folder` is no readable folder, holds more than 10,000 entries, a link whose
+    target is gone, or something that is neither file nor folder.
+    """
+    try:
+        with os.scandir(folder) as entries:
+            found = _bounded(entries, folder)
+        return {entry.name: folder / entry.name for entry in found if _is_file(entry, folder)}
+    except (OSError, ValueError) as error:
+        raise SourceError(f"cannot read the folder {folder}: {_reason(error)}") from error
+
+
+def _bounded(entries: Iterable[os.DirEntry[str]], folder: Path) -> list[os.DirEntry[str]]:
+    found: list[os.DirEntry[str]] = []
+    for entry in entries:
+        if len(found) == MAX_FILES:
+            raise SourceError(f"{folder} holds more than {MAX_FILES:,} entries; that is no model folder")
+        found.append(entry)
+    return sorted(found, key=lambda entry: entry.name)
+
+
+def _is_file(entry: os.DirEntry[str], folder: Path) -> bool:
+    """True for a regular file (or a link to one), False for a folder; anything else is refused."""
+    if entry.is_file():
+        return True
+    if entry.is_dir():
+        return False
+    if entry.is_symlink() and not os.path.exists(entry.path):
+        raise SourceError(
+            f"{folder}/{shown(entry.name)} links to {shown(os.readlink(entry.path))}, which does not exist",
+            hint="If this is a hub cache, download the model again.",
+        )
+    raise SourceError(f"{folder}/{shown(entry.name)} is neither a file nor a folder")
+
+
+def read_single_file(path: Path) -> Files:
+    """The source that one file of weights makes: it as `model.safetensors`, and what lies beside it.
+
+    Other weights in the same folder stay out. Raises UnsupportedSource when `path` is no `.safetensors` file
+    or is one shard of several, SourceError when there is no config.json beside it.
+    """
+    if path.suffix != ".safetensors":
+        kind, hint = weights_kind(path.name) or (
+            "something else",
+            "FROM takes a folder or one .safetensors file.",
+        )
+        raise UnsupportedSource(f"{path} is {kind}, no .safetensors file", hint=hint)
+    shard = _SHARD.search(path.name)
+    if shard and int(shard[2]) > 1:
+        raise UnsupportedSource(
+            f"{path.name} is one shard of {int(shard[2])}",
+            hint=f"Name the folder instead: FROM {path.parent}",
+        )
+    with open_regular(path, str(path)):
+        beside = read_directory(path.parent)
+    if "config.json" not in beside:
+        raise SourceError(
+            f"{path.name} holds only weights, and there is no config.json beside it",
+            hint="Put config.json and tokenizer.json of the same model into its folder.",
+        )
+    kept = {name: file for name, file in beside.items() if ".safetensors" not in name}
+    return {**kept, "model.safetensors": path}
+
+
+def _reason(error: Exception) -> str:
+    return (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
