@@ -1,0 +1,83 @@
+"""What MLX runs on here, and what that wants: memory, the float type, whether quantized products pay.
+
+Facts, not decisions: the loader decides. Measured reasons, on Linux CPU: bf16 and f16 products are emulated
+element by element (f32 through a bound BLAS is 30 times faster); quantized products run on one thread without
+vector instructions, so weights dequantized to f32 at load decode about 4 times faster than quantized ones in
+f32, at 7 to 8 times the memory. Metal and CUDA have real kernels for all of these and want the source's own
+types.
+"""
+
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from typing import Any, Literal
+
+import mlx.core as mx
+
+from runtime import host
+from runtime.blas.bind import BlasReport, bind_blas, report, set_threads
+
+__all__ = ["BlasReport", "Device", "bind_blas", "describe", "device", "report", "set_threads"]
+
+Kind = Literal["metal", "cuda", "cpu"]
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """MLX's default device. Bytes are of the memory it computes in, a GPU's or the machine's; 0: unknown.
+
+    available_bytes: what could be allocated now, MLX's own reusable buffers included.
+    fast_dtype: the float type that weights and activations should have; None: the source's.
+    fast_quantized: products with quantized weights are at least as fast as with float ones.
+    cores: physical processor cores this process may use.
+    """
+
+    kind: Kind
+    name: str
+    total_bytes: int
+    available_bytes: int
+    fast_dtype: str | None
+    fast_quantized: bool
+    cores: int
+
+
+def device() -> Device:
+    """The device as it is now: `available_bytes` is read afresh at every call."""
+    kind = _kind()
+    info = mx.device_info()
+    total, available = _memory(kind, info)
+    return Device(
+        kind=kind,
+        name=str(info.get("device_name", "unknown")),
+        total_bytes=total,
+        available_bytes=available,
+        fast_dtype="float32" if kind == "cpu" else None,
+        fast_quantized=kind != "cpu",
+        cores=host.cores(),
+    )
+
+
+def describe() -> dict[str, Any]:
+    """Device and BLAS as plain data, for a report to the user. Binds nothing: shows what `bind_blas` left."""
+    return {"mlx": version("mlx"), "device": asdict(device()), "blas": asdict(report())}
+
+
+def _kind() -> Kind:
+    if mx.default_device().type == mx.DeviceType.cpu:
+        return "cpu"
+    return "metal" if mx.metal.is_available() else "cuda"
+
+
+def _memory(kind: Kind, info: dict[str, Any]) -> tuple[int, int]:
+    """Total and available bytes.
+
+    Metal shares the machine's memory and makes one process slow beyond its recommended working set, so both
+    bound it. CUDA reports its own card; what MLX holds for reuse is counted as free.
+    """
+    total, available = host.memory()
+    reusable = mx.get_cache_memory()
+    if kind == "metal":
+        total = int(info.get("max_recommended_working_set_size", total))
+        return total, min(total - mx.get_active_memory(), available + reusable)
+    if kind == "cuda":
+        return int(info.get("total_memory", 0)), int(info.get("free_memory", 0)) + reusable
+    return total, min(total, available + reusable)

@@ -1,0 +1,114 @@
+"""What the operating system grants this process: processor cores and memory.
+
+Plain files and system calls, no MLX. A container's limits count as the machine's; both cgroup generations are
+read. `root` exists so that tests can lay out a machine of their own.
+"""
+
+import ctypes
+import math
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path("/")
+
+
+def cores(root: Path = ROOT) -> int:
+    """Physical cores that this process may use at once, at least 1.
+
+    Hyper-threads share one core's arithmetic units, so a second busy thread on a core gains a matrix product
+    nothing.
+    """
+    if sys.platform == "darwin":
+        return _sysctl("hw.perflevel0.physicalcpu") or os.cpu_count() or 1
+    allowed = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(range(os.cpu_count() or 1))
+    physical = {_siblings(root, cpu) for cpu in allowed}
+    return max(1, min(len(physical), _quota(root)))
+
+
+def memory(root: Path = ROOT) -> tuple[int, int]:
+    """Total and available bytes; available is what could be had without swapping. 0 means unknown."""
+    if sys.platform == "darwin":
+        total = _sysctl("hw.memsize")
+        return total, total * _sysctl("kern.memorystatus_level") // 100
+    total, available = _meminfo(root)
+    for limit, used in _memory_limits(root):
+        total = min(total, limit)
+        available = min(available, max(0, limit - used))
+    return total, available
+
+
+def _siblings(root: Path, cpu: int) -> str:
+    """A name for the physical core behind a logical one; unknown topology: each is its own."""
+    return _read(root / f"sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list") or str(cpu)
+
+
+def _quota(root: Path) -> int:
+    """Whole processors that the tightest CPU bandwidth limit amounts to."""
+    quotas: list[float] = [sys.maxsize]
+    for folder in _cgroups(root, "cpu"):
+        pair = _read(folder / "cpu.max").split()  # version 2: "200000 100000", or "max 100000"
+        if not pair:
+            pair = [_read(folder / "cpu.cfs_quota_us"), _read(folder / "cpu.cfs_period_us")]
+        limit, period = (_number(text) for text in pair)
+        if limit and period:
+            quotas.append(limit / period)
+    return math.ceil(min(quotas))
+
+
+def _meminfo(root: Path) -> tuple[int, int]:
+    rows = dict(line.split(":", 1) for line in _read(root / "proc/meminfo").splitlines() if ":" in line)
+    total, available = (_number((rows.get(name) or "0").split()[0]) for name in ("MemTotal", "MemAvailable"))
+    return 1024 * total, 1024 * available
+
+
+def _memory_limits(root: Path) -> Iterator[tuple[int, int]]:
+    """Limit and use in bytes of each memory-limited group; cached file pages do not count as used."""
+    for folder in _cgroups(root, "memory"):
+        for limit_file, used_file in (
+            ("memory.max", "memory.current"),
+            ("memory.limit_in_bytes", "memory.usage_in_bytes"),
+        ):
+            limit = _number(_read(folder / limit_file))
+            if limit:
+                stat = dict(
+                    line.split(" ", 1) for line in _read(folder / "memory.stat").splitlines() if " " in line
+                )
+                cached = _number(stat.get("inactive_file", "0"))
+                yield limit, max(0, _number(_read(folder / used_file)) - cached)
+
+
+def _cgroups(root: Path, controller: str) -> Iterator[Path]:
+    """Folders of this process's control group and its ancestors: a limit anywhere above holds here too.
+
+    A line of /proc/self/cgroup is `number:controllers:path`; version 2 has number 0 and names no controller.
+    """
+    for line in _read(root / "proc/self/cgroup").splitlines():
+        number, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        if number == "0" or controller in controllers.split(","):
+            mount = root / "sys/fs/cgroup" / ("" if number == "0" else controller)
+            inside = Path(path.lstrip("/"))
+            yield from (mount / part for part in (inside, *inside.parents) if ".." not in part.parts)
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except OSError:  # absent in this container or kernel
+        return ""
+
+
+def _number(text: str) -> int:
+    """A plain count; 0 for "max", for -1 and for an absent file."""
+    return int(text) if text.isdecimal() else 0
+
+
+def _sysctl(name: str) -> int:
+    """An integer of the macOS kernel's state; 0 where there is no such name."""
+    value, size = ctypes.c_uint64(0), ctypes.c_size_t(8)
+    failed = ctypes.CDLL(None).sysctlbyname(
+        name.encode(), ctypes.byref(value), ctypes.byref(size), None, ctypes.c_size_t(0)
+    )
+    return 0 if failed else value.value

@@ -1,0 +1,95 @@
+"""Cores and memory, read from machines laid out as folders."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from runtime import host
+
+linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc and /sys")
+GIB = 1 << 30
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Path:
+    """8 GiB, 6 of them free; every core of its own."""
+    write(tmp_path, "proc/meminfo", "MemTotal: 8388608 kB\nMemFree: 1 kB\nMemAvailable: 6291456 kB\n")
+    return tmp_path
+
+
+def write(root: Path, path: str, text: str) -> None:
+    (root / path).parent.mkdir(parents=True, exist_ok=True)
+    (root / path).write_text(text)
+
+
+@linux
+def test_memory_of_a_bare_machine(machine: Path) -> None:
+    assert host.memory(machine) == (8 * GIB, 6 * GIB)
+
+
+@linux
+def test_a_limit_of_a_parent_group_counts(machine: Path) -> None:
+    write(machine, "proc/self/cgroup", "0::/outer/inner\n")
+    write(machine, "sys/fs/cgroup/outer/inner/memory.max", "max\n")
+    write(machine, "sys/fs/cgroup/outer/memory.max", str(4 * GIB))
+    write(machine, "sys/fs/cgroup/outer/memory.current", str(2 * GIB))
+    assert host.memory(machine) == (4 * GIB, 2 * GIB)
+
+
+@linux
+def test_cached_files_are_not_used_memory(machine: Path) -> None:
+    write(machine, "proc/self/cgroup", "0::/\n")
+    write(machine, "sys/fs/cgroup/memory.max", str(4 * GIB))
+    write(machine, "sys/fs/cgroup/memory.current", str(3 * GIB))
+    write(machine, "sys/fs/cgroup/memory.stat", f"anon {GIB}\ninactive_file {2 * GIB}\n")
+    assert host.memory(machine) == (4 * GIB, 3 * GIB)
+
+
+@linux
+def test_version_1_groups_limit_too(machine: Path) -> None:
+    write(machine, "proc/self/cgroup", "5:cpu,memory:/job\n")
+    write(machine, "sys/fs/cgroup/memory/job/memory.limit_in_bytes", str(2 * GIB))
+    write(machine, "sys/fs/cgroup/memory/job/memory.usage_in_bytes", str(GIB))
+    assert host.memory(machine) == (2 * GIB, GIB)
+
+
+@linux
+def test_no_proc_means_unknown(tmp_path: Path) -> None:
+    assert host.memory(tmp_path) == (0, 0)
+
+
+@linux
+def test_hyper_threads_share_a_core(machine: Path) -> None:
+    for cpu in os.sched_getaffinity(0):
+        write(machine, f"sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list", "0-99\n")
+    assert host.cores(machine) == 1
+
+
+@linux
+def test_unknown_topology_counts_every_processor(machine: Path) -> None:
+    assert host.cores(machine) == len(os.sched_getaffinity(0))
+
+
+@linux
+@pytest.mark.parametrize(("limit", "period"), [(100_000, 100_000), (50_000, 100_000)])
+def test_a_cpu_quota_limits_cores(machine: Path, limit: int, period: int) -> None:
+    write(machine, "proc/self/cgroup", "0::/\n")
+    write(machine, "sys/fs/cgroup/cpu.max", f"{limit} {period}\n")
+    assert host.cores(machine) == 1
+
+
+@linux
+def test_no_cpu_quota_limits_nothing(machine: Path) -> None:
+    write(machine, "proc/self/cgroup", "0::/\n1:cpu:/\n")
+    write(machine, "sys/fs/cgroup/cpu.max", "max 100000\n")
+    write(machine, "sys/fs/cgroup/cpu/cpu.cfs_quota_us", "-1\n")
+    write(machine, "sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n")
+    assert host.cores(machine) == len(os.sched_getaffinity(0))
+
+
+def test_this_machine_has_cores_and_memory() -> None:
+    total, available = host.memory()
+    assert host.cores() >= 1
+    assert 0 <= available <= total
