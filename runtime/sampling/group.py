@@ -1,0 +1,124 @@
+"""Rows of a batch that want the same kind of work, drawn in one vectorised pass whatever their numbers.
+
+Arrays: R rows of the group, T columns, V vocabulary.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import mlx.core as mx
+
+from runtime.errors import BadTokenIds
+from runtime.sampling import filters, noise
+from runtime.sampling.distribution import Distribution
+from runtime.sampling.params import SamplingParams
+from runtime.sampling.penalties import Penalties
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """What one step offers to draw from; the fields are the arguments of `Sampler.sample`."""
+
+    logits: mx.array
+    positions: Sequence[int]
+    history: Sequence[Sequence[int]] | None = None
+    inputs: mx.array | None = None
+    mask: mx.array | None = None
+
+    def take(self, rows: Sequence[int]) -> "Block":
+        index = mx.array(list(rows))
+        return Block(
+            logits=self.logits[index],
+            positions=[self.positions[row] for row in rows],
+            history=None if self.history is None else [self.history[row] for row in rows],
+            inputs=None if self.inputs is None else self.inputs[index],
+            mask=None if self.mask is None else self.mask[index],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """The work that a row wants, without its numbers."""
+
+    greedy: bool
+    penalised: bool
+    biased: bool
+    top_k: int = 0
+    typical: bool = False
+    top_p: bool = False
+    min_p: bool = False
+
+    @classmethod
+    def of(cls, params: SamplingParams) -> "Kind":
+        common = (params.greedy, params.penalised, bool(params.logit_bias))
+        if params.greedy:
+            return cls(*common)
+        return cls(*common, params.top_k, params.typical_p < 1, params.top_p < 1, params.min_p > 0)
+
+
+class Group:
+    """The numbers of rows of one kind, as arrays [R, 1, 1]."""
+
+    def __init__(self, kind: Kind, params: Sequence[SamplingParams]) -> None:
+        self.kind = kind
+        self._seeds = [p.seed for p in params]
+        self._biases = [p.logit_bias for p in params]
+        self._bias: mx.array | None = None
+        self._penalties = Penalties.of(params) if kind.penalised else None
+        self._temperature = _column([p.temperature for p in params])
+        self._typical_p = _column([p.typical_p for p in params])
+        self._top_p = _column([p.top_p for p in params])
+        self._min_p = _column([p.min_p for p in params])
+
+    def sample(self, block: Block) -> mx.array:
+        """Tokens, int32 [R, T]."""
+        logits = self.adjusted(block)
+        if self.kind.greedy:
+            return mx.argmax(logits, axis=-1).astype(mx.int32)
+        key = noise.keys(self._seeds, block.positions, logits.shape[1])
+        return self.distribution(logits).draw(key)
+
+    def adjusted(self, block: Block) -> mx.array:
+        """Logits after penalties, bias and mask, [R, T, V]; float32 unless nothing acts on them."""
+        logits = block.logits
+        if self._penalties is not None:
+            if block.history is None or block.inputs is None:
+                raise ValueError("rows with penalties need their history and the step's inputs")
+            logits = self._penalties.apply(logits.astype(mx.float32), block.history, block.inputs)
+        if self.kind.biased:
+            logits = logits.astype(mx.float32) + self._dense_bias(logits.shape[-1])
+        if block.mask is None:
+            return logits
+        logits = logits.astype(mx.float32)
+        return filters.keep(logits, block.mask) if block.mask.dtype == mx.bool_ else logits + block.mask
+
+    def distribution(self, logits: mx.array) -> Distribution:
+        """What the filters leave of adjusted logits [R, T, V], for rows that are not greedy."""
+        values, ids = logits.astype(mx.float32), None
+        if 0 < self.kind.top_k < values.shape[-1]:
+            ids, values = filters.best(values, self.kind.top_k)
+        values = values / self._temperature
+        if self.kind.typical:
+            values = filters.typical(values, self._typical_p)
+        if self.kind.top_p:
+            values = filters.top_p(values, self._top_p)
+        if self.kind.min_p:
+            values = filters.min_p(values, self._min_p)
+        return Distribution(values, ids)
+
+    def _dense_bias(self, size: int) -> mx.array:
+        """float32 [R, 1, V], built at the first step, when the vocabulary's size is known."""
+        if self._bias is None:
+            highest = max(token for bias in self._biases for token in bias)
+            if highest >= size:
+                raise BadTokenIds(f"logit_bias names the id {highest}; the vocabulary has {size}")
+            rows = [row for row, bias in enumerate(self._biases) for _ in bias]
+            ids = [token for bias in self._biases for token in bias]
+            values = mx.array([value for bias in self._biases for value in bias.values()], dtype=mx.float32)
+            empty = mx.zeros((len(self._biases), 1, size), dtype=mx.float32)
+            self._bias = empty.at[mx.array(rows), 0, mx.array(ids)].add(values)
+        return self._bias
+
+
+def _column(values: Sequence[float]) -> mx.array:
+    return mx.array(list(values), dtype=mx.float32)[:, None, None]

@@ -1,0 +1,85 @@
+"""How one row wants its tokens drawn: plain numbers, checked once; by default the model's own odds."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+SEED_LIMIT = 1 << 64
+ID_LIMIT = 1 << 31
+BIAS_LIMIT = 1024  # entries; OpenAI's interface allows as many
+WHOLE_CONTEXT = -1
+COLD = 1e-5
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingParams:
+    """Raises ValueError on a value outside its range; the message names the field, the value and the range.
+
+    temperature: logits are divided by it; 0 (and below COLD, where float32 cannot tell) takes the likeliest
+    token. top_k: keep the k likeliest; 0 is off. typical_p: keep the tokens whose surprise is closest to the
+    expected one, up to this mass (Meister et al.,
+        "Locally Typical Sampling", 2022); 1 is off.
+    top_p: keep the likeliest tokens up to this mass (Holtzman et al., "The Curious Case of Neural Text
+        Degeneration", 2019); 1 is off.
+    min_p: keep tokens at least this likely relative to the likeliest one (Nguyen et al., "Turning Up the
+    Heat",
+        2024); 0 is off.
+    repeat_penalty: divides positive and multiplies negative logits of recent tokens (Keskar et al., "CTRL",
+    2019). presence_penalty, frequency_penalty: subtracted from a recent token's logit once, and once per
+    occurrence. repeat_last_n: how many tokens are recent, prompt included; 0 is none, -1 all. seed: names the
+    noise; with the prompt it decides every token drawn. logit_bias: added to the logits of these ids.
+    """
+
+    temperature: float = 1.0
+    top_k: int = 0
+    typical_p: float = 1.0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    repeat_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    repeat_last_n: int = 64
+    seed: int = 0
+    logit_bias: Mapping[int, float] = field(default_factory=dict[int, float], hash=False)
+
+    def __post_init__(self) -> None:
+        self._check("temperature", 0.0, 100.0)
+        self._check("top_k", 0, ID_LIMIT - 1)
+        for name in ("typical_p", "top_p", "min_p"):
+            self._check(name, 0.0, 1.0)
+        self._check("repeat_penalty", 0.01, 100.0)
+        self._check("presence_penalty", -100.0, 100.0)
+        self._check("frequency_penalty", -100.0, 100.0)
+        self._check("repeat_last_n", WHOLE_CONTEXT, ID_LIMIT - 1)
+        self._check("seed", 0, SEED_LIMIT - 1)
+        _check_bias(self.logit_bias)
+        object.__setattr__(self, "logit_bias", MappingProxyType(dict(self.logit_bias)))
+
+    @property
+    def greedy(self) -> bool:
+        """Always the likeliest token, so no noise is needed."""
+        return self.temperature < COLD or self.top_k == 1
+
+    @property
+    def penalised(self) -> bool:
+        """The token drawn depends on recent ones, so `Sampler.sample` wants their ids."""
+        changes = (self.repeat_penalty != 1, self.presence_penalty != 0, self.frequency_penalty != 0)
+        return self.repeat_last_n != 0 and any(changes)
+
+    def _check(self, name: str, low: float, high: float) -> None:
+        value = getattr(self, name)
+        if isinstance(low, int) and not isinstance(value, int):
+            raise ValueError(f"{name} is {value!r}, expected a whole number")
+        if not low <= value <= high:  # false for NaN too
+            raise ValueError(f"{name} is {value!r}, expected {low} to {high}")
+
+
+def _check_bias(bias: Mapping[int, float]) -> None:
+    if len(bias) > BIAS_LIMIT:
+        raise ValueError(f"logit_bias has {len(bias)} entries, expected at most {BIAS_LIMIT}")
+    for token, value in bias.items():
+        if not 0 <= token < ID_LIMIT:
+            raise ValueError(f"logit_bias names the id {token!r}, expected 0 to {ID_LIMIT - 1}")
+        if not math.isfinite(value):
+            raise ValueError(f"logit_bias of id {token} is {value!r}, expected a finite number")

@@ -1,0 +1,62 @@
+"""Draw the next tokens of several rows, each by its own parameters.
+
+Order: penalties, logit bias, grammar mask; then temperature 0 takes the argmax, else top-k, softmax/T,
+typical, top-p, min-p, draw. Everything is lazy: nothing here waits for the device.
+
+Invariants: a row's token depends on its own logits, parameters, position and history only, never on other
+rows, on their order or on how many columns a step has. Rows that want the same kind of work share one pass,
+whatever their numbers.
+
+Arrays: B rows, T columns of a step, V vocabulary. Column t of row b draws the token of position positions[b]
++ t, having seen `history[b]` and the step's inputs up to and including column t. In a block of drafts the
+inputs are the last token and the drafts; in plain decoding, the last token.
+"""
+
+from collections.abc import Sequence
+
+import mlx.core as mx
+
+from runtime.sampling.group import Block, Group, Kind
+from runtime.sampling.params import SamplingParams
+
+
+class Sampler:
+    """Built for a list of rows, used for any number of steps; building it again when rows change is cheap."""
+
+    def __init__(self, params: Sequence[SamplingParams]) -> None:
+        members: dict[Kind, list[int]] = {}
+        for row, its in enumerate(params):
+            members.setdefault(Kind.of(its), []).append(row)
+        self._groups = [(rows, Group(kind, [params[row] for row in rows])) for kind, rows in members.items()]
+        order = [row for rows, _ in self._groups for row in rows]
+        self._back = sorted(
+            range(len(order)), key=order.__getitem__
+        )  # where each row's tokens stand, group by group
+
+    @property
+    def wants_history(self) -> bool:
+        """Some row has penalties, so `sample` must be given `history` and `inputs`."""
+        return any(group.kind.penalised for _, group in self._groups)
+
+    def sample(
+        self,
+        logits: mx.array,
+        positions: Sequence[int],
+        *,
+        history: Sequence[Sequence[int]] | None = None,
+        inputs: mx.array | None = None,
+        mask: mx.array | None = None,
+    ) -> mx.array:
+        """Tokens, int32 [B, T], from logits [B, T, V].
+
+        positions: per row, where the token drawn in column 0 will stand. history: per row, the ids before the
+        step's inputs. inputs: int32 [B, T], the ids the step was fed, padding being any valid id. mask: [B,
+        T, V], bool (true is allowed) or added to the logits; it must leave every position an id. Raises
+        BadTokenIds for a bias on an id outside the vocabulary, ValueError where history is wanted and
+        missing.
+        """
+        block = Block(logits, positions, history, inputs, mask)
+        if len(self._groups) == 1:
+            return self._groups[0][1].sample(block)
+        drawn = [group.sample(block.take(rows)) for rows, group in self._groups]
+        return mx.concatenate(drawn)[mx.array(self._back)]

@@ -1,0 +1,143 @@
+"""Each filter against its definition in plain numpy."""
+
+import mlx.core as mx
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from runtime.sampling import filters
+
+rows = st.tuples(st.integers(0, 2**32 - 1), st.integers(1, 400), st.floats(0.1, 8))
+masses = st.floats(0.01, 0.999)
+
+
+def logits(row: tuple[int, int, float]) -> np.ndarray:
+    seed, size, spread = row
+    return (np.random.default_rng(seed).standard_normal(size) * spread).astype(np.float32)
+
+
+def probabilities(values: np.ndarray) -> np.ndarray:
+    weight = np.exp(values.astype(np.float64) - values.max())
+    return weight / weight.sum()
+
+
+def kept(found: mx.array) -> set[int]:
+    return set(np.flatnonzero(np.isfinite(np.array(found).reshape(-1))).tolist())
+
+
+def batch(values: np.ndarray) -> mx.array:
+    return mx.array(values)[None, None]
+
+
+def column(value: float) -> mx.array:
+    return mx.array([[[value]]])
+
+
+@given(row=rows, k=st.integers(1, 450))
+def test_best_finds_the_k_largest(row: tuple[int, int, float], k: int) -> None:
+    values = logits(row)
+    ids, found = filters.best(batch(values), k)
+    assert np.array(ids).dtype == np.int32
+    assert sorted(np.array(ids)[0, 0].tolist()) == sorted(np.argsort(-values, kind="stable")[:k].tolist())
+    assert np.array(found)[0, 0].tolist() == values[np.array(ids)[0, 0]].tolist()
+
+
+@settings(max_examples=30)
+@given(seed=st.integers(0, 99), k=st.integers(1, 60), size=st.integers(16_000, 17_000))
+def test_best_finds_them_in_long_rows(seed: int, k: int, size: int) -> None:
+    """Sizes that do not fill whole layers, and the search that looks at column maxima first."""
+    values = logits((seed, size, 3.0)).reshape(1, 1, -1).repeat(2, axis=0)
+    values[1] = values[1, :, ::-1]
+    ids, _ = filters.best(mx.array(values), k)
+    for row, found in zip(values, np.array(ids), strict=True):
+        assert set(found[0].tolist()) == set(np.argsort(-row[0])[:k].tolist())
+
+
+def test_best_of_a_masked_row_names_real_ids() -> None:
+    values = np.full(16_001, -np.inf, np.float32)
+    values[[3, 16_000]] = 1.0
+    ids, found = filters.best(batch(values), 5)
+    assert {3, 16_000} <= set(np.array(ids)[0, 0].tolist())
+    assert np.array(ids).max() <= 16_000
+    assert np.isfinite(np.array(found)).sum() == 2
+
+
+@given(row=rows, mass=masses)
+def test_top_p_keeps_the_fewest_that_reach_the_mass(row: tuple[int, int, float], mass: float) -> None:
+    values = logits(row)
+    p = probabilities(values)
+    found = kept(filters.top_p(batch(values), column(mass)))
+    order = np.argsort(-values, kind="stable")
+    covered = np.cumsum(p[order])
+    fewest = {int(np.searchsorted(covered, mass + slack)) + 1 for slack in (-1e-5, 0, 1e-5)}
+    assert any(found == set(order[:count].tolist()) for count in fewest)
+
+
+@given(row=rows, mass=masses)
+def test_typical_keeps_the_closest_to_the_entropy(row: tuple[int, int, float], mass: float) -> None:
+    values = logits(row)
+    p = probabilities(values)
+    surprise = -np.log(np.maximum(p, 1e-300))
+    distance = np.abs(surprise - (p * surprise).sum())
+    order = np.argsort(distance, kind="stable")
+    covered = np.cumsum(p[order])
+    found = kept(filters.typical(batch(values), column(mass)))
+    limit = max(distance[list(found)])
+    assert found == set(np.flatnonzero(distance <= limit + 1e-4).tolist()) & found
+    assert p[list(found)].sum() >= mass - 1e-4
+    assert limit <= distance[order[min(int(np.searchsorted(covered, mass + 1e-4)), len(order) - 1)]] + 1e-3
+
+
+@given(row=rows, share=st.floats(0.001, 1))
+def test_min_p_is_relative_to_the_best(row: tuple[int, int, float], share: float) -> None:
+    values = logits(row)
+    found = kept(filters.min_p(batch(values), column(share)))
+    ratio = np.exp(values.astype(np.float64) - values.max())
+    sure, out = set(np.flatnonzero(ratio > share * 1.0001)), set(np.flatnonzero(ratio < share * 0.9999))
+    assert sure <= found
+    assert not found & out
+    assert int(values.argmax()) in found
+
+
+@given(row=rows, mass=masses)
+def test_both_searches_find_the_same_limit(row: tuple[int, int, float], mass: float) -> None:
+    values = batch(logits(row))
+    gap = values.max(axis=-1, keepdims=True) - values
+    weight = mx.exp(-gap)
+    target = column(mass) * weight.sum(axis=-1, keepdims=True)
+    by_sorting = filters._reach_by_sorting(gap, weight, target).item()  # pyright: ignore[reportPrivateUsage]
+    by_halves = filters._reach_by_halves(gap, weight, target).item()  # pyright: ignore[reportPrivateUsage]
+    inside = np.array(gap <= by_halves + 1e-5).sum() - np.array(gap < by_sorting - 1e-5).sum()
+    assert (
+        abs(by_sorting - by_halves) < 1e-5 or inside <= 2
+    )  # a mass that falls on a step, summed in other orders
+
+
+@pytest.mark.parametrize("size", [10, 5000])
+def test_ids_that_are_out_stay_out(size: int) -> None:
+    values = np.full(size, -np.inf, np.float32)
+    values[[2, 7]] = [0.0, -1.0]
+    for found in (
+        filters.top_p(batch(values), column(0.99)),
+        filters.typical(batch(values), column(0.99)),
+        filters.min_p(batch(values), column(0.1)),
+    ):
+        assert kept(found) == {2, 7}
+
+
+@pytest.mark.parametrize("size", [100, 5000])
+def test_equals_are_kept_together(size: int) -> None:
+    assert len(kept(filters.top_p(batch(np.zeros(size, np.float32)), column(0.5)))) == size
+
+
+@pytest.mark.parametrize("size", [100, 5000])
+@pytest.mark.parametrize("mass", [0.0, 1e-9])
+def test_no_mass_still_keeps_the_best(size: int, mass: float) -> None:
+    values = np.linspace(-3, 0, size).astype(np.float32)
+    assert size - 1 in kept(filters.top_p(batch(values), column(mass)))
+    assert len(kept(filters.top_p(batch(values), column(mass)))) == 1
+
+
+def test_min_p_of_nothing_keeps_all() -> None:
+    assert len(kept(filters.min_p(batch(np.linspace(-90, 0, 50).astype(np.float32)), column(0.0)))) == 50
