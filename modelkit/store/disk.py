@@ -1,0 +1,169 @@
+"""What the store asks of a file system: durable writes, cheap copies, room; and errors in words.
+
+`sync` means on the platter: macOS needs F_FULLFSYNC for that, its fsync stops at the drive's cache. A file is
+durable after `sync`, its name after `sync_folder` on the folder that holds it.
+"""
+
+import errno
+import fcntl
+import os
+import shutil
+import stat
+import sys
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from modelkit.errors import StoreError
+
+CHUNK_BYTES = 4 << 20
+
+_FICLONE = 0x40049409  # linux/fs.h: share the blocks of another file
+_CANNOT_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.ENOTTY)  # pipes and some network mounts
+_SPARE = 1.05  # file systems need a little more than the files' bytes
+
+_HINTS = {
+    errno.ENOSPC: "The disk is full. Free some space (`modelkit prune` may help) or move MODELKIT_HOME.",
+    errno.EDQUOT: "Your disk quota is used up. Free some space or move MODELKIT_HOME.",
+    errno.EROFS: "The file system is read-only. Set MODELKIT_HOME to a folder that can be written.",
+    errno.EACCES: "Check who owns the folder, or set MODELKIT_HOME to one of your own.",
+    errno.EPERM: "Check who owns the folder, or set MODELKIT_HOME to one of your own.",
+    errno.EMFILE: "Too many files are open. Raise the limit with `ulimit -n`.",
+    errno.ENOLCK: "This file system cannot lock files. Set MODELKIT_HOME to a local disk.",
+    errno.ENOTSUP: "This file system cannot do what a store needs. Set MODELKIT_HOME to a local disk.",
+    errno.ENOTDIR: "A file stands where the store needs a folder.",
+}
+
+
+@contextmanager
+def storing(path: Path) -> Generator[None]:
+    """Turn the OSErrors of a block into StoreErrors that name the file, or `path` where the system does not
+    say.
+    """
+    try:
+        yield
+    except OSError as error:
+        where = error.filename if isinstance(error.filename, (str, Path)) else path
+        what = error.strerror or str(error)
+        raise StoreError(f"{where}: {what}", hint=_HINTS.get(error.errno or 0)) from error
+
+
+def sync(fd: int) -> None:
+    """Make what was written to `fd` survive a power cut."""
+    try:
+        if sys.platform == "darwin":
+            fcntl.fcntl(fd, fcntl.F_FULLFSYNC)
+        else:
+            os.fsync(fd)
+    except OSError as error:
+        if error.errno not in _CANNOT_SYNC:
+            raise
+        if sys.platform == "darwin":
+            os.fsync(fd)
+
+
+def sync_folder(path: Path) -> None:
+    """Make the names in a folder survive a power cut."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        sync(fd)
+    finally:
+        os.close(fd)
+
+
+def make_folder(path: Path) -> None:
+    """Create a folder only its owner may enter, whatever the umask; fine if it is there."""
+    try:
+        path.mkdir(0o700)
+    except FileExistsError:
+        if not path.is_dir():
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path)) from None
+    else:
+        path.chmod(0o700)
+
+
+def create(path: Path) -> int:
+    """Open a new private file for reading and writing. Raises FileExistsError, never touches an old one."""
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+
+
+def write_all(fd: int, data: memoryview) -> None:
+    while data:
+        data = data[os.write(fd, data) :]
+
+
+def replace(path: Path, data: bytes, temp: Path, *, durable: bool = True) -> None:
+    """Give `path` new content at once: readers see the old bytes or the new; where `durable`, after a power
+    cut too.
+    """
+    fd = create(temp)
+    try:
+        write_all(fd, memoryview(data))
+        if durable:
+            sync(fd)
+    except BaseException:
+        temp.unlink()
+        raise
+    finally:
+        os.close(fd)
+    os.rename(temp, path)
+    if durable:
+        sync_folder(path.parent)
+
+
+def read_small(path: Path, limit_bytes: int) -> bytes:
+    """The bytes of a regular file of at most `limit_bytes`; never follows a link, never waits on a pipe."""
+    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with open(fd, "rb") as file:
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(errno.EINVAL, "not a regular file", str(path))
+        if status.st_size > limit_bytes:
+            raise OSError(errno.EFBIG, f"{status.st_size} bytes, at most {limit_bytes} expected", str(path))
+        return file.read(limit_bytes)
+
+
+def chunks(fd: int, size_bytes: int = sys.maxsize) -> Iterator[memoryview]:
+    """The rest of an open file, in pieces that are valid until the next is asked for.
+
+    Ends soon after `size_bytes`: a file that grows as fast as it is read must not be read for ever.
+    """
+    buffer = memoryview(bytearray(CHUNK_BYTES))
+    done_bytes = 0
+    while done_bytes <= size_bytes and (count := os.readv(fd, [buffer])):
+        done_bytes += count
+        yield buffer[:count]
+
+
+def clone(source: int, target: Path) -> bool:
+    """Create `target` sharing the blocks of an open file. False, and no file, where this disk cannot."""
+    if sys.platform == "darwin":
+        return _clone_darwin(source, target)
+    fd = create(target)
+    try:
+        fcntl.ioctl(fd, _FICLONE, source)
+    except OSError:
+        target.unlink()
+        return False
+    finally:
+        os.close(fd)
+    return True
+
+
+def _clone_darwin(source: int, target: Path) -> bool:
+    import ctypes  # only here: its import costs more than most commands
+
+    at_working_folder, no_owner = -2, 2  # AT_FDCWD, CLONE_NOOWNERCOPY (sys/clonefile.h)
+    return ctypes.CDLL(None).fclonefileat(source, at_working_folder, os.fsencode(target), no_owner) == 0
+
+
+def require_space(folder: Path, needed_bytes: int) -> None:
+    """Refuse an operation that would fill the disk. `folder` need not exist yet."""
+    present = next(place for place in (folder, *folder.parents) if place.exists())
+    with storing(present):
+        free = shutil.disk_usage(present).free
+    if needed_bytes * _SPARE > free:
+        raise StoreError(
+            f"{needed_bytes / 1e9:.2f} GB must be written to {folder}, where {free / 1e9:.2f} GB are free",
+            hint=_HINTS[errno.ENOSPC],
+        )

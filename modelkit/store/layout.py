@@ -1,0 +1,145 @@
+"""The store on disk: an OCI image layout (OCI image specification, image-layout.md), not yet about models.
+
+    oci-layout              which version of the layout this is
+    index.json              the names: one descriptor of a manifest each, in the order of their refs
+    blobs/sha256/<hex>      every file, config and manifest, under its digest, read-only
+    ingest/                 what running operations are writing (see ingest.py)
+    conversions/            what earlier operations can save later ones (see memo.py)
+    lock                    shared: adding a blob, reading; exclusive: changing names, deleting blobs
+
+Invariants: a file in blobs/ has exactly the bytes its name promises, from the moment it appears there.
+index.json is replaced whole, by rename, only under the exclusive lock. Nothing here is reached through a
+symbolic link.
+"""
+
+import os
+import stat
+from collections.abc import Generator, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from secrets import token_hex
+
+from modelkit.errors import StoreError
+from modelkit.store.canonical import canonical, parse_object
+from modelkit.store.digest import Digest
+from modelkit.store.disk import make_folder, read_small, replace, storing, sync_folder
+from modelkit.store.index import INDEX_LIMIT_BYTES, Index
+from modelkit.store.lock import locked, locked_for_reading
+
+_VERSION = {"imageLayoutVersion": "1.0.0"}
+
+
+class Layout:
+    """One OCI layout folder. Reading one that does not exist finds it empty; `prepare` creates it."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.blobs = root / "blobs" / "sha256"
+        self.ingest = root / "ingest"
+        self.conversions = root / "conversions"
+
+    def prepare(self) -> None:
+        """Make ready for writing: create what is missing. Raises StoreError where the folder is somebody
+        else's.
+        """
+        with storing(self.root):
+            self.root.parent.mkdir(parents=True, exist_ok=True)
+            for folder in (self.root, self.blobs.parent, self.blobs, self.ingest, self.conversions):
+                make_folder(folder)
+            self._check_owner()
+            if not self._is_layout():
+                with self.changing():
+                    self._create()
+
+    def reading(self) -> AbstractContextManager[None]:
+        """Within: no name changes and no blob goes."""
+        return self._guarded(locked_for_reading(self.root / "lock"))
+
+    def adding(self) -> AbstractContextManager[None]:
+        """As `reading`, on a prepared layout: what a writer holds while it pins or adds a blob."""
+        return self._guarded(locked(self.root / "lock", exclusive=False))
+
+    def changing(self) -> AbstractContextManager[None]:
+        """Within: nobody else reads, adds or deletes. Held for moments only."""
+        return self._guarded(locked(self.root / "lock", exclusive=True))
+
+    def blob_path(self, digest: Digest) -> Path:
+        return self.blobs / digest.hex
+
+    def blob_size(self, digest: Digest) -> int | None:
+        """The size of a stored blob in bytes, or None where there is none (or something that is no plain
+        file).
+        """
+        try:
+            status = self.blob_path(digest).lstat()
+        except FileNotFoundError:
+            return None
+        return status.st_size if stat.S_ISREG(status.st_mode) else None
+
+    def read_blob(self, digest: Digest, limit_bytes: int) -> bytes:
+        """The bytes of a small blob, checked against its digest. Raises StoreError if missing or damaged."""
+        path = self.blob_path(digest)
+        with storing(path):
+            raw = read_small(path, limit_bytes)
+        if Digest.of(raw) != digest:
+            raise StoreError(f"{path}: the bytes are not those its name promises; the file is damaged")
+        return raw
+
+    def stored(self) -> Iterator[tuple[Digest | None, Path]]:
+        """Every entry of blobs/; None in place of the digest for one that is not named like a blob."""
+        with storing(self.blobs):
+            names = sorted(os.listdir(self.blobs)) if self.blobs.exists() else []
+        for name in names:
+            try:
+                yield Digest(name), self.blobs / name
+            except StoreError:
+                yield None, self.blobs / name
+
+    def read_index(self) -> Index:
+        path = self.root / "index.json"
+        with storing(path):
+            if not self._is_layout():
+                return Index(())  # nobody has written here yet
+            return Index.parse(read_small(path, INDEX_LIMIT_BYTES))
+
+    def write_index(self, index: Index) -> None:
+        """Replace the names. The caller holds `changing`; the blobs it names are durable already."""
+        replace(self.root / "index.json", index.to_bytes(), self.temp_path())
+
+    def temp_path(self) -> Path:
+        """A fresh path for a file that is renamed within the same hold of a lock; left-overs go in the next
+        sweep.
+        """
+        return self.ingest / f"{token_hex(8)}.tmp"
+
+    def _create(self) -> None:
+        if not (self.root / "index.json").exists():
+            self.write_index(Index(()))
+        sync_folder(self.root.parent)
+        sync_folder(self.blobs.parent)
+        replace(self.root / "oci-layout", canonical(_VERSION), self.temp_path())
+
+    def _is_layout(self) -> bool:
+        path = self.root / "oci-layout"
+        try:
+            raw = read_small(path, 4096)
+        except FileNotFoundError:
+            return False
+        if parse_object(raw, str(path), 4096) != _VERSION:
+            raise StoreError(
+                f"{path}: an OCI layout of version 1.0.0 is expected, and this file says otherwise",
+                hint="Another program's folder, or a later modelkit's? Set MODELKIT_HOME to another one.",
+            )
+        return True
+
+    def _check_owner(self) -> None:
+        if self.root.stat().st_uid != os.geteuid():
+            raise StoreError(
+                f"{self.root} belongs to another user, who could no longer use what is written there now",
+                hint="Run modelkit as that user, or set MODELKIT_HOME to a folder of your own.",
+            )
+
+    @contextmanager
+    def _guarded(self, lock: AbstractContextManager[None]) -> Generator[None]:
+        with storing(self.root), lock:
+            yield

@@ -1,0 +1,123 @@
+"""Model names: `host/namespace/model:tag`, of which only the model is needed.
+
+    story                         tag `latest`
+    story:q4
+    amy/story                     a namespace
+    example.org:5000/amy/story    a registry's host
+
+Names compare case-insensitively, as they do in Ollama; here that is settled once, by storing them in lower
+case, which registries require of repository names anyway. A store on disk has no registry, so host and
+namespace default to nothing.
+
+In `index.json` a name is spelled as its `full` ref. That is the name itself wherever the OCI grammar allows
+it (every usual name), so that `skopeo copy oci:STORE:story:q4 ...` finds it, and otherwise `hex@` and the
+name's bytes.
+"""
+
+import re
+import unicodedata
+from dataclasses import dataclass
+from typing import Self
+
+from modelkit.errors import InvalidName
+
+DEFAULT_TAG = "latest"
+
+_HOST = re.compile(r"[a-z0-9_][a-z0-9._-]{0,343}(:[0-9]{1,5})?", re.ASCII)
+_NAMESPACE = re.compile(r"[a-z0-9_][a-z0-9_-]{0,79}", re.ASCII)
+_PART = re.compile(r"[a-z0-9_][a-z0-9._-]{0,79}", re.ASCII)
+_LONGEST = 350 + 80 + 80 + 80 + 3
+_RESERVED = frozenset(
+    ("con", "prn", "aux", "nul", *(f"{port}{n}" for port in ("com", "lpt") for n in range(1, 10)))
+)
+
+# OCI image specification, annotations.md: the grammar of org.opencontainers.image.ref.name.
+_COMPONENT = r"[A-Za-z0-9]+(?:(?:[-._:@+]|--)[A-Za-z0-9]+)*"
+_REF = re.compile(rf"{_COMPONENT}(?:/{_COMPONENT})*", re.ASCII)
+_HEX_REF = "hex@"
+
+_EXPECTED = "A name looks like `story`, `story:q4` or `amy/story:q4`: letters, digits, `_`, `-` and `.`"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Name:
+    """A valid model name. Build one with `parse`; `host` and `namespace` may be empty."""
+
+    host: str
+    namespace: str
+    model: str
+    tag: str = DEFAULT_TAG
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read a name as users type it. Raises InvalidName for everything that is not one."""
+        if len(text) > _LONGEST:
+            raise InvalidName(f"a name of {len(text)} characters is too long", hint=_EXPECTED)
+        lowered = text.lower() if text.isascii() else text
+        rest, colon, tag = lowered, "", DEFAULT_TAG
+        if ":" in lowered.rpartition("/")[2]:
+            rest, colon, tag = lowered.rpartition(":")
+        parts = rest.split("/")
+        if len(parts) > 3:
+            raise _refused(text, "it has more than three parts")
+        host, namespace, model = ["", "", *parts][-3:]
+        _check(text, "host", host, _HOST, needed=len(parts) == 3)
+        _check(text, "namespace", namespace, _NAMESPACE, needed=len(parts) >= 2)
+        _check(text, "model", model, _PART, needed=True)
+        _check(text, "tag", tag, _PART, needed=bool(colon))
+        return cls(host, namespace, model, tag)
+
+    @classmethod
+    def from_ref(cls, ref: object) -> Self | None:
+        """The name that a ref in index.json spells, or None where another tool wrote something that is no
+        name.
+        """
+        if not isinstance(ref, str):
+            return None
+        try:
+            if ref.startswith(_HEX_REF):
+                ref = bytes.fromhex(ref.removeprefix(_HEX_REF)).decode("ascii")
+            return cls.parse(ref)
+        except (InvalidName, ValueError):
+            return None
+
+    @property
+    def short(self) -> str:
+        """The name with its tag, without the parts that are empty: what tables show."""
+        return f"{'/'.join(part for part in (self.host, self.namespace, self.model) if part)}:{self.tag}"
+
+    @property
+    def full(self) -> str:
+        """The ref in index.json, within the OCI grammar; `from_ref` reads it back."""
+        return self.short if _REF.fullmatch(self.short) else _HEX_REF + self.short.encode().hex()
+
+    def __str__(self) -> str:
+        """The shortest text that parses to this name: what sentences show."""
+        return self.short.removesuffix(f":{DEFAULT_TAG}")
+
+
+def as_name(name: Name | str) -> Name:
+    return name if isinstance(name, Name) else Name.parse(name)
+
+
+def valid_name_from(text: str) -> Name:
+    """A name made from a folder's or a file's: `My Model!` gives `my-model`. Of nothing, `model`."""
+    plain = unicodedata.normalize("NFKD", text[:1000]).encode("ascii", "ignore").decode().lower()
+    dashed = re.sub(r"[^a-z0-9._]+", "-", plain)
+    single = re.sub(r"[._-]*-[._-]*|([._])[._]+", lambda run: run[1] or "-", dashed)
+    model = single.strip("._-")[:80].rstrip("._-")
+    return Name("", "", "model" if not model or model in _RESERVED else model)
+
+
+def _check(text: str, part: str, value: str, allowed: re.Pattern[str], *, needed: bool) -> None:
+    if not value:
+        if needed:
+            raise _refused(text, f"its {part} is empty")
+    elif not allowed.fullmatch(value):
+        raise _refused(text, f"its {part} may not be {value!a}")
+    elif value.endswith(".") or ".." in value or value in _RESERVED:
+        raise _refused(text, f"its {part} {value!a} could be mistaken for a path")
+
+
+def _refused(text: str, why: str) -> InvalidName:
+    return InvalidName(f"{text!a} is not a model name: {why}", hint=_EXPECTED)

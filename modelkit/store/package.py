@@ -1,0 +1,98 @@
+"""A stored package, opened: its manifest and config read and checked, its files found."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from modelkit.errors import StoreError
+from modelkit.store.artifact import parse_config
+from modelkit.store.canonical import JsonObject
+from modelkit.store.digest import Blob, Digest
+from modelkit.store.index import Entry
+from modelkit.store.layout import Layout
+from modelkit.store.manifest import MANIFEST_LIMIT_BYTES, Manifest
+from modelkit.store.name import Name
+
+
+@dataclass(frozen=True, slots=True)
+class Package:
+    """A name and all that stands behind it.
+
+    `digest` is the manifest's, and so identifies the whole content. `files` maps paths in the package to the
+    read-only blobs that hold them. `size_bytes` counts every blob once. `modified_s` (seconds since 1970) is
+    when the name was last given.
+    """
+
+    name: Name
+    manifest_blob: Blob
+    size_bytes: int
+    modified_s: float
+    files: Mapping[str, Path]
+    manifest: Manifest
+    config: JsonObject
+
+    @property
+    def digest(self) -> Digest:
+        return self.manifest_blob.digest
+
+    @property
+    def id(self) -> str:
+        """The short form of the digest that tables show."""
+        return self.digest.short
+
+
+@dataclass(frozen=True, slots=True)
+class BrokenPackage:
+    """A name whose package cannot be used, and why in one sentence. It can be removed, or created again."""
+
+    name: Name
+    digest: Digest | None
+    modified_s: float
+    problem: str
+
+
+def open_package(layout: Layout, name: Name, entry: Entry) -> Package:
+    """Read what an index entry stands for. Raises StoreError if it is damaged or no model."""
+    if entry.blob is None:
+        raise StoreError("its entry in index.json names no manifest")
+    raw = layout.read_blob(entry.blob.digest, MANIFEST_LIMIT_BYTES)
+    manifest = Manifest.parse(raw)
+    config = parse_config(layout.read_blob(manifest.config.digest, MANIFEST_LIMIT_BYTES), manifest)
+    for layer in manifest.layers:
+        _check_present(layout, layer.path, layer.blob)
+    return Package(
+        name=name,
+        manifest_blob=Blob(entry.blob.digest, len(raw)),
+        size_bytes=len(raw) + sum(blob.size_bytes for blob in manifest.blobs),
+        modified_s=_modified_s(layout, entry),
+        files={layer.path: layout.blob_path(layer.blob.digest) for layer in manifest.layers},
+        manifest=manifest,
+        config=config,
+    )
+
+
+def open_or_explain(layout: Layout, name: Name, entry: Entry) -> Package | BrokenPackage:
+    """`open_package`, with the failure as a value, so that one bad package never hides the others."""
+    try:
+        return open_package(layout, name, entry)
+    except StoreError as error:
+        digest = entry.blob.digest if entry.blob else None
+        return BrokenPackage(name, digest, _modified_s(layout, entry), error.message)
+
+
+def _check_present(layout: Layout, path: str, blob: Blob) -> None:
+    size_bytes = layout.blob_size(blob.digest)
+    if size_bytes == blob.size_bytes:
+        return
+    found = "is missing" if size_bytes is None else f"has {size_bytes} of {blob.size_bytes} bytes"
+    raise StoreError(f"{path} {found} (blob {blob.digest.short})")
+
+
+def _modified_s(layout: Layout, entry: Entry) -> float:
+    """Other tools write no time; the manifest's file has one, until it is gone."""
+    if entry.modified_s is not None or entry.blob is None:
+        return entry.modified_s or 0.0
+    try:
+        return layout.blob_path(entry.blob.digest).lstat().st_mtime
+    except OSError:
+        return 0.0

@@ -1,0 +1,240 @@
+"""The store: named packages on disk. The one door to this room; the rules it keeps are in layout, ingest and
+sweep.
+
+I1  a file under blobs/ has exactly the content its name promises
+I2  a name stands for a manifest all of whose blobs are stored
+I3  a name stands for the old package or the new one, never for anything between
+I4  a failed or killed operation changes no name; what it leaves behind, the next prune removes
+I5  nothing is deleted that a name, a running operation, or an unreadable manifest may need
+"""
+
+import difflib
+import os
+from collections.abc import Callable, Generator, Iterable
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from modelkit.errors import ModelNotFound, StoreError
+from modelkit.store.canonical import JsonObject
+from modelkit.store.digest import Blob, Digest
+from modelkit.store.disk import require_space, storing
+from modelkit.store.export import Exported, export_package
+from modelkit.store.index import Entry, Index
+from modelkit.store.ingest import Ingest, Progress, leftovers, remove_folder
+from modelkit.store.layout import Layout
+from modelkit.store.memo import Conversions, SourceDigests
+from modelkit.store.name import Name, as_name
+from modelkit.store.package import BrokenPackage, Package, open_or_explain, open_package
+from modelkit.store.sweep import Freed, delete, free, reached_by, unneeded
+from modelkit.store.transaction import Transaction, release, rename
+from modelkit.store.verify import VerifyReport, blobs_of, strangers, verify_packages
+
+
+@dataclass(frozen=True, slots=True)
+class Pruned:
+    """What `prune` removed, or would: blobs nothing needs, files of killed operations, conversions that lost
+    a blob.
+    """
+
+    blobs: tuple[Blob, ...]
+    temp_files: tuple[Path, ...]
+    temp_bytes: int
+    conversions: int
+
+    @property
+    def size_bytes(self) -> int:
+        return self.temp_bytes + sum(blob.size_bytes for blob in self.blobs)
+
+
+class Store:
+    """The packages under `home` (its OCI layout is `home/store`). Reading a store that does not exist finds
+    it empty; the first write creates it. Every failure is a StoreError, a missing name ModelNotFound.
+    """
+
+    def __init__(self, home: Path) -> None:
+        self._layout = Layout(home / "store")
+        self._conversions = Conversions(self._layout)
+        self._sources = SourceDigests(self._layout)
+
+    @property
+    def root(self) -> Path:
+        """The folder of the OCI layout."""
+        return self._layout.root
+
+    # Reading
+
+    def resolve(self, name: Name | str) -> Package:
+        """The package of that name, complete. Raises ModelNotFound, or StoreError if it is damaged."""
+        with self._layout.reading():
+            return self._open(as_name(name))
+
+    def packages(self) -> list[Package | BrokenPackage]:
+        """All packages, by name. A broken one is listed as such and hides no other."""
+        with self._layout.reading():
+            named = self._layout.read_index().named
+            return [open_or_explain(self._layout, name, named[name]) for name in sorted(named, key=str)]
+
+    @contextmanager
+    def hold(self, name: Name | str) -> Generator[Package]:
+        """`resolve`, and keep the package's files until the block ends, even if the name goes meanwhile."""
+        package = self.resolve(name)
+        with self._pinning() as pin:
+            while not all(pin(blobs_of(package))):  # replaced just now: take what the name stands for since
+                package = self.resolve(name)
+            yield package
+
+    def export(
+        self, name: Name | str, folder: Path, *, link: bool = True, progress: Progress | None = None
+    ) -> Exported:
+        """Lay the package out in `folder`: by hard links to the store's read-only blobs where the disk allows
+        it, unless `link` is false, else by copies. Files of this package already there are kept; any other
+        makes it a StoreError.
+        """
+        with self.hold(name) as package:
+            return export_package(package, folder, link=link, progress=progress)
+
+    def verify(
+        self,
+        names: Iterable[Name | str] | None = None,
+        *,
+        read_data: bool = True,
+        progress: Progress | None = None,
+    ) -> VerifyReport:
+        """Check the named packages, or the whole store. `read_data` re-hashes every blob; otherwise presence
+        and sizes count. `progress` is called with the bytes read since its last call.
+        """
+        packages = self._chosen(names)
+        digests = set[Digest]().union(*(blobs_of(package) for package in packages))
+        odd = list(strangers(self._layout)) if names is None else []
+        if names is None:
+            digests |= {digest for digest, _ in self._layout.stored() if digest}
+        with self._pinning() as pin:
+            pin(digests)
+            report = verify_packages(self._layout, packages, sorted(digests) if read_data else [], progress)
+        return VerifyReport((*report.problems, *odd), report.packages, report.blobs, report.read_bytes)
+
+    # Changing
+
+    def begin(self) -> Transaction:
+        """Start adding a package; see transaction.py."""
+        return Transaction(self._layout, self._sources)
+
+    def copy(self, source: Name | str, target: Name | str) -> None:
+        """Give the package a second name. What `target` stood for is freed if nothing else needs it."""
+        with self.hold(source) as package:
+            if package.name != as_name(target):
+                rename(self._layout, as_name(target), package.manifest_blob)
+
+    def remove(self, name: Name | str) -> Freed:
+        """Take the name away and free what nothing else needs. Blobs in use are freed when their use ends."""
+        wanted = as_name(name)
+        _find(self._layout.read_index(), wanted)  # a name that is not there must not create a store
+        self._layout.prepare()
+        with self._layout.changing():
+            index = self._layout.read_index()
+            candidates = reached_by(self._layout, _find(index, wanted))
+            index = index.without(wanted)
+            self._layout.write_index(index)
+            return free(self._layout, index, candidates)
+
+    def prune(self, *, dry_run: bool = False) -> Pruned:
+        """Remove what nothing needs: see Pruned.
+
+        Raises StoreError, and removes no blob, while any manifest cannot be read.
+        """
+        if not self._layout.root.exists():
+            return Pruned((), (), 0, 0)
+        self._layout.prepare()
+        with self._layout.changing():
+            temp = leftovers(self._layout)
+            temp_files = [file for path in temp for file in _files(path)]
+            temp_bytes = sum(file.lstat().st_size for file in temp_files)
+            stored = [digest for digest, _ in self._layout.stored() if digest]
+            blobs = unneeded(self._layout, self._layout.read_index(), stored)
+            stale = self._conversions.stale(frozenset(blob.digest for blob in blobs))
+            if not dry_run:
+                delete(self._layout, blobs)
+                for path in (*temp, *stale):
+                    _remove(path)
+        return Pruned(tuple(blobs), tuple(temp_files), temp_bytes, len(stale))
+
+    def require_space(self, needed_bytes: int) -> None:
+        """Raise StoreError now if that much cannot be written."""
+        require_space(self._layout.root, needed_bytes)
+
+    # Remembering
+
+    def memo_get(self, key: str) -> JsonObject | None:
+        """What `memo_put` stored under `key`, if every blob it names is still there.
+
+        To rely on one of them, ask `Transaction.has` for it: only that keeps it.
+        """
+        return self._conversions.get(key)
+
+    def memo_put(self, key: str, value: JsonObject) -> None:
+        """Remember a JSON object. Every string in it that spells a digest names a blob it depends on."""
+        self._conversions.put(key, value)
+
+    def source_digest(self, path: Path, *, progress: Progress | None = None) -> Digest:
+        """The SHA-256 of a file outside the store; not read again while it is unchanged."""
+        return self._sources.of(path, progress)
+
+    def _open(self, name: Name) -> Package:
+        entry = _find(self._layout.read_index(), name)
+        try:
+            return open_package(self._layout, name, entry)
+        except StoreError as error:
+            raise StoreError(
+                f"the package {name} cannot be used: {error.message}",
+                hint=f"Create it again, or remove it with `modelkit rm {name}`.",
+            ) from error
+
+    def _chosen(self, names: Iterable[Name | str] | None) -> list[Package | BrokenPackage]:
+        if names is None:
+            return self.packages()
+        with self._layout.reading():
+            index = self._layout.read_index()
+            wanted = [as_name(name) for name in names]
+            return [open_or_explain(self._layout, name, _find(index, name)) for name in wanted]
+
+    @contextmanager
+    def _pinning(self) -> Generator[Callable[[Iterable[Digest]], list[Blob | None]]]:
+        """A function that keeps blobs from being deleted within the block, and says which there are.
+
+        Where the store cannot be written, nobody deletes either, and looking is enough.
+        """
+        if not os.access(self._layout.root, os.W_OK):
+            yield lambda digests: [Blob(d, self._layout.blob_size(d) or 0) for d in digests]
+            return
+        ingest = Ingest(self._layout)
+        ingest.begin()
+        try:
+            yield lambda digests: [ingest.pin(digest) for digest in digests]
+        finally:
+            release(ingest)
+
+
+def _find(index: Index, name: Name) -> Entry:
+    """The entry of that name, or ModelNotFound with the names that are close to it."""
+    named = index.named
+    if name in named:
+        return named[name]
+    known = sorted({spelling for other in named for spelling in (other.short, str(other))})
+    close = difflib.get_close_matches(str(name), known, n=3)
+    close += [other.short for other in named if other.model == name.model and other.short not in close]
+    hint = f"Did you mean {' or '.join(close[:3])}?" if close else "`modelkit list` shows what there is."
+    raise ModelNotFound(f"there is no model {name} in the store", hint=hint)
+
+
+def _files(path: Path) -> list[Path]:
+    """A left-over's files: itself, or those in it; a link is a file."""
+    return sorted(path.iterdir()) if path.is_dir() and not path.is_symlink() else [path]
+
+
+def _remove(path: Path) -> None:
+    with storing(path):
+        if path.is_dir() and not path.is_symlink():
+            remove_folder(path)
+        else:
+            path.unlink(missing_ok=True)

@@ -1,0 +1,120 @@
+"""Adding a package: write blobs, then give them a name. Until `commit` nothing anybody can see has changed.
+
+    with store.begin() as new:
+        files = {"config.json": new.add_bytes(text), "model.safetensors": new.add_file(path)}
+        new.commit(name, build_artifact(files))
+
+Leaving without commit, by an error or not, changes no name and frees what was written, if nobody needs it.
+"""
+
+import os
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from modelkit.errors import StoreError
+from modelkit.store.artifact import Artifact, parse_config
+from modelkit.store.digest import Blob, Digest
+from modelkit.store.disk import storing, sync_folder
+from modelkit.store.index import Entry
+from modelkit.store.ingest import BlobWriter, Ingest, Progress, open_source
+from modelkit.store.layout import Layout
+from modelkit.store.manifest import Manifest
+from modelkit.store.memo import SourceDigests
+from modelkit.store.name import Name, as_name
+from modelkit.store.sweep import free, reached_by
+
+
+class Transaction:
+    """Made by `Store.begin`; a context manager. Its blobs may be written from several threads."""
+
+    def __init__(self, layout: Layout, sources: SourceDigests) -> None:
+        self._layout = layout
+        self._sources = sources
+        self._ingest = Ingest(layout)
+
+    def write_blob(self, expect: Blob | None = None) -> BlobWriter:
+        """A writer for one blob: `with new.write_blob() as w: w.write(...); blob = w.commit()`."""
+        return self._ingest.write_blob(expect)
+
+    def add_bytes(self, data: bytes) -> Blob:
+        """Store a small file."""
+        with self.write_blob() as writer:
+            writer.write(data)
+            return writer.commit()
+
+    def add_file(self, path: Path, *, expect: Digest | None = None, progress: Progress | None = None) -> Blob:
+        """Store the bytes of a file outside the store.
+
+        A file of the digest `expect`, or of one remembered from an earlier time, is not read again if the
+        store has those bytes. `progress` is called with the bytes read since its last call. Raises
+        SourceError for what is no regular file, changes meanwhile, or is not of the digest `expect`.
+        """
+        known = expect or self._sources.known(path)
+        source = open_source(path)
+        try:
+            before = os.fstat(source)
+            blob = self._ingest.copy(source, path, known=known, expect=expect, progress=progress)
+            self._sources.learn(before, os.fstat(source), blob.digest)
+            return blob
+        finally:
+            os.close(source)
+
+    def has(self, digest: Digest) -> Blob | None:
+        """The stored blob of that digest, kept from now until the transaction ends; None if there is none."""
+        return self._ingest.pin(digest)
+
+    def commit(self, name: Name | str, artifact: Artifact) -> Digest:
+        """Store the two documents and let `name` stand for them. What it stood for before is freed.
+
+        Everything the manifest names must be stored. When this returns, the package survives a power cut.
+        Returns the manifest's digest. Raises StoreError, and changes no name, if anything is missing or does
+        not fit.
+        """
+        name = as_name(name)
+        manifest = Manifest.parse(artifact.manifest)
+        parse_config(artifact.config, manifest)
+        self.add_bytes(artifact.config)
+        for blob in sorted(manifest.blobs):
+            if self.has(blob.digest) != blob:
+                raise StoreError(
+                    f"{blob.digest} ({blob.size_bytes} bytes) is not in the store, but {name} needs it"
+                )
+        stored = self.add_bytes(artifact.manifest)
+        with storing(self._layout.blobs):
+            sync_folder(self._layout.blobs)
+        rename(self._layout, name, stored)
+        return stored.digest
+
+    def __enter__(self) -> Self:
+        self._ingest.begin()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        release(self._ingest)
+
+
+def rename(layout: Layout, name: Name, manifest: Blob) -> None:
+    """Let `name` stand for a stored manifest, and free what it stood for."""
+    with layout.changing():
+        index = layout.read_index()
+        replaced = reached_by(layout, index.named.get(name))
+        index = index.with_entry(Entry.make(name, manifest))
+        layout.write_index(index)
+        free(layout, index, replaced)
+
+
+def release(ingest: Ingest) -> None:
+    """End an operation and free those of its pins that nothing needs.
+
+    A failure here must not hide the error that ended the operation, nor undo its success: the next prune
+    frees the rest.
+    """
+    with suppress(StoreError):
+        pins: Iterable[Digest] = ingest.close()
+        with ingest.layout.changing():
+            free(ingest.layout, ingest.layout.read_index(), pins)

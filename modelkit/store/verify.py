@@ -1,0 +1,110 @@
+"""Checking that a store is what it claims: packages complete, every blob the bytes its name promises."""
+
+import hashlib
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from modelkit.errors import StoreError
+from modelkit.store.digest import Digest
+from modelkit.store.disk import chunks, storing
+from modelkit.store.ingest import Progress
+from modelkit.store.layout import Layout
+from modelkit.store.package import BrokenPackage, Package
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something wrong: `subject` is a package's name or a file's path, `names` the packages that suffer from
+    it.
+    """
+
+    subject: str
+    what: str
+    names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyReport:
+    """What was looked at, and what was wrong. `read_bytes` is 0 where no data was asked for."""
+
+    problems: tuple[Problem, ...]
+    packages: int
+    blobs: int
+    read_bytes: int
+
+
+def verify_packages(
+    layout: Layout,
+    packages: Iterable[Package | BrokenPackage],
+    digests: list[Digest],
+    progress: Progress | None,
+) -> VerifyReport:
+    """Check the packages, and re-hash `digests` (which may be none)."""
+    packages = list(packages)
+    users = _users(packages)
+    problems = [
+        Problem(str(p.name), p.problem, (str(p.name),)) for p in packages if isinstance(p, BrokenPackage)
+    ]
+    read_bytes = 0
+    for digest in digests:
+        size_bytes, what = _check(layout, digest, progress)
+        read_bytes += size_bytes
+        if what:
+            problems.append(Problem(str(layout.blob_path(digest)), what, tuple(users.get(digest, ()))))
+    return VerifyReport(tuple(problems), len(packages), len(users.keys() | set(digests)), read_bytes)
+
+
+def strangers(layout: Layout) -> Iterator[Problem]:
+    """What lies among the blobs and is none."""
+    for digest, path in layout.stored():
+        if digest is None:
+            yield Problem(str(path), "this is not named like a blob, so modelkit did not put it there")
+        elif path.is_symlink() or not path.is_file():
+            yield Problem(str(path), "a blob must be a plain file; this is none, and it is not used")
+
+
+def blobs_of(package: Package | BrokenPackage) -> set[Digest]:
+    if isinstance(package, BrokenPackage):
+        return {package.digest} if package.digest else set()
+    return {package.digest, *(blob.digest for blob in package.manifest.blobs)}
+
+
+def _users(packages: list[Package | BrokenPackage]) -> dict[Digest, list[str]]:
+    users: dict[Digest, list[str]] = {}
+    for package in packages:
+        for digest in sorted(blobs_of(package)):
+            users.setdefault(digest, []).append(str(package.name))
+    return users
+
+
+def _check(layout: Layout, digest: Digest, progress: Progress | None) -> tuple[int, str | None]:
+    """Hash one blob. Returns the bytes read, and what is wrong, if anything."""
+    path = layout.blob_path(digest)
+    if layout.blob_size(digest) is None:
+        return 0, None  # a package that needs it is reported as broken already
+    try:
+        size_bytes, found = _hash(path, progress)
+    except StoreError as error:
+        return 0, error.message
+    if found == digest.hex:
+        return size_bytes, None
+    return (
+        size_bytes,
+        "the bytes are not those its name promises: delete this file, then create or pull the package again",
+    )
+
+
+def _hash(path: Path, progress: Progress | None) -> tuple[int, str]:
+    state, size_bytes = hashlib.sha256(), 0
+    with (
+        storing(path),
+        open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb", buffering=0) as file,
+    ):
+        for piece in chunks(file.fileno()):
+            state.update(piece)
+            size_bytes += len(piece)
+            if progress:
+                progress(len(piece))
+    return size_bytes, state.hexdigest()
