@@ -1,0 +1,155 @@
+"""Keys and values of one attention layer: everything, a sliding window, or a chunk. One class, three reaches.
+
+Rows with a bounded reach drop their oldest tokens when the tail meets the end of the buffer: what is still needed
+moves to the front, once in about W/8 tokens. A ring never moves, but with room to forget it needs a mask for every
+token, where a line shows exactly the window; benchmarks/cache_append.py has the figures.
+
+Invariants: a step writes behind its rows before it attends, and `commit` only moves their lengths: forgetting
+copies nothing, and an uncommitted step leaves no trace. A step too wide for that (wider than slack, and than an
+eighth of the window) attends over what is kept and what is new, joined, and is stored by `commit`.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from operator import sub
+
+import mlx.core as mx
+
+from runtime.cache.codec import Parts
+from runtime.cache.protocol import View
+from runtime.cache.rows import KVRows
+from runtime.cache.visible import Visible, joined_mask, visible_slots
+from runtime.step import Step
+
+
+@dataclass(frozen=True, slots=True)
+class _Wide:
+    """A step that is not in the buffer: it would take the place of old tokens, which an abort must find again."""
+
+    step: Step
+    parts: Parts
+    view: View
+
+
+class KVCache(KVRows):
+    """Implements LayerCache and AttentionCache for Full, Rotating and Chunked layers."""
+
+    _wide: _Wide | None = None
+
+    def append(self, step: Step, keys: mx.array, values: mx.array | None) -> View:
+        """Write keys [B, H, L, Dk] and values [B, H, L, Dv] (None when the layout has none of their own)."""
+        self._wide = None
+        rows = _rows(step)
+        assert self._lengths[rows] == [*step.starts], "a step must begin where its rows end"
+        parts = self._encode(keys, values)
+        seen = visible_slots(step, self._reach, tuple(self._bases[rows]))
+        if seen.stop > self._buffer.capacity:
+            if not self._make_room(step):
+                return self._join(step, parts)
+            seen = visible_slots(step, self._reach, tuple(self._bases[rows]))
+        if seen.slot is not None:
+            self._buffer.write(rows, seen.slot, parts)
+        else:
+            slots = tuple(map(sub, step.starts, self._bases[rows]))
+            self._buffer.scatter(*_places(step, slots), parts)
+        return self._view(rows, seen)
+
+    def view(self, step: Step) -> View:
+        if self._wide is not None and self._wide.step is step:
+            return self._wide.view
+        rows = _rows(step)
+        return self._view(rows, visible_slots(step, self._reach, tuple(self._bases[rows])))
+
+    def commit(self, step: Step, kept: Sequence[int]) -> None:
+        assert kept is step.counts or all(0 <= n <= of for n, of in zip(kept, step.counts, strict=True))
+        wide, self._wide = self._wide, None
+        if wide is not None and wide.step is step:
+            self._store(wide, kept)
+        for row, start, n in zip(step.rows, step.starts, kept, strict=True):
+            self._lengths[row] = start + n
+
+    def _view(self, rows: slice, seen: Visible) -> View:
+        keys, values = self._decode(self._buffer.read(rows, seen.start, seen.stop))
+        return keys, values, seen.mask
+
+    def _runs(self, step: Step, marks: Sequence[int]) -> Iterator[tuple[range, int, int]]:
+        """Neighbouring rows of the step that agree in start, base and mark: (rows, start, base)."""
+
+        def key(row: int) -> tuple[int, int, int]:
+            return self._lengths[row], self._bases[row], marks[row - step.first]
+
+        for (start, base, _), group in groupby(step.rows, key):
+            rows = list(group)
+            yield range(rows[0], rows[-1] + 1), start, base
+
+    def _make_room(self, step: Step) -> bool:
+        """Can the step be written behind its rows? Grows, and moves what is in the way; False if it is too wide."""
+        width = step.width
+        tail = max(map(sub, step.starts, self._bases[_rows(step)])) + width
+        need = max(start - self._keep_from(start) for start in step.starts) + width
+        self._buffer.reserve(self.rows, need, wish=tail)
+        if self._limit is not None and need > self._limit:
+            return False
+        for rows, start, base in self._runs(step, step.starts):
+            if start - base + width > self._buffer.capacity:
+                self._drop(rows, self._keep_from(start))
+        return True
+
+    def _drop(self, rows: range, floor: int) -> None:
+        """Forget the positions below `floor` of rows that agree in base and length: the rest moves to the front."""
+        place = slice(rows.start, rows.stop)
+        base, length = self._bases[rows.start], self._lengths[rows.start]
+        if floor <= base:
+            return
+        if floor < length:
+            self._buffer.write(place, 0, self._buffer.copied(place, floor - base, length - base))
+        self._bases[place] = [floor] * len(rows)
+
+    def _join(self, step: Step, parts: Parts) -> View:
+        """Attend over what the queries see of the old tokens, followed by the new ones."""
+        rows = _rows(step)
+        bases = tuple(self._bases[rows])
+        placed = list(zip(step.starts, bases, strict=True))
+        old = range(
+            min(self._reach.oldest(start) - base for start, base in placed),
+            max(start - base for start, base in placed),
+        )
+        joined = parts
+        if old:
+            held = self._buffer.read(rows, old.start, old.stop)
+            joined = tuple(mx.concatenate([old, new], axis=2) for old, new in zip(held, parts, strict=True))
+        view = (*self._decode(joined), joined_mask(step, self._reach, bases, old))
+        self._wide = _Wide(step, parts, view)
+        return view
+
+    def _store(self, wide: _Wide, kept: Sequence[int]) -> None:
+        """Write the end of the kept tokens behind what is still needed of the old ones."""
+        for rows, start, base in self._runs(wide.step, kept):
+            first = rows.start - wide.step.first
+            n = kept[first]
+            floor = max(base, self._keep_from(start + n))
+            if n == 0:
+                continue
+            if floor >= start or start - base + n > self._buffer.capacity:
+                self._drop(rows, floor)
+            source = slice(max(0, floor - start), n)
+            parts = tuple(part[first : first + len(rows), :, source] for part in wide.parts)
+            self._buffer.write(
+                slice(rows.start, rows.stop), start + source.start - self._bases[rows.start], parts
+            )
+
+
+def _rows(step: Step) -> slice:
+    return slice(step.first, step.first + len(step.starts))
+
+
+def _places(step: Step, slots: tuple[int, ...]) -> tuple[mx.array, mx.array]:
+    """Rows [B, 1] and slots [B, L] of the step's tokens, for rows that do not stand side by side."""
+
+    def build() -> tuple[mx.array, mx.array]:
+        firsts = mx.array(slots, dtype=mx.int32)[:, None]
+        rows = mx.arange(step.rows.start, step.rows.stop, dtype=mx.int32)[:, None]
+        return rows, firsts + mx.arange(step.width, dtype=mx.int32)
+
+    return step.memo(("places", slots), build)

@@ -1,0 +1,25 @@
+"""The bytes that layer memory may hold. One budget is shared by all layers of a model."""
+
+from dataclasses import dataclass
+
+from runtime.errors import CacheFull
+
+
+@dataclass(slots=True)
+class Budget:
+    """`held_bytes` is what live buffers take now; `limit_bytes` None means no limit.
+
+    Every buffer is claimed here before it is allocated, so a refusal costs nothing.
+    """
+
+    limit_bytes: int | None = None
+    held_bytes: int = 0
+
+    def fits(self, more_bytes: int) -> bool:
+        return self.limit_bytes is None or self.held_bytes + more_bytes <= self.limit_bytes
+
+    def claim(self, more_bytes: int) -> None:
+        """Count `more_bytes` (negative to give back). CacheFull when they would pass the limit."""
+        if more_bytes > 0 and self.limit_bytes is not None and not self.fits(more_bytes):
+            raise CacheFull(self.held_bytes + more_bytes, self.limit_bytes)
+        self.held_bytes += more_bytes

@@ -1,0 +1,121 @@
+"""The memory of one attention layer: slots for tokens, by row, in one array ("lane") per part.
+
+Lanes are [row capacity, H, capacity, width]. A slot has no meaning here; runtime.cache.attention says which position lies where.
+
+Invariants: all lanes have the same first three dimensions; the budget has been asked before anything is
+allocated; slots beyond what was written are finite (a mask multiplies them by zero, and zero times NaN is NaN).
+
+Growth is by a quarter. A decoded token reads every slot anyway, so copying each slot five times in its life is
+not felt, while doubling would leave half of a long context's memory empty.
+"""
+
+from collections.abc import Sequence
+
+import mlx.core as mx
+
+from runtime.cache.budget import Budget
+from runtime.cache.codec import Codec, Parts
+from runtime.cache.snapshot import detached
+
+
+class Buffer:
+    """`limit`: slots per row never go past it (None: no bound). `grain`: the least growth, in slots."""
+
+    def __init__(
+        self, codecs: Sequence[Codec], heads: int, *, limit: int | None, grain: int, budget: Budget
+    ) -> None:
+        self._parts = [part for codec in codecs for part in codec.parts]
+        self._heads = heads
+        self._limit = limit
+        self._grain = grain
+        self._budget = budget
+        self._lanes: list[mx.array] = []
+        self.rows = 0
+        self.capacity = 0
+        self.slot_bytes = heads * sum(width * dtype.size for width, dtype in self._parts)
+
+    @property
+    def nbytes(self) -> int:
+        return self.rows * self.capacity * self.slot_bytes
+
+    @property
+    def arrays(self) -> list[mx.array]:
+        return list(self._lanes)
+
+    def capacity_for(self, slots: int, *, exact: bool) -> int:
+        """The capacity to have for `slots` slots: what there is, or what growth would make it."""
+        need = slots if self._limit is None else min(slots, self._limit)
+        if need <= self.capacity:
+            return self.capacity
+        if exact:
+            return need
+        grown = max(need, self.capacity + max(self._grain, self.capacity // 4))
+        rounded = -(-grown // self._grain) * self._grain
+        return rounded if self._limit is None else min(rounded, self._limit)
+
+    def plan(self, rows: int, slots: int, *, exact: bool) -> tuple[int, int]:
+        """Row and slot capacity to have for `rows` rows of `slots` slots; `exact` leaves out what is spare."""
+        capacity = self.capacity_for(slots, exact=exact)
+        if capacity == self.capacity and rows <= self.rows:
+            return self.rows, self.capacity
+        if exact or not self._lanes:
+            return rows, capacity
+        return (self.rows if rows <= self.rows else max(rows, self.rows + self.rows // 2)), capacity
+
+    def reserve(self, rows: int, need: int, *, wish: int = 0, exact: bool = False) -> None:
+        """Room for `rows` rows of `need` slots; of `wish` slots, and some to grow, while the budget is not short."""
+        if rows <= self.rows and max(need, wish) <= self.capacity:
+            return
+        plan = self.plan(rows, max(need, wish), exact=exact)
+        if not self._budget.fits(self._more_bytes(*plan)):
+            plan = self.plan(rows, need, exact=True)
+        if plan != (self.rows, self.capacity):
+            self._rebuild(*plan)
+
+    def shrink(self, rows: int, longest: int) -> None:
+        """Give memory back once `rows` rows, the longest of `longest` slots, use less than a quarter of it."""
+        if rows == 0:
+            self._rebuild(0, 0)
+        elif 4 * rows <= self.rows or 4 * max(longest, self._grain) <= self.capacity:
+            self._rebuild(rows, min(self.capacity, max(2 * longest, self._grain)))
+
+    def read(self, rows: slice, start: int, stop: int) -> Parts:
+        """Views of the slots [start, stop), for immediate use."""
+        return tuple([lane[rows, :, start:stop] for lane in self._lanes])
+
+    def copied(self, rows: slice, start: int, stop: int) -> Parts:
+        """The slots [start, stop) in memory of their own."""
+        return tuple(map(detached, self.read(rows, start, stop)))
+
+    def write(self, rows: slice, slot: int, parts: Parts) -> None:
+        """Put parts [B, H, n, ...] at the slots from `slot` on, in place."""
+        stop = slot + parts[0].shape[2]
+        assert stop <= self.capacity
+        place = rows, slice(None), slice(slot, stop)
+        for lane, part in zip(self._lanes, parts, strict=True):
+            lane[place] = part
+
+    def scatter(self, rows: mx.array, slots: mx.array, parts: Parts) -> None:
+        """Put parts [B, H, L, ...] at slots [B, L] of rows [B, 1], in place."""
+        for lane, part in zip(self._lanes, parts, strict=True):
+            lane[rows, :, slots] = part.swapaxes(1, 2)
+
+    def _more_bytes(self, rows: int, capacity: int) -> int:
+        return rows * capacity * self.slot_bytes - self.nbytes
+
+    def _rebuild(self, rows: int, capacity: int) -> None:
+        self._budget.claim(self._more_bytes(rows, capacity))
+        if rows == 0 or capacity == 0:
+            rows, capacity, self._lanes = 0, 0, []
+        elif not self._lanes:
+            self._lanes = [mx.zeros((rows, self._heads, capacity, w), dtype) for w, dtype in self._parts]
+        else:
+            self._lanes = [_reshaped(lane, rows, capacity) for lane in self._lanes]
+        self.rows, self.capacity = rows, capacity
+
+
+def _reshaped(lane: mx.array, rows: int, capacity: int) -> mx.array:
+    """What fits of the lane, and zeros, in memory of its own."""
+    kept = lane[:rows, :, :capacity]
+    more = [(0, rows - kept.shape[0]), (0, 0), (0, capacity - kept.shape[2]), (0, 0)]
+    return mx.pad(kept, more) if any(after for _, after in more) else detached(kept)

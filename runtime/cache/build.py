@@ -1,0 +1,214 @@
+"""From a layout to memory: one cache per layer, and what is done to all of them together.
+
+Invariants: entry i of a LayerMemory is what layer i is given; a Shared layer gets its donor's own object, a stateless one None, and
+every operation of the group reaches each cache once. A group operation that raises has changed nothing.
+"""
+
+import sys
+from collections.abc import Sequence
+from typing import overload
+
+import mlx.core as mx
+
+from runtime.cache.attention import KVCache
+from runtime.cache.budget import Budget
+from runtime.cache.encoder import EncoderCache
+from runtime.cache.layout import Chunked, Encoder, Full, LayerSpec, Recurrent, Rotating, Shared, Stateless
+from runtime.cache.oneshot import OneShot, OneShotScan
+from runtime.cache.protocol import LayerCache, Rotate
+from runtime.cache.recurrent import RecurrentCache
+from runtime.cache.snapshot import Snapshot, resumable
+from runtime.errors import NotSupported
+from runtime.step import Step
+
+Page = tuple[Snapshot | None, ...]
+"""One snapshot per layer of the layout; None for layers that own nothing."""
+
+
+def build_memory(
+    layout: Sequence[LayerSpec],
+    *,
+    rows: int = 1,
+    dtype: mx.Dtype = mx.float32,
+    slack: int = 16,
+    kept_format: str | None = None,
+    grain: int = 256,
+    budget: Budget | None = None,
+) -> "LayerMemory":
+    """Memory for a layout. `slack`, `kept_format` and `grain` as in KVRows; all layers share the budget."""
+    budget = budget or Budget()
+
+    def build(spec: LayerSpec) -> LayerCache | None:
+        match spec:
+            case Full() | Rotating() | Chunked():
+                return KVCache(
+                    spec,
+                    rows=rows,
+                    dtype=dtype,
+                    slack=slack,
+                    kept_format=kept_format,
+                    grain=grain,
+                    budget=budget,
+                )
+            case Recurrent():
+                return RecurrentCache(spec, rows=rows, dtype=dtype, slack=slack, budget=budget)
+            case Encoder():
+                return EncoderCache(spec, rows=rows, dtype=dtype, budget=budget)
+            case Shared() | Stateless():
+                return None
+
+    return LayerMemory(layout, [build(spec) for spec in layout], rows=rows, budget=budget)
+
+
+def build_one_shot(
+    layout: Sequence[LayerSpec], *, dtype: mx.Dtype = mx.float32
+) -> list[OneShot | OneShotScan | None]:
+    """Memory that lasts one step, in the same places."""
+
+    def build(spec: LayerSpec) -> OneShot | OneShotScan | None:
+        match spec:
+            case Full() | Rotating() | Chunked() | Encoder():
+                return OneShot(spec)
+            case Recurrent():
+                return OneShotScan(spec, dtype=dtype)
+            case Shared() | Stateless():
+                return None
+
+    own = [build(spec) for spec in layout]
+    return [own[donor] for donor in donors(layout)]
+
+
+def donors(layout: Sequence[LayerSpec]) -> list[int]:
+    """For each layer, the layer whose memory it uses: its own index unless it is Shared."""
+    found: list[int] = []
+    for i, spec in enumerate(layout):
+        if isinstance(spec, Shared):
+            assert 0 <= spec.layer < i, "a layer can share an earlier layer's memory only"
+            found.append(found[spec.layer])
+        else:
+            found.append(i)
+    return found
+
+
+class LayerMemory(Sequence[LayerCache | None]):
+    """What a whole model remembers. Give it to the network as its `caches`."""
+
+    def __init__(
+        self, layout: Sequence[LayerSpec], own: Sequence[LayerCache | None], *, rows: int, budget: Budget
+    ) -> None:
+        self.layout = tuple(layout)
+        self.budget = budget
+        self.rows = rows
+        self._room = 0
+        self._own = tuple(own)
+        self._seen = [own[donor] for donor in donors(layout)]
+
+    @overload
+    def __getitem__(self, index: int) -> LayerCache | None: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[LayerCache | None]: ...
+    def __getitem__(self, index: int | slice) -> LayerCache | list[LayerCache | None] | None:
+        return self._seen[index]
+
+    def __len__(self) -> int:
+        return len(self._seen)
+
+    @property
+    def caches(self) -> list[LayerCache]:
+        """Those that exist, each once."""
+        return [cache for cache in self._own if cache is not None]
+
+    @property
+    def nbytes(self) -> int:
+        return sum(cache.nbytes for cache in self.caches)
+
+    def evaluate(self) -> None:
+        """Compute all that was written. After a prefill step nothing else need be."""
+        mx.eval([array for cache in self.caches for array in cache.arrays])
+
+    def prepare(self, step: Step) -> None:
+        """Make room for a step in every layer before any is written: CacheFull comes here or not at all."""
+        tokens = max(step.starts) + step.width
+        if tokens > self._room:
+            self.reserve(tokens)
+            self._room = min((cache.room for cache in self.caches), default=sys.maxsize)
+
+    def reserve(self, tokens: int) -> None:
+        """Make room for rows of `tokens` tokens in every layer.
+
+        CacheFull, naming what all layers together would take, before anything is allocated.
+        """
+        exact = self._exactly(tokens, self.rows)
+        for cache in self.caches:
+            cache.reserve(tokens, exact=exact)
+
+    def commit(self, step: Step, kept: Sequence[int]) -> None:
+        for cache in self.caches:
+            cache.commit(step, kept)
+
+    def can_resume(self, row: int, length: int) -> bool:
+        return all(cache.can_resume(row, length) for cache in self.caches)
+
+    def snapshot(self, row: int, start: int) -> Page:
+        """One page per layer, evaluated."""
+        page = tuple(None if cache is None else cache.snapshot(row, start) for cache in self._own)
+        mx.eval([array for snapshot in page if snapshot is not None for array in snapshot.arrays])
+        return page
+
+    def restore(self, row: int, pages: Sequence[Page], stop: int) -> None:
+        """Put the row at `stop`, from pages in order of position. NotSupported names the layer that cannot."""
+        columns = [[page[i] for page in pages] for i in range(len(self.layout))]
+        for i, (spec, column) in enumerate(zip(self.layout, columns, strict=True)):
+            if not resumable(spec, column, stop):
+                raise NotSupported(f"the pages do not let layer {i} ({spec.kind}) resume at {stop}")
+        self.reserve(stop)
+        for cache, column in zip(self._own, columns, strict=True):
+            if cache is not None:
+                cache.restore(row, [snapshot for snapshot in column if snapshot is not None], stop)
+
+    def fork(self, src: int, dst: int, length: int) -> None:
+        if not self.can_resume(src, length):
+            raise NotSupported(f"row {src} cannot be copied as it was after {length} tokens")
+        for cache in self.caches:
+            cache.fork(src, dst, length)
+
+    def move(self, src: int, dst: int) -> None:
+        for cache in self.caches:
+            cache.move(src, dst)
+
+    def clear(self, row: int) -> None:
+        for cache in self.caches:
+            cache.clear(row)
+
+    def remove(self, row: int, start: int, stop: int, rotates: Sequence[Rotate | None] | None = None) -> None:
+        """Forget [start, stop) in every layer. rotates: one per layer, needed unless the cut reaches the end."""
+        turns = rotates if rotates is not None else [None] * len(self.layout)
+        for i, (cache, rotate) in enumerate(zip(self._own, turns, strict=True)):
+            if cache is not None and not (
+                cache.can_remove(row, start, stop)
+                and (rotate is not None or not isinstance(cache, KVCache) or stop == cache.lengths[row])
+            ):
+                raise NotSupported(
+                    f"layer {i} ({self.layout[i].kind}) cannot forget the tokens [{start}, {stop})"
+                )
+        for cache, rotate in zip(self._own, turns, strict=True):
+            if cache is not None:
+                cache.remove(row, start, stop, rotate)
+
+    def resize(self, rows: int) -> None:
+        """Hold `rows` rows: new ones empty, surplus ones dropped from the end. CacheFull before any layer grew."""
+        exact = self._exactly(0, rows)
+        for cache in self.caches:
+            cache.resize(rows, exact=exact)
+        self.rows = rows
+        self._room = 0
+
+    def _exactly(self, tokens: int, rows: int) -> bool:
+        """Must every layer do with just this much? False when there is enough for spare room too."""
+        more = 0
+        for exact in (False, True):
+            more = sum(cache.wanted_bytes(tokens, rows, exact=exact) for cache in self.caches) - self.nbytes
+            if self.budget.fits(more):
+                return exact
+        self.budget.claim(more)
+        raise AssertionError("a claim that does not fit raises CacheFull")

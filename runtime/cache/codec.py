@@ -1,0 +1,67 @@
+"""The form in which keys or values are kept: as floats, or packed by the affine formats of runtime.quant.
+
+A form has one or more parts per token, all [B, H, L, width]: one for floats; codes, scales and biases for affine
+formats. Everything else in this room copies, cuts and moves parts alike; only this file knows what they mean.
+
+Invariant: a token is encoded without its neighbours, so how a prompt is cut into steps changes nothing.
+"""
+
+from dataclasses import dataclass
+
+import mlx.core as mx
+
+from runtime.errors import NotSupported
+from runtime.quant import find_format
+
+FLOATS = {"f32": mx.float32, "f16": mx.float16, "bf16": mx.bfloat16}
+GROUP_SIZES = (64, 32)
+Parts = tuple[mx.array, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Codec:
+    """`size` elements per head and token, computed in `dtype`, kept in `stored` or packed in `bits` each."""
+
+    size: int
+    dtype: mx.Dtype
+    stored: mx.Dtype
+    bits: int = 0
+    group_size: int = 0
+
+    @classmethod
+    def of(cls, name: str | None, size: int, dtype: mx.Dtype) -> "Codec":
+        """`name` is a format of runtime.quant; None keeps the activations' own. NotSupported names what can be."""
+        row = find_format(name) if name is not None else None
+        if name is None:
+            return cls(size, dtype, dtype)
+        if row is not None and row.name in FLOATS:
+            return cls(size, dtype, FLOATS[row.name])
+        if row is None or row.mode != "affine":
+            raise NotSupported(
+                f"keys and values cannot be kept in {name!r:.40}: f32, f16, bf16, q8 and q4 can"
+            )
+        group_size = next((group for group in GROUP_SIZES if size % group == 0), None)
+        if group_size is None:
+            raise NotSupported(f"keys and values of {size} elements cannot be kept in {row.name}: not in 32s")
+        return cls(size, dtype, dtype, row.bits, group_size)
+
+    @property
+    def parts(self) -> tuple[tuple[int, mx.Dtype], ...]:
+        """Width and dtype of each part."""
+        if not self.bits:
+            return ((self.size, self.stored),)
+        groups = self.size // self.group_size
+        return ((self.size * self.bits // 32, mx.uint32), (groups, self.stored), (groups, self.stored))
+
+    def encode(self, x: mx.array) -> Parts:
+        """[B, H, L, size] -> its parts."""
+        if not self.bits:
+            return (x.astype(self.stored),)
+        return tuple(mx.quantize(x.astype(self.stored), self.group_size, self.bits))
+
+    def decode(self, parts: Parts) -> mx.array:
+        """Parts -> [B, H, L, size] in `dtype`."""
+        if not self.bits:
+            return parts[0].astype(self.dtype)
+        codes, scales, biases = parts
+        return mx.dequantize(codes, scales, biases, self.group_size, self.bits)

@@ -1,0 +1,45 @@
+"""Memory that remembers nothing: one step from position 0 sees itself only. For training, and for scoring in one go.
+
+The same calls as the real memories, without buffers, copies or commits, so gradients pass through.
+"""
+
+import mlx.core as mx
+
+from runtime.cache.layout import Chunked, Encoder, Full, Recurrent, Rotating
+from runtime.cache.protocol import ScanFunction, View
+from runtime.cache.recurrent import zero_states
+from runtime.cache.snapshot import Reach
+from runtime.cache.visible import visible_slots
+from runtime.step import Step
+
+
+class OneShot:
+    """Of an attention layer. `view` repeats what the last `append` returned, for layers that share it."""
+
+    def __init__(self, spec: Full | Rotating | Chunked | Encoder) -> None:
+        self._reach = None if isinstance(spec, Encoder) else Reach.of(spec)
+        self._last: View | None = None
+
+    def append(self, step: Step, keys: mx.array, values: mx.array | None) -> View:
+        assert not any(step.starts), "nothing is remembered: a step must begin at 0"
+        mask = None if self._reach is None else visible_slots(step, self._reach, step.starts).mask
+        self._last = keys, values, mask
+        return self._last
+
+    def view(self, step: Step) -> View:
+        assert self._last is not None
+        return self._last
+
+
+class OneShotScan:
+    """Of a recurrent layer: every step starts from zero."""
+
+    def __init__(self, spec: Recurrent, *, dtype: mx.Dtype = mx.float32) -> None:
+        self._spec = spec
+        self._dtype = dtype
+
+    def scan(self, step: Step, fn: ScanFunction, *inputs: mx.array) -> mx.array:
+        assert not any(step.starts), "nothing is remembered: a step must begin at 0"
+        level = min(step.counts) == step.width
+        counts = None if level else mx.array(step.counts, dtype=mx.int32)
+        return fn(zero_states(self._spec, len(step.starts), self._dtype), *inputs, counts=counts)[0]

@@ -1,0 +1,164 @@
+"""What every layer memory can do, whatever its kind: the contract between models, engine and prefix store.
+
+A cache holds rows 0..rows-1. A forward pass is one `Step`: a contiguous range of rows, each with new tokens that begin
+exactly at the row's length. Models write through `append` (attention) or `scan` (recurrent); everything else is
+the engine's.
+
+Invariants that every kind keeps, and that the contract suite in tests/runtime/cache checks:
+
+- A row's length changes in `commit`, `restore`, `remove`, `fork`, `move` and `clear` only. A step that is never
+  committed never happened: a failed or cancelled forward needs no clean-up.
+- `commit(step, kept)` leaves the row as if only its first kept[b] tokens had ever been offered.
+- What a step is given and what it computes does not depend on how earlier tokens were cut into steps, on other
+  rows, or on what rows held before they were cleared.
+- A snapshot is independent of later writes.
+- An operation that raises (CacheFull, NotSupported) has changed nothing that a caller can see.
+- Nothing outside a cache keeps a view of its buffers beyond the evaluation that uses it: one live view turns the
+  next in-place write into a copy of the whole buffer.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Literal, Protocol
+
+import mlx.core as mx
+
+from runtime.cache.snapshot import Snapshot
+from runtime.step import Step
+
+Mask = mx.array | Literal["causal"] | None
+"""Which keys a query sees. None: all of them. "causal": query i of L sees keys up to K - L + i.
+Array: bool [B or 1, 1, L or 1, K], True where it sees."""
+
+View = tuple[mx.array, mx.array | None, Mask]
+"""keys [B, H, K, Dk], values [B, H, K, Dv] (None where the layout says that values are part of the keys), mask."""
+
+Rotate = Callable[[mx.array, int], mx.array]
+"""rotate(keys [1, H, n, Dk], shift): the same keys as if each had been `shift` positions later."""
+
+
+class LayerCache(Protocol):
+    """The memory of one layer, for all rows."""
+
+    @property
+    def rows(self) -> int: ...
+
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        """Tokens each row holds, that is, the position of its next token."""
+        ...
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the live buffers, spare room included."""
+        ...
+
+    @property
+    def arrays(self) -> list[mx.array]:
+        """The live buffers, to evaluate them. Do not keep the list."""
+        ...
+
+    def commit(self, step: Step, kept: Sequence[int]) -> None:
+        """End the step: row b keeps its first kept[b] tokens, 0 <= kept[b] <= step.counts[b].
+
+        Recurrent kinds raise NotSupported for a partial `kept` of a step wider than their slack.
+        """
+        ...
+
+    def can_resume(self, row: int, length: int) -> bool:
+        """Could the row go back to `length` tokens with what it holds now? True for 0 and for its own length."""
+        ...
+
+    def snapshot(self, row: int, start: int) -> Snapshot:
+        """What the row holds of [start, length), 0 <= start < length, as copies.
+
+        The copies may still be lazy. Evaluate them before the next step, all layers in one go; unevaluated they
+        stay right, but the next in-place write has to copy its buffer.
+        """
+        ...
+
+    def restore(self, row: int, snapshots: Sequence[Snapshot], stop: int | None = None) -> None:
+        """Put the row at `stop`, by default snapshots[-1].stop; whatever it held before is forgotten.
+
+        `snapshots` follow each other in order of position. NotSupported when they do not suffice;
+        `runtime.cache.snapshot.resumable` tells beforehand.
+        """
+        ...
+
+    def fork(self, src: int, dst: int, length: int) -> None:
+        """Row `dst` becomes a copy of the first `length` tokens of row `src`. NotSupported if not can_resume."""
+        ...
+
+    def move(self, src: int, dst: int) -> None:
+        """Row `dst` becomes what row `src` was; `src` is cleared."""
+        ...
+
+    def clear(self, row: int) -> None: ...
+
+    def can_remove(self, row: int, start: int, stop: int) -> bool:
+        """Would `remove`, with a `rotate`, succeed?"""
+        ...
+
+    def remove(self, row: int, start: int, stop: int, rotate: Rotate | None = None) -> None:
+        """Forget the tokens [start, stop); later tokens move to lower positions, their keys re-rotated.
+
+        A cut that reaches the row's end needs no `rotate`. NotSupported where the kind cannot.
+        """
+        ...
+
+    def resize(self, rows: int, *, exact: bool = False) -> None:
+        """Hold `rows` rows: new ones are empty, surplus ones are dropped from the end. `exact`: none to spare."""
+        ...
+
+    @property
+    def room(self) -> int:
+        """The longest row, in tokens, that takes no more memory than there is."""
+        ...
+
+    def wanted_bytes(self, tokens: int, rows: int, *, exact: bool = False) -> int:
+        """What `nbytes` would be with room for `rows` rows of `tokens` tokens; `exact`: and no more than that."""
+        ...
+
+    def reserve(self, tokens: int, *, exact: bool = False) -> None:
+        """Make room for rows of `tokens` tokens. CacheFull when the budget does not allow it."""
+        ...
+
+
+class AttentionCache(Protocol):
+    """What attention layers call. `view` serves layers that share another's memory, and drafters that read it."""
+
+    def append(self, step: Step, keys: mx.array, values: mx.array | None) -> View:
+        """Write the step's keys [B, H, L, Dk] and values [B, H, L, Dv]; return all that its queries may see."""
+        ...
+
+    def view(self, step: Step) -> View:
+        """What the step's queries may see, without writing.
+
+        After `append` of the same step: the same again. For a step that appends nothing: its queries stand at positions
+        [start, start + count), all of which the row already holds.
+        """
+        ...
+
+
+Scanned = tuple[mx.array, dict[str, mx.array]]
+
+
+class ScanFunction(Protocol):
+    """One recurrent layer over the tokens of a step. Pure: it may be called again on a shorter prefix.
+
+    states: name -> [B, *shape], the state before the step. inputs: [B, L, ...] each.
+    counts: int32 [B], tokens of each row that are real, possibly 0: a row's state must stop changing
+    after them. None means that all L are.
+    Returns outputs [B, L, ...] and the states after each row's last real token.
+    """
+
+    def __call__(
+        self, states: dict[str, mx.array], *inputs: mx.array, counts: mx.array | None
+    ) -> Scanned: ...
+
+
+class ScanningCache(Protocol):
+    """What recurrent layers call."""
+
+    def scan(self, step: Step, fn: ScanFunction, *inputs: mx.array) -> mx.array:
+        """Run `fn` from the rows' states over the step's inputs; keep the new states for `commit`."""
+        ...

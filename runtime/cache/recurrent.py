@@ -1,0 +1,222 @@
+"""The state of one recurrent layer: a fold over all tokens, one state per row whatever the length.
+
+A fold cannot be run backwards. So a step leaves the old states where they are until `commit`: when all tokens
+are kept the new states replace them, and when some are, the layer's own function is run again over the kept ones.
+
+Invariants: states are [rows, *shape], zero where nothing was read; the inputs of a step are remembered until its commit, if it
+is at most `slack` wide; a stored state never shares memory with the forward pass that made it, which would
+keep a prompt's worth of activations alive for the sake of three of its rows.
+"""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import mlx.core as mx
+
+from runtime.cache.budget import Budget
+from runtime.cache.layout import Recurrent
+from runtime.cache.protocol import Rotate, ScanFunction
+from runtime.cache.snapshot import Checkpoint, Snapshot, detached, find_checkpoint
+from runtime.errors import NotSupported
+from runtime.step import Step
+
+DTYPES = {"float32": mx.float32, "float16": mx.float16, "bfloat16": mx.bfloat16}
+States = dict[str, mx.array]
+
+
+@dataclass(frozen=True, slots=True)
+class _Scan:
+    """A step between `scan` and `commit`. `inputs` None: too wide to be run again."""
+
+    step: Step
+    fn: ScanFunction
+    inputs: tuple[mx.array, ...] | None
+    after: States
+
+
+class RecurrentCache:
+    """slack: the widest step of which a part can be kept."""
+
+    def __init__(
+        self,
+        spec: Recurrent,
+        *,
+        rows: int = 1,
+        dtype: mx.Dtype = mx.float32,
+        slack: int = 16,
+        budget: Budget | None = None,
+    ) -> None:
+        self._row_bytes = sum(state.nbytes for state in zero_states(spec, 1, dtype).values())
+        self._slack = slack
+        self._budget = budget or Budget()
+        self._scan: _Scan | None = None
+        self._lengths: list[int] = []
+        self._states = zero_states(spec, 0, dtype)
+        self.resize(rows)
+
+    @property
+    def rows(self) -> int:
+        return len(self._lengths)
+
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        return tuple(self._lengths)
+
+    @property
+    def nbytes(self) -> int:
+        return sum(state.nbytes for state in self._states.values())
+
+    @property
+    def arrays(self) -> list[mx.array]:
+        return list(self._states.values())
+
+    def scan(self, step: Step, fn: ScanFunction, *inputs: mx.array) -> mx.array:
+        assert tuple(self._lengths[_rows(step)]) == step.starts, "a step must begin where its rows end"
+        outputs, after = fn(self._before(step), *inputs, counts=_counts(step))
+        self._scan = _Scan(step, fn, inputs if step.width <= self._slack else None, after)
+        return outputs
+
+    def commit(self, step: Step, kept: Sequence[int]) -> None:
+        assert all(0 <= n <= count for n, count in zip(kept, step.counts, strict=True))
+        if any(kept):
+            assert self._scan is not None
+            assert self._scan.step is step
+            self._adopt(step, self._kept_states(self._scan, kept))
+        self._scan = None
+        for row, start, n in zip(step.rows, step.starts, kept, strict=True):
+            self._lengths[row] = start + n
+
+    def can_resume(self, row: int, length: int) -> bool:
+        return length in (0, self._lengths[row])
+
+    def snapshot(self, row: int, start: int) -> Checkpoint:
+        assert start < self._lengths[row]
+        arrays = tuple(detached(state[row : row + 1]) for state in self._states.values())
+        return Checkpoint(start, self._lengths[row], arrays)
+
+    def restore(self, row: int, snapshots: Sequence[Snapshot], stop: int | None = None) -> None:
+        stop = snapshots[-1].stop if stop is None else stop
+        page = find_checkpoint(snapshots, stop)
+        if page is None and stop > 0:
+            raise NotSupported(f"no page holds the state after {stop} tokens")
+        self.clear(row)
+        if page is not None:
+            for state, saved in zip(self._states.values(), page.arrays, strict=True):
+                state[row : row + 1] = saved
+        self._lengths[row] = stop
+
+    def fork(self, src: int, dst: int, length: int) -> None:
+        if not self.can_resume(src, length):
+            raise NotSupported(
+                f"a fold over {self._lengths[src]} tokens does not know what it was at {length}"
+            )
+        self._scan = None
+        if length == 0:
+            self.clear(dst)
+        elif src != dst:
+            for state in self._states.values():
+                state[dst : dst + 1] = detached(state[src : src + 1])
+            self._lengths[dst] = length
+
+    def move(self, src: int, dst: int) -> None:
+        self.fork(src, dst, self._lengths[src])
+        if src != dst:
+            self.clear(src)
+
+    def clear(self, row: int) -> None:
+        self._scan = None
+        for state in self._states.values():
+            state[row : row + 1] = mx.zeros((1, *state.shape[1:]), state.dtype)
+        self._lengths[row] = 0
+
+    def can_remove(self, row: int, start: int, stop: int) -> bool:
+        return start == stop or (stop == self._lengths[row] and self.can_resume(row, start))
+
+    def remove(self, row: int, start: int, stop: int, rotate: Rotate | None = None) -> None:
+        if not self.can_remove(row, start, stop):
+            raise NotSupported(f"the tokens [{start}, {stop}) cannot be taken out of a fold")
+        if start < stop:
+            self.clear(row)
+
+    def resize(self, rows: int, *, exact: bool = False) -> None:
+        self._budget.claim(self._row_bytes * rows - self.nbytes)
+        self._scan = None
+        more = rows - self.rows
+        self._lengths = self._lengths[:rows] + [0] * more
+        for name, state in self._states.items():
+            if more > 0:
+                fresh = mx.zeros((more, *state.shape[1:]), state.dtype)
+                self._states[name] = mx.concatenate([state, fresh]) if state.size else fresh
+            elif more < 0:
+                self._states[name] = detached(state[:rows])
+
+    @property
+    def room(self) -> int:
+        return sys.maxsize
+
+    def wanted_bytes(self, tokens: int, rows: int, *, exact: bool = False) -> int:
+        return self._row_bytes * max(self.rows, rows)
+
+    def reserve(self, tokens: int, *, exact: bool = False) -> None:
+        """Nothing to do: a state is as large as it will ever be."""
+
+    def _before(self, step: Step) -> States:
+        if len(step.starts) == self.rows:
+            return dict(self._states)
+        return {name: state[_rows(step)] for name, state in self._states.items()}
+
+    def _kept_states(self, scan: _Scan, kept: Sequence[int]) -> States:
+        """The states after kept[b] tokens: those computed, those before, or the fold over the kept ones."""
+        step = scan.step
+        if tuple(kept) == step.counts:
+            return scan.after
+        before = self._before(step)
+        partial = [n if 0 < n < count else 0 for n, count in zip(kept, step.counts, strict=True)]
+        again = self._run_again(scan, before, partial) if any(partial) else before
+        if all(partial):
+            return again
+        whole = mx.array([n == count for n, count in zip(kept, step.counts, strict=True)])
+        return {name: mx.where(_over(whole, after), after, again[name]) for name, after in scan.after.items()}
+
+    def _run_again(self, scan: _Scan, before: States, partial: list[int]) -> States:
+        """Rows whose count is 0 come out as they were."""
+        if scan.inputs is None:
+            raise NotSupported(
+                f"a step of {scan.step.width} tokens is kept whole or not at all; only {self._slack} are remembered"
+            )
+        width = max(partial)
+        counts = None if min(partial) == width else mx.array(partial, dtype=mx.int32)
+        return scan.fn(before, *(x[:, :width] for x in scan.inputs), counts=counts)[1]
+
+    def _adopt(self, step: Step, states: States) -> None:
+        for name, live in self._states.items():
+            new = states[name].astype(live.dtype)
+            if len(step.starts) < self.rows:
+                live[_rows(step)] = new
+            else:
+                self._states[name] = new if step.width == 1 else detached(new)
+
+
+def zero_states(spec: Recurrent, rows: int, dtype: mx.Dtype) -> States:
+    """The states of `rows` rows that have read nothing, [rows, *shape]."""
+    return {
+        name: mx.zeros((rows, *state.shape), DTYPES.get(state.dtype, dtype))
+        for name, state in spec.states.items()
+    }
+
+
+def _rows(step: Step) -> slice:
+    return slice(step.first, step.first + len(step.starts))
+
+
+def _counts(step: Step) -> mx.array | None:
+    """Real tokens per row, int32 [B]; None when there is no padding."""
+    if min(step.counts) == step.width:
+        return None
+    return step.memo("counts", lambda: mx.array(step.counts, dtype=mx.int32))
+
+
+def _over(rows: mx.array, state: mx.array) -> mx.array:
+    """bool [B] shaped to select whole rows of a state."""
+    return rows.reshape(-1, *(1 for _ in state.shape[1:]))

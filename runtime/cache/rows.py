@@ -1,0 +1,191 @@
+"""What an attention layer's rows hold between steps: which positions lie where, and what is done to whole rows.
+
+Each row's tokens lie in the order of their positions: position p of row b is in slot p - bases[b]. A row holds
+[bases[b], lengths[b]); slots beyond that are nobody's.
+
+Invariant: a row holds at least what its last token saw, [reach.needed(length), length); right after a step, what
+its last 1 + slack tokens saw.
+"""
+
+import sys
+from collections.abc import Sequence
+
+import mlx.core as mx
+
+from runtime.cache.budget import Budget
+from runtime.cache.buffer import Buffer
+from runtime.cache.codec import Codec, Parts
+from runtime.cache.layout import Chunked, Full, Rotating
+from runtime.cache.protocol import Rotate
+from runtime.cache.snapshot import Reach, Snapshot, Span, covered_from
+from runtime.errors import NotSupported
+
+
+class KVRows:
+    """slack: how many tokens can be taken back after a commit, and the width up to which steps never join.
+
+    kept_format: a name of runtime.quant for what is in memory, None for `dtype`; what is read comes as `dtype`.
+    grain: least growth, in tokens.
+    """
+
+    def __init__(
+        self,
+        spec: Full | Rotating | Chunked,
+        *,
+        rows: int = 1,
+        dtype: mx.Dtype = mx.float32,
+        slack: int = 16,
+        kept_format: str | None = None,
+        grain: int = 256,
+        budget: Budget | None = None,
+    ) -> None:
+        values = spec.head_dim if spec.value_dim is None else spec.value_dim
+        sizes = [spec.head_dim, values] if values else [spec.head_dim]
+        self._codecs = [Codec.of(kept_format, size, dtype) for size in sizes]
+        self._key_parts = len(self._codecs[0].parts)
+        self._reach = Reach.of(spec)
+        self._slack = slack
+        span = self._reach.window or self._reach.chunk
+        limit = None if span is None else span + slack + max(slack, span // 8, 1)
+        self._limit = limit
+        self._buffer = Buffer(
+            self._codecs, spec.kv_heads, limit=limit, grain=grain, budget=budget or Budget()
+        )
+        self._lengths = [0] * rows
+        self._bases = [0] * rows
+
+    @property
+    def rows(self) -> int:
+        return len(self._lengths)
+
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        return tuple(self._lengths)
+
+    @property
+    def nbytes(self) -> int:
+        return self._buffer.nbytes
+
+    @property
+    def arrays(self) -> list[mx.array]:
+        return self._buffer.arrays
+
+    def can_resume(self, row: int, length: int) -> bool:
+        return length == 0 or (
+            length <= self._lengths[row] and self._bases[row] <= self._reach.needed(length)
+        )
+
+    def snapshot(self, row: int, start: int) -> Span:
+        length, base = self._lengths[row], self._bases[row]
+        assert start < length
+        return Span(start, length, self._buffer.copied(_row(row), max(start, base) - base, length - base))
+
+    def restore(self, row: int, snapshots: Sequence[Snapshot], stop: int | None = None) -> None:
+        stop = snapshots[-1].stop if stop is None else stop
+        held = covered_from(snapshots, stop)
+        if held > self._reach.needed(stop):
+            raise NotSupported(f"pages hold [{held}, {stop}), wanted from {self._reach.needed(stop)}")
+        base = max(held, self._keep_from(stop))
+        self._buffer.reserve(self.rows, stop - base)
+        for page in snapshots:
+            if isinstance(page, Span) and max(page.held_from, base) < min(page.stop, stop):
+                start = max(page.held_from, base)
+                self._buffer.write(_row(row), start - base, page.cut(start, min(page.stop, stop)))
+        self._place(row, base, stop)
+
+    def fork(self, src: int, dst: int, length: int) -> None:
+        if not self.can_resume(src, length):
+            raise NotSupported(f"row {src} no longer holds what its first {length} tokens need")
+        self._copy(src, dst, length)
+
+    def move(self, src: int, dst: int) -> None:
+        if src != dst:
+            self._copy(src, dst, self._lengths[src])
+            self.clear(src)
+
+    def clear(self, row: int) -> None:
+        self._place(row, 0, 0)
+
+    def can_remove(self, row: int, start: int, stop: int) -> bool:
+        """What follows the cut must still find all that it will look for, at its new positions."""
+        length, base = self._lengths[row], self._bases[row]
+        if stop == length:
+            return self.can_resume(row, start)
+        return _base_after(base, start, stop) <= self._reach.needed(length - (stop - start))
+
+    def remove(self, row: int, start: int, stop: int, rotate: Rotate | None = None) -> None:
+        """The keys after the cut are decoded, rotated and encoded again; the values move as they are."""
+        length, base, shift = self._lengths[row], self._bases[row], stop - start
+        assert 0 <= start <= stop <= length
+        if not self.can_remove(row, start, stop) or (start < stop < length and rotate is None):
+            raise NotSupported(f"the tokens [{start}, {stop}) cannot be cut out of this layer's memory")
+        if stop == length:
+            self._place(row, base if start else 0, start)
+            return
+        if rotate is None or start == stop:
+            return
+        new_base = _base_after(base, start, stop)
+        first = max(stop, base)
+        tail = self._buffer.copied(_row(row), first - base, length - base)
+        keys = self._codecs[0].decode(tail[: self._key_parts])
+        turned = self._codecs[0].encode(rotate(keys, -shift))
+        self._buffer.write(_row(row), first - shift - new_base, (*turned, *tail[self._key_parts :]))
+        self._place(row, new_base, length - shift)
+
+    def resize(self, rows: int, *, exact: bool = False) -> None:
+        more = rows - self.rows
+        if more > 0 and self._buffer.capacity:
+            self._buffer.reserve(rows, 0, exact=exact)
+        self._lengths, self._bases = self._lengths[:rows] + [0] * more, self._bases[:rows] + [0] * more
+        if more < 0:
+            used = (length - base for length, base in zip(self._lengths, self._bases, strict=True))
+            self._buffer.shrink(rows, max(used, default=0))
+
+    @property
+    def room(self) -> int:
+        capacity = self._buffer.capacity
+        return sys.maxsize if capacity == self._limit else capacity
+
+    def wanted_bytes(self, tokens: int, rows: int, *, exact: bool = False) -> int:
+        planned_rows, slots = self._buffer.plan(rows, tokens, exact=exact)
+        return planned_rows * slots * self._buffer.slot_bytes
+
+    def reserve(self, tokens: int, *, exact: bool = False) -> None:
+        self._buffer.reserve(
+            self.rows, tokens if self._limit is None else min(tokens, self._limit), exact=exact
+        )
+
+    def _place(self, row: int, base: int, length: int) -> None:
+        self._bases[row], self._lengths[row] = base, length
+
+    def _copy(self, src: int, dst: int, length: int) -> None:
+        base = self._bases[src] if length else 0
+        if src != dst and length > base:
+            self._buffer.write(_row(dst), 0, self._buffer.copied(_row(src), 0, length - base))
+        self._place(dst, base, length)
+
+    def _encode(self, keys: mx.array, values: mx.array | None) -> Parts:
+        if values is None:
+            return self._codecs[0].encode(keys)
+        of_keys, of_values = self._codecs
+        return of_keys.encode(keys) + of_values.encode(values)
+
+    def _decode(self, parts: Parts) -> tuple[mx.array, mx.array | None]:
+        if len(self._codecs) == 1:
+            return self._codecs[0].decode(parts), None
+        of_keys, of_values = self._codecs
+        return of_keys.decode(parts[: self._key_parts]), of_values.decode(parts[self._key_parts :])
+
+    def _keep_from(self, length: int) -> int:
+        return self._reach.needed(max(0, length - self._slack))
+
+
+def _row(row: int) -> slice:
+    return slice(row, row + 1)
+
+
+def _base_after(base: int, start: int, stop: int) -> int:
+    """Where a row's first held position lies once [start, stop) is cut out."""
+    if stop <= base:
+        return base - (stop - start)
+    return min(base, start)

@@ -1,0 +1,76 @@
+"""Which keys the queries of a step see: a slice of slots and, where a slice cannot say it, a mask.
+
+Pure functions of the step's positions and of where each row's slot 0 lies. Masks are comparisons made on the
+device, and one step makes each mask once: layers whose memories agree share it.
+"""
+
+from typing import NamedTuple
+
+import mlx.core as mx
+
+from runtime.cache.protocol import Mask
+from runtime.cache.snapshot import Reach
+from runtime.step import Step
+
+NOWHERE = 1 << 30
+"""The position of a key that nobody may see: later than any query."""
+
+
+class Visible(NamedTuple):
+    """Slots [start, stop), and which of them each query sees. `slot`: where all rows write, None if they differ."""
+
+    start: int
+    stop: int
+    slot: int | None
+    mask: Mask
+
+
+def visible_slots(step: Step, reach: Reach, bases: tuple[int, ...]) -> Visible:
+    """What the step's queries see, where bases[b] is the position of row b's slot 0."""
+    return step.memo(("slots", reach, bases), lambda: _visible_slots(step, reach, bases))
+
+
+def _visible_slots(step: Step, reach: Reach, bases: tuple[int, ...]) -> Visible:
+    placed = list(zip(step.starts, bases, strict=True))
+    start = min(reach.oldest(position) - base for position, base in placed)
+    stop = max(position - base for position, base in placed) + step.width
+    assert start >= 0, "a query looks for keys that were dropped"
+    slots = {position - base for position, base in placed}
+    slot = slots.pop() if len(slots) == 1 else None
+    if len(set(placed)) == 1:
+        return Visible(start, stop, slot, _level_mask(step, reach, step.starts[0], stop - start))
+    held = mx.array(bases, dtype=mx.int32)[:, None] + mx.arange(start, stop, dtype=mx.int32)
+    return Visible(start, stop, slot, see(step.positions, held, reach))
+
+
+def _level_mask(step: Step, reach: Reach, position: int, keys: int) -> Mask:
+    """For rows that stand side by side, with keys from the first query's oldest to the last query's own."""
+    if step.width == 1:
+        return None
+    oldest = reach.oldest(position)
+    if oldest == reach.oldest(position + step.width - 1):
+        return "causal"
+    return see(step.positions[:1], mx.arange(oldest, oldest + keys, dtype=mx.int32)[None], reach)
+
+
+def joined_mask(step: Step, reach: Reach, bases: tuple[int, ...], old: range) -> Mask:
+    """For keys made of the slots `old` followed by the step's own tokens."""
+
+    def build() -> mx.array:
+        starts = mx.array(step.starts, dtype=mx.int32)[:, None]
+        held = mx.array(bases, dtype=mx.int32)[:, None] + mx.arange(old.start, old.stop, dtype=mx.int32)
+        held = mx.where(held < starts, held, NOWHERE)
+        return see(step.positions, mx.concatenate([held, step.positions], axis=1), reach)
+
+    return step.memo(("joined", reach, bases, old), build)
+
+
+def see(queries: mx.array, keys: mx.array, reach: Reach) -> mx.array:
+    """bool [B, 1, L, K] from the positions of queries [B, L] and keys [B, K]."""
+    q, k = queries[:, None, :, None], keys[:, None, None, :]
+    seen = k <= q
+    if reach.window is not None:
+        seen = seen & (k > q - reach.window)
+    if reach.chunk is not None:
+        seen = seen & (k >= q - q % reach.chunk)
+    return seen

@@ -1,0 +1,130 @@
+"""A model's memory as a whole: sharing, the budget, and all layers or none."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import mlx.core as mx
+import pytest
+
+from runtime.cache.budget import Budget
+from runtime.cache.build import LayerMemory, build_memory, build_one_shot, donors
+from runtime.cache.layout import Encoder, Full, LayerSpec, Rotating, Shared, Stateless, sequence_bytes
+from runtime.errors import CacheFull, NotSupported
+from runtime.step import Step
+from tests.support.oracle import HEADS, RECURRENT, SIZE, fold
+
+FULL, WINDOW = Full(HEADS, SIZE), Rotating(HEADS, SIZE, window=8)
+LAYOUT: list[LayerSpec] = [FULL, WINDOW, Stateless(), Shared(1), Shared(3), RECURRENT]
+TOKEN_BYTES = 2 * HEADS * SIZE * 4
+
+
+def write(memory: LayerMemory, width: int, *, row: int = 0) -> None:
+    length = memory.caches[0].lengths[row]
+    step = Step((length,), (width,), row)
+    memory.prepare(step)
+    for spec, cache in zip(memory.layout, memory, strict=True):
+        x = mx.ones((1, HEADS, width, SIZE))
+        layer: Any = cache
+        if isinstance(spec, Full | Rotating):
+            layer.append(step, x, x)
+        elif spec is RECURRENT:
+            layer.scan(step, fold, mx.ones((1, width), dtype=mx.int32))
+    memory.commit(step, step.counts)
+
+
+def test_shared_layers_get_their_donors_own_memory() -> None:
+    memory = build_memory(LAYOUT)
+    assert memory[3] is memory[1]
+    assert memory[4] is memory[1]
+    assert memory[2] is None
+    assert len(memory) == len(LAYOUT)
+    assert len(memory.caches) == 3
+
+
+def test_donors_of_donors_are_found() -> None:
+    assert donors(LAYOUT) == [0, 1, 2, 1, 1, 5]
+
+
+def test_one_shot_memory_has_the_same_places() -> None:
+    caches = build_one_shot(LAYOUT)
+    assert caches[3] is caches[1]
+    assert caches[2] is None
+
+
+def test_all_layers_together_are_refused_before_any_grows() -> None:
+    memory = build_memory([FULL, FULL, FULL], budget=Budget(limit_bytes=25 * TOKEN_BYTES))
+    with pytest.raises(CacheFull) as refusal:
+        memory.reserve(9)
+    assert refusal.value.wanted_bytes == 27 * TOKEN_BYTES
+    assert memory.nbytes == 0
+    memory.reserve(8)
+    assert memory.nbytes == 24 * TOKEN_BYTES
+
+
+def test_more_rows_are_refused_before_any_layer_grows() -> None:
+    memory = build_memory([FULL, RECURRENT], grain=4)
+    write(memory, 4)
+    memory.budget.limit_bytes = memory.nbytes + 10
+    with pytest.raises(CacheFull):
+        memory.resize(2)
+    assert [cache.rows for cache in memory.caches] == [1, 1]
+    assert memory.rows == 1
+
+
+def test_after_prepare_no_layer_allocates() -> None:
+    memory = build_memory([FULL, WINDOW], grain=4)
+    for width in (3, 1, 1, 30, 1, 2):
+        step = Step((memory.caches[0].lengths[0],), (width,))
+        memory.prepare(step)
+        held = memory.nbytes
+        write(memory, width)
+        assert memory.nbytes == held
+
+
+@pytest.mark.parametrize("stop", [4, 9])
+def test_a_restore_that_one_layer_cannot_do_changes_none(stop: int) -> None:
+    memory = build_memory([FULL, RECURRENT], rows=2)
+    write(memory, 9)
+    pages = [memory.snapshot(0, 0)]
+    pages = pages if stop == 4 else [(pages[0][0], None)]
+    write(memory, 2, row=1)
+    with pytest.raises(NotSupported, match="layer 1"):
+        memory.restore(1, pages, stop)
+    assert all(cache.lengths == (9, 2) for cache in memory.caches)
+
+
+def test_a_fork_that_one_layer_cannot_do_changes_none() -> None:
+    memory = build_memory([FULL, RECURRENT], rows=2)
+    write(memory, 9)
+    with pytest.raises(NotSupported):
+        memory.fork(0, 1, 5)
+    assert all(cache.lengths == (9, 0) for cache in memory.caches)
+
+
+@pytest.mark.parametrize("rotates", [None, [lambda keys, shift: keys] * 2, [lambda keys, shift: keys, None]])
+def test_a_cut_that_one_layer_cannot_do_changes_none(rotates: Sequence[Any] | None) -> None:
+    memory = build_memory([FULL, RECURRENT if rotates and rotates[1] else FULL])
+    write(memory, 9)
+    with pytest.raises(NotSupported, match="layer"):
+        memory.remove(0, 2, 5, rotates)
+    assert all(cache.lengths == (9,) for cache in memory.caches)
+
+
+def test_snapshots_are_evaluated_and_have_a_place_for_every_layer() -> None:
+    memory = build_memory(LAYOUT)
+    write(memory, 5)
+    page = memory.snapshot(0, 0)
+    assert [snapshot is None for snapshot in page] == [False, False, True, True, True, False]
+
+
+def test_nbytes_stays_near_what_the_layout_predicts() -> None:
+    memory = build_memory([FULL, WINDOW, RECURRENT], slack=2, grain=1)
+    for _ in range(100):
+        write(memory, 1)
+    predicted = sequence_bytes(memory.layout, 100, element_bytes=4, slack=4)
+    assert predicted <= memory.nbytes <= 1.3 * predicted
+
+
+def test_encoder_rows_count_when_they_hold_something() -> None:
+    memory = build_memory([Encoder(HEADS, SIZE)])
+    assert memory.nbytes == 0

@@ -1,0 +1,106 @@
+"""What only recurrent memory promises: dtypes, replay, and states that stand on their own."""
+
+import mlx.core as mx
+import pytest
+
+from runtime.cache.layout import Recurrent, State
+from runtime.cache.recurrent import RecurrentCache
+from runtime.errors import NotSupported
+from runtime.step import Step
+from tests.support.oracle import RECURRENT, fold
+
+
+def tokens(rows: int, width: int) -> mx.array:
+    return mx.arange(1, 1 + rows * width).reshape(rows, width)
+
+
+def test_states_begin_at_zero_in_their_own_dtypes() -> None:
+    cache = RecurrentCache(RECURRENT, rows=2, dtype=mx.bfloat16)
+    conv, state = cache.arrays
+    assert (conv.dtype, state.dtype) == (mx.bfloat16, mx.float32)
+    assert not mx.any(conv).item()
+    assert not mx.any(state).item()
+
+
+def test_a_level_step_is_told_that_nothing_is_padding() -> None:
+    told: list[mx.array | None] = []
+
+    def spy(states: dict[str, mx.array], x: mx.array, *, counts: mx.array | None):  # noqa: ANN202
+        told.append(counts)
+        return fold(states, x, counts=counts)
+
+    cache = RecurrentCache(RECURRENT, rows=2)
+    cache.scan(Step((0, 0), (3, 3)), spy, tokens(2, 3))
+    cache.scan(Step((0, 0), (3, 1)), spy, tokens(2, 3))
+    assert told[0] is None
+    assert told[1] is not None
+    assert told[1].tolist() == [3, 1]
+
+
+def test_keeping_everything_never_runs_the_layer_again() -> None:
+    calls = 0
+
+    def counted(states: dict[str, mx.array], x: mx.array, *, counts: mx.array | None):  # noqa: ANN202
+        nonlocal calls
+        calls += 1
+        return fold(states, x, counts=counts)
+
+    cache = RecurrentCache(RECURRENT)
+    step = Step((0,), (3,))
+    cache.scan(step, counted, tokens(1, 3))
+    cache.commit(step, (3,))
+    assert calls == 1
+
+
+def test_rows_kept_whole_are_not_computed_again() -> None:
+    """So a row's numbers do not depend on how many drafts its neighbours accepted."""
+    cache, seen = RecurrentCache(RECURRENT, rows=3), list[list[int]]()
+
+    def spy(states: dict[str, mx.array], x: mx.array, *, counts: mx.array | None):  # noqa: ANN202
+        seen.append([] if counts is None else counts.tolist())  # pyright: ignore
+        return fold(states, x, counts=counts)
+
+    step = Step((0, 0, 0), (3, 3, 3))
+    cache.scan(step, spy, tokens(3, 3))
+    cache.commit(step, (3, 2, 0))
+    assert seen[1] == [0, 2, 0]
+    assert cache.lengths == (3, 2, 0)
+
+
+def test_part_of_a_wide_step_cannot_be_kept_and_nothing_changes() -> None:
+    cache = RecurrentCache(RECURRENT, slack=4)
+    step = Step((0,), (5,))
+    cache.scan(step, fold, tokens(1, 5))
+    with pytest.raises(NotSupported):
+        cache.commit(step, (2,))
+    assert cache.lengths == (0,)
+    cache.commit(step, (5,))
+    assert cache.lengths == (5,)
+
+
+def test_a_state_does_not_keep_its_forward_pass_alive() -> None:
+    spec = Recurrent({"conv": State((3, 256))})
+
+    def tail(states: dict[str, mx.array], x: mx.array, *, counts: mx.array | None):  # noqa: ANN202
+        joined = mx.concatenate([states["conv"], x], axis=1)
+        return x, {"conv": joined[:, -3:]}
+
+    cache = RecurrentCache(spec)
+    mx.eval(cache.arrays)
+    before = mx.get_active_memory()
+    step = Step((0,), (4096,))
+    cache.scan(step, tail, mx.ones((1, 4096, 256)))
+    cache.commit(step, step.counts)
+    mx.eval(cache.arrays)
+    assert mx.get_active_memory() - before < 100_000
+
+
+def test_a_middle_range_cannot_be_taken_out_of_a_fold() -> None:
+    cache = RecurrentCache(RECURRENT)
+    step = Step((0,), (5,))
+    cache.scan(step, fold, tokens(1, 5))
+    cache.commit(step, (5,))
+    with pytest.raises(NotSupported):
+        cache.remove(0, 1, 3)
+    with pytest.raises(NotSupported):
+        cache.fork(0, 0, 3)
