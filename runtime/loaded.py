@@ -7,14 +7,20 @@ will it take.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import mlx.core as mx
 import mlx.nn as nn
 
+from runtime.cache.build import build_memory
+from runtime.device import Device
 from runtime.errors import BadTokenIds, WeightMismatch
 from runtime.models.architecture import Architecture, Described, describe
-from runtime.weights import DTYPES, fill, fit, weight_bytes
+from runtime.step import Step
+from runtime.weights import DTYPES, expanded_bytes, fill, fit, weight_bytes
+
+if TYPE_CHECKING:
+    import numpy as np
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,18 +60,12 @@ def check_weights(config: Mapping[str, Any], tensors: Mapping[str, tuple[str, tu
     return []
 
 
-def load_model(
-    config: Mapping[str, Any],
-    shards: Sequence[Path],
-    *,
-    dtype: mx.Dtype | None = None,
-    expand: bool = False,
-) -> LoadedModel:
-    """Read weights into a network.
+def load_model(config: Mapping[str, Any], shards: Sequence[Path], *, on: Device | None = None) -> LoadedModel:
+    """Read weights into a network, in the form that is fast on the device (None: as they are stored).
 
-    shards: safetensors files whose headers were validated by the caller. dtype: what floating weights become,
-    None keeps the checkpoint's own. expand: dequantize while loading. Raises WeightMismatch,
-    UnsupportedModel.
+    shards: safetensors files whose headers were validated by the caller. Where quantized products are slow,
+    as on a processor, quantized weights are expanded to floats if that takes no more than half of what is
+    free. Raises WeightMismatch, UnsupportedModel.
     """
     described = describe(config)
     weights: dict[str, mx.array] = {}
@@ -75,6 +75,10 @@ def load_model(
         weights.update(loaded)
     network, fitted = _fitted(described, config, weights)
     weights.clear()
+    dtype = None if on is None or on.fast_dtype is None else getattr(mx, on.fast_dtype)
+    expand = (
+        on is not None and not on.fast_quantized and expanded_bytes(network, dtype) <= on.available_bytes // 2
+    )
     compute = dtype or _float_of(fitted)
     fill(network, fitted, dtype=dtype, expand=expand, keep=_kept(described.architecture))
     network.eval()
@@ -113,3 +117,20 @@ def _float_of(weights: Mapping[str, mx.array]) -> mx.Dtype:
         if array.dtype in (mx.float32, mx.float16, mx.bfloat16):
             counts[array.dtype] = counts.get(array.dtype, 0) + 1
     return max(counts, key=lambda dtype: counts[dtype], default=mx.float32)
+
+
+def score(model: LoadedModel, ids: Sequence[int], chunk: int) -> "np.ndarray":
+    """What the model predicts after each of `ids`, float32 [T, V], read in steps of `chunk` tokens."""
+    import numpy as np
+
+    check_ids(ids, model.vocab_size)
+    memory = build_memory(model.described.layout, dtype=model.dtype)
+    rows: list[np.ndarray] = []
+    for start in range(0, len(ids), chunk):
+        part = list(ids[start : start + chunk])
+        step = Step(starts=(start,), counts=(len(part),))
+        memory.prepare(step)
+        hidden = model.network(mx.array([part], dtype=mx.int32), step, memory)
+        rows.append(np.array(model.network.logits(hidden)[0].astype(mx.float32)))
+        memory.commit(step, step.counts)
+    return np.concatenate(rows)

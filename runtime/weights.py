@@ -92,6 +92,19 @@ def weight_bytes(network: nn.Module) -> int:
     return sum(array.nbytes for _, array in _flat(network))
 
 
+def expanded_bytes(network: nn.Module, dtype: mx.Dtype | None) -> int:
+    """What the network would hold with its quantized modules turned into plain ones of `dtype`."""
+    total = 0
+    for _, module in network.named_modules():
+        bits = getattr(module, "bits", None) if "scales" in module else None
+        for name, array in module.items():
+            if not isinstance(array, mx.array) or (bits and name in ("scales", "biases")):
+                continue
+            elements = array.size * 32 // bits if bits and name == "weight" else array.size
+            total += elements * (dtype or mx.float32).size
+    return total
+
+
 def packing_of(config: Mapping[str, Any], module: str) -> Packing | None:
     """The `quantization` block's answer for a module path: its own entry, else the default; None if there is
     no block.

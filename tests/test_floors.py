@@ -15,6 +15,8 @@ FLOORS: list[tuple[bool, tuple[str, ...]]] = [
         (
             "runtime.errors",
             "runtime.device",
+            "runtime.blas",
+            "runtime.host",
             "runtime.step",
             "runtime.quant",
             "runtime.cache.layout",
@@ -31,6 +33,7 @@ FLOORS: list[tuple[bool, tuple[str, ...]]] = [
     (True, ("modelkit.errors", "modelkit.settings")),
     (False, ("modelkit.source", "modelkit.store", "modelkit.modelfile", "modelkit.tokenizer")),
     (True, ("modelkit.pack", "modelkit.chat", "modelkit.registry")),
+    (True, ("modelkit.opening", "modelkit.generation")),
     (True, ("modelkit.model",)),
     (True, ("modelkit.cli", "modelkit.server")),
 ]

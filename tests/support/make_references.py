@@ -10,7 +10,9 @@ continuation.
 """
 
 import json
+import pkgutil
 import sys
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -18,76 +20,35 @@ import numpy as np
 import torch
 import transformers
 
+from tests.support import entries as entries_package
 from tests.support.checkpoints import random_state
+from tests.support.entries import SMALL
 
 FOLDER = Path(__file__).resolve().parents[1] / "data" / "references"
 TOKENS, COLUMNS, GREEDY = 48, 48, 64
 
-_SMALL: dict[str, Any] = {
-    "vocab_size": 160,
-    "hidden_size": 64,
-    "intermediate_size": 96,
-    "num_hidden_layers": 4,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": 256,
-    "pad_token_id": 0,
-    "bos_token_id": 1,
-    "eos_token_id": 2,
-}
 
-# entry -> (model_type, overrides)
-ENTRIES: dict[str, tuple[str, dict[str, Any]]] = {
-    "llama": ("llama", {"head_dim": 16}),
-    "llama_biases_tied": ("llama", {"attention_bias": True, "mlp_bias": True, "tie_word_embeddings": True}),
-    "llama_llama3_rope": (
-        "llama",
-        {
-            "rope_parameters": {
-                "rope_type": "llama3",
-                "rope_theta": 500000.0,
-                "factor": 8.0,
-                "low_freq_factor": 1.0,
-                "high_freq_factor": 4.0,
-                "original_max_position_embeddings": 32,
-            }
-        },
-    ),
-    "llama_linear_rope": (
-        "llama",
-        {"rope_parameters": {"rope_type": "linear", "rope_theta": 10000.0, "factor": 4.0}},
-    ),
-    "llama_yarn_rope": (
-        "llama",
-        {
-            "rope_parameters": {
-                "rope_type": "yarn",
-                "rope_theta": 10000.0,
-                "factor": 4.0,
-                "original_max_position_embeddings": 64,
-            }
-        },
-    ),
-    "mistral": ("mistral", {"sliding_window": None}),
-    "mistral_window": ("mistral", {"sliding_window": 12, "head_dim": 32}),
-    "qwen2": ("qwen2", {"tie_word_embeddings": True}),
-    "qwen2_window": ("qwen2", {"use_sliding_window": True, "sliding_window": 12, "max_window_layers": 2}),
-    "qwen3": ("qwen3", {"head_dim": 32}),
-}
+def entries() -> dict[str, tuple[str, dict[str, Any]]]:
+    """entry -> (model_type, config fields), from every module of tests/support/entries."""
+    found: dict[str, tuple[str, dict[str, Any]]] = {}
+    for module in pkgutil.iter_modules(entries_package.__path__):
+        found.update(import_module(f"{entries_package.__name__}.{module.name}").ENTRIES)
+    return found
 
 
 def main(names: list[str]) -> None:
     FOLDER.mkdir(parents=True, exist_ok=True)
-    for name in names or list(ENTRIES):
-        model_type, overrides = ENTRIES[name]
+    table = entries()
+    for name in names or list(table):
+        model_type, overrides = table[name]
         model = _reference_model(model_type, overrides)
         _write(name, model)
         print(f"{name}: {sum(p.numel() for p in model.parameters()):,} parameters")
 
 
 def _reference_model(model_type: str, overrides: dict[str, Any]) -> Any:
-    config = transformers.AutoConfig.for_model(model_type, **{**_SMALL, **overrides})
-    model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager").float().eval()
+    config = transformers.AutoConfig.for_model(model_type, **{**SMALL, **overrides})
+    model = _auto_class(config).from_config(config, attn_implementation="eager").float().eval()
     shapes = {key: tuple(value.shape) for key, value in model.state_dict().items()}
     if config.get_text_config().tie_word_embeddings:
         shapes.pop("lm_head.weight", None)
@@ -98,6 +59,13 @@ def _reference_model(model_type: str, overrides: dict[str, Any]) -> Any:
     model.tie_weights()
     model.saved_shapes = shapes
     return model
+
+
+def _auto_class(config: Any) -> Any:
+    """Multimodal models that are no causal models to transformers answer text alone just as well."""
+    if type(config) in transformers.AutoModelForCausalLM._model_mapping:
+        return transformers.AutoModelForCausalLM
+    return transformers.AutoModelForImageTextToText
 
 
 def _write(name: str, model: Any) -> None:

@@ -1,0 +1,73 @@
+"""What crosses the border of the engine's thread: plain frozen values, ids as ints, logprobs as floats."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from runtime.sampling.params import SamplingParams
+
+Reason = Literal["stop", "length", "cancelled"]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One sequence to continue.
+
+    ids: the prompt, at least one token. max_tokens: upper bound of generated tokens, at least 0. stop_ids:
+    ids that end the text; they are not part of it.
+    top_logprobs: None for none, n to report the chosen token's log-probability and those of the n likeliest.
+    draft_tokens: most tokens to guess ahead, 0 for none, None to leave it to what pays.
+    """
+
+    ids: tuple[int, ...]
+    max_tokens: int
+    sampling: SamplingParams
+    stop_ids: frozenset[int] = frozenset()
+    top_logprobs: int | None = None
+    draft_tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprob:
+    """log p of one token under the model's own distribution, before penalties and temperature."""
+
+    id: int
+    logprob: float
+    top: tuple[tuple[int, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """Newly generated tokens, in order."""
+
+    ids: tuple[int, ...]
+    logprobs: tuple[TokenLogprob, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What one request cost. Counts are tokens, times are seconds.
+
+    prompt: tokens of the prompt; cached: those of them not computed again; generated: tokens emitted, stop
+    token excluded.
+    drafted and accepted: speculation's proposals and how many of them were kept.
+    wait_s: in the queue; prefill_s: from there to the first token; decode_s: from the first token to the
+    last.
+    """
+
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    generated_tokens: int = 0
+    drafted_tokens: int = 0
+    accepted_tokens: int = 0
+    wait_s: float = 0.0
+    prefill_s: float = 0.0
+    decode_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """Why a stream ended, and what it cost. `stop_id` is the id that ended it, when one did."""
+
+    reason: Reason
+    usage: Usage = field(default_factory=Usage)
+    stop_id: int | None = None

@@ -1,0 +1,48 @@
+"""What the next step does: one pure decision from a few counts.
+
+Decoding rows come first and always take part, so a long prompt never stalls them; what is left of the token
+budget goes to the one row that is being prefilled. A second prompt waits until the first has been read: two
+half-read prompts finish later than one after the other, and caches then need slices only.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """The engine's state as the decision sees it.
+
+    decoding: rows that continue. prefilling: tokens still to be read of the row being prefilled, 0 for none.
+    waiting: requests without a row. free_rows: rows that could still be opened.
+    """
+
+    decoding: int
+    prefilling: int
+    waiting: int
+    free_rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """decode: run one step over all decoding rows. prefill: tokens to read of the row being prefilled.
+
+    admit: open a row for the oldest waiting request first.
+    """
+
+    decode: bool = False
+    prefill: int = 0
+    admit: bool = False
+
+    @property
+    def idle(self) -> bool:
+        return not (self.decode or self.prefill or self.admit)
+
+
+def decide(load: Load, budget_tokens: int) -> Work:
+    """The next step. `budget_tokens` bounds what one step computes; a prefill still gets at least one
+    token.
+    """
+    if not load.prefilling and load.waiting and load.free_rows:
+        return Work(admit=True)
+    left = max(budget_tokens - load.decoding, 1)
+    return Work(decode=load.decoding > 0, prefill=min(load.prefilling, left))

@@ -1,0 +1,191 @@
+"""The engine on a tiny llama: what a request gets does not depend on who else is there."""
+
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from runtime.engine.engine import Engine, Options
+from runtime.engine.request import Delta, Request
+from runtime.errors import BadTokenIds
+from runtime.loaded import LoadedModel
+from runtime.sampling.params import SamplingParams
+from tests.support.parity import Reference
+
+GREEDY = SamplingParams(temperature=0)
+WARM = SamplingParams(temperature=0.9, top_k=20, repeat_penalty=1.2, seed=11)
+
+
+def start(folder: Path, entry: str = "llama", **options: int) -> Engine:
+    settings = Options(**{"context_length": 256, "budget_tokens": 16, "max_rows": 4, **options})
+    return Engine(lambda: Reference(entry).load(folder), settings)
+
+
+@pytest.fixture(scope="module", params=["llama", "mistral_window"])
+def engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+    running = start(tmp_path_factory.mktemp("model"), request.param)
+    yield running
+    running.close()
+
+
+def tokens(engine: Engine, request: Request) -> list[int]:
+    return [token for delta in engine.submit(request) for token in delta.ids]
+
+
+def request(seed: int, *, length: int = 20, count: int = 24, sampling: SamplingParams = GREEDY) -> Request:
+    ids = tuple((seed * 7 + i * i + 3) % 150 + 3 for i in range(length))
+    return Request(ids, count, sampling)
+
+
+@pytest.mark.parametrize("sampling", [GREEDY, WARM], ids=["greedy", "warm"])
+def test_a_batch_gives_what_single_runs_give(engine: Engine, sampling: SamplingParams) -> None:
+    requests = [request(n, length=5 + 13 * n, count=10 + 5 * n, sampling=sampling) for n in range(7)]
+    alone = [tokens(engine, one) for one in requests]
+    streams = [engine.submit(one) for one in requests]
+    assert [[token for delta in stream for token in delta.ids] for stream in streams] == alone
+
+
+def test_the_size_of_steps_changes_nothing(tmp_path: Path) -> None:
+    one = request(3, length=50)
+    answers = []
+    for budget in (1, 7, 64):
+        engine = start(tmp_path, budget_tokens=budget)
+        answers.append(tokens(engine, one))
+        engine.close()
+    assert answers[0] == answers[1] == answers[2]
+
+
+def test_a_stop_id_ends_the_text_and_is_not_part_of_it(engine: Engine) -> None:
+    whole = tokens(engine, request(1))
+    place = next(i for i, token in enumerate(whole) if token not in whole[:i] and i > 2)
+    stream = engine.submit(Request(request(1).ids, 24, GREEDY, frozenset({whole[place]})))
+    assert [token for delta in stream for token in delta.ids] == whole[:place]
+    assert stream.finish is not None
+    assert (stream.finish.reason, stream.finish.stop_id) == ("stop", whole[place])
+
+
+def test_usage_counts(engine: Engine) -> None:
+    stream = engine.submit(request(2, length=40, count=9))
+    list(stream)
+    assert stream.finish is not None
+    usage = stream.finish.usage
+    assert (stream.finish.reason, usage.prompt_tokens, usage.generated_tokens) == ("length", 40, 9)
+    assert usage.wait_s >= 0
+    assert usage.prefill_s > 0
+    assert usage.decode_s > 0
+
+
+def test_no_tokens_wanted(engine: Engine) -> None:
+    stream = engine.submit(request(2, count=0))
+    assert list(stream) == []
+    assert stream.finish is not None
+    assert stream.finish.reason == "length"
+
+
+def test_logprobs_are_of_the_raw_distribution(engine: Engine) -> None:
+    plain = tokens(engine, request(4))
+    stream = engine.submit(Request(request(4).ids, 24, GREEDY, top_logprobs=3))
+    deltas: list[Delta] = list(stream)
+    assert [delta.ids[0] for delta in deltas] == plain
+    for delta in deltas:
+        best = delta.logprobs[0]
+        assert best.id == delta.ids[0] == best.top[0][0]
+        assert best.logprob == pytest.approx(best.top[0][1], abs=1e-5)
+        assert best.logprob >= best.top[1][1] >= best.top[2][1]
+
+
+def test_leaving_a_stream_cancels_it(engine: Engine) -> None:
+    with engine.submit(request(5, count=200)) as stream:
+        next(iter(stream))
+    assert stream.finish is not None
+    assert stream.finish.reason == "cancelled"
+    assert stream.finish.usage.generated_tokens < 200
+
+
+def test_cancelling_does_not_disturb_the_others(engine: Engine) -> None:
+    alone = tokens(engine, request(6, count=60))
+    streams = [engine.submit(request(n, count=200)) for n in (1, 6, 2)]
+    wanted = engine.submit(request(6, count=60))
+    got: list[int] = []
+    for delta in wanted:
+        got.extend(delta.ids)
+        if len(got) == 5:
+            streams[0].close()
+        if len(got) == 20:
+            streams[2].close()
+    streams[1].close()
+    assert got == alone
+
+
+def test_requests_from_several_threads(engine: Engine) -> None:
+    alone = [tokens(engine, request(n)) for n in range(6)]
+    got: dict[int, list[int]] = {}
+    threads = [
+        threading.Thread(target=lambda n=n: got.__setitem__(n, tokens(engine, request(n)))) for n in range(6)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [got[n] for n in range(6)] == alone
+
+
+@pytest.mark.parametrize("ids", [(160,), (-1,), (3, 99_999_999), (2**63,)])
+def test_ids_outside_the_vocabulary_are_refused(engine: Engine, ids: tuple[int, ...]) -> None:
+    with pytest.raises(BadTokenIds):
+        engine.submit(Request(ids, 1, GREEDY))
+    assert len(tokens(engine, request(1, count=3))) == 3
+
+
+def test_a_bias_outside_the_vocabulary_is_refused(engine: Engine) -> None:
+    with pytest.raises(BadTokenIds):
+        engine.submit(Request((5,), 1, SamplingParams(logit_bias={99_999_999: 1.0})))
+
+
+def test_more_than_the_context_is_refused(engine: Engine) -> None:
+    with pytest.raises(ValueError, match="context of 256"):
+        engine.submit(request(1, length=250, count=7))
+
+
+def test_a_failing_step_fails_its_requests_and_no_later_one(tmp_path: Path) -> None:
+    engine = start(tmp_path)
+    network = engine.model.network
+    broken = threading.Event()
+    original = type(network).logits
+
+    def logits(self: object, hidden: object) -> object:
+        if broken.is_set():
+            raise RuntimeError("the device is gone")
+        return original(self, hidden)
+
+    type(network).logits = logits
+    try:
+        broken.set()
+        with pytest.raises(RuntimeError, match="device is gone"):
+            tokens(engine, request(1))
+        broken.clear()
+        assert len(tokens(engine, request(1))) == 24
+    finally:
+        type(network).logits = original
+        engine.close()
+
+
+def test_loading_that_fails_raises_here(tmp_path: Path) -> None:
+    def load() -> LoadedModel:
+        raise OSError("no such file")
+
+    with pytest.raises(OSError, match="no such file"):
+        Engine(load, Options(context_length=16))
+
+
+def test_closing_ends_what_runs(tmp_path: Path) -> None:
+    engine = start(tmp_path)
+    stream = engine.submit(request(1, count=230))
+    started = time.monotonic()
+    engine.close()
+    list(stream)
+    assert stream.finish is not None
+    assert stream.finish.reason == "cancelled"
+    assert time.monotonic() - started < 20

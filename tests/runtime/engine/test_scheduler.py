@@ -1,0 +1,47 @@
+"""The decision of what a step does, on counts alone."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runtime.engine.scheduler import Load, Work, decide
+
+LOADS = st.builds(
+    Load,
+    decoding=st.integers(0, 64),
+    prefilling=st.integers(0, 100_000),
+    waiting=st.integers(0, 64),
+    free_rows=st.integers(0, 64),
+)
+
+
+@pytest.mark.parametrize(
+    ("load", "work"),
+    [
+        (Load(0, 0, 0, 8), Work()),
+        (Load(0, 0, 2, 8), Work(admit=True)),
+        (Load(3, 0, 1, 0), Work(decode=True)),
+        (Load(3, 1000, 1, 4), Work(decode=True, prefill=509)),
+        (Load(0, 100, 0, 8), Work(prefill=100)),
+    ],
+)
+def test_examples(load: Load, work: Work) -> None:
+    assert decide(load, 512) == work
+
+
+@given(LOADS, st.integers(1, 4096))
+def test_work_is_done_whenever_there_is_some(load: Load, budget: int) -> None:
+    nothing = not load.decoding and not load.prefilling and not (load.waiting and load.free_rows)
+    assert decide(load, budget).idle == nothing
+
+
+@given(LOADS, st.integers(1, 4096))
+def test_a_prefill_never_stalls_decoders(load: Load, budget: int) -> None:
+    work = decide(load, budget)
+    assert work.admit or work.decode == (load.decoding > 0)
+    assert work.prefill <= max(budget - load.decoding, 1)
+
+
+@given(LOADS, st.integers(1, 4096))
+def test_one_prompt_is_read_at_a_time(load: Load, budget: int) -> None:
+    assert not (decide(load, budget).admit and load.prefilling)

@@ -1,0 +1,55 @@
+"""Every family computes what transformers computes, however a prompt is cut into steps and whoever shares the
+batch.
+
+The bar is 1e-4 of the spread of the reference logits in float32; what is measured is near 1e-5.
+"""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from runtime.loaded import LoadedModel
+from tests.support.checkpoints import legacy_config
+from tests.support.parity import Reference, cut_logits, full_logits, greedy, ragged_logits
+
+BAR = 1e-4
+CLEAR = 1e-3  # of the spread: below this margin two right computations may pick different tokens
+
+
+@pytest.fixture(scope="module", params=Reference.names())
+def reference(request: pytest.FixtureRequest) -> Reference:
+    return Reference(request.param)
+
+
+@pytest.fixture(scope="module")
+def model(reference: Reference, tmp_path_factory: pytest.TempPathFactory) -> LoadedModel:
+    return reference.load(tmp_path_factory.mktemp(reference.name))
+
+
+def test_full(reference: Reference, model: LoadedModel) -> None:
+    assert reference.error(full_logits(model, reference.answers["ids"])) < BAR
+
+
+def test_legacy_spelling(reference: Reference, tmp_path: Path) -> None:
+    model = reference.load(tmp_path, legacy_config(reference.record["config"]))
+    assert reference.error(full_logits(model, reference.answers["ids"])) < BAR
+
+
+@pytest.mark.parametrize("cuts", [[1], [5], [29, 1], [7, 1, 1, 16, 3]], ids=str)
+def test_cut_into_steps(reference: Reference, model: LoadedModel, cuts: list[int]) -> None:
+    assert reference.error(cut_logits(model, reference.answers["ids"], cuts)) < BAR
+
+
+def test_ragged_batch(reference: Reference, model: LoadedModel) -> None:
+    ids = reference.answers["ids"]
+    rows = [ids, ids[:21], ids[:30]]
+    for logits in ragged_logits(model, rows):
+        assert reference.error(logits) < BAR
+
+
+def test_greedy(reference: Reference, model: LoadedModel) -> None:
+    wanted, margin = reference.answers["greedy"], reference.answers["margin"] / reference.answers["std"]
+    close = np.flatnonzero(margin < CLEAR)
+    sure = int(close[0]) if len(close) else len(wanted)
+    assert greedy(model, reference.answers["ids"][:16], sure) == wanted[:sure].tolist()

@@ -1,0 +1,15 @@
+"""Hunyuan dense: norms after rotation, the alpha base."""
+
+from typing import Any
+
+ENTRIES: dict[str, tuple[str, dict[str, Any]]] = {
+    "hunyuan": (
+        "hunyuan_v1_dense",
+        {
+            "head_dim": 32,
+            "tie_word_embeddings": True,
+            "rope_parameters": {"rope_type": "dynamic", "rope_theta": 10000.0, "alpha": 50.0, "factor": 1.0},
+        },
+    ),
+    "hunyuan_biases": ("hunyuan_v1_dense", {"head_dim": 16, "attention_bias": True}),
+}
