@@ -1,4 +1,4 @@
-"""Speculation never shows: whatever is proposed, by whom and how far, the tokens are those of plain decoding."""
+"""Speculation never shows: whatever is proposed, by whom and how far, tokens are those of plain decoding."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path

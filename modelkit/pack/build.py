@@ -1,0 +1,179 @@
+"""Preparation -> package: weights, configs and the recipe become blobs, then the name is given.
+
+All or nothing: until the last step nobody can see a change, and a failure or a kill leaves temporary files
+at most. Equal sources and recipes give equal bytes, and so equal digests.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from modelkit.errors import StoreError
+from modelkit.modelfile import Recipe
+from modelkit.pack.checks import architecture_of
+from modelkit.pack.conversion import (
+    Part,
+    Progress,
+    Silent,
+    memo_key,
+    remember,
+    source_digests,
+    write_weights,
+)
+from modelkit.pack.metadata import FILE as METADATA
+from modelkit.pack.metadata import Provenance
+from modelkit.pack.planned import Plan
+from modelkit.pack.prepare import Preparation, prepare
+from modelkit.store.artifact import build_artifact
+from modelkit.store.digest import Blob, Digest
+from modelkit.store.name import Name
+from modelkit.store.store import Store
+from modelkit.store.transaction import Transaction
+
+INDEX = "model.safetensors.index.json"
+CONFIG = "config.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Created:
+    """A new package. `digest` is its manifest's; `converted` says whether any weight was written anew."""
+
+    name: Name
+    digest: Digest
+    size_bytes: int
+    converted: bool
+    notes: tuple[str, ...]
+    preparation: Preparation
+
+
+def build(
+    recipe: Recipe,
+    name: Name,
+    store: Store,
+    *,
+    quantize: str | None = None,
+    quantize_draft: str | None = None,
+    progress: Progress | None = None,
+) -> Created:
+    """Prepare and write.
+
+    Raises what `prepare` does, and SourceError or StoreError when reading or writing fails.
+    """
+    return write_package(
+        prepare(recipe, store, quantize=quantize, quantize_draft=quantize_draft), name, store, progress
+    )
+
+
+def write_package(
+    prepared: Preparation, name: Name, store: Store, progress: Progress | None = None
+) -> Created:
+    """Write what was prepared, and let `name` stand for it."""
+    written: dict[str, _Written] = {}
+    files: dict[str, Blob] = {}
+    with store.begin() as new:
+        for folder, part in prepared.parts:
+            _hold(part, new)
+            written[folder] = _write_part(part, new, store, progress or Silent())
+            own = {**written[folder].files, **_add_files(part, new)}
+            files.update({folder + path: blob for path, blob in own.items()})
+        files.update({path: new.add_bytes(data) for path, data in prepared.texts.items()})
+        metadata = replace(
+            prepared.metadata,
+            provenance=written[""].provenance,
+            draft_provenance=written["draft/"].provenance if "draft/" in written else None,
+        )
+        files[METADATA] = new.add_bytes(metadata.to_bytes())
+        artifact = build_artifact(files, **_facts(prepared))
+        digest = new.commit(name, artifact)
+    for one in written.values():
+        remember(store, one.key, one.weights)
+    size_bytes = sum({blob.digest: blob.size_bytes for blob in files.values()}.values())
+    converted = any(part.plan.converts and part.reused is None for _, part in prepared.parts)
+    return Created(name, digest, size_bytes, converted, prepared.notes, prepared)
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    weights: Mapping[str, Blob]
+    files: Mapping[str, Blob]
+    provenance: Provenance
+    key: str
+
+
+def _hold(part: Part, new: Transaction) -> None:
+    """Keep the blobs of a stored source from being deleted while they are read."""
+    for path, digest in part.source.known.items():
+        if new.has(digest) is None:
+            raise StoreError(
+                f"{path.name[:12]} of {part.source.inventory.origin} was removed meanwhile",
+                hint="Run the command again.",
+            )
+
+
+def _write_part(part: Part, new: Transaction, store: Store, progress: Progress) -> _Written:
+    weights, digests = write_weights(part, new, store, progress)
+    digests = digests or source_digests(part.source, store)
+    assert digests is not None
+    wanted = part.plan.format.name if part.plan.format else None
+    return _Written(
+        weights=weights,
+        files={**weights, INDEX: new.add_bytes(_index(part.plan))},
+        provenance=part.inherited or Provenance(wanted, digests),
+        key=memo_key(digests, part.plan),
+    )
+
+
+def _index(plan: Plan) -> bytes:
+    placed = {
+        output.name: file.path for file in plan.files for tensor in file.tensors for output in tensor.outputs
+    }
+    return _json({"metadata": {"total_size": plan.nbytes}, "weight_map": dict(sorted(placed.items()))})
+
+
+def _add_files(part: Part, new: Transaction) -> dict[str, Blob]:
+    """Tokenizer, templates, licenses, configs as the source has them; config.json as the plan has it."""
+    inventory = part.source.inventory
+    added = {
+        name: new.add_file(path, expect=part.source.known.get(path))
+        for name, path in inventory.files.items()
+        if name != CONFIG or part.plan.config == inventory.config
+    }
+    return added if CONFIG in added else {**added, CONFIG: new.add_bytes(_json(part.plan.config))}
+
+
+def _json(value: Mapping[str, Any]) -> bytes:
+    """Readable, with one spelling; infinities in configs stay the bare words that Python's readers take."""
+    return json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False).encode() + b"\n"
+
+
+def _facts(prepared: Preparation) -> dict[str, Any]:
+    """ModelPack's description of the target."""
+    plan, can = prepared.target.plan, prepared.capabilities
+    family = plan.config.get("model_type")
+    floats = [tensor.label for tensor in plan.tensors if tensor.label in ("bf16", "f16", "f32")]
+    quantized = any(len(tensor.outputs) > 1 for tensor in plan.tensors)
+    facts = {
+        "architecture": architecture_of(plan.config),
+        "format": "safetensors",
+        "paramSize": _count(plan.elements),
+        "precision": max(floats, key=floats.count) if floats else None,
+        "quantization": plan.label if quantized else None,
+        "capabilities": {
+            "inputTypes": ["text"],
+            "outputTypes": ["text"],
+            "reasoning": can is not None and can.thinking,
+            "toolUsage": can is not None and can.tools,
+        },
+    }
+    return {
+        "descriptor": {"family": family} if isinstance(family, str) else {},
+        "config": {key: value for key, value in facts.items() if value is not None},
+    }
+
+
+def _count(parameters: int) -> str:
+    for unit, size in (("b", 10**9), ("m", 10**6), ("k", 10**3)):
+        if parameters >= size:
+            return f"{parameters / size:.3g}{unit}"
+    return str(parameters)

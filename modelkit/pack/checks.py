@@ -1,0 +1,134 @@
+"""What a package must hold up to before it is written. Each check raises in the words of the user's files.
+
+Everything heavy (MLX for the shapes of modules, the tokenizer library) is imported where it is used.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from modelkit import __version__
+from modelkit.errors import PlanError, TemplateError, TokenizerError
+from modelkit.modelfile import Recipe
+from modelkit.pack.planned import Plan
+from modelkit.pack.sources import Source
+from modelkit.source.inventory import require_tokenizer
+from modelkit.source.tree import Files
+
+if TYPE_CHECKING:
+    from modelkit.chat.capabilities import Capabilities
+    from modelkit.pack.conversion import Part
+    from modelkit.tokenizer import Tokenizer
+
+_SHOWN_PROBLEMS = 3
+
+
+def refuse_unsupported(recipe: Recipe) -> None:
+    """Raise PlanError for what a Modelfile may say and nothing here could act on."""
+    if recipe.adapters:
+        raise PlanError(
+            f"ADAPTER {recipe.adapters[0].text}: adapters are not applied yet",
+            hint="Fuse the adapter into its model (mlx_lm.fuse does), and name the result in FROM.",
+        )
+
+
+def check_requires(requires: str, version: str = __version__) -> None:
+    """Raise PlanError when `requires` is newer than `version`."""
+    if _order(requires) > _order(version):
+        raise PlanError(
+            f"the model requires modelkit {requires}; this is {version}", hint="Update modelkit-mlx."
+        )
+
+
+def _order(version: str) -> tuple[tuple[int, ...], bool]:
+    """Sorts as versions do, a pre-release before its release."""
+    numbers, dash, _ = version.partition("-")
+    return tuple(int(number) for number in re.findall(r"\d+", numbers)[:3]), not dash
+
+
+def check_parts(target: "Part", draft: "Part | None") -> tuple["Tokenizer", tuple[str, ...]]:
+    """Their tokenizer, and notes. Raises unless target and draft can be run as planned, and together."""
+    from modelkit.pack.draft import check_draft, check_rows
+    from modelkit.tokenizer import load_tokenizer
+
+    check_runnable(target.source, target.plan)
+    if draft:
+        check_runnable(draft.source, draft.plan)
+        _refuse_same(target, draft)
+    inventory = target.source.inventory
+    require_tokenizer(inventory)
+    try:
+        tokenizer = load_tokenizer(inventory.files)
+    except TokenizerError as error:
+        raise TokenizerError(f"{inventory.origin}: {error.message}", hint=error.hint) from error
+    notes = check_rows(inventory.config, tokenizer, inventory.origin)
+    if draft:
+        notes += check_draft(draft.plan.config, draft.source.inventory.files, tokenizer)
+    return tokenizer, notes
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """A chat template tried out: its jinja, None for a model without one, and what it can do, if anything."""
+
+    source: str | None
+    capabilities: "Capabilities | None"
+    notes: tuple[str, ...]
+
+
+def check_template(files: Files, explicit: str | None, tokenizer: "Tokenizer") -> Template:
+    """The template that the package will chat with: `explicit`, as TEMPLATE gives it, or the model's own.
+
+    Raises TemplateError for an explicit one that does not work. A model with a broken template of its own is
+    still good for plain prompts, so that is a note.
+    """
+    from modelkit.chat.capabilities import check_template as try_out
+    from modelkit.chat.find import find_template
+
+    bos, eos = tokenizer.specials.bos, tokenizer.specials.eos
+    try:
+        source = find_template(files, explicit)
+        if source is None:
+            return Template(None, None, ("the model has no chat template; it takes plain prompts only",))
+        return Template(source, try_out(source, bos_token=bos, eos_token=eos), ())
+    except TemplateError as error:
+        if explicit is not None:
+            raise
+        return Template(None, None, (f"the model's chat template does not work here: {error.message}",))
+
+
+def check_runnable(source: Source, plan: Plan) -> None:
+    """Raise PlanError unless an architecture here runs the planned config with the planned tensors."""
+    from runtime.errors import RuntimeFault
+    from runtime.loaded import check_weights
+
+    origin = source.inventory.origin
+    try:
+        problems = check_weights(plan.config, plan.stored())
+    except RuntimeFault as error:
+        raise PlanError(f"the {plan.role} {origin} cannot be run: {error}") from error
+    if problems:
+        shown = "; ".join(problems[:_SHOWN_PROBLEMS])
+        more = len(problems) - _SHOWN_PROBLEMS
+        rest = f"; and {more} more" if more > 0 else ""
+        raise PlanError(
+            f"the weights of {origin} do not fit its config.json: {shown}{rest}",
+            hint="Take all files from the same model.",
+        )
+
+
+def architecture_of(config: Mapping[str, Any]) -> str:
+    """What a checked config calls itself."""
+    from runtime.models import architecture_name
+
+    return architecture_name(config)
+
+
+def _refuse_same(target: "Part", draft: "Part") -> None:
+    ours, theirs = ({file.path for file in part.source.inventory.weights} for part in (target, draft))
+    if ours == theirs:
+        raise PlanError(
+            f"the draft is its own target, {draft.source.inventory.origin}",
+            hint="A draft pays when it is smaller than its target.",
+        )

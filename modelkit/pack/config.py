@@ -1,0 +1,67 @@
+"""The config.json of a package: the source's own, with MLX's `quantization` block.
+
+The block holds how modules are packed, {"group_size", "bits", "mode"}, and such an entry for every module
+that differs. mlx-lm reads no other key; a module without scales is unquantized without being named. Other
+tools' blocks are removed once the weights are no longer theirs.
+"""
+
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from typing import Any
+
+from modelkit.pack.planned import Planned
+from modelkit.source.prequantized import MlxQuantization
+from runtime.quant import FORMATS, Format
+
+_ROWS = {row.name: row for row in FORMATS}
+_DTYPES = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}
+_BLOCKS = ("quantization", "quantization_config", "compression_config")
+
+
+def converted_config(config: Mapping[str, Any], planned: Sequence[Planned], chosen: Format) -> dict[str, Any]:
+    """For weights that were written anew, most of them as `chosen`; names the dtype where all were cast."""
+    fresh = deepcopy(dict(config))
+    for level in (fresh, fresh.get("text_config"), fresh.get("llm_config")):
+        if not isinstance(level, dict):
+            continue
+        for key in _BLOCKS:
+            level.pop(key, None)
+        if not chosen.quantized:
+            level.update({key: _DTYPES[chosen.name] for key in ("dtype", "torch_dtype") if key in level})
+    block = _block(planned, chosen)
+    return {**fresh, "quantization": block} if block else fresh
+
+
+def mlx_config(config: Mapping[str, Any], quantization: MlxQuantization) -> dict[str, Any]:
+    """For weights kept in MLX's layout: the same, with the block where mlx-lm looks for it."""
+    fresh = deepcopy(dict(config))
+    if "quantization" not in fresh:
+        entries = {module: p._asdict() if p else False for module, p in quantization.per_module.items()}
+        fresh["quantization"] = {**quantization.default._asdict(), **entries}
+    return fresh
+
+
+def _block(planned: Sequence[Planned], chosen: Format) -> dict[str, Any] | None:
+    """None when nothing is quantized. A quantized matrix is one that is stored as several tensors."""
+    packed = {tensor.module: _ROWS[tensor.label] for tensor in planned if len(tensor.outputs) > 1}
+    if not packed:
+        return None
+    entries: dict[str, Any] = {}
+    for module, row in packed.items():
+        if row != chosen:
+            entries.update(dict.fromkeys(_spellings(module, packed), _entry(row)))
+    return {**_entry(chosen), **entries}
+
+
+def _entry(row: Format) -> dict[str, Any]:
+    return {"group_size": row.group_size, "bits": row.bits, "mode": row.mode}
+
+
+def _spellings(module: str, packed: Mapping[str, Format]) -> list[str]:
+    """A module's path in the checkpoint, and in mlx-lm, which turns `model.language_model` inside out."""
+    wrapped = "model.language_model."
+    if module.startswith(wrapped):
+        return [module, "language_model.model." + module.removeprefix(wrapped)]
+    if module == "lm_head" and any(name.startswith(wrapped) for name in packed):
+        return [module, "language_model.lm_head"]
+    return [module]

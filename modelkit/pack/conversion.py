@@ -1,0 +1,217 @@
+"""One model's weights, from source files to blobs: copied, converted, or remembered from an earlier time.
+
+A conversion is remembered under the digests of its source files and the plan, so changing SYSTEM or a
+PARAMETER converts nothing again. Digests of sources that were never read before are computed beside the
+conversion.
+"""
+
+import hashlib
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from threading import Event
+from types import TracebackType
+from typing import Protocol, Self
+
+from modelkit.pack.metadata import Provenance
+from modelkit.pack.planned import Plan
+from modelkit.pack.reader import Reader
+from modelkit.pack.sources import Source
+from modelkit.pack.write import header_of, write_file
+from modelkit.store.canonical import canonical
+from modelkit.store.digest import Blob, Digest
+from modelkit.store.store import Store
+from modelkit.store.transaction import Transaction
+
+_REVISION = 1  # raise it when the same plan begins to give other bytes
+
+
+class Progress(Protocol):
+    """Told about the bytes of source files, from one thread. `begin` opens a bar, `finish` closes it."""
+
+    def begin(self, label: str, total_bytes: int) -> None: ...
+    def advance(self, done_bytes: int) -> None: ...
+    def finish(self) -> None: ...
+
+
+class Silent:
+    """Progress that nobody watches."""
+
+    def begin(self, label: str, total_bytes: int) -> None: ...
+    def advance(self, done_bytes: int) -> None: ...
+    def finish(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Target or draft, decided.
+
+    `inherited` is the provenance that a stored package states for the same weights; `reused` are the weight
+    files by path, where an earlier conversion left them in the store.
+    """
+
+    source: Source
+    plan: Plan
+    inherited: Provenance | None
+    reused: Mapping[str, Digest] | None
+
+    @property
+    def write_bytes(self) -> int:
+        """What its weights may add to the store."""
+        if self.reused is not None:
+            return 0
+        return sum(
+            len(header_of(file)) + sum(tensor.nbytes for tensor in file.tensors)
+            if file.source is None
+            else (0 if file.source in self.source.known else file.source_bytes)
+            for file in self.plan.files
+        )
+
+
+def source_digests(source: Source, store: Store, *, read: bool = True) -> dict[str, Digest] | None:
+    """The digests of the weight files by name; None if one would have to be read and `read` is false."""
+    digests: dict[str, Digest] = {}
+    for file in source.inventory.weights:
+        digest = source.known.get(file.path) or _digest(store, file.path, read)
+        if digest is None:
+            return None
+        digests[file.name] = digest
+    return digests
+
+
+class _WouldRead(Exception):
+    pass
+
+
+def _digest(store: Store, path: Path, read: bool) -> Digest | None:
+    def refuse(_: int) -> None:
+        raise _WouldRead
+
+    try:
+        return store.source_digest(path, progress=None if read else refuse)
+    except _WouldRead:
+        return None
+
+
+def memo_key(digests: Mapping[str, Digest], plan: Plan) -> str:
+    """Everything that determines the written weight files, MLX's version included: its kernels may change."""
+    value = {
+        "revision": _REVISION,
+        "mlx": version("mlx"),
+        "sources": {name: digest.hex for name, digest in digests.items()},
+        "files": [file.path for file in plan.files],
+        "plan": plan.fingerprint(),
+    }
+    return "weights:" + hashlib.sha256(canonical(value)).hexdigest()
+
+
+def recall(store: Store, key: str) -> dict[str, Digest] | None:
+    """The weight files that an earlier conversion of that key left in the store, by path."""
+    value = store.memo_get(key)
+    files = value.get("files") if value else None
+    if not isinstance(files, dict):
+        return None
+    return {str(path): Digest.parse(digest) for path, digest in files.items()}
+
+
+def remember(store: Store, key: str, files: Mapping[str, Blob]) -> None:
+    store.memo_put(key, {"files": {path: str(blob.digest) for path, blob in files.items()}})
+
+
+def write_weights(
+    part: Part, new: Transaction, store: Store, progress: Progress
+) -> tuple[dict[str, Blob], dict[str, Digest] | None]:
+    """The part's weight files by path, and its source files' digests (None: reused, nothing was read)."""
+    if part.reused is not None:
+        kept = {path: new.has(digest) for path, digest in part.reused.items()}
+        found = {path: blob for path, blob in kept.items() if blob is not None}
+        if len(found) == len(kept):
+            return found, None
+    progress.begin(_label(part.plan), _read_bytes(part.plan))
+    try:
+        if part.plan.converts:
+            return _convert(part, new, store, progress.advance)
+        return _copy(part, new, progress.advance)
+    finally:
+        progress.finish()
+
+
+def _read_bytes(plan: Plan) -> int:
+    """The source bytes that `advance` will hear of; a fused matrix is read once per matrix it holds."""
+    return sum(
+        sum((slab.stop - slab.start) * slab.row_bytes for tensor in file.tensors for slab in tensor.slabs)
+        if file.source is None
+        else file.source_bytes
+        for file in plan.files
+    )
+
+
+def _label(plan: Plan) -> str:
+    return f"{plan.role}: {plan.label}" if plan.converts else f"{plan.role}: copy"
+
+
+def _copy(
+    part: Part, new: Transaction, advance: Callable[[int], None]
+) -> tuple[dict[str, Blob], dict[str, Digest] | None]:
+    blobs: dict[str, Blob] = {}
+    for file in part.plan.files:
+        assert file.source is not None
+        blobs[file.path] = new.add_file(
+            file.source, expect=part.source.known.get(file.source), progress=advance
+        )
+    by_path = {file.source: blobs[file.path].digest for file in part.plan.files}
+    return blobs, {file.name: by_path[file.path] for file in part.source.inventory.weights}
+
+
+def _convert(
+    part: Part, new: Transaction, store: Store, advance: Callable[[int], None]
+) -> tuple[dict[str, Blob], dict[str, Digest] | None]:
+    from modelkit.pack.transform import release_memory, transform  # loads MLX
+
+    weights = part.source.inventory.weights
+    blobs: dict[str, Blob] = {}
+    try:
+        with _Hasher(part.source, store) as hasher, Reader(weights) as reader:
+            for file in part.plan.files:
+                with new.write_blob() as sink:
+                    write_file(file, sink, reader, transform, advance)
+                    blobs[file.path] = sink.commit()
+            digests = hasher.digests()
+            reader.check_unchanged()
+    finally:
+        release_memory()
+    return blobs, digests
+
+
+class _Hasher:
+    """Digests of the source's weight files, computed in the background while the block lasts."""
+
+    def __init__(self, source: Source, store: Store) -> None:
+        self._source = source
+        self._store = store
+        self._stopped = Event()
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="hash")
+        self._found: dict[str, Future[Digest]] = {}
+
+    def digests(self) -> dict[str, Digest]:
+        return {name: future.result() for name, future in self._found.items()}
+
+    def _digest(self, path: Path) -> Digest:
+        return self._source.known.get(path) or self._store.source_digest(path, progress=self._check)
+
+    def _check(self, _: int) -> None:
+        if self._stopped.is_set():
+            raise _WouldRead
+
+    def __enter__(self) -> Self:
+        weights = self._source.inventory.weights
+        self._found = {file.name: self._pool.submit(self._digest, file.path) for file in weights}
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stopped.set()
+        self._pool.shutdown(wait=True, cancel_futures=True)

@@ -1,0 +1,150 @@
+"""modelkit.json: what a Modelfile adds to a model, and where the weights came from.
+
+Canonical JSON without times and paths, so that the same recipe gives the same bytes. A package that was
+made by another tool has none; it reads as an empty recipe. Reading trusts nothing: every value is checked.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from modelkit.errors import ModelkitError, StoreError
+from modelkit.modelfile import ROLES, Parameters
+from modelkit.source.strict_json import read_json
+from modelkit.store.canonical import canonical
+from modelkit.store.digest import Digest
+
+FILE = "modelkit.json"
+VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Provenance:
+    """One model's weights: the format asked for (None: as they were), the source files' digests by name."""
+
+    format: str | None
+    sources: Mapping[str, Digest]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "format": self.format,
+            "sources": {name: str(digest) for name, digest in sorted(self.sources.items())},
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class DraftFacts:
+    """How the draft in `draft/` is run: its architecture, and `model` for a language model of its own."""
+
+    architecture: str
+    kind: str = "model"
+
+
+@dataclass(frozen=True, slots=True)
+class Metadata:
+    """The content of modelkit.json. None and empty: not said."""
+
+    parameters: Parameters = field(default_factory=Parameters)
+    system: str | None = None
+    messages: tuple[tuple[str, str], ...] = ()
+    own_template: bool = False  # chat_template.jinja is the Modelfile's, not the source's
+    renderer: str | None = None
+    parser: str | None = None
+    requires: str | None = None
+    draft: DraftFacts | None = None
+    provenance: Provenance | None = None
+    draft_provenance: Provenance | None = None
+
+    def to_bytes(self) -> bytes:
+        draft = self.draft and {"architecture": self.draft.architecture, "kind": self.draft.kind}
+        value: dict[str, Any] = {
+            "version": VERSION,
+            "parameters": self.parameters.to_json(),
+            "system": self.system,
+            "messages": [{"role": role, "content": content} for role, content in self.messages],
+            "template": "modelfile" if self.own_template else "source",
+            "renderer": self.renderer,
+            "parser": self.parser,
+            "requires": self.requires,
+            "draft": draft,
+            "provenance": {
+                name: made.to_json()
+                for name, made in (("target", self.provenance), ("draft", self.draft_provenance))
+                if made
+            },
+        }
+        return canonical({key: item for key, item in value.items() if item not in (None, {}, [])})
+
+
+def read_metadata(path: Path | None, label: str) -> Metadata:
+    """The metadata in a package's modelkit.json at `path`; an empty one for None. Raises StoreError."""
+    if path is None:
+        return Metadata()
+    try:
+        value = read_json(path, label=f"{label}/{FILE}")
+        return _parse(value)
+    except (ModelkitError, ValueError) as error:
+        why = error.message if isinstance(error, ModelkitError) else str(error)
+        raise StoreError(
+            f"{label}/{FILE} cannot be used: {why}",
+            hint="Create the package again from its sources.",
+        ) from error
+
+
+def _parse(value: Mapping[str, Any]) -> Metadata:
+    if value.get("version") != VERSION:
+        raise ValueError(f"it is of version {value.get('version')!r:.40}; this modelkit reads {VERSION}")
+    made = _object(value.get("provenance", {}), "provenance")
+    messages = value.get("messages", [])
+    if not isinstance(messages, list):
+        raise ValueError("`messages` is no list")
+    return Metadata(
+        parameters=Parameters.from_json(value.get("parameters", {})),
+        system=_text(value, "system"),
+        messages=tuple(_message(_object(message, "messages")) for message in messages),
+        own_template=value.get("template") == "modelfile",
+        renderer=_text(value, "renderer"),
+        parser=_text(value, "parser"),
+        requires=_text(value, "requires"),
+        draft=_draft(_object(value["draft"], "draft")) if "draft" in value else None,
+        provenance=_provenance(_object(made["target"], "target")) if "target" in made else None,
+        draft_provenance=_provenance(_object(made["draft"], "draft")) if "draft" in made else None,
+    )
+
+
+def _object(value: object, key: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise ValueError(f"`{key}` holds what is no object")
+    return value
+
+
+def _text(value: Mapping[str, Any], key: str) -> str | None:
+    found = value.get(key)
+    if found is not None and not isinstance(found, str):
+        raise ValueError(f"`{key}` is no text")
+    return found
+
+
+def _need(value: Mapping[str, Any], key: str) -> str:
+    found = _text(value, key)
+    if found is None:
+        raise ValueError(f"`{key}` is missing")
+    return found
+
+
+def _draft(value: Mapping[str, Any]) -> DraftFacts:
+    return DraftFacts(_need(value, "architecture"), _need(value, "kind"))
+
+
+def _message(value: Mapping[str, Any]) -> tuple[str, str]:
+    role = _need(value, "role")
+    if role not in ROLES:
+        raise ValueError(f"a message has the role {role!r:.40}")
+    return role, _need(value, "content")
+
+
+def _provenance(value: Mapping[str, Any]) -> Provenance:
+    sources = _object(value.get("sources"), "sources")
+    digests = {name: Digest.parse(digest) for name, digest in sources.items()}
+    return Provenance(_text(value, "format"), digests)

@@ -1,0 +1,61 @@
+"""A decision -> the tensors that are written, in MLX's layout and under its names."""
+
+from collections.abc import Mapping
+
+from modelkit.pack.experts import Matrix
+from modelkit.pack.planned import Output, Planned, whole
+from modelkit.pack.policy import Choice
+from modelkit.source.prequantized import Packing
+from modelkit.source.tensor import TensorInfo
+from runtime.quant import FORMATS, Format
+
+
+def decide(matrix: Matrix, choice: Choice) -> Planned:
+    """A matrix stored as chosen; bytes pass as they are where the choice is what it already is."""
+    target = choice.format
+    if target is None or target.name == matrix.dtype.lower():
+        output = Output(matrix.name, matrix.dtype, matrix.shape, matrix.slabs)
+        label = matrix.dtype.lower()
+        return Planned(matrix.name, matrix.dtype, matrix.shape, None, label, choice.reason, (output,))
+    outputs = _quantized(matrix, target) if target.quantized else _cast(matrix, target)
+    return Planned(matrix.name, matrix.dtype, matrix.shape, target, target.name, choice.reason, outputs)
+
+
+def _cast(matrix: Matrix, target: Format) -> tuple[Output, ...]:
+    return (Output(matrix.name, target.name.upper(), matrix.shape, matrix.slabs),)
+
+
+def _quantized(matrix: Matrix, target: Format) -> tuple[Output, ...]:
+    """MLX's layout: codes in 32-bit words, then scales, then (affine) biases, named after the module."""
+    *leading, width = matrix.shape
+    module = matrix.name.removesuffix(".weight")
+    groups = (*leading, width // target.group_size)
+    codes = Output(f"{module}.weight", "U32", (*leading, width * target.bits // 32), matrix.slabs)
+    if target.mode != "affine":
+        return codes, Output(f"{module}.scales", "U8", groups)
+    scale = Output(f"{module}.scales", matrix.dtype, groups)
+    return codes, scale, Output(f"{module}.biases", matrix.dtype, groups)
+
+
+def packed_module(module: str, packing: Packing, tensors: Mapping[str, TensorInfo]) -> Planned:
+    """A module that is quantized already, under one row: its codes, scales and biases pass as they are."""
+    parts = [
+        tensors[name] for leaf in ("weight", "scales", "biases") if (name := f"{module}.{leaf}") in tensors
+    ]
+    codes, scales = parts[0], parts[1]
+    shape = (*codes.shape[:-1], scales.shape[-1] * packing.group_size)
+    outputs = tuple(Output(part.name, part.dtype, part.shape, (whole(part),)) for part in parts)
+    dtype = scales.dtype if packing.mode == "affine" else "BF16"
+    return Planned(codes.name, dtype, shape, None, _packing_label(packing), "already quantized", outputs)
+
+
+def _packing_label(packing: Packing) -> str:
+    for row in FORMATS:
+        if (row.bits, row.group_size, row.mode) == tuple(packing):
+            return row.name
+    return f"{'q' if packing.mode == 'affine' else packing.mode + '-'}{packing.bits}g{packing.group_size}"
+
+
+def single(tensor: TensorInfo) -> Matrix:
+    """One tensor by itself, whatever its name."""
+    return Matrix(tensor.name, tensor.name, tensor.dtype, tensor.shape, (whole(tensor),))

@@ -1,0 +1,227 @@
+"""An inventory and a wanted format -> a Plan: every tensor's fate. Pure; no weight is read, no file opened.
+
+    float            unchanged, cast, or quantized as the policy says
+    block FP8        decoded to BF16, then as float; mxfp8 where nothing else is asked for
+    mlx              quantized already: kept as it is
+    mxfp4 blocks     GPT-OSS: the same codes in MLX's layout
+
+Where nothing is converted the source's files are kept byte for byte. Otherwise tensors are written in natural
+order of their names, into files of at most SHARD_BYTES under MLX's names.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import replace
+
+from modelkit.errors import PlanError
+from modelkit.pack.config import converted_config, mlx_config
+from modelkit.pack.experts import deal_out, gather
+from modelkit.pack.families import find_family, request_for
+from modelkit.pack.outputs import decide, packed_module, single
+from modelkit.pack.planned import Plan, Planned, PlannedFile, Role, Tiles, whole
+from modelkit.pack.policy import Choice, Tensor, choose
+from modelkit.source.inventory import Inventory
+from modelkit.source.prequantized import (
+    BlockFp8Weights,
+    FloatWeights,
+    MlxWeights,
+    Mxfp4Blocks,
+    SourceKind,
+)
+from modelkit.source.tensor import TensorInfo
+from runtime.quant import FORMATS, Format, find_format
+
+SHARD_BYTES = 5 << 30
+FP8_DEFAULT = "mxfp8"
+
+_ROWS = {row.name: row for row in FORMATS}
+
+
+def parse_format(text: str) -> Format:
+    """The format that a user named; PlanError lists the ones there are."""
+    found = find_format(text)
+    if found is None:
+        names = " ".join(row.name for row in FORMATS)
+        raise PlanError(f"there is no format {text!r:.60}", hint=f"The formats are: {names}")
+    return found
+
+
+def plan(inventory: Inventory, kind: SourceKind, wanted: Format | None, *, role: Role = "target") -> Plan:
+    """Decide. `wanted` None keeps the source's precision.
+
+    Raises PlanError for a quantized source that should be quantized again, broken expert stacks, names that
+    clash, scales that do not fit.
+    """
+    if isinstance(kind, (MlxWeights, Mxfp4Blocks)) and wanted is not None:
+        raise PlanError(
+            f"{inventory.origin} is quantized already; it cannot be stored as {wanted.name}",
+            hint="Leave the format out, or start from the unquantized model.",
+        )
+    match kind:
+        case MlxWeights():
+            return _pass_through(inventory, kind, role)
+        case Mxfp4Blocks():
+            return _repack(inventory, kind, role)
+        case BlockFp8Weights():
+            return _convert(inventory, _tiles(inventory, kind), wanted, role)
+        case FloatWeights():
+            return _convert(inventory, {}, wanted, role)
+
+
+def _convert(inventory: Inventory, tiles: Mapping[str, Tiles], wanted: Format | None, role: Role) -> Plan:
+    if wanted is None and not tiles:
+        return _keep_files(inventory, role, "float", {})
+    chosen = wanted or _ROWS[FP8_DEFAULT]
+    folded = {tile.scales.name for tile in tiles.values()}
+    planned = _decide_all(inventory, tiles, folded, wanted, role)
+    notes = _misfit_notes(planned, chosen)
+    if all(_untouched(tensor) for tensor in planned):
+        decided = {tensor.name: tensor for tensor in planned}
+        return replace(_keep_files(inventory, role, "float", decided), format=wanted, notes=notes)
+    return Plan(
+        role=role,
+        source_kind="block fp8" if tiles else "float",
+        format=wanted,
+        tensors=planned,
+        files=_shards(planned),
+        config=converted_config(inventory.config, planned, chosen),
+        notes=(*_dropped_notes(inventory), *notes),
+    )
+
+
+def _decide_all(
+    inventory: Inventory, tiles: Mapping[str, Tiles], folded: set[str], wanted: Format | None, role: Role
+) -> tuple[Planned, ...]:
+    """By the policy; where nothing is asked for, only FP8 matrices are its business."""
+    family = find_family(inventory.config)
+    request = request_for(wanted or _ROWS[FP8_DEFAULT], inventory.config)
+    planned: list[Planned] = []
+    for matrix in gather(_kept(inventory, folded), family, tiles):
+        if wanted is None and not any(slab.tiles for slab in matrix.slabs):
+            choice = Choice(None, "not FP8 in the source")
+        else:
+            tensor = Tensor(matrix.known_as, matrix.dtype, matrix.shape)
+            choice = choose(tensor, request, family.rows, draft=role == "draft")
+        planned.append(decide(matrix, choice))
+    return _in_order(planned)
+
+
+def _repack(inventory: Inventory, kind: Mxfp4Blocks, role: Role) -> Plan:
+    stored = _ROWS["mxfp4"]
+    dealt = deal_out(kind.bases, inventory.tensors, stored)
+    used = {slab.tensor.name for tensor in dealt for slab in tensor.slabs}
+    rest = gather(_kept(inventory, used), find_family(inventory.config), {})
+    planned = _in_order([*dealt, *(decide(matrix, Choice(None, "as in the source")) for matrix in rest)])
+    config = converted_config(inventory.config, planned, stored)
+    return Plan(role, "mxfp4 blocks", None, planned, _shards(planned), config, _dropped_notes(inventory))
+
+
+def _pass_through(inventory: Inventory, kind: MlxWeights, role: Role) -> Plan:
+    packed = {
+        f"{module}.weight": packed_module(module, packing, inventory.tensors)
+        for module, packing in kind.packed.items()
+    }
+    config = mlx_config(inventory.config, kind.quantization)
+    return replace(_keep_files(inventory, role, "mlx", packed), config=config)
+
+
+def _keep_files(inventory: Inventory, role: Role, kind: str, decided: Mapping[str, Planned]) -> Plan:
+    """Every file as it is; tensors are listed to be shown and checked. `decided`: those with more to say."""
+    folded = {o.name for tensor in decided.values() for o in tensor.outputs} - decided.keys()
+    planned = {
+        name: decided.get(name) or decide(single(tensor), Choice(None, "as in the source"))
+        for name, tensor in inventory.tensors.items()
+        if name not in folded
+    }
+    files = tuple(
+        PlannedFile(
+            "model.safetensors" if len(inventory.weights) == 1 else file.name,
+            _in_order(planned[t.name] for t in file.header.tensors if t.name in planned),
+            file.path,
+            file.nbytes,
+        )
+        for file in inventory.weights
+    )
+    return Plan(role, kind, None, _in_order(planned.values()), files, deepcopy(inventory.config), ())
+
+
+def _tiles(inventory: Inventory, kind: BlockFp8Weights) -> dict[str, Tiles]:
+    return {name: Tiles(inventory.tensors[scales], kind.block) for name, scales in kind.scales.items()}
+
+
+def _kept(inventory: Inventory, folded: set[str]) -> list[TensorInfo]:
+    """The tensors that get a decision of their own: not folded into another, not a spare head."""
+    spare = _spare_head(inventory)
+    return [tensor for name, tensor in inventory.tensors.items() if name not in folded and name != spare]
+
+
+def _spare_head(inventory: Inventory) -> str | None:
+    """A stored head that repeats the embedding; loaders ignore it, but not once it is quantized."""
+    tied = inventory.config.get("tie_word_embeddings") is True
+    return "lm_head.weight" if tied and "lm_head.weight" in inventory.tensors else None
+
+
+def _untouched(tensor: Planned) -> bool:
+    """Is this exactly one source tensor, under its own name, byte for byte?"""
+    if tensor.encode is not None or len(tensor.slabs) != 1:
+        return False
+    (slab,) = tensor.slabs
+    return slab.tensor.name == tensor.name and slab.tiles is None and slab == whole(slab.tensor)
+
+
+def _in_order(planned: Iterable[Planned]) -> tuple[Planned, ...]:
+    """Natural order: layer 2 before layer 10. Two tensors of one name cannot be written."""
+    ordered = tuple(sorted(planned, key=lambda tensor: _natural(tensor.name)))
+    seen: set[str] = set()
+    for output in (output for tensor in ordered for output in tensor.outputs):
+        if output.name in seen:
+            raise PlanError(f"two tensors would be written as {output.name}")
+        seen.add(output.name)
+    return ordered
+
+
+def _natural(name: str) -> list[tuple[int, str]]:
+    pieces = re.split(r"(\d+)", name)
+    return [(int(piece), "") if piece.isdigit() else (-1, piece) for piece in pieces]
+
+
+def _shards(planned: Sequence[Planned]) -> tuple[PlannedFile, ...]:
+    groups: list[list[Planned]] = [[]]
+    filled = 0
+    for tensor in planned:
+        if groups[-1] and filled + tensor.nbytes > SHARD_BYTES:
+            groups.append([])
+            filled = 0
+        groups[-1].append(tensor)
+        filled += tensor.nbytes
+    if len(groups) == 1:
+        return (PlannedFile("model.safetensors", tuple(planned)),)
+    count = len(groups)
+    return tuple(
+        PlannedFile(f"model-{number:05d}-of-{count:05d}.safetensors", tuple(group))
+        for number, group in enumerate(groups, 1)
+    )
+
+
+def _dropped_notes(inventory: Inventory) -> tuple[str, ...]:
+    spare = _spare_head(inventory)
+    return (f"{spare} is left out: config.json ties the head to the embedding",) if spare else ()
+
+
+def _misfit_notes(planned: Sequence[Planned], chosen: Format) -> tuple[str, ...]:
+    """One sentence per reason why matrices could not be quantized; those are what a user may not expect."""
+    if not chosen.quantized:
+        return ()
+    misfits: dict[tuple[str, str], list[str]] = {}
+    for tensor in planned:
+        if tensor.encode is None and "do not divide" in tensor.reason:
+            misfits.setdefault((tensor.label, tensor.reason), []).append(tensor.name)
+    notes = [
+        f"{len(names)} {'matrices stay' if len(names) > 1 else 'matrix stays'} at {label}: {reason} "
+        f"({names[0]}{', ...' if len(names) > 1 else ''})"
+        for (label, reason), names in misfits.items()
+    ]
+    if not any(tensor.encode for tensor in planned):
+        notes.append(f"nothing could be stored as {chosen.name}")
+    return tuple(notes)

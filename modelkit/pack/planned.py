@@ -1,0 +1,207 @@
+"""What a plan consists of: plain values, from the rows read to the tensors and files written.
+
+    Slab      rows of one source tensor        where bytes come from
+    Output    one tensor of a written file     what becomes of them
+    Planned   one matrix or parameter          a decision: its format, the reason, its outputs
+    PlannedFile, Plan
+
+Nothing here reads weights or knows MLX. Equal inputs give equal plans, so a fingerprint can key a cache.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from modelkit.source.tensor import BITS, TensorInfo
+from runtime.quant import Format
+
+Role = Literal["target", "draft"]
+
+
+@dataclass(frozen=True, slots=True)
+class Tiles:
+    """The scales of an F8_E4M3 matrix: one per tile of `block` (rows, columns); edge tiles may be ragged."""
+
+    scales: TensorInfo
+    block: tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Slab:
+    """Rows start, start+step, ... below stop of a tensor seen as rows of `row_bytes`."""
+
+    tensor: TensorInfo
+    start: int
+    stop: int
+    step: int
+    row_bytes: int
+    tiles: Tiles | None = None
+
+    @property
+    def rows(self) -> int:
+        return len(range(self.start, self.stop, self.step))
+
+    def blocks(self, limit_bytes: int) -> Iterator["Slab"]:
+        """This slab in consecutive pieces that read about `limit_bytes` each; at least one row."""
+        if not self.row_bytes:
+            return
+        count = max(limit_bytes // (self.row_bytes * self.step), 1) * self.step
+        for start in range(self.start, self.stop, count):
+            stop = min(start + count, self.stop)
+            yield Slab(self.tensor, start, stop, self.step, self.row_bytes, self.tiles)
+
+
+def whole(tensor: TensorInfo, tiles: Tiles | None = None) -> Slab:
+    """All rows of a tensor; a row runs along its last dimension."""
+    rows = math.prod(tensor.shape[:-1])
+    return Slab(tensor, 0, rows, 1, tensor.nbytes // rows if rows else 0, tiles)
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """A tensor to write. Its bytes come from `slabs`; without any it is a by-product of the one before it."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    slabs: tuple[Slab, ...] = ()
+
+    @property
+    def nbytes(self) -> int:
+        return math.prod(self.shape) * BITS[self.dtype] // 8
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """One decision.
+
+    `encode` is the format rows are turned into, None where bytes pass as they are (or, from FP8, as BF16);
+    `dtype` and `shape` are those of the values, whatever stores them; `label` is the format as users read it.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    encode: Format | None
+    label: str
+    reason: str
+    outputs: tuple[Output, ...]
+
+    @property
+    def elements(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        return sum(output.nbytes for output in self.outputs)
+
+    @property
+    def module(self) -> str:
+        return self.name.removesuffix(".weight")
+
+    @property
+    def slabs(self) -> tuple[Slab, ...]:
+        return tuple(slab for output in self.outputs for slab in output.slabs)
+
+    @property
+    def stored_dtype(self) -> str:
+        """The source's dtype, lower case: `f8_e4m3` where `dtype` is the BF16 it decodes to."""
+        return self.slabs[0].tensor.dtype.lower()
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedFile:
+    """A safetensors file of the package: a copy of `source`, or without one, `tensors` written out."""
+
+    path: str
+    tensors: tuple[Planned, ...]
+    source: Path | None = None
+    source_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Every tensor's fate, and the config.json that goes with it. `files` partition `tensors`, in order."""
+
+    role: Role
+    source_kind: str
+    format: Format | None
+    tensors: tuple[Planned, ...]
+    files: tuple[PlannedFile, ...]
+    config: dict[str, Any] = field(hash=False)
+    notes: tuple[str, ...]
+
+    @property
+    def converts(self) -> bool:
+        """False when whole files are copied and no tensor is touched."""
+        return any(file.source is None for file in self.files)
+
+    @property
+    def nbytes(self) -> int:
+        return sum(tensor.nbytes for tensor in self.tensors)
+
+    @property
+    def elements(self) -> int:
+        return sum(tensor.elements for tensor in self.tensors)
+
+    @property
+    def bits_per_weight(self) -> float:
+        return 8 * self.nbytes / self.elements if self.elements else 0.0
+
+    @property
+    def label(self) -> str:
+        """The format in one word: of the elements, most are stored so."""
+        share: dict[str, int] = {}
+        for tensor in self.tensors:
+            share[tensor.label] = share.get(tensor.label, 0) + tensor.elements
+        return max(share, key=lambda label: share[label], default="")
+
+    def stored(self) -> dict[str, tuple[str, tuple[int, ...]]]:
+        """name -> (dtype, shape) of every tensor that will be written."""
+        return {o.name: (o.dtype, o.shape) for tensor in self.tensors for o in tensor.outputs}
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The table for `--dry-run`, one row per decision, in file order; plain JSON values."""
+        return [
+            {
+                "name": tensor.name,
+                "shape": list(tensor.shape),
+                "source": tensor.stored_dtype,
+                "format": tensor.label,
+                "size_bytes": tensor.nbytes,
+                "reason": tensor.reason,
+            }
+            for tensor in self.tensors
+        ]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "role": self.role,
+            "source": self.source_kind,
+            "format": self.label,
+            "size_bytes": self.nbytes,
+            "parameters": self.elements,
+            "bits_per_weight": round(self.bits_per_weight, 4),
+            "tensors": self.rows(),
+            "notes": list(self.notes),
+        }
+
+    def fingerprint(self) -> list[Any]:
+        """What determines the bytes of the written files, given the sources' bytes: JSON without paths."""
+        return [
+            [file.path, [_tensor_print(tensor) for tensor in file.tensors]]
+            for file in self.files
+            if file.source is None
+        ]
+
+
+def _tensor_print(tensor: Planned) -> list[Any]:
+    outputs = [[o.name, o.dtype, list(o.shape), [_slab_print(s) for s in o.slabs]] for o in tensor.outputs]
+    return [tensor.encode.name if tensor.encode else None, tensor.dtype, list(tensor.shape), outputs]
+
+
+def _slab_print(slab: Slab) -> list[Any]:
+    tiles = [slab.tiles.scales.name, *slab.tiles.block] if slab.tiles else []
+    return [slab.tensor.name, slab.start, slab.stop, slab.step, slab.row_bytes, tiles]

@@ -1,0 +1,146 @@
+"""A recipe -> everything that will be written, decided and checked. Nothing is written here.
+
+What can be refused is refused here: the format, the architectures of target and draft, weights that do not
+fit them, the tokenizer, a draft of other tokens, the chat template, the disk. `--dry-run` is this and no
+more.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from modelkit.errors import PlanError
+from modelkit.modelfile import Recipe
+from modelkit.pack import checks
+from modelkit.pack.conversion import Part, memo_key, recall, source_digests
+from modelkit.pack.licenses import license_files
+from modelkit.pack.metadata import DraftFacts, Metadata, Provenance
+from modelkit.pack.plan import parse_format, plan
+from modelkit.pack.planned import Role
+from modelkit.pack.sources import Origin, Source, open_origin
+from modelkit.store.store import Store
+from runtime.quant import Format
+
+if TYPE_CHECKING:
+    from modelkit.chat.capabilities import Capabilities
+
+TEMPLATE = "chat_template.jinja"
+
+
+@dataclass(frozen=True, slots=True)
+class Preparation:
+    """A package ready to be written.
+
+    `capabilities` are the chat template's. `texts` are the files that the Modelfile itself brings, by path.
+    `metadata` lacks provenance, which needs the sources' digests. `write_bytes` is what may have to be
+    written, at most.
+    """
+
+    target: Part
+    draft: Part | None
+    metadata: Metadata
+    capabilities: "Capabilities | None"
+    texts: Mapping[str, bytes]
+    notes: tuple[str, ...]
+    write_bytes: int
+
+    @property
+    def parts(self) -> tuple[tuple[str, Part], ...]:
+        """(folder in the package, part): "" is the target's."""
+        return (("", self.target), *((("draft/", self.draft),) if self.draft else ()))
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(part.plan.nbytes for _, part in self.parts)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "target": self.target.plan.to_json(),
+            "draft": self.draft.plan.to_json() if self.draft else None,
+            "size_bytes": self.size_bytes,
+            "write_bytes": self.write_bytes,
+            "notes": list(self.notes),
+        }
+
+
+def prepare(
+    recipe: Recipe, store: Store, *, quantize: str | None = None, quantize_draft: str | None = None
+) -> Preparation:
+    """Decide and check everything; `quantize` and `quantize_draft` are formats as users type them.
+
+    Raises PlanError, SourceError, StoreError, ModelNotFound, TokenizerError, TemplateError.
+    """
+    checks.refuse_unsupported(recipe)
+    wanted = parse_format(quantize) if quantize else None
+    wanted_draft = parse_format(quantize_draft) if quantize_draft else None
+    origin = open_origin(recipe.from_, store)
+    beside = open_origin(recipe.draft, store) if recipe.draft else None
+    target = _part(origin.source, "target", wanted, origin.metadata.provenance, store)
+    draft = _draft_part(origin, beside, wanted_draft, store)
+    metadata = merge(origin.metadata, recipe, draft)
+    if metadata.requires is not None:
+        checks.check_requires(metadata.requires)
+    tokenizer, notes = checks.check_parts(target, draft)
+    files = origin.source.inventory.files
+    template = checks.check_template(files, recipe.template, tokenizer)
+    texts = license_files(files, recipe.licenses)
+    if recipe.template is not None and template.source is not None:
+        texts[TEMPLATE] = template.source.encode()
+    write_bytes = sum(part.write_bytes for part in (target, draft) if part)
+    if write_bytes:
+        store.require_space(write_bytes)
+    notes = (*_notes(recipe, beside, target, draft), *notes, *template.notes)
+    return Preparation(target, draft, metadata, template.capabilities, texts, notes, write_bytes)
+
+
+def merge(inherited: Metadata, recipe: Recipe, draft: Part | None) -> Metadata:
+    """The base's recipe under the Modelfile's: parameters per key, the rest as a whole where it is said.
+
+    An empty SYSTEM takes an inherited one away.
+    """
+    return Metadata(
+        parameters=inherited.parameters.merge(recipe.parameters),
+        system=(inherited.system if recipe.system is None else recipe.system) or None,
+        messages=recipe.messages or inherited.messages,
+        own_template=recipe.template is not None or inherited.own_template,
+        renderer=recipe.renderer or inherited.renderer,
+        parser=recipe.parser or inherited.parser,
+        requires=recipe.requires or inherited.requires,
+        draft=DraftFacts(checks.architecture_of(draft.plan.config)) if draft else None,
+    )
+
+
+def _part(
+    source: Source, role: Role, wanted: Format | None, inherited: Provenance | None, store: Store
+) -> Part:
+    decided = plan(source.inventory, source.kind, wanted, role=role)
+    part = Part(source, decided, inherited if wanted is None else None, None)
+    digests = source_digests(source, store, read=False)
+    if digests is None:
+        return part
+    return replace(part, reused=recall(store, memo_key(digests, decided)))
+
+
+def _draft_part(origin: Origin, beside: Origin | None, wanted: Format | None, store: Store) -> Part | None:
+    """The draft that DRAFT names, else the one that FROM brought."""
+    if beside:
+        return _part(beside.source, "draft", wanted, beside.metadata.provenance, store)
+    if origin.draft:
+        return _part(origin.draft, "draft", wanted, origin.metadata.draft_provenance, store)
+    if wanted is not None:
+        raise PlanError(
+            f"there is no draft to store as {wanted.name}",
+            hint="Add a DRAFT line to the Modelfile, or leave the draft's format out.",
+        )
+    return None
+
+
+def _notes(recipe: Recipe, beside: Origin | None, target: Part, draft: Part | None) -> Iterator[str]:
+    yield from (*target.source.inventory.notes, *target.plan.notes)
+    if draft:
+        yield from (f"draft: {note}" for note in (*draft.source.inventory.notes, *draft.plan.notes))
+    if beside and beside.draft:
+        yield f"{beside.source.inventory.origin} has a draft of its own; as a draft it goes without"
+    for keyword, name in (("RENDERER", recipe.renderer), ("PARSER", recipe.parser)):
+        if name:
+            yield f"{keyword} {name} is recorded; here the chat template decides"

@@ -1,0 +1,129 @@
+from collections.abc import Callable, Mapping
+
+import pytest
+
+from modelkit.errors import PlanError
+from modelkit.pack.experts import Matrix, deal_out, gather
+from modelkit.pack.families import PLAIN, Family, find_family
+from modelkit.source.inventory import Inventory
+from runtime.quant import find_format
+
+Make = Callable[..., Inventory]
+PREFIXES = ("model.", "language_model.model.", "model.language_model.", "backbone.", "mtp.", "")
+
+
+def gathered(
+    make: Make, tensors: Mapping[str, tuple[str, tuple[int, ...]]], family: Family = PLAIN
+) -> dict[str, Matrix]:
+    return {matrix.name: matrix for matrix in gather(make(tensors).tensors.values(), family, {})}
+
+
+def experts(
+    owner: str, matrix: str, count: int, shape: tuple[int, ...] = (64, 128)
+) -> dict[str, tuple[str, tuple[int, ...]]]:
+    return {f"{owner}.experts.{index}.{matrix}.weight": ("BF16", shape) for index in range(count)}
+
+
+@pytest.mark.parametrize("prefix", PREFIXES)
+@pytest.mark.parametrize("owner", ["mlp", "moe", "mixer", "block_sparse_moe"])
+def test_experts_are_stacked_in_numeric_order(inventory_of: Make, prefix: str, owner: str) -> None:
+    at = f"{prefix}layers.3.{owner}"
+    found = gathered(inventory_of, experts(at, "up_proj", 12))
+    stack = found[f"{at}.switch_mlp.up_proj.weight"]
+    assert stack.shape == (12, 64, 128)
+    names = [slab.tensor.name for slab in stack.slabs]
+    assert names == [f"{at}.experts.{index}.up_proj.weight" for index in range(12)]
+
+
+@pytest.mark.parametrize("group", ["shared_experts", "switch_mlp"])
+def test_numbered_groups_keep_their_name(inventory_of: Make, group: str) -> None:
+    tensors = {f"model.layers.0.mlp.{group}.{i}.up_proj.weight": ("BF16", (64, 64)) for i in range(2)}
+    assert set(gathered(inventory_of, tensors)) == {f"model.layers.0.mlp.{group}.up_proj.weight"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "model.layers.0.mlp.up_proj.weight",
+        "model.layers.0.mlp.gate.weight",
+        "model.layers.0.mlp.experts.norm",
+        "model.layers.0.mlp.switch_mlp.up_proj.weight",
+        "model.layers.0.input_layernorm.weight",
+        "lm_head.weight",
+    ],
+)
+def test_everything_else_passes_under_its_own_name(inventory_of: Make, name: str) -> None:
+    found = gathered(inventory_of, {name: ("BF16", (64, 64))})
+    assert found[name].known_as == name
+
+
+def test_a_missing_expert_is_named(inventory_of: Make) -> None:
+    tensors = experts("model.layers.0.mlp", "up_proj", 4)
+    del tensors["model.layers.0.mlp.experts.2.up_proj.weight"]
+    with pytest.raises(PlanError, match=r"expert 2 of 4 has no up_proj\.weight"):
+        gathered(inventory_of, tensors)
+
+
+def test_a_missing_last_expert_shows_against_the_other_stacks(inventory_of: Make) -> None:
+    tensors = experts("model.layers.0.mlp", "up_proj", 4) | experts("model.layers.1.mlp", "up_proj", 3)
+    with pytest.raises(PlanError, match=r"layers\.1\.mlp\.experts: expert 3 of 4"):
+        gathered(inventory_of, tensors)
+
+
+def test_experts_of_different_shapes_are_refused(inventory_of: Make) -> None:
+    tensors = experts("model.layers.0.mlp", "up_proj", 2)
+    tensors["model.layers.0.mlp.experts.1.up_proj.weight"] = ("BF16", (64, 64))
+    with pytest.raises(PlanError, match="differ"):
+        gathered(inventory_of, tensors)
+
+
+def test_mixtral_matrices_get_their_mlx_names(inventory_of: Make) -> None:
+    at = "model.layers.0.block_sparse_moe"
+    tensors = experts(at, "w1", 2) | experts(at, "w2", 2) | experts(at, "w3", 2)
+    names = {f"{at}.switch_mlp.{name}.weight" for name in ("gate_proj", "down_proj", "up_proj")}
+    assert set(gathered(inventory_of, tensors)) == names
+
+
+def test_nemotron_matrices_are_judged_by_their_own_names(inventory_of: Make) -> None:
+    family = find_family({"architectures": ["NemotronHForCausalLM"]})
+    at = "backbone.layers.1.mixer"
+    (stack,) = gathered(inventory_of, experts(at, "down_proj", 2), family).values()
+    assert (stack.name, stack.known_as) == (f"{at}.switch_mlp.fc2.weight", f"{at}.experts.down_proj.weight")
+
+
+def test_a_fused_stack_is_cut_in_the_middle_of_each_expert(inventory_of: Make) -> None:
+    at = "model.layers.0.mlp"
+    found = gathered(inventory_of, {f"{at}.experts.gate_up_proj": ("BF16", (3, 10, 64))})
+    up = found[f"{at}.switch_mlp.up_proj.weight"]
+    assert up.shape == (3, 5, 64)
+    assert [(slab.start, slab.stop) for slab in up.slabs] == [(5, 10), (15, 20), (25, 30)]
+
+
+def test_gemma4_stacks_have_their_own_home(inventory_of: Make) -> None:
+    family = find_family({"architectures": ["Gemma4ForCausalLM"]})
+    found = gathered(inventory_of, {"model.layers.0.experts.down_proj": ("BF16", (3, 8, 64))}, family)
+    assert set(found) == {"model.layers.0.experts.switch_glu.down_proj.weight"}
+
+
+def test_input_first_stacks_are_left_alone(inventory_of: Make) -> None:
+    family = find_family({"model_type": "gpt_oss"})
+    name = "model.layers.0.mlp.experts.gate_up_proj"
+    assert set(gathered(inventory_of, {name: ("BF16", (3, 64, 10))}, family)) == {name}
+
+
+def test_an_odd_fused_stack_is_refused(inventory_of: Make) -> None:
+    with pytest.raises(PlanError, match="odd number of rows"):
+        gathered(inventory_of, {"model.layers.0.mlp.experts.gate_up_proj": ("BF16", (3, 9, 64))})
+
+
+def test_gpt_oss_rows_are_dealt_to_gate_and_up(inventory_of: Make) -> None:
+    base = "model.layers.0.mlp.experts.gate_up_proj"
+    stored = find_format("mxfp4")
+    assert stored is not None
+    inventory = inventory_of({f"{base}_blocks": ("U8", (2, 6, 3, 16)), f"{base}_scales": ("U8", (2, 6, 3))})
+    gate, up = deal_out([base], inventory.tensors, stored)
+    assert [(o.name, o.dtype, o.shape) for o in up.outputs] == [
+        ("model.layers.0.mlp.experts.up_proj.weight", "U32", (2, 3, 12)),
+        ("model.layers.0.mlp.experts.up_proj.scales", "U8", (2, 3, 3)),
+    ]
+    assert [(slab.start, slab.step) for slab in (*gate.slabs, *up.slabs)] == [(0, 2), (0, 2), (1, 2), (1, 2)]
