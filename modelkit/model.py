@@ -1,0 +1,309 @@
+"""A model ready to answer: engine, tokenizer and chat template behind one object. Also `create` and `load`.
+
+This is the floor where text meets numbers. Everything below raises its own errors; what leaves here is an
+error of modelkit.errors, with names the user knows.
+"""
+
+import os
+import time
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, overload
+
+from modelkit.chat.builtin import builtin_templates
+from modelkit.chat.find import no_template
+from modelkit.chat.message import Message
+from modelkit.errors import ParameterError, RequestError
+from modelkit.generation import Generation, GenerationStream, sampling_of
+from modelkit.modelfile import PARAMETERS, Modelfile, Parameters, Resolved
+from modelkit.opening import Opened, open_model, start_engine, template_of
+from modelkit.settings import Settings
+from modelkit.tokenizer import StopStrings, TextStream, load_tokenizer
+from runtime.engine.request import Request
+from runtime.errors import BadTokenIds, CacheFull
+from runtime.loaded import score
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from modelkit.pack.build import Created
+    from modelkit.pack.conversion import Progress
+
+# These are decided when a model is loaded; a request cannot change them.
+_AT_LOAD = frozenset(name for name, row in PARAMETERS.items() if row.scope in ("context", "machine"))
+
+
+def create(
+    modelfile: "str | os.PathLike[str] | Modelfile",
+    *,
+    name: str | None = None,
+    quantize: str | None = None,
+    quantize_draft: str | None = None,
+    home: str | os.PathLike[str] | None = None,
+    progress: "Progress | None" = None,
+) -> "Created":
+    """Make a package from a Modelfile (a path, or a Modelfile built in code).
+
+    name: what to call it; by default the name of the folder that holds the Modelfile. quantize,
+    quantize_draft: a format such as "q4", for the target and for the draft. home: the folder of the store,
+    instead of MODELKIT_HOME. Raises ModelkitError; then nothing has changed.
+    """
+    from modelkit.pack.build import build
+    from modelkit.store.name import Name, valid_name_from
+    from modelkit.store.store import Store
+
+    parsed = modelfile if isinstance(modelfile, Modelfile) else Modelfile.read(modelfile)
+    folder = Path(parsed.file).absolute().parent
+    target = valid_name_from(folder.name) if name is None else Name.parse(name)
+    store = Store(_settings(home).home)
+    recipe = parsed.recipe(folder)
+    return build(recipe, target, store, quantize=quantize, quantize_draft=quantize_draft, progress=progress)
+
+
+def load(
+    name: str | os.PathLike[str], *, home: str | os.PathLike[str] | None = None, **parameters: Any
+) -> "Model":
+    """Load a stored package by name, or a model directory by path.
+
+    parameters: any PARAMETER, as a default for all requests to this model; num_ctx, num_batch and num_thread
+    can be set here only. Use the result as a context manager, or close it. Raises ModelkitError.
+    """
+    started = time.monotonic()
+    with open_model(name, _settings(home)) as opened:
+        model = Model(opened, Parameters(parameters))
+    model.load_s = time.monotonic() - started
+    return model
+
+
+class Model:
+    """A loaded model. Safe to use from several threads: requests run side by side in one batch.
+
+    name: what was loaded. notes: sentences that the user should see once. load_s: seconds that loading took.
+    defaults: the parameters that hold unless a request says otherwise. context_length: in tokens.
+    """
+
+    def __init__(self, opened: Opened, parameters: Parameters) -> None:
+        self.name = opened.label
+        self.load_s = 0.0
+        self._metadata = opened.metadata
+        self._tokenizer = load_tokenizer(opened.inventory.files)
+        self._stop_ids = self._tokenizer.eos_ids(opened.inventory.generation_config, opened.inventory.config)
+        self._template = template_of(opened.inventory.files, self._tokenizer)
+        self.defaults = self._template_stops().merge(opened.parameters).merge(parameters)
+        self._engine, self.context_length, context_notes = start_engine(opened, self.defaults.resolved())
+        self.notes = (*opened.notes, *context_notes, *self._own_notes())
+
+    def __enter__(self) -> "Model":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Cancel what runs and give the memory back."""
+        self._engine.close()
+
+    @property
+    def has_template(self) -> bool:
+        """Is there a chat template? Without one, `chat` is refused and `generate` takes the prompt as it
+        is.
+        """
+        return self._template is not None
+
+    @overload
+    def generate(
+        self,
+        prompt: str | Sequence[int],
+        *,
+        raw: bool = False,
+        stream: Literal[False] = False,
+        **parameters: Any,
+    ) -> Generation: ...
+    @overload
+    def generate(
+        self, prompt: str | Sequence[int], *, raw: bool = False, stream: Literal[True], **parameters: Any
+    ) -> GenerationStream: ...
+    def generate(
+        self, prompt: str | Sequence[int], *, raw: bool = False, stream: bool = False, **parameters: Any
+    ) -> Generation | GenerationStream:
+        """Answer one prompt.
+
+        A text goes through the chat template as a user's message, with the package's system text; raw=True, a
+        model without a template, or a prompt of token ids go to the model as they are. parameters: any
+        PARAMETER of this request. Raises RequestError, ParameterError.
+        """
+        if not isinstance(prompt, str):
+            return self._answer(list(prompt), parameters, stream=stream)
+        if raw or self._template is None:
+            return self._answer(self._tokenizer.encode(prompt, add_special=True), parameters, stream=stream)
+        return self._chat([Message("user", prompt)], None, None, parameters, stream=stream)
+
+    @overload
+    def chat(
+        self,
+        messages: Iterable[Message | Mapping[str, Any]],
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        variables: Mapping[str, Any] | None = None,
+        stream: Literal[False] = False,
+        **parameters: Any,
+    ) -> Generation: ...
+    @overload
+    def chat(
+        self,
+        messages: Iterable[Message | Mapping[str, Any]],
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        variables: Mapping[str, Any] | None = None,
+        stream: Literal[True],
+        **parameters: Any,
+    ) -> GenerationStream: ...
+    def chat(
+        self,
+        messages: Iterable[Message | Mapping[str, Any]],
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        variables: Mapping[str, Any] | None = None,
+        stream: bool = False,
+        **parameters: Any,
+    ) -> Generation | GenerationStream:
+        """Answer a conversation: messages with `role` and `content`, oldest first.
+
+        The package's system text comes first unless the conversation brings its own; its saved messages
+        come next. variables: what this model's template reads beyond that, such as enable_thinking.
+        Raises RequestError, TemplateError, ParameterError.
+        """
+        return self._chat(_read(messages), tools, variables, parameters, stream=stream)
+
+    def logits(self, ids: Sequence[int], *, chunk: int | None = None) -> "np.ndarray":
+        """What the model predicts after each token, float32 [T, V], for scoring and evaluation.
+
+        chunk: read the ids in steps of this many tokens; by default in steps of num_batch.
+        """
+        width = self.defaults.resolved().num_batch if chunk is None else chunk
+        if not ids or len(ids) > self.context_length or width < 1:
+            raise RequestError(
+                f"{len(ids)} ids in steps of {width}; "
+                f"expected 1 to {self.context_length} ids and a positive step"
+            )
+        with _translated():
+            return self._engine.call(lambda model: score(model, ids, width))
+
+    def encode(self, text: str) -> list[int]:
+        """The ids of a text as a raw prompt has them, with BOS where the model wants one."""
+        return self._tokenizer.encode(text, add_special=True)
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """The text of ids, special tokens left out."""
+        return self._tokenizer.decode(ids)
+
+    def prompt(
+        self,
+        messages: Iterable[Message | Mapping[str, Any]],
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        variables: Mapping[str, Any] | None = None,
+    ) -> str:
+        """The text that `chat` would give to the model."""
+        return self._render(_read(messages), tools, variables)
+
+    def _chat(
+        self,
+        messages: list[Message],
+        tools: Sequence[Mapping[str, Any]] | None,
+        variables: Mapping[str, Any] | None,
+        parameters: Mapping[str, Any],
+        *,
+        stream: bool,
+    ) -> Generation | GenerationStream:
+        ids = self._tokenizer.encode(self._render(messages, tools, variables), add_special=False)
+        return self._answer(ids, parameters, stream=stream)
+
+    def _render(
+        self,
+        messages: list[Message],
+        tools: Sequence[Mapping[str, Any]] | None,
+        variables: Mapping[str, Any] | None,
+    ) -> str:
+        if self._template is None:
+            raise no_template()
+        own_system = messages[:1] if messages[0].role in ("system", "developer") else []
+        saved = self._metadata.system
+        system = own_system or ([Message("system", saved)] if saved else [])
+        earlier = [Message(role, content) for role, content in self._metadata.messages]
+        conversation = [*system, *earlier, *messages[len(own_system) :]]
+        return self._template.render(conversation, tools=tools, variables=variables)
+
+    def _answer(
+        self, ids: list[int], parameters: Mapping[str, Any], *, stream: bool
+    ) -> Generation | GenerationStream:
+        wanted = self._resolve(parameters)
+        if not ids:
+            raise RequestError(
+                "the prompt is empty: it has no tokens", hint="Give at least one character of text."
+            )
+        room = self.context_length - len(ids)
+        if room < 1:
+            raise RequestError(
+                f"the prompt has {len(ids)} tokens and the context is {self.context_length}, answer included",
+                hint="Shorten the prompt, or load the model with a larger num_ctx if it was lowered.",
+            )
+        tokens = room if wanted.num_predict < 0 else min(wanted.num_predict, room)
+        sampling = sampling_of(wanted)
+        with _translated():
+            request = Request(
+                tuple(ids), tokens, sampling, self._stop_ids, draft_tokens=wanted.draft_num_predict
+            )
+            answer = GenerationStream(
+                self._engine.submit(request),
+                TextStream(self._tokenizer),
+                StopStrings(wanted.stop),
+                sampling.seed,
+            )
+        return answer if stream else answer.whole()
+
+    def _resolve(self, parameters: Mapping[str, Any]) -> Resolved:
+        given = Parameters(parameters)
+        late = sorted(_AT_LOAD & given.keys())
+        if late:
+            raise ParameterError(
+                f"{', '.join(late)} cannot change for one request", hint="Set it when the model is loaded."
+            )
+        return self.defaults.merge(given).resolved()
+
+    def _template_stops(self) -> Parameters:
+        """Models given one of modelkit's own templates may not know it well enough to end their turn."""
+        if self._template is None:
+            return Parameters()
+        source = self._template.source
+        stops = next((one.stop for one in builtin_templates().values() if one.source == source), ())
+        return Parameters({"stop": stops} if stops else None)
+
+    def _own_notes(self) -> tuple[str, ...]:
+        if self._template is None:
+            return (f"{self.name} has no chat template; prompts go to the model as they are",)
+        return ()
+
+
+def _read(messages: Iterable[Message | Mapping[str, Any]]) -> list[Message]:
+    read = [Message.read(message, f"messages[{place}]") for place, message in enumerate(messages)]
+    if not read:
+        raise RequestError("the conversation has no messages")
+    return read
+
+
+@contextmanager
+def _translated() -> Generator[None]:
+    """Errors of the floor below, in the words of this one."""
+    try:
+        yield
+    except (BadTokenIds, CacheFull, ValueError) as fault:
+        raise RequestError(str(fault)) from fault
+
+
+def _settings(home: str | os.PathLike[str] | None) -> Settings:
+    return Settings.from_environment() if home is None else Settings(Path(home).absolute())

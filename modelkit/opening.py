@@ -1,0 +1,171 @@
+"""What a name or a path stands for, opened for running: files, settings, and the weights to read.
+
+A stored package and a plain model directory look the same from here on. Headers of all weight files are
+checked before MLX sees them, and a package's blobs are held so that no `prune` takes them away while they are
+read.
+"""
+
+import os
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from modelkit.chat.find import find_template
+from modelkit.chat.template import ChatTemplate
+from modelkit.errors import InvalidName, LoadError, ModelNotFound, ParameterError
+from modelkit.modelfile import Parameters, Resolved, looks_like_path
+from modelkit.pack.checks import check_requires
+from modelkit.pack.metadata import FILE as METADATA
+from modelkit.pack.metadata import Metadata, read_metadata
+from modelkit.pack.sources import DRAFT_FOLDER
+from modelkit.settings import Settings
+from modelkit.source.inventory import Inventory, read_inventory
+from modelkit.source.tree import Files, read_directory, subtree
+from modelkit.store.store import Store
+from modelkit.tokenizer import Tokenizer
+from runtime import device
+from runtime.engine.engine import Engine, Options
+from runtime.errors import UnsupportedModel, WeightMismatch
+from runtime.loaded import LoadedModel, load_model
+from runtime.models import describe
+from runtime.speculate.draft_model import ModelDrafter
+from runtime.speculate.drafter import Drafter
+from runtime.speculate.ngram import NgramDrafter
+
+# Sampling settings that authors ship in generation_config.json, and what they are called here.
+_GENERATION_CONFIG = {
+    "temperature": "temperature",
+    "top_k": "top_k",
+    "top_p": "top_p",
+    "min_p": "min_p",
+    "typical_p": "typical_p",
+    "repetition_penalty": "repeat_penalty",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A model about to be loaded. `parameters` are the author's and the package's; `notes` are for the
+    user.
+    """
+
+    label: str
+    inventory: Inventory
+    draft: Inventory | None
+    metadata: Metadata
+    parameters: Parameters
+    context_length: int
+    notes: tuple[str, ...]
+
+
+@contextmanager
+def open_model(name: str | os.PathLike[str], settings: Settings) -> Generator[Opened]:
+    """Open a stored model by name or a model directory by path. Raises ModelNotFound, SourceError,
+    LoadError.
+    """
+    text = os.fspath(name)
+    if not isinstance(name, str) or looks_like_path(text):
+        yield _open(read_directory(Path(text)), text)
+        return
+    try:
+        with Store(settings.home).hold(text) as package:
+            yield _open(package.files, str(package.name))
+    except (ModelNotFound, InvalidName) as error:
+        if Path(text, "config.json").is_file():
+            raise ModelNotFound(
+                error.message, hint=f"For the directory of that name, write ./{text}"
+            ) from error
+        raise
+
+
+def _open(files: Files, label: str) -> Opened:
+    target = {path: real for path, real in files.items() if "/" not in path and path != METADATA}
+    inventory = read_inventory(target, label)
+    metadata = read_metadata(files.get(METADATA), label)
+    if metadata.requires:
+        check_requires(metadata.requires)
+    try:
+        described = describe(inventory.config)
+    except UnsupportedModel as fault:
+        raise LoadError(f"{label} cannot be run: {fault}") from fault
+    inside = subtree(files, DRAFT_FOLDER)
+    draft = read_inventory(inside, f"{label}/{DRAFT_FOLDER}") if inside else None
+    authors, notes = read_generation_config(inventory.generation_config or {})
+    return Opened(
+        label=label,
+        inventory=inventory,
+        draft=draft,
+        metadata=metadata,
+        parameters=authors.merge(metadata.parameters),
+        context_length=described.context_length,
+        notes=notes,
+    )
+
+
+def read_generation_config(config: Mapping[str, Any]) -> tuple[Parameters, tuple[str, ...]]:
+    """The sampling that the model's authors recommend, and a note for each value that cannot be used.
+
+    `do_sample: false` means greedy. A repetition penalty acts on the whole context there, so it does here.
+    """
+    values: dict[str, object] = {}
+    notes: list[str] = []
+    for theirs, ours in _GENERATION_CONFIG.items():
+        value = config.get(theirs)
+        if value is None:
+            continue
+        try:
+            values[ours] = Parameters({ours: value})[ours]
+        except ParameterError as error:
+            notes.append(f"generation_config.json: {error.message}; the default is used")
+    if config.get("do_sample") is False:
+        values["temperature"] = 0.0
+    if values.get("repeat_penalty", 1.0) != 1.0:
+        values["repeat_last_n"] = -1
+    return Parameters(values), tuple(notes)
+
+
+def start_engine(opened: Opened, wanted: Resolved) -> tuple[Engine, int, tuple[str, ...]]:
+    """The engine with the weights loaded, its context length, and what the user should know about it."""
+    context, notes = opened.context_length, ()
+    if wanted.num_ctx is not None and wanted.num_ctx > context:
+        notes = (f"num_ctx {wanted.num_ctx} is more than the model's {context}; it runs with {context}",)
+    elif wanted.num_ctx is not None:
+        context = wanted.num_ctx
+    options = Options(context_length=context, budget_tokens=wanted.num_batch)
+
+    def weights() -> LoadedModel:
+        device.bind_blas()
+        if wanted.num_thread:
+            device.set_threads(wanted.num_thread)
+        return _load(opened.inventory)
+
+    def drafters(_target: LoadedModel) -> dict[str, Drafter]:
+        if wanted.draft_num_predict == 0:
+            return {}
+        lookup: dict[str, Drafter] = {"lookup": NgramDrafter()}
+        return lookup if opened.draft is None else {"draft": ModelDrafter(_load(opened.draft)), **lookup}
+
+    try:
+        return Engine(weights, options, drafters), context, notes
+    except (UnsupportedModel, WeightMismatch) as fault:
+        raise LoadError(f"{opened.label} cannot be loaded: {fault}") from fault
+
+
+def _load(inventory: Inventory) -> LoadedModel:
+    return load_model(inventory.config, [shard.path for shard in inventory.weights], on=device.device())
+
+
+def template_of(files: Mapping[str, Path], tokenizer: Tokenizer) -> ChatTemplate | None:
+    source = find_template(files)
+    if source is None:
+        return None
+    special = tokenizer.specials
+    return ChatTemplate(
+        source,
+        bos_token=special.bos,
+        eos_token=special.eos,
+        unk_token=special.unk,
+        pad_token=special.pad,
+    )
