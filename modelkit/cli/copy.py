@@ -1,0 +1,26 @@
+"""`modelkit cp`: a second name for a package. Nothing is copied but the name."""
+
+import click
+
+from modelkit.cli.home import complete_name, open_store
+from modelkit.cli.ui import emit_json, json_option
+
+
+@click.command("cp")
+@click.argument("source", shell_complete=complete_name)
+@click.argument("target", shell_complete=complete_name)
+@json_option
+def command(source: str, target: str, as_json: bool) -> None:
+    """Give the package SOURCE the second name TARGET.
+
+    The two share all their bytes. What TARGET stood for before is freed if nothing else needs it.
+    """
+    from modelkit.store import Name
+
+    store, names = open_store(), (Name.parse(source), Name.parse(target))
+    store.copy(*names)
+    if as_json:
+        digest = store.resolve(names[1]).digest
+        emit_json({"source": str(names[0]), "target": str(names[1]), "digest": str(digest)})
+    else:
+        click.echo(f"copied {names[0]} to {names[1]}")

@@ -1,0 +1,165 @@
+"""`modelkit create`: a Modelfile becomes a package, or with --dry-run a table of what would become of it."""
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from click.shell_completion import CompletionItem
+
+from modelkit.cli.home import complete_name, open_store
+from modelkit.cli.ui import Bars, emit_json, json_option, note, quantity, size, table
+from runtime.quant import FORMATS, find_format
+
+if TYPE_CHECKING:
+    from modelkit.pack.build import Created
+    from modelkit.pack.planned import Plan
+    from modelkit.pack.prepare import Preparation
+    from modelkit.store import Name
+
+
+class FormatName(click.ParamType):
+    """A row of `runtime.quant.FORMATS`, in any of its spellings; its value is the row's own name."""
+
+    name = "format"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        row = find_format(value)
+        if row is None:
+            names = ", ".join(row.name for row in FORMATS)
+            self.fail(f"there is no format {value!r}; the formats are {names}", param, ctx)
+        return row.name
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        return [CompletionItem(row.name, help=row.help) for row in FORMATS if row.name.startswith(incomplete)]
+
+
+def _formats() -> str:
+    """The table of formats for --help."""
+    rows = [(row.name, row.help, ", ".join(row.aliases)) for row in FORMATS]
+    lines = [f"{name:<6} {text}" + (f" (also: {also})" if also else "") for name, text, also in rows]
+    return "\b\nFormats:\n" + "\n".join(f"  {line}" for line in lines)
+
+
+@click.command("create", epilog=_formats())
+@click.argument("name", required=False, shell_complete=complete_name)
+@click.option(
+    "-f", "--file", default="Modelfile", type=click.Path(path_type=Path), help="The Modelfile. [./Modelfile]"
+)
+@click.option("-q", "--quantize", type=FormatName(), help="Store the target's weights so.")
+@click.option("--quantize-draft", "--draft-quantize", type=FormatName(), help="Store the draft's weights so.")
+@click.option("--dry-run", is_flag=True, help="Show what would become of every tensor; write nothing.")
+@json_option
+def command(
+    name: str | None,
+    file: Path,
+    quantize: str | None,
+    quantize_draft: str | None,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    """Make the package NAME from a Modelfile.
+
+    Without NAME the package is called like the folder that holds the Modelfile. Everything that can be
+    refused is refused before the first byte is written, and a package of that name stays as it was until the
+    new one is whole.
+
+    \b
+    modelkit create story -f Modelfile --quantize q4 --quantize-draft q4
+    modelkit create story --quantize mxfp4 --dry-run
+    """
+    from modelkit.modelfile import Modelfile
+    from modelkit.pack.build import write_package
+    from modelkit.pack.prepare import prepare
+
+    chosen, store = _name(name, file), open_store()
+    recipe = Modelfile.read(file).recipe()
+    prepared = prepare(recipe, store, quantize=quantize, quantize_draft=quantize_draft)
+    if not as_json:
+        for text in prepared.notes:
+            note(text)
+    if dry_run:
+        _show_plan(chosen, prepared, as_json)
+        return
+    bars = Bars(enabled=not as_json)
+    try:
+        created = write_package(prepared, chosen, store, bars)
+    finally:
+        bars.finish()
+    if as_json:
+        emit_json(_to_json(created))
+    else:
+        click.echo(_sentence(created))
+
+
+def _name(text: str | None, file: Path) -> "Name":
+    from modelkit.store import Name, valid_name_from
+
+    if text is not None:
+        return Name.parse(text)
+    return valid_name_from(Path(os.path.abspath(file)).parent.name)
+
+
+def _plans(prepared: "Preparation") -> "list[Plan]":
+    return [part.plan for _, part in prepared.parts]
+
+
+def _sentence(created: "Created") -> str:
+    formats = ", ".join(f"{plan.role} {plan.label}" for plan in _plans(created.preparation))
+    return f"created {created.name} {created.digest.short} ({size(created.size_bytes)}: {formats})"
+
+
+def _to_json(created: "Created") -> dict[str, Any]:
+    return {
+        "name": str(created.name),
+        "digest": str(created.digest),
+        "size_bytes": created.size_bytes,
+        "converted": created.converted,
+        "target": None,
+        "draft": None,
+        **{plan.role: _totals(plan) for plan in _plans(created.preparation)},
+        "notes": list(created.notes),
+    }
+
+
+def _totals(plan: "Plan") -> dict[str, Any]:
+    return {
+        "format": plan.label,
+        "size_bytes": plan.nbytes,
+        "parameters": plan.elements,
+        "bits_per_weight": round(plan.bits_per_weight, 4),
+    }
+
+
+def _show_plan(name: "Name", prepared: "Preparation", as_json: bool) -> None:
+    if as_json:
+        emit_json({"name": str(name), "dry_run": True, **prepared.to_json()})
+        return
+    for plan in _plans(prepared):
+        click.echo(_plan_table(plan) + "\n")
+    click.echo(f"{name} would have {size(prepared.size_bytes)} of weights. Nothing was written.")
+
+
+def _plan_table(plan: "Plan") -> str:
+    header = (plan.role.upper(), "SHAPE", "FROM", "TO", "SIZE", "REASON")
+    rows = [
+        (
+            row["name"],
+            " x ".join(map(str, row["shape"])),
+            row["source"],
+            row["format"],
+            size(row["size_bytes"]),
+            row["reason"],
+        )
+        for row in plan.rows()
+    ]
+    return f"{table(rows, header=header, right=[4])}\n{_total_line(plan)}"
+
+
+def _total_line(plan: "Plan") -> str:
+    return (
+        f"{plan.role}: {len(plan.tensors)} tensors, {quantity(plan.elements)} parameters,"
+        f" {size(plan.nbytes)}, {plan.bits_per_weight:.3g} bits per weight"
+    )

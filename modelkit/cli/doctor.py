@@ -1,0 +1,120 @@
+"""`modelkit doctor`: what modelkit runs on here, and what that means for speed."""
+
+import platform
+import shutil
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import click
+
+from modelkit import __version__
+from modelkit.cli.home import bytes_under, open_store
+from modelkit.cli.ui import HOW_TO_GET_MLX, count, emit_json, json_option, sections, size
+
+_PACKAGES = (
+    "mlx",
+    "numpy",
+    "safetensors",
+    "tokenizers",
+    "jinja2",
+    "gguf",
+    "prompt_toolkit",
+    "scipy-openblas32",
+)
+
+
+@click.command("doctor")
+@json_option
+def command(as_json: bool) -> None:
+    """Say what modelkit runs on here: versions, device, memory, BLAS, the store and its disk.
+
+    Paste it into a bug report. It names no package of the store.
+    """
+    facts = examine()
+    if as_json:
+        emit_json(facts)
+    else:
+        click.echo(sections(_shown(facts)))
+
+
+def examine() -> dict[str, Any]:
+    """All that is reported, as JSON."""
+    from modelkit.store import Package
+
+    store = open_store()
+    packages = store.packages()
+    existing = next(folder for folder in (store.root, *store.root.parents) if folder.exists())
+    return {
+        "modelkit": __version__,
+        "python": platform.python_version(),
+        "executable": sys.executable,
+        "platform": platform.platform(),
+        **_mlx(),
+        "store": {
+            "path": str(store.root),
+            "packages": len(packages),
+            "broken": sum(not isinstance(package, Package) for package in packages),
+            "size_bytes": bytes_under(store.root),
+            "free_bytes": shutil.disk_usage(existing).free,
+        },
+        "packages": {name: _installed(name) for name in _PACKAGES},
+    }
+
+
+def _mlx() -> dict[str, Any]:
+    """MLX, its device and the BLAS, or what keeps it from loading."""
+    try:
+        from runtime.device import bind_blas, describe
+
+        bind_blas()
+        return {**describe(), "mlx_problem": None}
+    except (ImportError, RuntimeError) as error:  # not installed, or no driver for its device
+        return {"mlx": None, "device": None, "blas": None, "mlx_problem": str(error)}
+
+
+def _installed(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def _shown(facts: dict[str, Any]) -> dict[str, list[tuple[str, str]]]:
+    store = facts["store"]
+    broken = f", {store['broken']} broken (see `modelkit verify`)" if store["broken"] else ""
+    return {
+        "modelkit": [
+            ("version", facts["modelkit"]),
+            ("python", f"{facts['python']} ({facts['executable']})"),
+            ("platform", facts["platform"]),
+        ],
+        "MLX": _shown_mlx(facts),
+        "Store": [
+            ("folder", store["path"]),
+            ("holds", f"{count(store['packages'], 'package')}{broken}, {size(store['size_bytes'])}"),
+            ("disk", f"{size(store['free_bytes'])} free"),
+        ],
+        "Packages": [(name, found or "not installed") for name, found in facts["packages"].items()],
+    }
+
+
+def _shown_mlx(facts: dict[str, Any]) -> list[tuple[str, str]]:
+    if facts["mlx_problem"]:
+        return [("MLX", f"cannot be loaded: {facts['mlx_problem']}"), ("", HOW_TO_GET_MLX)]
+    device, blas = facts["device"], facts["blas"]
+    memory = f"{size(device['total_bytes'])}, {size(device['available_bytes'])} available"
+    return [
+        ("version", facts["mlx"]),
+        ("device", f"{device['kind']}: {device['name']}, {count(device['cores'], 'core')}"),
+        ("memory", memory if device["total_bytes"] else "unknown"),
+        ("computes in", device["fast_dtype"] or "the weights' own float type"),
+        ("quantized", "as it is" if device["fast_quantized"] else "expanded when loaded, where it fits"),
+        ("BLAS", _shown_blas(blas)),
+    ]
+
+
+def _shown_blas(blas: dict[str, Any]) -> str:
+    if blas["bound"]:
+        return f"{blas['name']} bound, {count(blas['threads'], 'thread')}"
+    return f"{blas['name']} ({blas['reason']})"

@@ -1,0 +1,41 @@
+"""`modelkit export`: a package as a folder of ordinary files, which `mlx_lm` and others load as it is."""
+
+from pathlib import Path
+
+import click
+
+from modelkit.cli.home import complete_name, open_store
+from modelkit.cli.ui import bar, count, emit_json, json_option, size
+
+
+@click.command("export")
+@click.argument("name", shell_complete=complete_name)
+@click.argument("folder", metavar="DIR", type=click.Path(file_okay=False, path_type=Path))
+@click.option("--copy", is_flag=True, help="Copy the files, to own and change them.")
+@json_option
+def command(name: str, folder: Path, copy: bool, as_json: bool) -> None:
+    """Lay the package NAME out in DIR, a new or empty folder.
+
+    Files are hard links to the store's own read-only files where the disk allows it, so they take no space;
+    elsewhere, and with --copy, they are copies. `mlx_lm.load(DIR)` and other MLX tools take the folder as it
+    is.
+    """
+    store = open_store()
+    package = store.resolve(name)
+    total_bytes = sum(layer.blob.size_bytes for layer in package.manifest.layers)
+    with bar("export", total_bytes, enabled=not as_json) as advance:
+        done = store.export(package.name, folder, link=not copy, progress=advance)
+    if as_json:
+        made = {"linked": done.linked, "copied": done.copied, "present": done.present}
+        emit_json(
+            {
+                "name": str(package.name),
+                "digest": str(package.digest),
+                "folder": str(folder.absolute()),
+                **made,
+            }
+        )
+        return
+    ways = [("linked", done.linked), ("copied", done.copied), ("there already", done.present)]
+    files = ", ".join(f"{count(number, 'file')} {way}" for way, number in ways if number)
+    click.echo(f"exported {package.name} to {folder} ({size(total_bytes)}: {files})")

@@ -1,0 +1,31 @@
+"""The store as commands meet it: opened where the settings say, its names completed by the shell."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from modelkit.errors import ModelkitError
+
+if TYPE_CHECKING:
+    from modelkit.store import Store
+
+
+def open_store() -> "Store":
+    from modelkit.settings import Settings
+    from modelkit.store import Store
+
+    return Store(Settings.from_environment().home)
+
+
+def bytes_under(folder: Path) -> int:
+    """What the files in a folder of the store take, whether a package needs them or not."""
+    return sum(path.lstat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def complete_name(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    """The stored names that begin so. A store that cannot be read completes nothing, and says nothing."""
+    try:
+        return [str(p.name) for p in open_store().packages() if str(p.name).startswith(incomplete.lower())]
+    except ModelkitError:
+        return []

@@ -1,0 +1,103 @@
+"""`modelkit list`: one line per package, newest first. Reads small files only, and no weight's header."""
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from modelkit.cli.home import complete_name, open_store
+from modelkit.cli.ui import ago, emit_json, json_option, note, size, table, timestamp
+from modelkit.errors import ModelkitError
+
+if TYPE_CHECKING:
+    from modelkit.store import BrokenPackage, Package
+
+_DTYPES = {"bfloat16": "bf16", "float16": "f16", "float32": "f32"}
+
+
+@click.command("list")
+@click.argument("prefix", default="", shell_complete=complete_name)
+@json_option
+def command(prefix: str, as_json: bool) -> None:
+    """List the packages in the store, newest first; with PREFIX, those whose names begin so.
+
+    SIZE counts every file of a package once; packages that share files share their space too.
+    """
+    found = [p for p in open_store().packages() if p.name.short.startswith(prefix.lower())]
+    found.sort(key=lambda package: (-package.modified_s, package.name))
+    rows = [describe(package) for package in found]
+    if as_json:
+        emit_json(rows)
+        return
+    header = ("NAME", "DIGEST", "SIZE", "FORMAT", "DRAFT", "MODIFIED")
+    lines = [(p.name.short, *_cells(row), ago(p.modified_s)) for p, row in zip(found, rows, strict=True)]
+    click.echo(table(lines, header=header, right=[2]))
+    for row in rows:
+        if row["problem"]:
+            note(f"{row['name']} is broken: {row['problem']}")
+
+
+def describe(package: "Package | BrokenPackage") -> dict[str, Any]:
+    """A package as JSON. A broken one has a `problem`, and null for all that is not known of it."""
+    from modelkit.store import Package
+
+    whole = package if isinstance(package, Package) else None
+    model: dict[str, Any] = whole.config["config"] if whole else {}
+    return {
+        "name": str(package.name),
+        "digest": str(package.digest) if package.digest else None,
+        "size_bytes": whole.size_bytes if whole else None,
+        "modified": timestamp(package.modified_s),
+        "architecture": _text(model.get("architecture")),
+        "parameter_size": _text(model.get("paramSize")),
+        "format": _text(model.get("quantization") or model.get("precision")),
+        "draft": _draft(whole) if whole else None,
+        "problem": None if isinstance(package, Package) else package.problem,
+    }
+
+
+def _cells(row: dict[str, Any]) -> tuple[str, str, str, str]:
+    digest = row["digest"].removeprefix("sha256:")[:12] if row["digest"] else "-"
+    if row["problem"]:
+        return digest, "-", "broken", "-"
+    draft = row["draft"]
+    return digest, size(row["size_bytes"]), row["format"] or "-", (draft["format"] or "yes") if draft else "-"
+
+
+def _draft(package: "Package") -> dict[str, Any] | None:
+    blobs = {layer.blob for layer in package.manifest.layers if layer.path.startswith("draft/")}
+    if not blobs:
+        return None
+    from runtime.models import architecture_name
+
+    config = _config(package, "draft/config.json")
+    return {
+        "architecture": architecture_name(config) if config else None,
+        "format": _format(config),
+        "size_bytes": sum(blob.size_bytes for blob in blobs),
+    }
+
+
+def _config(package: "Package", path: str) -> dict[str, Any]:
+    """A config.json of the package; an empty one where it is missing or damaged: listing goes on."""
+    from modelkit.source.strict_json import read_json
+
+    try:
+        return read_json(package.files[path], nonfinite=True) if path in package.files else {}
+    except ModelkitError:
+        return {}
+
+
+def _format(config: dict[str, Any]) -> str | None:
+    """What config.json says of how most weights are stored."""
+    from runtime.quant import FORMATS
+
+    block = config.get("quantization")
+    if not isinstance(block, dict):
+        return _DTYPES.get(str(config.get("dtype") or config.get("torch_dtype")))
+    stored = (block.get("bits"), block.get("group_size"), block.get("mode", "affine"))
+    named = (row.name for row in FORMATS if (row.bits, row.group_size, row.mode) == stored)
+    return next(named, None)
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None

@@ -1,0 +1,45 @@
+"""`modelkit prune`: free what no package needs."""
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from modelkit.cli.home import open_store
+from modelkit.cli.ui import count, emit_json, json_option, size, table
+
+if TYPE_CHECKING:
+    from modelkit.store import Pruned
+
+
+@click.command("prune")
+@click.option("-n", "--dry-run", is_flag=True, help="Say what would be removed, and remove nothing.")
+@json_option
+def command(dry_run: bool, as_json: bool) -> None:
+    """Free what no package needs: blobs, files of killed commands, conversions that lost a blob.
+
+    Nothing that a running command uses is touched, and nothing at all while a package cannot be read.
+    """
+    pruned = open_store().prune(dry_run=dry_run)
+    if as_json:
+        emit_json(_to_json(pruned, dry_run))
+        return
+    if dry_run and (pruned.blobs or pruned.temp_files):
+        blobs = [(f"blob {blob.digest.short}", size(blob.size_bytes)) for blob in pruned.blobs]
+        click.echo(table([*blobs, *((str(path), "") for path in pruned.temp_files)], right=[1]))
+    parts = [
+        count(len(pruned.blobs), "blob"),
+        count(len(pruned.temp_files), "temporary file"),
+        count(pruned.conversions, "remembered conversion"),
+    ]
+    click.echo(f"{'would free' if dry_run else 'freed'} {size(pruned.size_bytes)} ({', '.join(parts)})")
+
+
+def _to_json(pruned: "Pruned", dry_run: bool) -> dict[str, Any]:
+    return {
+        "dry_run": dry_run,
+        "size_bytes": pruned.size_bytes,
+        "blobs": [{"digest": str(blob.digest), "size_bytes": blob.size_bytes} for blob in pruned.blobs],
+        "temp_files": [str(path) for path in pruned.temp_files],
+        "temp_bytes": pruned.temp_bytes,
+        "conversions": pruned.conversions,
+    }

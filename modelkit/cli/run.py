@@ -1,0 +1,154 @@
+"""`modelkit run`: one answer to a prompt, or a conversation where there is none."""
+
+import select
+import sys
+from io import UnsupportedOperation
+from typing import TYPE_CHECKING, Any, TextIO
+
+import click
+
+from modelkit.cli.answer import say, timings, to_json
+from modelkit.cli.home import complete_name
+from modelkit.cli.ui import emit_json, json_option, note
+from modelkit.errors import RequestError
+from modelkit.modelfile import PARAMETERS, Parameters
+
+if TYPE_CHECKING:
+    from modelkit.generation import GenerationStream
+    from modelkit.model import Model
+
+_PIPED_LIMIT_BYTES = 64 << 20
+_PATIENCE_S = 1.0
+
+
+def _epilog() -> str:
+    """The table of parameters for --help."""
+    lines = [f"  {row.name:<18} {row.help}" for row in PARAMETERS.values()]
+    return "\b\nParameters, for -p NAME=VALUE:\n" + "\n".join(lines)
+
+
+@click.command("run", epilog=_epilog())
+@click.argument("name", shell_complete=complete_name)
+@click.argument("prompt", nargs=-1)
+@click.option(
+    "-p",
+    "--parameter",
+    "settings",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Set a parameter; may be repeated.",
+)
+@click.option("--system", metavar="TEXT", help="A system message instead of the package's.")
+@click.option("--raw", is_flag=True, help="No chat template: continue the prompt as it is.")
+@click.option("--verbose", is_flag=True, help="Say how long it took, on standard error.")
+@json_option
+def command(
+    name: str,
+    prompt: tuple[str, ...],
+    settings: tuple[str, ...],
+    system: str | None,
+    raw: bool,
+    verbose: bool,
+    as_json: bool,
+) -> None:
+    """Answer PROMPT with the model NAME, or without a PROMPT start a conversation.
+
+    NAME is a package in the store, or the path of a model folder (./folder). Text piped in comes before
+    PROMPT, on lines of its own; its last line end is left out.
+
+    \b
+    modelkit run story "Once upon a time" -p temperature=0 -p seed=7
+    modelkit run story "Summarize this." < letter.txt
+    """
+    if raw and system is not None:
+        raise click.UsageError("--raw continues the prompt as it is, so --system has no place in it")
+    parameters, text = _parameters(settings), _text(prompt)
+    if text is None and as_json:
+        raise click.UsageError("--json answers one PROMPT; give one, or pipe one in")
+    if text is not None and not text.strip() and not raw:
+        raise click.UsageError("the prompt is empty")
+    import modelkit
+
+    with modelkit.load(name, **parameters) as model:
+        if not as_json:
+            for sentence in model.notes:
+                note(sentence)
+        if text is None:
+            _converse(model, name, system, raw=raw, verbose=verbose)
+            return
+        stream = ask(model, text, system, raw=raw)
+        if as_json:
+            emit_json({"model": model.name, **to_json(stream.whole()), **_loading(model)})
+        else:
+            say(stream)
+            click.echo()
+        if verbose:
+            click.echo(timings(stream.result, model.load_s), err=True)
+
+
+def ask(model: "Model", text: str, system: str | None, *, raw: bool) -> "GenerationStream":
+    """A stream of the answer to one prompt. A system text needs a chat template; the model says so."""
+    if system is None:
+        return model.generate(text, raw=raw, stream=True)
+    messages = [{"role": "system", "content": system}, {"role": "user", "content": text}]
+    return model.chat(messages, stream=True)
+
+
+def _loading(model: "Model") -> dict[str, object]:
+    return {"load_s": model.load_s, "notes": list(model.notes)}
+
+
+def _converse(model: "Model", name: str, system: str | None, *, raw: bool, verbose: bool) -> None:
+    from modelkit.cli.repl import Session, converse
+    from modelkit.cli.terminal import open_reader
+
+    session = Session(model, name, system=system, raw=raw, verbose=verbose)
+    converse(session, open_reader())
+
+
+def _parameters(settings: tuple[str, ...]) -> dict[str, Any]:
+    parameters = Parameters()
+    for setting in settings:
+        name, equals, value = setting.partition("=")
+        if not equals:
+            raise click.BadParameter(f"{setting!r} has no `=`; write NAME=VALUE", param_hint="'-p'")
+        parameters = parameters.added(name.strip(), value)
+    return dict(parameters)
+
+
+def _text(words: tuple[str, ...]) -> str | None:
+    """The prompt: what was piped in, then the arguments. None where there is neither: a conversation."""
+    piped, said = _piped(), " ".join(words)
+    if piped is None:
+        return said if words else None
+    return "\n".join(part for part in (piped, said) if part)
+
+
+def _piped() -> str | None:
+    """Standard input as text; None where it is a terminal."""
+    stdin: TextIO | None = sys.stdin
+    if stdin is None:  # the caller closed it
+        return ""
+    if stdin.isatty():
+        return None
+    _explain_waiting()
+    data = stdin.buffer.read(_PIPED_LIMIT_BYTES + 1)
+    if len(data) > _PIPED_LIMIT_BYTES:
+        raise RequestError(f"more than {_PIPED_LIMIT_BYTES:,} bytes were piped in")
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as error:
+        raise RequestError(
+            f"what was piped in is not UTF-8 text: byte {error.start}", hint="Convert it first."
+        ) from error
+    return text.removesuffix("\n").removesuffix("\r")
+
+
+def _explain_waiting() -> None:
+    """A pipe that nobody writes to and nobody closes looks like a program that hangs."""
+    try:
+        ready, _, _ = select.select([sys.stdin], [], [], _PATIENCE_S)
+    except (UnsupportedOperation, ValueError):  # no real file behind it
+        return
+    if not ready:
+        note("waiting for standard input to end (redirect it from /dev/null if there is none)")

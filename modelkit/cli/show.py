@@ -1,0 +1,164 @@
+"""`modelkit show`: what a package holds, in sections, as one of its texts, or as JSON."""
+
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from modelkit.cli.home import complete_name, open_store
+from modelkit.cli.ui import count, emit_json, emit_text, json_option, note, quantity, sections, size
+
+if TYPE_CHECKING:
+    from modelkit.store import Package
+
+_PARTS = ("modelfile", "parameters", "template", "system", "license")
+_TEXT_LINES = 2
+
+Facts = dict[str, Any]
+Rows = list[tuple[str, ...]]
+
+
+@click.command("show")
+@click.argument("name", shell_complete=complete_name)
+@click.option("--modelfile", is_flag=True, help="Print the Modelfile that makes this package again.")
+@click.option("--parameters", is_flag=True, help="Print the parameters that it sets.")
+@click.option("--template", is_flag=True, help="Print the chat template.")
+@click.option("--system", is_flag=True, help="Print the system message.")
+@click.option("--license", is_flag=True, help="Print the licenses.")
+@click.option("-v", "--verbose", is_flag=True, help="List every tensor too.")
+@json_option
+def command(name: str, verbose: bool, as_json: bool, **parts: bool) -> None:
+    """Show what the package NAME holds.
+
+    Memory is what the layers remember on this machine: per token, and for one sequence of the length that
+    the package allows.
+    """
+    chosen = [part for part in _PARTS if parts[part]]
+    if len(chosen) > 1 or (chosen and (verbose or as_json)):
+        flags = ", ".join(f"--{part}" for part in _PARTS)
+        raise click.UsageError(f"give one of {flags}, and none of them with --json or --verbose")
+    store = open_store()
+    package = store.resolve(name)
+    if chosen:
+        print_part(package, chosen[0])
+        return
+    from modelkit.cli.facts import facts_of
+
+    facts = facts_of(store, package, tensors=verbose)
+    if as_json:
+        emit_json(facts)
+        return
+    click.echo(overview(facts))
+    if facts["problem"]:
+        note(facts["problem"])
+
+
+def overview(facts: Facts) -> str:
+    """The facts of a package in titled sections."""
+    draft = facts["draft"]
+    parts: dict[str, Rows] = {
+        "Model": _model(facts),
+        "Draft": _draft(draft) if draft else [],
+        **_memory(facts),
+        "Capabilities": [(name,) for name in facts["capabilities"]],
+        "Parameters": list(_parameters(facts["parameters"])),
+        "System": _beginning(facts["system"] or ""),
+        "Messages": [(one["role"], one["content"]) for one in facts["messages"]],
+        "License": [line for text in facts["licenses"].values() for line in _beginning(text)],
+        "Tensors": _tensors(facts),
+        "Draft tensors": _tensors(draft or {}),
+    }
+    return sections(parts)
+
+
+def print_part(package: "Package", part: str) -> None:
+    """One of the package's texts; a note where it has none."""
+    from modelkit.cli.texts import PARTS
+
+    text = PARTS[part](package)
+    if text:
+        emit_text(text)
+    else:
+        note(f"{package.name} has no {part}")
+
+
+def _model(facts: Facts) -> Rows:
+    rows = [
+        ("architecture", facts["architecture"]),
+        ("parameters", _amount(facts.get("parameter_count"))),
+        ("context length", _plain(facts.get("context_length"))),
+        ("embedding length", _plain(facts.get("embedding_length"))),
+        ("format", _format(facts)),
+        ("size", size(facts["size_bytes"])),
+        ("digest", facts["digest"]),
+        ("requires", facts["requires"]),
+        ("renderer", facts["renderer"]),
+        ("parser", facts["parser"]),
+    ]
+    return [(name, value) for name, value in rows if value]
+
+
+def _draft(draft: Facts) -> Rows:
+    rows = [
+        ("architecture", draft["architecture"]),
+        ("parameters", _amount(draft.get("parameter_count"))),
+        ("format", _format(draft)),
+        ("size", size(draft["weight_bytes"]) if "weight_bytes" in draft else size(draft["size_bytes"])),
+    ]
+    return [(name, value) for name, value in rows if value]
+
+
+def _memory(facts: Facts) -> dict[str, Rows]:
+    """One row per kind of layer, target's and draft's, and their sum; empty where it is not known."""
+    models = [("", facts), *([("draft ", facts["draft"])] if facts["draft"] else [])]
+    known = [(prefix, memory) for prefix, model in models if (memory := model.get("memory"))]
+    if not known:
+        return {}
+    rows: Rows = [
+        (
+            prefix + kind["kind"],
+            count(kind["layers"], "layer"),
+            f"{size(kind['layers'] * kind['bytes_per_token'])} per token",
+            f"{size(kind['layers'] * kind['bytes_per_sequence'])} per sequence",
+        )
+        for prefix, memory in known
+        for kind in memory["kinds"]
+    ]
+    if len(rows) > 1:
+        sums = [sum(memory[key] for _, memory in known) for key in ("bytes_per_token", "bytes_per_sequence")]
+        rows.append(("all", "", f"{size(sums[0])} per token", f"{size(sums[1])} per sequence"))
+    memory = known[0][1]
+    return {f"Memory ({memory['dtype']}, sequences of {memory['tokens']} tokens)": rows}
+
+
+def _parameters(values: Facts) -> Iterator[tuple[str, str]]:
+    for name, value in values.items():
+        for one in value if isinstance(value, list) else [value]:
+            yield name, json.dumps(one, ensure_ascii=False)
+
+
+def _beginning(text: str) -> Rows:
+    lines = [line for line in text.splitlines() if line.strip()]
+    more = [("...",)] if len(lines) > _TEXT_LINES else []
+    return [(line.strip(),) for line in lines[:_TEXT_LINES]] + more
+
+
+def _tensors(model: Facts) -> Rows:
+    return [
+        (t["name"], t["format"], " x ".join(map(str, t["shape"])), size(t["size_bytes"]))
+        for t in model.get("tensors", [])
+    ]
+
+
+def _format(model: Facts) -> str | None:
+    bits = model.get("bits_per_weight")
+    return f"{model['format']} ({bits:.3g} bits per weight)" if bits else model["format"]
+
+
+def _amount(number: int | None) -> str | None:
+    return None if number is None else quantity(number)
+
+
+def _plain(number: int | None) -> str | None:
+    return None if number is None else str(number)

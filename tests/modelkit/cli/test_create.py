@@ -1,0 +1,120 @@
+"""`modelkit create`: what it says, what it refuses, and that a refusal changes nothing."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+
+from runtime.quant import FORMATS
+
+Run = Callable[..., Result]
+Write = Callable[..., Path]
+
+
+def test_the_last_line_names_the_package(modelkit: Run, modelfile: Write, draft_line: str) -> None:
+    file = modelfile(draft_line)
+    result = modelkit("create", "story", "-f", str(file), "-q", "q4", "--quantize-draft", "mxfp8")
+    digest = json.loads(modelkit("show", "story", "--json").stdout)["digest"]
+    assert result.exit_code == 0
+    assert result.stdout.startswith(f"created story {digest.removeprefix('sha256:')[:12]} (")
+    assert "target q4, draft mxfp8" in result.stdout
+
+
+def test_the_name_is_the_folders(modelkit: Run, modelfile: Write) -> None:
+    result = modelkit("create", "-f", str(modelfile(folder="My Story!")))
+    assert result.stdout.startswith("created my-story ")
+
+
+def test_the_modelfile_of_the_current_folder_is_taken(
+    modelkit: Run, modelfile: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(modelfile(folder="here").parent)
+    assert modelkit("create").stdout.startswith("created here ")
+
+
+def test_without_a_modelfile_nothing_is_made_up(
+    modelkit: Run, tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = modelkit("create", "story")
+    assert result.exit_code == 1
+    assert result.stderr.startswith("Error: Modelfile:1:1: no such file")
+    assert not home.exists()
+
+
+def test_json_is_one_object(modelkit: Run, modelfile: Write, draft_line: str) -> None:
+    result = modelkit(
+        "create", "a/story:v1", "-f", str(modelfile(draft_line)), "--quantize", "int8", "--json"
+    )
+    made = json.loads(result.stdout)
+    assert made["name"] == "a/story:v1"
+    assert made["digest"].startswith("sha256:")
+    assert (made["target"]["format"], made["draft"]["format"]) == ("q8", "f32")
+    assert made["converted"] is True
+
+
+def test_the_other_spelling_of_quantize_draft(modelkit: Run, modelfile: Write, draft_line: str) -> None:
+    result = modelkit("create", "x", "-f", str(modelfile(draft_line)), "--draft-quantize", "q4", "--json")
+    assert json.loads(result.stdout)["draft"]["format"] == "q4"
+
+
+def test_an_unknown_format_is_wrong_usage(modelkit: Run, modelfile: Write) -> None:
+    result = modelkit("create", "x", "-f", str(modelfile()), "-q", "q9")
+    assert result.exit_code == 2
+    assert all(row.name in result.stderr for row in FORMATS)
+
+
+def test_help_lists_every_format(modelkit: Run) -> None:
+    shown = modelkit("create", "--help").stdout
+    assert all(f"{row.name} " in shown and row.help in shown for row in FORMATS)
+
+
+def test_a_draft_format_without_a_draft_is_refused(modelkit: Run, modelfile: Write, home: Path) -> None:
+    result = modelkit("create", "x", "-f", str(modelfile()), "--quantize-draft", "q4")
+    assert result.exit_code == 1
+    assert "there is no draft" in result.stderr
+    assert not home.exists()
+
+
+def test_a_bad_name_is_refused_first(modelkit: Run, home: Path) -> None:
+    result = modelkit("create", "../up", "-f", "nowhere")
+    assert (result.exit_code, "is not a model name" in result.stderr) == (1, True)
+
+
+def test_a_mistake_in_the_modelfile_has_its_place(modelkit: Run, modelfile: Write) -> None:
+    file = modelfile("PARAMETER temprature 1")
+    result = modelkit("create", "x", "-f", str(file))
+    assert (
+        result.stderr == f"Error: {file}:2:1: unknown parameter 'temprature'\n  Did you mean temperature?\n"
+    )
+
+
+def test_notes_go_to_standard_error(modelkit: Run, modelfile: Write) -> None:
+    result = modelkit("create", "x", "-f", str(modelfile("RENDERER qwen3")))
+    assert "note: RENDERER qwen3 is recorded" in result.stderr
+    assert "note" not in result.stdout
+
+
+def test_a_dry_run_shows_every_tensor_and_writes_nothing(
+    modelkit: Run, modelfile: Write, draft_line: str, home: Path
+) -> None:
+    result = modelkit("create", "x", "-f", str(modelfile(draft_line)), "-q", "q4", "--dry-run")
+    assert result.exit_code == 0
+    row = next(line for line in result.stdout.splitlines() if "layers.1.self_attn.v_proj" in line)
+    assert row.split()[1:8] == ["32", "x", "64", "f32", "q8", "2.3", "kB"]
+    assert "sensitive matrix" in row
+    assert "target: 20 tensors, 94.5K parameters" in result.stdout
+    assert "draft: 11 tensors" in result.stdout
+    assert "bits per weight" in result.stdout
+    assert not home.exists()
+
+
+def test_a_dry_run_in_json_has_the_totals(modelkit: Run, modelfile: Write) -> None:
+    result = modelkit("create", "x", "-f", str(modelfile()), "--dry-run", "--json")
+    plan = json.loads(result.stdout)
+    assert plan["dry_run"] is True
+    assert plan["size_bytes"] == sum(row["size_bytes"] for row in plan["target"]["tensors"])
+    assert plan["target"]["bits_per_weight"] == 32
+    assert plan["draft"] is None

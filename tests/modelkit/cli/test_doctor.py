@@ -1,0 +1,42 @@
+"""`modelkit doctor`: the facts of the machine, in words and in JSON."""
+
+import json
+import platform
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+
+from modelkit import __version__
+
+
+def test_json_has_versions_device_blas_and_store(modelkit: Callable[..., Result], home: Path) -> None:
+    facts = json.loads(modelkit("doctor", "--json").stdout)
+    assert (facts["modelkit"], facts["python"]) == (__version__, platform.python_version())
+    assert facts["device"]["kind"] in ("cpu", "cuda", "metal")
+    assert facts["blas"]["name"]
+    assert facts["store"]["path"] == str(home / "store")
+    assert facts["store"]["free_bytes"] > 0
+
+
+def test_it_changes_nothing(modelkit: Callable[..., Result], home: Path) -> None:
+    modelkit("doctor")
+    assert not home.exists()
+
+
+def test_words(modelkit: Callable[..., Result]) -> None:
+    shown = modelkit("doctor").stdout
+    assert all(f"  {title}\n" in shown for title in ("modelkit", "MLX", "Store", "Packages"))
+    assert "BLAS" in shown
+    assert "computes in" in shown
+
+
+def test_without_mlx_it_says_how_to_get_it(
+    modelkit: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "runtime.device", None)
+    shown = modelkit("doctor").stdout
+    assert "cannot be loaded: " in shown
+    assert "modelkit-mlx[cpu]" in shown

@@ -1,0 +1,151 @@
+"""The command line's frame: what it imports, how errors look, which exit codes there are."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+
+from modelkit import __version__
+from modelkit.cli.main import COMMANDS, LazyGroup, cli
+from modelkit.errors import PlanError
+from runtime.errors import UnsupportedModel
+
+HEAVY = ("mlx", "numpy", "tokenizers", "jinja2", "prompt_toolkit", "tqdm", "gguf")
+PROBE = """
+import sys
+from modelkit.cli.main import cli
+try:
+    cli(sys.argv[1:])
+finally:
+    print([name for name in {heavy} if name in sys.modules], file=sys.stderr)
+"""
+
+
+def failing(error: BaseException) -> click.Group:
+    group = LazyGroup("modelkit")
+
+    @click.command()
+    def command() -> None:
+        raise error
+
+    group.get_command = lambda ctx, cmd_name: command  # type: ignore[method-assign]
+    return group
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["--version"], ["list"], ["create", "--help"], ["run", "--help"]]
+)
+def test_light_commands_import_nothing_heavy(arguments: list[str], home: Path) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", PROBE.format(heavy=HEAVY), *arguments],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "MODELKIT_HOME": str(home)},
+    )
+    assert ran.stderr == "[]\n"
+
+
+def test_version(modelkit: Callable[..., Result]) -> None:
+    assert modelkit("--version").stdout == f"modelkit {__version__}\n"
+
+
+def test_help_lists_every_command(modelkit: Callable[..., Result]) -> None:
+    shown = modelkit("--help").stdout
+    assert all(f"  {name} " in shown and text in shown for name, (_, text) in COMMANDS.items())
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_explains_itself(name: str, modelkit: Callable[..., Result]) -> None:
+    command = import_module(COMMANDS[name][0]).command
+    assert command.name == name
+    assert command.help
+    assert modelkit(name, "-h").exit_code == 0
+
+
+def test_ls_is_list(modelkit: Callable[..., Result]) -> None:
+    assert modelkit("ls").stdout == modelkit("list").stdout
+
+
+def test_unknown_command_is_wrong_usage(modelkit: Callable[..., Result]) -> None:
+    result = modelkit("bake")
+    assert result.exit_code == 2
+    assert "No such command 'bake'" in result.stderr
+
+
+def test_an_error_is_its_message_and_its_hint(home: Path) -> None:
+    result = CliRunner().invoke(failing(PlanError("no room", hint="Make some.")), ["x"])
+    assert (result.exit_code, result.stderr) == (1, "Error: no room\n  Make some.\n")
+
+
+def test_an_error_of_the_runtime_is_one_line() -> None:
+    result = CliRunner().invoke(failing(UnsupportedModel("no such model")), ["x"])
+    assert (result.exit_code, result.stderr) == (1, "Error: no such model\n")
+
+
+def test_an_error_cannot_control_the_terminal() -> None:
+    result = CliRunner().invoke(failing(PlanError("a\x1b]52;c;ZXZpbA==\x07b")), ["x"])
+    assert result.stderr == "Error: a]52;c;ZXZpbA==b\n"
+
+
+def test_an_error_of_the_system_names_the_file() -> None:
+    result = CliRunner().invoke(failing(PermissionError(13, "Permission denied", "/there")), ["x"])
+    assert (result.exit_code, result.stderr) == (1, "Error: /there: permission denied\n")
+
+
+def test_missing_mlx_says_what_to_install() -> None:
+    result = CliRunner().invoke(failing(ModuleNotFoundError("No module", name="mlx.core")), ["x"])
+    assert result.exit_code == 1
+    assert "modelkit-mlx[cpu]" in result.stderr
+
+
+def test_a_bug_stays_a_bug() -> None:
+    result = CliRunner().invoke(failing(ZeroDivisionError()), ["x"])
+    assert isinstance(result.exception, ZeroDivisionError)
+
+
+def test_an_interrupt_exits_with_130() -> None:
+    result = CliRunner().invoke(failing(KeyboardInterrupt()), ["x"])
+    assert (result.exit_code, result.stderr) == (130, "interrupted\n")
+
+
+def test_a_closed_pipe_is_quiet(home: Path) -> None:
+    """The reader leaves before the first line is written."""
+    command = subprocess.Popen(
+        [sys.executable, "-m", "modelkit", "list"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "MODELKIT_HOME": str(home)},
+    )
+    assert command.stdout is not None
+    assert command.stderr is not None
+    command.stdout.close()
+    with command.stderr as errors:
+        assert errors.read() == b""
+    assert command.wait() == 141
+
+
+def test_another_missing_module_is_a_bug() -> None:
+    result = CliRunner().invoke(failing(ModuleNotFoundError("No module named 'yes'", name="yes")), ["x"])
+    assert isinstance(result.exception, ModuleNotFoundError)
+
+
+def test_the_shell_completes_names(created: Callable[..., None], modelkit: Callable[..., Result]) -> None:
+    created("story")
+    created("stories")
+    words = {"COMP_WORDS": "modelkit show sto", "COMP_CWORD": "2", "_MODELKIT_COMPLETE": "bash_complete"}
+    result = CliRunner().invoke(cli, [], prog_name="modelkit", env=words)
+    assert sorted(result.stdout.split()) == ["plain,stories", "plain,story"]
+
+
+def test_completing_from_a_damaged_store_says_nothing(home: Path) -> None:
+    (home / "store").mkdir(parents=True)
+    (home / "store" / "index.json").write_text("{")
+    words = {"COMP_WORDS": "modelkit show sto", "COMP_CWORD": "2", "_MODELKIT_COMPLETE": "bash_complete"}
+    assert CliRunner().invoke(cli, [], prog_name="modelkit", env=words).output.strip() == ""

@@ -1,0 +1,276 @@
+"""The conversation: what lines do, what is remembered, how it is left and stopped."""
+
+import io
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+
+from modelkit.cli import terminal
+from modelkit.cli.repl import Session, converse, read_block
+from modelkit.errors import RequestError
+from modelkit.generation import Generation
+from modelkit.modelfile import Parameters
+from runtime.engine.request import Usage
+
+LEAVE = EOFError()
+CTRL_C = KeyboardInterrupt()
+
+
+class Answer:
+    """A stream of words; after `stop_after` of them the person presses Ctrl-C."""
+
+    def __init__(self, text: str, stop_after: int | None) -> None:
+        self._words = text.split(" ")
+        self._stop_after = stop_after
+        self._said: list[str] = []
+
+    def __enter__(self) -> Iterator[str]:
+        return self._run()
+
+    def __exit__(self, *_: object) -> None:
+        return
+
+    def _run(self) -> Iterator[str]:
+        for place, word in enumerate(self._words):
+            if place == self._stop_after:
+                raise KeyboardInterrupt
+            self._said.append(word if place == 0 else f" {word}")
+            yield self._said[-1]
+
+    @property
+    def result(self) -> Generation:
+        return Generation("".join(self._said), (), Usage(generated_tokens=len(self._said)), "stop", 0)
+
+
+class Model:
+    """Answers with what it was asked, and remembers how."""
+
+    name = "story"
+    load_s = 0.5
+
+    def __init__(self, *, has_template: bool = True, stop_after: int | None = None) -> None:
+        self.has_template = has_template
+        self.defaults = Parameters({"temperature": 0.5})
+        self.asked: list[Any] = []
+        self.parameters: dict[str, Any] = {}
+        self._stop_after = stop_after
+
+    def chat(self, messages: list[dict[str, str]], *, stream: bool, **parameters: Any) -> Answer:
+        assert stream
+        if messages[-1]["content"] == "too long":
+            raise RequestError("the prompt is too long", hint="Shorten it.")
+        self.asked, self.parameters = [(m["role"], m["content"]) for m in messages], parameters
+        return Answer(f"you said {messages[-1]['content']}", self._stop_after)
+
+    def generate(self, prompt: str, *, raw: bool, stream: bool, **parameters: Any) -> Answer:
+        assert raw
+        assert stream
+        self.asked, self.parameters = [prompt], parameters
+        return Answer(f"{prompt} and on", self._stop_after)
+
+
+def typed(*lines: str | BaseException) -> Callable[[str], str]:
+    """A person who types these lines, and then leaves."""
+    rest = iter([*lines, LEAVE])
+
+    def read(_prompt: str) -> str:
+        line = next(rest)
+        if isinstance(line, BaseException):
+            raise line
+        return line
+
+    return read
+
+
+def talk(model: Model, *lines: str | BaseException, **settings: Any) -> Session:
+    session = Session(model, "story", **settings)  # type: ignore[arg-type]
+    converse(session, typed(*lines))
+    return session
+
+
+def test_the_conversation_is_remembered() -> None:
+    model = Model()
+    talk(model, "one", "two")
+    assert model.asked == [("user", "one"), ("assistant", "you said one"), ("user", "two")]
+
+
+def test_answers_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    talk(Model(), "one")
+    assert "you said one\n\n" in capsys.readouterr().out
+
+
+def test_clear_forgets() -> None:
+    model = Model()
+    talk(model, "one", "/clear", "two")
+    assert model.asked == [("user", "two")]
+
+
+@pytest.mark.parametrize("word", ["/bye", "/exit", "  /bye  "])
+def test_bye_leaves(word: str) -> None:
+    model = Model()
+    talk(model, word, "one")
+    assert model.asked == []
+
+
+def test_ctrl_c_at_the_prompt_does_not_leave(capsys: pytest.CaptureFixture[str]) -> None:
+    model = Model()
+    talk(model, CTRL_C, "one")
+    assert model.asked == [("user", "one")]
+    assert "Ctrl-D or /bye leaves." in capsys.readouterr().out
+
+
+def test_ctrl_c_stops_an_answer_and_keeps_what_came() -> None:
+    session = talk(Model(stop_after=2), "one")
+    assert session.messages[1] == {"role": "assistant", "content": "you said"}
+
+
+def test_an_answer_stopped_before_its_first_word_was_not_asked() -> None:
+    assert talk(Model(stop_after=0), "one").messages == []
+
+
+def test_an_error_ends_a_line_and_not_the_conversation(capsys: pytest.CaptureFixture[str]) -> None:
+    session = talk(Model(), "too long", "one")
+    assert [m["content"] for m in session.messages] == ["one", "you said one"]
+    assert "Error: the prompt is too long\n  Shorten it.\n" in capsys.readouterr().err
+
+
+def test_blank_lines_ask_nothing() -> None:
+    assert talk(Model(), "", "   ").messages == []
+
+
+def test_three_quotes_make_a_message_of_several_lines() -> None:
+    model = Model()
+    talk(model, '"""first', "/second", 'third"""')
+    assert model.asked == [("user", "first\n/second\nthird")]
+
+
+def test_a_quoted_block_on_one_line() -> None:
+    assert read_block(typed('"""a"""')) == '"""a"""'
+
+
+def test_a_path_is_no_command() -> None:
+    model = Model()
+    talk(model, "/etc/passwd is a file")
+    assert model.asked == [("user", "/etc/passwd is a file")]
+
+
+def test_an_unknown_command_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+    talk(Model(), "/fly")
+    assert "Error: there is no command /fly" in capsys.readouterr().err
+
+
+def test_help_lists_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    talk(Model(), "/?")
+    assert "/set parameter NAME VALUE" in capsys.readouterr().out
+
+
+def test_parameters_can_be_changed_again_and_again() -> None:
+    model = Model()
+    talk(model, "/set parameter top_k 3", "/set parameter top_k 4", "/set parameter stop a b", "one")
+    assert model.parameters == {"top_k": 4, "stop": ("a b",)}
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("/set parameter topk 3", "Did you mean top_k"),
+        ("/set parameter top_k many", "expected a whole number"),
+        ("/set parameter num_ctx 99", "settled when the model is loaded"),
+        ("/set sail", "/set cannot set 'sail'"),
+        ("/set", "/set what?"),
+        ("/show off", "/show cannot show 'off'"),
+    ],
+)
+def test_a_setting_that_cannot_be_is_an_error(
+    line: str, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    talk(Model(), line)
+    assert words in capsys.readouterr().err
+
+
+def test_a_system_text_comes_first_until_it_is_taken_back() -> None:
+    model = Model()
+    talk(model, '/set system """Be', 'brief."""', "one")
+    assert model.asked[0] == ("system", "Be\nbrief.")
+    talk(model, "/set system Be brief.", "/set system", "one")
+    assert model.asked[0] == ("user", "one")
+
+
+def test_verbose_and_quiet(capsys: pytest.CaptureFixture[str]) -> None:
+    talk(Model(), "/set verbose", "one")
+    assert "load" in capsys.readouterr().err
+    talk(Model(), "/set quiet", "one", verbose=True)
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("settings", [{"has_template": False}, {"has_template": True, "raw": True}])
+def test_without_a_template_each_line_stands_alone(settings: dict[str, bool]) -> None:
+    model = Model(has_template=settings.pop("has_template"))
+    session = talk(model, "one", "two", **settings)
+    assert (model.asked, session.messages) == (["two"], [])
+
+
+def test_show_parameters_has_the_changed_ones_too(capsys: pytest.CaptureFixture[str]) -> None:
+    talk(Model(), "/set parameter seed 3", "/show parameters")
+    assert "temperature  0.5\nseed         3\n" in capsys.readouterr().out
+
+
+def test_show_parts_of_the_package(created: Callable[..., None], capsys: pytest.CaptureFixture[str]) -> None:
+    created("story", "SYSTEM Be brief.", "PARAMETER top_k 7")
+    talk(Model(), "/show", "/show modelfile", "/show system", "/set system No.", "/show system")
+    shown = capsys.readouterr().out
+    assert "architecture      LlamaForCausalLM" in shown
+    assert "FROM story:latest\nSYSTEM Be brief.\n" in shown
+    assert shown.rstrip().endswith("Be brief.\nNo.")
+
+
+def test_a_folder_has_no_package_to_show(capsys: pytest.CaptureFixture[str]) -> None:
+    session = Session(Model(), "./story")  # type: ignore[arg-type]
+    converse(session, typed("/show"))
+    assert "only packages can be shown" in capsys.readouterr().err
+
+
+def test_run_without_a_prompt_on_a_terminal_is_a_conversation(
+    created: Callable[..., None],
+    modelkit: Callable[..., Result],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    from modelkit.cli.run import command
+
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    created("story")
+    monkeypatch.setattr(sys, "stdin", Terminal("Once\n/bye\n"))
+    monkeypatch.setattr(terminal, "open_reader", lambda: lambda _prompt: sys.stdin.readline().rstrip("\n"))
+    command.main(["story", "-p", "num_predict=2"], standalone_mode=False)
+    assert capsys.readouterr().out.startswith("Type a message, or /? for help.\n")
+
+
+def test_a_dumb_terminal_gets_plain_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "dumb")
+    assert terminal.open_reader() is input
+
+
+def test_without_prompt_toolkit_there_is_plain_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "prompt_toolkit", None)
+    assert terminal.open_reader() is input
+
+
+def test_the_history_is_the_owners_alone(home: Path) -> None:
+    history = terminal.open_history()
+    history.store_string("a secret")
+    assert "a secret" in (home / "history").read_text()
+    assert (home / "history").stat().st_mode & 0o077 == 0
+
+
+def test_a_history_that_cannot_be_kept_is_forgotten(home: Path) -> None:
+    (home / "history").mkdir(parents=True)
+    terminal.open_history().store_string("a secret")
+    assert list((home / "history").iterdir()) == []

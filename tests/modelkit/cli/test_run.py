@@ -1,0 +1,212 @@
+"""`modelkit run`: one answer, whatever the prompt comes from; what is printed is what the model said."""
+
+import io
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click import UsageError
+from click.testing import Result
+
+import modelkit as library
+from modelkit.cli import answer
+from modelkit.cli.run import ask, command
+from modelkit.generation import Generation
+from runtime.engine.request import Usage
+
+Run = Callable[..., Result]
+Create = Callable[..., None]
+
+TEMPLATE = "TEMPLATE {% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}<assistant>"
+GREEDY = ("-p", "temperature=0", "-p", "num_predict=8")
+
+
+def said(result: Result) -> dict[str, Any]:
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+@pytest.fixture
+def expected(home: Path) -> Callable[..., Generation]:
+    """What the library answers to the same prompt."""
+
+    def generate(prompt: str, *, raw: bool = False, system: str | None = None) -> Generation:
+        with library.load("story", temperature=0, num_predict=8) as model:
+            return ask(model, prompt, system, raw=raw).whole()
+
+    return generate
+
+
+def test_the_text_and_a_line_end(modelkit: Run, created: Create, expected: Callable[..., Generation]) -> None:
+    created("story")
+    assert modelkit("run", "story", "Once", *GREEDY).stdout == expected("Once").text + "\n"
+
+
+def test_json_is_one_object(modelkit: Run, created: Create, expected: Callable[..., Generation]) -> None:
+    created("story")
+    made, wanted = said(modelkit("run", "story", "Once", "upon", *GREEDY, "--json")), expected("Once upon")
+    assert (made["text"], made["ids"]) == (wanted.text, list(wanted.ids))
+    assert made["reason"] == "length"
+    assert made["usage"]["prompt_tokens"] == len("Once upon")
+    assert made["usage"]["generated_tokens"] == 8
+
+
+def test_piped_text_is_the_prompt(
+    modelkit: Run, created: Create, expected: Callable[..., Generation]
+) -> None:
+    created("story")
+    made = said(modelkit("run", "story", *GREEDY, "--json", stdin="Once\nupon\r\n"))
+    assert made["ids"] == list(expected("Once\nupon").ids)
+
+
+def test_piped_text_comes_before_the_arguments(
+    modelkit: Run, created: Create, expected: Callable[..., Generation]
+) -> None:
+    created("story")
+    made = said(modelkit("run", "story", "Go", "on.", *GREEDY, "--json", stdin="Once\n"))
+    assert made["ids"] == list(expected("Once\nGo on.").ids)
+
+
+def test_the_template_is_used(modelkit: Run, created: Create, expected: Callable[..., Generation]) -> None:
+    created("story", TEMPLATE, "SYSTEM Be brief.")
+    made = said(modelkit("run", "story", "Hi", *GREEDY, "--json"))
+    assert made["usage"]["prompt_tokens"] == len("<system>Be brief.<user>Hi<assistant>")
+
+
+def test_raw_leaves_the_template_out(modelkit: Run, created: Create) -> None:
+    created("story", TEMPLATE)
+    assert said(modelkit("run", "story", "Hi", "--raw", *GREEDY, "--json"))["usage"]["prompt_tokens"] == 2
+
+
+def test_a_system_text_takes_the_packages_place(modelkit: Run, created: Create) -> None:
+    created("story", TEMPLATE, "SYSTEM Be brief.")
+    made = said(modelkit("run", "story", "Hi", "--system", "No.", *GREEDY, "--json"))
+    assert made["usage"]["prompt_tokens"] == len("<system>No.<user>Hi<assistant>")
+
+
+def test_a_system_text_needs_a_template(modelkit: Run, created: Create) -> None:
+    created("story")
+    result = modelkit("run", "story", "Hi", "--system", "No.")
+    assert result.exit_code == 1
+    assert "no chat template" in result.stderr
+
+
+def test_a_seed_makes_the_same_text_again(modelkit: Run, created: Create) -> None:
+    created("story")
+    first = said(modelkit("run", "story", "Once", "-p", "num_predict=20", "--json"))
+    again = modelkit("run", "story", "Once", "-p", "num_predict=20", "-p", f"seed={first['seed']}", "--json")
+    assert said(again)["ids"] == first["ids"]
+
+
+def test_stop_strings_add_up(modelkit: Run, created: Create, expected: Callable[..., Generation]) -> None:
+    created("story")
+    second = expected("Once").text[1]
+    result = modelkit(
+        "run", "story", "Once", *GREEDY, "-p", "stop=\x00\x00", "-p", f"stop={second}", "--json"
+    )
+    assert (said(result)["reason"], said(result)["stop"]) == ("stop", second)
+
+
+def test_a_folder_runs_by_its_path(modelkit: Run, checkpoints: Path) -> None:
+    assert said(modelkit("run", str(checkpoints / "target"), "Once", *GREEDY, "--json"))["ids"]
+
+
+def test_verbose_goes_to_standard_error(modelkit: Run, created: Create) -> None:
+    created("story")
+    result = modelkit("run", "story", "Once", *GREEDY, "--verbose")
+    assert "8 tokens, ended by length, seed " in result.stderr
+    assert "tokens/s" not in result.stdout
+
+
+def test_notes_go_to_standard_error(modelkit: Run, created: Create, draft_line: str) -> None:
+    created("story", draft_line)
+    assert "note: story has no chat template" in modelkit("run", "story", "Once", *GREEDY).stderr
+
+
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ("temprature=1", "Did you mean temperature?"),
+        ("temperature=warm", "expected a number from 0 to 100"),
+        ("num_gpu=1", "has no meaning here"),
+    ],
+)
+def test_a_bad_parameter_is_one_clear_line(setting: str, words: str, modelkit: Run) -> None:
+    result = modelkit("run", "story", "Once", "-p", setting)
+    assert result.exit_code == 1
+    assert words in result.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("Once", "-p", "temperature"), ("  ",), (), ("--json",), ("Once", "--raw", "--system", "x")],
+)
+def test_wrong_usage(arguments: tuple[str, ...], modelkit: Run, created: Create) -> None:
+    created("story")
+    assert modelkit("run", "story", *arguments).exit_code == 2
+
+
+def test_help_lists_every_parameter(modelkit: Run) -> None:
+    shown = modelkit("run", "--help").stdout
+    assert "  num_predict " in shown
+    assert "  draft_num_predict " in shown
+
+
+def test_piped_bytes_must_be_text(modelkit: Run) -> None:
+    result = modelkit("run", "story", stdin=b"abc\xff")
+    assert (result.exit_code, "is not UTF-8 text: byte 3" in result.stderr) == (1, True)
+
+
+def test_an_unknown_name(modelkit: Run) -> None:
+    result = modelkit("run", "story", "Once")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "there is no model story" in result.stderr
+
+
+class Pieces:
+    """A stream of given pieces."""
+
+    def __init__(self, *pieces: str) -> None:
+        self._pieces = pieces
+        self.result = Generation("".join(pieces), (), Usage(), "stop", 0)
+
+    def __enter__(self) -> tuple[str, ...]:
+        return self._pieces
+
+    def __exit__(self, *_: object) -> None:
+        return
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(("out", "shown"), [(Terminal, "a[2Jb"), (io.StringIO, "a\x1b[2Jb")])
+def test_text_is_exact_in_a_pipe_and_harmless_on_a_terminal(
+    out: type[io.StringIO], shown: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdout", out())
+    answer.say(Pieces("a\x1b", "[2Jb"))  # type: ignore[arg-type]
+    assert sys.stdout.getvalue() == shown  # type: ignore[attr-defined]
+
+
+def test_timings_count_what_was_computed() -> None:
+    usage = Usage(10, 4, 21, 30, 15, 0.0, 2.0, 4.0)
+    shown = answer.timings(Generation("", (), usage, "stop", 7), 0.5).splitlines()
+    assert shown[0].split() == ["load", "0.50", "s"]
+    assert "3 tokens/s  10 tokens, 4 cached" in shown[1]
+    assert "5 tokens/s  21 tokens, ended by stop, seed 7" in shown[2]
+    assert "50%  15 of 30 drafted tokens accepted" in shown[3]
+
+
+def test_a_closed_standard_input_is_no_prompt(
+    created: Create, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    created("story")
+    monkeypatch.setattr(sys, "stdin", None)
+    with pytest.raises(UsageError, match="the prompt is empty"):
+        command.main(["story"], standalone_mode=False)

@@ -1,0 +1,182 @@
+"""`modelkit show`: sections, single texts, JSON, and a Modelfile that makes the package again."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+
+from modelkit.store import Store, build_artifact
+
+Run = Callable[..., Result]
+Create = Callable[..., None]
+
+TEMPLATE = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"
+LINES = (
+    f"TEMPLATE {TEMPLATE}",
+    'SYSTEM """Be brief.\n\nAnd kind.\nAlways."""',
+    "PARAMETER temperature 0.25",
+    'PARAMETER stop "\n\n"',
+    "PARAMETER stop END",
+    "PARAMETER num_ctx 100",
+    "LICENSE MIT",
+    'LICENSE """Second "licence".\n"""',
+    "MESSAGE user Hello",
+    'MESSAGE assistant """Hi,\nthere."""',
+    "REQUIRES v0.1",
+    "PARSER qwen3",
+)
+
+
+@pytest.fixture
+def facts(modelkit: Run) -> Callable[[str], dict[str, object]]:
+    return lambda name: json.loads(modelkit("show", name, "--json").stdout)
+
+
+def test_sections(modelkit: Run, created: Create, draft_line: str) -> None:
+    created("story", draft_line, *LINES)
+    shown = modelkit("show", "story").stdout
+    titles = [line.strip() for line in shown.splitlines() if line.startswith("  ") and line[2] != " "]
+    assert titles == [
+        "Model",
+        "Draft",
+        "Memory (float32, sequences of 100 tokens)",
+        "Capabilities",
+        "Parameters",
+        "System",
+        "Messages",
+        "License",
+    ]
+
+
+def test_memory_per_kind_of_layer(created: Create, facts: Callable[[str], dict], draft_line: str) -> None:
+    created("story", draft_line)
+    shown = facts("story")
+    per_layer = 2 * 1 * 32 * 4  # keys and values, heads, width, bytes of a float32
+    assert shown["memory"]["kinds"] == [
+        {"kind": "full", "layers": 2, "bytes_per_token": per_layer, "bytes_per_sequence": 256 * per_layer}
+    ]
+    assert shown["memory"]["bytes_per_sequence"] == 2 * shown["draft"]["memory"]["bytes_per_sequence"]
+
+
+def test_long_texts_are_shown_by_their_beginning(modelkit: Run, created: Create) -> None:
+    created("story", *LINES)
+    shown = modelkit("show", "story").stdout
+    assert "  System\n    Be brief.\n    And kind.\n    ...\n" in shown
+
+
+def test_json_has_layers_draft_and_config(
+    created: Create, facts: Callable[[str], dict], draft_line: str
+) -> None:
+    created("story", draft_line, *LINES)
+    shown = facts("story")
+    paths = [layer["path"] for layer in shown["layers"]]
+    assert {"model.safetensors", "draft/model.safetensors", "config.json", "LICENSE-2"} <= set(paths)
+    assert shown["draft"]["architecture"] == "LlamaForCausalLM"
+    assert (shown["context_length"], shown["embedding_length"], shown["parameter_count"]) == (256, 64, 94528)
+    assert shown["parameters"] == {"num_ctx": 100, "stop": ["\n\n", "END"], "temperature": 0.25}
+    assert shown["system"] == "Be brief.\n\nAnd kind.\nAlways."
+    assert shown["messages"][1] == {"role": "assistant", "content": "Hi,\nthere."}
+    assert shown["template"] == TEMPLATE
+    assert shown["capabilities"] == ["completion", "chat"]
+
+
+@pytest.mark.parametrize(
+    ("flag", "text"),
+    [
+        ("--system", "Be brief.\n\nAnd kind.\nAlways.\n"),
+        ("--template", TEMPLATE + "\n"),
+        ("--parameters", 'temperature 0.25\nstop "\\n\\n"\nstop "END"\nnum_ctx 100\n'),
+        ("--license", 'MIT\nSecond "licence".\n'),
+    ],
+)
+def test_a_text_alone(flag: str, text: str, modelkit: Run, created: Create) -> None:
+    created("story", *LINES)
+    assert modelkit("show", "story", flag).stdout == text
+
+
+def test_the_modelfile_makes_the_same_package(
+    modelkit: Run, created: Create, facts: Callable[[str], dict], tmp_path: Path, draft_line: str
+) -> None:
+    created("story", draft_line, *LINES)
+    (tmp_path / "again").write_text(modelkit("show", "story", "--modelfile").stdout)
+    assert modelkit("create", "second", "-f", str(tmp_path / "again")).exit_code == 0
+    assert facts("second")["digest"] == facts("story")["digest"]
+
+
+def test_the_modelfile_says_what_the_package_holds(modelkit: Run, created: Create) -> None:
+    created("story", "SYSTEM Be brief.", "PARAMETER top_k 7")
+    assert (
+        modelkit("show", "story", "--modelfile").stdout
+        == "FROM story:latest\nSYSTEM Be brief.\nPARAMETER top_k 7\n"
+    )
+
+
+def test_an_absent_text_is_a_note(modelkit: Run, created: Create) -> None:
+    created("story")
+    result = modelkit("show", "story", "--system")
+    assert (result.exit_code, result.stdout, result.stderr) == (0, "", "note: story has no system\n")
+
+
+@pytest.mark.parametrize("flags", [("--system", "--license"), ("--system", "--json"), ("--system", "-v")])
+def test_one_thing_at_a_time(flags: tuple[str, str], modelkit: Run, created: Create) -> None:
+    created("story")
+    result = modelkit("show", "story", *flags)
+    assert result.exit_code == 2
+    assert "give one of --modelfile, --parameters" in result.stderr
+
+
+def test_verbose_lists_every_tensor(modelkit: Run, created: Create, draft_line: str) -> None:
+    created("story", draft_line)
+    shown = modelkit("show", "story", "-v").stdout
+    assert shown.count("embed_tokens.weight") == 2
+    assert "f32  320 x 64  81.9 kB" in shown
+
+
+def test_verbose_json_lists_every_tensor(modelkit: Run, created: Create) -> None:
+    created("story")
+    tensors = json.loads(modelkit("show", "story", "-v", "--json").stdout)["tensors"]
+    assert len(tensors) == 20
+    assert tensors[0] == {
+        "name": "model.embed_tokens.weight",
+        "dtype": "f32",
+        "shape": [320, 64],
+        "format": "f32",
+        "size_bytes": 81920,
+    }
+
+
+def test_an_unknown_name(modelkit: Run, created: Create) -> None:
+    created("story")
+    result = modelkit("show", "stori")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "Did you mean story" in result.stderr
+
+
+def put(home: Path, files: dict[str, bytes]) -> None:
+    """A package made by another tool, under the name `other`."""
+    store = Store(home)
+    with store.begin() as new:
+        new.commit("other", build_artifact({path: new.add_bytes(data) for path, data in files.items()}))
+
+
+def test_a_package_of_an_unknown_architecture_is_shown_as_far_as_it_goes(
+    modelkit: Run, home: Path, checkpoints: Path
+) -> None:
+    config = json.dumps({"architectures": ["StrangeForCausalLM"], "vocab_size": 320}).encode()
+    weights = (checkpoints / "target" / "model.safetensors").read_bytes()
+    put(home, {"config.json": config, "model.safetensors": weights})
+    result = modelkit("show", "other")
+    assert result.exit_code == 0
+    assert "architecture  StrangeForCausalLM" in result.stdout
+    assert "note: the architecture 'StrangeForCausalLM' is not supported" in result.stderr
+
+
+def test_a_package_without_a_model_says_so(modelkit: Run, home: Path) -> None:
+    put(home, {"README.md": b"nothing here", "draft/config.json": b"{}"})
+    result = modelkit("show", "other")
+    assert result.exit_code == 0
+    assert "digest" in result.stdout
+    assert "note: " in result.stderr
+    assert json.loads(modelkit("show", "other", "--json").stdout)["problem"]

@@ -1,0 +1,150 @@
+"""cp, rm, prune, verify, export: the store's operations as commands."""
+
+import json
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+
+Run = Callable[..., Result]
+Create = Callable[..., None]
+
+
+@pytest.fixture
+def names(modelkit: Run) -> Callable[[], list[str]]:
+    return lambda: sorted(row["name"] for row in json.loads(modelkit("list", "--json").stdout))
+
+
+def damage(home: Path) -> Path:
+    """Change a byte of the largest blob."""
+    blob = max((home / "store" / "blobs" / "sha256").iterdir(), key=lambda path: path.stat().st_size)
+    blob.chmod(0o644)
+    data = bytearray(blob.read_bytes())
+    data[-1] ^= 1
+    blob.write_bytes(data)
+    return blob
+
+
+def test_cp_gives_a_second_name(modelkit: Run, created: Create, names: Callable[[], list[str]]) -> None:
+    created("story")
+    assert modelkit("cp", "story", "a/tale:old").stdout == "copied story to a/tale:old\n"
+    assert names() == ["a/tale:old", "story"]
+
+
+def test_cp_in_json_names_the_digest(modelkit: Run, created: Create) -> None:
+    created("story")
+    copied = json.loads(modelkit("cp", "story", "tale", "--json").stdout)
+    assert copied["digest"] == json.loads(modelkit("show", "story", "--json").stdout)["digest"]
+
+
+def test_cp_of_nothing_changes_nothing(
+    modelkit: Run, created: Create, names: Callable[[], list[str]]
+) -> None:
+    created("story")
+    assert modelkit("cp", "stori", "tale").exit_code == 1
+    assert names() == ["story"]
+
+
+def test_rm_says_what_it_freed(modelkit: Run, created: Create) -> None:
+    created("story")
+    modelkit("cp", "story", "tale")
+    assert modelkit("rm", "story").stdout == "removed story (0 B freed)\n"
+    assert modelkit("rm", "tale").stdout.startswith("removed tale (")
+    assert json.loads(modelkit("list", "--json").stdout) == []
+
+
+def test_rm_takes_several_names(modelkit: Run, created: Create) -> None:
+    created("a")
+    created("b", "SYSTEM other")
+    removed = json.loads(modelkit("rm", "a", "b", "a", "--json").stdout)
+    assert [one["name"] for one in removed] == ["a", "b"]
+    assert removed[1]["freed_bytes"] > removed[0]["freed_bytes"] > 0
+
+
+def test_rm_removes_nothing_where_one_name_is_wrong(
+    modelkit: Run, created: Create, names: Callable[[], list[str]]
+) -> None:
+    created("story")
+    assert modelkit("rm", "story", "stori").exit_code == 1
+    assert names() == ["story"]
+
+
+def test_prune_of_a_tidy_store(modelkit: Run, created: Create) -> None:
+    created("story")
+    assert modelkit("prune").stdout == "freed 0 B (0 blobs, 0 temporary files, 0 remembered conversions)\n"
+
+
+def test_prune_dry_run_lists_and_keeps(modelkit: Run, created: Create, home: Path) -> None:
+    created("story")
+    stray = home / "store" / "blobs" / "sha256" / ("0" * 64)
+    stray.write_bytes(b"1234")
+    shown = modelkit("prune", "--dry-run").stdout
+    assert f"blob {'0' * 12}  4 B\n" in shown
+    assert "would free 4 B (1 blob," in shown
+    assert stray.exists()
+
+
+def test_prune_frees(modelkit: Run, created: Create, home: Path) -> None:
+    created("story")
+    stray = home / "store" / "blobs" / "sha256" / ("0" * 64)
+    stray.write_bytes(b"1234")
+    pruned = json.loads(modelkit("prune", "--json").stdout)
+    assert (pruned["dry_run"], pruned["size_bytes"], len(pruned["blobs"])) == (False, 4, 1)
+    assert not stray.exists()
+
+
+def test_verify_of_a_sound_store(modelkit: Run, created: Create) -> None:
+    created("story")
+    result = modelkit("verify")
+    assert result.exit_code == 0
+    assert result.stdout.startswith("all is well (1 package, ")
+
+
+def test_verify_finds_damage_and_who_suffers(modelkit: Run, created: Create, home: Path) -> None:
+    created("story")
+    blob = damage(home)
+    result = modelkit("verify")
+    assert result.exit_code == 1
+    assert str(blob) in result.stdout
+    assert "(used by story)" in result.stdout
+
+
+def test_verify_in_json(modelkit: Run, created: Create, home: Path) -> None:
+    created("story")
+    blob = damage(home)
+    result = modelkit("verify", "story", "--json")
+    report = json.loads(result.stdout)
+    assert (result.exit_code, report["ok"]) == (1, False)
+    assert (report["problems"][0]["subject"], report["problems"][0]["packages"]) == (str(blob), ["story"])
+
+
+def test_verify_of_an_unknown_name(modelkit: Run) -> None:
+    assert modelkit("verify", "story").exit_code == 1
+
+
+def test_export_makes_a_folder_of_files(modelkit: Run, created: Create, tmp_path: Path) -> None:
+    created("story")
+    result = modelkit("export", "story", str(tmp_path / "out"))
+    assert result.exit_code == 0
+    assert result.stdout.startswith(f"exported story to {tmp_path / 'out'} (")
+    assert (tmp_path / "out" / "model.safetensors").stat().st_size > 300_000
+
+
+def test_export_by_copy_gives_files_to_write_in(modelkit: Run, created: Create, tmp_path: Path) -> None:
+    created("story")
+    done = json.loads(modelkit("export", "story", str(tmp_path / "out"), "--copy", "--json").stdout)
+    assert (done["linked"], done["present"]) == (0, 0)
+    assert (tmp_path / "out" / "config.json").stat().st_mode & stat.S_IWUSR
+
+
+def test_export_into_a_folder_with_other_files_is_refused(
+    modelkit: Run, created: Create, tmp_path: Path
+) -> None:
+    created("story")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "mine").touch()
+    result = modelkit("export", "story", str(tmp_path / "out"))
+    assert result.exit_code == 1
+    assert "is not empty" in result.stderr
