@@ -1,0 +1,31 @@
+"""The parameter tables of docs/modelfile.md, from the tables that the program follows.
+
+python -m tests.support.parameter_docs    rewrites them in place
+"""
+
+import re
+from pathlib import Path
+
+from modelkit.modelfile import PARAMETERS, REFUSED
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "modelfile.md"
+_PLACE = re.compile(r"(<!-- parameters -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def tables() -> str:
+    """Two Markdown tables: what each parameter means, and why some names of Ollama's are refused."""
+    lines = ["| name | value | default | |", "|---|---|---|---|"]
+    for row in PARAMETERS.values():
+        default = {None: "decided at run time", (): "none"}.get(row.default, row.default)
+        lines.append(f"| `{row.name}` | {row.expected} | {default} | {row.help} |")
+    lines += ["", "| refused | because |", "|---|---|"]
+    lines += [f"| `{name}` | {reason} |" for name, reason in REFUSED.items()]
+    return "\n".join(lines) + "\n"
+
+
+def with_tables(page: str) -> str:
+    return _PLACE.sub(lambda found: found[1] + tables() + found[2], page)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(with_tables(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
