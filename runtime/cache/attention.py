@@ -1,12 +1,13 @@
 """Keys and values of one attention layer: everything, a sliding window, or a chunk. One class, three reaches.
 
-Rows with a bounded reach drop their oldest tokens when the tail meets the end of the buffer: what is still needed
-moves to the front, once in about W/8 tokens. A ring never moves, but with room to forget it needs a mask for every
-token, where a line shows exactly the window; benchmarks/cache_append.py has the figures.
+Rows with a bounded reach drop their oldest tokens when the tail meets the end of the buffer: what is still
+needed moves to the front, once in about W/8 tokens. A ring never moves, but with room to forget it needs a
+mask for every token, where a line shows exactly the window; benchmarks/cache_append.py has the figures.
 
-Invariants: a step writes behind its rows before it attends, and `commit` only moves their lengths: forgetting
-copies nothing, and an uncommitted step leaves no trace. A step too wide for that (wider than slack, and than an
-eighth of the window) attends over what is kept and what is new, joined, and is stored by `commit`.
+Invariants: a step writes behind its rows before it attends, and `commit` only moves their lengths:
+forgetting copies nothing, and an uncommitted step leaves no trace. A step too wide for that (wider than
+slack, and than an eighth of the window) attends over what is kept and what is new, joined, and is stored by
+`commit`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -25,7 +26,7 @@ from runtime.step import Step
 
 @dataclass(frozen=True, slots=True)
 class _Wide:
-    """A step that is not in the buffer: it would take the place of old tokens, which an abort must find again."""
+    """A step that is not in the buffer: it would take the place of old tokens before its commit."""
 
     step: Step
     parts: Parts
@@ -84,7 +85,7 @@ class KVCache(KVRows):
             yield range(rows[0], rows[-1] + 1), start, base
 
     def _make_room(self, step: Step) -> bool:
-        """Can the step be written behind its rows? Grows, and moves what is in the way; False if it is too wide."""
+        """Grow, and move what is in the way, so that the step fits behind its rows. False: too wide."""
         width = step.width
         tail = max(map(sub, step.starts, self._bases[_rows(step)])) + width
         need = max(start - self._keep_from(start) for start in step.starts) + width
@@ -97,7 +98,7 @@ class KVCache(KVRows):
         return True
 
     def _drop(self, rows: range, floor: int) -> None:
-        """Forget the positions below `floor` of rows that agree in base and length: the rest moves to the front."""
+        """Forget the positions below `floor` of rows that agree; the rest moves to the front."""
         place = slice(rows.start, rows.stop)
         base, length = self._bases[rows.start], self._lengths[rows.start]
         if floor <= base:

@@ -1,12 +1,14 @@
 """The memory of one attention layer: slots for tokens, by row, in one array ("lane") per part.
 
-Lanes are [row capacity, H, capacity, width]. A slot has no meaning here; runtime.cache.attention says which position lies where.
+Lanes are [row capacity, H, capacity, width]. A slot has no meaning here; runtime.cache.attention says which
+position lies where.
 
 Invariants: all lanes have the same first three dimensions; the budget has been asked before anything is
-allocated; slots beyond what was written are finite (a mask multiplies them by zero, and zero times NaN is NaN).
+allocated; slots beyond what was written are finite (a mask multiplies them by zero, and zero times NaN is
+NaN).
 
-Growth is by a quarter. A decoded token reads every slot anyway, so copying each slot five times in its life is
-not felt, while doubling would leave half of a long context's memory empty.
+Growth is by a quarter. A decoded token reads every slot anyway, so copying each slot five times in its life
+is not felt, while doubling would leave half of a long context's memory empty.
 """
 
 from collections.abc import Sequence
@@ -54,7 +56,7 @@ class Buffer:
         return rounded if self._limit is None else min(rounded, self._limit)
 
     def plan(self, rows: int, slots: int, *, exact: bool) -> tuple[int, int]:
-        """Row and slot capacity to have for `rows` rows of `slots` slots; `exact` leaves out what is spare."""
+        """Row and slot capacity to have for `rows` rows of `slots` slots; `exact`: nothing spare."""
         capacity = self.capacity_for(slots, exact=exact)
         if capacity == self.capacity and rows <= self.rows:
             return self.rows, self.capacity
@@ -63,7 +65,7 @@ class Buffer:
         return (self.rows if rows <= self.rows else max(rows, self.rows + self.rows // 2)), capacity
 
     def reserve(self, rows: int, need: int, *, wish: int = 0, exact: bool = False) -> None:
-        """Room for `rows` rows of `need` slots; of `wish` slots, and some to grow, while the budget is not short."""
+        """Room for `rows` rows of `need` slots; if the budget allows of `wish`, and some to grow."""
         if rows <= self.rows and max(need, wish) <= self.capacity:
             return
         plan = self.plan(rows, max(need, wish), exact=exact)
@@ -73,7 +75,7 @@ class Buffer:
             self._rebuild(*plan)
 
     def shrink(self, rows: int, longest: int) -> None:
-        """Give memory back once `rows` rows, the longest of `longest` slots, use less than a quarter of it."""
+        """Give memory back once `rows` rows of `longest` slots at most use a quarter of it."""
         if rows == 0:
             self._rebuild(0, 0)
         elif 4 * rows <= self.rows or 4 * max(longest, self._grain) <= self.capacity:

@@ -1,7 +1,8 @@
 """From a layout to memory: one cache per layer, and what is done to all of them together.
 
-Invariants: entry i of a LayerMemory is what layer i is given; a Shared layer gets its donor's own object, a stateless one None, and
-every operation of the group reaches each cache once. A group operation that raises has changed nothing.
+Invariants: entry i of a LayerMemory is what layer i is given; a Shared layer gets its donor's own object, a
+stateless one None, and every operation of the group reaches each cache once. A group operation that raises
+has changed nothing.
 """
 
 import sys
@@ -102,6 +103,8 @@ class LayerMemory(Sequence[LayerCache | None]):
         self._room = 0
         self._own = tuple(own)
         self._seen = [own[donor] for donor in donors(layout)]
+        # Only folds can refuse a commit, all for the same reason: the first does before any has committed.
+        self._by_pickiness = sorted(self.caches, key=lambda cache: not isinstance(cache, RecurrentCache))
 
     @overload
     def __getitem__(self, index: int) -> LayerCache | None: ...
@@ -143,7 +146,8 @@ class LayerMemory(Sequence[LayerCache | None]):
             cache.reserve(tokens, exact=exact)
 
     def commit(self, step: Step, kept: Sequence[int]) -> None:
-        for cache in self.caches:
+        """As LayerCache.commit, in every layer."""
+        for cache in self._by_pickiness:
             cache.commit(step, kept)
 
     def can_resume(self, row: int, length: int) -> bool:
@@ -156,7 +160,7 @@ class LayerMemory(Sequence[LayerCache | None]):
         return page
 
     def restore(self, row: int, pages: Sequence[Page], stop: int) -> None:
-        """Put the row at `stop`, from pages in order of position. NotSupported names the layer that cannot."""
+        """Put the row at `stop` from pages in order of position. NotSupported names the layer."""
         columns = [[page[i] for page in pages] for i in range(len(self.layout))]
         for i, (spec, column) in enumerate(zip(self.layout, columns, strict=True)):
             if not resumable(spec, column, stop):
@@ -181,7 +185,7 @@ class LayerMemory(Sequence[LayerCache | None]):
             cache.clear(row)
 
     def remove(self, row: int, start: int, stop: int, rotates: Sequence[Rotate | None] | None = None) -> None:
-        """Forget [start, stop) in every layer. rotates: one per layer, needed unless the cut reaches the end."""
+        """Forget [start, stop) in every layer. rotates: per layer, needed for a cut inside."""
         turns = rotates if rotates is not None else [None] * len(self.layout)
         for i, (cache, rotate) in enumerate(zip(self._own, turns, strict=True)):
             if cache is not None and not (
@@ -196,7 +200,7 @@ class LayerMemory(Sequence[LayerCache | None]):
                 cache.remove(row, start, stop, rotate)
 
     def resize(self, rows: int) -> None:
-        """Hold `rows` rows: new ones empty, surplus ones dropped from the end. CacheFull before any layer grew."""
+        """As LayerCache.resize, in every layer. CacheFull before any grew."""
         exact = self._exactly(0, rows)
         for cache in self.caches:
             cache.resize(rows, exact=exact)

@@ -1,7 +1,8 @@
 """The form in which keys or values are kept: as floats, or packed by the affine formats of runtime.quant.
 
-A form has one or more parts per token, all [B, H, L, width]: one for floats; codes, scales and biases for affine
-formats. Everything else in this room copies, cuts and moves parts alike; only this file knows what they mean.
+A form has one or more parts per token, all [B, H, L, width]: one for floats; codes, scales and biases for
+affine formats. Everything else in this room copies, cuts and moves parts alike; only this file knows what
+they mean.
 
 Invariant: a token is encoded without its neighbours, so how a prompt is cut into steps changes nothing.
 """
@@ -30,7 +31,7 @@ class Codec:
 
     @classmethod
     def of(cls, name: str | None, size: int, dtype: mx.Dtype) -> "Codec":
-        """`name` is a format of runtime.quant; None keeps the activations' own. NotSupported names what can be."""
+        """name: a format of runtime.quant, None for `dtype`. NotSupported says which can be."""
         row = find_format(name) if name is not None else None
         if name is None:
             return cls(size, dtype, dtype)

@@ -1,10 +1,11 @@
 """Keys and values of something that is not the token stream: an encoded text, the features of an image.
 
-They are written once, when the encoder has run, and read by every later step. Their number has nothing to do with the
-row's length, so nothing is masked but the padding between rows whose sources differ in size.
+They are written once, when the encoder has run, and read by every later step. Their number has nothing to
+do with the row's length, so nothing is masked but the padding between rows whose sources differ in size.
 
 Invariants: what a row holds is never written to, so snapshots and copies of rows share it; a row that holds
-nothing shows one key of zeros with a value of zeros, so that attending to it adds nothing and no query is without keys.
+nothing shows one key of zeros with a value of zeros, so that attending to it adds nothing and no query is
+without keys.
 """
 
 import sys
@@ -153,6 +154,7 @@ class EncoderCache:
             self.clear(row)
 
     def resize(self, rows: int, *, exact: bool = False) -> None:
+        self._forget_pending()
         for row in range(rows, self.rows):
             self._put(row, None)
         more = rows - self.rows
@@ -184,8 +186,9 @@ class EncoderCache:
         self._pending = None
 
     def _put(self, row: int, source: _Source | None) -> None:
+        """Nothing is allocated here: what `append` claimed, a page or another row has it already."""
         old = self._sources[row]
-        self._budget.claim((source.nbytes if source else 0) - (old.nbytes if old else 0))
+        self._budget.held_bytes += (source.nbytes if source else 0) - (old.nbytes if old else 0)
         self._sources[row] = source
         self._batch = None
 

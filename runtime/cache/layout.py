@@ -1,7 +1,7 @@
 """What each layer remembers, as data. A model declares a list of these and never builds a cache.
 
-Because a layout is plain data, memory per token and per sequence is known before a weight is read: `create` and
-`show` print it, the loader compares it with what the machine has. No MLX here; dtypes are names.
+Because a layout is plain data, memory per token and per sequence is known before a weight is read: `create`
+and `show` print it, the loader compares it with what the machine has. No MLX here; dtypes are names.
 
 Sizes assume `element_bytes` per key or value element (2 for f16 and bf16, 4 for f32).
 """
@@ -55,7 +55,9 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Recurrent:
-    """A fold over all tokens: for example {"conv": State((3, 512)), "state": State((8, 64, 64), "float32")}."""
+    """A fold over all tokens: for example {"conv": State((3, 512)), "state": State((8, 64, 64),
+    "float32")}.
+    """
 
     states: Mapping[str, State]
     kind = "recurrent"

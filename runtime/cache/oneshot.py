@@ -1,4 +1,5 @@
-"""Memory that remembers nothing: one step from position 0 sees itself only. For training, and for scoring in one go.
+"""Memory that remembers nothing: one step from position 0 sees itself only. For training, and for scoring
+in one go.
 
 The same calls as the real memories, without buffers, copies or commits, so gradients pass through.
 """

@@ -1,20 +1,20 @@
 """What every layer memory can do, whatever its kind: the contract between models, engine and prefix store.
 
-A cache holds rows 0..rows-1. A forward pass is one `Step`: a contiguous range of rows, each with new tokens that begin
-exactly at the row's length. Models write through `append` (attention) or `scan` (recurrent); everything else is
-the engine's.
+A cache holds rows 0..rows-1. A forward pass is one `Step`: a contiguous range of rows, each with new tokens
+that begin exactly at the row's length. Models write through `append` (attention) or `scan` (recurrent);
+everything else is the engine's.
 
 Invariants that every kind keeps, and that the contract suite in tests/runtime/cache checks:
 
-- A row's length changes in `commit`, `restore`, `remove`, `fork`, `move` and `clear` only. A step that is never
-  committed never happened: a failed or cancelled forward needs no clean-up.
+- A row's length changes in `commit`, `restore`, `remove`, `fork`, `move` and `clear` only. A step that is
+  never committed never happened: a failed or cancelled forward needs no clean-up.
 - `commit(step, kept)` leaves the row as if only its first kept[b] tokens had ever been offered.
-- What a step is given and what it computes does not depend on how earlier tokens were cut into steps, on other
-  rows, or on what rows held before they were cleared.
+- What a step is given and what it computes does not depend on how earlier tokens were cut into steps, on
+  other rows, or on what rows held before they were cleared.
 - A snapshot is independent of later writes.
 - An operation that raises (CacheFull, NotSupported) has changed nothing that a caller can see.
-- Nothing outside a cache keeps a view of its buffers beyond the evaluation that uses it: one live view turns the
-  next in-place write into a copy of the whole buffer.
+- Nothing outside a cache keeps a view of its buffers beyond the evaluation that uses it: one live view
+  turns the next in-place write into a copy of the whole buffer.
 """
 
 from collections.abc import Callable, Sequence
@@ -30,7 +30,7 @@ Mask = mx.array | Literal["causal"] | None
 Array: bool [B or 1, 1, L or 1, K], True where it sees."""
 
 View = tuple[mx.array, mx.array | None, Mask]
-"""keys [B, H, K, Dk], values [B, H, K, Dv] (None where the layout says that values are part of the keys), mask."""
+"""keys [B, H, K, Dk], values [B, H, K, Dv] (None where values are part of the keys), mask."""
 
 Rotate = Callable[[mx.array, int], mx.array]
 """rotate(keys [1, H, n, Dk], shift): the same keys as if each had been `shift` positions later."""
@@ -65,14 +65,14 @@ class LayerCache(Protocol):
         ...
 
     def can_resume(self, row: int, length: int) -> bool:
-        """Could the row go back to `length` tokens with what it holds now? True for 0 and for its own length."""
+        """Could the row go back to `length` tokens, with what it holds now? To 0 always."""
         ...
 
     def snapshot(self, row: int, start: int) -> Snapshot:
         """What the row holds of [start, length), 0 <= start < length, as copies.
 
-        The copies may still be lazy. Evaluate them before the next step, all layers in one go; unevaluated they
-        stay right, but the next in-place write has to copy its buffer.
+        The copies may still be lazy. Evaluate them before the next step, all layers in one go; unevaluated
+        they stay right, but the next in-place write has to copy its buffer.
         """
         ...
 
@@ -85,7 +85,7 @@ class LayerCache(Protocol):
         ...
 
     def fork(self, src: int, dst: int, length: int) -> None:
-        """Row `dst` becomes a copy of the first `length` tokens of row `src`. NotSupported if not can_resume."""
+        """Row `dst` becomes a copy of `src` as it was at `length`. NotSupported if not can_resume."""
         ...
 
     def move(self, src: int, dst: int) -> None:
@@ -106,7 +106,7 @@ class LayerCache(Protocol):
         ...
 
     def resize(self, rows: int, *, exact: bool = False) -> None:
-        """Hold `rows` rows: new ones are empty, surplus ones are dropped from the end. `exact`: none to spare."""
+        """Hold `rows` rows: new ones empty, surplus ones dropped from the end. `exact`: none spare."""
         ...
 
     @property
@@ -115,7 +115,7 @@ class LayerCache(Protocol):
         ...
 
     def wanted_bytes(self, tokens: int, rows: int, *, exact: bool = False) -> int:
-        """What `nbytes` would be with room for `rows` rows of `tokens` tokens; `exact`: and no more than that."""
+        """What `nbytes` would be with room for `rows` rows of `tokens` tokens; `exact`: no more."""
         ...
 
     def reserve(self, tokens: int, *, exact: bool = False) -> None:
@@ -124,36 +124,30 @@ class LayerCache(Protocol):
 
 
 class AttentionCache(Protocol):
-    """What attention layers call. `view` serves layers that share another's memory, and drafters that read it."""
+    """What attention layers call."""
 
     def append(self, step: Step, keys: mx.array, values: mx.array | None) -> View:
-        """Write the step's keys [B, H, L, Dk] and values [B, H, L, Dv]; return all that its queries may see."""
+        """Write keys [B, H, L, Dk] and values [B, H, L, Dv]; return all that the step may see."""
         ...
 
     def view(self, step: Step) -> View:
-        """What the step's queries may see, without writing.
+        """What the step's queries may see, without writing: for layers that share, and for drafters.
 
-        After `append` of the same step: the same again. For a step that appends nothing: its queries stand at positions
-        [start, start + count), all of which the row already holds.
+        After `append` of the same step: the same again. For a step that appends nothing: its queries stand
+        at positions [start, start + count), all of which the row already holds.
         """
         ...
 
 
 Scanned = tuple[mx.array, dict[str, mx.array]]
 
+ScanFunction = Callable[..., Scanned]
+"""fn(states, *inputs, counts=counts): one recurrent layer over the tokens of a step.
 
-class ScanFunction(Protocol):
-    """One recurrent layer over the tokens of a step. Pure: it may be called again on a shorter prefix.
-
-    states: name -> [B, *shape], the state before the step. inputs: [B, L, ...] each.
-    counts: int32 [B], tokens of each row that are real, possibly 0: a row's state must stop changing
-    after them. None means that all L are.
-    Returns outputs [B, L, ...] and the states after each row's last real token.
-    """
-
-    def __call__(
-        self, states: dict[str, mx.array], *inputs: mx.array, counts: mx.array | None
-    ) -> Scanned: ...
+Pure: it may be called again on a shorter prefix. states: name -> [B, *shape], before the step. inputs:
+[B, L, ...]. counts: int32 [B], how many tokens of each row are real, possibly 0: its state must stop changing
+after them; None means that all L are. Returns outputs [B, L, ...] and the states after each row's last real
+token."""
 
 
 class ScanningCache(Protocol):

@@ -1,11 +1,12 @@
 """The state of one recurrent layer: a fold over all tokens, one state per row whatever the length.
 
-A fold cannot be run backwards. So a step leaves the old states where they are until `commit`: when all tokens
-are kept the new states replace them, and when some are, the layer's own function is run again over the kept ones.
+A fold cannot be run backwards. So a step leaves the old states where they are until `commit`: when all
+tokens are kept the new states replace them, and when some are, the layer's own function is run again over
+the kept ones.
 
-Invariants: states are [rows, *shape], zero where nothing was read; the inputs of a step are remembered until its commit, if it
-is at most `slack` wide; a stored state never shares memory with the forward pass that made it, which would
-keep a prompt's worth of activations alive for the sake of three of its rows.
+Invariants: states are [rows, *shape], zero where nothing was read; the inputs of a step are remembered
+until its commit, if it is at most `slack` wide; a stored state never shares memory with the forward pass
+that made it, which would keep a prompt's worth of activations alive for the sake of three of its rows.
 """
 
 import sys
@@ -182,9 +183,8 @@ class RecurrentCache:
     def _run_again(self, scan: _Scan, before: States, partial: list[int]) -> States:
         """Rows whose count is 0 come out as they were."""
         if scan.inputs is None:
-            raise NotSupported(
-                f"a step of {scan.step.width} tokens is kept whole or not at all; only {self._slack} are remembered"
-            )
+            width = scan.step.width
+            raise NotSupported(f"of {width} tokens all or none can be kept; some only up to {self._slack}")
         width = max(partial)
         counts = None if min(partial) == width else mx.array(partial, dtype=mx.int32)
         return scan.fn(before, *(x[:, :width] for x in scan.inputs), counts=counts)[1]

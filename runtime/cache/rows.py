@@ -1,10 +1,11 @@
-"""What an attention layer's rows hold between steps: which positions lie where, and what is done to whole rows.
+"""What an attention layer's rows hold between steps: which positions lie where, and what is done to whole
+rows.
 
-Each row's tokens lie in the order of their positions: position p of row b is in slot p - bases[b]. A row holds
-[bases[b], lengths[b]); slots beyond that are nobody's.
+Each row's tokens lie in the order of their positions: position p of row b is in slot p - bases[b]. A row
+holds [bases[b], lengths[b]); slots beyond that are nobody's.
 
-Invariant: a row holds at least what its last token saw, [reach.needed(length), length); right after a step, what
-its last 1 + slack tokens saw.
+Invariant: a row holds at least what its last token saw, [reach.needed(length), length); right after a step,
+what its last 1 + slack tokens saw.
 """
 
 import sys
@@ -24,8 +25,8 @@ from runtime.errors import NotSupported
 class KVRows:
     """slack: how many tokens can be taken back after a commit, and the width up to which steps never join.
 
-    kept_format: a name of runtime.quant for what is in memory, None for `dtype`; what is read comes as `dtype`.
-    grain: least growth, in tokens.
+    kept_format: a name of runtime.quant for what is in memory, None for `dtype`; what is read comes as
+    `dtype`. grain: least growth, in tokens.
     """
 
     def __init__(

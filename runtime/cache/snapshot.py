@@ -1,10 +1,12 @@
-"""Pages: copies of what a layer remembers of a range of positions, and the little algebra a prefix store needs.
+"""Pages: copies of what a layer remembers of a range of positions, and the little algebra a prefix store
+needs.
 
-Two kinds. A Span is cut anywhere and joined again (keys and values: one entry per position). A Checkpoint is the
-outcome of a whole fold and is true at its end only (recurrent state, an encoder's output).
+Two kinds. A Span is cut anywhere and joined again (keys and values: one entry per position). A Checkpoint
+is the outcome of a whole fold and is true at its end only (recurrent state, an encoder's output).
 
-Invariants: the arrays are evaluated or lazy copies, never views of a live buffer, and nobody writes to them. The page of an
-edge [start, stop) of a windowed layer may lack its beginning, which the layer had forgotten: `held_from` tells.
+Invariants: the arrays are evaluated or lazy copies, never views of a live buffer, and nobody writes to
+them. The page of an edge [start, stop) of a windowed layer may lack its beginning, which the layer had
+forgotten: `held_from` tells.
 """
 
 from collections.abc import Sequence
@@ -19,7 +21,8 @@ TOKEN_AXIS = 2
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """How far back a query looks: the last `window` tokens, its own included; or from p - p % chunk on; or all.
+    """How far back a query looks: the last `window` tokens, its own included; or from p - p % chunk on; or
+    all.
 
     `oldest(p)` never decreases with p, so what one query no longer sees may be forgotten.
     """
@@ -64,7 +67,7 @@ def detached(x: mx.array) -> mx.array:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Span:
-    """Entries of [held_from, stop) for an edge [start, stop); arrays are [1, H, n, ...] with n = stop - held_from."""
+    """Entries [held_from, stop) of an edge [start, stop), in arrays [1, H, stop - held_from, ...]."""
 
     start: int
     stop: int
@@ -104,7 +107,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Checkpoint:
-    """The state after [0, stop). `start` is where its edge begins; the arrays are [1, ...], in the layout's order."""
+    """The state after [0, stop), in arrays [1, ...] in the layout's order. `start`: of its edge."""
 
     start: int
     stop: int
@@ -129,7 +132,7 @@ Snapshot = Span | Checkpoint
 
 
 def covered_from(snapshots: Sequence[Snapshot | None], stop: int) -> int:
-    """The lowest position from which Spans hold every entry up to `stop`; `stop` itself when they hold none."""
+    """The lowest position from which Spans hold every entry up to `stop`; `stop` if none does."""
     covered = stop
     for page in reversed(snapshots):
         if not isinstance(page, Span):

@@ -17,7 +17,7 @@ NOWHERE = 1 << 30
 
 
 class Visible(NamedTuple):
-    """Slots [start, stop), and which of them each query sees. `slot`: where all rows write, None if they differ."""
+    """Slots [start, stop) and who sees which. `slot`: where all rows write, None if they differ."""
 
     start: int
     stop: int

@@ -110,6 +110,17 @@ def test_a_cut_that_one_layer_cannot_do_changes_none(rotates: Sequence[Any] | No
     assert all(cache.lengths == (9,) for cache in memory.caches)
 
 
+def test_a_commit_that_one_layer_cannot_do_changes_none() -> None:
+    memory = build_memory([FULL, RECURRENT], slack=2)
+    step = Step((0,), (5,))
+    caches: Any = memory
+    caches[0].append(step, mx.ones((1, HEADS, 5, SIZE)), mx.ones((1, HEADS, 5, SIZE)))
+    caches[1].scan(step, fold, mx.ones((1, 5), dtype=mx.int32))
+    with pytest.raises(NotSupported):
+        memory.commit(step, (3,))
+    assert all(cache.lengths == (0,) for cache in memory.caches)
+
+
 def test_snapshots_are_evaluated_and_have_a_place_for_every_layer() -> None:
     memory = build_memory(LAYOUT)
     write(memory, 5)

@@ -56,11 +56,12 @@ def test_real_memory_attends_alike() -> None:
     keys, values, mask = once.append(Step((0,), (23,)), x, x)
     whole = mx.fast.scaled_dot_product_attention(x, keys, values, scale=0.3, mask=mask)
     memory = build_memory(layout, slack=2, grain=4)
-    at, cache = 0, memory[0]
+    cache: Any = memory[0]
+    at = 0
     for width in (7, 1, 1, 2, 9, 1, 2):
         step, part = Step((at,), (width,)), x[:, :, at : at + width]
-        keys, values, mask = cache.append(step, part, part)  # pyright: ignore
-        out = mx.fast.scaled_dot_product_attention(part, keys, values, scale=0.3, mask=mask)  # pyright: ignore
+        keys, values, mask = cache.append(step, part, part)
+        out = mx.fast.scaled_dot_product_attention(part, keys, values, scale=0.3, mask=mask)
         assert mx.allclose(out, whole[:, :, at : at + width], atol=1e-5)
         memory.commit(step, step.counts)
         at += width

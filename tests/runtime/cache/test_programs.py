@@ -1,7 +1,8 @@
-"""Random programs over all kinds of memory at once, against rows that are lists of tokens (tests/support/oracle)."""
+"""Random programs over all kinds of memory at once, against rows that are lists of tokens."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import hypothesis.strategies as st
 import pytest
@@ -49,7 +50,7 @@ operation = st.tuples(
 
 @dataclass
 class Machine:
-    """The memory under test and the rows as they should be. Each operation takes what it needs from `dice`."""
+    """The memory under test, and the rows as they should be. Operations choose by their `dice`."""
 
     layout: Sequence[LayerSpec]
     memory: LayerMemory
@@ -80,14 +81,12 @@ class Machine:
 
     def _forward(self, step: Step, tokens: list[list[int]], grown: list[Row]) -> None:
         self.memory.prepare(step)
-        for spec, cache in zip(self.layout, self.memory, strict=True):
-            if isinstance(spec, Stateless):
+        for layer, cache in zip(self.layout, self.memory, strict=True):
+            if isinstance(layer, Stateless):
                 continue
-            if isinstance(spec, Shared):
-                spec = self.layout[spec.layer]
-                found = shown(step, cache.view(step))  # pyright: ignore[reportOptionalMemberAccess, reportAttributeAccessIssue]
-            else:
-                found = run(spec, cache, step, tokens)
+            shared = isinstance(layer, Shared)
+            spec = self.layout[layer.layer] if shared else layer
+            found = shown(step, _view(cache, step)) if shared else run(spec, cache, step, tokens)
             for row, start, n, seen in zip(grown, step.starts, step.counts, found, strict=True):
                 assert seen == expected(spec, row, start, n), (spec, step)
 
@@ -198,13 +197,21 @@ class Machine:
                 assert held(spec, cache, step) == expected(spec, row, length - 1, 1)[0], spec
 
 
+def _view(cache: Any, step: Step) -> Any:
+    return cache.view(step)
+
+
+def _merged(one: Any, other: Any) -> Any:
+    return one.merge(other)
+
+
 def _recut(pages: list[Page], die: int) -> list[Page]:
     """The same pages, one of them split in two, or two of them merged."""
     if len(pages) > 1 and die % 2:
         at = die // 2 % (len(pages) - 1)
         joined = tuple(
-            None if a is None or b is None else a.merge(b)  # pyright: ignore[reportArgumentType]
-            for a, b in zip(pages[at], pages[at + 1], strict=True)
+            None if one is None else _merged(one, other)
+            for one, other in zip(pages[at], pages[at + 1], strict=True)
         )
         return [*pages[:at], joined, *pages[at + 2 :]]
     at = die // 2 % len(pages)
@@ -216,7 +223,7 @@ def _recut(pages: list[Page], die: int) -> list[Page]:
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
-@settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(rows=st.integers(1, 3), program=st.lists(operation, min_size=5, max_size=25))
 def test_any_program_shows_what_the_token_lists_say(
     name: str, rows: int, program: list[tuple[str, list[int]]]

@@ -1,5 +1,7 @@
 """What only recurrent memory promises: dtypes, replay, and states that stand on their own."""
 
+from typing import Any
+
 import mlx.core as mx
 import pytest
 
@@ -14,6 +16,10 @@ def tokens(rows: int, width: int) -> mx.array:
     return mx.arange(1, 1 + rows * width).reshape(rows, width)
 
 
+def _ints(x: Any) -> list[int]:
+    return x.tolist()
+
+
 def test_states_begin_at_zero_in_their_own_dtypes() -> None:
     cache = RecurrentCache(RECURRENT, rows=2, dtype=mx.bfloat16)
     conv, state = cache.arrays
@@ -25,7 +31,7 @@ def test_states_begin_at_zero_in_their_own_dtypes() -> None:
 def test_a_level_step_is_told_that_nothing_is_padding() -> None:
     told: list[mx.array | None] = []
 
-    def spy(states: dict[str, mx.array], x: mx.array, *, counts: mx.array | None):  # noqa: ANN202
+    def spy(states: dict[str, mx.array], x: mx.array, *, counts: mx.array | None) -> Any:
         told.append(counts)
         return fold(states, x, counts=counts)
 
@@ -40,7 +46,7 @@ def test_a_level_step_is_told_that_nothing_is_padding() -> None:
 def test_keeping_everything_never_runs_the_layer_again() -> None:
     calls = 0
 
-    def counted(states: dict[str, mx.array], x: mx.array, *, counts: mx.array | None):  # noqa: ANN202
+    def counted(states: dict[str, mx.array], x: mx.array, *, counts: mx.array | None) -> Any:
         nonlocal calls
         calls += 1
         return fold(states, x, counts=counts)
@@ -56,8 +62,8 @@ def test_rows_kept_whole_are_not_computed_again() -> None:
     """So a row's numbers do not depend on how many drafts its neighbours accepted."""
     cache, seen = RecurrentCache(RECURRENT, rows=3), list[list[int]]()
 
-    def spy(states: dict[str, mx.array], x: mx.array, *, counts: mx.array | None):  # noqa: ANN202
-        seen.append([] if counts is None else counts.tolist())  # pyright: ignore
+    def spy(states: dict[str, mx.array], x: mx.array, *, counts: mx.array | None) -> Any:
+        seen.append([] if counts is None else _ints(counts))
         return fold(states, x, counts=counts)
 
     step = Step((0, 0, 0), (3, 3, 3))
@@ -81,7 +87,7 @@ def test_part_of_a_wide_step_cannot_be_kept_and_nothing_changes() -> None:
 def test_a_state_does_not_keep_its_forward_pass_alive() -> None:
     spec = Recurrent({"conv": State((3, 256))})
 
-    def tail(states: dict[str, mx.array], x: mx.array, *, counts: mx.array | None):  # noqa: ANN202
+    def tail(states: dict[str, mx.array], x: mx.array, *, counts: mx.array | None) -> Any:
         joined = mx.concatenate([states["conv"], x], axis=1)
         return x, {"conv": joined[:, -3:]}
 
