@@ -1,0 +1,107 @@
+"""A Tokenizer from the files of a model: tokenizer.json, and what tokenizer_config.json and its kin add.
+
+Token ids agree with transformers 5, with two exceptions. A special token that is only named, and has no id
+in tokenizer.json, gets none (transformers would give it the id after the last, which no embedding has). And
+the flags `add_bos_token` and `add_eos_token` count where the post-processor adds no token of its own;
+transformers 5 drops them whenever there is a tokenizer.json, older versions and llama.cpp do not.
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from modelkit.errors import TokenizerError
+from modelkit.tokenizer.check import LIMIT_BYTES, check_document
+from modelkit.tokenizer.native import guarded
+from modelkit.tokenizer.read import parse_object, read_object, read_text
+from modelkit.tokenizer.special import Specials, declared_tokens, read_specials
+from modelkit.tokenizer.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    import tokenizers
+
+CONFIG_BYTES = 10_000_000
+
+
+def load_tokenizer(files: Mapping[str, Path]) -> Tokenizer:
+    """The tokenizer of a model whose files are `files`: name in the model's folder -> where it lies.
+
+    Reads `tokenizer.json` and, where there, `tokenizer_config.json`, `special_tokens_map.json` and
+    `added_tokens.json`. Raises TokenizerError for anything missing, malformed or hostile.
+    """
+    if "tokenizer.json" not in files:
+        raise _no_tokenizer(files)
+    text = read_text(files["tokenizer.json"], limit_bytes=LIMIT_BYTES)
+    document = check_document(parse_object(text, "tokenizer.json"), "tokenizer.json")
+    config = _companion(files, "tokenizer_config.json")
+    specials = read_specials(config, _companion(files, "special_tokens_map.json"))
+    native = _native(document)
+    _add_declared(native, config, _companion(files, "added_tokens.json"))
+    _mark_special(native, specials)
+    return Tokenizer(
+        native,
+        specials=specials,
+        add_bos=config.get("add_bos_token") is True,
+        add_eos=config.get("add_eos_token") is True,
+        decoder=document["decoder"],
+    )
+
+
+def _no_tokenizer(files: Mapping[str, Path]) -> TokenizerError:
+    other = next((name for name in ("tokenizer.model", "tekken.json", "vocab.json") if name in files), None)
+    found = f"; there is only {other}" if other else ""
+    return TokenizerError(
+        f"the model has no tokenizer.json{found}",
+        hint="Write one with transformers: AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR).",
+    )
+
+
+def _companion(files: Mapping[str, Path], name: str) -> dict[str, Any]:
+    return read_object(files[name], limit_bytes=CONFIG_BYTES) if name in files else {}
+
+
+def _native(document: dict[str, Any]) -> "tokenizers.Tokenizer":
+    """The library's tokenizer of a checked document, and proof that it uses the ids that were checked."""
+    import tokenizers
+
+    text = json.dumps(document, ensure_ascii=False)
+    native = guarded("reading tokenizer.json", lambda: tokenizers.Tokenizer.from_str(text))
+    for token in document["added_tokens"]:
+        _expect_id(native, token["content"], token["id"])
+    return native
+
+
+def _expect_id(native: "tokenizers.Tokenizer", content: str, wanted: int) -> None:
+    given = native.token_to_id(content)
+    if given != wanted:
+        raise TokenizerError(
+            f"the added token {content[:40]!r} should have id {wanted}, and the library gives it {given}",
+            hint="The ids of added tokens must follow the vocabulary without a gap.",
+        )
+
+
+def _add_declared(
+    native: "tokenizers.Tokenizer", config: Mapping[str, Any], added: Mapping[str, Any]
+) -> None:
+    """Add the tokens of the companion files that tokenizer.json lacks or describes otherwise."""
+    import tokenizers
+
+    known = native.get_added_tokens_decoder()
+    for token in declared_tokens(config, added):
+        wanted = tokenizers.AddedToken(token.content, **token.flags)
+        present = known.get(token.id)
+        if present is None or (token.flags and present != wanted):
+            guarded("adding a token", lambda wanted=wanted: native.add_tokens([wanted]))
+        _expect_id(native, token.content, token.id)
+
+
+def _mark_special(native: "tokenizers.Tokenizer", specials: Specials) -> None:
+    """Named tokens that are mere pieces of the vocabulary become whole, special tokens."""
+    import tokenizers
+
+    added = {token.content for token in native.get_added_tokens_decoder().values()}
+    for text in specials:
+        if text not in added and native.token_to_id(text) is not None:
+            token = tokenizers.AddedToken(text, special=True, normalized=False)
+            guarded("adding a token", lambda token=token: native.add_tokens([token]))

@@ -1,0 +1,57 @@
+"""The JSON files of a tokenizer, read as what they are: somebody else's text.
+
+Sizes are bounded before reading, and duplicate keys, NaN and infinities are refused: two readers must not
+see two different tokenizers in one file.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from modelkit.errors import TokenizerError
+
+
+def read_object(path: Path, *, limit_bytes: int) -> dict[str, Any]:
+    """The JSON object in the file at `path`. Raises TokenizerError, naming the file."""
+    return parse_object(read_text(path, limit_bytes=limit_bytes), path.name)
+
+
+def read_text(path: Path, *, limit_bytes: int) -> str:
+    """The UTF-8 text of a regular file of at most `limit_bytes`. Raises TokenizerError."""
+    try:
+        if not path.is_file():
+            raise TokenizerError(f"{path.name} is not a regular file")
+        with path.open("rb") as file:
+            data = file.read(limit_bytes + 1)
+        text = data.decode("utf-8")
+    except OSError as error:
+        raise TokenizerError(f"{path.name} cannot be read: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise TokenizerError(f"{path.name} is not UTF-8 text: {error}") from error
+    if len(data) > limit_bytes:
+        raise TokenizerError(f"{path.name} is larger than {limit_bytes:,} bytes, the most that is read of it")
+    return text
+
+
+def parse_object(text: str, name: str) -> dict[str, Any]:
+    """The JSON object that `text` spells; `name` is the file to blame. Raises TokenizerError."""
+    try:
+        value = json.loads(text, object_pairs_hook=_unique, parse_constant=_refuse_constant)
+    except RecursionError as error:
+        raise TokenizerError(f"{name} is nested too deeply") from error
+    except ValueError as error:
+        raise TokenizerError(f"{name} is not valid JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise TokenizerError(f"{name} holds no JSON object")
+    return value
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("an object has the same key twice")
+    return found
+
+
+def _refuse_constant(text: str) -> float:
+    raise ValueError(f"{text} is not JSON")

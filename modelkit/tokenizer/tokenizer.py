@@ -1,0 +1,132 @@
+"""Text to ids and back. One Tokenizer serves every thread: nothing in it changes after loading."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from modelkit.errors import RequestError, TokenizerError
+from modelkit.tokenizer.native import guarded
+from modelkit.tokenizer.special import Specials
+
+if TYPE_CHECKING:
+    import tokenizers
+
+MOST_CHARS = 4_000_000
+MOST_EOS = 256
+
+
+class Tokenizer:
+    """Made by `load_tokenizer`.
+
+    `specials` holds the texts of the special tokens; `bos_id`, `eos_id`, `unk_id` and `pad_id` their ids,
+    None where the model has no such token. `decoder` is the decoder part of tokenizer.json.
+    """
+
+    def __init__(
+        self,
+        native: "tokenizers.Tokenizer",
+        *,
+        specials: Specials,
+        add_bos: bool,
+        add_eos: bool,
+        decoder: Mapping[str, Any] | None,
+    ) -> None:
+        self._native = native
+        self.specials = specials
+        self.decoder = decoder
+        self.bos_id = self._id_of(specials.bos)
+        self.eos_id = self._id_of(specials.eos)
+        self.unk_id = self._id_of(specials.unk)
+        self.pad_id = self._id_of(specials.pad)
+        own = native.num_special_tokens_to_add(False) > 0
+        self._before = [self.bos_id] if add_bos and not own and self.bos_id is not None else []
+        self._after = [self.eos_id] if add_eos and not own and self.eos_id is not None else []
+
+    def _id_of(self, text: str | None) -> int | None:
+        return None if text is None else self._native.token_to_id(text)
+
+    def encode(self, text: str, *, add_special: bool) -> list[int]:
+        """The ids of `text`. Special tokens written in it are recognised as such.
+
+        `add_special` frames the text as the model expects a bare prompt, usually with BOS in front. A prompt
+        made by a chat template already has its frame: encode it without.
+        Raises RequestError for a text too long or with half a surrogate pair.
+        """
+        if len(text) > MOST_CHARS:
+            raise RequestError(f"the text has {len(text):,} characters; at most {MOST_CHARS:,} are taken")
+        if not text.isascii():
+            _check_surrogates(text)
+        encoding = guarded(
+            "encoding a text", lambda: self._native.encode(text, add_special_tokens=add_special)
+        )
+        return [*self._before, *encoding.ids, *self._after] if add_special else encoding.ids
+
+    def decode(self, ids: Iterable[int], *, skip_special: bool = True) -> str:
+        """The text of `ids`. Ids that are no token (a model may have spare ones) are left out."""
+        plain = [_checked_id(one) for one in ids]
+        return guarded("decoding ids", lambda: self._native.decode(plain, skip_special_tokens=skip_special))
+
+    def id_to_piece(self, id: int) -> str | None:  # noqa: A002  # the field's word for it
+        """The vocabulary entry of an id as it stands there (`Ġthe`, `<0xE2>`); None where no token is."""
+        return self._native.id_to_token(_checked_id(id))
+
+    @cached_property
+    def pieces(self) -> Mapping[str, int]:
+        """Every vocabulary entry and added token, with its id."""
+        return self._native.get_vocab(with_added_tokens=True)
+
+    @cached_property
+    def vocab_size(self) -> int:
+        """One more than the largest id. A model's embedding may have more rows, never fewer."""
+        return max(self.pieces.values()) + 1
+
+    @cached_property
+    def special_ids(self) -> frozenset[int]:
+        """The ids that `decode` leaves out."""
+        added = self._native.get_added_tokens_decoder()
+        return frozenset(one for one, token in added.items() if token.special)
+
+    def eos_ids(
+        self, generation_config: Mapping[str, Any] | None = None, config: Mapping[str, Any] | None = None
+    ) -> frozenset[int]:
+        """Every id that ends a text: the tokenizer's own and those the model's two configs name.
+
+        `config` may hold its text model under `text_config`. Raises TokenizerError for an id that neither the
+        tokenizer nor the model's `vocab_size` has.
+        """
+        config = config or {}
+        nested = config.get("text_config")
+        sources = (generation_config or {}, config, nested if isinstance(nested, Mapping) else {})
+        sizes = [source.get("vocab_size") for source in sources]
+        limit = max([self.vocab_size, *(size for size in sizes if type(size) is int)])
+        found = {one for source in sources for one in _named_ids(source.get("eos_token_id"), limit)}
+        return frozenset(found | ({self.eos_id} if self.eos_id is not None else set()))
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 of model type, pieces, merges and added tokens: equal for equal tokenizers."""
+        from modelkit.tokenizer.compare import fingerprint_of
+
+        return fingerprint_of(self._native.to_str())
+
+
+def _named_ids(value: Any, limit: int) -> Sequence[int]:
+    ids: list[int] = [] if value is None else value if isinstance(value, list) else [value]
+    if len(ids) > MOST_EOS or not all(type(one) is int and 0 <= one < limit for one in ids):
+        raise TokenizerError(f"eos_token_id is {str(value)[:60]}; ids below {limit} were expected")
+    return ids
+
+
+def _checked_id(one: object) -> int:
+    if type(one) is not int or not 0 <= one < 2**32:
+        raise RequestError(f"{str(one)[:40]} is no token id; ids are whole numbers from 0")
+    return one
+
+
+def _check_surrogates(text: str) -> None:
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise RequestError(
+            f"character {error.start} of the text is half of a surrogate pair, which is no character"
+        ) from error

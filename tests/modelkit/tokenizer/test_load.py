@@ -1,0 +1,207 @@
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from modelkit.errors import RequestError, TokenizerError
+from modelkit.tokenizer import Tokenizer, load_tokenizer
+from tests.modelkit.tokenizer.small import added, byte_level, folder_files, template, write
+
+CONFIG: dict[str, Any] = {"bos_token": "<s>", "eos_token": "</s>"}
+
+
+def load(folder: Path, *, tokenizer: Any = None, **others: Any) -> Tokenizer:
+    return load_tokenizer(write(folder, tokenizer=tokenizer or byte_level(), **others))
+
+
+@pytest.mark.parametrize("name", ["gpt-2", "llama-spm"])
+def test_ids_agree_with_the_reference(shared_data: Path, name: str):
+    folder = shared_data / "tokenizers" / name
+    tokenizer = load_tokenizer(folder_files(folder))
+    for case in json.loads((folder / "cases.json").read_text(encoding="utf-8")):
+        assert tokenizer.encode(case["text"], add_special=False) == case["ids"], case["text"]
+
+
+def test_the_trained_model_reads_and_writes_as_its_reference(shared_data: Path):
+    folder = shared_data / "stories260k"
+    tokenizer = load_tokenizer(folder_files(folder))
+    for case in json.loads((folder / "ref_tokenizer.json").read_text(encoding="utf-8")):
+        assert tokenizer.encode(case["text"], add_special=True) == case["ids"], case["text"]
+        assert tokenizer.decode(case["ids"]) == case["decoded"]
+
+
+def test_every_tiny_checkpoint_has_a_tokenizer(shared_data: Path):
+    for folder in sorted((shared_data / "tiny").iterdir()):
+        tokenizer = load_tokenizer(folder_files(folder))
+        config = json.loads((folder / "config.json").read_text())
+        assert tokenizer.eos_ids({"eos_token_id": 2}, config) == {2}
+        assert tokenizer.vocab_size == 320
+
+
+def test_special_tokens_in_a_prompt_are_recognised(tmp_path: Path):
+    assert load(tmp_path).encode("<s>ab</s>", add_special=False) == [0, 29, 1]
+
+
+def test_the_post_processor_frames_a_bare_prompt(tmp_path: Path):
+    tokenizer = load(tmp_path, tokenizer=byte_level(post_processor=template()), tokenizer_config=CONFIG)
+    assert tokenizer.encode("ab", add_special=True) == [0, 29]
+    assert tokenizer.encode("ab", add_special=False) == [29]
+
+
+def test_the_post_processor_wins_over_the_flags(tmp_path: Path):
+    config = {**CONFIG, "add_bos_token": False, "add_eos_token": True}
+    tokenizer = load(tmp_path, tokenizer=byte_level(post_processor=template()), tokenizer_config=config)
+    assert tokenizer.encode("ab", add_special=True) == [0, 29]
+
+
+@pytest.mark.parametrize(
+    ("flags", "ids"),
+    [
+        ({}, [29]),
+        ({"add_bos_token": True}, [0, 29]),
+        ({"add_bos_token": True, "add_eos_token": True}, [0, 29, 1]),
+        ({"add_bos_token": False}, [29]),
+    ],
+)
+def test_flags_frame_a_prompt_where_no_post_processor_does(tmp_path: Path, flags: Any, ids: list[int]):
+    tokenizer = load(tmp_path, tokenizer_config={**CONFIG, **flags})
+    assert tokenizer.encode("ab", add_special=True) == ids
+    assert tokenizer.encode("ab", add_special=False) == [29]
+
+
+@pytest.mark.parametrize("token", ["<s>", {"content": "<s>", "lstrip": False, "__type": "AddedToken"}])
+def test_special_tokens_are_written_as_texts_or_objects(tmp_path: Path, token: object):
+    tokenizer = load(tmp_path, tokenizer_config={"bos_token": token})
+    assert (tokenizer.specials.bos, tokenizer.bos_id) == ("<s>", 0)
+
+
+def test_special_tokens_map_fills_what_the_config_leaves_out(tmp_path: Path):
+    tokenizer = load(
+        tmp_path,
+        tokenizer_config={"bos_token": "<s>"},
+        special_tokens_map={"eos_token": "</s>", "bos_token": "a"},
+    )
+    assert (tokenizer.specials.bos, tokenizer.specials.eos, tokenizer.eos_id) == ("<s>", "</s>", 1)
+
+
+def test_a_named_token_that_is_a_mere_piece_becomes_special(tmp_path: Path):
+    tokenizer = load(tmp_path, tokenizer=byte_level(added_tokens=[]), tokenizer_config=CONFIG)
+    assert tokenizer.encode("a<s>", add_special=False) == [2, 0]
+    assert tokenizer.decode([2, 0]) == "a"
+    assert tokenizer.special_ids == {0, 1}
+
+
+def test_a_named_token_outside_the_vocabulary_gets_no_id(tmp_path: Path):
+    """Its id would be one after the last, and no embedding has a row there."""
+    tokenizer = load(tmp_path, tokenizer_config={**CONFIG, "pad_token": "<pad>"})
+    assert tokenizer.specials.pad == "<pad>"
+    assert tokenizer.pad_id is None
+    assert tokenizer.vocab_size == 30
+
+
+def test_the_config_may_declare_more_tokens(tmp_path: Path):
+    declared = {"30": {"content": "<|user|>", "special": True, "normalized": False}, "31": {"content": "<x>"}}
+    tokenizer = load(tmp_path, tokenizer_config={"added_tokens_decoder": declared})
+    assert tokenizer.encode("<|user|>a<x>", add_special=False) == [30, 2, 31]
+    assert tokenizer.decode([30, 2, 31]) == "a<x>"
+    assert tokenizer.vocab_size == 32
+
+
+def test_the_old_added_tokens_file_is_read(tmp_path: Path):
+    tokenizer = load(tmp_path, added_tokens={"<y>": 31, "<x>": 30})
+    assert tokenizer.encode("<y><x>", add_special=False) == [31, 30]
+
+
+def test_the_old_added_tokens_file_leaves_known_tokens_special(tmp_path: Path):
+    tokenizer = load(tmp_path, added_tokens={"<s>": 0})
+    assert tokenizer.special_ids == {0, 1}
+
+
+def test_the_config_may_describe_a_known_token_anew(tmp_path: Path):
+    document = byte_level(added_tokens=[added("<s>", 0, special=False), added("</s>", 1)])
+    declared = {"0": {"content": "<s>", "special": True, "normalized": False}}
+    tokenizer = load(tmp_path, tokenizer=document, tokenizer_config={"added_tokens_decoder": declared})
+    assert tokenizer.decode([0, 2, 1]) == "a"
+
+
+def test_a_declared_token_must_get_its_id(tmp_path: Path):
+    with pytest.raises(TokenizerError, match="should have id 40"):
+        load(tmp_path, tokenizer_config={"added_tokens_decoder": {"40": {"content": "<x>"}}})
+
+
+def test_an_added_token_must_get_its_id(tmp_path: Path):
+    with pytest.raises(TokenizerError, match="should have id 40"):
+        load(tmp_path, tokenizer=byte_level(added_tokens=[added("<x>", 40)]))
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"added_tokens_decoder": {"-1": {"content": "x"}}},
+        {"added_tokens_decoder": {"1": "x"}},
+        {"added_tokens_decoder": []},
+        {"added_tokens_decoder": {"30": {"content": ""}}},
+        {"bos_token": 5},
+        {"eos_token": ["</s>"]},
+        {"pad_token": "x" * 5000},
+    ],
+)
+def test_a_config_of_the_wrong_shape_is_refused(tmp_path: Path, config: Any):
+    with pytest.raises(TokenizerError):
+        load(tmp_path, tokenizer_config=config)
+
+
+def test_eos_ids_are_those_of_all_who_know_one(tmp_path: Path):
+    tokenizer = load(tmp_path, tokenizer_config=CONFIG)
+    generation = {"eos_token_id": [5, 6]}
+    config = {"eos_token_id": 7, "text_config": {"eos_token_id": 8, "vocab_size": 64}}
+    assert tokenizer.eos_ids(generation, config) == {1, 5, 6, 7, 8}
+    assert tokenizer.eos_ids() == {1}
+
+
+def test_an_eos_id_may_lie_among_the_model_s_spare_rows(tmp_path: Path):
+    assert load(tmp_path).eos_ids({"eos_token_id": 40}, {"vocab_size": 64}) == {40}
+
+
+@pytest.mark.parametrize("value", [-1, 10**9, True, 1.5, "2", [1, None], [1] * 1000, {"a": 1}])
+def test_an_eos_id_that_is_none_is_refused(tmp_path: Path, value: object):
+    with pytest.raises(TokenizerError, match="eos_token_id"):
+        load(tmp_path).eos_ids({"eos_token_id": value})
+
+
+def test_spare_ids_decode_to_nothing(tmp_path: Path):
+    tokenizer = load(tmp_path)
+    assert tokenizer.decode([2, 5000, 3]) == "ab"
+    assert tokenizer.id_to_piece(5000) is None
+    assert tokenizer.id_to_piece(28) == "Ġ"
+
+
+@pytest.mark.parametrize("one", [-1, 2**32, True, 1.0, "1", None])
+def test_what_is_no_id_is_refused(tmp_path: Path, one: Any):
+    with pytest.raises(RequestError, match="no token id"):
+        load(tmp_path).decode([one])
+
+
+def test_a_lone_surrogate_is_refused(tmp_path: Path):
+    with pytest.raises(RequestError, match="character 2 of the text is half of a surrogate pair"):
+        load(tmp_path).encode("ab\ud800", add_special=False)
+
+
+def test_a_text_beyond_bounds_is_refused(tmp_path: Path):
+    with pytest.raises(RequestError, match="4,000,001 characters"):
+        load(tmp_path).encode("a" * 4_000_001, add_special=False)
+
+
+def test_a_model_without_tokenizer_json_is_told_how_to_make_one(tmp_path: Path):
+    (tmp_path / "tokenizer.model").write_bytes(b"")
+    with pytest.raises(TokenizerError, match=r"no tokenizer\.json; there is only tokenizer\.model") as error:
+        load_tokenizer(folder_files(tmp_path))
+    assert "save_pretrained" in str(error.value)
+
+
+def test_importing_the_package_loads_no_native_library():
+    code = "import sys, modelkit.tokenizer; sys.exit('tokenizers' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).resolve().parents[3], check=True)
