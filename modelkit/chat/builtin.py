@@ -1,0 +1,48 @@
+"""The chat templates that modelkit brings, for models that have none.
+
+They lie in `templates/`: beside the packages in a checkout, inside `modelkit` in an installed wheel.
+`index.json` says for each what it is for and which texts end the assistant's turn.
+"""
+
+import json
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from modelkit.errors import TemplateError
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltinTemplate:
+    """`stop` are the stop strings that go with it: models made for it do not always end with an EOS token."""
+
+    name: str
+    description: str
+    stop: tuple[str, ...]
+    source: str
+
+
+@cache
+def builtin_templates() -> dict[str, BuiltinTemplate]:
+    """All of them, by name. Raises TemplateError when the installation lacks its `templates` folder."""
+    folder = _folder()
+    index = json.loads((folder / "index.json").read_text(encoding="utf-8"))
+    return {
+        name: BuiltinTemplate(
+            name=name,
+            description=entry["description"],
+            stop=tuple(entry["stop"]),
+            source=(folder / f"{name}.jinja").read_text(encoding="utf-8"),
+        )
+        for name, entry in index.items()
+    }
+
+
+def _folder() -> Path:
+    package = Path(__file__).resolve().parents[1]
+    for folder in (package / "templates", package.parent / "templates"):
+        if (folder / "index.json").is_file():
+            return folder
+    raise TemplateError(
+        "modelkit's own templates are missing from this installation", hint="Install modelkit-mlx again."
+    )

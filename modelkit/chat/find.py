@@ -1,0 +1,117 @@
+"""Which chat template a model has: the Modelfile's, else what lies among its files."""
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from modelkit.chat.builtin import builtin_templates
+from modelkit.errors import TemplateError
+
+LIMIT_BYTES = 10_000_000
+_GO = re.compile(r'\{\{-?\s*(?:\.[A-Z\s}]|\$|if\s|(?:range|with)\s+[.$(]|(?:template|define)\s+")')
+
+
+def find_template(files: Mapping[str, Path], explicit: str | None = None) -> str | None:
+    """The jinja source of a model's chat template, or None when it has none.
+
+    `files` maps names in the model's folder to where they lie. `explicit` is the text of TEMPLATE and wins:
+    the name of a built-in template, or jinja itself. Then come `chat_template.jinja` (with
+    `additional_chat_templates/tool_use.jinja`), `chat_template.json` and the `chat_template` of
+    `tokenizer_config.json`; a separate template for conversations with tools is joined to the default one.
+    Raises TemplateError for a file that cannot be read, and for a TEMPLATE that is neither.
+    """
+    if explicit is not None:
+        return _explicit(explicit)
+    if "chat_template.jinja" in files:
+        tools = files.get("additional_chat_templates/tool_use.jinja")
+        return join_tools(_read(files["chat_template.jinja"]), _read(tools) if tools else None)
+    for name in ("chat_template.json", "tokenizer_config.json"):
+        if name in files:
+            found = _from_json(_read(files[name]), name)
+            if found is not None:
+                return found
+    return None
+
+
+def no_template() -> TemplateError:
+    """What to raise when a chat is asked of a model without a template."""
+    return TemplateError(
+        "this model has no chat template, so messages cannot be put into a prompt",
+        hint=f"Give a raw prompt (--raw, raw=True), or add TEMPLATE to its Modelfile: jinja, or {_names()}.",
+    )
+
+
+def refuse_go(source: str) -> None:
+    """Raise TemplateError for a template in Go's language, as Ollama's Modelfiles have them."""
+    found = _GO.search(source)
+    if found:
+        line = source.count("\n", 0, found.start()) + 1
+        shown = source[found.start() :][:20]
+        raise TemplateError(
+            f"TEMPLATE, line {line}: {shown!r} belongs to Go's template language; modelkit's is jinja",
+            hint=f"Leave TEMPLATE out to use the model's own, or write {_names()}.",
+        )
+
+
+def join_tools(default: str, tools: str | None) -> str:
+    """One template that does what `tools` does when there are tools, else what `default` does."""
+    if tools is None or tools == default:
+        return default
+    first, second = (text.removesuffix("\n") for text in (tools, default))
+    # The plus signs keep trim_blocks and lstrip_blocks from eating what the two templates begin and end with.
+    return f"{{% if tools +%}}{first}{{%+ else +%}}{second}{{%+ endif %}}"
+
+
+def _explicit(text: str) -> str:
+    builtin = builtin_templates().get(text.strip())
+    if builtin is not None:
+        return builtin.source
+    refuse_go(text)
+    if "{{" not in text and "{%" not in text:
+        raise TemplateError(
+            f"TEMPLATE {text.strip()[:40]!r} is neither jinja nor the name of a built-in template",
+            hint=f"Write {_names()}, or a jinja template.",
+        )
+    return text
+
+
+def _names() -> str:
+    return "one of the built-in names: " + ", ".join(builtin_templates())
+
+
+def _from_json(text: str, name: str) -> str | None:
+    try:
+        value: Any = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise TemplateError(f"{name} is not valid JSON: {error}") from error
+    template = value.get("chat_template") if isinstance(value, dict) else None
+    if template is None or isinstance(template, str):
+        return template or None
+    named = _named(template)
+    if "default" not in named:
+        raise TemplateError(f"{name}: chat_template is a list without a template named 'default'")
+    return join_tools(named["default"], named.get("tool_use"))
+
+
+def _named(value: object) -> dict[str, str]:
+    """`[{"name": ..., "template": ...}, ...]`, or an object from names to templates."""
+    if isinstance(value, dict):
+        pairs = list(value.items())
+    else:
+        entries = [entry for entry in value if isinstance(entry, dict)] if isinstance(value, list) else []
+        pairs = [(entry.get("name"), entry.get("template")) for entry in entries]
+    return {name: text for name, text in pairs if isinstance(name, str) and isinstance(text, str)}
+
+
+def _read(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            data = file.read(LIMIT_BYTES + 1)
+        text = data.decode("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise TemplateError(f"{path.name} cannot be read: {error}") from error
+    if len(data) > LIMIT_BYTES:
+        raise TemplateError(f"{path.name} is larger than {LIMIT_BYTES:,} bytes")
+    return text

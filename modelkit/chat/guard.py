@@ -1,0 +1,247 @@
+"""The jinja2 environment whose every operation is counted. One rendering at a time.
+
+What may be reached is listed in `allowed`; everything else is out of reach. Filters and tests charge the
+Budget for what they make, generators become lists, and `call`, `call_binop`, `concat` and `finalize` are
+the hooks through which jinja2 runs the rest.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime
+from functools import wraps
+from types import BuiltinMethodType, MethodType
+from typing import Any
+
+import jinja2
+from jinja2 import meta
+from jinja2.ext import loopcontrols
+from jinja2.runtime import Context, LoopContext, Macro
+from jinja2.sandbox import ImmutableSandboxedEnvironment, SandboxedFormatter
+from jinja2.utils import Cycler, Joiner, Namespace
+
+from modelkit.chat import allowed, growth
+from modelkit.chat.budget import Budget, Overrun
+from modelkit.chat.functions import PlainNamespace, make_dict, make_range, raise_exception, to_json
+from modelkit.chat.instrument import WEIGHED, Bounds, Generation, Instrument, check_tree, own_names
+
+# jinja2 hands a template's own variables on in these; its `Context.call` takes them out again.
+_HIDDEN = ("_loop_vars", "_block_vars")
+
+OUTPUT_CHARS = 8_000_000
+
+_DATE_FORMAT = re.compile(r"(?:[^%]|%[-_0^#]?[a-zA-Z%])*")
+
+
+class GuardedEnvironment(ImmutableSandboxedEnvironment):
+    """The guard. One rendering at a time: `begin` gives it a new budget."""
+
+    intercepted_binops = frozenset({"+", "-", "*", "/", "//", "%", "**"})
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(
+            trim_blocks=True,
+            lstrip_blocks=True,
+            cache_size=0,
+            extensions=[Bounds, Generation, loopcontrols],
+        )
+        self._now: datetime | None = None
+        self._seconds = seconds
+        self.budget = Budget(seconds)
+        self.turn = self._turn  # one object, so that `call` knows it again
+        self.finalize = self._printed
+        chosen: dict[str, Callable[..., Any]] = {name: self.filters[name] for name in allowed.FILTERS}
+        chosen |= {"tojson": to_json, "sum": self._sum}
+        self.filters = {name: self._filter(name, function) for name, function in chosen.items()}
+        self.filters[WEIGHED] = self._weighed
+        self.tests = {name: self._test(function) for name, function in self.tests.items()}
+        self.globals = {
+            "range": make_range,
+            "dict": make_dict,
+            "namespace": PlainNamespace,
+            "cycler": Cycler,
+            "joiner": Joiner,
+            "raise_exception": raise_exception,
+            "strftime_now": self._strftime_now,
+        }
+
+    def begin(self, now: datetime | None) -> None:
+        self.budget = Budget(self._seconds)
+        self._now = now
+
+    def build(self, source: str) -> tuple[jinja2.Template, frozenset[str]]:
+        """The template, and the names that it expects from outside."""
+        tree = self.parse(source)
+        check_tree(tree)
+        undeclared = frozenset(meta.find_undeclared_variables(tree)) - self.globals.keys() - own_names(tree)
+        tree = Instrument().visit(tree)
+        tree.set_environment(self)
+        return self.from_string(tree), undeclared
+
+    # What a template may reach
+
+    def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
+        if not super().is_safe_attribute(obj, attr, value):
+            return False
+        for kind, names in allowed.ATTRIBUTES:
+            if isinstance(obj, kind):
+                return attr in names
+        return isinstance(obj, LoopContext | Namespace | Macro | Cycler)
+
+    def getitem(self, obj: Any, argument: Any) -> Any:
+        if isinstance(argument, slice):
+            self.budget.tick()
+            result = super().getitem(obj, argument)
+            self.budget.charge_value(result)
+            return result
+        self.budget.weigh_all((argument,))
+        return super().getitem(obj, argument)
+
+    def wrap_str_format(self, value: Any) -> Callable[..., str] | None:
+        """`format` and `format_map` of a text, with every field bounded."""
+        if not isinstance(value, MethodType | BuiltinMethodType):
+            return None
+        text, name = value.__self__, value.__name__
+        if not isinstance(text, str) or name not in ("format", "format_map"):
+            return None
+        formatter = _Formatter(self)
+
+        def bounded(*args: Any, **named: Any) -> str:
+            if name == "format_map":
+                return formatter.vformat(str(text), (), args[0])
+            return formatter.vformat(str(text), args, named)
+
+        return bounded
+
+    # What it does, counted
+
+    def call(self, context: Context, obj: Any, /, *args: Any, **named: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]  # jinja2 spells positional-only with underscores
+        if obj is self.turn:
+            return self._turn(*args)
+        budget = self.budget
+        budget.tick()
+        given = {key: value for key, value in named.items() if key not in _HIDDEN}
+        budget.weigh_all(args)
+        budget.weigh_all(given.values())
+        if isinstance(obj, BuiltinMethodType | MethodType) and isinstance(obj.__self__, str):
+            predict = growth.METHODS.get(obj.__name__)
+            if predict is not None:
+                predict(budget, obj.__self__, *args, **given)
+        budget.enter()
+        result = super().call(context, obj, *args, **named)
+        budget.leave()
+        if getattr(obj, "__name__", None) != "get":  # what `get` returns was there before
+            budget.charge_value(result)
+        return result
+
+    def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
+        self.budget.tick()
+        growth.check_arithmetic(self.budget, operator, left, right)
+        return super().call_binop(context, operator, left, right)
+
+    def concat(self, parts: Iterable[str]) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]  # a method where jinja2 keeps a function
+        """Joins what a template, a macro or a `set` block wrote."""
+        kept: list[str] = []
+        total = 0
+        for part in parts:
+            if part:
+                total += len(part)
+                if total > OUTPUT_CHARS:
+                    raise Overrun(f"it writes more than {OUTPUT_CHARS:,} characters")
+                kept.append(part)
+        text_bytes = total if all(part.isascii() for part in kept) else 4 * total
+        self.budget.charge(text_bytes)
+        return "".join(kept)
+
+    def joined(self, *parts: Any) -> str:
+        """The operator `~`."""
+        self.budget.charge(sum(growth.printed_bytes(self.budget, part) for part in parts))
+        return "".join(map(str, parts))
+
+    def _turn(self, cost_bytes: int) -> bool:
+        """One turn of a loop; `cost_bytes` is what its body may leave behind."""
+        self.budget.tick()
+        self.budget.charge(cost_bytes)
+        return True
+
+    def _printed(self, value: Any) -> Any:
+        """Every `{{ value }}` passes here before it becomes text."""
+        if type(value) is not str:
+            self.budget.charge(growth.printed_bytes(self.budget, value))
+        return value
+
+    def _weighed(self, value: Any) -> Any:
+        """An operand about to be compared or looked through."""
+        self.budget.tick()
+        self.budget.weigh_all((value,))
+        return value
+
+    def _filter(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        predict = growth.FILTERS.get(name)
+        first = 1 if hasattr(function, "jinja_pass_arg") else 0
+
+        @wraps(function)
+        def counted(*args: Any, **named: Any) -> Any:
+            budget = self.budget
+            budget.tick()
+            values = args[first:]
+            budget.weigh_all(values)
+            budget.weigh_all(named.values())
+            if predict is not None:
+                predict(budget, *values, **named)
+            result = function(*args, **named)
+            if isinstance(result, Iterator):
+                result = self._listed(result)
+            if not values or result is not values[0]:
+                budget.charge_value(result)
+            return result
+
+        return counted
+
+    def _test(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        first = 1 if hasattr(function, "jinja_pass_arg") else 0
+
+        @wraps(function)
+        def counted(*args: Any, **named: Any) -> Any:
+            self.budget.tick()
+            self.budget.weigh_all(args[first:])
+            self.budget.weigh_all(named.values())
+            return function(*args, **named)
+
+        return counted
+
+    def _listed(self, items: Iterator[Any]) -> list[Any]:
+        """What jinja2 gives as a generator, as a list: nothing then runs uncounted later."""
+        made: list[Any] = []
+        for item in items:
+            self._turn(growth.ITEM_BYTES)
+            made.append(item)
+        return made
+
+    def _sum(self, values: Iterable[Any], attribute: Any = None, start: Any = 0) -> Any:
+        """jinja2's `sum`, by the guarded `+`: Python's own adds up lists in quadratic time, uncounted."""
+        total = start
+        for value in values:
+            item = value if attribute is None else self.getitem(value, attribute)
+            self.budget.tick()
+            growth.check_arithmetic(self.budget, "+", total, item)
+            total = total + item
+        return total
+
+    def _strftime_now(self, format: str) -> str:  # noqa: A002  # the name templates may use
+        if not isinstance(format, str) or len(format) > 256 or not _DATE_FORMAT.fullmatch(format):
+            raise Overrun("its date format is not one of at most 256 characters without widths")
+        return (self._now or datetime.now()).strftime(format)
+
+
+class _Formatter(SandboxedFormatter):
+    def format_field(self, value: Any, format_spec: str) -> Any:
+        growth.check_spec(format_spec)
+        budget = self._env.budget  # pyright: ignore[reportAttributeAccessIssue]  # always made by our environment
+        budget.tick()
+        budget.charge(growth.printed_bytes(budget, value) + 4 * growth.MOST_WIDTH * bool(format_spec))
+        return super().format_field(value, format_spec)
+
+    def convert_field(self, value: Any, conversion: Any) -> Any:
+        budget = self._env.budget  # pyright: ignore[reportAttributeAccessIssue]
+        budget.charge(growth.PRINTED * budget.weigh(value))
+        return super().convert_field(value, conversion)

@@ -1,0 +1,152 @@
+"""Bounds on a template's source and tree, and counters put where jinja2 has no hook.
+
+Works on jinja2's public syntax tree: a loop gets a call of `environment.turn` as the first statement of its
+body and in its filter; `~` becomes `environment.joined`; operands that may be trees without end, or texts
+long enough to make `in` slow, pass a filter that weighs them.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import jinja2
+from jinja2 import nodes
+from jinja2.ext import Extension
+from jinja2.lexer import Token, TokenStream
+from jinja2.parser import Parser
+from jinja2.visitor import NodeTransformer
+
+from modelkit.chat.budget import ITEM_BYTES, Overrun
+
+MOST_TOKENS = 50_000
+MOST_NODES = 12_000
+MOST_NESTING = 80
+WEIGHED = "weighed operand"  # with a space: no template can spell it
+
+_POINTER_BYTES = 8
+_LITERALS = (nodes.List, nodes.Tuple, nodes.Dict)
+_REFUSED = (
+    nodes.Include,
+    nodes.Import,
+    nodes.FromImport,
+    nodes.Extends,
+    nodes.Block,
+    nodes.EvalContextModifier,
+)
+
+
+class Bounds(Extension):
+    """Counts what the lexer reads: a source can hold a token in every second byte."""
+
+    def filter_stream(self, stream: TokenStream) -> Iterable[Token]:
+        environment: Any = self.environment
+        for number, token in enumerate(stream):
+            environment.budget.tick()
+            if number == MOST_TOKENS:
+                raise Overrun(f"it has more than {MOST_TOKENS:,} tokens")
+            yield token
+
+
+class Generation(Extension):
+    """`{% generation %}` ... `{% endgeneration %}` marks, for training, what a model wrote."""
+
+    tags = {"generation"}  # noqa: RUF012  # jinja2 declares it so
+
+    def parse(self, parser: Parser) -> nodes.Node:
+        line = next(parser.stream).lineno
+        body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+        return nodes.Scope(body, lineno=line)
+
+
+def check_tree(tree: nodes.Template) -> None:
+    """Bounds the parsed template and refuses statements that reach outside it."""
+    waiting: list[tuple[nodes.Node, int]] = [(tree, 0)]
+    count = 0
+    while waiting:
+        node, depth = waiting.pop()
+        count += 1
+        if count > MOST_NODES or depth > MOST_NESTING:
+            raise Overrun(
+                f"it has more than {MOST_NODES:,} parts, or more than {MOST_NESTING} levels of them"
+            )
+        if isinstance(node, _REFUSED):
+            what = type(node).__name__.lower()
+            raise jinja2.TemplateSyntaxError(f"a chat template has no use for '{what}'", node.lineno)
+        waiting.extend((child, depth + 1) for child in node.iter_child_nodes())
+
+
+def own_names(tree: nodes.Template) -> frozenset[str]:
+    """Names that the template sets and never asks after.
+
+    jinja2 counts a name set in one branch and read outside it as missing. It is meant to come from outside
+    only if the template also asks whether it is defined.
+    """
+    set_here = {one.name for one in tree.find_all(nodes.Name) if one.ctx != "load"}
+    asked = {
+        one.node.name
+        for one in tree.find_all((nodes.Test, nodes.Filter))
+        if one.name in ("defined", "undefined", "default", "d") and isinstance(one.node, nodes.Name)
+    }
+    return frozenset(set_here - asked)
+
+
+class Instrument(NodeTransformer):
+    """Puts the counters into a parsed template where jinja2 offers no hook."""
+
+    def visit_For(self, node: nodes.For) -> nodes.For:  # jinja2 calls it by this name
+        self.generic_visit(node)
+        turn = _call("turn", [nodes.Const(_cost(node.body))], node)
+        node.body.insert(0, nodes.ExprStmt(turn, lineno=node.lineno))
+        if node.test is not None:
+            skip = _call("turn", [nodes.Const(0)], node)
+            node.test = nodes.And(skip, node.test, lineno=node.lineno)
+        return node
+
+    def visit_Concat(self, node: nodes.Concat) -> nodes.Expr:
+        self.generic_visit(node)
+        return _call("joined", node.nodes, node)
+
+    def visit_Compare(self, node: nodes.Compare) -> nodes.Compare:
+        """Two unknown values may be trees without end; a text may be long enough to make `in` slow."""
+        self.generic_visit(node)
+        operands = [node.expr, *(one.expr for one in node.ops)]
+        unknown = [not isinstance(one, nodes.Const) for one in operands]
+        weighed = [False] * len(operands)
+        for at, one in enumerate(node.ops):
+            heavy = one.op in ("in", "notin") or (unknown[at] and unknown[at + 1])
+            weighed[at] |= heavy and unknown[at]
+            weighed[at + 1] |= heavy and unknown[at + 1]
+        node.expr, *others = [
+            _weigh(one) if heavy else one for one, heavy in zip(operands, weighed, strict=True)
+        ]
+        for one, other in zip(node.ops, others, strict=True):
+            one.expr = other
+        return node
+
+    def visit_Pair(self, node: nodes.Pair) -> nodes.Pair:
+        self.generic_visit(node)
+        if not isinstance(node.key, nodes.Const):
+            node.key = _weigh(node.key)
+        return node
+
+
+def _call(name: str, args: list[nodes.Expr], near: nodes.Node) -> nodes.Call:
+    return nodes.Call(nodes.EnvironmentAttribute(name), args, [], None, None, lineno=near.lineno)
+
+
+def _weigh(operand: nodes.Expr) -> nodes.Filter:
+    return nodes.Filter(operand, WEIGHED, [], [], None, None, lineno=operand.lineno)
+
+
+def _cost(body: list[nodes.Node]) -> int:
+    """What one turn of a loop with this body can leave in memory without passing any counter."""
+    printed = sum(len(output.nodes) for node in body for output in _all(node, nodes.Output))
+    literals = sum(
+        1 + sum(1 for _ in one.iter_child_nodes()) for node in body for one in _all(node, _LITERALS)
+    )
+    return _POINTER_BYTES * printed + ITEM_BYTES * literals
+
+
+def _all(node: nodes.Node, kinds: Any) -> Iterator[Any]:
+    if isinstance(node, kinds):
+        yield node
+    yield from node.find_all(kinds)

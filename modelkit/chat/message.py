@@ -1,0 +1,176 @@
+"""One message of a conversation, and how it is read from outside.
+
+The shapes of Ollama and OpenAI are both read: `thinking` may be called `reasoning_content` or `reasoning`, a
+tool message's `name` may be `tool_name`, tool arguments may be an object or its JSON text, and `content` may
+be a list of text parts. Anything else is an error: a key that nobody reads is a mistake nobody sees.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from modelkit.chat.plain import plain
+from modelkit.errors import RequestError
+
+ROLES = ("system", "developer", "user", "assistant", "tool")
+MOST_MESSAGES = 10_000
+MOST_CALLS = 256
+
+_THINKING = ("thinking", "reasoning_content", "reasoning")
+_KEYS = frozenset({"role", "content", "tool_calls", "name", "tool_name", "tool_call_id", *_THINKING})
+_MEDIA = frozenset({"images", "audio", "videos"})
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """The assistant's wish to call `name` with `arguments` (a JSON object); `id` ties the answer to it."""
+
+    name: str
+    arguments: Mapping[str, Any]
+    id: str | None = None
+
+    @classmethod
+    def read(cls, value: object, where: str) -> "ToolCall":
+        """From `{"function": {"name", "arguments"}}`, with or without `id` and `type`."""
+        call = _object(value, where, {"id", "type", "function"})
+        function = _object(call.get("function"), f"{where}.function", {"name", "arguments", "index"})
+        name = _text(function.get("name"), f"{where}.function.name")
+        if not name:
+            raise RequestError(f"{where}.function.name is missing")
+        if call.get("type", "function") != "function":
+            raise RequestError(f"{where}.type is {str(call['type'])[:40]!r}; only 'function' is known")
+        arguments = _arguments(function.get("arguments"), f"{where}.function.arguments")
+        return cls(name, arguments, _text(call.get("id"), f"{where}.id"))
+
+    def as_template(self) -> dict[str, Any]:
+        function = {"name": self.name, "arguments": dict(self.arguments)}
+        return {**({"id": self.id} if self.id else {}), "type": "function", "function": function}
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """`role` is one of ROLES. `name` and `tool_call_id` say, in a tool message, what it answers."""
+
+    role: str
+    content: str = ""
+    thinking: str | None = None
+    tool_calls: tuple[ToolCall, ...] = ()
+    name: str | None = None
+    tool_call_id: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.role not in ROLES:
+            raise RequestError(f"the role {str(self.role)[:40]!r} is unknown; roles are {', '.join(ROLES)}")
+        if self.tool_calls and self.role != "assistant":
+            raise RequestError(f"a {self.role} message has tool_calls; only the assistant calls tools")
+
+    @classmethod
+    def read(cls, value: "Message | Mapping[str, Any]", where: str = "the message") -> "Message":
+        """A Message as it is, or one from a dict. Raises RequestError, naming `where`."""
+        if isinstance(value, Message):
+            return value
+        given = _object(value, where, _KEYS)
+        thinking = next((given[key] for key in _THINKING if given.get(key) is not None), None)
+        name = given.get("name") if given.get("name") is not None else given.get("tool_name")
+        return cls(
+            role=_role(given.get("role"), where),
+            content=_content(given.get("content"), f"{where}.content"),
+            thinking=_text(thinking, f"{where}.thinking"),
+            tool_calls=_tool_calls(given.get("tool_calls"), f"{where}.tool_calls"),
+            name=_text(name, f"{where}.name"),
+            tool_call_id=_text(given.get("tool_call_id"), f"{where}.tool_call_id"),
+        )
+
+    def as_template(self) -> dict[str, Any]:
+        """The dict that a chat template reads. Keys not set are left out: templates ask what is defined.
+
+        Thinking stands under both names that templates use for it.
+        """
+        message: dict[str, Any] = {"role": self.role, "content": self.content}
+        if self.thinking is not None:
+            message |= {"thinking": self.thinking, "reasoning_content": self.thinking}
+        if self.tool_calls:
+            message["tool_calls"] = [call.as_template() for call in self.tool_calls]
+        if self.name is not None:
+            message["name"] = self.name
+        if self.tool_call_id is not None:
+            message["tool_call_id"] = self.tool_call_id
+        return message
+
+
+def read_messages(values: Iterable[Message | Mapping[str, Any]]) -> tuple[Message, ...]:
+    """A conversation. Raises RequestError where one message is wrong, or when there are too many or none."""
+    messages: list[Message] = []
+    for number, value in enumerate(values):
+        if number == MOST_MESSAGES:
+            raise RequestError(f"a conversation may have at most {MOST_MESSAGES:,} messages")
+        messages.append(Message.read(value, f"messages[{number}]"))
+    if not messages:
+        raise RequestError(
+            "there is no message", hint='Give at least one: {"role": "user", "content": "..."}.'
+        )
+    return tuple(messages)
+
+
+def _object(value: object, where: str, keys: Iterable[str]) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise RequestError(f"{where} must be an object; it is a {type(value).__name__}")
+    for key in value:
+        if key in _MEDIA:
+            raise RequestError(f"{where} has {key}, and this version reads text only")
+        if key not in keys:
+            raise RequestError(
+                f"{where} has an unknown key {str(key)[:40]!r}; known: {', '.join(sorted(keys))}"
+            )
+    return value
+
+
+def _role(value: object, where: str) -> str:
+    if not isinstance(value, str) or value not in ROLES:
+        raise RequestError(f"{where}.role is {str(value)[:40]!r}; roles are {', '.join(ROLES)}")
+    return str.__str__(value)
+
+
+def _text(value: object, where: str) -> str | None:
+    if value is None:
+        return None
+    if not isinstance(value, str):
+        raise RequestError(f"{where} must be a text; it is a {type(value).__name__}")
+    return str.__str__(value)
+
+
+def _content(value: object, where: str) -> str:
+    """Text, or a list of text parts put together; nothing is the empty text."""
+    if not isinstance(value, list | tuple):
+        return _text(value, where) or ""
+    texts: list[str] = []
+    for number, part in enumerate(value):
+        kind = part.get("type") if isinstance(part, Mapping) else None
+        if kind != "text":
+            raise RequestError(f"{where}[{number}] is of type {str(kind)[:40]!r}; only text parts are read")
+        text = _text(
+            _object(part, f"{where}[{number}]", {"type", "text"}).get("text"), f"{where}[{number}].text"
+        )
+        texts.append(text or "")
+    return "".join(texts)
+
+
+def _tool_calls(value: object, where: str) -> tuple[ToolCall, ...]:
+    if value is None:
+        return ()
+    if not isinstance(value, list | tuple) or len(value) > MOST_CALLS:
+        raise RequestError(f"{where} must be a list of at most {MOST_CALLS} calls")
+    return tuple(ToolCall.read(call, f"{where}[{number}]") for number, call in enumerate(value))
+
+
+def _arguments(value: object, where: str) -> dict[str, Any]:
+    """An object, or the JSON text of one (OpenAI's way); nothing is the empty object."""
+    if isinstance(value, str):
+        try:
+            value = json.loads(value) if value.strip() else {}
+        except (ValueError, RecursionError) as error:
+            raise RequestError(f"{where} is not valid JSON: {error}") from error
+    if not isinstance(value, Mapping | None):
+        raise RequestError(f"{where} must be an object; it is a {type(value).__name__}")
+    return plain(value or {}, where)

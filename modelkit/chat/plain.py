@@ -1,0 +1,46 @@
+"""Plain data: what may be handed to a template.
+
+A template can call the methods of whatever it is given, so it is given fresh copies made of JSON's own types
+and nothing else.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from modelkit.errors import RequestError
+
+DEPTH = 64
+
+
+def plain(value: object, where: str, depth: int = DEPTH) -> Any:
+    """A copy of `value` in None, bool, int, float, str, list and dict with text keys.
+
+    Subclasses (enums, numpy's text) come back as their plain type. Raises RequestError, naming `where`, for
+    anything else, for NaN and infinities, and for more than `depth` levels.
+    """
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, int):
+        return int.__int__(value)
+    if isinstance(value, float) and math.isfinite(value):
+        return float.__float__(value)
+    if depth == 0:
+        raise RequestError(f"{where} is nested more than {DEPTH} levels deep")
+    if isinstance(value, list | tuple):
+        return [plain(item, where, depth - 1) for item in value]
+    if isinstance(value, Mapping):
+        return {_key(key, where): plain(item, where, depth - 1) for key, item in value.items()}
+    raise RequestError(f"{where} holds {_shown(value)}; only JSON values can be put into a prompt")
+
+
+def _key(key: object, where: str) -> str:
+    if not isinstance(key, str):
+        raise RequestError(f"{where} has the key {str(key)[:40]!r}; the keys of JSON objects are texts")
+    return str.__str__(key)
+
+
+def _shown(value: object) -> str:
+    return str(value) if isinstance(value, float) else f"a {type(value).__name__}"

@@ -1,0 +1,119 @@
+"""A model's chat template: messages and tools in, prompt text out."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from modelkit.chat.find import refuse_go
+from modelkit.chat.message import Message
+from modelkit.chat.plain import plain
+from modelkit.chat.sandbox import GuardedTemplate
+from modelkit.errors import RequestError, TemplateError
+
+MOST_TOOLS = 256
+MOST_VARIABLES = 64
+_SET_HERE = ("messages", "tools", "documents", "add_generation_prompt", "continue_final_message", "tokenize")
+# Private-use characters, so that no text holds it; the blank shows whether the template strips.
+_END_MARK = "\ue0f0modelkit:continue\ue0f0 "
+
+
+class ChatTemplate:
+    """Renders with the texts of the model's special tokens at hand; a token that is None stays undefined.
+
+    `variables` names what the template reads beyond that; callers may set these and no others. Safe to use
+    from any thread. Raises TemplateError for a source that does not compile.
+    """
+
+    def __init__(
+        self,
+        source: str,
+        *,
+        bos_token: str | None = None,
+        eos_token: str | None = None,
+        unk_token: str | None = None,
+        pad_token: str | None = None,
+        name: str = "chat template",
+    ) -> None:
+        refuse_go(source)
+        self.source = source
+        self._template = GuardedTemplate(source, name=name)
+        given = {
+            "bos_token": bos_token,
+            "eos_token": eos_token,
+            "unk_token": unk_token,
+            "pad_token": pad_token,
+        }
+        self._tokens = {token: text for token, text in given.items() if text is not None}
+        self.variables = self._template.undeclared - {*_SET_HERE, *given}
+
+    def render(
+        self,
+        messages: Sequence[Message],
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        add_generation_prompt: bool = True,
+        continue_final: bool = False,
+        variables: Mapping[str, Any] | None = None,
+        now: datetime | None = None,
+    ) -> str:
+        """The prompt. Special tokens stand in it as text: encode it without adding any.
+
+        With `continue_final` the prompt ends inside the last message, the assistant's, for the model to go on
+        from there; it takes the place of the generation prompt. `now` stands in for the clock.
+        Raises RequestError for bad tools or variables, TemplateError when the template fails.
+        """
+        rendered = [message.as_template() for message in messages]
+        if continue_final:
+            _mark_end(messages, rendered)
+        text = self._template.render(
+            {
+                **self._variables(variables or {}),
+                **self._tokens,
+                "messages": rendered,
+                "tools": _tools(tools),
+                "documents": None,
+                "add_generation_prompt": add_generation_prompt and not continue_final,
+            },
+            now=now,
+        )
+        return _cut_at_mark(text) if continue_final else text
+
+    def _variables(self, variables: Mapping[str, Any]) -> dict[str, Any]:
+        unknown = next((name for name in variables if name not in self.variables), None)
+        if unknown is not None or len(variables) > MOST_VARIABLES:
+            raise RequestError(
+                f"the chat template has no variable {str(unknown)[:40]!r} that may be set",
+                hint=f"It reads: {', '.join(sorted(self.variables)) or 'none'}.",
+            )
+        return plain(variables, "the template's variables")
+
+
+def _tools(tools: Sequence[Mapping[str, Any]] | None) -> list[Any] | None:
+    """Tools as templates expect them, OpenAI's shape: `{"type": "function", "function": {"name": ...}}`."""
+    if not tools:
+        return None
+    if len(tools) > MOST_TOOLS:
+        raise RequestError(f"{len(tools)} tools; at most {MOST_TOOLS} are taken")
+    copies: list[Any] = plain(list(tools), "tools")
+    for number, tool in enumerate(copies):
+        function = tool.get("function") if isinstance(tool, dict) else None
+        if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+            raise RequestError(
+                f"tools[{number}] has no function with a name",
+                hint='A tool is {"type": "function", "function": {"name": ..., "parameters": {...}}}.',
+            )
+    return copies
+
+
+def _mark_end(messages: Sequence[Message], rendered: list[dict[str, Any]]) -> None:
+    if not messages or messages[-1].role != "assistant":
+        raise RequestError("there is no last assistant message to continue")
+    rendered[-1]["content"] += _END_MARK
+
+
+def _cut_at_mark(text: str) -> str:
+    """The text up to the mark; where the template strips messages, without blanks before it."""
+    before, mark, after = text.rpartition(_END_MARK.rstrip())
+    if not mark:
+        raise TemplateError("the chat template leaves out the message that should be continued")
+    return before if after.startswith(" ") else before.rstrip()
