@@ -81,7 +81,8 @@ class Model:
     """A loaded model. Safe to use from several threads: requests run side by side in one batch.
 
     name: what was loaded. notes: sentences that the user should see once. load_s: seconds that loading took.
-    defaults: the parameters that hold unless a request says otherwise. context_length: in tokens.
+    defaults: the parameters that hold unless a request says otherwise. context_length: in tokens. memory:
+    bytes of weights, and of one sequence of the whole context.
     """
 
     def __init__(self, opened: Opened, parameters: Parameters) -> None:
@@ -92,8 +93,13 @@ class Model:
         self._stop_ids = self._tokenizer.eos_ids(opened.inventory.generation_config, opened.inventory.config)
         self._template = template_of(opened.inventory.files, self._tokenizer)
         self.defaults = self._template_stops().merge(opened.parameters).merge(parameters)
-        self._engine, self.context_length, context_notes = start_engine(opened, self.defaults.resolved())
-        self.notes = (*opened.notes, *context_notes, *self._own_notes())
+        started = start_engine(opened, self.defaults.resolved())
+        self._engine, self.context_length, self.memory = (
+            started.engine,
+            started.context_length,
+            started.memory,
+        )
+        self.notes = (*opened.notes, *started.notes, *self._own_notes())
 
     def __enter__(self) -> "Model":
         return self
@@ -137,9 +143,10 @@ class Model:
         PARAMETER of this request. Raises RequestError, ParameterError.
         """
         if not isinstance(prompt, str):
-            return self._answer(list(prompt), parameters, stream=stream)
+            return self._answer(list(prompt), parameters, continuing=True, stream=stream)
         if raw or self._template is None:
-            return self._answer(self._tokenizer.encode(prompt, add_special=True), parameters, stream=stream)
+            ids = self._tokenizer.encode(prompt, add_special=True)
+            return self._answer(ids, parameters, continuing=True, stream=stream)
         return self._chat([Message("user", prompt)], None, None, parameters, stream=stream)
 
     @overload
@@ -221,7 +228,7 @@ class Model:
         stream: bool,
     ) -> Generation | GenerationStream:
         ids = self._tokenizer.encode(self._render(messages, tools, variables), add_special=False)
-        return self._answer(ids, parameters, stream=stream)
+        return self._answer(ids, parameters, continuing=False, stream=stream)
 
     def _render(
         self,
@@ -239,8 +246,9 @@ class Model:
         return self._template.render(conversation, tools=tools, variables=variables)
 
     def _answer(
-        self, ids: list[int], parameters: Mapping[str, Any], *, stream: bool
+        self, ids: list[int], parameters: Mapping[str, Any], *, continuing: bool, stream: bool
     ) -> Generation | GenerationStream:
+        """continuing: the answer goes on where the prompt's text ends, so a blank in front of it counts."""
         wanted = self._resolve(parameters)
         if not ids:
             raise RequestError(
@@ -260,7 +268,7 @@ class Model:
             )
             answer = GenerationStream(
                 self._engine.submit(request),
-                TextStream(self._tokenizer),
+                TextStream(self._tokenizer, continuing=continuing),
                 StopStrings(wanted.stop),
                 sampling.seed,
             )

@@ -26,8 +26,9 @@ from modelkit.source.tree import Files, read_directory, subtree
 from modelkit.store.store import Store
 from modelkit.tokenizer import Tokenizer
 from runtime import device
+from runtime.cache.layout import sequence_bytes
 from runtime.engine.engine import Engine, Options
-from runtime.errors import UnsupportedModel, WeightMismatch
+from runtime.errors import TooLarge, UnsupportedModel, WeightMismatch
 from runtime.loaded import LoadedModel, load_model
 from runtime.models import describe
 from runtime.speculate.draft_model import ModelDrafter
@@ -126,14 +127,33 @@ def read_generation_config(config: Mapping[str, Any]) -> tuple[Parameters, tuple
     return Parameters(values), tuple(notes)
 
 
-def start_engine(opened: Opened, wanted: Resolved) -> tuple[Engine, int, tuple[str, ...]]:
-    """The engine with the weights loaded, its context length, and what the user should know about it."""
-    context, notes = opened.context_length, ()
-    if wanted.num_ctx is not None and wanted.num_ctx > context:
-        notes = (f"num_ctx {wanted.num_ctx} is more than the model's {context}; it runs with {context}",)
-    elif wanted.num_ctx is not None:
-        context = wanted.num_ctx
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Bytes: weights and draft as they are held, layer memory of one sequence of the whole context, and what
+    was free for it when the weights were loaded (0: unknown).
+    """
+
+    weight_bytes: int
+    draft_bytes: int
+    cache_bytes: int
+    available_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A running engine, and the limits that were found on the way."""
+
+    engine: Engine
+    context_length: int
+    memory: Memory
+    notes: tuple[str, ...]
+
+
+def start_engine(opened: Opened, wanted: Resolved) -> Started:
+    """Load the weights and start. Raises LoadError for a model that does not fit its config or the memory."""
+    context, notes = _context(opened, wanted)
     options = Options(context_length=context, budget_tokens=wanted.num_batch)
+    draft_bytes = 0
 
     def weights() -> LoadedModel:
         device.bind_blas()
@@ -142,15 +162,48 @@ def start_engine(opened: Opened, wanted: Resolved) -> tuple[Engine, int, tuple[s
         return _load(opened.inventory)
 
     def drafters(_target: LoadedModel) -> dict[str, Drafter]:
+        nonlocal draft_bytes
         if wanted.draft_num_predict == 0:
             return {}
         lookup: dict[str, Drafter] = {"lookup": NgramDrafter()}
-        return lookup if opened.draft is None else {"draft": ModelDrafter(_load(opened.draft)), **lookup}
+        if opened.draft is None:
+            return lookup
+        model = _load(opened.draft)
+        draft_bytes = model.weight_bytes
+        return {"draft": ModelDrafter(model), **lookup}
 
     try:
-        return Engine(weights, options, drafters), context, notes
+        engine = Engine(weights, options, drafters)
     except (UnsupportedModel, WeightMismatch) as fault:
         raise LoadError(f"{opened.label} cannot be loaded: {fault}") from fault
+    except TooLarge as fault:
+        raise LoadError(f"{opened.label} does not fit: {fault}", hint=_SMALLER) from fault
+    model, free = engine.model, device.device().available_bytes
+    cache = sequence_bytes(model.described.layout, context, model.dtype.size)
+    memory = Memory(model.weight_bytes, draft_bytes, cache, free)
+    if cache > free > 0:
+        notes = (*notes, _too_long(opened.label, context, cache, free))
+    return Started(engine, context, memory, notes)
+
+
+_SMALLER = "Create it with --quantize q4 (or fewer bits), or take a smaller model."
+
+
+def _context(opened: Opened, wanted: Resolved) -> tuple[int, tuple[str, ...]]:
+    if wanted.num_ctx is None:
+        return opened.context_length, ()
+    if wanted.num_ctx <= opened.context_length:
+        return wanted.num_ctx, ()
+    longest = opened.context_length
+    return longest, (f"num_ctx {wanted.num_ctx} is more than the model's {longest}; it runs with {longest}",)
+
+
+def _too_long(label: str, context: int, cache_bytes: int, free_bytes: int) -> str:
+    fits = max(int(context * free_bytes / cache_bytes), 1)
+    return (
+        f"a sequence of {label}'s whole context ({context} tokens) would take {cache_bytes:,} bytes and "
+        f"{free_bytes:,} are free; about {fits} tokens fit (num_ctx)"
+    )
 
 
 def _load(inventory: Inventory) -> LoadedModel:

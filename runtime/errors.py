@@ -5,6 +5,7 @@
     ├── NotSupported       this layer kind cannot do that (for example cut a middle range out)
     ├── UnsupportedModel   no architecture here runs this config; or a field of it has a value we know to be wrong
     ├── WeightMismatch     tensors missing, surplus or misshapen
+    ├── TooLarge           weights would take more memory than there is
     └── BadTokenIds        an id outside the vocabulary
 """
 
@@ -44,6 +45,15 @@ class WeightMismatch(RuntimeFault):
         more = f"; and {len(problems) - 5} more" if len(problems) > 5 else ""
         super().__init__(shown + more)
         self.problems = problems
+
+
+class TooLarge(RuntimeFault):
+    """Weights that would not fit: `wanted_bytes` of `available_bytes`. Nothing was allocated."""
+
+    def __init__(self, wanted_bytes: int, available_bytes: int) -> None:
+        super().__init__(f"the weights take {wanted_bytes:,} bytes and {available_bytes:,} are free")
+        self.wanted_bytes = wanted_bytes
+        self.available_bytes = available_bytes
 
 
 class BadTokenIds(RuntimeFault):

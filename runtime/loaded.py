@@ -14,10 +14,10 @@ import mlx.nn as nn
 
 from runtime.cache.build import build_memory
 from runtime.device import Device
-from runtime.errors import BadTokenIds, WeightMismatch
+from runtime.errors import BadTokenIds, TooLarge, WeightMismatch
 from runtime.models.architecture import Architecture, Described, describe
 from runtime.step import Step
-from runtime.weights import DTYPES, expanded_bytes, fill, fit, weight_bytes
+from runtime.weights import DTYPES, expanded_bytes, fill, fit, held_bytes, weight_bytes
 
 if TYPE_CHECKING:
     import numpy as np
@@ -65,7 +65,7 @@ def load_model(config: Mapping[str, Any], shards: Sequence[Path], *, on: Device 
 
     shards: safetensors files whose headers were validated by the caller. Where quantized products are slow,
     as on a processor, quantized weights are expanded to floats if that takes no more than half of what is
-    free. Raises WeightMismatch, UnsupportedModel.
+    free. Raises WeightMismatch, UnsupportedModel, and TooLarge before anything is allocated.
     """
     described = describe(config)
     weights: dict[str, mx.array] = {}
@@ -79,6 +79,9 @@ def load_model(config: Mapping[str, Any], shards: Sequence[Path], *, on: Device 
     expand = (
         on is not None and not on.fast_quantized and expanded_bytes(network, dtype) <= on.available_bytes // 2
     )
+    wanted = expanded_bytes(network, dtype) if expand else held_bytes(fitted, dtype)
+    if on is not None and wanted > on.available_bytes > 0:
+        raise TooLarge(wanted, on.available_bytes)
     compute = dtype or _float_of(fitted)
     fill(network, fitted, dtype=dtype, expand=expand, keep=_kept(described.architecture))
     network.eval()

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from modelkit.cli.ui import count, printable, table
+from modelkit.cli.ui import count, printable, size, table
 
 if TYPE_CHECKING:
     from modelkit.generation import Generation, GenerationStream
+    from modelkit.model import Model
 
 
 def say(stream: "GenerationStream") -> "Generation":
@@ -35,14 +36,14 @@ def to_json(answer: "Generation") -> dict[str, Any]:
     }
 
 
-def timings(answer: "Generation", load_s: float) -> str:
-    """What --verbose says: tokens, seconds and rates, and the seed that makes the same text again."""
+def timings(answer: "Generation", model: "Model") -> str:
+    """What --verbose says: memory, tokens, seconds and rates, and the seed that makes the same text again."""
     usage = answer.usage
     computed = usage.prompt_tokens - usage.cached_tokens
     # The first token comes out of the prompt's own pass, so decoding made one less.
     made = max(usage.generated_tokens - 1, 0)
     rows = [
-        ("load", f"{load_s:.2f} s", "", ""),
+        ("load", f"{model.load_s:.2f} s", "", _memory(model)),
         (
             "prompt",
             f"{usage.prefill_s:.2f} s",
@@ -61,6 +62,15 @@ def timings(answer: "Generation", load_s: float) -> str:
         counts = f"{usage.accepted_tokens} of {usage.drafted_tokens} drafted tokens accepted"
         rows.append(("draft", "", share, counts))
     return table(rows, right=[1, 2])
+
+
+def _memory(model: "Model") -> str:
+    held = model.memory
+    draft = f", draft {size(held.draft_bytes)}" if held.draft_bytes else ""
+    return (
+        f"weights {size(held.weight_bytes)}{draft}, up to {size(held.cache_bytes)} "
+        f"for a sequence of {model.context_length} tokens"
+    )
 
 
 def _rate(tokens: int, seconds: float) -> str:

@@ -125,7 +125,7 @@ class Session:
         if not self._plain and answer.text:
             self.messages += [asked, {"role": "assistant", "content": answer.text}]
         if self.verbose:
-            click.echo(timings(answer, self.model.load_s), err=True)
+            click.echo(timings(answer, self.model), err=True)
 
     def _ask(self, asked: dict[str, str]) -> "GenerationStream":
         parameters: dict[str, Any] = dict(self.parameters)

@@ -83,7 +83,7 @@ def command(
             say(stream)
             click.echo()
         if verbose:
-            click.echo(timings(stream.result, model.load_s), err=True)
+            click.echo(timings(stream.result, model), err=True)
 
 
 def ask(model: "Model", text: str, system: str | None, *, raw: bool) -> "GenerationStream":

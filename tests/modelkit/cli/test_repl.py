@@ -14,6 +14,7 @@ from modelkit.cli.repl import Session, converse, read_block
 from modelkit.errors import RequestError
 from modelkit.generation import Generation
 from modelkit.modelfile import Parameters
+from modelkit.opening import Memory
 from runtime.engine.request import Usage
 
 LEAVE = EOFError()
@@ -51,6 +52,8 @@ class Model:
 
     name = "story"
     load_s = 0.5
+    context_length = 256
+    memory = Memory(weight_bytes=1000, draft_bytes=0, cache_bytes=2000, available_bytes=10**9)
 
     def __init__(self, *, has_template: bool = True, stop_after: int | None = None) -> None:
         self.has_template = has_template

@@ -5,6 +5,7 @@ import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ import modelkit as library
 from modelkit.cli import answer
 from modelkit.cli.run import ask, command
 from modelkit.generation import Generation
+from modelkit.opening import Memory
 from runtime.engine.request import Usage
 
 Run = Callable[..., Result]
@@ -196,8 +198,10 @@ def test_text_is_exact_in_a_pipe_and_harmless_on_a_terminal(
 
 def test_timings_count_what_was_computed() -> None:
     usage = Usage(10, 4, 21, 30, 15, 0.0, 2.0, 4.0)
-    shown = answer.timings(Generation("", (), usage, "stop", 7), 0.5).splitlines()
-    assert shown[0].split() == ["load", "0.50", "s"]
+    model = SimpleNamespace(load_s=0.5, context_length=512, memory=Memory(2_000_000, 0, 30_000, 10**9))
+    shown = answer.timings(Generation("", (), usage, "stop", 7), model).splitlines()  # type: ignore[arg-type]
+    assert shown[0].split()[:3] == ["load", "0.50", "s"]
+    assert "weights 2 MB, up to 30 kB for a sequence of 512 tokens" in shown[0]
     assert "3 tokens/s  10 tokens, 4 cached" in shown[1]
     assert "5 tokens/s  21 tokens, ended by stop, seed 7" in shown[2]
     assert "50%  15 of 30 drafted tokens accepted" in shown[3]
