@@ -262,16 +262,12 @@ class Model:
             )
         tokens = room if wanted.num_predict < 0 else min(wanted.num_predict, room)
         sampling = sampling_of(wanted)
+        text, stops = TextStream(self._tokenizer, continuing=continuing), StopStrings(wanted.stop)
         with _translated():
             request = Request(
                 tuple(ids), tokens, sampling, self._stop_ids, draft_tokens=wanted.draft_num_predict
             )
-            answer = GenerationStream(
-                self._engine.submit(request),
-                TextStream(self._tokenizer, continuing=continuing),
-                StopStrings(wanted.stop),
-                sampling.seed,
-            )
+            answer = GenerationStream(self._engine.submit(request), text, stops, sampling.seed)
         return answer if stream else answer.whole()
 
     def _resolve(self, parameters: Mapping[str, Any]) -> Resolved:
