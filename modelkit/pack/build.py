@@ -88,7 +88,7 @@ def write_package(
         digest = new.commit(name, artifact)
     for one in written.values():
         remember(store, one.key, one.weights)
-    size_bytes = sum({blob.digest: blob.size_bytes for blob in files.values()}.values())
+    size_bytes = store.resolve(name).size_bytes
     converted = any(part.plan.converts and part.reused is None for _, part in prepared.parts)
     return Created(name, digest, size_bytes, converted, prepared.notes, prepared)
 

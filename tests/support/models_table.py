@@ -1,0 +1,81 @@
+"""docs/models.md: every family with what its layers remember and how far its logits are from transformers'.
+
+python -m tests.support.models_table    measures all references again and rewrites the page (minutes)
+"""
+
+import tempfile
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from runtime.models import ARCHITECTURES, architecture_name, find_architecture
+from tests.support.parity import Reference, cut_logits, full_logits
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "models.md"
+
+HEAD = """# Models
+
+Made by `python -m tests.support.models_table`. Every row is a tiny checkpoint with random weights that uses
+all layer kinds and optional tensors of its family; its logits are compared with those of transformers in
+float32. The figures are the largest difference over {tokens} positions in units of the spread of the
+reference's logits: read at once, and token by token through layer memory (windows are far shorter than the
+text, so they are driven past their end several times). The suite asks for less than 1e-4, for both spellings
+of config.json, in ragged batches, and for 64 equal greedy tokens.
+
+| reference | architecture | layers remember | at once | by token |
+|---|---|---|---|---|
+"""
+
+FOOT = """
+Names of `architectures` and `model_type` in config.json that are run: {names}.
+
+Anything else is refused by name at `create`.
+"""
+
+
+@dataclass(frozen=True)
+class Line:
+    name: str
+    architecture: str
+    layout: str
+    whole: float
+    stepped: float
+
+    def markdown(self) -> str:
+        return (
+            f"| {self.name} | {self.architecture} | {self.layout} | {self.whole:.0e} | {self.stepped:.0e} |\n"
+        )
+
+
+def measure(name: str) -> Line:
+    reference = Reference(name)
+    config = reference.record["config"]
+    with tempfile.TemporaryDirectory() as place:
+        model = reference.load(Path(place))
+        ids = reference.answers["ids"]
+        whole = reference.error(full_logits(model, ids))
+        stepped = reference.error(cut_logits(model, ids, [1]))
+    kinds = Counter(spec.kind for spec in model.described.layout)
+    layout = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
+    return Line(name, architecture_name(config), layout, whole, stepped)
+
+
+def page(lines: list[Line]) -> str:
+    names = ", ".join(f"`{name}`" for name in sorted(ARCHITECTURES, key=str.lower))
+    tokens = len(np.atleast_1d(Reference(lines[0].name).answers["ids"]))
+    return HEAD.format(tokens=tokens) + "".join(map(Line.markdown, lines)) + FOOT.format(names=names)
+
+
+def main() -> None:
+    lines = []
+    for name in Reference.names():
+        find_architecture(Reference(name).record["config"])
+        lines.append(measure(name))
+        print(lines[-1].markdown(), end="", flush=True)
+    PAGE.write_text(page(lines), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
