@@ -1,0 +1,102 @@
+"""Bamba: Mamba-2 layers with an attention layer here and there, each followed by a feed-forward block."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import mlx.core as mx
+import mlx.nn as nn
+
+from runtime.cache.layout import Full, LayerSpec
+from runtime.models.config import Fields
+from runtime.models.decoder import (
+    CausalLM,
+    DecoderConfig,
+    layer_count,
+    layer_ropes,
+    one_rope,
+    read_shape,
+    without_spares,
+)
+from runtime.models.experts import Weights
+from runtime.models.mamba_fields import read_mamba2, recurrent_layers
+from runtime.nn.conv import stored_filters
+from runtime.nn.mamba2 import Mamba2, Mamba2Spec
+from runtime.nn.mlp import GatedMLP
+from runtime.nn.rope import Rope
+from runtime.nn.self_attention import SelfAttention
+from runtime.step import Step
+
+
+@dataclass(frozen=True, slots=True)
+class Config(DecoderConfig):
+    attention_bias: bool
+    mlp_bias: bool
+    recurrent: tuple[bool, ...]
+    mixer: Mamba2Spec
+
+
+def parse(raw: Mapping[str, Any]) -> Config:
+    fields = Fields(raw)
+    layers = layer_count(fields)
+    shape = read_shape(fields, eps=1e-5, max_position_embeddings=262144, num_key_value_heads=8)
+    return Config(
+        **shape,
+        windows=(None,) * layers,
+        ropes=(one_rope(fields, shape, partial=0.5),) * layers,
+        attention_bias=fields.flag("attention_bias"),
+        mlp_bias=fields.flag("mlp_bias"),
+        recurrent=recurrent_layers(fields, layers) or _recurrent(fields, layers),
+        mixer=read_mamba2(fields, shape["hidden_size"], shape["norm_eps"]),
+    )
+
+
+def _recurrent(fields: Fields, layers: int) -> tuple[bool, ...]:
+    attention = fields.raw.get("attn_layer_indices") or ()
+    return tuple(i not in attention for i in range(layers))
+
+
+def layout(config: Config) -> list[LayerSpec]:
+    full = Full(config.kv_heads, config.head_dim)
+    return [config.mixer.memory if recurrent else full for recurrent in config.recurrent]
+
+
+class Block(nn.Module):
+    def __init__(self, config: Config, rope: Rope | None, *, recurrent: bool) -> None:
+        super().__init__()
+        hidden, eps, bias = config.hidden_size, config.norm_eps, config.attention_bias
+        if recurrent:
+            self.mamba = Mamba2(config.mixer)
+        else:
+            self.self_attn = SelfAttention(config, rope, qkv_bias=bias, output_bias=bias)
+        self.feed_forward = GatedMLP(
+            hidden, config.intermediate_size, activation=config.activation, bias=config.mlp_bias
+        )
+        self.input_layernorm = nn.RMSNorm(hidden, eps=eps)
+        self.pre_ff_layernorm = nn.RMSNorm(hidden, eps=eps)
+        self._recurrent = recurrent
+
+    def __call__(self, x: mx.array, step: Step, cache: Any) -> mx.array:
+        mixer = self.mamba if self._recurrent else self.self_attn
+        x = x + mixer(self.input_layernorm(x), step, cache)
+        return x + self.feed_forward(self.pre_ff_layernorm(x))
+
+
+def build(config: Config) -> CausalLM:
+    kinds = zip(layer_ropes(config), config.recurrent, strict=True)
+    layers = [Block(config, rope, recurrent=recurrent) for rope, recurrent in kinds]
+    return CausalLM(config, layers, nn.RMSNorm(config.hidden_size, eps=config.norm_eps))
+
+
+def adapt(config: Config, weights: Weights) -> Weights:
+    """Filters to MLX's axis order; the last norm under the name that others have for it."""
+    adapted: Weights = {}
+    for name, array in without_spares(config, weights).items():
+        name = name.replace("model.final_layernorm.", "model.norm.")
+        adapted[name] = stored_filters(array) if name.endswith("conv1d.weight") else array
+    return adapted
+
+
+def keeps_dtype(name: str) -> bool:
+    """Rates and step sizes go through exponentials."""
+    return name.endswith((".A_log", ".dt_bias", ".D"))

@@ -1,0 +1,265 @@
+"""Falcon-H1: attention and a Mamba-2 mixer side by side in every layer, with fixed multipliers everywhere
+(muP).
+
+Each layer has two memories; the layout lists the mixer's, then the attention's, layer by layer. Peers
+leave the key multiplier out; mlx-lm's converter folds the multipliers it knows into the weights, which
+`adapt` takes back out.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import mlx.core as mx
+import mlx.nn as nn
+
+from runtime.cache.layout import Full, LayerSpec
+from runtime.errors import UnsupportedModel
+from runtime.models.config import Fields
+from runtime.models.decoder import (
+    DecoderConfig,
+    layer_count,
+    layer_ropes,
+    one_rope,
+    read_shape,
+    without_spares,
+)
+from runtime.models.experts import Weights
+from runtime.nn.conv import stored_filters
+from runtime.nn.mamba2 import Mamba2, Mamba2Spec, step_bounds
+from runtime.nn.mlp import ACTIVATIONS
+from runtime.nn.rope import Rope
+from runtime.nn.self_attention import Projected, SelfAttention
+from runtime.step import Step
+
+
+@dataclass(frozen=True, slots=True)
+class Multipliers:
+    """`projected`: of the mixer's gate, x, B, C and step size."""
+
+    embedding: float
+    head: float
+    key: float
+    attention_in: float
+    attention_out: float
+    mixer_in: float
+    mixer_out: float
+    gate: float
+    down: float
+    projected: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Config(DecoderConfig):
+    attention_bias: bool
+    mlp_bias: bool
+    mixer: Mamba2Spec
+    times: Multipliers
+
+
+def parse(raw: Mapping[str, Any]) -> Config:
+    fields = Fields(raw)
+    layers = layer_count(fields)
+    shape = read_shape(fields, eps=1e-5, max_position_embeddings=8192, num_key_value_heads=8)
+    return Config(
+        **shape,
+        windows=(None,) * layers,
+        ropes=(one_rope(fields, shape),) * layers,
+        attention_bias=fields.flag("attention_bias"),
+        mlp_bias=fields.flag("mlp_bias"),
+        mixer=_mixer(fields, shape),
+        times=_multipliers(fields),
+    )
+
+
+def _mixer(fields: Fields, shape: dict[str, Any]) -> Mamba2Spec:
+    fields.choice("hidden_act", ("silu",), "silu")
+    hidden = shape["hidden_size"]
+    heads = fields.count("mamba_n_heads", 128, high=1 << 16)
+    default = None if "mamba_d_ssm" in fields.raw and not fields.has("mamba_d_ssm") else 1024
+    inner = fields.count(
+        "mamba_d_ssm", default or fields.count("mamba_expand", 2, high=64) * hidden, high=1 << 22
+    )
+    groups = fields.count("mamba_n_groups", 1, high=4096)
+    head_dim = fields.raw.get("mamba_d_head")
+    if inner % heads or (isinstance(head_dim, int) and head_dim * heads != inner):
+        raise UnsupportedModel(f"config.json: {heads} mamba heads of {head_dim} are not mamba_d_ssm, {inner}")
+    first = fields.flag("mamba_norm_before_gate", True)
+    normed = "norm first" if first else "gate first"
+    return Mamba2Spec(
+        hidden=hidden,
+        heads=heads,
+        head_dim=inner // heads,
+        groups=groups,
+        state=fields.count("mamba_d_state", 256, high=4096),
+        taps=fields.count("mamba_d_conv", 4, low=2, high=64),
+        eps=shape["norm_eps"],
+        conv_bias=fields.flag("mamba_conv_bias", True),
+        in_bias=fields.flag("mamba_proj_bias"),
+        out_bias=fields.flag("projectors_bias"),
+        norm=normed if fields.flag("mamba_rms_norm") else None,
+        norm_groups=groups,
+        steps=step_bounds(fields.raw),
+    )
+
+
+def _multipliers(fields: Fields) -> Multipliers:
+    gate, down = _numbers(fields, "mlp_multipliers", 2)
+    return Multipliers(
+        embedding=fields.number("embedding_multiplier", 1.0),
+        head=fields.number("lm_head_multiplier", 1.0),
+        key=fields.number("key_multiplier", 1.0),
+        attention_in=fields.number("attention_in_multiplier", 1.0),
+        attention_out=fields.number("attention_out_multiplier", 1.0),
+        mixer_in=fields.number("ssm_in_multiplier", 1.0),
+        mixer_out=fields.number("ssm_out_multiplier", 1.0),
+        gate=gate,
+        down=down,
+        projected=_numbers(fields, "ssm_multipliers", 5),
+    )
+
+
+def _numbers(fields: Fields, name: str, count: int) -> tuple[float, ...]:
+    value = fields.raw.get(name)
+    if value is None:
+        return (1.0,) * count
+    if not isinstance(value, list | tuple) or len(value) != count:
+        raise UnsupportedModel(f"config.json: {name} is {value!r:.120}, expected {count} numbers")
+    return tuple(Fields({name: item}).number(name) for item in value)
+
+
+def layout(config: Config) -> list[LayerSpec]:
+    return [config.mixer.memory, Full(config.kv_heads, config.head_dim)] * config.layers
+
+
+class Attention(SelfAttention):
+    def __init__(self, config: Config, rope: Rope | None) -> None:
+        super().__init__(config, rope, qkv_bias=config.attention_bias, output_bias=config.attention_bias)
+        self._times = config.times.key
+
+    def project(self, x: mx.array) -> Projected:
+        queries, keys, values = super().project(x)
+        return queries, keys * self._times, values
+
+
+class MLP(nn.Module):
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        hidden, inner, bias = config.hidden_size, config.intermediate_size, config.mlp_bias
+        self.gate_proj = nn.Linear(hidden, inner, bias=bias)
+        self.up_proj = nn.Linear(hidden, inner, bias=bias)
+        self.down_proj = nn.Linear(inner, hidden, bias=bias)
+        self._activation = ACTIVATIONS[config.activation]
+        self._times = config.times
+
+    def __call__(self, x: mx.array) -> mx.array:
+        gate = self._activation(self.gate_proj(x) * self._times.gate)
+        return self.down_proj(gate * self.up_proj(x)) * self._times.down
+
+
+class Block(nn.Module):
+    def __init__(self, config: Config, rope: Rope | None) -> None:
+        super().__init__()
+        self.mamba = Mamba2(config.mixer, _projected(config))
+        self.self_attn = Attention(config, rope)
+        self.feed_forward = MLP(config)
+        self.input_layernorm = nn.RMSNorm(config.hidden_size, eps=config.norm_eps)
+        self.pre_ff_layernorm = nn.RMSNorm(config.hidden_size, eps=config.norm_eps)
+        self._times = config.times
+
+    def __call__(self, x: mx.array, step: Step, memory: Any, cache: Any) -> mx.array:
+        times, normed = self._times, self.input_layernorm(x)
+        mixed = self.mamba(normed * times.mixer_in, step, memory) * times.mixer_out
+        seen = self.self_attn(normed * times.attention_in, step, cache) * times.attention_out
+        x = x + mixed + seen
+        return x + self.feed_forward(self.pre_ff_layernorm(x))
+
+
+def _projected(config: Config) -> mx.array:
+    """One factor per output of in_proj: gate, x, B, C, step size."""
+    mixer = config.mixer
+    shared = mixer.groups * mixer.state
+    sizes = (mixer.inner, mixer.inner, shared, shared, mixer.heads)
+    return mx.concatenate([mx.full((n,), by) for n, by in zip(sizes, config.times.projected, strict=True)])
+
+
+class Trunk(nn.Module):
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
+        self.layers = [Block(config, rope) for rope in layer_ropes(config)]
+        self.final_layernorm = nn.RMSNorm(config.hidden_size, eps=config.norm_eps)
+        self._times = config.times.embedding
+
+    def __call__(self, tokens: mx.array, step: Step, caches: Sequence[Any]) -> mx.array:
+        x = self.embed_tokens(tokens) * self._times
+        for i, layer in enumerate(self.layers):
+            x = layer(x, step, caches[2 * i], caches[2 * i + 1])
+        return self.final_layernorm(x)
+
+
+class FalconH1(nn.Module):
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.model = Trunk(config)
+        if not config.tied:
+            self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
+        self._tied = config.tied
+        self._times = config.times.head
+
+    def __call__(self, tokens: mx.array, step: Step, caches: Sequence[Any]) -> mx.array:
+        return self.model(tokens, step, caches)
+
+    def logits(self, hidden: mx.array) -> mx.array:
+        logits = self.model.embed_tokens.as_linear(hidden) if self._tied else self.lm_head(hidden)
+        return logits * self._times
+
+
+def build(config: Config) -> FalconH1:
+    return FalconH1(config)
+
+
+def adapt(config: Config, weights: Weights) -> Weights:
+    """Filters to MLX's axis order. A file whose filters are in it already is mlx-lm's, with multipliers
+    folded in.
+    """
+    filters = [array for name, array in weights.items() if name.endswith("conv1d.weight")]
+    folded = folded_by_mlx(config) if filters and filters[0].shape[-1] == 1 else {}
+    adapted: Weights = {}
+    for name, array in without_spares(config, weights).items():
+        module, _, leaf = name.rpartition(".")
+        by = folded.get(module.rpartition(".")[2])
+        if by is not None and leaf in ("scales", "biases", "weight") and array.dtype != mx.uint32:
+            array = _unfolded(name, array, by)
+        adapted[name] = stored_filters(array) if name.endswith("conv1d.weight") else array
+    return adapted
+
+
+def keeps_dtype(name: str) -> bool:
+    """Rates and step sizes go through exponentials."""
+    return name.endswith((".A_log", ".dt_bias", ".D"))
+
+
+def folded_by_mlx(config: Config) -> dict[str, float | mx.array]:
+    """What mlx-lm multiplies the rows of each module by when it converts."""
+    times = config.times
+    return {
+        "embed_tokens": times.embedding,
+        "lm_head": times.head,
+        "q_proj": times.attention_in,
+        "k_proj": times.attention_in,
+        "o_proj": times.attention_out,
+        "out_proj": times.mixer_out,
+        "gate_proj": times.gate,
+        "down_proj": times.down,
+        "in_proj": times.mixer_in * _projected(config)[:, None],
+    }
+
+
+def _unfolded(name: str, array: mx.array, by: float | mx.array) -> mx.array:
+    """Rows of floats, or the scales and biases of packed rows, without their factor."""
+    if array.dtype == mx.uint8:
+        raise UnsupportedModel(
+            f"{name} has muP multipliers folded into a microscaling format; create from the original"
+        )
+    return (array.astype(mx.float32) / by).astype(array.dtype)

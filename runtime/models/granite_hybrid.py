@@ -1,0 +1,162 @@
+"""Granite 4 hybrid: Mamba-2 layers, some attention, every layer with a shared block and, in most sizes,
+routed experts.
+
+Multipliers scale embeddings, attention scores, what each sublayer adds, and logits. Positions are left
+out unless the config says "rope".
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import mlx.core as mx
+import mlx.nn as nn
+
+from runtime.cache.layout import Full, LayerSpec
+from runtime.models.config import Fields
+from runtime.models.decoder import (
+    CausalLM,
+    DecoderConfig,
+    layer_count,
+    layer_ropes,
+    one_rope,
+    read_shape,
+    without_spares,
+)
+from runtime.models.experts import Weights, split_gate_up, to_switch
+from runtime.models.mamba_fields import read_mamba2, recurrent_layers
+from runtime.nn.conv import stored_filters
+from runtime.nn.mamba2 import Mamba2, Mamba2Spec
+from runtime.nn.mlp import GatedMLP
+from runtime.nn.moe import Experts
+from runtime.nn.rope import Rope
+from runtime.nn.route import top_then_softmax
+from runtime.nn.self_attention import SelfAttention
+from runtime.step import Step
+
+
+@dataclass(frozen=True, slots=True)
+class Config(DecoderConfig):
+    """experts 0: the shared block is all. residual_by: what a sublayer's output is multiplied by."""
+
+    attention_bias: bool
+    recurrent: tuple[bool, ...]
+    mixer: Mamba2Spec
+    experts: int
+    chosen: int
+    shared_size: int
+    embed_by: float
+    scores_by: float
+    residual_by: float
+    logits_over: float
+
+
+def parse(raw: Mapping[str, Any]) -> Config:
+    fields = Fields(raw)
+    layers = layer_count(fields)
+    shape = read_shape(fields, max_position_embeddings=2048)
+    turned = fields.raw.get("position_embedding_type") == "rope"
+    experts = fields.count("num_local_experts", 8, low=0, high=1 << 16)
+    return Config(
+        **shape,
+        windows=(None,) * layers,
+        ropes=(one_rope(fields, shape) if turned else None,) * layers,
+        attention_bias=fields.flag("attention_bias"),
+        recurrent=recurrent_layers(fields, layers) or (True,) * layers,
+        mixer=read_mamba2(fields, shape["hidden_size"], shape["norm_eps"]),
+        experts=experts,
+        chosen=fields.count("num_experts_per_tok", 2, low=0, high=max(experts, 1 << 16)),
+        shared_size=fields.count("shared_intermediate_size", 1024, high=1 << 22),
+        embed_by=fields.number("embedding_multiplier", 1.0),
+        scores_by=fields.number("attention_multiplier", 1.0),
+        residual_by=fields.number("residual_multiplier", 1.0),
+        logits_over=fields.number("logits_scaling", 1.0),
+    )
+
+
+def layout(config: Config) -> list[LayerSpec]:
+    full = Full(config.kv_heads, config.head_dim)
+    return [config.mixer.memory if recurrent else full for recurrent in config.recurrent]
+
+
+class SparseMLP(nn.Module):
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        hidden, inner = config.hidden_size, config.intermediate_size
+        self.router = nn.Linear(hidden, config.experts, bias=False)
+        self.switch_mlp = Experts(hidden, inner, config.experts, activation=config.activation)
+        self._chosen = config.chosen
+
+    def __call__(self, x: mx.array) -> mx.array:
+        return self.switch_mlp(x, top_then_softmax(self.router(x), self._chosen))
+
+
+class Block(nn.Module):
+    def __init__(self, config: Config, rope: Rope | None, *, recurrent: bool) -> None:
+        super().__init__()
+        hidden, eps, bias = config.hidden_size, config.norm_eps, config.attention_bias
+        if recurrent:
+            self.mamba = Mamba2(config.mixer)
+        else:
+            self.self_attn = SelfAttention(
+                config, rope, qkv_bias=bias, output_bias=bias, scale=config.scores_by
+            )
+        if config.experts:
+            self.block_sparse_moe = SparseMLP(config)
+        self.shared_mlp = GatedMLP(hidden, config.shared_size, activation=config.activation)
+        self.input_layernorm = nn.RMSNorm(hidden, eps=eps)
+        self.post_attention_layernorm = nn.RMSNorm(hidden, eps=eps)
+        self._recurrent, self._sparse = recurrent, config.experts > 0
+        self._by = config.residual_by
+
+    def __call__(self, x: mx.array, step: Step, cache: Any) -> mx.array:
+        mixer = self.mamba if self._recurrent else self.self_attn
+        x = x + mixer(self.input_layernorm(x), step, cache) * self._by
+        normed = self.post_attention_layernorm(x)
+        out = self.shared_mlp(normed)
+        if self._sparse:
+            out = out + self.block_sparse_moe(normed)
+        return x + out * self._by
+
+
+class GraniteHybrid(CausalLM):
+    def __init__(self, config: Config) -> None:
+        kinds = zip(layer_ropes(config), config.recurrent, strict=True)
+        layers = [Block(config, rope, recurrent=recurrent) for rope, recurrent in kinds]
+        norm = nn.RMSNorm(config.hidden_size, eps=config.norm_eps)
+        super().__init__(config, layers, norm, embed_scale=config.embed_by)
+        self._over = config.logits_over
+
+    def logits(self, hidden: mx.array) -> mx.array:
+        return super().logits(hidden) / self._over
+
+
+def build(config: Config) -> GraniteHybrid:
+    return GraniteHybrid(config)
+
+
+_RENAMED = (
+    (".block_sparse_moe.input_linear.", ".block_sparse_moe.experts.gate_up_proj."),
+    (".block_sparse_moe.output_linear.", ".block_sparse_moe.experts.down_proj."),
+    (".block_sparse_moe.router.layer.", ".block_sparse_moe.router."),
+    (".shared_mlp.input_linear.", ".shared_mlp.gate_up_proj."),
+    (".shared_mlp.output_linear.", ".shared_mlp.down_proj."),
+    (".mlp.", ".shared_mlp."),
+)
+
+
+def adapt(config: Config, weights: Weights) -> Weights:
+    """Fused matrices apart, filters to MLX's axis order. MLX calls the shared block `mlp` where it is
+    alone.
+    """
+    adapted: Weights = {}
+    for name, array in without_spares(config, weights).items():
+        for old, new in _RENAMED:
+            name = name.replace(old, new)
+        adapted[name] = stored_filters(array) if name.endswith("conv1d.weight") else array
+    return to_switch(adapted, config.experts) if config.experts else split_gate_up(adapted)
+
+
+def keeps_dtype(name: str) -> bool:
+    """Rates and step sizes go through exponentials."""
+    return name.endswith((".A_log", ".dt_bias", ".D"))

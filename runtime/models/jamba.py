@@ -1,0 +1,131 @@
+"""Jamba: Mamba layers, an attention layer without positions in every few, and routed experts in every second.
+
+Router probabilities are taken over all experts and left as they are; mlx-lm takes them over the chosen ones.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import mlx.core as mx
+import mlx.nn as nn
+
+from runtime.cache.layout import Full, LayerSpec
+from runtime.models.config import Fields
+from runtime.models.decoder import CausalLM, DecoderConfig, layer_count, read_shape, without_spares
+from runtime.models.experts import Weights, to_switch
+from runtime.nn.conv import stored_filters
+from runtime.nn.mamba1 import Mamba1, Mamba1Spec
+from runtime.nn.mlp import GatedMLP
+from runtime.nn.moe import Experts
+from runtime.nn.route import softmax_then_top
+from runtime.nn.self_attention import SelfAttention
+from runtime.step import Step
+
+
+@dataclass(frozen=True, slots=True)
+class Config(DecoderConfig):
+    """recurrent[i] and sparse[i] say what layer i is; experts and chosen of a sparse one."""
+
+    mixer: Mamba1Spec
+    recurrent: tuple[bool, ...]
+    sparse: tuple[bool, ...]
+    experts: int
+    chosen: int
+
+
+def parse(raw: Mapping[str, Any]) -> Config:
+    fields = Fields(raw)
+    layers = layer_count(fields)
+    shape = read_shape(fields, max_position_embeddings=262144, num_key_value_heads=8)
+    experts = fields.count("num_experts", fields.count("num_local_experts", 16, high=1 << 16), high=1 << 16)
+    period = fields.count("attn_layer_period", 8)
+    offset = fields.count("attn_layer_offset", 4, low=0, high=period - 1)
+    routed = fields.count("expert_layer_period", 2)
+    first = fields.count("expert_layer_offset", 1, low=0, high=routed - 1)
+    return Config(
+        **shape,
+        windows=(None,) * layers,
+        ropes=(None,) * layers,
+        mixer=_mixer(fields, shape),
+        recurrent=tuple(i % period != offset for i in range(layers)),
+        sparse=tuple(experts > 1 and i % routed == first for i in range(layers)),
+        experts=experts,
+        chosen=fields.count("num_experts_per_tok", 2, high=experts),
+    )
+
+
+def _mixer(fields: Fields, shape: Mapping[str, Any]) -> Mamba1Spec:
+    fields.choice("hidden_act", ("silu", "swish"), "silu")
+    hidden = shape["hidden_size"]
+    automatic = fields.raw.get("mamba_dt_rank", "auto") == "auto"
+    return Mamba1Spec(
+        hidden=hidden,
+        inner=fields.count("mamba_expand", 2, high=64) * hidden,
+        state=fields.count("mamba_d_state", 16, high=4096),
+        taps=fields.count("mamba_d_conv", 4, low=2, high=64),
+        rank=-(-hidden // 16) if automatic else fields.count("mamba_dt_rank", high=1 << 20),
+        eps=shape["norm_eps"],
+        conv_bias=fields.flag("mamba_conv_bias", True),
+        bias=fields.flag("mamba_proj_bias"),
+        norms="weighted",
+    )
+
+
+def layout(config: Config) -> list[LayerSpec]:
+    full = Full(config.kv_heads, config.head_dim)
+    return [config.mixer.memory if recurrent else full for recurrent in config.recurrent]
+
+
+class SparseMLP(nn.Module):
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        hidden, inner = config.hidden_size, config.intermediate_size
+        self.router = nn.Linear(hidden, config.experts, bias=False)
+        self.switch_mlp = Experts(hidden, inner, config.experts, activation=config.activation)
+        self._chosen = config.chosen
+
+    def __call__(self, x: mx.array) -> mx.array:
+        return self.switch_mlp(x, softmax_then_top(self.router(x), self._chosen, normalize=False))
+
+
+class Block(nn.Module):
+    def __init__(self, config: Config, *, recurrent: bool, sparse: bool) -> None:
+        super().__init__()
+        hidden, eps = config.hidden_size, config.norm_eps
+        if recurrent:
+            self.mamba = Mamba1(config.mixer)
+        else:
+            self.self_attn = SelfAttention(config, None)
+        if sparse:
+            self.feed_forward = SparseMLP(config)
+        else:
+            self.feed_forward = GatedMLP(hidden, config.intermediate_size, activation=config.activation)
+        self.input_layernorm = nn.RMSNorm(hidden, eps=eps)
+        self.pre_ff_layernorm = nn.RMSNorm(hidden, eps=eps)
+        self._recurrent = recurrent
+
+    def __call__(self, x: mx.array, step: Step, cache: Any) -> mx.array:
+        mixer = self.mamba if self._recurrent else self.self_attn
+        x = x + mixer(self.input_layernorm(x), step, cache)
+        return x + self.feed_forward(self.pre_ff_layernorm(x))
+
+
+def build(config: Config) -> CausalLM:
+    kinds = zip(config.recurrent, config.sparse, strict=True)
+    layers = [Block(config, recurrent=recurrent, sparse=sparse) for recurrent, sparse in kinds]
+    return CausalLM(config, layers, nn.RMSNorm(config.hidden_size, eps=config.norm_eps))
+
+
+def adapt(config: Config, weights: Weights) -> Weights:
+    """Filters to MLX's axis order; the last norm under the name that others have for it; experts stacked."""
+    adapted: Weights = {}
+    for name, array in without_spares(config, weights).items():
+        name = name.replace("model.final_layernorm.", "model.norm.")
+        adapted[name] = stored_filters(array) if name.endswith("conv1d.weight") else array
+    return to_switch(adapted, config.experts)
+
+
+def keeps_dtype(name: str) -> bool:
+    """Rates go through an exponential."""
+    return name.endswith((".A_log", ".D"))

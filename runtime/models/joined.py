@@ -1,0 +1,23 @@
+"""Matrices that files store apart and a network multiplies by at once, stacked along their rows."""
+
+import mlx.core as mx
+
+from runtime.models.experts import Weights
+
+
+def joined_rows(weights: Weights, parts: tuple[str, ...], whole: str) -> Weights:
+    """Tensors whose names differ in one of `parts` only, stacked along their rows in that order.
+
+    A set that is not whole, or of different widths or formats, stays as it is and is reported as surplus.
+    """
+    kept = dict(weights)
+    for name in weights:
+        if parts[0] not in name:
+            continue
+        names = [name.replace(parts[0], part) for part in parts]
+        members = [weights[member] for member in names if member in weights]
+        if len(members) == len(parts) and len({(m.shape[1:], m.dtype) for m in members}) == 1:
+            for member in names:
+                del kept[member]
+            kept[name.replace(parts[0], whole)] = mx.concatenate(members)
+    return kept

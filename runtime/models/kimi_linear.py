@@ -1,0 +1,245 @@
+"""Kimi Linear: delta attention with a decay per key channel (KDA), and latent attention without positions
+every few layers.
+
+The first layers have a dense feed-forward block, the others a mixture of experts with a shared one
+(DeepSeek-V3's). Published files store queries, keys and values of KDA apart, and the layer kinds as two
+lists of layers counted from one.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import mlx.core as mx
+import mlx.nn as nn
+
+from runtime.cache.layout import LayerSpec
+from runtime.errors import UnsupportedModel
+from runtime.models.config import Fields
+from runtime.models.decoder import (
+    CausalLM,
+    DecoderConfig,
+    gated_mlp,
+    layer_count,
+    read_shape,
+    rms_norms,
+    without_spares,
+)
+from runtime.models.experts import Weights, to_switch
+from runtime.models.joined import joined_rows
+from runtime.nn.block import PreNorm
+from runtime.nn.conv import stored_filters
+from runtime.nn.kimi_delta import KimiDelta, KimiDeltaSpec
+from runtime.nn.mla import LatentAttention, LatentShape, split_latent_heads
+from runtime.nn.rope import Rope, RopeSpec
+from runtime.nn.route import CorrectedRouter
+from runtime.nn.sparse import SharedMoE
+from runtime.step import Step
+
+
+@dataclass(frozen=True, slots=True)
+class MixtureSpec:
+    """shared: the size of the shared experts together."""
+
+    experts: int
+    chosen: int
+    inner: int
+    shared: int
+    groups: int
+    top_groups: int
+    normalize: bool
+    scale: float
+
+
+@dataclass(frozen=True, slots=True)
+class Config(DecoderConfig):
+    delta: KimiDeltaSpec
+    latent: LatentShape
+    mixture: MixtureSpec
+    recurrent: tuple[bool, ...]
+    sparse: tuple[bool, ...]
+
+
+def parse(raw: Mapping[str, Any]) -> Config:
+    fields = Fields(raw)
+    layers = layer_count(fields)
+    shape = read_shape(fields, eps=1e-5, max_position_embeddings=1 << 20)
+    shape["context_length"] = fields.count("model_max_length", shape["context_length"])
+    if not fields.flag("mla_use_nope", True) or fields.count("moe_layer_freq", 1) != 1:
+        raise UnsupportedModel(
+            "config.json: mla_use_nope is false or moe_layer_freq is not 1, and neither is computed here"
+        )
+    fields.choice("moe_router_activation_func", ("sigmoid",), "sigmoid")
+    fields.choice("hidden_act", ("silu",), "silu")
+    return Config(
+        **shape,
+        windows=(None,) * layers,
+        ropes=(None,) * layers,
+        delta=_delta(fields, shape["norm_eps"]),
+        latent=_latent(fields, shape),
+        mixture=_mixture(fields),
+        recurrent=_recurrent(fields, layers),
+        sparse=_sparse(fields, layers),
+    )
+
+
+def _linear(fields: Fields) -> Fields:
+    """The block in which published files describe KDA; {} in transformers' own."""
+    block = fields.raw.get("linear_attn_config")
+    return Fields(block if isinstance(block, Mapping) else {})
+
+
+def _delta(fields: Fields, eps: float) -> KimiDeltaSpec:
+    own = _linear(fields)
+    taps = fields.count("linear_conv_kernel_dim", 4, low=2, high=64)
+    return KimiDeltaSpec(
+        heads=own.count("num_heads", fields.count("linear_num_heads", 32, high=4096), high=4096),
+        size=own.count("head_dim", fields.count("linear_head_dim", 128, high=4096), high=4096),
+        taps=own.count("short_conv_kernel_size", taps, low=2, high=64),
+        eps=eps,
+    )
+
+
+def _latent(fields: Fields, shape: Mapping[str, Any]) -> LatentShape:
+    content = fields.count("qk_nope_head_dim", 128, high=4096)
+    position = fields.count("qk_rope_head_dim", 64, high=4096)
+    return LatentShape(
+        hidden=shape["hidden_size"],
+        heads=shape["heads"],
+        query_rank=fields.count("q_lora_rank", high=1 << 16) if fields.has("q_lora_rank") else None,
+        rank=fields.count("kv_lora_rank", 512, high=1 << 16),
+        content=content,
+        position=position,
+        value=fields.count("v_head_dim", 128, high=4096),
+        scale=(content + position) ** -0.5,
+        bias=fields.flag("attention_bias"),
+    )
+
+
+def _either(fields: Fields, name: str, published: str, default: int, *, low: int = 1) -> int:
+    """A count that transformers and published files call differently."""
+    return fields.count(published, fields.count(name, default, low=low, high=1 << 16), low=low, high=1 << 16)
+
+
+def _mixture(fields: Fields) -> MixtureSpec:
+    experts = _either(fields, "num_local_experts", "num_experts", 256)
+    inner = fields.count("moe_intermediate_size", 1024, high=1 << 22)
+    groups = _either(fields, "n_group", "num_expert_group", 1)
+    if experts % groups:
+        raise UnsupportedModel(f"config.json: {experts} experts do not divide into {groups} groups")
+    return MixtureSpec(
+        experts=experts,
+        chosen=_either(fields, "num_experts_per_tok", "num_experts_per_token", 8),
+        inner=inner,
+        shared=inner * _either(fields, "n_shared_experts", "num_shared_experts", 1, low=0),
+        groups=groups,
+        top_groups=fields.count("topk_group", 1, high=groups),
+        normalize=fields.flag("moe_renormalize", fields.flag("norm_topk_prob", True)),
+        scale=fields.number("routed_scaling_factor", 2.446),
+    )
+
+
+def _recurrent(fields: Fields, layers: int) -> tuple[bool, ...]:
+    kinds = fields.words("layer_types", layers, ("linear_attention", "full_attention"))
+    if kinds is not None:
+        return tuple(kind == "linear_attention" for kind in kinds)
+    full = _linear(fields).raw.get("full_attn_layers")
+    if isinstance(full, list | tuple):
+        return tuple(i + 1 not in full for i in range(layers))
+    return tuple(i == 0 or i % 4 != 0 for i in range(layers))
+
+
+def _sparse(fields: Fields, layers: int) -> tuple[bool, ...]:
+    kinds = fields.words("mlp_layer_types", layers, ("dense", "sparse"))
+    if kinds is not None:
+        return tuple(kind == "sparse" for kind in kinds)
+    first = fields.count("first_k_dense_replace", 1, low=0)
+    return tuple(i >= first for i in range(layers))
+
+
+def layout(config: Config) -> list[LayerSpec]:
+    return [config.delta.memory if recurrent else config.latent.memory for recurrent in config.recurrent]
+
+
+class Unrotated(Rope):
+    """Positions are left out, in a layer that would rotate."""
+
+    def __init__(self) -> None:
+        super().__init__(RopeSpec(0, ()))
+
+    def __call__(self, x: mx.array, step: Step) -> mx.array:
+        return x
+
+
+def build(config: Config) -> CausalLM:
+    norm = rms_norms(config)
+
+    def mixer(recurrent: bool) -> nn.Module:
+        return (
+            KimiDelta(config.hidden_size, config.delta)
+            if recurrent
+            else LatentAttention(config.latent, Unrotated())
+        )
+
+    layers = [
+        PreNorm(mixer(recurrent), _mixture_of(config) if sparse else gated_mlp(config), norm)
+        for recurrent, sparse in zip(config.recurrent, config.sparse, strict=True)
+    ]
+    return CausalLM(config, layers, norm())
+
+
+def _mixture_of(config: Config) -> SharedMoE:
+    hidden, spec = config.hidden_size, config.mixture
+    router = CorrectedRouter(
+        hidden,
+        spec.experts,
+        spec.chosen,
+        groups=spec.groups,
+        top_groups=spec.top_groups,
+        normalize=spec.normalize,
+        scale=spec.scale,
+    )
+    return SharedMoE(
+        hidden, spec.inner, spec.experts, router, shared=spec.shared, activation=config.activation
+    )
+
+
+_RENAMED = (
+    (".block_sparse_moe.", ".mlp."),
+    (".w1.", ".gate_proj."),
+    (".w2.", ".down_proj."),
+    (".w3.", ".up_proj."),
+    (".self_attn.forget_gate.", ".self_attn."),
+)
+_JOINED = (
+    (tuple(f".self_attn.{part}_proj." for part in "qkv"), ".self_attn.qkv_proj."),
+    (tuple(f".self_attn.{part}_conv1d." for part in "qkv"), ".self_attn.conv1d."),
+    (tuple(f".self_attn.{part}_conv.conv." for part in "qkv"), ".self_attn.conv1d."),
+)
+
+
+def adapt(config: Config, weights: Weights) -> Weights:
+    """Queries, keys and values of KDA joined; latent heads apart; experts stacked; filters to MLX's axis
+    order.
+    """
+    named: Weights = {}
+    for name, array in without_spares(config, weights).items():
+        for old, new in _RENAMED:
+            name = name.replace(old, new)
+        if name.endswith(".A_log"):
+            array = array.reshape(1, 1, -1, 1)
+        named[name] = array
+    for parts, whole in _JOINED:
+        named = joined_rows(named, parts, whole)
+    named = {
+        name: stored_filters(array) if name.endswith("conv1d.weight") else array
+        for name, array in named.items()
+    }
+    return split_latent_heads(to_switch(named, config.mixture.experts), config.latent)
+
+
+def keeps_dtype(name: str) -> bool:
+    """Rates and step sizes go through exponentials; corrections differ by less than a 16-bit float can
+    tell.
+    """
+    return name.endswith((".A_log", ".dt_bias", ".e_score_correction_bias"))

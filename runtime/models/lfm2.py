@@ -1,0 +1,215 @@
+"""LFM2 and LFM2-MoE: short gated convolutions, and attention with normed heads every few layers.
+
+A convolution layer remembers its last k-1 inputs and nothing else. The feed-forward width of LFM2 is not
+what the config says: it is cut to two thirds and rounded up. Names differ from other families'
+(`operator_norm`, `feed_forward.w1`).
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import mlx.core as mx
+import mlx.nn as nn
+
+from runtime.cache.layout import Full, LayerSpec, Recurrent, State
+from runtime.models.config import Fields
+from runtime.models.decoder import (
+    CausalLM,
+    DecoderConfig,
+    layer_count,
+    layer_ropes,
+    one_rope,
+    read_shape,
+    text_tower,
+    without_spares,
+)
+from runtime.models.experts import Weights, to_switch
+from runtime.nn.conv import CausalConv, stored_filters
+from runtime.nn.mlp import GatedMLP
+from runtime.nn.moe import Experts
+from runtime.nn.rope import Rope
+from runtime.nn.route import sigmoid_top
+from runtime.nn.self_attention import HeadNormAttention
+from runtime.step import Step
+
+
+@dataclass(frozen=True, slots=True)
+class ExpertSpec:
+    """The first `dense` layers have an ordinary feed-forward block."""
+
+    dense: int
+    experts: int
+    chosen: int
+    inner: int
+    corrected: bool
+    normalize: bool
+    scale: float
+
+
+@dataclass(frozen=True, slots=True)
+class Config(DecoderConfig):
+    """convolved[i]: layer i is a convolution of `taps`, with biases if conv_bias."""
+
+    convolved: tuple[bool, ...]
+    taps: int
+    conv_bias: bool
+    expert: ExpertSpec | None
+
+
+def parse(raw: Mapping[str, Any]) -> Config:
+    fields = Fields(raw)
+    layers = layer_count(fields)
+    shape = read_shape(
+        fields, eps_field="norm_eps", eps=1e-5, max_position_embeddings=128_000, num_key_value_heads=8
+    )
+    shape["tied"] = fields.flag("tie_embedding", fields.flag("tie_word_embeddings", True))
+    sparse = fields.raw.get("model_type") == "lfm2_moe"
+    if not sparse:
+        shape["intermediate_size"] = _width(fields)
+    return Config(
+        **shape,
+        windows=(None,) * layers,
+        ropes=(one_rope(fields, shape, theta=1_000_000.0),) * layers,
+        convolved=_convolved(fields, layers),
+        taps=fields.count("conv_L_cache", 3, low=2, high=64),
+        conv_bias=fields.flag("conv_bias"),
+        expert=_experts(fields) if sparse else None,
+    )
+
+
+def _width(fields: Fields) -> int:
+    """The feed-forward width, derived as LFM2 derives it."""
+    width = fields.count("block_ff_dim", fields.count("intermediate_size", 12288, high=1 << 22), high=1 << 22)
+    if not fields.flag("block_auto_adjust_ff_dim", True):
+        return width
+    width = 2 * width // 3
+    if "block_ffn_dim_multiplier" in fields.raw and not fields.has("block_ffn_dim_multiplier"):
+        return width
+    width = int(fields.number("block_ffn_dim_multiplier", 1.0, low=0.0) * width)
+    unit = fields.count("block_multiple_of", 256, high=1 << 20)
+    return -(-width // unit) * unit
+
+
+def _convolved(fields: Fields, layers: int) -> tuple[bool, ...]:
+    kinds = fields.words("layer_types", layers, ("conv", "full_attention"))
+    if kinds is not None:
+        return tuple(kind == "conv" for kind in kinds)
+    attention = fields.raw.get("full_attn_idxs")
+    return tuple(attention is not None and i not in attention for i in range(layers))
+
+
+def _experts(fields: Fields) -> ExpertSpec:
+    experts = fields.count("num_experts", 32, high=1 << 16)
+    return ExpertSpec(
+        dense=fields.count("num_dense_layers", 2, low=0),
+        experts=experts,
+        chosen=fields.count("num_experts_per_tok", 4, high=experts),
+        inner=fields.count("moe_intermediate_size", 1792, high=1 << 22),
+        corrected=fields.flag("use_expert_bias", True),
+        normalize=fields.flag("norm_topk_prob", True),
+        scale=fields.number("routed_scaling_factor", 1.0),
+    )
+
+
+def layout(config: Config) -> list[LayerSpec]:
+    conv = Recurrent({"conv": State((config.taps - 1, config.hidden_size))})
+    full = Full(config.kv_heads, config.head_dim)
+    return [conv if convolved else full for convolved in config.convolved]
+
+
+class ShortConv(nn.Module):
+    """out(c * conv(b * x)) with b, c and x from one projection."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        hidden, bias = config.hidden_size, config.conv_bias
+        self.in_proj = nn.Linear(hidden, 3 * hidden, bias=bias)
+        self.conv = CausalConv(hidden, config.taps, bias=bias)
+        self.out_proj = nn.Linear(hidden, hidden, bias=bias)
+
+    def __call__(self, x: mx.array, step: Step, cache: Any) -> mx.array:
+        before, after, x = mx.split(self.in_proj(x), 3, axis=-1)
+        return self.out_proj(after * cache.scan(step, self._scan, before * x))
+
+    def _scan(
+        self, states: dict[str, mx.array], x: mx.array, *, counts: mx.array | None
+    ) -> tuple[mx.array, dict[str, mx.array]]:
+        out, conv = self.conv(x, states["conv"], counts)
+        return out, {"conv": conv}
+
+
+class SparseMLP(nn.Module):
+    def __init__(self, config: Config, spec: ExpertSpec) -> None:
+        super().__init__()
+        self.gate = nn.Linear(config.hidden_size, spec.experts, bias=False)
+        if spec.corrected:
+            self.expert_bias = mx.zeros((spec.experts,))
+        self.switch_mlp = Experts(config.hidden_size, spec.inner, spec.experts)
+        self._spec = spec
+
+    def __call__(self, x: mx.array) -> mx.array:
+        spec = self._spec
+        choice = sigmoid_top(
+            self.gate(x),
+            spec.chosen,
+            correction=self.get("expert_bias"),
+            normalize=spec.normalize,
+            scale=spec.scale,
+        )
+        return self.switch_mlp(x, choice)
+
+
+class Block(nn.Module):
+    def __init__(self, config: Config, rope: Rope | None, index: int) -> None:
+        super().__init__()
+        self._convolved = config.convolved[index]
+        if self._convolved:
+            self.conv = ShortConv(config)
+        else:
+            eps, size = config.norm_eps, config.head_dim
+            self.self_attn = HeadNormAttention(config, rope, lambda _heads: nn.RMSNorm(size, eps=eps))
+        if config.expert and index >= config.expert.dense:
+            self.feed_forward = SparseMLP(config, config.expert)
+        else:
+            self.feed_forward = GatedMLP(config.hidden_size, config.intermediate_size)
+        self.operator_norm = nn.RMSNorm(config.hidden_size, eps=config.norm_eps)
+        self.ffn_norm = nn.RMSNorm(config.hidden_size, eps=config.norm_eps)
+
+    def __call__(self, x: mx.array, step: Step, cache: Any) -> mx.array:
+        mixer = self.conv if self._convolved else self.self_attn
+        x = x + mixer(self.operator_norm(x), step, cache)
+        return x + self.feed_forward(self.ffn_norm(x))
+
+
+def build(config: Config) -> CausalLM:
+    layers = [Block(config, rope, i) for i, rope in enumerate(layer_ropes(config))]
+    return CausalLM(config, layers, nn.RMSNorm(config.hidden_size, eps=config.norm_eps))
+
+
+_RENAMED = tuple(
+    (re.compile(pattern), name)
+    for pattern, name in (
+        (r"\.w1\.", ".gate_proj."),
+        (r"\.w2\.", ".down_proj."),
+        (r"\.w3\.", ".up_proj."),
+        (r"\.self_attn\.out_proj\.", ".self_attn.o_proj."),
+        (r"\.([qk])_layernorm\.", r".\1_norm."),
+        (r"^model\.embedding_norm\.", "model.norm."),
+    )
+)
+
+
+def adapt(config: Config, weights: Weights) -> Weights:
+    """Names to those used here, which are other families'; filters to MLX's axis order; experts stacked."""
+    adapted: Weights = {}
+    for name, array in without_spares(config, text_tower(weights)).items():
+        for pattern, replacement in _RENAMED:
+            name = pattern.sub(replacement, name)
+        adapted[name] = stored_filters(array) if name.endswith(".conv.conv.weight") else array
+    return to_switch(adapted, config.expert.experts) if config.expert else adapted
+
+
+def keeps_dtype(name: str) -> bool:
+    return name.endswith(".expert_bias")

@@ -1,0 +1,159 @@
+"""Mamba, Falcon-Mamba and Mamba-2: no attention and no feed-forward; every layer is a norm and a mixer."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import mlx.core as mx
+import mlx.nn as nn
+
+from runtime.cache.layout import LayerSpec
+from runtime.errors import UnsupportedModel
+from runtime.models.config import Fields
+from runtime.nn.conv import stored_filters
+from runtime.nn.mamba1 import Mamba1, Mamba1Spec
+from runtime.nn.mamba2 import Mamba2, Mamba2Spec, step_bounds
+from runtime.step import Step
+
+UNBOUNDED = 1 << 20  # a state has no positions; something must stand where others have a context length
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """wide_residual: the sum over layers is kept in float32 whatever the weights are."""
+
+    vocab_size: int
+    hidden_size: int
+    layers: int
+    norm_eps: float
+    mixer: Mamba1Spec | Mamba2Spec
+    wide_residual: bool
+    tied: bool
+    context_length: int = UNBOUNDED
+
+
+def parse(raw: Mapping[str, Any]) -> Config:
+    fields = Fields(raw)
+    family = str(fields.raw.get("model_type") or "mamba")
+    second = family == "mamba2"
+    fields.choice("hidden_act", ("silu", "swish"), "silu")
+    hidden = fields.count("hidden_size", 4096 if second else 768, high=1 << 20)
+    return Config(
+        vocab_size=fields.count("vocab_size", high=1 << 24),
+        hidden_size=hidden,
+        layers=fields.count("num_hidden_layers", 64 if second else 32, high=4096),
+        norm_eps=fields.number("layer_norm_epsilon", 1e-5, low=0.0),
+        mixer=_second(fields, hidden) if second else _first(fields, hidden, family),
+        wide_residual=fields.flag("residual_in_fp32", True),
+        tied=fields.flag("tie_word_embeddings", not second),
+    )
+
+
+def _first(fields: Fields, hidden: int, family: str) -> Mamba1Spec:
+    falcon = family == "falcon_mamba"
+    rank = -(-hidden // 16) if fields.raw.get("time_step_rank") == "auto" else None
+    return Mamba1Spec(
+        hidden=hidden,
+        inner=fields.count("intermediate_size", fields.count("expand", 2, high=64) * hidden, high=1 << 22),
+        state=fields.count("state_size", 16, high=4096),
+        taps=fields.count("conv_kernel", 4, low=2, high=64),
+        rank=rank or fields.count("time_step_rank", -(-hidden // 16), high=1 << 20),
+        eps=fields.number("mixer_rms_eps", 1e-6, low=0.0),
+        conv_bias=fields.flag("use_conv_bias", True),
+        bias=fields.flag("use_bias"),
+        norms="plain" if falcon else "none",
+    )
+
+
+def _second(fields: Fields, hidden: int) -> Mamba2Spec:
+    groups = fields.count("n_groups", 8, high=4096)
+    bias = fields.flag("use_bias")
+    spec = Mamba2Spec(
+        hidden=hidden,
+        heads=fields.count("num_heads", 128, high=1 << 16),
+        head_dim=fields.count("head_dim", 64, high=4096),
+        groups=groups,
+        state=fields.count("state_size", 128, high=4096),
+        taps=fields.count("conv_kernel", 4, low=2, high=64),
+        eps=fields.number("layer_norm_epsilon", 1e-5, low=0.0),
+        conv_bias=fields.flag("use_conv_bias", True),
+        in_bias=bias,
+        out_bias=bias,
+        norm_groups=groups,
+        steps=step_bounds(fields.raw),
+    )
+    if spec.inner != hidden * fields.count("expand", 2, high=64):
+        raise UnsupportedModel(
+            f"config.json: num_heads x head_dim is {spec.inner}, expected expand x hidden_size"
+        )
+    return spec
+
+
+def layout(config: Config) -> list[LayerSpec]:
+    return [config.mixer.memory] * config.layers
+
+
+class Block(nn.Module):
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.norm = nn.RMSNorm(config.hidden_size, eps=config.norm_eps)
+        mixer = config.mixer
+        self.mixer: Any = Mamba2(mixer) if isinstance(mixer, Mamba2Spec) else Mamba1(mixer)
+
+    def __call__(self, x: mx.array, step: Step, cache: Any, dtype: mx.Dtype) -> mx.array:
+        return x + self.mixer(self.norm(x.astype(dtype)), step, cache)
+
+
+class Backbone(nn.Module):
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.embeddings = nn.Embedding(config.vocab_size, config.hidden_size)
+        self.layers = [Block(config) for _ in range(config.layers)]
+        self.norm_f = nn.RMSNorm(config.hidden_size, eps=config.norm_eps)
+        self._wide = config.wide_residual
+
+    def __call__(self, tokens: mx.array, step: Step, caches: Sequence[Any]) -> mx.array:
+        x = self.embeddings(tokens)
+        dtype = x.dtype
+        if self._wide:
+            x = x.astype(mx.float32)
+        for layer, cache in zip(self.layers, caches, strict=True):
+            x = layer(x, step, cache, dtype)
+        return self.norm_f(x.astype(dtype))
+
+
+class MambaLM(nn.Module):
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.backbone = Backbone(config)
+        if not config.tied:
+            self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
+        self._tied = config.tied
+
+    def __call__(self, tokens: mx.array, step: Step, caches: Sequence[Any]) -> mx.array:
+        return self.backbone(tokens, step, caches)
+
+    def logits(self, hidden: mx.array) -> mx.array:
+        return self.backbone.embeddings.as_linear(hidden) if self._tied else self.lm_head(hidden)
+
+
+def build(config: Config) -> MambaLM:
+    return MambaLM(config)
+
+
+def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
+    """Filters to MLX's axis order; the original release's `backbone.embedding`; no head that repeats the
+    embedding.
+    """
+    adapted: dict[str, mx.array] = {}
+    for name, array in weights.items():
+        if config.tied and name.startswith("lm_head."):
+            continue
+        name = name.replace("backbone.embedding.", "backbone.embeddings.")
+        adapted[name] = stored_filters(array) if name.endswith("conv1d.weight") else array
+    return adapted
+
+
+def keeps_dtype(name: str) -> bool:
+    """Rates and step sizes go through exponentials."""
+    return name.endswith((".A_log", ".dt_bias", ".D"))

@@ -1,0 +1,45 @@
+"""The config fields of a Mamba-2 mixer as Bamba, Granite hybrid and their kin spell them, and which
+layers have one.
+"""
+
+from runtime.errors import UnsupportedModel
+from runtime.models.config import Fields
+from runtime.nn.mamba2 import Mamba2Spec, step_bounds
+
+_RECURRENT = ("mamba", "linear_attention")
+_ATTENTION = ("attention", "full_attention")
+
+
+def read_mamba2(fields: Fields, hidden: int, eps: float) -> Mamba2Spec:
+    """The mixer; its width is mamba_expand times the hidden size. Its norm is by group, after the gate."""
+    fields.choice("hidden_act", ("silu", "swish"), "silu")
+    heads = fields.count("mamba_n_heads", 128, high=1 << 16)
+    inner = fields.count("mamba_expand", 2, high=64) * hidden
+    size = fields.raw.get("mamba_d_head") or "auto"
+    if inner % heads or (size != "auto" and size != inner // heads):
+        raise UnsupportedModel(f"config.json: {heads} mamba heads of {size!r} do not make {inner} channels")
+    groups = fields.count("mamba_n_groups", 1, high=4096)
+    bias = fields.flag("mamba_proj_bias")
+    return Mamba2Spec(
+        hidden=hidden,
+        heads=heads,
+        head_dim=inner // heads,
+        groups=groups,
+        state=fields.count("mamba_d_state", 256, high=4096),
+        taps=fields.count("mamba_d_conv", 4, low=2, high=64),
+        eps=eps,
+        conv_bias=fields.flag("mamba_conv_bias", True),
+        in_bias=bias,
+        out_bias=bias,
+        norm_groups=groups,
+        steps=step_bounds(fields.raw),
+    )
+
+
+def recurrent_layers(fields: Fields, layers: int) -> tuple[bool, ...] | None:
+    """Which layers are recurrent by the config's list of kinds, in either spelling; None when it has none."""
+    for name in ("layer_types", "layers_block_type"):
+        kinds = fields.words(name, layers, (*_RECURRENT, *_ATTENTION))
+        if kinds is not None:
+            return tuple(kind in _RECURRENT for kind in kinds)
+    return None

@@ -1,0 +1,280 @@
+"""Nemotron-H: one sublayer per layer, a Mamba-2 mixer (M), attention without positions (*), an MLP (-) or
+experts (E).
+
+Each reads the normed stream and adds to it. MLPs and experts are up, squared relu, down, without a gate;
+experts may work in a smaller latent space. The step size is bounded by `time_step_limit`, as in the
+kernels the models were trained with; transformers bounds it by `time_step_min` in prefill and not at all
+in decoding.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import mlx.core as mx
+import mlx.nn as nn
+
+from runtime.cache.layout import Full, LayerSpec, Stateless
+from runtime.errors import UnsupportedModel
+from runtime.models.config import Fields
+from runtime.models.experts import Weights, stacked_experts, switch_names
+from runtime.nn.conv import stored_filters
+from runtime.nn.mamba2 import Mamba2, Mamba2Spec, step_bounds
+from runtime.nn.mlp import ACTIVATIONS, MLP
+from runtime.nn.moe import Experts
+from runtime.nn.route import CorrectedRouter
+from runtime.nn.self_attention import SelfAttention
+from runtime.step import Step
+
+_KINDS = {
+    "M": "M",
+    "*": "*",
+    "-": "-",
+    "E": "E",
+    "mamba": "M",
+    "linear_attention": "M",
+    "attention": "*",
+    "full_attention": "*",
+    "mlp": "-",
+    "moe": "E",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ExpertSpec:
+    """latent: the size experts work in, None for the hidden size itself. shared: size of the always-on
+    block.
+    """
+
+    experts: int
+    chosen: int
+    inner: int
+    shared: int
+    latent: int | None
+    groups: int
+    top_groups: int
+    normalize: bool
+    scale: float
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """kinds[i] is M, *, - or E."""
+
+    vocab_size: int
+    hidden_size: int
+    intermediate_size: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    norm_eps: float
+    activation: str
+    attention_bias: bool
+    mlp_bias: bool
+    tied: bool
+    context_length: int
+    kinds: tuple[str, ...]
+    mixer: Mamba2Spec
+    expert: ExpertSpec | None
+
+
+def parse(raw: Mapping[str, Any]) -> Config:
+    fields = Fields(raw)
+    hidden = fields.count("hidden_size", 4096, high=1 << 20)
+    heads = fields.count("num_attention_heads", 32, high=4096)
+    eps = fields.number("layer_norm_epsilon", fields.number("rms_norm_eps", 1e-5, low=0.0), low=0.0)
+    kinds = _kinds(fields)
+    fields.choice("mamba_hidden_act", ("silu", "swish"), "silu")
+    return Config(
+        vocab_size=fields.count("vocab_size", high=1 << 24),
+        hidden_size=hidden,
+        intermediate_size=fields.count("intermediate_size", 21504, high=1 << 22),
+        heads=heads,
+        kv_heads=fields.count("num_key_value_heads", min(8, heads), high=heads),
+        head_dim=fields.count("head_dim", 128, high=4096),
+        norm_eps=eps,
+        activation=fields.choice("mlp_hidden_act", tuple(ACTIVATIONS), "relu2"),
+        attention_bias=fields.flag("attention_bias"),
+        mlp_bias=fields.flag("mlp_bias"),
+        tied=fields.flag("tie_word_embeddings"),
+        context_length=fields.count("max_position_embeddings", 4096),
+        kinds=kinds,
+        mixer=_mixer(fields, hidden, eps),
+        expert=_experts(fields) if "E" in kinds else None,
+    )
+
+
+def _kinds(fields: Fields) -> tuple[str, ...]:
+    """One letter per layer, from a list of words or from the pattern string."""
+    listed = fields.raw.get("layers_block_type") or fields.raw.get("layer_types")
+    listed = listed or fields.raw.get("hybrid_override_pattern")
+    if not isinstance(listed, str | list | tuple) or not 0 < len(listed) <= 4096:
+        raise UnsupportedModel("config.json: nemotron_h needs layers_block_type or hybrid_override_pattern")
+    kinds = tuple(_KINDS.get(word, "") if isinstance(word, str) else "" for word in listed)
+    if "" in kinds:
+        raise UnsupportedModel(
+            f"config.json: the layer kinds are {listed!r:.200}, known: {', '.join(_KINDS)}"
+        )
+    return kinds
+
+
+def _mixer(fields: Fields, hidden: int, eps: float) -> Mamba2Spec:
+    groups = fields.count("n_groups", fields.count("mamba_n_groups", 8, high=4096), high=4096)
+    bias = fields.flag("use_bias")
+    return Mamba2Spec(
+        hidden=hidden,
+        heads=fields.count("mamba_num_heads", 128, high=1 << 16),
+        head_dim=fields.count("mamba_head_dim", 64, high=4096),
+        groups=groups,
+        state=fields.count("ssm_state_size", 128, high=4096),
+        taps=fields.count("conv_kernel", fields.count("mamba_d_conv", 4, low=2, high=64), low=2, high=64),
+        eps=eps,
+        conv_bias=fields.flag("use_conv_bias", fields.flag("mamba_conv_bias", True)),
+        in_bias=bias,
+        out_bias=bias,
+        norm_groups=groups,
+        steps=step_bounds(fields.raw),
+    )
+
+
+def _experts(fields: Fields) -> ExpertSpec:
+    experts = fields.count(
+        "n_routed_experts", fields.count("num_local_experts", 8, high=1 << 16), high=1 << 16
+    )
+    groups = fields.count("n_group", 1, high=experts)
+    if fields.count("n_shared_experts", 1, low=0) > 1 or experts % groups:
+        raise UnsupportedModel("config.json: nemotron_h with several shared experts or uneven expert groups")
+    return ExpertSpec(
+        experts=experts,
+        chosen=fields.count("num_experts_per_tok", 2, high=experts),
+        inner=fields.count("moe_intermediate_size", 7688, high=1 << 22),
+        shared=fields.count("moe_shared_expert_intermediate_size", 7688, high=1 << 22),
+        latent=fields.count("moe_latent_size", high=1 << 20) if fields.has("moe_latent_size") else None,
+        groups=groups,
+        top_groups=fields.count("topk_group", 1, high=groups),
+        normalize=fields.flag("norm_topk_prob", True),
+        scale=fields.number("routed_scaling_factor", 1.0),
+    )
+
+
+def layout(config: Config) -> list[LayerSpec]:
+    of_kind = {"M": config.mixer.memory, "*": Full(config.kv_heads, config.head_dim)}
+    return [of_kind.get(kind, Stateless()) for kind in config.kinds]
+
+
+class SparseMLP(nn.Module):
+    """Routed experts, in a latent space if there is one, and a block that every token passes."""
+
+    def __init__(self, config: Config, spec: ExpertSpec) -> None:
+        super().__init__()
+        hidden, bias = config.hidden_size, config.mlp_bias
+        activation = ACTIVATIONS[config.activation]
+        self.gate = CorrectedRouter(
+            hidden,
+            spec.experts,
+            spec.chosen,
+            groups=spec.groups,
+            top_groups=spec.top_groups,
+            normalize=spec.normalize,
+            scale=spec.scale,
+        )
+        inside = spec.latent or hidden
+        if spec.latent:
+            self.fc1_latent_proj = nn.Linear(hidden, inside, bias=bias)
+            self.fc2_latent_proj = nn.Linear(inside, hidden, bias=bias)
+        self.switch_mlp = Experts(inside, spec.inner, spec.experts, activation=config.activation, gated=False)
+        self.shared_experts = MLP(hidden, spec.shared, activation, bias=bias)
+        self._latent = spec.latent is not None
+
+    def __call__(self, x: mx.array) -> mx.array:
+        choice = self.gate(x)
+        if not self._latent:
+            return self.switch_mlp(x, choice) + self.shared_experts(x)
+        routed = self.fc2_latent_proj(self.switch_mlp(self.fc1_latent_proj(x), choice))
+        return routed + self.shared_experts(x)
+
+
+class Block(nn.Module):
+    def __init__(self, config: Config, kind: str) -> None:
+        super().__init__()
+        self.norm = nn.RMSNorm(config.hidden_size, eps=config.norm_eps)
+        self.mixer: Any = _sublayer(config, kind)
+        self._remembers = kind in "M*"
+
+    def __call__(self, x: mx.array, step: Step, cache: Any) -> mx.array:
+        normed = self.norm(x)
+        return x + (self.mixer(normed, step, cache) if self._remembers else self.mixer(normed))
+
+
+def _sublayer(config: Config, kind: str) -> nn.Module:
+    if kind == "M":
+        return Mamba2(config.mixer)
+    if kind == "*":
+        bias = config.attention_bias
+        return SelfAttention(config, None, qkv_bias=bias, output_bias=bias)
+    if config.expert and kind == "E":
+        return SparseMLP(config, config.expert)
+    activation = ACTIVATIONS[config.activation]
+    return MLP(config.hidden_size, config.intermediate_size, activation, bias=config.mlp_bias)
+
+
+class Backbone(nn.Module):
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.embeddings = nn.Embedding(config.vocab_size, config.hidden_size)
+        self.layers = [Block(config, kind) for kind in config.kinds]
+        self.norm_f = nn.RMSNorm(config.hidden_size, eps=config.norm_eps)
+
+    def __call__(self, tokens: mx.array, step: Step, caches: Sequence[Any]) -> mx.array:
+        x = self.embeddings(tokens)
+        for layer, cache in zip(self.layers, caches, strict=True):
+            x = layer(x, step, cache)
+        return self.norm_f(x)
+
+
+class NemotronH(nn.Module):
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.backbone = Backbone(config)
+        if not config.tied:
+            self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
+        self._tied = config.tied
+
+    def __call__(self, tokens: mx.array, step: Step, caches: Sequence[Any]) -> mx.array:
+        return self.backbone(tokens, step, caches)
+
+    def logits(self, hidden: mx.array) -> mx.array:
+        return self.backbone.embeddings.as_linear(hidden) if self._tied else self.lm_head(hidden)
+
+
+def build(config: Config) -> NemotronH:
+    return NemotronH(config)
+
+
+_LANGUAGE_MODEL = re.compile(r"(?:model\.)?language_model\.")
+_OTHER_TOWERS = re.compile(
+    r"(?:model\.)?(?:vision_model|vision_projection|sound_encoder|sound_projection|mlp1|mtp)\."
+)
+
+
+def adapt(config: Config, weights: Weights) -> Weights:
+    """Published names are `backbone.`, transformers' own `model.`; the omni models wrap either in
+    `language_model.`.
+    """
+    adapted: Weights = {}
+    for name, array in weights.items():
+        name = _LANGUAGE_MODEL.sub("", name, count=1) if _LANGUAGE_MODEL.match(name) else name
+        if _OTHER_TOWERS.match(name) or (config.tied and name.startswith("lm_head.")):
+            continue
+        if name.startswith("model."):
+            name = f"backbone.{name.removeprefix('model.').removeprefix('backbone.')}"
+        name = name.replace(".switch_mlp.fc1.", ".switch_mlp.up_proj.")
+        name = name.replace(".switch_mlp.fc2.", ".switch_mlp.down_proj.")
+        adapted[name] = stored_filters(array) if name.endswith("conv1d.weight") else array
+    return switch_names(stacked_experts(adapted, config.expert.experts)) if config.expert else adapted
+
+
+def keeps_dtype(name: str) -> bool:
+    """Rates and step sizes go through exponentials; the correction decides between close scores."""
+    return name.endswith((".A_log", ".dt_bias", ".D", ".e_score_correction_bias"))

@@ -1,0 +1,160 @@
+"""OLMo hybrid: three gated delta nets, normed before, to one attention layer, normed after (OLMo 2's wiring).
+
+Released checkpoints rotate nothing: without a rope base in the config positions are left out. A delta net
+is stored with one matrix and one filter each for queries, keys and values, which are joined here.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import mlx.core as mx
+import mlx.nn as nn
+
+from runtime.cache.layout import Full, LayerSpec
+from runtime.models.config import Fields
+from runtime.models.decoder import (
+    CausalLM,
+    DecoderConfig,
+    gated_mlp,
+    layer_count,
+    layer_ropes,
+    one_rope,
+    read_shape,
+    rms_norms,
+    without_spares,
+)
+from runtime.models.experts import Weights
+from runtime.models.joined import joined_rows
+from runtime.nn.block import PostNorm
+from runtime.nn.conv import stored_filters
+from runtime.nn.delta_net import DeltaSpec, GatedDeltaNet
+from runtime.nn.rope import Rope
+from runtime.nn.self_attention import Projected, SelfAttention
+from runtime.step import Step
+
+
+@dataclass(frozen=True, slots=True)
+class Config(DecoderConfig):
+    bias: bool
+    recurrent: tuple[bool, ...]
+    delta: DeltaSpec
+
+
+def parse(raw: Mapping[str, Any]) -> Config:
+    fields = Fields(raw)
+    layers = layer_count(fields)
+    shape = read_shape(fields, max_position_embeddings=65536)
+    rope = one_rope(fields, shape) if _rotates(fields) else None
+    return Config(
+        **shape,
+        windows=(None,) * layers,
+        ropes=(rope,) * layers,
+        bias=fields.flag("attention_bias"),
+        recurrent=_recurrent(fields, layers),
+        delta=_delta(fields, shape),
+    )
+
+
+def _rotates(fields: Fields) -> bool:
+    block = fields.raw.get("rope_parameters")
+    return fields.has("rope_theta") or (isinstance(block, Mapping) and block.get("rope_theta") is not None)
+
+
+def _recurrent(fields: Fields, layers: int) -> tuple[bool, ...]:
+    kinds = fields.words("layer_types", layers, ("linear_attention", "full_attention"))
+    if kinds is not None:
+        return tuple(kind == "linear_attention" for kind in kinds)
+    every_fourth = tuple(i % 4 != 3 for i in range(layers))
+    return (*every_fourth[:-1], False) if all(every_fourth) else every_fourth
+
+
+def _delta(fields: Fields, shape: Mapping[str, Any]) -> DeltaSpec:
+    hidden, heads = shape["hidden_size"], shape["heads"]
+    key_heads = fields.count("linear_num_key_heads", heads, high=4096)
+    key_dim = fields.count("linear_key_head_dim", max(int(0.75 * hidden / key_heads), 1), high=4096)
+    fields.choice("hidden_act", ("silu",), "silu")
+    return DeltaSpec(
+        key_heads=key_heads,
+        value_heads=fields.count("linear_num_value_heads", heads, high=4096),
+        key_dim=key_dim,
+        value_dim=fields.count("linear_value_head_dim", 2 * key_dim, high=1 << 14),
+        taps=fields.count("linear_conv_kernel_dim", 4, low=2, high=64),
+        eps=1e-5,
+        strength=2.0 if fields.flag("linear_allow_neg_eigval", True) else 1.0,
+    )
+
+
+def layout(config: Config) -> list[LayerSpec]:
+    full = Full(config.kv_heads, config.head_dim)
+    return [config.delta.memory if recurrent else full for recurrent in config.recurrent]
+
+
+class Attention(SelfAttention):
+    """Queries and keys are normed over all heads together."""
+
+    def __init__(self, config: Config, rope: Rope | None) -> None:
+        super().__init__(config, rope, qkv_bias=config.bias, output_bias=config.bias)
+        self.q_norm = nn.RMSNorm(config.heads * config.head_dim, eps=config.norm_eps)
+        self.k_norm = nn.RMSNorm(config.kv_heads * config.head_dim, eps=config.norm_eps)
+
+    def project(self, x: mx.array) -> Projected:
+        return self.split(self.q_norm(self.q_proj(x)), self.k_norm(self.k_proj(x)), self.v_proj(x))
+
+
+class RecurrentBlock(nn.Module):
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        norm = rms_norms(config)
+        self.linear_attn = GatedDeltaNet(config.hidden_size, config.delta)
+        self.mlp: Any = gated_mlp(config)
+        self.input_layernorm: Any = norm()
+        self.post_attention_layernorm: Any = norm()
+
+    def __call__(self, x: mx.array, step: Step, cache: Any) -> mx.array:
+        x = x + self.linear_attn(self.input_layernorm(x), step, cache)
+        return x + self.mlp(self.post_attention_layernorm(x))
+
+
+def build(config: Config) -> CausalLM:
+    norm = rms_norms(config)
+    layers = [
+        RecurrentBlock(config) if recurrent else PostNorm(Attention(config, rope), gated_mlp(config), norm)
+        for rope, recurrent in zip(layer_ropes(config), config.recurrent, strict=True)
+    ]
+    return CausalLM(config, layers, norm())
+
+
+_RENAMED = (
+    (".attention_layer_norm.", ".input_layernorm."),
+    (".feedforward_layer_norm.", ".post_attention_layernorm."),
+    (".linear_attn.a_proj.", ".linear_attn.in_proj_a."),
+    (".linear_attn.b_proj.", ".linear_attn.in_proj_b."),
+    (".linear_attn.g_proj.", ".linear_attn.in_proj_z."),
+    (".linear_attn.o_proj.", ".linear_attn.out_proj."),
+    (".linear_attn.o_norm.", ".linear_attn.norm."),
+)
+_JOINED = (
+    (tuple(f".linear_attn.{part}_proj." for part in "qkv"), ".linear_attn.in_proj_qkv."),
+    (tuple(f".linear_attn.{part}_conv1d." for part in "qkv"), ".linear_attn.conv1d."),
+)
+
+
+def adapt(config: Config, weights: Weights) -> Weights:
+    """Names to those of Qwen3.5's delta net; queries, keys and values joined; filters to MLX's axis order."""
+    named: Weights = {}
+    for name, array in without_spares(config, weights).items():
+        for old, new in _RENAMED:
+            name = name.replace(old, new)
+        named[name] = array
+    for parts, whole in _JOINED:
+        named = joined_rows(named, parts, whole)
+    return {
+        name: stored_filters(array) if name.endswith("conv1d.weight") else array
+        for name, array in named.items()
+    }
+
+
+def keeps_dtype(name: str) -> bool:
+    """Rates and step sizes go through exponentials."""
+    return name.endswith((".A_log", ".dt_bias"))

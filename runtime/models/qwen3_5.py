@@ -1,0 +1,306 @@
+"""Qwen3-Next, Qwen3.5 and its MoE: three gated delta nets to one gated attention layer.
+
+Attention has normed heads, rotates a quarter of each, and multiplies its output by sigmoid of a gate that
+q_proj brings along. The members differ in how the delta net's input projection is stored (Qwen3-Next
+interleaves it by key head; put in order here) and in which layers are mixtures of experts (with a gated
+shared expert). All norms but the delta net's are stored as weight - 1. A draft head (`mtp.`) predicts the
+token after the next.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import mlx.core as mx
+import mlx.nn as nn
+
+from runtime.cache.layout import Full, LayerSpec
+from runtime.errors import UnsupportedModel
+from runtime.models.config import Fields
+from runtime.models.decoder import (
+    CausalLM,
+    DecoderConfig,
+    layer_count,
+    one_rope,
+    read_shape,
+    text_tower,
+    without_spares,
+)
+from runtime.models.experts import Weights, to_switch
+from runtime.nn.attend import attend, split_heads
+from runtime.nn.conv import stored_filters
+from runtime.nn.delta_net import DeltaSpec, GatedDeltaNet
+from runtime.nn.mlp import GatedMLP
+from runtime.nn.rope import Rope
+from runtime.nn.sparse import GatedSharedMoE
+from runtime.step import Step
+
+
+@dataclass(frozen=True, slots=True)
+class ExpertSpec:
+    experts: int
+    chosen: int
+    inner: int
+    shared: int
+    normalize: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Config(DecoderConfig):
+    """recurrent[i]: layer i is a delta net. sparse[i]: its feed-forward is a mixture (of `expert`)."""
+
+    bias: bool
+    delta: DeltaSpec
+    recurrent: tuple[bool, ...]
+    sparse: tuple[bool, ...]
+    expert: ExpertSpec | None
+    head_layers: int
+
+
+def parse(raw: Mapping[str, Any]) -> Config:
+    fields = Fields(raw)
+    family = str(fields.raw.get("model_type") or "qwen3_5").removesuffix("_text")
+    layers = layer_count(fields)
+    if not fields.flag("attn_output_gate", True):
+        raise UnsupportedModel(
+            "config.json: attn_output_gate is false, and attention is computed with its gate only"
+        )
+    shape = read_shape(fields, head_dim=256, intermediate_size=5632, max_position_embeddings=32768)
+    fields.choice("hidden_act", ("silu",), "silu")
+    expert = _experts(fields, family)
+    return Config(
+        **shape,
+        windows=(None,) * layers,
+        ropes=(one_rope(fields, shape, partial=0.25),) * layers,
+        bias=fields.flag("attention_bias"),
+        delta=_delta(fields, shape["norm_eps"]),
+        recurrent=_recurrent(fields, layers),
+        sparse=_sparse(fields, layers) if expert else (False,) * layers,
+        expert=expert,
+        head_layers=fields.count("mtp_num_hidden_layers", 1, high=64),
+    )
+
+
+def _delta(fields: Fields, eps: float) -> DeltaSpec:
+    return DeltaSpec(
+        key_heads=fields.count("linear_num_key_heads", 16, high=4096),
+        value_heads=fields.count("linear_num_value_heads", 32, high=4096),
+        key_dim=fields.count("linear_key_head_dim", 128, high=4096),
+        value_dim=fields.count("linear_value_head_dim", 128, high=4096),
+        taps=fields.count("linear_conv_kernel_dim", 4, low=2, high=64),
+        eps=eps,
+    )
+
+
+def _experts(fields: Fields, family: str) -> ExpertSpec | None:
+    default = {"qwen3_next": 512, "qwen3_5_moe": 256}.get(family, 0)
+    experts = fields.count("num_experts", default, low=0, high=1 << 16)
+    if experts == 0:
+        return None
+    return ExpertSpec(
+        experts=experts,
+        chosen=fields.count("num_experts_per_tok", 8 if family == "qwen3_5_moe" else 10, high=experts),
+        inner=fields.count("moe_intermediate_size", 512, high=1 << 22),
+        shared=fields.count("shared_expert_intermediate_size", 512, high=1 << 22),
+        normalize=fields.flag("norm_topk_prob", True) or family != "qwen3_next",
+    )
+
+
+def _recurrent(fields: Fields, layers: int) -> tuple[bool, ...]:
+    kinds = fields.words("layer_types", layers, ("linear_attention", "full_attention"))
+    if kinds is not None:
+        return tuple(kind == "linear_attention" for kind in kinds)
+    interval = fields.count("full_attention_interval", 4, high=layers)
+    return tuple((i + 1) % interval != 0 for i in range(layers))
+
+
+def _sparse(fields: Fields, layers: int) -> tuple[bool, ...]:
+    dense = fields.raw.get("mlp_only_layers") or ()
+    interval = fields.count("decoder_sparse_step", 1)
+    return tuple(i not in dense and (i + 1) % interval == 0 for i in range(layers))
+
+
+def layout(config: Config) -> list[LayerSpec]:
+    full = Full(config.kv_heads, config.head_dim)
+    return [config.delta.memory if recurrent else full for recurrent in config.recurrent]
+
+
+class Attention(nn.Module):
+    def __init__(self, config: Config, rope: Rope) -> None:
+        super().__init__()
+        hidden, inner, bias = config.hidden_size, config.heads * config.head_dim, config.bias
+        self.q_proj = nn.Linear(hidden, 2 * inner, bias=bias)
+        self.k_proj = nn.Linear(hidden, config.kv_heads * config.head_dim, bias=bias)
+        self.v_proj = nn.Linear(hidden, config.kv_heads * config.head_dim, bias=bias)
+        self.o_proj = nn.Linear(inner, hidden, bias=bias)
+        self.q_norm = nn.RMSNorm(config.head_dim, eps=config.norm_eps)
+        self.k_norm = nn.RMSNorm(config.head_dim, eps=config.norm_eps)
+        self._config = config
+        self._rope = rope
+        self._scale = config.head_dim**-0.5
+
+    def __call__(self, x: mx.array, step: Step, cache: Any) -> mx.array:
+        config = self._config
+        both = self.q_proj(x).reshape(*x.shape[:2], config.heads, 2 * config.head_dim)
+        queries, gate = mx.split(both, 2, axis=-1)
+        keys = self.k_norm(split_heads(self.k_proj(x), config.kv_heads))
+        values = split_heads(self.v_proj(x), config.kv_heads)
+        queries = self.q_norm(queries.swapaxes(1, 2))
+        queries, keys = self._rope(queries, step), self._rope(keys, step)
+        out = attend(step, cache, queries, keys, values, scale=self._scale)
+        return self.o_proj(out * mx.sigmoid(gate.reshape(out.shape)))
+
+
+class Block(nn.Module):
+    def __init__(self, config: Config, rope: Rope, *, recurrent: bool, sparse: bool) -> None:
+        super().__init__()
+        hidden = config.hidden_size
+        if recurrent:
+            self.linear_attn = GatedDeltaNet(hidden, config.delta)
+        else:
+            self.self_attn = Attention(config, rope)
+        if sparse and config.expert:
+            spec = config.expert
+            self.mlp = GatedSharedMoE(
+                hidden,
+                spec.inner,
+                spec.experts,
+                spec.chosen,
+                shared=spec.shared,
+                normalize=spec.normalize,
+                activation=config.activation,
+            )
+        else:
+            self.mlp = GatedMLP(hidden, config.intermediate_size, activation=config.activation)
+        self.input_layernorm = nn.RMSNorm(hidden, eps=config.norm_eps)
+        self.post_attention_layernorm = nn.RMSNorm(hidden, eps=config.norm_eps)
+        self._recurrent = recurrent
+
+    def __call__(self, x: mx.array, step: Step, cache: Any) -> mx.array:
+        mixer = self.linear_attn if self._recurrent else self.self_attn
+        x = x + mixer(self.input_layernorm(x), step, cache)
+        return x + self.mlp(self.post_attention_layernorm(x))
+
+
+def _rope(config: Config) -> Rope:
+    spec = config.ropes[0]
+    assert spec is not None
+    return Rope(spec)
+
+
+def build(config: Config) -> CausalLM:
+    rope = _rope(config)
+    layers = [
+        Block(config, rope, recurrent=recurrent, sparse=sparse)
+        for recurrent, sparse in zip(config.recurrent, config.sparse, strict=True)
+    ]
+    return CausalLM(config, layers, nn.RMSNorm(config.hidden_size, eps=config.norm_eps))
+
+
+def adapt(config: Config, weights: Weights) -> Weights:
+    """The target's tensors; the draft head's are `adapt_head`'s."""
+    return {name: array for name, array in _adapted(config, weights).items() if not name.startswith("mtp.")}
+
+
+class Predictor(nn.Module):
+    """From a token's embedding and the hidden state before it to the hidden state that predicts the token
+    after.
+    """
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        hidden, eps, rope = config.hidden_size, config.norm_eps, _rope(config)
+        self.pre_fc_norm_embedding = nn.RMSNorm(hidden, eps=eps)
+        self.pre_fc_norm_hidden = nn.RMSNorm(hidden, eps=eps)
+        self.fc = nn.Linear(2 * hidden, hidden, bias=False)
+        sparse = config.expert is not None
+        self.layers = [Block(config, rope, recurrent=False, sparse=sparse) for _ in range(config.head_layers)]
+        self.norm = nn.RMSNorm(hidden, eps=eps)
+
+
+class DraftHead(nn.Module):
+    """The draft head under the names it has in the target's file. Embedding and output head are the
+    target's.
+    """
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.mtp = Predictor(config)
+
+    def __call__(
+        self, embedded: mx.array, hidden: mx.array, step: Step, caches: Sequence[Any], *, depth: int = 0
+    ) -> mx.array:
+        """embedded [B, L, D]: the tokens at positions p + 1; hidden [B, L, D]: the normed states at p ->
+        [B, L, D].
+
+        hidden is the target's for depth 0, and what depth - 1 returned for the others.
+        """
+        mtp = self.mtp
+        joined = [mtp.pre_fc_norm_embedding(embedded), mtp.pre_fc_norm_hidden(hidden)]
+        place = depth % len(mtp.layers)
+        return mtp.norm(mtp.layers[place](mtp.fc(mx.concatenate(joined, axis=-1)), step, caches[place]))
+
+
+def build_head(config: Config) -> DraftHead:
+    return DraftHead(config)
+
+
+def head_layout(config: Config) -> list[LayerSpec]:
+    return [Full(config.kv_heads, config.head_dim)] * config.head_layers
+
+
+def adapt_head(config: Config, weights: Weights) -> Weights:
+    """The draft head's tensors, {} when the file has none."""
+    return {name: array for name, array in _adapted(config, weights).items() if name.startswith("mtp.")}
+
+
+def keeps_dtype(name: str) -> bool:
+    """Rates and step sizes go through exponentials."""
+    return name.endswith((".A_log", ".dt_bias"))
+
+
+_SHIFTED = re.compile(r"(?!.*\.linear_attn\.norm\.).*norm\w*\.weight")
+
+
+def _adapted(config: Config, weights: Weights) -> Weights:
+    """Files as Qwen publishes them store filters [C, 1, k] and norms less one; MLX's have both put right."""
+    stored = any(name.endswith("conv1d.weight") and array.shape[-1] != 1 for name, array in weights.items())
+    named = without_spares(config, text_tower(weights))
+    if config.expert:
+        named = to_switch(named, config.expert.experts)
+    adapted: Weights = {}
+    for name, array in named.items():
+        if name.endswith("conv1d.weight"):
+            array = stored_filters(array)
+        elif stored and _SHIFTED.fullmatch(name):
+            array = (array.astype(mx.float32) + 1).astype(array.dtype)
+        adapted.update(_in_order(config.delta, name, array))
+    return adapted
+
+
+def _in_order(spec: DeltaSpec, name: str, array: mx.array) -> Weights:
+    """Qwen3-Next's interleaved projections -> the four of Qwen3.5. Rows move, so packed rows move alike."""
+    value = spec.value_heads // spec.key_heads
+    wide, narrow = spec.key_dim, value * spec.value_dim
+    if ".in_proj_qkvz." in name:
+        q, k, v, z = _columns(array, spec.key_heads, (wide, wide, narrow, narrow))
+        return {
+            name.replace("qkvz", "qkv"): mx.concatenate([q, k, v]),
+            name.replace("qkvz", "z"): z,
+        }
+    if ".in_proj_ba." in name:
+        b, a = _columns(array, spec.key_heads, (value, value))
+        return {name.replace("_ba.", "_b."): b, name.replace("_ba.", "_a."): a}
+    return {name: array}
+
+
+def _columns(array: mx.array, heads: int, sizes: tuple[int, ...]) -> list[mx.array]:
+    """Rows stored head by head, each head's in parts of these sizes -> one array per part."""
+    if array.ndim != 2 or array.shape[0] != heads * sum(sizes):
+        raise UnsupportedModel(
+            f"a delta net projection has shape {array.shape}, expected {heads * sum(sizes)} rows"
+        )
+    by_head = array.reshape(heads, sum(sizes), array.shape[1])
+    stops = [sum(sizes[: i + 1]) for i in range(len(sizes) - 1)]
+    return [part.flatten(0, 1) for part in mx.split(by_head, stops, axis=1)]

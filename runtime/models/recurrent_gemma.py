@@ -1,0 +1,146 @@
+"""RecurrentGemma (Griffin): two recurrent blocks to one attention layer with a sliding window.
+
+Norms are stored as weight - 1, embeddings are scaled, half of each head is rotated, and logits are soft-
+capped.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import mlx.core as mx
+import mlx.nn as nn
+
+from runtime.cache.layout import LayerSpec, Rotating
+from runtime.errors import UnsupportedModel
+from runtime.models.config import Fields
+from runtime.models.decoder import (
+    CausalLM,
+    DecoderConfig,
+    layer_count,
+    layer_ropes,
+    one_rope,
+    read_shape,
+    softcapped,
+    without_spares,
+)
+from runtime.models.experts import Weights
+from runtime.nn.conv import stored_filters
+from runtime.nn.mlp import GatedMLP
+from runtime.nn.norm import one_added
+from runtime.nn.rg_lru import RecurrentBlock, rg_lru_memory
+from runtime.nn.rope import Rope
+from runtime.nn.self_attention import SelfAttention
+from runtime.step import Step
+
+
+@dataclass(frozen=True, slots=True)
+class Config(DecoderConfig):
+    """width: channels of a recurrent block, whose windows are None."""
+
+    attention_bias: bool
+    recurrent: tuple[bool, ...]
+    width: int
+    taps: int
+    logit_cap: float
+
+
+def parse(raw: Mapping[str, Any]) -> Config:
+    fields = Fields(raw)
+    layers = layer_count(fields, 26)
+    shape = read_shape(
+        fields,
+        activation_field="hidden_activation",
+        activation="gelu_pytorch_tanh",
+        tied=True,
+        max_position_embeddings=8192,
+    )
+    window = fields.count("attention_window_size", 2048)
+    recurrent = _recurrent(fields, layers)
+    width = fields.count("lru_width", shape["hidden_size"], high=1 << 20)
+    if width % shape["heads"] or shape["intermediate_size"] % 2:
+        raise UnsupportedModel(f"config.json: lru_width {width} does not divide into {shape['heads']} heads")
+    shape["intermediate_size"] //= 2
+    return Config(
+        **shape,
+        windows=tuple(None if r else window for r in recurrent),
+        ropes=(one_rope(fields, shape, partial=0.5),) * layers,
+        attention_bias=fields.flag("attention_bias"),
+        recurrent=recurrent,
+        width=width,
+        taps=fields.count("conv1d_width", 4, low=2, high=64),
+        logit_cap=fields.number("logits_soft_cap", 30.0, low=1e-3),
+    )
+
+
+def _recurrent(fields: Fields, layers: int) -> tuple[bool, ...]:
+    """The pattern repeats until there are enough layers."""
+    pattern = fields.raw.get("block_types") or ["recurrent", "recurrent", "attention"]
+    if not isinstance(pattern, list | tuple) or any(
+        kind not in ("recurrent", "attention") for kind in pattern
+    ):
+        raise UnsupportedModel(
+            f"config.json: block_types is {pattern!r:.200}, expected recurrent or attention"
+        )
+    return tuple(pattern[i % len(pattern)] == "recurrent" for i in range(layers))
+
+
+def layout(config: Config) -> list[LayerSpec]:
+    fold = rg_lru_memory(config.width, config.taps)
+    return [
+        fold if window is None else Rotating(config.kv_heads, config.head_dim, window)
+        for window in config.windows
+    ]
+
+
+class Block(nn.Module):
+    def __init__(self, config: Config, rope: Rope | None, *, recurrent: bool) -> None:
+        super().__init__()
+        hidden, eps = config.hidden_size, config.norm_eps
+        self.temporal_pre_norm = nn.RMSNorm(hidden, eps=eps)
+        self.channel_pre_norm = nn.RMSNorm(hidden, eps=eps)
+        self.temporal_block: Any = (
+            RecurrentBlock(hidden, config.width, config.heads, config.taps, config.activation)
+            if recurrent
+            else SelfAttention(config, rope, qkv_bias=config.attention_bias, output_bias=True)
+        )
+        self.mlp_block = GatedMLP(hidden, config.intermediate_size, activation=config.activation, bias=True)
+
+    def __call__(self, x: mx.array, step: Step, cache: Any) -> mx.array:
+        x = x + self.temporal_block(self.temporal_pre_norm(x), step, cache)
+        return x + self.mlp_block(self.channel_pre_norm(x))
+
+
+class RecurrentGemma(CausalLM):
+    def __init__(self, config: Config) -> None:
+        kinds = zip(layer_ropes(config), config.recurrent, strict=True)
+        layers = [Block(config, rope, recurrent=recurrent) for rope, recurrent in kinds]
+        norm = nn.RMSNorm(config.hidden_size, eps=config.norm_eps)
+        super().__init__(config, layers, norm, embed_scale=_embed_scale(config.hidden_size))
+        self._cap = config.logit_cap
+
+    def logits(self, hidden: mx.array) -> mx.array:
+        return softcapped(super().logits(hidden), self._cap)
+
+
+def _embed_scale(hidden: int) -> float:
+    """The root of the hidden size, rounded to bfloat16 as it was in training, whatever the weights are."""
+    return mx.array(hidden**0.5, mx.bfloat16).item()  # pyright: ignore[reportReturnType] -- the item of a float is one
+
+
+def build(config: Config) -> RecurrentGemma:
+    return RecurrentGemma(config)
+
+
+def adapt(config: Config, weights: Weights) -> Weights:
+    """Norms with their 1 added, which converters leave out too; filters to MLX's axis order."""
+    adapted: Weights = {}
+    for name, array in one_added(without_spares(config, weights)).items():
+        name = name.replace("model.final_norm.", "model.norm.")
+        adapted[name] = stored_filters(array) if name.endswith("conv_1d.weight") else array
+    return adapted
+
+
+def keeps_dtype(name: str) -> bool:
+    """Rates go through an exponential."""
+    return name.endswith(".recurrent_param")

@@ -1,0 +1,308 @@
+"""Zamba2: Mamba-2 layers, and one or two transformer blocks that many layers share, each with its own
+low-rank adapters.
+
+A hybrid layer runs a shared block over the stream beside the embeddings, and adds its answer to what its
+own Mamba-2 mixer reads. It has two memories; the layout lists the attention's, then the mixer's. The step
+size has no bounds, as in the kernels the models were trained with; transformers bounds it by
+`time_step_min` in prefill only.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import mlx.core as mx
+import mlx.nn as nn
+
+from runtime.cache.layout import Full, LayerSpec
+from runtime.errors import UnsupportedModel
+from runtime.models.config import Fields
+from runtime.models.decoder import DecoderConfig, read_shape, without_spares
+from runtime.models.experts import Weights
+from runtime.nn.attend import attend, split_heads
+from runtime.nn.conv import stored_filters
+from runtime.nn.mamba2 import Mamba2, Mamba2Spec
+from runtime.nn.mlp import ACTIVATIONS
+from runtime.nn.rope import Rope, read_rope
+from runtime.step import Step
+
+_KINDS = {"mamba": False, "linear_attention": False, "hybrid": True}
+
+
+@dataclass(frozen=True, slots=True)
+class Config(DecoderConfig):
+    """hybrid[i]: layer i also runs a shared block; the k-th such layer runs block k mod `blocks`."""
+
+    hybrid: tuple[bool, ...]
+    blocks: int
+    rank: int
+    adapted_attention: bool
+    bias: bool
+    mixer: Mamba2Spec
+
+    @property
+    def uses(self) -> int:
+        """How many times a shared block is run."""
+        return sum(self.hybrid)
+
+
+def parse(raw: Mapping[str, Any]) -> Config:
+    fields = Fields(raw)
+    hidden = fields.count("hidden_size", 2560, high=1 << 20)
+    heads = fields.count("num_attention_heads", 32, high=4096)
+    hybrid = _hybrid(fields)
+    if fields.flag("use_long_context"):
+        raise UnsupportedModel(
+            "config.json: use_long_context is true, and its rescaled positions are not computed here"
+        )
+    if not fields.flag("tie_word_embeddings", True):
+        raise UnsupportedModel(
+            "config.json: tie_word_embeddings is false; transformers would then not share blocks either"
+        )
+    size = 2 * hidden // heads
+    shape = read_shape(
+        fields,
+        eps=1e-5,
+        activation="gelu",
+        tied=True,
+        intermediate_size=4 * hidden,
+        max_position_embeddings=4096,
+    )
+    shape["head_dim"] = size
+    rope = None
+    if fields.flag("use_mem_rope"):
+        rope = read_rope(fields.rope_parameters(), head_dim=size, max_positions=shape["context_length"])
+    bias = fields.flag("add_bias_linear")
+    return Config(
+        **shape,
+        windows=(None,) * len(hybrid),
+        ropes=(rope,) * len(hybrid),
+        hybrid=hybrid,
+        blocks=fields.count("num_mem_blocks", 1, high=64),
+        rank=fields.count("adapter_rank", 128, high=1 << 16),
+        adapted_attention=fields.flag("use_shared_attention_adapter"),
+        bias=bias,
+        mixer=_mixer(fields, hidden, bias),
+    )
+
+
+def _hybrid(fields: Fields) -> tuple[bool, ...]:
+    listed = fields.raw.get("layers_block_type") or fields.raw.get("layer_types")
+    if not isinstance(listed, list | tuple) or not 0 < len(listed) <= 4096:
+        raise UnsupportedModel("config.json: zamba2 needs layers_block_type, a list of mamba and hybrid")
+    if any(kind not in _KINDS for kind in listed):
+        raise UnsupportedModel(f"config.json: layers_block_type is {listed!r:.200}, known: mamba, hybrid")
+    return tuple(_KINDS[kind] for kind in listed)
+
+
+def _mixer(fields: Fields, hidden: int, bias: bool) -> Mamba2Spec:
+    heads = fields.count("n_mamba_heads", 8, high=1 << 16)
+    groups = fields.count("mamba_ngroups", 1, high=4096)
+    inner = fields.count("mamba_expand", 2, high=64) * hidden
+    if inner % heads:
+        raise UnsupportedModel(f"config.json: {inner} mamba channels do not divide into {heads} heads")
+    return Mamba2Spec(
+        hidden=hidden,
+        heads=heads,
+        head_dim=inner // heads,
+        groups=groups,
+        state=fields.count("mamba_d_state", 64, high=4096),
+        taps=fields.count("mamba_d_conv", 4, low=2, high=64),
+        eps=1e-5,
+        in_bias=bias,
+        out_bias=bias,
+        norm_groups=groups,
+    )
+
+
+def layout(config: Config) -> list[LayerSpec]:
+    specs: list[LayerSpec] = []
+    for hybrid in config.hybrid:
+        if hybrid:
+            specs.append(Full(config.kv_heads, config.head_dim))
+        specs.append(config.mixer.memory)
+    return specs
+
+
+Adapter = list[nn.Linear]
+
+
+def _adapters(config: Config, block: int, inputs: int, outputs: int) -> list[Adapter]:
+    """One low-rank pair for each use of a shared block, empty where another block is used; named as
+    stored.
+    """
+    return [
+        [nn.Linear(inputs, config.rank, bias=False), nn.Linear(config.rank, outputs, bias=False)]
+        if use % config.blocks == block
+        else []
+        for use in range(config.uses)
+    ]
+
+
+def _adapted(base: nn.Linear, adapter: Adapter, x: mx.array) -> mx.array:
+    down, up = adapter
+    return base(x) + up(down(x))
+
+
+class SharedAttention(nn.Module):
+    """Over the stream and the embeddings side by side, [B, L, 2D] -> [B, L, D]."""
+
+    def __init__(self, config: Config, block: int, rope: Rope | None) -> None:
+        super().__init__()
+        wide, inner = 2 * config.hidden_size, config.heads * config.head_dim
+        shared = config.kv_heads * config.head_dim
+        self.q_proj = nn.Linear(wide, inner, bias=False)
+        self.k_proj = nn.Linear(wide, shared, bias=False)
+        self.v_proj = nn.Linear(wide, shared, bias=False)
+        self.o_proj = nn.Linear(inner, config.hidden_size, bias=False)
+        if config.adapted_attention:
+            self.linear_q_adapter_list = _adapters(config, block, wide, inner)
+            self.linear_k_adapter_list = _adapters(config, block, wide, shared)
+            self.linear_v_adapter_list = _adapters(config, block, wide, shared)
+        self._config = config
+        self._rope = rope
+        self._scale = (config.head_dim / 2) ** -0.5
+
+    def __call__(self, x: mx.array, use: int, step: Step, cache: Any) -> mx.array:
+        config = self._config
+        if config.adapted_attention:
+            queries = _adapted(self.q_proj, self.linear_q_adapter_list[use], x)
+            keys = _adapted(self.k_proj, self.linear_k_adapter_list[use], x)
+            values = _adapted(self.v_proj, self.linear_v_adapter_list[use], x)
+        else:
+            queries, keys, values = self.q_proj(x), self.k_proj(x), self.v_proj(x)
+        queries, keys = split_heads(queries, config.heads), split_heads(keys, config.kv_heads)
+        if self._rope is not None:
+            queries, keys = self._rope(queries, step), self._rope(keys, step)
+        seen = attend(step, cache, queries, keys, split_heads(values, config.kv_heads), scale=self._scale)
+        return self.o_proj(seen)
+
+
+class SharedMLP(nn.Module):
+    def __init__(self, config: Config, block: int) -> None:
+        super().__init__()
+        hidden, inner = config.hidden_size, config.intermediate_size
+        self.gate_up_proj = nn.Linear(hidden, 2 * inner, bias=config.bias)
+        self.down_proj = nn.Linear(inner, hidden, bias=config.bias)
+        self.gate_up_proj_adapter_list = _adapters(config, block, hidden, 2 * inner)
+        self._activation = ACTIVATIONS[config.activation]
+
+    def __call__(self, x: mx.array, use: int) -> mx.array:
+        both = _adapted(self.gate_up_proj, self.gate_up_proj_adapter_list[use], x)
+        gate, up = mx.split(both, 2, axis=-1)
+        return self.down_proj(self._activation(gate) * up)
+
+
+class SharedBlock(nn.Module):
+    def __init__(self, config: Config, block: int, rope: Rope | None) -> None:
+        super().__init__()
+        self.self_attn = SharedAttention(config, block, rope)
+        self.feed_forward = SharedMLP(config, block)
+        self.input_layernorm = nn.RMSNorm(2 * config.hidden_size, eps=config.norm_eps)
+        self.pre_ff_layernorm = nn.RMSNorm(config.hidden_size, eps=config.norm_eps)
+
+    def __call__(self, x: mx.array, embedded: mx.array, use: int, step: Step, cache: Any) -> mx.array:
+        joined = self.input_layernorm(mx.concatenate([x, embedded], axis=-1))
+        return self.feed_forward(self.pre_ff_layernorm(self.self_attn(joined, use, step, cache)), use)
+
+
+class Recurrent(nn.Module):
+    """x + mixer(norm(x + beside)): what a shared block answered is heard and not carried on."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.mamba = Mamba2(config.mixer)
+        self.input_layernorm = nn.RMSNorm(config.hidden_size, eps=config.norm_eps)
+
+    def __call__(self, x: mx.array, beside: mx.array | None, step: Step, memory: Any) -> mx.array:
+        heard = x if beside is None else x + beside
+        return x + self.mamba(self.input_layernorm(heard), step, memory)
+
+
+class Hybrid(nn.Module):
+    """The `use`-th layer to run a shared block. The first layers to run one own it; `lender` is it
+    otherwise.
+    """
+
+    def __init__(self, config: Config, use: int, rope: Rope | None, lender: SharedBlock | None) -> None:
+        super().__init__()
+        if lender is None:
+            self.shared_transformer = SharedBlock(config, use, rope)
+        self.linear = nn.Linear(config.hidden_size, config.hidden_size, bias=False)
+        self.mamba_decoder = Recurrent(config)
+        self._use = use
+        self._block = self.shared_transformer if lender is None else lender
+
+    def __call__(self, x: mx.array, embedded: mx.array, step: Step, cache: Any, memory: Any) -> mx.array:
+        beside = self.linear(self._block(x, embedded, self._use, step, cache))
+        return self.mamba_decoder(x, beside, step, memory)
+
+
+class Trunk(nn.Module):
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
+        self.layers = _layers(config)
+        self.final_layernorm = nn.RMSNorm(config.hidden_size, eps=config.norm_eps)
+
+    def __call__(self, tokens: mx.array, step: Step, caches: Sequence[Any]) -> mx.array:
+        x = embedded = self.embed_tokens(tokens)
+        memories = iter(caches)
+        for layer in self.layers:
+            if isinstance(layer, Hybrid):
+                x = layer(x, embedded, step, next(memories), next(memories))
+            else:
+                x = layer(x, None, step, next(memories))
+        return self.final_layernorm(x)
+
+
+def _layers(config: Config) -> list[Recurrent | Hybrid]:
+    rope = Rope(config.ropes[0]) if config.ropes[0] is not None else None
+    layers: list[Recurrent | Hybrid] = []
+    owned: list[SharedBlock] = []
+    uses = 0
+    for hybrid in config.hybrid:
+        if not hybrid:
+            layers.append(Recurrent(config))
+            continue
+        lender = owned[uses % config.blocks] if uses >= config.blocks else None
+        layer = Hybrid(config, uses, rope, lender)
+        if lender is None:
+            owned.append(layer.shared_transformer)
+        layers.append(layer)
+        uses += 1
+    return layers
+
+
+class Zamba2(nn.Module):
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.model = Trunk(config)
+
+    def __call__(self, tokens: mx.array, step: Step, caches: Sequence[Any]) -> mx.array:
+        return self.model(tokens, step, caches)
+
+    def logits(self, hidden: mx.array) -> mx.array:
+        return self.model.embed_tokens.as_linear(hidden)
+
+
+def build(config: Config) -> Zamba2:
+    return Zamba2(config)
+
+
+def adapt(config: Config, weights: Weights) -> Weights:
+    """Filters to MLX's axis order; shared blocks once, where a file repeats them at every layer that runs
+    them.
+    """
+    hybrids = [i for i, hybrid in enumerate(config.hybrid) if hybrid]
+    repeats = tuple(f"model.layers.{i}.shared_transformer." for i in hybrids[config.blocks :])
+    return {
+        name: stored_filters(array) if name.endswith("conv1d.weight") else array
+        for name, array in without_spares(config, weights).items()
+        if not name.startswith(repeats)
+    }
+
+
+def keeps_dtype(name: str) -> bool:
+    """Rates and step sizes go through exponentials."""
+    return name.endswith((".A_log", ".dt_bias", ".D"))

@@ -1,0 +1,114 @@
+"""The mixer of Qwen3-Next and Qwen3.5: a convolution, the gated delta rule over unit queries and keys, a
+gated norm.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import mlx.core as mx
+import mlx.nn as nn
+
+from runtime.cache.layout import Recurrent, State
+from runtime.errors import UnsupportedModel
+from runtime.nn.conv import CausalConv
+from runtime.nn.gated_delta import gated_delta
+from runtime.nn.gated_norm import GatedRMSNorm
+from runtime.step import Step
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaSpec:
+    """Key heads and value heads of the gated delta net (a key head serves several value heads), and their
+    sizes.
+
+    strength: what a token writes at most; beyond 1 it may overwrite with the opposite sign (OLMo hybrid).
+    """
+
+    key_heads: int
+    value_heads: int
+    key_dim: int
+    value_dim: int
+    taps: int
+    eps: float
+    strength: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.value_heads % self.key_heads:
+            raise UnsupportedModel(
+                f"{self.value_heads} value heads of a delta net are no multiple of {self.key_heads} key heads"
+            )
+
+    @property
+    def keys(self) -> int:
+        return self.key_heads * self.key_dim
+
+    @property
+    def values(self) -> int:
+        return self.value_heads * self.value_dim
+
+    @property
+    def channels(self) -> int:
+        """What passes the convolution: queries, keys and values."""
+        return 2 * self.keys + self.values
+
+    @property
+    def memory(self) -> Recurrent:
+        return Recurrent(
+            {
+                "conv": State((self.taps - 1, self.channels)),
+                "state": State((self.value_heads, self.value_dim, self.key_dim), "float32"),
+            }
+        )
+
+
+class GatedDeltaNet(nn.Module):
+    """[B, L, D] -> [B, L, D]: convolution, the gated delta rule over normed queries and keys, a norm
+    under a gate.
+    """
+
+    def __init__(self, hidden: int, spec: DeltaSpec) -> None:
+        super().__init__()
+        self.in_proj_qkv = nn.Linear(hidden, spec.channels, bias=False)
+        self.in_proj_z = nn.Linear(hidden, spec.values, bias=False)
+        self.in_proj_b = nn.Linear(hidden, spec.value_heads, bias=False)
+        self.in_proj_a = nn.Linear(hidden, spec.value_heads, bias=False)
+        self.conv1d = CausalConv(spec.channels, spec.taps, bias=False)
+        self.dt_bias = mx.zeros((spec.value_heads,))
+        self.A_log = mx.zeros((spec.value_heads,))
+        self.norm = GatedRMSNorm(spec.value_dim, spec.eps, order="norm first")
+        self.out_proj = nn.Linear(spec.values, hidden, bias=False)
+        self._spec = spec
+
+    def __call__(self, x: mx.array, step: Step, cache: Any) -> mx.array:
+        y = cache.scan(step, self._scan, self.in_proj_qkv(x), self.in_proj_a(x), self.in_proj_b(x))
+        gate = self.in_proj_z(x).reshape(y.shape)
+        return self.out_proj(self.norm(y, gate).flatten(2))
+
+    def _scan(
+        self,
+        states: dict[str, mx.array],
+        mixed: mx.array,
+        decay: mx.array,
+        strength: mx.array,
+        *,
+        counts: mx.array | None,
+    ) -> tuple[mx.array, dict[str, mx.array]]:
+        """mixed [B, L, channels], decay and strength [B, L, H] before their activations -> [B, L, H, Dv]."""
+        spec = self._spec
+        mixed, conv = self.conv1d(mixed, states["conv"], counts)
+        queries, keys, values = mx.split(nn.silu(mixed), (spec.keys, 2 * spec.keys), axis=-1)
+        lead = mixed.shape[:2]
+        queries = unit(queries.reshape(*lead, spec.key_heads, spec.key_dim)) * spec.key_dim**-0.5
+        keys = unit(keys.reshape(*lead, spec.key_heads, spec.key_dim))
+        values = values.reshape(*lead, spec.value_heads, spec.value_dim)
+        rates = mx.exp(self.A_log.astype(mx.float32))
+        decay = -rates * nn.softplus(decay.astype(mx.float32) + self.dt_bias.astype(mx.float32))
+        strength = mx.sigmoid(strength.astype(mx.float32)) * spec.strength
+        y, state = gated_delta(queries, keys, values, decay, strength, states["state"], counts=counts)
+        return y, {"conv": conv, "state": state}
+
+
+def unit(x: mx.array) -> mx.array:
+    """x / sqrt(sum(x^2) + 1e-6) in float32, by way of the fused norm."""
+    size = x.shape[-1]
+    return mx.fast.rms_norm(x.astype(mx.float32), None, 1e-6 / size) * size**-0.5

@@ -1,0 +1,96 @@
+"""The mixer of Kimi Linear (KDA): a convolution, the delta rule with a decay per channel, a norm under a
+sigmoid gate.
+
+Decay and gate come through a bottleneck of one head's size.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import mlx.core as mx
+import mlx.nn as nn
+
+from runtime.cache.layout import Recurrent, State
+from runtime.nn.channel_delta import channel_delta
+from runtime.nn.conv import CausalConv
+from runtime.nn.delta_net import unit
+from runtime.nn.gated_norm import GatedRMSNorm
+from runtime.step import Step
+
+
+@dataclass(frozen=True, slots=True)
+class KimiDeltaSpec:
+    """KDA: heads of one size for queries, keys and values, and the taps of their convolution."""
+
+    heads: int
+    size: int
+    taps: int
+    eps: float
+
+    @property
+    def inner(self) -> int:
+        return self.heads * self.size
+
+    @property
+    def memory(self) -> Recurrent:
+        return Recurrent(
+            {
+                "conv": State((self.taps - 1, 3 * self.inner)),
+                "state": State((self.heads, self.size, self.size), "float32"),
+            }
+        )
+
+
+class KimiDelta(nn.Module):
+    """[B, L, D] -> [B, L, D]: convolution, the delta rule with a decay per channel, a norm under a
+    sigmoid gate.
+    """
+
+    def __init__(self, hidden: int, spec: KimiDeltaSpec) -> None:
+        super().__init__()
+        self.qkv_proj = nn.Linear(hidden, 3 * spec.inner, bias=False)
+        self.conv1d = CausalConv(3 * spec.inner, spec.taps, bias=False)
+        self.f_a_proj = nn.Linear(hidden, spec.size, bias=False)
+        self.f_b_proj = nn.Linear(spec.size, spec.inner, bias=False)
+        self.dt_bias = mx.zeros((spec.inner,))
+        self.A_log = mx.zeros((1, 1, spec.heads, 1))
+        self.b_proj = nn.Linear(hidden, spec.heads, bias=False)
+        self.g_a_proj = nn.Linear(hidden, spec.size, bias=False)
+        self.g_b_proj = nn.Linear(spec.size, spec.inner, bias=False)
+        self.o_norm = GatedRMSNorm(spec.size, spec.eps, order="norm first", activation=mx.sigmoid)
+        self.o_proj = nn.Linear(spec.inner, hidden, bias=False)
+        self._spec = spec
+
+    def __call__(self, x: mx.array, step: Step, cache: Any) -> mx.array:
+        decay = self.f_b_proj(self.f_a_proj(x))
+        y = cache.scan(step, self._scan, self.qkv_proj(x), decay, self.b_proj(x))
+        gate = self.g_b_proj(self.g_a_proj(x)).reshape(y.shape)
+        return self.o_proj(self.o_norm(y, gate).flatten(2))
+
+    def _scan(
+        self,
+        states: dict[str, mx.array],
+        mixed: mx.array,
+        decay: mx.array,
+        strength: mx.array,
+        *,
+        counts: mx.array | None,
+    ) -> tuple[mx.array, dict[str, mx.array]]:
+        """mixed [B, L, 3 H D], decay [B, L, H D], strength [B, L, H] before their activations -> [B, L,
+        H, D].
+        """
+        spec = self._spec
+        heads = (*mixed.shape[:2], spec.heads, spec.size)
+        mixed, conv = self.conv1d(mixed, states["conv"], counts)
+        queries, keys, values = (part.reshape(heads) for part in mx.split(nn.silu(mixed), 3, axis=-1))
+        steps = nn.softplus(decay.astype(mx.float32) + self.dt_bias.astype(mx.float32)).reshape(heads)
+        y, state = channel_delta(
+            unit(queries) * spec.size**-0.5,
+            unit(keys),
+            values,
+            -mx.exp(self.A_log.astype(mx.float32)) * steps,
+            mx.sigmoid(strength.astype(mx.float32)),
+            states["state"],
+            counts=counts,
+        )
+        return y, {"conv": conv, "state": state}

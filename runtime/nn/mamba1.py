@@ -1,0 +1,92 @@
+"""The Mamba mixer that Mamba, Falcon-Mamba and Jamba share.
+
+in_proj gives [x | gate]; x passes a short convolution and silu, gives its own step sizes, B and C by
+x_proj, and the selective scan runs over it. Falcon-Mamba norms step sizes, B and C; Jamba does so with
+weights.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import mlx.core as mx
+import mlx.nn as nn
+
+from runtime.cache.layout import Recurrent, State
+from runtime.nn.conv import CausalConv
+from runtime.nn.selective_scan import selective_scan
+from runtime.step import Step
+
+
+@dataclass(frozen=True, slots=True)
+class Mamba1Spec:
+    """inner channels of `state` numbers each; step sizes come from `rank` numbers.
+
+    norms: of step sizes, B and C. "plain" has no weights.
+    """
+
+    hidden: int
+    inner: int
+    state: int
+    taps: int
+    rank: int
+    eps: float
+    conv_bias: bool = True
+    bias: bool = False
+    norms: Literal["none", "plain", "weighted"] = "none"
+
+    @property
+    def memory(self) -> Recurrent:
+        return Recurrent(
+            {
+                "conv": State((self.taps - 1, self.inner)),
+                "state": State((self.inner, self.state), "float32"),
+            }
+        )
+
+
+class Mamba1(nn.Module):
+    """[B, L, hidden] -> [B, L, hidden]."""
+
+    def __init__(self, spec: Mamba1Spec) -> None:
+        super().__init__()
+        self.in_proj = nn.Linear(spec.hidden, 2 * spec.inner, bias=spec.bias)
+        self.conv1d = CausalConv(spec.inner, spec.taps, bias=spec.conv_bias)
+        self.x_proj = nn.Linear(spec.inner, spec.rank + 2 * spec.state, bias=False)
+        self.dt_proj = nn.Linear(spec.rank, spec.inner, bias=True)
+        self.A_log = mx.zeros((spec.inner, spec.state))
+        self.D = mx.zeros((spec.inner,))
+        if spec.norms == "weighted":
+            self.dt_layernorm = nn.RMSNorm(spec.rank, eps=spec.eps)
+            self.b_layernorm = nn.RMSNorm(spec.state, eps=spec.eps)
+            self.c_layernorm = nn.RMSNorm(spec.state, eps=spec.eps)
+        self.out_proj = nn.Linear(spec.inner, spec.hidden, bias=spec.bias)
+        self._spec = spec
+
+    def __call__(self, x: mx.array, step: Step, cache: Any) -> mx.array:
+        mixed, gate = mx.split(self.in_proj(x), 2, axis=-1)
+        y = cache.scan(step, self._scan, mixed)
+        return self.out_proj((y * nn.silu(gate.astype(mx.float32))).astype(x.dtype))
+
+    def _scan(
+        self, states: dict[str, mx.array], mixed: mx.array, *, counts: mx.array | None
+    ) -> tuple[mx.array, dict[str, mx.array]]:
+        """mixed [B, L, inner] -> y float32 [B, L, inner]."""
+        spec = self._spec
+        mixed, conv = self.conv1d(mixed, states["conv"], counts)
+        x = nn.silu(mixed)
+        ranks, inputs, outputs = self._normed(
+            *mx.split(self.x_proj(x), (spec.rank, spec.rank + spec.state), axis=-1)
+        )
+        steps = nn.softplus(self.dt_proj(ranks).astype(mx.float32))
+        rates = -mx.exp(self.A_log.astype(mx.float32))
+        y, state = selective_scan(x, steps, rates, inputs, outputs, states["state"], counts=counts)
+        return y + x * self.D.astype(mx.float32), {"conv": conv, "state": state}
+
+    def _normed(self, ranks: mx.array, inputs: mx.array, outputs: mx.array) -> tuple[mx.array, ...]:
+        match self._spec.norms:
+            case "none":
+                return ranks, inputs, outputs
+            case "plain":
+                return tuple(mx.fast.rms_norm(x, None, self._spec.eps) for x in (ranks, inputs, outputs))
+            case "weighted":
+                return self.dt_layernorm(ranks), self.b_layernorm(inputs), self.c_layernorm(outputs)

@@ -1,0 +1,142 @@
+"""The Mamba-2 mixer that Mamba2, Falcon-H1, Nemotron-H, Granite hybrid, Bamba and Zamba2 share.
+
+in_proj gives [gate | x B C | steps]; x, B and C pass a short convolution and silu, the state space runs
+over them, and a gated norm and out_proj follow. Families differ in sizes, biases, the norm, and bounds on
+the step size.
+
+The reference implementations bound the step size in prefill only; here the bound holds for every token,
+because what a token computes must not depend on how its prompt was cut.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import mlx.core as mx
+import mlx.nn as nn
+
+from runtime.cache.layout import Recurrent, State
+from runtime.errors import UnsupportedModel
+from runtime.nn.conv import CausalConv
+from runtime.nn.gated_norm import GatedRMSNorm, Order
+from runtime.nn.ssd import ssd
+from runtime.step import Step
+
+
+@dataclass(frozen=True, slots=True)
+class Mamba2Spec:
+    """heads of head_dim channels; B and C of `state` numbers for each of `groups` groups; a convolution
+    of `taps`.
+
+    norm None: the output is only gated. norm_groups: parts that are normed apart. steps: bounds of the
+    step size.
+    """
+
+    hidden: int
+    heads: int
+    head_dim: int
+    groups: int
+    state: int
+    taps: int
+    eps: float
+    conv_bias: bool = True
+    in_bias: bool = False
+    out_bias: bool = False
+    norm: Order | None = "gate first"
+    norm_groups: int = 1
+    steps: tuple[float, float] = (0.0, math.inf)
+
+    def __post_init__(self) -> None:
+        if self.heads % self.groups or self.inner % self.norm_groups:
+            raise UnsupportedModel(
+                f"a Mamba-2 layer of {self.heads} heads and {self.inner} channels does not divide into "
+                f"{self.groups} groups"
+            )
+
+    @property
+    def inner(self) -> int:
+        return self.heads * self.head_dim
+
+    @property
+    def channels(self) -> int:
+        """What passes the convolution: x, B and C."""
+        return self.inner + 2 * self.groups * self.state
+
+    @property
+    def memory(self) -> Recurrent:
+        return Recurrent(
+            {
+                "conv": State((self.taps - 1, self.channels)),
+                "state": State((self.heads, self.head_dim, self.state), "float32"),
+            }
+        )
+
+
+class Mamba2(nn.Module):
+    """[B, L, hidden] -> [B, L, hidden]. scales: a factor for each output of in_proj (Falcon-H1)."""
+
+    def __init__(self, spec: Mamba2Spec, scales: mx.array | None = None) -> None:
+        super().__init__()
+        self.in_proj = nn.Linear(spec.hidden, spec.inner + spec.channels + spec.heads, bias=spec.in_bias)
+        self.conv1d = CausalConv(spec.channels, spec.taps, bias=spec.conv_bias)
+        self.dt_bias = mx.zeros((spec.heads,))
+        self.A_log = mx.zeros((spec.heads,))
+        self.D = mx.zeros((spec.heads,))
+        if spec.norm:
+            self.norm = GatedRMSNorm(spec.inner, spec.eps, groups=spec.norm_groups, order=spec.norm)
+        self.out_proj = nn.Linear(spec.inner, spec.hidden, bias=spec.out_bias)
+        self._spec = spec
+        self._scales = scales
+
+    def __call__(self, x: mx.array, step: Step, cache: Any) -> mx.array:
+        spec = self._spec
+        projected = self.in_proj(x)
+        if self._scales is not None:
+            projected = projected * self._scales.astype(projected.dtype)
+        gate, mixed, steps = mx.split(projected, (spec.inner, spec.inner + spec.channels), axis=-1)
+        y = cache.scan(step, self._scan, mixed, steps)
+        if spec.norm:
+            return self.out_proj(self.norm(y, gate))
+        return self.out_proj((y * nn.silu(gate.astype(mx.float32))).astype(x.dtype))
+
+    def _scan(
+        self, states: dict[str, mx.array], mixed: mx.array, steps: mx.array, *, counts: mx.array | None
+    ) -> tuple[mx.array, dict[str, mx.array]]:
+        """mixed [B, L, channels], steps [B, L, heads] -> y float32 [B, L, inner]."""
+        spec = self._spec
+        batch, width, _ = mixed.shape
+        mixed, conv = self.conv1d(mixed, states["conv"], counts)
+        x, inputs, outputs = mx.split(
+            nn.silu(mixed), (spec.inner, spec.inner + spec.groups * spec.state), axis=-1
+        )
+        x = x.reshape(batch, width, spec.heads, spec.head_dim).astype(mx.float32)
+        inputs, outputs = (part.reshape(batch, width, spec.groups, spec.state) for part in (inputs, outputs))
+        steps = nn.softplus(steps.astype(mx.float32) + self.dt_bias.astype(mx.float32))
+        if spec.steps != (0.0, math.inf):
+            steps = mx.clip(steps, *spec.steps)
+        rates = -mx.exp(self.A_log.astype(mx.float32))
+        y, state = ssd(x, steps, rates, inputs, outputs, states["state"], counts=counts)
+        y = y + x * self.D.astype(mx.float32)[:, None]
+        return y.reshape(batch, width, spec.inner), {"conv": conv, "state": state}
+
+
+def step_bounds(raw: Mapping[str, Any], name: str = "time_step_limit") -> tuple[float, float]:
+    """[low, high] of a config; infinity may be spelled {"__float__": "Infinity"}. Absent: no bounds."""
+    value = raw.get(name)
+    if value is None:
+        return 0.0, math.inf
+    if not isinstance(value, list | tuple) or len(value) != 2:
+        raise UnsupportedModel(f"config.json: {name} is {value!r:.80}, expected two numbers")
+    low, high = (_number(name, end) for end in value)
+    if not 0 <= low <= high:
+        raise UnsupportedModel(f"config.json: {name} runs from {low} to {high}")
+    return low, high
+
+
+def _number(name: str, value: Any) -> float:
+    if isinstance(value, Mapping):
+        value = {"Infinity": math.inf}.get(str(value.get("__float__")))
+    if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
+        raise UnsupportedModel(f"config.json: {name} holds {value!r:.80}, expected a number")
+    return float(value)

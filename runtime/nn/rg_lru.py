@@ -1,0 +1,77 @@
+"""The recurrent block of Griffin and RecurrentGemma: a convolution and a real-gated linear recurrent unit.
+
+Per channel, with gates r and i in (0, 1) from the token itself,
+
+    log a = -8 r softplus(p);    h <- a h + sqrt(1 - a^2) i x
+
+and the very first token enters with weight one instead of the root. Source: Griffin (arXiv 2402.19427),
+section 2.4.
+"""
+
+from typing import Any
+
+import mlx.core as mx
+import mlx.nn as nn
+
+from runtime.cache.layout import Recurrent, State
+from runtime.nn.chunks import silence
+from runtime.nn.conv import CausalConv
+from runtime.nn.linear_scan import linear_scan
+from runtime.nn.mlp import ACTIVATIONS
+from runtime.step import Step
+
+
+def rg_lru_memory(width: int, taps: int) -> Recurrent:
+    return Recurrent({"conv": State((taps - 1, width)), "state": State((width,), "float32")})
+
+
+class Gates(nn.Module):
+    """Block-diagonal gates, one block per head; named as the checkpoint names them."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        block = width // heads
+        self.recurrent_param = mx.zeros((width,))
+        self.input_gate_weight = mx.zeros((heads, block, block))
+        self.input_gate_bias = mx.zeros((heads, block))
+        self.recurrent_gate_weight = mx.zeros((heads, block, block))
+        self.recurrent_gate_bias = mx.zeros((heads, block))
+
+    def __call__(self, x: mx.array) -> tuple[mx.array, mx.array]:
+        """x [B, L, C] -> the input gate and log a, float32 [B, L, C]."""
+        blocks = x.astype(mx.float32).reshape(*x.shape[:2], *self.input_gate_bias.shape)[..., None, :]
+        opened = self._gate(blocks, self.input_gate_weight, self.input_gate_bias).reshape(x.shape)
+        kept = self._gate(blocks, self.recurrent_gate_weight, self.recurrent_gate_bias).reshape(x.shape)
+        return opened, -8.0 * kept * nn.softplus(self.recurrent_param.astype(mx.float32))
+
+    def _gate(self, blocks: mx.array, weight: mx.array, bias: mx.array) -> mx.array:
+        return mx.sigmoid((blocks @ weight.astype(mx.float32)).squeeze(-2) + bias)
+
+
+class RecurrentBlock(nn.Module):
+    """[B, L, D] -> [B, L, D] over `width` channels, gated by a second projection."""
+
+    def __init__(self, hidden: int, width: int, heads: int, taps: int, activation: str) -> None:
+        super().__init__()
+        self.linear_y = nn.Linear(hidden, width)
+        self.linear_x = nn.Linear(hidden, width)
+        self.linear_out = nn.Linear(width, hidden)
+        self.conv_1d = CausalConv(width, taps, bias=True)
+        self.rg_lru = Gates(width, heads)
+        self._activation = ACTIVATIONS[activation]
+
+    def __call__(self, x: mx.array, step: Step, cache: Any) -> mx.array:
+        mixed = cache.scan(step, self._scan, self.linear_x(x), step.positions)
+        return self.linear_out(mixed.astype(x.dtype) * self._activation(self.linear_y(x)))
+
+    def _scan(
+        self, states: dict[str, mx.array], x: mx.array, positions: mx.array, *, counts: mx.array | None
+    ) -> tuple[mx.array, dict[str, mx.array]]:
+        """x [B, L, C], positions int32 [B, L] -> h float32 [B, L, C]."""
+        x, conv = self.conv_1d(x, states["conv"], counts)
+        opened, rate = self.rg_lru(x)
+        first = (positions == 0)[..., None]
+        weight = mx.where(first, 1.0, mx.sqrt(1 - mx.exp(2 * rate)))
+        inputs = silence(x.astype(mx.float32) * opened * weight, counts)
+        hidden = linear_scan(mx.exp(silence(rate, counts)), inputs, states["state"])
+        return hidden, {"conv": conv, "state": hidden[:, -1]}

@@ -1,0 +1,91 @@
+"""Mamba-2's state space: a decaying sum of outer products, the state space dual of masked attention.
+
+Per head, with state S [P, N], step size d > 0, rate a < 0, one token does
+
+    S <- exp(d a) S + d x B^T;    y = S C
+
+Dimensions: B rows, L tokens, H heads of P channels, G groups (H a multiple of G; heads of a group share B
+and C), N states. `ssd` picks a form; every form equals `plain_ssd` to rounding. Source: Mamba-2 (arXiv
+2405.21060), section 6.
+"""
+
+import mlx.core as mx
+
+from runtime.nn.chunks import chunk_of, from_chunks, silence, to_chunks
+from runtime.nn.gated_delta import decay_between
+
+CHUNK = 64
+
+
+def ssd(
+    x: mx.array,
+    steps: mx.array,
+    rates: mx.array,
+    inputs: mx.array,
+    outputs: mx.array,
+    state: mx.array,
+    *,
+    counts: mx.array | None = None,
+) -> tuple[mx.array, mx.array]:
+    """x [B, L, H, P], steps d [B, L, H], rates a [H], inputs B and outputs C [B, L, G, N], state float32
+    [B, H, P, N].
+
+    Returns y float32 [B, L, H, P] and the state after each row's last real token.
+    """
+    x, steps, inputs, outputs = (part.astype(mx.float32) for part in (x, steps, inputs, outputs))
+    steps = silence(steps, counts)  # a step of size 0 neither decays nor writes
+    grouped = state.reshape(state.shape[0], inputs.shape[2], -1, *state.shape[2:])
+    form = _one_token if x.shape[1] == 1 else _chunked
+    y, grouped = form(x * steps[..., None], steps * rates, inputs, outputs, grouped)
+    return y, grouped.reshape(state.shape)
+
+
+def plain_ssd(
+    x: mx.array, steps: mx.array, rates: mx.array, inputs: mx.array, outputs: mx.array, state: mx.array
+) -> tuple[mx.array, mx.array]:
+    """The definition, token by token."""
+    repeats = x.shape[2] // inputs.shape[2]
+    inputs, outputs = (mx.repeat(part, repeats, axis=2) for part in (inputs, outputs))
+    y: list[mx.array] = []
+    for i in range(x.shape[1]):
+        written = (steps[:, i, :, None] * x[:, i])[..., None] * inputs[:, i, :, None, :]
+        state = mx.exp(steps[:, i] * rates)[..., None, None] * state + written
+        y.append((state * outputs[:, i, :, None, :]).sum(axis=-1))
+    return mx.stack(y, axis=1), state
+
+
+def _one_token(
+    x: mx.array, decay: mx.array, inputs: mx.array, outputs: mx.array, state: mx.array
+) -> tuple[mx.array, mx.array]:
+    """x already times its step. state [B, G, R, P, N], R heads per group."""
+    batch, _, groups, size = inputs.shape
+    written = x.reshape(*state.shape[:4], 1) * inputs.reshape(batch, groups, 1, 1, size)
+    state = state * mx.exp(decay).reshape(*state.shape[:3], 1, 1) + written
+    y = state @ outputs.reshape(batch, groups, 1, size, 1)
+    return y.reshape(x.shape), state
+
+
+def _chunked(
+    x: mx.array, decay: mx.array, inputs: mx.array, outputs: mx.array, state: mx.array
+) -> tuple[mx.array, mx.array]:
+    """Inside a chunk a masked product, between chunks the state. Axes: [B, G, R, T, C, ...], T chunks."""
+    width, groups = inputs.shape[1], inputs.shape[2]
+    chunk = chunk_of(width, CHUNK)
+
+    def cut(part: mx.array) -> mx.array:
+        """[B, L, G or H, ...] -> [B, G, 1 or R, T, C, ...]"""
+        pieces = to_chunks(part, chunk)
+        return pieces.reshape(pieces.shape[0], groups, -1, *pieces.shape[2:])
+
+    v, k, q = cut(x), cut(inputs), cut(outputs)
+    total = mx.cumsum(cut(decay), axis=-1)
+    inside = ((q @ k.swapaxes(-1, -2)) * decay_between(total)) @ v
+    grown = mx.exp(total)[..., None]
+    written = (v * mx.exp(total[..., -1:] - total)[..., None]).swapaxes(-1, -2) @ k
+    y: list[mx.array] = []
+    for t in range(v.shape[3]):
+        y.append(q[..., t, :, :] @ state.swapaxes(-1, -2))
+        state = state * grown[..., t, -1:, :] + written[..., t, :, :]
+    out = inside + mx.stack(y, axis=3) * grown
+    flat = out.reshape(out.shape[0], x.shape[2], *out.shape[3:])
+    return from_chunks(flat, width), state
