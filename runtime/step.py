@@ -22,11 +22,14 @@ class Step:
 
     starts: position of the first new token of each row, that is, the row's length before the step.
     counts: new tokens of each row, 1 <= counts[b] <= width.
+    goals: how long each row may become, prompt and answer together, for models that treat long sequences
+    differently from their first token on; None: as long as the model can.
     """
 
     starts: tuple[int, ...]
     counts: tuple[int, ...]
     first: int = 0
+    goals: tuple[int, ...] | None = None
     _memo: dict[Hashable, Any] = field(default_factory=dict[Hashable, Any])
 
     def __post_init__(self) -> None:

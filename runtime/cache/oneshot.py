@@ -31,6 +31,10 @@ class OneShot:
         assert self._last is not None
         return self._last
 
+    def filled(self, step: Step) -> tuple[bool, ...]:
+        """Which rows were given something to attend to; all of them or none."""
+        return (self._last is not None,) * len(step.starts)
+
 
 class OneShotScan:
     """Of a recurrent layer: every step starts from zero."""

@@ -14,6 +14,7 @@ ACTIVATIONS: dict[str, Activation] = {
     "swish": nn.silu,
     "gelu": nn.gelu,
     "gelu_new": nn.gelu_approx,
+    "gelu_fast": nn.gelu_approx,
     "gelu_pytorch_tanh": nn.gelu_approx,
     "relu": nn.relu,
     "relu2": nn.relu2,
@@ -34,3 +35,30 @@ class GatedMLP(nn.Module):
 
     def __call__(self, x: mx.array) -> mx.array:
         return self.down_proj(self._activation(self.gate_proj(x)) * self.up_proj(x))
+
+
+class FusedGatedMLP(nn.Module):
+    """The same with gate and up in one matrix, the gate's rows first (Phi-3, GLM-4)."""
+
+    def __init__(self, hidden: int, intermediate: int, *, activation: str = "silu") -> None:
+        super().__init__()
+        self.gate_up_proj = nn.Linear(hidden, 2 * intermediate, bias=False)
+        self.down_proj = nn.Linear(intermediate, hidden, bias=False)
+        self._activation = ACTIVATIONS[activation]
+
+    def __call__(self, x: mx.array) -> mx.array:
+        gate, up = mx.split(self.gate_up_proj(x), 2, axis=-1)
+        return self.down_proj(self._activation(gate) * up)
+
+
+class MLP(nn.Module):
+    """down(act(up(x))), the activation a function or, where it has weights of its own, a module."""
+
+    def __init__(self, hidden: int, intermediate: int, activation: Activation, *, bias: bool = False) -> None:
+        super().__init__()
+        self.up_proj = nn.Linear(hidden, intermediate, bias=bias)
+        self.down_proj = nn.Linear(intermediate, hidden, bias=bias)
+        self.act_fn = activation
+
+    def __call__(self, x: mx.array) -> mx.array:
+        return self.down_proj(self.act_fn(self.up_proj(x)))

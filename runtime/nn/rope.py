@@ -24,13 +24,17 @@ class RopeSpec:
     """`dims` of the head are rotated (the first ones); pair i turns by position / wavelengths[i] radians.
 
     attention_factor multiplies cos and sin (YaRN, LongRoPE). traditional: pairs are neighbours (2i, 2i+1)
-    instead of halves (i, i + dims/2).
+    instead of halves (i, i + dims/2). LongRoPE: long_wavelengths take over in sequences of more than
+    `long_after` tokens; no sequence has more than `reach`.
     """
 
     dims: int
     wavelengths: tuple[float, ...]
     attention_factor: float = 1.0
     traditional: bool = False
+    long_wavelengths: tuple[float, ...] | None = None
+    long_after: int = 0
+    reach: int = 0
 
 
 class Rope:
@@ -39,12 +43,30 @@ class Rope:
     def __init__(self, spec: RopeSpec) -> None:
         self._spec = spec
         self._wavelengths = mx.array(spec.wavelengths, dtype=mx.float32)
+        self._long = mx.array(spec.long_wavelengths or (), dtype=mx.float32)
 
     def __call__(self, x: mx.array, step: Step) -> mx.array:
-        return self.at(x, step.offset)
+        if self._spec.long_wavelengths is None:
+            return self.at(x, step.offset)
+        long = self._are_long(step)
+        if len(set(long)) == 1:
+            return self.at(x, step.offset, long=long[0])
+        which = mx.array(long)[:, None, None, None]
+        return mx.where(which, self.at(x, step.offset, long=True), self.at(x, step.offset))
 
-    def at(self, x: mx.array, offset: int | mx.array) -> mx.array:
-        """Column j of row b is at position offset[b] + j."""
+    def _are_long(self, step: Step) -> tuple[bool, ...]:
+        """Which rows take the long factors: those that will pass `long_after`, from their first token on.
+
+        A row must never change sides, since its keys stay as they were written. Rows of a step that does not
+        say how far they will go (`goals`) may go as far as the model can.
+        """
+        goals = step.goals
+        if goals is None:
+            return (self._spec.reach > self._spec.long_after,)
+        return tuple(goal > self._spec.long_after for goal in goals)
+
+    def at(self, x: mx.array, offset: int | mx.array, *, long: bool = False) -> mx.array:
+        """Column j of row b is at position offset[b] + j. long: by the long wavelengths."""
         spec = self._spec
         if spec.attention_factor != 1.0:
             x = _scale_rotated(x, spec)
@@ -55,7 +77,7 @@ class Rope:
             base=None,
             scale=1.0,
             offset=offset,
-            freqs=self._wavelengths,
+            freqs=self._long if long else self._wavelengths,
         )
 
 
@@ -81,8 +103,9 @@ def read_rope(
     length in tokens, which yarn and longrope compare with `original_max_position_embeddings`.
     """
     kind = str(parameters.get("rope_type", "default"))
-    if kind not in _RULES:
-        raise UnsupportedModel(f"rope type {kind!r} is not known here; known: {', '.join(sorted(_RULES))}")
+    if kind not in _RULES and kind not in _LONGROPE:
+        known = ", ".join(sorted([*_RULES, *_LONGROPE]))
+        raise UnsupportedModel(f"rope type {kind!r} is not known here; known: {known}")
     share = float(parameters.get("partial_rotary_factor", 1.0)) if partial is None else partial
     dims = head_dim if kind == "proportional" else int(head_dim * share)
     theta = float(parameters.get("rope_theta", 10000.0))
@@ -91,6 +114,8 @@ def read_rope(
             f"rope needs a positive base and an even number of dims, got {theta} and {dims}"
         )
     base = [theta ** (i / dims) for i in range(0, dims, 2)]
+    if kind in _LONGROPE:
+        return _read_longrope(base, parameters, max_positions, traditional)
     wavelengths, factor = _RULES[kind](
         base, {**parameters, "rope_theta": theta, "share": share}, dims, max_positions
     )
@@ -158,17 +183,30 @@ def yarn_scale(factor: float, mscale: float = 1.0) -> float:
     return 1.0 if factor <= 1 else 0.1 * mscale * math.log(factor) + 1.0
 
 
-def _longrope(base: list[float], p: Mapping[str, Any], dims: int, max_positions: int) -> Rule:
+def _read_longrope(
+    base: list[float], p: Mapping[str, Any], max_positions: int, traditional: bool
+) -> RopeSpec:
     original = float(p.get("original_max_position_embeddings") or max_positions)
     factor = float(p.get("factor") or max_positions / original)
-    which = "long_factor" if max_positions > original else "short_factor"
-    factors = p.get(which)
-    if not isinstance(factors, list | tuple) or len(factors) != dims // 2:
-        raise UnsupportedModel(f"longrope needs {dims // 2} numbers in {which}")
     attention = p.get("attention_factor")
     if attention is None:
         attention = 1.0 if factor <= 1 else math.sqrt(1 + math.log(factor) / math.log(original))
-    return [w * float(f) for w, f in zip(base, factors, strict=True)], float(attention)
+    return RopeSpec(
+        2 * len(base),
+        _stretched(base, p, "short_factor"),
+        float(attention),
+        traditional,
+        _stretched(base, p, "long_factor"),
+        int(original),
+        max_positions,
+    )
+
+
+def _stretched(base: list[float], p: Mapping[str, Any], name: str) -> tuple[float, ...]:
+    factors = p.get(name)
+    if not isinstance(factors, list | tuple) or len(factors) != len(base):
+        raise UnsupportedModel(f"longrope needs {len(base)} numbers in {name}")
+    return tuple(w * _number({**p, name: f}, name) for w, f in zip(base, factors, strict=True))
 
 
 def _proportional(base: list[float], p: Mapping[str, Any], dims: int, _max: int) -> Rule:
@@ -185,10 +223,9 @@ _RULES = {
     "linear": _linear,
     "llama3": _llama3,
     "yarn": _yarn,
-    "longrope": _longrope,
-    "su": _longrope,
     "proportional": _proportional,
 }
+_LONGROPE = ("longrope", "su")
 
 
 def _number(p: Mapping[str, Any], name: str) -> float:

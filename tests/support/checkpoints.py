@@ -25,6 +25,8 @@ RULES: tuple[tuple[str, float, float | None], ...] = (
     (r"dt_bias$", -1.0, 0.5),
     (r"\.D$", 1.0, 0.1),
     (r"sinks$", 0.0, 1.0),
+    (r"adapter_list", 0.0, 0.05),  # low-rank pairs that a whole matrix stands beside
+    (r"layers\.\d+\.linear\.weight$", 0.0, 0.02),  # Zamba 2: what shared blocks add would drown the rest
 )
 
 
@@ -34,7 +36,7 @@ def random_tensor(name: str, shape: tuple[int, ...], seed: int = 0) -> np.ndarra
     centre, spread = next((row[1:] for row in RULES if re.search(row[0], name)), (0.0, None))
     if spread is None:
         spread = 1.5 / np.sqrt(shape[-1] if len(shape) > 1 else 1.0)
-    return (centre + spread * noise).astype(np.float32)
+    return np.asarray(centre + spread * noise, dtype=np.float32)
 
 
 def random_state(shapes: Mapping[str, tuple[int, ...]], seed: int = 0) -> dict[str, np.ndarray]:

@@ -1,4 +1,6 @@
-"""Gemma 1, 2 and 3: softcaps, alternating windows, two rotations, a scalar that is not the head size, the wrapper."""
+"""Gemma 1, 2 and 3: softcaps, alternating windows, two rotations, a scalar that is not the head size, the
+wrapper.
+"""
 
 from typing import Any
 

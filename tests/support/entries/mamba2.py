@@ -2,7 +2,13 @@
 
 from typing import Any
 
-_SHAPE: dict[str, Any] = {"num_heads": 8, "head_dim": 16, "state_size": 16, "chunk_size": 16, "num_hidden_layers": 3}
+_SHAPE: dict[str, Any] = {
+    "num_heads": 8,
+    "head_dim": 16,
+    "state_size": 16,
+    "chunk_size": 16,
+    "num_hidden_layers": 3,
+}
 
 ENTRIES: dict[str, tuple[str, dict[str, Any]]] = {
     "mamba2": ("mamba2", {**_SHAPE, "n_groups": 1}),

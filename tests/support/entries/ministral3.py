@@ -1,4 +1,6 @@
-"""Ministral 3 past the length it was trained at, a window, and the multimodal wrapper around both kinds of text."""
+"""Ministral 3 past the length it was trained at, a window, and the multimodal wrapper around both kinds of
+text.
+"""
 
 from typing import Any
 

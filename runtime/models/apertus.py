@@ -1,0 +1,115 @@
+"""Apertus: a Llama with norms on query and key heads, and an MLP without gate whose activation is learned
+(xIELU).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import mlx.core as mx
+import mlx.nn as nn
+
+from runtime.cache.layout import LayerSpec
+from runtime.models.config import Fields
+from runtime.models.decoder import (
+    CausalLM,
+    DecoderConfig,
+    attention_layout,
+    head_norms,
+    layer_count,
+    layer_ropes,
+    read_shape,
+    rms_norms,
+    without_spares,
+)
+from runtime.nn.mlp import ACTIVATIONS, MLP
+from runtime.nn.rope import Rope, RopeSpec, read_rope
+from runtime.nn.self_attention import HeadNormAttention
+from runtime.step import Step
+
+_ROPE = {
+    "rope_type": "llama3",
+    "rope_theta": 12e6,
+    "factor": 8.0,
+    "original_max_position_embeddings": 8192,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Config(DecoderConfig):
+    bias: bool
+
+
+def parse(raw: Mapping[str, Any]) -> Config:
+    fields = Fields(raw)
+    known = ("xielu", *ACTIVATIONS)
+    shape = read_shape(fields, eps=1e-5, activation="xielu", activations=known, max_position_embeddings=65536)
+    layers = layer_count(fields)
+    return Config(
+        **shape,
+        windows=(None,) * layers,
+        ropes=(_rope(fields, shape),) * layers,
+        bias=fields.flag("attention_bias"),
+    )
+
+
+def _rope(fields: Fields, shape: dict[str, Any]) -> RopeSpec:
+    given = any(fields.has(name) for name in ("rope_parameters", "rope_theta", "rope_scaling"))
+    parameters = fields.rope_parameters(theta=12e6) if given else _ROPE
+    return read_rope(parameters, head_dim=shape["head_dim"], max_positions=shape["context_length"])
+
+
+def layout(config: Config) -> list[LayerSpec]:
+    return attention_layout(config)
+
+
+class XIELU(nn.Module):
+    """Quadratic above zero, an exponential below, both learned (arXiv 2411.13010).
+
+    The checkpoint stores the softplus inverse of the two slopes, and the constants beta and eps.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.alpha_p = mx.zeros((1,))
+        self.alpha_n = mx.zeros((1,))
+        self.beta = mx.array(0.5)
+        self.eps = mx.array(-1e-6)
+
+    def __call__(self, x: mx.array) -> mx.array:
+        above = nn.softplus(self.alpha_p) * x * x
+        below = (mx.expm1(mx.minimum(x, self.eps)) - x) * (self.beta + nn.softplus(self.alpha_n))
+        return (mx.where(x > 0, above, below) + self.beta * x).astype(x.dtype)
+
+
+class Block(nn.Module):
+    def __init__(self, config: Config, rope: Rope | None) -> None:
+        super().__init__()
+        bias, norm = config.bias, rms_norms(config)
+        self.self_attn = HeadNormAttention(config, rope, head_norms(config), qkv_bias=bias, output_bias=bias)
+        self.mlp = MLP(config.hidden_size, config.intermediate_size, _activation(config))
+        self.attention_layernorm: Any = norm()
+        self.feedforward_layernorm: Any = norm()
+
+    def __call__(self, x: mx.array, step: Step, cache: Any) -> mx.array:
+        x = x + self.self_attn(self.attention_layernorm(x), step, cache)
+        return x + self.mlp(self.feedforward_layernorm(x))
+
+
+def _activation(config: Config) -> Any:
+    return XIELU() if config.activation == "xielu" else ACTIVATIONS[config.activation]
+
+
+def build(config: Config) -> CausalLM:
+    return CausalLM(config, [Block(config, rope) for rope in layer_ropes(config)], rms_norms(config)())
+
+
+def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
+    return without_spares(config, weights)
+
+
+def keeps_dtype(name: str) -> bool:
+    """The activation's numbers are few and sit in exponents."""
+    return ".act_fn." in name

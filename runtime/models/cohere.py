@@ -1,0 +1,96 @@
+"""Command-R (Cohere) and Command-A, R7B (Cohere 2): attention and MLP side by side on one LayerNorm without
+bias.
+
+Positions rotate neighbouring pairs and the logits are scaled. Cohere may norm each query and key head with
+weights of its own; Cohere 2 alternates sliding layers with full ones that leave positions out (NoPE).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import mlx.core as mx
+import mlx.nn as nn
+
+from runtime.cache.layout import LayerSpec
+from runtime.models.config import Fields
+from runtime.models.decoder import (
+    CausalLM,
+    DecoderConfig,
+    attention_layout,
+    gated_mlp,
+    layer_count,
+    layer_ropes,
+    one_rope,
+    read_shape,
+    read_windows,
+    without_spares,
+)
+from runtime.nn.block import Parallel
+from runtime.nn.norm import HeadLayerNorm
+from runtime.nn.rope import Rope
+from runtime.nn.self_attention import HeadNormAttention, SelfAttention
+
+
+@dataclass(frozen=True, slots=True)
+class Config(DecoderConfig):
+    bias: bool
+    head_norm: bool
+    logit_scale: float
+
+
+def parse(raw: Mapping[str, Any]) -> Config:
+    fields = Fields(raw)
+    family = fields.choice("model_type", ("cohere", "cohere2"))
+    shape = read_shape(fields, eps_field="layer_norm_eps", eps=1e-5, tied=True, max_position_embeddings=8192)
+    layers = layer_count(fields)
+    windows: tuple[int | None, ...] = (None,) * layers
+    if family == "cohere2":
+        every, window = fields.count("sliding_window_pattern", 4), fields.count("sliding_window", 4096)
+        windows = read_windows(fields, layers, full_every=every, window=window)
+    rope = one_rope(fields, shape, theta=10000.0 if family == "cohere2" else 500000.0, traditional=True)
+    return Config(
+        **shape,
+        windows=windows,
+        ropes=tuple(None if family == "cohere2" and window is None else rope for window in windows),
+        bias=fields.flag("attention_bias"),
+        head_norm=family == "cohere" and fields.flag("use_qk_norm"),
+        logit_scale=fields.number("logit_scale", 0.0625),
+    )
+
+
+def layout(config: Config) -> list[LayerSpec]:
+    return attention_layout(config)
+
+
+class Cohere(CausalLM):
+    def __init__(self, config: Config) -> None:
+        def norm() -> nn.Module:
+            return nn.LayerNorm(config.hidden_size, eps=config.norm_eps, bias=False)
+
+        ropes = layer_ropes(config)
+        blocks = [Parallel(_attention(config, rope), gated_mlp(config), norm) for rope in ropes]
+        super().__init__(config, blocks, norm())
+        self._scale = config.logit_scale
+
+    def logits(self, hidden: mx.array) -> mx.array:
+        return super().logits(hidden) * self._scale
+
+
+def _attention(config: Config, rope: Rope | None) -> SelfAttention:
+    bias = config.bias
+    if not config.head_norm:
+        return SelfAttention(config, rope, qkv_bias=bias, output_bias=bias)
+
+    def norm(heads: int) -> nn.Module:
+        return HeadLayerNorm(heads, config.head_dim, config.norm_eps)
+
+    return HeadNormAttention(config, rope, norm, qkv_bias=bias, output_bias=bias)
+
+
+def build(config: Config) -> Cohere:
+    return Cohere(config)
+
+
+def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
+    return without_spares(config, weights)

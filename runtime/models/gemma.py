@@ -1,0 +1,172 @@
+"""Gemma 1, 2 and 3 (the text tower of the multimodal ones).
+
+All scale the embedding by sqrt(hidden size), tie the head to it, have zero-centred RMSNorms and a GeGLU whose
+"gelu" is the tanh form whatever Gemma 1's config calls it. Gemma 2 norms around both sublayers, caps scores
+and logits, and alternates sliding and full attention; Gemma 3 drops the caps, norms queries and keys, and
+gives sliding layers a rotation of their own.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import mlx.core as mx
+import mlx.nn as nn
+
+from runtime.cache.layout import LayerSpec
+from runtime.errors import UnsupportedModel
+from runtime.models.config import Fields
+from runtime.models.decoder import (
+    CausalLM,
+    DecoderConfig,
+    attention_layout,
+    gated_mlp,
+    head_norms,
+    layer_count,
+    layer_ropes,
+    one_rope,
+    read_shape,
+    read_windows,
+    rms_norms,
+    softcapped,
+    text_tower,
+    two_ropes,
+    without_spares,
+)
+from runtime.nn.block import PreNorm, Sandwich
+from runtime.nn.norm import one_added
+from runtime.nn.rope import Rope
+from runtime.nn.self_attention import HeadNormAttention, SelfAttention
+
+_TANH = "gelu_pytorch_tanh"
+_GENERATIONS = {"gemma": 1, "gemma2": 2, "gemma3": 3, "gemma3_text": 3}
+
+
+@dataclass(frozen=True, slots=True)
+class Config(DecoderConfig):
+    """softcaps bend attention scores and logits: cap * tanh(x / cap). scale multiplies scores."""
+
+    generation: int
+    bias: bool
+    scale: float
+    score_softcap: float | None
+    logit_softcap: float | None
+
+
+def parse(raw: Mapping[str, Any]) -> Config:
+    fields = Fields(raw)
+    generation = _GENERATIONS[fields.choice("model_type", tuple(_GENERATIONS), "gemma3_text")]
+    if fields.flag("use_bidirectional_attention"):
+        raise UnsupportedModel(
+            "config.json: use_bidirectional_attention is true, and only causal attention is computed"
+        )
+    shape = _SHAPES[generation](fields)
+    layers = layer_count(fields, 26 if generation == 3 else None)
+    windows = _windows(fields, generation, layers)
+    scalar = fields.number("query_pre_attn_scalar", 256.0, low=1e-6) if generation > 1 else shape["head_dim"]
+    return Config(
+        **shape,
+        windows=windows,
+        ropes=two_ropes(fields, shape, windows, theta=1e6, local_theta=1e4)
+        if generation == 3
+        else (one_rope(fields, shape),) * layers,
+        generation=generation,
+        bias=fields.flag("attention_bias"),
+        scale=scalar**-0.5,
+        score_softcap=_softcap(fields, "attn_logit_softcapping", 50.0) if generation == 2 else None,
+        logit_softcap=_softcap(fields, "final_logit_softcapping", 30.0 if generation == 2 else None),
+    )
+
+
+def _shape1(fields: Fields) -> dict[str, Any]:
+    name = "hidden_activation" if fields.has("hidden_activation") else "hidden_act"
+    shape = read_shape(fields, activation_field=name, activation=_TANH, tied=True, head_dim=256)
+    return {**shape, "activation": _TANH} if shape["activation"] == "gelu" else shape
+
+
+def _shape2(fields: Fields) -> dict[str, Any]:
+    return read_shape(fields, activation_field="hidden_activation", activation=_TANH, tied=True, head_dim=256)
+
+
+def _shape3(fields: Fields) -> dict[str, Any]:
+    if fields.has("attn_logit_softcapping"):
+        raise UnsupportedModel("config.json: attn_logit_softcapping is set, which Gemma 3 does not compute")
+    return read_shape(
+        fields,
+        activation_field="hidden_activation",
+        activation=_TANH,
+        tied=True,
+        vocab_size=262208,
+        hidden_size=2304,
+        intermediate_size=9216,
+        num_attention_heads=8,
+        num_key_value_heads=4,
+        head_dim=256,
+        max_position_embeddings=131072,
+    )
+
+
+_SHAPES = {1: _shape1, 2: _shape2, 3: _shape3}
+
+
+def _softcap(fields: Fields, name: str, default: float | None) -> float | None:
+    """An explicit null switches a cap off; a field that is left out takes the family's default."""
+    if fields.raw.get(name, default) is None:
+        return None
+    return fields.number(name, default, low=1e-6)
+
+
+def _windows(fields: Fields, generation: int, layers: int) -> tuple[int | None, ...]:
+    if generation == 1:
+        return (None,) * layers
+    every = 2 if generation == 2 else fields.count("sliding_window_pattern", 6)
+    return read_windows(fields, layers, full_every=every, window=fields.count("sliding_window", 4096))
+
+
+def layout(config: Config) -> list[LayerSpec]:
+    return attention_layout(config)
+
+
+class Gemma(CausalLM):
+    def __init__(self, config: Config) -> None:
+        blocks = [_block(config, rope) for rope in layer_ropes(config)]
+        super().__init__(config, blocks, rms_norms(config)(), embed_scale=math.sqrt(config.hidden_size))
+        self._softcap = config.logit_softcap
+
+    def logits(self, hidden: mx.array) -> mx.array:
+        logits = super().logits(hidden)
+        return logits if self._softcap is None else softcapped(logits, self._softcap)
+
+
+def _block(config: Config, rope: Rope | None) -> nn.Module:
+    wiring = PreNorm if config.generation == 1 else Sandwich
+    return wiring(_attention(config, rope), gated_mlp(config), rms_norms(config))
+
+
+def _attention(config: Config, rope: Rope | None) -> SelfAttention:
+    if config.generation < 3:
+        return SelfAttention(
+            config,
+            rope,
+            qkv_bias=config.bias,
+            output_bias=config.bias,
+            scale=config.scale,
+            softcap=config.score_softcap,
+        )
+    return HeadNormAttention(
+        config,
+        rope,
+        head_norms(config),
+        qkv_bias=config.bias,
+        output_bias=config.bias,
+        scale=config.scale,
+    )
+
+
+def build(config: Config) -> Gemma:
+    return Gemma(config)
+
+
+def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
+    return one_added(without_spares(config, text_tower(weights)))

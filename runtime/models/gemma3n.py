@@ -1,0 +1,294 @@
+"""Gemma 3n (E2B, E4B; the text tower): four residual streams of which one is computed on.
+
+AltUp predicts all streams from each other, runs the layer on the active one and corrects the others by what
+came out (arXiv 2301.13310). Laurel is a low-rank bypass of attention. Some MLPs keep only the gates above a
+quantile. Attention is Gemma 4's: unscaled, values normed, the last layers reading earlier layers' keys and
+values. A second table feeds every layer.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import Any
+
+import mlx.core as mx
+import mlx.nn as nn
+
+from runtime.cache.layout import LayerSpec
+from runtime.errors import UnsupportedModel
+from runtime.models.config import Fields
+from runtime.models.decoder import layer_count, read_shape, softcapped, text_tower, two_ropes
+from runtime.models.gemma4 import Attention
+from runtime.models.gemma4_config import OF_SHAPE, Layer, donor_of, layers_layout, unused_projections
+from runtime.models.per_layer import PerLayerTrunk
+from runtime.nn.mlp import ACTIVATIONS, GatedMLP
+from runtime.nn.rope import Rope
+from runtime.step import Step
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """streams: residual streams of AltUp. sparsities[i]: share of layer i's gates that are cut off."""
+
+    vocab_size: int
+    hidden_size: int
+    heads: int
+    norm_eps: float
+    activation: str
+    tied: bool
+    context_length: int
+    bias: bool
+    logit_softcap: float | None
+    per_layer_size: int
+    per_layer_vocab: int
+    streams: int
+    active: int
+    scale_active: bool
+    laurel_rank: int
+    sparsities: tuple[float, ...]
+    layers: tuple[Layer, ...]
+
+
+def parse(raw: Mapping[str, Any]) -> Config:
+    fields = Fields(raw)
+    fields.choice("model_type", ("gemma3n", "gemma3n_text"))
+    count = layer_count(fields, 35)
+    widths = _widths(fields, count)
+    shape = read_shape(
+        Fields({**fields.raw, "intermediate_size": max(widths)}),
+        activation_field="hidden_activation",
+        activation="gelu_pytorch_tanh",
+        tied=True,
+        vocab_size=262400,
+        hidden_size=2048,
+        num_attention_heads=8,
+        num_key_value_heads=2,
+        head_dim=256,
+        max_position_embeddings=32768,
+    )
+    streams = fields.count("altup_num_inputs", 4, low=2, high=64)
+    capped = fields.raw.get("final_logit_softcapping", 30.0) is not None
+    return Config(
+        **{name: shape[name] for name in OF_SHAPE},
+        bias=fields.flag("attention_bias"),
+        logit_softcap=fields.number("final_logit_softcapping", 30.0, low=1e-6) if capped else None,
+        per_layer_size=fields.count("hidden_size_per_layer_input", 256, high=1 << 16),
+        per_layer_vocab=fields.count("vocab_size_per_layer_input", 262144, high=1 << 24),
+        streams=streams,
+        active=fields.count("altup_active_idx", 0, low=0, high=streams - 1),
+        scale_active=fields.flag("altup_correct_scale", True),
+        laurel_rank=fields.count("laurel_rank", 64, high=1 << 16),
+        sparsities=_sparsities(fields, count),
+        layers=_layers(fields, shape, widths),
+    )
+
+
+def _widths(fields: Fields, count: int) -> list[int]:
+    """intermediate_size: one number, or one for each layer."""
+    listed = fields.raw.get("intermediate_size", 16384)
+    widths = listed if isinstance(listed, list) else [listed] * count
+    if len(widths) != count:
+        raise UnsupportedModel(f"config.json: intermediate_size lists {len(widths)} of {count} layers")
+    return [Fields({"intermediate_size": width}).count("intermediate_size", high=1 << 22) for width in widths]
+
+
+def _sparsities(fields: Fields, count: int) -> tuple[float, ...]:
+    listed = fields.raw.get("activation_sparsity_pattern")
+    if listed is None:
+        sparse = 10 if count > 10 else 0
+        return (0.95,) * sparse + (0.0,) * (count - sparse)
+    shares = listed if isinstance(listed, list) else [listed] * count
+    if len(shares) != count or not all(isinstance(s, int | float) and 0 <= s < 1 for s in shares):
+        raise UnsupportedModel(
+            f"config.json: activation_sparsity_pattern should list {count} shares below 1; it is "
+            f"{listed!r:.200}"
+        )
+    return tuple(float(share) for share in shares)
+
+
+def _layers(fields: Fields, shape: dict[str, Any], widths: Sequence[int]) -> tuple[Layer, ...]:
+    count = len(widths)
+    listed = fields.words("layer_types", count, ("full_attention", "sliding_attention"))
+    kinds = listed or ["full_attention" if (i + 1) % 5 == 0 else "sliding_attention" for i in range(count)]
+    window = fields.count("sliding_window", 512)
+    windows = [window if kind == "sliding_attention" else None for kind in kinds]
+    ropes = two_ropes(fields, shape, windows, theta=1e6, local_theta=1e4)
+    first = count - fields.count("num_kv_shared_layers", 15, low=0, high=count - 1)
+    return tuple(
+        Layer(
+            window=windows[i],
+            rope=ropes[i],
+            head_dim=shape["head_dim"],
+            kv_heads=shape["kv_heads"],
+            intermediate_size=widths[i],
+            donor=donor_of(kinds[:first], kinds[i]) if i >= first else None,
+            keys_are_values=False,
+        )
+        for i in range(count)
+    )
+
+
+def layout(config: Config) -> list[LayerSpec]:
+    return layers_layout(config.layers)
+
+
+class AltUp(nn.Module):
+    """Streams are [B, L, S, D] for S streams; routing weights come from the active one."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        hidden, streams = config.hidden_size, config.streams
+        self.correct_output_scale = mx.zeros((hidden,))
+        self.correction_coefs = nn.Linear(streams, streams, bias=False)
+        self.prediction_coefs = nn.Linear(streams, streams**2, bias=False)
+        self.modality_router = nn.Linear(hidden, streams, bias=False)
+        self.router_norm = nn.RMSNorm(hidden, eps=config.norm_eps)
+        self._active = config.active
+
+    def predict(self, streams: mx.array) -> mx.array:
+        routed = self._route(streams[:, :, self._active])
+        mixing = self.prediction_coefs(routed).reshape(*routed.shape, -1)
+        return mixing @ streams + streams
+
+    def correct(self, predicted: mx.array, active: mx.array) -> mx.array:
+        """active: what the layer made of the active stream, [B, L, D]."""
+        surprise = active - predicted[:, :, self._active]
+        shares = self.correction_coefs(self._route(active)) + 1
+        return predicted + shares[..., None] * surprise[:, :, None]
+
+    def _route(self, active: mx.array) -> mx.array:
+        scores = self.modality_router(self.router_norm(active) / active.shape[-1])
+        return mx.tanh(scores.astype(mx.float32)).astype(active.dtype)
+
+
+class Laurel(nn.Module):
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.linear_left = nn.Linear(config.hidden_size, config.laurel_rank, bias=False)
+        self.linear_right = nn.Linear(config.laurel_rank, config.hidden_size, bias=False)
+        self.post_laurel_norm = nn.RMSNorm(config.hidden_size, eps=config.norm_eps)
+
+    def __call__(self, x: mx.array) -> mx.array:
+        return x + self.post_laurel_norm(self.linear_right(self.linear_left(x)))
+
+
+class SparseMLP(GatedMLP):
+    """Gates below the `share` quantile of a normal distribution with their mean and spread are zero."""
+
+    def __init__(self, hidden: int, intermediate: int, *, activation: str, share: float) -> None:
+        super().__init__(hidden, intermediate, activation=activation)
+        self._spreads = NormalDist().inv_cdf(share)
+
+    def __call__(self, x: mx.array) -> mx.array:
+        gate = self.gate_proj(x)
+        cutoff = gate.mean(axis=-1, keepdims=True) + gate.var(axis=-1, keepdims=True).sqrt() * self._spreads
+        return self.down_proj(self._activation(nn.relu(gate - cutoff)) * self.up_proj(x))
+
+
+class Block(nn.Module):
+    def __init__(self, config: Config, layer: Layer, rope: Rope, share: float) -> None:
+        super().__init__()
+        hidden, eps, activation = config.hidden_size, config.norm_eps, config.activation
+        self.self_attn = Attention(config, layer, rope)
+        self.mlp = (
+            SparseMLP(hidden, layer.intermediate_size, activation=activation, share=share)
+            if share > 0
+            else GatedMLP(hidden, layer.intermediate_size, activation=activation)
+        )
+        self.altup = AltUp(config)
+        self.laurel = Laurel(config)
+        self.input_layernorm = nn.RMSNorm(hidden, eps=eps)
+        self.post_attention_layernorm = nn.RMSNorm(hidden, eps=eps)
+        self.pre_feedforward_layernorm = nn.RMSNorm(hidden, eps=eps)
+        self.post_feedforward_layernorm = nn.RMSNorm(hidden, eps=eps)
+        self.per_layer_input_gate = nn.Linear(hidden, config.per_layer_size, bias=False)
+        self.per_layer_projection = nn.Linear(config.per_layer_size, hidden, bias=False)
+        self.post_per_layer_input_norm = nn.RMSNorm(hidden, eps=eps)
+        self._active, self._scale_active = config.active, config.scale_active
+        self._activation = ACTIVATIONS[activation]
+
+    def __call__(self, streams: mx.array, own: Any, step: Step, cache: Any) -> mx.array:
+        """streams [B, L, S, D]; own: what the second table has for this layer, [B, L, P]."""
+        predicted = self.altup.predict(streams)
+        corrected = self.altup.correct(predicted, self._compute(predicted[:, :, self._active], step, cache))
+        active = corrected[:, :, self._active]
+        if self._scale_active:
+            active = active * self.altup.correct_output_scale
+        gated = self._activation(self.per_layer_input_gate(active)) * own
+        fed = self.post_per_layer_input_norm(self.per_layer_projection(gated))[:, :, None]
+        return mx.concatenate([corrected[:, :, :1], corrected[:, :, 1:] + fed], axis=2)
+
+    def _compute(self, x: mx.array, step: Step, cache: Any) -> mx.array:
+        normed = self.input_layernorm(x)
+        attended = x + self.post_attention_layernorm(self.self_attn(normed, step, cache))
+        x = (attended + self.laurel(normed)) * 2**-0.5
+        return x + self.post_feedforward_layernorm(self.mlp(self.pre_feedforward_layernorm(x)))
+
+
+class Trunk(PerLayerTrunk):
+    def __init__(self, config: Config) -> None:
+        super().__init__(
+            config.hidden_size,
+            len(config.layers),
+            config.per_layer_size,
+            config.per_layer_vocab,
+            config.norm_eps,
+        )
+        hidden, others = config.hidden_size, config.streams - 1
+        ropes = {layer.rope: Rope(layer.rope) for layer in config.layers}
+        self.embed_tokens = nn.Embedding(config.vocab_size, hidden)
+        self.layers = [
+            Block(config, layer, ropes[layer.rope], share)
+            for layer, share in zip(config.layers, config.sparsities, strict=True)
+        ]
+        self.altup_projections = [nn.Linear(hidden, hidden, bias=False) for _ in range(others)]
+        self.altup_unembed_projections = [nn.Linear(hidden, hidden, bias=False) for _ in range(others)]
+        self.norm = nn.RMSNorm(hidden, eps=config.norm_eps)
+        self._embed_scale = math.sqrt(hidden)
+
+    def __call__(self, tokens: mx.array, step: Step, caches: Sequence[Any]) -> mx.array:
+        x = self.embed_tokens(tokens) * self._embed_scale
+        owns = self.layer_inputs(tokens, x)
+        others = [_as_strong_as(x, project(x)) for project in self.altup_projections]
+        streams = mx.stack([x, *others], axis=2)
+        for layer, own, cache in zip(self.layers, owns, caches, strict=True):
+            streams = layer(streams, own, step, cache)
+        x = streams[:, :, 0]
+        others = [
+            _as_strong_as(x, project(streams[:, :, i + 1]))
+            for i, project in enumerate(self.altup_unembed_projections)
+        ]
+        return self.norm(mx.stack([x, *others]).mean(axis=0))
+
+
+def _as_strong_as(model: mx.array, x: mx.array) -> mx.array:
+    """x scaled to the root mean square of `model`, along the last axis."""
+    wanted = mx.square(model).mean(axis=-1, keepdims=True).sqrt()
+    found = mx.square(x).mean(axis=-1, keepdims=True)
+    return x * wanted / mx.maximum(found, 1e-5).sqrt()
+
+
+class Gemma3n(nn.Module):
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.model = Trunk(config)
+        if not config.tied:
+            self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
+        self._tied, self._softcap = config.tied, config.logit_softcap
+
+    def __call__(self, tokens: mx.array, step: Step, caches: Sequence[Any]) -> mx.array:
+        return self.model(tokens, step, caches)
+
+    def logits(self, hidden: mx.array) -> mx.array:
+        logits = self.model.embed_tokens.as_linear(hidden) if self._tied else self.lm_head(hidden)
+        return logits if self._softcap is None else softcapped(logits, self._softcap)
+
+
+def build(config: Config) -> Gemma3n:
+    return Gemma3n(config)
+
+
+def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
+    spare = (*unused_projections(config.layers), *(("lm_head.",) if config.tied else ()))
+    return {name: array for name, array in text_tower(weights).items() if not name.startswith(spare)}

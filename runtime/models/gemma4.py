@@ -1,0 +1,235 @@
+"""Gemma 4 (text towers of E2B to 31B, the unified 12B, the mixture 26B-A4B).
+
+Sandwiched norms as in Gemma 2 but not zero-centred; scores are not scaled, since queries, keys and values are
+normed. Full layers have their own head size and number of key heads, turn a share of the pairs
+("proportional"), and may take their values from the keys' projection. The last layers may own no keys and
+values and read those of the last layer of their kind that does. Small models feed every layer from a second
+embedding table; the mixture runs experts beside the MLP. Only text is computed, for which attention is causal
+everywhere.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import mlx.core as mx
+import mlx.nn as nn
+
+from runtime.cache.layout import LayerSpec
+from runtime.models.config import Fields
+from runtime.models.decoder import softcapped, text_tower
+from runtime.models.experts import to_switch
+from runtime.models.gemma4_config import (
+    Config,
+    Layer,
+    Mixture,
+    layers_layout,
+    read_tower,
+    unused_projections,
+)
+from runtime.models.per_layer import PerLayerTrunk
+from runtime.nn.attend import attend, attention, merge_heads, split_heads
+from runtime.nn.mlp import ACTIVATIONS, GatedMLP
+from runtime.nn.moe import Experts
+from runtime.nn.norm import rms
+from runtime.nn.rope import Rope
+from runtime.nn.route import Choice, softmax_then_top
+from runtime.step import Step
+
+
+def parse(raw: Mapping[str, Any]) -> Config:
+    fields = Fields(raw)
+    fields.choice("model_type", ("gemma4_text", "gemma4_unified_text", "gemma4", "gemma4_unified"))
+    return read_tower(fields)
+
+
+def layout(config: Config) -> list[LayerSpec]:
+    return layers_layout(config.layers)
+
+
+class Widths(Protocol):
+    """What attention reads of a config; Gemma 3n's has it too."""
+
+    @property
+    def hidden_size(self) -> int: ...
+    @property
+    def heads(self) -> int: ...
+    @property
+    def norm_eps(self) -> float: ...
+    @property
+    def bias(self) -> bool: ...
+
+
+class Attention(nn.Module):
+    """Unscaled: queries and keys are normed with weights, values without."""
+
+    def __init__(self, config: Widths, layer: Layer, rope: Rope) -> None:
+        super().__init__()
+        dims, hidden, bias = layer.head_dim, config.hidden_size, config.bias
+        self.q_proj = nn.Linear(hidden, config.heads * dims, bias=bias)
+        self.q_norm = nn.RMSNorm(dims, eps=config.norm_eps)
+        self.o_proj = nn.Linear(config.heads * dims, hidden, bias=bias)
+        if layer.donor is None:
+            self.k_proj = nn.Linear(hidden, layer.kv_heads * dims, bias=bias)
+            self.k_norm = nn.RMSNorm(dims, eps=config.norm_eps)
+            if not layer.keys_are_values:
+                self.v_proj = nn.Linear(hidden, layer.kv_heads * dims, bias=bias)
+        self._heads, self._eps = config.heads, config.norm_eps
+        self._layer, self._rope = layer, rope
+
+    def __call__(self, x: mx.array, step: Step, cache: Any) -> mx.array:
+        queries = self._rope(self.q_norm(split_heads(self.q_proj(x), self._heads)), step)
+        if self._layer.donor is not None:
+            keys, values, mask = cache.view(step)
+            return self.o_proj(merge_heads(attention(queries, keys, values, mask, scale=1.0)))
+        raw = split_heads(self.k_proj(x), self._layer.kv_heads)
+        keys = self._rope(self.k_norm(raw), step)
+        values = raw if self._layer.keys_are_values else split_heads(self.v_proj(x), self._layer.kv_heads)
+        return self.o_proj(attend(step, cache, queries, keys, rms(values, self._eps), scale=1.0))
+
+
+class Router(nn.Module):
+    def __init__(self, config: Config, mixture: Mixture) -> None:
+        super().__init__()
+        self.proj = nn.Linear(config.hidden_size, mixture.experts, bias=False)
+        self.scale = mx.ones((config.hidden_size,))
+        self.per_expert_scale = mx.ones((mixture.experts,))
+        self._chosen, self._eps = mixture.chosen, config.norm_eps
+
+    def __call__(self, x: mx.array) -> Choice:
+        scores = self.proj(rms(x, self._eps) * self.scale * x.shape[-1] ** -0.5)
+        chosen, weights = softmax_then_top(scores, self._chosen)
+        return chosen, weights * self.per_expert_scale[chosen]
+
+
+class Block(nn.Module):
+    def __init__(self, config: Config, layer: Layer, rope: Rope) -> None:
+        super().__init__()
+        hidden, eps = config.hidden_size, config.norm_eps
+        self.self_attn = Attention(config, layer, rope)
+        self.mlp = GatedMLP(hidden, layer.intermediate_size, activation=config.activation)
+        self.input_layernorm = nn.RMSNorm(hidden, eps=eps)
+        self.post_attention_layernorm = nn.RMSNorm(hidden, eps=eps)
+        self.pre_feedforward_layernorm = nn.RMSNorm(hidden, eps=eps)
+        self.post_feedforward_layernorm = nn.RMSNorm(hidden, eps=eps)
+        self.layer_scalar = mx.ones((1,))
+        if config.per_layer_size:
+            self.per_layer_input_gate = nn.Linear(hidden, config.per_layer_size, bias=False)
+            self.per_layer_projection = nn.Linear(config.per_layer_size, hidden, bias=False)
+            self.post_per_layer_input_norm = nn.RMSNorm(hidden, eps=eps)
+            self._activation = ACTIVATIONS[config.activation]
+
+    def __call__(self, x: mx.array, own: mx.array | None, step: Step, cache: Any) -> mx.array:
+        """own: what the second table has for this layer, [B, L, P]."""
+        x = x + self.post_attention_layernorm(self.self_attn(self.input_layernorm(x), step, cache))
+        x = x + self.post_feedforward_layernorm(self.feed_forward(x))
+        if own is not None:
+            gated = self._activation(self.per_layer_input_gate(x)) * own
+            x = x + self.post_per_layer_input_norm(self.per_layer_projection(gated))
+        return x * self.layer_scalar
+
+    def feed_forward(self, x: mx.array) -> mx.array:
+        return self.mlp(self.pre_feedforward_layernorm(x))
+
+
+class MixtureBlock(Block):
+    """The experts run beside the MLP; both read the raw stream through norms of their own, as does the
+    router.
+    """
+
+    def __init__(self, config: Config, layer: Layer, rope: Rope, mixture: Mixture) -> None:
+        super().__init__(config, layer, rope)
+        hidden, eps = config.hidden_size, config.norm_eps
+        self.router = Router(config, mixture)
+        self.switch_mlp = Experts(
+            hidden, mixture.intermediate_size, mixture.experts, activation=config.activation
+        )
+        self.post_feedforward_layernorm_1 = nn.RMSNorm(hidden, eps=eps)
+        self.pre_feedforward_layernorm_2 = nn.RMSNorm(hidden, eps=eps)
+        self.post_feedforward_layernorm_2 = nn.RMSNorm(hidden, eps=eps)
+
+    def feed_forward(self, x: mx.array) -> mx.array:
+        answers = self.switch_mlp(self.pre_feedforward_layernorm_2(x), self.router(x))
+        dense = self.post_feedforward_layernorm_1(super().feed_forward(x))
+        return dense + self.post_feedforward_layernorm_2(answers)
+
+
+def make_blocks(config: Config, rope: type[Rope] = Rope) -> list[Block]:
+    ropes = {layer.rope: rope(layer.rope) for layer in config.layers}
+    mixture = config.mixture
+    return [
+        Block(config, layer, ropes[layer.rope])
+        if mixture is None
+        else MixtureBlock(config, layer, ropes[layer.rope], mixture)
+        for layer in config.layers
+    ]
+
+
+class Trunk(PerLayerTrunk):
+    def __init__(self, config: Config) -> None:
+        super().__init__(
+            config.hidden_size,
+            len(config.layers),
+            config.per_layer_size,
+            config.per_layer_vocab,
+            config.norm_eps,
+        )
+        self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
+        self.layers = make_blocks(config)
+        self.norm = nn.RMSNorm(config.hidden_size, eps=config.norm_eps)
+        self._embed_scale = math.sqrt(config.hidden_size)
+
+    def __call__(self, tokens: mx.array, step: Step, caches: Sequence[Any]) -> mx.array:
+        x = self.embed_tokens(tokens) * self._embed_scale
+        owns = self.layer_inputs(tokens, x)
+        for layer, own, cache in zip(self.layers, owns, caches, strict=True):
+            x = layer(x, own, step, cache)
+        return self.norm(x)
+
+
+class Gemma4(nn.Module):
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.model = Trunk(config)
+        if not config.tied:
+            self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
+        self._tied, self._softcap = config.tied, config.logit_softcap
+
+    def __call__(self, tokens: mx.array, step: Step, caches: Sequence[Any]) -> mx.array:
+        return self.model(tokens, step, caches)
+
+    def logits(self, hidden: mx.array) -> mx.array:
+        logits = self.model.embed_tokens.as_linear(hidden) if self._tied else self.lm_head(hidden)
+        return logits if self._softcap is None else softcapped(logits, self._softcap)
+
+
+def build(config: Config) -> Gemma4:
+    return Gemma4(config)
+
+
+def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
+    """Text only, experts stacked, without the keys and values that published files keep for layers that
+    share.
+    """
+    tower = {_expert_name(name): array for name, array in text_tower(weights).items()}
+    if config.mixture is not None:
+        tower = to_switch(tower, config.mixture.experts)
+    spare = (*unused_projections(config.layers), *(("lm_head.",) if config.tied else ()))
+    return {name: array for name, array in tower.items() if not name.startswith(spare)}
+
+
+_EXPERT_NAMES = (
+    (".moe.per_expert_scale", ".router.per_expert_scale"),
+    (".moe.switch_mlp.", ".switch_mlp."),
+    (".experts.switch_glu.", ".switch_mlp."),
+    (".moe.experts.", ".experts."),
+    (".moe.", ".experts."),
+)
+
+
+def _expert_name(name: str) -> str:
+    """Files have called the experts' parts by several names."""
+    for theirs, ours in _EXPERT_NAMES:
+        if theirs in name:
+            return name.replace(theirs, ours)
+    return name

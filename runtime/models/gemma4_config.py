@@ -1,0 +1,195 @@
+"""The config of Gemma 4's text tower, and what its layers own. Gemma 3n and the assistants share parts."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from runtime.cache.layout import Full, LayerSpec, Rotating, Shared
+from runtime.errors import UnsupportedModel
+from runtime.models.config import Fields
+from runtime.models.decoder import layer_count, read_shape
+from runtime.nn.rope import RopeSpec, read_rope
+
+_KINDS = ("full_attention", "sliding_attention")
+_ROPES: dict[str, dict[str, Any]] = {
+    "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
+    "full_attention": {"rope_type": "proportional", "partial_rotary_factor": 0.25, "rope_theta": 1e6},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """window None: full attention. donor: the layer whose keys and values are read, None for its own."""
+
+    window: int | None
+    rope: RopeSpec
+    head_dim: int
+    kv_heads: int
+    intermediate_size: int
+    donor: int | None
+    keys_are_values: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Mixture:
+    experts: int
+    chosen: int
+    intermediate_size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """per_layer_size 0: no second table."""
+
+    vocab_size: int
+    hidden_size: int
+    heads: int
+    norm_eps: float
+    activation: str
+    tied: bool
+    context_length: int
+    bias: bool
+    logit_softcap: float | None
+    per_layer_size: int
+    per_layer_vocab: int
+    mixture: Mixture | None
+    layers: tuple[Layer, ...]
+
+
+def read_tower(fields: Fields) -> Config:
+    """The config of a text tower; also of the assistants, whose layers are all donated to."""
+    if fields.raw.get("use_bidirectional_attention") not in (None, False, "vision"):
+        raise UnsupportedModel(
+            "config.json: use_bidirectional_attention is set, and only causal text is computed"
+        )
+    shape = read_shape(
+        fields,
+        activation_field="hidden_activation",
+        activation="gelu_pytorch_tanh",
+        tied=True,
+        vocab_size=262144,
+        hidden_size=2304,
+        intermediate_size=9216,
+        num_attention_heads=8,
+        num_key_value_heads=4,
+        head_dim=256,
+        max_position_embeddings=131072,
+    )
+    unified = fields.raw.get("model_type") in ("gemma4_unified_text", "gemma4_unified")
+    return Config(
+        **{name: shape[name] for name in OF_SHAPE},
+        bias=fields.flag("attention_bias"),
+        logit_softcap=fields.number("final_logit_softcapping", low=1e-6)
+        if fields.has("final_logit_softcapping")
+        else None,
+        per_layer_size=fields.count(
+            "hidden_size_per_layer_input", 0 if unified else 256, low=0, high=1 << 16
+        ),
+        per_layer_vocab=fields.count("vocab_size_per_layer_input", 262144, low=0, high=1 << 24),
+        mixture=_mixture(fields),
+        layers=_layers(fields, shape, unified),
+    )
+
+
+OF_SHAPE = ("vocab_size", "hidden_size", "heads", "norm_eps", "activation", "tied", "context_length")
+
+
+def _mixture(fields: Fields) -> Mixture | None:
+    if not fields.flag("enable_moe_block"):
+        return None
+    experts = fields.count("num_experts", high=1 << 16)
+    return Mixture(
+        experts,
+        fields.count("top_k_experts", high=experts),
+        fields.count("moe_intermediate_size", high=1 << 22),
+    )
+
+
+def _layers(fields: Fields, shape: dict[str, Any], unified: bool) -> tuple[Layer, ...]:
+    count = layer_count(fields, 30)
+    kinds = layer_kinds(fields, count)
+    shared = fields.count("num_kv_shared_layers", 0, low=0, high=count)
+    first = count - shared
+    wide = 2 if fields.flag("use_double_wide_mlp") else 1
+    window = fields.count("sliding_window", 1024 if unified else 512)
+    sizes = [_heads(fields, shape, i, kind) for i, kind in enumerate(kinds)]
+    ropes: dict[tuple[str, int], RopeSpec] = {
+        (kind, head_dim): _rope(fields, shape, kind, head_dim)
+        for kind, (head_dim, _) in zip(kinds, sizes, strict=True)
+    }
+    return tuple(
+        Layer(
+            window=window if kind == "sliding_attention" else None,
+            rope=ropes[kind, head_dim],
+            head_dim=head_dim,
+            kv_heads=kv_heads,
+            intermediate_size=shape["intermediate_size"] * (wide if i >= first else 1),
+            donor=donor_of(kinds[:first], kind) if i >= first else None,
+            keys_are_values=kind == "full_attention" and fields.flag("attention_k_eq_v"),
+        )
+        for i, (kind, (head_dim, kv_heads)) in enumerate(zip(kinds, sizes, strict=True))
+    )
+
+
+def layer_kinds(fields: Fields, count: int) -> list[str]:
+    """The last layer is always a full one."""
+    listed = fields.words("layer_types", count, _KINDS)
+    kinds = listed or ["full_attention" if (i + 1) % 6 == 0 else "sliding_attention" for i in range(count)]
+    return [*kinds[:-1], "full_attention"]
+
+
+def donor_of(owners: Sequence[str], kind: str) -> int:
+    """The last layer of this kind that has keys and values; -1 if none of any kind has (assistants)."""
+    if owners and kind not in owners:
+        raise UnsupportedModel(
+            f"config.json: num_kv_shared_layers leaves no {kind} layer with keys and values"
+        )
+    return max((i for i, owner in enumerate(owners) if owner == kind), default=-1)
+
+
+def _heads(fields: Fields, shape: dict[str, Any], i: int, kind: str) -> tuple[int, int]:
+    """Head size and number of key heads of layer i. `per_layer_config` of new files replaces `global_...`."""
+    table = fields.raw.get("per_layer_config")
+    if isinstance(table, Mapping):
+        own = table.get(str(i)) or {}
+        if not isinstance(own, Mapping) or set(own) - {"head_dim", "num_key_value_heads"}:
+            raise UnsupportedModel(
+                f"config.json: per_layer_config of layer {i} is {own!r:.200}; only head_dim and "
+                "num_key_value_heads can differ between layers"
+            )
+        layer = Fields({"head_dim": shape["head_dim"], "num_key_value_heads": shape["kv_heads"], **own})
+        return (
+            layer.count("head_dim", high=4096),
+            layer.count("num_key_value_heads", high=shape["heads"]),
+        )
+    if kind == "sliding_attention":
+        return shape["head_dim"], shape["kv_heads"]
+    kv_heads = shape["kv_heads"]
+    if fields.flag("attention_k_eq_v"):
+        kv_heads = fields.count("num_global_key_value_heads", kv_heads, high=shape["heads"])
+    return fields.count("global_head_dim", 512, high=4096), kv_heads
+
+
+def _rope(fields: Fields, shape: dict[str, Any], kind: str, head_dim: int) -> RopeSpec:
+    keyed = fields.raw.get("rope_parameters")
+    own = keyed.get(kind) if isinstance(keyed, Mapping) else None
+    parameters = own if isinstance(own, Mapping) else _ROPES[kind]
+    return read_rope(parameters, head_dim=head_dim, max_positions=shape["context_length"])
+
+
+def layers_layout(layers: Sequence[Layer]) -> list[LayerSpec]:
+    return [_memory(layer) for layer in layers]
+
+
+def _memory(layer: Layer) -> LayerSpec:
+    if layer.donor is not None:
+        return Shared(layer.donor)
+    if layer.window is None:
+        return Full(layer.kv_heads, layer.head_dim)
+    return Rotating(layer.kv_heads, layer.head_dim, layer.window)
+
+
+def unused_projections(layers: Sequence[Layer]) -> tuple[str, ...]:
+    """Prefixes of the key and value tensors of layers that read another layer's memory."""
+    shared = [i for i, layer in enumerate(layers) if layer.donor is not None]
+    return tuple(f"model.layers.{i}.self_attn.{part}_" for i in shared for part in "kv")

@@ -1,0 +1,82 @@
+"""GLM-4 (0414): norms before and after both sublayers, half of each head rotated in neighbouring pairs.
+
+Gate and up are one matrix. (Its predecessor `glm` lacks the norms after; its MoE successors are elsewhere.)
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import mlx.core as mx
+import mlx.nn as nn
+
+from runtime.cache.layout import LayerSpec
+from runtime.models.config import Fields
+from runtime.models.decoder import (
+    CausalLM,
+    DecoderConfig,
+    attention_layout,
+    layer_count,
+    layer_ropes,
+    one_rope,
+    read_shape,
+    rms_norms,
+    without_spares,
+)
+from runtime.nn.mlp import FusedGatedMLP
+from runtime.nn.rope import Rope
+from runtime.nn.self_attention import SelfAttention
+from runtime.step import Step
+
+
+@dataclass(frozen=True, slots=True)
+class Config(DecoderConfig):
+    qkv_bias: bool
+
+
+def parse(raw: Mapping[str, Any]) -> Config:
+    fields = Fields(raw)
+    shape = read_shape(
+        fields,
+        eps=1.5625e-07,
+        num_key_value_heads=2,
+        head_dim=128,
+        max_position_embeddings=131072,
+    )
+    layers = layer_count(fields)
+    return Config(
+        **shape,
+        windows=(None,) * layers,
+        ropes=(one_rope(fields, shape, partial=0.5, traditional=True),) * layers,
+        qkv_bias=fields.flag("attention_bias", True),
+    )
+
+
+def layout(config: Config) -> list[LayerSpec]:
+    return attention_layout(config)
+
+
+class Block(nn.Module):
+    """Checkpoints call the norm before the MLP `post_attention_layernorm`, and those after by sublayer."""
+
+    def __init__(self, config: Config, rope: Rope | None) -> None:
+        super().__init__()
+        norm = rms_norms(config)
+        self.self_attn = SelfAttention(config, rope, qkv_bias=config.qkv_bias)
+        self.mlp = FusedGatedMLP(config.hidden_size, config.intermediate_size, activation=config.activation)
+        self.input_layernorm: Any = norm()
+        self.post_self_attn_layernorm: Any = norm()
+        self.post_attention_layernorm: Any = norm()
+        self.post_mlp_layernorm: Any = norm()
+
+    def __call__(self, x: mx.array, step: Step, cache: Any) -> mx.array:
+        x = x + self.post_self_attn_layernorm(self.self_attn(self.input_layernorm(x), step, cache))
+        return x + self.post_mlp_layernorm(self.mlp(self.post_attention_layernorm(x)))
+
+
+def build(config: Config) -> CausalLM:
+    return CausalLM(config, [Block(config, rope) for rope in layer_ropes(config)], rms_norms(config)())
+
+
+def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
+    return without_spares(config, weights)

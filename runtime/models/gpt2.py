@@ -1,0 +1,164 @@
+"""GPT-2: learned positions, LayerNorms, one matrix for q, k and v.
+
+transformers stores its matrices the other way round (`Conv1D`, [in, out]); MLX conversions do not. Which it
+is shows in the shape of c_attn.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import mlx.core as mx
+import mlx.nn as nn
+
+from runtime.cache.layout import Full, LayerSpec
+from runtime.errors import UnsupportedModel
+from runtime.models.config import Fields
+from runtime.nn.attend import attend, split_heads
+from runtime.nn.mlp import ACTIVATIONS
+from runtime.step import Step
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """scales[i] multiplies layer i's scores."""
+
+    vocab_size: int
+    hidden_size: int
+    intermediate_size: int
+    heads: int
+    norm_eps: float
+    activation: str
+    tied: bool
+    context_length: int
+    scales: tuple[float, ...]
+
+
+def parse(raw: Mapping[str, Any]) -> Config:
+    fields = Fields(raw)
+    if fields.flag("add_cross_attention"):
+        raise UnsupportedModel(
+            "config.json: add_cross_attention is true, and only the decoder alone is computed"
+        )
+    hidden = fields.count("n_embd", 768, high=1 << 20)
+    heads = fields.count("n_head", 12, high=4096)
+    if hidden % heads:
+        raise UnsupportedModel(f"config.json: n_embd is {hidden}, which {heads} heads do not divide")
+    return Config(
+        vocab_size=fields.count("vocab_size", 50257, high=1 << 24),
+        hidden_size=hidden,
+        intermediate_size=fields.count("n_inner", 4 * hidden, high=1 << 22),
+        heads=heads,
+        norm_eps=fields.number("layer_norm_epsilon", 1e-5, low=1e-30),
+        activation=fields.choice("activation_function", tuple(ACTIVATIONS), "gelu_new"),
+        tied=fields.flag("tie_word_embeddings", True),
+        context_length=fields.count("n_positions", 1024),
+        scales=_scales(fields, hidden // heads),
+    )
+
+
+def _scales(fields: Fields, head_dim: int) -> tuple[float, ...]:
+    layers = fields.count("n_layer", 12, high=4096)
+    scale = head_dim**-0.5 if fields.flag("scale_attn_weights", True) else 1.0
+    shrinks = fields.flag("scale_attn_by_inverse_layer_idx")
+    return tuple(scale / (i + 1) if shrinks else scale for i in range(layers))
+
+
+def layout(config: Config) -> list[LayerSpec]:
+    return [Full(config.heads, config.hidden_size // config.heads) for _ in config.scales]
+
+
+class Attention(nn.Module):
+    def __init__(self, config: Config, scale: float) -> None:
+        super().__init__()
+        self.c_attn = nn.Linear(config.hidden_size, 3 * config.hidden_size)
+        self.c_proj = nn.Linear(config.hidden_size, config.hidden_size)
+        self._heads, self._scale = config.heads, scale
+
+    def __call__(self, x: mx.array, step: Step, cache: Any) -> mx.array:
+        queries, keys, values = (
+            split_heads(part, self._heads) for part in mx.split(self.c_attn(x), 3, axis=-1)
+        )
+        return self.c_proj(attend(step, cache, queries, keys, values, scale=self._scale))
+
+
+class MLP(nn.Module):
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.c_fc = nn.Linear(config.hidden_size, config.intermediate_size)
+        self.c_proj = nn.Linear(config.intermediate_size, config.hidden_size)
+        self._activation = ACTIVATIONS[config.activation]
+
+    def __call__(self, x: mx.array) -> mx.array:
+        return self.c_proj(self._activation(self.c_fc(x)))
+
+
+class Block(nn.Module):
+    def __init__(self, config: Config, scale: float) -> None:
+        super().__init__()
+        self.ln_1 = nn.LayerNorm(config.hidden_size, eps=config.norm_eps)
+        self.attn = Attention(config, scale)
+        self.ln_2 = nn.LayerNorm(config.hidden_size, eps=config.norm_eps)
+        self.mlp = MLP(config)
+
+    def __call__(self, x: mx.array, step: Step, cache: Any) -> mx.array:
+        x = x + self.attn(self.ln_1(x), step, cache)
+        return x + self.mlp(self.ln_2(x))
+
+
+class Trunk(nn.Module):
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.wte = nn.Embedding(config.vocab_size, config.hidden_size)
+        self.wpe = nn.Embedding(config.context_length, config.hidden_size)
+        self.h = [Block(config, scale) for scale in config.scales]
+        self.ln_f = nn.LayerNorm(config.hidden_size, eps=config.norm_eps)
+        self._last = config.context_length - 1
+
+    def __call__(self, tokens: mx.array, step: Step, caches: Sequence[Any]) -> mx.array:
+        # Padding columns count on past a row's tokens, and so past the table where a row is nearly full.
+        x = self.wte(tokens) + self.wpe(mx.minimum(step.positions, self._last))
+        for layer, cache in zip(self.h, caches, strict=True):
+            x = layer(x, step, cache)
+        return self.ln_f(x)
+
+
+class GPT2(nn.Module):
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.transformer = Trunk(config)
+        if not config.tied:
+            self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
+        self._tied = config.tied
+
+    def __call__(self, tokens: mx.array, step: Step, caches: Sequence[Any]) -> mx.array:
+        return self.transformer(tokens, step, caches)
+
+    def logits(self, hidden: mx.array) -> mx.array:
+        return self.transformer.wte.as_linear(hidden) if self._tied else self.lm_head(hidden)
+
+
+def build(config: Config) -> GPT2:
+    return GPT2(config)
+
+
+_MASKS = (".attn.bias", ".attn.masked_bias")
+_MATRIX = re.compile(r".*\.(attn\.c_attn|attn\.c_proj|mlp\.c_fc|mlp\.c_proj)\.weight")
+
+
+def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
+    """One prefix for all published ones, no stored masks, matrices as [out, in]."""
+    named = {_named(name): array for name, array in weights.items() if not name.endswith(_MASKS)}
+    if config.tied:
+        named.pop("lm_head.weight", None)
+    first = named.get("transformer.h.0.attn.c_attn.weight")
+    if first is None or first.shape[0] != config.hidden_size:
+        return named
+    return {name: array.T if _MATRIX.fullmatch(name) else array for name, array in named.items()}
+
+
+def _named(name: str) -> str:
+    if name.startswith("lm_head."):
+        return name
+    return "transformer." + name.removeprefix("model.").removeprefix("transformer.")

@@ -1,0 +1,152 @@
+"""GPT-NeoX and Pythia: LayerNorms, a quarter of each head rotated, sublayers side by side on norms of their
+own.
+
+Queries, keys and values are one matrix whose rows go head by head.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import mlx.core as mx
+import mlx.nn as nn
+
+from runtime.cache.layout import LayerSpec
+from runtime.models.config import Fields
+from runtime.models.decoder import DecoderConfig, attention_layout, layer_count, layer_ropes, read_shape
+from runtime.nn.attend import attend
+from runtime.nn.mlp import ACTIVATIONS
+from runtime.nn.rope import Rope, RopeSpec, read_rope
+from runtime.step import Step
+
+
+@dataclass(frozen=True, slots=True)
+class Config(DecoderConfig):
+    bias: bool
+    parallel: bool
+
+
+def parse(raw: Mapping[str, Any]) -> Config:
+    fields = Fields(raw)
+    shape = read_shape(fields, eps_field="layer_norm_eps", eps=1e-5, activation="gelu")
+    layers = layer_count(fields)
+    return Config(
+        **{**shape, "kv_heads": shape["heads"]},
+        windows=(None,) * layers,
+        ropes=(_rope(fields, shape),) * layers,
+        bias=fields.flag("attention_bias", True),
+        parallel=fields.flag("use_parallel_residual", True),
+    )
+
+
+def _rope(fields: Fields, shape: dict[str, Any]) -> RopeSpec:
+    """Older files call the base rotary_emb_base, and the share of the head rotary_pct."""
+    base = fields.number("rotary_emb_base", 10000.0, low=1.0)
+    share = fields.number("rotary_pct", 0.25, low=0.0)
+    parameters = {"partial_rotary_factor": share, **fields.rope_parameters(theta=base)}
+    return read_rope(parameters, head_dim=shape["head_dim"], max_positions=shape["context_length"])
+
+
+def layout(config: Config) -> list[LayerSpec]:
+    return attention_layout(config)
+
+
+class Attention(nn.Module):
+    def __init__(self, config: Config, rope: Rope) -> None:
+        super().__init__()
+        inner = config.heads * config.head_dim
+        self.query_key_value = nn.Linear(config.hidden_size, 3 * inner, bias=config.bias)
+        self.dense = nn.Linear(inner, config.hidden_size, bias=config.bias)
+        self._heads, self._scale, self._rope = config.heads, config.head_dim**-0.5, rope
+
+    def __call__(self, x: mx.array, step: Step, cache: Any) -> mx.array:
+        batch, width, _ = x.shape
+        mixed = self.query_key_value(x).reshape(batch, width, self._heads, -1).swapaxes(1, 2)
+        queries, keys, values = mx.split(mixed, 3, axis=-1)
+        queries, keys = self._rope(queries, step), self._rope(keys, step)
+        return self.dense(attend(step, cache, queries, keys, values, scale=self._scale))
+
+
+class MLP(nn.Module):
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.dense_h_to_4h = nn.Linear(config.hidden_size, config.intermediate_size)
+        self.dense_4h_to_h = nn.Linear(config.intermediate_size, config.hidden_size)
+        self._activation = ACTIVATIONS[config.activation]
+
+    def __call__(self, x: mx.array) -> mx.array:
+        return self.dense_4h_to_h(self._activation(self.dense_h_to_4h(x)))
+
+
+class Block(nn.Module):
+    def __init__(self, config: Config, rope: Rope) -> None:
+        super().__init__()
+        self.input_layernorm = nn.LayerNorm(config.hidden_size, eps=config.norm_eps)
+        self.post_attention_layernorm = nn.LayerNorm(config.hidden_size, eps=config.norm_eps)
+        self.attention = Attention(config, rope)
+        self.mlp = MLP(config)
+        self._parallel = config.parallel
+
+    def __call__(self, x: mx.array, step: Step, cache: Any) -> mx.array:
+        attended = x + self.attention(self.input_layernorm(x), step, cache)
+        return attended + self.mlp(self.post_attention_layernorm(x if self._parallel else attended))
+
+
+class Trunk(nn.Module):
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.embed_in = nn.Embedding(config.vocab_size, config.hidden_size)
+        self.layers = [Block(config, rope) for rope in layer_ropes(config) if rope is not None]
+        self.final_layer_norm = nn.LayerNorm(config.hidden_size, eps=config.norm_eps)
+
+    def __call__(self, tokens: mx.array, step: Step, caches: Sequence[Any]) -> mx.array:
+        x = self.embed_in(tokens)
+        for layer, cache in zip(self.layers, caches, strict=True):
+            x = layer(x, step, cache)
+        return self.final_layer_norm(x)
+
+
+class GPTNeoX(nn.Module):
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.gpt_neox = Trunk(config)
+        if not config.tied:
+            self.embed_out = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
+        self._tied = config.tied
+
+    def __call__(self, tokens: mx.array, step: Step, caches: Sequence[Any]) -> mx.array:
+        return self.gpt_neox(tokens, step, caches)
+
+    def logits(self, hidden: mx.array) -> mx.array:
+        return self.gpt_neox.embed_in.as_linear(hidden) if self._tied else self.embed_out(hidden)
+
+
+def build(config: Config) -> GPTNeoX:
+    return GPTNeoX(config)
+
+
+_BUFFERS = (".attention.bias", ".attention.masked_bias", ".rotary_emb.inv_freq")
+
+
+def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
+    """Without stored masks and rotary tables; transformers 5 calls the head lm_head, MLX conversions the
+    trunk model.
+    """
+    named = {_named(name): array for name, array in weights.items() if not name.endswith(_BUFFERS)}
+    spare_head = ("embed_out.",) if config.tied else ()
+    return {name: array for name, array in named.items() if not name.startswith(spare_head)}
+
+
+_SPELLINGS = (
+    ("lm_head.", "embed_out."),
+    ("model.embed_out.", "embed_out."),
+    ("model.h.", "gpt_neox.layers."),
+    ("model.", "gpt_neox."),
+)
+
+
+def _named(name: str) -> str:
+    for theirs, ours in _SPELLINGS:
+        if name.startswith(theirs):
+            return ours + name.removeprefix(theirs)
+    return name

@@ -1,0 +1,94 @@
+"""Granite 3: a Llama with four multipliers: on the embedding, scores, what sublayers add, and logits."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import mlx.core as mx
+import mlx.nn as nn
+
+from runtime.cache.layout import LayerSpec
+from runtime.models.config import Fields
+from runtime.models.decoder import (
+    CausalLM,
+    DecoderConfig,
+    attention_layout,
+    gated_mlp,
+    layer_count,
+    layer_ropes,
+    one_rope,
+    read_shape,
+    rms_norms,
+    without_spares,
+)
+from runtime.nn.block import PreNorm
+from runtime.nn.rope import Rope
+from runtime.nn.self_attention import SelfAttention
+from runtime.step import Step
+
+
+@dataclass(frozen=True, slots=True)
+class Config(DecoderConfig):
+    """Scores, sublayer outputs and the embedding are multiplied; logits are divided by logits_scaling."""
+
+    attention_bias: bool
+    mlp_bias: bool
+    attention_multiplier: float
+    residual_multiplier: float
+    embedding_multiplier: float
+    logits_scaling: float
+
+
+def parse(raw: Mapping[str, Any]) -> Config:
+    fields = Fields(raw)
+    shape = read_shape(fields)
+    layers = layer_count(fields)
+    return Config(
+        **shape,
+        windows=(None,) * layers,
+        ropes=(one_rope(fields, shape),) * layers,
+        attention_bias=fields.flag("attention_bias"),
+        mlp_bias=fields.flag("mlp_bias"),
+        attention_multiplier=fields.number("attention_multiplier", 1.0),
+        residual_multiplier=fields.number("residual_multiplier", 1.0),
+        embedding_multiplier=fields.number("embedding_multiplier", 1.0),
+        logits_scaling=fields.number("logits_scaling", 1.0, low=1e-6),
+    )
+
+
+def layout(config: Config) -> list[LayerSpec]:
+    return attention_layout(config)
+
+
+class Block(PreNorm):
+    def __init__(self, config: Config, rope: Rope | None, mlp: nn.Module) -> None:
+        bias = config.attention_bias
+        attention = SelfAttention(
+            config, rope, qkv_bias=bias, output_bias=bias, scale=config.attention_multiplier
+        )
+        super().__init__(attention, mlp, rms_norms(config))
+        self._share = config.residual_multiplier
+
+    def __call__(self, x: mx.array, step: Step, cache: Any) -> mx.array:
+        x = x + self.self_attn(self.input_layernorm(x), step, cache) * self._share
+        return x + self.mlp(self.post_attention_layernorm(x)) * self._share
+
+
+class Granite(CausalLM):
+    """mlp() makes the feed-forward block of one layer."""
+
+    def __init__(self, config: Config, mlp: Callable[[], nn.Module]) -> None:
+        blocks = [Block(config, rope, mlp()) for rope in layer_ropes(config)]
+        super().__init__(config, blocks, rms_norms(config)(), embed_scale=config.embedding_multiplier)
+        self._divisor = config.logits_scaling
+
+    def logits(self, hidden: mx.array) -> mx.array:
+        return super().logits(hidden) / self._divisor
+
+
+def build(config: Config) -> Granite:
+    return Granite(config, lambda: gated_mlp(config, bias=config.mlp_bias))
+
+
+def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
+    return without_spares(config, weights)

@@ -1,0 +1,86 @@
+"""Hunyuan (dense, V1): a Llama that norms each query and key head after it is rotated.
+
+Its "dynamic" rotation with an `alpha` is a fixed larger base, whatever the length (NTK-aware scaling).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import mlx.core as mx
+import mlx.nn as nn
+
+from runtime.cache.layout import LayerSpec
+from runtime.errors import UnsupportedModel
+from runtime.models.config import Fields
+from runtime.models.decoder import (
+    CausalLM,
+    DecoderConfig,
+    attention_layout,
+    gated_mlp,
+    layer_count,
+    layer_ropes,
+    read_shape,
+    rms_norms,
+    without_spares,
+)
+from runtime.nn.block import PreNorm
+from runtime.nn.rope import Rope, RopeSpec, read_rope
+from runtime.nn.self_attention import SelfAttention
+from runtime.step import Step
+
+
+@dataclass(frozen=True, slots=True)
+class Config(DecoderConfig):
+    bias: bool
+
+
+def parse(raw: Mapping[str, Any]) -> Config:
+    fields = Fields(raw)
+    if not fields.flag("use_qk_norm", True):
+        raise UnsupportedModel(
+            "config.json: use_qk_norm is false, and Hunyuan without these norms is not computed"
+        )
+    shape = read_shape(fields, eps=1e-5)
+    layers = layer_count(fields)
+    return Config(
+        **shape,
+        windows=(None,) * layers,
+        ropes=(_rope(fields, shape),) * layers,
+        bias=fields.flag("attention_bias"),
+    )
+
+
+def _rope(fields: Fields, shape: dict[str, Any]) -> RopeSpec:
+    parameters = fields.rope_parameters()
+    dims = shape["head_dim"]
+    alpha = parameters.get("alpha")
+    if parameters.get("rope_type") == "dynamic" and isinstance(alpha, int | float) and alpha > 0 and dims > 2:
+        theta = float(parameters["rope_theta"]) * alpha ** (dims / (dims - 2))
+        parameters = {"rope_type": "default", "rope_theta": theta}
+    return read_rope(parameters, head_dim=dims, max_positions=shape["context_length"])
+
+
+def layout(config: Config) -> list[LayerSpec]:
+    return attention_layout(config)
+
+
+class Attention(SelfAttention):
+    def __init__(self, config: Config, rope: Rope | None) -> None:
+        super().__init__(config, rope, qkv_bias=config.bias, output_bias=config.bias)
+        self.query_layernorm = nn.RMSNorm(config.head_dim, eps=config.norm_eps)
+        self.key_layernorm = nn.RMSNorm(config.head_dim, eps=config.norm_eps)
+
+    def place(self, queries: mx.array, keys: mx.array, step: Step) -> tuple[mx.array, mx.array]:
+        queries, keys = super().place(queries, keys, step)
+        return self.query_layernorm(queries), self.key_layernorm(keys)
+
+
+def build(config: Config) -> CausalLM:
+    norm = rms_norms(config)
+    layers = [PreNorm(Attention(config, rope), gated_mlp(config), norm) for rope in layer_ropes(config)]
+    return CausalLM(config, layers, norm())
+
+
+def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
+    return without_spares(config, weights)

@@ -1,0 +1,214 @@
+"""Llama 4 (Scout, Maverick; the text tower): attention in chunks with positions, and over everything without.
+
+Layers with positions see their own chunk only, and norm queries and keys after they are turned. Every fourth
+layer sees all and has no positions; its queries grow with the logarithm of theirs. Experts are fed an input
+that is already scaled by the router's gate, beside one expert that all tokens share; Maverick alternates them
+with plain MLPs.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import mlx.core as mx
+import mlx.nn as nn
+
+from runtime.cache.layout import Chunked, Full, LayerSpec
+from runtime.models.config import Fields
+from runtime.models.decoder import (
+    CausalLM,
+    DecoderConfig,
+    layer_count,
+    layer_ropes,
+    listed_layers,
+    one_rope,
+    read_shape,
+    rms_norms,
+    rotated_layers,
+    text_tower,
+    without_spares,
+)
+from runtime.nn.mlp import GatedMLP
+from runtime.nn.moe import Experts
+from runtime.nn.norm import rms
+from runtime.nn.rope import Rope
+from runtime.nn.route import best
+from runtime.nn.self_attention import SelfAttention
+from runtime.step import Step
+
+
+@dataclass(frozen=True, slots=True)
+class Temperature:
+    """Queries of layers without positions grow: by 1 + slope * ln(1 + floor((p + 1) / floor)) at p."""
+
+    floor: float
+    slope: float
+
+
+@dataclass(frozen=True, slots=True)
+class Config(DecoderConfig):
+    """chunks[i]: the length of layer i's chunks, None for full attention. mixtures[i]: does layer i have
+    experts?
+    """
+
+    chunks: tuple[int | None, ...]
+    mixtures: tuple[bool, ...]
+    experts: int
+    chosen: int
+    dense_size: int
+    bias: bool
+    head_norm: bool
+    temperature: Temperature | None
+
+
+def parse(raw: Mapping[str, Any]) -> Config:
+    fields = Fields(raw)
+    shape = read_shape(
+        fields,
+        eps=1e-5,
+        vocab_size=202048,
+        hidden_size=5120,
+        intermediate_size=8192,
+        num_attention_heads=40,
+        num_key_value_heads=8,
+        head_dim=128,
+        max_position_embeddings=131072,
+    )
+    layers = layer_count(fields, 48)
+    rotated = rotated_layers(fields, layers)
+    rope = one_rope(fields, shape, theta=500000.0, traditional=True)
+    experts = fields.count("num_local_experts", 16, high=1 << 16)
+    tuned = fields.flag("attn_temperature_tuning", True)
+    return Config(
+        **shape,
+        windows=(None,) * layers,
+        ropes=tuple(rope if turns else None for turns in rotated),
+        chunks=_chunks(fields, rotated),
+        mixtures=_mixtures(fields, layers),
+        experts=experts,
+        chosen=fields.count("num_experts_per_tok", 1, high=experts),
+        dense_size=fields.count("intermediate_size_mlp", 16384, high=1 << 22),
+        bias=fields.flag("attention_bias"),
+        head_norm=fields.flag("use_qk_norm", True),
+        temperature=Temperature(
+            fields.number("floor_scale", 8192, low=1.0), fields.number("attn_scale", 0.1, low=0.0)
+        )
+        if tuned
+        else None,
+    )
+
+
+def _chunks(fields: Fields, rotated: tuple[bool, ...]) -> tuple[int | None, ...]:
+    layers = len(rotated)
+    if fields.raw.get("attention_chunk_size", 8192) is None:
+        return (None,) * layers
+    chunk = fields.count("attention_chunk_size", 8192)
+    kinds = fields.words("layer_types", layers, ("full_attention", "chunked_attention"))
+    chunked = rotated if kinds is None else [kind == "chunked_attention" for kind in kinds]
+    return tuple(chunk if is_chunked else None for is_chunked in chunked)
+
+
+def _mixtures(fields: Fields, layers: int) -> tuple[bool, ...]:
+    every = fields.count("interleave_moe_layer_step", 1)
+    return listed_layers(fields, "moe_layers", layers) or tuple((i + 1) % every == 0 for i in range(layers))
+
+
+def layout(config: Config) -> list[LayerSpec]:
+    return [
+        Full(config.kv_heads, config.head_dim)
+        if chunk is None
+        else Chunked(config.kv_heads, config.head_dim, chunk)
+        for chunk in config.chunks
+    ]
+
+
+class Attention(SelfAttention):
+    def __init__(self, config: Config, rope: Rope | None) -> None:
+        super().__init__(config, rope, qkv_bias=config.bias, output_bias=config.bias)
+        self._norm_eps = config.norm_eps if config.head_norm else None
+        self._temperature = config.temperature
+
+    def place(self, queries: mx.array, keys: mx.array, step: Step) -> tuple[mx.array, mx.array]:
+        if self._rope is None:
+            return self._tempered(queries, step), keys
+        queries, keys = super().place(queries, keys, step)
+        if self._norm_eps is None:
+            return queries, keys
+        return rms(queries, self._norm_eps), rms(keys, self._norm_eps)
+
+    def _tempered(self, queries: mx.array, step: Step) -> mx.array:
+        temperature = self._temperature
+        if temperature is None or max(step.starts) + step.width < temperature.floor:
+            return queries
+
+        def build() -> mx.array:
+            times = mx.floor((step.positions + 1) / temperature.floor)
+            return (1 + temperature.slope * mx.log1p(times))[:, None, :, None]
+
+        return queries * step.memo("temperature", build).astype(queries.dtype)
+
+
+class Mixture(nn.Module):
+    """The shared expert's answer plus those of the chosen ones, to inputs scaled by their gates."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        hidden, inner = config.hidden_size, config.intermediate_size
+        self.router = nn.Linear(hidden, config.experts, bias=False)
+        self.experts = Experts(hidden, inner, config.experts, activation=config.activation)
+        self.shared_expert = GatedMLP(hidden, inner, activation=config.activation)
+        self._chosen = config.chosen
+
+    def __call__(self, x: mx.array) -> mx.array:
+        scores = self.router(x)
+        chosen = best(scores, self._chosen)
+        gates = mx.sigmoid(mx.take_along_axis(scores, chosen, axis=-1).astype(mx.float32)).astype(x.dtype)
+        answer = self.shared_expert(x)
+        for i in range(self._chosen):
+            one = slice(i, i + 1)
+            whole = mx.ones((*x.shape[:-1], 1), mx.float32)
+            answer = answer + self.experts(x * gates[..., one], (chosen[..., one], whole))
+        return answer
+
+
+class Block(nn.Module):
+    def __init__(self, config: Config, rope: Rope | None, mixture: bool) -> None:
+        super().__init__()
+        norm = rms_norms(config)
+        self.self_attn = Attention(config, rope)
+        self.feed_forward = (
+            Mixture(config)
+            if mixture
+            else GatedMLP(config.hidden_size, config.dense_size, activation=config.activation)
+        )
+        self.input_layernorm: Any = norm()
+        self.post_attention_layernorm: Any = norm()
+
+    def __call__(self, x: mx.array, step: Step, cache: Any) -> mx.array:
+        x = x + self.self_attn(self.input_layernorm(x), step, cache)
+        return x + self.feed_forward(self.post_attention_layernorm(x))
+
+
+def build(config: Config) -> CausalLM:
+    layers = [
+        Block(config, rope, mixture)
+        for rope, mixture in zip(layer_ropes(config), config.mixtures, strict=True)
+    ]
+    return CausalLM(config, layers, rms_norms(config)())
+
+
+def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
+    """transformers stores stacks as [E, in, out], gate beside up, without `.weight`; MLX as [E, out, in]
+    each.
+    """
+    adapted: dict[str, mx.array] = {}
+    for name, array in without_spares(config, text_tower(weights)).items():
+        if name.endswith(".experts.gate_up_proj"):
+            gate, up = mx.split(array.swapaxes(-1, -2), 2, axis=-2)
+            stem = name.removesuffix("gate_up_proj")
+            adapted |= {f"{stem}gate_proj.weight": gate, f"{stem}up_proj.weight": up}
+        elif name.endswith(".experts.down_proj"):
+            adapted[f"{name}.weight"] = array.swapaxes(-1, -2)
+        else:
+            adapted[name] = array
+    return adapted

@@ -1,0 +1,134 @@
+"""Ministral 3, and the text tower of Mistral 3 (Mistral Small 3.1 and later), which is it or a plain Mistral.
+
+A Llama whose queries, past the length the model was trained at, grow with the logarithm of their position
+(`llama_4_scaling_beta`), so that attention stays sharp over long contexts.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import mlx.core as mx
+
+from runtime.cache.layout import LayerSpec
+from runtime.models.config import Fields
+from runtime.models.decoder import (
+    CausalLM,
+    DecoderConfig,
+    attention_layout,
+    gated_mlp,
+    layer_count,
+    layer_ropes,
+    read_shape,
+    rms_norms,
+    text_tower,
+    without_spares,
+)
+from runtime.nn.block import PreNorm
+from runtime.nn.rope import Rope, read_rope
+from runtime.nn.self_attention import SelfAttention
+from runtime.step import Step
+
+# What the transformers classes take for fields that a file leaves out, by the text tower's type.
+_DEFAULTS: dict[str, dict[str, int]] = {
+    "mistral": {
+        "vocab_size": 131072,
+        "num_hidden_layers": 40,
+        "hidden_size": 5120,
+        "intermediate_size": 32768,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+        "head_dim": 128,
+        "max_position_embeddings": 131072,
+    },
+    "ministral3": {
+        "vocab_size": 131072,
+        "num_hidden_layers": 34,
+        "hidden_size": 4096,
+        "intermediate_size": 14336,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+        "head_dim": 128,
+        "max_position_embeddings": 262144,
+    },
+}
+_YARN = {
+    "rope_type": "yarn",
+    "rope_theta": 1e6,
+    "factor": 16.0,
+    "original_max_position_embeddings": 16384,
+    "beta_fast": 32.0,
+    "beta_slow": 1.0,
+    "mscale_all_dim": 1.0,
+    "mscale": 1.0,
+    "llama_4_scaling_beta": 0.1,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Config(DecoderConfig):
+    """A query at position p is multiplied by 1 + sharpening * ln(1 + floor(p / trained))."""
+
+    sharpening: float
+    trained: int
+
+
+def parse(raw: Mapping[str, Any]) -> Config:
+    fields = Fields(raw)
+    inner = raw.get("text_config")
+    # A wrapper that does not say what its text tower is means a plain Mistral.
+    kind = "mistral" if isinstance(inner, Mapping) and "model_type" not in inner else None
+    kind = kind or fields.choice("model_type", tuple(_DEFAULTS))
+    said = {name: value for name, value in fields.raw.items() if value is not None}
+    fields = Fields({**_DEFAULTS[kind], **said})
+    shape = read_shape(fields, eps=1e-5)
+    layers = layer_count(fields)
+    window = fields.count("sliding_window") if fields.has("sliding_window") else None
+    rope = _rope(fields, kind)
+    return Config(
+        **shape,
+        windows=(window,) * layers,
+        ropes=(read_rope(rope, head_dim=shape["head_dim"], max_positions=shape["context_length"]),) * layers,
+        sharpening=float(rope.get("llama_4_scaling_beta") or 0.0),
+        trained=int(rope.get("original_max_position_embeddings") or shape["context_length"]),
+    )
+
+
+def _rope(fields: Fields, kind: str) -> dict[str, Any]:
+    if kind == "mistral":
+        return fields.rope_parameters(theta=1e9)
+    given = any(fields.has(name) for name in ("rope_parameters", "rope_theta", "rope_scaling"))
+    return fields.rope_parameters(theta=1e6) if given else dict(_YARN)
+
+
+def layout(config: Config) -> list[LayerSpec]:
+    return attention_layout(config)
+
+
+class SharpenedAttention(SelfAttention):
+    def __init__(self, config: Config, rope: Rope | None) -> None:
+        super().__init__(config, rope)
+        self._sharpening, self._trained = config.sharpening, config.trained
+
+    def place(self, queries: mx.array, keys: mx.array, step: Step) -> tuple[mx.array, mx.array]:
+        queries, keys = super().place(queries, keys, step)
+        if self._sharpening and max(step.starts) + step.width > self._trained:
+            queries = queries * step.memo("sharpened", lambda: self._sharpened(step)).astype(queries.dtype)
+        return queries, keys
+
+    def _sharpened(self, step: Step) -> mx.array:
+        """float32 [B, 1, L, 1]"""
+        times = mx.floor(step.positions / self._trained)
+        return (1 + self._sharpening * mx.log1p(times))[:, None, :, None]
+
+
+def build(config: Config) -> CausalLM:
+    norm = rms_norms(config)
+    layers = [
+        PreNorm(SharpenedAttention(config, rope), gated_mlp(config), norm) for rope in layer_ropes(config)
+    ]
+    return CausalLM(config, layers, norm())
+
+
+def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
+    return without_spares(config, text_tower(weights))

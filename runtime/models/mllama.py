@@ -1,0 +1,166 @@
+"""Llama 3.2 Vision (mllama), the language model: Llama with some layers that attend to an encoded image.
+
+A cross-attention layer remembers the image's keys and values, not the text's; its gates open by tanh. Rows
+without an image pass it by. Whoever has run the vision tower and its projector calls `Mllama.encode` in the
+step whose first token the image belongs to; text from that token on sees it.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import mlx.core as mx
+import mlx.nn as nn
+
+from runtime.cache.layout import Encoder, Full, LayerSpec
+from runtime.models.config import Fields
+from runtime.models.decoder import (
+    DecoderConfig,
+    gated_mlp,
+    head_norms,
+    layer_count,
+    layer_ropes,
+    listed_layers,
+    one_rope,
+    read_shape,
+    rms_norms,
+    text_tower,
+    without_spares,
+)
+from runtime.nn.attend import attention, merge_heads, split_heads
+from runtime.nn.block import PreNorm
+from runtime.nn.self_attention import SelfAttention
+from runtime.step import Step
+
+_SPARE_IDS = 8  # rows that the embedding has beyond the vocabulary: the image token and its like
+
+
+@dataclass(frozen=True, slots=True)
+class Config(DecoderConfig):
+    """crossing[i]: does layer i attend to the image instead of the text?"""
+
+    crossing: tuple[bool, ...]
+
+
+def parse(raw: Mapping[str, Any]) -> Config:
+    fields = Fields(raw)
+    shape = read_shape(
+        fields,
+        eps=1e-5,
+        vocab_size=128256,
+        hidden_size=4096,
+        intermediate_size=14336,
+        num_attention_heads=32,
+        num_key_value_heads=8,
+        max_position_embeddings=131072,
+    )
+    layers = layer_count(fields, 40)
+    crossing = listed_layers(fields, "cross_attention_layers", layers)
+    crossing = tuple(i % 5 == 3 for i in range(layers)) if crossing is None else crossing
+    rope = one_rope(fields, shape, theta=500000.0)
+    return Config(
+        **shape,
+        windows=(None,) * layers,
+        ropes=tuple(None if crosses else rope for crosses in crossing),
+        crossing=crossing,
+    )
+
+
+def layout(config: Config) -> list[LayerSpec]:
+    kind = {True: Encoder, False: Full}
+    return [kind[crosses](config.kv_heads, config.head_dim) for crosses in config.crossing]
+
+
+class CrossAttention(nn.Module):
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        inner, shared = config.heads * config.head_dim, config.kv_heads * config.head_dim
+        self.q_proj = nn.Linear(config.hidden_size, inner, bias=False)
+        self.k_proj = nn.Linear(config.hidden_size, shared, bias=False)
+        self.v_proj = nn.Linear(config.hidden_size, shared, bias=False)
+        self.o_proj = nn.Linear(inner, config.hidden_size, bias=False)
+        norm = head_norms(config)
+        self.q_norm: Any = norm(config.heads)
+        self.k_norm: Any = norm(config.kv_heads)
+        self._heads, self._kv_heads, self._scale = config.heads, config.kv_heads, config.head_dim**-0.5
+
+    def __call__(self, x: mx.array, step: Step, cache: Any) -> mx.array:
+        queries = self.q_norm(split_heads(self.q_proj(x), self._heads))
+        keys, values, mask = cache.view(step)
+        return self.o_proj(merge_heads(attention(queries, keys, values, mask, scale=self._scale)))
+
+    def encode(self, features: mx.array, step: Step, cache: Any) -> None:
+        keys = self.k_norm(split_heads(self.k_proj(features), self._kv_heads))
+        cache.append(step, keys, split_heads(self.v_proj(features), self._kv_heads))
+
+
+class CrossBlock(nn.Module):
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        norm = rms_norms(config)
+        self.cross_attn = CrossAttention(config)
+        self.mlp = gated_mlp(config)
+        self.input_layernorm: Any = norm()
+        self.post_attention_layernorm: Any = norm()
+        self.cross_attn_attn_gate = mx.zeros((1,))
+        self.cross_attn_mlp_gate = mx.zeros((1,))
+
+    def __call__(self, x: mx.array, step: Step, cache: Any) -> mx.array:
+        filled = cache.filled(step)
+        if not any(filled):
+            return x
+        seen = self.cross_attn(self.input_layernorm(x), step, cache)
+        y = x + mx.tanh(self.cross_attn_attn_gate) * seen
+        y = y + mx.tanh(self.cross_attn_mlp_gate) * self.mlp(self.post_attention_layernorm(y))
+        return y if all(filled) else mx.where(mx.array(filled)[:, None, None], y, x)
+
+
+class Trunk(nn.Module):
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.embed_tokens = nn.Embedding(config.vocab_size + _SPARE_IDS, config.hidden_size)
+        norm = rms_norms(config)
+        self.layers: Any = [
+            CrossBlock(config) if crosses else PreNorm(SelfAttention(config, rope), gated_mlp(config), norm)
+            for crosses, rope in zip(config.crossing, layer_ropes(config), strict=True)
+        ]
+        self.norm: Any = norm()
+
+    def __call__(self, tokens: mx.array, step: Step, caches: Sequence[Any]) -> mx.array:
+        x = self.embed_tokens(tokens)
+        for layer, cache in zip(self.layers, caches, strict=True):
+            x = layer(x, step, cache)
+        return self.norm(x)
+
+
+class Mllama(nn.Module):
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.model = Trunk(config)
+        if not config.tied:
+            self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
+        self._tied, self._vocab = config.tied, config.vocab_size
+
+    def __call__(self, tokens: mx.array, step: Step, caches: Sequence[Any]) -> mx.array:
+        return self.model(tokens, step, caches)
+
+    def encode(self, features: mx.array, step: Step, caches: Sequence[Any]) -> None:
+        """Give the rows of `step` an image: projected features [B, T, D]. To be called before the step
+        itself.
+        """
+        for layer, cache in zip(self.model.layers, caches, strict=True):
+            if isinstance(layer, CrossBlock):
+                layer.cross_attn.encode(features, step, cache)
+
+    def logits(self, hidden: mx.array) -> mx.array:
+        if self._tied:
+            return self.model.embed_tokens.as_linear(hidden)[..., : self._vocab]
+        return self.lm_head(hidden)
+
+
+def build(config: Config) -> Mllama:
+    return Mllama(config)
+
+
+def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
+    return without_spares(config, text_tower(weights))

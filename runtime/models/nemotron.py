@@ -1,0 +1,70 @@
+"""Nemotron, Minitron: zero-centred LayerNorms, a squared-ReLU MLP without gate, half of each head turns."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import mlx.core as mx
+import mlx.nn as nn
+
+from runtime.cache.layout import LayerSpec
+from runtime.models.config import Fields
+from runtime.models.decoder import (
+    CausalLM,
+    DecoderConfig,
+    attention_layout,
+    layer_count,
+    layer_ropes,
+    one_rope,
+    read_shape,
+    without_spares,
+)
+from runtime.nn.block import PreNorm
+from runtime.nn.mlp import ACTIVATIONS, MLP
+from runtime.nn.norm import one_added
+from runtime.nn.self_attention import SelfAttention
+
+
+@dataclass(frozen=True, slots=True)
+class Config(DecoderConfig):
+    attention_bias: bool
+    mlp_bias: bool
+
+
+def parse(raw: Mapping[str, Any]) -> Config:
+    fields = Fields(raw)
+    shape = read_shape(
+        fields, eps_field="norm_eps", eps=1e-5, activation="relu2", max_position_embeddings=4096
+    )
+    layers = layer_count(fields)
+    return Config(
+        **shape,
+        windows=(None,) * layers,
+        ropes=(one_rope(fields, shape, partial=0.5),) * layers,
+        attention_bias=fields.flag("attention_bias"),
+        mlp_bias=fields.flag("mlp_bias"),
+    )
+
+
+def layout(config: Config) -> list[LayerSpec]:
+    return attention_layout(config)
+
+
+def build(config: Config) -> CausalLM:
+    def norm() -> nn.Module:
+        return nn.LayerNorm(config.hidden_size, eps=config.norm_eps)
+
+    def mlp() -> MLP:
+        activation = ACTIVATIONS[config.activation]
+        return MLP(config.hidden_size, config.intermediate_size, activation, bias=config.mlp_bias)
+
+    bias = config.attention_bias
+    layers = [
+        PreNorm(SelfAttention(config, rope, qkv_bias=bias, output_bias=bias), mlp(), norm)
+        for rope in layer_ropes(config)
+    ]
+    return CausalLM(config, layers, norm())
+
+
+def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
+    return one_added(without_spares(config, weights))

@@ -1,0 +1,120 @@
+"""OLMo 2, OLMo 3 and EXAONE 4: norms after the sublayers only, and on queries and keys.
+
+OLMo norms the whole projection, before it is cut into heads; EXAONE norms each head. OLMo 3 and EXAONE 4 have
+sliding layers: OLMo 3 stretches positions in full layers only, EXAONE leaves them out there (NoPE).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import mlx.core as mx
+import mlx.nn as nn
+
+from runtime.cache.layout import LayerSpec
+from runtime.errors import UnsupportedModel
+from runtime.models.config import Fields
+from runtime.models.decoder import (
+    CausalLM,
+    DecoderConfig,
+    attention_layout,
+    gated_mlp,
+    head_norms,
+    layer_count,
+    layer_ropes,
+    one_rope,
+    read_shape,
+    read_windows,
+    rms_norms,
+    two_ropes,
+    without_spares,
+)
+from runtime.nn.block import PostNorm
+from runtime.nn.rope import Rope, RopeSpec
+from runtime.nn.self_attention import HeadNormAttention, Projected, SelfAttention
+
+
+@dataclass(frozen=True, slots=True)
+class Config(DecoderConfig):
+    head_norm: bool
+    bias: bool
+
+
+def parse(raw: Mapping[str, Any]) -> Config:
+    fields = Fields(raw)
+    family = fields.choice("model_type", ("olmo2", "olmo3", "exaone4"))
+    if fields.has("clip_qkv"):
+        raise UnsupportedModel("config.json: clip_qkv is set, and clipped projections are not computed")
+    shape = read_shape(fields, eps=1e-5)
+    windows = _windows(fields, family, layer_count(fields))
+    return Config(
+        **shape,
+        windows=windows,
+        ropes=_ropes(fields, family, shape, windows),
+        head_norm=family == "exaone4",
+        bias=family != "exaone4" and fields.flag("attention_bias"),
+    )
+
+
+def _windows(fields: Fields, family: str, layers: int) -> tuple[int | None, ...]:
+    if family == "olmo2":
+        return (None,) * layers
+    if family == "exaone4" and fields.raw.get("sliding_window", 4096) is None:
+        return (None,) * layers
+    window = fields.count("sliding_window", 4096)
+    return read_windows(fields, layers, full_every=_full_every(fields), window=window)
+
+
+def _full_every(fields: Fields) -> int:
+    """EXAONE writes its pattern as a number, or as letters of which the last is G (global): LLLG."""
+    pattern = fields.raw.get("sliding_window_pattern")
+    if not isinstance(pattern, str):
+        return fields.count("sliding_window_pattern", 4)
+    if pattern != "L" * (len(pattern) - 1) + "G":
+        raise UnsupportedModel(
+            f"config.json: sliding_window_pattern is {pattern!r:.80}, expected letters L and a final G"
+        )
+    return len(pattern)
+
+
+def _ropes(
+    fields: Fields, family: str, shape: dict[str, Any], windows: tuple[int | None, ...]
+) -> tuple[RopeSpec | None, ...]:
+    if family == "olmo2":
+        return (one_rope(fields, shape),) * len(windows)
+    if family == "exaone4":
+        rope = one_rope(fields, shape)
+        nope = any(windows)  # a model without any sliding layer rotates everywhere
+        return tuple(None if nope and window is None else rope for window in windows)
+    return two_ropes(fields, shape, windows, theta=500000.0)
+
+
+def layout(config: Config) -> list[LayerSpec]:
+    return attention_layout(config)
+
+
+class WideNormAttention(SelfAttention):
+    """Queries and keys are normed over all heads together."""
+
+    def __init__(self, config: Config, rope: Rope | None) -> None:
+        super().__init__(config, rope, qkv_bias=config.bias, output_bias=config.bias)
+        self.q_norm = nn.RMSNorm(config.heads * config.head_dim, eps=config.norm_eps)
+        self.k_norm = nn.RMSNorm(config.kv_heads * config.head_dim, eps=config.norm_eps)
+
+    def project(self, x: mx.array) -> Projected:
+        return self.split(self.q_norm(self.q_proj(x)), self.k_norm(self.k_proj(x)), self.v_proj(x))
+
+
+def build(config: Config) -> CausalLM:
+    def attention(rope: Rope | None) -> SelfAttention:
+        if config.head_norm:
+            return HeadNormAttention(config, rope, head_norms(config))
+        return WideNormAttention(config, rope)
+
+    norm = rms_norms(config)
+    layers = [PostNorm(attention(rope), gated_mlp(config), norm) for rope in layer_ropes(config)]
+    return CausalLM(config, layers, norm())
+
+
+def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
+    return without_spares(config, weights)

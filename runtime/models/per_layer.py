@@ -1,0 +1,32 @@
+"""Embeddings that feed every layer (Gemma 3n and 4): a second table gives each token a small vector per
+layer.
+
+Dimensions: B rows, L tokens, D hidden size, N layers, P per-layer size.
+"""
+
+import mlx.core as mx
+import mlx.nn as nn
+
+
+class PerLayerTrunk(nn.Module):
+    """A trunk with the second table. Names are the checkpoints'; `layer_inputs` is what layers are given."""
+
+    def __init__(self, hidden: int, layers: int, size: int, vocab: int, eps: float) -> None:
+        super().__init__()
+        self._per_layer = (layers, size, vocab)
+        if size:
+            self.embed_tokens_per_layer = nn.Embedding(vocab, layers * size)
+            self.per_layer_model_projection = nn.Linear(hidden, layers * size, bias=False)
+            self.per_layer_projection_norm = nn.RMSNorm(size, eps=eps)
+
+    def layer_inputs(self, tokens: mx.array, embedded: mx.array) -> list[mx.array | None]:
+        """One [B, L, P] for each layer, from ids [B, L] and their scaled embeddings [B, L, D]."""
+        layers, size, vocab = self._per_layer
+        if not size:
+            return [None] * layers
+        known = mx.where(tokens < vocab, tokens, 0)
+        own = self.embed_tokens_per_layer(known) * size**0.5
+        seen = self.per_layer_model_projection(embedded) * embedded.shape[-1] ** -0.5
+        shape = (*tokens.shape, layers, size)
+        mixed = (self.per_layer_projection_norm(seen.reshape(shape)) + own.reshape(shape)) * 2**-0.5
+        return [mixed[:, :, i] for i in range(layers)]

@@ -1,0 +1,36 @@
+"""The text towers of Qwen2-VL, Qwen2.5-VL and Qwen3-VL: Qwen2 and Qwen3 under a wrapper's names.
+
+Their positions have three axes (M-RoPE). For text all three count alike, which is the plain rotation.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import mlx.core as mx
+
+from runtime.models import llama
+from runtime.models.config import Fields
+from runtime.models.decoder import text_tower
+from runtime.models.llama import Config, build, layout
+
+__all__ = ["adapt", "build", "layout", "parse"]
+
+_TEXT = {
+    "qwen2_vl": "qwen2",
+    "qwen2_vl_text": "qwen2",
+    "qwen2_5_vl": "qwen2",
+    "qwen2_5_vl_text": "qwen2",
+    "qwen3_vl": "qwen3",
+    "qwen3_vl_text": "qwen3",
+}
+
+
+def parse(raw: Mapping[str, Any]) -> Config:
+    fields = Fields(raw)
+    kind = _TEXT[fields.choice("model_type", tuple(_TEXT))]
+    block = fields.rope_parameters(theta=1e6 if kind == "qwen2" else 500000.0)
+    return llama.parse({**fields.raw, "model_type": kind, "rope_parameters": block})
+
+
+def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
+    return llama.adapt(config, text_tower(weights))

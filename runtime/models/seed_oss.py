@@ -1,0 +1,23 @@
+"""Seed-OSS: a Llama with biases on q, k and v, and its own switch for the output projection's."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from runtime.models import llama
+from runtime.models.config import Fields
+from runtime.models.llama import Config, adapt, build, layout
+
+__all__ = ["adapt", "build", "layout", "parse"]
+
+
+def parse(raw: Mapping[str, Any]) -> Config:
+    fields = Fields(raw)
+    common = llama.parse(
+        {"head_dim": 128, "max_position_embeddings": 524288, **fields.raw, "model_type": "llama"}
+    )
+    return replace(
+        common,
+        qkv_bias=fields.flag("attention_bias", True),
+        output_bias=fields.flag("attention_out_bias"),
+    )

@@ -1,0 +1,79 @@
+"""SmolLM3: a Llama that leaves positions out of every fourth layer (NoPE).
+
+`no_rope_layers` is 1 where a layer HAS positions. Windows, if used at all, are for the layers without.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import mlx.core as mx
+
+from runtime.cache.layout import LayerSpec
+from runtime.models.config import Fields
+from runtime.models.decoder import (
+    CausalLM,
+    DecoderConfig,
+    attention_layout,
+    gated_mlp,
+    layer_count,
+    layer_ropes,
+    one_rope,
+    read_shape,
+    rms_norms,
+    rotated_layers,
+    without_spares,
+)
+from runtime.nn.block import PreNorm
+from runtime.nn.self_attention import SelfAttention
+
+
+@dataclass(frozen=True, slots=True)
+class Config(DecoderConfig):
+    attention_bias: bool
+    mlp_bias: bool
+
+
+def parse(raw: Mapping[str, Any]) -> Config:
+    fields = Fields(raw)
+    shape = read_shape(fields, tied=True, num_key_value_heads=4, max_position_embeddings=32768)
+    rotated = rotated_layers(fields, layer_count(fields))
+    rope = one_rope(fields, shape, theta=2e6)
+    return Config(
+        **shape,
+        windows=_windows(fields, rotated),
+        ropes=tuple(rope if turns else None for turns in rotated),
+        attention_bias=fields.flag("attention_bias"),
+        mlp_bias=fields.flag("mlp_bias"),
+    )
+
+
+def _windows(fields: Fields, rotated: tuple[bool, ...]) -> tuple[int | None, ...]:
+    layers = len(rotated)
+    if not fields.flag("use_sliding_window") or not fields.has("sliding_window"):
+        return (None,) * layers
+    window = fields.count("sliding_window")
+    kinds = fields.words("layer_types", layers, ("full_attention", "sliding_attention"))
+    slides = [not turns for turns in rotated] if kinds is None else [k == "sliding_attention" for k in kinds]
+    return tuple(window if slide else None for slide in slides)
+
+
+def layout(config: Config) -> list[LayerSpec]:
+    return attention_layout(config)
+
+
+def build(config: Config) -> CausalLM:
+    norm, bias = rms_norms(config), config.attention_bias
+    layers = [
+        PreNorm(
+            SelfAttention(config, rope, qkv_bias=bias, output_bias=bias),
+            gated_mlp(config, bias=config.mlp_bias),
+            norm,
+        )
+        for rope in layer_ropes(config)
+    ]
+    return CausalLM(config, layers, norm())
+
+
+def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
+    return without_spares(config, weights)

@@ -1,0 +1,82 @@
+"""StarCoder2: LayerNorms and biases everywhere, an MLP without gate, one window for all layers."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import mlx.core as mx
+import mlx.nn as nn
+
+from runtime.cache.layout import LayerSpec
+from runtime.models.config import Fields
+from runtime.models.decoder import (
+    CausalLM,
+    DecoderConfig,
+    attention_layout,
+    layer_count,
+    layer_ropes,
+    one_rope,
+    read_shape,
+    without_spares,
+)
+from runtime.nn.block import PreNorm
+from runtime.nn.mlp import ACTIVATIONS
+from runtime.nn.self_attention import SelfAttention
+
+
+@dataclass(frozen=True, slots=True)
+class Config(DecoderConfig):
+    bias: bool
+
+
+def parse(raw: Mapping[str, Any]) -> Config:
+    fields = Fields(raw)
+    fields.choice("norm_type", ("layer_norm",), "layer_norm")
+    fields.choice("mlp_type", ("default",), "default")
+    shape = read_shape(
+        fields,
+        eps_field="norm_epsilon",
+        eps=1e-5,
+        activation="gelu_pytorch_tanh",
+        tied=True,
+        num_key_value_heads=2,
+        max_position_embeddings=4096,
+    )
+    layers = layer_count(fields)
+    window = fields.count("sliding_window") if fields.has("sliding_window") else None
+    return Config(
+        **shape,
+        windows=(window,) * layers,
+        ropes=(one_rope(fields, shape),) * layers,
+        bias=fields.flag("use_bias", True),
+    )
+
+
+def layout(config: Config) -> list[LayerSpec]:
+    return attention_layout(config)
+
+
+class MLP(nn.Module):
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.c_fc = nn.Linear(config.hidden_size, config.intermediate_size, bias=config.bias)
+        self.c_proj = nn.Linear(config.intermediate_size, config.hidden_size, bias=config.bias)
+        self._activation = ACTIVATIONS[config.activation]
+
+    def __call__(self, x: mx.array) -> mx.array:
+        return self.c_proj(self._activation(self.c_fc(x)))
+
+
+def build(config: Config) -> CausalLM:
+    def norm() -> nn.Module:
+        return nn.LayerNorm(config.hidden_size, eps=config.norm_eps)
+
+    layers = [
+        PreNorm(SelfAttention(config, rope, qkv_bias=config.bias, output_bias=config.bias), MLP(config), norm)
+        for rope in layer_ropes(config)
+    ]
+    return CausalLM(config, layers, norm())
+
+
+def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
+    return without_spares(config, weights)

@@ -1,0 +1,73 @@
+"""How attention, MLP and norms are wired around the residual stream. x is [B, L, D] throughout.
+
+Names are those of most checkpoints. A family with other names or a wiring of its own has its own block.
+"""
+
+from typing import Any
+
+import mlx.core as mx
+import mlx.nn as nn
+
+from runtime.nn.norm import Norm
+from runtime.step import Step
+
+
+class PreNorm(nn.Module):
+    """Each sublayer reads a normed stream and adds to the raw one (Llama)."""
+
+    def __init__(self, attention: nn.Module, mlp: nn.Module, norm: Norm) -> None:
+        super().__init__()
+        self.self_attn: Any = attention
+        self.mlp: Any = mlp
+        self.input_layernorm: Any = norm()
+        self.post_attention_layernorm: Any = norm()
+
+    def __call__(self, x: mx.array, step: Step, cache: Any) -> mx.array:
+        x = x + self.self_attn(self.input_layernorm(x), step, cache)
+        return x + self.mlp(self.post_attention_layernorm(x))
+
+
+class PostNorm(nn.Module):
+    """Each sublayer reads the raw stream; what it adds is normed (OLMo 2)."""
+
+    def __init__(self, attention: nn.Module, mlp: nn.Module, norm: Norm) -> None:
+        super().__init__()
+        self.self_attn: Any = attention
+        self.mlp: Any = mlp
+        self.post_attention_layernorm: Any = norm()
+        self.post_feedforward_layernorm: Any = norm()
+
+    def __call__(self, x: mx.array, step: Step, cache: Any) -> mx.array:
+        x = x + self.post_attention_layernorm(self.self_attn(x, step, cache))
+        return x + self.post_feedforward_layernorm(self.mlp(x))
+
+
+class Sandwich(nn.Module):
+    """Normed before and after each sublayer (Gemma 2)."""
+
+    def __init__(self, attention: nn.Module, mlp: nn.Module, norm: Norm) -> None:
+        super().__init__()
+        self.self_attn: Any = attention
+        self.mlp: Any = mlp
+        self.input_layernorm: Any = norm()
+        self.post_attention_layernorm: Any = norm()
+        self.pre_feedforward_layernorm: Any = norm()
+        self.post_feedforward_layernorm: Any = norm()
+
+    def __call__(self, x: mx.array, step: Step, cache: Any) -> mx.array:
+        x = x + self.post_attention_layernorm(self.self_attn(self.input_layernorm(x), step, cache))
+        return x + self.post_feedforward_layernorm(self.mlp(self.pre_feedforward_layernorm(x)))
+
+
+class Parallel(nn.Module):
+    """Both sublayers read the same normed stream (Cohere)."""
+
+    def __init__(self, attention: nn.Module, mlp: nn.Module, norm: Norm) -> None:
+        super().__init__()
+        self.self_attn: Any = attention
+        self.mlp: Any = mlp
+        self.input_layernorm: Any = norm()
+
+    def __call__(self, x: mx.array, step: Step, cache: Any) -> mx.array:
+        normed = self.input_layernorm(x)
+        return x + self.self_attn(normed, step, cache) + self.mlp(normed)

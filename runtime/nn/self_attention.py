@@ -1,0 +1,136 @@
+"""Grouped-query attention as most decoders have it: four projections and rotary positions.
+
+Families that differ override one of two steps: `project` (what becomes queries, keys and values) or `place`
+(how they get their positions). B rows, L tokens, H query heads, G key-value heads, D hidden size, K head
+size.
+"""
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import mlx.core as mx
+import mlx.nn as nn
+
+from runtime.nn.attend import attend, split_heads
+from runtime.nn.rope import Rope
+from runtime.step import Step
+
+Projected = tuple[mx.array, mx.array, mx.array]
+"""queries [B, H, L, K], keys [B, G, L, K], values [B, G, L, K]"""
+
+
+class HeadShape(Protocol):
+    """The part of a config that says how the hidden state is cut into heads."""
+
+    @property
+    def hidden_size(self) -> int: ...
+    @property
+    def heads(self) -> int: ...
+    @property
+    def kv_heads(self) -> int: ...
+    @property
+    def head_dim(self) -> int: ...
+
+
+class Attention(nn.Module):
+    """[B, L, D] -> [B, L, D], but for `project`. rope None: positions are left out (NoPE). scale None: 1 /
+    sqrt(K).
+    """
+
+    def __init__(
+        self,
+        shape: HeadShape,
+        rope: Rope | None,
+        *,
+        output_bias: bool = False,
+        scale: float | None = None,
+        softcap: float | None = None,
+    ) -> None:
+        super().__init__()
+        self.o_proj = nn.Linear(shape.heads * shape.head_dim, shape.hidden_size, bias=output_bias)
+        self._heads, self._kv_heads = shape.heads, shape.kv_heads
+        self._rope = rope
+        self._scale = shape.head_dim**-0.5 if scale is None else scale
+        self._softcap = softcap
+
+    def __call__(self, x: mx.array, step: Step, cache: Any) -> mx.array:
+        queries, keys, values = self.project(x)
+        queries, keys = self.place(queries, keys, step)
+        seen = attend(step, cache, queries, keys, values, scale=self._scale, softcap=self._softcap)
+        return self.o_proj(seen)
+
+    def project(self, x: mx.array) -> Projected:
+        raise NotImplementedError
+
+    def place(self, queries: mx.array, keys: mx.array, step: Step) -> tuple[mx.array, mx.array]:
+        if self._rope is None:
+            return queries, keys
+        return self._rope(queries, step), self._rope(keys, step)
+
+    def split(self, queries: mx.array, keys: mx.array, values: mx.array) -> Projected:
+        """Flat projections [B, L, heads * K] by heads."""
+        return (
+            split_heads(queries, self._heads),
+            split_heads(keys, self._kv_heads),
+            split_heads(values, self._kv_heads),
+        )
+
+
+class SelfAttention(Attention):
+    """With one matrix each for queries, keys and values."""
+
+    def __init__(
+        self,
+        shape: HeadShape,
+        rope: Rope | None,
+        *,
+        qkv_bias: bool = False,
+        output_bias: bool = False,
+        scale: float | None = None,
+        softcap: float | None = None,
+    ) -> None:
+        super().__init__(shape, rope, output_bias=output_bias, scale=scale, softcap=softcap)
+        inner, shared = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
+        self.q_proj = nn.Linear(shape.hidden_size, inner, bias=qkv_bias)
+        self.k_proj = nn.Linear(shape.hidden_size, shared, bias=qkv_bias)
+        self.v_proj = nn.Linear(shape.hidden_size, shared, bias=qkv_bias)
+
+    def project(self, x: mx.array) -> Projected:
+        return self.split(self.q_proj(x), self.k_proj(x), self.v_proj(x))
+
+
+class FusedAttention(Attention):
+    """With one matrix for all three: the queries' rows, then the keys', then the values'."""
+
+    def __init__(self, shape: HeadShape, rope: Rope | None, *, bias: bool = False) -> None:
+        super().__init__(shape, rope, output_bias=bias)
+        inner, shared = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
+        self.qkv_proj = nn.Linear(shape.hidden_size, inner + 2 * shared, bias=bias)
+        self._cuts = [inner, inner + shared]
+
+    def project(self, x: mx.array) -> Projected:
+        return self.split(*mx.split(self.qkv_proj(x), self._cuts, axis=-1))
+
+
+class HeadNormAttention(SelfAttention):
+    """With a norm on every query and key head before the positions. norm(heads) makes one for [B, heads, L,
+    K].
+    """
+
+    def __init__(
+        self,
+        shape: HeadShape,
+        rope: Rope | None,
+        norm: Callable[[int], nn.Module],
+        *,
+        qkv_bias: bool = False,
+        output_bias: bool = False,
+        scale: float | None = None,
+    ) -> None:
+        super().__init__(shape, rope, qkv_bias=qkv_bias, output_bias=output_bias, scale=scale)
+        self.q_norm: Any = norm(shape.heads)
+        self.k_norm: Any = norm(shape.kv_heads)
+
+    def project(self, x: mx.array) -> Projected:
+        queries, keys, values = super().project(x)
+        return self.q_norm(queries), self.k_norm(keys), values

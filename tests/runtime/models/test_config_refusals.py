@@ -1,0 +1,46 @@
+"""What an attention family would compute wrongly is refused by name, before a weight is read."""
+
+from typing import Any
+
+import pytest
+
+from runtime.errors import UnsupportedModel
+from runtime.models import describe
+from tests.support.parity import Reference
+
+REFUSED: list[tuple[str, dict[str, Any], str]] = [
+    ("gemma3_text", {"use_bidirectional_attention": True}, "use_bidirectional_attention"),
+    ("gemma3_text", {"attn_logit_softcapping": 50.0}, "attn_logit_softcapping"),
+    ("gemma2", {"hidden_activation": "mish"}, "hidden_activation"),
+    ("gemma2", {"layer_types": ["chunked_attention"] * 4}, "layer_types"),
+    ("gemma4_text", {"use_bidirectional_attention": "all"}, "use_bidirectional_attention"),
+    ("gemma4_text", {"per_layer_config": {"1": {"sliding_window": 3}}}, "per_layer_config"),
+    ("gemma4_text", {"num_kv_shared_layers": 5}, "num_kv_shared_layers"),
+    ("gemma3n", {"intermediate_size": [96, 96]}, "intermediate_size"),
+    ("gemma3n", {"activation_sparsity_pattern": [0.9, 1.5, 0, 0, 0]}, "activation_sparsity_pattern"),
+    ("phi3_window", {"rope_parameters": {"rope_type": "linear", "factor": 2.0}}, "rope type 'linear'"),
+    (
+        "phi3_longrope_long",
+        {"rope_parameters": {"rope_type": "longrope", "short_factor": [1.0]}},
+        "short_factor",
+    ),
+    ("olmo2", {"clip_qkv": 8.0}, "clip_qkv"),
+    ("exaone4", {"layer_types": None, "sliding_window_pattern": "LGL"}, "sliding_window_pattern"),
+    ("smollm3", {"no_rope_layers": [1, 0]}, "no_rope_layers"),
+    ("hunyuan", {"use_qk_norm": False}, "use_qk_norm"),
+    ("starcoder2", {"mlp_type": "gated"}, "mlp_type"),
+    ("llama4_text", {"moe_layers": [9]}, "moe_layers"),
+    ("llama4_text", {"layer_types": ["sliding_attention"] * 4}, "layer_types"),
+    ("gpt2", {"add_cross_attention": True}, "add_cross_attention"),
+    ("gpt2", {"n_head": 5}, "n_embd"),
+    ("cohere", {"hidden_act": "swiglu"}, "hidden_act"),
+    ("ministral3", {"model_type": "pixtral"}, "model_type"),
+    ("qwen3_vl", {"text_config": {"model_type": "qwen3_omni"}}, "model_type"),
+    ("apertus", {"num_hidden_layers": "many"}, "num_hidden_layers"),
+]
+
+
+@pytest.mark.parametrize(("name", "change", "words"), REFUSED, ids=lambda part: str(part)[:40])
+def test_refused(name: str, change: dict[str, Any], words: str) -> None:
+    with pytest.raises(UnsupportedModel, match=words):
+        describe({**Reference(name).record["config"], **change})

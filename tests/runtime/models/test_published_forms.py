@@ -1,0 +1,200 @@
+"""Attention models as the hub and MLX's converter publish them: other tensor names, other config fields.
+
+Each form must give the logits of the reference, whose names and fields are those of transformers 5.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from runtime.loaded import load_model
+from tests.support.checkpoints import random_state
+from tests.support.parity import Reference, full_logits
+
+State = dict[str, np.ndarray]
+Config = dict[str, Any]
+BAR = 1e-4
+
+
+def renamed(*pairs: tuple[str, str]) -> Callable[[State], State]:
+    """Replace the first of these beginnings or parts that a name has."""
+
+    def rename(name: str) -> str:
+        return next((name.replace(ours, theirs, 1) for ours, theirs in pairs if ours in name), name)
+
+    return lambda state: {rename(name): array for name, array in state.items()}
+
+
+def old_wrapper(state: State) -> State:
+    """transformers 4 and MLX: language_model.model, and a tower."""
+    named = renamed(
+        ("model.language_model.", "language_model.model."),
+        ("model.vision_tower.", "vision_tower."),
+        ("model.multi_modal_projector.", "multi_modal_projector."),
+        ("model.embed_vision.", "embed_vision."),
+        ("model.", "language_model.model."),
+        ("lm_head.", "language_model.lm_head."),
+    )(state)
+    return {**named, "vision_tower.patch.weight": np.zeros((2, 2), np.float32)}
+
+
+def mlx_experts(stack: str) -> Callable[[State], State]:
+    """Gate and up apart, each [E, out, in], under the name `stack`."""
+
+    def respell(state: State) -> State:
+        out: State = {}
+        for name, array in state.items():
+            stem, found, leaf = name.rpartition(".experts.")
+            for part, matrix in _parts(leaf, array) if found else [("", array)]:
+                out[f"{stem}.{stack}.{part}.weight" if found else name] = matrix
+        return out
+
+    return respell
+
+
+def _parts(leaf: str, stack: np.ndarray) -> list[tuple[str, np.ndarray]]:
+    if leaf != "gate_up_proj":
+        return [(leaf, stack)]
+    gate, up = np.split(stack, 2, axis=1)
+    return [("gate_proj", gate), ("up_proj", up)]
+
+
+def one_by_one(state: State) -> State:
+    """Gemma 4's experts as single matrices."""
+    out: State = {}
+    for name, array in mlx_experts("moe.experts")(state).items():
+        stem, found, leaf = name.rpartition(".moe.experts.")
+        if found:
+            out.update({f"{stem}.moe.experts.{i}.{leaf}": one for i, one in enumerate(array)})
+        else:
+            out[name.replace(".router.per_expert_scale", ".moe.per_expert_scale")] = array
+    return out
+
+
+def llama4_by_mlx(state: State) -> State:
+    turned = {
+        n: a.swapaxes(1, 2) if n.endswith(("experts.gate_up_proj", "experts.down_proj")) else a
+        for n, a in state.items()
+    }
+    return mlx_experts("experts")(turned)
+
+
+def with_unused_keys(layer: int) -> Callable[[State], State]:
+    """Published files keep keys and values for layers that read another layer's."""
+
+    def respell(state: State) -> State:
+        kept = [n for n in state if ".layers.1.self_attn.k" in n or ".layers.1.self_attn.v" in n]
+        return state | {n.replace(".layers.1.", f".layers.{layer}."): state[n] for n in kept}
+
+    return respell
+
+
+def gpt2_of_old(state: State) -> State:
+    named = {n.removeprefix("transformer."): a for n, a in state.items()}
+    mask = np.ones((1, 1, 96, 96), np.float32)
+    return {**named, "h.0.attn.bias": mask, "h.0.attn.masked_bias": np.array(-1e4, np.float32)}
+
+
+def gpt2_by_mlx(state: State) -> State:
+    turned = {n: a.T if a.ndim == 2 and ".c_" in n else a for n, a in state.items()}
+    return {n.replace("transformer.", "model."): a for n, a in turned.items()}
+
+
+def neox_by_mlx(state: State) -> State:
+    buffers = {"gpt_neox.layers.0.attention.bias": np.ones((1, 1, 8, 8), np.float32)}
+    return renamed(
+        ("gpt_neox.layers.", "model.h."), ("gpt_neox.", "model."), ("lm_head.", "model.embed_out.")
+    )({**state, **buffers})
+
+
+def same(state: State) -> State:
+    return state
+
+
+def without(*names: str, **more: Any) -> Callable[[Config], Config]:
+    return lambda config: {key: value for key, value in config.items() if key not in names} | more
+
+
+def gemma3_of_old(config: Config) -> Config:
+    ropes = config["rope_parameters"]
+    old = without("rope_parameters", "layer_types")(config)
+    full = dict(ropes["full_attention"])
+    return {
+        **old,
+        "rope_theta": full.pop("rope_theta"),
+        "rope_local_base_freq": ropes["sliding_attention"]["rope_theta"],
+        "rope_scaling": full,
+        "sliding_window_pattern": 3,
+    }
+
+
+def olmo3_of_old(config: Config) -> Config:
+    full = dict(config["rope_parameters"]["full_attention"])
+    return without("rope_parameters", rope_theta=full.pop("rope_theta"), rope_scaling=full)(config)
+
+
+def phi3_of_old(config: Config) -> Config:
+    rope = {key: value for key, value in config["rope_parameters"].items() if key.endswith("factor")}
+    rope.pop("partial_rotary_factor", None)
+    rope = {key: value for key, value in rope.items() if value is not None}
+    return without("rope_parameters", rope_theta=10000.0, rope_scaling={**rope, "type": "su"})(config)
+
+
+def neox_of_old(config: Config) -> Config:
+    rope = config["rope_parameters"]
+    share, base = rope["partial_rotary_factor"], rope["rope_theta"]
+    return without("rope_parameters", rotary_pct=share, rotary_emb_base=base)(config)
+
+
+def inner(change: Callable[[Config], Config]) -> Callable[[Config], Config]:
+    return lambda config: {**config, "text_config": change(config["text_config"])}
+
+
+FORMS: dict[str, tuple[str, Callable[[Config], Config], Callable[[State], State]]] = {
+    "gemma3 with the old fields": ("gemma3_text", gemma3_of_old, same),
+    "gemma3 wrapped of old": ("gemma3_wrapped", inner(gemma3_of_old), old_wrapper),
+    "gemma3 text by MLX": ("gemma3_text", without(), old_wrapper),
+    "gemma4 with global_head_dim": ("gemma4_text", without("per_layer_config", global_head_dim=32), same),
+    "gemma4 with global key heads": (
+        "gemma4_keys_as_values",
+        without("per_layer_config", global_head_dim=32, num_global_key_value_heads=1),
+        same,
+    ),
+    "gemma4 with unused keys": ("gemma4_text", without(), with_unused_keys(5)),
+    "gemma4 wrapped by MLX": ("gemma4_wrapped", without(), old_wrapper),
+    "gemma4 experts by MLX": ("gemma4_moe", without(), mlx_experts("experts.switch_glu")),
+    "gemma4 experts one by one": ("gemma4_moe", without(), one_by_one),
+    "gemma3n with unused keys": ("gemma3n", without(), with_unused_keys(4)),
+    "olmo3 with rope_scaling": ("olmo3", olmo3_of_old, same),
+    "exaone4 with a pattern of letters": (
+        "exaone4",
+        without("layer_types", sliding_window_pattern="LLG"),
+        same,
+    ),
+    "smollm3 with an interval only": ("smollm3", without("no_rope_layers", "layer_types"), same),
+    "cohere2 with a pattern only": ("cohere2", without("layer_types", sliding_window_pattern=3), same),
+    "phi3 with su": ("phi3_longrope_long", phi3_of_old, same),
+    "mistral3 of old": ("mistral3", without(), old_wrapper),
+    "mistral3 without a text type": ("mistral3_mistral", inner(without("model_type")), same),
+    "llama4 experts by MLX": ("llama4_text", without(), llama4_by_mlx),
+    "gpt2 of old": ("gpt2", without(), gpt2_of_old),
+    "gpt2 by MLX": ("gpt2_inverse_layers", without(), gpt2_by_mlx),
+    "gpt_neox of old": ("gpt_neox", neox_of_old, renamed(("lm_head.", "embed_out."))),
+    "gpt_neox by MLX": ("gpt_neox", without(), neox_by_mlx),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_same_model_in_another_form(form: str, tmp_path: Path) -> None:
+    name, refield, respell = FORMS[form]
+    reference = Reference(name)
+    config = refield(reference.record["config"])
+    state = respell(random_state(reference.record["tensors"]))
+    path = tmp_path / "model.safetensors"
+    save_file({key: np.ascontiguousarray(array) for key, array in state.items()}, path)
+    model = load_model(config, [path])
+    assert reference.error(full_logits(model, reference.answers["ids"])) < BAR

@@ -1,0 +1,64 @@
+"""Every family runs from 8-bit weights in MLX's layout, and answers as from the same weights unpacked."""
+
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+import pytest
+
+from runtime.loaded import load_model
+from runtime.models.architecture import find_architecture
+from tests.support.checkpoints import random_state
+from tests.support.parity import Reference, full_logits
+
+GROUP = 32
+BAR = 1e-3  # of the logits' spread: quantized kernels round on their own
+
+
+def one_of_each() -> list[str]:
+    """The first reference of every architecture file."""
+    found: dict[str, str] = {}
+    for name in Reference.names():
+        found.setdefault(str(find_architecture(Reference(name).record["config"])), name)
+    return sorted(found.values())
+
+
+def packed_and_plain(reference: Reference) -> tuple[dict[str, mx.array], dict[str, mx.array]]:
+    """The checkpoint with its plain matrices packed, and with the same values unpacked.
+
+    Packed are matrices that `adapt` hands on as they are, to modules that can be quantized; not routers,
+    which `create` never packs.
+    """
+    config = reference.record["config"]
+    architecture = find_architecture(config)
+    parsed = architecture.parse(config)
+    modules = dict(architecture.build(parsed).named_modules())
+    plain = {name: mx.array(array) for name, array in random_state(reference.record["tensors"]).items()}
+    paths = {id(array): name for name, array in architecture.adapt(parsed, dict(plain)).items()}
+    packed: dict[str, mx.array] = {}
+    for name, array in list(plain.items()):
+        module = modules.get(paths.get(id(array), "").removesuffix(".weight"))
+        fits = array.ndim == 2 and array.shape[-1] % GROUP == 0 and ".router." not in name
+        if not (name.endswith(".weight") and fits and hasattr(module, "to_quantized")):
+            packed[name] = array
+            continue
+        weight, scales, biases = mx.quantize(array, GROUP, 8)
+        stem = name.removesuffix("weight")
+        packed |= {name: weight, f"{stem}scales": scales, f"{stem}biases": biases}
+        plain[name] = mx.dequantize(weight, scales, biases, GROUP, 8)
+    return packed, plain
+
+
+@pytest.mark.parametrize("name", one_of_each())
+def test_eight_bits(name: str, tmp_path: Path) -> None:
+    reference = Reference(name)
+    packed, plain = packed_and_plain(reference)
+    assert any(key.endswith(".scales") for key in packed)
+    block = {"group_size": GROUP, "bits": 8, "mode": "affine"}
+    config: dict[str, Any] = reference.record["config"]
+    answers = []
+    for tensors, stored in ((packed, {**config, "quantization": block}), (plain, config)):
+        path = tmp_path / f"{len(answers)}.safetensors"
+        mx.save_safetensors(str(path), tensors)
+        answers.append(full_logits(load_model(stored, [path]), reference.answers["ids"]))
+    assert abs(answers[0] - answers[1]).max() < BAR * reference.answers["std"]

@@ -1,0 +1,61 @@
+"""LongRoPE has two sets of wavelengths; a row uses one of them from its first token to its last."""
+
+from dataclasses import dataclass
+
+import mlx.core as mx
+import numpy as np
+import pytest
+
+from runtime.errors import UnsupportedModel
+from runtime.nn.rope import Rope, read_rope
+from runtime.step import Step
+
+FACTORS = {"rope_type": "longrope", "short_factor": [1.0, 1.5], "long_factor": [2.0, 8.0]}
+ORIGINAL = {**FACTORS, "original_max_position_embeddings": 16}
+
+
+@dataclass(slots=True)
+class Headed(Step):
+    """A step that says how far each of its rows will go."""
+
+    goals: tuple[int, ...] | None = None
+
+
+def turned(long: bool, offset: int) -> mx.array:
+    """X at `offset`, by the definition."""
+    factors = FACTORS["long_factor"] if long else FACTORS["short_factor"]
+    angles = np.arange(offset, offset + 3)[:, None] / (np.array([1.0, 100.0]) * np.array(factors))
+    scale = np.sqrt(1 + np.log(64 / 16) / np.log(16))
+    cos, sin, x = np.cos(angles) * scale, np.sin(angles) * scale, np.array(X)
+    low, high = x[..., :2], x[..., 2:]
+    return mx.array(np.concatenate([low * cos - high * sin, high * cos + low * sin], axis=-1))
+
+
+X = mx.random.normal((1, 2, 3, 4), key=mx.random.key(0))
+ROPE = Rope(read_rope(ORIGINAL, head_dim=4, max_positions=64))
+
+
+@pytest.mark.parametrize(("goal", "long"), [(16, False), (17, True)])
+def test_a_row_is_long_by_where_it_will_end(goal: int, long: bool) -> None:
+    step = Headed(starts=(5,), counts=(3,), goals=(goal,))
+    assert np.allclose(ROPE(X, step), turned(long, 5), atol=1e-5)
+
+
+def test_without_a_goal_rows_go_as_far_as_the_model() -> None:
+    assert np.allclose(ROPE(X, Step(starts=(5,), counts=(3,))), turned(True, 5), atol=1e-5)
+
+
+def test_a_model_no_longer_than_its_training_is_short() -> None:
+    rope = Rope(read_rope({**ORIGINAL, "factor": 4.0}, head_dim=4, max_positions=16))
+    assert np.allclose(rope(X, Step(starts=(5,), counts=(3,))), turned(False, 5), atol=1e-5)
+
+
+def test_short_and_long_rows_in_one_step() -> None:
+    step = Headed(starts=(2, 9), counts=(3, 3), goals=(10, 60))
+    wanted = np.concatenate([turned(False, 2), turned(True, 9)])
+    assert np.allclose(ROPE(mx.concatenate([X, X]), step), wanted, atol=1e-5)
+
+
+def test_factors_of_the_wrong_number_are_refused() -> None:
+    with pytest.raises(UnsupportedModel, match="long_factor"):
+        read_rope({**ORIGINAL, "long_factor": [1.0]}, head_dim=4, max_positions=64)
