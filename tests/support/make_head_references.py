@@ -53,7 +53,11 @@ def main() -> None:
 @torch.no_grad()
 def _write(name: str, target: Any, naming: dict[str, str]) -> None:
     config = {key: value for key, value in target.config.to_dict().items() if key != "transformers_version"}
-    config |= {"architectures": [type(target).__name__], "num_nextn_predict_layers": 1, "mtp_num_hidden_layers": 1}
+    config |= {
+        "architectures": [type(target).__name__],
+        "num_nextn_predict_layers": 1,
+        "mtp_num_hidden_layers": 1,
+    }
     target.config.num_mtp_layers = 1
     target.config.mtp_layer_types, target.config.mtp_mlp_layer_types = ["full_attention"], ["sparse"]
     head = MtpModel(target, 1).float().eval()

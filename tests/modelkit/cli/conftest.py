@@ -2,54 +2,12 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
 from modelkit.cli.main import cli
-from tests.support.checkpoints import write_checkpoint
-
-CONFIG: dict[str, Any] = {
-    "architectures": ["LlamaForCausalLM"],
-    "model_type": "llama",
-    "vocab_size": 320,
-    "hidden_size": 64,
-    "intermediate_size": 128,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "num_key_value_heads": 1,
-    "head_dim": 32,
-    "max_position_embeddings": 256,
-    "rms_norm_eps": 1e-6,
-    "tie_word_embeddings": True,
-    "torch_dtype": "float32",
-}
-
-
-def _shapes(layers: int) -> dict[str, tuple[int, ...]]:
-    shapes: dict[str, tuple[int, ...]] = {"model.embed_tokens.weight": (320, 64), "model.norm.weight": (64,)}
-    for layer in range(layers):
-        at = f"model.layers.{layer}"
-        shapes |= {f"{at}.{name}_layernorm.weight": (64,) for name in ("input", "post_attention")}
-        rows = {"q": 64, "k": 32, "v": 32, "o": 64}
-        shapes |= {f"{at}.self_attn.{name}_proj.weight": (count, 64) for name, count in rows.items()}
-        shapes |= {f"{at}.mlp.{name}_proj.weight": (128, 64) for name in ("gate", "up")}
-        shapes[f"{at}.mlp.down_proj.weight"] = (64, 128)
-    return shapes
-
-
-def _write_tokenizer(folder: Path) -> None:
-    """One token per byte, and `<end>`."""
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    tokenizer = Tokenizer(models.BPE(vocab={letter: i for i, letter in enumerate(alphabet)}, merges=[]))
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.add_special_tokens(["<end>"])
-    tokenizer.save(str(folder / "tokenizer.json"))
-    (folder / "tokenizer_config.json").write_text('{"eos_token": "<end>"}')
+from tests.support.tiny import write_model
 
 
 @pytest.fixture(scope="session")
@@ -57,8 +15,7 @@ def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the models `target` and `draft`."""
     root = tmp_path_factory.mktemp("checkpoints")
     for seed, (name, layers) in enumerate((("target", 2), ("draft", 1))):
-        folder = write_checkpoint(root / name, {**CONFIG, "num_hidden_layers": layers}, _shapes(layers), seed)
-        _write_tokenizer(folder)
+        write_model(root / name, seed=seed, num_hidden_layers=layers)
     return root
 
 

@@ -97,6 +97,7 @@ ENTRIES: dict[str, tuple[str, dict[str, Any]]] = {
             "num_experts_per_tok": 3,
             "intermediate_size": 32,
             "shared_intermediate_size": 48,
+            "attention_multiplier": 0.25,
             "tie_word_embeddings": True,
         },
     ),

@@ -1,0 +1,24 @@
+"""The Gemma 4 target and assistants of tests/data/special (see make_special_references)."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors.numpy import save_file
+
+from runtime.loaded import LoadedModel, load_model
+from tests.support.checkpoints import random_state
+
+DATA = Path(__file__).resolve().parents[1] / "data" / "special"
+
+
+def load_assistant(name: str, folder: Path) -> LoadedModel:
+    """`target`, or its assistant `plain` or `clustered`, with weights from their names."""
+    record: dict[str, Any] = json.loads((DATA / "gemma4_assistant.json").read_text(encoding="utf-8"))[name]
+    state = random_state({key: tuple(shape) for key, shape in record["tensors"].items()})
+    if "masked_embedding.token_ordering" in state:
+        state["masked_embedding.token_ordering"] = np.random.default_rng(3).permutation(160).astype(np.int64)
+    save_file(state, folder / f"{name}.safetensors")
+    kind = "Gemma4ForCausalLM" if name == "target" else "Gemma4AssistantForCausalLM"
+    return load_model({**record["config"], "architectures": [kind]}, [folder / f"{name}.safetensors"])
