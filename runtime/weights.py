@@ -38,7 +38,8 @@ DTYPES: dict[str, mx.Dtype] = {
 }
 
 _FLOATS = (mx.float32, mx.float16, mx.bfloat16)
-_MODES = ("affine", "mxfp4", "mxfp8", "nvfp4")
+_MICROSCALED = {(4, 32): "mxfp4", (8, 32): "mxfp8", (4, 16): "nvfp4"}  # by bits and group size
+_MODES = ("affine", *_MICROSCALED.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +57,8 @@ def fit(network: nn.Module, weights: Mapping[str, mx.array], config: Mapping[str
     weights: under the network's own names; lazy arrays or placeholders, nothing is read. Raises
     WeightMismatch.
     """
-    packed = [name.removesuffix(".scales") for name in weights if name.endswith(".scales")]
-    problems = _quantize_modules(network, packed, config, weights) + _compare(network, weights)
+    _check_modes(config)
+    problems = _quantize_modules(network, weights) + _compare(network, weights)
     if problems:
         raise WeightMismatch(sorted(problems))
 
@@ -92,6 +93,15 @@ def weight_bytes(network: nn.Module) -> int:
     return sum(array.nbytes for _, array in _flat(network))
 
 
+def held_bytes(weights: Mapping[str, mx.array], dtype: mx.Dtype | None) -> int:
+    """What these tensors take once floating ones are `dtype` (None: as they are)."""
+
+    def size(array: mx.array) -> int:
+        return (dtype if dtype is not None and array.dtype in _FLOATS else array.dtype).size
+
+    return sum(array.size * size(array) for array in weights.values())
+
+
 def expanded_bytes(network: nn.Module, dtype: mx.Dtype | None) -> int:
     """What the network would hold with its quantized modules turned into plain ones of `dtype`."""
     total = 0
@@ -105,63 +115,54 @@ def expanded_bytes(network: nn.Module, dtype: mx.Dtype | None) -> int:
     return total
 
 
-def packing_of(config: Mapping[str, Any], module: str) -> Packing | None:
-    """The `quantization` block's answer for a module path: its own entry, else the default; None if there is
-    no block.
+def stored_packing(width: int, weight: mx.array, scales: mx.array, biases: mx.array | None) -> Packing | None:
+    """How a matrix of `width` columns is packed, told by its tensors' shapes; None: no way that MLX has.
 
-    The form is MLX's: {"bits", "group_size", "mode"} and optionally one such dict (or false) per module path.
+    The shapes say it all, and names in config.json's `quantization` block may be those of a wrapper.
     """
-    block = config.get("quantization") or config.get("quantization_config")
-    if not isinstance(block, Mapping):
+    if not weight.shape or not scales.shape or not scales.shape[-1]:
         return None
-    own = block.get(module)
-    entry: Mapping[str, Any] = own if isinstance(own, Mapping) else block
-    mode = entry.get("mode", "affine")
-    bits, group = entry.get("bits"), entry.get("group_size")
-    if (
-        mode not in _MODES
-        or type(bits) is not int
-        or type(group) is not int
-        or bits not in range(2, 9)
-        or group < 16
-    ):
-        raise UnsupportedModel(
-            f"config.json: the quantization of {module} is {dict(entry)!r:.200}, which MLX does not have"
-        )
-    return Packing(bits, group, mode)
+    if width % scales.shape[-1] or weight.shape[-1] * 32 % width:
+        return None
+    bits, group = weight.shape[-1] * 32 // width, width // scales.shape[-1]
+    if biases is not None:
+        good = bits in (2, 3, 4, 5, 6, 8) and group in (32, 64, 128) and scales.dtype != mx.uint8
+        return Packing(bits, group, "affine") if good else None
+    mode = _MICROSCALED.get((bits, group)) if scales.dtype == mx.uint8 else None
+    return Packing(bits, group, mode) if mode else None
 
 
-def _quantize_modules(
-    network: nn.Module, packed: list[str], config: Mapping[str, Any], fitted: Mapping[str, mx.array]
-) -> list[str]:
+def _check_modes(config: Mapping[str, Any]) -> None:
+    """Raise UnsupportedModel for a mode that MLX does not have: its tensors could look like another's."""
+    block = config.get("quantization") or config.get("quantization_config")
+    entries = [block, *block.values()] if isinstance(block, Mapping) else []
+    for entry in entries:
+        if isinstance(entry, Mapping) and entry.get("mode", "affine") not in _MODES:
+            raise UnsupportedModel(
+                f"config.json: the quantization mode {entry['mode']!r:.80} is not one of {', '.join(_MODES)}"
+            )
+
+
+def _quantize_modules(network: nn.Module, fitted: Mapping[str, mx.array]) -> list[str]:
     """Replace the modules that have scales by quantized ones of the right shapes. Returns problems."""
     modules = dict(network.named_modules())
     problems: list[str] = []
-    for path in packed:
-        module = modules.get(path)
-        packing = packing_of(config, path)
-        if module is None or not hasattr(module, "to_quantized"):
+    for path in [name.removesuffix(".scales") for name in fitted if name.endswith(".scales")]:
+        module, weight = modules.get(path), fitted.get(f"{path}.weight")
+        if module is None or weight is None or not hasattr(module, "to_quantized"):
             continue  # reported as a surplus tensor
+        width = module["weight"].shape[-1]
+        scales, biases = fitted[f"{path}.scales"], fitted.get(f"{path}.biases")
+        packing = stored_packing(width, weight, scales, biases)
         if packing is None:
-            problems.append(f"{path} is quantized and config.json has no quantization block")
-            continue
-        problem = _unpackable(path, module, packing, fitted)
-        if problem:
-            problems.append(problem)
-            continue
-        quantized = module.to_quantized(packing.group_size, packing.bits, mode=packing.mode)
-        _replace(network, path, quantized)
+            problems.append(
+                f"{path} has rows of {width} elements, which no mode packs into {_show(weight)} codes "
+                f"and {_show(scales)} scales of {scales.dtype}"
+            )
+        else:
+            packed = module.to_quantized(packing.group_size, packing.bits, mode=packing.mode)
+            _replace(network, path, packed)
     return problems
-
-
-def _unpackable(path: str, module: nn.Module, packing: Packing, fitted: Mapping[str, mx.array]) -> str | None:
-    width = module["weight"].shape[-1]
-    if width % packing.group_size:
-        return f"{path} has rows of {width} elements, which groups of {packing.group_size} do not divide"
-    scales = fitted[f"{path}.scales"]
-    if (scales.dtype == mx.uint8) == (packing.mode == "affine"):
-        return f"{path}.scales has dtype {scales.dtype}, which mode {packing.mode} does not store"
-    return None
 
 
 def _replace(network: nn.Module, path: str, module: nn.Module) -> None:
@@ -220,12 +221,17 @@ def _expanded(
         mode=module.mode,
         dtype=dtype,
     )
-    rows, width = weight.shape[-2:]
-    plain = (
-        nn.Embedding(rows, width)
-        if isinstance(module, nn.QuantizedEmbedding)
-        else nn.Linear(width, rows, "bias" in own)
-    )
+    plain = _plain(module, weight.shape, "bias" in own)
     _replace(network, path, plain)
     own["weight"] = weight
     return plain
+
+
+def _plain(module: Any, shape: tuple[int, ...], bias: bool) -> nn.Module:
+    """An unquantized module for a weight of this shape. Modules of our own say themselves (`to_plain`)."""
+    if hasattr(module, "to_plain"):
+        return module.to_plain()
+    rows, width = shape
+    if isinstance(module, nn.QuantizedEmbedding):
+        return nn.Embedding(rows, width)
+    return nn.Linear(width, rows, bias)

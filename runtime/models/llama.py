@@ -75,9 +75,6 @@ def _windows(fields: Fields, family: str, layers: int) -> tuple[int | None, ...]
     return tuple(window if i >= first else None for i in range(layers))
 
 
-Llama = CausalLM  # all that tells it apart is in its layers
-
-
 def layout(config: Config) -> list[LayerSpec]:
     return attention_layout(config)
 

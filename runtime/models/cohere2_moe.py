@@ -1,0 +1,170 @@
+"""Command-A MoE (Cohere 2 MoE): Cohere 2's parallel block with a mixture of experts for the MLP.
+
+Sliding layers rotate neighbouring pairs, full layers leave positions out (NoPE), except that dense layers
+may rotate whatever they see. Shared experts are summed with the routed answers, or averaged.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import mlx.core as mx
+import mlx.nn as nn
+
+from runtime.cache.layout import LayerSpec
+from runtime.models.config import Fields
+from runtime.models.decoder import (
+    CausalLM,
+    DecoderConfig,
+    attention_layout,
+    layer_count,
+    layer_ropes,
+    one_rope,
+    read_shape,
+    without_spares,
+)
+from runtime.models.experts import Weights, to_switch
+from runtime.nn.block import Parallel
+from runtime.nn.mlp import GatedMLP
+from runtime.nn.route import Choice, best, top_then_softmax
+from runtime.nn.self_attention import SelfAttention
+from runtime.nn.sparse import SharedMoE
+
+
+@dataclass(frozen=True, slots=True)
+class Config(DecoderConfig):
+    """sparse[i]: layer i's feed-forward is a mixture. rms: norms are RMSNorms, else bias-free LayerNorms."""
+
+    bias: bool
+    rms: bool
+    logit_scale: float
+    sparse: tuple[bool, ...]
+    dense_size: int
+    experts: int
+    chosen: int
+    shared: int
+    sigmoid: bool
+    normalize: bool
+    average: bool
+
+
+def parse(raw: Mapping[str, Any]) -> Config:
+    fields = Fields(raw)
+    rms = fields.has("rms_norm_eps")
+    shape = read_shape(
+        fields,
+        eps_field="rms_norm_eps" if rms else "layer_norm_eps",
+        eps=1e-5,
+        tied=True,
+        head_dim=128,
+        max_position_embeddings=8192,
+    )
+    layers = layer_count(fields, 40)
+    dense = fields.count("first_k_dense_replace", 0, low=0, high=layers)
+    kinds = fields.words("mlp_layer_types", layers, ("dense", "sparse"))
+    sparse = tuple(kind == "sparse" for kind in kinds) if kinds else tuple(i >= dense for i in range(layers))
+    windows = _windows(fields, layers, dense)
+    rope = one_rope(fields, shape, traditional=True)
+    forced = fields.count("prefix_dense_sliding_window_pattern", 1) == 1
+    experts = fields.count("num_experts", 8, high=1 << 16)
+    return Config(
+        **shape,
+        windows=windows,
+        ropes=tuple(
+            rope if window is not None or (forced and not mixture) else None
+            for window, mixture in zip(windows, sparse, strict=True)
+        ),
+        bias=fields.flag("attention_bias"),
+        rms=rms,
+        logit_scale=fields.number("logit_scale", 0.0625),
+        sparse=sparse,
+        dense_size=fields.count("prefix_dense_intermediate_size", shape["intermediate_size"], high=1 << 22),
+        experts=experts,
+        chosen=fields.count("num_experts_per_tok", 2, high=experts),
+        shared=shape["intermediate_size"] * fields.count("num_shared_experts", 0, low=0, high=1 << 10),
+        sigmoid=fields.choice("expert_selection_fn", ("softmax", "sigmoid"), "softmax") == "sigmoid",
+        normalize=fields.flag("norm_topk_prob", True),
+        average=fields.choice("shared_expert_combination_strategy", ("average", "sum"), "average")
+        == "average",
+    )
+
+
+def _windows(fields: Fields, layers: int, dense: int) -> tuple[int | None, ...]:
+    """Without layer_types, dense and sparse layers count their patterns apart."""
+    window = fields.count("sliding_window", 4096)
+    kinds = fields.words("layer_types", layers, ("full_attention", "sliding_attention"))
+    if kinds is not None:
+        return tuple(window if kind == "sliding_attention" else None for kind in kinds)
+    every = fields.count("prefix_dense_sliding_window_pattern", 1), fields.count("sliding_window_pattern", 4)
+    places = [(i, every[0]) for i in range(dense)] + [(i, every[1]) for i in range(layers - dense)]
+    return tuple(None if (i + 1) % pattern == 0 else window for i, pattern in places)
+
+
+def layout(config: Config) -> list[LayerSpec]:
+    return attention_layout(config)
+
+
+class Router(nn.Module):
+    """The best experts by score; their weights are a softmax over those, or sigmoids."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.weight = mx.zeros((config.experts, config.hidden_size))
+        self._config = config
+
+    def __call__(self, x: mx.array) -> Choice:
+        config = self._config
+        scores = x @ self.weight.T
+        if not config.sigmoid:
+            return top_then_softmax(scores, config.chosen)
+        chosen = best(scores, config.chosen)
+        weights = mx.sigmoid(mx.take_along_axis(scores, chosen, axis=-1).astype(mx.float32))
+        return chosen, weights / weights.sum(axis=-1, keepdims=True) if config.normalize else weights
+
+
+class Mixture(SharedMoE):
+    def __init__(self, config: Config) -> None:
+        super().__init__(
+            config.hidden_size,
+            config.intermediate_size,
+            config.experts,
+            Router(config),
+            shared=config.shared,
+            activation=config.activation,
+        )
+        self._share = 0.5 if config.shared and config.average else 1.0
+
+    def __call__(self, x: mx.array) -> mx.array:
+        return super().__call__(x) * self._share
+
+
+class Cohere2MoE(CausalLM):
+    def __init__(self, config: Config) -> None:
+        def norm() -> nn.Module:
+            if config.rms:
+                return nn.RMSNorm(config.hidden_size, eps=config.norm_eps)
+            return nn.LayerNorm(config.hidden_size, eps=config.norm_eps, bias=False)
+
+        def mlp(sparse: bool) -> nn.Module:
+            if sparse:
+                return Mixture(config)
+            return GatedMLP(config.hidden_size, config.dense_size, activation=config.activation)
+
+        bias = config.bias
+        blocks = [
+            Parallel(SelfAttention(config, rope, qkv_bias=bias, output_bias=bias), mlp(sparse), norm)
+            for rope, sparse in zip(layer_ropes(config), config.sparse, strict=True)
+        ]
+        super().__init__(config, blocks, norm())
+        self._scale = config.logit_scale
+
+    def logits(self, hidden: mx.array) -> mx.array:
+        return super().logits(hidden) * self._scale
+
+
+def build(config: Config) -> Cohere2MoE:
+    return Cohere2MoE(config)
+
+
+def adapt(config: Config, weights: Weights) -> Weights:
+    return to_switch(without_spares(config, weights), config.experts)

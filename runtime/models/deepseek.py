@@ -1,0 +1,262 @@
+"""DeepSeek V2, V3, V3.2 (also Kimi K2, Moonlight) and GLM-4.7 Flash: latent attention, many small experts.
+
+The first layers are dense, the rest ask a few of many experts besides shared ones that always answer. V2
+routes by a softmax, within the best groups of experts if told so; the others by sigmoids with a correction
+of the choice, in groups. V3.2 adds an indexer that picks the tokens each query looks at. Files of V3 and
+GLM hold draft heads behind the last layer.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import mlx.core as mx
+import mlx.nn as nn
+
+from runtime.cache.layout import LayerSpec
+from runtime.errors import UnsupportedModel
+from runtime.models.config import Fields
+from runtime.models.decoder import (
+    CausalLM,
+    DecoderConfig,
+    gated_mlp,
+    layer_count,
+    read_shape,
+    rms_norms,
+    without_spares,
+)
+from runtime.models.experts import Weights, to_switch
+from runtime.models.mtp import DraftHead, Predictor, head_only, without_head
+from runtime.nn.block import PreNorm
+from runtime.nn.indexer import IndexShape
+from runtime.nn.mla import LatentAttention, LatentShape, split_latent_heads
+from runtime.nn.rope import Rope, RopeSpec, read_rope, yarn_scale
+from runtime.nn.route import Choice, CorrectedRouter, best, open_groups
+from runtime.nn.sparse import SharedMoE
+
+_FAMILIES = ("deepseek_v2", "deepseek_v3", "deepseek_v32", "glm4_moe_lite", "kimi_k2")
+
+
+@dataclass(frozen=True, slots=True)
+class MixtureSpec:
+    """inner: the size of an expert; shared: of the shared ones together, 0 for none. softmax: V2's way."""
+
+    experts: int
+    chosen: int
+    inner: int
+    shared: int
+    groups: int
+    top_groups: int
+    normalize: bool
+    scale: float
+    softmax: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Config(DecoderConfig):
+    """sparse[i]: layer i's feed-forward is a mixture. draft_heads: stored behind the last layer."""
+
+    latent: LatentShape
+    rope: RopeSpec
+    index_rope: RopeSpec | None
+    sparse: tuple[bool, ...]
+    mixture: MixtureSpec
+    draft_heads: int
+
+
+def parse(raw: Mapping[str, Any]) -> Config:
+    fields = Fields(raw)
+    family = fields.choice("model_type", _FAMILIES)
+    glm, second = family == "glm4_moe_lite", family == "deepseek_v2"
+    shape = read_shape(
+        fields,
+        eps=1e-5 if glm else 1e-6,
+        max_position_embeddings=2048 if second else 4096,
+        num_key_value_heads=128,
+    )
+    layers = layer_count(fields)
+    if fields.flag("mlp_bias"):
+        raise UnsupportedModel("config.json: mlp_bias is true, and only MLPs without biases are computed")
+    latent, rope = _latent(fields, shape, family)
+    index = family == "deepseek_v32"
+    return Config(
+        **shape,
+        windows=(None,) * layers,
+        ropes=(rope,) * layers,
+        latent=latent,
+        rope=rope,
+        index_rope=_rope(fields, shape, latent.position, traditional=False) if index else None,
+        sparse=_sparse(fields, layers, 1 if glm else 0 if second else 3),
+        mixture=_mixture(fields, softmax=second),
+        draft_heads=0 if second else fields.count("num_nextn_predict_layers", 0, low=0, high=16),
+    )
+
+
+def _latent(fields: Fields, shape: dict[str, Any], family: str) -> tuple[LatentShape, RopeSpec]:
+    ranked = fields.raw.get("q_lora_rank", 1536) is not None
+    content = fields.count("qk_nope_head_dim", 128, high=4096)
+    position = fields.count("qk_rope_head_dim", 64, low=2, high=4096)
+    latent = LatentShape(
+        hidden=shape["hidden_size"],
+        heads=shape["heads"],
+        query_rank=fields.count("q_lora_rank", 1536, high=1 << 16) if ranked else None,
+        rank=fields.count("kv_lora_rank", 512, high=1 << 16),
+        content=content,
+        position=position,
+        value=fields.count("v_head_dim", 128, high=4096),
+        scale=(content + position) ** -0.5 * _temperature(fields),
+        bias=fields.flag("attention_bias"),
+        index=_index(fields, position) if family == "deepseek_v32" else None,
+    )
+    traditional = family == "deepseek_v2" or fields.flag("rope_interleave", True)
+    return latent, _rope(fields, shape, position, traditional=traditional)
+
+
+def _rope(fields: Fields, shape: dict[str, Any], position: int, *, traditional: bool) -> RopeSpec:
+    return read_rope(
+        fields.rope_parameters(),
+        head_dim=position,
+        max_positions=shape["context_length"],
+        traditional=traditional,
+        partial=1.0,
+    )
+
+
+def _temperature(fields: Fields) -> float:
+    """What YaRN multiplies scores by, over what it does to the rotated part."""
+    block = Fields(fields.rope_parameters())
+    if block.raw.get("rope_type", "default") == "default" or not block.raw.get("mscale_all_dim"):
+        return 1.0
+    return yarn_scale(block.number("factor"), block.number("mscale_all_dim")) ** 2
+
+
+def _index(fields: Fields, position: int) -> IndexShape:
+    fields.words("layer_types", layer_count(fields), ("indexed_attention",))
+    return IndexShape(
+        heads=fields.count("index_n_heads", 64, high=4096),
+        size=fields.count("index_head_dim", 128, low=position, high=4096),
+        chosen=fields.count("index_topk", 2048),
+    )
+
+
+def _sparse(fields: Fields, layers: int, dense: int) -> tuple[bool, ...]:
+    fields.count("moe_layer_freq", 1, high=1)
+    kinds = fields.words("mlp_layer_types", layers, ("dense", "sparse"))
+    if kinds is not None:
+        return tuple(kind == "sparse" for kind in kinds)
+    first = fields.count("first_k_dense_replace", dense, low=0)
+    return tuple(i >= first for i in range(layers))
+
+
+def _mixture(fields: Fields, *, softmax: bool) -> MixtureSpec:
+    """Refuses what no published file of the family asks for and transformers computes in another way."""
+    method = fields.choice(
+        "topk_method",
+        ("greedy", "group_limited_greedy") if softmax else ("noaux_tc",),
+        "greedy" if softmax else "noaux_tc",
+    )
+    fields.choice(
+        "scoring_func", ("softmax",) if softmax else ("sigmoid",), "softmax" if softmax else "sigmoid"
+    )
+    normalize = fields.flag("norm_topk_prob", not softmax)
+    if softmax and normalize:
+        raise UnsupportedModel("config.json: norm_topk_prob is true, which DeepSeek V2 is not computed with")
+    inner = fields.count("moe_intermediate_size", 1407 if softmax else 2048, high=1 << 22)
+    experts = fields.count("n_routed_experts", fields.count("num_local_experts", 64), high=1 << 16)
+    grouped = method != "greedy"
+    groups = fields.count("n_group", 1, high=experts) if grouped else 1
+    if experts % groups:
+        raise UnsupportedModel(f"config.json: n_group {groups} does not divide {experts} experts")
+    return MixtureSpec(
+        experts=experts,
+        chosen=fields.count("num_experts_per_tok", high=experts),
+        inner=inner,
+        shared=inner * fields.count("n_shared_experts", 0, low=0, high=1 << 10),
+        groups=groups,
+        top_groups=fields.count("topk_group", 1, high=groups) if grouped else 1,
+        normalize=normalize,
+        scale=fields.number("routed_scaling_factor", 1.0),
+        softmax=softmax,
+    )
+
+
+def layout(config: Config) -> list[LayerSpec]:
+    return [config.latent.memory] * config.layers
+
+
+class SoftmaxRouter(nn.Module):
+    """V2: probabilities, not normalised; of each group of experts only the best one judges it."""
+
+    def __init__(self, hidden: int, spec: MixtureSpec) -> None:
+        super().__init__()
+        self.weight = mx.zeros((spec.experts, hidden))
+        self._spec = spec
+
+    def __call__(self, x: mx.array) -> Choice:
+        spec = self._spec
+        scores = x.astype(mx.float32) @ self.weight.T.astype(mx.float32)
+        probabilities = mx.softmax(scores, axis=-1)
+        chosen = best(open_groups(probabilities, spec.groups, spec.top_groups, judges=1), spec.chosen)
+        return chosen, mx.take_along_axis(probabilities, chosen, axis=-1) * spec.scale
+
+
+def _mlp(config: Config, *, sparse: bool) -> nn.Module:
+    if not sparse:
+        return gated_mlp(config)
+    hidden, spec = config.hidden_size, config.mixture
+    if spec.softmax:
+        router: nn.Module = SoftmaxRouter(hidden, spec)
+    else:
+        router = CorrectedRouter(
+            hidden,
+            spec.experts,
+            spec.chosen,
+            groups=spec.groups,
+            top_groups=spec.top_groups,
+            normalize=spec.normalize,
+            scale=spec.scale,
+        )
+    return SharedMoE(
+        hidden, spec.inner, spec.experts, router, shared=spec.shared, activation=config.activation
+    )
+
+
+def _block(config: Config, rope: Rope, index_rope: Rope | None, *, sparse: bool) -> PreNorm:
+    attention = LatentAttention(config.latent, rope, index_rope)
+    return PreNorm(attention, _mlp(config, sparse=sparse), rms_norms(config))
+
+
+def _blocks(config: Config, sparse: tuple[bool, ...]) -> list[PreNorm]:
+    rope = Rope(config.rope)
+    index_rope = None if config.index_rope is None else Rope(config.index_rope)
+    return [_block(config, rope, index_rope, sparse=kind) for kind in sparse]
+
+
+def build(config: Config) -> CausalLM:
+    return CausalLM(config, _blocks(config, config.sparse), rms_norms(config)())
+
+
+def adapt(config: Config, weights: Weights) -> Weights:
+    """The target's tensors; the draft heads' are `adapt_head`'s."""
+    own = without_head(without_spares(config, weights), config.layers, config.draft_heads)
+    return split_latent_heads(to_switch(own, config.mixture.experts), config.latent)
+
+
+def build_head(config: Config) -> DraftHead:
+    blocks = _blocks(config, (True,) * config.draft_heads)
+    return DraftHead([Predictor(config.hidden_size, config.norm_eps, block) for block in blocks])
+
+
+def head_layout(config: Config) -> list[LayerSpec]:
+    return [config.latent.memory] * config.draft_heads
+
+
+def adapt_head(config: Config, weights: Weights) -> Weights:
+    """The draft heads' tensors, {} when the file has none."""
+    own = head_only(weights, config.layers, config.draft_heads)
+    return split_latent_heads(to_switch(own, config.mixture.experts), config.latent)
+
+
+def keeps_dtype(name: str) -> bool:
+    """Corrections differ by less than a 16-bit float can tell."""
+    return name.endswith(".e_score_correction_bias")

@@ -1,0 +1,139 @@
+"""GLM-4.5 to 4.7: part of each head is rotated; mixtures and draft heads are those of DeepSeek-V3."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import mlx.nn as nn
+
+from runtime.cache.layout import Full, LayerSpec
+from runtime.errors import UnsupportedModel
+from runtime.models.config import Fields
+from runtime.models.decoder import (
+    CausalLM,
+    DecoderConfig,
+    attention_layout,
+    gated_mlp,
+    head_norms,
+    layer_count,
+    one_rope,
+    read_shape,
+    rms_norms,
+    without_spares,
+)
+from runtime.models.experts import Weights, to_switch
+from runtime.models.mtp import DraftHead, Predictor, head_only, without_head
+from runtime.nn.block import PreNorm
+from runtime.nn.rope import Rope, RopeSpec
+from runtime.nn.route import CorrectedRouter
+from runtime.nn.self_attention import HeadNormAttention, SelfAttention
+from runtime.nn.sparse import SharedMoE
+
+
+@dataclass(frozen=True, slots=True)
+class Config(DecoderConfig):
+    """The first `dense` layers have plain MLPs. shared: size of the shared experts together, 0 for none."""
+
+    rope: RopeSpec
+    bias: bool
+    head_norm: bool
+    dense: int
+    experts: int
+    chosen: int
+    expert_size: int
+    shared: int
+    groups: int
+    top_groups: int
+    normalize: bool
+    scale: float
+    draft_heads: int
+
+
+def parse(raw: Mapping[str, Any]) -> Config:
+    fields = Fields(raw)
+    shape = read_shape(fields, eps=1e-5, num_key_value_heads=8, max_position_embeddings=131072)
+    layers = layer_count(fields)
+    rope = one_rope(fields, shape, partial=0.5)
+    expert_size = fields.count("moe_intermediate_size", 1408, high=1 << 22)
+    experts = fields.count("n_routed_experts", 128, high=1 << 16)
+    groups = fields.count("n_group", 1, high=experts)
+    if experts % groups:
+        raise UnsupportedModel(f"config.json: n_group {groups} does not divide {experts} experts")
+    return Config(
+        **shape,
+        windows=(None,) * layers,
+        ropes=(rope,) * layers,
+        rope=rope,
+        bias=fields.flag("attention_bias"),
+        head_norm=fields.flag("use_qk_norm"),
+        dense=fields.count("first_k_dense_replace", 1, low=0),
+        experts=experts,
+        chosen=fields.count("num_experts_per_tok", 8, high=experts),
+        expert_size=expert_size,
+        shared=expert_size * fields.count("n_shared_experts", 1, low=0, high=1 << 10),
+        groups=groups,
+        top_groups=fields.count("topk_group", 1, high=groups),
+        normalize=fields.flag("norm_topk_prob", True),
+        scale=fields.number("routed_scaling_factor", 1.0),
+        draft_heads=fields.count("num_nextn_predict_layers", 0, low=0, high=16),
+    )
+
+
+def layout(config: Config) -> list[LayerSpec]:
+    return attention_layout(config)
+
+
+def _mixture(config: Config) -> SharedMoE:
+    hidden = config.hidden_size
+    router = CorrectedRouter(
+        hidden,
+        config.experts,
+        config.chosen,
+        groups=config.groups,
+        top_groups=config.top_groups,
+        normalize=config.normalize,
+        scale=config.scale,
+    )
+    return SharedMoE(
+        hidden, config.expert_size, config.experts, router, shared=config.shared, activation=config.activation
+    )
+
+
+def _block(config: Config, rope: Rope, *, sparse: bool) -> PreNorm:
+    if config.head_norm:
+        attention: nn.Module = HeadNormAttention(config, rope, head_norms(config), qkv_bias=config.bias)
+    else:
+        attention = SelfAttention(config, rope, qkv_bias=config.bias)
+    return PreNorm(attention, _mixture(config) if sparse else gated_mlp(config), rms_norms(config))
+
+
+def build(config: Config) -> CausalLM:
+    rope = Rope(config.rope)
+    layers = [_block(config, rope, sparse=i >= config.dense) for i in range(config.layers)]
+    return CausalLM(config, layers, rms_norms(config)())
+
+
+def adapt(config: Config, weights: Weights) -> Weights:
+    """The target's tensors; the draft heads' are `adapt_head`'s."""
+    own = without_head(without_spares(config, weights), config.layers, config.draft_heads)
+    return to_switch(own, config.experts)
+
+
+def build_head(config: Config) -> DraftHead:
+    rope = Rope(config.rope)
+    blocks = [_block(config, rope, sparse=True) for _ in range(config.draft_heads)]
+    return DraftHead([Predictor(config.hidden_size, config.norm_eps, block) for block in blocks])
+
+
+def head_layout(config: Config) -> list[LayerSpec]:
+    return [Full(config.kv_heads, config.head_dim)] * config.draft_heads
+
+
+def adapt_head(config: Config, weights: Weights) -> Weights:
+    """The draft heads' tensors, {} when the file has none."""
+    return to_switch(head_only(weights, config.layers, config.draft_heads), config.experts)
+
+
+def keeps_dtype(name: str) -> bool:
+    """Corrections differ by less than a 16-bit float can tell."""
+    return name.endswith(".e_score_correction_bias")

@@ -1,0 +1,145 @@
+"""GPT-OSS: sliding and full attention in turn, a sink per head, experts with biases under a clipped SwiGLU.
+
+A sink is a logit that takes part in the softmax and stands for no key, so that a head may look at nothing.
+The experts' weights come packed as MXFP4: as MLX names them, or as released (`_blocks`, `_scales`, with the
+rows of gate and up in turn), or as floats stored input first.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import mlx.core as mx
+import mlx.nn as nn
+
+from runtime.cache.layout import LayerSpec
+from runtime.models.config import Fields
+from runtime.models.decoder import (
+    CausalLM,
+    DecoderConfig,
+    attention_layout,
+    layer_count,
+    layer_ropes,
+    read_shape,
+    read_windows,
+    rms_norms,
+    without_spares,
+)
+from runtime.models.experts import Weights
+from runtime.nn.attend import attend
+from runtime.nn.block import PreNorm
+from runtime.nn.moe import Experts
+from runtime.nn.rope import Rope, read_rope
+from runtime.nn.route import top_then_softmax
+from runtime.nn.self_attention import SelfAttention
+from runtime.step import Step
+
+_YARN = {"rope_type": "yarn", "factor": 32.0, "truncate": False, "original_max_position_embeddings": 4096}
+
+
+@dataclass(frozen=True, slots=True)
+class Config(DecoderConfig):
+    """alpha and limit: of the clipped SwiGLU."""
+
+    bias: bool
+    experts: int
+    chosen: int
+    alpha: float
+    limit: float
+
+
+def parse(raw: Mapping[str, Any]) -> Config:
+    fields = Fields(raw)
+    shape = read_shape(fields, eps=1e-5, num_key_value_heads=8, head_dim=64, max_position_embeddings=131072)
+    layers = layer_count(fields, 36)
+    block = fields.rope_parameters(theta=150000.0)
+    if not fields.has("rope_parameters") and not fields.has("rope_scaling"):
+        block = {**block, **_YARN}
+    rope = read_rope(block, head_dim=shape["head_dim"], max_positions=shape["context_length"])
+    experts = fields.count("num_local_experts", 128, high=1 << 16)
+    return Config(
+        **shape,
+        windows=read_windows(fields, layers, full_every=2, window=fields.count("sliding_window", 128)),
+        ropes=(rope,) * layers,
+        bias=fields.flag("attention_bias", True),
+        experts=experts,
+        chosen=fields.count("num_experts_per_tok", 4, high=experts),
+        alpha=fields.number("swiglu_alpha", 1.702),
+        limit=fields.number("swiglu_limit", 7.0, low=0.0),
+    )
+
+
+def layout(config: Config) -> list[LayerSpec]:
+    return attention_layout(config)
+
+
+class SinkAttention(SelfAttention):
+    def __init__(self, config: Config, rope: Rope | None) -> None:
+        super().__init__(config, rope, qkv_bias=config.bias, output_bias=config.bias)
+        self.sinks = mx.zeros((config.heads,))
+
+    def __call__(self, x: mx.array, step: Step, cache: Any) -> mx.array:
+        queries, keys, values = self.project(x)
+        queries, keys = self.place(queries, keys, step)
+        return self.o_proj(attend(step, cache, queries, keys, values, scale=self._scale, sinks=self.sinks))
+
+
+class ClippedExperts(Experts):
+    """(up + 1) * gate * sigmoid(alpha * gate), the gate at most `limit`, up within it on both sides."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config.hidden_size, config.intermediate_size, config.experts, bias=True)
+        self._alpha, self._limit = config.alpha, config.limit
+
+    def inner(self, gate: mx.array, up: mx.array) -> mx.array:
+        gate = mx.minimum(gate, self._limit)
+        up = mx.clip(up, -self._limit, self._limit)
+        return (up + 1) * (gate * mx.sigmoid(gate * self._alpha))
+
+
+class SparseMLP(nn.Module):
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.router = nn.Linear(config.hidden_size, config.experts)
+        self.experts = ClippedExperts(config)
+        self._chosen = config.chosen
+
+    def __call__(self, x: mx.array) -> mx.array:
+        return self.experts(x, top_then_softmax(self.router(x), self._chosen))
+
+
+def build(config: Config) -> CausalLM:
+    norm = rms_norms(config)
+    layers = [PreNorm(SinkAttention(config, rope), SparseMLP(config), norm) for rope in layer_ropes(config)]
+    return CausalLM(config, layers, norm())
+
+
+_RELEASED = re.compile(r"(.*\.mlp\.experts)\.(gate_up_proj|down_proj)(|_bias|_blocks|_scales)")
+_LEAVES = {"": "weight", "_bias": "bias", "_blocks": "weight", "_scales": "scales"}
+
+
+def adapt(config: Config, weights: Weights) -> Weights:
+    adapted: Weights = {}
+    for name, array in without_spares(config, weights).items():
+        found = _RELEASED.fullmatch(name)
+        if found is None:
+            adapted[name] = array
+            continue
+        experts, matrix, ending = found.groups()
+        leaf, array = _LEAVES[ending], _output_first(ending, array)
+        if matrix == "down_proj":
+            adapted[f"{experts}.down_proj.{leaf}"] = array
+        else:
+            adapted[f"{experts}.gate_proj.{leaf}"] = array[:, ::2]
+            adapted[f"{experts}.up_proj.{leaf}"] = array[:, 1::2]
+    return adapted
+
+
+def _output_first(ending: str, array: mx.array) -> mx.array:
+    """A released tensor with rows of the matrix along its second axis, codes eight to a word."""
+    if ending == "" and array.ndim == 3:
+        return array.swapaxes(1, 2)
+    if ending == "_blocks" and array.ndim == 4 and array.dtype == mx.uint8:
+        return array.view(mx.uint32).flatten(-2)
+    return array

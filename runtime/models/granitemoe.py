@@ -1,0 +1,85 @@
+"""Granite 3 MoE: Granite with experts for MLPs. The shared variant has one more that always answers."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from dataclasses import fields as members
+from typing import Any
+
+import mlx.core as mx
+import mlx.nn as nn
+
+from runtime.models import granite
+from runtime.models.config import Fields
+from runtime.models.decoder import without_spares
+from runtime.models.experts import Weights, split_gate_up, to_switch
+from runtime.models.granite import Granite, layout
+from runtime.nn.route import Choice, top_then_softmax
+from runtime.nn.sparse import SharedMoE
+
+__all__ = ["Config", "adapt", "build", "layout", "parse"]
+
+
+@dataclass(frozen=True, slots=True)
+class Config(granite.Config):
+    """shared: the size of the shared expert, 0 for none."""
+
+    experts: int
+    chosen: int
+    shared: int
+
+
+def parse(raw: Mapping[str, Any]) -> Config:
+    fields = Fields(raw)
+    base = granite.parse(fields.raw)
+    experts = fields.count("num_local_experts", 8, high=1 << 16)
+    shared = fields.raw.get("model_type") == "granitemoeshared"
+    return Config(
+        **{member.name: getattr(base, member.name) for member in members(base)},
+        experts=experts,
+        chosen=fields.count("num_experts_per_tok", 2, high=experts),
+        shared=fields.count("shared_intermediate_size", 0, low=0, high=1 << 22) if shared else 0,
+    )
+
+
+class Router(nn.Module):
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.layer = nn.Linear(config.hidden_size, config.experts, bias=False)
+        self._chosen = config.chosen
+
+    def __call__(self, x: mx.array) -> Choice:
+        return top_then_softmax(self.layer(x), self._chosen)
+
+
+def build(config: Config) -> Granite:
+    def mlp() -> nn.Module:
+        return SharedMoE(
+            config.hidden_size,
+            config.intermediate_size,
+            config.experts,
+            Router(config),
+            shared=config.shared,
+            activation=config.activation,
+        )
+
+    return Granite(config, mlp)
+
+
+_RENAMED = (
+    (".block_sparse_moe.", ".mlp."),
+    (".mlp.input_linear.", ".mlp.experts.gate_up_proj."),
+    (".mlp.output_linear.", ".mlp.experts.down_proj."),
+    (".mlp.router.weight", ".mlp.router.layer.weight"),
+    (".mlp.router.", ".mlp.gate."),
+    (".shared_mlp.input_linear.", ".mlp.shared_experts.gate_up_proj."),
+    (".shared_mlp.output_linear.", ".mlp.shared_experts.down_proj."),
+)
+
+
+def adapt(config: Config, weights: Weights) -> Weights:
+    adapted: Weights = {}
+    for name, array in without_spares(config, weights).items():
+        for old, new in _RENAMED:
+            name = name.replace(old, new)
+        adapted[name] = array
+    return split_gate_up(to_switch(adapted, config.experts))

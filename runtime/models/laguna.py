@@ -1,0 +1,187 @@
+"""Laguna: gated attention whose number of heads may change from layer to layer, over small experts.
+
+Queries and keys are normed by head; sliding and full layers rotate by rules of their own; the answer of
+each head (or each of its numbers) is multiplied by softplus of a gate. Experts are routed by corrected
+sigmoids, with one more that always answers.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import mlx.core as mx
+import mlx.nn as nn
+
+from runtime.cache.layout import LayerSpec
+from runtime.errors import UnsupportedModel
+from runtime.models.config import Fields
+from runtime.models.decoder import (
+    CausalLM,
+    DecoderConfig,
+    attention_layout,
+    gated_mlp,
+    head_norms,
+    layer_count,
+    layer_ropes,
+    listed_layers,
+    read_shape,
+    rms_norms,
+    text_tower,
+    without_spares,
+)
+from runtime.models.experts import Weights, to_switch
+from runtime.nn.attend import attend
+from runtime.nn.block import PreNorm
+from runtime.nn.rope import Rope, RopeSpec, read_rope
+from runtime.nn.route import CorrectedRouter
+from runtime.nn.self_attention import HeadNormAttention
+from runtime.nn.sparse import SharedMoE
+from runtime.step import Step
+
+
+@dataclass(frozen=True, slots=True)
+class Config(DecoderConfig):
+    """layer_heads[i], sparse[i]: of layer i. by_head: one gate per head, else one per number."""
+
+    layer_heads: tuple[int, ...]
+    sparse: tuple[bool, ...]
+    bias: bool
+    by_head: bool
+    experts: int
+    chosen: int
+    expert_size: int
+    shared: int
+    scale: float
+
+
+def parse(raw: Mapping[str, Any]) -> Config:
+    fields = Fields(raw)
+    shape = read_shape(fields, num_key_value_heads=8, head_dim=128, max_position_embeddings=131072)
+    layers = layer_count(fields, 40)
+    _refuse_unknown(fields)
+    kinds = fields.words("layer_types", layers, ("full_attention", "sliding_attention"))
+    kinds = kinds or ("full_attention",) * layers
+    window = fields.count("sliding_window", 512)
+    ropes = {kind: _rope(fields, shape, kind) for kind in set(kinds)}
+    experts = fields.count("num_experts", 256, high=1 << 16)
+    return Config(
+        **shape,
+        windows=tuple(window if kind == "sliding_attention" else None for kind in kinds),
+        ropes=tuple(ropes[kind] for kind in kinds),
+        layer_heads=_layer_heads(fields, layers, shape),
+        sparse=_sparse(fields, layers),
+        bias=fields.flag("attention_bias"),
+        by_head=fields.raw.get("gating", True) in (True, "per-head"),
+        experts=experts,
+        chosen=fields.count("num_experts_per_tok", 8, high=experts),
+        expert_size=fields.count("moe_intermediate_size", 512, high=1 << 22),
+        shared=fields.count("shared_expert_intermediate_size", 512, high=1 << 22),
+        scale=fields.number("moe_routed_scaling_factor", 1.0),
+    )
+
+
+def _refuse_unknown(fields: Fields) -> None:
+    gating = fields.raw.get("gating", True)
+    if gating not in (True, "per-head", "per-element"):
+        raise UnsupportedModel(
+            f"config.json: gating is {gating!r:.80}, expected true, per-head or per-element"
+        )
+    for name in ("moe_router_logit_softcapping", "moe_apply_router_weight_on_input"):
+        if fields.raw.get(name):
+            raise UnsupportedModel(f"config.json: {name} is set, which is not computed here")
+    fields.choice("moe_router_score_func", ("sigmoid",), "sigmoid")
+
+
+def _layer_heads(fields: Fields, layers: int, shape: dict[str, Any]) -> tuple[int, ...]:
+    listed = fields.raw.get("num_attention_heads_per_layer") or [shape["heads"]] * layers
+    good = isinstance(listed, list) and len(listed) == layers and all(type(n) is int for n in listed)
+    if not good or any(not 0 < n <= 4096 or n % shape["kv_heads"] for n in listed):
+        raise UnsupportedModel(
+            f"config.json: num_attention_heads_per_layer should list {layers} multiples of "
+            f"{shape['kv_heads']}; it is {listed!r:.200}"
+        )
+    return tuple(listed)
+
+
+def _sparse(fields: Fields, layers: int) -> tuple[bool, ...]:
+    kinds = fields.words("mlp_layer_types", layers, ("dense", "sparse"))
+    if kinds is not None:
+        return tuple(kind == "sparse" for kind in kinds)
+    dense = listed_layers(fields, "mlp_only_layers", layers)
+    return tuple(not is_dense for is_dense in dense) if dense else tuple(i > 0 for i in range(layers))
+
+
+def _rope(fields: Fields, shape: dict[str, Any], kind: str) -> RopeSpec:
+    """One block per kind of layer; older files put that of the sliding layers under a name of its own."""
+    sliding = kind == "sliding_attention"
+    older = fields.raw.get("swa_rope_parameters")
+    if sliding and isinstance(older, Mapping):
+        block = {"rope_theta": 10000.0, **older}
+    elif fields.has("rope_parameters") or fields.has("rope_scaling") or fields.has("rope_theta"):
+        block = fields.rope_parameters(kind, theta=10000.0 if sliding else 500000.0)
+    else:
+        block = {
+            "rope_theta": 10000.0 if sliding else 500000.0,
+            "partial_rotary_factor": 1.0 if sliding else 0.5,
+        }
+    return read_rope(block, head_dim=shape["head_dim"], max_positions=shape["context_length"])
+
+
+def layout(config: Config) -> list[LayerSpec]:
+    return attention_layout(config)
+
+
+class GatedAttention(HeadNormAttention):
+    def __init__(self, config: Config, rope: Rope | None, heads: int) -> None:
+        own = replace(config, heads=heads)
+        super().__init__(own, rope, head_norms(config), qkv_bias=config.bias, output_bias=config.bias)
+        gates = heads if config.by_head else heads * config.head_dim
+        self.g_proj = nn.Linear(config.hidden_size, gates, bias=False)
+
+    def __call__(self, x: mx.array, step: Step, cache: Any) -> mx.array:
+        queries, keys, values = self.project(x)
+        queries, keys = self.place(queries, keys, step)
+        out = attend(step, cache, queries, keys, values, scale=self._scale)
+        gate = nn.softplus(self.g_proj(x).astype(mx.float32)).astype(out.dtype)
+        gated = out.reshape(*gate.shape, -1) * gate[..., None]
+        return self.o_proj(gated.reshape(out.shape))
+
+
+def _mlp(config: Config, *, sparse: bool) -> nn.Module:
+    if not sparse:
+        return gated_mlp(config)
+    hidden = config.hidden_size
+    router = CorrectedRouter(hidden, config.experts, config.chosen, scale=config.scale)
+    return SharedMoE(
+        hidden, config.expert_size, config.experts, router, shared=config.shared, activation=config.activation
+    )
+
+
+def build(config: Config) -> CausalLM:
+    norm = rms_norms(config)
+    kinds = zip(layer_ropes(config), config.layer_heads, config.sparse, strict=True)
+    layers = [
+        PreNorm(GatedAttention(config, rope, heads), _mlp(config, sparse=sparse), norm)
+        for rope, heads, sparse in kinds
+    ]
+    return CausalLM(config, layers, norm())
+
+
+_RENAMED = (
+    (".mlp.experts.e_score_correction_bias", ".mlp.gate.e_score_correction_bias"),
+    (".mlp.shared_expert.", ".mlp.shared_experts."),
+)
+
+
+def adapt(config: Config, weights: Weights) -> Weights:
+    adapted: Weights = {}
+    for name, array in without_spares(config, text_tower(weights)).items():
+        for old, new in _RENAMED:
+            name = name.replace(old, new)
+        adapted[name] = array
+    return to_switch(adapted, config.experts)
+
+
+def keeps_dtype(name: str) -> bool:
+    """Corrections differ by less than a 16-bit float can tell."""
+    return name.endswith(".e_score_correction_bias")

@@ -1,0 +1,235 @@
+"""MiMo-V2-Flash: one full layer to five sliding ones, which have sinks and twice the key-value heads.
+
+Values are smaller than keys and scaled; a third of each head is rotated, by two bases. Experts are routed
+by corrected sigmoids. Published configs say hybrid_layer_pattern, moe_layer_freq and swa_*, transformers
+layer_types and mlp_layer_types. The draft heads in published files (`model.mtp.`) are left out.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import mlx.core as mx
+import mlx.nn as nn
+
+from runtime.cache.layout import Full, LayerSpec, Rotating
+from runtime.errors import UnsupportedModel
+from runtime.models.config import Fields
+from runtime.models.decoder import (
+    CausalLM,
+    DecoderConfig,
+    gated_mlp,
+    layer_count,
+    layer_ropes,
+    read_shape,
+    rms_norms,
+    without_spares,
+)
+from runtime.models.experts import Weights, to_switch
+from runtime.nn.attend import attend, split_heads
+from runtime.nn.block import PreNorm
+from runtime.nn.rope import Rope, RopeSpec, read_rope
+from runtime.nn.route import CorrectedRouter
+from runtime.nn.sparse import SharedMoE
+from runtime.step import Step
+
+_KINDS = ("full_attention", "sliding_attention")
+
+
+@dataclass(frozen=True, slots=True)
+class Config(DecoderConfig):
+    """kv_heads is that of full layers. sparse[i]: layer i has a mixture. value_scale: on values."""
+
+    sliding_kv_heads: int
+    value_dim: int
+    value_scale: float
+    bias: bool
+    sparse: tuple[bool, ...]
+    experts: int
+    chosen: int
+    expert_size: int
+    groups: int
+    top_groups: int
+    normalize: bool
+    scale: float
+
+    def kv_heads_of(self, window: int | None) -> int:
+        return self.kv_heads if window is None else self.sliding_kv_heads
+
+
+def parse(raw: Mapping[str, Any]) -> Config:
+    fields = Fields(raw)
+    _refuse_unknown(fields)
+    shape = read_shape(
+        fields,
+        eps_field="layernorm_epsilon" if fields.has("layernorm_epsilon") else "rms_norm_eps",
+        eps=1e-5,
+        num_key_value_heads=4,
+        head_dim=192,
+        max_position_embeddings=131072,
+    )
+    layers = layer_count(fields, 48)
+    sliding = _sliding(fields, layers)
+    window = _window(fields)
+    ropes = {kind: _rope(fields, shape, sliding=kind) for kind in set(sliding)}
+    experts = fields.count("n_routed_experts", 256, high=1 << 16)
+    groups = fields.count("n_group", 1, high=experts)
+    return Config(
+        **shape,
+        windows=tuple(window if slides else None for slides in sliding),
+        ropes=tuple(ropes[slides] for slides in sliding),
+        sliding_kv_heads=fields.count("swa_num_key_value_heads", 2 * shape["kv_heads"], high=shape["heads"]),
+        value_dim=fields.count("v_head_dim", 128, high=4096),
+        value_scale=fields.number(
+            "attention_value_scale", 0.707 if "attention_value_scale" not in fields.raw else 1.0
+        ),
+        bias=fields.flag("attention_bias"),
+        sparse=_sparse(fields, layers),
+        experts=experts,
+        chosen=fields.count("num_experts_per_tok", 8, high=experts),
+        expert_size=fields.count("moe_intermediate_size", 2048, high=1 << 22),
+        groups=groups,
+        top_groups=fields.count("topk_group", 1, high=groups),
+        normalize=fields.flag("norm_topk_prob", True),
+        scale=fields.number("routed_scaling_factor", 1.0),
+    )
+
+
+def _refuse_unknown(fields: Fields) -> None:
+    for name, computed in (("add_swa_attention_sink_bias", True), ("add_full_attention_sink_bias", False)):
+        if fields.flag(name, computed) != computed:
+            raise UnsupportedModel(
+                f"config.json: {name} is {not computed}, and only {computed} is computed here"
+            )
+    for own, sliding in (
+        ("num_attention_heads", "swa_num_attention_heads"),
+        ("head_dim", "swa_head_dim"),
+        ("v_head_dim", "swa_v_head_dim"),
+    ):
+        if fields.has(sliding) and fields.raw[sliding] != fields.raw.get(own):
+            raise UnsupportedModel(f"config.json: {sliding} differs from {own}, which is not computed here")
+    if fields.raw.get("n_shared_experts"):
+        raise UnsupportedModel("config.json: n_shared_experts is set, which this family is not computed with")
+
+
+def _sliding(fields: Fields, layers: int) -> tuple[bool, ...]:
+    kinds = fields.words("layer_types", layers, _KINDS)
+    if kinds is not None:
+        return tuple(kind == "sliding_attention" for kind in kinds)
+    pattern = _switches(fields, "hybrid_layer_pattern", layers)
+    return pattern or tuple(i != 0 and (i + 1) % 6 != 0 for i in range(layers))
+
+
+def _sparse(fields: Fields, layers: int) -> tuple[bool, ...]:
+    kinds = fields.words("mlp_layer_types", layers, ("dense", "sparse"))
+    if kinds is not None:
+        return tuple(kind == "sparse" for kind in kinds)
+    return _switches(fields, "moe_layer_freq", layers) or tuple(i > 0 for i in range(layers))
+
+
+def _switches(fields: Fields, name: str, layers: int) -> tuple[bool, ...] | None:
+    """A list of 0 and 1, one per layer."""
+    listed = fields.raw.get(name)
+    if listed is None:
+        return None
+    if not isinstance(listed, list) or len(listed) != layers or any(n not in (0, 1) for n in listed):
+        raise UnsupportedModel(
+            f"config.json: {name} should list {layers} times 0 or 1; it is {listed!r:.200}"
+        )
+    return tuple(bool(n) for n in listed)
+
+
+def _window(fields: Fields) -> int:
+    """Published configs count the tokens before the query, transformers counts the query in."""
+    if fields.has("sliding_window_size"):
+        return fields.count("sliding_window_size") + 1
+    return fields.count("sliding_window", 129)
+
+
+def _rope(fields: Fields, shape: dict[str, Any], *, sliding: bool) -> RopeSpec:
+    if fields.has("rope_parameters"):
+        block = fields.rope_parameters(_KINDS[sliding])
+    elif sliding:
+        block = {"rope_theta": fields.number("swa_rope_theta", 10000.0)}
+    else:
+        block = fields.rope_parameters(theta=5e6)
+    share = block.get("partial_rotary_factor", fields.raw.get("partial_rotary_factor", 0.334))
+    return read_rope(
+        {**block, "partial_rotary_factor": share},
+        head_dim=shape["head_dim"],
+        max_positions=shape["context_length"],
+    )
+
+
+def layout(config: Config) -> list[LayerSpec]:
+    full = Full(config.kv_heads, config.head_dim, config.value_dim)
+    return [
+        full
+        if window is None
+        else Rotating(config.sliding_kv_heads, config.head_dim, window, config.value_dim)
+        for window in config.windows
+    ]
+
+
+class Attention(nn.Module):
+    def __init__(self, config: Config, rope: Rope | None, window: int | None) -> None:
+        super().__init__()
+        hidden, heads, kv_heads = config.hidden_size, config.heads, config.kv_heads_of(window)
+        self.q_proj = nn.Linear(hidden, heads * config.head_dim, bias=config.bias)
+        self.k_proj = nn.Linear(hidden, kv_heads * config.head_dim, bias=config.bias)
+        self.v_proj = nn.Linear(hidden, kv_heads * config.value_dim, bias=config.bias)
+        self.o_proj = nn.Linear(heads * config.value_dim, hidden, bias=False)
+        if window is not None:
+            self.sinks = mx.zeros((heads,))
+        self._config, self._kv_heads, self._rope = config, kv_heads, rope
+
+    def __call__(self, x: mx.array, step: Step, cache: Any) -> mx.array:
+        config, rope = self._config, self._rope
+        assert rope is not None
+        queries = rope(split_heads(self.q_proj(x), config.heads), step)
+        keys = rope(split_heads(self.k_proj(x), self._kv_heads), step)
+        values = split_heads(self.v_proj(x), self._kv_heads) * config.value_scale
+        scale = config.head_dim**-0.5
+        return self.o_proj(attend(step, cache, queries, keys, values, scale=scale, sinks=self.get("sinks")))
+
+
+def _mlp(config: Config, *, sparse: bool) -> nn.Module:
+    if not sparse:
+        return gated_mlp(config)
+    hidden = config.hidden_size
+    router = CorrectedRouter(
+        hidden,
+        config.experts,
+        config.chosen,
+        groups=config.groups,
+        top_groups=config.top_groups,
+        normalize=config.normalize,
+        scale=config.scale,
+    )
+    return SharedMoE(
+        hidden, config.expert_size, config.experts, router, shared=0, activation=config.activation
+    )
+
+
+def build(config: Config) -> CausalLM:
+    norm = rms_norms(config)
+    kinds = zip(layer_ropes(config), config.windows, config.sparse, strict=True)
+    layers = [
+        PreNorm(Attention(config, rope, window), _mlp(config, sparse=sparse), norm)
+        for rope, window, sparse in kinds
+    ]
+    return CausalLM(config, layers, norm())
+
+
+def adapt(config: Config, weights: Weights) -> Weights:
+    adapted = {
+        name.replace(".attention_sink_bias", ".sinks"): array
+        for name, array in without_spares(config, weights).items()
+        if not name.startswith("model.mtp.")
+    }
+    return to_switch(adapted, config.experts)
+
+
+def keeps_dtype(name: str) -> bool:
+    """Corrections differ by less than a 16-bit float can tell."""
+    return name.endswith(".e_score_correction_bias")

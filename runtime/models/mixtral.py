@@ -1,0 +1,70 @@
+"""Mixtral: a Mistral whose MLPs are mixtures of experts."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from runtime.cache.layout import LayerSpec
+from runtime.models.config import Fields
+from runtime.models.decoder import (
+    CausalLM,
+    DecoderConfig,
+    attention_layout,
+    layer_count,
+    layer_ropes,
+    one_rope,
+    read_shape,
+    rms_norms,
+    without_spares,
+)
+from runtime.models.experts import Weights, numbered_names, to_switch
+from runtime.nn.block import PreNorm
+from runtime.nn.self_attention import SelfAttention
+from runtime.nn.sparse import SoftmaxMoE
+
+
+@dataclass(frozen=True, slots=True)
+class Config(DecoderConfig):
+    experts: int
+    chosen: int
+
+
+def parse(raw: Mapping[str, Any]) -> Config:
+    fields = Fields(raw)
+    shape = read_shape(fields, eps=1e-5, num_key_value_heads=8, max_position_embeddings=131072)
+    layers = layer_count(fields)
+    window = fields.count("sliding_window") if fields.has("sliding_window") else None
+    experts = fields.count("num_local_experts", 8, high=1 << 16)
+    return Config(
+        **shape,
+        windows=(window,) * layers,
+        ropes=(one_rope(fields, shape, theta=1e6),) * layers,
+        experts=experts,
+        chosen=fields.count("num_experts_per_tok", 2, high=experts),
+    )
+
+
+def layout(config: Config) -> list[LayerSpec]:
+    return attention_layout(config)
+
+
+def build(config: Config) -> CausalLM:
+    norm = rms_norms(config)
+
+    def mlp() -> SoftmaxMoE:
+        return SoftmaxMoE(
+            config.hidden_size,
+            config.intermediate_size,
+            config.experts,
+            config.chosen,
+            normalize=True,
+            activation=config.activation,
+        )
+
+    layers = [PreNorm(SelfAttention(config, rope), mlp(), norm) for rope in layer_ropes(config)]
+    return CausalLM(config, layers, norm())
+
+
+def adapt(config: Config, weights: Weights) -> Weights:
+    """Files call the mixture `block_sparse_moe` and an expert's matrices w1, w3 and w2."""
+    return to_switch(numbered_names(without_spares(config, weights)), config.experts)

@@ -1,0 +1,81 @@
+"""Draft heads stored as layers after the last one (DeepSeek, GLM): each predicts the token one further ahead.
+
+`model.layers.{N + i}.*`, N the number of layers, holds a decoder layer and what feeds it: two norms
+(`enorm` of the embedding, `hnorm` of the hidden state before it), `eh_proj`, and the norm before the output
+head. Embedding and output head are the target's; the copies in published files are left out. How many there
+are is the config's `num_nextn_predict_layers`. Source: DeepSeek-V3 (arXiv 2412.19437), section 2.2.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import mlx.core as mx
+import mlx.nn as nn
+
+from runtime.models.experts import Weights
+from runtime.step import Step
+
+_LAYER = re.compile(r"model\.layers\.(\d{1,6})\.(.+)")
+_OWN = ("enorm.", "hnorm.", "eh_proj.")
+_COPIES = ("embed_tokens.", "shared_head.head.")
+
+
+class Predictor(nn.Module):
+    """From a token's embedding and the hidden state before it to the one that predicts the token after."""
+
+    def __init__(self, hidden: int, eps: float, block: nn.Module) -> None:
+        super().__init__()
+        self.enorm = nn.RMSNorm(hidden, eps=eps)
+        self.hnorm = nn.RMSNorm(hidden, eps=eps)
+        self.eh_proj = nn.Linear(2 * hidden, hidden, bias=False)
+        self.block: Any = block
+        self.norm = nn.RMSNorm(hidden, eps=eps)
+
+    def __call__(self, embedded: mx.array, hidden: mx.array, step: Step, cache: Any) -> mx.array:
+        joined = mx.concatenate([self.enorm(embedded), self.hnorm(hidden)], axis=-1)
+        return self.norm(self.block(self.eh_proj(joined), step, cache))
+
+
+class DraftHead(nn.Module):
+    def __init__(self, predictors: Sequence[Predictor]) -> None:
+        super().__init__()
+        self.mtp = list(predictors)
+
+    def __call__(
+        self, embedded: mx.array, hidden: mx.array, step: Step, caches: Sequence[Any], *, depth: int = 0
+    ) -> mx.array:
+        """embedded: the tokens at positions p + 1; hidden: the normed states at p; all [B, L, D].
+
+        hidden is the target's for depth 0, and what depth - 1 returned for the others.
+        """
+        return self.mtp[depth](embedded, hidden, step, caches[depth])
+
+
+def without_head(weights: Weights, layers: int, heads: int) -> Weights:
+    """The target's own tensors of a file with `layers` layers and `heads` draft heads behind them."""
+    return {name: array for name, array in weights.items() if _place(name, layers, heads) is None}
+
+
+def head_only(weights: Weights, layers: int, heads: int) -> Weights:
+    """The draft heads' tensors, named as in DraftHead; {} when the file has none."""
+    kept: Weights = {}
+    for name, array in weights.items():
+        found = _place(name, layers, heads)
+        if found is not None and not found[1].startswith(_COPIES):
+            kept[f"mtp.{found[0]}.{_inside(found[1])}"] = array
+    return kept
+
+
+def _place(name: str, layers: int, heads: int) -> tuple[int, str] | None:
+    """(which draft head, the rest of the name) for a tensor of one."""
+    found = _LAYER.fullmatch(name)
+    if found is None or not layers <= int(found[1]) < layers + heads:
+        return None
+    return int(found[1]) - layers, found[2]
+
+
+def _inside(rest: str) -> str:
+    if rest.startswith("shared_head.norm."):
+        return rest.removeprefix("shared_head.")
+    return rest if rest.startswith(_OWN) else f"block.{rest}"

@@ -1,0 +1,172 @@
+"""Muse Glimmer (the text tower): normed embeddings, gated attention and layers without positions.
+
+Queries and keys are normed by head without a weight, queries scaled up; attention's answer is multiplied by
+a sigmoid gate. Norms around both sublayers are zero-centred; those after have an epsilon of their own.
+Layers with full attention leave positions out. Logits are scaled and capped.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import mlx.core as mx
+import mlx.nn as nn
+
+from runtime.cache.layout import LayerSpec
+from runtime.errors import UnsupportedModel
+from runtime.models.config import Fields
+from runtime.models.decoder import (
+    CausalLM,
+    DecoderConfig,
+    Trunk,
+    attention_layout,
+    gated_mlp,
+    layer_count,
+    layer_ropes,
+    one_rope,
+    read_shape,
+    rms_norms,
+    softcapped,
+    text_tower,
+    without_spares,
+)
+from runtime.nn.attend import attend
+from runtime.nn.block import Sandwich
+from runtime.nn.norm import one_added, rms
+from runtime.nn.rope import Rope
+from runtime.nn.self_attention import Projected, SelfAttention
+from runtime.step import Step
+
+
+@dataclass(frozen=True, slots=True)
+class Config(DecoderConfig):
+    """scale multiplies scores. after_eps: of the norms after each sublayer."""
+
+    bias: bool
+    scale: float
+    after_eps: float
+    multiplier: float
+    softcap: float
+
+
+def parse(raw: Mapping[str, Any]) -> Config:
+    fields = Fields(raw)
+    shape = read_shape(
+        fields,
+        eps=1e-5,
+        activation_field="hidden_activation",
+        vocab_size=202048,
+        hidden_size=6656,
+        intermediate_size=19968,
+        num_attention_heads=32,
+        num_key_value_heads=2,
+        head_dim=128,
+        max_position_embeddings=131072,
+    )
+    layers = layer_count(fields, 52)
+    rope = one_rope(fields, shape)
+    turns = _turns(fields, layers)
+    return Config(
+        **shape,
+        windows=_windows(fields, layers),
+        ropes=tuple(rope if turned else None for turned in turns),
+        bias=fields.flag("attention_bias"),
+        scale=shape["head_dim"] ** -0.5 * fields.number("qk_scale_factor", 3.87),
+        after_eps=fields.number("post_norm_eps", 1e-8, low=0.0),
+        multiplier=fields.number("output_multiplier", 0.19611613513818404),
+        softcap=fields.number("final_logit_softcapping", 20.0, low=1e-6),
+    )
+
+
+def _windows(fields: Fields, layers: int) -> tuple[int | None, ...]:
+    """Without layer_types every fourth layer is full, counted from the last."""
+    window = fields.count("sliding_window", 2048)
+    kinds = fields.words("layer_types", layers, ("full_attention", "sliding_attention"))
+    if kinds is None:
+        return tuple(None if (layers - 1 - i) % 4 == 0 else window for i in range(layers))
+    return tuple(window if kind == "sliding_attention" else None for kind in kinds)
+
+
+def _turns(fields: Fields, layers: int) -> tuple[bool, ...]:
+    """Which layers rotate: layer_rope_theta lists a base per layer, 0 for none. Two bases are refused."""
+    if fields.has("no_rope_layers"):
+        raise UnsupportedModel("config.json: no_rope_layers is set; layer_rope_theta is what says it here")
+    listed = fields.raw.get("layer_rope_theta")
+    if listed is None:
+        return tuple((layers - 1 - i) % 4 != 0 for i in range(layers))
+    theta = fields.rope_parameters()["rope_theta"]
+    if (
+        not isinstance(listed, list)
+        or len(listed) != layers
+        or any(base not in (0, theta) for base in listed)
+    ):
+        raise UnsupportedModel(
+            f"config.json: layer_rope_theta should list {layers} times 0 or {theta}; it is {listed!r:.200}"
+        )
+    return tuple(base != 0 for base in listed)
+
+
+def layout(config: Config) -> list[LayerSpec]:
+    return attention_layout(config)
+
+
+class GatedAttention(SelfAttention):
+    def __init__(self, config: Config, rope: Rope | None) -> None:
+        super().__init__(config, rope, qkv_bias=config.bias, output_bias=config.bias, scale=config.scale)
+        self.gate_proj = nn.Linear(config.hidden_size, config.heads * config.head_dim, bias=False)
+        self._eps = config.norm_eps
+
+    def __call__(self, x: mx.array, step: Step, cache: Any) -> mx.array:
+        queries, keys, values = self.project(x)
+        queries, keys = self.place(queries, keys, step)
+        out = attend(step, cache, queries, keys, values, scale=self._scale)
+        return self.o_proj(out * mx.sigmoid(self.gate_proj(x)))
+
+    def project(self, x: mx.array) -> Projected:
+        queries, keys, values = super().project(x)
+        return rms(queries, self._eps), rms(keys, self._eps), values
+
+
+class Block(Sandwich):
+    def __init__(self, config: Config, rope: Rope | None) -> None:
+        super().__init__(GatedAttention(config, rope), gated_mlp(config), rms_norms(config))
+        self.post_attention_layernorm = nn.RMSNorm(config.hidden_size, eps=config.after_eps)
+        self.post_feedforward_layernorm = nn.RMSNorm(config.hidden_size, eps=config.after_eps)
+
+
+class NormedTrunk(Trunk):
+    """What a token's row of the table is, over its root mean square, enters the first layer."""
+
+    def __init__(self, config: Config, layers: Sequence[nn.Module]) -> None:
+        super().__init__(config, layers, rms_norms(config)(), None)
+        self._eps = config.norm_eps
+
+    def __call__(self, tokens: mx.array, step: Step, caches: Sequence[Any]) -> mx.array:
+        x = rms(self.embed_tokens(tokens), self._eps)
+        for layer, cache in zip(self.layers, caches, strict=True):
+            x = layer(x, step, cache)
+        return self.norm(x)
+
+
+class MuseGlimmer(CausalLM):
+    def __init__(self, config: Config) -> None:
+        layers = [Block(config, rope) for rope in layer_ropes(config)]
+        super().__init__(config, layers, rms_norms(config)())
+        self.model = NormedTrunk(config, layers)
+        self._multiplier, self._softcap = config.multiplier, config.softcap
+
+    def logits(self, hidden: mx.array) -> mx.array:
+        return softcapped(super().logits(hidden) * self._multiplier, self._softcap)
+
+
+def build(config: Config) -> MuseGlimmer:
+    return MuseGlimmer(config)
+
+
+_VISION = ("model.vision_adapter.", "model.vision_projection.")
+
+
+def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
+    """The norms inside layers are stored less one."""
+    text = without_spares(config, text_tower(weights))
+    return one_added({name: text[name] for name in text if not name.startswith(_VISION)}, "layernorm.weight")

@@ -1,0 +1,94 @@
+"""OLMoE: a Llama with norms over all queries and over all keys, and experts for MLPs."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import mlx.core as mx
+import mlx.nn as nn
+
+from runtime.cache.layout import LayerSpec
+from runtime.models.config import Fields
+from runtime.models.decoder import (
+    CausalLM,
+    DecoderConfig,
+    attention_layout,
+    layer_count,
+    layer_ropes,
+    one_rope,
+    read_shape,
+    rms_norms,
+    without_spares,
+)
+from runtime.models.experts import Weights, to_switch
+from runtime.nn.block import PreNorm
+from runtime.nn.rope import Rope
+from runtime.nn.self_attention import Projected, SelfAttention
+from runtime.nn.sparse import SoftmaxMoE
+
+
+@dataclass(frozen=True, slots=True)
+class Config(DecoderConfig):
+    """clip: queries, keys and values are held within [-clip, clip]."""
+
+    bias: bool
+    clip: float | None
+    experts: int
+    chosen: int
+    normalize: bool
+
+
+def parse(raw: Mapping[str, Any]) -> Config:
+    fields = Fields(raw)
+    shape = read_shape(fields, eps=1e-5, max_position_embeddings=4096)
+    layers = layer_count(fields)
+    experts = fields.count("num_experts", 64, high=1 << 16)
+    return Config(
+        **shape,
+        windows=(None,) * layers,
+        ropes=(one_rope(fields, shape),) * layers,
+        bias=fields.flag("attention_bias"),
+        clip=fields.number("clip_qkv", low=0.0) if fields.has("clip_qkv") else None,
+        experts=experts,
+        chosen=fields.count("num_experts_per_tok", 8, high=experts),
+        normalize=fields.flag("norm_topk_prob"),
+    )
+
+
+def layout(config: Config) -> list[LayerSpec]:
+    return attention_layout(config)
+
+
+class Attention(SelfAttention):
+    def __init__(self, config: Config, rope: Rope | None) -> None:
+        super().__init__(config, rope, qkv_bias=config.bias, output_bias=config.bias)
+        self.q_norm = nn.RMSNorm(config.heads * config.head_dim, eps=config.norm_eps)
+        self.k_norm = nn.RMSNorm(config.kv_heads * config.head_dim, eps=config.norm_eps)
+        self._clip = config.clip
+
+    def project(self, x: mx.array) -> Projected:
+        flat = self.q_norm(self.q_proj(x)), self.k_norm(self.k_proj(x)), self.v_proj(x)
+        if self._clip is None:
+            return self.split(*flat)
+        return self.split(*(mx.clip(part, -self._clip, self._clip) for part in flat))
+
+
+def build(config: Config) -> CausalLM:
+    norm = rms_norms(config)
+
+    def mlp() -> SoftmaxMoE:
+        return SoftmaxMoE(
+            config.hidden_size,
+            config.intermediate_size,
+            config.experts,
+            config.chosen,
+            normalize=config.normalize,
+            activation=config.activation,
+        )
+
+    layers = [PreNorm(Attention(config, rope), mlp(), norm) for rope in layer_ropes(config)]
+    return CausalLM(config, layers, norm())
+
+
+def adapt(config: Config, weights: Weights) -> Weights:
+    return to_switch(without_spares(config, weights), config.experts)

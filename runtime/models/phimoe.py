@@ -1,0 +1,127 @@
+"""Phi-3.5-MoE: LayerNorms with biases, LongRoPE, and two experts per token chosen by SparseMixer.
+
+SparseMixer (arXiv 2310.00811) gives each of the two a probability of its own: a softmax over the experts
+that are nearly as good as it, the second's without the first. The two do not sum to one.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import mlx.core as mx
+import mlx.nn as nn
+
+from runtime.cache.layout import LayerSpec
+from runtime.errors import UnsupportedModel
+from runtime.models.config import Fields
+from runtime.models.decoder import (
+    CausalLM,
+    DecoderConfig,
+    attention_layout,
+    layer_count,
+    layer_ropes,
+    read_shape,
+    without_spares,
+)
+from runtime.models.experts import Weights, numbered_names, to_switch
+from runtime.nn.block import PreNorm
+from runtime.nn.moe import Experts
+from runtime.nn.rope import RopeSpec, read_rope
+from runtime.nn.route import Choice
+from runtime.nn.self_attention import SelfAttention
+
+
+@dataclass(frozen=True, slots=True)
+class Config(DecoderConfig):
+    """jitter: how much worse, relatively, an expert may be and still share in a softmax (half of it)."""
+
+    bias: bool
+    head_bias: bool
+    experts: int
+    jitter: float
+
+
+def parse(raw: Mapping[str, Any]) -> Config:
+    fields = Fields(raw)
+    shape = read_shape(fields, eps=1e-5, num_key_value_heads=8, max_position_embeddings=131072)
+    layers = layer_count(fields)
+    window = fields.count("sliding_window") if fields.has("sliding_window") else None
+    fields.count("num_experts_per_tok", 2, low=2, high=2)
+    return Config(
+        **shape,
+        windows=(window,) * layers,
+        ropes=(_rope(fields, shape),) * layers,
+        bias=fields.flag("attention_bias"),
+        head_bias=fields.flag("lm_head_bias"),
+        experts=fields.count("num_local_experts", 16, low=2, high=1 << 16),
+        jitter=fields.number("router_jitter_noise", 0.01, low=0.0),
+    )
+
+
+def _rope(fields: Fields, shape: dict[str, Any]) -> RopeSpec:
+    """LongRoPE with a given temperature: one for short, one for long sequences (published: the same)."""
+    block = fields.rope_parameters(theta=1e6)
+    if block.get("rope_type", "default") != "default":
+        short, long = block.get("short_mscale"), block.get("long_mscale")
+        if not isinstance(short, int | float) or short != long:
+            raise UnsupportedModel(
+                f"config.json: short_mscale {short!r} and long_mscale {long!r} should be the same number"
+            )
+        original = block.get("original_max_position_embeddings") or fields.raw.get(
+            "original_max_position_embeddings"
+        )
+        block = {**block, "attention_factor": float(short), "original_max_position_embeddings": original}
+    return read_rope(block, head_dim=shape["head_dim"], max_positions=shape["context_length"])
+
+
+def layout(config: Config) -> list[LayerSpec]:
+    return attention_layout(config)
+
+
+class SparseMLP(nn.Module):
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        sizes = (config.hidden_size, config.intermediate_size, config.experts)
+        self.gate = nn.Linear(config.hidden_size, config.experts, bias=False)
+        self.switch_mlp = Experts(*sizes, activation=config.activation)
+        self._jitter = config.jitter
+
+    def __call__(self, x: mx.array) -> mx.array:
+        return self.switch_mlp(x, sparse_mixer(self.gate(x), self._jitter))
+
+
+def sparse_mixer(scores: mx.array, jitter: float) -> Choice:
+    """scores [..., E] -> two experts and their weights [..., 2]."""
+    scores = scores.astype(mx.float32)
+    first, first_weight = _nearly_best(scores, scores, jitter)
+    rest = mx.put_along_axis(scores, first, mx.array(-mx.inf), axis=-1)
+    second, second_weight = _nearly_best(rest, scores, jitter)
+    chosen = mx.concatenate([first, second], axis=-1)
+    return chosen, mx.concatenate([first_weight, second_weight], axis=-1)
+
+
+def _nearly_best(open_scores: mx.array, scores: mx.array, jitter: float) -> Choice:
+    """The best of the open experts, and its share in a softmax over those within 2 * jitter of it."""
+    best = mx.argmax(open_scores, axis=-1, keepdims=True)
+    top = mx.take_along_axis(open_scores, best, axis=-1)
+    far = (top - scores) / mx.maximum(mx.abs(scores), top) > 2 * jitter
+    near = mx.where(far, -mx.inf, open_scores)
+    return best, mx.take_along_axis(mx.softmax(near, axis=-1), best, axis=-1)
+
+
+def build(config: Config) -> CausalLM:
+    def norm() -> nn.Module:
+        return nn.LayerNorm(config.hidden_size, eps=config.norm_eps)
+
+    bias = config.bias
+    layers = [
+        PreNorm(SelfAttention(config, rope, qkv_bias=bias, output_bias=bias), SparseMLP(config), norm)
+        for rope in layer_ropes(config)
+    ]
+    return CausalLM(config, layers, norm(), head_bias=config.head_bias)
+
+
+def adapt(config: Config, weights: Weights) -> Weights:
+    named = numbered_names(without_spares(config, weights))
+    named = {name.replace(".mlp.router.", ".mlp.gate."): array for name, array in named.items()}
+    return to_switch(named, config.experts)

@@ -1,0 +1,135 @@
+"""Qwen2-MoE and Qwen3-MoE: Qwen2 and Qwen3 with a mixture of experts where the dense ones have an MLP.
+
+Qwen2-MoE adds a shared expert under a sigmoid gate. Layers of either may stay dense (`mlp_only_layers`,
+`decoder_sparse_step`). The text tower of Qwen3-VL-MoE is Qwen3-MoE; its packed experts are stored input
+first.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import mlx.nn as nn
+
+from runtime.cache.layout import LayerSpec
+from runtime.errors import UnsupportedModel
+from runtime.models.config import Fields
+from runtime.models.decoder import (
+    CausalLM,
+    DecoderConfig,
+    attention_layout,
+    gated_mlp,
+    head_norms,
+    layer_count,
+    layer_ropes,
+    listed_layers,
+    one_rope,
+    read_shape,
+    rms_norms,
+    text_tower,
+    without_spares,
+)
+from runtime.models.experts import Weights, output_first, to_switch
+from runtime.nn.block import PreNorm
+from runtime.nn.rope import Rope
+from runtime.nn.self_attention import HeadNormAttention, SelfAttention
+from runtime.nn.sparse import GatedSharedMoE, SoftmaxMoE
+
+
+@dataclass(frozen=True, slots=True)
+class Config(DecoderConfig):
+    """sparse[i]: layer i's feed-forward is a mixture. shared: the shared expert's size, 0 for none."""
+
+    sparse: tuple[bool, ...]
+    experts: int
+    chosen: int
+    expert_size: int
+    shared: int
+    normalize: bool
+    bias: bool
+
+    @property
+    def second(self) -> bool:
+        """Is it a Qwen2-MoE?"""
+        return self.shared > 0
+
+
+def parse(raw: Mapping[str, Any]) -> Config:
+    fields = Fields(raw)
+    kinds = ("qwen2_moe", "qwen3_moe", "qwen3_vl_moe_text", "qwen3_vl_moe")
+    second = fields.choice("model_type", kinds) == "qwen2_moe"
+    shape = read_shape(fields, max_position_embeddings=32768)
+    layers = layer_count(fields)
+    experts = fields.count(
+        "num_experts", fields.count("num_local_experts", 60 if second else 128), high=1 << 16
+    )
+    return Config(
+        **shape,
+        windows=_windows(fields, layers, second),
+        ropes=(one_rope(fields, shape),) * layers,
+        sparse=_sparse(fields, layers),
+        experts=experts,
+        chosen=fields.count("num_experts_per_tok", 4 if second else 8, high=experts),
+        expert_size=fields.count("moe_intermediate_size", 1408 if second else 768, high=1 << 22),
+        shared=fields.count("shared_expert_intermediate_size", 5632, high=1 << 22) if second else 0,
+        normalize=fields.flag("norm_topk_prob"),
+        bias=fields.flag("qkv_bias", True) if second else fields.flag("attention_bias"),
+    )
+
+
+def _windows(fields: Fields, layers: int, second: bool) -> tuple[int | None, ...]:
+    if not fields.flag("use_sliding_window"):
+        return (None,) * layers
+    window = fields.count("sliding_window", 4096)
+    if not second:
+        return (window,) * layers
+    kinds = fields.words("layer_types", layers, ("full_attention", "sliding_attention"))
+    if kinds is None:
+        raise UnsupportedModel(
+            "config.json: use_sliding_window is true and no layer_types says which layers slide"
+        )
+    return tuple(window if kind == "sliding_attention" else None for kind in kinds)
+
+
+def _sparse(fields: Fields, layers: int) -> tuple[bool, ...]:
+    dense = listed_layers(fields, "mlp_only_layers", layers) or (False,) * layers
+    every = fields.count("decoder_sparse_step", 1)
+    return tuple(not dense[i] and (i + 1) % every == 0 for i in range(layers))
+
+
+def layout(config: Config) -> list[LayerSpec]:
+    return attention_layout(config)
+
+
+def build(config: Config) -> CausalLM:
+    norm = rms_norms(config)
+    layers = [
+        PreNorm(_attention(config, rope), _mlp(config) if sparse else gated_mlp(config), norm)
+        for rope, sparse in zip(layer_ropes(config), config.sparse, strict=True)
+    ]
+    return CausalLM(config, layers, norm())
+
+
+def _attention(config: Config, rope: Rope | None) -> SelfAttention:
+    if config.second:
+        return SelfAttention(config, rope, qkv_bias=config.bias)
+    return HeadNormAttention(config, rope, head_norms(config), qkv_bias=config.bias, output_bias=config.bias)
+
+
+def _mlp(config: Config) -> nn.Module:
+    sizes = (config.hidden_size, config.expert_size, config.experts, config.chosen)
+    normalize, activation = config.normalize, config.activation
+    if config.second:
+        return GatedSharedMoE(*sizes, shared=config.shared, normalize=normalize, activation=activation)
+    return SoftmaxMoE(*sizes, normalize=normalize, activation=activation)
+
+
+def adapt(config: Config, weights: Weights) -> Weights:
+    text = without_spares(config, text_tower(weights))
+    return to_switch(output_first(text) if _input_first(config, text) else text, config.experts)
+
+
+def _input_first(config: Config, weights: Weights) -> bool:
+    """Are packed experts stored [E, in, out], as Qwen3-VL-MoE publishes them?"""
+    stored = {array.shape[1:] for name, array in weights.items() if name.endswith(".experts.down_proj")}
+    return stored == {(config.expert_size, config.hidden_size)} and config.expert_size != config.hidden_size

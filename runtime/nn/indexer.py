@@ -1,0 +1,80 @@
+"""Which of the past a query looks at: DeepSeek's lightning indexer, a small attention that only ranks.
+
+Dimensions: B rows, L new tokens, K visible ones, J index heads, I the index head size, T how many tokens
+are chosen. One key of I numbers per token is remembered, behind the columns of the layer's own key. While
+no more than T tokens are visible nothing is ranked. Source: DeepSeek-V3.2-Exp (2025), section 2; its
+Hadamard rotation of queries and keys leaves their products as they are and is left out.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import mlx.core as mx
+import mlx.nn as nn
+
+from runtime.nn.attend import causal_mask, split_heads
+from runtime.nn.rope import Rope
+from runtime.step import Step
+
+HELD = 1 << 26
+"""Products held at once; there are J of them for each pair of a query and a token."""
+
+
+@dataclass(frozen=True, slots=True)
+class IndexShape:
+    heads: int
+    size: int
+    chosen: int
+
+
+class Indexer(nn.Module):
+    def __init__(self, shape: IndexShape, hidden: int, query_rank: int, rope: Rope) -> None:
+        super().__init__()
+        self.wq_b = nn.Linear(query_rank, shape.heads * shape.size, bias=False)
+        self.wk = nn.Linear(hidden, shape.size, bias=False)
+        self.k_norm = nn.LayerNorm(shape.size, eps=1e-6)
+        self.weights_proj = nn.Linear(hidden, shape.heads, bias=False)
+        self._shape, self._rope = shape, rope
+
+    def key(self, x: mx.array, step: Step) -> mx.array:
+        """[B, L, D] -> [B, 1, L, I], rotated."""
+        return self._rope(self.k_norm(self.wk(x))[:, None], step)
+
+    def select(
+        self, x: mx.array, low: mx.array, seen: mx.array, mask: Any, step: Step
+    ) -> tuple[mx.array, Any]:
+        """What is left of the visible tokens: their keys without the index columns, and a mask.
+
+        low [B, L, query rank]: what the layer's queries are made of. seen [B, 1, K, columns]. A single
+        query gets the chosen keys alone; several get a mask over all.
+        """
+        keys, index = mx.split(seen, [seen.shape[-1] - self._shape.size], axis=-1)
+        if seen.shape[2] <= self._shape.chosen:
+            return keys, mask
+        if isinstance(mask, str):
+            mask = causal_mask(x.shape[1], seen.shape[2])[None, None]
+        best = self._best(x, low, index, mask, step)
+        if x.shape[1] == 1:
+            chosen = mx.take_along_axis(keys, best.swapaxes(-1, -2), axis=2)
+            if mask is None:
+                return chosen, None
+            mask = mx.broadcast_to(mask, (best.shape[0], *mask.shape[1:]))
+            return chosen, mx.take_along_axis(mask, best, axis=-1)
+        ranked = mx.zeros((*best.shape[:3], seen.shape[2]), mx.bool_)
+        ranked = mx.put_along_axis(ranked, best, mx.array(True), axis=-1)
+        return keys, ranked if mask is None else ranked & mask
+
+    def _best(self, x: mx.array, low: mx.array, index: mx.array, mask: Any, step: Step) -> mx.array:
+        """The T best places for each query, [B, 1, L, T]."""
+        queries = self._rope(split_heads(self.wq_b(low), self._shape.heads), step).astype(mx.float32)
+        shares = self.weights_proj(x).astype(mx.float32).swapaxes(1, 2)[..., None]
+        turned = index.astype(mx.float32).swapaxes(-1, -2)
+        scores = mx.array(0.0)
+        at_once = max(1, HELD // (x.shape[0] * x.shape[1] * index.shape[2]))
+        for head in range(0, self._shape.heads, at_once):
+            part = slice(head, head + at_once)
+            products = mx.maximum(queries[:, part] @ turned, 0)
+            scores = scores + (products * shares[:, part]).sum(axis=1, keepdims=True)
+        if mask is not None:
+            scores = mx.where(mask, scores, -mx.inf)
+        return mx.argpartition(-scores, self._shape.chosen - 1, axis=-1)[..., : self._shape.chosen]

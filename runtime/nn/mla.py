@@ -1,0 +1,199 @@
+"""Multi-head latent attention: all heads' keys and values come from one small vector per token.
+
+Dimensions: B rows, L new tokens, K visible ones, H heads; N the part of a head that carries content, P the
+part that carries position, V the head size of values, R the latent size. Memory holds [latent R | rotated
+key P] per token; values are made of the first R columns of the keys.
+
+A head's key is k_b · latent and its value v_b · latent. Few queries are taken to the latents instead: q ·
+(k_b c) is (q k_b) · c, so no key is ever made (`absorbed`). From some width on, making keys and values once
+for all queries is the cheaper of the two (`expanded`). Both equal each other to rounding. Source:
+DeepSeek-V2 (arXiv 2405.04434).
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import mlx.core as mx
+import mlx.nn as nn
+
+from runtime.cache.layout import Full
+from runtime.nn.attend import attention, merge_heads, split_heads
+from runtime.nn.indexer import Indexer, IndexShape
+from runtime.nn.rope import Rope
+from runtime.step import Step
+from runtime.weights import stored_packing
+
+
+@dataclass(frozen=True, slots=True)
+class LatentShape:
+    """query_rank None: queries are made in one step. scale is the scores'. bias: next to x."""
+
+    hidden: int
+    heads: int
+    query_rank: int | None
+    rank: int
+    content: int
+    position: int
+    value: int
+    scale: float
+    bias: bool = False
+    norm_eps: float = 1e-6
+    index: IndexShape | None = None
+
+    @property
+    def memory(self) -> Full:
+        """What a layer remembers."""
+        return Full(1, self.rank + self.position + (self.index.size if self.index else 0), value_dim=0)
+
+    def expands(self, width: int) -> bool:
+        """For `width` queries, is it cheaper to make keys and values of every visible token?"""
+        saved = 2 * self.rank - self.content - self.value
+        return width * saved > self.rank * (self.content + self.value)
+
+
+class HeadLinear(nn.Module):
+    """One matrix [out, in] per head, used in both directions. weight [H, out, in]."""
+
+    def __init__(self, heads: int, outputs: int, inputs: int) -> None:
+        super().__init__()
+        self.weight = mx.zeros((heads, outputs, inputs))
+
+    def __call__(self, x: mx.array) -> mx.array:
+        """[B, H or 1, L, in] -> [B, H, L, out]."""
+        return x @ self.weight.swapaxes(-1, -2)
+
+    def back(self, x: mx.array) -> mx.array:
+        """[B, H, L, out] -> [B, H, L, in]."""
+        return x @ self.weight
+
+    def to_quantized(self, group_size: int, bits: int, *, mode: str = "affine") -> "QuantizedHeadLinear":
+        return QuantizedHeadLinear(self, group_size, bits, mode)
+
+
+class QuantizedHeadLinear(nn.Module):
+    """The same with packed weights."""
+
+    def __init__(self, plain: HeadLinear, group_size: int, bits: int, mode: str) -> None:
+        super().__init__()
+        self.group_size, self.bits, self.mode = group_size, bits, mode
+        self.weight, self.scales, *biases = mx.quantize(plain.weight, group_size, bits, mode=mode)
+        if biases:
+            self.biases = biases[0]
+        self.freeze()
+
+    def __call__(self, x: mx.array) -> mx.array:
+        return self._product(x, transpose=True)
+
+    def back(self, x: mx.array) -> mx.array:
+        return self._product(x, transpose=False)
+
+    def to_plain(self) -> HeadLinear:
+        heads, outputs, packed = self.weight.shape
+        return HeadLinear(heads, outputs, packed * 32 // self.bits)
+
+    def _product(self, x: mx.array, *, transpose: bool) -> mx.array:
+        return mx.quantized_matmul(
+            x,
+            self.weight,
+            self.scales,
+            self.get("biases"),
+            transpose=transpose,
+            group_size=self.group_size,
+            bits=self.bits,
+            mode=self.mode,
+        )
+
+
+class LatentAttention(nn.Module):
+    """[B, L, D] -> [B, L, D]."""
+
+    def __init__(self, shape: LatentShape, rope: Rope, index_rope: Rope | None = None) -> None:
+        super().__init__()
+        whole = shape.heads * (shape.content + shape.position)
+        if shape.query_rank is None:
+            self.q_proj = nn.Linear(shape.hidden, whole, bias=False)
+        else:
+            self.q_a_proj = nn.Linear(shape.hidden, shape.query_rank, bias=shape.bias)
+            self.q_a_layernorm = nn.RMSNorm(shape.query_rank, eps=shape.norm_eps)
+            self.q_b_proj = nn.Linear(shape.query_rank, whole, bias=False)
+        self.kv_a_proj_with_mqa = nn.Linear(shape.hidden, shape.rank + shape.position, bias=shape.bias)
+        self.kv_a_layernorm = nn.RMSNorm(shape.rank, eps=shape.norm_eps)
+        self.k_b_proj = HeadLinear(shape.heads, shape.content, shape.rank)
+        self.v_b_proj = HeadLinear(shape.heads, shape.value, shape.rank)
+        self.o_proj = nn.Linear(shape.heads * shape.value, shape.hidden, bias=shape.bias)
+        if shape.index is not None:
+            assert shape.query_rank is not None
+            assert index_rope is not None
+            self.indexer = Indexer(shape.index, shape.hidden, shape.query_rank, index_rope)
+        self._shape, self._rope = shape, rope
+
+    def __call__(self, x: mx.array, step: Step, cache: Any) -> mx.array:
+        shape = self._shape
+        low = x if shape.query_rank is None else self.q_a_layernorm(self.q_a_proj(x))
+        project = self.q_proj if shape.query_rank is None else self.q_b_proj
+        queries = split_heads(project(low), shape.heads)
+        content, position = mx.split(queries, [shape.content], axis=-1)
+        position = self._rope(position, step)
+        key = self._key(x, step)
+        if shape.index is None:
+            seen, _, mask = cache.append(step, key, None)
+        else:
+            own = mx.concatenate([key, self.indexer.key(x, step)], axis=-1)
+            seen, _, mask = cache.append(step, own, None)
+            seen, mask = self.indexer.select(x, low, seen, mask, step)
+        return self.o_proj(merge_heads(self._attend(content, position, seen, mask)))
+
+    def _key(self, x: mx.array, step: Step) -> mx.array:
+        """What is remembered of the new tokens, [B, 1, L, R + P]."""
+        latent, position = mx.split(self.kv_a_proj_with_mqa(x)[:, None], [self._shape.rank], axis=-1)
+        return mx.concatenate([self.kv_a_layernorm(latent), self._rope(position, step)], axis=-1)
+
+    def _attend(self, content: mx.array, position: mx.array, seen: mx.array, mask: Any) -> mx.array:
+        """Queries in two parts [B, H, L, N] and [B, H, L, P] over what is remembered -> [B, H, L, V]."""
+        form = self.expanded if self._shape.expands(content.shape[2]) else self.absorbed
+        return form(content, position, seen, mask)
+
+    def absorbed(self, content: mx.array, position: mx.array, seen: mx.array, mask: Any) -> mx.array:
+        """With queries taken to the latents: all heads share the one key there is."""
+        queries = mx.concatenate([self.k_b_proj.back(content), position], axis=-1)
+        latents = seen[..., : self._shape.rank]
+        return self.v_b_proj(attention(queries, seen, latents, mask, scale=self._shape.scale))
+
+    def expanded(self, content: mx.array, position: mx.array, seen: mx.array, mask: Any) -> mx.array:
+        """With keys and values made for every visible token."""
+        latents, turned = mx.split(seen, [self._shape.rank], axis=-1)
+        keys = self.k_b_proj(latents)
+        turned = mx.broadcast_to(turned, (*keys.shape[:3], turned.shape[-1]))
+        queries = mx.concatenate([content, position], axis=-1)
+        keys = mx.concatenate([keys, turned], axis=-1)
+        return attention(queries, keys, self.v_b_proj(latents), mask, scale=self._shape.scale)
+
+
+def split_latent_heads(weights: dict[str, mx.array], shape: LatentShape) -> dict[str, mx.array]:
+    """Stored `kv_b_proj`, each head's rows for keys before those for values, -> `k_b_proj` and `v_b_proj`.
+
+    Rows move whole, so packed matrices are split alike. MLX splits too, into `embed_q` [H, R, N], which is
+    turned, and `unembed_out` [H, V, R].
+    """
+    split: dict[str, mx.array] = {}
+    for name, array in weights.items():
+        stem, found, leaf = name.rpartition(".kv_b_proj.")
+        if found and array.ndim == 2 and array.shape[0] == shape.heads * (shape.content + shape.value):
+            rows = array.reshape(shape.heads, shape.content + shape.value, array.shape[1])
+            split[f"{stem}.k_b_proj.{leaf}"] = mx.contiguous(rows[:, : shape.content])
+            split[f"{stem}.v_b_proj.{leaf}"] = mx.contiguous(rows[:, shape.content :])
+        elif name.endswith(".embed_q.weight"):
+            split[name.replace(".embed_q.", ".k_b_proj.")] = _turned(weights, name, shape)
+        elif ".embed_q." not in name:
+            split[name.replace(".unembed_out.", ".v_b_proj.")] = array
+    return split
+
+
+def _turned(weights: dict[str, mx.array], name: str, shape: LatentShape) -> mx.array:
+    """embed_q with its last two axes swapped. Packed along the axis that moves, it has to be unpacked."""
+    array, stem = weights[name], name.removesuffix("weight")
+    scales, biases = weights.get(f"{stem}scales"), weights.get(f"{stem}biases")
+    packing = None if scales is None else stored_packing(shape.content, array, scales, biases)
+    if scales is not None and packing is not None:
+        array = mx.dequantize(array, scales, biases, packing.group_size, packing.bits, packing.mode)
+    return array.swapaxes(-1, -2)

@@ -1,0 +1,99 @@
+"""Routing: which experts a token asks, and how much each answer counts.
+
+Dimensions: E experts, k of them chosen per token. Scores are float32 here: two experts whose scores differ
+in the eighth bit would be confused otherwise.
+"""
+
+import mlx.core as mx
+import mlx.nn as nn
+
+Choice = tuple[mx.array, mx.array]
+"""(experts int [..., k], their weights float32 [..., k])"""
+
+
+def softmax_then_top(scores: mx.array, k: int, *, normalize: bool = True) -> Choice:
+    """Probabilities over all experts [..., E], of which the k best count. normalize: scaled to sum to one."""
+    probabilities = mx.softmax(scores.astype(mx.float32), axis=-1)
+    chosen = best(probabilities, k)
+    weights = mx.take_along_axis(probabilities, chosen, axis=-1)
+    return chosen, weights / weights.sum(axis=-1, keepdims=True) if normalize else weights
+
+
+def top_then_softmax(scores: mx.array, k: int) -> Choice:
+    """The k best experts, with a softmax over those alone."""
+    scores = scores.astype(mx.float32)
+    chosen = best(scores, k)
+    return chosen, mx.softmax(mx.take_along_axis(scores, chosen, axis=-1), axis=-1)
+
+
+def sigmoid_top(
+    scores: mx.array,
+    k: int,
+    *,
+    correction: mx.array | None = None,
+    groups: int = 1,
+    top_groups: int = 1,
+    normalize: bool = True,
+    scale: float = 1.0,
+) -> Choice:
+    """Independent gates. correction [E] moves the choice and not the weights (DeepSeek-V3, arXiv 2412.19437).
+
+    groups: experts come in equal groups, and only the top_groups whose two best experts sum highest are open.
+    """
+    gates = mx.sigmoid(scores.astype(mx.float32))
+    ranked = gates if correction is None else gates + correction.astype(mx.float32)
+    chosen = best(open_groups(ranked, groups, top_groups), k)
+    weights = mx.take_along_axis(gates, chosen, axis=-1)
+    if normalize:
+        weights = weights / (weights.sum(axis=-1, keepdims=True) + 1e-20)
+    return chosen, weights * scale
+
+
+def open_groups(ranked: mx.array, groups: int, top_groups: int, *, judges: int = 2) -> mx.array:
+    """Scores [..., E], minus infinity in all groups but those whose `judges` best experts sum highest."""
+    if groups == top_groups:
+        return ranked
+    parts = ranked.reshape(*ranked.shape[:-1], groups, -1)
+    strength = mx.topk(parts, min(judges, parts.shape[-1]), axis=-1).sum(axis=-1)
+    closed = mx.argpartition(strength, groups - top_groups, axis=-1)[..., : groups - top_groups]
+    parts = mx.put_along_axis(parts, closed[..., None], mx.array(-mx.inf, parts.dtype), axis=-2)
+    return parts.reshape(ranked.shape)
+
+
+def best(scores: mx.array, k: int) -> mx.array:
+    """Indices of the k largest scores, in no particular order."""
+    return mx.argpartition(-scores, k - 1, axis=-1)[..., :k]
+
+
+class CorrectedRouter(nn.Module):
+    """Independent gates with a stored correction of the choice, in groups (DeepSeek-V3, its followers)."""
+
+    def __init__(
+        self,
+        hidden: int,
+        experts: int,
+        chosen: int,
+        *,
+        groups: int = 1,
+        top_groups: int = 1,
+        normalize: bool = True,
+        scale: float = 1.0,
+    ) -> None:
+        super().__init__()
+        self.weight = mx.zeros((experts, hidden))
+        self.e_score_correction_bias = mx.zeros((experts,))
+        self._chosen = chosen
+        self._groups, self._top_groups = groups, top_groups
+        self._normalize, self._scale = normalize, scale
+
+    def __call__(self, x: mx.array) -> Choice:
+        """x [..., D] -> experts and weights [..., k]."""
+        return sigmoid_top(
+            x.astype(mx.float32) @ self.weight.T.astype(mx.float32),
+            self._chosen,
+            correction=self.e_score_correction_bias,
+            groups=self._groups,
+            top_groups=self._top_groups,
+            normalize=self._normalize,
+            scale=self._scale,
+        )

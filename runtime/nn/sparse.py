@@ -1,0 +1,71 @@
+"""Feed-forward blocks of a router and experts, [B, L, D] -> [B, L, D], named as most checkpoints do."""
+
+from typing import Any
+
+import mlx.core as mx
+import mlx.nn as nn
+
+from runtime.nn.mlp import GatedMLP
+from runtime.nn.moe import Experts
+from runtime.nn.route import softmax_then_top
+
+
+class SoftmaxMoE(nn.Module):
+    """The probabilities of the best experts weigh their answers (Mixtral, OLMoE, Qwen3-MoE)."""
+
+    def __init__(
+        self, hidden: int, inner: int, experts: int, chosen: int, *, normalize: bool, activation: str = "silu"
+    ) -> None:
+        super().__init__()
+        self.gate = nn.Linear(hidden, experts, bias=False)
+        self.switch_mlp = Experts(hidden, inner, experts, activation=activation)
+        self._chosen, self._normalize = chosen, normalize
+
+    def __call__(self, x: mx.array) -> mx.array:
+        return self.switch_mlp(x, softmax_then_top(self.gate(x), self._chosen, normalize=self._normalize))
+
+
+class GatedSharedMoE(SoftmaxMoE):
+    """With one more expert that always answers, under a sigmoid gate (Qwen2-MoE)."""
+
+    def __init__(
+        self,
+        hidden: int,
+        inner: int,
+        experts: int,
+        chosen: int,
+        *,
+        shared: int,
+        normalize: bool,
+        activation: str = "silu",
+    ) -> None:
+        super().__init__(hidden, inner, experts, chosen, normalize=normalize, activation=activation)
+        self.shared_expert = GatedMLP(hidden, shared, activation=activation)
+        self.shared_expert_gate = nn.Linear(hidden, 1, bias=False)
+
+    def __call__(self, x: mx.array) -> mx.array:
+        return super().__call__(x) + mx.sigmoid(self.shared_expert_gate(x)) * self.shared_expert(x)
+
+
+class SharedMoE(nn.Module):
+    """Any router, and shared experts fused into one MLP, 0 wide for none (DeepSeek)."""
+
+    def __init__(
+        self,
+        hidden: int,
+        inner: int,
+        experts: int,
+        router: nn.Module,
+        *,
+        shared: int,
+        activation: str = "silu",
+    ) -> None:
+        super().__init__()
+        self.gate: Any = router
+        self.switch_mlp = Experts(hidden, inner, experts, activation=activation)
+        if shared:
+            self.shared_experts = GatedMLP(hidden, shared, activation=activation)
+
+    def __call__(self, x: mx.array) -> mx.array:
+        answer = self.switch_mlp(x, self.gate(x))
+        return answer + self.shared_experts(x) if "shared_experts" in self else answer

@@ -1,0 +1,141 @@
+"""Stacked experts: every way to gather rows gives what a loop over tokens gives; routing picks the best."""
+
+import mlx.core as mx
+import mlx.nn as nn
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from runtime.nn import moe
+from runtime.nn.moe import Experts, gathered
+from runtime.nn.route import CorrectedRouter, open_groups, sigmoid_top, softmax_then_top, top_then_softmax
+from runtime.weights import expanded_bytes, fill, fit
+
+HIDDEN, INNER, COUNT = 32, 64, 5
+
+
+def experts(*, gated: bool = True, bias: bool = False) -> Experts:
+    mx.random.seed(3)
+    made = Experts(HIDDEN, INNER, COUNT, gated=gated, bias=bias)
+    for _, module in made.named_modules():
+        for name, array in module.items():
+            if isinstance(array, mx.array):
+                module[name] = mx.random.normal(array.shape) * HIDDEN**-0.5
+    return made
+
+
+def one_by_one(made: Experts, x: mx.array, chosen: mx.array, weights: mx.array) -> np.ndarray:
+    """The definition: every token, every one of its experts."""
+
+    def linear(part: str, expert: int, row: mx.array) -> mx.array:
+        stack = made[part]
+        y = stack.weight[expert] @ row
+        return y + stack.bias[expert] if "bias" in stack else y
+
+    out = np.zeros(x.shape, np.float32)
+    for place in np.ndindex(x.shape[:-1]):
+        for expert, weight in zip(np.array(chosen)[place], np.array(weights)[place], strict=True):
+            inner = nn.silu(linear("gate_proj", int(expert), x[place])) * linear(
+                "up_proj", int(expert), x[place]
+            )
+            out[place] += weight * np.array(linear("down_proj", int(expert), inner))
+    return out
+
+
+@settings(max_examples=25, deadline=None)
+@given(width=st.integers(1, 70), k=st.integers(1, 4), bias=st.booleans(), seed=st.integers(0, 999))
+def test_any_number_of_rows_gives_what_one_by_one_gives(width: int, k: int, bias: bool, seed: int) -> None:
+    made = experts(bias=bias)
+    mx.random.seed(seed)
+    x = mx.random.normal((2, width, HIDDEN))
+    chosen, weights = softmax_then_top(mx.random.normal((2, width, COUNT)) * 3, k)
+    wanted = one_by_one(made, x, chosen, weights)
+    assert np.abs(np.array(made(x, (chosen, weights))) - wanted).max() < 1e-4
+
+
+@pytest.mark.parametrize("in_blocks_of", [None, COUNT])
+def test_rows_come_back_in_their_places(in_blocks_of: int | None) -> None:
+    x = mx.arange(90, dtype=mx.float32).reshape(1, 90, 1)
+    chosen = mx.array(np.random.default_rng(1).integers(0, COUNT, (1, 90, 2)))
+
+    def answer(rows: mx.array, expert: mx.array, _ordered: bool) -> mx.array:
+        return rows * 10 + expert.reshape(*expert.shape, 1, 1)
+
+    got = gathered(x, chosen, answer, in_blocks_of=in_blocks_of)
+    assert mx.array_equal(got[..., 0], x * 10 + chosen)
+
+
+def test_blocks_hold_when_one_expert_gets_every_row() -> None:
+    made = experts()
+    x = mx.random.normal((1, 100, HIDDEN))
+    chosen, weights = mx.full((1, 100, 1), COUNT - 1), mx.ones((1, 100, 1))
+    assert chosen.size >= COUNT * moe.BLOCK // 2
+    wanted = one_by_one(made, x, chosen, weights)
+    assert np.abs(np.array(made(x, (chosen, weights))) - wanted).max() < 1e-4
+
+
+MODES = [("affine", 8, 32), ("affine", 4, 64), ("mxfp8", 8, 32), ("mxfp4", 4, 32), ("nvfp4", 4, 16)]
+
+
+@pytest.mark.parametrize(("mode", "bits", "group"), MODES)
+@pytest.mark.parametrize("expand", [False, True])
+def test_packed_stacks_compute_what_their_unpacked_weights_do(
+    mode: str, bits: int, group: int, expand: bool
+) -> None:
+    plain, packed = experts(bias=True), experts(bias=True)
+    stored: dict[str, mx.array] = {}
+    for part in ("gate_proj", "up_proj", "down_proj"):
+        # affine stacks want groups that divide both widths
+        size = min(group, HIDDEN) if part != "down_proj" else group
+        codes, scales, *offsets = mx.quantize(plain[part].weight, size, bits, mode=mode)
+        plain[part].weight = mx.dequantize(codes, scales, *offsets, group_size=size, bits=bits, mode=mode)
+        stored |= {f"{part}.weight": codes, f"{part}.scales": scales, f"{part}.bias": plain[part].bias}
+        stored |= {f"{part}.biases": offset for offset in offsets}
+    fit(packed, stored, {"quantization": {"mode": mode}})
+    predicted = expanded_bytes(packed, mx.float32)
+    fill(packed, stored, dtype=mx.float32 if expand else None, expand=expand, keep=lambda _name: False)
+    if expand:
+        assert predicted == sum(
+            array.nbytes
+            for _, module in packed.named_modules()
+            for array in module.values()
+            if isinstance(array, mx.array)
+        )
+    x = mx.random.normal((1, 40, HIDDEN))
+    choice = softmax_then_top(mx.random.normal((1, 40, COUNT)), 2)
+    assert float(mx.abs(packed(x, choice) - plain(x, choice)).max()) < 1e-3
+
+
+def test_softmax_before_the_choice_and_after_it_differ_by_a_factor_only() -> None:
+    scores = mx.random.normal((6, COUNT))
+    before, shares = softmax_then_top(scores, 3, normalize=True)
+    after, others = top_then_softmax(scores, 3)
+    assert np.array_equal(np.sort(np.array(before)), np.sort(np.array(after)))
+    assert np.allclose(np.sort(np.array(shares)), np.sort(np.array(others)), atol=1e-6)
+    _, raw = softmax_then_top(scores, 3, normalize=False)
+    assert float(raw.sum(axis=-1).max()) < 1
+
+
+def test_a_correction_moves_the_choice_and_not_the_weights() -> None:
+    scores = mx.array([[0.0, 1.0, 2.0, 3.0]])
+    chosen, weights = sigmoid_top(scores, 1, correction=mx.array([5.0, 0, 0, 0]), normalize=False, scale=2.0)
+    assert chosen.tolist() == [[0]]
+    assert weights.item() == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(("judges", "kept"), [(2, [0, 1]), (1, [2, 3])])
+def test_groups_are_judged_by_their_best(judges: int, kept: list[int]) -> None:
+    ranked = mx.array([[0.5, 0.5, 0.9, -1.0]])
+    left = open_groups(ranked, 2, 1, judges=judges)
+    assert np.flatnonzero(np.isfinite(np.array(left[0]))).tolist() == kept
+
+
+@pytest.mark.parametrize("better", [0, 1])
+def test_a_router_tells_scores_apart_that_16_bits_do_not(better: int) -> None:
+    router = CorrectedRouter(2, 2, 1)
+    rows = [[1.0, 0.0], [1.0, 0.0]]
+    rows[better][1] = 2.0**-9
+    router.weight = mx.array(rows, dtype=mx.bfloat16)
+    chosen, _ = router(mx.array([[1.0, 1.0]], dtype=mx.bfloat16))
+    assert chosen.item() == better
