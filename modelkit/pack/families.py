@@ -145,6 +145,10 @@ INPUT_FIRST: tuple[Row, ...] = (
     Row(lambda t, _: t.stacked, SOURCE, "expert stack stored input-first, which no group runs along"),
 )
 
+GPT2: tuple[Row, ...] = (
+    Row(lambda t, _: t.has(".c_attn.", ".c_proj.", ".c_fc."), SOURCE, "matrix stored input-first"),
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Family:
@@ -173,6 +177,8 @@ FAMILIES: tuple[tuple[str, Family], ...] = (
     ("glimmer", Family(GLIMMER)),
     ("gptoss", Family(INPUT_FIRST, input_first=True)),
     ("llama4", Family(INPUT_FIRST, input_first=True)),
+    ("qwen3vlmoe", Family(INPUT_FIRST, input_first=True)),
+    ("gpt2", Family(GPT2)),
 )
 PLAIN = Family()
 
