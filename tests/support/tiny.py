@@ -56,17 +56,18 @@ def llama_shapes(config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
-def write_tokenizer(folder: Path) -> None:
-    """One token per byte, and `<end>` with id 256."""
+def write_tokenizer(folder: Path, tokens: int = 256) -> None:
+    """One token for each of the first `tokens` bytes; with all 256, `<end>` follows as id 256."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())[:tokens]
     tokenizer = Tokenizer(models.BPE(vocab={letter: i for i, letter in enumerate(alphabet)}, merges=[]))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.add_special_tokens(["<end>"])
+    if tokens == 256:
+        tokenizer.add_special_tokens(["<end>"])
+        (folder / "tokenizer_config.json").write_text('{"eos_token": "<end>"}', encoding="utf-8")
     tokenizer.save(str(folder / "tokenizer.json"))
-    (folder / "tokenizer_config.json").write_text('{"eos_token": "<end>"}', encoding="utf-8")
 
 
 def write_model(
