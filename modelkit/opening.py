@@ -30,10 +30,10 @@ from runtime.cache.layout import sequence_bytes
 from runtime.engine.engine import Engine, Options
 from runtime.errors import TooLarge, UnsupportedModel, WeightMismatch
 from runtime.loaded import LoadedModel, load_model
-from runtime.models import describe
-from runtime.speculate.draft_model import ModelDrafter
+from runtime.models import Described, describe
+from runtime.speculate.assistant import assistant_problem, is_assistant
 from runtime.speculate.drafter import Drafter
-from runtime.speculate.ngram import NgramDrafter
+from runtime.speculate.standing import standing_drafters
 
 # Sampling settings that authors ship in generation_config.json, and what they are called here.
 _GENERATION_CONFIG = {
@@ -91,8 +91,14 @@ def _open(files: Files, label: str) -> Opened:
         described = describe(inventory.config)
     except UnsupportedModel as fault:
         raise LoadError(f"{label} cannot be run: {fault}") from fault
+    if is_assistant(described):
+        raise LoadError(
+            f"{label} is a draft that only runs inside its target", hint="Name it by DRAFT in a Modelfile."
+        )
     inside = subtree(files, DRAFT_FOLDER)
     draft = read_inventory(inside, f"{label}/{DRAFT_FOLDER}") if inside else None
+    if draft is not None:
+        _check_pair(label, draft, described)
     authors, notes = read_generation_config(inventory.generation_config or {})
     return Opened(
         label=label,
@@ -103,6 +109,17 @@ def _open(files: Files, label: str) -> Opened:
         context_length=described.context_length,
         notes=notes,
     )
+
+
+def _check_pair(label: str, draft: Inventory, target: Described) -> None:
+    """Raise LoadError for a draft that cannot be run, or not with this target."""
+    try:
+        described = describe(draft.config)
+    except UnsupportedModel as fault:
+        raise LoadError(f"the draft of {label} cannot be run: {fault}") from fault
+    problem = assistant_problem(described, target) if is_assistant(described) else None
+    if problem is not None:
+        raise LoadError(f"the draft of {label} does not fit it: {problem}")
 
 
 def read_generation_config(config: Mapping[str, Any]) -> tuple[Parameters, tuple[str, ...]]:
@@ -153,24 +170,22 @@ def start_engine(opened: Opened, wanted: Resolved) -> Started:
     """Load the weights and start. Raises LoadError for a model that does not fit its config or the memory."""
     context, notes = _context(opened, wanted)
     options = Options(context_length=context, budget_tokens=wanted.num_batch)
-    draft_bytes = 0
+    draft_bytes, guesses = 0, wanted.draft_num_predict != 0
 
     def weights() -> LoadedModel:
         device.bind_blas()
         if wanted.num_thread:
             device.set_threads(wanted.num_thread)
-        return _load(opened.inventory)
+        return _load(opened.inventory, with_head=guesses and opened.draft is None)
 
-    def drafters(_target: LoadedModel) -> dict[str, Drafter]:
+    def drafters(target: LoadedModel) -> dict[str, Drafter]:
         nonlocal draft_bytes
-        if wanted.draft_num_predict == 0:
+        if not guesses:
             return {}
-        lookup: dict[str, Drafter] = {"lookup": NgramDrafter()}
-        if opened.draft is None:
-            return lookup
-        model = _load(opened.draft)
-        draft_bytes = model.weight_bytes
-        return {"draft": ModelDrafter(model), **lookup}
+        draft = None if opened.draft is None else _load(opened.draft)
+        own = draft or target.head
+        draft_bytes = own.weight_bytes if own else 0
+        return standing_drafters(target, draft, lambda: engine._memory)  # pyright: ignore[reportPrivateUsage] -- drafters read it on the engine's thread, where it lives
 
     try:
         engine = Engine(weights, options, drafters)
@@ -178,6 +193,7 @@ def start_engine(opened: Opened, wanted: Resolved) -> Started:
         raise LoadError(f"{opened.label} cannot be loaded: {fault}") from fault
     except TooLarge as fault:
         raise LoadError(f"{opened.label} does not fit: {fault}", hint=_SMALLER) from fault
+    notes += engine.model.notes
     model, free = engine.model, device.device().available_bytes
     cache = sequence_bytes(model.described.layout, context, model.dtype.size)
     memory = Memory(model.weight_bytes, draft_bytes, cache, free)
@@ -206,8 +222,9 @@ def _too_long(label: str, context: int, cache_bytes: int, free_bytes: int) -> st
     )
 
 
-def _load(inventory: Inventory) -> LoadedModel:
-    return load_model(inventory.config, [shard.path for shard in inventory.weights], on=device.device())
+def _load(inventory: Inventory, *, with_head: bool = False) -> LoadedModel:
+    shards = [shard.path for shard in inventory.weights]
+    return load_model(inventory.config, shards, on=device.device(), with_head=with_head)
 
 
 def template_of(files: Mapping[str, Path], tokenizer: Tokenizer) -> ChatTemplate | None:

@@ -13,6 +13,7 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.cache.build import build_memory
+from runtime.cache.layout import LayerSpec
 from runtime.device import Device
 from runtime.errors import BadTokenIds, TooLarge, WeightMismatch
 from runtime.models.architecture import Architecture, Described, describe
@@ -22,15 +23,32 @@ from runtime.weights import DTYPES, expanded_bytes, fill, fit, held_bytes, weigh
 if TYPE_CHECKING:
     import numpy as np
 
+_Part = tuple[nn.Module, dict[str, mx.array]]
+"""A network, and the tensors that belong in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """A draft head out of the target's own file: its modules, and what its layers remember."""
+
+    network: Any
+    layout: tuple[LayerSpec, ...]
+    weight_bytes: int
+
 
 @dataclass(frozen=True, slots=True)
 class LoadedModel:
-    """A network filled with weights. `dtype` is what activations and layer memory use."""
+    """A network filled with weights. `dtype` is what activations and layer memory use.
+
+    head: the draft head, where there is one and it was asked for. notes: sentences for the user.
+    """
 
     described: Described
     network: Any
     dtype: mx.Dtype
     weight_bytes: int
+    head: Head | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def vocab_size(self) -> int:
@@ -60,12 +78,15 @@ def check_weights(config: Mapping[str, Any], tensors: Mapping[str, tuple[str, tu
     return []
 
 
-def load_model(config: Mapping[str, Any], shards: Sequence[Path], *, on: Device | None = None) -> LoadedModel:
+def load_model(
+    config: Mapping[str, Any], shards: Sequence[Path], *, on: Device | None = None, with_head: bool = False
+) -> LoadedModel:
     """Read weights into a network, in the form that is fast on the device (None: as they are stored).
 
-    shards: safetensors files whose headers were validated by the caller. Where quantized products are slow,
-    as on a processor, quantized weights are expanded to floats if that takes no more than half of what is
-    free. Raises WeightMismatch, UnsupportedModel, and TooLarge before anything is allocated.
+    shards: safetensors files whose headers were validated by the caller. with_head: the draft head too, if
+    the files have one; one that does not fit is left out with a note. Where quantized products are slow, as
+    on a processor, quantized weights are expanded to floats if that takes no more than half of what is free.
+    Raises WeightMismatch, UnsupportedModel, and TooLarge before anything is allocated.
     """
     described = describe(config)
     weights: dict[str, mx.array] = {}
@@ -73,19 +94,26 @@ def load_model(config: Mapping[str, Any], shards: Sequence[Path], *, on: Device 
         loaded = mx.load(str(shard), format="safetensors")
         assert isinstance(loaded, dict)
         weights.update(loaded)
-    network, fitted = _fitted(described, config, weights)
+    parts, notes = [_fitted(described, config, weights)], ()
+    if with_head:
+        heads, notes = _fitted_head(described, config, weights)
+        parts += heads
     weights.clear()
     dtype = None if on is None or on.fast_dtype is None else getattr(mx, on.fast_dtype)
-    expand = (
-        on is not None and not on.fast_quantized and expanded_bytes(network, dtype) <= on.available_bytes // 2
-    )
-    wanted = expanded_bytes(network, dtype) if expand else held_bytes(fitted, dtype)
+    expand, wanted = _demand(parts, dtype, on)
+    if on is not None and wanted > on.available_bytes > 0 and len(parts) > 1:
+        notes = (f"the draft head is not used: with it the model would take {wanted:,} bytes",)
+        del parts[1]
+        expand, wanted = _demand(parts, dtype, on)
     if on is not None and wanted > on.available_bytes > 0:
         raise TooLarge(wanted, on.available_bytes)
-    compute = dtype or _float_of(fitted)
-    fill(network, fitted, dtype=dtype, expand=expand, keep=_kept(described.architecture))
-    network.eval()
-    return LoadedModel(described, network, compute, weight_bytes(network))
+    compute = dtype or _float_of(parts[0][1])
+    for module, fitted in parts:
+        fill(module, fitted, dtype=dtype, expand=expand, keep=_kept(described.architecture))
+        module.eval()
+    network = parts[0][0]
+    head = _head(described, parts[1][0]) if len(parts) > 1 else None
+    return LoadedModel(described, network, compute, weight_bytes(network), head, notes)
 
 
 def check_ids(ids: Sequence[int], vocab_size: int) -> None:
@@ -99,13 +127,40 @@ def check_ids(ids: Sequence[int], vocab_size: int) -> None:
             )
 
 
-def _fitted(
-    described: Described, config: Mapping[str, Any], weights: dict[str, mx.array]
-) -> tuple[nn.Module, dict[str, mx.array]]:
+def _fitted(described: Described, config: Mapping[str, Any], weights: dict[str, mx.array]) -> _Part:
     network = described.architecture.build(described.config)
     fitted = described.architecture.adapt(described.config, weights)
     fit(network, fitted, config)
     return network, fitted
+
+
+def _fitted_head(
+    described: Described, config: Mapping[str, Any], weights: dict[str, mx.array]
+) -> tuple[list[_Part], tuple[str, ...]]:
+    """The draft head among these tensors, if there is one: at most one part, and notes."""
+    offers: Any = described.architecture
+    fitted = offers.adapt_head(described.config, weights) if hasattr(offers, "adapt_head") else {}
+    if not fitted:
+        return [], ()
+    network = offers.build_head(described.config)
+    try:
+        fit(network, fitted, config)
+    except WeightMismatch as mismatch:
+        return [], (f"the draft head is not used: {mismatch}",)
+    return [(network, fitted)], ()
+
+
+def _head(described: Described, network: nn.Module) -> Head:
+    offers: Any = described.architecture
+    return Head(network, tuple(offers.head_layout(described.config)), weight_bytes(network))
+
+
+def _demand(parts: Sequence[_Part], dtype: mx.Dtype | None, on: Device | None) -> tuple[bool, int]:
+    """Will quantized weights be expanded, and how many bytes will all weights take then?"""
+    expanded = sum(expanded_bytes(network, dtype) for network, _ in parts)
+    if on is not None and not on.fast_quantized and expanded <= on.available_bytes // 2:
+        return True, expanded
+    return False, sum(held_bytes(fitted, dtype) for _, fitted in parts)
 
 
 def _kept(architecture: Architecture) -> Callable[[str], bool]:

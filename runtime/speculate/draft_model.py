@@ -1,9 +1,7 @@
 """A small language model with the target's tokenizer as drafter.
 
 Its memory follows the target's rows at its own pace: tokens that it has not read are read when it next
-proposes, so a parked draft costs nothing. It draws with the rows' own sampler at the same positions, hence
-with the noise that the
-target will use: where both models agree, they draw the same token.
+proposes, so a parked draft costs nothing.
 """
 
 from collections.abc import Sequence
@@ -11,8 +9,10 @@ from collections.abc import Sequence
 import mlx.core as mx
 
 from runtime.cache.build import LayerMemory, build_memory
+from runtime.cache.recurrent import RecurrentCache
 from runtime.cache.snapshot import Snapshot
 from runtime.loaded import LoadedModel
+from runtime.speculate.chain import draw, within
 from runtime.speculate.drafter import Proposal, Rows
 from runtime.step import Step
 
@@ -23,9 +23,11 @@ LAG, CHUNK = 8, 256
 class ModelDrafter:
     """`limit` stays below the slack of layer memory, so that a whole proposal can be taken back."""
 
-    def __init__(self, model: LoadedModel, *, limit: int = 12) -> None:
+    def __init__(self, model: LoadedModel, *, vocab_size: int | None = None, limit: int = 12) -> None:
+        """vocab_size: how many ids the target has; None: as many as the draft."""
         self.limit = limit
         self._model = model
+        self._vocab_size = vocab_size or model.vocab_size
         self._memory: LayerMemory = build_memory(model.described.layout, dtype=model.dtype, slack=limit + 1)
         self._lengths = [0]
         self._marks: list[tuple[int, list[Snapshot | None]]] = []
@@ -46,10 +48,10 @@ class ModelDrafter:
         self._marks = [
             (length, self._checkpoint(row)) for row, length in enumerate(self._lengths[: len(rows)])
         ]
-        drawn = [self._draw(rows, hidden, [], 1)]
-        for place in range(1, depth):
+        drawn = [draw(rows, self._logits(hidden), [])]
+        for _ in range(1, depth):
             hidden = self._step(drawn[-1], (1,) * len(rows), 0)
-            drawn.append(self._draw(rows, hidden, drawn, place + 1))
+            drawn.append(draw(rows, self._logits(hidden), drawn))
         return Proposal(mx.concatenate(drawn, axis=1), (depth,) * len(rows))
 
     def settle(self, lengths: Sequence[int]) -> None:
@@ -90,34 +92,21 @@ class ModelDrafter:
     def _step(self, tokens: mx.array, counts: tuple[int, ...], first: int) -> mx.array:
         step = Step(starts=tuple(self._lengths[first : first + len(counts)]), counts=counts, first=first)
         self._memory.prepare(step)
-        hidden = self._model.network(tokens, step, self._memory)
+        # An id that only the target has gets a wrong embedding, which costs a draft and nothing else.
+        known = mx.minimum(tokens, self._model.vocab_size - 1)
+        hidden = self._model.network(known, step, self._memory)
         self._memory.commit(step, counts)
         for row, count in zip(step.rows, counts, strict=True):
             self._lengths[row] += count
         return hidden
 
-    def _draw(self, rows: Rows, hidden: mx.array, before: list[mx.array], ahead: int) -> mx.array:
-        """int32 [n, 1]: the token `ahead` places after each row's newest, `before` being those already
-        drawn.
-        """
-        logits = self._model.network.logits(hidden)
-        newest = mx.array([[ids[-1]] for ids in rows.ids], dtype=mx.int32)
-        inputs = mx.concatenate([newest, *before], axis=1) if before else newest
-        if rows.sampler.wants_history and before:
-            # The penalties of the last column count the drafts before it; the other columns are only carried
-            # along.
-            logits = mx.broadcast_to(logits, (logits.shape[0], inputs.shape[1], logits.shape[2]))
-        else:
-            inputs = inputs[:, -1:]
-        positions = [len(ids) + ahead - logits.shape[1] for ids in rows.ids]
-        history = [ids[:-1] for ids in rows.ids]
-        return rows.sampler.sample(logits, positions, history=history, inputs=inputs)[:, -1:]
+    def _logits(self, hidden: mx.array) -> mx.array:
+        return within(self._model.network.logits(hidden), self._vocab_size)
 
     def _checkpoint(self, row: int) -> list[Snapshot | None]:
         """The state of folds, which cannot be cut; None for memory that can."""
-        length = self._lengths[row]
         return [
-            None if cache.can_resume(row, length - 1) else cache.snapshot(row, 0)
+            cache.snapshot(row, 0) if isinstance(cache, RecurrentCache) else None
             for cache in self._memory.caches
         ]
 

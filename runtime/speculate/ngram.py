@@ -60,7 +60,10 @@ class _Index:
         self._read = 0
 
     def follow(self, ids: Sequence[int], sizes: range, depth: int) -> Sequence[int]:
-        """At most `depth` tokens that followed the longest known suffix of `ids`."""
+        """`depth` tokens that followed the longest known suffix of `ids`, () when none is known.
+
+        What followed may run into the suffix itself: then `ids` ends in a repetition, which goes on.
+        """
         if self._read > len(ids):  # another sequence took this place without `clear`
             self._ends.clear()
             self._read = 0
@@ -72,5 +75,6 @@ class _Index:
         for size in sizes:
             end = self._ends.get(tuple(ids[-size:])) if size <= len(ids) else None
             if end is not None:
-                return ids[end : end + depth]
+                period = len(ids) - end
+                return [ids[end + ahead % period] for ahead in range(depth)]
         return ()

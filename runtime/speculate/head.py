@@ -1,0 +1,171 @@
+"""A draft head that came inside the target's own file (Qwen 3.5 and kin, DeepSeek V3, GLM 4.5).
+
+It reads pairs: slot S is the target's hidden state at position S beside the token at S + 1, and predicts the
+token at S + 2. What the target computes is noted as it goes by (`observe`) and read in one forward pass when
+it is wanted, or when FLUSH tokens of a row wait; so a parked head costs next to nothing. Further drafts feed
+on the head's own output in place of the target's hidden state.
+
+Invariants, per row: memory holds the `read` first pairs as the target made them, and behind them whatever the
+last proposal guessed, which is forgotten before anything true is read. A row whose past was not observed (it
+came from a prefix store) starts where it was first seen: positions in memory count from there, which rotary
+embeddings do not notice.
+Source: DeepSeek-V3 (arXiv 2412.19437), section 2.2; EAGLE (2401.15077) for feeding on its own output.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import mlx.core as mx
+
+from runtime.cache.build import build_memory
+from runtime.loaded import LoadedModel
+from runtime.speculate.chain import draw
+from runtime.speculate.drafter import Proposal, Rows
+from runtime.step import Step
+
+FLUSH = 256
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """`count` tokens of a step's row `place`, with the target's hidden states."""
+
+    hidden: mx.array
+    tokens: mx.array
+    place: int
+    count: int
+
+    def part(self, array: mx.array) -> mx.array:
+        return array[self.place : self.place + 1, : self.count]
+
+
+@dataclass(slots=True)
+class _Line:
+    """One row. stop: the position after the last observed one. read, held: pairs in memory, true and all.
+
+    runs: observed, and not read yet.
+    """
+
+    stop: int = 0
+    read: int = 0
+    held: int = 0
+    runs: list[_Run] = field(default_factory=list[_Run])
+
+    @property
+    def waiting(self) -> int:
+        return sum(run.count for run in self.runs)
+
+    def take(self) -> tuple[mx.array, mx.array]:
+        """Hidden states [1, W, D] and tokens [1, W] of all that waits, which it then does no more."""
+        hidden = [run.part(run.hidden) for run in self.runs]
+        tokens = [run.part(run.tokens) for run in self.runs]
+        self.runs = []
+        return mx.concatenate(hidden, axis=1), mx.concatenate(tokens, axis=1)
+
+
+class HeadDrafter:
+    """Drafts with `target.head`, which must be there."""
+
+    def __init__(self, target: LoadedModel, *, limit: int = 8) -> None:
+        assert target.head is not None
+        self.limit = limit
+        self._target, self._head = target.network, target.head.network
+        self._memory = build_memory(target.head.layout, dtype=target.dtype, slack=limit + 1)
+        self._lines = [_Line()]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its layer memory."""
+        return self._memory.nbytes
+
+    def observe(self, step: Step, tokens: mx.array, hidden: mx.array, kept: Sequence[int]) -> None:
+        if step.width > 1:
+            # A prompt's hidden states are of no use to the engine. Left lazy, they would hold a view of the
+            # target's memory, and its next write would copy all of it.
+            mx.async_eval(hidden)
+        for place, (row, start, count) in enumerate(zip(step.rows, step.starts, kept, strict=True)):
+            if start != self._lines[row].stop:
+                self.clear(row)
+            line = self._lines[row]
+            line.stop = start + count
+            if count:
+                line.runs.append(_Run(hidden, tokens, place, count))
+            if line.waiting > FLUSH:
+                self._flush(row)
+
+    def propose(self, rows: Rows, depth: int) -> Proposal | None:
+        hidden = self._catch_up(rows)
+        drawn = [draw(rows, self._target.logits(hidden), [])]
+        for _ in range(1, depth):
+            hidden = self._step(hidden, drawn[-1], (1,) * len(rows), 0)
+            drawn.append(draw(rows, self._target.logits(hidden), drawn))
+        return Proposal(mx.concatenate(drawn, axis=1), (depth,) * len(rows))
+
+    def settle(self, lengths: Sequence[int]) -> None:
+        """Nothing to do: what was guessed is forgotten before the next pair is read."""
+
+    def move(self, src: int, dst: int) -> None:
+        self._forget(src)
+        self._memory.move(src, dst)
+        self._lines[dst], self._lines[src] = self._lines[src], _Line()
+
+    def clear(self, row: int) -> None:
+        self._memory.clear(row)
+        self._lines[row] = _Line()
+
+    def resize(self, rows: int) -> None:
+        self._memory.resize(rows)
+        self._lines = (self._lines + [_Line() for _ in range(rows)])[:rows]
+
+    def _catch_up(self, rows: Rows) -> mx.array:
+        """Read all that waits in one ragged step; hidden states [n, 1, D] of each row's newest pair."""
+        lines = self._lines[: len(rows)]
+        for row, (line, ids) in enumerate(zip(lines, rows.ids, strict=True)):
+            assert line.stop == len(ids) - 1, "what the target reads must be observed"
+            self._forget(row)
+        counts = tuple(line.waiting for line in lines)
+        width = max(counts)
+        hidden = mx.concatenate([_padded(line.take()[0], width) for line in lines])
+        tokens = [
+            list(ids[-count:]) + [0] * (width - count) for ids, count in zip(rows.ids, counts, strict=True)
+        ]
+        out = self._step(hidden, mx.array(tokens, dtype=mx.int32), counts, 0)
+        for line in lines:
+            line.read = line.held
+        last = mx.array([count - 1 for count in counts])
+        return out[mx.arange(len(counts)), last][:, None]
+
+    def _flush(self, row: int) -> None:
+        """Read what waits of one row, but for the last hidden state: its token is not known yet."""
+        line = self._lines[row]
+        self._forget(row)
+        hidden, tokens = line.take()
+        self._step(hidden[:, :-1], tokens[:, 1:], (hidden.shape[1] - 1,), row)
+        line.read = line.held
+        line.runs = [_Run(mx.contiguous(hidden[:, -1:]), tokens[:, -1:], 0, 1)]
+        mx.async_eval(
+            line.runs[0].hidden, *(array for cache in self._memory.caches for array in cache.arrays)
+        )
+
+    def _step(self, hidden: mx.array, tokens: mx.array, counts: tuple[int, ...], first: int) -> mx.array:
+        """The head over pairs [B, L] of neighbouring rows, behind those in memory: states [B, L, D]."""
+        lines = self._lines[first : first + len(counts)]
+        step = Step(starts=tuple(line.held for line in lines), counts=counts, first=first)
+        self._memory.prepare(step)
+        out = self._head(self._target.model.embed_tokens(tokens), hidden, step, self._memory)
+        self._memory.commit(step, counts)
+        for line, count in zip(lines, counts, strict=True):
+            line.held += count
+        return out
+
+    def _forget(self, row: int) -> None:
+        """Back to the true pairs."""
+        line = self._lines[row]
+        if line.held > line.read:
+            self._memory.remove(row, line.read, line.held)
+            line.held = line.read
+
+
+def _padded(hidden: mx.array, width: int) -> mx.array:
+    missing = width - hidden.shape[1]
+    return mx.pad(hidden, [(0, 0), (0, missing), (0, 0)]) if missing else hidden

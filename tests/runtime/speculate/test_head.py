@@ -1,0 +1,174 @@
+"""Draft heads inside the target: what they compute, and that they keep up with what happens to rows."""
+
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from runtime.cache.build import build_one_shot
+from runtime.device import device
+from runtime.loaded import LoadedModel, check_weights, load_model
+from runtime.speculate import head as head_room
+from runtime.speculate.head import HeadDrafter
+from runtime.step import Step
+from tests.support.bench import Bench
+from tests.support.checkpoints import random_state, write_checkpoint
+from tests.support.heads import FOLDER, HeadReference
+
+BAR = 2e-4  # of the spread of the logits; the head adds its rounding to the target's
+
+
+@pytest.fixture(scope="module", params=sorted(path.stem for path in FOLDER.glob("*.json")))
+def reference(request: pytest.FixtureRequest) -> HeadReference:
+    return HeadReference(request.param)
+
+
+@pytest.fixture(scope="module")
+def target(reference: HeadReference, tmp_path_factory: pytest.TempPathFactory) -> LoadedModel:
+    return reference.load(tmp_path_factory.mktemp(reference.name))
+
+
+@pytest.fixture(scope="module")
+def glm(tmp_path_factory: pytest.TempPathFactory) -> LoadedModel:
+    return HeadReference("glm4_moe").load(tmp_path_factory.mktemp("glm"))
+
+
+def hidden_of(target: LoadedModel, ids: list[int]) -> mx.array:
+    """The target's hidden states [1, T, D], without memory."""
+    step = Step(starts=(0,), counts=(len(ids),))
+    return target.network(mx.array([ids]), step, build_one_shot(target.described.layout))
+
+
+def drafts_of(target: LoadedModel, ids: list[int], depth: int) -> list[int]:
+    """Greedy drafts after `ids`, everything computed anew for each of them."""
+    assert target.head is not None
+    hidden, tokens = hidden_of(target, ids[:-1]), list(ids[1:])
+    for _ in range(depth):
+        step = Step(starts=(0,), counts=(len(tokens),))
+        embedded = target.network.model.embed_tokens(mx.array([tokens]))
+        out = target.head.network(embedded, hidden, step, build_one_shot(target.head.layout))
+        tokens.append(int(mx.argmax(target.network.logits(out[:, -1])[0]).item()))
+        hidden = mx.concatenate([hidden, out[:, -1:]], axis=1)
+    return tokens[len(ids) - 1 :]
+
+
+def test_logits_at_every_position_are_those_of_transformers(
+    reference: HeadReference, target: LoadedModel
+) -> None:
+    assert target.head is not None
+    ids = [int(token) for token in reference.answers["ids"]]
+    step = Step(starts=(0,), counts=(len(ids) - 1,))
+    embedded = target.network.model.embed_tokens(mx.array([ids[1:]]))
+    hidden = hidden_of(target, ids)[:, :-1]
+    out = target.head.network(embedded, hidden, step, build_one_shot(target.head.layout))
+    assert reference.error(np.array(target.network.logits(out)[0])) < BAR
+
+
+def test_the_file_passes_the_check_of_create(reference: HeadReference) -> None:
+    stored = {name: ("F32", tuple(shape)) for name, shape in reference.record["tensors"].items()}
+    assert check_weights(reference.record["config"], stored) == []
+
+
+def test_a_head_is_loaded_when_asked_for_only(reference: HeadReference, tmp_path: Path) -> None:
+    folder = write_checkpoint(tmp_path, reference.record["config"], reference.record["tensors"])
+    assert load_model(reference.record["config"], [folder / "model.safetensors"]).head is None
+
+
+def test_a_file_without_a_head_loads_without(reference: HeadReference, tmp_path: Path) -> None:
+    own = {
+        name: shape
+        for name, shape in reference.record["tensors"].items()
+        if not name.startswith(("mtp.", f"model.layers.{reference.record['config']['num_hidden_layers']}."))
+    }
+    folder = write_checkpoint(tmp_path, reference.record["config"], own)
+    loaded = load_model(reference.record["config"], [folder / "model.safetensors"], with_head=True)
+    assert loaded.head is None
+    assert loaded.notes == ()
+
+
+def test_a_head_that_does_not_fit_is_left_out_with_a_note(reference: HeadReference, tmp_path: Path) -> None:
+    tensors = dict(reference.record["tensors"])
+    name = next(name for name in tensors if name.endswith((".eh_proj.weight", "mtp.fc.weight")))
+    tensors[name] = [64, 64]
+    folder = write_checkpoint(tmp_path, reference.record["config"], tensors)
+    loaded = load_model(reference.record["config"], [folder / "model.safetensors"], with_head=True)
+    assert loaded.head is None
+    assert "the draft head is not used" in loaded.notes[0]
+
+
+def test_a_quantized_head(tmp_path: Path) -> None:
+    """Packed like any other matrix; on a processor it is expanded with the target."""
+    record = HeadReference("qwen3_5").record
+    state = {name: mx.array(array) for name, array in random_state(record["tensors"]).items()}
+    for stem in ("mtp.fc", "mtp.layers.0.mlp.down_proj", "mtp.layers.0.self_attn.q_proj"):
+        packed = mx.quantize(state.pop(f"{stem}.weight"), 32, 4)
+        state |= dict(zip((f"{stem}.weight", f"{stem}.scales", f"{stem}.biases"), packed, strict=True))
+    mx.save_safetensors(str(tmp_path / "model.safetensors"), state)
+    config = {**record["config"], "quantization": {"bits": 4, "group_size": 32}}
+    packed_model = load_model(config, [tmp_path / "model.safetensors"], with_head=True)
+    plain_model = load_model(config, [tmp_path / "model.safetensors"], on=device(), with_head=True)
+    assert packed_model.head is not None
+    assert plain_model.head is not None
+    assert packed_model.head.weight_bytes < plain_model.head.weight_bytes
+    ids = [(7 * i) % 150 + 3 for i in range(20)]
+    assert drafts_of(packed_model, ids, 1) == drafts_of(plain_model, ids, 1)
+
+
+def bench_of(target: LoadedModel, rows: int) -> Bench:
+    return Bench(target, lambda _: HeadDrafter(target, limit=5), rows)
+
+
+ACTIONS = st.one_of(
+    st.tuples(st.just("admit"), st.integers(1, 12), st.integers(1, 5)),
+    st.tuples(st.just("decode")),
+    st.tuples(st.just("speculate"), st.integers(1, 4), st.integers(0, 4)),
+    st.tuples(st.just("leave"), st.integers(0, 2)),
+)
+
+
+@settings(max_examples=15)
+@given(actions=st.lists(ACTIONS, min_size=4, max_size=12))
+def test_drafts_are_those_of_a_head_that_read_everything_anew(
+    glm: LoadedModel, actions: list[tuple[Any, ...]]
+) -> None:
+    """Through any mixture of prompts, plain and speculative steps, rows that leave and places that change."""
+    bench = bench_of(glm, rows=3)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(head_room, "FLUSH", 6)
+        for action, *arguments in [("admit", 5, 5), *actions]:
+            if action == "admit" and len(bench.ids) < 3:
+                bench.admit(*arguments)
+            elif action == "leave" and arguments[0] < len(bench.ids):
+                bench.leave(*arguments)
+            elif action == "decode" and bench.ids:
+                bench.decode()
+            elif action == "speculate" and bench.ids:
+                before = [list(ids) for ids in bench.ids]
+                drafts = bench.speculate(*arguments)
+                assert drafts == [drafts_of(glm, ids, arguments[0]) for ids in before]
+
+
+def test_what_waits_is_bounded(glm: LoadedModel) -> None:
+    bench = bench_of(glm, rows=1)
+    bench.admit(3 * head_room.FLUSH // 2 + 5, 64)
+    assert isinstance(bench.drafter, HeadDrafter)
+    line = bench.drafter._lines[0]  # pyright: ignore[reportPrivateUsage] -- what it holds is the claim
+    assert line.waiting <= head_room.FLUSH + 64
+
+
+def test_a_row_whose_past_was_not_observed_drafts_from_what_it_saw(glm: LoadedModel) -> None:
+    """As after a hit in a prefix store: its drafts may differ, and everything keeps working."""
+    bench = bench_of(glm, rows=1)
+    ids = [bench.token() for _ in range(12)]
+    step = Step(starts=(0,), counts=(8,))
+    bench.memory.prepare(step)
+    bench.target.network(mx.array([ids[:8]]), step, bench.memory)
+    bench.memory.commit(step, (8,))
+    bench.step([ids[8:]], [8], [4])
+    bench.ids.append([*ids, bench.token()])
+    for depth in (3, 1, 4):
+        assert len(bench.speculate(depth, 1)[0]) == depth
