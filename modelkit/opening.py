@@ -68,7 +68,7 @@ def open_model(name: str | os.PathLike[str], settings: Settings) -> Generator[Op
     """
     text = os.fspath(name)
     if not isinstance(name, str) or looks_like_path(text):
-        yield _open(read_directory(Path(text)), text)
+        yield _open(_read_tree(Path(text)), text)
         return
     try:
         with Store(settings.home).hold(text) as package:
@@ -79,6 +79,15 @@ def open_model(name: str | os.PathLike[str], settings: Settings) -> Generator[Op
                 error.message, hint=f"For the directory of that name, write ./{text}"
             ) from error
         raise
+
+
+def _read_tree(folder: Path) -> Files:
+    """A model directory, and the draft in it if it is an exported package."""
+    files = dict(read_directory(folder))
+    if METADATA in files and (folder / DRAFT_FOLDER).is_dir():
+        inside = read_directory(folder / DRAFT_FOLDER)
+        files |= {f"{DRAFT_FOLDER}/{name}": path for name, path in inside.items()}
+    return files
 
 
 def _open(files: Files, label: str) -> Opened:

@@ -56,6 +56,7 @@ def check_parts(target: "Part", draft: "Part | None") -> tuple["Tokenizer", tupl
     if draft:
         check_runnable(draft.source, draft.plan)
         _refuse_same(target, draft)
+    _check_kinds(target, draft)
     inventory = target.source.inventory
     require_tokenizer(inventory)
     try:
@@ -66,6 +67,25 @@ def check_parts(target: "Part", draft: "Part | None") -> tuple["Tokenizer", tupl
     if draft:
         notes += check_draft(draft.plan.config, draft.source.inventory.files, tokenizer)
     return tokenizer, notes
+
+
+def _check_kinds(target: "Part", draft: "Part | None") -> None:
+    """Raise PlanError for an assistant that is no draft, or a draft of another target's kind."""
+    from runtime.models import describe
+    from runtime.speculate.assistant import assistant_problem, is_assistant
+
+    described = describe(target.plan.config)
+    if is_assistant(described):
+        raise PlanError(
+            f"{target.source.inventory.origin} is a draft that only runs inside its target",
+            hint="Name it by DRAFT, and its target by FROM.",
+        )
+    if draft is None:
+        return
+    guess = describe(draft.plan.config)
+    problem = assistant_problem(guess, described) if is_assistant(guess) else None
+    if problem is not None:
+        raise PlanError(f"the draft does not fit its target: {problem}")
 
 
 @dataclass(frozen=True, slots=True)
