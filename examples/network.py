@@ -1,0 +1,115 @@
+"""The two networks: their Hugging Face configs, the project's own llama built from them, files, and sampling.
+
+`Memory` is the simplest layer memory there can be: it keeps everything of a run and forgets with the object.
+Training uses it for one pass, evaluation for one text.
+"""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+from mlx.utils import tree_flatten
+from vocabulary import BEGIN_ID, END_ID, PAD_ID, SIZE
+
+from runtime.models import llama
+from runtime.models.decoder import CausalLM
+from runtime.step import Step
+
+CONTEXT_TOKENS = 1024
+
+
+def config(hidden: int, intermediate: int, layers: int, heads: int, kv_heads: int) -> dict[str, Any]:
+    """config.json of a llama with tied embeddings. Every width is a multiple of 64, as q4 and q8 want."""
+    return {
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "vocab_size": SIZE,
+        "hidden_size": hidden,
+        "intermediate_size": intermediate,
+        "num_hidden_layers": layers,
+        "num_attention_heads": heads,
+        "num_key_value_heads": kv_heads,
+        "head_dim": hidden // heads,
+        "max_position_embeddings": CONTEXT_TOKENS,
+        "rms_norm_eps": 1e-5,
+        "rope_theta": 10000.0,
+        "rope_scaling": None,
+        "hidden_act": "silu",
+        "attention_bias": False,
+        "mlp_bias": False,
+        "tie_word_embeddings": True,
+        "bos_token_id": BEGIN_ID,
+        "eos_token_id": END_ID,
+        "pad_token_id": PAD_ID,
+        "torch_dtype": "bfloat16",
+        "use_cache": True,
+    }
+
+
+TARGET = config(hidden=256, intermediate=448, layers=4, heads=4, kv_heads=2)
+DRAFT = config(hidden=128, intermediate=256, layers=2, heads=2, kv_heads=1)
+GENERATION = {
+    "bos_token_id": BEGIN_ID,
+    "eos_token_id": END_ID,
+    "pad_token_id": PAD_ID,
+    "do_sample": True,
+    "temperature": 0.7,
+    "top_p": 0.9,
+}
+
+
+def build(raw: dict[str, Any]) -> CausalLM:
+    return llama.build(llama.parse(raw))
+
+
+class Memory:
+    """Keys and values of one layer, all of them. [B, G, L, D]."""
+
+    def __init__(self) -> None:
+        self._seen: tuple[mx.array, mx.array] | None = None
+
+    def append(self, step: Step, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array, str]:
+        if self._seen is not None:
+            keys = mx.concatenate([self._seen[0], keys], axis=2)
+            values = mx.concatenate([self._seen[1], values], axis=2)
+        self._seen = keys, values
+        return keys, values, "causal"
+
+
+def memories(network: CausalLM) -> list[Memory]:
+    return [Memory() for _ in network.model.layers]
+
+
+def hidden(network: CausalLM, tokens: mx.array) -> mx.array:
+    """int32 [B, L] from position 0 -> [B, L, D]."""
+    rows, width = tokens.shape
+    return network(tokens, Step((0,) * rows, (width,) * rows), memories(network))
+
+
+def greedy(network: CausalLM, prompt: list[int], limit: int) -> Iterator[int]:
+    """The likeliest ids after `prompt`, the end id included."""
+    seen, fresh, caches = 0, prompt, memories(network)
+    for _ in range(limit):
+        states = network(mx.array([fresh]), Step((seen,), (len(fresh),)), caches)
+        seen += len(fresh)
+        fresh = [int(mx.argmax(network.logits(states[0, -1])).item())]
+        yield fresh[0]
+        if fresh[0] == END_ID:
+            return
+
+
+def save(network: CausalLM, raw: dict[str, Any], folder: Path) -> None:
+    weights = {name: array.astype(mx.bfloat16) for name, array in tree_flatten(network.parameters())}
+    mx.save_safetensors(str(folder / "model.safetensors"), weights, metadata={"format": "pt"})
+    (folder / "config.json").write_text(json.dumps(raw, indent=2) + "\n")
+    (folder / "generation_config.json").write_text(json.dumps(GENERATION, indent=2) + "\n")
+
+
+def load(folder: Path) -> CausalLM:
+    """In float32, the type a CPU is fast at."""
+    network = build(json.loads((folder / "config.json").read_text()))
+    weights = mx.load(str(folder / "model.safetensors"))
+    network.load_weights([(name, array.astype(mx.float32)) for name, array in weights.items()])
+    return network
