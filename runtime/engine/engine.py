@@ -5,67 +5,36 @@ The next step is dispatched before the previous one's tokens are read on the hos
 waits for Python. Rows 0..n-1 of the layer memory decode, row n is the one being prefilled; a finished row's
 place is taken by the last one.
 
-Invariant: every method but `submit`, `call` and `close` runs on the engine's own thread.
+Invariant: methods without an underscore may be called from any thread, all else runs on the engine's own.
 """
 
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TypeVar, cast
 
 import mlx.core as mx
 
 from runtime.cache.budget import Budget
 from runtime.cache.build import LayerMemory, build_memory
+from runtime.cache.prefix import Entry
+from runtime.engine.drawn import Drawn
+from runtime.engine.options import Options
+from runtime.engine.prefixes import Prefixes
 from runtime.engine.request import Request, TokenLogprob
 from runtime.engine.row import Row
 from runtime.engine.scheduler import Load, decide
 from runtime.engine.speculation import Round, Speculation
 from runtime.engine.stream import Stream
 from runtime.engine.thread import MlxThread
+from runtime.errors import CacheFull, RuntimeFault
 from runtime.loaded import LoadedModel, check_ids
-from runtime.sampling.logprobs import Logprobs, logprobs
+from runtime.sampling.logprobs import logprobs
 from runtime.sampling.sampler import Sampler
 from runtime.speculate.drafter import Drafter, Rows
 from runtime.step import Step
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """context_length: tokens a sequence may have, prompt included.
-
-    budget_tokens: what one step computes at most, and so the size of a prefill chunk. max_rows: sequences at
-    once. cache_bytes: limit of all layer memory, None for none.
-    """
-
-    context_length: int
-    budget_tokens: int = 512
-    max_rows: int = 8
-    cache_bytes: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class _Drawn:
-    """Tokens [n, L] drawn for these rows, not read back yet."""
-
-    rows: list[Row]
-    tokens: mx.array
-    logprobs: Logprobs | None = None
-
-    def details(self, place: int, column: int) -> TokenLogprob | None:
-        """What a row that asked for log-probabilities gets of one token."""
-        wanted = self.rows[place].request.top_logprobs
-        if self.logprobs is None or wanted is None:
-            return None
-        of = self.logprobs
-        ids = cast("list[int]", of.ids[place, column, :wanted].tolist())
-        values = cast("list[float]", of.values[place, column, :wanted].tolist())
-        chosen = cast("float", of.chosen[place, column].item())
-        token = cast("int", self.tokens[place, column].item())
-        return TokenLogprob(token, chosen, tuple(zip(ids, values, strict=True)))
 
 
 class Engine:
@@ -83,7 +52,7 @@ class Engine:
         self._waiting: deque[Row] = deque()
         self._decoding: list[Row] = []
         self._prefilling: Row | None = None
-        self._in_flight: list[_Drawn] = []
+        self._in_flight: list[Drawn] = []
         self._sampler: tuple[list[Row], Sampler] | None = None
         self._speculation = Speculation({})
         self._thread = MlxThread(self._work)
@@ -92,6 +61,7 @@ class Engine:
             self._memory = self._thread.call(self._new_memory)
             if drafters is not None:
                 self._speculation = Speculation(self._thread.call(lambda: drafters(self.model)))
+            self._prefixes = Prefixes.of(self._memory, options, self.model.dtype)
         except BaseException:
             self._thread.close()
             raise
@@ -117,10 +87,19 @@ class Engine:
         """Run `function` on the engine's thread between two steps and return its result."""
         return self._thread.call(lambda: function(self.model))
 
+    def list_prefixes(self) -> list[Entry]:
+        """What is kept of earlier sequences: nodes of a tree, parents before children."""
+        return self._thread.call(self._prefixes.describe)
+
+    def clear_prefixes(self) -> None:
+        """Forget it, but for what running sequences stand on."""
+        self._thread.call(self._prefixes.clear)
+
     def close(self) -> None:
         """Cancel everything and stop the thread. Streams end as cancelled."""
         self._thread.post(self._cancel_all)
         self._thread.close()
+        self._prefixes.close()
 
     def _new_memory(self) -> LayerMemory:
         budget = Budget(self._options.cache_bytes)
@@ -163,12 +142,17 @@ class Engine:
         if row.request.max_tokens == 0:
             row.end("length")
             return
+        place = len(self._decoding)
+        try:
+            if self._memory.rows <= place:
+                # Doubling keeps the number of buffer copies small while rows join one by one.
+                self._memory.resize(min(2 * self._memory.rows, self._options.max_rows))
+                self._speculation.resize(self._memory.rows)
+        except CacheFull as error:
+            row.stream.put(error)  # the rows that run have what they need
+            return
         self._prefilling = row
-        rows = len(self._decoding) + 1
-        if self._memory.rows < rows:
-            # Doubling keeps the number of buffer copies small while rows join one by one.
-            self._memory.resize(min(2 * self._memory.rows, self._options.max_rows))
-            self._speculation.resize(self._memory.rows)
+        self._prefixes.begin(place, row, list(enumerate(self._decoding)))
 
     def _step(self, prefill: int) -> None:
         if any(row.last_is_drawn for row in self._decoding):
@@ -235,7 +219,7 @@ class Engine:
                 if not row.done:
                     self._take(row, drawn[place][column], group.details(place, column))
 
-    def _decode(self) -> list[_Drawn]:
+    def _decode(self) -> list[Drawn]:
         """Feed every decoding row its newest token and draw the next; nothing is waited for."""
         if not self._decoding:
             return []
@@ -245,16 +229,23 @@ class Engine:
         hidden = self._forward(rows, inputs, step)
         return [self._draw(rows, hidden, inputs, [row.length for row in rows])]
 
-    def _prefill(self, count: int) -> list[_Drawn]:
+    def _prefill(self, count: int) -> list[Drawn]:
         """Read `count` more prompt tokens; the first token is drawn when the prompt is done."""
         row = self._prefilling
         if row is None:
             return []
+        place, count = len(self._decoding), self._prefixes.chunk(row, count)
         inputs = mx.array([row.ids[row.length : row.length + count]], dtype=mx.int32)
-        step = Step(starts=(row.length,), counts=(count,), first=len(self._decoding))
-        hidden = self._forward([row], inputs, step)
+        step = Step(starts=(row.length,), counts=(count,), first=place)
+        try:
+            hidden = self._forward([row], inputs, step)
+        except CacheFull as error:
+            self._leave_prefill()
+            row.stream.put(error)  # nothing was written, and the rows that decode have what they need
+            return []
         if row.unread:
             self._memory.evaluate()  # and nothing else: the last layer's outputs are never computed
+            self._prefixes.reached(place, row)
             return []
         self._prefilling = None
         self._decoding.append(row)
@@ -279,7 +270,7 @@ class Engine:
         tokens = mx.concatenate(groups) if len(groups) > 1 else groups[0]
         return tokens if flying == rows else tokens[mx.array([flying.index(row) for row in rows])]
 
-    def _draw(self, rows: list[Row], hidden: mx.array, inputs: mx.array, positions: list[int]) -> _Drawn:
+    def _draw(self, rows: list[Row], hidden: mx.array, inputs: mx.array, positions: list[int]) -> Drawn:
         """The tokens that follow each of `inputs` [n, L], whose hidden states are [n, L, D].
 
         positions: where the token after each row's first input will stand.
@@ -292,7 +283,7 @@ class Engine:
             logits, positions, history=pasts if sampler.wants_history else None, inputs=inputs
         )
         wanted = [row.request.top_logprobs for row in rows if row.request.top_logprobs is not None]
-        return _Drawn(rows, tokens, logprobs(logits, tokens, max(wanted)) if wanted else None)
+        return Drawn(rows, tokens, logprobs(logits, tokens, max(wanted)) if wanted else None)
 
     def _sampler_for(self, rows: list[Row]) -> Sampler:
         if self._sampler is None or self._sampler[0] != rows:
@@ -311,13 +302,14 @@ class Engine:
     def _take(self, row: Row, token: int, details: TokenLogprob | None) -> None:
         reason = row.take(token, details)
         if reason is not None:
+            row.end(reason)
             self._release(row)
-            row.end(reason, token if reason == "stop" else None)
 
     def _release(self, row: Row) -> None:
         """Free the row's place; the last decoding row moves into it."""
         row.done = True
         place, last = self._decoding.index(row), len(self._decoding) - 1
+        self._prefixes.end(place, row)
         self._decoding[place] = self._decoding[last]
         self._decoding.pop()
         self._clear(place)
@@ -342,16 +334,25 @@ class Engine:
             self._release(row)
             row.end("cancelled")
         if self._prefilling is not None and self._prefilling.cancelled:
-            self._clear(len(self._decoding))
             self._prefilling.end("cancelled")
-            self._prefilling = None
+            self._leave_prefill()
+
+    def _leave_prefill(self) -> None:
+        assert self._prefilling is not None
+        place = len(self._decoding)
+        self._prefixes.end(place, self._prefilling)
+        self._clear(place)
+        self._prefilling = None
 
     def _fail(self, error: Exception) -> None:
         """A step could not be computed: its rows get the error, requests that wait are not concerned."""
         for row in [*self._decoding, *([self._prefilling] if self._prefilling else [])]:
+            self._prefixes.forget(row)
             row.stream.put(error)
         self._decoding.clear()
         self._in_flight = []
         self._prefilling = self._sampler = None
         for place in range(self._memory.rows):
             self._clear(place)
+        if not isinstance(error, RuntimeFault):
+            self._prefixes.clear()  # whatever has happened to the device may have happened to pages

@@ -16,6 +16,8 @@ class Request:
     ids that end the text; they are not part of it.
     top_logprobs: None for none, n to report the chosen token's log-probability and those of the n likeliest.
     draft_tokens: most tokens to guess ahead, 0 for none, None to leave it to what pays.
+    marks: where other prompts may branch off this one, as token offsets: behind the system part, behind each
+    message, before the generation prompt. Only the speed of later requests depends on them.
     """
 
     ids: tuple[int, ...]
@@ -24,6 +26,7 @@ class Request:
     stop_ids: frozenset[int] = frozenset()
     top_logprobs: int | None = None
     draft_tokens: int | None = None
+    marks: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

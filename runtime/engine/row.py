@@ -10,7 +10,8 @@ from runtime.engine.stream import Stream
 @dataclass(slots=True, eq=False)
 class Row:
     """`ids` are the prompt and all tokens read back so far; `length` is how many tokens layer memory holds.
-    cancelled: the caller has left. done: the row has no place any more, whatever is still in flight for it.
+    cached: tokens of the prompt that were not computed again. cancelled: the caller has left. done: the row
+    has no place any more, whatever is still in flight for it. stop_id: the token that ended the text.
 
     Times are of the monotonic clock, in seconds; 0 until they happen.
     """
@@ -19,11 +20,13 @@ class Row:
     stream: Stream
     ids: list[int] = field(init=False)
     length: int = 0
+    cached: int = 0
     cancelled: bool = False
     done: bool = False
     submitted: float = field(default_factory=time.monotonic)
     drafted: int = 0
     accepted: int = 0
+    stop_id: int | None = None
     admitted: float = 0.0
     first_token: float = 0.0
 
@@ -38,6 +41,13 @@ class Row:
     def unread(self) -> int:
         """Prompt tokens that are not in memory yet."""
         return max(len(self.request.ids) - self.length, 0)
+
+    @property
+    def read(self) -> tuple[int, ...]:
+        """The tokens that are in memory. A stop token is among them when it was fed before it was known."""
+        ids = self.ids if self.stop_id is None else [*self.ids, self.stop_id]
+        assert len(ids) >= self.length
+        return tuple(ids[: self.length])
 
     @property
     def last_is_drawn(self) -> bool:
@@ -68,18 +78,20 @@ class Row:
         if not self.first_token:
             self.first_token = time.monotonic()
         if token in self.request.stop_ids:
+            self.stop_id = token
             return "stop"
         self.ids.append(token)
         self.stream.put(Delta((token,), () if logprob is None else (logprob,)))
         return "length" if self.generated >= self.request.max_tokens else None
 
-    def end(self, reason: Reason, stop_id: int | None = None) -> None:
+    def end(self, reason: Reason) -> None:
         """Tell the caller that no more comes, and what it cost."""
         now = time.monotonic()
         admitted = self.admitted or now
         first = self.first_token or now
         usage = Usage(
             prompt_tokens=len(self.request.ids),
+            cached_tokens=self.cached,
             generated_tokens=self.generated,
             drafted_tokens=self.drafted,
             accepted_tokens=self.accepted,
@@ -87,4 +99,4 @@ class Row:
             prefill_s=first - admitted,
             decode_s=now - first,
         )
-        self.stream.put(Finish(reason, usage, stop_id))
+        self.stream.put(Finish(reason, usage, self.stop_id))

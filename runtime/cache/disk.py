@@ -1,0 +1,255 @@
+"""The prefix store's second floor: pages in a folder, which outlive the process.
+
+A page's file is found by a digest of all keys before its stop, so a lookup reads one folder listing, and the
+pages that lead to the deepest stop it knows. Files are written on a thread of their own, from arrays that are
+evaluated already; the prefix store never waits for it. Whatever cannot be read, or does not fit the layout,
+is removed and computed again.
+
+Invariant: `namespace` names all that a page's meaning depends on beside its keys: model, layout, dtypes.
+"""
+
+import logging
+import os
+import queue
+import threading
+from collections.abc import Hashable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import mlx.core as mx
+
+from runtime.cache.build import Page
+from runtime.cache.codec import Codec
+from runtime.cache.layout import Chunked, Encoder, Full, LayerSpec, Recurrent, Rotating, Shared, Stateless
+from runtime.cache.page_files import (
+    BadPage,
+    Buffer,
+    PageFile,
+    PrefixFolder,
+    Tensor,
+    key_digests,
+    list_pages,
+    model_mark,
+    page_name,
+    read_page,
+    trim_pages,
+    write_page,
+)
+from runtime.cache.pages import page_bytes
+from runtime.cache.recurrent import DTYPES as STATE_DTYPES
+from runtime.cache.snapshot import TOKEN_AXIS, Checkpoint, Snapshot, Span
+
+DTYPES = {"F32": mx.float32, "F16": mx.float16, "BF16": mx.bfloat16, "U32": mx.uint32}
+NAMES = {dtype: name for name, dtype in DTYPES.items()}
+# A slow disk must not make pages pile up in memory: beyond this, they are not written.
+QUEUED_BYTES = 1 << 29
+NOTHING = Tensor("F32", (0,), b"")
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A page of [start, stop)."""
+
+    start: int
+    stop: int
+    page: Page
+
+
+class DiskPages:
+    """Pages of layers laid out as `layout`, whose activations are `dtype`; `kept_format` as in KVRows."""
+
+    def __init__(
+        self,
+        folder: PrefixFolder,
+        layout: Sequence[LayerSpec],
+        dtype: mx.Dtype,
+        kept_format: str | None = None,
+    ) -> None:
+        self._folder = folder
+        self._mark = model_mark(folder.model)
+        self._namespace = repr((folder.model, tuple(layout), str(dtype), kept_format))
+        self._shapes = [_shapes(spec, dtype, kept_format) for spec in layout]
+        self._layout = tuple(layout)
+        self._jobs: queue.SimpleQueue[tuple[Path, dict[str, Tensor]] | None] = queue.SimpleQueue()
+        self._queued: dict[Path, int] = {}
+        self._lock = threading.Lock()
+        folder.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._writer = threading.Thread(target=self._write, name="modelkit-pages", daemon=True)
+        self._writer.start()
+
+    def find(self, keys: Sequence[Hashable], *, above: int, limit_bytes: int) -> list[Stored]:
+        """Pages that lead from `above` to the deepest stop in (above, len(keys)), in order; [] for none.
+
+        limit_bytes: of all of them together.
+        """
+        files = {(file.stop, file.key): file for file in self._files() if file.stop < len(keys)}
+        if all(stop <= above for stop, _ in files):
+            return []
+        digests = key_digests(self._namespace, keys, sorted({stop for stop, _ in files}))
+        ours = {stop: files[stop, key] for stop, key in digests if (stop, key) in files}
+        for stop in sorted((stop for stop in ours if stop > above), reverse=True):
+            chain = _chain(ours, stop, above)
+            if chain and sum(file.nbytes for file in chain) <= limit_bytes:
+                return self._read(chain)
+        return []
+
+    def save(self, keys: Sequence[Hashable], pages: Iterable[Stored]) -> None:
+        """Have pages of this sequence written, soon, but for those that are. Their arrays are evaluated."""
+        wanted = {stored.stop: stored for stored in pages}
+        there = {(file.stop, file.key): file.nbytes for file in self._files()}
+        for stop, key in key_digests(self._namespace, keys, sorted(wanted)):
+            stored = wanted[stop]
+            # One that is smaller was cut from a longer page and lacks folds, which are larger than headers.
+            if there.get((stop, key), -1) < page_bytes(stored.page):
+                path = self._folder.path / page_name(self._mark, stored.start, stop, key)
+                self._submit(path, stored.page)
+
+    def close(self) -> None:
+        """Finish writing."""
+        self._jobs.put(None)
+        self._writer.join()
+
+    def _files(self) -> list[PageFile]:
+        return [
+            file for file in list_pages(self._folder.path) if file.model == self._mark and not file.partial
+        ]
+
+    def _submit(self, path: Path, page: Page) -> None:
+        tensors = {
+            f"{layer}.{part}": tensor
+            for layer, snapshot in enumerate(page)
+            if snapshot is not None
+            for part, tensor in enumerate(_tensors(snapshot))
+        }
+        size = page_bytes(page)
+        with self._lock:
+            if self._queued.get(path, -1) >= size or sum(self._queued.values()) + size > QUEUED_BYTES:
+                return
+            self._queued[path] = size
+        self._jobs.put((path, tensors))
+
+    def _write(self) -> None:
+        """The writer's thread. A disk that fails once is not bothered again."""
+        failed = False
+        while (job := self._jobs.get()) is not None:
+            path, tensors = job
+            if not failed:
+                try:
+                    write_page(path, tensors)
+                    trim_pages(path.parent, self._folder.limit_bytes)
+                except OSError as error:
+                    failed = True
+                    log.warning("prefixes are no longer written to %s: %s", path.parent, error)
+            with self._lock:
+                self._queued.pop(path, None)
+
+    def _read(self, chain: list[PageFile]) -> list[Stored]:
+        """As many of these pages as are sound, from the first on."""
+        found: list[Stored] = []
+        for file in chain:
+            try:
+                found.append(Stored(file.start, file.stop, self._page(file)))
+            except (OSError, BadPage) as error:
+                log.warning("%s is removed: %s", file.path, error)
+                with suppress(OSError):
+                    file.path.unlink(missing_ok=True)
+                break
+        for file in reversed(chain[: len(found)]):
+            # Leaves first: what leads to them is then younger, and is not dropped before them.
+            with suppress(OSError):
+                os.utime(file.path)
+        return found
+
+    def _page(self, file: PageFile) -> Page:
+        tensors = read_page(file.path)
+        layers = [
+            [tensors.pop(name) for part in range(len(shapes)) if (name := f"{layer}.{part}") in tensors]
+            for layer, shapes in enumerate(self._shapes)
+        ]
+        if tensors:
+            raise BadPage("it has tensors that no layer wants")
+        return tuple(
+            _snapshot(spec, file.start, file.stop, found, shapes)
+            for spec, found, shapes in zip(self._layout, layers, self._shapes, strict=True)
+        )
+
+
+Shape = tuple[tuple[int | None, ...], mx.Dtype]
+"""Of one array of a snapshot; None is the axis of tokens."""
+
+
+def _shapes(spec: LayerSpec, dtype: mx.Dtype, kept_format: str | None) -> list[Shape]:
+    """What the arrays of a layer's snapshots look like."""
+    match spec:
+        case Full() | Rotating() | Chunked():
+            sizes = [spec.head_dim, spec.head_dim if spec.value_dim is None else spec.value_dim]
+            codecs = [Codec.of(kept_format, size, dtype) for size in sizes if size]
+            parts = [part for codec in codecs for part in codec.parts]
+            return [((1, spec.kv_heads, None, width), stored) for width, stored in parts]
+        case Recurrent():
+            return [
+                ((1, *state.shape), STATE_DTYPES.get(state.dtype, dtype)) for state in spec.states.values()
+            ]
+        case Encoder():
+            return [((1, spec.kv_heads, None, spec.head_dim), dtype)] * 2
+        case Shared() | Stateless():
+            return []
+
+
+def _chain(files: dict[int, PageFile], stop: int, above: int) -> list[PageFile]:
+    """Files that follow each other from `above` or before up to `stop`; [] when one is missing."""
+    chain = [files[stop]]
+    while chain[-1].start > above:
+        before = files.get(chain[-1].start)
+        if before is None or before.start >= before.stop:
+            return []
+        chain.append(before)
+    return chain[::-1]
+
+
+def _tensors(snapshot: Snapshot) -> list[Tensor]:
+    """An encoder's checkpoint without a source has no arrays, and is not the same as no checkpoint."""
+    return [Tensor(NAMES[x.dtype], x.shape, _raw(x)) for x in snapshot.arrays] or [NOTHING]
+
+
+def _raw(array: mx.array) -> Buffer:
+    """The elements in row order, shared with the array where it has them so."""
+    view = memoryview(cast("Any", array))
+    return view if view.c_contiguous else view.tobytes()
+
+
+def _snapshot(
+    spec: LayerSpec, start: int, stop: int, tensors: list[Tensor], shapes: list[Shape]
+) -> Snapshot | None:
+    """A layer's part of a page, when it is what such a layer makes. BadPage."""
+    fold = isinstance(spec, Recurrent | Encoder)
+    if not tensors and (fold or not shapes):
+        return None
+    if isinstance(spec, Encoder) and tensors == [NOTHING]:
+        return Checkpoint(start, stop, ())
+    tokens = {tensor.shape[TOKEN_AXIS] for tensor in tensors if len(tensor.shape) > TOKEN_AXIS}
+    found = [(tensor.shape, DTYPES[tensor.dtype]) for tensor in tensors]
+    if not any(
+        found == [(tuple(count if dim is None else dim for dim in shape), dtype) for shape, dtype in shapes]
+        for count in tokens or {0}
+    ):
+        raise BadPage(f"its arrays are not those of a {spec.kind} layer")
+    arrays = tuple(map(_array, tensors))
+    if fold:
+        return Checkpoint(start, stop, arrays)
+    span = Span(start, stop, arrays)
+    if span.held_from < start or (isinstance(spec, Full) and span.held_from > start):
+        raise BadPage(f"it holds {stop - span.held_from} of {stop - start} tokens of a {spec.kind} layer")
+    return span
+
+
+def _array(tensor: Tensor) -> mx.array:
+    import numpy as np
+
+    plain = {"F32": np.float32, "F16": np.float16, "BF16": np.uint16, "U32": np.uint32}[tensor.dtype]
+    array = mx.array(np.frombuffer(tensor.data, plain)).reshape(tensor.shape)
+    return array.view(mx.bfloat16) if tensor.dtype == "BF16" else array

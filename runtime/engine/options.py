@@ -1,0 +1,25 @@
+"""What is decided about an engine when it starts, as plain values."""
+
+from dataclasses import dataclass
+
+from runtime.cache.page_files import PrefixFolder
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """context_length: tokens a sequence may have, prompt included.
+
+    budget_tokens: what one step computes at most, and so the size of a prefill chunk. max_rows: sequences at
+    once. cache_bytes: limit of all layer memory, None for none.
+    prefix_bytes: limit of what is kept of earlier sequences, beside layer memory; None keeps nothing.
+    prefix_folder: where it is kept on disk as well; None for memory only.
+    mark_spacing: how close, in tokens, the lesser of a prompt's marks may be to be paged.
+    """
+
+    context_length: int
+    budget_tokens: int = 512
+    max_rows: int = 8
+    cache_bytes: int | None = None
+    prefix_bytes: int | None = None
+    prefix_folder: PrefixFolder | None = None
+    mark_spacing: int = 128

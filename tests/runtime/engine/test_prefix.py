@@ -1,0 +1,350 @@
+"""Prefixes in the engine: the tokens are those of a fresh run, and what is computed again is bounded."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from runtime.cache.page_files import PrefixFolder
+from runtime.engine.engine import Engine, Options
+from runtime.engine.request import Finish, Request
+from runtime.errors import CacheFull
+from runtime.loaded import LoadedModel
+from runtime.sampling.params import SamplingParams
+from runtime.speculate.depth import DepthController
+from runtime.speculate.draft_model import ModelDrafter
+from runtime.speculate.drafter import Drafter
+from runtime.speculate.ngram import NgramDrafter
+from tests.support.parity import Reference
+
+GREEDY = SamplingParams(temperature=0)
+WARM = SamplingParams(temperature=0.8, top_k=25, repeat_penalty=1.1, seed=3)
+ROOMY = 1 << 30
+# Full, rotating, a fold, folds beside full attention, and layers that share beside both kinds of attention.
+KINDS = ["llama", "mistral_window", "mamba2", "qwen3_5", "gemma4_text"]
+SYSTEM = tuple(range(20, 50))
+END, ASK = (7,), (5, 6)
+
+
+def start(
+    folder: Path,
+    entry: str,
+    prefix_bytes: int | None = ROOMY,
+    drafters: Callable[[LoadedModel], dict[str, Drafter]] | None = None,
+    **more: Any,
+) -> Engine:
+    settings: dict[str, Any] = {
+        "context_length": 256,
+        "budget_tokens": 16,
+        "max_rows": 3,
+        "mark_spacing": 1,
+        **more,
+    }
+    options = Options(prefix_bytes=prefix_bytes, **settings)
+    return Engine(lambda: Reference(entry).load(folder), options, drafters)
+
+
+def run(engine: Engine, request: Request) -> tuple[list[int], Finish]:
+    stream = engine.submit(request)
+    tokens = [token for delta in stream for token in delta.ids]
+    assert stream.finish is not None
+    check(engine)
+    return tokens, stream.finish
+
+
+def check(engine: Engine) -> None:
+    store = engine._prefixes.store
+    if store is not None:
+        engine.call(lambda _model: store.check())
+
+
+@dataclass
+class Chat:
+    """A conversation in ids: what is said is followed by END, an answer is asked for by ASK."""
+
+    said: tuple[int, ...] = SYSTEM + END
+    marks: tuple[int, ...] = (len(SYSTEM + END),)
+
+    def user(self, *ids: int) -> "Chat":
+        said = self.said + ids + END
+        return Chat(said, (*self.marks, len(said)))
+
+    def request(self, count: int = 12, sampling: SamplingParams = GREEDY) -> Request:
+        return Request((*self.said, *ASK), count, sampling, marks=self.marks)
+
+    def answered(self, ids: Sequence[int]) -> "Chat":
+        said = (*self.said, *ASK, *ids, *END)
+        return Chat(said, (*self.marks, len(said)))
+
+
+@dataclass
+class Pair:
+    """The engine under test, and one that never remembers anything."""
+
+    kind: str
+    stored: Engine
+    plain: Engine
+
+    def ask(self, chat: Chat, count: int = 12) -> tuple[list[int], int]:
+        """The answer, checked against the plain engine, and how many prompt tokens were computed for it."""
+        request = chat.request(count)
+        tokens, finish = run(self.stored, request)
+        assert tokens == run(self.plain, request)[0]
+        assert finish.usage.prompt_tokens == len(request.ids)
+        return tokens, finish.usage.prompt_tokens - finish.usage.cached_tokens
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def engines(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    folder = tmp_path_factory.mktemp("models")
+    pair = Pair(request.param, start(folder, request.param), start(folder, request.param, None))
+    yield pair
+    pair.stored.close()
+    pair.plain.close()
+
+
+@pytest.fixture
+def pair(engines: Pair) -> Pair:
+    engines.stored.clear_prefixes()
+    return engines
+
+
+USER, OTHER = tuple(range(60, 72)), tuple(range(80, 90))
+TURN = len(USER) + len(END) + len(ASK)
+
+
+def test_the_second_turn_computes_what_is_new(pair: Pair) -> None:
+    chat = Chat().user(*USER)
+    answer, computed = pair.ask(chat)
+    assert computed == len(SYSTEM) + len(END) + TURN
+    _, computed = pair.ask(chat.answered(answer).user(*OTHER))
+    # The last token of the answer was never fed back, so it counts as new.
+    assert computed == 1 + len(END) + len(OTHER) + len(END) + len(ASK)
+
+
+def test_stripped_thinking_costs_the_answer_and_no_more(pair: Pair) -> None:
+    chat = Chat().user(*USER)
+    thoughts, _ = pair.ask(chat, 30)
+    stripped = chat.answered(thoughts[20:])
+    _, computed = pair.ask(stripped.user(*OTHER))
+    new = len(ASK) + len(thoughts[20:]) + len(END) + len(OTHER) + len(END) + len(ASK)
+    assert computed <= new
+
+
+def test_an_edited_message_costs_the_message(pair: Pair) -> None:
+    pair.ask(Chat().user(*USER))
+    _, computed = pair.ask(Chat().user(*OTHER))
+    assert computed == len(OTHER) + len(END) + len(ASK)
+
+
+def test_a_message_edited_in_its_middle_costs_at_most_the_message(pair: Pair) -> None:
+    edited = (*USER[:6], 99, *USER[7:])
+    pair.ask(Chat().user(*USER))
+    _, computed = pair.ask(Chat().user(*edited))
+    assert computed == TURN - 6 if pair.kind == "llama" else computed <= TURN
+    # The branch was marked, so that the next change at the same place is cheaper.
+    _, computed = pair.ask(Chat().user(*USER[:6], 98, *USER[7:]))
+    assert computed == TURN - 6
+
+
+def test_an_answer_wanted_again_costs_almost_nothing(pair: Pair) -> None:
+    chat = Chat().user(*USER)
+    first, _ = pair.ask(chat)
+    again, computed = pair.ask(chat)
+    assert again == first
+    assert computed == 1 if pair.kind == "llama" else computed <= len(ASK)
+
+
+def test_a_prompt_without_marks_is_paged_near_its_end(pair: Pair) -> None:
+    request = Request(tuple(range(3, 90)), 4, GREEDY)
+    run(pair.stored, request)
+    _, finish = run(pair.stored, request)
+    assert finish.usage.cached_tokens == 86
+
+
+def test_many_conversations_read_the_system_part_once(pair: Pair) -> None:
+    requests = [Chat().user(100 + n, *USER).request() for n in range(8)]
+    wanted = [run(pair.plain, request)[0] for request in requests]
+    streams = [pair.stored.submit(request) for request in requests]
+    assert [[token for delta in stream for token in delta.ids] for stream in streams] == wanted
+    computed = [
+        stream.finish.usage.prompt_tokens - stream.finish.usage.cached_tokens
+        for stream in streams
+        if stream.finish
+    ]
+    assert computed == [len(requests[0].ids)] + [1 + TURN] * 7
+    check(pair.stored)
+
+
+def test_a_stop_token_is_part_of_what_is_kept(pair: Pair) -> None:
+    chat = Chat().user(*USER)
+    free, _ = run(pair.plain, chat.request(20, WARM))
+    place = next(i for i, token in enumerate(free) if token not in free[:i] and i >= 3)
+    request = Request(chat.request().ids, 20, WARM, frozenset({free[place]}), marks=chat.marks)
+    answer, finish = run(pair.stored, request)
+    assert finish.stop_id == free[place]
+    following = Request((*request.ids, *answer, free[place], 9, 8), 6, GREEDY)
+    tokens, finish = run(pair.stored, following)
+    assert tokens == run(pair.plain, following)[0]
+    assert len(following.ids) - finish.usage.cached_tokens == 2
+
+
+def prefilled(engine: Engine, least: int) -> None:
+    """Wait until the row being prefilled has read `least` tokens."""
+    while engine.call(lambda _model: engine._prefilling is None or engine._prefilling.length < least):
+        time.sleep(0.001)
+
+
+def test_a_cancelled_prefill_keeps_what_it_computed(tmp_path: Path, pair: Pair) -> None:
+    slow = start(tmp_path, pair.kind, budget_tokens=2)
+    request = Request(tuple(range(3, 150)), 4, GREEDY)
+    stream = slow.submit(request)
+    prefilled(slow, 40)
+    stream.close()
+    tokens, finish = run(slow, request)
+    assert 40 <= finish.usage.cached_tokens < 147
+    assert tokens == run(pair.plain, request)[0]
+    slow.close()
+
+
+def test_leaving_a_stream_keeps_what_was_generated(pair: Pair) -> None:
+    request = Request(SYSTEM, 60, GREEDY)
+    got: list[int] = []
+    with pair.stored.submit(request) as stream:
+        for delta in stream:
+            got.extend(delta.ids)
+            if len(got) == 10:
+                break
+    assert run(pair.plain, request)[0][:10] == got
+    following = Request((*SYSTEM, *got, 9), 4, GREEDY)
+    tokens, finish = run(pair.stored, following)
+    assert tokens == run(pair.plain, following)[0]
+    if pair.kind == "llama":
+        assert finish.usage.cached_tokens == len(following.ids) - 1
+
+
+def test_without_a_store_nothing_is_cached(pair: Pair) -> None:
+    request = Chat().user(*USER).request()
+    run(pair.plain, request)
+    assert run(pair.plain, request)[1].usage.cached_tokens == 0
+
+
+def test_the_store_can_be_listed_and_cleared(pair: Pair) -> None:
+    pair.ask(Chat().user(*USER))
+    entries = pair.stored.list_prefixes()
+    assert sum(entry.nbytes for entry in entries) > 0
+    assert entries[0].keys[:3] == SYSTEM[:3]
+    assert all(entry.pins == 0 for entry in entries)
+    pair.stored.clear_prefixes()
+    assert pair.stored.list_prefixes() == []
+
+
+def test_a_prompt_too_long_for_memory_does_not_disturb_the_others(tmp_path: Path) -> None:
+    token_bytes = 4 * 2 * 2 * 16 * 4
+    engine = start(tmp_path, "llama", None, cache_bytes=2 * 2 * 80 * token_bytes)
+    alone = run(engine, Request(SYSTEM, 40, GREEDY))[0]
+    running = engine.submit(Request(SYSTEM, 40, GREEDY))
+    with pytest.raises(CacheFull):
+        list(engine.submit(Request(tuple(range(3, 150)) + SYSTEM * 2, 4, GREEDY)))
+    assert [token for delta in running for token in delta.ids] == alone
+    engine.close()
+
+
+@dataclass
+class Timeline:
+    """Random conversations that branch, stop and are left, several at once; every answer is compared."""
+
+    rng: np.random.Generator
+    plain: Engine
+    stored: Engine
+    history: list[tuple[int, ...]] = field(default_factory=lambda: [()])
+    cached: int = 0
+
+    def turn(self) -> None:
+        requests = [self.request() for _ in range(int(self.rng.integers(1, 5)))]
+        leave = [int(self.rng.integers(1, 8)) if self.rng.random() < 0.3 else None for _ in requests]
+        wanted = [run(self.plain, request)[0] for request in requests]
+        streams = [self.stored.submit(request) for request in requests]
+        for request, stream, least, whole in zip(requests, streams, leave, wanted, strict=True):
+            got: list[int] = []
+            with stream:
+                for delta in stream:
+                    got.extend(delta.ids)
+                    if least is not None and len(got) >= least:
+                        break
+            assert got == whole[: len(got)]
+            assert stream.finish is not None
+            assert least is not None or got == whole
+            self.cached += stream.finish.usage.cached_tokens
+            self.history.append((*request.ids, *got))
+        check(self.stored)
+
+    def request(self) -> Request:
+        past = self.history[int(self.rng.integers(len(self.history)))]
+        past = past[: int(self.rng.integers(len(past) + 1))] if self.rng.random() < 0.5 else past
+        fresh = tuple(int(token) for token in self.rng.integers(3, 7, self.rng.integers(1, 25)))
+        ids = (past + fresh)[:200]
+        marks = tuple(sorted(int(mark) for mark in self.rng.integers(0, 220, self.rng.integers(0, 5))))
+        sampling = WARM if self.rng.random() < 0.5 else GREEDY
+        stops = frozenset({int(self.rng.integers(3, 160))})
+        return Request(ids, int(self.rng.integers(1, 25)), sampling, stops, marks=marks)
+
+
+def conversation_bytes(engine: Engine) -> int:
+    """About what one conversation of 30 tokens takes."""
+    run(engine, Request(tuple(range(3, 33)), 1, GREEDY))
+    size = sum(entry.nbytes for entry in engine.list_prefixes())
+    engine.clear_prefixes()
+    return size
+
+
+def test_random_timelines(pair: Pair) -> None:
+    timeline = Timeline(np.random.default_rng(5), pair.plain, pair.stored)
+    for _ in range(4):
+        timeline.turn()
+    assert timeline.cached > 0
+
+
+def test_random_timelines_with_evictions(pair: Pair, tmp_path: Path) -> None:
+    engine = start(tmp_path, pair.kind, 3 * conversation_bytes(pair.stored))
+    timeline = Timeline(np.random.default_rng(6), pair.plain, engine)
+    for _ in range(4):
+        timeline.turn()
+    engine.close()
+    assert timeline.cached > 0
+
+
+def test_random_timelines_with_restarts(pair: Pair, tmp_path: Path) -> None:
+    size = conversation_bytes(pair.stored)
+    folder = PrefixFolder(tmp_path / "pages", "sha256:aa", 60 * size)
+    timeline = Timeline(np.random.default_rng(7), pair.plain, pair.stored)
+    for _ in range(3):
+        timeline.stored = start(tmp_path, pair.kind, 5 * size, prefix_folder=folder)
+        timeline.turn()
+        timeline.stored.close()
+    assert timeline.cached > 0
+
+
+@pytest.mark.parametrize("kind", ["ngram", "itself"])
+def test_random_timelines_with_speculation(
+    pair: Pair, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turn = iter(range(10**9))
+    monkeypatch.setattr(DepthController, "choose", lambda self: next(turn) % 5)
+    monkeypatch.setattr(DepthController, "next_depth", lambda self: 1)
+
+    def drafters(_model: LoadedModel) -> dict[str, Drafter]:
+        if kind == "ngram":
+            return {"ngram": NgramDrafter(shortest=1)}
+        return {"model": ModelDrafter(Reference(pair.kind).load(tmp_path / "draft"))}
+
+    engine = start(tmp_path, pair.kind, ROOMY, drafters)
+    timeline = Timeline(np.random.default_rng(8), pair.plain, engine)
+    for _ in range(3):
+        timeline.turn()
+    assert timeline.cached > 0
+    engine.close()
