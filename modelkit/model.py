@@ -8,17 +8,17 @@ import os
 import time
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from modelkit.chat.builtin import builtin_templates
-from modelkit.chat.find import no_template
 from modelkit.chat.message import Message
 from modelkit.errors import ParameterError, RequestError
 from modelkit.generation import Generation, GenerationStream, sampling_of
 from modelkit.modelfile import PARAMETERS, Modelfile, Parameters, Resolved
 from modelkit.opening import Opened, open_model, start_engine, template_of
+from modelkit.prompt import Prompt, Prompter, read_messages
 from modelkit.settings import Settings
 from modelkit.tokenizer import StopStrings, TextStream, load_tokenizer
 from runtime.engine.request import Request
@@ -71,8 +71,9 @@ def load(
     can be set here only. Use the result as a context manager, or close it. Raises ModelkitError.
     """
     started = time.monotonic()
-    with open_model(name, _settings(home)) as opened:
-        model = Model(opened, Parameters(parameters))
+    settings = _settings(home)
+    with open_model(name, settings) as opened:
+        model = Model(opened, Parameters(parameters), settings.cache_memory_bytes)
     model.load_s = time.monotonic() - started
     return model
 
@@ -85,15 +86,17 @@ class Model:
     bytes of weights, and of one sequence of the whole context.
     """
 
-    def __init__(self, opened: Opened, parameters: Parameters) -> None:
+    def __init__(self, opened: Opened, parameters: Parameters, cache_memory_bytes: int | None = None) -> None:
         self.name = opened.label
         self.load_s = 0.0
-        self._metadata = opened.metadata
         self._tokenizer = load_tokenizer(opened.inventory.files)
         self._stop_ids = self._tokenizer.eos_ids(opened.inventory.generation_config, opened.inventory.config)
-        self._template = template_of(opened.inventory.files, self._tokenizer)
-        self.defaults = self._template_stops().merge(opened.parameters).merge(parameters)
-        started = start_engine(opened, self.defaults.resolved())
+        template = template_of(opened.inventory.files, self._tokenizer)
+        self._prompter = Prompter(self._tokenizer, template, opened.metadata)
+        stops = self._prompter.stops()
+        own = Parameters({"stop": stops} if stops else None)
+        self.defaults = own.merge(opened.parameters).merge(parameters)
+        started = start_engine(opened, self.defaults.resolved(), cache_memory_bytes)
         self._engine, self.context_length, self.memory = (
             started.engine,
             started.context_length,
@@ -118,7 +121,7 @@ class Model:
         """Is there a chat template? Without one, `chat` is refused and `generate` takes the prompt as it
         is.
         """
-        return self._template is not None
+        return self._prompter.template is not None
 
     @overload
     def generate(
@@ -143,11 +146,11 @@ class Model:
         PARAMETER of this request. Raises RequestError, ParameterError.
         """
         if not isinstance(prompt, str):
-            return self._answer(list(prompt), parameters, continuing=True, stream=stream)
-        if raw or self._template is None:
-            ids = self._tokenizer.encode(prompt, add_special=True)
-            return self._answer(ids, parameters, continuing=True, stream=stream)
-        return self._chat([Message("user", prompt)], None, None, parameters, stream=stream)
+            return self._answer(Prompt(tuple(prompt)), parameters, continuing=True, stream=stream)
+        if raw or not self.has_template:
+            return self._answer(self._prompter.raw(prompt), parameters, continuing=True, stream=stream)
+        asked = self._prompter.chat([Message("user", prompt)], None, None)
+        return self._answer(asked, parameters, continuing=False, stream=stream)
 
     @overload
     def chat(
@@ -184,7 +187,8 @@ class Model:
         come next. variables: what this model's template reads beyond that, such as enable_thinking.
         Raises RequestError, TemplateError, ParameterError.
         """
-        return self._chat(_read(messages), tools, variables, parameters, stream=stream)
+        prompt = self._prompter.chat(read_messages(messages), tools, variables)
+        return self._answer(prompt, parameters, continuing=False, stream=stream)
 
     def logits(self, ids: Sequence[int], *, chunk: int | None = None) -> "np.ndarray":
         """What the model predicts after each token, float32 [T, V], for scoring and evaluation.
@@ -216,40 +220,14 @@ class Model:
         variables: Mapping[str, Any] | None = None,
     ) -> str:
         """The text that `chat` would give to the model."""
-        return self._render(_read(messages), tools, variables)
-
-    def _chat(
-        self,
-        messages: list[Message],
-        tools: Sequence[Mapping[str, Any]] | None,
-        variables: Mapping[str, Any] | None,
-        parameters: Mapping[str, Any],
-        *,
-        stream: bool,
-    ) -> Generation | GenerationStream:
-        ids = self._tokenizer.encode(self._render(messages, tools, variables), add_special=False)
-        return self._answer(ids, parameters, continuing=False, stream=stream)
-
-    def _render(
-        self,
-        messages: list[Message],
-        tools: Sequence[Mapping[str, Any]] | None,
-        variables: Mapping[str, Any] | None,
-    ) -> str:
-        if self._template is None:
-            raise no_template()
-        own_system = messages[:1] if messages[0].role in ("system", "developer") else []
-        saved = self._metadata.system
-        system = own_system or ([Message("system", saved)] if saved else [])
-        earlier = [Message(role, content) for role, content in self._metadata.messages]
-        conversation = [*system, *earlier, *messages[len(own_system) :]]
-        return self._template.render(conversation, tools=tools, variables=variables)
+        return self._prompter.text(read_messages(messages), tools, variables)
 
     def _answer(
-        self, ids: list[int], parameters: Mapping[str, Any], *, continuing: bool, stream: bool
+        self, prompt: Prompt, parameters: Mapping[str, Any], *, continuing: bool, stream: bool
     ) -> Generation | GenerationStream:
         """continuing: the answer goes on where the prompt's text ends, so a blank in front of it counts."""
         wanted = self._resolve(parameters)
+        ids = prompt.ids
         if not ids:
             raise RequestError(
                 "the prompt is empty: it has no tokens", hint="Give at least one character of text."
@@ -265,7 +243,12 @@ class Model:
         text, stops = TextStream(self._tokenizer, continuing=continuing), StopStrings(wanted.stop)
         with _translated():
             request = Request(
-                tuple(ids), tokens, sampling, self._stop_ids, draft_tokens=wanted.draft_num_predict
+                ids,
+                tokens,
+                sampling,
+                self._stop_ids,
+                draft_tokens=wanted.draft_num_predict,
+                marks=prompt.marks,
             )
             answer = GenerationStream(self._engine.submit(request), text, stops, sampling.seed)
         return answer if stream else answer.whole()
@@ -279,25 +262,10 @@ class Model:
             )
         return self.defaults.merge(given).resolved()
 
-    def _template_stops(self) -> Parameters:
-        """Models given one of modelkit's own templates may not know it well enough to end their turn."""
-        if self._template is None:
-            return Parameters()
-        source = self._template.source
-        stops = next((one.stop for one in builtin_templates().values() if one.source == source), ())
-        return Parameters({"stop": stops} if stops else None)
-
     def _own_notes(self) -> tuple[str, ...]:
-        if self._template is None:
+        if not self.has_template:
             return (f"{self.name} has no chat template; prompts go to the model as they are",)
         return ()
-
-
-def _read(messages: Iterable[Message | Mapping[str, Any]]) -> list[Message]:
-    read = [Message.read(message, f"messages[{place}]") for place, message in enumerate(messages)]
-    if not read:
-        raise RequestError("the conversation has no messages")
-    return read
 
 
 @contextmanager
@@ -310,4 +278,5 @@ def _translated() -> Generator[None]:
 
 
 def _settings(home: str | os.PathLike[str] | None) -> Settings:
-    return Settings.from_environment() if home is None else Settings(Path(home).absolute())
+    surroundings = Settings.from_environment()
+    return surroundings if home is None else replace(surroundings, home=Path(home).absolute())

@@ -27,7 +27,8 @@ from modelkit.store.store import Store
 from modelkit.tokenizer import Tokenizer
 from runtime import device
 from runtime.cache.layout import sequence_bytes
-from runtime.engine.engine import Engine, Options
+from runtime.engine.engine import Engine
+from runtime.engine.options import Options
 from runtime.errors import TooLarge, UnsupportedModel, WeightMismatch
 from runtime.loaded import LoadedModel, load_model
 from runtime.models import Described, describe
@@ -175,10 +176,15 @@ class Started:
     notes: tuple[str, ...]
 
 
-def start_engine(opened: Opened, wanted: Resolved) -> Started:
-    """Load the weights and start. Raises LoadError for a model that does not fit its config or the memory."""
+def start_engine(opened: Opened, wanted: Resolved, cache_memory_bytes: int | None = None) -> Started:
+    """Load the weights and start. Raises LoadError for a model that does not fit its config or the memory.
+
+    cache_memory_bytes: for what is kept of earlier prompts; None takes an eighth of what is free, 0 keeps
+    nothing.
+    """
     context, notes = _context(opened, wanted)
-    options = Options(context_length=context, budget_tokens=wanted.num_batch)
+    kept = device.device().available_bytes // 8 if cache_memory_bytes is None else cache_memory_bytes
+    options = Options(context_length=context, budget_tokens=wanted.num_batch, prefix_bytes=kept or None)
     draft_bytes, guesses = 0, wanted.draft_num_predict != 0
 
     def weights() -> LoadedModel:

@@ -182,3 +182,22 @@ def test_an_unknown_name_offers_close_ones(tmp_path: Path, folder: Path) -> None
 def test_a_model_that_cannot_run_is_a_load_error(tmp_path: Path) -> None:
     with pytest.raises(LoadError, match="hidden_act"):
         modelkit.load(write_model(tmp_path / "odd", hidden_act="snake"))
+
+
+def test_a_second_turn_reads_only_what_is_new(model: modelkit.Model) -> None:
+    talk = [{"role": "user", "content": "A question of some length, to be answered."}]
+    first = model.chat(talk, temperature=0, num_predict=8)
+    talk += [{"role": "assistant", "content": first.text}, {"role": "user", "content": "And now?"}]
+    second = model.chat(talk, temperature=0, num_predict=8)
+    assert second.usage.cached_tokens >= first.usage.prompt_tokens - len("<assistant>")
+    fresh = model.generate(model.prompt(talk), raw=True, temperature=0, num_predict=8)
+    assert second.ids == fresh.ids
+
+
+def test_without_cache_memory_nothing_is_kept(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MODELKIT_CACHE_MEMORY", "0")
+    with modelkit.load(folder) as model:
+        assert all(model.generate("Once", raw=True, num_predict=3).usage.cached_tokens == 0 for _ in range(2))
+    monkeypatch.setenv("MODELKIT_CACHE_MEMORY", "lots")
+    with pytest.raises(modelkit.errors.ModelkitError, match="MODELKIT_CACHE_MEMORY"):
+        modelkit.load(folder)

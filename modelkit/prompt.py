@@ -1,0 +1,114 @@
+"""Conversations in words and tokens: the chat template with the package's own system text and messages.
+
+A prompt also knows where conversations like it may branch: behind its opening, around the last message of the
+user, and before the words that invite the answer. The engine may keep what it computed up to there.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+from typing import Any
+
+from modelkit.chat.builtin import builtin_templates
+from modelkit.chat.find import no_template
+from modelkit.chat.message import Message
+from modelkit.chat.template import ChatTemplate
+from modelkit.errors import RequestError, TemplateError
+from modelkit.pack.metadata import Metadata
+from modelkit.tokenizer import Tokenizer
+
+Tools = Sequence[Mapping[str, Any]] | None
+Variables = Mapping[str, Any] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """Token ids, and the places (numbers of tokens, ascending) at which other prompts may part from it."""
+
+    ids: tuple[int, ...]
+    marks: tuple[int, ...] = ()
+
+
+class Prompter:
+    """`template` is None for a model without one; then conversations are refused."""
+
+    def __init__(self, tokenizer: Tokenizer, template: ChatTemplate | None, metadata: Metadata) -> None:
+        self._tokenizer = tokenizer
+        self.template = template
+        self._system = metadata.system
+        self._earlier = [Message(role, content) for role, content in metadata.messages]
+
+    def raw(self, text: str) -> Prompt:
+        """The text as it is, framed as the model expects a bare prompt."""
+        return Prompt(tuple(self._tokenizer.encode(text, add_special=True)))
+
+    def chat(self, messages: Sequence[Message], tools: Tools, variables: Variables) -> Prompt:
+        """A conversation, ready for the assistant's turn. Raises TemplateError, RequestError."""
+        template = self._required()
+        conversation = self._conversation(messages)
+        ids = self._encode(template.render(conversation, tools=tools, variables=variables))
+        return Prompt(ids, self._marks(template, ids, conversation, tools, variables))
+
+    def text(self, messages: Sequence[Message], tools: Tools, variables: Variables) -> str:
+        """What `chat` puts into tokens."""
+        return self._required().render(self._conversation(messages), tools=tools, variables=variables)
+
+    def stops(self) -> tuple[str, ...]:
+        """The stop strings of a template of modelkit's own: models given one may not know how to end their
+        turn.
+        """
+        if self.template is None:
+            return ()
+        source = self.template.source
+        return next((one.stop for one in builtin_templates().values() if one.source == source), ())
+
+    def _required(self) -> ChatTemplate:
+        if self.template is None:
+            raise no_template()
+        return self.template
+
+    def _conversation(self, messages: Sequence[Message]) -> list[Message]:
+        """With the package's system text, unless the conversation has its own, and its saved messages."""
+        own = list(messages[:1]) if messages[0].role in ("system", "developer") else []
+        system = own or ([Message("system", self._system)] if self._system else [])
+        return [*system, *self._earlier, *messages[len(own) :]]
+
+    def _marks(
+        self,
+        template: ChatTemplate,
+        ids: tuple[int, ...],
+        conversation: Sequence[Message],
+        tools: Tools,
+        variables: Variables,
+    ) -> tuple[int, ...]:
+        """How far shorter forms of the conversation agree with it: its opening, without the last message,
+        whole.
+        """
+        opening = sum(
+            1 for _ in takewhile(lambda message: message.role in ("system", "developer"), conversation)
+        )
+        found: set[int] = set()
+        for count in {opening, len(conversation) - 1, len(conversation)} - {0}:
+            try:
+                text = template.render(
+                    conversation[:count], tools=tools, variables=variables, add_generation_prompt=False
+                )
+            except TemplateError:
+                continue  # a template may insist on a last message of the user; then that place is no mark
+            found.add(_common(ids, self._encode(text)))
+        return tuple(sorted(found - {0}))
+
+    def _encode(self, text: str) -> tuple[int, ...]:
+        return tuple(self._tokenizer.encode(text, add_special=False))
+
+
+def read_messages(messages: Iterable[Message | Mapping[str, Any]]) -> list[Message]:
+    """Messages from outside, at least one. Raises RequestError naming the one at fault."""
+    read = [Message.read(message, f"messages[{place}]") for place, message in enumerate(messages)]
+    if not read:
+        raise RequestError("the conversation has no messages")
+    return read
+
+
+def _common(one: Sequence[int], other: Sequence[int]) -> int:
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))

@@ -1,0 +1,53 @@
+"""Packed tensors say by their shapes how they are packed; what fits no module or no mode is named."""
+
+import mlx.core as mx
+import mlx.nn as nn
+import pytest
+
+from runtime.errors import UnsupportedModel, WeightMismatch
+from runtime.quant import FORMATS
+from runtime.weights import Packing, fill, fit, stored_packing
+
+QUANTIZED = [row for row in FORMATS if row.quantized]
+
+
+def triplet(width: int, row: Packing) -> dict[str, mx.array]:
+    parts = mx.quantize(mx.random.normal((8, width)), row.group_size, row.bits, mode=row.mode)
+    return dict(zip(("weight", "scales", "biases"), parts, strict=False))
+
+
+@pytest.mark.parametrize("row", QUANTIZED, ids=lambda row: row.name)
+def test_every_format_is_told_by_its_shapes(row: Packing) -> None:
+    parts = triplet(128, row)
+    found = stored_packing(128, parts["weight"], parts["scales"], parts.get("biases"))
+    assert found == Packing(row.bits, row.group_size, row.mode)
+
+
+class Two(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.a = nn.Linear(64, 8, bias=False)
+        self.b = nn.Linear(64, 8, bias=False)
+
+
+def test_modules_may_be_packed_each_in_its_own_way_whatever_the_config_calls_them() -> None:
+    own = {"a": Packing(8, 32, "affine"), "b": Packing(4, 64, "affine")}
+    tensors = {f"{name}.{leaf}": x for name, how in own.items() for leaf, x in triplet(64, how).items()}
+    config = {"quantization": {"bits": 4, "group_size": 64, "wrapper.a": {"bits": 8, "group_size": 32}}}
+    network = Two()
+    fit(network, tensors, config)
+    fill(network, tensors, dtype=None, expand=False, keep=lambda _name: False)
+    assert (network.a.bits, network.b.bits) == (8, 4)  # pyright: ignore[reportAttributeAccessIssue] -- quantized now
+
+
+def test_shapes_that_no_mode_packs_are_a_problem() -> None:
+    parts = triplet(64, Packing(4, 64, "affine"))
+    tensors = {f"a.{leaf}": x for leaf, x in parts.items()} | {"b.weight": mx.zeros((8, 64))}
+    tensors["a.scales"] = mx.zeros((8, 3))
+    with pytest.raises(WeightMismatch, match="no mode packs"):
+        fit(Two(), tensors, {})
+
+
+def test_a_mode_that_mlx_does_not_have_is_refused() -> None:
+    with pytest.raises(UnsupportedModel, match="'novel'"):
+        fit(Two(), {}, {"quantization": {"bits": 4, "group_size": 64, "mode": "novel"}})
