@@ -1,7 +1,7 @@
 """The table of weight formats. One row per way to store a matrix; everything else reads this table.
 
-Formats with a `mode` are MLX's own quantized layouts: packed codes in `weight` (uint32), one scale per group of `group_size`
-elements of a row in `scales`, and for affine formats an offset per group in `biases`.
+Formats with a `mode` are MLX's own quantized layouts: packed codes in `weight` (uint32), one scale per group
+of `group_size` elements of a row in `scales`, and for affine formats an offset per group in `biases`.
 Source: the quantization modes of `mlx.core.quantize`.
 """
 
@@ -10,7 +10,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """`name` is what users type and manifests say; `bits` counts the codes only, `bits_per_weight` all of it."""
+    """`name` is what users type and manifests say; `bits` counts the codes only, `bits_per_weight` all of
+    it.
+    """
 
     name: str
     bits: int

@@ -1,4 +1,6 @@
-"""Shared fixtures. Reference data that is not ours to ship lives beside the checkout, or where MODELKIT_TEST_DATA says."""
+"""Shared fixtures. Reference data that is not ours to ship lives beside the checkout, or where
+MODELKIT_TEST_DATA says.
+"""
 
 import os
 from pathlib import Path

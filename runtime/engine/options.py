@@ -11,6 +11,7 @@ class Options:
 
     budget_tokens: what one step computes at most, and so the size of a prefill chunk. max_rows: sequences at
     once. cache_bytes: limit of all layer memory, None for none.
+    Raises ValueError for a prefix_folder without prefix_bytes.
     prefix_bytes: limit of what is kept of earlier sequences, beside layer memory; None keeps nothing.
     prefix_folder: where it is kept on disk as well; None for memory only.
     mark_spacing: how close, in tokens, the lesser of a prompt's marks may be to be paged.
@@ -23,3 +24,7 @@ class Options:
     prefix_bytes: int | None = None
     prefix_folder: PrefixFolder | None = None
     mark_spacing: int = 128
+
+    def __post_init__(self) -> None:
+        if self.prefix_bytes is None and self.prefix_folder is not None:
+            raise ValueError("prefixes on disk need prefix_bytes: they are used from memory")

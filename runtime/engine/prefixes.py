@@ -48,8 +48,6 @@ class Prefixes:
     def of(cls, memory: LayerMemory, options: Options, dtype: mx.Dtype) -> "Prefixes":
         """What the options ask for. dtype: of the activations. OSError where the folder cannot be made."""
         limit, folder = options.prefix_bytes, options.prefix_folder
-        if limit is None and folder is not None:
-            raise ValueError("prefixes on disk need prefix_bytes: they are used from memory")
         store = None if limit is None else PrefixStore(memory.layout, limit)
         disk = None if folder is None else DiskPages(folder, memory.layout, dtype)
         return cls(memory, store, disk, options.mark_spacing)

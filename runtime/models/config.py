@@ -51,7 +51,9 @@ class Fields:
         value = default if value is None else value
         good = isinstance(value, int | float) and not isinstance(value, bool)
         if not good or not math.isfinite(value) or value < low:
-            raise UnsupportedModel(f"config.json: {name} is {value!r}, expected a finite number of at least {low}")
+            raise UnsupportedModel(
+                f"config.json: {name} is {value!r}, expected a finite number of at least {low}"
+            )
         return float(value)
 
     def flag(self, name: str, default: bool = False) -> bool:

@@ -105,6 +105,5 @@ def test_pages_removed_while_running_are_computed_again(tmp_path: Path) -> None:
 
 
 def test_a_folder_without_memory_is_refused(tmp_path: Path) -> None:
-    folder = PrefixFolder(tmp_path, "sha256:aa", 1)
     with pytest.raises(ValueError, match="prefix_bytes"):
-        Engine(lambda: Reference("llama").load(tmp_path), Options(256, prefix_folder=folder))
+        Options(256, prefix_folder=PrefixFolder(tmp_path, "sha256:aa", 1))
