@@ -37,6 +37,7 @@ KINDS = {
     "recurrent": ("mamba2", ["arrays"] * 3),
     "recurrent and full": ("qwen3_5", ["arrays"] * 3 + ["full"]),
 }
+SAMPLING = SamplingParams(temperature=1.5, seed=1, logit_bias=dict.fromkeys(range(10), -1e6))
 END, ASK, THINK = (3,), (4, 5, 6), (7,)
 Ids = tuple[int, ...]
 
@@ -70,7 +71,7 @@ class Script:
 
     def ask(self, chat: Chat, count: int = 60, *, thinking: bool = False) -> Ids:
         prompt = (*chat.said, *ASK, *(THINK if thinking else ()))
-        request = Request(prompt, count, SamplingParams(temperature=1.5, seed=1), marks=chat.marks)
+        request = Request(prompt, count, SAMPLING, marks=chat.marks)
         stream = self.engine.submit(request)
         answer = tuple(token for delta in stream for token in delta.ids)
         assert stream.finish is not None

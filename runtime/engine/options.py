@@ -11,10 +11,11 @@ class Options:
 
     budget_tokens: what one step computes at most, and so the size of a prefill chunk. max_rows: sequences at
     once. cache_bytes: limit of all layer memory, None for none.
-    Raises ValueError for a prefix_folder without prefix_bytes.
     prefix_bytes: limit of what is kept of earlier sequences, beside layer memory; None keeps nothing.
     prefix_folder: where it is kept on disk as well; None for memory only.
     mark_spacing: how close, in tokens, the lesser of a prompt's marks may be to be paged.
+
+    Raises ValueError for a prefix_folder without prefix_bytes.
     """
 
     context_length: int
