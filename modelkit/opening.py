@@ -209,6 +209,9 @@ def start_engine(opened: Opened, wanted: Resolved, cache_memory_bytes: int | Non
     except TooLarge as fault:
         raise LoadError(f"{opened.label} does not fit: {fault}", hint=_SMALLER) from fault
     notes += engine.model.notes
+    blas = device.report()
+    if wanted.num_thread and not blas.bound:
+        notes += (f"num_thread has no effect here: {blas.reason or 'MLX brings its own threads'}",)
     model, free = engine.model, device.device().available_bytes
     cache = sequence_bytes(model.described.layout, context, model.dtype.size)
     memory = Memory(model.weight_bytes, draft_bytes, cache, free)
