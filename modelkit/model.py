@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from modelkit.pack.build import Created
     from modelkit.pack.conversion import Progress
 
+MOST_LOGPROBS = 20
+
 # These are decided when a model is loaded; a request cannot change them.
 _AT_LOAD = frozenset(name for name, row in PARAMETERS.items() if row.scope in ("context", "machine"))
 
@@ -129,28 +131,50 @@ class Model:
         prompt: str | Sequence[int],
         *,
         raw: bool = False,
+        top_logprobs: int | None = None,
         stream: Literal[False] = False,
         **parameters: Any,
     ) -> Generation: ...
     @overload
     def generate(
-        self, prompt: str | Sequence[int], *, raw: bool = False, stream: Literal[True], **parameters: Any
+        self,
+        prompt: str | Sequence[int],
+        *,
+        raw: bool = False,
+        top_logprobs: int | None = None,
+        stream: Literal[True],
+        **parameters: Any,
     ) -> GenerationStream: ...
     def generate(
-        self, prompt: str | Sequence[int], *, raw: bool = False, stream: bool = False, **parameters: Any
+        self,
+        prompt: str | Sequence[int],
+        *,
+        raw: bool = False,
+        top_logprobs: int | None = None,
+        stream: bool = False,
+        **parameters: Any,
     ) -> Generation | GenerationStream:
         """Answer one prompt.
 
         A text goes through the chat template as a user's message, with the package's system text; raw=True, a
-        model without a template, or a prompt of token ids go to the model as they are. parameters: any
-        PARAMETER of this request. Raises RequestError, ParameterError.
+        model without a template, or a prompt of token ids go to the model as they are. top_logprobs: also
+        report each token's log-probability and those of the n likeliest. parameters: any PARAMETER of this
+        request. Raises RequestError, ParameterError.
         """
         if not isinstance(prompt, str):
-            return self._answer(Prompt(tuple(prompt)), parameters, continuing=True, stream=stream)
+            return self._answer(
+                Prompt(tuple(prompt)), parameters, continuing=True, top_logprobs=top_logprobs, stream=stream
+            )
         if raw or not self.has_template:
-            return self._answer(self._prompter.raw(prompt), parameters, continuing=True, stream=stream)
+            return self._answer(
+                self._prompter.raw(prompt),
+                parameters,
+                continuing=True,
+                top_logprobs=top_logprobs,
+                stream=stream,
+            )
         asked = self._prompter.chat([Message("user", prompt)], None, None)
-        return self._answer(asked, parameters, continuing=False, stream=stream)
+        return self._answer(asked, parameters, continuing=False, top_logprobs=top_logprobs, stream=stream)
 
     @overload
     def chat(
@@ -159,6 +183,7 @@ class Model:
         *,
         tools: Sequence[Mapping[str, Any]] | None = None,
         variables: Mapping[str, Any] | None = None,
+        top_logprobs: int | None = None,
         stream: Literal[False] = False,
         **parameters: Any,
     ) -> Generation: ...
@@ -169,6 +194,7 @@ class Model:
         *,
         tools: Sequence[Mapping[str, Any]] | None = None,
         variables: Mapping[str, Any] | None = None,
+        top_logprobs: int | None = None,
         stream: Literal[True],
         **parameters: Any,
     ) -> GenerationStream: ...
@@ -178,6 +204,7 @@ class Model:
         *,
         tools: Sequence[Mapping[str, Any]] | None = None,
         variables: Mapping[str, Any] | None = None,
+        top_logprobs: int | None = None,
         stream: bool = False,
         **parameters: Any,
     ) -> Generation | GenerationStream:
@@ -188,7 +215,7 @@ class Model:
         Raises RequestError, TemplateError, ParameterError.
         """
         prompt = self._prompter.chat(read_messages(messages), tools, variables)
-        return self._answer(prompt, parameters, continuing=False, stream=stream)
+        return self._answer(prompt, parameters, continuing=False, top_logprobs=top_logprobs, stream=stream)
 
     def logits(self, ids: Sequence[int], *, chunk: int | None = None) -> "np.ndarray":
         """What the model predicts after each token, float32 [T, V], for scoring and evaluation.
@@ -223,10 +250,20 @@ class Model:
         return self._prompter.text(read_messages(messages), tools, variables)
 
     def _answer(
-        self, prompt: Prompt, parameters: Mapping[str, Any], *, continuing: bool, stream: bool
+        self,
+        prompt: Prompt,
+        parameters: Mapping[str, Any],
+        *,
+        continuing: bool,
+        top_logprobs: int | None,
+        stream: bool,
     ) -> Generation | GenerationStream:
         """continuing: the answer goes on where the prompt's text ends, so a blank in front of it counts."""
         wanted = self._resolve(parameters)
+        if top_logprobs is not None and (
+            type(top_logprobs) is not int or not 0 <= top_logprobs <= MOST_LOGPROBS
+        ):
+            raise RequestError(f"top_logprobs is {top_logprobs!r:.40}, expected 0 to {MOST_LOGPROBS}")
         ids = prompt.ids
         if not ids:
             raise RequestError(
@@ -247,6 +284,7 @@ class Model:
                 tokens,
                 sampling,
                 self._stop_ids,
+                top_logprobs=top_logprobs,
                 draft_tokens=wanted.draft_num_predict,
                 marks=prompt.marks,
             )

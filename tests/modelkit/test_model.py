@@ -201,3 +201,13 @@ def test_without_cache_memory_nothing_is_kept(folder: Path, monkeypatch: pytest.
     monkeypatch.setenv("MODELKIT_CACHE_MEMORY", "lots")
     with pytest.raises(modelkit.errors.ModelkitError, match="MODELKIT_CACHE_MEMORY"):
         modelkit.load(folder)
+
+
+def test_log_probabilities_come_when_asked_for(model: modelkit.Model) -> None:
+    plain = model.generate("Once", raw=True, temperature=0, num_predict=6)
+    told = model.generate("Once", raw=True, temperature=0, num_predict=6, top_logprobs=2)
+    assert plain.logprobs == ()
+    assert tuple(one.id for one in told.logprobs) == told.ids == plain.ids
+    assert all(len(one.top) == 2 and one.logprob <= 0 for one in told.logprobs)
+    with pytest.raises(RequestError, match="top_logprobs"):
+        model.chat([{"role": "user", "content": "Hi"}], top_logprobs=21)
