@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 import mlx.core as mx
 
+from runtime.cache.layout import grouping
 from runtime.errors import NotSupported
 from runtime.quant import find_format
 
 FLOATS = {"f32": mx.float32, "f16": mx.float16, "bf16": mx.bfloat16}
-GROUP_SIZES = (64, 32)
 Parts = tuple[mx.array, ...]
 
 
@@ -41,7 +41,7 @@ class Codec:
             raise NotSupported(
                 f"keys and values cannot be kept in {name!r:.40}: f32, f16, bf16, q8 and q4 can"
             )
-        group_size = next((group for group in GROUP_SIZES if size % group == 0), None)
+        group_size = grouping(size)
         if group_size is None:
             raise NotSupported(f"keys and values of {size} elements cannot be kept in {row.name}: not in 32s")
         return cls(size, dtype, dtype, row.bits, group_size)

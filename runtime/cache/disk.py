@@ -3,7 +3,8 @@
 A page's file is found by a digest of all keys before its stop, so a lookup reads one folder listing, and the
 pages that lead to the deepest stop it knows. Files are written on a thread of their own, from arrays that are
 evaluated already; the prefix store never waits for it. Whatever cannot be read, or does not fit the layout,
-is removed and computed again.
+is removed and computed again. Several processes may share the folder: files appear whole, and one that
+somebody else removed is one that is not there.
 
 Invariant: `namespace` names all that a page's meaning depends on beside its keys: model, layout, dtypes.
 """
@@ -24,20 +25,22 @@ from runtime.cache.build import Page
 from runtime.cache.codec import Codec
 from runtime.cache.layout import Chunked, Encoder, Full, LayerSpec, Recurrent, Rotating, Shared, Stateless
 from runtime.cache.page_files import (
+    KEYS,
     BadPage,
     Buffer,
     PageFile,
     PrefixFolder,
     Tensor,
+    file_bytes,
     key_digests,
     list_pages,
     model_mark,
+    pack_ids,
     page_name,
     read_page,
     trim_pages,
     write_page,
 )
-from runtime.cache.pages import page_bytes
 from runtime.cache.recurrent import DTYPES as STATE_DTYPES
 from runtime.cache.snapshot import TOKEN_AXIS, Checkpoint, Snapshot, Span
 
@@ -59,6 +62,20 @@ class Stored:
     page: Page
 
 
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """A page to write; before and kept as in PageFacts."""
+
+    path: Path
+    tensors: dict[str, Tensor]
+    before: str
+    kept: str
+
+    @property
+    def nbytes(self) -> int:
+        return file_bytes(self.path, self.tensors, self.before, self.kept)
+
+
 class DiskPages:
     """Pages of layers laid out as `layout`, whose activations are `dtype`; `kept_format` as in KVRows."""
 
@@ -72,9 +89,10 @@ class DiskPages:
         self._folder = folder
         self._mark = model_mark(folder.model)
         self._namespace = repr((folder.model, tuple(layout), str(dtype), kept_format))
+        self._kept = kept_format or NAMES[dtype].lower()
         self._shapes = [_shapes(spec, dtype, kept_format) for spec in layout]
         self._layout = tuple(layout)
-        self._jobs: queue.SimpleQueue[tuple[Path, dict[str, Tensor]] | None] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._queued: dict[Path, int] = {}
         self._lock = threading.Lock()
         folder.path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -94,19 +112,22 @@ class DiskPages:
         for stop in sorted((stop for stop in ours if stop > above), reverse=True):
             chain = _chain(ours, stop, above)
             if chain and sum(file.nbytes for file in chain) <= limit_bytes:
-                return self._read(chain)
+                return self._read(chain, keys)
         return []
 
     def save(self, keys: Sequence[Hashable], pages: Iterable[Stored]) -> None:
         """Have pages of this sequence written, soon, but for those that are. Their arrays are evaluated."""
         wanted = {stored.stop: stored for stored in pages}
         there = {(file.stop, file.key): file.nbytes for file in self._files()}
-        for stop, key in key_digests(self._namespace, keys, sorted(wanted)):
-            stored = wanted[stop]
-            # One that is smaller was cut from a longer page and lacks folds, which are larger than headers.
-            if there.get((stop, key), -1) < page_bytes(stored.page):
-                path = self._folder.path / page_name(self._mark, stored.start, stop, key)
-                self._submit(path, stored.page)
+        starts = {stored.start for stored in wanted.values() if stored.start}
+        digests = dict(key_digests(self._namespace, keys, sorted(starts | {*wanted})))
+        for stop, stored in sorted(wanted.items()):
+            path = self._folder.path / page_name(self._mark, stored.start, stop, digests[stop])
+            tensors = _named(stored.page, keys[stored.start : stop])
+            job = _Job(path, tensors, digests.get(stored.start, ""), self._kept)
+            # One that is smaller was cut from a longer page, and lacks folds.
+            if there.get((stop, digests[stop]), -1) < job.nbytes:
+                self._submit(job)
 
     def close(self) -> None:
         """Finish writing."""
@@ -118,41 +139,55 @@ class DiskPages:
             file for file in list_pages(self._folder.path) if file.model == self._mark and not file.partial
         ]
 
-    def _submit(self, path: Path, page: Page) -> None:
-        tensors = {
-            f"{layer}.{part}": tensor
-            for layer, snapshot in enumerate(page)
-            if snapshot is not None
-            for part, tensor in enumerate(_tensors(snapshot))
-        }
-        size = page_bytes(page)
+    def _submit(self, job: "_Job") -> None:
+        """A page that is alone in the queue may be of any size, or long prompts would never be kept."""
+        size, limit = job.nbytes, self._folder.limit_bytes
+        if size > limit:  # it would drive out all others, and then itself
+            log.warning(
+                "a prefix of %s bytes is not written: the limit on disk is %s", f"{size:,}", f"{limit:,}"
+            )
+            return
         with self._lock:
-            if self._queued.get(path, -1) >= size or sum(self._queued.values()) + size > QUEUED_BYTES:
+            full = self._queued and sum(self._queued.values()) + size > QUEUED_BYTES
+            if self._queued.get(job.path, -1) >= size or full:
                 return
-            self._queued[path] = size
-        self._jobs.put((path, tensors))
+            self._queued[job.path] = size
+        self._jobs.put(job)
 
     def _write(self) -> None:
         """The writer's thread. A disk that fails once is not bothered again."""
         failed = False
+        with suppress(OSError):
+            trim_pages(self._folder.path, self._folder.limit_bytes)
         while (job := self._jobs.get()) is not None:
-            path, tensors = job
             if not failed:
                 try:
-                    write_page(path, tensors)
-                    trim_pages(path.parent, self._folder.limit_bytes)
+                    self._put(job)
                 except OSError as error:
                     failed = True
-                    log.warning("prefixes are no longer written to %s: %s", path.parent, error)
+                    reason = error.strerror or str(error)
+                    log.warning("prefixes are no longer written to %s: %s", self._folder.path, reason)
             with self._lock:
-                self._queued.pop(path, None)
+                self._queued.pop(job.path, None)
 
-    def _read(self, chain: list[PageFile]) -> list[Stored]:
+    def _put(self, job: "_Job") -> None:
+        try:
+            write_page(job.path, job.tensors, job.before, job.kept)
+        except FileNotFoundError:
+            if not self._folder.path.is_dir():
+                raise
+            # Somebody cleared the folder, and what was being written with it.
+        trim_pages(self._folder.path, self._folder.limit_bytes)
+
+    def _read(self, chain: list[PageFile], keys: Sequence[Hashable]) -> list[Stored]:
         """As many of these pages as are sound, from the first on."""
         found: list[Stored] = []
         for file in chain:
             try:
-                found.append(Stored(file.start, file.stop, self._page(file)))
+                page = self._page(file, keys[file.start : file.stop])
+                found.append(Stored(file.start, file.stop, page))
+            except FileNotFoundError:  # another process has just removed it
+                break
             except (OSError, BadPage) as error:
                 log.warning("%s is removed: %s", file.path, error)
                 with suppress(OSError):
@@ -164,8 +199,10 @@ class DiskPages:
                 os.utime(file.path)
         return found
 
-    def _page(self, file: PageFile) -> Page:
+    def _page(self, file: PageFile, keys: Sequence[Hashable]) -> Page:
         tensors = read_page(file.path)
+        if tensors.pop(KEYS, None) != pack_ids(keys):
+            raise BadPage("its keys are not those that its name is made of")
         layers = [
             [tensors.pop(name) for part in range(len(shapes)) if (name := f"{layer}.{part}") in tensors]
             for layer, shapes in enumerate(self._shapes)
@@ -209,6 +246,17 @@ def _chain(files: dict[int, PageFile], stop: int, above: int) -> list[PageFile]:
             return []
         chain.append(before)
     return chain[::-1]
+
+
+def _named(page: Page, keys: Sequence[Hashable]) -> dict[str, Tensor]:
+    """A page as tensors `layer.part`, its keys first, where a reader of headers finds them soon."""
+    layers = {
+        f"{layer}.{part}": tensor
+        for layer, snapshot in enumerate(page)
+        if snapshot is not None
+        for part, tensor in enumerate(_tensors(snapshot))
+    }
+    return {KEYS: pack_ids(keys), **layers}
 
 
 def _tensors(snapshot: Snapshot) -> list[Tensor]:

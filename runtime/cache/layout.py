@@ -3,11 +3,18 @@
 Because a layout is plain data, memory per token and per sequence is known before a weight is read: `create`
 and `show` print it, the loader compares it with what the machine has. No MLX here; dtypes are names.
 
-Sizes assume `element_bytes` per key or value element (2 for f16 and bf16, 4 for f32).
+Sizes assume `element_bytes` per element of an activation (2 for f16 and bf16, 4 for f32). Keys and values may
+be kept in another format, named as in runtime.quant (`kept_format`); folds and encoder memory never are.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+
+from runtime.quant import find_format
+
+KEPT_FORMATS = ("f32", "f16", "bf16", "q8", "q4")
+# Elements of a key or value that share a scale: the first of these that divides its size.
+GROUP_SIZES = (64, 32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,34 +100,89 @@ class Stateless:
 LayerSpec = Full | Rotating | Chunked | Recurrent | Encoder | Shared | Stateless
 
 
-def bytes_per_token(spec: LayerSpec, element_bytes: int = 2) -> int:
+def grouping(size: int) -> int | None:
+    """How many elements of a key or value of this size share a scale; None where no quantized format can
+    hold it.
+    """
+    return next((group for group in GROUP_SIZES if size % group == 0), None)
+
+
+def keeps_tokens(spec: LayerSpec) -> bool:
+    """Does the layer keep keys and values per token, and so in a format of its own?"""
+    return isinstance(spec, Full | Rotating | Chunked)
+
+
+def misfits(layout: Sequence[LayerSpec], kept_format: str | None) -> list[str]:
+    """The layers whose keys or values this format cannot hold, one sentence each."""
+    row = find_format(kept_format) if kept_format is not None else None
+    if row is None or not row.quantized:
+        return []
+    return [
+        f"layer {i} ({spec.kind}) has {'keys' if place == 0 else 'values'} of {size} elements, "
+        f"which is no multiple of {GROUP_SIZES[-1]}"
+        for i, spec in enumerate(layout)
+        for place, size in enumerate(_sizes(spec))
+        if grouping(size) is None
+    ]
+
+
+def bytes_per_token(spec: LayerSpec, element_bytes: int = 2, kept_format: str | None = None) -> int:
     """What one more token costs while the layer still grows; 0 for layers of constant size."""
     match spec:
         case Full() | Rotating() | Chunked():
-            values = spec.head_dim if spec.value_dim is None else spec.value_dim
-            return spec.kv_heads * (spec.head_dim + values) * element_bytes
+            per_head = sum(_vector_bytes(size, element_bytes, kept_format) for size in _sizes(spec))
+            return spec.kv_heads * per_head
         case _:
             return 0
 
 
-def bytes_per_sequence(spec: LayerSpec, tokens: int, element_bytes: int = 2, slack: int = 0) -> int:
+def bytes_per_sequence(
+    spec: LayerSpec, tokens: int, element_bytes: int = 2, slack: int = 0, kept_format: str | None = None
+) -> int:
     """What one sequence of `tokens` tokens holds in this layer. Windowed kinds keep `slack` tokens more."""
     match spec:
         case Full():
-            return tokens * bytes_per_token(spec, element_bytes)
+            return tokens * bytes_per_token(spec, element_bytes, kept_format)
         case Rotating():
-            return min(tokens, spec.window + slack) * bytes_per_token(spec, element_bytes)
+            return min(tokens, spec.window + slack) * bytes_per_token(spec, element_bytes, kept_format)
         case Chunked():
-            return min(tokens, spec.chunk + slack) * bytes_per_token(spec, element_bytes)
+            return min(tokens, spec.chunk + slack) * bytes_per_token(spec, element_bytes, kept_format)
         case Recurrent():
             return sum(_state_bytes(state, element_bytes) for state in spec.states.values())
         case _:
             return 0
 
 
-def sequence_bytes(layout: Sequence[LayerSpec], tokens: int, element_bytes: int = 2, slack: int = 0) -> int:
+def sequence_bytes(
+    layout: Sequence[LayerSpec],
+    tokens: int,
+    element_bytes: int = 2,
+    slack: int = 0,
+    kept_format: str | None = None,
+) -> int:
     """All layers together."""
-    return sum(bytes_per_sequence(spec, tokens, element_bytes, slack) for spec in layout)
+    return sum(bytes_per_sequence(spec, tokens, element_bytes, slack, kept_format) for spec in layout)
+
+
+def _sizes(spec: LayerSpec) -> list[int]:
+    """Elements of a key and of a value per head; values that are a prefix of the keys take none."""
+    match spec:
+        case Full() | Rotating() | Chunked():
+            values = spec.head_dim if spec.value_dim is None else spec.value_dim
+            return [size for size in (spec.head_dim, values) if size]
+        case _:
+            return []
+
+
+def _vector_bytes(size: int, element_bytes: int, kept_format: str | None) -> int:
+    """One key or value: its elements, or their codes with a scale and a bias per group in the activations'
+    type.
+    """
+    row = find_format(kept_format) if kept_format is not None else None
+    if row is None:
+        return size * element_bytes
+    group = grouping(size) if row.quantized else None
+    return size * row.bits // 8 + (2 * size // group * element_bytes if group else 0)
 
 
 def _state_bytes(state: State, element_bytes: int) -> int:

@@ -1,8 +1,9 @@
 """Pages as files in a folder: names, strict headers, bounded bytes. No MLX here, so listing them is cheap.
 
-A file is named by the model, the range of positions and a digest of all keys before its stop, and says
-nothing about what the keys were. It is an ordinary safetensors file. Other people's files in the folder are
-left alone; of those with such a name, nothing is believed before it is checked.
+A file is named by the model, the range of positions and a digest of all keys before its stop. It is an
+ordinary safetensors file, which also holds its keys, as far as they are token ids, and the digest of the keys
+before its start: so the tree can be drawn. Other people's files in the folder are left alone; of those with
+such a name, nothing is believed before it is checked.
 
 Invariants: a file appears whole or not at all (it is renamed into place), is never changed afterwards, and is
 for its owner's eyes only; symbolic links are not followed.
@@ -14,6 +15,7 @@ import os
 import re
 import secrets
 import struct
+import time
 import zlib
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -26,6 +28,10 @@ NAME = re.compile(
 )
 FORMAT = "modelkit-prefix-1"
 HEADER_BYTES = 1 << 22
+KEYS, NO_ID = "keys", (1 << 32) - 1
+_METADATA = {"format", "name", "before", "kept", "crc32"}
+# A file that was still being written so long ago never will be.
+STALE_S = 3600.0
 DTYPE_BYTES = {"F32": 4, "F16": 2, "BF16": 2, "U32": 4}
 Buffer = bytes | memoryview
 
@@ -67,6 +73,20 @@ class Tensor:
     dtype: str
     shape: tuple[int, ...]
     data: Buffer
+
+
+@dataclass(frozen=True, slots=True)
+class PageFacts:
+    """What a page says of itself. before: `PageFile.key` of the page that ends where it begins; "" for none.
+
+    kept: how its keys and values are kept. ids: the keys of [start, stop) that are token ids. layers: those
+    it holds something of.
+    """
+
+    before: str
+    kept: str
+    ids: tuple[int, ...]
+    layers: tuple[int, ...]
 
 
 def model_mark(model: str) -> str:
@@ -115,11 +135,14 @@ def list_pages(folder: Path) -> list[PageFile]:
 
 
 def trim_pages(folder: Path, limit_bytes: int) -> int:
-    """Remove the least recently used pages until the rest fits. Returns the bytes removed."""
-    pages = list_pages(folder)
-    held, freed = sum(page.nbytes for page in pages), 0
-    for page in pages:
-        if held - freed <= limit_bytes:
+    """Remove what killed writers left, then the least recently used pages until the rest fits. What is
+    being written now is left alone. Returns the bytes removed.
+    """
+    pages, freed, now = list_pages(folder), 0, time.time()
+    held = sum(page.nbytes for page in pages)
+    stale = [page for page in pages if page.partial and page.used_at_s < now - STALE_S]
+    for page in [*stale, *(page for page in pages if not page.partial)]:
+        if held - freed <= limit_bytes and not page.partial:
             break
         page.path.unlink(missing_ok=True)
         freed += page.nbytes
@@ -137,20 +160,15 @@ def clear_pages(folder: Path, model: str | None = None) -> int:
     return freed
 
 
-def write_page(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Write a page under a name of `page_name`, whole or not at all. OSError when the disk will not."""
-    header, offset, crc = {}, 0, 0
-    for name, tensor in tensors.items():
-        size = _size(tensor.dtype, tensor.shape)
-        header[name] = {
-            "dtype": tensor.dtype,
-            "shape": tensor.shape,
-            "data_offsets": (offset, offset + size),
-        }
-        offset, crc = offset + size, zlib.crc32(tensor.data, crc)
-    header["__metadata__"] = {"format": FORMAT, "name": path.name, "crc32": f"{crc:08x}"}
-    blob = json.dumps(header, separators=(",", ":")).encode()
-    blob += b" " * (-len(blob) % 8)
+def write_page(path: Path, tensors: Mapping[str, Tensor], before: str = "", kept: str = "") -> None:
+    """Write a page under a name of `page_name`, whole or not at all. OSError when the disk will not.
+
+    before, kept: as in PageFacts.
+    """
+    crc = 0
+    for tensor in tensors.values():
+        crc = zlib.crc32(tensor.data, crc)
+    blob = _header(path, tensors, before, kept, crc)
     part = path.with_name(f"{path.name}.{secrets.token_hex(4)}.part")
     try:
         with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
@@ -161,6 +179,12 @@ def write_page(path: Path, tensors: Mapping[str, Tensor]) -> None:
     except BaseException:
         part.unlink(missing_ok=True)
         raise
+
+
+def file_bytes(path: Path, tensors: Mapping[str, Tensor], before: str = "", kept: str = "") -> int:
+    """What `write_page` would write."""
+    body = sum(_size(tensor.dtype, tensor.shape) for tensor in tensors.values())
+    return 8 + len(_header(path, tensors, before, kept, 0)) + body
 
 
 def read_page(path: Path) -> dict[str, Tensor]:
@@ -174,11 +198,70 @@ def read_page(path: Path) -> dict[str, Tensor]:
         raise BadPage(f"a header of {length} bytes")
     body = content[8 + length :]
     header = _parsed(bytes(content[8 : 8 + length]))
-    metadata = header.pop("__metadata__", None)
-    wanted = {"format": FORMAT, "name": path.name, "crc32": f"{zlib.crc32(body):08x}"}
-    if metadata != wanted:
+    metadata = _metadata(header, path)
+    if metadata["crc32"] != f"{zlib.crc32(body):08x}":
+        raise BadPage("it has been damaged")
+    entries = _entries(header, len(body))
+    return {name: Tensor(dtype, shape, body[start:stop]) for name, (dtype, shape, start, stop) in entries}
+
+
+def read_facts(path: Path) -> PageFacts:
+    """What a page says of itself, read from its header and its keys alone. BadPage, or OSError."""
+    with os.fdopen(os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0)), "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        (length,) = struct.unpack("<Q", file.read(8).ljust(8, b"\0"))
+        if not 2 <= length <= min(HEADER_BYTES, size - 8):
+            raise BadPage(f"a header of {length} bytes")
+        header = _parsed(file.read(length))
+        metadata = _metadata(header, path)
+        entries = dict(_entries(header, size - 8 - length))
+        ids: tuple[int, ...] = ()
+        if KEYS in entries:
+            *_, start, stop = entries.pop(KEYS)
+            file.seek(8 + length + start)
+            ids = unpack_ids(file.read(stop - start))
+    layers = {int(layer) for name in entries if (layer := name.partition(".")[0]).isdecimal()}
+    return PageFacts(metadata["before"], metadata["kept"], ids, tuple(sorted(layers)))
+
+
+def pack_ids(keys: Sequence[Hashable]) -> Tensor:
+    """Keys as a tensor, those that are no token ids as NO_ID."""
+    ids = [key if type(key) is int and 0 <= key < NO_ID else NO_ID for key in keys]
+    return Tensor("U32", (len(ids),), struct.pack(f"<{len(ids)}I", *ids))
+
+
+def unpack_ids(data: Buffer) -> tuple[int, ...]:
+    """The token ids among such keys."""
+    return tuple(key for key in struct.unpack(f"<{len(data) // 4}I", data) if key != NO_ID)
+
+
+def _metadata(header: dict[str, Any], path: Path) -> dict[str, str]:
+    """Taken out of the header, and checked but for the checksum."""
+    found = header.pop("__metadata__", None)
+    if not isinstance(found, dict) or found.keys() != _METADATA:
         raise BadPage("it was written for something else, or has been damaged")
-    return _tensors(header, body)
+    metadata = {str(key): str(value) for key, value in cast("dict[str, Any]", found).items()}
+    if (metadata["format"], metadata["name"]) != (FORMAT, path.name):
+        raise BadPage("it was written for something else, or has been damaged")
+    return metadata
+
+
+def _header(path: Path, tensors: Mapping[str, Tensor], before: str, kept: str, crc: int) -> bytes:
+    header: dict[str, Any] = {}
+    offset = 0
+    for name, tensor in tensors.items():
+        stop = offset + _size(tensor.dtype, tensor.shape)
+        header[name] = {"dtype": tensor.dtype, "shape": tensor.shape, "data_offsets": (offset, stop)}
+        offset = stop
+    metadata = {
+        "format": FORMAT,
+        "name": path.name,
+        "before": before,
+        "kept": kept,
+        "crc32": f"{crc:08x}",
+    }
+    blob = json.dumps({**header, "__metadata__": metadata}, separators=(",", ":")).encode()
+    return blob + b" " * (-len(blob) % 8)
 
 
 def _parsed(blob: bytes) -> dict[str, Any]:
@@ -196,9 +279,12 @@ def _parsed(blob: bytes) -> dict[str, Any]:
     return cast("dict[str, Any]", header)
 
 
-def _tensors(header: Mapping[str, Any], body: memoryview) -> dict[str, Tensor]:
+_Entry = tuple[str, tuple[int, ...], int, int]
+"""dtype, shape, and where its bytes start and stop."""
+
+
+def _entries(header: Mapping[str, Any], body_bytes: int) -> Iterator[tuple[str, _Entry]]:
     """Tensors that lie one behind the other and fill the body."""
-    tensors: dict[str, Tensor] = {}
     at = 0
     for name, entry in header.items():
         match entry:
@@ -208,13 +294,12 @@ def _tensors(header: Mapping[str, Any], body: memoryview) -> dict[str, Tensor]:
                 raise BadPage(f"{name:.40}: not an entry")
         if dtype not in DTYPE_BYTES or len(shape) > 8 or not all(_is_size(dim) for dim in shape):
             raise BadPage(f"{name:.40}: an impossible shape or dtype")
-        if start != at or stop != start + _size(dtype, shape) or stop > len(body):
+        if start != at or stop != start + _size(dtype, shape) or stop > body_bytes:
             raise BadPage(f"{name:.40}: impossible offsets")
-        tensors[name] = Tensor(dtype, tuple(shape), body[start:stop])
+        yield name, (dtype, tuple(shape), start, stop)
         at = stop
-    if at != len(body):
+    if at != body_bytes:
         raise BadPage("it is longer than its tensors")
-    return tensors
 
 
 def _is_size(dim: object) -> bool:

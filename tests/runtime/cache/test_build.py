@@ -8,7 +8,17 @@ import pytest
 
 from runtime.cache.budget import Budget
 from runtime.cache.build import LayerMemory, build_memory, build_one_shot, donors
-from runtime.cache.layout import Encoder, Full, LayerSpec, Rotating, Shared, Stateless, sequence_bytes
+from runtime.cache.layout import (
+    Encoder,
+    Full,
+    LayerSpec,
+    Rotating,
+    Shared,
+    Stateless,
+    bytes_per_token,
+    misfits,
+    sequence_bytes,
+)
 from runtime.errors import CacheFull, NotSupported
 from runtime.step import Step
 from tests.support.oracle import HEADS, RECURRENT, SIZE, fold
@@ -134,6 +144,31 @@ def test_nbytes_stays_near_what_the_layout_predicts() -> None:
         write(memory, 1)
     predicted = sequence_bytes(memory.layout, 100, element_bytes=4, slack=4)
     assert predicted <= memory.nbytes <= 1.3 * predicted
+
+
+@pytest.mark.parametrize("dtype", [mx.float32, mx.bfloat16])
+@pytest.mark.parametrize("kept", [None, "f32", "f16", "bf16", "q8", "q4"])
+def test_bytes_per_token_are_what_a_format_takes(kept: str | None, dtype: mx.Dtype) -> None:
+    for spec in (Full(2, 64), Full(1, 96, 32), Full(1, 64, 0), Rotating(2, 32, window=200)):
+        memory = build_memory([spec], dtype=dtype, kept_format=kept, grain=1, slack=1)
+        step = Step((0,), (100,))
+        keys = mx.ones((1, spec.kv_heads, 100, spec.head_dim), dtype=dtype)
+        size = spec.head_dim if spec.value_dim is None else spec.value_dim
+        values = mx.ones((1, spec.kv_heads, 100, size), dtype=dtype) if size else None
+        memory.caches[0].append(step, keys, values)
+        memory.commit(step, (100,))
+        (page,) = memory.snapshot(0, 0)
+        assert page is not None
+        assert page.nbytes == 100 * bytes_per_token(spec, dtype.size, kept)
+
+
+def test_layers_that_a_format_cannot_hold_are_named() -> None:
+    layout = [Full(2, 64), Rotating(1, 48, window=9, value_dim=32), Full(1, 96, 24), RECURRENT]
+    assert misfits(layout, None) == misfits(layout, "f16") == []
+    assert misfits(layout, "q8") == [
+        "layer 1 (rotating) has keys of 48 elements, which is no multiple of 32",
+        "layer 2 (full) has values of 24 elements, which is no multiple of 32",
+    ]
 
 
 def test_encoder_rows_count_when_they_hold_something() -> None:

@@ -26,6 +26,7 @@ from runtime.cache.page_files import (
     key_digests,
     list_pages,
     model_mark,
+    read_facts,
     read_page,
     trim_pages,
     write_page,
@@ -350,7 +351,7 @@ def test_a_page_that_waits_to_be_written_is_not_queued_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     go, written = threading.Event(), list[Path]()
-    monkeypatch.setattr("runtime.cache.disk.write_page", lambda path, _: (go.wait(10), written.append(path)))
+    monkeypatch.setattr("runtime.cache.disk.write_page", lambda path, *_: (go.wait(10), written.append(path)))
     disk = opened(tmp_path)
     for _ in range(3):
         disk.save(KEYS[:25], pages(10, 25))
@@ -419,6 +420,147 @@ def test_arrays_that_are_not_in_row_order_are_written_in_it(tmp_path: Path) -> N
     (back,) = found(disk, (1, 2, 3))
     assert mx.array_equal(back.page[0].arrays[0], keys).item()
     disk.close()
+
+
+def test_a_page_tells_its_keys_its_layers_and_what_it_follows(tmp_path: Path) -> None:
+    saved(tmp_path, KEYS[:25], pages(10, 25)).close()
+    first, second = sorted(list_pages(tmp_path), key=lambda file: file.start)
+    top, below = read_facts(first.path), read_facts(second.path)
+    assert (top.before, top.kept, top.ids, top.layers) == ("", "f32", KEYS[:10], (0, 1, 2, 3))
+    assert (below.before, below.ids) == (first.key, KEYS[10:25])
+
+
+def test_keys_that_are_no_token_ids_are_left_out(tmp_path: Path) -> None:
+    keys = ("image", *KEYS[:9])
+    disk = saved(tmp_path, keys, pages(10))
+    assert read_facts(list_pages(tmp_path)[0].path).ids == KEYS[:9]
+    assert [stored.stop for stored in found(disk, (*keys, 1))] == [10]
+    disk.close()
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_what_a_hostile_page_tells_is_not_believed(tmp_path: Path, kind: str) -> None:
+    path = one_file(tmp_path)
+    rewritten(path, HOSTILE[kind])
+    if kind not in SOUND_BUT_NOT_OURS:
+        with pytest.raises(BadPage):
+            read_facts(path)
+
+
+def test_a_page_with_other_keys_than_its_name_says_is_removed(tmp_path: Path) -> None:
+    path = one_file(tmp_path)
+
+    def change(header: dict[str, object], body: bytes) -> tuple[object, bytes]:
+        return header, struct.pack("<I", 7) + body[4:]
+
+    rewritten(path, change)
+    assert rejected(tmp_path)
+
+
+def test_a_page_larger_than_the_limit_drives_out_no_other(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    small, large = pages(10), pages(30)
+    saved(tmp_path, KEYS[:10], small).close()
+    (kept,) = list_pages(tmp_path)
+    saved(tmp_path, KEYS[:30], large, limit=kept.nbytes + 100).close()
+    assert list_pages(tmp_path) == [kept]
+    assert "the limit on disk is" in caplog.text
+
+
+def test_a_page_alone_in_the_queue_may_be_of_any_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("runtime.cache.disk.QUEUED_BYTES", 1)
+    saved(tmp_path, KEYS[:10], pages(10)).close()
+    assert len(list_pages(tmp_path)) == 1
+
+
+def test_a_lower_limit_holds_from_the_start(tmp_path: Path) -> None:
+    saved(tmp_path, KEYS[:31], pages(10, 25, 31)).close()
+    opened(tmp_path, limit=0).close()
+    assert list_pages(tmp_path) == []
+
+
+def test_trimming_spares_what_is_being_written_and_removes_what_never_will_be(tmp_path: Path) -> None:
+    path = one_file(tmp_path)
+    new, old = (path.with_name(f"{path.name}.{number:08x}.part") for number in (1, 2))
+    for part in (new, old):
+        part.write_bytes(b"half")
+    os.utime(old, (1000, 1000))
+    trim_pages(tmp_path, 1 << 30)
+    assert (path.exists(), new.exists(), old.exists()) == (True, True, False)
+    trim_pages(tmp_path, 0)
+    assert (path.exists(), new.exists()) == (False, True)
+
+
+def test_a_page_removed_by_another_process_is_not_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    disk = saved(tmp_path, KEYS[:25], pages(10, 25))
+    real = read_page
+
+    def gone(path: Path) -> object:
+        if "-10-25-" in path.name:
+            path.unlink()
+        return real(path)
+
+    monkeypatch.setattr("runtime.cache.disk.read_page", gone)
+    assert [stored.stop for stored in found(disk, KEYS)] == [10]
+    assert caplog.text == ""
+    disk.close()
+
+
+def test_clearing_while_a_page_is_written_costs_that_page_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    calls = list[Path]()
+
+    def cleared(path: Path, *rest: Any) -> None:
+        calls.append(path)
+        if len(calls) == 1:
+            raise FileNotFoundError(2, "No such file or directory")
+        write_page(path, *rest)
+
+    monkeypatch.setattr("runtime.cache.disk.write_page", cleared)
+    saved(tmp_path, KEYS[:25], pages(10, 25)).close()
+    assert [file.stop for file in list_pages(tmp_path)] == [25]
+    assert caplog.text == ""
+
+
+TWO = """
+import sys
+from pathlib import Path
+from runtime.cache.page_files import *
+folder, seed = Path(sys.argv[1]), int(sys.argv[2])
+for turn in range(150):
+    number = (turn * 7 + seed) % 40
+    key = f"{number:064x}"
+    path = folder / page_name("0" * 16, 0, 4, key)
+    body = bytes([number]) * 4000
+    try:
+        write_page(path, {"0.0": Tensor("U32", (1000,), body)})
+    except FileNotFoundError:
+        continue  # the other one has just cleared the folder
+    trim_pages(folder, 60_000)
+    for page in [page for page in list_pages(folder) if not page.partial]:
+        try:
+            (tensor,) = read_page(page.path).values()
+        except FileNotFoundError:
+            continue
+        assert bytes(tensor.data) == bytes([int(page.key, 16)]) * 4000
+    if turn % 50 == 49:
+        clear_pages(folder)
+"""
+
+
+def test_two_processes_at_once_see_whole_pages_only(tmp_path: Path) -> None:
+    jobs = [
+        subprocess.Popen([sys.executable, "-c", TWO, str(tmp_path), str(seed)], stderr=subprocess.PIPE)
+        for seed in (0, 3)
+    ]
+    assert [job.communicate(timeout=60)[1].decode() for job in jobs] == ["", ""]
+    assert sum(page.nbytes for page in list_pages(tmp_path)) <= 70_000
 
 
 def test_listing_pages_needs_no_mlx() -> None:
