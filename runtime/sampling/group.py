@@ -3,6 +3,7 @@
 Arrays: R rows of the group, T columns, V vocabulary.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -13,6 +14,7 @@ from runtime.sampling import filters, noise
 from runtime.sampling.distribution import Distribution
 from runtime.sampling.params import SamplingParams
 from runtime.sampling.penalties import Penalties
+from runtime.sampling.rejection import Guesses, judge
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +26,7 @@ class Block:
     history: Sequence[Sequence[int]] | None = None
     inputs: mx.array | None = None
     mask: mx.array | None = None
+    guesses: Guesses | None = None
 
     def take(self, rows: Sequence[int]) -> "Block":
         index = mx.array(list(rows))
@@ -33,6 +36,7 @@ class Block:
             history=None if self.history is None else [self.history[row] for row in rows],
             inputs=None if self.inputs is None else self.inputs[index],
             mask=None if self.mask is None else self.mask[index],
+            guesses=None if self.guesses is None else self.guesses.take(rows),
         )
 
 
@@ -47,13 +51,15 @@ class Kind:
     typical: bool = False
     top_p: bool = False
     min_p: bool = False
+    rejecting: bool = False
 
     @classmethod
     def of(cls, params: SamplingParams) -> "Kind":
-        common = (params.greedy, params.penalised, bool(params.logit_bias))
+        common = (params.greedy, params.penalised, bool(params.logit_bias or params.suppressed))
         if params.greedy:
             return cls(*common)
-        return cls(*common, params.top_k, params.typical_p < 1, params.top_p < 1, params.min_p > 0)
+        filtered = (params.top_k, params.typical_p < 1, params.top_p < 1, params.min_p > 0)
+        return cls(*common, *filtered, params.rejecting)
 
 
 class Group:
@@ -62,7 +68,7 @@ class Group:
     def __init__(self, kind: Kind, params: Sequence[SamplingParams]) -> None:
         self.kind = kind
         self._seeds = [p.seed for p in params]
-        self._biases = [p.logit_bias for p in params]
+        self._biases = [{**p.logit_bias, **dict.fromkeys(p.suppressed, -math.inf)} for p in params]
         self._bias: mx.array | None = None
         self._penalties = Penalties.of(params) if kind.penalised else None
         self._temperature = _column([p.temperature for p in params])
@@ -75,8 +81,22 @@ class Group:
         logits = self.adjusted(block)
         if self.kind.greedy:
             return mx.argmax(logits, axis=-1).astype(mx.int32)
-        key = noise.keys(self._seeds, block.positions, logits.shape[1])
-        return self.distribution(logits).draw(key)
+        odds = self.distribution(logits)
+        tokens = odds.draw(noise.keys(self._seeds, block.positions, logits.shape[1]))
+        if not self.kind.rejecting or block.guesses is None:
+            return tokens
+        assert block.inputs is not None, "the drafts are among the inputs"
+        own, drafts = odds.dense(logits.shape[-1]), block.inputs[:, 1:].astype(mx.int32)
+        return judge(own, tokens, drafts, block.guesses, self._seeds, block.positions)
+
+    def draft(self, block: Block) -> tuple[mx.array, mx.array | None]:
+        """Tokens, int32 [R, T], and where rows reject, the log-probabilities [R, T, V] they came from."""
+        if not self.kind.rejecting:
+            return self.sample(block), None
+        logits = self.adjusted(block)
+        odds = self.distribution(logits)
+        tokens = odds.draw(noise.keys(self._seeds, block.positions, logits.shape[1]))
+        return tokens, odds.dense(logits.shape[-1])
 
     def adjusted(self, block: Block) -> mx.array:
         """Logits after penalties, bias and mask, [R, T, V]; float32 unless nothing acts on them."""
@@ -111,7 +131,7 @@ class Group:
         if self._bias is None:
             highest = max(token for bias in self._biases for token in bias)
             if highest >= size:
-                raise BadTokenIds(f"logit_bias names the id {highest}; the vocabulary has {size}")
+                raise BadTokenIds(f"the id {highest} has a bias; the vocabulary has {size}")
             rows = [row for row, bias in enumerate(self._biases) for _ in bias]
             ids = [token for bias in self._biases for token in bias]
             values = mx.array([value for bias in self._biases for value in bias.values()], dtype=mx.float32)

@@ -4,6 +4,9 @@ A token is drawn as argmax over ids of (log p + g). Because g depends on nothing
 token alone or in a batch, in one step or in a block of drafts, over the whole vocabulary or over a few kept
 ids: that is what makes speculation invisible.
 
+Rejection sampling needs two more draws per place, independent of that one. They come from streams of their
+own: a stream is part of the key, as the seed and the position are.
+
 Arrays: B rows, T positions, K ids. A key is two 32-bit words per row and position, made on the host.
 
 Sources: Gumbel-max trick, e.g. Maddison et al., "A* Sampling", 2014. Key schedule: SplitMix64, Steele et al.,
@@ -21,13 +24,16 @@ GOLDEN = 0x9E3779B97F4A7C15  # SplitMix64's increment: 2^64 over the golden rati
 SCALE = 2.0**-32 * (1 - 2.0**-22)  # keeps the largest uniform below 1 in float32
 HALF = 2.0**-33  # keeps the smallest above 0
 BELOW_ONE = 1 - 2.0**-24  # the float32 next to 1
+POSITION_BITS = 32  # of a key's place; the stream stands above them
+DRAW, ACCEPT, REST = 0, 1, 2  # streams: the token itself; is the draft kept; what stands in its place
 
 
-def keys(seeds: Sequence[int], positions: Sequence[int], columns: int) -> mx.array:
+def keys(seeds: Sequence[int], positions: Sequence[int], columns: int, *, stream: int = DRAW) -> mx.array:
     """uint32 [B, T, 2]: the keys of `seeds[b]` at positions[b], positions[b] + 1, ...; T is `columns`."""
     rows = zip(seeds, positions, strict=True)
+    above = stream << POSITION_BITS
     return mx.array(
-        [[_key(seed, first + t) for t in range(columns)] for seed, first in rows], dtype=mx.uint32
+        [[_key(seed, above | (first + t)) for t in range(columns)] for seed, first in rows], dtype=mx.uint32
     )
 
 
@@ -44,9 +50,14 @@ def dense_gumbel(key: mx.array, size: int) -> mx.array:
     return _gumbel(key[..., :1], key[..., 1:], _mixed_range(size))
 
 
-def _key(seed: int, position: int) -> tuple[int, int]:
+def uniform(key: mx.array) -> mx.array:
+    """Noise between 0 and 1, both excluded, float32 [B, T]: one number per key."""
+    return _uniform(key[..., 0] * key[..., 1])
+
+
+def _key(seed: int, place: int) -> tuple[int, int]:
     """The second word becomes a factor, so it is odd: multiplication then loses nothing."""
-    word = _splitmix(_splitmix(seed) ^ position)
+    word = _splitmix(_splitmix(seed) ^ place)
     return word >> 32, (word & 0xFFFFFFFF) | 1
 
 
@@ -68,6 +79,10 @@ def _mix(x: mx.array) -> mx.array:
     return x ^ (x >> 16)
 
 
+def _uniform(word: mx.array) -> mx.array:
+    return _mix(word).astype(mx.float32) * SCALE + HALF
+
+
 def _mixed(ids: mx.array) -> mx.array:
     return _mix(ids.astype(mx.uint32))
 
@@ -87,6 +102,6 @@ def _gumbel(key0: mx.array, key1: mx.array, mixed: mx.array) -> mx.array:
     v is precise near 0, where 1 - v is not; the factor v / (1 - u) repairs the rounding of u = 1 - v to first
     order (Kahan's log1p). On a processor this is several times faster than `mx.log1p`.
     """
-    v = _mix((mixed ^ key0) * key1).astype(mx.float32) * SCALE + HALF
+    v = _uniform((mixed ^ key0) * key1)
     u = mx.minimum(1 - v, BELOW_ONE)
     return -mx.log(mx.log(u) * (v / (u - 1)))

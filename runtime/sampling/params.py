@@ -4,12 +4,14 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import Literal, get_args
 
 SEED_LIMIT = 1 << 64
 ID_LIMIT = 1 << 31
 BIAS_LIMIT = 1024  # entries; OpenAI's interface allows as many
 WHOLE_CONTEXT = -1
 COLD = 1e-5
+Acceptance = Literal["coupled", "rejection"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +31,11 @@ class SamplingParams:
     2019). presence_penalty, frequency_penalty: subtracted from a recent token's logit once, and once per
     occurrence. repeat_last_n: how many tokens are recent, prompt included; 0 is none, -1 all. seed: names the
     noise; with the prompt it decides every token drawn. logit_bias: added to the logits of these ids.
+    suppressed: ids that are never drawn.
+    draft_acceptance: "coupled" keeps a draft while it is what the row draws anyway, so that drafts never
+        show. "rejection" keeps it with probability min(1, p/q) and else draws from what p has over q
+        (Leviathan et al., "Fast Inference from Transformers via Speculative Decoding", 2023): a few more are
+        kept, the odds are the same, but which token is drawn depends on what was proposed.
     """
 
     temperature: float = 1.0
@@ -42,6 +49,8 @@ class SamplingParams:
     repeat_last_n: int = 64
     seed: int = 0
     logit_bias: Mapping[int, float] = field(default_factory=dict[int, float], hash=False)
+    suppressed: tuple[int, ...] = ()
+    draft_acceptance: Acceptance = "coupled"
 
     def __post_init__(self) -> None:
         self._check("temperature", 0.0, 100.0)
@@ -54,12 +63,21 @@ class SamplingParams:
         self._check("repeat_last_n", WHOLE_CONTEXT, ID_LIMIT - 1)
         self._check("seed", 0, SEED_LIMIT - 1)
         _check_bias(self.logit_bias)
+        _check_suppressed(self.suppressed)
+        if self.draft_acceptance not in get_args(Acceptance):
+            choices = " or ".join(get_args(Acceptance))
+            raise ValueError(f"draft_acceptance is {self.draft_acceptance!r}, expected {choices}")
         object.__setattr__(self, "logit_bias", MappingProxyType(dict(self.logit_bias)))
 
     @property
     def greedy(self) -> bool:
         """Always the likeliest token, so no noise is needed."""
         return self.temperature < COLD or self.top_k == 1
+
+    @property
+    def rejecting(self) -> bool:
+        """Drafts are accepted by rejection sampling. A greedy row has nothing to reject by chance."""
+        return self.draft_acceptance == "rejection" and not self.greedy
 
     @property
     def penalised(self) -> bool:
@@ -83,3 +101,9 @@ def _check_bias(bias: Mapping[int, float]) -> None:
             raise ValueError(f"logit_bias names the id {token!r}, expected 0 to {ID_LIMIT - 1}")
         if not math.isfinite(value):
             raise ValueError(f"logit_bias of id {token} is {value!r}, expected a finite number")
+
+
+def _check_suppressed(ids: tuple[int, ...]) -> None:
+    for token in ids:
+        if not 0 <= token < ID_LIMIT:
+            raise ValueError(f"suppressed names the id {token!r}, expected 0 to {ID_LIMIT - 1}")

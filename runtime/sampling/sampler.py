@@ -18,6 +18,7 @@ import mlx.core as mx
 
 from runtime.sampling.group import Block, Group, Kind
 from runtime.sampling.params import SamplingParams
+from runtime.sampling.rejection import Guesses
 
 
 class Sampler:
@@ -38,6 +39,11 @@ class Sampler:
         """Some row has penalties, so `sample` must be given `history` and `inputs`."""
         return any(group.kind.penalised for _, group in self._groups)
 
+    @property
+    def wants_odds(self) -> bool:
+        """Some row judges drafts by rejection, so who drafts must tell what the drafts were drawn from."""
+        return any(group.kind.rejecting for _, group in self._groups)
+
     def sample(
         self,
         logits: mx.array,
@@ -46,17 +52,42 @@ class Sampler:
         history: Sequence[Sequence[int]] | None = None,
         inputs: mx.array | None = None,
         mask: mx.array | None = None,
+        guesses: Guesses | None = None,
     ) -> mx.array:
         """Tokens, int32 [B, T], from logits [B, T, V].
 
         positions: per row, where the token drawn in column 0 will stand. history: per row, the ids before the
         step's inputs. inputs: int32 [B, T], the ids the step was fed, padding being any valid id. mask: [B,
-        T, V], bool (true is allowed) or added to the logits; it must leave every position an id. Raises
-        BadTokenIds for a bias on an id outside the vocabulary, ValueError where history is wanted and
-        missing.
+        T, V], bool (true is allowed) or added to the logits; it must leave every position an id.
+        guesses: the inputs behind the first are drafts; rows that reject judge them, and their token is the
+        draft only where it stands. Raises BadTokenIds for a bias on an id outside the vocabulary, ValueError
+        where history is wanted and missing.
         """
-        block = Block(logits, positions, history, inputs, mask)
+        block = Block(logits, positions, history, inputs, mask, guesses)
         if len(self._groups) == 1:
             return self._groups[0][1].sample(block)
         drawn = [group.sample(block.take(rows)) for rows, group in self._groups]
         return mx.concatenate(drawn)[mx.array(self._back)]
+
+    def draft(
+        self,
+        logits: mx.array,
+        positions: Sequence[int],
+        *,
+        history: Sequence[Sequence[int]] | None = None,
+        inputs: mx.array | None = None,
+        mask: mx.array | None = None,
+    ) -> tuple[mx.array, list[mx.array | None]]:
+        """The tokens of `sample`, and per row the log-probabilities [1, T, V] that they were drawn from; None
+        for rows that do not reject.
+        """
+        block = Block(logits, positions, history, inputs, mask)
+        odds: list[mx.array | None] = [None] * len(self._back)
+        drawn: list[mx.array] = []
+        for rows, group in self._groups:
+            tokens, its = group.draft(block if len(self._groups) == 1 else block.take(rows))
+            drawn.append(tokens)
+            if its is not None:
+                for place, row in enumerate(rows):
+                    odds[row] = its[place : place + 1]
+        return mx.concatenate(drawn)[mx.array(self._back)], odds
