@@ -16,7 +16,16 @@ import mlx.core as mx
 from runtime import host
 from runtime.blas.bind import BlasReport, bind_blas, report, set_threads
 
-__all__ = ["BlasReport", "Device", "bind_blas", "describe", "device", "report", "set_threads"]
+__all__ = [
+    "BlasReport",
+    "Device",
+    "bind_blas",
+    "describe",
+    "device",
+    "on_processor",
+    "report",
+    "set_threads",
+]
 
 Kind = Literal["metal", "cuda", "cpu"]
 
@@ -61,8 +70,13 @@ def describe() -> dict[str, Any]:
     return {"mlx": version("mlx"), "device": asdict(device()), "blas": asdict(report())}
 
 
+def on_processor() -> bool:
+    """Does MLX run on the processor here, where it has no fused kernels and every node of a graph is felt?"""
+    return mx.default_device().type == mx.DeviceType.cpu
+
+
 def _kind() -> Kind:
-    if mx.default_device().type == mx.DeviceType.cpu:
+    if on_processor():
         return "cpu"
     return "metal" if mx.metal.is_available() else "cuda"
 

@@ -17,6 +17,7 @@ from runtime.cache.layout import LayerSpec
 from runtime.device import Device
 from runtime.errors import BadTokenIds, TooLarge, WeightMismatch
 from runtime.models.architecture import Architecture, Described, describe
+from runtime.nn.ready import make_ready
 from runtime.step import Step
 from runtime.weights import DTYPES, expanded_bytes, fill, fit, held_bytes, weight_bytes
 
@@ -78,6 +79,54 @@ def check_weights(config: Mapping[str, Any], tensors: Mapping[str, tuple[str, tu
     return []
 
 
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """What loading will take. weight_bytes and head_bytes: as they will be held. head_layout: what a draft
+    head's layers remember. element_bytes: of an activation, and so of a key or value unless another format is
+    asked for.
+    """
+
+    described: Described
+    weight_bytes: int
+    element_bytes: int
+    head_bytes: int = 0
+    head_layout: tuple[LayerSpec, ...] = ()
+
+
+def foresee(
+    config: Mapping[str, Any],
+    tensors: Mapping[str, tuple[str, tuple[int, ...]]],
+    *,
+    on: Device | None = None,
+    with_head: bool = False,
+) -> Demand:
+    """What `load_model` will hold of these tensors, given as in `check_weights`. Nothing is allocated or
+    read. Raises WeightMismatch, UnsupportedModel.
+    """
+    described = describe(config)
+    odd = [f"{name} has dtype {dtype}" for name, (dtype, _) in sorted(tensors.items()) if dtype not in DTYPES]
+    if odd:
+        raise WeightMismatch(odd)
+    placeholders = {name: mx.zeros(shape, DTYPES[dtype]) for name, (dtype, shape) in tensors.items()}
+    parts = [_fitted(described, config, placeholders)]
+    if with_head:
+        parts += _fitted_head(described, config, placeholders)[0]
+    dtype = None if on is None or on.fast_dtype is None else getattr(mx, on.fast_dtype)
+    expand, wanted = _demand(parts, dtype, on)
+    if on is not None and wanted > on.available_bytes > 0 and len(parts) > 1:
+        del parts[1]  # as load_model does
+        expand, _ = _demand(parts, dtype, on)
+    sizes = [
+        expanded_bytes(network, dtype) if expand else held_bytes(fitted, dtype) for network, fitted in parts
+    ]
+    element_bytes = (dtype or _float_of(parts[0][1])).size
+    if len(parts) == 1:
+        return Demand(described, sizes[0], element_bytes)
+    offers: Any = described.architecture
+    head_layout = tuple(offers.head_layout(described.config))
+    return Demand(described, sizes[0], element_bytes, sizes[1], head_layout)
+
+
 def load_model(
     config: Mapping[str, Any], shards: Sequence[Path], *, on: Device | None = None, with_head: bool = False
 ) -> LoadedModel:
@@ -111,6 +160,7 @@ def load_model(
     for module, fitted in parts:
         fill(module, fitted, dtype=dtype, expand=expand, keep=_kept(described.architecture))
         module.eval()
+        make_ready(module)
     network = parts[0][0]
     head = _head(described, parts[1][0]) if len(parts) > 1 else None
     return LoadedModel(described, network, compute, weight_bytes(network), head, notes)
@@ -177,12 +227,15 @@ def _float_of(weights: Mapping[str, mx.array]) -> mx.Dtype:
     return max(counts, key=lambda dtype: counts[dtype], default=mx.float32)
 
 
-def score(model: LoadedModel, ids: Sequence[int], chunk: int) -> "np.ndarray":
-    """What the model predicts after each of `ids`, float32 [T, V], read in steps of `chunk` tokens."""
+def score(model: LoadedModel, ids: Sequence[int], chunk: int, kept_format: str | None = None) -> "np.ndarray":
+    """What the model predicts after each of `ids`, float32 [T, V], read in steps of `chunk` tokens.
+
+    kept_format: as in KVRows.
+    """
     import numpy as np
 
     check_ids(ids, model.vocab_size)
-    memory = build_memory(model.described.layout, dtype=model.dtype)
+    memory = build_memory(model.described.layout, dtype=model.dtype, kept_format=kept_format)
     rows: list[np.ndarray] = []
     for start in range(0, len(ids), chunk):
         part = list(ids[start : start + chunk])

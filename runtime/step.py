@@ -30,20 +30,18 @@ class Step:
     counts: tuple[int, ...]
     first: int = 0
     goals: tuple[int, ...] | None = None
+    width: int = field(init=False)
     _memo: dict[Hashable, Any] = field(default_factory=dict[Hashable, Any])
 
     def __post_init__(self) -> None:
         assert len(self.starts) == len(self.counts) > 0
         assert min(self.counts) > 0
         assert min(self.starts) >= 0
+        self.width = max(self.counts)
 
     @property
     def rows(self) -> range:
         return range(self.first, self.first + len(self.starts))
-
-    @property
-    def width(self) -> int:
-        return max(self.counts)
 
     @property
     def uniform(self) -> bool:
@@ -69,6 +67,9 @@ class Step:
 
     def memo(self, key: Hashable, build: Callable[[], T]) -> T:
         """`build()` once per step for each key: layers of one kind share masks and positions."""
-        if key not in self._memo:
-            self._memo[key] = build()
-        return self._memo[key]
+        try:
+            return self._memo[key]
+        except KeyError:
+            pass
+        made = self._memo[key] = build()
+        return made

@@ -13,7 +13,7 @@ slack, and than an eighth of the window) attends over what is kept and what is n
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from operator import sub
+from operator import add, sub
 
 import mlx.core as mx
 
@@ -67,8 +67,7 @@ class KVCache(KVRows):
         wide, self._wide = self._wide, None
         if wide is not None and wide.step is step:
             self._store(wide, kept)
-        for row, start, n in zip(step.rows, step.starts, kept, strict=True):
-            self._lengths[row] = start + n
+        self._lengths[_rows(step)] = map(add, step.starts, kept)
 
     def _view(self, rows: slice, seen: Visible) -> View:
         keys, values = self._decode(self._buffer.read(rows, seen.start, seen.stop))

@@ -19,6 +19,8 @@ from runtime.cache.budget import Budget
 from runtime.cache.codec import Codec, Parts
 from runtime.cache.snapshot import detached
 
+_ALL = slice(None)
+
 
 class Buffer:
     """`limit`: slots per row never go past it (None: no bound). `grain`: the least growth, in slots."""
@@ -34,6 +36,7 @@ class Buffer:
         self._lanes: list[mx.array] = []
         self.rows = 0
         self.capacity = 0
+        self._every = slice(0, 0)
         self.slot_bytes = heads * sum(width * dtype.size for width, dtype in self._parts)
 
     @property
@@ -83,7 +86,8 @@ class Buffer:
 
     def read(self, rows: slice, start: int, stop: int) -> Parts:
         """Views of the slots [start, stop), for immediate use."""
-        return tuple([lane[rows, :, start:stop] for lane in self._lanes])
+        place = self._place(rows, start, stop)
+        return tuple([lane[place] for lane in self._lanes])
 
     def copied(self, rows: slice, start: int, stop: int) -> Parts:
         """The slots [start, stop) in memory of their own."""
@@ -93,7 +97,7 @@ class Buffer:
         """Put parts [B, H, n, ...] at the slots from `slot` on, in place."""
         stop = slot + parts[0].shape[2]
         assert stop <= self.capacity
-        place = rows, slice(None), slice(slot, stop)
+        place = self._place(rows, slot, stop)
         for lane, part in zip(self._lanes, parts, strict=True):
             lane[place] = part
 
@@ -101,6 +105,10 @@ class Buffer:
         """Put parts [B, H, L, ...] at slots [B, L] of rows [B, 1], in place."""
         for lane, part in zip(self._lanes, parts, strict=True):
             lane[rows, :, slots] = part.swapaxes(1, 2)
+
+    def _place(self, rows: slice, start: int, stop: int) -> tuple[slice, slice, slice]:
+        # Of all rows MLX makes a view in half the time when none are named.
+        return (_ALL if rows == self._every else rows), _ALL, slice(start, stop)
 
     def _more_bytes(self, rows: int, capacity: int) -> int:
         return rows * capacity * self.slot_bytes - self.nbytes
@@ -114,6 +122,7 @@ class Buffer:
         else:
             self._lanes = [_reshaped(lane, rows, capacity) for lane in self._lanes]
         self.rows, self.capacity = rows, capacity
+        self._every = slice(0, rows)
 
 
 def _reshaped(lane: mx.array, rows: int, capacity: int) -> mx.array:

@@ -44,6 +44,8 @@ class KVRows:
         sizes = [spec.head_dim, values] if values else [spec.head_dim]
         self._codecs = [Codec.of(kept_format, size, dtype) for size in sizes]
         self._key_parts = len(self._codecs[0].parts)
+        self._dtype = dtype
+        self._as_computed = all(codec.stored == dtype and not codec.bits for codec in self._codecs)
         self._reach = Reach.of(spec)
         self._slack = slack
         span = self._reach.window or self._reach.chunk
@@ -166,12 +168,16 @@ class KVRows:
         self._place(dst, base, length)
 
     def _encode(self, keys: mx.array, values: mx.array | None) -> Parts:
+        if self._as_computed and values is not None:
+            return keys.astype(self._dtype), values.astype(self._dtype)
         if values is None:
             return self._codecs[0].encode(keys)
         of_keys, of_values = self._codecs
         return of_keys.encode(keys) + of_values.encode(values)
 
     def _decode(self, parts: Parts) -> tuple[mx.array, mx.array | None]:
+        if self._as_computed:
+            return parts[0], parts[1] if len(parts) > 1 else None
         if len(self._codecs) == 1:
             return self._codecs[0].decode(parts), None
         of_keys, of_values = self._codecs

@@ -27,7 +27,8 @@ class Visible(NamedTuple):
 
 def visible_slots(step: Step, reach: Reach, bases: tuple[int, ...]) -> Visible:
     """What the step's queries see, where bases[b] is the position of row b's slot 0."""
-    return step.memo(("slots", reach, bases), lambda: _visible_slots(step, reach, bases))
+    key = ("slots", reach.window, reach.chunk, bases)
+    return step.memo(key, lambda: _visible_slots(step, reach, bases))
 
 
 def _visible_slots(step: Step, reach: Reach, bases: tuple[int, ...]) -> Visible:

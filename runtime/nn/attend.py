@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Literal
 
 import mlx.core as mx
 
+from runtime.device import on_processor
+from runtime.nn.folded import folded_attention, folds
 from runtime.step import Step
 
 if TYPE_CHECKING:
@@ -37,7 +39,13 @@ def attend(
     """
     seen_keys, seen_values, mask = cache.append(step, keys, values)
     assert seen_values is not None
-    out = attention(queries, seen_keys, seen_values, mask, scale=scale, softcap=softcap, sinks=sinks)
+    lean = step.memo("folded", lambda: on_processor() and queries.dtype == mx.float32)
+    if lean and sinks is None and folds(queries, seen_keys):
+        out = folded_attention(step, queries, seen_keys, seen_values, mask, scale=scale, softcap=softcap)
+    else:
+        out = attention(queries, seen_keys, seen_values, mask, scale=scale, softcap=softcap, sinks=sinks)
+    if step.width == 1:
+        return out.reshape(len(step.counts), 1, -1)
     return merge_heads(out)
 
 
@@ -98,6 +106,8 @@ def _softmax(scores: mx.array, sinks: mx.array | None, groups: int) -> mx.array:
 def split_heads(flat: mx.array, heads: int) -> mx.array:
     """[B, L, heads * D] -> [B, heads, L, D]."""
     batch, width, _ = flat.shape
+    if width == 1:
+        return flat.reshape(batch, heads, 1, -1)
     return flat.reshape(batch, width, heads, -1).swapaxes(1, 2)
 
 

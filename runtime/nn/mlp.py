@@ -1,21 +1,19 @@
 """Feed-forward blocks. D hidden size, F intermediate size."""
 
-from collections.abc import Callable
-
 import mlx.core as mx
 import mlx.nn as nn
 
-Activation = Callable[[mx.array], mx.array]
+from runtime.nn.activation import Activation, gelu_tanh, silu
 
 # The names configs use for `hidden_act`. "gelu" is the exact one; the tanh forms are approximations with
 # their own names, and mixing them up costs about 1e-3 of a logit's spread.
 ACTIVATIONS: dict[str, Activation] = {
-    "silu": nn.silu,
-    "swish": nn.silu,
+    "silu": silu,
+    "swish": silu,
     "gelu": nn.gelu,
-    "gelu_new": nn.gelu_approx,
-    "gelu_fast": nn.gelu_approx,
-    "gelu_pytorch_tanh": nn.gelu_approx,
+    "gelu_new": gelu_tanh,
+    "gelu_fast": gelu_tanh,
+    "gelu_pytorch_tanh": gelu_tanh,
     "relu": nn.relu,
     "relu2": nn.relu2,
 }

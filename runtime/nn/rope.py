@@ -9,13 +9,15 @@ Sources: RoFormer (arXiv 2104.09864); position interpolation (2306.15595); YaRN 
 """
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any, ClassVar, cast
 
 import mlx.core as mx
 
+from runtime.device import on_processor
 from runtime.errors import UnsupportedModel
+from runtime.nn.turn import Turn, signed_frequencies
 from runtime.step import Step
 
 
@@ -37,22 +39,81 @@ class RopeSpec:
     reach: int = 0
 
 
+def long_after(config: object) -> int | None:
+    """Sequences of this model that will have more tokens than this are treated differently from their first
+    one on; None when none are. config: a family's parsed config.
+    """
+    turns = {
+        spec.long_after
+        for spec in _specs(config)
+        if spec.long_wavelengths is not None and spec.reach > spec.long_after
+    }
+    if len(turns) > 1:
+        raise UnsupportedModel(f"layers that go over to long factors at different lengths: {sorted(turns)}")
+    return next(iter(turns), None)
+
+
+def _specs(value: object) -> Iterator[RopeSpec]:
+    """All that a config holds."""
+    if isinstance(value, RopeSpec):
+        yield value
+    elif isinstance(value, tuple):
+        for part in cast("tuple[object, ...]", value):
+            yield from _specs(part)
+    elif is_dataclass(value) and not isinstance(value, type):
+        for field in fields(value):
+            yield from _specs(getattr(value, field.name))
+
+
 class Rope:
-    """Callable: rotate [B, heads, L, D] at the positions of a step."""
+    """Callable: rotate [B, heads, L, D] at the positions of a step, or `ahead` positions later."""
+
+    ahead: ClassVar[int] = 0
 
     def __init__(self, spec: RopeSpec) -> None:
         self._spec = spec
         self._wavelengths = mx.array(spec.wavelengths, dtype=mx.float32)
         self._long = mx.array(spec.long_wavelengths or (), dtype=mx.float32)
+        self._frequencies, self._long_frequencies = (
+            signed_frequencies(wavelengths, traditional=spec.traditional)
+            for wavelengths in (self._wavelengths, self._long)
+        )
 
     def __call__(self, x: mx.array, step: Step) -> mx.array:
+        turn = step.memo(self, lambda: self._turn(step))
+        return self.fused(x, step) if turn is None or x.dtype != mx.float32 else turn(x)
+
+    def _turn(self, step: Step) -> Turn | None:
+        """For a processor, which has no fused kernel."""
+        if not on_processor():
+            return None
+        if len(set(step.starts)) > 1:
+            positions = (step.positions + self.ahead).astype(mx.float32)[..., None]
+        else:
+            start = step.starts[0] + self.ahead
+            positions = start if step.width == 1 else mx.arange(start, start + step.width)[:, None]
+        angles = self._of_rows(step) * positions
+        return Turn(angles, factor=self._spec.attention_factor, traditional=self._spec.traditional)
+
+    def _of_rows(self, step: Step) -> mx.array:
+        """Signed frequencies [R], or [B, 1, R] where rows differ."""
         if self._spec.long_wavelengths is None:
-            return self.at(x, step.offset)
+            return self._frequencies
         long = self._are_long(step)
         if len(set(long)) == 1:
-            return self.at(x, step.offset, long=long[0])
+            return self._long_frequencies if long[0] else self._frequencies
+        return mx.where(mx.array(long)[:, None, None], self._long_frequencies, self._frequencies)
+
+    def fused(self, x: mx.array, step: Step) -> mx.array:
+        """The same by MLX's own kernel, in any float type."""
+        offset = step.offset + self.ahead
+        if self._spec.long_wavelengths is None:
+            return self._at(x, offset)
+        long = self._are_long(step)
+        if len(set(long)) == 1:
+            return self._at(x, offset, long=long[0])
         which = mx.array(long)[:, None, None, None]
-        return mx.where(which, self.at(x, step.offset, long=True), self.at(x, step.offset))
+        return mx.where(which, self._at(x, offset, long=True), self._at(x, offset))
 
     def _are_long(self, step: Step) -> tuple[bool, ...]:
         """Which rows take the long factors: those that will pass `long_after`, from their first token on.
@@ -65,7 +126,7 @@ class Rope:
             return (self._spec.reach > self._spec.long_after,)
         return tuple(goal > self._spec.long_after for goal in goals)
 
-    def at(self, x: mx.array, offset: int | mx.array, *, long: bool = False) -> mx.array:
+    def _at(self, x: mx.array, offset: int | mx.array, *, long: bool = False) -> mx.array:
         """Column j of row b is at position offset[b] + j. long: by the long wavelengths."""
         spec = self._spec
         if spec.attention_factor != 1.0:

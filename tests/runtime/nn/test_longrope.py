@@ -7,18 +7,11 @@ import numpy as np
 import pytest
 
 from runtime.errors import UnsupportedModel
-from runtime.nn.rope import Rope, read_rope
+from runtime.nn.rope import Rope, RopeSpec, long_after, read_rope
 from runtime.step import Step
 
 FACTORS = {"rope_type": "longrope", "short_factor": [1.0, 1.5], "long_factor": [2.0, 8.0]}
 ORIGINAL = {**FACTORS, "original_max_position_embeddings": 16}
-
-
-@dataclass(slots=True)
-class Headed(Step):
-    """A step that says how far each of its rows will go."""
-
-    goals: tuple[int, ...] | None = None
 
 
 def turned(long: bool, offset: int) -> mx.array:
@@ -37,7 +30,7 @@ ROPE = Rope(read_rope(ORIGINAL, head_dim=4, max_positions=64))
 
 @pytest.mark.parametrize(("goal", "long"), [(16, False), (17, True)])
 def test_a_row_is_long_by_where_it_will_end(goal: int, long: bool) -> None:
-    step = Headed(starts=(5,), counts=(3,), goals=(goal,))
+    step = Step(starts=(5,), counts=(3,), goals=(goal,))
     assert np.allclose(ROPE(X, step), turned(long, 5), atol=1e-5)
 
 
@@ -51,7 +44,7 @@ def test_a_model_no_longer_than_its_training_is_short() -> None:
 
 
 def test_short_and_long_rows_in_one_step() -> None:
-    step = Headed(starts=(2, 9), counts=(3, 3), goals=(10, 60))
+    step = Step(starts=(2, 9), counts=(3, 3), goals=(10, 60))
     wanted = np.concatenate([turned(False, 2), turned(True, 9)])
     assert np.allclose(ROPE(mx.concatenate([X, X]), step), wanted, atol=1e-5)
 
@@ -59,3 +52,35 @@ def test_short_and_long_rows_in_one_step() -> None:
 def test_factors_of_the_wrong_number_are_refused() -> None:
     with pytest.raises(UnsupportedModel, match="long_factor"):
         read_rope({**ORIGINAL, "long_factor": [1.0]}, head_dim=4, max_positions=64)
+
+
+@dataclass(frozen=True)
+class Config:
+    """As families have them: ropes of layers, some without, some inside other parts."""
+
+    ropes: tuple[RopeSpec | None, ...]
+    inner: "Config | None" = None
+
+
+LONG = read_rope(ORIGINAL, head_dim=4, max_positions=64)
+PLAIN = RopeSpec(4, (1.0, 100.0))
+
+
+@pytest.mark.parametrize(
+    ("config", "turn"),
+    [
+        (Config((PLAIN, None)), None),
+        (Config((PLAIN, LONG, LONG)), 16),
+        (Config((), Config((LONG,))), 16),
+        (Config((read_rope({**ORIGINAL, "factor": 4.0}, head_dim=4, max_positions=16),)), None),
+    ],
+    ids=["none", "layers", "nested", "never reached"],
+)
+def test_a_config_says_where_its_sequences_become_long(config: Config, turn: int | None) -> None:
+    assert long_after(config) == turn
+
+
+def test_layers_that_turn_at_different_lengths_are_refused() -> None:
+    other = read_rope({**ORIGINAL, "original_max_position_embeddings": 32}, head_dim=4, max_positions=64)
+    with pytest.raises(UnsupportedModel, match="16, 32"):
+        long_after(Config((LONG, other)))

@@ -1,0 +1,93 @@
+"""Attention for a processor: the query heads that share keys go into one product, and queries in blocks.
+
+MLX's fused attention is, on a processor, a product per query head with the whole of the keys, masked ones
+too, and a mask that every layer makes anew. Here keys that a block of queries cannot see are left out, masks
+are made once per step, and views are few. For float32; equal to `plain_attention` to rounding.
+
+Dimensions: B rows, H query heads, G key-value heads, L new tokens, K visible keys, D head size.
+"""
+
+import mlx.core as mx
+
+from runtime.cache.protocol import Mask
+from runtime.nn.activation import softmax
+from runtime.step import Step
+
+BLOCK = 128
+"""Queries that are answered together. The more blocks, the more keys are left out of some."""
+SMALL_PRODUCT = 1 << 18
+"""Multiplications up to which OpenBLAS keeps a product in one thread. One token's longer ones are left to
+vector products, which do not wait for other threads."""
+UNSEEN = -1e30
+
+
+def folds(queries: mx.array, keys: mx.array) -> bool:
+    """Is this the faster way for queries [B, H, L, D] and keys [B, G, K, D]?"""
+    _, heads, width, size = queries.shape
+    _, groups, seen, _ = keys.shape
+    return width > 1 or heads // groups * seen * size <= SMALL_PRODUCT
+
+
+def folded_attention(
+    step: Step,
+    queries: mx.array,
+    keys: mx.array,
+    values: mx.array,
+    mask: Mask,
+    *,
+    scale: float,
+    softcap: float | None = None,
+) -> mx.array:
+    """As `runtime.nn.attend.attention`, for a mask of this step. Returns [B, H, L, Dv]; of one token the same
+    numbers as [B, G, H / G, Dv].
+    """
+    batch, heads, width, _ = queries.shape
+    seen = keys.shape[2]
+    queries = queries * (scale if softcap is None else scale / softcap)
+    added = _added(step, mask, width, seen)
+    if width == 1:
+        return _block(queries, keys, values, added, softcap)
+    parts: list[mx.array] = []
+    for start in range(0, width, BLOCK):
+        stop = min(start + BLOCK, width)
+        # Behind a causal mask nobody in this block sees the tokens that follow it.
+        sees = seen - width + stop if isinstance(mask, str) else seen
+        bias = None if added is None else added[:, :, start:stop, :sees]
+        part = _block(queries[:, :, start:stop], keys[:, :, :sees], values[:, :, :sees], bias, softcap)
+        parts.append(part.reshape(batch, heads, stop - start, -1))
+    return parts[0] if len(parts) == 1 else mx.concatenate(parts, axis=2)
+
+
+def _block(
+    queries: mx.array, keys: mx.array, values: mx.array, added: mx.array | None, softcap: float | None
+) -> mx.array:
+    """[B, G, H / G · L, Dv] of scaled queries."""
+    batch, heads, width, size = queries.shape
+    _, groups, seen, _ = keys.shape
+    scores = queries.reshape(batch, groups, -1, size) @ keys.swapaxes(-1, -2)
+    if softcap is not None:
+        scores = mx.tanh(scores) * softcap
+    if added is not None:
+        scores = (scores if width == 1 else scores.reshape(batch, heads, width, seen)) + added
+    weights = softmax(scores)
+    return (weights if width == 1 else weights.reshape(batch, groups, -1, seen)) @ values
+
+
+def _added(step: Step, mask: Mask, width: int, seen: int) -> mx.array | None:
+    """What is added to scores [B, H, L, K]: made once per step."""
+    if mask is None:
+        return None
+    if isinstance(mask, str):
+        return step.memo(("causal", width, seen), lambda: _causal(width, seen))
+    # The mask itself is kept beside it, so that nobody else gets its id.
+    return step.memo(("added", id(mask)), lambda: (mask, _bias(mask, width, seen)))[1]
+
+
+def _causal(width: int, seen: int) -> mx.array:
+    hidden = mx.arange(seen) > (mx.arange(width) + seen - width)[:, None]
+    return (hidden * UNSEEN)[None, None]
+
+
+def _bias(mask: mx.array, width: int, seen: int) -> mx.array:
+    added = mx.where(mask, 0.0, UNSEEN) if mask.dtype == mx.bool_ else mask
+    return mx.broadcast_to(added, (*mask.shape[:2], width, seen))

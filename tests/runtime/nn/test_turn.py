@@ -1,0 +1,82 @@
+"""Rotation by tables equals MLX's own kernel."""
+
+import math
+
+import mlx.core as mx
+import numpy as np
+import pytest
+
+from runtime.nn import rope, turn
+from runtime.nn.rope import Rope, RopeSpec
+from runtime.step import Step
+
+STEPS = {
+    "one token": Step((900,), (1,)),
+    "some": Step((5,), (7,)),
+    "rows at different places": Step((3, 700), (1, 1)),
+    "ragged": Step((0, 9, 40), (2, 7, 3)),
+    "a prompt": Step((1000,), (64,)),
+}
+
+
+def wavelengths(dims: int) -> tuple[float, ...]:
+    """One of them infinite: a pair that never turns."""
+    return (*(10000.0 ** (i / dims) for i in range(0, dims - 2, 2)), math.inf)
+
+
+def heads(step: Step, size: int, dtype: mx.Dtype = mx.float32) -> mx.array:
+    flat = mx.random.normal((len(step.starts), step.width, 4, size), key=mx.random.key(step.width))
+    return flat.swapaxes(1, 2).astype(dtype)
+
+
+@pytest.mark.parametrize("step", STEPS.values(), ids=STEPS.keys())
+@pytest.mark.parametrize("traditional", [False, True], ids=["halves", "neighbours"])
+@pytest.mark.parametrize("dims", [64, 24], ids=["whole head", "part of it"])
+def test_equals_the_kernel(step: Step, traditional: bool, dims: int) -> None:
+    turned = Rope(RopeSpec(dims, wavelengths(dims), 1.3, traditional))
+    x = heads(step, 64)
+    assert np.allclose(turned(x, step), turned.fused(x, step), atol=4e-6)
+
+
+def test_a_head_too_large_for_a_matrix(monkeypatch: pytest.MonkeyPatch) -> None:
+    step, turned = STEPS["rows at different places"], Rope(RopeSpec(24, wavelengths(24)))
+    by_matrix = turned(heads(step, 64), step)
+    monkeypatch.setattr(turn, "MATRIX_PRODUCTS", 0)
+    assert np.allclose(turned(heads(step, 64), step), by_matrix, atol=4e-6)
+
+
+def test_rows_of_long_and_short_sequences() -> None:
+    spec = RopeSpec(8, (1.0, 9.0, 50.0, 80.0), 1.1, False, (2.0, 30.0, 90.0, 800.0), 16, 64)
+    step, turned = Step((3, 5), (2, 2), goals=(10, 60)), Rope(spec)
+    assert np.allclose(turned(heads(step, 8), step), turned.fused(heads(step, 8), step), atol=1e-6)
+
+
+def test_a_rope_that_looks_ahead_turns_by_more() -> None:
+    class Next(Rope):
+        ahead = 1
+
+    spec, x = RopeSpec(64, wavelengths(64)), heads(STEPS["one token"], 64)
+    later = Rope(spec)(x, Step((901,), (1,)))
+    assert np.allclose(Next(spec)(x, STEPS["one token"]), later, atol=4e-6)
+    assert np.allclose(Next(spec).fused(x, STEPS["one token"]), later, atol=4e-6)
+
+
+@pytest.mark.parametrize("dtype", [mx.bfloat16, mx.float16])
+def test_narrow_floats_stay_narrow(dtype: mx.Dtype) -> None:
+    step = STEPS["some"]
+    assert Rope(RopeSpec(64, wavelengths(64)))(heads(step, 64, dtype), step).dtype == dtype
+
+
+def test_angles_are_worked_out_once_for_all_layers(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[mx.array] = []
+
+    class Counted(turn.Turn):
+        def __init__(self, angles: mx.array, *, factor: float, traditional: bool) -> None:
+            made.append(angles)
+            super().__init__(angles, factor=factor, traditional=traditional)
+
+    monkeypatch.setattr(rope, "Turn", Counted)
+    step, turned = Step((5,), (7,)), Rope(RopeSpec(64, wavelengths(64)))
+    for _ in range(3):
+        turned(heads(step, 64), step)
+    assert len(made) == 1
