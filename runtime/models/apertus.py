@@ -10,7 +10,7 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec
-from runtime.models.config import Fields
+from runtime.models.config import Fields, whole_heads
 from runtime.models.decoder import (
     CausalLM,
     DecoderConfig,
@@ -57,7 +57,7 @@ def parse(raw: Mapping[str, Any]) -> Config:
 
 def _rope(fields: Fields, shape: dict[str, Any]) -> RopeSpec:
     given = any(fields.has(name) for name in ("rope_parameters", "rope_theta", "rope_scaling"))
-    parameters = fields.rope_parameters(theta=12e6) if given else _ROPE
+    parameters = whole_heads(fields.rope_parameters(theta=12e6) if given else _ROPE)
     return read_rope(parameters, head_dim=shape["head_dim"], max_positions=shape["context_length"])
 
 

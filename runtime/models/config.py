@@ -17,12 +17,17 @@ _HUGE = 1 << 31
 
 
 def text_config(raw: Mapping[str, Any]) -> dict[str, Any]:
-    """The text tower's own fields; what the wrapper says (tying, dtype, quantization) fills the gaps."""
+    """The text tower's own fields; what the wrapper says (dtype, quantization) fills the gaps.
+
+    Whether the head is tied is the wrapper's word where it has one: the head is the wrapper's, and the text
+    block often holds no more than a default.
+    """
     for name in _NESTED:
         inner = raw.get(name)
         if isinstance(inner, Mapping):
             outer = {key: value for key, value in raw.items() if key not in _NESTED}
-            return {**outer, **inner}
+            tied = {key: outer[key] for key in ("tie_word_embeddings",) if outer.get(key) is not None}
+            return {**outer, **inner, **tied}
     return dict(raw)
 
 
@@ -115,6 +120,19 @@ class Fields:
         if "rope_type" not in block and "type" in block:
             block["rope_type"] = block.pop("type")
         return block
+
+
+def whole_heads(parameters: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A rope block of a family whose reference rotates whole heads and does not look whether it is told to.
+
+    Others do look; so a file that asks for less of a head has no one meaning.
+    """
+    share = parameters.get("partial_rotary_factor", 1.0)
+    if share != 1.0:
+        raise UnsupportedModel(
+            f"config.json: partial_rotary_factor is {share!r:.40}, and this family rotates whole heads"
+        )
+    return parameters
 
 
 def _finite(block: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,7 +14,8 @@ import mlx.nn as nn
 
 from runtime.cache.layout import Full, LayerSpec, Rotating
 from runtime.errors import UnsupportedModel
-from runtime.models.config import Fields
+from runtime.models.config import Fields, whole_heads
+from runtime.models.taps import Taps
 from runtime.nn.mlp import ACTIVATIONS, GatedMLP
 from runtime.nn.norm import Norm
 from runtime.nn.rope import Rope, RopeSpec, read_rope
@@ -129,13 +130,16 @@ def one_rope(
     shape: dict[str, Any],
     *,
     theta: float = 10000.0,
-    partial: float = 1.0,
+    partial: float | None = None,
     traditional: bool = False,
 ) -> RopeSpec:
-    """The rotation of a model that has one for all layers. theta and partial: where the file does not say."""
-    parameters = {"partial_rotary_factor": partial, **fields.rope_parameters(theta=theta)}
+    """The rotation of a model that has one for all layers. theta and partial: where the file does not say.
+
+    partial None: the family rotates whole heads, whatever a file says; one that says otherwise is refused.
+    """
+    parameters = fields.rope_parameters(theta=theta)
     return read_rope(
-        parameters,
+        whole_heads(parameters) if partial is None else {"partial_rotary_factor": partial, **parameters},
         head_dim=shape["head_dim"],
         max_positions=shape["context_length"],
         traditional=traditional,
@@ -161,7 +165,7 @@ def two_ropes(
     base = fields.number("rope_local_base_freq", full["rope_theta"] if local_theta is None else local_theta)
     sliding = {"rope_theta": base, **(own if isinstance(own, Mapping) else {})}
     sizes = {"head_dim": shape["head_dim"], "max_positions": shape["context_length"]}
-    specs = read_rope(full, **sizes), read_rope(sliding, **sizes)
+    specs = read_rope(whole_heads(full), **sizes), read_rope(whole_heads(sliding), **sizes)
     return tuple(specs[0] if window is None else specs[1] for window in windows)
 
 
@@ -194,7 +198,7 @@ def gated_mlp(config: DecoderConfig, *, bias: bool = False) -> GatedMLP:
     return GatedMLP(config.hidden_size, config.intermediate_size, activation=config.activation, bias=bias)
 
 
-class Trunk(nn.Module):
+class Trunk(Taps):
     """Everything below the output head."""
 
     def __init__(
@@ -207,12 +211,17 @@ class Trunk(nn.Module):
         self._embed_scale = embed_scale
 
     def __call__(self, tokens: mx.array, step: Step, caches: Sequence[Any]) -> mx.array:
-        x = self.embed_tokens(tokens)
-        if self._embed_scale is not None:
-            x = x * self._embed_scale
-        for layer, cache in zip(self.layers, caches, strict=True):
+        x = self.embed(tokens)
+        for place, (layer, cache) in enumerate(zip(self.layers, caches, strict=True)):
             x = layer(x, step, cache)
+            if place in self._wanted:
+                self.note(place, x, step)
         return self.norm(x)
+
+    def embed(self, tokens: mx.array) -> mx.array:
+        """What enters the first layer, [B, L, D]."""
+        x = self.embed_tokens(tokens)
+        return x if self._embed_scale is None else x * self._embed_scale
 
 
 class CausalLM(nn.Module):

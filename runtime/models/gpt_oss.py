@@ -14,7 +14,7 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec
-from runtime.models.config import Fields
+from runtime.models.config import Fields, whole_heads
 from runtime.models.decoder import (
     CausalLM,
     DecoderConfig,
@@ -53,7 +53,7 @@ def parse(raw: Mapping[str, Any]) -> Config:
     fields = Fields(raw)
     shape = read_shape(fields, eps=1e-5, num_key_value_heads=8, head_dim=64, max_position_embeddings=131072)
     layers = layer_count(fields, 36)
-    block = fields.rope_parameters(theta=150000.0)
+    block = whole_heads(fields.rope_parameters(theta=150000.0))
     if not fields.has("rope_parameters") and not fields.has("rope_scaling"):
         block = {**block, **_YARN}
     rope = read_rope(block, head_dim=shape["head_dim"], max_positions=shape["context_length"])

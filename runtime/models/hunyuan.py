@@ -12,7 +12,7 @@ import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec
 from runtime.errors import UnsupportedModel
-from runtime.models.config import Fields
+from runtime.models.config import Fields, whole_heads
 from runtime.models.decoder import (
     CausalLM,
     DecoderConfig,
@@ -52,7 +52,7 @@ def parse(raw: Mapping[str, Any]) -> Config:
 
 
 def _rope(fields: Fields, shape: dict[str, Any]) -> RopeSpec:
-    parameters = fields.rope_parameters()
+    parameters = whole_heads(fields.rope_parameters())
     dims = shape["head_dim"]
     alpha = parameters.get("alpha")
     if parameters.get("rope_type") == "dynamic" and isinstance(alpha, int | float) and alpha > 0 and dims > 2:

@@ -65,6 +65,7 @@ def parse(raw: Mapping[str, Any]) -> Config:
     layers = layer_count(fields)
     shape = read_shape(fields, eps=1e-5, max_position_embeddings=1 << 20)
     shape["context_length"] = fields.count("model_max_length", shape["context_length"])
+    shape["tied"] = False  # whatever the config says: the reference never ties, and saves a head
     if not fields.flag("mla_use_nope", True) or fields.count("moe_layer_freq", 1) != 1:
         raise UnsupportedModel(
             "config.json: mla_use_nope is false or moe_layer_freq is not 1, and neither is computed here"

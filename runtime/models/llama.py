@@ -1,10 +1,9 @@
 """Llama and its closest kin: Llama 1-3.x, Mistral, Qwen2, Qwen3.
 
 One pre-norm decoder: RMSNorm -> attention with rotary positions -> RMSNorm -> SwiGLU. The members differ in
-four facts, all
-read from the config: biases on q, k, v (Qwen2 always, Llama by flag), RMSNorm on each query and key head
-(Qwen3), which layers look through a sliding window (Mistral, Qwen2 and Qwen3 by flag), and how positions are
-scaled (rope).
+four facts, all read from the config: biases on q, k, v (Qwen2 always, Llama by flag), RMSNorm on each query
+and key head (Qwen3), which layers look through a sliding window (Mistral, Qwen2 and Qwen3 by flag), and how
+positions are scaled (rope).
 """
 
 from collections.abc import Mapping

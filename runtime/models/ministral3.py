@@ -11,7 +11,7 @@ from typing import Any
 import mlx.core as mx
 
 from runtime.cache.layout import LayerSpec
-from runtime.models.config import Fields
+from runtime.models.config import Fields, whole_heads
 from runtime.models.decoder import (
     CausalLM,
     DecoderConfig,
@@ -84,7 +84,7 @@ def parse(raw: Mapping[str, Any]) -> Config:
     shape = read_shape(fields, eps=1e-5)
     layers = layer_count(fields)
     window = fields.count("sliding_window") if fields.has("sliding_window") else None
-    rope = _rope(fields, kind)
+    rope = whole_heads(_rope(fields, kind))
     return Config(
         **shape,
         windows=(window,) * layers,

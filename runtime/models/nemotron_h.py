@@ -97,7 +97,7 @@ def parse(raw: Mapping[str, Any]) -> Config:
         activation=fields.choice("mlp_hidden_act", tuple(ACTIVATIONS), "relu2"),
         attention_bias=fields.flag("attention_bias"),
         mlp_bias=fields.flag("mlp_bias"),
-        tied=fields.flag("tie_word_embeddings"),
+        tied=False,  # whatever the config says: the reference never ties, and saves a head
         context_length=fields.count("max_position_embeddings", 4096),
         kinds=kinds,
         mixer=_mixer(fields, hidden, eps),

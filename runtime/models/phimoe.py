@@ -13,7 +13,7 @@ import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec
 from runtime.errors import UnsupportedModel
-from runtime.models.config import Fields
+from runtime.models.config import Fields, whole_heads
 from runtime.models.decoder import (
     CausalLM,
     DecoderConfig,
@@ -60,7 +60,7 @@ def parse(raw: Mapping[str, Any]) -> Config:
 
 def _rope(fields: Fields, shape: dict[str, Any]) -> RopeSpec:
     """LongRoPE with a given temperature: one for short, one for long sequences (published: the same)."""
-    block = fields.rope_parameters(theta=1e6)
+    block = whole_heads(fields.rope_parameters(theta=1e6))
     if block.get("rope_type", "default") != "default":
         short, long = block.get("short_mscale"), block.get("long_mscale")
         if not isinstance(short, int | float) or short != long:

@@ -72,7 +72,7 @@ def parse(raw: Mapping[str, Any]) -> Config:
         chosen=fields.count("num_experts_per_tok", 4 if second else 8, high=experts),
         expert_size=fields.count("moe_intermediate_size", 1408 if second else 768, high=1 << 22),
         shared=fields.count("shared_expert_intermediate_size", 5632, high=1 << 22) if second else 0,
-        normalize=fields.flag("norm_topk_prob"),
+        normalize=_normalize(fields),
         bias=fields.flag("qkv_bias", True) if second else fields.flag("attention_bias"),
     )
 
@@ -89,6 +89,15 @@ def _windows(fields: Fields, layers: int, second: bool) -> tuple[int | None, ...
             "config.json: use_sliding_window is true and no layer_types says which layers slide"
         )
     return tuple(window if kind == "sliding_attention" else None for kind in kinds)
+
+
+def _normalize(fields: Fields) -> bool:
+    """Are the weights of the chosen scaled to sum to one? In Qwen3-VL-MoE always; its files may not say."""
+    if not str(fields.raw["model_type"]).startswith("qwen3_vl_moe"):
+        return fields.flag("norm_topk_prob")
+    if not fields.flag("norm_topk_prob", True):
+        raise UnsupportedModel("config.json: norm_topk_prob is false, and Qwen3-VL-MoE is computed with true")
+    return True
 
 
 def _sparse(fields: Fields, layers: int) -> tuple[bool, ...]:
@@ -130,6 +139,14 @@ def adapt(config: Config, weights: Weights) -> Weights:
 
 
 def _input_first(config: Config, weights: Weights) -> bool:
-    """Are packed experts stored [E, in, out], as Qwen3-VL-MoE publishes them?"""
-    stored = {array.shape[1:] for name, array in weights.items() if name.endswith(".experts.down_proj")}
-    return stored == {(config.expert_size, config.hidden_size)} and config.expert_size != config.hidden_size
+    """Are packed experts stored [E, in, out], as Qwen3-VL-MoE publishes them?
+
+    One of the two matrices may be square and tell nothing; both cannot be.
+    """
+    hidden, inner = config.hidden_size, config.expert_size
+    for name, array in weights.items():
+        if name.endswith(".experts.down_proj") and hidden != inner:
+            return array.shape[1:] == (inner, hidden)
+        if name.endswith(".experts.gate_up_proj") and hidden != 2 * inner:
+            return array.shape[1:] == (hidden, 2 * inner)
+    return False

@@ -16,7 +16,7 @@ import mlx.nn as nn
 
 from runtime.cache.layout import Full, LayerSpec
 from runtime.errors import UnsupportedModel
-from runtime.models.config import Fields
+from runtime.models.config import Fields, whole_heads
 from runtime.models.decoder import DecoderConfig, read_shape, without_spares
 from runtime.models.experts import Weights
 from runtime.nn.attend import attend, split_heads
@@ -71,7 +71,8 @@ def parse(raw: Mapping[str, Any]) -> Config:
     shape["head_dim"] = size
     rope = None
     if fields.flag("use_mem_rope"):
-        rope = read_rope(fields.rope_parameters(), head_dim=size, max_positions=shape["context_length"])
+        parameters = whole_heads(fields.rope_parameters())
+        rope = read_rope(parameters, head_dim=size, max_positions=shape["context_length"])
     bias = fields.flag("add_bias_linear")
     return Config(
         **shape,

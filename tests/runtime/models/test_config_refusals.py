@@ -37,6 +37,11 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("ministral3", {"model_type": "pixtral"}, "model_type"),
     ("qwen3_vl", {"text_config": {"model_type": "qwen3_omni"}}, "model_type"),
     ("apertus", {"num_hidden_layers": "many"}, "num_hidden_layers"),
+    ("qwen3_vl_moe", {"norm_topk_prob": False}, "norm_topk_prob"),
+    ("llama", {"partial_rotary_factor": 0.5, "rope_parameters": None}, "partial_rotary_factor"),
+    ("olmo3", {"rope_parameters": {"full_attention": {"partial_rotary_factor": 0.5}}}, "partial_rotary"),
+    ("gpt_oss", {"rope_parameters": {"partial_rotary_factor": 0.25}}, "partial_rotary_factor"),
+    ("ministral3", {"rope_parameters": {"partial_rotary_factor": 0.25}}, "partial_rotary_factor"),
 ]
 
 

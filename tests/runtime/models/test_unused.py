@@ -1,0 +1,37 @@
+"""What is stored and never run is said, and nothing else is."""
+
+import pytest
+
+from runtime.models import describe
+from runtime.models.unused import unused_parts
+from tests.support.parity import Reference
+
+
+def said(name: str, *more: str) -> tuple[str, ...]:
+    record = Reference(name).record
+    return unused_parts(describe(record["config"]), [*record["tensors"], *more])
+
+
+@pytest.mark.parametrize(
+    ("name", "tensor"),
+    [("nemotron_h", "mtp.layers.0.eh_proj.weight"), ("mimo_v2_flash", "model.mtp.layers.0.eh_proj.weight")],
+)
+def test_a_head_that_is_not_computed(name: str, tensor: str) -> None:
+    (note,) = said(name, tensor)
+    assert note.startswith(f"the draft head is stored and not run ({tensor}): heads of ")
+
+
+def test_a_head_that_is_computed_is_no_matter() -> None:
+    assert said("qwen3_5", "mtp.fc.weight") == ()
+
+
+@pytest.mark.parametrize("name", ["gemma3_wrapped", "gemma4_unified", "mistral3", "qwen3_vl", "muse_glimmer"])
+def test_towers(name: str) -> None:
+    (note,) = said(name)
+    assert note.startswith("what is for images and sound is stored and not run (")
+    assert note.endswith("models run on text alone here")
+
+
+@pytest.mark.parametrize("name", ["deepseek_v3", "gpt2", "jamba", "llama"])
+def test_most_models_run_whole(name: str) -> None:
+    assert said(name) == ()
