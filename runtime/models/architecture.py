@@ -2,7 +2,7 @@
 
 A family is one module in this folder with four names (see `Architecture`). `ARCHITECTURES` maps what
 config.json says in `architectures` or `model_type` to the module. The text of a config only ever selects a
-row of this table; it never names code to import.
+row of this table; it never names code to import. What is in no row is for `foreign`, which asks mlx-lm.
 """
 
 from collections.abc import Mapping, Sequence
@@ -116,6 +116,7 @@ _LAGUNA = "runtime.models.laguna"
 _MIMO_V2_FLASH = "runtime.models.mimo_v2_flash"
 _MUSE_GLIMMER = "runtime.models.muse_glimmer"
 _MUSE_GLIMMER_ASSISTANT = "runtime.models.muse_glimmer_assistant"
+_DFLASH = "runtime.models.dflash"
 
 ARCHITECTURES: dict[str, str] = {
     "LlamaForCausalLM": _LLAMA,
@@ -286,6 +287,8 @@ ARCHITECTURES: dict[str, str] = {
     "muse_glimmer_text": _MUSE_GLIMMER,
     "MuseGlimmerAssistantModel": _MUSE_GLIMMER_ASSISTANT,
     "muse_glimmer_assistant": _MUSE_GLIMMER_ASSISTANT,
+    "DFlashDraftModel": _DFLASH,
+    "DFlashLagunaForCausalLM": _DFLASH,
 }
 
 
@@ -310,6 +313,18 @@ class Described:
     def context_length(self) -> int:
         return self.config.context_length
 
+    @property
+    def through(self) -> str | None:
+        """What runs it, if that is none of ours: "mlx-lm 0.32.2 (helium)"."""
+        return getattr(self.architecture, "through", None)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Sentences for the user."""
+        if self.through is None:
+            return ()
+        return (f"modelkit has no {self.name} of its own: it runs through the model class of {self.through}",)
+
 
 def architecture_name(raw: Mapping[str, Any]) -> str:
     """What the config calls itself: `architectures[0]`, else `model_type`, else "(none named)"."""
@@ -327,9 +342,23 @@ def find_architecture(raw: Mapping[str, Any]) -> Architecture:
     if module is None and "architectures" not in raw:
         module = ARCHITECTURES.get(str(raw.get("model_type")))
     if module is None:
-        known = ", ".join(sorted(key for key in ARCHITECTURES if key[0].isupper()))
-        raise UnsupportedModel(f"the architecture {name!r:.120} is not supported; supported: {known}")
+        return _find_foreign(name, raw)
     return import_module(module)  # pyright: ignore[reportReturnType] -- modules satisfy the protocol by their functions
+
+
+def _find_foreign(name: str, raw: Mapping[str, Any]) -> Architecture:
+    """mlx-lm's class behind our memory, where that is installed and has one."""
+    if str(raw.get("model_type")) in ARCHITECTURES:
+        reason = f"only other classes of {raw['model_type']} are"
+    else:
+        from runtime.models.foreign import find_foreign
+
+        try:
+            return find_foreign(name, raw)
+        except UnsupportedModel as fault:
+            reason = str(fault)
+    known = ", ".join(sorted(key for key in ARCHITECTURES if key[0].isupper()))
+    raise UnsupportedModel(f"the architecture {name!r:.120} is not supported: {reason}; supported: {known}")
 
 
 def describe(raw: Mapping[str, Any]) -> Described:

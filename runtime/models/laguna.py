@@ -62,7 +62,7 @@ def parse(raw: Mapping[str, Any]) -> Config:
     kinds = fields.words("layer_types", layers, ("full_attention", "sliding_attention"))
     kinds = kinds or ("full_attention",) * layers
     window = fields.count("sliding_window", 512)
-    ropes = {kind: _rope(fields, shape, kind) for kind in set(kinds)}
+    ropes = {kind: layer_rope(fields, shape, kind) for kind in set(kinds)}
     experts = fields.count("num_experts", 256, high=1 << 16)
     return Config(
         **shape,
@@ -71,7 +71,7 @@ def parse(raw: Mapping[str, Any]) -> Config:
         layer_heads=_layer_heads(fields, layers, shape),
         sparse=_sparse(fields, layers),
         bias=fields.flag("attention_bias"),
-        by_head=fields.raw.get("gating", True) in (True, "per-head"),
+        by_head=gates(fields, shape) == shape["heads"],
         experts=experts,
         chosen=fields.count("num_experts_per_tok", 8, high=experts),
         expert_size=fields.count("moe_intermediate_size", 512, high=1 << 22),
@@ -80,12 +80,17 @@ def parse(raw: Mapping[str, Any]) -> Config:
     )
 
 
-def _refuse_unknown(fields: Fields) -> None:
+def gates(fields: Fields, shape: dict[str, Any]) -> int:
+    """How many numbers per token scale the answer of attention: one per head, or one per number."""
     gating = fields.raw.get("gating", True)
     if gating not in (True, "per-head", "per-element"):
         raise UnsupportedModel(
             f"config.json: gating is {gating!r:.80}, expected true, per-head or per-element"
         )
+    return shape["heads"] * (shape["head_dim"] if gating == "per-element" else 1)
+
+
+def _refuse_unknown(fields: Fields) -> None:
     for name in ("moe_router_logit_softcapping", "moe_apply_router_weight_on_input"):
         if fields.raw.get(name):
             raise UnsupportedModel(f"config.json: {name} is set, which is not computed here")
@@ -111,7 +116,7 @@ def _sparse(fields: Fields, layers: int) -> tuple[bool, ...]:
     return tuple(not is_dense for is_dense in dense) if dense else tuple(i > 0 for i in range(layers))
 
 
-def _rope(fields: Fields, shape: dict[str, Any], kind: str) -> RopeSpec:
+def layer_rope(fields: Fields, shape: dict[str, Any], kind: str) -> RopeSpec:
     """One block per kind of layer; older files put that of the sliding layers under a name of its own."""
     sliding = kind == "sliding_attention"
     older = fields.raw.get("swa_rope_parameters")

@@ -141,11 +141,8 @@ class NormedTrunk(Trunk):
         super().__init__(config, layers, rms_norms(config)(), None)
         self._eps = config.norm_eps
 
-    def __call__(self, tokens: mx.array, step: Step, caches: Sequence[Any]) -> mx.array:
-        x = rms(self.embed_tokens(tokens), self._eps)
-        for layer, cache in zip(self.layers, caches, strict=True):
-            x = layer(x, step, cache)
-        return self.norm(x)
+    def embed(self, tokens: mx.array) -> mx.array:
+        return rms(super().embed(tokens), self._eps)
 
 
 class MuseGlimmer(CausalLM):
