@@ -10,8 +10,9 @@ up being a place to resume, when that frees something. A node that is held stays
 Invariants (`check`): the tree's own; pages span exactly their node's edge; Full layers hold all of it;
 `nbytes` is the sum over all pages and within `limit_bytes`, unless what is held alone is more.
 
-Sequences with another model, adapter or cache format belong into another store. A drafter whose entries look
-one token ahead would use (token, next token) pairs as keys: a match of k keys is then valid for both.
+Sequences with another model, adapter or cache format belong into another store, or get a first key that says
+so. A drafter whose entries look one token ahead has (token, next token) pairs as keys: a match of k keys is
+then valid for both.
 """
 
 import itertools
@@ -49,7 +50,8 @@ class Match:
 class Entry:
     """One node, for people: an edge [start, stop) of the tree, `depth` nodes below the root.
 
-    resumable: a sequence can start at its stop.
+    resumable: a sequence can start at its stop. space: what sets its sequences apart from others that begin
+    alike, "" for nothing.
     """
 
     depth: int
@@ -60,6 +62,7 @@ class Entry:
     resumable: bool
     pins: int
     used_at_s: float
+    space: str = ""
 
 
 class PrefixStore:

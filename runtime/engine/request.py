@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
+from runtime.sampling.constraint import Constraint
 from runtime.sampling.params import SamplingParams
 
 Reason = Literal["stop", "length", "cancelled"]
@@ -18,6 +19,7 @@ class Request:
     draft_tokens: most tokens to guess ahead, 0 for none, None to leave it to what pays.
     marks: where other prompts may branch off this one, as token offsets: behind the system part, behind each
     message, before the generation prompt. Only the speed of later requests depends on them.
+    constraint: the grammar that the answer follows, from its first token on; an answer that is whole ends.
     """
 
     ids: tuple[int, ...]
@@ -27,6 +29,7 @@ class Request:
     top_logprobs: int | None = None
     draft_tokens: int | None = None
     marks: tuple[int, ...] = ()
+    constraint: Constraint | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +50,23 @@ class Delta:
 
 
 @dataclass(frozen=True, slots=True)
+class Drafts:
+    """What one drafter proposed, and how much of it was kept, in tokens."""
+
+    drafter: str
+    drafted_tokens: int
+    accepted_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
 class Usage:
     """What one request cost. Counts are tokens, times are seconds.
 
     prompt: tokens of the prompt; cached: those of them not computed again; generated: tokens emitted, stop
     token excluded.
-    drafted and accepted: speculation's proposals and how many of them were kept.
+    drafted and accepted: speculation's proposals and how many of them were kept; drafts: the same by drafter.
+    rounds: passes of the target after the prompt was read. A round without drafts makes one token, and the
+    first token comes out of the prompt's own pass.
     wait_s: in the queue; prefill_s: from there to the first token; decode_s: from the first token to the
     last.
     """
@@ -65,6 +79,18 @@ class Usage:
     wait_s: float = 0.0
     prefill_s: float = 0.0
     decode_s: float = 0.0
+    rounds: int = 0
+    drafts: tuple[Drafts, ...] = ()
+
+    @property
+    def tokens_per_round(self) -> float:
+        """What a pass of the target made on average; 0 where there was none."""
+        return max(self.generated_tokens - 1, 0) / self.rounds if self.rounds else 0.0
+
+    @property
+    def mean_depth(self) -> float:
+        """Drafts per pass of the target."""
+        return self.drafted_tokens / self.rounds if self.rounds else 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,15 +3,18 @@
 import time
 from dataclasses import dataclass, field
 
-from runtime.engine.request import Delta, Finish, Reason, Request, TokenLogprob, Usage
+from runtime.engine.request import Delta, Drafts, Finish, Reason, Request, TokenLogprob, Usage
 from runtime.engine.stream import Stream
+from runtime.sampling.constraint import ConstraintFault, Matcher
 
 
 @dataclass(slots=True, eq=False)
 class Row:
     """`ids` are the prompt and all tokens read back so far; `length` is how many tokens layer memory holds.
     cached: tokens of the prompt that were not computed again. cancelled: the caller has left. done: the row
-    has no place any more, whatever is still in flight for it. stop_id: the token that ended the text.
+    has no place any more, whatever is still in flight for it. rounds: passes of the target that decoded it.
+    drafts: drafter -> (drafted, accepted). stop_id: the token that ended the text.
+    matcher: stands in the request's grammar where `ids` end. fault: why it cannot say what comes next.
 
     Times are of the monotonic clock, in seconds; 0 until they happen.
     """
@@ -24,14 +27,18 @@ class Row:
     cancelled: bool = False
     done: bool = False
     submitted: float = field(default_factory=time.monotonic)
-    drafted: int = 0
-    accepted: int = 0
+    rounds: int = 0
+    drafts: dict[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])
     stop_id: int | None = None
+    matcher: Matcher | None = field(init=False, default=None)
+    fault: ConstraintFault | None = None
     admitted: float = 0.0
     first_token: float = 0.0
 
     def __post_init__(self) -> None:
         self.ids = list(self.request.ids)
+        if self.request.constraint is not None:
+            self.matcher = self.request.constraint.matcher()
 
     @property
     def generated(self) -> int:
@@ -39,8 +46,13 @@ class Row:
 
     @property
     def unread(self) -> int:
-        """Prompt tokens that are not in memory yet."""
-        return max(len(self.request.ids) - self.length, 0)
+        """Tokens to read before the next can be drawn: of the prompt, or of all once it has to start anew."""
+        return len(self.ids) - self.length
+
+    @property
+    def goal(self) -> int:
+        """The most tokens that it may come to have."""
+        return len(self.request.ids) + self.request.max_tokens
 
     @property
     def read(self) -> tuple[int, ...]:
@@ -60,6 +72,11 @@ class Row:
         limit = self.request.max_tokens - self.generated - 1
         return limit if self.request.draft_tokens is None else min(limit, self.request.draft_tokens)
 
+    @property
+    def open_matcher(self) -> Matcher | None:
+        """The matcher of a row that goes on: what one that is done would draw next is of no use."""
+        return None if self.done else self.matcher
+
     def agrees(self, drawn: list[int], drafts: list[int]) -> int:
         """How many inputs of a block stay: the newest token, and the drafts before the first that was not
         drawn.
@@ -73,15 +90,31 @@ class Row:
             kept += 1
         return kept
 
+    def judged(self, drafter: str, drafted: int, accepted: int) -> None:
+        """A round of the target in which this drafter's drafts were verified."""
+        self.rounds += 1
+        if drafted:
+            before = self.drafts.get(drafter, (0, 0))
+            self.drafts[drafter] = (before[0] + drafted, before[1] + accepted)
+
     def take(self, token: int, logprob: TokenLogprob | None) -> Reason | None:
-        """Accept one token; the reason to end, if it ends here. A stop token is not part of the text."""
+        """Accept one token; the reason to end, if it ends here. A stop token is not part of the text.
+
+        Raises ConstraintFault where the grammar has nothing to draw from.
+        """
         if not self.first_token:
             self.first_token = time.monotonic()
         if token in self.request.stop_ids:
             self.stop_id = token
             return "stop"
-        self.ids.append(token)
+        self.ids.append(token)  # whatever becomes of it, it may be in memory already
+        if self.fault is not None:
+            raise self.fault
+        if self.matcher is not None:
+            self.matcher.advance(token)
         self.stream.put(Delta((token,), () if logprob is None else (logprob,)))
+        if self.matcher is not None and self.matcher.ended:
+            return "stop"
         return "length" if self.generated >= self.request.max_tokens else None
 
     def end(self, reason: Reason) -> None:
@@ -93,8 +126,10 @@ class Row:
             prompt_tokens=len(self.request.ids),
             cached_tokens=self.cached,
             generated_tokens=self.generated,
-            drafted_tokens=self.drafted,
-            accepted_tokens=self.accepted,
+            drafted_tokens=sum(drafted for drafted, _ in self.drafts.values()),
+            accepted_tokens=sum(accepted for _, accepted in self.drafts.values()),
+            rounds=self.rounds,
+            drafts=tuple(Drafts(name, *counts) for name, counts in self.drafts.items()),
             wait_s=admitted - self.submitted,
             prefill_s=first - admitted,
             decode_s=now - first,

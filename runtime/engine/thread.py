@@ -3,6 +3,11 @@
 Lazy arrays and streams cannot change threads; evaluated arrays can, and `mx.eval` releases the interpreter
 lock. So every array is made and evaluated here, and everybody else hands over closures and receives plain
 values.
+
+Nobody waits for a thread that does not come. An error of a closure goes to whoever posted it, an error of
+`work` to `failed`, and the thread lives on. Where it cannot (`failed` raises as well, or `work` something
+that is no Exception), it ends: what was posted and has not run is refused, `ended` is told why, and whoever
+comes later gets ThreadEnded at once.
 """
 
 import atexit
@@ -15,43 +20,57 @@ from typing import TypeVar
 import mlx.core as mx
 
 T = TypeVar("T")
+Refuse = Callable[[BaseException], object]
+"""Told, in place of a result, what went wrong."""
+
+
+class ThreadEnded(RuntimeError):
+    """The MLX thread runs no more: it was closed, or ended by an error, which is then the cause."""
 
 
 class MlxThread:
     """Runs posted closures in order and, between them, `work` for as long as it returns True.
 
-    `work` must return soon (one step): closures wait for it.
+    `work` must return soon (one step): closures wait for it. failed: sets right what an error of `work` left
+    behind, so that it can be called again. ended: called once, on the thread, when no closure will run any
+    more; given the error that was the reason, None after `close`. Neither may wait for the thread.
     """
 
-    def __init__(self, work: Callable[[], bool], name: str = "modelkit-mlx") -> None:
-        self._work = work
-        self._inbox: deque[Callable[[], None]] = deque()
+    def __init__(
+        self,
+        work: Callable[[], bool],
+        *,
+        failed: Callable[[Exception], None],
+        ended: Callable[[BaseException | None], None],
+        name: str = "modelkit-mlx",
+    ) -> None:
+        self._work, self._failed, self._ended = work, failed, ended
+        self._inbox: deque[tuple[Callable[[], object], Refuse]] = deque()
         self._wake = threading.Condition()
         self._closing = False
+        self._over = False
+        self._reason: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
         # A program that never closes us must still end in good order.
         atexit.register(self.close)
 
-    def post(self, closure: Callable[[], None]) -> None:
-        """Run `closure` on the thread, soon. It must not raise."""
+    def post(self, closure: Callable[[], object], refused: Refuse) -> None:
+        """Run `closure` on the thread, soon. refused: called, on the thread, with what the closure raised, or
+        with ThreadEnded when it will not run. Raises ThreadEnded where that is known already.
+        """
         with self._wake:
-            if self._closing:
-                raise RuntimeError("the MLX thread is closed")
-            self._inbox.append(closure)
+            if self._closing or self._over:
+                raise self._refusal()
+            self._inbox.append((closure, refused))
             self._wake.notify()
 
     def call(self, function: Callable[[], T]) -> T:
         """Run `function` on the thread and wait for its result; its exception is raised here."""
+        if threading.current_thread() is self._thread:
+            raise RuntimeError("a call from the MLX thread would wait for itself")
         future: Future[T] = Future()
-
-        def run() -> None:
-            try:
-                future.set_result(function())
-            except BaseException as error:  # noqa: BLE001 -- handed to the caller, who raises it
-                future.set_exception(error)
-
-        self.post(run)
+        self.post(lambda: future.set_result(function()), future.set_exception)
         return future.result()
 
     def close(self) -> None:
@@ -65,19 +84,60 @@ class MlxThread:
             self._thread.join()
             atexit.unregister(self.close)
 
+    def _refusal(self) -> ThreadEnded:
+        reason = self._reason
+        ended = ThreadEnded("the MLX thread is closed" if reason is None else f"it ended: {reason!r}")
+        ended.__cause__ = reason
+        return ended
+
     def _run(self) -> None:
+        try:
+            self._serve()
+        except BaseException as error:  # noqa: BLE001 -- whoever waits or comes later is told
+            self._reason = error
+        finally:
+            self._end()
+
+    def _serve(self) -> None:
         busy = False
         while True:
             with self._wake:
                 while not self._inbox and not busy and not self._closing:
                     self._wake.wait()
                 if self._closing and not self._inbox:
-                    break
-                waiting = list(self._inbox)
-                self._inbox.clear()
-            for closure in waiting:
-                closure()
-            busy = self._work()
-        # MLX keeps a worker for each stream of this thread; one that outlives us aborts the process at exit.
-        mx.synchronize()
-        mx.clear_streams()
+                    return
+                count = len(self._inbox)
+            for _ in range(count):
+                _attempt(*self._inbox.popleft())
+            busy = self._turn()
+
+    def _turn(self) -> bool:
+        try:
+            return self._work()
+        except Exception as error:  # noqa: BLE001 -- whatever it is, the thread lives on
+            self._failed(error)
+            return True
+
+    def _end(self) -> None:
+        with self._wake:
+            self._over = True
+            left = list(self._inbox)
+            self._inbox.clear()
+        try:
+            for _, refused in left:
+                refused(self._refusal())
+        finally:
+            try:
+                self._ended(self._reason)
+            finally:
+                # MLX keeps a worker for each stream of this thread; one that outlives us aborts the process
+                # at exit.
+                mx.synchronize()
+                mx.clear_streams()
+
+
+def _attempt(closure: Callable[[], object], refused: Refuse) -> None:
+    try:
+        closure()
+    except BaseException as error:  # noqa: BLE001 -- handed to whoever posted it
+        refused(error)

@@ -13,7 +13,7 @@ from runtime.cache.layout import Full, Rotating
 from runtime.loaded import LoadedModel
 from runtime.models.architecture import Described
 from runtime.models.gemma4_assistant import Config
-from runtime.speculate.chain import draw, within
+from runtime.speculate.chain import Chain, within
 from runtime.speculate.drafter import Proposal, Rows
 from runtime.step import Step
 
@@ -52,6 +52,12 @@ class AssistantDrafter:
         self._donors = [_donor(target.described, slides) for slides in draft.described.config.slides]
         self._last: list[tuple[mx.array, int, int] | None] = [None]
 
+    def begin(self, row: int, ids: Sequence[int]) -> None:
+        """Nothing to do: what it starts from is observed."""
+
+    def end(self, row: int, ids: Sequence[int]) -> None:
+        """Nothing to do: `clear` follows."""
+
     def observe(self, step: Step, tokens: mx.array, hidden: mx.array, kept: Sequence[int]) -> None:
         for place, (row, count) in enumerate(zip(step.rows, kept, strict=True)):
             if count:
@@ -63,14 +69,13 @@ class AssistantDrafter:
         step = Step(starts=tuple(len(ids) - 2 for ids in rows.ids), counts=(1,) * len(rows))
         hidden = self._hidden(len(rows))
         token = mx.array([[ids[-1]] for ids in rows.ids], dtype=mx.int32)
-        drawn: list[mx.array] = []
+        chain = Chain(rows)
         for _ in range(depth):
             embedded = self._target.model.embed_tokens(token) * self._scale
             out = self._draft(embedded, hidden, step, caches)
-            token = draw(rows, within(self._draft.logits(out), self._vocab_size), drawn)
-            drawn.append(token)
+            token = chain.draw(within(self._draft.logits(out), self._vocab_size))
             hidden = self._draft.feedback(out)
-        return Proposal(mx.concatenate(drawn, axis=1), (depth,) * len(rows))
+        return Proposal(chain.tokens, (depth,) * len(rows), odds=chain.odds)
 
     def settle(self, lengths: Sequence[int]) -> None:
         """Nothing to do: there is no memory of its own."""

@@ -1,58 +1,111 @@
 """A small language model with the target's tokenizer as drafter.
 
 Its memory follows the target's rows at its own pace: tokens that it has not read are read when it next
-proposes, so a parked draft costs nothing.
+proposes, so a parked draft costs nothing. Then, too, a row first looks for what earlier ones left in the
+prefix store. However long a prompt is, a proposal waits for CHUNK tokens of it at most: rows that lag behind
+get their drafts later, the others at once.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import mlx.core as mx
 
+from runtime.cache.budget import Budget
 from runtime.cache.build import LayerMemory, build_memory
+from runtime.cache.prefix import PrefixStore
 from runtime.cache.recurrent import RecurrentCache
+from runtime.cache.sharing import Sharing
 from runtime.cache.snapshot import Snapshot
 from runtime.loaded import LoadedModel
-from runtime.speculate.chain import draw, within
+from runtime.speculate.chain import Chain, within
 from runtime.speculate.drafter import Proposal, Rows
 from runtime.step import Step
 
-# A row this far behind reads alone, in steps of CHUNK tokens; a shorter lag joins the common ragged step.
+# A row this far behind reads alone, CHUNK tokens at a time at most; a shorter lag joins the common step.
 LAG, CHUNK = 8, 256
+
+
+@dataclass(slots=True, eq=False)
+class _Line:
+    """One row, `length` tokens of which are in memory. found: it has looked into the prefix store."""
+
+    length: int = 0
+    found: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Mark:
+    """Where a row can go back to: the states of its folds, None for memory that can be cut."""
+
+    length: int
+    states: list[Snapshot | None]
 
 
 class ModelDrafter:
     """`limit` stays below the slack of layer memory, so that a whole proposal can be taken back."""
 
-    def __init__(self, model: LoadedModel, *, vocab_size: int | None = None, limit: int = 12) -> None:
+    ahead = 0
+
+    def __init__(
+        self,
+        model: LoadedModel,
+        *,
+        vocab_size: int | None = None,
+        limit: int = 12,
+        budget: Budget | None = None,
+    ) -> None:
         """vocab_size: how many ids the target has; None: as many as the draft."""
         self.limit = limit
+        self.memory: LayerMemory = build_memory(
+            model.described.layout, dtype=model.dtype, slack=limit + 1, budget=budget
+        )
         self._model = model
         self._vocab_size = vocab_size or model.vocab_size
-        self._memory: LayerMemory = build_memory(model.described.layout, dtype=model.dtype, slack=limit + 1)
-        self._lengths = [0]
-        self._marks: list[tuple[int, list[Snapshot | None]]] = []
+        self._sharing: Sharing[_Line] | None = None
+        self._lines = [_Line()]
+        self._marks: list[tuple[_Mark, _Mark]] = []
 
     @property
     def nbytes(self) -> int:
         """Bytes of its layer memory."""
-        return self._memory.nbytes
+        return self.memory.nbytes
+
+    def share(self, store: PrefixStore) -> None:
+        self._sharing = Sharing(self.memory, store, spacing=CHUNK)
+
+    def begin(self, row: int, ids: Sequence[int]) -> None:
+        """Nothing to do: what is known of the row is looked up when it first counts."""
+
+    def end(self, row: int, ids: Sequence[int]) -> None:
+        self._cut(row, len(ids))
+        if self._sharing is not None:
+            line = self._lines[row]
+            self._sharing.end(line, row, tuple(ids[: line.length]))
 
     def observe(self, step: Step, tokens: mx.array, hidden: mx.array, kept: Sequence[int]) -> None:
         """Nothing to do: `propose` is given all ids."""
 
     def propose(self, rows: Rows, depth: int) -> Proposal | None:
-        if max(len(ids) for ids in rows.ids) + depth > self._model.context_length:
+        fits = [len(ids) + depth <= self._model.context_length for ids in rows.ids]
+        if not any(fits):
             return None
-        self._catch_up(rows)
-        hidden = self._read(rows)
-        self._marks = [
-            (length, self._checkpoint(row)) for row, length in enumerate(self._lengths[: len(rows)])
-        ]
-        drawn = [draw(rows, self._logits(hidden), [])]
+        read, ready = self._catch_up(rows, fits)
+        if not any(ready):
+            return Proposal(mx.zeros((len(rows), depth), mx.int32), (0,) * len(rows), reading=True)
+        before = [self._mark(row) for row in range(len(rows))]
+        hidden = self._read(rows, ready)
+        self._marks = [(self._mark(row), mark) for row, mark in enumerate(before)]
+        chain = Chain(rows)
+        token = chain.draw(self._logits(hidden))
         for _ in range(1, depth):
-            hidden = self._step(drawn[-1], (1,) * len(rows), 0)
-            drawn.append(draw(rows, self._logits(hidden), drawn))
-        return Proposal(mx.concatenate(drawn, axis=1), (depth,) * len(rows))
+            hidden = self._step(token, (1,) * len(rows), 0)
+            token = chain.draw(self._logits(hidden))
+        for row, (mark, _) in enumerate(self._marks):
+            if not ready[row]:
+                self._cut(row, mark.length)
+        counts = tuple(depth if is_ready else 0 for is_ready in ready)
+        return Proposal(chain.tokens, counts, reading=read > 0, odds=chain.odds)
 
     def settle(self, lengths: Sequence[int]) -> None:
         for row, length in enumerate(lengths):
@@ -60,29 +113,79 @@ class ModelDrafter:
         self._marks = []
 
     def move(self, src: int, dst: int) -> None:
-        self._memory.move(src, dst)
-        self._lengths[dst], self._lengths[src] = self._lengths[src], 0
+        self.memory.move(src, dst)
+        self._lines[dst], self._lines[src] = self._lines[src], _Line()
 
     def clear(self, row: int) -> None:
-        self._memory.clear(row)
-        self._lengths[row] = 0
+        self._restart(row)
+        self._marks = []
 
     def resize(self, rows: int) -> None:
-        self._memory.resize(rows)
-        self._lengths = (self._lengths + [0] * rows)[:rows]
+        self.memory.resize(rows)
+        for line in self._lines[rows:]:
+            self._drop(line)
+        self._lines = (self._lines + [_Line() for _ in range(rows)])[:rows]
 
-    def _catch_up(self, rows: Rows) -> None:
-        """Read rows that lag far behind, each alone, up to a lag that all can read together."""
+    def _restart(self, row: int) -> None:
+        self.memory.clear(row)
+        self._drop(self._lines[row])
+        self._lines[row] = _Line()
+
+    def _drop(self, line: _Line) -> None:
+        if self._sharing is not None:
+            self._sharing.forget(line)
+
+    def _catch_up(self, rows: Rows, fits: Sequence[bool]) -> tuple[int, list[bool]]:
+        """Read CHUNK tokens at most of rows that lag far behind, each alone, the least behind first: how many
+        were read, and which rows can now read the rest together. Those that fit its context, that is.
+        """
         for row, ids in enumerate(rows.ids):
-            while len(ids) - self._lengths[row] > LAG:
-                start = self._lengths[row]
-                part = ids[start : min(start + CHUNK, len(ids) - 1)]
-                self._step(mx.array([part], dtype=mx.int32), (len(part),), row)
-                self._memory.evaluate()
+            self._find(row, ids)
+        lags = [len(ids) - line.length for ids, line in zip(rows.ids, self._lines, strict=False)]
+        left = CHUNK
+        for row in sorted((row for row in range(len(rows)) if fits[row]), key=lags.__getitem__):
+            left -= self._advance(row, rows.ids[row], left)
+        ready = [
+            fitting and len(ids) - line.length <= LAG
+            for ids, line, fitting in zip(rows.ids, self._lines, fits, strict=False)
+        ]
+        return CHUNK - left, ready
 
-    def _read(self, rows: Rows) -> mx.array:
-        """Read what is left of every row in one ragged step; hidden states [n, 1, D] of the newest tokens."""
-        unread = [list(ids[length:]) for ids, length in zip(rows.ids, self._lengths, strict=False)]
+    def _find(self, row: int, ids: Sequence[int]) -> None:
+        """Put a row that was not asked for before where earlier ones left off."""
+        line = self._lines[row]
+        if self._sharing is not None and not line.found:
+            keys, line.found = tuple(ids), True
+            line.length = self._sharing.begin(line, row, keys, self._sharing.store.lookup(keys))
+
+    def _advance(self, row: int, ids: Sequence[int], most: int) -> int:
+        """Read until the row lags a little only, and has been paged where it should be; at most `most`."""
+        line, read = self._lines[row], 0
+        while read < most and (len(ids) - line.length > LAG or self._is_marked(line, len(ids))):
+            count = min(most - read, len(ids) - 1 - line.length)
+            if self._sharing is not None:
+                count = self._sharing.chunk(line, line.length, count)
+            part = ids[line.length : line.length + count]
+            self._step(mx.array([part], dtype=mx.int32), (count,), row)
+            self.memory.evaluate()
+            if self._sharing is not None:
+                self._sharing.reached(line, row, tuple(ids[: line.length]))
+            read += count
+        return read
+
+    def _is_marked(self, line: _Line, stop: int) -> bool:
+        mark = None if self._sharing is None else self._sharing.next_mark(line, line.length)
+        return mark is not None and mark < stop
+
+    def _read(self, rows: Rows, ready: Sequence[bool]) -> mx.array:
+        """Read what is left of every row in one ragged step; hidden states [n, 1, D] of the newest tokens.
+
+        A step needs tokens of all its rows: those that are not ready read their next one.
+        """
+        unread = [
+            list(ids[line.length :] if is_ready else ids[line.length : line.length + 1])
+            for ids, line, is_ready in zip(rows.ids, self._lines, ready, strict=False)
+        ]
         width = max(map(len, unread))
         tokens = mx.array([part + [0] * (width - len(part)) for part in unread], dtype=mx.int32)
         hidden = self._step(tokens, tuple(map(len, unread)), 0)
@@ -90,38 +193,47 @@ class ModelDrafter:
         return hidden[mx.arange(len(unread)), last][:, None]
 
     def _step(self, tokens: mx.array, counts: tuple[int, ...], first: int) -> mx.array:
-        step = Step(starts=tuple(self._lengths[first : first + len(counts)]), counts=counts, first=first)
-        self._memory.prepare(step)
+        lines = self._lines[first : first + len(counts)]
+        step = Step(starts=tuple(line.length for line in lines), counts=counts, first=first)
+        self.memory.prepare(step)
         # An id that only the target has gets a wrong embedding, which costs a draft and nothing else.
         known = mx.minimum(tokens, self._model.vocab_size - 1)
-        hidden = self._model.network(known, step, self._memory)
-        self._memory.commit(step, counts)
-        for row, count in zip(step.rows, counts, strict=True):
-            self._lengths[row] += count
+        hidden = self._model.network(known, step, self.memory)
+        self.memory.commit(step, counts)
+        for line, count in zip(lines, counts, strict=True):
+            line.length += count
         return hidden
 
     def _logits(self, hidden: mx.array) -> mx.array:
         return within(self._model.network.logits(hidden), self._vocab_size)
 
-    def _checkpoint(self, row: int) -> list[Snapshot | None]:
-        """The state of folds, which cannot be cut; None for memory that can."""
-        return [
-            cache.snapshot(row, 0) if isinstance(cache, RecurrentCache) else None
-            for cache in self._memory.caches
-        ]
+    def _mark(self, row: int) -> _Mark:
+        length = self._lines[row].length
+        return _Mark(
+            length,
+            [
+                cache.snapshot(row, 0) if length and isinstance(cache, RecurrentCache) else None
+                for cache in self.memory.caches
+            ],
+        )
 
     def _cut(self, row: int, length: int) -> None:
-        """Forget what lies beyond `length`; folds go back to where drafting began, and read again from
-        there.
+        """Forget what lies beyond `length`; folds go back to where drafting began, or to the step before, and
+        read again from there.
         """
-        if self._lengths[row] <= length:
+        line = self._lines[row]
+        if line.length <= length:
             return
-        mark, states = self._marks[row] if row < len(self._marks) else (0, [])
-        if any(state is not None for state in states):
-            length = mark
-        for cache, state in zip(self._memory.caches, states, strict=True):
+        mark = _Mark(length, [None] * len(self.memory.caches))
+        if not self.memory.can_resume(row, length):
+            marks = self._marks[row] if self._marks else ()
+            mark = next((one for one in marks if one.length <= length), _Mark(0, []))
+        if not mark.length:
+            self._restart(row)
+            return
+        for cache, state in zip(self.memory.caches, mark.states, strict=True):
             if state is None:
-                cache.remove(row, length, self._lengths[row])
+                cache.remove(row, mark.length, line.length)
             else:
-                cache.restore(row, [state], length)
-        self._lengths[row] = length
+                cache.restore(row, [state], mark.length)
+        line.length = mark.length

@@ -8,10 +8,13 @@ that was not kept: `settle` says after each round what was.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import mlx.core as mx
 
+from runtime.cache.build import LayerMemory
+from runtime.cache.prefix import PrefixStore
+from runtime.sampling.constraint import Ahead
 from runtime.sampling.sampler import Sampler
 from runtime.step import Step
 
@@ -22,11 +25,12 @@ class Rows:
 
     ids: all tokens of each row; the last one is not in the target's memory yet. sampler: draws as the rows
     want it; a drafter that samples with it at the same positions gets the noise that the target will draw
-    with.
+    with. ahead: what the rows' grammars allow along their drafts; None where no row has a grammar.
     """
 
     ids: Sequence[Sequence[int]]
     sampler: Sampler
+    ahead: Ahead | None = None
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -36,16 +40,35 @@ class Rows:
 class Proposal:
     """tokens: int32 [n, depth], may be lazy; row b proposes its first counts[b] of them, the rest is
     padding.
+
+    reading: part of the time went into tokens that the drafter lacked, so its cost says nothing; rows that it
+    has not caught up with have a count of 0.
+    odds: per row the log-probabilities [1, depth, V] that its tokens were drawn from, for rows that reject;
+    None where they are certain, () where all are.
     """
 
     tokens: mx.array
     counts: tuple[int, ...]
+    reading: bool = False
+    odds: tuple[mx.array | None, ...] = ()
 
 
 class Drafter(Protocol):
     """`limit` is the largest depth that it can propose."""
 
     limit: int
+
+    def begin(self, row: int, ids: Sequence[int]) -> None:
+        """A sequence that begins with `ids`, its whole prompt, takes the empty place `row`. The target may
+        know some of it already: what it reads from here on is observed, the rest never is.
+        """
+        ...
+
+    def end(self, row: int, ids: Sequence[int]) -> None:
+        """The sequence at this place is over, and `ids` is all that the target's memory holds of it. `clear`
+        follows.
+        """
+        ...
 
     def observe(self, step: Step, tokens: mx.array, hidden: mx.array, kept: Sequence[int]) -> None:
         """The target computed `hidden` [B, L, D] for tokens [B, L] of this step and kept the first kept[b] of
@@ -68,3 +91,30 @@ class Drafter(Protocol):
     def clear(self, row: int) -> None: ...
 
     def resize(self, rows: int) -> None: ...
+
+
+@runtime_checkable
+class Graded(Protocol):
+    """A drafter that often has nothing to say, and knows beforehand how good its guess will be."""
+
+    def grade(self, ids: Sequence[Sequence[int]]) -> int:
+        """0 when it has nothing for any of these rows, else the grade of its best guess, 1 or more.
+
+        What is accepted is learned for each grade apart. Asked before every step, so it must be cheap; the
+        ids may lack a token that is on its way.
+        """
+        ...
+
+
+@runtime_checkable
+class Remembers(Protocol):
+    """A drafter with layer memory of its own. Its bytes count in the budget that the memory was built with;
+    `begin`, `observe`, `propose` and `resize` may raise CacheFull.
+    """
+
+    memory: LayerMemory
+    ahead: int  # how many tokens beyond its own an entry of it looks
+
+    def share(self, store: PrefixStore) -> None:
+        """Start rows from what earlier ones left in `store`, which is for this drafter alone."""
+        ...

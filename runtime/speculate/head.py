@@ -5,25 +5,36 @@ token at S + 2. What the target computes is noted as it goes by (`observe`) and 
 it is wanted, or when FLUSH tokens of a row wait; so a parked head costs next to nothing. Further drafts feed
 on the head's own output in place of the target's hidden state.
 
+Pairs are kept for other rows too, under keys that are pairs of tokens: slot S belongs to the tokens at S and
+S + 1. A row that the target has put at `start` from its own store needs `start` pairs; where the last of them
+is not known, since another token followed, the hidden state that it begins with may be: ends of rows and of
+chunks leave theirs behind. Otherwise the row starts where it was first seen: positions in memory count from
+there, which rotary embeddings do not notice, and nothing is kept of it.
+
 Invariants, per row: memory holds the `read` first pairs as the target made them, and behind them whatever the
-last proposal guessed, which is forgotten before anything true is read. A row whose past was not observed (it
-came from a prefix store) starts where it was first seen: positions in memory count from there, which rotary
-embeddings do not notice.
+last proposal guessed, which is forgotten before anything true is read.
 Source: DeepSeek-V3 (arXiv 2412.19437), section 2.2; EAGLE (2401.15077) for feeding on its own output.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import mlx.core as mx
 
-from runtime.cache.build import build_memory
+from runtime.cache.budget import Budget
+from runtime.cache.build import LayerMemory, build_memory
+from runtime.cache.prefix import PrefixStore
+from runtime.cache.sharing import Sharing
 from runtime.loaded import LoadedModel
-from runtime.speculate.chain import draw
+from runtime.speculate.chain import Chain
 from runtime.speculate.drafter import Proposal, Rows
 from runtime.step import Step
 
 FLUSH = 256
+TAILS = 64  # hidden states that the next pair may begin with
+
+Pair = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,17 +50,19 @@ class _Run:
         return array[self.place : self.place + 1, : self.count]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Line:
     """One row. stop: the position after the last observed one. read, held: pairs in memory, true and all.
 
-    runs: observed, and not read yet.
+    runs: observed, and not read yet. prompt: the ids it began with. whole: slots are positions.
     """
 
     stop: int = 0
     read: int = 0
     held: int = 0
     runs: list[_Run] = field(default_factory=list[_Run])
+    prompt: tuple[int, ...] = ()
+    whole: bool = True
 
     @property
     def waiting(self) -> int:
@@ -66,17 +79,42 @@ class _Line:
 class HeadDrafter:
     """Drafts with `target.head`, which must be there."""
 
-    def __init__(self, target: LoadedModel, *, limit: int = 8) -> None:
+    ahead = 1
+
+    def __init__(self, target: LoadedModel, *, limit: int = 8, budget: Budget | None = None) -> None:
         assert target.head is not None
         self.limit = limit
+        self.memory: LayerMemory = build_memory(
+            target.head.layout, dtype=target.dtype, slack=limit + 1, budget=budget
+        )
         self._target, self._head = target.network, target.head.network
-        self._memory = build_memory(target.head.layout, dtype=target.dtype, slack=limit + 1)
+        self._sharing: Sharing[_Line] | None = None
+        self._tails: dict[int, mx.array] = {}
         self._lines = [_Line()]
 
     @property
     def nbytes(self) -> int:
         """Bytes of its layer memory."""
-        return self._memory.nbytes
+        return self.memory.nbytes
+
+    def share(self, store: PrefixStore) -> None:
+        self._sharing = Sharing(self.memory, store, spacing=FLUSH)
+
+    def begin(self, row: int, ids: Sequence[int]) -> None:
+        self._lines[row].prompt = tuple(ids)
+
+    def end(self, row: int, ids: Sequence[int]) -> None:
+        line, read = self._lines[row], tuple(ids)
+        if self._sharing is None or not line.whole or not line.runs or line.stop != len(read):
+            return
+        self._forget(row)
+        if line.waiting > 1:
+            self._flush(row)
+        self._leave_tail(read, line.runs[-1])
+        keys = _pairs(read)[: line.read]
+        if keys and line not in self._sharing:
+            self._sharing.begin(line, row, keys, self._sharing.store.lookup(()))
+        self._sharing.end(line, row, keys)
 
     def observe(self, step: Step, tokens: mx.array, hidden: mx.array, kept: Sequence[int]) -> None:
         if step.width > 1:
@@ -85,37 +123,74 @@ class HeadDrafter:
             mx.async_eval(hidden)
         for place, (row, start, count) in enumerate(zip(step.rows, step.starts, kept, strict=True)):
             if start != self._lines[row].stop:
-                self.clear(row)
+                self._enter(row, start)
             line = self._lines[row]
             line.stop = start + count
             if count:
                 line.runs.append(_Run(hidden, tokens, place, count))
+            if step.width > 1 and line.stop <= len(line.prompt) and self._sharing is not None:
+                self._leave_tail(line.prompt[: line.stop], line.runs[-1])
             if line.waiting > FLUSH:
                 self._flush(row)
 
     def propose(self, rows: Rows, depth: int) -> Proposal | None:
         hidden = self._catch_up(rows)
-        drawn = [draw(rows, self._target.logits(hidden), [])]
+        chain = Chain(rows)
+        token = chain.draw(self._target.logits(hidden))
         for _ in range(1, depth):
-            hidden = self._step(hidden, drawn[-1], (1,) * len(rows), 0)
-            drawn.append(draw(rows, self._target.logits(hidden), drawn))
-        return Proposal(mx.concatenate(drawn, axis=1), (depth,) * len(rows))
+            hidden = self._step(hidden, token, (1,) * len(rows), 0)
+            token = chain.draw(self._target.logits(hidden))
+        return Proposal(chain.tokens, (depth,) * len(rows), odds=chain.odds)
 
     def settle(self, lengths: Sequence[int]) -> None:
         """Nothing to do: what was guessed is forgotten before the next pair is read."""
 
     def move(self, src: int, dst: int) -> None:
         self._forget(src)
-        self._memory.move(src, dst)
+        self.memory.move(src, dst)
         self._lines[dst], self._lines[src] = self._lines[src], _Line()
 
     def clear(self, row: int) -> None:
-        self._memory.clear(row)
+        self.memory.clear(row)
+        self._drop(self._lines[row])
         self._lines[row] = _Line()
 
     def resize(self, rows: int) -> None:
-        self._memory.resize(rows)
+        self.memory.resize(rows)
+        for line in self._lines[rows:]:
+            self._drop(line)
         self._lines = (self._lines + [_Line() for _ in range(rows)])[:rows]
+
+    def _drop(self, line: _Line) -> None:
+        if self._sharing is not None:
+            self._sharing.forget(line)
+
+    def _enter(self, row: int, start: int) -> None:
+        """The row's first `start` tokens are not observed: take over what is known of them."""
+        prompt = self._lines[row].prompt
+        self.clear(row)
+        line = self._lines[row] = _Line(stop=start, prompt=prompt, whole=False)
+        if self._sharing is None or not 0 < start < len(prompt):
+            return
+        keys, tail = _pairs(prompt), self._tails.get(hash(prompt[:start]))
+        match = self._sharing.store.lookup((*keys[:start], None))
+        if match.offset < start and tail is not None:
+            match = self._sharing.store.lookup(keys[:start])
+        if match.offset < start - (tail is not None):
+            return
+        line.read = line.held = self._sharing.begin(line, row, keys, match)
+        line.whole = line.read == match.offset
+        if line.read < start and line.whole and tail is not None:
+            line.runs = [_Run(tail, mx.array([[prompt[start - 1]]], dtype=mx.int32), 0, 1)]
+
+    def _leave_tail(self, ids: tuple[int, ...], run: _Run) -> None:
+        """What the next pair after these tokens begins with, whoever reads on from here."""
+        tail = mx.contiguous(run.part(run.hidden)[:, -1:])
+        mx.async_eval(tail)
+        self._tails.pop(key := hash(ids), None)
+        self._tails[key] = tail
+        if len(self._tails) > TAILS:
+            del self._tails[next(iter(self._tails))]
 
     def _catch_up(self, rows: Rows) -> mx.array:
         """Read all that waits in one ragged step; hidden states [n, 1, D] of each row's newest pair."""
@@ -143,17 +218,15 @@ class HeadDrafter:
         self._step(hidden[:, :-1], tokens[:, 1:], (hidden.shape[1] - 1,), row)
         line.read = line.held
         line.runs = [_Run(mx.contiguous(hidden[:, -1:]), tokens[:, -1:], 0, 1)]
-        mx.async_eval(
-            line.runs[0].hidden, *(array for cache in self._memory.caches for array in cache.arrays)
-        )
+        mx.async_eval(line.runs[0].hidden, *(array for cache in self.memory.caches for array in cache.arrays))
 
     def _step(self, hidden: mx.array, tokens: mx.array, counts: tuple[int, ...], first: int) -> mx.array:
         """The head over pairs [B, L] of neighbouring rows, behind those in memory: states [B, L, D]."""
         lines = self._lines[first : first + len(counts)]
         step = Step(starts=tuple(line.held for line in lines), counts=counts, first=first)
-        self._memory.prepare(step)
-        out = self._head(self._target.model.embed_tokens(tokens), hidden, step, self._memory)
-        self._memory.commit(step, counts)
+        self.memory.prepare(step)
+        out = self._head(self._target.model.embed_tokens(tokens), hidden, step, self.memory)
+        self.memory.commit(step, counts)
         for line, count in zip(lines, counts, strict=True):
             line.held += count
         return out
@@ -162,8 +235,12 @@ class HeadDrafter:
         """Back to the true pairs."""
         line = self._lines[row]
         if line.held > line.read:
-            self._memory.remove(row, line.read, line.held)
+            self.memory.remove(row, line.read, line.held)
             line.held = line.read
+
+
+def _pairs(ids: Sequence[int]) -> tuple[Pair, ...]:
+    return tuple(pairwise(ids))
 
 
 def _padded(hidden: mx.array, width: int) -> mx.array:

@@ -1,6 +1,8 @@
 """Prompt lookup: what followed the last few tokens the last time they stood here.
 
-Needs no model and no memory: answers that quote, correct or continue their prompt repeat long runs of it.
+Needs no model and no memory: answers that quote, correct or continue their prompt repeat long runs of it. How
+long a run has matched says how far it can be trusted, so guesses come in grades; and whether there is a match
+at all is known from the tokens read so far, so where nothing repeats nobody waits for an answer.
 Source: prompt lookup decoding (A. Saxena, 2023).
 """
 
@@ -11,70 +13,114 @@ import mlx.core as mx
 from runtime.speculate.drafter import Proposal, Rows
 from runtime.step import Step
 
+GRADES = (4, 8)  # tokens that must match for the second and the third grade
+MOST_PLACES = 32  # earlier places of a run that are compared
+
 
 class NgramDrafter:
-    """Matches the longest suffix of `longest` down to `shortest` tokens, its newest earlier occurrence first.
-
-    One index per row: where each n-gram last ended. Building it costs one pass over new tokens, a look-up a
-    few dictionary reads.
+    """Continues from the place whose run before it, of `shortest` to `longest` tokens, equals the row's last
+    tokens: the longest run, and of equal ones the newest.
     """
 
-    def __init__(self, *, longest: int = 4, shortest: int = 2, limit: int = 15) -> None:
+    def __init__(self, *, longest: int = GRADES[-1], shortest: int = 2, limit: int = 15) -> None:
         assert longest >= shortest >= 1
         self.limit = limit
-        self._sizes = range(longest, shortest - 1, -1)
+        self._longest, self._shortest = longest, shortest
         self._indexes: list[_Index] = []
+
+    def begin(self, row: int, ids: Sequence[int]) -> None:
+        """The prompt is indexed here, beside the device's work on it."""
+        self.resize(max(row + 1, len(self._indexes)))
+        self._indexes[row].read(ids)
+
+    def end(self, row: int, ids: Sequence[int]) -> None:
+        """Nothing to do: `clear` follows."""
+
+    def grade(self, ids: Sequence[Sequence[int]]) -> int:
+        length = max(match for _, match in self._matches(ids))
+        return 1 + sum(length >= least for least in GRADES) if length else 0
 
     def observe(self, step: Step, tokens: mx.array, hidden: mx.array, kept: Sequence[int]) -> None:
         """Nothing to do: `propose` is given all ids."""
 
     def propose(self, rows: Rows, depth: int) -> Proposal | None:
-        self.resize(max(len(rows), len(self._indexes)))
-        found = [self._indexes[row].follow(ids, self._sizes, depth) for row, ids in enumerate(rows.ids)]
-        if not any(found):
+        matches = self._matches(rows.ids)
+        if not any(length for _, length in matches):
             return None
-        padded = [list(tokens) + [0] * (depth - len(tokens)) for tokens in found]
-        return Proposal(mx.array(padded, dtype=mx.int32), tuple(len(tokens) for tokens in found))
+        found = [
+            _continued(ids, end, depth) if length else [0] * depth
+            for ids, (end, length) in zip(rows.ids, matches, strict=True)
+        ]
+        counts = tuple(depth if length else 0 for _, length in matches)
+        return Proposal(mx.array(found, dtype=mx.int32), counts)
 
     def settle(self, lengths: Sequence[int]) -> None:
         """Nothing to do: the index only ever holds emitted tokens."""
 
     def move(self, src: int, dst: int) -> None:
         self.resize(max(src, dst) + 1)
-        self._indexes[dst], self._indexes[src] = self._indexes[src], _Index()
+        self._indexes[dst], self._indexes[src] = self._indexes[src], _Index(self._shortest)
 
     def clear(self, row: int) -> None:
         if row < len(self._indexes):
-            self._indexes[row] = _Index()
+            self._indexes[row] = _Index(self._shortest)
 
     def resize(self, rows: int) -> None:
-        self._indexes += [_Index() for _ in range(rows - len(self._indexes))]
+        self._indexes += [_Index(self._shortest) for _ in range(rows - len(self._indexes))]
         del self._indexes[rows:]
+
+    def _matches(self, rows: Sequence[Sequence[int]]) -> "list[tuple[int, int]]":
+        """Per row, where what matches its last tokens ends, and how many match; 0 for none."""
+        self.resize(max(len(rows), len(self._indexes)))
+        return [self._indexes[row].match(ids, self._longest) for row, ids in enumerate(rows)]
 
 
 class _Index:
-    """n-gram -> where it last ended, for one row's tokens up to but without the newest."""
+    """Runs of `size` tokens of one row: where each last ended, and from there to all its earlier ends.
 
-    def __init__(self) -> None:
-        self._ends: dict[tuple[int, ...], int] = {}
-        self._read = 0
+    Holds every run but the one that ends the text, since nothing has followed that yet.
+    """
 
-    def follow(self, ids: Sequence[int], sizes: range, depth: int) -> Sequence[int]:
-        """`depth` tokens that followed the longest known suffix of `ids`, () when none is known.
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._newest: dict[tuple[int, ...], int] = {}
+        self._before = [0]
 
-        What followed may run into the suffix itself: then `ids` ends in a repetition, which goes on.
-        """
-        if self._read > len(ids):  # another sequence took this place without `clear`
-            self._ends.clear()
-            self._read = 0
-        for end in range(self._read + 1, len(ids)):
-            for size in sizes:
-                if size <= end:
-                    self._ends[tuple(ids[end - size : end])] = end
-        self._read = max(len(ids) - 1, 0)
-        for size in sizes:
-            end = self._ends.get(tuple(ids[-size:])) if size <= len(ids) else None
-            if end is not None:
-                period = len(ids) - end
-                return [ids[end + ahead % period] for ahead in range(depth)]
-        return ()
+    def read(self, ids: Sequence[int]) -> None:
+        """Take in what is new. An end costs one dictionary entry, whatever lengths are asked for later."""
+        if len(self._before) > len(ids):  # another sequence took this place without `clear`
+            self._newest.clear()
+            self._before = [0]
+        for end in range(len(self._before), len(ids)):
+            run = tuple(ids[max(end - self._size, 0) : end])
+            self._before.append(self._newest.get(run, 0))
+            if end >= self._size:
+                self._newest[run] = end
+
+    def match(self, ids: Sequence[int], longest: int) -> tuple[int, int]:
+        """(end, length) of the longest earlier run that equals the last tokens; (0, 0) for none."""
+        self.read(ids)
+        best = (0, 0)
+        end = self._newest.get(tuple(ids[-self._size :]), 0)
+        for _ in range(MOST_PLACES):
+            if not end or best[1] >= longest:
+                break
+            length = _agreement(ids, end, self._size, longest)
+            if length > best[1]:
+                best = (end, length)
+            end = self._before[end]
+        return best
+
+
+def _agreement(ids: Sequence[int], end: int, known: int, longest: int) -> int:
+    """How many tokens before `end` equal the last ones, from `known` to `longest`."""
+    length = known
+    while length < min(longest, end) and ids[end - 1 - length] == ids[-1 - length]:
+        length += 1
+    return length
+
+
+def _continued(ids: Sequence[int], end: int, count: int) -> list[int]:
+    """What followed. It may run into the end of `ids`: then they end in a repetition, which goes on."""
+    period = len(ids) - end
+    return [ids[end + ahead % period] for ahead in range(count)]

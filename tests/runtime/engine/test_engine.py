@@ -9,6 +9,7 @@ import pytest
 
 from runtime.engine.engine import Engine, Options
 from runtime.engine.request import Delta, Request
+from runtime.engine.thread import ThreadEnded
 from runtime.errors import BadTokenIds
 from runtime.loaded import LoadedModel
 from runtime.sampling.params import SamplingParams
@@ -189,3 +190,59 @@ def test_closing_ends_what_runs(tmp_path: Path) -> None:
     assert stream.finish is not None
     assert stream.finish.reason == "cancelled"
     assert time.monotonic() - started < 20
+
+
+def test_closing_twice_and_leaving_a_stream_afterwards(tmp_path: Path) -> None:
+    engine = start(tmp_path)
+    with engine.submit(request(1, count=230)) as stream:
+        next(iter(stream))
+        engine.close()
+        engine.close()
+    assert stream.close().reason == "cancelled"
+
+
+def test_a_closed_engine_refuses_at_once(tmp_path: Path) -> None:
+    engine = start(tmp_path)
+    engine.close()
+    for attempt in (lambda: engine.submit(request(1)), engine.list_prefixes, lambda: engine.call(id)):
+        with pytest.raises(ThreadEnded, match="closed"):
+            attempt()
+
+
+def test_a_row_that_cannot_begin_gets_the_error_and_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = start(tmp_path)
+    wanted = tokens(engine, request(2))
+    broken = [OSError("no such disk")]
+
+    def begin(*_: object) -> None:
+        if broken:
+            raise broken.pop()
+
+    monkeypatch.setattr(engine._prefixes, "begin", begin)
+    first, second = engine.submit(request(1)), engine.submit(request(2))
+    with pytest.raises(OSError, match="no such disk"):
+        list(first)
+    assert [token for delta in second for token in delta.ids] == wanted
+    engine.close()
+
+
+def test_when_the_thread_cannot_go_on_every_stream_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An error while the last one is being cleared away: nothing is in order any more."""
+    engine = start(tmp_path, max_rows=1)
+
+    def fails(*_: object) -> None:
+        raise MemoryError("beyond repair")
+
+    monkeypatch.setattr(engine._places, "reset", fails)
+    monkeypatch.setattr(engine, "_step", fails)
+    running, waiting = (engine.submit(request(n, count=100)) for n in (1, 2))
+    for stream in (running, waiting):
+        with pytest.raises(MemoryError, match="beyond repair"):
+            list(stream)
+    with pytest.raises(ThreadEnded, match="beyond repair"):
+        engine.submit(request(1))
+    engine.close()

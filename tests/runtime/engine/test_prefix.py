@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from runtime.cache.build import LayerMemory
 from runtime.cache.page_files import PrefixFolder
 from runtime.engine.engine import Engine, Options
 from runtime.engine.request import Finish, Request
-from runtime.errors import CacheFull
 from runtime.loaded import LoadedModel
 from runtime.sampling.params import SamplingParams
 from runtime.speculate.depth import DepthController
@@ -34,7 +34,7 @@ def start(
     folder: Path,
     entry: str,
     prefix_bytes: int | None = ROOMY,
-    drafters: Callable[[LoadedModel], dict[str, Drafter]] | None = None,
+    drafters: Callable[[LoadedModel, LayerMemory], dict[str, Drafter]] | None = None,
     **more: Any,
 ) -> Engine:
     settings: dict[str, Any] = {
@@ -195,7 +195,7 @@ def test_a_stop_token_is_part_of_what_is_kept(pair: Pair) -> None:
 
 def prefilled(engine: Engine, least: int) -> None:
     """Wait until the row being prefilled has read `least` tokens."""
-    while engine.call(lambda _model: engine._prefilling is None or engine._prefilling.length < least):
+    while engine.call(lambda _model: (row := engine._places.prefilling) is None or row.length < least):
         time.sleep(0.001)
 
 
@@ -241,17 +241,6 @@ def test_the_store_can_be_listed_and_cleared(pair: Pair) -> None:
     assert all(entry.pins == 0 for entry in entries)
     pair.stored.clear_prefixes()
     assert pair.stored.list_prefixes() == []
-
-
-def test_a_prompt_too_long_for_memory_does_not_disturb_the_others(tmp_path: Path) -> None:
-    token_bytes = 4 * 2 * 2 * 16 * 4
-    engine = start(tmp_path, "llama", None, cache_bytes=2 * 2 * 80 * token_bytes)
-    alone = run(engine, Request(SYSTEM, 40, GREEDY))[0]
-    running = engine.submit(Request(SYSTEM, 40, GREEDY))
-    with pytest.raises(CacheFull):
-        list(engine.submit(Request(tuple(range(3, 150)) + SYSTEM * 2, 4, GREEDY)))
-    assert [token for delta in running for token in delta.ids] == alone
-    engine.close()
 
 
 @dataclass
@@ -337,7 +326,7 @@ def test_random_timelines_with_speculation(
     monkeypatch.setattr(DepthController, "choose", lambda self: next(turn) % 5)
     monkeypatch.setattr(DepthController, "next_depth", lambda self: 1)
 
-    def drafters(_model: LoadedModel) -> dict[str, Drafter]:
+    def drafters(_model: LoadedModel, _memory: LayerMemory) -> dict[str, Drafter]:
         if kind == "ngram":
             return {"ngram": NgramDrafter(shortest=1)}
         return {"model": ModelDrafter(Reference(pair.kind).load(tmp_path / "draft"))}

@@ -1,12 +1,13 @@
 """Speculation never shows: whatever is proposed, by whom and how far, tokens are those of plain decoding."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import mlx.core as mx
 import numpy as np
 import pytest
 
+from runtime.cache.build import LayerMemory
 from runtime.engine.engine import Engine, Options
 from runtime.engine.request import Request, Usage
 from runtime.loaded import LoadedModel
@@ -27,9 +28,11 @@ class Scripted:
 
     limit = 7
 
-    def __init__(self, guess: "object") -> None:
+    def __init__(self, guess: Callable[[list[int], int], list[int]]) -> None:
         self.guess = guess
 
+    def begin(self, row: int, ids: Sequence[int]) -> None: ...
+    def end(self, row: int, ids: Sequence[int]) -> None: ...
     def observe(self, step: Step, tokens: mx.array, hidden: mx.array, kept: Sequence[int]) -> None: ...
     def settle(self, lengths: Sequence[int]) -> None: ...
     def move(self, src: int, dst: int) -> None: ...
@@ -56,7 +59,7 @@ def _always_drafting(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def start(folder: Path, entry: str, drafters: dict[str, Drafter] | str | None = None) -> Engine:
-    def make(model: LoadedModel) -> dict[str, Drafter]:
+    def make(model: LoadedModel, memory: LayerMemory) -> dict[str, Drafter]:
         if isinstance(drafters, str):
             return {"model": ModelDrafter(Reference(drafters).load(folder / "draft"))}
         return drafters or {}

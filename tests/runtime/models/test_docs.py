@@ -1,7 +1,7 @@
 """docs/models.md lists what the program runs."""
 
 from runtime.models import ARCHITECTURES
-from tests.support.models_table import PAGE
+from tests.support.models_table import PAGE, drafts
 from tests.support.parity import Reference
 
 
@@ -10,3 +10,12 @@ def test_every_reference_and_every_name_is_listed() -> None:
     missing = [name for name in Reference.names() if f"| {name} |" not in page]
     missing += [name for name in ARCHITECTURES if f"`{name}`" not in page]
     assert not missing, "run python -m tests.support.models_table"
+
+
+def test_who_can_draft_is_what_the_code_says() -> None:
+    rows = [line.split(" | ") for line in PAGE.read_text(encoding="utf-8").splitlines()]
+    told = {row[0].removeprefix("| "): row[3] for row in rows if len(row) == 6}
+    names = [name for name in Reference.names() if name in told]
+    assert names
+    wrong = [name for name in names if told[name] != drafts(name)]
+    assert not wrong, "run python -m tests.support.models_table"

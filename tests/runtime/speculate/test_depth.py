@@ -61,14 +61,14 @@ def test_zero_when_the_draft_is_not_worth_it() -> None:
 
 
 def test_the_first_rounds_measure_plain_decoding_and_then_one_draft() -> None:
-    assert World(flat, 0.9).run(8).depths == [0, 0, 0, 0, 1, 1, 1, 1]
+    assert World(flat, 0.9).run(6).depths == [0, 0, 0, 0, 1, 1]
 
 
-def test_the_first_depth_beyond_the_believed_ones_is_the_deepest_tried() -> None:
-    depths = World(flat, 1.0).run(400).depths
+def test_depth_at_most_doubles_what_was_tried() -> None:
+    depths = World(flat, 1.0).run(60).depths
     deepest = 0
     for depth in depths:
-        assert depth <= deepest + 1
+        assert depth <= max(2 * deepest, 1)
         deepest = max(deepest, depth)
     assert deepest == 8
 
@@ -83,6 +83,47 @@ def test_a_perfect_draft_reaches_the_bound() -> None:
     world = World(flat, 1.0).run(2000)
     bound = 9 / flat(8)
     assert world.tokens / world.seconds > 0.95 * bound
+
+
+def test_a_perfect_draft_that_is_too_dear_is_parked_too() -> None:
+    world = World(lambda depth: 1.0 + 1.1 * depth, 1.0).run(2000)
+    assert world.seconds / world.tokens < 1.01
+
+
+@pytest.mark.parametrize(("accept", "most"), [(0.0, 1.08), (1.0, 0.7)])
+def test_a_first_short_answer_learns_without_losing_much(accept: float, most: float) -> None:
+    """60 tokens, nothing known, and a draft that makes a round 40 % dearer."""
+    world = World(lambda depth: 1.0 + 0.3 * depth + 0.1 * (depth > 0), accept)
+    while world.tokens < 60:
+        world.run(1)
+    assert world.seconds < most * world.tokens
+
+
+def test_with_knowledge_it_drafts_from_the_first_round() -> None:
+    learned = World(flat, 0.9).run(600).controller
+    world = remembering(learned)
+    assert world.run(20).depths[0] >= 6
+    assert min(world.depths) >= 4
+
+
+def test_with_knowledge_a_useless_draft_is_hardly_asked() -> None:
+    world = remembering(World(steep, 0.0).run(600).controller, cost=steep, accept=0.0)
+    assert sum(world.run(120).depths) <= 2
+
+
+def test_knowledge_from_a_faster_machine_does_not_mislead() -> None:
+    """Everything takes seven times as long now, and drafts have become dear beside."""
+    learned = World(flat, 0.6).run(600).controller
+    world = remembering(learned, cost=lambda depth: 7.0 * (1.0 + 0.9 * depth), accept=0.6)
+    assert world.run(400).usual == 0
+
+
+def remembering(learned: DepthController, *, cost: Cost = flat, accept: float = 0.9) -> World:
+    """A new run that remembers what `learned` knows."""
+    world = World(cost, accept, seed=1)
+    world.controller.costs.remember(learned.costs.learned())
+    world.controller.remember(learned.learned())
+    return world
 
 
 @pytest.mark.parametrize("accept", [0.3, 0.5, 0.7, 0.9])
@@ -154,6 +195,19 @@ def test_a_machine_that_was_cold_at_first_is_judged_when_it_is_warm() -> None:
     """Drafts looked dear while everything was; they are seen to be cheap."""
     world = World(lambda depth: 1.0 + 0.1 * depth, 0.9).run(1500, lambda n: 5.0 if 4 <= n < 9 else 1.0)
     assert world.usual >= 4
+
+
+def test_a_perfect_draft_that_looked_dear_at_first_is_found_to_be_cheap() -> None:
+    """Its probes are kept, so there is nothing to learn from them but the cost."""
+    world, drafted = World(flat, 1.0), 0
+
+    def cost(depth: int) -> float:
+        nonlocal drafted
+        drafted += depth > 0
+        return 30.0 if depth and drafted < 9 else flat(depth)
+
+    world.cost = cost
+    assert world.run(800).usual == 8
 
 
 def test_rounds_that_shared_their_time_teach_no_cost() -> None:

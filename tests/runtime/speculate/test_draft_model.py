@@ -19,6 +19,7 @@ from runtime.speculate.drafter import Rows
 from tests.support.parity import Reference, full_logits
 from tests.support.tiny import write_model
 
+GREEDY = SamplingParams(temperature=0)
 WARM = SamplingParams(temperature=0.9, top_k=20, repeat_penalty=1.2, repeat_last_n=-1, seed=3)
 
 
@@ -41,7 +42,13 @@ def alone(model: LoadedModel, ids: list[int], params: SamplingParams, depth: int
 def proposed(
     drafter: ModelDrafter, texts: list[list[int]], params: SamplingParams, depth: int
 ) -> list[list[int]]:
-    proposal = drafter.propose(Rows(texts, Sampler([params] * len(texts))), depth)
+    """Asked until all rows have been caught up with."""
+    rows = Rows(texts, Sampler([params] * len(texts)))
+    proposal = drafter.propose(rows, depth)
+    while proposal is not None and 0 in proposal.counts:
+        assert proposal.reading
+        drafter.settle([len(text) - 1 for text in texts])
+        proposal = drafter.propose(rows, depth)
     assert proposal is not None
     assert proposal.counts == (depth,) * len(texts)
     drafts: Any = proposal.tokens.tolist()
@@ -88,6 +95,16 @@ def test_rows_move(model: LoadedModel) -> None:
 def test_no_proposal_beyond_its_context(model: LoadedModel) -> None:
     text = [5] * (model.context_length - 1)
     assert ModelDrafter(model).propose(Rows([text], Sampler([WARM])), 2) is None
+
+
+def test_a_row_beyond_its_context_does_not_silence_the_others(model: LoadedModel) -> None:
+    greedy, drafter = SamplingParams(temperature=0), ModelDrafter(model)
+    drafter.resize(2)
+    long, short = [5] * (model.context_length - 1), [8, 30, 7]
+    proposal = drafter.propose(Rows([long, short], Sampler([greedy, greedy])), 2)
+    assert proposal is not None
+    assert proposal.counts == (0, 2)
+    assert proposal.tokens.tolist()[1] == alone(model, short, greedy, 2)
 
 
 @pytest.mark.parametrize(("own", "targets"), [(320, 300), (300, 320)], ids=["wider", "narrower"])

@@ -84,3 +84,29 @@ def test_fewer_rows_than_before() -> None:
     drafter.resize(4)
     drafter.resize(1)
     assert proposed(drafter, [[1, 2, 3, 1, 2]], 1) == [[3]]
+
+
+def test_a_longer_match_is_a_better_guess() -> None:
+    text = list(range(100, 120))
+    grades = [NgramDrafter().grade([[*text, 5, *text[10 - length : 10]]]) for length in (1, 2, 3, 4, 7, 8, 9)]
+    assert grades == [0, 1, 1, 2, 2, 3, 3]
+
+
+def test_the_best_guess_of_all_rows_counts() -> None:
+    assert NgramDrafter().grade([[1, 2, 3], [1, 2, 3, 4, 5, 1, 2, 3, 4]]) == 2
+
+
+def test_a_longer_match_further_back_wins_over_the_newest() -> None:
+    assert proposed(NgramDrafter(), [[7, 1, 2, 8, 9, 1, 2, 5, 7, 1, 2]], 2) == [[8, 9]]
+
+
+def test_one_row_without_a_match_does_not_silence_the_others() -> None:
+    assert proposed(NgramDrafter(), [[1, 2, 3], [4, 5, 6, 4, 5]], 2) == [[], [6, 4]]
+
+
+@given(ids=TEXTS, more=TEXTS)
+def test_the_prompt_may_be_indexed_beforehand(ids: Ids, more: Ids) -> None:
+    early, late = NgramDrafter(), NgramDrafter()
+    early.begin(0, ids)
+    early.grade([ids])
+    assert proposed(early, [ids + more], 4) == proposed(late, [ids + more], 4)

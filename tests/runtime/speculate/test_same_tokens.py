@@ -1,11 +1,12 @@
 """With heads and assistants, too, tokens are those of plain decoding: in batches, at any depth, warm."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 
 import mlx.core as mx
 import pytest
 
+from runtime.cache.build import LayerMemory, build_memory
 from runtime.engine.engine import Engine, Options
 from runtime.engine.request import Request, Usage
 from runtime.loaded import LoadedModel
@@ -41,6 +42,7 @@ class Helped:
 
     def __init__(self, inner: Drafter, known: Texts) -> None:
         self.inner, self.known, self.limit = inner, known, inner.limit
+        self.begin, self.end = inner.begin, inner.end
         self.observe, self.settle = inner.observe, inner.settle
         self.move, self.clear, self.resize = inner.move, inner.clear, inner.resize
 
@@ -70,15 +72,6 @@ def run(engine: Engine, asked: list[Request]) -> tuple[Texts, list[Usage]]:
     return texts, [stream.finish.usage for stream in streams if stream.finish]
 
 
-def drafting(
-    load: Loader, make: Callable[[LoadedModel, Callable[[], object]], Mapping[str, Drafter]]
-) -> Engine:
-    made: list[Engine] = []
-    engine = Engine(load, OPTIONS, lambda target: make(target, lambda: made[0]._memory))  # pyright: ignore
-    made.append(engine)
-    return engine
-
-
 @pytest.fixture(
     scope="module", params=["qwen3_5", "deepseek_v3", "glm4_moe", "gemma4_plain", "gemma4_clustered"]
 )
@@ -106,13 +99,13 @@ def test_the_tokens_are_those_of_plain_decoding(
     load, load_draft, cold, warm = pair
     wanted = cold if sampling is GREEDY else warm
 
-    def make(target: LoadedModel, memory: Callable[[], object]) -> dict[str, Drafter]:
+    def make(target: LoadedModel, memory: LayerMemory) -> dict[str, Drafter]:
         draft = None if load_draft is None else load_draft()
-        found = standing_drafters(target, draft, memory)  # pyright: ignore[reportArgumentType]
+        found = standing_drafters(target, draft, memory)
         own = found["head" if draft is None else "draft"]
         return {"own": Helped(own, wanted) if helped else own}
 
-    engine = drafting(load, make)
+    engine = Engine(load, OPTIONS, make)
     got, usages = run(engine, requests(sampling))
     engine.close()
     assert got == wanted
@@ -127,7 +120,7 @@ def test_who_stands_by(tmp_path: Path) -> None:
         [load_assistant(name, tmp_path) for name in ("target", "plain")],
     )
     kinds = {
-        name: {key: type(drafter) for key, drafter in standing_drafters(*given, lambda: None).items()}  # pyright: ignore
+        name: {key: type(drafter) for key, drafter in standing_drafters(*given, build_memory([])).items()}
         for name, given in {"head": (headed, None), "draft": (target, draft), "none": (target, None)}.items()
     }
     assert kinds == {

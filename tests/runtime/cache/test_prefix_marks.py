@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runtime.engine.marks import NEAR_TOKENS, page_marks
+from runtime.cache.marks import NEAR_TOKENS, page_marks
 
 MARKS = st.lists(st.integers(-5, 120), max_size=12)
 

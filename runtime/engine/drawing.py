@@ -1,0 +1,84 @@
+"""From logits to tokens: the samplers and grammars of the rows that a step serves."""
+
+from typing import cast
+
+import mlx.core as mx
+
+from runtime.engine.drawn import Drawn
+from runtime.engine.row import Row
+from runtime.sampling.constraint import Ahead
+from runtime.sampling.logprobs import logprobs
+from runtime.sampling.rejection import Guesses
+from runtime.sampling.sampler import Sampler
+
+
+class Drawing:
+    """`ahead` is what the rows' grammars allow from where they stand; None where no row has one."""
+
+    def __init__(self, vocab_size: int) -> None:
+        self._vocab_size = vocab_size
+        self._sampler: tuple[list[Row], Sampler] | None = None
+        self.ahead: Ahead | None = None
+
+    def look_ahead(self, rows: list[Row]) -> None:
+        """Ask the grammars anew: all tokens of these rows are known to them."""
+        self.ahead = (
+            Ahead([row.open_matcher for row in rows], self._vocab_size) if grammatical(rows) else None
+        )
+
+    def sampler(self, rows: list[Row]) -> Sampler:
+        """Made once for as long as the rows are the same."""
+        if self._sampler is None or self._sampler[0] != rows:
+            self._sampler = (rows, Sampler([row.request.sampling for row in rows]))
+        return self._sampler[1]
+
+    def draw(
+        self,
+        rows: list[Row],
+        logits: mx.array,
+        inputs: mx.array,
+        positions: list[int],
+        guesses: Guesses | None = None,
+    ) -> Drawn:
+        """The tokens that follow each of `inputs` [n, L], by logits [n, L, V].
+
+        positions: where the token after each row's first input will stand. guesses: the inputs behind the
+        first are drafts.
+        """
+        sampler = self.sampler(rows)
+        pasts: list[list[int]] | None = None
+        if sampler.wants_history:
+            # The first input may not have been read back yet: the past is all before it.
+            pasts = [row.ids[: start - 1] for row, start in zip(rows, positions, strict=True)]
+        tokens = sampler.sample(
+            logits,
+            positions,
+            history=pasts,
+            inputs=inputs,
+            mask=self._mask(rows, inputs, guesses),
+            guesses=guesses,
+        )
+        wanted = [row.request.top_logprobs for row in rows if row.request.top_logprobs is not None]
+        return Drawn(rows, tokens, logprobs(logits, tokens, max(wanted)) if wanted else None)
+
+    def forget(self) -> None:
+        """The rows are gone."""
+        self._sampler = self.ahead = None
+
+    def _mask(self, rows: list[Row], inputs: mx.array, guesses: Guesses | None) -> mx.array | None:
+        """What the rows' grammars allow, bool [n, L, V]; None where no row has one."""
+        if self.ahead is None or not grammatical(rows):
+            return None
+        drafts: list[list[int]] = [[] for _ in rows]
+        if guesses is not None:
+            fed = cast("list[list[int]]", inputs[:, 1:].tolist())
+            drafts = [its[:count] for its, count in zip(fed, guesses.counts, strict=True)]
+        mask = self.ahead.block(drafts, inputs.shape[1])
+        for place, fault in self.ahead.failed.items():
+            rows[place].fault = fault
+        return mask
+
+
+def grammatical(rows: list[Row]) -> bool:
+    """Does any row's answer follow a grammar?"""
+    return any(row.matcher is not None for row in rows)

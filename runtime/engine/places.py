@@ -1,0 +1,109 @@
+"""Who has which place in layer memory: rows 0..n-1 decode, row n is the one being prefilled.
+
+A finished row's place is taken by the last decoding one, so that a step covers neighbouring rows and every
+cache can hand out plain slices. Drafters and the prefix store are told of everything that happens to places.
+
+When memory runs out, those that can do without give way first: drafters, then places that nobody has.
+
+Invariant: `decoding` stays the same list for as long as this lives; a row is in it, is `prefilling`, or has
+no place.
+"""
+
+from runtime.cache.build import LayerMemory
+from runtime.engine.prefixes import Prefixes
+from runtime.engine.row import Row
+from runtime.engine.speculation import Speculation
+from runtime.errors import CacheFull
+
+
+class Places:
+    """At most `max_rows` of them."""
+
+    def __init__(
+        self, memory: LayerMemory, prefixes: Prefixes, speculation: Speculation, max_rows: int
+    ) -> None:
+        self.decoding: list[Row] = []
+        self.prefilling: Row | None = None
+        self._memory, self._prefixes, self._speculation = memory, prefixes, speculation
+        self._max_rows = max_rows
+
+    @property
+    def rows(self) -> list[Row]:
+        """All rows that have a place, in order of their places."""
+        return [*self.decoding, *([] if self.prefilling is None else [self.prefilling])]
+
+    @property
+    def free(self) -> int:
+        return self._max_rows - len(self.rows)
+
+    def open(self, row: Row) -> None:
+        """Give the row the next place, and put it where its ids are known from. CacheFull when there is no
+        room for a place; nothing has changed then.
+        """
+        assert self.prefilling is None
+        place = len(self.decoding)
+        if self._memory.rows <= place:
+            self._grow(place + 1)
+        row.length = 0
+        self.prefilling = row
+        self._prefixes.begin(place, row, list(enumerate(self.decoding)))
+        self._speculation.admit(place, row.ids)
+
+    def start_decoding(self) -> None:
+        """The row that was prefilled joins the others, where it is."""
+        assert self.prefilling is not None
+        self.decoding.append(self.prefilling)
+        self.prefilling = None
+
+    def release(self, row: Row) -> None:
+        """Free the row's place; what it computed is kept for others."""
+        place, last = self.rows.index(row), len(self.decoding) - 1
+        self._prefixes.end(place, row)
+        self._speculation.leave(place, row.read)
+        self._clear(place)
+        if row is self.prefilling:
+            self.prefilling = None
+            return
+        self.decoding[place] = self.decoding[last]
+        self.decoding.pop()
+        if place != last:
+            self._move(last, place)
+        if self.prefilling is not None:
+            self._move(last + 1, last)
+
+    def make_way(self) -> bool:
+        """Give back memory that no row needs; False when there is none."""
+        if self._speculation.standby.rest():
+            return True
+        needed = max(len(self.rows), 1)
+        if self._memory.rows <= needed:
+            return False
+        self._memory.resize(needed)
+        self._speculation.resize(needed)
+        return True
+
+    def reset(self) -> None:
+        """Forget all rows, and what was computed for them."""
+        rows = self.rows
+        self.decoding.clear()
+        self.prefilling = None
+        for row in rows:
+            self._prefixes.forget(row)
+        for place in range(self._memory.rows):
+            self._clear(place)
+
+    def _grow(self, rows: int) -> None:
+        try:
+            # Doubling keeps the number of buffer copies small while rows join one by one.
+            self._memory.resize(max(rows, min(2 * self._memory.rows, self._max_rows)))
+        except CacheFull:
+            self._memory.resize(rows)
+        self._speculation.resize(self._memory.rows)
+
+    def _move(self, src: int, dst: int) -> None:
+        self._memory.move(src, dst)
+        self._speculation.move(src, dst)
+
+    def _clear(self, place: int) -> None:
+        self._memory.clear(place)
+        self._speculation.clear(place)

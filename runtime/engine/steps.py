@@ -1,0 +1,224 @@
+"""One step of the engine: forward passes of the target over the rows that have places, and the draws behind
+them.
+
+A step serves every decoding row with one token each, or with as many as a drafter guessed right, and reads
+one chunk of the row that is being prefilled. Plain tokens are read on the host one step late, so that the
+device never waits for Python.
+
+Invariant: `_flying` are the tokens drawn by the last step; the rows' ids hold all that were drawn before.
+"""
+
+import time
+from collections.abc import Callable
+from typing import cast
+
+import mlx.core as mx
+
+from runtime.cache.build import LayerMemory
+from runtime.engine.drawing import Drawing, grammatical
+from runtime.engine.drawn import Drawn
+from runtime.engine.places import Places
+from runtime.engine.prefixes import Prefixes
+from runtime.engine.request import TokenLogprob
+from runtime.engine.row import Row
+from runtime.engine.speculation import Round, Speculation
+from runtime.errors import CacheFull
+from runtime.loaded import LoadedModel
+from runtime.sampling.constraint import ConstraintFault
+from runtime.sampling.rejection import Guesses
+from runtime.speculate.drafter import Rows
+from runtime.step import Step
+
+
+class Steps:
+    """release: called with each row that has ended, to free its place."""
+
+    def __init__(
+        self,
+        model: LoadedModel,
+        memory: LayerMemory,
+        prefixes: Prefixes,
+        speculation: Speculation,
+        places: Places,
+        release: Callable[[Row], None],
+    ) -> None:
+        self._model, self._memory, self._prefixes = model, memory, prefixes
+        self._speculation, self._places, self._release = speculation, places, release
+        self._decoding = places.decoding
+        self._drawing = Drawing(model.vocab_size)
+        self._flying: list[Drawn] = []
+
+    def run(self, prefill: int) -> None:
+        """One step, with up to `prefill` tokens of the row that is being prefilled.
+
+        CacheFull when memory has no room for part of it; what was computed until then has its place, and that
+        part can be tried again.
+        """
+        if any(row.last_is_drawn for row in self._decoding):
+            self.read_back()  # what such a row would compute next is of no use to anybody
+        began = time.monotonic()
+        self._speculation.end(began)  # what the last step taught counts for this one
+        proposed = self._propose()
+        rows = len(self._decoding)
+        # A step that decodes nothing is nobody's round, and its time says nothing.
+        self._speculation.begin(began, proposed, max(rows, 1), shared=prefill > 0 or not rows)
+        drawn = self._decode() if proposed is None else []
+        if proposed is not None:
+            self._verify(proposed)
+        full: CacheFull | None = None
+        try:
+            drawn += self._prefill(prefill)
+        except CacheFull as error:
+            full = error  # the rows that decode have taken their step
+        mx.async_eval([group.tokens for group in drawn])
+        self.read_back()
+        self._flying = drawn
+        if full is not None:
+            raise full
+
+    def read_back(self) -> None:
+        """Wait for the tokens in flight, hand them to their rows, and let go of rows that end."""
+        groups, self._flying = self._flying, []
+        for group in groups:
+            tokens = cast("list[int]", group.tokens[:, 0].tolist())
+            for place, (row, token) in enumerate(zip(group.rows, tokens, strict=True)):
+                if not row.done:
+                    self._take(row, token, group.details(place, 0))
+
+    def reset(self) -> None:
+        """Forget what is in flight: its rows are gone."""
+        self._flying = []
+        self._drawing.forget()
+
+    def _propose(self) -> Round | None:
+        """A block of guesses for the decoding rows, if somebody has one that may pay."""
+        rows = self._decoding
+        limits = [row.most_drafts for row in rows]
+        flying = sum(len(group.rows) for group in self._flying) == len(rows)
+        if not self._speculation.wanted([row.ids for row in rows], limits, flying=flying):
+            return None
+        self.read_back()
+        rows = list(self._decoding)
+        if not rows:
+            return None
+        self._drawing.look_ahead(rows)
+        seen = Rows([row.ids for row in rows], self._drawing.sampler(rows), self._drawing.ahead)
+        return self._speculation.propose(seen, [row.most_drafts for row in rows])
+
+    def _verify(self, proposed: Round) -> None:
+        """One forward pass over every row's newest token and its drafts; all that the target agrees with is
+        kept.
+
+        The target draws its own token at each place. A draft stands while it equals that draw, so the tokens
+        are those of plain decoding, and the first draw that differs comes for free.
+        """
+        rows = list(self._decoding)
+        counts = tuple(1 + count for count in proposed.proposal.counts)
+        newest = mx.array([[row.ids[-1]] for row in rows], dtype=mx.int32)
+        inputs = mx.concatenate([newest, proposed.proposal.tokens], axis=1)[:, : max(counts)]
+        starts, goals = tuple(row.length for row in rows), self._prefixes.goals(rows)
+        step = Step(starts, counts, goals=goals)
+        self._memory.prepare(step)
+        hidden = self._model.network(inputs, step, self._memory)
+        guesses = Guesses([count - 1 for count in counts], proposed.proposal.odds)
+        group = self._draw(rows, hidden, inputs, [row.length + 1 for row in rows], guesses)
+        mx.eval(group.tokens, inputs)
+        drawn, drafts = (
+            cast("list[list[int]]", group.tokens.tolist()),
+            cast("list[list[int]]", inputs.tolist()),
+        )
+        # Behind the end of an answer no mask holds, so no draft there may pass for agreed upon.
+        allowed = [draft[1:count] for draft, count in zip(drafts, counts, strict=True)]
+        if self._drawing.ahead is not None:
+            allowed = [its[: self._drawing.ahead.allowed(b, its)] for b, its in enumerate(allowed)]
+        kept = [row.agrees(drawn[b], allowed[b]) for b, row in enumerate(rows)]
+        self._memory.commit(step, kept)
+        self._speculation.observe(step, inputs, hidden, kept)
+        for row, count, kept_count in zip(rows, counts, kept, strict=True):
+            row.length += kept_count
+            row.judged(proposed.drafter, count - 1, kept_count - 1)
+        self._speculation.settle([row.length for row in rows])
+        self._speculation.judge([(count - 1, k - 1) for count, k in zip(counts, kept, strict=True)])
+        for place, row in enumerate(rows):
+            for column in range(kept[place]):
+                if not row.done:
+                    self._take(row, drawn[place][column], group.details(place, column))
+
+    def _decode(self) -> list[Drawn]:
+        """Feed every decoding row its newest token and draw the next; nothing is waited for."""
+        if not self._decoding:
+            return []
+        rows = list(self._decoding)
+        inputs = self._newest(rows)
+        starts, goals = tuple(row.length for row in rows), self._prefixes.goals(rows)
+        step = Step(starts, (1,) * len(rows), goals=goals)
+        hidden = self._forward(rows, inputs, step)
+        for row in rows:
+            row.rounds += 1
+        return [self._draw(rows, hidden, inputs, [row.length for row in rows])]
+
+    def _prefill(self, count: int) -> list[Drawn]:
+        """Read `count` more prompt tokens; the first token is drawn when the prompt is done."""
+        row = self._places.prefilling
+        if row is None:
+            return []
+        place, count = len(self._decoding), self._prefixes.chunk(row, count)
+        inputs = mx.array([row.ids[row.length : row.length + count]], dtype=mx.int32)
+        step = Step((row.length,), (count,), first=place, goals=self._prefixes.goals([row]))
+        hidden = self._forward([row], inputs, step)
+        if row.unread:
+            self._memory.evaluate()  # and nothing else: the last layer's outputs are never computed
+            self._prefixes.reached(place, row)
+            return []
+        self._places.start_decoding()
+        return [self._draw([row], hidden[:, -1:], inputs[:, -1:], [row.length])]
+
+    def _forward(self, rows: list[Row], inputs: mx.array, step: Step) -> mx.array:
+        """Hidden states [n, L, D] of one step, committed to memory."""
+        self._memory.prepare(step)
+        hidden = self._model.network(inputs, step, self._memory)
+        self._memory.commit(step, step.counts)
+        self._speculation.observe(step, inputs, hidden, step.counts)
+        for row, count in zip(rows, step.counts, strict=True):
+            row.length += count
+        return hidden
+
+    def _newest(self, rows: list[Row]) -> mx.array:
+        """int32 [n, 1]: each row's last token, straight from the device where it has not been read back."""
+        flying = [row for group in self._flying for row in group.rows]
+        known = [row for row in rows if row not in flying]
+        groups = [group.tokens for group in self._flying]
+        if known:
+            groups.append(mx.array([[row.ids[-1]] for row in known], dtype=mx.int32))
+        tokens, order = mx.concatenate(groups) if len(groups) > 1 else groups[0], flying + known
+        return tokens if order == rows else tokens[mx.array([order.index(row) for row in rows])]
+
+    def _draw(
+        self,
+        rows: list[Row],
+        hidden: mx.array,
+        inputs: mx.array,
+        positions: list[int],
+        guesses: Guesses | None = None,
+    ) -> Drawn:
+        """The tokens that follow each of `inputs` [n, L], whose hidden states are [n, L, D]. See Drawing."""
+        logits = self._model.network.logits(hidden)
+        if grammatical(rows):
+            # The device computes the logits while the host looks at what came before them.
+            mx.async_eval(logits)
+            if guesses is None:
+                if any(grammatical(group.rows) for group in self._flying):
+                    self.read_back()
+                self._drawing.look_ahead(rows)
+        return self._drawing.draw(rows, logits, inputs, positions, guesses)
+
+    def _take(self, row: Row, token: int, details: TokenLogprob | None) -> None:
+        try:
+            reason = row.take(token, details)
+        except ConstraintFault as fault:
+            row.stream.put(fault)
+            self._release(row)
+            return
+        if reason is not None:
+            row.end(reason)
+            self._release(row)

@@ -1,0 +1,232 @@
+"""A block diffusion draft (DFlash): all tokens of a proposal from one pass over a block of masks.
+
+It reads its target's hidden states after a few layers (`Taps`), noted as they go by and read in one forward
+pass when they are wanted, or when FLUSH tokens of a row wait; so a parked draft costs next to nothing. The
+block itself is written behind what is remembered and never committed.
+
+Invariants, per row: memory holds the `read` tokens from position `base` on, the next ones wait in `runs`, and
+`stop` is the position behind them. What an earlier row left in the store is not read again. A row whose past
+is known to the target and not here starts where it was first observed: positions in memory count from there,
+which rotary embeddings do not notice, and it leaves nothing in the store.
+Source: Chen et al., DFlash (arXiv 2602.06036).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import mlx.core as mx
+
+from runtime.cache.budget import Budget
+from runtime.cache.build import build_memory
+from runtime.cache.prefix import PrefixStore
+from runtime.cache.sharing import Sharing
+from runtime.loaded import LoadedModel
+from runtime.models.architecture import Described
+from runtime.models.dflash_config import Config
+from runtime.models.taps import taps_of
+from runtime.speculate.chain import Chain
+from runtime.speculate.drafter import Proposal, Rows
+from runtime.step import Step
+
+FLUSH = 256
+SPACING = 128  # least distance, in tokens, of the places in a prompt where memory that cannot be cut is paged
+
+
+def is_block_draft(draft: Described) -> bool:
+    return isinstance(draft.config, Config)
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """The tokens [start, stop) of a step's row `place`; states [B, L, n * D] are those of the whole step."""
+
+    states: mx.array
+    place: int
+    start: int
+    stop: int
+
+    @property
+    def count(self) -> int:
+        return self.stop - self.start
+
+    @property
+    def own(self) -> mx.array:
+        return self.states[self.place : self.place + 1, self.start : self.stop]
+
+    def cut(self, count: int) -> "tuple[_Run, _Run]":
+        at = self.start + count
+        return _Run(self.states, self.place, self.start, at), _Run(self.states, self.place, at, self.stop)
+
+
+@dataclass(slots=True, eq=False)
+class _Line:
+    """One row, see above. prompt: what its sequence began with."""
+
+    prompt: Sequence[int] = ()
+    base: int = 0
+    read: int = 0
+    stop: int = 0
+    runs: list[_Run] = field(default_factory=list[_Run])
+
+    @property
+    def waiting(self) -> int:
+        return sum(run.count for run in self.runs)
+
+    def take(self, count: int) -> mx.array:
+        """States [1, count, n * D] of the first that wait, which they then do no more."""
+        taken: list[mx.array] = []
+        while count:
+            run = self.runs.pop(0)
+            if run.count > count:
+                run, rest = run.cut(count)
+                self.runs.insert(0, rest)
+            taken.append(run.own)
+            count -= run.count
+        return mx.concatenate(taken, axis=1)
+
+
+class BlockDrafter:
+    """`limit` stays below the slack of layer memory, so that a whole proposal can be taken back.
+
+    budget: what its memory counts in. ahead: an entry of it looks at no token but its own.
+    """
+
+    ahead = 0
+
+    def __init__(
+        self, draft: LoadedModel, target: LoadedModel, *, limit: int = 15, budget: Budget | None = None
+    ) -> None:
+        config: Config = draft.described.config
+        taps = taps_of(target.network)
+        assert taps is not None, "pair_problem was not asked"
+        taps.tap(config.target_layers)
+        self.limit = min(limit, config.block - 1)
+        self._draft, self._target, self._taps, self._config = draft, target, taps, config
+        self.memory = build_memory(
+            draft.described.layout, dtype=draft.dtype, slack=self.limit + 1, budget=budget
+        )
+        self._sharing: Sharing[_Line] | None = None
+        self._lines = [_Line()]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its layer memory."""
+        return self.memory.nbytes
+
+    def share(self, store: PrefixStore) -> None:
+        self._sharing = Sharing(self.memory, store, spacing=SPACING)
+
+    def begin(self, row: int, ids: Sequence[int]) -> None:
+        line = self._lines[row] = _Line(tuple(ids))
+        if self._sharing is not None:
+            match = self._sharing.store.lookup(line.prompt)
+            line.read = line.stop = self._sharing.begin(line, row, line.prompt, match)
+
+    def end(self, row: int, ids: Sequence[int]) -> None:
+        line = self._lines[row]
+        if self._sharing is not None and line in self._sharing and line.stop == len(ids):
+            self._flush(row)
+            self._sharing.end(line, row, tuple(ids))
+
+    def observe(self, step: Step, tokens: mx.array, hidden: mx.array, kept: Sequence[int]) -> None:
+        states = self._taps.tapped(step, self._config.target_layers)
+        if step.width > 1:
+            # Nobody else may want what the last layers make of a prompt. Left lazy, it would hold a view of
+            # the target's memory, and its next write would copy all of it.
+            mx.async_eval(states)
+        for place, (row, start, count) in enumerate(zip(step.rows, step.starts, kept, strict=True)):
+            line = self._lines[row]
+            if start > line.stop:
+                self.clear(row)
+                line = self._lines[row] = _Line(base=start, stop=start)
+            known = min(line.stop - start, count)
+            if known < count:
+                line.stop = start + count
+                line.runs.append(_Run(states, place, known, count))
+            if line.waiting > FLUSH:
+                self._flush(row)
+
+    def propose(self, rows: Rows, depth: int) -> Proposal | None:
+        self._catch_up(rows)
+        masks = [self._config.mask_token] * depth
+        block = mx.array([[ids[-1], *masks] for ids in rows.ids], dtype=mx.int32)
+        embedded = self._target.network.model.embed_tokens(block) * self._config.embed_scale
+        lengths = tuple(line.read for line in self._lines[: len(rows)])
+        step = Step(starts=lengths, counts=(depth + 1,) * len(rows))
+        self.memory.prepare(step)
+        hidden = self._draft.network(embedded.astype(self._draft.dtype), step, self.memory)
+        chain = Chain(rows)
+        chain.draw(self._target.network.logits(hidden[:, 1:].astype(self._target.dtype)))
+        return Proposal(chain.tokens, (depth,) * len(rows), odds=chain.odds)
+
+    def settle(self, lengths: Sequence[int]) -> None:
+        """Nothing to do: a block is never committed."""
+
+    def move(self, src: int, dst: int) -> None:
+        self.memory.move(src, dst)
+        self._lines[dst], self._lines[src] = self._lines[src], _Line()
+
+    def clear(self, row: int) -> None:
+        self.memory.clear(row)
+        self._leave(self._lines[row])
+        self._lines[row] = _Line()
+
+    def resize(self, rows: int) -> None:
+        for line in self._lines[rows:]:
+            self._leave(line)
+        self.memory.resize(rows)
+        self._lines = (self._lines + [_Line() for _ in range(rows)])[:rows]
+
+    def _leave(self, line: _Line) -> None:
+        if self._sharing is not None:
+            self._sharing.forget(line)
+
+    def _catch_up(self, rows: Rows) -> None:
+        """Read all that waits: in one ragged step where something of every row does, and nothing is paged."""
+        lines = self._lines[: len(rows)]
+        assert all(line.stop == len(ids) - 1 for line, ids in zip(lines, rows.ids, strict=True)), (
+            "what the target reads must be observed"
+        )
+        for row, line in enumerate(lines):
+            if self._readable(line) < line.waiting:
+                self._flush(row)
+        counts = tuple(line.waiting for line in lines)
+        if all(counts):
+            pairs, width = zip(lines, counts, strict=True), max(counts)
+            self._read(mx.concatenate([_padded(line.take(n), width) for line, n in pairs]), counts, 0)
+            return
+        for row, (line, count) in enumerate(zip(lines, counts, strict=True)):
+            if count:
+                self._read(line.take(count), (count,), row)
+
+    def _readable(self, line: _Line) -> int:
+        """How much of what waits can be read at once: up to a place where memory is to be paged."""
+        if self._sharing is None:
+            return line.waiting
+        return self._sharing.chunk(line, line.read, line.waiting)
+
+    def _flush(self, row: int) -> None:
+        """Read what waits of one row."""
+        line = self._lines[row]
+        while line.waiting:
+            count = self._readable(line)
+            self._read(line.take(count), (count,), row)
+            if self._sharing is not None:
+                self.memory.evaluate()
+                self._sharing.reached(line, row, line.prompt[: line.read])
+        mx.async_eval([array for cache in self.memory.caches for array in cache.arrays])
+
+    def _read(self, states: mx.array, counts: tuple[int, ...], first: int) -> None:
+        """Remember states [B, L, n * D] of neighbouring rows, behind those in memory."""
+        lines = self._lines[first : first + len(counts)]
+        step = Step(starts=tuple(line.read for line in lines), counts=counts, first=first)
+        self.memory.prepare(step)
+        self._draft.network.read(states.astype(self._draft.dtype), step, self.memory)
+        self.memory.commit(step, counts)
+        for line, count in zip(lines, counts, strict=True):
+            line.read += count
+
+
+def _padded(states: mx.array, width: int) -> mx.array:
+    missing = width - states.shape[1]
+    return mx.pad(states, [(0, 0), (0, missing), (0, 0)]) if missing else states

@@ -1,0 +1,51 @@
+"""Which drafts only run inside a target, and what keeps a draft from drafting for a target.
+
+Configs are enough to tell: nothing is loaded.
+"""
+
+from runtime.models.architecture import Described
+from runtime.models.dflash_config import Config
+from runtime.models.taps import taps_of
+from runtime.speculate.assistant import assistant_problem, is_assistant
+from runtime.speculate.block import is_block_draft
+
+
+def runs_inside(draft: Described) -> bool:
+    """Does it read its target's states or memory, and so cannot run by itself?"""
+    return is_assistant(draft) or is_block_draft(draft)
+
+
+def pair_problem(draft: Described, target: Described) -> str | None:
+    """A sentence; None when nothing does. Any language model can draft for any other."""
+    if is_assistant(draft):
+        return assistant_problem(draft, target)
+    return _block_problem(draft, target) if is_block_draft(draft) else None
+
+
+def _block_problem(draft: Described, target: Described) -> str | None:
+    config: Config = draft.config
+    layers, deepest = len(target.layout), max(config.target_layers)
+    if taps_of(target.architecture.build(target.config)) is None:
+        return f"a block draft reads hidden states between layers, which {target.name} does not give"
+    if config.hidden_size != target.hidden_size:
+        return (
+            f"the block draft was made for a target of hidden size {config.hidden_size}, "
+            f"and this one's is {target.hidden_size}"
+        )
+    if config.of_layers not in (None, layers):
+        return (
+            f"the block draft was made for a target of {config.of_layers} layers, and this one has {layers}"
+        )
+    if deepest >= layers:
+        return f"the block draft reads layer {deepest}, and the last of its target's layers is {layers - 1}"
+    if config.of_vocab not in (None, target.vocab_size):
+        return (
+            f"the block draft was made for a vocabulary of {config.of_vocab}, "
+            f"and its target's has {target.vocab_size}"
+        )
+    if config.mask_token >= target.vocab_size:
+        return (
+            f"the block draft's mask token is {config.mask_token}, "
+            f"and its target's vocabulary has {target.vocab_size}"
+        )
+    return None

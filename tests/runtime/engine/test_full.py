@@ -1,0 +1,146 @@
+"""When layer memory is full, rows wait for each other; whoever gets an answer gets the right one."""
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runtime.cache.build import LayerMemory
+from runtime.cache.layout import sequence_bytes
+from runtime.engine.engine import Engine, Options
+from runtime.engine.request import Request
+from runtime.errors import CacheFull
+from runtime.loaded import LoadedModel
+from runtime.sampling.params import SamplingParams
+from runtime.speculate.draft_model import ModelDrafter
+from runtime.speculate.drafter import Drafter
+from tests.support.drafting import always_drafting
+from tests.support.parity import Reference
+
+WARM = SamplingParams(temperature=0.9, seed=4)
+Drafters = Callable[[LoadedModel, LayerMemory], dict[str, Drafter]]
+
+
+def start(folder: Path, kind: str = "llama", drafters: Drafters | None = None, **more: Any) -> Engine:
+    settings: dict[str, Any] = {"context_length": 256, "budget_tokens": 16, "max_rows": 4, **more}
+    return Engine(lambda: Reference(kind).load(folder), Options(**settings), drafters)
+
+
+def room(engine: Engine, tokens: int) -> int:
+    """Bytes of layer memory for one row of so many tokens."""
+    return sequence_bytes(engine.model.described.layout, tokens, 4, slack=48)
+
+
+def request(number: int, length: int, count: int) -> Request:
+    ids = tuple((number * 7 + i * i + 3) % 150 + 3 for i in range(length))
+    return Request(ids, count, WARM)
+
+
+def tokens(engine: Engine, one: Request) -> list[int]:
+    return [token for delta in engine.submit(one) for token in delta.ids]
+
+
+@pytest.fixture(scope="module", params=["llama", "mistral_window", "qwen3_5"])
+def plain(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+    engine = start(tmp_path_factory.mktemp("plain"), request.param)
+    engine.kind = request.param  # type: ignore[attr-defined]
+    yield engine
+    engine.close()
+
+
+@pytest.mark.parametrize("prefix_bytes", [None, 1 << 30], ids=["forgetful", "prefixes"])
+@pytest.mark.parametrize("rows", [1, 2])
+def test_rows_that_do_not_fit_together_run_one_after_the_other(
+    plain: Engine, tmp_path: Path, rows: int, prefix_bytes: int | None
+) -> None:
+    """Enough for `rows` whole rows, while four want to run, and each grows until it is in the way."""
+    engine = start(tmp_path, plain.kind, cache_bytes=rows * room(plain, 80), prefix_bytes=prefix_bytes)
+    asked = [request(n, 20 + 9 * n, 30) for n in range(4)]
+    wanted = [tokens(plain, one) for one in asked]
+    streams = [engine.submit(one) for one in asked]
+    assert [[token for delta in stream for token in delta.ids] for stream in streams] == wanted
+    engine.close()
+
+
+def test_only_a_row_that_has_all_memory_for_itself_fails(plain: Engine, tmp_path: Path) -> None:
+    if plain.kind != "llama":
+        pytest.skip("windows and folds do not grow")
+    engine = start(tmp_path, cache_bytes=room(plain, 100))
+    small, large = request(1, 30, 40), request(2, 150, 4)
+    running = engine.submit(small)
+    with pytest.raises(CacheFull):
+        tokens(engine, large)
+    assert [token for delta in running for token in delta.ids] == tokens(plain, small)
+    assert tokens(engine, small) == tokens(plain, small)
+    engine.close()
+
+
+def test_who_waits_for_memory_keeps_its_turn_and_can_be_cancelled(plain: Engine, tmp_path: Path) -> None:
+    if plain.kind != "llama":
+        pytest.skip("windows and folds do not grow")
+    engine = start(tmp_path, cache_bytes=room(plain, 130))
+    asked = [request(n, 60, 60) for n in range(4)]
+    ended: list[int] = []
+    streams = [engine.submit(one) for one in asked]
+    next(iter_of := iter(streams[0]))
+
+    def follow(number: int) -> None:
+        list(streams[number])
+        ended.append(number)
+
+    streams[2].close()
+    threads = [threading.Thread(target=follow, args=(n,)) for n in (1, 3)]
+    for thread in threads:
+        thread.start()
+    list(iter_of)
+    for thread in threads:
+        thread.join()
+    assert [stream.finish.reason for stream in streams if stream.finish] == [
+        "length",
+        "length",
+        "cancelled",
+        "length",
+    ]
+    assert ended == [1, 3]
+    engine.close()
+
+
+def test_a_waiting_row_does_not_keep_the_engine_busy(
+    plain: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if plain.kind != "llama":
+        pytest.skip("windows and folds do not grow")
+    engine = start(tmp_path, cache_bytes=room(plain, 130))
+    tries: list[int] = []
+    original = engine._places.open  # pyright: ignore[reportPrivateUsage] -- how often it is tried is the claim
+    monkeypatch.setattr(engine._places, "open", lambda row: (tries.append(1), original(row)))  # pyright: ignore
+    streams = [engine.submit(request(n, 60, 60)) for n in range(3)]
+    for stream in streams:
+        list(stream)
+    assert len(tries) <= 8  # each row when it comes, and when another has ended or stepped aside
+    engine.close()
+
+
+def test_a_draft_gives_way_and_comes_back(
+    plain: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No row fails or waits for the sake of a guess."""
+    always_drafting(monkeypatch)
+    made: list[ModelDrafter] = []
+
+    def drafters(model: LoadedModel, memory: LayerMemory) -> dict[str, Drafter]:
+        made.append(ModelDrafter(Reference(plain.kind).load(tmp_path / "draft"), budget=memory.budget))
+        return {"draft": made[0]}
+
+    engine = start(tmp_path, plain.kind, drafters, cache_bytes=int(1.4 * room(plain, 160)), max_rows=1)
+    for length, count in ((20, 20), (90, 60), (20, 20)):
+        one = request(length, length, count)
+        stream = engine.submit(one)
+        assert [token for delta in stream for token in delta.ids] == tokens(plain, one)
+        assert stream.finish is not None
+        if length == 20:
+            assert stream.finish.usage.drafted_tokens > 0
+    engine.close()
+    assert made[0].memory.budget.held_bytes <= int(1.4 * room(plain, 160))

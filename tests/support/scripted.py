@@ -1,0 +1,47 @@
+"""Drafters that say what a test wants, and depths that do not wait for what pays."""
+
+from collections.abc import Callable, Sequence
+
+import mlx.core as mx
+import numpy as np
+import pytest
+
+from runtime.speculate.depth import DepthController
+from runtime.speculate.drafter import Proposal, Rows
+from runtime.step import Step
+
+Guess = Callable[[list[int], int], list[int]]
+
+
+class Scripted:
+    """Proposes what a function of a row's ids and the depth says; knows nothing and keeps nothing."""
+
+    limit = 7
+
+    def __init__(self, guess: Guess) -> None:
+        self.guess = guess
+
+    def begin(self, row: int, ids: Sequence[int]) -> None: ...
+    def end(self, row: int, ids: Sequence[int]) -> None: ...
+    def observe(self, step: Step, tokens: mx.array, hidden: mx.array, kept: Sequence[int]) -> None: ...
+    def settle(self, lengths: Sequence[int]) -> None: ...
+    def move(self, src: int, dst: int) -> None: ...
+    def clear(self, row: int) -> None: ...
+    def resize(self, rows: int) -> None: ...
+
+    def propose(self, rows: Rows, depth: int) -> Proposal | None:
+        guesses = [self.guess(list(ids), depth) for ids in rows.ids]
+        padded = [list(guess) + [0] * (depth - len(guess)) for guess in guesses]
+        return Proposal(mx.array(padded, dtype=mx.int32), tuple(len(guess) for guess in guesses))
+
+
+def noise(ids: list[int], depth: int) -> list[int]:
+    rng = np.random.default_rng(sum(ids))
+    return [int(token) for token in rng.integers(3, 150, rng.integers(0, depth + 1))]
+
+
+def always_drafting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Depths 0 to 6 in turn, whatever pays."""
+    turn = iter(range(10**9))
+    monkeypatch.setattr(DepthController, "choose", lambda self: next(turn) % 7)
+    monkeypatch.setattr(DepthController, "next_depth", lambda self: 1)
