@@ -1,19 +1,19 @@
 """Everything modelkit raises on purpose. A user sees one of these as one clear line, never a traceback.
 
-    ModelkitError                where · what is · what was expected · what to do
-    ├── ModelfileError           a place in a Modelfile: file, line, column
-    ├── ParameterError           a PARAMETER or option with a bad name or value
-    ├── InvalidName              text that is no model name
-    ├── ModelNotFound            no such model in the store
-    ├── SourceError              a model directory or file that cannot be imported as it is
-    │   ├── MalformedFile        bytes that break their format's rules
-    │   └── UnsupportedSource    sound, but of a kind modelkit does not import (names it)
-    ├── PlanError                a create that was refused before the first byte was written
-    ├── StoreError               the store on disk: damaged content, no space, not ours
-    ├── TokenizerError           a tokenizer that cannot be loaded or does not fit
-    ├── TemplateError            a chat template that fails, loops or reaches for more than text
-    ├── LoadError                a package that cannot run here (memory, requirements, weights)
-    └── RequestError             a generation request with bad content (ids, lengths, roles)
+ModelkitError                where · what is · what was expected · what to do
+├── ModelfileError           a place in a Modelfile: file, line, column
+├── ParameterError           a PARAMETER or option with a bad name or value
+├── InvalidName              text that is no model name
+├── ModelNotFound            no such model in the store
+├── SourceError              a model directory or file that cannot be imported as it is
+│   ├── MalformedFile        bytes that break their format's rules
+│   └── UnsupportedSource    sound, but of a kind modelkit does not import (names it)
+├── PlanError                a create that was refused before the first byte was written
+├── StoreError               the store on disk: damaged content, no space, not ours
+├── TokenizerError           a tokenizer that cannot be loaded or does not fit
+├── TemplateError            a chat template that fails, loops or reaches for more than text
+├── LoadError                a package that cannot run here (memory, requirements, weights)
+└── RequestError             a generation request with bad content (ids, lengths, roles)
 """
 
 

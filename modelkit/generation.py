@@ -131,8 +131,10 @@ class GenerationStream:
         return piece if ended else piece + self._stops.finish()[0]
 
 
-def sampling_of(wanted: Resolved) -> SamplingParams:
-    """The sampling that these parameters ask for; without a seed, one is drawn here."""
+def sampling_of(wanted: Resolved, suppressed: tuple[int, ...] = ()) -> SamplingParams:
+    """The sampling that these parameters ask for; without a seed, one is drawn here. suppressed: ids that the
+    model's authors never want drawn.
+    """
     return SamplingParams(
         temperature=wanted.temperature,
         top_k=wanted.top_k,
@@ -144,4 +146,6 @@ def sampling_of(wanted: Resolved) -> SamplingParams:
         presence_penalty=wanted.presence_penalty,
         frequency_penalty=wanted.frequency_penalty,
         seed=secrets.randbits(63) if wanted.seed < 0 else wanted.seed,
+        suppressed=suppressed,
+        draft_acceptance="rejection" if wanted.draft_acceptance == "rejection" else "coupled",
     )

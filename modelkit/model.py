@@ -6,8 +6,8 @@ error of modelkit.errors, with names the user knows.
 
 import os
 import time
-from collections.abc import Generator, Iterable, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -16,12 +16,17 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 from modelkit.chat.message import Message
 from modelkit.errors import ParameterError, RequestError
 from modelkit.generation import Generation, GenerationStream, sampling_of
+from modelkit.grammar import Form, Grammars, read_form
+from modelkit.memory import Memory
 from modelkit.modelfile import PARAMETERS, Modelfile, Parameters, Resolved
 from modelkit.opening import Opened, open_model, start_engine, template_of
+from modelkit.prefixes import Prefix
 from modelkit.prompt import Prompt, Prompter, read_messages
-from modelkit.settings import Settings
+from modelkit.settings import Settings, read_size
 from modelkit.tokenizer import StopStrings, TextStream, load_tokenizer
+from runtime.cache.prefix import Entry
 from runtime.engine.request import Request
+from runtime.engine.thread import ThreadEnded
 from runtime.errors import BadTokenIds, CacheFull
 from runtime.loaded import score
 
@@ -65,17 +70,27 @@ def create(
 
 
 def load(
-    name: str | os.PathLike[str], *, home: str | os.PathLike[str] | None = None, **parameters: Any
+    name: str | os.PathLike[str],
+    *,
+    home: str | os.PathLike[str] | None = None,
+    cache_memory: str | int | None = None,
+    cache_disk: str | int | None = None,
+    on_memory: Callable[[Memory, str | None], None] | None = None,
+    **parameters: Any,
 ) -> "Model":
     """Load a stored package by name, or a model directory by path.
 
+    cache_memory, cache_disk: bytes for what is kept of earlier prompts, in memory and on disk, as a number or
+    a text such as "2GB", instead of MODELKIT_CACHE_MEMORY and MODELKIT_CACHE_DISK; 0 keeps nothing there.
+    Pages on disk are those of all packages together. on_memory: called before any weight is read with what
+    the model will take, and a sentence where that is more than there is.
     parameters: any PARAMETER, as a default for all requests to this model; num_ctx, num_batch and num_thread
     can be set here only. Use the result as a context manager, or close it. Raises ModelkitError.
     """
     started = time.monotonic()
-    settings = _settings(home)
+    settings = _with_limits(_settings(home), cache_memory, cache_disk)
     with open_model(name, settings) as opened:
-        model = Model(opened, Parameters(parameters), settings.cache_memory_bytes)
+        model = Model(opened, Parameters(parameters), settings, on_memory)
     model.load_s = time.monotonic() - started
     return model
 
@@ -85,25 +100,34 @@ class Model:
 
     name: what was loaded. notes: sentences that the user should see once. load_s: seconds that loading took.
     defaults: the parameters that hold unless a request says otherwise. context_length: in tokens. memory:
-    bytes of weights, and of one sequence of the whole context.
+    bytes of weights, of one sequence of the whole context, and of what is kept of earlier prompts.
     """
 
-    def __init__(self, opened: Opened, parameters: Parameters, cache_memory_bytes: int | None = None) -> None:
+    def __init__(
+        self,
+        opened: Opened,
+        parameters: Parameters,
+        settings: Settings,
+        on_memory: Callable[[Memory, str | None], None] | None = None,
+    ) -> None:
         self.name = opened.label
         self.load_s = 0.0
         self._tokenizer = load_tokenizer(opened.inventory.files)
         self._stop_ids = self._tokenizer.eos_ids(opened.inventory.generation_config, opened.inventory.config)
+        self._suppressed = opened.suppressed
         template = template_of(opened.inventory.files, self._tokenizer)
         self._prompter = Prompter(self._tokenizer, template, opened.metadata)
         stops = self._prompter.stops()
         own = Parameters({"stop": stops} if stops else None)
         self.defaults = own.merge(opened.parameters).merge(parameters)
-        started = start_engine(opened, self.defaults.resolved(), cache_memory_bytes)
+        started = start_engine(opened, self.defaults.resolved(), settings, on_memory)
         self._engine, self.context_length, self.memory = (
             started.engine,
             started.context_length,
             started.memory,
         )
+        self._kv_format, self._learning = started.kv_format, started.learning
+        self._grammars = Grammars(self._tokenizer, self._engine.model.vocab_size, self._stop_ids)
         self.notes = (*opened.notes, *started.notes, *self._own_notes())
 
     def __enter__(self) -> "Model":
@@ -115,8 +139,14 @@ class Model:
         self.close()
 
     def close(self) -> None:
-        """Cancel what runs and give the memory back."""
+        """Cancel what runs, give the memory back, and remember how well drafts did."""
+        learning, self._learning = self._learning, None
+        learned: Mapping[str, Any] = {}
+        with suppress(ThreadEnded):
+            learned = self._engine.learned() if learning else {}
         self._engine.close()
+        if learning:
+            learning.keep(learned)
 
     @property
     def has_template(self) -> bool:
@@ -131,6 +161,9 @@ class Model:
         prompt: str | Sequence[int],
         *,
         raw: bool = False,
+        format: str | Mapping[str, Any] | None = None,
+        grammar: str | None = None,
+        regex: str | None = None,
         top_logprobs: int | None = None,
         stream: Literal[False] = False,
         **parameters: Any,
@@ -141,6 +174,9 @@ class Model:
         prompt: str | Sequence[int],
         *,
         raw: bool = False,
+        format: str | Mapping[str, Any] | None = None,
+        grammar: str | None = None,
+        regex: str | None = None,
         top_logprobs: int | None = None,
         stream: Literal[True],
         **parameters: Any,
@@ -150,6 +186,9 @@ class Model:
         prompt: str | Sequence[int],
         *,
         raw: bool = False,
+        format: str | Mapping[str, Any] | None = None,  # noqa: A002 -- as Ollama names it
+        grammar: str | None = None,
+        regex: str | None = None,
         top_logprobs: int | None = None,
         stream: bool = False,
         **parameters: Any,
@@ -157,24 +196,34 @@ class Model:
         """Answer one prompt.
 
         A text goes through the chat template as a user's message, with the package's system text; raw=True, a
-        model without a template, or a prompt of token ids go to the model as they are. top_logprobs: also
-        report each token's log-probability and those of the n likeliest. parameters: any PARAMETER of this
-        request. Raises RequestError, ParameterError.
+        model without a template, or a prompt of token ids go to the model as they are. format: "json", or a
+        JSON schema that the answer will follow; grammar: a text in Lark's syntax or in GBNF, regex: a regular
+        expression instead. top_logprobs: also report each token's log-probability and those of the n
+        likeliest. parameters: any PARAMETER of this request. Raises RequestError, ParameterError.
         """
+        form = read_form(format, grammar, regex)
         if not isinstance(prompt, str):
             return self._answer(
-                Prompt(tuple(prompt)), parameters, continuing=True, top_logprobs=top_logprobs, stream=stream
+                Prompt(tuple(prompt)),
+                parameters,
+                form,
+                continuing=True,
+                top_logprobs=top_logprobs,
+                stream=stream,
             )
         if raw or not self.has_template:
             return self._answer(
                 self._prompter.raw(prompt),
                 parameters,
+                form,
                 continuing=True,
                 top_logprobs=top_logprobs,
                 stream=stream,
             )
         asked = self._prompter.chat([Message("user", prompt)], None, None)
-        return self._answer(asked, parameters, continuing=False, top_logprobs=top_logprobs, stream=stream)
+        return self._answer(
+            asked, parameters, form, continuing=False, top_logprobs=top_logprobs, stream=stream
+        )
 
     @overload
     def chat(
@@ -183,6 +232,9 @@ class Model:
         *,
         tools: Sequence[Mapping[str, Any]] | None = None,
         variables: Mapping[str, Any] | None = None,
+        format: str | Mapping[str, Any] | None = None,
+        grammar: str | None = None,
+        regex: str | None = None,
         top_logprobs: int | None = None,
         stream: Literal[False] = False,
         **parameters: Any,
@@ -194,6 +246,9 @@ class Model:
         *,
         tools: Sequence[Mapping[str, Any]] | None = None,
         variables: Mapping[str, Any] | None = None,
+        format: str | Mapping[str, Any] | None = None,
+        grammar: str | None = None,
+        regex: str | None = None,
         top_logprobs: int | None = None,
         stream: Literal[True],
         **parameters: Any,
@@ -204,6 +259,9 @@ class Model:
         *,
         tools: Sequence[Mapping[str, Any]] | None = None,
         variables: Mapping[str, Any] | None = None,
+        format: str | Mapping[str, Any] | None = None,  # noqa: A002 -- as Ollama names it
+        grammar: str | None = None,
+        regex: str | None = None,
         top_logprobs: int | None = None,
         stream: bool = False,
         **parameters: Any,
@@ -212,10 +270,13 @@ class Model:
 
         The package's system text comes first unless the conversation brings its own; its saved messages
         come next. variables: what this model's template reads beyond that, such as enable_thinking.
-        Raises RequestError, TemplateError, ParameterError.
+        format, grammar, regex: as in `generate`. Raises RequestError, TemplateError, ParameterError.
         """
+        form = read_form(format, grammar, regex)
         prompt = self._prompter.chat(read_messages(messages), tools, variables)
-        return self._answer(prompt, parameters, continuing=False, top_logprobs=top_logprobs, stream=stream)
+        return self._answer(
+            prompt, parameters, form, continuing=False, top_logprobs=top_logprobs, stream=stream
+        )
 
     def logits(self, ids: Sequence[int], *, chunk: int | None = None) -> "np.ndarray":
         """What the model predicts after each token, float32 [T, V], for scoring and evaluation.
@@ -229,7 +290,11 @@ class Model:
                 f"expected 1 to {self.context_length} ids and a positive step"
             )
         with _translated():
-            return self._engine.call(lambda model: score(model, ids, width))
+            return self._engine.call(lambda model: score(model, ids, width, self._kv_format))
+
+    def prefixes(self) -> list[Prefix]:
+        """What is kept in memory of earlier prompts: nodes of a tree, parents before children."""
+        return [_prefix(entry) for entry in self._engine.list_prefixes()]
 
     def encode(self, text: str) -> list[int]:
         """The ids of a text as a raw prompt has them, with BOS where the model wants one."""
@@ -253,6 +318,7 @@ class Model:
         self,
         prompt: Prompt,
         parameters: Mapping[str, Any],
+        form: Form | None,
         *,
         continuing: bool,
         top_logprobs: int | None,
@@ -276,7 +342,8 @@ class Model:
                 hint="Shorten the prompt, or load the model with a larger num_ctx if it was lowered.",
             )
         tokens = room if wanted.num_predict < 0 else min(wanted.num_predict, room)
-        sampling = sampling_of(wanted)
+        sampling = sampling_of(wanted, self._suppressed)
+        constraint = None if form is None else self._grammars.compile(form)
         text, stops = TextStream(self._tokenizer, continuing=continuing), StopStrings(wanted.stop)
         with _translated():
             request = Request(
@@ -287,6 +354,7 @@ class Model:
                 top_logprobs=top_logprobs,
                 draft_tokens=wanted.draft_num_predict,
                 marks=prompt.marks,
+                constraint=constraint,
             )
             answer = GenerationStream(self._engine.submit(request), text, stops, sampling.seed)
         return answer if stream else answer.whole()
@@ -313,6 +381,27 @@ def _translated() -> Generator[None]:
         yield
     except (BadTokenIds, CacheFull, ValueError) as fault:
         raise RequestError(str(fault)) from fault
+
+
+def _prefix(entry: Entry) -> Prefix:
+    return Prefix(
+        depth=entry.depth,
+        start=entry.start,
+        stop=entry.stop,
+        size_bytes=entry.nbytes,
+        used_at_s=entry.used_at_s,
+        ids=tuple(key for key in entry.keys if isinstance(key, int)),
+        resumable=entry.resumable,
+        users=entry.pins,
+    )
+
+
+def _with_limits(settings: Settings, memory: str | int | None, disk: str | int | None) -> Settings:
+    if memory is not None:
+        settings = replace(settings, cache_memory_bytes=read_size(memory, "cache_memory"))
+    if disk is not None:
+        settings = replace(settings, cache_disk_bytes=read_size(disk, "cache_disk"))
+    return settings
 
 
 def _settings(home: str | os.PathLike[str] | None) -> Settings:

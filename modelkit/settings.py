@@ -5,9 +5,10 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from modelkit.errors import ModelkitError
+from modelkit.errors import ModelkitError, ParameterError
 
-_SIZE = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,3})?) ?([KMGT])?B?")
+_SIZE = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,3})?) ?(?:([KMGT])(I)?)?B?")
+_POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,13 +16,14 @@ class Settings:
     """What the surroundings decide.
 
     `home` holds the store and modelkit's own state: MODELKIT_HOME, else ~/.modelkit. `cache_memory_bytes`
-    bounds what
-    is kept of earlier prompts while a model is loaded: MODELKIT_CACHE_MEMORY, such as 2GB; 0 keeps nothing,
-    None leaves it to the memory that is there.
+    bounds what is kept of earlier prompts while a model is loaded: MODELKIT_CACHE_MEMORY, such as 2GB; 0
+    keeps nothing, None leaves it to the memory that is there. `cache_disk_bytes` bounds what is kept of them
+    on disk, of all models together: MODELKIT_CACHE_DISK; 0, the default, keeps nothing there.
     """
 
     home: Path
     cache_memory_bytes: int | None = None
+    cache_disk_bytes: int = 0
 
     @classmethod
     def from_environment(cls, environment: dict[str, str] | None = None) -> "Settings":
@@ -33,17 +35,38 @@ class Settings:
             raise ModelkitError(
                 f"cannot tell where the store lives: {error}", hint="Set MODELKIT_HOME to a folder."
             ) from error
-        return cls(home=home.absolute(), cache_memory_bytes=_bytes(env.get("MODELKIT_CACHE_MEMORY", "")))
+        return cls(
+            home=home.absolute(),
+            cache_memory_bytes=_size_in(env, "MODELKIT_CACHE_MEMORY"),
+            cache_disk_bytes=_size_in(env, "MODELKIT_CACHE_DISK") or 0,
+        )
 
 
-def _bytes(text: str) -> int | None:
-    """ "2GB", "500 MB" or a plain number of bytes; None for nothing."""
-    if not text.strip():
-        return None
+def read_size(value: str | int, source: str) -> int:
+    """A number of bytes: an int, or a text such as 2GB, 500 MB or 1.5GiB.
+
+    source: the option or variable that it came from, for the message. Raises ParameterError.
+    """
+    if isinstance(value, int):
+        found = None if isinstance(value, bool) or value < 0 else value
+    else:
+        found = _parsed(value)
+    if found is None:
+        raise ParameterError(
+            f"{source} is {value!r:.40}, expected a number of bytes", hint="Examples: 2GB, 500MB, 0."
+        )
+    return found
+
+
+def _parsed(text: str) -> int | None:
     found = _SIZE.fullmatch(text.strip().upper())
     if found is None:
-        raise ModelkitError(
-            f"MODELKIT_CACHE_MEMORY is {text!r:.40}, expected a number of bytes",
-            hint="Examples: 2GB, 500MB, 0.",
-        )
-    return int(float(found[1]) * {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}[found[2] or ""])
+        return None
+    number, unit, binary = found.groups()
+    return int(float(number) * (1024 if binary else 1000) ** _POWERS[unit or ""])
+
+
+def _size_in(env: dict[str, str], name: str) -> int | None:
+    """None where the variable is not set, or blank."""
+    text = env.get(name, "")
+    return read_size(text, name) if text.strip() else None

@@ -1,12 +1,12 @@
 """What can go wrong below the text floor. Each message says what was wanted and what is.
 
-    RuntimeFault
-    ├── CacheFull          layer memory would pass its budget
-    ├── NotSupported       this layer kind cannot do that (for example cut a middle range out)
-    ├── UnsupportedModel   nothing here runs this config, or a field of it has a value we know to be wrong
-    ├── WeightMismatch     tensors missing, surplus or misshapen
-    ├── TooLarge           weights would take more memory than there is
-    └── BadTokenIds        an id outside the vocabulary
+RuntimeFault
+├── CacheFull          layer memory would pass its budget
+├── NotSupported       this layer kind cannot do that (for example cut a middle range out)
+├── UnsupportedModel   nothing here runs this config, or a field of it has a value we know to be wrong
+├── WeightMismatch     tensors missing, surplus or misshapen
+├── TooLarge           weights would take more memory than there is
+└── BadTokenIds        an id outside the vocabulary
 """
 
 

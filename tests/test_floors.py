@@ -33,7 +33,18 @@ FLOORS: list[tuple[bool, tuple[str, ...]]] = [
     (True, ("modelkit.errors", "modelkit.settings")),
     (False, ("modelkit.source", "modelkit.store", "modelkit.modelfile", "modelkit.tokenizer")),
     (True, ("modelkit.pack", "modelkit.chat", "modelkit.registry")),
-    (True, ("modelkit.opening", "modelkit.generation", "modelkit.prompt")),
+    (
+        True,
+        (
+            "modelkit.opening",
+            "modelkit.learned",
+            "modelkit.memory",
+            "modelkit.prefixes",
+            "modelkit.generation",
+            "modelkit.grammar",
+            "modelkit.prompt",
+        ),
+    ),
     (True, ("modelkit.model",)),
     (True, ("modelkit.cli", "modelkit.server")),
 ]

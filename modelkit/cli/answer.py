@@ -10,7 +10,9 @@ from modelkit.cli.ui import count, printable, size, table
 
 if TYPE_CHECKING:
     from modelkit.generation import Generation, GenerationStream
+    from modelkit.memory import Memory
     from modelkit.model import Model
+    from runtime.engine.request import Usage
 
 
 def say(stream: "GenerationStream") -> "Generation":
@@ -59,18 +61,38 @@ def timings(answer: "Generation", model: "Model") -> str:
     ]
     if usage.drafted_tokens:
         share = f"{usage.accepted_tokens / usage.drafted_tokens:.0%}"
-        counts = f"{usage.accepted_tokens} of {usage.drafted_tokens} drafted tokens accepted"
-        rows.append(("draft", "", share, counts))
+        rows.append(("draft", f"depth {usage.mean_depth:.2g}", share, _drafts(usage)))
     return table(rows, right=[1, 2])
 
 
-def _memory(model: "Model") -> str:
-    held = model.memory
-    draft = f", draft {size(held.draft_bytes)}" if held.draft_bytes else ""
+def _drafts(usage: "Usage") -> str:
+    by = [f"{one.drafter} {one.accepted_tokens} of {one.drafted_tokens}" for one in usage.drafts]
+    names = f" ({', '.join(by)})" if len(by) > 1 else ""
     return (
-        f"weights {size(held.weight_bytes)}{draft}, up to {size(held.cache_bytes)} "
-        f"for a sequence of {model.context_length} tokens"
+        f"{usage.accepted_tokens} of {usage.drafted_tokens} drafted tokens accepted{names}, "
+        f"{usage.tokens_per_round:.3g} tokens per pass of the target"
     )
+
+
+def _memory(model: "Model") -> str:
+    return _parts(model.memory, f"a sequence of {model.context_length} tokens")
+
+
+def outlook(memory: "Memory") -> str:
+    """What --verbose says before anything is loaded."""
+    free = f"{size(memory.available_bytes)} free" if memory.available_bytes else "free memory unknown"
+    return f"will take up to {size(memory.wanted_bytes)} ({free}): {_parts(memory, 'a whole sequence')}"
+
+
+def _parts(memory: "Memory", sequence: str) -> str:
+    parts = [
+        f"weights {size(memory.weight_bytes)}",
+        f"draft {size(memory.draft_bytes)}" if memory.draft_bytes else "",
+        f"up to {size(memory.cache_bytes)} for {sequence}",
+        f"{size(memory.draft_cache_bytes)} for the draft's" if memory.draft_cache_bytes else "",
+        f"{size(memory.prefix_bytes)} for earlier prompts" if memory.prefix_bytes else "",
+    ]
+    return ", ".join(part for part in parts if part)
 
 
 def _rate(tokens: int, seconds: float) -> str:

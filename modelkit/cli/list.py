@@ -1,4 +1,6 @@
-"""`modelkit list`: one line per package, newest first. Reads small files only, and no weight's header."""
+"""`modelkit list`: one line per package, newest first. Reads small files, and of weights the headers of
+drafts.
+"""
 
 from typing import TYPE_CHECKING, Any
 
@@ -72,9 +74,25 @@ def _draft(package: "Package") -> dict[str, Any] | None:
     config = _config(package, "draft/config.json")
     return {
         "architecture": architecture_name(config) if config else None,
-        "format": _format(config),
+        "format": _draft_format(package) or _format(config),
         "size_bytes": sum(blob.size_bytes for blob in blobs),
     }
+
+
+def _draft_format(package: "Package") -> str | None:
+    """The word that `create` and `show` have for it: that of most of its elements, which need not be the one
+    in its config.json. None for a draft that cannot be read.
+    """
+    from modelkit.pack.plan import plan
+    from modelkit.source.inventory import read_inventory
+    from modelkit.source.prequantized import recognise
+    from modelkit.source.tree import subtree
+
+    try:
+        inventory = read_inventory(subtree(package.files, "draft"), f"{package.name}/draft")
+        return plan(inventory, recognise(inventory), None, role="draft").label
+    except ModelkitError:
+        return None
 
 
 def _config(package: "Package", path: str) -> dict[str, Any]:
@@ -88,7 +106,7 @@ def _config(package: "Package", path: str) -> dict[str, Any]:
 
 
 def _format(config: dict[str, Any]) -> str | None:
-    """What config.json says of how most weights are stored."""
+    """What config.json says of how weights are stored unless it says otherwise of one."""
     from runtime.quant import FORMATS
 
     block = config.get("quantization")

@@ -31,6 +31,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "rm": ("modelkit.cli.remove", "Remove packages."),
     "export": ("modelkit.cli.export", "Lay a package out as a folder that other tools load."),
     "verify": ("modelkit.cli.verify", "Read every stored byte again and compare digests."),
+    "cache": ("modelkit.cli.cache", "List, show or clear the prompts kept on disk."),
     "prune": ("modelkit.cli.prune", "Free what no package needs."),
     "doctor": ("modelkit.cli.doctor", "Say what modelkit runs on here."),
 }
@@ -100,6 +101,7 @@ def cli() -> None:
 
     The store is under ~/.modelkit, or where MODELKIT_HOME says.
     """
+    ui.show_warnings()
 
 
 def main() -> None:

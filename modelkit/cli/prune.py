@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 def command(dry_run: bool, as_json: bool) -> None:
     """Free what no package needs: blobs, files of killed commands, conversions that lost a blob.
 
-    Nothing that a running command uses is touched, and nothing at all while a package cannot be read.
+    Nothing that a running command uses is touched, and nothing at all while a package cannot be read. Prompts
+    that are kept on disk stay: `modelkit cache clear` removes them.
     """
     pruned = open_store().prune(dry_run=dry_run)
     if as_json:

@@ -11,7 +11,7 @@ import click
 
 from modelkit.cli.answer import say, timings
 from modelkit.cli.terminal import Reader
-from modelkit.cli.ui import emit_text, show_error, table
+from modelkit.cli.ui import emit_text, show_error, size, table
 from modelkit.errors import ModelkitError, RequestError
 from modelkit.modelfile import PARAMETERS, Parameters, looks_like_path
 from runtime.errors import RuntimeFault
@@ -28,6 +28,7 @@ HELP = (
     ("/set system TEXT", "give another system message; without TEXT the package's again"),
     ("/set verbose, /set quiet", "say after each answer how long it took, or do not"),
     ("/show [PART]", "info, parameters, system, template, license or modelfile"),
+    ("/cache", "what is kept in memory of what was read, as a tree"),
     ("/clear", "forget the conversation"),
     ("/bye", "leave (also: Ctrl-D)"),
     (f"{_QUOTES}text{_QUOTES}", "a message of several lines"),
@@ -105,6 +106,8 @@ class Session:
             case "/clear":
                 self.messages.clear()
                 click.echo("The conversation starts anew.")
+            case "/cache":
+                self._show_cache()
             case "/set":
                 self._set(*_words(rest))
             case "/show":
@@ -168,6 +171,15 @@ class Session:
                 self._show_package(part)
             case _:
                 raise RequestError(f"/show cannot show {part!r}", hint="/? lists what it can.")
+
+    def _show_cache(self) -> None:
+        from modelkit.cli.cache import tree
+
+        nodes = self.model.prefixes()
+        click.echo(tree(nodes, self.model.decode) or "nothing is kept")
+        if nodes:
+            held, limit = sum(node.size_bytes for node in nodes), self.model.memory.prefix_bytes
+            click.echo(f"{size(held)} of at most {size(limit)}")
 
     def _show_package(self, part: str) -> None:
         from modelkit.cli.home import open_store

@@ -3,18 +3,22 @@
 import select
 import sys
 from io import UnsupportedOperation
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from modelkit.cli.answer import say, timings, to_json
+from modelkit.cli.answer import outlook, say, timings, to_json
+from modelkit.cli.forms import form_options, wanted_form
 from modelkit.cli.home import complete_name
+from modelkit.cli.limits import cache_options
 from modelkit.cli.ui import emit_json, json_option, note
 from modelkit.errors import RequestError
 from modelkit.modelfile import PARAMETERS, Parameters
 
 if TYPE_CHECKING:
     from modelkit.generation import GenerationStream
+    from modelkit.memory import Memory
     from modelkit.model import Model
 
 _PIPED_LIMIT_BYTES = 64 << 20
@@ -39,6 +43,8 @@ def _epilog() -> str:
     help="Set a parameter; may be repeated.",
 )
 @click.option("--system", metavar="TEXT", help="A system message instead of the package's.")
+@form_options
+@cache_options
 @click.option("--raw", is_flag=True, help="No chat template: continue the prompt as it is.")
 @click.option("--verbose", is_flag=True, help="Say how long it took, on standard error.")
 @json_option
@@ -47,9 +53,14 @@ def command(
     prompt: tuple[str, ...],
     settings: tuple[str, ...],
     system: str | None,
+    output: str | None,
+    grammar: Path | None,
+    regex: str | None,
     raw: bool,
     verbose: bool,
     as_json: bool,
+    cache_memory: int | None,
+    cache_disk: int | None,
 ) -> None:
     """Answer PROMPT with the model NAME, or without a PROMPT start a conversation.
 
@@ -59,6 +70,10 @@ def command(
     \b
     modelkit run story "Once upon a time" -p temperature=0 -p seed=7
     modelkit run story "Summarize this." < letter.txt
+    modelkit run story "Who is in it?" --format @people.schema.json
+
+    What was read of earlier prompts is kept, in memory while the model is loaded (--cache-memory), and on
+    disk where --cache-disk allows it: then a long prompt that begins like an earlier one is not read twice.
     """
     if raw and system is not None:
         raise click.UsageError("--raw continues the prompt as it is, so --system has no place in it")
@@ -67,16 +82,31 @@ def command(
         raise click.UsageError("--json answers one PROMPT; give one, or pipe one in")
     if text is not None and not text.strip() and not raw:
         raise click.UsageError("the prompt is empty")
+    form = wanted_form(output, grammar, regex)
+    if text is None and form:
+        raise click.UsageError(f"--{next(iter(form))} is for one PROMPT; give one, or pipe one in")
     import modelkit
 
-    with modelkit.load(name, **parameters) as model:
+    said: list[str] = []
+
+    def foretell(memory: "Memory", shortage: str | None) -> None:
+        """While nothing is loaded yet: whoever sees that it will not fit can still stop."""
+        if verbose:
+            click.echo(outlook(memory), err=True)
+        if shortage is not None and not as_json:
+            note(shortage)
+            said.append(shortage)
+
+    limits = {"cache_memory": cache_memory, "cache_disk": cache_disk}
+    with modelkit.load(name, on_memory=foretell, **limits, **parameters) as model:
         if not as_json:
             for sentence in model.notes:
-                note(sentence)
+                if sentence not in said:
+                    note(sentence)
         if text is None:
             _converse(model, name, system, raw=raw, verbose=verbose)
             return
-        stream = ask(model, text, system, raw=raw)
+        stream = ask(model, text, system, raw=raw, **form)
         if as_json:
             emit_json({"model": model.name, **to_json(stream.whole()), **_loading(model)})
         else:
@@ -86,12 +116,15 @@ def command(
             click.echo(timings(stream.result, model), err=True)
 
 
-def ask(model: "Model", text: str, system: str | None, *, raw: bool) -> "GenerationStream":
-    """A stream of the answer to one prompt. A system text needs a chat template; the model says so."""
+def ask(model: "Model", text: str, system: str | None, *, raw: bool, **form: Any) -> "GenerationStream":
+    """A stream of the answer to one prompt. A system text needs a chat template; the model says so.
+
+    form: format, grammar or regex, as in `Model.generate`.
+    """
     if system is None:
-        return model.generate(text, raw=raw, stream=True)
+        return model.generate(text, raw=raw, stream=True, **form)
     messages = [{"role": "system", "content": system}, {"role": "user", "content": text}]
-    return model.chat(messages, stream=True)
+    return model.chat(messages, stream=True, **form)
 
 
 def _loading(model: "Model") -> dict[str, object]:

@@ -3,6 +3,7 @@ over.
 """
 
 import json
+import logging
 import sys
 import time
 import unicodedata
@@ -119,6 +120,21 @@ def emit_text(text: str) -> None:
 def note(text: str) -> None:
     """Something the user should know, on standard error so that pipes stay clean."""
     click.echo(f"{click.style('note:', fg='yellow')} {printable(text)}", err=True)
+
+
+class _Notes(logging.Handler):
+    """What the rooms below log, as notes."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        note(record.getMessage())
+
+
+def show_warnings() -> None:
+    """From now on, warnings of modelkit and its runtime are notes to the user."""
+    for name in ("modelkit", "runtime"):
+        logger = logging.getLogger(name)
+        if not any(isinstance(handler, _Notes) for handler in logger.handlers):
+            logger.addHandler(_Notes(logging.WARNING))
 
 
 def show_error(message: str, hint: str | None = None, file: IO[Any] | None = None) -> None:

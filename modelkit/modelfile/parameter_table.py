@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
-ParameterValue = int | float | tuple[str, ...]
-Kind = Literal["int", "float", "strings"]
+ParameterValue = int | float | str | tuple[str, ...]
+Kind = Literal["int", "float", "choice", "strings"]
 Scope = Literal["sampling", "generation", "context", "machine"]
 
 MAX_STOPS = 16
@@ -20,6 +20,7 @@ _INT_MAX = 2**31 - 1
 @dataclass(frozen=True, slots=True)
 class Parameter:
     """One row: `minimum` and `maximum` are the range, both ends included unless `above` excludes the lower.
+    Of a "choice", `choices` are the legal words.
 
     default None means that the surroundings decide (the model's context length, the measured depth).
     scope: what the value acts on, and so when it can change: "sampling" and "generation" with every
@@ -34,6 +35,7 @@ class Parameter:
     minimum: float = 0
     maximum: float = 0
     above: bool = False
+    choices: tuple[str, ...] = ()
 
     @property
     def repeats(self) -> bool:
@@ -45,6 +47,8 @@ class Parameter:
         """The legal values in words."""
         if self.kind == "strings":
             return f"at most {MAX_STOPS} texts of 1 to {MAX_STOP_CHARACTERS} characters"
+        if self.kind == "choice":
+            return f"one of {', '.join(self.choices)}"
         if self.kind == "int":
             return f"a whole number from {self.minimum} to {self.maximum}"
         return f"a number {'above' if self.above else 'from'} {self.minimum:g} to {self.maximum:g}"
@@ -62,6 +66,11 @@ def _int(default: int | None, minimum: int, maximum: int, scope: Scope, text: st
 def _float(default: float, minimum: float, maximum: float, text: str, *, above: bool = False) -> Any:
     row = {"kind": "float", "minimum": minimum, "maximum": maximum, "scope": "sampling", "help": text}
     return field(default=default, metadata={**row, "above": above})
+
+
+def _choice(default: str, choices: tuple[str, ...], scope: Scope, text: str) -> Any:
+    row = {"kind": "choice", "choices": choices, "scope": scope, "help": text}
+    return field(default=default, metadata=row)
 
 
 def _strings(scope: Scope, text: str) -> Any:
@@ -115,12 +124,25 @@ class Resolved:
         "generation",
         "Tokens to draft per step; 0 switches drafting off, unset follows what pays.",
     )
+    draft_acceptance: str = _choice(
+        "coupled",
+        ("coupled", "rejection"),
+        "generation",
+        "How drafted tokens are judged: coupled never changes the text; rejection keeps a few more, and then "
+        "the text depends on what was drafted.",
+    )
     num_ctx: int | None = _int(
         None,
         1,
         _INT_MAX,
         "context",
         "Most tokens of prompt and answer together; unset is the model's own maximum.",
+    )
+    kv_format: str = _choice(
+        "auto",
+        ("auto", "f32", "f16", "bf16", "q8", "q4"),
+        "context",
+        "How keys and values are kept; auto is the type the model computes in, q8 and q4 save memory.",
     )
     num_batch: int = _int(512, 1, _INT_MAX, "machine", "Prompt tokens per forward pass.")
     num_thread: int = _int(0, 0, 4096, "machine", "Threads for products on the CPU; 0 is one per core.")
@@ -146,7 +168,7 @@ REFUSED: dict[str, str] = {
     "vocab_only": "a model is always loaded whole",
     "logits_all": "scores of every position are there for the asking, as Model.logits",
     "num_gqa": "the model's own config says how its heads are grouped",
-    "f16_kv": "keys and values have the type the model computes in",
+    "f16_kv": "kv_format says how keys and values are kept",
     "penalize_newline": "penalties treat a newline like any other token",
     "mirostat": _MIROSTAT,
     "mirostat_tau": _MIROSTAT,

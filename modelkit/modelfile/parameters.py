@@ -33,7 +33,7 @@ def parse_parameter(name: str, text: str) -> ParameterValue:
     that spells no such value, and for a value out of range.
     """
     row = _lookup(name)
-    if row.kind == "strings":
+    if row.kind in ("choice", "strings"):
         return check_parameter(name, text)
     if not (_INTEGER if row.kind == "int" else _NUMBER).fullmatch(text):
         raise _unfit(row, text)
@@ -49,6 +49,8 @@ def check_parameter(name: str, value: object) -> ParameterValue:
     row = _lookup(name)
     if row.kind == "strings":
         return _check_strings(row, value)
+    if row.kind == "choice":
+        return _check_choice(row, value)
     types = int if row.kind == "int" else (int, float)
     if isinstance(value, bool) or not isinstance(value, types) or not row.holds(value):
         raise _unfit(row, value)
@@ -67,6 +69,13 @@ def _check_strings(row: Parameter, value: object) -> tuple[str, ...]:
     if len(texts) > MAX_STOPS:
         raise ParameterError(f"{row.name} has {len(texts)} texts, expected {row.expected}")
     return tuple(_check_stop(row, text) for text in texts)
+
+
+def _check_choice(row: Parameter, value: object) -> str:
+    if isinstance(value, str) and value in row.choices:
+        return value
+    close = difflib.get_close_matches(value[:32].lower(), row.choices, n=1) if isinstance(value, str) else []
+    raise _unfit(row, value, hint=f"Did you mean {close[0]}?" if close else None)
 
 
 def _check_stop(row: Parameter, text: object) -> str:
@@ -90,11 +99,18 @@ def _lookup(name: str) -> Parameter:
     raise ParameterError(f"unknown parameter {reprlib.repr(name)}", hint=hint)
 
 
-def _unfit(row: Parameter, value: object) -> ParameterError:
+def _unfit(row: Parameter, value: object, *, hint: str | None = None) -> ParameterError:
     huge = isinstance(value, int) and value.bit_length() > 256  # Python refuses to print very long ones
     return ParameterError(
-        f"{row.name} is {'out of range' if huge else reprlib.repr(value)}, expected {row.expected}"
+        f"{row.name} is {'out of range' if huge else reprlib.repr(value)}, expected {row.expected}",
+        hint=hint,
     )
+
+
+def _texts(value: ParameterValue) -> tuple[str, ...]:
+    if isinstance(value, tuple):
+        return value
+    return (value if isinstance(value, str) else repr(value),)
 
 
 class Parameters(Mapping[str, ParameterValue]):
@@ -150,12 +166,9 @@ class Parameters(Mapping[str, ParameterValue]):
 
     def texts(self) -> tuple[tuple[str, str], ...]:
         """The (name, text) pairs of the PARAMETER lines that say the same, in the table's order."""
-        pairs = (
-            (name, value if isinstance(value, tuple) else (repr(value),)) for name, value in self.items()
-        )
-        return tuple((name, text) for name, texts in pairs for text in texts)
+        return tuple((name, text) for name, value in self.items() for text in _texts(value))
 
-    def to_json(self) -> dict[str, int | float | list[str]]:
+    def to_json(self) -> dict[str, int | float | str | list[str]]:
         """A JSON object, keys sorted: equal parameters give equal bytes."""
         return {n: list(v) if isinstance(v, tuple) else v for n, v in sorted(self._values.items())}
 

@@ -30,6 +30,8 @@ from modelkit.store.sweep import Freed, delete, free, reached_by, unneeded
 from modelkit.store.transaction import Transaction, release, rename
 from modelkit.store.verify import VerifyReport, blobs_of, strangers, verify_packages
 
+_CLOSE = 3  # names to offer in place of one that is not there
+
 
 @dataclass(frozen=True, slots=True)
 class Pruned:
@@ -220,10 +222,12 @@ def _find(index: Index, name: Name) -> Entry:
     named = index.named
     if name in named:
         return named[name]
-    known = sorted({spelling for other in named for spelling in (other.short, str(other))})
-    close = difflib.get_close_matches(str(name), known, n=3)
-    close += [other.short for other in named if other.model == name.model and other.short not in close]
-    hint = f"Did you mean {' or '.join(close[:3])}?" if close else "`modelkit list` shows what there is."
+    spellings = {spelling: other for other in named for spelling in (other.short, str(other))}
+    alike = difflib.get_close_matches(str(name), sorted(spellings), n=2 * _CLOSE)
+    close = [spellings[spelling] for spelling in alike]
+    close += [other for other in named if other.model == name.model]
+    names = list(dict.fromkeys(str(other) for other in close))[:_CLOSE]
+    hint = f"Did you mean {' or '.join(names)}?" if names else "`modelkit list` shows what there is."
     raise ModelNotFound(f"there is no model {name} in the store", hint=hint)
 
 

@@ -102,6 +102,10 @@ class Tokenizer:
         found = {one for source in sources for one in _named_ids(source.get("eos_token_id"), limit)}
         return frozenset(found | ({self.eos_id} if self.eos_id is not None else set()))
 
+    def to_json(self) -> str:
+        """All of it in the form of a tokenizer.json, added and special tokens included."""
+        return self._native.to_str()
+
     @cached_property
     def fingerprint(self) -> str:
         """SHA-256 of model type, pieces, merges and added tokens: equal for equal tokenizers."""

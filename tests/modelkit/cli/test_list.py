@@ -7,6 +7,8 @@ from pathlib import Path
 
 from click.testing import Result
 
+from tests.support.tiny import write_model
+
 Run = Callable[..., Result]
 Create = Callable[..., None]
 
@@ -40,6 +42,19 @@ def test_json_has_the_facts(modelkit: Run, created: Create, draft_line: str) -> 
     assert story["architecture"] == story["draft"]["architecture"] == "LlamaForCausalLM"
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", story["modified"])
     assert story["problem"] is None
+
+
+def test_a_mostly_unquantized_draft_has_one_label_everywhere(
+    modelkit: Run, modelfile: Callable[..., Path], tmp_path: Path
+) -> None:
+    """Rows of 48 and 80 elements cannot be q4; its config.json says q4 all the same."""
+    odd = write_model(tmp_path / "odd", seed=3, hidden_size=80, intermediate_size=48, num_hidden_layers=1)
+    path = modelfile(f"DRAFT {odd}")
+    made = modelkit("create", "story", "-f", str(path), "--quantize-draft", "q4")
+    assert "draft f32" in made.stdout, made.output
+    (story,) = json.loads(modelkit("list", "--json").stdout)
+    shown = json.loads(modelkit("show", "story", "--json").stdout)
+    assert story["draft"]["format"] == shown["draft"]["format"] == "f32"
 
 
 def test_the_newest_comes_first(modelkit: Run, created: Create) -> None:

@@ -1,8 +1,9 @@
 """The conversation: what lines do, what is remembered, how it is left and stopped."""
 
 import io
+import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,9 @@ from modelkit.cli import terminal
 from modelkit.cli.repl import Session, converse, read_block
 from modelkit.errors import RequestError
 from modelkit.generation import Generation
+from modelkit.memory import Memory
 from modelkit.modelfile import Parameters
-from modelkit.opening import Memory
+from modelkit.prefixes import Prefix
 from runtime.engine.request import Usage
 
 LEAVE = EOFError()
@@ -53,13 +55,16 @@ class Model:
     name = "story"
     load_s = 0.5
     context_length = 256
-    memory = Memory(weight_bytes=1000, draft_bytes=0, cache_bytes=2000, available_bytes=10**9)
+    memory = Memory(
+        weight_bytes=1000, draft_bytes=0, cache_bytes=2000, available_bytes=10**9, prefix_bytes=9000
+    )
 
     def __init__(self, *, has_template: bool = True, stop_after: int | None = None) -> None:
         self.has_template = has_template
         self.defaults = Parameters({"temperature": 0.5})
         self.asked: list[Any] = []
         self.parameters: dict[str, Any] = {}
+        self.kept: list[Prefix] = []
         self._stop_after = stop_after
 
     def chat(self, messages: list[dict[str, str]], *, stream: bool, **parameters: Any) -> Answer:
@@ -68,6 +73,12 @@ class Model:
             raise RequestError("the prompt is too long", hint="Shorten it.")
         self.asked, self.parameters = [(m["role"], m["content"]) for m in messages], parameters
         return Answer(f"you said {messages[-1]['content']}", self._stop_after)
+
+    def prefixes(self) -> list[Prefix]:
+        return self.kept
+
+    def decode(self, ids: Iterable[int]) -> str:
+        return bytes(ids).decode()
 
     def generate(self, prompt: str, *, raw: bool, stream: bool, **parameters: Any) -> Answer:
         assert raw
@@ -104,6 +115,16 @@ def test_the_conversation_is_remembered() -> None:
 def test_answers_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
     talk(Model(), "one")
     assert "you said one\n\n" in capsys.readouterr().out
+
+
+def test_cache_shows_what_is_kept(capsys: pytest.CaptureFixture[str]) -> None:
+    model = Model()
+    talk(model, "/cache")
+    assert "nothing is kept" in capsys.readouterr().out
+    model.kept = [Prefix(1, 0, 2, 1500, 0.0, ids=(104, 105), resumable=True)]
+    talk(model, "/cache")
+    shown = capsys.readouterr().out
+    assert re.search(r"0\+2 +1.5 kB  resumable .* hi\n1.5 kB of at most 9 kB", shown)
 
 
 def test_clear_forgets() -> None:

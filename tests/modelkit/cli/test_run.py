@@ -16,7 +16,7 @@ import modelkit as library
 from modelkit.cli import answer
 from modelkit.cli.run import ask, command
 from modelkit.generation import Generation
-from modelkit.opening import Memory
+from modelkit.memory import Memory
 from runtime.engine.request import Usage
 
 Run = Callable[..., Result]

@@ -21,6 +21,8 @@ rows = st.sampled_from(list(PARAMETERS.values()))
 def values(row: Parameter) -> st.SearchStrategy[object]:
     if row.kind == "strings":
         return st.lists(st.text(min_size=1, max_size=256), min_size=1, max_size=16)
+    if row.kind == "choice":
+        return st.sampled_from(row.choices)
     if row.kind == "int":
         return st.integers(int(row.minimum), int(row.maximum))
     return st.floats(row.minimum, row.maximum, exclude_min=row.above)

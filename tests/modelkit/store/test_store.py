@@ -47,6 +47,18 @@ def test_a_package_is_found_however_its_name_is_written(store: Store):
         store.resolve("../story")
 
 
+def test_a_missing_name_suggests_each_package_once_by_its_shortest_name(store: Store):
+    for name in ("stories", "stories8", "stories:q4"):
+        put(store, name)
+    with pytest.raises(ModelNotFound) as caught:
+        store.resolve("storis")
+    assert sorted(str(caught.value.hint).removeprefix("Did you mean ").rstrip("?").split(" or ")) == [
+        "stories",
+        "stories8",
+        "stories:q4",
+    ]
+
+
 def test_a_missing_name_suggests_what_is_close(store: Store):
     put(store, "story:q4")
     with pytest.raises(ModelNotFound, match=r"Did you mean story:q4\?"):

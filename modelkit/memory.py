@@ -1,0 +1,168 @@
+"""What running a model will take, foreseen from headers, and what to do where it is more than there is.
+
+Nothing is read but headers: the counting is that of `runtime.loaded`, over placeholders. A context that does
+not fit is no error, since few conversations fill it; the user is told before anything is loaded.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from modelkit.errors import LoadError
+from modelkit.source.inventory import Inventory
+from runtime import device
+from runtime.cache.layout import LayerSpec, keeps_tokens, misfits, sequence_bytes
+from runtime.loaded import Demand, foresee
+
+# Formats that take less than any float type, the one that costs less quality first.
+_SMALLER_FORMATS = ("q8", "q4")
+_ROUND_TOKENS = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Bytes: weights of model and draft as they are held, what their layers remember of one sequence of the
+    whole context, the limit of what is kept of earlier prompts, and what was free before anything was loaded
+    (0: unknown).
+    """
+
+    weight_bytes: int
+    draft_bytes: int
+    cache_bytes: int
+    available_bytes: int
+    draft_cache_bytes: int = 0
+    prefix_bytes: int = 0
+
+    @property
+    def wanted_bytes(self) -> int:
+        parts = (self.weight_bytes, self.draft_bytes, self.cache_bytes, self.draft_cache_bytes)
+        return sum(parts) + self.prefix_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """A model and its draft before they are loaded. kv_format: of the model's own keys and values; those of a
+    draft are as its activations are. draft_layout: () for one that remembers nothing of its own.
+    draft_context: tokens that it can follow.
+    """
+
+    layout: tuple[LayerSpec, ...]
+    element_bytes: int
+    weight_bytes: int
+    kv_format: str | None = None
+    draft_layout: tuple[LayerSpec, ...] = ()
+    draft_element_bytes: int = 0
+    draft_bytes: int = 0
+    draft_context: int = 0
+
+    def cache_bytes(self, tokens: int, kv_format: str | None) -> int:
+        return sequence_bytes(self.layout, tokens, self.element_bytes, kept_format=kv_format)
+
+    def draft_cache_bytes(self, tokens: int) -> int:
+        read = min(tokens, self.draft_context)
+        return sequence_bytes(self.draft_layout, read, self.draft_element_bytes)
+
+    def memory(self, tokens: int, prefix_bytes: int, available_bytes: int) -> Memory:
+        """For sequences of `tokens` tokens."""
+        return Memory(
+            weight_bytes=self.weight_bytes,
+            draft_bytes=self.draft_bytes,
+            cache_bytes=self.cache_bytes(tokens, self.kv_format),
+            available_bytes=available_bytes,
+            draft_cache_bytes=self.draft_cache_bytes(tokens),
+            prefix_bytes=prefix_bytes,
+        )
+
+
+def kept_format(label: str, layout: Sequence[LayerSpec], name: str) -> tuple[str | None, tuple[str, ...]]:
+    """How keys and values are kept by the parameter kv_format, None for the activations' type, and notes.
+
+    A format that only some layers could hold is refused too, as LoadError: a cache that is half of what was
+    asked for helps nobody who asked because of memory.
+    """
+    if name == "auto":
+        return None, ()
+    if not any(map(keeps_tokens, layout)):
+        return None, (f"kv_format {name} has no effect: no layer of {label} keeps keys and values",)
+    problems = misfits(layout, name)
+    if problems:
+        raise LoadError(
+            f"kv_format {name} does not suit {label}: {problems[0]}", hint="Take f16, bf16 or auto."
+        )
+    return name, ()
+
+
+def forecast(
+    inventory: Inventory, draft: Inventory | None, *, drafts: bool, kv_format: str | None
+) -> Forecast:
+    """From headers alone. drafts: whether anything will be drafted, by `draft` or the model's own head.
+
+    Raises WeightMismatch and UnsupportedModel, as loading would.
+    """
+    own = _demand(inventory, with_head=drafts and draft is None)
+    target = Forecast(own.described.layout, own.element_bytes, own.weight_bytes, kv_format)
+    if not drafts:
+        return target
+    other = own if draft is None else _demand(draft)
+    return replace(
+        target,
+        draft_layout=own.head_layout if draft is None else other.described.layout,
+        draft_element_bytes=other.element_bytes,
+        draft_bytes=own.head_bytes if draft is None else other.weight_bytes,
+        draft_context=other.described.context_length,
+    )
+
+
+def shortage(label: str, foreseen: Forecast, tokens: int, memory: Memory) -> str | None:
+    """A sentence about what is too much, with what would fit; None where all of it fits, or nothing is known
+    of what is free.
+    """
+    free = memory.available_bytes
+    if not 0 < free < memory.wanted_bytes:
+        return None
+    parts = [
+        ("weights", memory.weight_bytes + memory.draft_bytes),
+        (f"{tokens} tokens of context", memory.cache_bytes + memory.draft_cache_bytes),
+        ("earlier prompts", memory.prefix_bytes),
+    ]
+    shares = ", ".join(f"{name} {nbytes:,}" for name, nbytes in parts if nbytes)
+    said = f"{label} may take {memory.wanted_bytes:,} bytes and {free:,} are free ({shares})"
+    ways = list(_ways(foreseen, tokens, memory))
+    return f"{said}; {' or '.join(ways)} would fit" if ways else said
+
+
+def _ways(foreseen: Forecast, tokens: int, memory: Memory) -> list[str]:
+    """Changes each of which is enough on its own."""
+    beside = memory.weight_bytes + memory.draft_bytes + memory.prefix_bytes
+    room = memory.available_bytes - beside
+
+    def fits(count: int, kv_format: str | None) -> bool:
+        return foreseen.cache_bytes(count, kv_format) + foreseen.draft_cache_bytes(count) <= room
+
+    ways: list[str] = []
+    most = _most(tokens, lambda count: fits(count, foreseen.kv_format))
+    if most:
+        ways.append(f"num_ctx {most}")
+    now = foreseen.cache_bytes(tokens, foreseen.kv_format)
+    for name in _SMALLER_FORMATS if any(map(keeps_tokens, foreseen.layout)) else ():
+        smaller = foreseen.cache_bytes(tokens, name) < now
+        if smaller and not misfits(foreseen.layout, name) and fits(tokens, name):
+            ways.append(f"kv_format {name}")
+            break
+    left = memory.available_bytes - (memory.wanted_bytes - memory.prefix_bytes)
+    if 0 < left < memory.prefix_bytes:
+        ways.append(f"cache memory of {left} bytes")
+    return ways
+
+
+def _most(tokens: int, fits: Callable[[int], bool]) -> int:
+    """The largest number below `tokens` that fits, in round numbers; 0 for none."""
+    low, high = 0, tokens
+    while low + 1 < high:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low if low < _ROUND_TOKENS else low // _ROUND_TOKENS * _ROUND_TOKENS
+
+
+def _demand(inventory: Inventory, *, with_head: bool = False) -> Demand:
+    tensors = {name: (tensor.dtype, tensor.shape) for name, tensor in inventory.tensors.items()}
+    return foresee(inventory.config, tensors, on=device.device(), with_head=with_head)

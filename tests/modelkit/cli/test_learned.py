@@ -1,0 +1,72 @@
+"""What is shown of speculation: after an answer, and of a package."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from click.testing import Result
+
+from modelkit.cli.answer import timings
+from modelkit.generation import Generation
+from modelkit.learned import Learning
+from modelkit.memory import Memory
+from modelkit.store.store import Store
+from runtime.engine.request import Drafts, Usage
+
+Run = Callable[..., Result]
+GRADES = [
+    {"grade": 1, "depth": 0, "accepted": [[0.25, 40]]},
+    {"grade": 3, "depth": 2, "accepted": [[0.9, 40], [0.5, 20], [0.1, 9]]},
+]
+LEARNED = {
+    "version": 1,
+    "drafters": [{"drafter": "lookup", "rows": 1, "costs": [[0, 0.1], [2, 0.15]], "grades": GRADES}],
+}
+
+
+def last_line(*drafts: Drafts) -> str:
+    usage = Usage(
+        prompt_tokens=5,
+        generated_tokens=61,
+        drafted_tokens=sum(one.drafted_tokens for one in drafts),
+        accepted_tokens=sum(one.accepted_tokens for one in drafts),
+        rounds=24,
+        drafts=drafts,
+    )
+    model: Any = SimpleNamespace(load_s=1.0, memory=Memory(1, 1, 1, 1), context_length=64)
+    return timings(Generation("", (), usage, "length", 7), model).splitlines()[-1]
+
+
+def test_an_answer_tells_depth_acceptance_and_tokens_per_pass() -> None:
+    words = " ".join(last_line(Drafts("draft", 48, 36)).split())
+    assert words == "draft depth 2 75% 36 of 48 drafted tokens accepted, 2.5 tokens per pass of the target"
+
+
+def test_several_drafters_are_told_apart() -> None:
+    shown = last_line(Drafts("draft", 40, 30), Drafts("lookup", 8, 6))
+    assert "36 of 48 drafted tokens accepted (draft 30 of 40, lookup 6 of 8)" in shown
+
+
+def test_show_tells_what_the_next_run_begins_with(modelkit: Run, created: Run, home: Path) -> None:
+    created("story")
+    assert "Speculation" not in modelkit("show", "story").stdout
+    Learning(home, str(Store(home).resolve("story").digest), "a machine").keep(LEARNED)
+    shown = modelkit("show", "story").stdout
+    section = shown[shown.index("Speculation") :].split("\n\n")[0]
+    rows = [line.split() for line in section.splitlines()[1:]]
+    assert rows == [
+        ["lookup", "1", "depth", "0", "accepts", "25%", "a", "machine"],
+        ["lookup", "3", "depth", "2", "accepts", "90%,", "50%", "a", "machine"],
+    ]
+
+
+def test_show_has_it_as_json(modelkit: Run, created: Run, home: Path) -> None:
+    created("story")
+    Learning(home, str(Store(home).resolve("story").digest), "a machine").keep(LEARNED)
+    learned = json.loads(modelkit("show", "story", "--json").stdout)["speculation"]
+    assert [(one["grade"], one["depth"], one["acceptance"]) for one in learned] == [
+        (1, 0, [0.25]),
+        (3, 2, [0.9, 0.5, 0.1]),
+    ]

@@ -1,0 +1,83 @@
+"""A block draft (DFlash) from Modelfile to text: beside its target, quantized, refused, and alone."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import modelkit
+from modelkit.errors import LoadError, PlanError
+from modelkit.generation import Generation
+from modelkit.store.store import Store
+from tests.support.checkpoints import write_checkpoint
+from tests.support.dflash import block_config, block_shapes
+from tests.support.parity import Reference
+from tests.support.tiny import write_tokenizer
+
+MUSE: dict[str, Any] = json.loads(
+    (Path(__file__).resolve().parents[1] / "data" / "special" / "muse_glimmer_assistant.json").read_text(
+        encoding="utf-8"
+    )
+)
+
+
+def target(folder: Path, name: str) -> Path:
+    record = Reference(name).record
+    write_checkpoint(folder, record["config"], record["tensors"])
+    write_tokenizer(folder, 150)
+    return folder
+
+
+def draft(folder: Path, name: str, **changes: Any) -> Path:
+    if name == "muse_glimmer":
+        kind = {"architectures": ["MuseGlimmerAssistantModel"]}
+        return write_checkpoint(folder, {**MUSE["config"], **kind, **changes}, MUSE["tensors"])
+    kind = {"architectures": ["DFlashLagunaForCausalLM"]} if name == "laguna" else {}
+    config = block_config(**kind, **changes)
+    return write_checkpoint(folder, config, block_shapes(config))
+
+
+def create(home: Path, of: Path, by: Path, **options: Any) -> str:
+    """The name of a package of both."""
+    recipe = home.parent / "Modelfile"
+    recipe.write_text(f"FROM {of}\nDRAFT {by}\n", encoding="utf-8")
+    modelkit.create(recipe, name="pair", home=home, **options)
+    return "pair"
+
+
+def answer(name: str, home: Path, **parameters: Any) -> Generation:
+    with modelkit.load(name, home=home, **parameters) as model:
+        return model.generate([5, 9, 44, 3, 17], temperature=0, num_predict=24)
+
+
+@pytest.mark.parametrize(
+    ("name", "quantize"),
+    [("qwen3", None), ("qwen3", "q4"), ("muse_glimmer", "q4"), ("laguna", "q4")],
+    ids=["qwen3", "qwen3 in q4", "muse_glimmer in q4", "laguna in q4"],
+)
+def test_a_block_draft_drafts_for_its_target(name: str, quantize: str | None, tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    create(home, target(tmp_path / "of", name), draft(tmp_path / "by", name), quantize_draft=quantize)
+    drafted, plain = answer("pair", home), answer("pair", home, draft_num_predict=0)
+    assert drafted.ids == plain.ids
+    assert drafted.usage.drafted_tokens > 0
+    assert plain.usage.drafted_tokens == 0
+    stored = json.loads(Store(home).resolve("pair").files["draft/config.json"].read_text(encoding="utf-8"))
+    assert ("quantization" in stored) == (quantize is not None)
+
+
+def test_a_block_draft_of_another_target_is_refused_by_create(tmp_path: Path) -> None:
+    of, by = target(tmp_path / "of", "qwen3"), draft(tmp_path / "by", "qwen3", num_target_layers=36)
+    with pytest.raises(PlanError, match="36 layers, and this one has 4"):
+        create(tmp_path / "home", of, by)
+
+
+def test_a_block_draft_alone_is_refused(tmp_path: Path) -> None:
+    alone = draft(tmp_path / "alone", "qwen3")
+    write_tokenizer(alone, 150)
+    with pytest.raises(LoadError, match="only runs inside its target"):
+        modelkit.load(alone)
+    (tmp_path / "Modelfile").write_text(f"FROM {alone}\n", encoding="utf-8")
+    with pytest.raises(PlanError, match="only runs inside its target"):
+        modelkit.create(tmp_path / "Modelfile", name="alone", home=tmp_path / "home")

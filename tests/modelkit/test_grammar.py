@@ -1,0 +1,233 @@
+"""Structured answers of a model of random weights: what is right about them, the grammar alone has made."""
+
+import json
+import random
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+import modelkit
+from modelkit.errors import RequestError
+from modelkit.grammar import MOST_CHARACTERS, Form, Grammars, read_form
+from modelkit.model import Model
+from modelkit.tokenizer import load_tokenizer
+from runtime.sampling.constraint import ConstraintFault, allows
+from tests.support.tiny import TEMPLATE, write_model, write_tokenizer
+
+PERSON = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "maxLength": 8},
+        "age": {"type": "integer", "minimum": 0, "maximum": 150},
+        "kind": {"enum": ["cat", "dog"]},
+    },
+    "required": ["name", "age", "kind"],
+    "additionalProperties": False,
+}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Model]:
+    folder = write_model(tmp_path_factory.mktemp("model"), template=TEMPLATE, max_position_embeddings=4096)
+    with modelkit.load(folder) as model:
+        yield model
+
+
+def some_schema(rng: random.Random, depth: int = 2) -> dict[str, Any]:
+    """A schema whose answers are short."""
+    simple = [
+        {"type": "boolean"},
+        {"type": "null"},
+        {"type": "integer", "minimum": rng.randint(-50, 0), "maximum": rng.randint(1, 999)},
+        {"type": "string", "maxLength": rng.randint(0, 6)},
+        {"enum": rng.sample(["a", "bé", 1, 2.5, None, "\n"], 3)},
+        {"const": {"fixed": [1, "x"]}},
+        {"type": "string", "pattern": "^[a-f]{2,4}-[0-9]$"},
+    ]
+    if depth == 0 or rng.random() < 0.4:
+        return rng.choice(simple)
+    inner = [some_schema(rng, depth - 1) for _ in range(3)]
+    if rng.random() < 0.3:
+        return {"anyOf": [inner[0], {"type": "null"}]}
+    if rng.random() < 0.4:
+        return {"type": "array", "items": inner[0], "minItems": 1, "maxItems": 3}
+    names = rng.sample(["x", "some name", "é", "z_1"], 3)
+    return {
+        "type": "object",
+        "properties": dict(zip(names, inner, strict=True)),
+        "required": names[: rng.randint(0, 3)],
+        "additionalProperties": False,
+    }
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_answers_to_random_schemas_parse_and_fit(model: Model, seed: int) -> None:
+    schema = some_schema(random.Random(seed))
+    answer = model.generate("Say it", format=schema, seed=seed, temperature=1.2, num_predict=3000)
+    assert answer.reason == "stop"
+    jsonschema.validate(json.loads(answer.text), schema)
+
+
+def test_the_answer_is_the_same_however_far_is_guessed(model: Model) -> None:
+    asked: dict[str, Any] = {"format": PERSON, "seed": 7, "num_predict": 500, "repeat_penalty": 1.1}
+    plain = model.chat([{"role": "user", "content": "Who?"}], draft_num_predict=0, **asked)
+    guessing = model.chat([{"role": "user", "content": "Who?"}], **asked)
+    assert guessing.text == plain.text
+    jsonschema.validate(json.loads(plain.text), PERSON)
+
+
+def test_any_object_will_do_for_json(model: Model) -> None:
+    assert model.generate("hello", format="json", seed=3, num_predict=8).text.startswith("{")
+
+
+@pytest.mark.parametrize(("text", "fits"), [('{"a":[1,null]}', True), ('{ "b" : {} }', True), ("[1]", False)])
+def test_json_means_an_object(tmp_path: Path, text: str, fits: bool) -> None:
+    form = read_form("json")
+    assert form is not None
+    matcher = matcher_of(tmp_path, form, frozenset({256}))
+    ids = load_tokenizer({"tokenizer.json": tmp_path / "tokenizer.json"}).encode(text, add_special=False)
+    for token in ids:
+        if not allows(matcher.mask(), token):
+            break
+        matcher.advance(token)
+    assert matcher.ended is fits
+
+
+def test_an_answer_that_is_cut_says_length(model: Model) -> None:
+    answer = model.generate("hello", format=PERSON, seed=3, num_predict=5)
+    assert (answer.reason, len(answer.ids)) == ("length", 5)
+
+
+def test_a_regular_expression_is_matched_as_a_whole(model: Model) -> None:
+    answer = model.generate("hello", regex="[a-c]{3,5}(é|ü)", seed=1, num_predict=50)
+    assert re.fullmatch("[a-c]{3,5}(é|ü)", answer.text)
+
+
+@pytest.mark.parametrize("grammar", ['root ::= "yes" | "no"', 'start: "yes" | "no"'], ids=["gbnf", "lark"])
+def test_a_grammar_of_either_syntax(model: Model, grammar: str) -> None:
+    assert model.generate("hello", grammar=grammar, seed=1).text in ("yes", "no")
+
+
+def test_stop_strings_and_log_probabilities_stay_at_work(model: Model) -> None:
+    answer = model.generate("hello", regex="a{3}b{50}", stop="bb", top_logprobs=2, seed=1)
+    assert (answer.text, answer.stop, answer.reason) == ("aaa", "bb", "stop")
+    assert len(answer.logprobs) == len(answer.ids)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "words"),
+    [
+        ({"format": "xml"}, ["format", "'xml'", "json"]),
+        ({"format": 3}, ["format", "int"]),
+        ({"format": "{"}, ["no usable JSON schema", "line 1"]),
+        ({"format": {"type": "objekt"}}, ["objekt"]),
+        ({"format": {"properties": {"q": {"items": {"not": {}}}}}}, ["not", "#/properties/q/items/not"]),
+        ({"format": {"x-guidance": {"lenient": True}, "type": "array", "contains": {}}}, ["contains"]),
+        ({"format": {"x": {1, 2}}}, ["no JSON schema", "set"]),
+        ({"format": {"enum": []}}, ["no usable JSON schema"]),
+        ({"format": {"$ref": "http://example.com/s.json"}}, ["http://example.com/s.json"]),
+        ({"regex": "a("}, ["regex", "unclosed group"]),
+        ({"grammar": "start: ("}, ["grammar", "1(9)"]),
+        ({"grammar": "root ::= ("}, ["grammar", "line 1"]),
+        ({"grammar": "start: start"}, ["grammar"]),
+        ({"regex": "a" * (MOST_CHARACTERS["regex"] + 1)}, ["65,537 characters"]),
+        ({"format": "json", "regex": "a"}, ["format and regex"]),
+    ],
+)
+def test_what_cannot_be_used_is_refused_with_the_reason(
+    model: Model, wanted: dict[str, Any], words: list[str]
+) -> None:
+    with pytest.raises(RequestError) as caught:
+        model.generate("hello", **wanted)
+    for word in words:
+        assert word in str(caught.value)
+
+
+def nested(depth: int) -> str:
+    return '{"items":' * depth + "{}" + "}" * depth
+
+
+HOSTILE = {
+    "deep": Form("format", "schema", nested(30_000)),
+    "many": Form("format", "schema", json.dumps({"enum": [f"v{i}" for i in range(60_000)]})),
+    "long": Form("format", "schema", '{"type":"string","minLength":100000000}'),
+    "loop": Form("format", "schema", '{"$ref":"#"}'),
+    "repeats": Form("regex", "regex", "(a{0,1000}){0,1000}"),
+    "blowup": Form("regex", "regex", "(.*a.{20}){30}"),
+    "gbnf": Form("grammar", "lark", "root ::= " + "(" * 100_000),
+}
+
+
+@pytest.mark.parametrize("form", HOSTILE.values(), ids=HOSTILE)
+def test_hostile_texts_end_one_way_or_the_other(tmp_path: Path, form: Form) -> None:
+    write_tokenizer(tmp_path)
+    tokenizer = load_tokenizer({"tokenizer.json": tmp_path / "tokenizer.json"})
+    with suppress(RequestError, ConstraintFault):
+        matcher = Grammars(tokenizer, 320, frozenset({256})).compile(form).matcher()
+        for _ in range(50):
+            mask = matcher.mask()
+            matcher.advance(next(token for token in range(319, -1, -1) if allows(mask, token)))
+            if matcher.ended:
+                break
+
+
+def matcher_of(folder: Path, form: Form, stops: frozenset[int]) -> Any:
+    write_tokenizer(folder)
+    tokenizer = load_tokenizer({"tokenizer.json": folder / "tokenizer.json"})
+    return Grammars(tokenizer, 320, stops).compile(form).matcher()
+
+
+def test_every_stop_id_may_end_the_answer_and_spare_ids_never_come(tmp_path: Path) -> None:
+    matcher = matcher_of(tmp_path, Form("regex", "regex", "[a-z]+"), frozenset({256, 7}))
+    begun = matcher.mask()
+    assert not allows(begun, 256)
+    matcher.advance(next(token for token in range(256) if allows(begun, token)))
+    mask = matcher.mask()
+    assert allows(mask, 256)
+    assert allows(mask, 7)
+    assert not any(allows(mask, token) for token in range(257, 320))
+
+
+def test_without_stop_ids_an_answer_ends_when_nothing_can_follow(tmp_path: Path) -> None:
+    matcher = matcher_of(tmp_path, Form("regex", "regex", "ab?"), frozenset())
+    for left in (False, True):
+        mask = matcher.mask()
+        allowed = [token for token in range(320) if allows(mask, token)]
+        assert len(allowed) == 1
+        matcher.advance(allowed[0])
+        assert matcher.ended is left
+
+
+def test_a_matcher_goes_back_to_where_it_was(tmp_path: Path) -> None:
+    matcher = matcher_of(tmp_path, Form("format", "schema", json.dumps(PERSON)), frozenset({256}))
+    masks: list[bytes] = []
+    taken: list[int] = []
+    for _ in range(12):
+        masks.append(matcher.mask())
+        taken.append(next(token for token in range(320) if allows(masks[-1], token)))
+        matcher.advance(taken[-1])
+    matcher.back(7)
+    assert matcher.mask() == masks[5]
+    refused = next(token for token in range(320) if not allows(masks[5], token))
+    with pytest.raises(ConstraintFault):
+        matcher.advance(refused)
+    matcher.back(0)
+    assert matcher.mask() == masks[5]
+    matcher.advance(taken[5])
+    assert matcher.mask() == masks[6]
+
+
+def test_equal_forms_are_compiled_once(tmp_path: Path) -> None:
+    write_tokenizer(tmp_path)
+    grammars = Grammars(
+        load_tokenizer({"tokenizer.json": tmp_path / "tokenizer.json"}), 320, frozenset({256})
+    )
+    forms = [read_form(dict(PERSON)), read_form(json.dumps(PERSON))]
+    assert forms[0] == forms[1]
+    assert forms[0] is not None
+    assert grammars.compile(forms[0]) is grammars.compile(Form(forms[0].option, "schema", forms[0].text))

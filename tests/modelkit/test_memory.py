@@ -1,0 +1,139 @@
+"""What a model will take, told before it is loaded, and what is proposed where that is too much."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import modelkit
+from modelkit.errors import LoadError
+from modelkit.memory import Forecast, Memory, forecast, shortage
+from modelkit.source.inventory import read_inventory
+from modelkit.source.tree import read_directory
+from runtime.cache.layout import Full, Recurrent, State
+from runtime.device import Device, device
+from tests.support.tiny import write_model
+
+LAYOUT = (Full(2, 64),) * 4
+PER_TOKEN = 4 * 2 * 2 * 64 * 4
+
+
+def foreseen(**changes: object) -> Forecast:
+    return replace(Forecast(LAYOUT, 4, weight_bytes=1000), **changes)  # pyright: ignore[reportArgumentType]
+
+
+def said(forecast: Forecast, *, free: int, prefixes: int = 0, tokens: int = 4096) -> str | None:
+    return shortage("story", forecast, tokens, forecast.memory(tokens, prefixes, free))
+
+
+def test_what_fits_needs_no_words() -> None:
+    assert said(foreseen(), free=1000 + 4096 * PER_TOKEN) is None
+    assert said(foreseen(), free=0) is None  # nobody knows what is free
+
+
+def test_a_shorter_context_and_a_smaller_format_are_proposed() -> None:
+    text = said(foreseen(), free=1000 + 1500 * PER_TOKEN)
+    assert text is not None
+    assert "num_ctx 1280 or kv_format q8 would fit" in text
+
+
+def test_q4_is_proposed_where_q8_is_not_enough() -> None:
+    text = said(foreseen(), free=1000 + 1000 * PER_TOKEN)
+    assert text is not None
+    assert "kv_format q4" in text
+    assert "q8" not in text
+
+
+def test_no_format_is_proposed_that_cannot_hold_the_heads() -> None:
+    text = said(foreseen(layout=(Full(2, 80),)), free=1000 + 3000 * 2 * 2 * 80 * 4)
+    assert text is not None
+    assert "num_ctx 2816 would fit" in text
+
+
+def test_nothing_is_proposed_that_would_not_help() -> None:
+    fold = Recurrent({"state": State((1000,), "float32")})
+    assert said(foreseen(layout=(fold,)), free=3000) is not None
+    assert "would fit" not in str(said(foreseen(layout=(fold,)), free=3000))
+
+
+def test_drafts_and_earlier_prompts_count() -> None:
+    pair = foreseen(draft_layout=LAYOUT[:1], draft_element_bytes=4, draft_bytes=500, draft_context=1000)
+    memory = pair.memory(4096, 300, 10**9)
+    assert memory.draft_cache_bytes == 1000 * PER_TOKEN // 4
+    assert memory.wanted_bytes == 1000 + 500 + 300 + 4096 * PER_TOKEN + 1000 * PER_TOKEN // 4
+
+
+def test_less_for_earlier_prompts_is_proposed_where_that_is_enough() -> None:
+    free = 1000 + 4096 * PER_TOKEN + 5000
+    assert "cache memory of 5000 bytes would fit" in str(said(foreseen(), free=free, prefixes=9000))
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home with the package `pair`: a model and a draft."""
+    root = tmp_path_factory.mktemp("pair")
+    write_model(root / "target")
+    write_model(root / "draft", seed=1, num_hidden_layers=1, max_position_embeddings=100)
+    (root / "Modelfile").write_text(f"FROM {root / 'target'}\nDRAFT {root / 'draft'}\n")
+    modelkit.create(root / "Modelfile", name="pair", home=root)
+    return root
+
+
+def test_what_was_foreseen_is_what_is_held(pair: Path) -> None:
+    told: list[Memory] = []
+    with modelkit.load("pair", home=pair, on_memory=lambda memory, _: told.append(memory)) as model:
+        assert told == [model.memory]
+    assert told[0].draft_bytes > 0
+    assert told[0].cache_bytes == 2 * told[0].draft_cache_bytes * 256 // 100
+
+
+def test_quantized_weights_are_foreseen_as_they_will_be_held(tmp_path: Path) -> None:
+    folder = write_model(tmp_path / "m")
+    (tmp_path / "Modelfile").write_text(f"FROM {folder}\n")
+    modelkit.create(tmp_path / "Modelfile", name="small", quantize="q4", home=tmp_path)
+    told: list[Memory] = []
+    with modelkit.load("small", home=tmp_path, on_memory=lambda memory, _: told.append(memory)) as model:
+        assert told[0].weight_bytes == model.memory.weight_bytes
+
+
+def test_it_is_told_before_anything_is_loaded(pair: Path) -> None:
+    class Stop(Exception):
+        pass
+
+    def stop(memory: Memory, shortage: str | None) -> None:
+        raise Stop
+
+    weights = pair / "target" / "model.safetensors"
+    whole = weights.read_bytes()
+    weights.write_bytes(whole[: len(whole) // 2] + bytes(len(whole) - len(whole) // 2))
+    try:
+        with pytest.raises(Stop):
+            modelkit.load(pair / "target", on_memory=stop)
+    finally:
+        weights.write_bytes(whole)
+
+
+def test_a_context_that_does_not_fit_is_said_and_loaded(pair: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    small = replace(device(), available_bytes=450_000)
+    monkeypatch.setattr("runtime.device.device", lambda: small)
+    told: list[str | None] = []
+    with modelkit.load(pair / "target", on_memory=lambda _, short: told.append(short)) as model:
+        assert told[0] in model.notes
+        assert model.generate("Once", raw=True, num_predict=2).ids
+    assert "tokens of context" in str(told[0])
+
+
+def test_weights_that_do_not_fit_are_refused(pair: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    small: Device = replace(device(), available_bytes=1000)
+    monkeypatch.setattr("runtime.device.device", lambda: small)
+    with pytest.raises(LoadError, match="does not fit"):
+        modelkit.load(pair / "target")
+
+
+def test_without_drafting_a_draft_takes_nothing(pair: Path) -> None:
+    target = read_inventory(read_directory(pair / "target"), "target")
+    draft = read_inventory(read_directory(pair / "draft"), "draft")
+    alone = forecast(target, draft, drafts=False, kv_format=None)
+    both = forecast(target, draft, drafts=True, kv_format=None)
+    assert (alone.draft_bytes, alone.draft_layout) == (0, ())
+    assert both.draft_bytes > 0

@@ -1,0 +1,47 @@
+"""What the surroundings decide, and sizes as people write them."""
+
+from pathlib import Path
+
+import pytest
+
+from modelkit.errors import ModelkitError, ParameterError
+from modelkit.settings import Settings, read_size
+
+
+@pytest.mark.parametrize(
+    ("text", "nbytes"),
+    [
+        ("2GB", 2 * 10**9),
+        ("500 mb", 500 * 10**6),
+        ("1.5G", 15 * 10**8),
+        ("1.5GiB", 3 << 29),
+        ("64k", 64_000),
+        ("123", 123),
+        ("0", 0),
+        (7, 7),
+    ],
+)
+def test_sizes(text: str | int, nbytes: int) -> None:
+    assert read_size(text, "x") == nbytes
+
+
+@pytest.mark.parametrize("value", ["", "lots", "-1", "1e9", "2 G B", "GB", "9" * 16, -1, True])
+def test_what_is_no_size_names_its_source(value: str | int) -> None:
+    with pytest.raises(ParameterError, match=r"--cache-memory is .*expected a number of bytes"):
+        read_size(value, "--cache-memory")
+
+
+def test_the_disk_is_off_unless_it_is_asked_for() -> None:
+    settings = Settings.from_environment({"MODELKIT_HOME": "/x"})
+    assert (settings.home, settings.cache_memory_bytes, settings.cache_disk_bytes) == (Path("/x"), None, 0)
+
+
+def test_limits_come_from_the_environment() -> None:
+    settings = Settings.from_environment({"MODELKIT_CACHE_MEMORY": "0", "MODELKIT_CACHE_DISK": "10GB"})
+    assert (settings.cache_memory_bytes, settings.cache_disk_bytes) == (0, 10**10)
+
+
+@pytest.mark.parametrize("name", ["MODELKIT_CACHE_MEMORY", "MODELKIT_CACHE_DISK"])
+def test_a_bad_limit_names_its_variable(name: str) -> None:
+    with pytest.raises(ModelkitError, match=name):
+        Settings.from_environment({name: "many"})

@@ -1,0 +1,44 @@
+"""Ids that a model's authors never want drawn."""
+
+from pathlib import Path
+
+import pytest
+
+import modelkit
+from modelkit.opening import read_suppressed
+from tests.support.tiny import write_model
+
+
+def test_suppressed_ids_are_never_drawn(tmp_path: Path) -> None:
+    free = write_model(tmp_path / "free")
+    with modelkit.load(free) as model:
+        wanted = model.generate("hello", raw=True, seed=1, num_predict=40, temperature=3).ids
+    common = max(set(wanted), key=wanted.count)
+    bound = write_model(tmp_path / "bound", generation={"suppress_tokens": [common, 300]})
+    with modelkit.load(bound) as model:
+        assert not any("suppress_tokens" in note for note in model.notes)
+        for temperature in (0, 3):
+            ids = model.generate("hello", raw=True, seed=1, num_predict=40, temperature=temperature).ids
+            assert not {common, 300} & set(ids)
+
+
+@pytest.mark.parametrize(
+    ("config", "ids", "words"),
+    [
+        ({}, (), None),
+        ({"suppress_tokens": None}, (), None),
+        ({"suppress_tokens": [5, 2, 5]}, (2, 5), None),
+        ({"suppress_tokens": 7}, (7,), None),
+        ({"suppress_tokens": [1, 10]}, (1,), "suppress_tokens has 10, expected ids below 10"),
+        ({"suppress_tokens": ["x"]}, (), "suppress_tokens has x"),
+        ({"suppress_tokens": list(range(10))}, (), "every id there is"),
+        ({"begin_suppress_tokens": [3]}, (), "begin_suppress_tokens is not applied"),
+    ],
+)
+def test_what_can_be_suppressed_is_and_the_rest_is_noted(
+    config: dict[str, object], ids: tuple[int, ...], words: str | None
+) -> None:
+    found, notes = read_suppressed(config, 10)
+    assert found == ids
+    assert (words is None) is (notes == ())
+    assert words is None or words in notes[0]
