@@ -15,16 +15,17 @@ from typing import TYPE_CHECKING, Any
 from modelkit import errors
 
 if TYPE_CHECKING:
-    from modelkit.model import Model, create, load
+    from modelkit.model import Model
     from modelkit.modelfile import Modelfile
+    from modelkit.verbs import create, load
 
 __version__ = "0.1.0"
 __all__ = ["Model", "Modelfile", "__version__", "create", "errors", "load"]
 
 _HOMES = {
     "Model": "modelkit.model",
-    "create": "modelkit.model",
-    "load": "modelkit.model",
+    "create": "modelkit.verbs",
+    "load": "modelkit.verbs",
     "Modelfile": "modelkit.modelfile",
 }
 

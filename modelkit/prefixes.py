@@ -47,7 +47,8 @@ class Prefix:
     ids: these tokens; () where they are not known. kinds: the kinds of layers that it holds something of; ()
     where that is not known. kv_format: how keys and values are kept, "" where that is not known. resumable: a
     prompt can go on from its stop; None: not known. users: running requests that stand on it. used_at_s:
-    seconds since 1970.
+    seconds since 1970. space: the drafter whose own memory it is, "long" for sequences that take LongRoPE's
+    long factors, else "".
     """
 
     depth: int
@@ -60,6 +61,7 @@ class Prefix:
     kv_format: str = ""
     resumable: bool | None = None
     users: int = 0
+    space: str = ""
 
     @property
     def tokens(self) -> int:

@@ -46,6 +46,7 @@ FLOORS: list[tuple[bool, tuple[str, ...]]] = [
         ),
     ),
     (True, ("modelkit.model",)),
+    (True, ("modelkit.verbs",)),
     (True, ("modelkit.cli", "modelkit.server")),
 ]
 

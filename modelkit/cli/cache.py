@@ -111,7 +111,8 @@ def tree(nodes: "Sequence[Prefix]", decode: "Decode | None") -> str:
 
 def _held(node: "Prefix") -> str:
     """The kinds of layers on disk and their format; of a node in memory, what can be done with it."""
-    words = [*node.kinds, *([node.kv_format] if node.kv_format else [])]
+    words = [*([node.space] if node.space else []), *node.kinds]
+    words += [node.kv_format] if node.kv_format else []
     words += ["resumable"] if node.resumable else []
     return ", ".join([*words, *([f"used by {node.users}"] if node.users else [])]) or "-"
 

@@ -1,0 +1,84 @@
+"""What one does with modelkit from Python: `create` makes a package, `load` opens one to run."""
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from modelkit.memory import Memory
+from modelkit.model import Model
+from modelkit.modelfile import Modelfile, Parameters
+from modelkit.opening import open_model
+from modelkit.settings import Settings, read_size
+
+if TYPE_CHECKING:
+    from modelkit.pack.build import Created
+    from modelkit.pack.conversion import Progress
+
+
+def create(
+    modelfile: str | os.PathLike[str] | Modelfile,
+    *,
+    name: str | None = None,
+    quantize: str | None = None,
+    quantize_draft: str | None = None,
+    home: str | os.PathLike[str] | None = None,
+    progress: "Progress | None" = None,
+) -> "Created":
+    """Make a package from a Modelfile (a path, or a Modelfile built in code).
+
+    name: what to call it; by default the name of the folder that holds the Modelfile. quantize,
+    quantize_draft: a format such as "q4", for the target and for the draft. home: the folder of the store,
+    instead of MODELKIT_HOME. Raises ModelkitError; then nothing has changed.
+    """
+    from modelkit.pack.build import build
+    from modelkit.store.name import Name, valid_name_from
+    from modelkit.store.store import Store
+
+    parsed = modelfile if isinstance(modelfile, Modelfile) else Modelfile.read(modelfile)
+    folder = Path(parsed.file).absolute().parent
+    target = valid_name_from(folder.name) if name is None else Name.parse(name)
+    store = Store(_settings(home).home)
+    recipe = parsed.recipe(folder)
+    return build(recipe, target, store, quantize=quantize, quantize_draft=quantize_draft, progress=progress)
+
+
+def load(
+    name: str | os.PathLike[str],
+    *,
+    home: str | os.PathLike[str] | None = None,
+    cache_memory: str | int | None = None,
+    cache_disk: str | int | None = None,
+    on_memory: Callable[[Memory, str | None], None] | None = None,
+    **parameters: Any,
+) -> Model:
+    """Load a stored package by name, or a model directory by path.
+
+    cache_memory, cache_disk: bytes for what is kept of earlier prompts, in memory and on disk, as a number or
+    a text such as "2GB", instead of MODELKIT_CACHE_MEMORY and MODELKIT_CACHE_DISK; 0 keeps nothing there.
+    Pages on disk are those of all packages together. on_memory: called before any weight is read with what
+    the model will take, and a sentence where that is more than there is.
+    parameters: any PARAMETER, as a default for all requests to this model; num_ctx, num_batch and num_thread
+    can be set here only. Use the result as a context manager, or close it. Raises ModelkitError.
+    """
+    started = time.monotonic()
+    settings = _with_limits(_settings(home), cache_memory, cache_disk)
+    with open_model(name, settings) as opened:
+        model = Model(opened, Parameters(parameters), settings, on_memory)
+    model.load_s = time.monotonic() - started
+    return model
+
+
+def _with_limits(settings: Settings, memory: str | int | None, disk: str | int | None) -> Settings:
+    if memory is not None:
+        settings = replace(settings, cache_memory_bytes=read_size(memory, "cache_memory"))
+    if disk is not None:
+        settings = replace(settings, cache_disk_bytes=read_size(disk, "cache_disk"))
+    return settings
+
+
+def _settings(home: str | os.PathLike[str] | None) -> Settings:
+    surroundings = Settings.from_environment()
+    return surroundings if home is None else replace(surroundings, home=Path(home).absolute())
