@@ -11,6 +11,7 @@ from typing import Any
 from modelkit.cli import texts
 from modelkit.cli.list import describe as describe_row
 from modelkit.errors import ModelkitError
+from modelkit.learned import lessons_of
 from modelkit.modelfile import Reference
 from modelkit.pack.metadata import Metadata
 from modelkit.pack.plan import plan
@@ -18,24 +19,40 @@ from modelkit.pack.planned import Plan, Role
 from modelkit.pack.sources import Source, open_origin
 from modelkit.store.package import Package
 from modelkit.store.store import Store
-from runtime.cache.layout import LayerSpec, bytes_per_sequence, bytes_per_token
-from runtime.errors import UnsupportedModel
-from runtime.models import architecture_name, describe
+from runtime.cache.layout import (
+    Encoder,
+    LayerSpec,
+    Recurrent,
+    bytes_per_sequence,
+    bytes_per_token,
+    keeps_tokens,
+    misfits,
+)
+from runtime.errors import UnsupportedModel, WeightMismatch
+from runtime.loaded import foresee
+from runtime.models import Described, architecture_name, describe
+from runtime.models.unused import unused_parts
 
 _FLOATS = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 _ELEMENT_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
+_SHORT = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}
 
 
 def facts_of(store: Store, package: Package, *, tensors: bool = False) -> dict[str, Any]:
     """Everything `show` can say. `tensors` adds a row for each tensor of target and draft."""
     made = texts.recipe(package)
-    facts = {**_identity(package), **_recipe(made), **_texts(package)}
+    facts = {
+        **_identity(package),
+        **_recipe(made),
+        **_texts(package),
+        "speculation": _speculation(store, package),
+    }
     try:
         origin = open_origin(Reference(package.name.short, None), store)
-        tokens = made.parameters.get("num_ctx")
-        most = tokens if isinstance(tokens, int) else None
-        target = _model(origin.source, "target", most, tensors)
-        draft = _model(origin.draft, "draft", most, tensors) if origin.draft else None
+        wanted = made.parameters.resolved()
+        kv_format = None if wanted.kv_format == "auto" else wanted.kv_format
+        target = _model(origin.source, "target", wanted.num_ctx, tensors, kv_format)
+        draft = _model(origin.draft, "draft", wanted.num_ctx, tensors) if origin.draft else None
     except ModelkitError as error:
         row = describe_row(package)
         known = {key: row[key] for key in ("architecture", "format", "draft")}
@@ -70,6 +87,24 @@ def _recipe(made: Metadata) -> dict[str, Any]:
     }
 
 
+def _speculation(store: Store, package: Package) -> list[dict[str, Any]]:
+    """What earlier runs learned about drafts: the depth that paid, and how often each place was accepted."""
+    return [
+        {
+            "setting": setting,
+            "drafter": drafter,
+            "rows": rows,
+            "grade": grade,
+            "depth": lesson.depth[grade],
+            "acceptance": [round(share, 4) for share, _ in accepted],
+        }
+        for setting, lessons in lessons_of(store, str(package.digest)).items()
+        for (drafter, rows), lesson in sorted(lessons.items())
+        for grade, accepted in sorted(lesson.accepted.items())
+        if accepted
+    ]
+
+
 def _texts(package: Package) -> dict[str, Any]:
     template = texts.template(package) or None
     return {
@@ -91,7 +126,9 @@ def _capabilities(package: Package, template: str) -> list[str]:
     return ["chat", *(name for name in ("tools", "thinking") if getattr(able, name))]
 
 
-def _model(source: Source, role: Role, most_tokens: int | None, tensors: bool) -> dict[str, Any]:
+def _model(
+    source: Source, role: Role, most_tokens: int | None, tensors: bool, kv_format: str | None = None
+) -> dict[str, Any]:
     """Target or draft."""
     decided = plan(source.inventory, source.kind, None, role=role)
     facts: dict[str, Any] = {
@@ -101,23 +138,33 @@ def _model(source: Source, role: Role, most_tokens: int | None, tensors: bool) -
         "bits_per_weight": round(decided.bits_per_weight, 4),
         "weight_bytes": decided.nbytes,
         "problem": None,
-        **_memory(decided, most_tokens),
+        **_memory(decided, most_tokens, kv_format),
     }
     return {**facts, "tensors": _tensors(decided)} if tensors else facts
 
 
-def _memory(decided: Plan, most_tokens: int | None) -> dict[str, Any]:
+def _memory(decided: Plan, most_tokens: int | None, kv_format: str | None) -> dict[str, Any]:
     """What the architecture says of itself; nulls and a `problem` where none here runs the config."""
     try:
         described = describe(decided.config)
     except UnsupportedModel as error:
-        return {"context_length": None, "embedding_length": None, "memory": None, "problem": str(error)}
+        unknown = dict.fromkeys(("through", "context_length", "embedding_length", "memory", "head"))
+        return {**unknown, "unused": [], "problem": str(error)}
     tokens = min(most_tokens or described.context_length, described.context_length)
     dtype = _computed_in(decided)
-    kinds = _kinds(described.layout, tokens, _ELEMENT_BYTES[dtype])
+    unfit = misfits(described.layout, kv_format)
+    if unfit:  # it cannot be loaded like this; what it would take with `auto` is shown
+        problem, kv_format = f"kv_format {kv_format} does not suit it: {unfit[0]}", None
+    else:
+        problem = None
+    kinds = _kinds(described.layout, tokens, dtype, kv_format)
     return {
+        "problem": problem,
+        "through": described.through,
         "context_length": described.context_length,
         "embedding_length": described.hidden_size,
+        "head": _head(described, decided),
+        "unused": list(unused_parts(described, decided.stored())),
         "memory": {
             "dtype": dtype,
             "tokens": tokens,
@@ -128,17 +175,45 @@ def _memory(decided: Plan, most_tokens: int | None) -> dict[str, Any]:
     }
 
 
-def _kinds(layout: Sequence[LayerSpec], tokens: int, element_bytes: int) -> list[dict[str, Any]]:
-    """One row per kind of layer, with what each such layer takes."""
+def _head(described: Described, decided: Plan) -> dict[str, int] | None:
+    """The draft head in the model's own file, where there is one that fits."""
+    if not hasattr(described.architecture, "adapt_head"):
+        return None
+    try:
+        demand = foresee(decided.config, decided.stored(), with_head=True)
+    except WeightMismatch:  # running it will say which tensors; what is here is shown all the same
+        return None
+    if not demand.head_bytes:
+        return None
+    return {"layers": len(demand.head_layout), "size_bytes": demand.head_bytes}
+
+
+def _kinds(
+    layout: Sequence[LayerSpec], tokens: int, dtype: str, kv_format: str | None
+) -> list[dict[str, Any]]:
+    """One row per kind of layer, with what each such layer takes and in which formats."""
+    element = _ELEMENT_BYTES[dtype]
     return [
         {
             "kind": spec.kind,
             "layers": layers,
-            "bytes_per_token": bytes_per_token(spec, element_bytes),
-            "bytes_per_sequence": bytes_per_sequence(spec, tokens, element_bytes),
+            "format": _kept(spec, dtype, kv_format),
+            "bytes_per_token": bytes_per_token(spec, element, kv_format),
+            "bytes_per_sequence": bytes_per_sequence(spec, tokens, element, kept_format=kv_format),
         }
         for spec, layers in Counter(layout).items()
     ]
+
+
+def _kept(spec: LayerSpec, dtype: str, kv_format: str | None) -> str | None:
+    """The format of keys and values, or the float types of a fold's states; None for layers without any."""
+    own = {state.dtype for state in spec.states.values()} if isinstance(spec, Recurrent) else set[str]()
+    floats = [_SHORT[dtype if name == "activation" else name] for name in sorted(own)]
+    if keeps_tokens(spec):
+        return kv_format or _SHORT[dtype]
+    if isinstance(spec, Encoder):
+        return _SHORT[dtype]
+    return ", ".join(dict.fromkeys(floats)) or None
 
 
 def _computed_in(decided: Plan) -> str:

@@ -50,6 +50,8 @@ def command(name: str, verbose: bool, as_json: bool, **parts: bool) -> None:
         emit_json(facts)
         return
     click.echo(overview(facts))
+    for sentence in facts.get("unused", ()):
+        note(sentence)
     if facts["problem"]:
         note(facts["problem"])
 
@@ -62,6 +64,7 @@ def overview(facts: Facts) -> str:
         "Draft": _draft(draft) if draft else [],
         **_memory(facts),
         "Capabilities": [(name,) for name in facts["capabilities"]],
+        "Speculation": [_learned(one) for one in facts["speculation"]],
         "Parameters": list(_parameters(facts["parameters"])),
         "System": _beginning(facts["system"] or ""),
         "Messages": [(one["role"], one["content"]) for one in facts["messages"]],
@@ -86,10 +89,12 @@ def print_part(package: "Package", part: str) -> None:
 def _model(facts: Facts) -> Rows:
     rows = [
         ("architecture", facts["architecture"]),
+        ("runs through", facts.get("through")),
         ("parameters", _amount(facts.get("parameter_count"))),
         ("context length", _plain(facts.get("context_length"))),
         ("embedding length", _plain(facts.get("embedding_length"))),
         ("format", _format(facts)),
+        ("draft head", _head(facts)),
         ("size", size(facts["size_bytes"])),
         ("digest", facts["digest"]),
         ("requires", facts["requires"]),
@@ -99,9 +104,15 @@ def _model(facts: Facts) -> Rows:
     return [(name, value) for name, value in rows if value]
 
 
+def _head(facts: Facts) -> str | None:
+    head = facts.get("head")
+    return f"{count(head['layers'], 'layer')}, {size(head['size_bytes'])}" if head else None
+
+
 def _draft(draft: Facts) -> Rows:
     rows = [
         ("architecture", draft["architecture"]),
+        ("runs through", draft.get("through")),
         ("parameters", _amount(draft.get("parameter_count"))),
         ("format", _format(draft)),
         ("size", size(draft["weight_bytes"]) if "weight_bytes" in draft else size(draft["size_bytes"])),
@@ -119,6 +130,7 @@ def _memory(facts: Facts) -> dict[str, Rows]:
         (
             prefix + kind["kind"],
             count(kind["layers"], "layer"),
+            kind["format"] or "",
             f"{size(kind['layers'] * kind['bytes_per_token'])} per token",
             f"{size(kind['layers'] * kind['bytes_per_sequence'])} per sequence",
         )
@@ -127,9 +139,21 @@ def _memory(facts: Facts) -> dict[str, Rows]:
     ]
     if len(rows) > 1:
         sums = [sum(memory[key] for _, memory in known) for key in ("bytes_per_token", "bytes_per_sequence")]
-        rows.append(("all", "", f"{size(sums[0])} per token", f"{size(sums[1])} per sequence"))
+        rows.append(("all", "", "", f"{size(sums[0])} per token", f"{size(sums[1])} per sequence"))
     memory = known[0][1]
     return {f"Memory ({memory['dtype']}, sequences of {memory['tokens']} tokens)": rows}
+
+
+def _learned(one: Facts) -> tuple[str, ...]:
+    """What the next run would begin with, for one drafter in one setting."""
+    grade = f" {one['grade']}" if one["drafter"] == "lookup" else ""
+    kept = ", ".join(f"{share:.0%}" for share in one["acceptance"][: max(one["depth"], 1)])
+    return (
+        f"{one['drafter']}{grade}" + (f", up to {one['rows']} at once" if one["rows"] > 1 else ""),
+        f"depth {one['depth']}",
+        f"accepts {kept}" if kept else "",
+        one["setting"],
+    )
 
 
 def _parameters(values: Facts) -> Iterator[tuple[str, str]]:

@@ -63,27 +63,34 @@ def check_parts(target: "Part", draft: "Part | None") -> tuple["Tokenizer", tupl
         tokenizer = load_tokenizer(inventory.files)
     except TokenizerError as error:
         raise TokenizerError(f"{inventory.origin}: {error.message}", hint=error.hint) from error
-    notes = check_rows(inventory.config, tokenizer, inventory.origin)
+    notes = (*_unused(target.plan), *check_rows(inventory.config, tokenizer, inventory.origin))
+    notes = (*_runs_through(target.plan), *notes)
     if draft:
+        notes += tuple(f"draft: {note}" for note in _runs_through(draft.plan))
         notes += check_draft(draft.plan.config, draft.source.inventory.files, tokenizer)
     return tokenizer, notes
+
+
+def _runs_through(plan: Plan) -> tuple[str, ...]:
+    from runtime.models import describe
+
+    return describe(plan.config).notes
 
 
 def _check_kinds(target: "Part", draft: "Part | None") -> None:
     """Raise PlanError for an assistant that is no draft, or a draft of another target's kind."""
     from runtime.models import describe
-    from runtime.speculate.assistant import assistant_problem, is_assistant
+    from runtime.speculate.pair import pair_problem, runs_inside
 
     described = describe(target.plan.config)
-    if is_assistant(described):
+    if runs_inside(described):
         raise PlanError(
             f"{target.source.inventory.origin} is a draft that only runs inside its target",
             hint="Name it by DRAFT, and its target by FROM.",
         )
     if draft is None:
         return
-    guess = describe(draft.plan.config)
-    problem = assistant_problem(guess, described) if is_assistant(guess) else None
+    problem = pair_problem(describe(draft.plan.config), described)
     if problem is not None:
         raise PlanError(f"the draft does not fit its target: {problem}")
 
@@ -136,6 +143,14 @@ def check_runnable(source: Source, plan: Plan) -> None:
             f"the weights of {origin} do not fit its config.json: {shown}{rest}",
             hint="Take all files from the same model.",
         )
+
+
+def _unused(plan: Plan) -> tuple[str, ...]:
+    """What of a package will not be run, though it is kept."""
+    from runtime.models import describe
+    from runtime.models.unused import unused_parts
+
+    return unused_parts(describe(plan.config), plan.stored())
 
 
 def architecture_of(config: Mapping[str, Any]) -> str:

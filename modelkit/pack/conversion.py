@@ -141,7 +141,7 @@ def write_weights(
 def _read_bytes(plan: Plan) -> int:
     """The source bytes that `advance` will hear of; a fused matrix is read once per matrix it holds."""
     return sum(
-        sum((slab.stop - slab.start) * slab.row_bytes for tensor in file.tensors for slab in tensor.slabs)
+        sum(slab.read_bytes for tensor in file.tensors for slab in tensor.slabs)
         if file.source is None
         else file.source_bytes
         for file in plan.files

@@ -2,18 +2,22 @@
 
     mlp.experts.0.up_proj.weight ...                one each: stacked to mlp.switch_mlp.up_proj.weight
     mlp.experts.gate_up_proj         [E, 2M, D]     two in one: cut into mlp.switch_mlp.gate_proj and up_proj
+    mlp.experts.gate_up_proj         [E, D, 2M]     input first: turned over as well
     mlp.experts.gate_up_proj_blocks  [E, 2M, G, 16] GPT-OSS: gate and up alternate, packed MXFP4
 
-Stacking, cutting and dealing out move whole rows, so each is a list of slabs and costs no memory.
+Stacking, cutting and dealing out move whole rows or columns, so each is a list of slabs and costs no memory.
+A quantized matrix needs its input along its rows, so what is stored input first is always turned over; which
+of the two it is shows in the shapes of a layer's stacks, not in its family.
 """
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 from modelkit.errors import PlanError
 from modelkit.pack.families import Family
-from modelkit.pack.planned import Output, Planned, Slab, Tiles, whole
+from modelkit.pack.matrix import Matrix, alone, decoded_dtype, stored_input_first
+from modelkit.pack.planned import Output, Planned
+from modelkit.pack.slabs import Piece, Slab, Tiles, turned, whole
 from modelkit.source.tensor import TensorInfo
 from runtime.quant import Format
 
@@ -24,18 +28,8 @@ _ONE = re.compile(
     re.ASCII,
 )
 _PACKED = re.compile(_OWNER + r"\.experts\.(?P<matrix>gate_up_proj|gate_proj|up_proj|down_proj)", re.ASCII)
+_BIAS = re.compile(_OWNER + r"\.experts\.(?P<matrix>gate_up_proj|down_proj)_bias", re.ASCII)
 _SPELLINGS = {"w1": "gate_proj", "w2": "down_proj", "w3": "up_proj"}
-
-
-@dataclass(frozen=True, slots=True)
-class Matrix:
-    """One matrix or parameter to decide about. `known_as` is the name that the policy judges."""
-
-    name: str
-    known_as: str
-    dtype: str
-    shape: tuple[int, ...]
-    slabs: tuple[Slab, ...]
 
 
 def gather(tensors: Iterable[TensorInfo], family: Family, tiles: Mapping[str, Tiles]) -> list[Matrix]:
@@ -43,27 +37,43 @@ def gather(tensors: Iterable[TensorInfo], family: Family, tiles: Mapping[str, Ti
 
     Raises PlanError for a stack with a missing expert, or experts of different shapes or dtypes.
     """
+    tensors = list(tensors)
+    turned_owners = _input_first(tensors)
+    conv = stored_input_first(tensors, family)
     matrices: list[Matrix] = []
     stacks: dict[tuple[str, str, str, str], dict[int, TensorInfo]] = {}
     for tensor in tensors:
-        one = _ONE.fullmatch(tensor.name)
-        packed = None if family.input_first else _PACKED.fullmatch(tensor.name)
-        if one:
+        tile = tiles.get(tensor.name)
+        if one := _ONE.fullmatch(tensor.name):
             key = (one["owner"], one["group"], one["matrix"], one["leaf"])
             stacks.setdefault(key, {})[int(one["index"])] = tensor
-        elif packed and len(tensor.shape) == 3:
-            matrices += _cut(packed, tensor, family, tiles.get(tensor.name))
+        elif (packed := _PACKED.fullmatch(tensor.name)) and len(tensor.shape) == 3:
+            matrices += _cut(packed, tensor, family, tile, turn=packed["owner"] in turned_owners)
+        elif family.alternate and (bias := _BIAS.fullmatch(tensor.name)) and len(tensor.shape) == 2:
+            matrices += _cut_bias(bias, tensor, family)
         else:
-            tile = tiles.get(tensor.name)
-            name, dtype = tensor.name, _dtype(tensor, tile)
-            matrices.append(Matrix(name, name, dtype, tensor.shape, (whole(tensor, tile),)))
+            matrices += alone(tensor, family, tile, input_first=conv)
     expected = max((max(stack) + 1 for stack in stacks.values()), default=0)
     matrices += [_stack(key, stack, expected, family, tiles) for key, stack in stacks.items()]
     return matrices
 
 
-def _dtype(tensor: TensorInfo, tile: Tiles | None) -> str:
-    return "BF16" if tile else tensor.dtype
+def _input_first(tensors: Iterable[TensorInfo]) -> set[str]:
+    """The owners of packed stacks that are stored input first.
+
+    Gate and up are [E, D, 2M] and down [E, M, D] then, and otherwise [E, 2M, D] and [E, D, M]; no stack
+    can be both.
+    """
+    shapes: dict[str, dict[str, tuple[int, ...]]] = {}
+    for tensor in tensors:
+        if (packed := _PACKED.fullmatch(tensor.name)) and len(tensor.shape) == 3:
+            shapes.setdefault(packed["owner"], {})[packed["matrix"]] = tensor.shape[1:]
+    found: set[str] = set()
+    for owner, stack in shapes.items():
+        fused, down = stack.get("gate_up_proj"), stack.get("down_proj")
+        if fused and down and fused == (down[1], 2 * down[0]):
+            found.add(owner)
+    return found
 
 
 def _stack(
@@ -90,30 +100,66 @@ def _stack(
     return Matrix(
         name=f"{owner}.{home}.{stored}.{leaf}",
         known_as=f"{owner}.{group}.{plain}.{leaf}",
-        dtype=_dtype(ordered[0], tiles.get(ordered[0].name)),
+        dtype=decoded_dtype(ordered[0], tiles.get(ordered[0].name)),
         shape=(count, *ordered[0].shape),
         slabs=slabs,
     )
 
 
-def _cut(packed: re.Match[str], tensor: TensorInfo, family: Family, tile: Tiles | None) -> list[Matrix]:
-    """A packed stack as one matrix per projection; a fused one is cut in the middle of each expert's rows."""
-    experts, rows, width = tensor.shape
-    fused = packed["matrix"] == "gate_up_proj"
-    if fused and rows % 2:
-        raise PlanError(f"{tensor.name} fuses two matrices and has an odd number of rows, {rows}")
-    names = ("gate_proj", "up_proj") if fused else (packed["matrix"],)
-    share = rows // len(names)
-    all_rows = whole(tensor, tile)
-    home = f"{packed['owner']}.{family.experts}"
+def _cut(
+    packed: re.Match[str], tensor: TensorInfo, family: Family, tile: Tiles | None, *, turn: bool
+) -> list[Matrix]:
+    """A packed stack as one matrix per projection; a fused one is cut in the middle of each expert's outputs,
+    or dealt out where they alternate. turn: the outputs are its columns.
+    """
+    experts, outputs, inputs = tensor.shape
+    if turn:
+        outputs, inputs = inputs, outputs
+    names = _names(packed, tensor, outputs)
+    share = outputs // len(names)
     found: list[Matrix] = []
     for place, name in enumerate(names):
-        starts = range(place * share, experts * rows, rows) if rows else range(0)
-        slabs = tuple(Slab(tensor, s, s + share, 1, all_rows.row_bytes, tile) for s in starts)
+        start, stop, step = _share(place, len(names), outputs, family)
+        if turn:
+            slabs: tuple[Piece, ...] = turned(tensor, tile, start=start, stop=stop, step=step)
+        else:
+            row_bytes, firsts = whole(tensor, tile).row_bytes, range(0, experts * outputs, outputs or 1)
+            slabs = tuple(Slab(tensor, at + start, at + stop, step, row_bytes, tile) for at in firsts)
         known_as = f"{packed['owner']}.experts.{name}"
-        shape = (experts, share, width)
-        found.append(Matrix(f"{home}.{name}.weight", known_as, _dtype(tensor, tile), shape, slabs))
+        name = f"{packed['owner']}.{family.experts}.{name}.weight"
+        found.append(Matrix(name, known_as, decoded_dtype(tensor, tile), (experts, share, inputs), slabs))
     return found
+
+
+def _cut_bias(packed: re.Match[str], tensor: TensorInfo, family: Family) -> list[Matrix]:
+    """The biases of a stack [E, outputs], cut as their matrix is."""
+    experts, outputs = tensor.shape
+    names = _names(packed, tensor, outputs)
+    item_bytes = tensor.nbytes // (experts * outputs) if experts * outputs else 0
+    found: list[Matrix] = []
+    for place, part in enumerate(names):
+        start, _, step = _share(place, len(names), outputs, family)
+        slab = Slab(tensor, start, experts * outputs, step, item_bytes)
+        name = f"{packed['owner']}.{family.experts}.{part}.bias"
+        found.append(Matrix(name, name, tensor.dtype, (experts, outputs // len(names)), (slab,)))
+    return found
+
+
+def _names(packed: re.Match[str], tensor: TensorInfo, outputs: int) -> tuple[str, ...]:
+    """What the stack holds, in order."""
+    if packed["matrix"] != "gate_up_proj":
+        return (packed["matrix"],)
+    if outputs % 2:
+        raise PlanError(f"{tensor.name} fuses two matrices and has an odd number of rows, {outputs}")
+    return ("gate_proj", "up_proj")
+
+
+def _share(place: int, count: int, outputs: int, family: Family) -> tuple[int, int, int]:
+    """start, stop and step of the outputs that belong to matrix `place` of `count`."""
+    if family.alternate:
+        return place, outputs, count
+    share = outputs // count
+    return place * share, (place + 1) * share, 1
 
 
 def deal_out(bases: Iterable[str], tensors: Mapping[str, TensorInfo], stored: Format) -> list[Planned]:

@@ -141,46 +141,68 @@ GLIMMER: tuple[Row, ...] = (
     Row(lambda t, r: r.promotes and t.has("mlp.down_proj"), REQUESTED, "as requested"),
 )
 
-INPUT_FIRST: tuple[Row, ...] = (
-    Row(lambda t, _: t.stacked, SOURCE, "expert stack stored input-first, which no group runs along"),
-)
-
-GPT2: tuple[Row, ...] = (
-    Row(lambda t, _: t.has(".c_attn.", ".c_proj.", ".c_fc."), SOURCE, "matrix stored input-first"),
-)
-
 
 @dataclass(frozen=True, slots=True)
 class Family:
     """What is particular to a family's checkpoints.
 
     `experts` is MLX's name for a stack that the checkpoint calls `experts`, `matrices` its names for the
-    projections where they differ. `input_first`: packed stacks are [E, in, out]; their rows are no outputs.
+    projections where they differ. `alternate`: rows of two fused matrices come in turn, and their biases.
+    `halved`: matrices that hold two, the first rows' name first. `renamed`: what else MLX calls otherwise.
+    `input_first`: matrices that a checkpoint with a `c_attn` of [in, 3 * in] has the other way round.
+    `prefix`: what MLX has before every name but the head's. `spare`: how names of what is left out end.
+    `settled`: mlx-lm takes a checkpoint whose experts are stacked for one of its own, in which filters are
+    [channels, taps, 1] and norms are stored whole, not less one.
     """
 
     rows: tuple[Row, ...] = ()
     experts: str = "switch_mlp"
     matrices: tuple[tuple[str, str], ...] = ()
     layers: int = 0  # when the config does not say
-    input_first: bool = False
+    alternate: bool = False
+    input_first: tuple[str, ...] = ()
+    prefix: str = ""
+    spare: tuple[str, ...] = ()
+    halved: tuple[tuple[str, tuple[str, str]], ...] = ()
+    renamed: tuple[tuple[str, str], ...] = ()
+    settled: bool = False
 
 
 # How architectures[0] or model_type starts, in lower case without underscores or dots.
 FAMILIES: tuple[tuple[str, Family], ...] = (
     ("gemma4", Family(GEMMA4, experts="experts.switch_glu")),
     ("qwen35", Family(QWEN_LINEAR)),
-    ("qwen3next", Family(QWEN_LINEAR)),
+    ("qwen3next", Family(QWEN_LINEAR, settled=True)),
     ("nemotronh", Family(NEMOTRON_H, matrices=(("up_proj", "fc1"), ("down_proj", "fc2")))),
     ("laguna", Family(LAGUNA, layers=40)),
     ("cohere2moe", Family(COHERE2_MOE)),
     ("museglimmer", Family(GLIMMER)),
     ("glimmer", Family(GLIMMER)),
-    ("gptoss", Family(INPUT_FIRST, input_first=True)),
-    ("llama4", Family(INPUT_FIRST, input_first=True)),
-    ("qwen3vlmoe", Family(INPUT_FIRST, input_first=True)),
-    ("gpt2", Family(GPT2)),
+    ("gptoss", Family(experts="experts", alternate=True)),
+    ("llama4", Family(experts="experts")),
+    (
+        "gpt2",
+        Family(
+            input_first=(".c_attn.weight", ".c_proj.weight", ".c_fc.weight"),
+            prefix="model.",
+            spare=(".attn.bias", ".attn.masked_bias"),
+        ),
+    ),
+    ("afmoe", Family(experts="experts")),  # this and the next two run through mlx-lm's classes
+    ("dots1", Family(experts="experts")),
+    ("klear", Family(experts="experts")),
+    (
+        "lfm2moe",
+        Family(renamed=((".w1.", ".gate_proj."), (".w2.", ".down_proj."), (".w3.", ".up_proj."))),
+    ),
+    ("granitemoehybrid", Family()),
 )
 PLAIN = Family()
+# Granite 4 without experts: MLX has an ordinary MLP where the checkpoint has the shared expert alone.
+GRANITE_DENSE = Family(
+    halved=((".shared_mlp.input_linear.", (".mlp.gate_proj.", ".mlp.up_proj.")),),
+    renamed=((".shared_mlp.output_linear.", ".mlp.down_proj."),),
+)
 
 
 def find_family(config: Mapping[str, Any]) -> Family:
@@ -191,7 +213,8 @@ def find_family(config: Mapping[str, Any]) -> Family:
         plain = str(name).lower().replace("_", "").replace(".", "")
         for start, family in FAMILIES:
             if plain.startswith(start):
-                return family
+                dense = start == "granitemoehybrid" and not _count(_text(config), "num_local_experts")
+                return GRANITE_DENSE if dense else family
     return PLAIN
 
 

@@ -2,9 +2,10 @@
 
 from collections.abc import Mapping
 
-from modelkit.pack.experts import Matrix
-from modelkit.pack.planned import Output, Planned, whole
+from modelkit.pack.matrix import Matrix
+from modelkit.pack.planned import Output, Planned
 from modelkit.pack.policy import Choice
+from modelkit.pack.slabs import whole
 from modelkit.source.prequantized import Packing
 from modelkit.source.tensor import TensorInfo
 from runtime.quant import FORMATS, Format
@@ -16,9 +17,13 @@ def decide(matrix: Matrix, choice: Choice) -> Planned:
     if target is None or target.name == matrix.dtype.lower():
         output = Output(matrix.name, matrix.dtype, matrix.shape, matrix.slabs)
         label = matrix.dtype.lower()
-        return Planned(matrix.name, matrix.dtype, matrix.shape, None, label, choice.reason, (output,))
+        return Planned(
+            matrix.name, matrix.dtype, matrix.shape, None, label, choice.reason, (output,), matrix.plus_one
+        )
     outputs = _quantized(matrix, target) if target.quantized else _cast(matrix, target)
-    return Planned(matrix.name, matrix.dtype, matrix.shape, target, target.name, choice.reason, outputs)
+    return Planned(
+        matrix.name, matrix.dtype, matrix.shape, target, target.name, choice.reason, outputs, matrix.plus_one
+    )
 
 
 def _cast(matrix: Matrix, target: Format) -> tuple[Output, ...]:

@@ -6,21 +6,27 @@
     mxfp4 blocks     GPT-OSS: the same codes in MLX's layout
 
 Where nothing is converted the source's files are kept byte for byte. Otherwise tensors are written in natural
-order of their names, into files of at most SHARD_BYTES under MLX's names.
+order of their names, into files of at most SHARD_BYTES under MLX's names. Every converted matrix has its
+input along its rows, as MLX has it.
 """
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
+from typing import Any
 
 from modelkit.errors import PlanError
+from modelkit.pack import heads
 from modelkit.pack.config import converted_config, mlx_config
 from modelkit.pack.experts import deal_out, gather
 from modelkit.pack.families import find_family, request_for
+from modelkit.pack.heads import in_head
+from modelkit.pack.notes import counted, quantizing_notes
 from modelkit.pack.outputs import decide, packed_module, single
-from modelkit.pack.planned import Plan, Planned, PlannedFile, Role, Tiles, whole
+from modelkit.pack.planned import Plan, Planned, PlannedFile, Role
 from modelkit.pack.policy import Choice, Tensor, choose
+from modelkit.pack.slabs import Tiles, whole
 from modelkit.source.inventory import Inventory
 from modelkit.source.prequantized import (
     BlockFp8Weights,
@@ -33,6 +39,7 @@ from modelkit.source.tensor import TensorInfo
 from runtime.quant import FORMATS, Format, find_format
 
 SHARD_BYTES = 5 << 30
+
 FP8_DEFAULT = "mxfp8"
 
 _ROWS = {row.name: row for row in FORMATS}
@@ -47,8 +54,16 @@ def parse_format(text: str) -> Format:
     return found
 
 
-def plan(inventory: Inventory, kind: SourceKind, wanted: Format | None, *, role: Role = "target") -> Plan:
-    """Decide. `wanted` None keeps the source's precision.
+def plan(
+    inventory: Inventory,
+    kind: SourceKind,
+    wanted: Format | None,
+    *,
+    role: Role = "target",
+    spare: str | None = None,
+) -> Plan:
+    """Decide. `wanted` None keeps the source's precision. spare: a head that only repeats the embedding; it
+    is left out of what is written anew.
 
     Raises PlanError for a quantized source that should be quantized again, broken expert stacks, names that
     clash, scales that do not fit.
@@ -58,24 +73,27 @@ def plan(inventory: Inventory, kind: SourceKind, wanted: Format | None, *, role:
             f"{inventory.origin} is quantized already; it cannot be stored as {wanted.name}",
             hint="Leave the format out, or start from the unquantized model.",
         )
+    left = {spare} if spare else set[str]()
     match kind:
         case MlxWeights():
             return _pass_through(inventory, kind, role)
         case Mxfp4Blocks():
-            return _repack(inventory, kind, role)
+            return _repack(inventory, kind, role, left)
         case BlockFp8Weights():
-            return _convert(inventory, _tiles(inventory, kind), wanted, role)
+            return _convert(inventory, _tiles(inventory, kind), wanted, role, left)
         case FloatWeights():
-            return _convert(inventory, {}, wanted, role)
+            return _convert(inventory, {}, wanted, role, left)
 
 
-def _convert(inventory: Inventory, tiles: Mapping[str, Tiles], wanted: Format | None, role: Role) -> Plan:
+def _convert(
+    inventory: Inventory, tiles: Mapping[str, Tiles], wanted: Format | None, role: Role, left: set[str]
+) -> Plan:
     if wanted is None and not tiles:
         return _keep_files(inventory, role, "float", {})
     chosen = wanted or _ROWS[FP8_DEFAULT]
-    folded = {tile.scales.name for tile in tiles.values()}
+    folded = {tile.scales.name for tile in tiles.values()} | left
     planned = _decide_all(inventory, tiles, folded, wanted, role)
-    notes = _misfit_notes(planned, chosen)
+    notes = quantizing_notes(planned, chosen)
     if all(_untouched(tensor) for tensor in planned):
         decided = {tensor.name: tensor for tensor in planned}
         return replace(_keep_files(inventory, role, "float", decided), format=wanted, notes=notes)
@@ -84,14 +102,18 @@ def _convert(inventory: Inventory, tiles: Mapping[str, Tiles], wanted: Format | 
         source_kind="block fp8" if tiles else "float",
         format=wanted,
         tensors=planned,
-        files=_shards(planned),
+        files=_files(planned, inventory.config),
         config=converted_config(inventory.config, planned, chosen),
-        notes=(*_dropped_notes(inventory), *notes),
+        notes=(*_dropped_notes(inventory, left), *notes),
     )
 
 
 def _decide_all(
-    inventory: Inventory, tiles: Mapping[str, Tiles], folded: set[str], wanted: Format | None, role: Role
+    inventory: Inventory,
+    tiles: Mapping[str, Tiles],
+    folded: set[str],
+    wanted: Format | None,
+    role: Role,
 ) -> tuple[Planned, ...]:
     """By the policy; where nothing is asked for, only FP8 matrices are its business."""
     family = find_family(inventory.config)
@@ -107,14 +129,15 @@ def _decide_all(
     return _in_order(planned)
 
 
-def _repack(inventory: Inventory, kind: Mxfp4Blocks, role: Role) -> Plan:
+def _repack(inventory: Inventory, kind: Mxfp4Blocks, role: Role, left: set[str]) -> Plan:
     stored = _ROWS["mxfp4"]
     dealt = deal_out(kind.bases, inventory.tensors, stored)
     used = {slab.tensor.name for tensor in dealt for slab in tensor.slabs}
-    rest = gather(_kept(inventory, used), find_family(inventory.config), {})
+    rest = gather(_kept(inventory, used | left), find_family(inventory.config), {})
     planned = _in_order([*dealt, *(decide(matrix, Choice(None, "as in the source")) for matrix in rest)])
     config = converted_config(inventory.config, planned, stored)
-    return Plan(role, "mxfp4 blocks", None, planned, _shards(planned), config, _dropped_notes(inventory))
+    files = _files(planned, inventory.config)
+    return Plan(role, "mxfp4 blocks", None, planned, files, config, _dropped_notes(inventory, left))
 
 
 def _pass_through(inventory: Inventory, kind: MlxWeights, role: Role) -> Plan:
@@ -151,15 +174,15 @@ def _tiles(inventory: Inventory, kind: BlockFp8Weights) -> dict[str, Tiles]:
 
 
 def _kept(inventory: Inventory, folded: set[str]) -> list[TensorInfo]:
-    """The tensors that get a decision of their own: not folded into another, not a spare head."""
-    spare = _spare_head(inventory)
-    return [tensor for name, tensor in inventory.tensors.items() if name not in folded and name != spare]
+    """The tensors that get a decision of their own: not folded into another, not to be left out."""
+    out = {*folded, *_masks(inventory)}
+    return [tensor for name, tensor in inventory.tensors.items() if name not in out]
 
 
-def _spare_head(inventory: Inventory) -> str | None:
-    """A stored head that repeats the embedding; loaders ignore it, but not once it is quantized."""
-    tied = inventory.config.get("tie_word_embeddings") is True
-    return "lm_head.weight" if tied and "lm_head.weight" in inventory.tensors else None
+def _masks(inventory: Inventory) -> list[str]:
+    """Attention masks that old checkpoints store; MLX has no module for them."""
+    endings = find_family(inventory.config).spare
+    return [name for name in inventory.tensors if endings and name.endswith(endings)]
 
 
 def _untouched(tensor: Planned) -> bool:
@@ -186,6 +209,14 @@ def _natural(name: str) -> list[tuple[int, str]]:
     return [(int(piece), "") if piece.isdigit() else (-1, piece) for piece in pieces]
 
 
+def _files(planned: Sequence[Planned], config: Mapping[str, Any]) -> tuple[PlannedFile, ...]:
+    """Shards, and the draft head in a file of its own."""
+    apart = [in_head(tensor.name, config) for tensor in planned]
+    head = tuple(tensor for tensor, is_head in zip(planned, apart, strict=True) if is_head)
+    rest = [tensor for tensor, is_head in zip(planned, apart, strict=True) if not is_head]
+    return (*_shards(rest), *((PlannedFile(heads.FILE, head),) if head else ()))
+
+
 def _shards(planned: Sequence[Planned]) -> tuple[PlannedFile, ...]:
     groups: list[list[Planned]] = [[]]
     filled = 0
@@ -204,24 +235,9 @@ def _shards(planned: Sequence[Planned]) -> tuple[PlannedFile, ...]:
     )
 
 
-def _dropped_notes(inventory: Inventory) -> tuple[str, ...]:
-    spare = _spare_head(inventory)
-    return (f"{spare} is left out: config.json ties the head to the embedding",) if spare else ()
-
-
-def _misfit_notes(planned: Sequence[Planned], chosen: Format) -> tuple[str, ...]:
-    """One sentence per reason why matrices could not be quantized; those are what a user may not expect."""
-    if not chosen.quantized:
-        return ()
-    misfits: dict[tuple[str, str], list[str]] = {}
-    for tensor in planned:
-        if tensor.encode is None and "do not divide" in tensor.reason:
-            misfits.setdefault((tensor.label, tensor.reason), []).append(tensor.name)
-    notes = [
-        f"{len(names)} {'matrices stay' if len(names) > 1 else 'matrix stays'} at {label}: {reason} "
-        f"({names[0]}{', ...' if len(names) > 1 else ''})"
-        for (label, reason), names in misfits.items()
-    ]
-    if not any(tensor.encode for tensor in planned):
-        notes.append(f"nothing could be stored as {chosen.name}")
+def _dropped_notes(inventory: Inventory, left: set[str]) -> tuple[str, ...]:
+    masks = _masks(inventory)
+    notes = [f"{head} is left out: it repeats the embedding, to which config.json ties it" for head in left]
+    if masks:
+        notes.append(f"{counted(len(masks), 'stored mask')} left out, which follow from the positions")
     return tuple(notes)

@@ -1,6 +1,6 @@
 """What a plan consists of: plain values, from the rows read to the tensors and files written.
 
-    Slab      rows of one source tensor        where bytes come from
+    Slab, Columns  of one source tensor        where bytes come from (`slabs`)
     Output    one tensor of a written file     what becomes of them
     Planned   one matrix or parameter          a decision: its format, the reason, its outputs
     PlannedFile, Plan
@@ -9,54 +9,15 @@ Nothing here reads weights or knows MLX. Equal inputs give equal plans, so a fin
 """
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from modelkit.source.tensor import BITS, TensorInfo
+from modelkit.pack.slabs import Columns, Piece
+from modelkit.source.tensor import BITS
 from runtime.quant import Format
 
 Role = Literal["target", "draft"]
-
-
-@dataclass(frozen=True, slots=True)
-class Tiles:
-    """The scales of an F8_E4M3 matrix: one per tile of `block` (rows, columns); edge tiles may be ragged."""
-
-    scales: TensorInfo
-    block: tuple[int, int]
-
-
-@dataclass(frozen=True, slots=True)
-class Slab:
-    """Rows start, start+step, ... below stop of a tensor seen as rows of `row_bytes`."""
-
-    tensor: TensorInfo
-    start: int
-    stop: int
-    step: int
-    row_bytes: int
-    tiles: Tiles | None = None
-
-    @property
-    def rows(self) -> int:
-        return len(range(self.start, self.stop, self.step))
-
-    def blocks(self, limit_bytes: int) -> Iterator["Slab"]:
-        """This slab in consecutive pieces that read about `limit_bytes` each; at least one row."""
-        if not self.row_bytes:
-            return
-        count = max(limit_bytes // (self.row_bytes * self.step), 1) * self.step
-        for start in range(self.start, self.stop, count):
-            stop = min(start + count, self.stop)
-            yield Slab(self.tensor, start, stop, self.step, self.row_bytes, self.tiles)
-
-
-def whole(tensor: TensorInfo, tiles: Tiles | None = None) -> Slab:
-    """All rows of a tensor; a row runs along its last dimension."""
-    rows = math.prod(tensor.shape[:-1])
-    return Slab(tensor, 0, rows, 1, tensor.nbytes // rows if rows else 0, tiles)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +27,7 @@ class Output:
     name: str
     dtype: str
     shape: tuple[int, ...]
-    slabs: tuple[Slab, ...] = ()
+    slabs: tuple[Piece, ...] = ()
 
     @property
     def nbytes(self) -> int:
@@ -79,6 +40,7 @@ class Planned:
 
     `encode` is the format rows are turned into, None where bytes pass as they are (or, from FP8, as BF16);
     `dtype` and `shape` are those of the values, whatever stores them; `label` is the format as users read it.
+    `plus_one`: one is added to every value first.
     """
 
     name: str
@@ -88,6 +50,7 @@ class Planned:
     label: str
     reason: str
     outputs: tuple[Output, ...]
+    plus_one: bool = False
 
     @property
     def elements(self) -> int:
@@ -102,7 +65,7 @@ class Planned:
         return self.name.removesuffix(".weight")
 
     @property
-    def slabs(self) -> tuple[Slab, ...]:
+    def slabs(self) -> tuple[Piece, ...]:
         return tuple(slab for output in self.outputs for slab in output.slabs)
 
     @property
@@ -199,9 +162,12 @@ class Plan:
 
 def _tensor_print(tensor: Planned) -> list[Any]:
     outputs = [[o.name, o.dtype, list(o.shape), [_slab_print(s) for s in o.slabs]] for o in tensor.outputs]
-    return [tensor.encode.name if tensor.encode else None, tensor.dtype, list(tensor.shape), outputs]
+    known = [tensor.encode.name if tensor.encode else None, tensor.dtype, list(tensor.shape), outputs]
+    return [*known, "plus one"] if tensor.plus_one else known
 
 
-def _slab_print(slab: Slab) -> list[Any]:
+def _slab_print(slab: Piece) -> list[Any]:
     tiles = [slab.tiles.scales.name, *slab.tiles.block] if slab.tiles else []
+    if isinstance(slab, Columns):
+        return [slab.tensor.name, "columns", slab.matrix, slab.start, slab.stop, slab.step, tiles]
     return [slab.tensor.name, slab.start, slab.stop, slab.step, slab.row_bytes, tiles]

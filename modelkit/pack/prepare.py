@@ -2,7 +2,7 @@
 
 What can be refused is refused here: the format, the architectures of target and draft, weights that do not
 fit them, the tokenizer, a draft of other tokens, the chat template, the disk. `--dry-run` is this and no
-more.
+more. No weight is read, but where a file has a head beside a config that ties it (`tying`).
 """
 
 from collections.abc import Iterator, Mapping
@@ -18,6 +18,7 @@ from modelkit.pack.metadata import DraftFacts, Metadata, Provenance
 from modelkit.pack.plan import parse_format, plan
 from modelkit.pack.planned import Role
 from modelkit.pack.sources import Origin, Source, open_origin
+from modelkit.pack.tying import settle_head
 from modelkit.store.store import Store
 from runtime.quant import Format
 
@@ -113,7 +114,8 @@ def merge(inherited: Metadata, recipe: Recipe, draft: Part | None) -> Metadata:
 def _part(
     source: Source, role: Role, wanted: Format | None, inherited: Provenance | None, store: Store
 ) -> Part:
-    decided = plan(source.inventory, source.kind, wanted, role=role)
+    source, spare = settle_head(source)
+    decided = plan(source.inventory, source.kind, wanted, role=role, spare=spare)
     part = Part(source, decided, inherited if wanted is None else None, None)
     digests = source_digests(source, store, read=False)
     if digests is None:

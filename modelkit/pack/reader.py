@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Self
 
 from modelkit.errors import SourceError
-from modelkit.pack.planned import Slab
+from modelkit.pack.slabs import Columns, Piece
 from modelkit.source.inventory import WeightFile
 from modelkit.source.tree import open_regular
 
@@ -48,16 +48,36 @@ class Reader:
                     f"{file.name} changed while it was being read", hint="Run the command again."
                 )
 
-    def read(self, slab: Slab) -> bytearray:
-        """The rows from slab.start to slab.stop, those between steps included."""
+    def read(self, slab: Piece) -> bytearray:
+        """The rows from slab.start to slab.stop, those between steps included; columns likewise."""
+        if isinstance(slab, Columns):
+            return self._read_columns(slab)
         start = slab.tensor.start + slab.start * slab.row_bytes
         stop = slab.tensor.start + slab.stop * slab.row_bytes
         assert slab.tensor.start <= start <= stop <= slab.tensor.stop, slab
         return self.read_range(slab.tensor.path, start, stop)
 
+    def _read_columns(self, slab: Columns) -> bytearray:
+        """[height, stop - start], row by row."""
+        row_bytes = slab.width * slab.item_bytes
+        piece = (slab.stop - slab.start) * slab.item_bytes
+        first = slab.tensor.start + slab.matrix * slab.height * row_bytes + slab.start * slab.item_bytes
+        last = first + (slab.height - 1) * row_bytes
+        assert slab.tensor.start <= first <= last + piece <= slab.tensor.stop, slab
+        data = bytearray(slab.height * piece)
+        view = memoryview(data)
+        for row in range(slab.height):
+            self._fill(view[row * piece : (row + 1) * piece], slab.tensor.path, first + row * row_bytes)
+        return data
+
     def read_range(self, path: Path, start: int, stop: int) -> bytearray:
         data = bytearray(stop - start)
-        view = memoryview(data)
+        self._fill(memoryview(data), path, start)
+        return data
+
+    def _fill(self, view: memoryview, path: Path, start: int) -> None:
+        """Read as many bytes as `view` has, from `start` on."""
+        stop = start + len(view)
         while view:
             try:
                 count = os.preadv(self._descriptors[path], [view], stop - len(view))
@@ -66,4 +86,3 @@ class Reader:
             if count == 0:
                 raise SourceError(f"{path.name} is shorter than it was when its header was read")
             view = view[count:]
-        return data

@@ -1,6 +1,7 @@
 """Rows of source tensors -> the bytes of output tensors. With `fp4` all of this room that touches MLX.
 
-Every transform is row by row, so any block of rows gives the same bytes wherever tensors are cut. Arithmetic
+Every transform is row by row, so any block of rows gives the same bytes wherever tensors are cut; what is
+stored the other way round is turned over block by block first. Arithmetic
 runs on the CPU backend whatever the device: the same source must give the same digest on every machine. MLX
 quantizes on one core per stream, so each worker thread has a stream of its own.
 """
@@ -12,8 +13,9 @@ import mlx.core as mx
 import numpy as np
 
 from modelkit.pack.fp4 import quantize_fp4
-from modelkit.pack.planned import Planned, Slab, Tiles
+from modelkit.pack.planned import Planned
 from modelkit.pack.reader import Reader
+from modelkit.pack.slabs import Columns, Piece, Slab, Tiles
 from runtime.quant import Format
 
 Bytes: TypeAlias = memoryview | bytearray
@@ -21,18 +23,21 @@ Bytes: TypeAlias = memoryview | bytearray
 _FLOATS = {"F32": mx.float32, "F16": mx.float16, "BF16": mx.bfloat16}
 _THREAD = threading.local()
 _SLOW_ELEMENTS = 1 << 18
+_STRIP_ROWS = 128
 
 
-def transform(planned: Planned, slab: Slab, reader: Reader) -> tuple[Bytes, ...]:
+def transform(planned: Planned, slab: Piece, reader: Reader) -> tuple[Bytes, ...]:
     """One block of rows: the bytes of the output that has the slab, then of each of its by-products.
 
     Everything returned is evaluated and may change threads.
     """
     raw = reader.read(slab)
-    if planned.encode is None and slab.tiles is None:
+    if planned.encode is None and slab.tiles is None and not planned.plus_one:
         return (_every(raw, slab),)
     with mx.stream(_stream()):
         values = _values(planned, slab, raw, reader)
+        if planned.plus_one:
+            values = (values.astype(mx.float32) + 1).astype(values.dtype)
         arrays = (values,) if planned.encode is None else _encode(values, planned.encode)
         mx.eval(*arrays)
         return tuple(_bytes(array) for array in arrays)
@@ -49,24 +54,58 @@ def _stream() -> mx.Stream:
     return _THREAD.stream
 
 
-def _every(raw: bytearray, slab: Slab) -> Bytes:
-    if slab.step == 1:
+def _every(raw: bytearray, slab: Piece) -> Bytes:
+    """The slab's own rows, out of all that was read for it."""
+    if isinstance(slab, Columns):
+        kept = _turned_over(_grid(raw, slab)[:, :: slab.step])
+    elif slab.step == 1:
         return raw
-    rows = np.frombuffer(raw, np.uint8).reshape(-1, slab.row_bytes)
-    return np.ascontiguousarray(rows[:: slab.step]).reshape(-1).data
+    else:
+        kept = np.frombuffer(raw, np.uint8).reshape(-1, slab.row_bytes)[:: slab.step]
+    return np.ascontiguousarray(kept).reshape(-1).view(np.uint8).data
 
 
-def _values(planned: Planned, slab: Slab, raw: bytearray, reader: Reader) -> mx.array:
+def _grid(raw: bytearray, slab: Columns) -> "np.ndarray":
+    """[height, columns read], elements as words of their size."""
+    return np.frombuffer(raw, f"u{slab.item_bytes}").reshape(slab.height, -1)
+
+
+def _turned_over(grid: "np.ndarray") -> "np.ndarray":
+    """The transpose, laid out anew. In strips that stay in a core's cache: five times faster than at once."""
+    turned = np.empty(grid.shape[::-1], grid.dtype)
+    for row in range(0, grid.shape[0], _STRIP_ROWS):
+        turned[:, row : row + _STRIP_ROWS] = grid[row : row + _STRIP_ROWS].T
+    return turned
+
+
+def _values(planned: Planned, slab: Piece, raw: bytearray, reader: Reader) -> mx.array:
     """The rows as floats of `planned.dtype`, [rows, width]."""
-    assert slab.step == 1, "rows that alternate are only ever copied"
-    rows = slab.stop - slab.start
     if slab.tiles is not None:
-        codes = mx.array(np.frombuffer(raw, np.uint8).reshape(rows, -1))
-        scales = _tile_scales(slab, slab.tiles, codes.shape[1], reader)
-        return (mx.from_fp8(codes, mx.float32) * scales).astype(mx.bfloat16)
+        return _decoded(slab, slab.tiles, raw, reader)
     kind = _FLOATS[planned.dtype]
-    words = np.frombuffer(raw, np.uint32 if kind == mx.float32 else np.uint16)
-    return mx.array(words.reshape(rows, -1)).view(kind)
+    words = np.frombuffer(_every(raw, slab), np.uint32 if kind == mx.float32 else np.uint16)
+    return mx.array(words.reshape(slab.rows, -1)).view(kind)
+
+
+def _decoded(slab: Piece, tiles: Tiles, raw: bytearray, reader: Reader) -> mx.array:
+    """FP8 codes and the scales of their tiles, as bfloat16."""
+    assert slab.step == 1, "rows that alternate are stored in other formats"
+    if isinstance(slab, Columns):
+        codes = mx.array(_grid(raw, slab))
+        scales = _matrix_scales(slab, tiles, reader)
+        return mx.contiguous((mx.from_fp8(codes, mx.float32) * scales).astype(mx.bfloat16).T)
+    codes = mx.array(np.frombuffer(raw, np.uint8).reshape(slab.rows, -1))
+    scales = _tile_scales(slab, tiles, codes.shape[1], reader)
+    return (mx.from_fp8(codes, mx.float32) * scales).astype(mx.bfloat16)
+
+
+def _matrix_scales(slab: Columns, tiles: Tiles, reader: Reader) -> mx.array:
+    """The scale of every element of the slab's columns, float32 [height, columns]."""
+    height, breadth = tiles.block
+    down, across = -(-slab.height // height), -(-slab.width // breadth)
+    grid = _read_grid(tiles, slab.matrix * down, down, across, reader)
+    rows, columns = np.arange(slab.height) // height, np.arange(slab.start, slab.stop) // breadth
+    return grid[mx.array(rows)][:, mx.array(columns)]
 
 
 def _tile_scales(slab: Slab, tiles: Tiles, width: int, reader: Reader) -> mx.array:
@@ -80,13 +119,18 @@ def _tile_scales(slab: Slab, tiles: Tiles, width: int, reader: Reader) -> mx.arr
     row = np.arange(slab.start, slab.stop)
     tile_row = row // matrix_rows * down + row % matrix_rows // height
     first, last = int(tile_row[0]), int(tile_row[-1])
-    kind = _FLOATS[tiles.scales.dtype]
-    start = tiles.scales.start + first * across * kind.size
-    raw = reader.read_range(tiles.scales.path, start, start + (last - first + 1) * across * kind.size)
-    words = np.frombuffer(raw, np.uint32 if kind == mx.float32 else np.uint16)
-    grid = mx.array(words.reshape(-1, across)).view(kind).astype(mx.float32)
+    grid = _read_grid(tiles, first, last - first + 1, across, reader)
     by_row = grid[mx.array(tile_row - first)]
     return mx.repeat(by_row, breadth, axis=1)[:, :width]
+
+
+def _read_grid(tiles: Tiles, first: int, count: int, across: int, reader: Reader) -> mx.array:
+    """`count` rows of tiles from the one numbered `first` on, float32 [count, across]."""
+    kind = _FLOATS[tiles.scales.dtype]
+    start = tiles.scales.start + first * across * kind.size
+    raw = reader.read_range(tiles.scales.path, start, start + count * across * kind.size)
+    words = np.frombuffer(raw, np.uint32 if kind == mx.float32 else np.uint16)
+    return mx.array(words.reshape(-1, across)).view(kind).astype(mx.float32)
 
 
 def _encode(values: mx.array, target: Format) -> tuple[mx.array, ...]:

@@ -13,14 +13,15 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Protocol, TypeVar
 
-from modelkit.pack.planned import Output, Planned, PlannedFile, Slab
+from modelkit.pack.planned import Output, Planned, PlannedFile
 from modelkit.pack.reader import Reader
+from modelkit.pack.slabs import Piece
 
 BLOCK_BYTES = 8 << 20
 MAX_WORKERS = 8
 
 Done = TypeVar("Done")
-Transform = Callable[[Planned, Slab, Reader], "tuple[memoryview | bytearray, ...]"]
+Transform = Callable[[Planned, Piece, Reader], "tuple[memoryview | bytearray, ...]"]
 
 
 class Sink(Protocol):
@@ -72,7 +73,7 @@ def _outputs(file: PlannedFile) -> Iterator[Output]:
     return (output for tensor in file.tensors for output in tensor.outputs)
 
 
-def _work(file: PlannedFile) -> Iterator[tuple[Planned, Slab]]:
+def _work(file: PlannedFile) -> Iterator[tuple[Planned, Piece]]:
     for tensor in file.tensors:
         for slab in tensor.slabs:
             for block in slab.blocks(BLOCK_BYTES):
@@ -82,7 +83,7 @@ def _work(file: PlannedFile) -> Iterator[tuple[Planned, Slab]]:
 class _Job:
     """One block to transform; called by a worker."""
 
-    def __init__(self, transform: Transform, reader: Reader, tensor: Planned, slab: Slab) -> None:
+    def __init__(self, transform: Transform, reader: Reader, tensor: Planned, slab: Piece) -> None:
         self._transform = transform
         self._reader = reader
         self._tensor = tensor
@@ -119,7 +120,7 @@ def _write_tensor(
                 first, *rest = next(done)
                 written += _put(sink, first)
                 held.append(tuple(rest))
-                advance((block.stop - block.start) * block.row_bytes)
+                advance(block.read_bytes)
         else:
             for block_rest in held:
                 written += _put(sink, block_rest[0])

@@ -1,13 +1,19 @@
 """`modelkit show`: sections, single texts, JSON, and a Modelfile that makes the package again."""
 
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from click.testing import Result
 
+from modelkit.cli.facts import _kinds  # pyright: ignore[reportPrivateUsage] -- layouts that no tiny model has
 from modelkit.store import Store, build_artifact
+from runtime.cache.layout import Encoder, Full, Recurrent, State, Stateless
+from tests.support.checkpoints import write_checkpoint
+from tests.support.heads import HeadReference
+from tests.support.tiny import write_model, write_tokenizer
 
 Run = Callable[..., Result]
 Create = Callable[..., None]
@@ -55,9 +61,76 @@ def test_memory_per_kind_of_layer(created: Create, facts: Callable[[str], dict],
     shown = facts("story")
     per_layer = 2 * 1 * 32 * 4  # keys and values, heads, width, bytes of a float32
     assert shown["memory"]["kinds"] == [
-        {"kind": "full", "layers": 2, "bytes_per_token": per_layer, "bytes_per_sequence": 256 * per_layer}
+        {
+            "kind": "full",
+            "layers": 2,
+            "format": "f32",
+            "bytes_per_token": per_layer,
+            "bytes_per_sequence": 256 * per_layer,
+        }
     ]
     assert shown["memory"]["bytes_per_sequence"] == 2 * shown["draft"]["memory"]["bytes_per_sequence"]
+
+
+def test_memory_follows_the_format_of_keys_and_values(
+    modelkit: Run, created: Create, facts: Callable[[str], dict]
+) -> None:
+    created("story", "PARAMETER kv_format q8")
+    (kind,) = facts("story")["memory"]["kinds"]
+    # 32 elements of a byte, and a scale and a bias in f32, for keys and values of the one head.
+    assert (kind["format"], kind["bytes_per_token"]) == ("q8", 2 * (32 + 8))
+    assert "full  2 layers  q8  160 B per token" in modelkit("show", "story").stdout
+
+
+def test_folds_keep_their_own_float_types() -> None:
+    conv, state = State((3, 4)), State((8, 8), "float32")
+    layout = [Full(2, 64), Recurrent({"conv": conv, "state": state}), Encoder(2, 8), Stateless()]
+    kept = [kind["format"] for kind in _kinds(layout, 100, "bfloat16", "q4")]
+    assert kept == ["q4", "bf16, f32", "bf16", None]
+
+
+@pytest.fixture
+def with_head(modelkit: Run, tmp_path: Path) -> None:
+    """A package `headed` whose weights hold a draft head, and a tower for images."""
+    record = HeadReference("qwen3_5").record
+    config = {key: value for key, value in record["config"].items() if key != "eos_token_id"}
+    tensors = {**record["tensors"], "model.visual.patch.weight": (64, 64)}
+    write_tokenizer(write_checkpoint(tmp_path / "headed", config, tensors), tokens=128)
+    (tmp_path / "Modelfile").write_text("FROM ./headed\n")
+    assert modelkit("create", "headed", "-f", str(tmp_path / "Modelfile")).exit_code == 0
+
+
+@pytest.mark.usefixtures("with_head")
+def test_a_draft_head_in_the_models_own_file_is_shown(modelkit: Run, facts: Callable[[str], dict]) -> None:
+    head = facts("headed")["head"]
+    tensors = HeadReference("qwen3_5").record["tensors"]
+    elements = sum(math.prod(shape) for name, shape in tensors.items() if name.startswith("mtp."))
+    assert head == {"layers": 1, "size_bytes": 4 * elements}
+    (line,) = [line for line in modelkit("show", "headed").stdout.splitlines() if "draft head" in line]
+    assert line.split(maxsplit=2)[2] == f"1 layer, {4 * elements / 1000:.0f} kB"
+
+
+@pytest.mark.usefixtures("with_head")
+def test_what_is_stored_and_never_run_is_shown(modelkit: Run, facts: Callable[[str], dict]) -> None:
+    (sentence,) = facts("headed")["unused"]
+    assert sentence.startswith(
+        "what is for images and sound is stored and not run (model.visual.patch.weight)"
+    )
+    assert modelkit("show", "headed").stderr == f"note: {sentence}\n"
+
+
+def test_a_model_without_a_head_says_nothing_of_one(created: Create, facts: Callable[[str], dict]) -> None:
+    created("story")
+    assert (facts("story")["head"], facts("story")["unused"]) == (None, [])
+
+
+def test_a_format_that_cannot_hold_the_heads_is_said(
+    modelkit: Run, tmp_path: Path, facts: Callable[[str], dict]
+) -> None:
+    write_model(tmp_path / "odd", head_dim=24)
+    (tmp_path / "Modelfile").write_text("FROM ./odd\nPARAMETER kv_format q8\n")
+    assert modelkit("create", "odd", "-f", str(tmp_path / "Modelfile")).exit_code == 0
+    assert "kv_format q8 does not suit it: layer 0 (full)" in str(facts("odd")["problem"])
 
 
 def test_long_texts_are_shown_by_their_beginning(modelkit: Run, created: Create) -> None:

@@ -11,10 +11,12 @@ import numpy as np
 import pytest
 
 from modelkit.modelfile import Modelfile, Recipe
+from modelkit.pack.build import Created, build
 from modelkit.source.inventory import Inventory, WeightFile, read_inventory
 from modelkit.source.safetensors import Header, Identity
 from modelkit.source.tensor import BITS, TensorInfo
 from modelkit.source.tree import read_directory
+from modelkit.store.name import Name
 from modelkit.store.store import Store
 
 Shapes = Mapping[str, tuple[str, tuple[int, ...]]]
@@ -147,3 +149,13 @@ def store(tmp_path: Path) -> Store:
 def recipe(tmp_path: Path) -> Callable[[str], Recipe]:
     """The recipe of a Modelfile's text; paths count from tmp_path."""
     return lambda text: Modelfile.parse(text).recipe(tmp_path)
+
+
+@pytest.fixture
+def make(store: Store, recipe: Callable[[str], Recipe]) -> Callable[..., Created]:
+    """Create a package from a Modelfile's text."""
+
+    def create(text: str, name: str = "story", **options: Any) -> Created:
+        return build(recipe(text), Name.parse(name), store, **options)
+
+    return create

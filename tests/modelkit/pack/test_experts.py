@@ -3,8 +3,10 @@ from collections.abc import Callable, Mapping
 import pytest
 
 from modelkit.errors import PlanError
-from modelkit.pack.experts import Matrix, deal_out, gather
+from modelkit.pack.experts import deal_out, gather
 from modelkit.pack.families import PLAIN, Family, find_family
+from modelkit.pack.matrix import Matrix
+from modelkit.pack.slabs import Columns
 from modelkit.source.inventory import Inventory
 from runtime.quant import find_format
 
@@ -105,10 +107,111 @@ def test_gemma4_stacks_have_their_own_home(inventory_of: Make) -> None:
     assert set(found) == {"model.layers.0.experts.switch_glu.down_proj.weight"}
 
 
-def test_input_first_stacks_are_left_alone(inventory_of: Make) -> None:
-    family = find_family({"model_type": "gpt_oss"})
-    name = "model.layers.0.mlp.experts.gate_up_proj"
-    assert set(gathered(inventory_of, {name: ("BF16", (3, 64, 10))}, family)) == {name}
+def test_lfm2_moe_matrices_get_mlx_names_outside_stacks_too(inventory_of: Make) -> None:
+    family = find_family({"architectures": ["Lfm2MoeForCausalLM"]})
+    at = "model.layers.0.feed_forward"
+    tensors = {f"{at}.{theirs}.weight": ("BF16", (64, 64)) for theirs in ("w1", "w2", "w3")}
+    names = {f"{at}.{name}.weight" for name in ("gate_proj", "down_proj", "up_proj")}
+    assert set(gathered(inventory_of, tensors, family)) == names
+
+
+def test_granite_without_experts_gets_an_ordinary_mlp(inventory_of: Make) -> None:
+    family = find_family({"model_type": "granitemoehybrid", "num_local_experts": 0})
+    shared = "model.layers.0.shared_mlp"
+    tensors = {
+        f"{shared}.input_linear.weight": ("BF16", (128, 64)),
+        f"{shared}.output_linear.weight": ("BF16", (64, 64)),
+    }
+    found = gathered(inventory_of, tensors, family)
+    names = ("gate_proj", "up_proj", "down_proj")
+    slabs = [found[f"model.layers.0.mlp.{name}.weight"].slabs[0] for name in names]
+    assert [(slab.start, slab.stop) for slab in slabs] == [(0, 64), (64, 128), (0, 64)]
+
+
+def test_granite_with_experts_keeps_its_shared_one(inventory_of: Make) -> None:
+    family = find_family({"model_type": "granitemoehybrid", "num_local_experts": 4})
+    name = "model.layers.0.shared_mlp.input_linear.weight"
+    assert set(gathered(inventory_of, {name: ("BF16", (128, 64))}, family)) == {name}
+
+
+def test_qwen3_next_is_written_as_mlx_keeps_it(inventory_of: Make) -> None:
+    family = find_family({"model_type": "qwen3_next"})
+    layer = "model.layers.0"
+    tensors = {
+        f"{layer}.linear_attn.conv1d.weight": ("BF16", (192, 1, 4)),
+        f"{layer}.linear_attn.norm.weight": ("BF16", (32,)),
+        f"{layer}.input_layernorm.weight": ("BF16", (64,)),
+    }
+    found = gathered(inventory_of, tensors, family)
+    assert found[f"{layer}.linear_attn.conv1d.weight"].shape == (192, 4, 1)
+    assert [found[name].plus_one for name in tensors] == [False, False, True]
+
+
+def test_a_layer_stored_input_first_is_told_by_its_shapes(inventory_of: Make) -> None:
+    at = "model.layers.0.mlp"
+    shapes = {"gate_up_proj": (3, 64, 20), "down_proj": (3, 10, 64)}
+    tensors = {f"{at}.experts.{name}": ("BF16", shape) for name, shape in shapes.items()}
+    found = gathered(inventory_of, tensors)
+    up, down = found[f"{at}.switch_mlp.up_proj.weight"], found[f"{at}.switch_mlp.down_proj.weight"]
+    assert (up.shape, down.shape) == ((3, 10, 64), (3, 64, 10))
+    assert [(s.matrix, s.start, s.stop) for s in up.slabs if isinstance(s, Columns)] == [
+        (0, 10, 20),
+        (1, 10, 20),
+        (2, 10, 20),
+    ]
+
+
+def test_a_square_stack_stored_output_first_is_not_turned(inventory_of: Make) -> None:
+    at = "model.layers.0.mlp"
+    tensors = {
+        f"{at}.experts.gate_up_proj": ("BF16", (3, 64, 64)),
+        f"{at}.experts.down_proj": ("BF16", (3, 64, 32)),
+    }
+    found = gathered(inventory_of, tensors)
+    assert found[f"{at}.switch_mlp.gate_proj.weight"].shape == (3, 32, 64)
+    assert not any(isinstance(slab, Columns) for matrix in found.values() for slab in matrix.slabs)
+
+
+def test_gpt_oss_floats_alternate_in_matrices_and_biases(inventory_of: Make) -> None:
+    at = "model.layers.0.mlp.experts"
+    tensors = {
+        f"{at}.gate_up_proj": ("BF16", (3, 64, 20)),
+        f"{at}.gate_up_proj_bias": ("BF16", (3, 20)),
+        f"{at}.down_proj": ("BF16", (3, 10, 64)),
+        f"{at}.down_proj_bias": ("BF16", (3, 64)),
+    }
+    found = gathered(inventory_of, tensors, find_family({"model_type": "gpt_oss"}))
+    parts = ("gate_proj", "up_proj", "down_proj")
+    assert set(found) == {f"{at}.{part}.{leaf}" for part in parts for leaf in ("weight", "bias")}
+    starts = [(slab.start, slab.step) for slab in found[f"{at}.up_proj.weight"].slabs]
+    assert starts == [(1, 2)] * 3
+    assert found[f"{at}.up_proj.bias"].shape == (3, 10)
+
+
+GPT2 = find_family({"architectures": ["GPT2LMHeadModel"]})
+
+
+def gpt2_layer(*shape: int) -> dict[str, tuple[str, tuple[int, ...]]]:
+    square = (shape[1] // 3,) * 2 if shape[1] > shape[0] else (shape[0] // 3,) * 2
+    return {
+        "transformer.h.0.attn.c_attn.weight": ("F32", shape),
+        "transformer.h.0.attn.c_proj.weight": ("F32", square),
+        "transformer.wte.weight": ("F32", (100, 64)),
+        "lm_head.weight": ("F32", (100, 64)),
+    }
+
+
+def test_gpt2_gets_mlx_names_and_matrices_turned_over(inventory_of: Make) -> None:
+    found = gathered(inventory_of, gpt2_layer(64, 192), GPT2)
+    assert found["model.h.0.attn.c_attn.weight"].shape == (192, 64)
+    assert isinstance(found["model.h.0.attn.c_proj.weight"].slabs[0], Columns)
+    assert {"model.wte.weight", "lm_head.weight"} < set(found)
+
+
+def test_gpt2_as_mlx_has_it_is_not_turned_again(inventory_of: Make) -> None:
+    found = gathered(inventory_of, gpt2_layer(192, 64), GPT2)
+    assert found["model.h.0.attn.c_attn.weight"].shape == (192, 64)
+    assert not any(isinstance(slab, Columns) for matrix in found.values() for slab in matrix.slabs)
 
 
 def test_an_odd_fused_stack_is_refused(inventory_of: Make) -> None:

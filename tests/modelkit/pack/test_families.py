@@ -151,9 +151,9 @@ def test_glimmer_attention_always_gets_eight_bits() -> None:
     assert fate(config, f"model.layers.{SENSITIVE}.mlp.down_proj.weight", "q4") == "q8"
 
 
-def test_input_first_experts_stay() -> None:
+def test_stacked_experts_are_quantized_in_every_family() -> None:
     config = {"architectures": ["GptOssForCausalLM"]}
-    assert fate(config, "model.layers.0.mlp.experts.gate_up_proj", "q4", (4, 256, 512)) == "source"
+    assert fate(config, "model.layers.0.mlp.experts.gate_proj", "q4", (4, 256, 512)) == "q4"
 
 
 def test_facts_are_found_in_nested_configs() -> None:

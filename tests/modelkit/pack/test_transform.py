@@ -119,7 +119,7 @@ def save_fp8(
     name = f"{AT}self_attn.q_proj.weight" if len(shape) == 2 else f"{AT}mlp.experts.down_proj"
     config = {"quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]}}
     save(folder, {name: mx.array(codes), f"{name}_scale_inv": scales}, config)
-    _relabel(folder / "model.safetensors")
+    relabel(folder / "model.safetensors")
     from modelkit.source.inventory import read_inventory
     from modelkit.source.tree import read_directory
 
@@ -129,7 +129,7 @@ def save_fp8(
     return read_inventory(read_directory(folder), "fp8"), mx.array(values).astype(mx.bfloat16)
 
 
-def _relabel(path: Path) -> None:
+def relabel(path: Path) -> None:
     """MLX writes FP8 codes as plain bytes; let the header call them what they are."""
     data = path.read_bytes()
     length = int.from_bytes(data[:8], "little")
@@ -181,3 +181,16 @@ def test_gpt_oss_blocks_keep_their_values(tmp_path: Path, save: Save) -> None:
         expected = values.reshape(experts, rows, -1)[:, place::2]
         assert np.array_equal(np.array(got.astype(mx.float32)), expected)
         assert equal(written[f"{home}.bias"], bias[:, place::2])
+
+
+def test_norms_stored_less_one_are_written_whole(save: Save, tmp_path: Path) -> None:
+    arrays = {
+        f"{AT}input_layernorm.weight": random((64,)),
+        f"{AT}linear_attn.norm.weight": random((32,)),
+        f"{AT}mlp.gate_proj.weight": random((64, 64)),
+    }
+    inventory = save(tmp_path / "source", arrays, {"model_type": "qwen3_next", "num_hidden_layers": 1})
+    written = convert(inventory, "q8", tmp_path)
+    norm, inner = f"{AT}input_layernorm.weight", f"{AT}linear_attn.norm.weight"
+    assert equal(written[norm], (arrays[norm].astype(mx.float32) + 1).astype(mx.bfloat16))
+    assert equal(written[inner], arrays[inner])

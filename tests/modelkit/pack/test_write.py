@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from modelkit.errors import SourceError
 from modelkit.pack.plan import parse_format, plan
-from modelkit.pack.planned import Planned, PlannedFile, Slab
+from modelkit.pack.planned import Planned, PlannedFile
 from modelkit.pack.reader import Reader
+from modelkit.pack.slabs import Piece, Slab
 from modelkit.pack.transform import transform
 from modelkit.pack.write import header_of, write_file
 from modelkit.source.inventory import Inventory
@@ -69,7 +70,7 @@ def test_progress_adds_up_to_the_bytes_read(source: Inventory) -> None:
 
 
 def test_an_error_ends_everything(source: Inventory) -> None:
-    def fail(planned: Planned, slab: Slab, reader: Reader) -> tuple[bytearray, ...]:
+    def fail(planned: Planned, slab: Piece, reader: Reader) -> tuple[bytearray, ...]:
         raise SourceError("gone")
 
     before = threading.active_count()

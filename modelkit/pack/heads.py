@@ -1,0 +1,34 @@
+"""Which tensors of a checkpoint are a draft head's, by their names alone.
+
+A head is stored as `mtp.*`, or as layers after the last that the config counts. mlx-lm runs no heads, and
+some of its classes take the tensors of one for a mistake once they are quantized, or for any number of
+layers but one. So what is written anew has the head in FILE: mlx-lm reads `model*.safetensors` and never sees
+it, and the index names it for everybody else.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+FILE = "head.safetensors"
+
+_NAMED = re.compile(r"(?:model\.|language_model\.)?mtp\..+", re.ASCII)
+_LAYER = re.compile(
+    r"(?:model\.|language_model\.model\.|model\.language_model\.)layers\.(\d{1,6})\..+", re.ASCII
+)
+
+
+def in_head(name: str, config: Mapping[str, Any]) -> bool:
+    """Is this tensor part of a draft head?"""
+    if _NAMED.fullmatch(name):
+        return True
+    found, layers = _LAYER.fullmatch(name), _layers(config)
+    return found is not None and 0 < layers <= int(found[1])
+
+
+def _layers(config: Mapping[str, Any]) -> int:
+    for level in (config.get("text_config"), config):
+        value = level.get("num_hidden_layers") if isinstance(level, Mapping) else None
+        if type(value) is int:
+            return value
+    return 0

@@ -1,0 +1,82 @@
+"""What the policy decides about: a matrix or parameter under MLX's name, and where its rows come from.
+
+Also those that are no experts: one tensor each, renamed, halved or turned over as the family's row says
+(`families.Family`). All of it is names and slabs; nothing is read.
+"""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from modelkit.pack.families import Family
+from modelkit.pack.slabs import Piece, Slab, Tiles, turned, whole
+from modelkit.source.tensor import TensorInfo
+
+_LESS_ONE = re.compile(r"(?!.*\.linear_attn\.norm\.).*norm\w*\.weight", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Matrix:
+    """One matrix or parameter to decide about. `known_as` is the name that the policy judges.
+
+    `plus_one`: it is stored less one, and written whole.
+    """
+
+    name: str
+    known_as: str
+    dtype: str
+    shape: tuple[int, ...]
+    slabs: tuple[Piece, ...]
+    plus_one: bool = False
+
+
+def decoded_dtype(tensor: TensorInfo, tile: Tiles | None) -> str:
+    """The dtype of a tensor's values: FP8 counts as BF16."""
+    return "BF16" if tile else tensor.dtype
+
+
+def alone(tensor: TensorInfo, family: Family, tile: Tiles | None, *, input_first: bool) -> list[Matrix]:
+    """What is no expert: one matrix, or two that stand in one, under MLX's names.
+
+    input_first: the checkpoint is one that has its family's `input_first` matrices the other way round.
+    """
+    for fused, parts in family.halved:
+        if fused in tensor.name and len(tensor.shape) == 2 and tensor.shape[0] % 2 == 0:
+            return _halves(tensor, fused, parts, tile)
+    name, shape = _named(tensor.name, family), tensor.shape
+    slabs: tuple[Piece, ...] = (whole(tensor, tile),)
+    if input_first and len(shape) == 2 and name.endswith(family.input_first):
+        shape, slabs = shape[::-1], turned(tensor, tile)
+    if family.settled and name.endswith("conv1d.weight") and len(shape) == 3 and shape[1] == 1:
+        shape = (shape[0], shape[2], 1)
+    plus_one = family.settled and _LESS_ONE.fullmatch(name) is not None
+    return [Matrix(name, tensor.name, decoded_dtype(tensor, tile), shape, slabs, plus_one)]
+
+
+def stored_input_first(tensors: Iterable[TensorInfo], family: Family) -> bool:
+    """Does the checkpoint have its family's `input_first` matrices so? MLX's conversions do not."""
+    shapes = [tensor.shape for tensor in tensors if tensor.name.endswith(".c_attn.weight")]
+    return bool(family.input_first) and any(len(s) == 2 and s[1] == 3 * s[0] for s in shapes)
+
+
+def _named(name: str, family: Family) -> str:
+    for theirs, ours in family.renamed:
+        name = name.replace(theirs, ours)
+    if family.prefix and not name.startswith("lm_head."):
+        return family.prefix + name.removeprefix(family.prefix).removeprefix("transformer.")
+    return name
+
+
+def _halves(tensor: TensorInfo, fused: str, parts: tuple[str, str], tile: Tiles | None) -> list[Matrix]:
+    rows, width = tensor.shape
+    middle, row_bytes = rows // 2, whole(tensor, tile).row_bytes
+    return [
+        Matrix(
+            tensor.name.replace(fused, part),
+            tensor.name,
+            decoded_dtype(tensor, tile),
+            (middle, width),
+            (Slab(tensor, start, start + middle, 1, row_bytes, tile),),
+        )
+        for part, start in zip(parts, (0, middle), strict=True)
+    ]

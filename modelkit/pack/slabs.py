@@ -1,0 +1,114 @@
+"""Where the bytes of an output come from: rows of a source tensor, or columns of one to be turned over.
+
+Both say how many rows they give and can be cut into blocks, so what is written streams. Nothing here reads.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from modelkit.source.tensor import BITS, TensorInfo
+
+# The system reads whole pages, so columns are read in pieces of rows no smaller than one.
+_PIECE_BYTES = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Tiles:
+    """The scales of an F8_E4M3 matrix: one per tile of `block` (rows, columns); edge tiles may be ragged."""
+
+    scales: TensorInfo
+    block: tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Slab:
+    """Rows start, start+step, ... below stop of a tensor seen as rows of `row_bytes`."""
+
+    tensor: TensorInfo
+    start: int
+    stop: int
+    step: int
+    row_bytes: int
+    tiles: Tiles | None = None
+
+    @property
+    def rows(self) -> int:
+        return len(range(self.start, self.stop, self.step))
+
+    @property
+    def read_bytes(self) -> int:
+        """What reading it takes, the rows between steps included."""
+        return (self.stop - self.start) * self.row_bytes
+
+    def blocks(self, limit_bytes: int) -> Iterator["Slab"]:
+        """This slab in consecutive pieces that read about `limit_bytes` each; at least one row."""
+        if not self.row_bytes:
+            return
+        count = max(limit_bytes // (self.row_bytes * self.step), 1) * self.step
+        for start in range(self.start, self.stop, count):
+            yield replace(self, start=start, stop=min(start + count, self.stop))
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Columns start, start+step, ... below stop of one matrix in a stack of them; each gives a row.
+
+    `matrix` counts through all dimensions of the tensor but the last two.
+    """
+
+    tensor: TensorInfo
+    matrix: int
+    start: int
+    stop: int
+    step: int
+    tiles: Tiles | None = None
+
+    @property
+    def height(self) -> int:
+        return self.tensor.shape[-2]
+
+    @property
+    def width(self) -> int:
+        return self.tensor.shape[-1]
+
+    @property
+    def item_bytes(self) -> int:
+        return BITS[self.tensor.dtype] // 8
+
+    @property
+    def rows(self) -> int:
+        return len(range(self.start, self.stop, self.step))
+
+    @property
+    def read_bytes(self) -> int:
+        return (self.stop - self.start) * self.height * self.item_bytes
+
+    def blocks(self, limit_bytes: int) -> Iterator["Columns"]:
+        """As a Slab's, but that no piece is narrower than a page."""
+        column_bytes = self.height * self.item_bytes
+        if not column_bytes:
+            return
+        columns = max(limit_bytes // column_bytes, _PIECE_BYTES // self.item_bytes)
+        count = max(columns // self.step, 1) * self.step
+        for start in range(self.start, self.stop, count):
+            yield replace(self, start=start, stop=min(start + count, self.stop))
+
+
+Piece: TypeAlias = Slab | Columns
+
+
+def whole(tensor: TensorInfo, tiles: Tiles | None = None) -> Slab:
+    """All rows of a tensor; a row runs along its last dimension."""
+    rows = math.prod(tensor.shape[:-1])
+    return Slab(tensor, 0, rows, 1, tensor.nbytes // rows if rows else 0, tiles)
+
+
+def turned(
+    tensor: TensorInfo, tiles: Tiles | None = None, *, start: int = 0, stop: int | None = None, step: int = 1
+) -> tuple[Columns, ...]:
+    """These columns of every matrix of a tensor, matrix after matrix."""
+    last = tensor.shape[-1] if stop is None else stop
+    count = math.prod(tensor.shape[:-2])
+    return tuple(Columns(tensor, matrix, start, last, step, tiles) for matrix in range(count))

@@ -1,0 +1,97 @@
+"""A stored output head beside a config that ties it to the embedding: a copy to leave out, or the real one?
+
+Trainers that save both usually save the same numbers twice; a fine-tune that trained them apart is another
+model when its head is thrown away. So where a file has both they are compared, byte by byte and no further
+than the first difference; transformers 5 decides the same way. Equal ones cost the reading of two tables.
+"""
+
+from collections.abc import Mapping
+from copy import deepcopy
+from dataclasses import replace
+from typing import Any
+
+from modelkit.errors import PlanError
+from modelkit.pack.heads import in_head
+from modelkit.pack.reader import Reader
+from modelkit.pack.slabs import whole
+from modelkit.pack.sources import Source
+from modelkit.source.inventory import Inventory
+from modelkit.source.tensor import TensorInfo
+
+_HEADS = ("lm_head.weight", "embed_out.weight")
+_TABLES = ("embed_tokens.weight", ".embeddings.weight", "wte.weight", "embed_in.weight")
+_KEY = "tie_word_embeddings"
+_CONFIG = "config.json"
+_BLOCK_BYTES = 8 << 20
+
+
+def settle_head(source: Source) -> tuple[Source, str | None]:
+    """The source, and the tensor in it that only repeats the embedding, if one does.
+
+    One whose head differs comes back with a config that says so, and a note. Raises PlanError where the
+    architecture cannot have a head of its own.
+    """
+    inventory = source.inventory
+    pair = _pair(inventory) if _tied(inventory.config) else None
+    if pair is None:
+        return source, None
+    head, table = pair
+    if _equal(inventory, head, table):
+        return source, head.name
+    return replace(source, inventory=_untied(inventory, head, table)), None
+
+
+def _tied(config: Mapping[str, Any]) -> bool:
+    """Does the architecture compute logits with the embedding? An unknown one is refused elsewhere."""
+    from runtime.errors import UnsupportedModel
+    from runtime.models import describe
+
+    try:
+        return getattr(describe(config).config, "tied", False) is True
+    except UnsupportedModel:
+        return False
+
+
+def _pair(inventory: Inventory) -> tuple[TensorInfo, TensorInfo] | None:
+    """Head and embedding, both as floats."""
+    own = [t for t in inventory.tensors.values() if t.dtype in ("F32", "F16", "BF16")]
+    own = [t for t in own if not in_head(t.name, inventory.config)]
+    heads = [t for t in own if t.name.endswith(_HEADS)]
+    tables = [t for t in own if t.name.endswith(_TABLES)]
+    return (heads[0], tables[0]) if len(heads) == 1 and len(tables) == 1 else None
+
+
+def _equal(inventory: Inventory, head: TensorInfo, table: TensorInfo) -> bool:
+    if (head.shape, head.dtype) != (table.shape, table.dtype):
+        return False
+    with Reader(inventory.weights) as reader:
+        pairs = zip(whole(head).blocks(_BLOCK_BYTES), whole(table).blocks(_BLOCK_BYTES), strict=True)
+        return all(reader.read(one) == reader.read(other) for one, other in pairs)
+
+
+def _untied(inventory: Inventory, head: TensorInfo, table: TensorInfo) -> Inventory:
+    config = deepcopy(inventory.config)
+    config[_KEY] = False
+    for level in config.values():
+        if isinstance(level, dict) and _KEY in level:
+            level[_KEY] = False
+    if _tied(config) or not _runs(config):
+        raise PlanError(
+            f"{inventory.origin}: {head.name} differs from {table.name}, and config.json ties them, as this "
+            "architecture must",
+            hint=f"Leave {head.name} out of the checkpoint if it is not meant.",
+        )
+    note = f"{head.name} differs from {table.name}: config.json no longer ties them ({_KEY} is now false)"
+    files = {name: path for name, path in inventory.files.items() if name != _CONFIG}
+    return replace(inventory, config=config, files=files, notes=(*inventory.notes, note))
+
+
+def _runs(config: Mapping[str, Any]) -> bool:
+    from runtime.errors import UnsupportedModel
+    from runtime.models import describe
+
+    try:
+        describe(config)
+    except UnsupportedModel:
+        return False
+    return True

@@ -1,0 +1,225 @@
+"""What is refused leaves one clear error and an unchanged store; so do failures, and a kill."""
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from modelkit.errors import (
+    ModelkitError,
+    ModelNotFound,
+    PlanError,
+    SourceError,
+    StoreError,
+    TokenizerError,
+)
+from modelkit.pack import build as building
+from modelkit.pack import transform as transforming
+from modelkit.pack.build import Created
+from modelkit.store.name import Name
+from modelkit.store.store import Store
+
+Llama = Callable[..., Path]
+Make = Callable[..., Created]
+NAME = Name.parse("story")
+
+
+def blobs(store: Store) -> set[str]:
+    return {path.name for path in (store.root / "blobs" / "sha256").iterdir()}
+
+
+def changed(folder: Path, **values: Any) -> None:
+    config = json.loads((folder / "config.json").read_bytes())
+    (folder / "config.json").write_text(json.dumps(config | values))
+
+
+def _unknown_architecture(folder: Path) -> None:
+    changed(folder, architectures=["FrobnicateForCausalLM"])
+
+
+def _wrong_shape(folder: Path) -> None:
+    changed(folder, intermediate_size=256)
+
+
+def _no_tokenizer(folder: Path) -> None:
+    (folder / "tokenizer.json").unlink()
+
+
+def _bad_tokenizer(folder: Path) -> None:
+    (folder / "tokenizer.json").write_text("{}")
+
+
+def _other_tokenizer(folder: Path) -> None:
+    text = (folder / "tokenizer.json").read_text()
+    (folder / "tokenizer.json").write_text(text.replace("w7", "z7"))
+
+
+def _lfs_pointer(folder: Path) -> None:
+    (folder / "model.safetensors").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\n")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "kind", "says"),
+    [
+        (_unknown_architecture, PlanError, "FrobnicateForCausalLM"),
+        (_wrong_shape, PlanError, "do not fit its config"),
+        (_no_tokenizer, SourceError, "has no tokenizer.json"),
+        (_bad_tokenizer, TokenizerError, "tokenizer.json"),
+        (_lfs_pointer, SourceError, "LFS"),
+    ],
+)
+def test_a_bad_target_is_refused(
+    llama: Llama,
+    make: Make,
+    store: Store,
+    spoil: Callable[[Path], None],
+    kind: type[ModelkitError],
+    says: str,
+) -> None:
+    spoil(llama("target"))
+    with pytest.raises(kind, match=says):
+        make("FROM ./target", quantize="q4")
+    assert not store.root.exists()
+
+
+@pytest.mark.parametrize(
+    ("spoil", "says"),
+    [
+        (_unknown_architecture, "the draft .* cannot be run"),
+        (_wrong_shape, "do not fit its config"),
+        (_other_tokenizer, "the draft's tokenizer is not the target's: id 7"),
+    ],
+)
+def test_a_bad_draft_is_refused(
+    llama: Llama, make: Make, store: Store, spoil: Callable[[Path], None], says: str
+) -> None:
+    llama("target")
+    spoil(llama("draft", num_hidden_layers=1))
+    with pytest.raises(PlanError, match=says):
+        make("FROM ./target\nDRAFT ./draft", quantize="q4")
+    assert not store.root.exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "kind", "says"),
+    [
+        ("FROM ./target", {"quantize": "q9"}, PlanError, "no format 'q9'"),
+        ("FROM ./target", {"quantize_draft": "q4"}, PlanError, "no draft to store as q4"),
+        ("FROM ./target\nADAPTER ./target", {}, PlanError, "adapters are not applied"),
+        ("FROM ./target\nREQUIRES 99.0", {}, PlanError, "requires modelkit 99.0.0"),
+        ("FROM nowhere", {}, ModelNotFound, "no file, folder or stored model 'nowhere'"),
+        ("FROM ./target\nDRAFT nowhere", {}, ModelNotFound, "nowhere"),
+    ],
+)
+def test_a_bad_request_is_refused(
+    llama: Llama,
+    make: Make,
+    store: Store,
+    text: str,
+    options: dict[str, str],
+    kind: type[ModelkitError],
+    says: str,
+) -> None:
+    llama("target")
+    with pytest.raises(kind, match=says):
+        make(text, **options)
+    assert not store.root.exists()
+
+
+def test_a_quantized_package_is_not_quantized_again(llama: Llama, make: Make) -> None:
+    llama("target")
+    make("FROM ./target", "small", quantize="q4")
+    with pytest.raises(PlanError, match="small is quantized already"):
+        make("FROM small", quantize="q8")
+
+
+def test_a_package_is_no_draft_of_itself(llama: Llama, make: Make) -> None:
+    llama("target")
+    make("FROM ./target", "base")
+    with pytest.raises(PlanError, match="the draft is its own target"):
+        make("FROM base\nDRAFT base")
+
+
+def test_a_full_disk_is_noticed_before_the_first_byte(
+    llama: Llama, make: Make, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    llama("target")
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(10, 10, 0))  # pyright: ignore
+    with pytest.raises(StoreError, match="must be written"):
+        make("FROM ./target", quantize="q4")
+    assert not store.root.exists()
+
+
+@pytest.mark.parametrize("fault", [RuntimeError, KeyboardInterrupt])
+def test_a_failure_while_writing_changes_no_name_and_leaves_no_blob(
+    llama: Llama,
+    make: Make,
+    store: Store,
+    monkeypatch: pytest.MonkeyPatch,
+    fault: type[BaseException],
+) -> None:
+    llama("target")
+    before = make("FROM ./target")
+    kept = blobs(store)
+
+    def fail(*_: object) -> None:
+        raise fault
+
+    monkeypatch.setattr(transforming, "transform", fail)
+    with pytest.raises(fault):
+        make("FROM ./target", quantize="q4")
+    assert store.resolve(NAME).digest == before.digest
+    assert blobs(store) == kept
+    assert not store.prune(dry_run=True).temp_files
+
+
+def test_a_failure_at_the_last_step_leaves_no_name(
+    llama: Llama, make: Make, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    llama("target")
+
+    def fail(*_: object, **__: object) -> None:
+        raise StoreError("no")
+
+    monkeypatch.setattr(building, "build_artifact", fail)
+    with pytest.raises(StoreError):
+        make("FROM ./target", quantize="q4")
+    with pytest.raises(ModelNotFound):
+        store.resolve(NAME)
+
+
+def run_python(code: str, *arguments: str) -> int:
+    root = Path(__file__).resolve().parents[3]
+    return subprocess.run([sys.executable, "-c", code, *arguments], cwd=root, check=False).returncode
+
+
+KILLED = """
+import os, sys
+from pathlib import Path
+from modelkit.modelfile import Modelfile
+from modelkit.pack import transform
+from modelkit.pack.build import build
+from modelkit.store.name import Name
+from modelkit.store.store import Store
+
+transform.transform = lambda *_: os._exit(137)
+folder = Path(sys.argv[1])
+recipe = Modelfile.parse("FROM ./target").recipe(folder)
+build(recipe, Name.parse("story"), Store(folder / "home"), quantize="q4")
+"""
+
+
+def test_a_kill_leaves_temporary_files_only(llama: Llama, make: Make, store: Store, tmp_path: Path) -> None:
+    llama("target")
+    before = make("FROM ./target")
+    assert run_python(KILLED, str(tmp_path)) == 137
+    assert store.resolve(NAME).digest == before.digest
+    left = store.prune()
+    assert left.temp_files
+    assert not left.blobs
+    assert not store.verify().problems

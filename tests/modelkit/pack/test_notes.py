@@ -1,0 +1,41 @@
+"""What a plan says when less was quantized than a user may expect."""
+
+from collections.abc import Callable, Mapping
+
+import pytest
+
+from modelkit.pack.plan import parse_format, plan
+from modelkit.source.inventory import Inventory
+from modelkit.source.prequantized import FloatWeights
+
+Make = Callable[..., Inventory]
+MATRIX = {"model.layers.0.mlp.gate_proj.weight": ("BF16", (640, 64))}
+CONFIG = {"num_hidden_layers": 4}
+
+
+def notes(make: Make, wanted: str, more: Mapping[str, tuple[str, tuple[int, ...]]]) -> tuple[str, ...]:
+    return plan(make({**MATRIX, **more}, CONFIG), FloatWeights(), parse_format(wanted)).notes
+
+
+def test_much_that_stays_wide_is_said_with_the_reason_of_most(inventory_of: Make) -> None:
+    (note,) = notes(
+        inventory_of,
+        "q4",
+        {
+            "visual.a.weight": ("BF16", (160, 64)),
+            "visual.b.weight": ("F32", (320, 64)),
+            "model.norm.weight": ("F32", (64,)),
+        },
+    )
+    assert note == (
+        "43% of the weights stay at f32; the largest part: vision tower (visual.b.weight and 1 more)"
+    )
+
+
+@pytest.mark.parametrize("rows", [10, 71])
+def test_a_tenth_may_stay_wide_without_a_word(inventory_of: Make, rows: int) -> None:
+    assert not notes(inventory_of, "q4", {"visual.a.weight": ("BF16", (rows, 64))})
+
+
+def test_a_cast_says_nothing_of_the_kind(inventory_of: Make) -> None:
+    assert not notes(inventory_of, "f16", {"visual.a.weight": ("I32", (640, 64))})

@@ -1,0 +1,104 @@
+"""A head stored beside a config that ties it: left out when it repeats the embedding, kept when not."""
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+import pytest
+
+from modelkit.errors import PlanError
+from modelkit.pack.build import Created
+from modelkit.store.name import Name
+from modelkit.store.store import Store
+from runtime.loaded import load_model, score
+
+Make = Callable[..., Created]
+NAME = Name.parse("story")
+TABLE, HEAD = "model.embed_tokens.weight", "lm_head.weight"
+
+
+@pytest.fixture
+def tied(llama: Callable[..., Path]) -> Callable[..., Path]:
+    """A folder `target` whose config ties a head that it has; `change` is made to the head."""
+
+    def write(change: Callable[[mx.array], mx.array], **config: Any) -> Path:
+        folder = llama("target", tie_word_embeddings=True, **config)
+        path = folder / "model.safetensors"
+        arrays = mx.load(str(path), format="safetensors")
+        assert isinstance(arrays, dict)
+        mx.save_safetensors(str(path), {**arrays, HEAD: change(arrays[TABLE])}, metadata={"format": "pt"})
+        return folder
+
+    return write
+
+
+Tied = Callable[..., Path]
+
+
+def same(table: mx.array) -> mx.array:
+    return table
+
+
+def other_end(table: mx.array) -> mx.array:
+    return mx.concatenate([table[:-1], table[-1:] + 1])
+
+
+def stored(store: Store) -> tuple[Mapping[str, Any], np.ndarray]:
+    """The config of the package, and what it predicts."""
+    files = store.resolve(NAME).files
+    config = json.loads(files["config.json"].read_bytes())
+    return config, score(load_model(config, [files["model.safetensors"]]), [1, 2, 3], 8)
+
+
+def test_an_equal_head_is_left_out_of_a_conversion(tied: Tied, make: Make, store: Store) -> None:
+    tied(same)
+    created = make("FROM ./target", quantize="q8")
+    assert f"{HEAD} is left out: it repeats the embedding, to which config.json ties it" in created.notes
+    assert HEAD not in created.preparation.target.plan.stored()
+    assert stored(store)[0]["tie_word_embeddings"] is True
+
+
+def test_an_equal_head_keeps_its_file_when_nothing_is_converted(tied: Tied, make: Make, store: Store) -> None:
+    folder = tied(same)
+    make("FROM ./target")
+    files = store.resolve(NAME).files
+    assert files["config.json"].read_bytes() == (folder / "config.json").read_bytes()
+
+
+@pytest.mark.parametrize("quantize", [None, "q8"])
+def test_a_head_that_differs_in_one_row_is_the_models_head(
+    tied: Tied, make: Make, store: Store, quantize: str | None
+) -> None:
+    tied(same)
+    make("FROM ./target", quantize=quantize)
+    before = stored(store)[1]
+    tied(other_end)
+    created = make("FROM ./target", quantize=quantize)
+    config, after = stored(store)
+    assert any(note.startswith(f"{HEAD} differs from {TABLE}") for note in created.notes)
+    assert config["tie_word_embeddings"] is False
+    assert np.abs(after - before)[:, :-1].max() < 1e-6
+    assert np.abs(after - before)[:, -1].min() > 1e-3
+
+
+def test_an_untied_package_is_a_source_like_any_other(tied: Tied, make: Make, store: Store) -> None:
+    tied(other_end)
+    first = make("FROM ./target")
+    assert make("FROM story", "again").digest == first.digest
+
+
+def test_a_head_where_none_can_be_is_refused(
+    tied: Tied, make: Make, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from modelkit.pack import tying
+
+    monkeypatch.setattr(
+        tying, "_runs", lambda _: False
+    )  # as Zamba 2, whose blocks are shared by the same word
+    tied(other_end)
+    with pytest.raises(PlanError, match=r"lm_head\.weight differs .* as this architecture must"):
+        make("FROM ./target")
+    assert not store.root.exists()
