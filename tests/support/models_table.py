@@ -1,4 +1,5 @@
-"""docs/models.md: every family with what its layers remember and how far its logits are from transformers'.
+"""docs/models.md: every family with what its layers remember, who can draft for it, and how far its logits
+are from transformers'.
 
 python -m tests.support.models_table    measures all references again and rewrites the page (minutes)
 """
@@ -7,10 +8,12 @@ import tempfile
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from runtime.models import ARCHITECTURES, architecture_name, find_architecture
+from runtime.models import ARCHITECTURES, architecture_name, describe, find_architecture, gemma4
+from runtime.models.taps import taps_of
 from tests.support.parity import Reference, cut_logits, full_logits
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "models.md"
@@ -24,8 +27,12 @@ reference's logits: read at once, and token by token through layer memory (windo
 text, so they are driven past their end several times). The suite asks for less than 1e-4, for both spellings
 of config.json, in ragged batches, and for 64 equal greedy tokens.
 
-| reference | architecture | layers remember | at once | by token |
-|---|---|---|---|---|
+Drafts: what can guess tokens for the family beside prompt lookup and any small model with its tokenizer,
+which can for all. Head: a draft head in the model's own file (MTP), where the file has one. Assistant: a
+Gemma 4 assistant. Block: a block diffusion draft (DFlash).
+
+| reference | architecture | layers remember | drafts | at once | by token |
+|---|---|---|---|---|---|
 """
 
 FOOT = """
@@ -40,13 +47,28 @@ class Line:
     name: str
     architecture: str
     layout: str
+    drafts: str
     whole: float
     stepped: float
 
     def markdown(self) -> str:
-        return (
-            f"| {self.name} | {self.architecture} | {self.layout} | {self.whole:.0e} | {self.stepped:.0e} |\n"
-        )
+        facts = (self.name, self.architecture, self.layout, self.drafts)
+        return f"| {' | '.join(facts)} | {self.whole:.0e} | {self.stepped:.0e} |\n"
+
+
+def drafts(name: str) -> str:
+    """Who can draft for a reference's family, by its code: a head that it builds, memory that an assistant
+    reads, a trunk that can be tapped.
+    """
+    config = Reference(name).record["config"]
+    described = describe({**config, "num_nextn_predict_layers": 1})
+    family: Any = described.architecture
+    kinds = {
+        "head": hasattr(family, "head_layout") and bool(family.head_layout(described.config)),
+        "assistant": family is gemma4,
+        "block": taps_of(family.build(described.config)) is not None,
+    }
+    return ", ".join(kind for kind, can in kinds.items() if can) or "none"
 
 
 def measure(name: str) -> Line:
@@ -59,7 +81,7 @@ def measure(name: str) -> Line:
         stepped = reference.error(cut_logits(model, ids, [1]))
     kinds = Counter(spec.kind for spec in model.described.layout)
     layout = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
-    return Line(name, architecture_name(config), layout, whole, stepped)
+    return Line(name, architecture_name(config), layout, drafts(name), whole, stepped)
 
 
 def page(lines: list[Line]) -> str:
