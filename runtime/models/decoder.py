@@ -13,6 +13,7 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.cache.layout import Full, LayerSpec, Rotating
+from runtime.cache.protocol import Rotate
 from runtime.errors import UnsupportedModel
 from runtime.models.config import Fields, whole_heads
 from runtime.models.taps import Taps
@@ -244,6 +245,11 @@ class CausalLM(nn.Module):
 
     def __call__(self, tokens: mx.array, step: Step, caches: Sequence[Any]) -> mx.array:
         return self.model(tokens, step, caches)
+
+    @property
+    def shifts(self) -> list[Rotate | None]:
+        """Per layer how its keys are moved, for `LayerMemory.remove` of tokens in the middle of a row."""
+        return [getattr(getattr(layer, "self_attn", None), "shift", None) for layer in self.model.layers]
 
     def logits(self, hidden: mx.array) -> mx.array:
         return self.model.embed_tokens.as_linear(hidden) if self._tied else self.lm_head(hidden)

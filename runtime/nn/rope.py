@@ -115,6 +115,27 @@ class Rope:
         which = mx.array(long)[:, None, None, None]
         return mx.where(which, self._at(x, offset, long=True), self._at(x, offset))
 
+    @property
+    def shifts(self) -> bool:
+        """Can rotated keys be moved? Not where it depends on their sequence by how much they were turned."""
+        return self._spec.long_wavelengths is None
+
+    def shifted(self, keys: mx.array, by: int) -> mx.array:
+        """Rotated keys [B, heads, L, D] as if each stood `by` positions later (earlier, where negative)."""
+        assert self.shifts
+        spec, apart = self._spec, keys.reshape(keys.shape[0], -1, 1, keys.shape[-1])
+        # They carry the attention factor already, and all turn by the same angle: one position per "head".
+        turned = mx.fast.rope(
+            apart,
+            spec.dims,
+            traditional=spec.traditional,
+            base=None,
+            scale=1.0,
+            offset=by,
+            freqs=self._wavelengths,
+        )
+        return turned.reshape(keys.shape)
+
     def _are_long(self, step: Step) -> tuple[bool, ...]:
         """Which rows take the long factors: those that will pass `long_after`, from their first token on.
 

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import mlx.core as mx
 import mlx.nn as nn
 
+from runtime.cache.protocol import Rotate
 from runtime.nn.attend import attend, split_heads
 from runtime.nn.rope import Rope
 from runtime.step import Step
@@ -66,6 +67,15 @@ class Attention(nn.Module):
         if self._rope is None:
             return queries, keys
         return self._rope(queries, step), self._rope(keys, step)
+
+    @property
+    def shift(self) -> Rotate | None:
+        """How keys in memory are moved to other positions; None where this layer cannot say."""
+        if type(self).place is not Attention.place:
+            return None
+        if self._rope is None:
+            return lambda keys, _by: keys
+        return self._rope.shifted if self._rope.shifts else None
 
     def split(self, queries: mx.array, keys: mx.array, values: mx.array) -> Projected:
         """Flat projections [B, L, heads * K] by heads."""
