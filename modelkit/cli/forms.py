@@ -6,11 +6,7 @@ from typing import Any, TypeVar
 
 import click
 
-from modelkit.grammar import MOST_CHARACTERS
-
 _Command = TypeVar("_Command", bound=Callable[..., None])
-# No character takes more bytes than four.
-_MOST_BYTES = 4 * max(MOST_CHARACTERS.values())
 
 
 def form_options(command: _Command) -> _Command:
@@ -46,11 +42,14 @@ def wanted_form(output: str | None, grammar: Path | None, regex: str | None) -> 
 
 
 def _read(path: Path, option: str) -> str:
+    from modelkit.grammar import MOST_CHARACTERS  # brings MLX, which --help can do without
+
+    most = 4 * max(MOST_CHARACTERS.values())  # no character takes more bytes than four
     try:
         with path.open("rb") as file:
-            content = file.read(_MOST_BYTES + 1)
-        if len(content) > _MOST_BYTES:
-            raise click.BadParameter(f"{path} has more than {_MOST_BYTES:,} bytes", param_hint=f"'{option}'")
+            content = file.read(most + 1)
+        if len(content) > most:
+            raise click.BadParameter(f"{path} has more than {most:,} bytes", param_hint=f"'{option}'")
         return content.decode()
     except (OSError, UnicodeDecodeError) as error:
         raise click.BadParameter(f"{path} cannot be read: {error}", param_hint=f"'{option}'") from error

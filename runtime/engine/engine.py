@@ -30,7 +30,7 @@ from runtime.engine.stream import Stream
 from runtime.engine.thread import MlxThread, ThreadEnded
 from runtime.errors import CacheFull, RuntimeFault
 from runtime.loaded import LoadedModel, check_ids
-from runtime.nn.rope import long_after
+from runtime.nn.rope_spec import long_after
 from runtime.speculate.drafter import Drafter
 
 T = TypeVar("T")

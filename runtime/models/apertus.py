@@ -23,7 +23,8 @@ from runtime.models.decoder import (
     without_spares,
 )
 from runtime.nn.mlp import ACTIVATIONS, MLP
-from runtime.nn.rope import Rope, RopeSpec, read_rope
+from runtime.nn.rope import Rope
+from runtime.nn.rope_spec import RopeSpec, read_rope
 from runtime.nn.self_attention import HeadNormAttention
 from runtime.step import Step
 

@@ -19,7 +19,8 @@ from runtime.models.config import Fields, whole_heads
 from runtime.models.taps import Taps
 from runtime.nn.mlp import ACTIVATIONS, GatedMLP
 from runtime.nn.norm import Norm
-from runtime.nn.rope import Rope, RopeSpec, read_rope
+from runtime.nn.rope import Rope
+from runtime.nn.rope_spec import RopeSpec, read_rope
 from runtime.step import Step
 
 

@@ -30,7 +30,8 @@ from runtime.models.mtp import DraftHead, Predictor, head_only, without_head
 from runtime.nn.block import PreNorm
 from runtime.nn.indexer import IndexShape
 from runtime.nn.mla import LatentAttention, LatentShape, split_latent_heads
-from runtime.nn.rope import Rope, RopeSpec, read_rope, yarn_scale
+from runtime.nn.rope import Rope
+from runtime.nn.rope_spec import RopeSpec, read_rope, yarn_scale
 from runtime.nn.route import Choice, CorrectedRouter, best, open_groups
 from runtime.nn.sparse import SharedMoE
 

@@ -8,7 +8,7 @@ from runtime.cache.layout import Full, LayerSpec, Rotating, Shared
 from runtime.errors import UnsupportedModel
 from runtime.models.config import Fields
 from runtime.models.decoder import layer_count, read_shape
-from runtime.nn.rope import RopeSpec, read_rope
+from runtime.nn.rope_spec import RopeSpec, read_rope
 
 _KINDS = ("full_attention", "sliding_attention")
 _ROPES: dict[str, dict[str, Any]] = {

@@ -24,7 +24,8 @@ from runtime.models.decoder import (
 from runtime.models.experts import Weights, to_switch
 from runtime.models.mtp import DraftHead, Predictor, head_only, without_head
 from runtime.nn.block import PreNorm
-from runtime.nn.rope import Rope, RopeSpec
+from runtime.nn.rope import Rope
+from runtime.nn.rope_spec import RopeSpec
 from runtime.nn.route import CorrectedRouter
 from runtime.nn.self_attention import HeadNormAttention, SelfAttention
 from runtime.nn.sparse import SharedMoE

@@ -16,7 +16,8 @@ from runtime.models.config import Fields
 from runtime.models.decoder import DecoderConfig, attention_layout, layer_count, layer_ropes, read_shape
 from runtime.nn.attend import attend
 from runtime.nn.mlp import ACTIVATIONS
-from runtime.nn.rope import Rope, RopeSpec, read_rope
+from runtime.nn.rope import Rope
+from runtime.nn.rope_spec import RopeSpec, read_rope
 from runtime.step import Step
 
 

@@ -30,7 +30,8 @@ from runtime.models.experts import Weights
 from runtime.nn.attend import attend
 from runtime.nn.block import PreNorm
 from runtime.nn.moe import Experts
-from runtime.nn.rope import Rope, read_rope
+from runtime.nn.rope import Rope
+from runtime.nn.rope_spec import read_rope
 from runtime.nn.route import top_then_softmax
 from runtime.nn.self_attention import SelfAttention
 from runtime.step import Step

@@ -25,7 +25,8 @@ from runtime.models.decoder import (
     without_spares,
 )
 from runtime.nn.block import PreNorm
-from runtime.nn.rope import Rope, RopeSpec, read_rope
+from runtime.nn.rope import Rope
+from runtime.nn.rope_spec import RopeSpec, read_rope
 from runtime.nn.self_attention import SelfAttention
 from runtime.step import Step
 

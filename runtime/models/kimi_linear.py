@@ -31,7 +31,8 @@ from runtime.nn.block import PreNorm
 from runtime.nn.conv import stored_filters
 from runtime.nn.kimi_delta import KimiDelta, KimiDeltaSpec
 from runtime.nn.mla import LatentAttention, LatentShape, split_latent_heads
-from runtime.nn.rope import Rope, RopeSpec
+from runtime.nn.rope import Rope
+from runtime.nn.rope_spec import RopeSpec
 from runtime.nn.route import CorrectedRouter
 from runtime.nn.sparse import SharedMoE
 from runtime.step import Step

@@ -32,7 +32,8 @@ from runtime.models.decoder import (
 from runtime.models.experts import Weights, to_switch
 from runtime.nn.attend import attend
 from runtime.nn.block import PreNorm
-from runtime.nn.rope import Rope, RopeSpec, read_rope
+from runtime.nn.rope import Rope
+from runtime.nn.rope_spec import RopeSpec, read_rope
 from runtime.nn.route import CorrectedRouter
 from runtime.nn.self_attention import HeadNormAttention
 from runtime.nn.sparse import SharedMoE

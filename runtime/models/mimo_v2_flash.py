@@ -28,7 +28,8 @@ from runtime.models.decoder import (
 from runtime.models.experts import Weights, to_switch
 from runtime.nn.attend import attend, split_heads
 from runtime.nn.block import PreNorm
-from runtime.nn.rope import Rope, RopeSpec, read_rope
+from runtime.nn.rope import Rope
+from runtime.nn.rope_spec import RopeSpec, read_rope
 from runtime.nn.route import CorrectedRouter
 from runtime.nn.sparse import SharedMoE
 from runtime.step import Step

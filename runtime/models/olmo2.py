@@ -30,7 +30,8 @@ from runtime.models.decoder import (
     without_spares,
 )
 from runtime.nn.block import PostNorm
-from runtime.nn.rope import Rope, RopeSpec
+from runtime.nn.rope import Rope
+from runtime.nn.rope_spec import RopeSpec
 from runtime.nn.self_attention import HeadNormAttention, Projected, SelfAttention
 
 

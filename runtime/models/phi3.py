@@ -1,8 +1,8 @@
 """Phi-3, Phi-3.5 and Phi-4 (the text-only ones): a Llama whose q, k, v are one matrix, and gate and up
 another.
 
-Long-context members rotate by LongRoPE (two sets of factors, see `runtime.nn.rope`); Phi-4-mini rotates part
-of each head. All layers share one window or none does.
+Long-context members rotate by LongRoPE (two sets of factors, see `runtime.nn.rope_spec`); Phi-4-mini rotates
+part of each head. All layers share one window or none does.
 """
 
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ from runtime.models.decoder import (
 )
 from runtime.nn.block import PreNorm
 from runtime.nn.mlp import FusedGatedMLP
-from runtime.nn.rope import RopeSpec, read_rope
+from runtime.nn.rope_spec import RopeSpec, read_rope
 from runtime.nn.self_attention import FusedAttention
 
 Config = DecoderConfig

@@ -26,7 +26,7 @@ from runtime.models.decoder import (
 from runtime.models.experts import Weights, numbered_names, to_switch
 from runtime.nn.block import PreNorm
 from runtime.nn.moe import Experts
-from runtime.nn.rope import RopeSpec, read_rope
+from runtime.nn.rope_spec import RopeSpec, read_rope
 from runtime.nn.route import Choice
 from runtime.nn.self_attention import SelfAttention
 

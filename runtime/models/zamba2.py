@@ -23,7 +23,8 @@ from runtime.nn.attend import attend, split_heads
 from runtime.nn.conv import stored_filters
 from runtime.nn.mamba2 import Mamba2, Mamba2Spec
 from runtime.nn.mlp import ACTIVATIONS
-from runtime.nn.rope import Rope, read_rope
+from runtime.nn.rope import Rope
+from runtime.nn.rope_spec import read_rope
 from runtime.step import Step
 
 _KINDS = {"mamba": False, "linear_attention": False, "hybrid": True}

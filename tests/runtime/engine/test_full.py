@@ -64,9 +64,8 @@ def test_rows_that_do_not_fit_together_run_one_after_the_other(
     engine.close()
 
 
+@pytest.mark.parametrize("plain", ["llama"], indirect=True)  # windows and folds do not grow
 def test_only_a_row_that_has_all_memory_for_itself_fails(plain: Engine, tmp_path: Path) -> None:
-    if plain.kind != "llama":
-        pytest.skip("windows and folds do not grow")
     engine = start(tmp_path, cache_bytes=room(plain, 100))
     small, large = request(1, 30, 40), request(2, 150, 4)
     running = engine.submit(small)
@@ -77,9 +76,8 @@ def test_only_a_row_that_has_all_memory_for_itself_fails(plain: Engine, tmp_path
     engine.close()
 
 
+@pytest.mark.parametrize("plain", ["llama"], indirect=True)  # windows and folds do not grow
 def test_who_waits_for_memory_keeps_its_turn_and_can_be_cancelled(plain: Engine, tmp_path: Path) -> None:
-    if plain.kind != "llama":
-        pytest.skip("windows and folds do not grow")
     engine = start(tmp_path, cache_bytes=room(plain, 130))
     asked = [request(n, 60, 60) for n in range(4)]
     ended: list[int] = []
@@ -107,11 +105,10 @@ def test_who_waits_for_memory_keeps_its_turn_and_can_be_cancelled(plain: Engine,
     engine.close()
 
 
+@pytest.mark.parametrize("plain", ["llama"], indirect=True)  # windows and folds do not grow
 def test_a_waiting_row_does_not_keep_the_engine_busy(
     plain: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if plain.kind != "llama":
-        pytest.skip("windows and folds do not grow")
     engine = start(tmp_path, cache_bytes=room(plain, 130))
     tries: list[int] = []
     original = engine._places.open  # pyright: ignore[reportPrivateUsage] -- how often it is tried is the claim

@@ -10,7 +10,7 @@ import pytest
 from runtime.cache.page_files import PrefixFolder
 from runtime.engine.engine import Engine, Options
 from runtime.engine.request import Request
-from runtime.nn.rope import long_after
+from runtime.nn.rope_spec import long_after
 from runtime.sampling.params import SamplingParams
 from tests.support.parity import Reference
 

@@ -7,7 +7,7 @@ import pytest
 
 from runtime.errors import UnsupportedModel
 from runtime.models import describe, foreign
-from runtime.models.foreign_fields import (
+from runtime.models.foreign.config import (
     check_fields,
     check_sizes,
     check_windows,
@@ -68,9 +68,9 @@ def test_an_unreadable_config_is_refused_by_the_class_that_wanted_more() -> None
 
 
 def test_more_logits_than_embedded_ids_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    from runtime.models import foreign_probe
+    from runtime.models.foreign import probe
 
-    found = foreign_probe.Found(foreign_probe.Form((), ()), 41, 16, frozenset())
+    found = probe.Found(probe.Form((), ()), 41, 16, frozenset())
     monkeypatch.setattr(foreign, "look_at", lambda _model, *, ragged: found)
     with pytest.raises(UnsupportedModel, match="41 ids and embeds 40"):
         describe_novel(novel(), max_position_embeddings=99)

@@ -11,7 +11,7 @@ from runtime.cache.attention import KVCache
 from runtime.cache.build import LayerMemory, build_memory
 from runtime.cache.layout import Full, Recurrent, Rotating, State, Stateless
 from runtime.errors import UnsupportedModel
-from runtime.models.foreign_network import ForeignNetwork
+from runtime.models.foreign.network import ForeignNetwork
 from runtime.step import Step
 from tests.support import foreign
 from tests.support.foreign import describe_novel, novel

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from runtime.errors import UnsupportedModel
-from runtime.nn.rope import Rope, RopeSpec, long_after, read_rope
+from runtime.nn.rope import Rope
+from runtime.nn.rope_spec import RopeSpec, long_after, read_rope
 from runtime.step import Step
 
 FACTORS = {"rope_type": "longrope", "short_factor": [1.0, 1.5], "long_factor": [2.0, 8.0]}

@@ -13,7 +13,8 @@ from runtime.nn import indexer
 from runtime.nn.attend import causal_mask, plain_attention
 from runtime.nn.indexer import IndexShape
 from runtime.nn.mla import HeadLinear, LatentAttention, LatentShape, split_latent_heads
-from runtime.nn.rope import Rope, RopeSpec
+from runtime.nn.rope import Rope
+from runtime.nn.rope_spec import RopeSpec
 from runtime.step import Step
 
 SHAPE = LatentShape(

@@ -9,7 +9,8 @@ import numpy as np
 from runtime.cache.layout import Full
 from runtime.cache.oneshot import OneShot
 from runtime.nn.attend import merge_heads, plain_attention, split_heads
-from runtime.nn.rope import Rope, RopeSpec
+from runtime.nn.rope import Rope
+from runtime.nn.rope_spec import RopeSpec
 from runtime.nn.self_attention import Attention, FusedAttention, HeadNormAttention, SelfAttention
 from runtime.step import Step
 

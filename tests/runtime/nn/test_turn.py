@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from runtime.nn import rope, turn
-from runtime.nn.rope import Rope, RopeSpec
+from runtime.nn.rope import Rope
+from runtime.nn.rope_spec import RopeSpec
 from runtime.step import Step
 
 STEPS = {

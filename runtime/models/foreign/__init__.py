@@ -20,7 +20,7 @@ import mlx.nn as nn
 
 from runtime.cache.layout import Full, LayerSpec, Rotating
 from runtime.errors import RuntimeFault, UnsupportedModel, WeightMismatch
-from runtime.models.foreign_fields import (
+from runtime.models.foreign.config import (
     check_fields,
     check_sizes,
     check_windows,
@@ -28,8 +28,8 @@ from runtime.models.foreign_fields import (
     levels,
     old_spelling,
 )
-from runtime.models.foreign_network import ForeignNetwork, Form
-from runtime.models.foreign_probe import Found, look_at
+from runtime.models.foreign.network import ForeignNetwork, Form
+from runtime.models.foreign.probe import Found, look_at
 
 RELEASE = "0.32"  # as the extra `lm` in pyproject.toml
 INSTALL = 'pip install "modelkit-mlx[lm]"'

@@ -21,8 +21,8 @@ import mlx.nn as nn
 
 from runtime.cache.layout import Full, LayerSpec, Recurrent, Rotating
 from runtime.cache.protocol import Scanned
-from runtime.models.foreign_caches import Arrays, Attention, Unused
-from runtime.models.foreign_trunk import From, Reached, StandIn, Until, put_in
+from runtime.models.foreign.caches import Arrays, Attention, Unused
+from runtime.models.foreign.trunk import From, Reached, StandIn, Until, put_in
 from runtime.step import Step
 
 Group = int | tuple[int, ...]

@@ -16,9 +16,9 @@ from mlx.utils import tree_map_with_path
 
 from runtime.cache.layout import Full, LayerSpec, Recurrent, Rotating, State, Stateless
 from runtime.errors import NotSupported, UnsupportedModel
-from runtime.models.foreign_caches import Arrays, Attention
-from runtime.models.foreign_network import Form, Group, arranged
-from runtime.models.foreign_trunk import From, Reached, Until, put_in
+from runtime.models.foreign.caches import Arrays, Attention
+from runtime.models.foreign.network import Form, Group, arranged
+from runtime.models.foreign.trunk import From, Reached, Until, put_in
 from runtime.step import Step
 
 _FIRST, _NEXT = Step((0,), (3,)), Step((3,), (1,))
