@@ -28,9 +28,12 @@ demo: $(READY)
 	MODELKIT_HOME=$(DEMO_HOME) $(BIN)/modelkit create island -f Modelfile.example --quantize-draft q4
 	MODELKIT_HOME=$(DEMO_HOME) $(BIN)/modelkit show island
 	MODELKIT_HOME=$(DEMO_HOME) $(BIN)/modelkit run island "Tell me a story." -p seed=7 --verbose
+	@echo; echo "The draft against plain decoding, on this machine:"
+	@$(BIN)/python benchmarks/island.py --rounds 2
 
+# One thread for products in each worker: more would wait for each other.
 test: $(READY)
-	$(BIN)/python -m pytest -q -m "not slow"
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -q -m "not slow" -n auto --maxprocesses 4
 
 soak: $(READY)
 	$(BIN)/python -m pytest -q -m slow --timeout 3600
