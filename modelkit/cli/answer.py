@@ -45,7 +45,7 @@ def timings(answer: "Generation", model: "Model") -> str:
     # The first token comes out of the prompt's own pass, so decoding made one less.
     made = max(usage.generated_tokens - 1, 0)
     rows = [
-        ("load", f"{model.load_s:.2f} s", "", _memory(model)),
+        ("load", f"{model.load_s:.2f} s", "", _weights(model.memory)),
         (
             "prompt",
             f"{usage.prefill_s:.2f} s",
@@ -74,25 +74,23 @@ def _drafts(usage: "Usage") -> str:
     )
 
 
-def _memory(model: "Model") -> str:
-    return _parts(model.memory, f"a sequence of {model.context_length} tokens")
+def _weights(memory: "Memory") -> str:
+    return f"weights {size(memory.weight_bytes)}" + (
+        f", draft {size(memory.draft_bytes)}" if memory.draft_bytes else ""
+    )
 
 
 def outlook(memory: "Memory") -> str:
     """What --verbose says before anything is loaded."""
     free = f"{size(memory.available_bytes)} free" if memory.available_bytes else "free memory unknown"
-    return f"will take up to {size(memory.wanted_bytes)} ({free}): {_parts(memory, 'a whole sequence')}"
-
-
-def _parts(memory: "Memory", sequence: str) -> str:
     parts = [
-        f"weights {size(memory.weight_bytes)}",
-        f"draft {size(memory.draft_bytes)}" if memory.draft_bytes else "",
-        f"up to {size(memory.cache_bytes)} for {sequence}",
+        _weights(memory),
+        f"up to {size(memory.cache_bytes)} for a whole sequence",
         f"{size(memory.draft_cache_bytes)} for the draft's" if memory.draft_cache_bytes else "",
         f"{size(memory.prefix_bytes)} for earlier prompts" if memory.prefix_bytes else "",
     ]
-    return ", ".join(part for part in parts if part)
+    said = ", ".join(part for part in parts if part)
+    return f"will take up to {size(memory.wanted_bytes)} ({free}): {said}"
 
 
 def _rate(tokens: int, seconds: float) -> str:

@@ -22,6 +22,7 @@ from runtime.models.decoder import (
     rms_norms,
     without_spares,
 )
+from runtime.nn.activation import softplus
 from runtime.nn.mlp import ACTIVATIONS, MLP
 from runtime.nn.rope import Rope
 from runtime.nn.rope_spec import RopeSpec, read_rope
@@ -80,8 +81,8 @@ class XIELU(nn.Module):
         self.eps = mx.array(-1e-6)
 
     def __call__(self, x: mx.array) -> mx.array:
-        above = nn.softplus(self.alpha_p) * x * x
-        below = (mx.expm1(mx.minimum(x, self.eps)) - x) * (self.beta + nn.softplus(self.alpha_n))
+        above = softplus(self.alpha_p) * x * x
+        below = (mx.expm1(mx.minimum(x, self.eps)) - x) * (self.beta + softplus(self.alpha_n))
         return (mx.where(x > 0, above, below) + self.beta * x).astype(x.dtype)
 
 

@@ -19,6 +19,7 @@ import mlx.nn as nn
 from runtime.cache.layout import LayerSpec
 from runtime.models.decoder import attention_layout, gated_mlp, head_norms, layer_ropes, rms_norms
 from runtime.models.dflash_config import Config, parse
+from runtime.nn.activation import softplus
 from runtime.nn.attend import Mask, attention, merge_heads, split_heads
 from runtime.nn.rope import Rope
 from runtime.nn.self_attention import HeadNormAttention
@@ -55,7 +56,7 @@ class Attention(HeadNormAttention):
 
     def _scaled(self, out: mx.array, x: mx.array) -> mx.array:
         """One gate per head, or one per number."""
-        gate = nn.softplus(self.g_proj(x).astype(mx.float32)).astype(out.dtype)
+        gate = softplus(self.g_proj(x).astype(mx.float32)).astype(out.dtype)
         return (out.reshape(*gate.shape, -1) * gate[..., None]).reshape(out.shape)
 
 

@@ -22,6 +22,7 @@ from runtime.models.decoder import layer_count, read_shape, softcapped, text_tow
 from runtime.models.gemma4 import Attention
 from runtime.models.gemma4_config import OF_SHAPE, Layer, donor_of, layers_layout, unused_projections
 from runtime.models.per_layer import PerLayerTrunk
+from runtime.nn.activation import relu
 from runtime.nn.mlp import ACTIVATIONS, GatedMLP
 from runtime.nn.rope import Rope
 from runtime.step import Step
@@ -183,7 +184,7 @@ class SparseMLP(GatedMLP):
     def __call__(self, x: mx.array) -> mx.array:
         gate = self.gate_proj(x)
         cutoff = gate.mean(axis=-1, keepdims=True) + gate.var(axis=-1, keepdims=True).sqrt() * self._spreads
-        return self.down_proj(self._activation(nn.relu(gate - cutoff)) * self.up_proj(x))
+        return self.down_proj(self._activation(relu(gate - cutoff)) * self.up_proj(x))
 
 
 class Block(nn.Module):

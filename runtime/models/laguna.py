@@ -30,6 +30,7 @@ from runtime.models.decoder import (
     without_spares,
 )
 from runtime.models.experts import Weights, to_switch
+from runtime.nn.activation import softplus
 from runtime.nn.attend import attend
 from runtime.nn.block import PreNorm
 from runtime.nn.rope import Rope
@@ -148,7 +149,7 @@ class GatedAttention(HeadNormAttention):
         queries, keys, values = self.project(x)
         queries, keys = self.place(queries, keys, step)
         out = attend(step, cache, queries, keys, values, scale=self._scale)
-        gate = nn.softplus(self.g_proj(x).astype(mx.float32)).astype(out.dtype)
+        gate = softplus(self.g_proj(x).astype(mx.float32)).astype(out.dtype)
         gated = out.reshape(*gate.shape, -1) * gate[..., None]
         return self.o_proj(gated.reshape(out.shape))
 

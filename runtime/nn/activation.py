@@ -53,4 +53,24 @@ def gelu_tanh(x: mx.array) -> mx.array:
     return x / (exp(-twice) + 1) if long_here(x) else x * mx.sigmoid(twice)
 
 
+def gelu(x: mx.array) -> mx.array:
+    """x · Φ(x), the exact one."""
+    return x * (1 + mx.erf(x / math.sqrt(2))) / 2 if on_processor() else nn.gelu(x)
+
+
+def relu(x: mx.array) -> mx.array:
+    """max(x, 0)."""
+    return mx.maximum(x, 0)
+
+
+def relu2(x: mx.array) -> mx.array:
+    """max(x, 0)²."""
+    return relu(x).square() if on_processor() else nn.relu2(x)
+
+
+def softplus(x: mx.array) -> mx.array:
+    """log(1 + eˣ)."""
+    return mx.logaddexp(x, 0)
+
+
 _SLOPE = 2 * math.sqrt(2 / math.pi)

@@ -10,6 +10,7 @@ import mlx.nn as nn
 
 from runtime.cache.layout import Recurrent, State
 from runtime.errors import UnsupportedModel
+from runtime.nn.activation import silu, softplus
 from runtime.nn.conv import CausalConv
 from runtime.nn.gated_delta import gated_delta
 from runtime.nn.gated_norm import GatedRMSNorm
@@ -96,13 +97,13 @@ class GatedDeltaNet(nn.Module):
         """mixed [B, L, channels], decay and strength [B, L, H] before their activations -> [B, L, H, Dv]."""
         spec = self._spec
         mixed, conv = self.conv1d(mixed, states["conv"], counts)
-        queries, keys, values = mx.split(nn.silu(mixed), (spec.keys, 2 * spec.keys), axis=-1)
+        queries, keys, values = mx.split(silu(mixed), (spec.keys, 2 * spec.keys), axis=-1)
         lead = mixed.shape[:2]
         queries = unit(queries.reshape(*lead, spec.key_heads, spec.key_dim)) * spec.key_dim**-0.5
         keys = unit(keys.reshape(*lead, spec.key_heads, spec.key_dim))
         values = values.reshape(*lead, spec.value_heads, spec.value_dim)
         rates = mx.exp(self.A_log.astype(mx.float32))
-        decay = -rates * nn.softplus(decay.astype(mx.float32) + self.dt_bias.astype(mx.float32))
+        decay = -rates * softplus(decay.astype(mx.float32) + self.dt_bias.astype(mx.float32))
         strength = mx.sigmoid(strength.astype(mx.float32)) * spec.strength
         y, state = gated_delta(queries, keys, values, decay, strength, states["state"], counts=counts)
         return y, {"conv": conv, "state": state}

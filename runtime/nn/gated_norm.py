@@ -10,6 +10,8 @@ from typing import Literal
 import mlx.core as mx
 import mlx.nn as nn
 
+from runtime.nn.activation import silu
+
 Order = Literal["gate first", "norm first"]
 
 
@@ -26,7 +28,7 @@ class GatedRMSNorm(nn.Module):
         *,
         groups: int = 1,
         order: Order = "gate first",
-        activation: Callable[[mx.array], mx.array] = nn.silu,
+        activation: Callable[[mx.array], mx.array] = silu,
     ) -> None:
         super().__init__()
         self.weight = mx.ones((size,))

@@ -11,6 +11,7 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.cache.layout import Recurrent, State
+from runtime.nn.activation import silu, softplus
 from runtime.nn.channel_delta import channel_delta
 from runtime.nn.conv import CausalConv
 from runtime.nn.delta_net import unit
@@ -82,8 +83,8 @@ class KimiDelta(nn.Module):
         spec = self._spec
         heads = (*mixed.shape[:2], spec.heads, spec.size)
         mixed, conv = self.conv1d(mixed, states["conv"], counts)
-        queries, keys, values = (part.reshape(heads) for part in mx.split(nn.silu(mixed), 3, axis=-1))
-        steps = nn.softplus(decay.astype(mx.float32) + self.dt_bias.astype(mx.float32)).reshape(heads)
+        queries, keys, values = (part.reshape(heads) for part in mx.split(silu(mixed), 3, axis=-1))
+        steps = softplus(decay.astype(mx.float32) + self.dt_bias.astype(mx.float32)).reshape(heads)
         y, state = channel_delta(
             unit(queries) * spec.size**-0.5,
             unit(keys),

@@ -12,6 +12,7 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.cache.layout import Recurrent, State
+from runtime.nn.activation import silu, softplus
 from runtime.nn.conv import CausalConv
 from runtime.nn.selective_scan import selective_scan
 from runtime.step import Step
@@ -65,7 +66,7 @@ class Mamba1(nn.Module):
     def __call__(self, x: mx.array, step: Step, cache: Any) -> mx.array:
         mixed, gate = mx.split(self.in_proj(x), 2, axis=-1)
         y = cache.scan(step, self._scan, mixed)
-        return self.out_proj((y * nn.silu(gate.astype(mx.float32))).astype(x.dtype))
+        return self.out_proj((y * silu(gate.astype(mx.float32))).astype(x.dtype))
 
     def _scan(
         self, states: dict[str, mx.array], mixed: mx.array, *, counts: mx.array | None
@@ -73,11 +74,11 @@ class Mamba1(nn.Module):
         """mixed [B, L, inner] -> y float32 [B, L, inner]."""
         spec = self._spec
         mixed, conv = self.conv1d(mixed, states["conv"], counts)
-        x = nn.silu(mixed)
+        x = silu(mixed)
         ranks, inputs, outputs = self._normed(
             *mx.split(self.x_proj(x), (spec.rank, spec.rank + spec.state), axis=-1)
         )
-        steps = nn.softplus(self.dt_proj(ranks).astype(mx.float32))
+        steps = softplus(self.dt_proj(ranks).astype(mx.float32))
         rates = -mx.exp(self.A_log.astype(mx.float32))
         y, state = selective_scan(x, steps, rates, inputs, outputs, states["state"], counts=counts)
         return y + x * self.D.astype(mx.float32), {"conv": conv, "state": state}

@@ -18,6 +18,7 @@ import mlx.nn as nn
 
 from runtime.cache.layout import Recurrent, State
 from runtime.errors import UnsupportedModel
+from runtime.nn.activation import silu, softplus
 from runtime.nn.conv import CausalConv
 from runtime.nn.gated_norm import GatedRMSNorm, Order
 from runtime.nn.ssd import ssd
@@ -98,7 +99,7 @@ class Mamba2(nn.Module):
         y = cache.scan(step, self._scan, mixed, steps)
         if spec.norm:
             return self.out_proj(self.norm(y, gate))
-        return self.out_proj((y * nn.silu(gate.astype(mx.float32))).astype(x.dtype))
+        return self.out_proj((y * silu(gate.astype(mx.float32))).astype(x.dtype))
 
     def _scan(
         self, states: dict[str, mx.array], mixed: mx.array, steps: mx.array, *, counts: mx.array | None
@@ -108,11 +109,11 @@ class Mamba2(nn.Module):
         batch, width, _ = mixed.shape
         mixed, conv = self.conv1d(mixed, states["conv"], counts)
         x, inputs, outputs = mx.split(
-            nn.silu(mixed), (spec.inner, spec.inner + spec.groups * spec.state), axis=-1
+            silu(mixed), (spec.inner, spec.inner + spec.groups * spec.state), axis=-1
         )
         x = x.reshape(batch, width, spec.heads, spec.head_dim).astype(mx.float32)
         inputs, outputs = (part.reshape(batch, width, spec.groups, spec.state) for part in (inputs, outputs))
-        steps = nn.softplus(steps.astype(mx.float32) + self.dt_bias.astype(mx.float32))
+        steps = softplus(steps.astype(mx.float32) + self.dt_bias.astype(mx.float32))
         if spec.steps != (0.0, math.inf):
             steps = mx.clip(steps, *spec.steps)
         rates = -mx.exp(self.A_log.astype(mx.float32))

@@ -3,19 +3,19 @@
 import mlx.core as mx
 import mlx.nn as nn
 
-from runtime.nn.activation import Activation, gelu_tanh, silu
+from runtime.nn.activation import Activation, gelu, gelu_tanh, relu, relu2, silu
 
 # The names configs use for `hidden_act`. "gelu" is the exact one; the tanh forms are approximations with
 # their own names, and mixing them up costs about 1e-3 of a logit's spread.
 ACTIVATIONS: dict[str, Activation] = {
     "silu": silu,
     "swish": silu,
-    "gelu": nn.gelu,
+    "gelu": gelu,
     "gelu_new": gelu_tanh,
     "gelu_fast": gelu_tanh,
     "gelu_pytorch_tanh": gelu_tanh,
-    "relu": nn.relu,
-    "relu2": nn.relu2,
+    "relu": relu,
+    "relu2": relu2,
 }
 
 

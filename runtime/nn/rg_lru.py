@@ -14,6 +14,7 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.cache.layout import Recurrent, State
+from runtime.nn.activation import softplus
 from runtime.nn.chunks import silence
 from runtime.nn.conv import CausalConv
 from runtime.nn.linear_scan import linear_scan
@@ -42,7 +43,7 @@ class Gates(nn.Module):
         blocks = x.astype(mx.float32).reshape(*x.shape[:2], *self.input_gate_bias.shape)[..., None, :]
         opened = self._gate(blocks, self.input_gate_weight, self.input_gate_bias).reshape(x.shape)
         kept = self._gate(blocks, self.recurrent_gate_weight, self.recurrent_gate_bias).reshape(x.shape)
-        return opened, -8.0 * kept * nn.softplus(self.recurrent_param.astype(mx.float32))
+        return opened, -8.0 * kept * softplus(self.recurrent_param.astype(mx.float32))
 
     def _gate(self, blocks: mx.array, weight: mx.array, bias: mx.array) -> mx.array:
         return mx.sigmoid((blocks @ weight.astype(mx.float32)).squeeze(-2) + bias)
