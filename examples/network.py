@@ -48,7 +48,8 @@ def config(hidden: int, intermediate: int, layers: int, heads: int, kv_heads: in
     }
 
 
-TARGET = config(hidden=256, intermediate=448, layers=4, heads=4, kv_heads=2)
+SHALLOW = config(hidden=256, intermediate=448, layers=4, heads=4, kv_heads=2)
+TARGET = config(hidden=256, intermediate=448, layers=8, heads=4, kv_heads=2)
 DRAFT = config(hidden=128, intermediate=256, layers=2, heads=2, kv_heads=1)
 GENERATION = {
     "bos_token_id": BEGIN_ID,
@@ -62,6 +63,22 @@ GENERATION = {
 
 def build(raw: dict[str, Any]) -> CausalLM:
     return llama.build(llama.parse(raw))
+
+
+def grown(shallow: CausalLM) -> CausalLM:
+    """TARGET, computing what SHALLOW computes: after each layer comes a copy of it that adds nothing yet."""
+    deep, weights = build(TARGET), dict[str, mx.array]()
+    for name, array in tree_flatten(shallow.parameters()):
+        before, layered, after = name.partition(".layers.")
+        if not layered:
+            weights[name] = array
+            continue
+        number, tail = after.split(".", 1)
+        adds = tail in ("self_attn.o_proj.weight", "mlp.down_proj.weight")
+        weights[f"{before}.layers.{2 * int(number)}.{tail}"] = array
+        weights[f"{before}.layers.{2 * int(number) + 1}.{tail}"] = mx.zeros_like(array) if adds else array
+    deep.load_weights(list(weights.items()))
+    return deep
 
 
 class Memory:
@@ -101,6 +118,7 @@ def greedy(network: CausalLM, prompt: list[int], limit: int) -> Iterator[int]:
 
 
 def save(network: CausalLM, raw: dict[str, Any], folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
     weights = {name: array.astype(mx.bfloat16) for name, array in tree_flatten(network.parameters())}
     mx.save_safetensors(str(folder / "model.safetensors"), weights, metadata={"format": "pt"})
     (folder / "config.json").write_text(json.dumps(raw, indent=2) + "\n")

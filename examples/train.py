@@ -1,8 +1,10 @@
 """Train the tokenizer, the target and its draft, and say how good they are: `python examples/train.py`.
 
-The target learns the corpus; the draft learns the target, that is, its whole next-token distribution (arXiv
-1503.02531), because a draft is right when it says what its target would say. Matrices are updated by Muon,
-the rest by AdamW, under one cosine schedule. Everything follows from the seeds below.
+The target learns the corpus, first with half its layers, which is twice as fast, then with all of them: each
+new layer begins as one that changes nothing (arXiv 1511.05641). The draft learns the target, that is, its
+whole next-token distribution (arXiv 1503.02531), because a draft is right when it says what its target would
+say. Matrices are updated by Muon, the rest by AdamW, under one cosine schedule for each of the three.
+Everything follows from the seeds below.
 """
 
 import argparse
@@ -25,7 +27,7 @@ from vocabulary import PAD_ID, Example, encode
 from runtime.device import bind_blas
 from runtime.models.decoder import CausalLM
 
-TOKENIZER_SEED, TARGET_SEED, DRAFT_SEED = 1, 2, 3
+TOKENIZER_SEED, SHALLOW_SEED, DRAFT_SEED, TARGET_SEED = 1, 2, 3, 4
 TOKENS_PER_BATCH = 2048
 POOL_DOCUMENTS = 512  # sorted by length before they are cut into batches, so that little is padding
 ISLAND = Path(__file__).parent / "island"
@@ -105,8 +107,11 @@ def train(
     data: Iterator[Batch],
     steps: int,
     label: str,
+    *,
+    peak: float = 1.0,
 ) -> None:
-    update, step_loss = optimizer(steps, matrices=0.02, rest=0.005), nn.value_and_grad(model, loss)
+    update = optimizer(steps, matrices=0.02 * peak, rest=0.005 * peak)
+    step_loss = nn.value_and_grad(model, loss)
     started, tokens, mean = time.monotonic(), 0, 0.0
     for step, batch in enumerate(data, 1):
         value, gradients = step_loss(model, batch)
@@ -121,15 +126,21 @@ def train(
             print(f"{label} {step}/{steps}  loss {mean:.3f}  {speed}", flush=True)
 
 
-def train_target(tokenizer: Tokenizer, steps: int) -> CausalLM:
-    mx.random.seed(TARGET_SEED)
-    model = network.build(network.TARGET)
-
-    def loss(model: CausalLM, batch: Batch) -> mx.array:
-        return nn.losses.cross_entropy(logits(model, batch), batch.wanted, reduction="mean")
-
-    train(model, loss, batches(tokenizer, TARGET_SEED, steps), steps, "target")
+def train_shallow(tokenizer: Tokenizer, steps: int) -> CausalLM:
+    mx.random.seed(SHALLOW_SEED)
+    model = network.build(network.SHALLOW)
+    train(model, corpus_loss, batches(tokenizer, SHALLOW_SEED, steps), steps, "shallow target")
     return model
+
+
+def train_target(tokenizer: Tokenizer, shallow: CausalLM, steps: int) -> CausalLM:
+    model = network.grown(shallow)
+    train(model, corpus_loss, batches(tokenizer, TARGET_SEED, steps), steps, "target", peak=0.5)
+    return model
+
+
+def corpus_loss(model: CausalLM, batch: Batch) -> mx.array:
+    return nn.losses.cross_entropy(logits(model, batch), batch.wanted, reduction="mean")
 
 
 def train_draft(tokenizer: Tokenizer, target: CausalLM, steps: int) -> CausalLM:
@@ -147,24 +158,26 @@ def train_draft(tokenizer: Tokenizer, target: CausalLM, steps: int) -> CausalLM:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Train the tokenizer, the target and its draft.")
-    parser.add_argument("--out", type=Path, default=ISLAND, help="folder that gets target/ and draft/")
-    parser.add_argument("--target-steps", type=int, default=1000, help="0 keeps the target that is there")
-    parser.add_argument("--draft-steps", type=int, default=400, help="0 keeps the draft that is there")
+    parser.add_argument("--out", type=Path, default=ISLAND, help="gets shallow/, target/ and draft/")
+    parser.add_argument("--shallow-steps", type=int, default=1000, help="0 keeps the one that is there")
+    parser.add_argument("--target-steps", type=int, default=900, help="0 keeps the target that is there")
+    parser.add_argument("--draft-steps", type=int, default=900, help="0 keeps the draft that is there")
     given = parser.parse_args()
     print(bind_blas())
-    tokenizer = (
-        vocabulary.learn(TOKENIZER_SEED, 8000)
-        if given.target_steps
-        else Tokenizer.from_file(str(given.out / "target" / "tokenizer.json"))  # the one it was trained with
-    )
-    for name in ("target", "draft"):
-        (given.out / name).mkdir(parents=True, exist_ok=True)
-        vocabulary.save(tokenizer, given.out / name, network.CONTEXT_TOKENS)
+    shallow, target, draft = (given.out / name for name in ("shallow", "target", "draft"))
+    if given.shallow_steps:
+        tokenizer = vocabulary.learn(TOKENIZER_SEED, 8000)
+        vocabulary.save(tokenizer, shallow, network.CONTEXT_TOKENS)
+        network.save(train_shallow(tokenizer, given.shallow_steps), network.SHALLOW, shallow)
+    tokenizer = vocabulary.load(shallow if shallow.exists() else target)
+    for folder in (target, draft):
+        vocabulary.save(tokenizer, folder, network.CONTEXT_TOKENS)
     if given.target_steps:
-        network.save(train_target(tokenizer, given.target_steps), network.TARGET, given.out / "target")
+        deep = train_target(tokenizer, network.load(shallow), given.target_steps)
+        network.save(deep, network.TARGET, target)
     if given.draft_steps:
-        target = network.load(given.out / "target")
-        network.save(train_draft(tokenizer, target, given.draft_steps), network.DRAFT, given.out / "draft")
+        small = train_draft(tokenizer, network.load(target), given.draft_steps)
+        network.save(small, network.DRAFT, draft)
     print(report(given.out))
 
 

@@ -82,6 +82,7 @@ def encode(tokenizer: Tokenizer, document: Document) -> Example:
 
 def save(tokenizer: Tokenizer, folder: Path, context: int) -> None:
     """The files of a Hugging Face tokenizer."""
+    folder.mkdir(parents=True, exist_ok=True)
     tokenizer.save(str(folder / "tokenizer.json"))
     special = {"bos_token": BEGIN, "eos_token": END, "pad_token": PAD}
     _write(folder / "special_tokens_map.json", special)
@@ -95,6 +96,10 @@ def save(tokenizer: Tokenizer, folder: Path, context: int) -> None:
         },
     )
     (folder / "chat_template.jinja").write_text(TEMPLATE.read_text())
+
+
+def load(folder: Path) -> Tokenizer:
+    return Tokenizer.from_file(str(folder / "tokenizer.json"))
 
 
 def _write(path: Path, content: Mapping[str, object]) -> None:

@@ -102,7 +102,7 @@ def tappable(name: str) -> bool:
     return taps_of(described.architecture.build(described.config)) is not None
 
 
-@pytest.mark.parametrize("name", filter(tappable, Reference.names()))
+@pytest.mark.parametrize("name", [name for name in Reference.names() if tappable(name)])
 def test_what_is_tapped_behind_the_last_layer_is_what_the_final_norm_gets(name: str, tmp_path: Path) -> None:
     reference = Reference(name)
     model = reference.load(tmp_path)
