@@ -1,12 +1,52 @@
-"""Drafting whatever it pays, for tests that are about tokens and not about speed."""
+"""Drafters that say what a test wants, and depths that do not wait for what pays."""
 
+import itertools
+from collections.abc import Callable, Sequence
+
+import mlx.core as mx
+import numpy as np
 import pytest
 
 from runtime.speculate.depth import DepthController
+from runtime.speculate.drafter import Proposal, Rows
+from runtime.step import Step
+
+Guess = Callable[[list[int], int], list[int]]
 
 
-def always_drafting(monkeypatch: pytest.MonkeyPatch, depths: int = 7) -> None:
-    """Depths 0 to depths - 1 in turn."""
-    turn = iter(range(10**9))
-    monkeypatch.setattr(DepthController, "choose", lambda self: next(turn) % depths)
+class Idle:
+    """The part of a drafter that knows nothing and keeps nothing."""
+
+    limit = 7
+
+    def begin(self, row: int, ids: Sequence[int]) -> None: ...
+    def end(self, row: int, ids: Sequence[int]) -> None: ...
+    def observe(self, step: Step, tokens: mx.array, hidden: mx.array, kept: Sequence[int]) -> None: ...
+    def settle(self, lengths: Sequence[int]) -> None: ...
+    def move(self, src: int, dst: int) -> None: ...
+    def clear(self, row: int) -> None: ...
+    def resize(self, rows: int) -> None: ...
+
+
+class Scripted(Idle):
+    """Proposes what a function of a row's ids and the depth says."""
+
+    def __init__(self, guess: Guess) -> None:
+        self.guess = guess
+
+    def propose(self, rows: Rows, depth: int) -> Proposal | None:
+        guesses = [self.guess(list(ids), depth) for ids in rows.ids]
+        padded = [list(guess) + [0] * (depth - len(guess)) for guess in guesses]
+        return Proposal(mx.array(padded, dtype=mx.int32), tuple(len(guess) for guess in guesses))
+
+
+def noise(ids: list[int], depth: int) -> list[int]:
+    rng = np.random.default_rng(sum(ids))
+    return [int(token) for token in rng.integers(3, 150, rng.integers(0, depth + 1))]
+
+
+def always_drafting(monkeypatch: pytest.MonkeyPatch, depths: range = range(7)) -> None:
+    """These depths in turn, whatever pays."""
+    turn = itertools.cycle(depths)
+    monkeypatch.setattr(DepthController, "choose", lambda self: next(turn))
     monkeypatch.setattr(DepthController, "next_depth", lambda self: 1)

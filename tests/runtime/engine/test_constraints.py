@@ -22,8 +22,8 @@ from runtime.sampling.params import SamplingParams
 from runtime.speculate.draft_model import ModelDrafter
 from runtime.speculate.drafter import Drafter, Rows
 from runtime.speculate.ngram import NgramDrafter
+from tests.support.drafting import Scripted, always_drafting, noise
 from tests.support.parity import Reference
-from tests.support.scripted import Scripted, always_drafting, noise
 
 V = 160
 LENGTH = 20

@@ -12,8 +12,8 @@ from runtime.loaded import LoadedModel
 from runtime.sampling.params import SamplingParams
 from runtime.speculate.draft_model import ModelDrafter
 from runtime.speculate.drafter import Drafter
+from tests.support.drafting import Scripted, always_drafting, noise
 from tests.support.parity import Reference
-from tests.support.scripted import Scripted, always_drafting, noise
 
 COUPLED = SamplingParams(temperature=1.0, top_k=30, repeat_penalty=1.3, seed=5)
 REJECTING = replace(COUPLED, draft_acceptance="rejection")

@@ -8,26 +8,18 @@ from runtime.engine.speculation import Round, Speculation
 from runtime.sampling.params import SamplingParams
 from runtime.sampling.sampler import Sampler
 from runtime.speculate.drafter import Proposal, Rows
-from runtime.step import Step
+from tests.support.drafting import Idle
 
 PLAIN_S = 1.0
 
 
-class Made:
+class Made(Idle):
     """Always proposes; rows whose ids are shorter than `knows` get nothing."""
 
     limit = 4
 
     def __init__(self, knows: int = 0) -> None:
         self.knows, self.asked = knows, 0
-
-    def begin(self, row: int, ids: Sequence[int]) -> None: ...
-    def end(self, row: int, ids: Sequence[int]) -> None: ...
-    def observe(self, step: Step, tokens: mx.array, hidden: mx.array, kept: Sequence[int]) -> None: ...
-    def settle(self, lengths: Sequence[int]) -> None: ...
-    def move(self, src: int, dst: int) -> None: ...
-    def clear(self, row: int) -> None: ...
-    def resize(self, rows: int) -> None: ...
 
     def propose(self, rows: Rows, depth: int) -> Proposal | None:
         self.asked += 1

@@ -1,10 +1,8 @@
 """Speculation never shows: whatever is proposed, by whom and how far, tokens are those of plain decoding."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
-import mlx.core as mx
-import numpy as np
 import pytest
 
 from runtime.cache.build import LayerMemory
@@ -12,50 +10,19 @@ from runtime.engine.engine import Engine, Options
 from runtime.engine.request import Request, Usage
 from runtime.loaded import LoadedModel
 from runtime.sampling.params import SamplingParams
-from runtime.speculate.depth import DepthController
 from runtime.speculate.draft_model import ModelDrafter
-from runtime.speculate.drafter import Drafter, Proposal, Rows
+from runtime.speculate.drafter import Drafter
 from runtime.speculate.ngram import NgramDrafter
-from runtime.step import Step
+from tests.support.drafting import Scripted, always_drafting, noise
 from tests.support.parity import Reference
 
 GREEDY = SamplingParams(temperature=0)
 WARM = SamplingParams(temperature=1.0, top_k=30, repeat_penalty=1.3, presence_penalty=0.2, seed=5)
 
 
-class Scripted:
-    """Proposes what a function of the ids says; knows nothing and keeps nothing."""
-
-    limit = 7
-
-    def __init__(self, guess: Callable[[list[int], int], list[int]]) -> None:
-        self.guess = guess
-
-    def begin(self, row: int, ids: Sequence[int]) -> None: ...
-    def end(self, row: int, ids: Sequence[int]) -> None: ...
-    def observe(self, step: Step, tokens: mx.array, hidden: mx.array, kept: Sequence[int]) -> None: ...
-    def settle(self, lengths: Sequence[int]) -> None: ...
-    def move(self, src: int, dst: int) -> None: ...
-    def clear(self, row: int) -> None: ...
-    def resize(self, rows: int) -> None: ...
-
-    def propose(self, rows: Rows, depth: int) -> Proposal | None:
-        guesses = [self.guess(list(ids), depth) for ids in rows.ids]
-        padded = [list(guess) + [0] * (depth - len(guess)) for guess in guesses]
-        return Proposal(mx.array(padded, dtype=mx.int32), tuple(len(guess) for guess in guesses))
-
-
-def noise(ids: list[int], depth: int) -> list[int]:
-    rng = np.random.default_rng(sum(ids))
-    return [int(token) for token in rng.integers(3, 150, rng.integers(0, depth + 1))]
-
-
 @pytest.fixture(autouse=True)
 def _always_drafting(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Depths 0 to 6 in turn, whatever pays."""
-    turn = iter(range(10**9))
-    monkeypatch.setattr(DepthController, "choose", lambda self: next(turn) % 7)
-    monkeypatch.setattr(DepthController, "next_depth", lambda self: 1)
+    always_drafting(monkeypatch)
 
 
 def start(folder: Path, entry: str, drafters: dict[str, Drafter] | str | None = None) -> Engine:
@@ -89,8 +56,6 @@ def run(engine: Engine, requests: list[Request], together: bool) -> tuple[list[l
 def plain(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[str, Engine]]:
-    if request.param not in Reference.names():
-        pytest.skip("no such reference yet")
     engine = start(tmp_path_factory.mktemp("plain"), request.param)
     yield request.param, engine
     engine.close()

@@ -27,8 +27,7 @@ from runtime.speculate import draft_model
 from runtime.speculate.draft_model import ModelDrafter
 from runtime.speculate.drafter import Drafter, Proposal, Remembers, Rows
 from runtime.speculate.ngram import NgramDrafter
-from runtime.step import Step
-from tests.support.drafting import always_drafting
+from tests.support.drafting import Idle, always_drafting
 from tests.support.parity import Reference
 
 # Full attention, a window, folds beside full attention.
@@ -43,21 +42,11 @@ SAMPLINGS = [
 ]
 
 
-class Adversary:
+class Adversary(Idle):
     """Guesses what it likes, of any number, and now and then what was said before."""
-
-    limit = 7
 
     def __init__(self) -> None:
         self.rng = np.random.default_rng(0)
-
-    def begin(self, row: int, ids: Sequence[int]) -> None: ...
-    def end(self, row: int, ids: Sequence[int]) -> None: ...
-    def observe(self, step: Step, tokens: mx.array, hidden: mx.array, kept: Sequence[int]) -> None: ...
-    def settle(self, lengths: Sequence[int]) -> None: ...
-    def move(self, src: int, dst: int) -> None: ...
-    def clear(self, row: int) -> None: ...
-    def resize(self, rows: int) -> None: ...
 
     def propose(self, rows: Rows, depth: int) -> Proposal | None:
         tokens = self.rng.integers(0, 160, (len(rows), depth))
@@ -205,7 +194,7 @@ def _watched(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Places, "make_way", making_way)
     monkeypatch.setattr(draft_model, "CHUNK", 20)
     FULL.clear()
-    always_drafting(monkeypatch, 5)
+    always_drafting(monkeypatch, range(5))
 
 
 def world(plain: tuple[str, Path, Engine], seed: int, drafters: Sequence[str] = (), **options: Any) -> World:

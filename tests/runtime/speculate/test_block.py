@@ -21,11 +21,11 @@ from runtime.models.taps import taps_of
 from runtime.sampling.params import SamplingParams
 from runtime.speculate import block as block_room
 from runtime.speculate.block import BlockDrafter
-from runtime.speculate.depth import DepthController
 from runtime.speculate.drafter import Drafter, Proposal, Rows
 from runtime.speculate.pair import pair_problem, runs_inside
 from runtime.speculate.standing import standing_drafters
 from runtime.step import Step
+from tests.support import drafting
 from tests.support.bench import Bench
 from tests.support.checkpoints import random_state
 from tests.support.dflash import block_config, block_shapes, block_states, load_block_draft
@@ -162,9 +162,7 @@ def test_the_limit_is_a_block_without_its_first_token(pair: tuple[LoadedModel, L
 @pytest.fixture
 def always_drafting(monkeypatch: pytest.MonkeyPatch) -> None:
     """Depths of every size in turn, whatever pays, and flushes in the middle of prompts."""
-    turn = iter(range(10**9))
-    monkeypatch.setattr(DepthController, "choose", lambda self: 1 + next(turn) % 5)
-    monkeypatch.setattr(DepthController, "next_depth", lambda self: 1)
+    drafting.always_drafting(monkeypatch, range(1, 6))
     monkeypatch.setattr(block_room, "FLUSH", 12)
 
 

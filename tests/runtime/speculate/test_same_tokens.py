@@ -13,11 +13,11 @@ from runtime.loaded import LoadedModel
 from runtime.sampling.params import SamplingParams
 from runtime.speculate import head as head_room
 from runtime.speculate.assistant import AssistantDrafter, assistant_problem
-from runtime.speculate.depth import DepthController
 from runtime.speculate.drafter import Drafter, Proposal, Rows
 from runtime.speculate.head import HeadDrafter
 from runtime.speculate.ngram import NgramDrafter
 from runtime.speculate.standing import standing_drafters
+from tests.support import drafting
 from tests.support.assistants import load_assistant
 from tests.support.heads import HeadReference
 
@@ -31,9 +31,7 @@ Texts = dict[tuple[int, ...], list[int]]
 @pytest.fixture(autouse=True)
 def _always_drafting(monkeypatch: pytest.MonkeyPatch) -> None:
     """Depths 0 to 6 in turn, whatever pays, and flushes in the middle of prompts."""
-    turn = iter(range(10**9))
-    monkeypatch.setattr(DepthController, "choose", lambda self: next(turn) % 7)
-    monkeypatch.setattr(DepthController, "next_depth", lambda self: 1)
+    drafting.always_drafting(monkeypatch)
     monkeypatch.setattr(head_room, "FLUSH", 12)
 
 
