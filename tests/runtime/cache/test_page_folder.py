@@ -1,0 +1,217 @@
+"""A folder of pages over time: limits, queues, failing disks and other processes."""
+
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runtime.cache.page_files import (
+    PageFile,
+    clear_pages,
+    list_pages,
+    model_mark,
+    read_page,
+    trim_pages,
+    write_page,
+)
+from runtime.cache.pages import page_bytes
+from tests.support.disk_pages import KEYS, found, one_file, opened, pages, saved
+
+
+def aged(folder: Path, seconds: dict[int, float]) -> list[PageFile]:
+    for file in list_pages(folder):
+        os.utime(file.path, (seconds[file.stop], seconds[file.stop]))
+    return list_pages(folder)
+
+
+def test_the_least_recently_used_pages_go(tmp_path: Path) -> None:
+    saved(tmp_path, KEYS[:31], pages(10, 25, 31)).close()
+    files = aged(tmp_path, {25: 1000, 10: 2000, 31: 3000})
+    assert [file.stop for file in files] == [25, 10, 31]
+    limit = sum(file.nbytes for file in files) - 1
+    assert trim_pages(tmp_path, limit) == files[0].nbytes
+    assert [file.stop for file in list_pages(tmp_path)] == [10, 31]
+    assert trim_pages(tmp_path, limit) == 0
+
+
+def test_writing_keeps_within_the_limit(tmp_path: Path) -> None:
+    stored = pages(10, 25, 31)
+    saved(tmp_path, KEYS[:31], stored, limit=page_bytes(stored[1].page) + 8000).close()
+    assert sum(file.nbytes for file in list_pages(tmp_path)) <= page_bytes(stored[1].page) + 8000
+
+
+def test_use_makes_pages_young_again_and_parents_youngest(tmp_path: Path) -> None:
+    disk = saved(tmp_path, KEYS[:31], pages(10, 25, 31))
+    aged(tmp_path, {10: 1000, 25: 2000, 31: 3000})
+    found(disk, KEYS)
+    assert [file.stop for file in list_pages(tmp_path)] == [31, 25, 10]
+    assert list_pages(tmp_path)[0].used_at_s > 4000
+    disk.close()
+
+
+def test_clearing_can_spare_other_models(tmp_path: Path) -> None:
+    saved(tmp_path, KEYS[:10], pages(10)).close()
+    saved(tmp_path, KEYS[:10], pages(10), model="sha256:bb").close()
+    freed = clear_pages(tmp_path, "sha256:bb")
+    (left,) = list_pages(tmp_path)
+    assert freed == left.nbytes
+    assert left.model == model_mark("sha256:aa")
+    assert clear_pages(tmp_path / "nowhere") == 0
+
+
+def test_a_page_that_waits_to_be_written_is_not_queued_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go, written = threading.Event(), list[Path]()
+    monkeypatch.setattr("runtime.cache.disk.write_page", lambda path, *_: (go.wait(10), written.append(path)))
+    disk = opened(tmp_path)
+    for _ in range(3):
+        disk.save(KEYS[:25], pages(10, 25))
+    go.set()
+    disk.close()
+    assert len(written) == len({*written}) == 2
+
+
+def test_what_does_not_fit_the_queue_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stored = pages(10, 25)
+    monkeypatch.setattr("runtime.cache.disk.QUEUED_BYTES", page_bytes(stored[0].page))
+    go = threading.Event()
+    real = write_page
+    monkeypatch.setattr("runtime.cache.disk.write_page", lambda *job: (go.wait(10), real(*job)))
+    disk = opened(tmp_path)
+    disk.save(KEYS[:25], stored)
+    go.set()
+    disk.close()
+    assert [file.stop for file in list_pages(tmp_path)] == [10]
+
+
+def test_what_a_killed_writer_left_is_no_page_and_is_cleared(tmp_path: Path) -> None:
+    path = one_file(tmp_path)
+    path.rename(path.with_name(path.name + ".0123abcd.part"))
+    disk = opened(tmp_path)
+    assert found(disk, KEYS) == []
+    disk.close()
+    assert [file.partial for file in list_pages(tmp_path)] == [True]
+    assert clear_pages(tmp_path) > 0
+
+
+def test_a_disk_that_fails_costs_pages_and_nothing_else(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = tmp_path / "pages"
+    disk = opened(folder)
+    folder.rmdir()
+    disk.save(KEYS[:25], pages(10, 25))
+    disk.close()
+    assert len(caplog.records) == 1
+    assert "no longer written" in caplog.text
+
+
+def test_a_page_larger_than_the_limit_drives_out_no_other(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    small, large = pages(10), pages(30)
+    saved(tmp_path, KEYS[:10], small).close()
+    (kept,) = list_pages(tmp_path)
+    saved(tmp_path, KEYS[:30], large, limit=kept.nbytes + 100).close()
+    assert list_pages(tmp_path) == [kept]
+    assert "the limit on disk is" in caplog.text
+
+
+def test_a_page_alone_in_the_queue_may_be_of_any_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("runtime.cache.disk.QUEUED_BYTES", 1)
+    saved(tmp_path, KEYS[:10], pages(10)).close()
+    assert len(list_pages(tmp_path)) == 1
+
+
+def test_a_lower_limit_holds_from_the_start(tmp_path: Path) -> None:
+    saved(tmp_path, KEYS[:31], pages(10, 25, 31)).close()
+    opened(tmp_path, limit=0).close()
+    assert list_pages(tmp_path) == []
+
+
+def test_trimming_spares_what_is_being_written_and_removes_what_never_will_be(tmp_path: Path) -> None:
+    path = one_file(tmp_path)
+    new, old = (path.with_name(f"{path.name}.{number:08x}.part") for number in (1, 2))
+    for part in (new, old):
+        part.write_bytes(b"half")
+    os.utime(old, (1000, 1000))
+    trim_pages(tmp_path, 1 << 30)
+    assert (path.exists(), new.exists(), old.exists()) == (True, True, False)
+    trim_pages(tmp_path, 0)
+    assert (path.exists(), new.exists()) == (False, True)
+
+
+def test_a_page_removed_by_another_process_is_not_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    disk = saved(tmp_path, KEYS[:25], pages(10, 25))
+    real = read_page
+
+    def gone(path: Path) -> object:
+        if "-10-25-" in path.name:
+            path.unlink()
+        return real(path)
+
+    monkeypatch.setattr("runtime.cache.disk.read_page", gone)
+    assert [stored.stop for stored in found(disk, KEYS)] == [10]
+    assert caplog.text == ""
+    disk.close()
+
+
+def test_clearing_while_a_page_is_written_costs_that_page_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    calls = list[Path]()
+
+    def cleared(path: Path, *rest: Any) -> None:
+        calls.append(path)
+        if len(calls) == 1:
+            raise FileNotFoundError(2, "No such file or directory")
+        write_page(path, *rest)
+
+    monkeypatch.setattr("runtime.cache.disk.write_page", cleared)
+    saved(tmp_path, KEYS[:25], pages(10, 25)).close()
+    assert [file.stop for file in list_pages(tmp_path)] == [25]
+    assert caplog.text == ""
+
+
+TWO = """
+import sys
+from pathlib import Path
+from runtime.cache.page_files import *
+folder, seed = Path(sys.argv[1]), int(sys.argv[2])
+for turn in range(150):
+    number = (turn * 7 + seed) % 40
+    key = f"{number:064x}"
+    path = folder / page_name("0" * 16, 0, 4, key)
+    body = bytes([number]) * 4000
+    try:
+        write_page(path, {"0.0": Tensor("U32", (1000,), body)})
+    except FileNotFoundError:
+        continue  # the other one has just cleared the folder
+    trim_pages(folder, 60_000)
+    for page in [page for page in list_pages(folder) if not page.partial]:
+        try:
+            (tensor,) = read_page(page.path).values()
+        except FileNotFoundError:
+            continue
+        assert bytes(tensor.data) == bytes([int(page.key, 16)]) * 4000
+    if turn % 50 == 49:
+        clear_pages(folder)
+"""
+
+
+def test_two_processes_at_once_see_whole_pages_only(tmp_path: Path) -> None:
+    jobs = [
+        subprocess.Popen([sys.executable, "-c", TWO, str(tmp_path), str(seed)], stderr=subprocess.PIPE)
+        for seed in (0, 3)
+    ]
+    assert [job.communicate(timeout=60)[1].decode() for job in jobs] == ["", ""]
+    assert sum(page.nbytes for page in list_pages(tmp_path)) <= 70_000
