@@ -1,10 +1,13 @@
 """Compute the reference logits of tests/data/references with transformers.
 
-    python -m tests.support.make_references [ENTRY ...]
+    python -m tests.support.make_references [--half] [ENTRY ...]
 
 Run by hand, where torch is installed. Each entry is a tiny config of one family. The weights come from
 `checkpoints.random_tensor`, so a reference is a config, the names and shapes of the tensors, and what the
 network answers: some columns of the logits of one prompt, and a greedy continuation.
+
+--half: the answers for the same weights rounded to each 16-bit type, which go to tests/data/half. They are
+computed in float32 too, so what is left of an error is not the reference's.
 """
 
 import json
@@ -22,8 +25,11 @@ from tests.support import entries as entries_package
 from tests.support.checkpoints import random_state
 from tests.support.entries import SMALL
 
-FOLDER = Path(__file__).resolve().parents[1] / "data" / "references"
+DATA = Path(__file__).resolve().parents[1] / "data"
+FOLDER, HALF = DATA / "references", DATA / "half"
 TOKENS, COLUMNS, GREEDY = 48, 48, 64
+HALF_COLUMNS = slice(None, None, 3)  # of those above
+STORED = {"bf16": torch.bfloat16, "f16": torch.float16}
 
 
 def entries() -> dict[str, tuple[str, dict[str, Any]]]:
@@ -36,12 +42,13 @@ def entries() -> dict[str, tuple[str, dict[str, Any]]]:
 
 def main(names: list[str]) -> None:
     FOLDER.mkdir(parents=True, exist_ok=True)
-    table = entries()
-    for name in names or list(table):
+    HALF.mkdir(parents=True, exist_ok=True)
+    table, half = entries(), "--half" in names
+    for name in [name for name in names if name != "--half"] or list(table):
         model_type, overrides = table[name]
         model = _reference_model(model_type, overrides)
-        _write(name, model)
-        print(f"{name}: {sum(p.numel() for p in model.parameters()):,} parameters")
+        (_write_half if half else _write)(name, model)
+        print(f"{name}: {sum(p.numel() for p in model.parameters()):,} parameters", flush=True)
 
 
 def _reference_model(model_type: str, overrides: dict[str, Any]) -> Any:
@@ -50,13 +57,19 @@ def _reference_model(model_type: str, overrides: dict[str, Any]) -> Any:
     shapes = {key: tuple(value.shape) for key, value in _own_tensors(model).items()}
     if _is_tied(model):
         shapes.pop("lm_head.weight", None)
-    state = {key: torch.from_numpy(value) for key, value in random_state(shapes).items()}
+    model.saved_shapes = shapes
+    _fill(model, torch.float32)
+    return model
+
+
+def _fill(model: Any, stored: torch.dtype) -> None:
+    """Give a float32 model its weights, as a file of `stored` floats would hold them."""
+    seeded = random_state(model.saved_shapes).items()
+    state = {key: torch.from_numpy(value).to(stored).float() for key, value in seeded}
     missing, surplus = model.load_state_dict(state, strict=False)
     assert not surplus, surplus
     assert not set(missing) & set(_own_tensors(model)) - {"lm_head.weight"}, missing
     model.tie_weights()
-    model.saved_shapes = shapes
-    return model
 
 
 def _is_tied(model: Any) -> bool:
@@ -103,6 +116,25 @@ def _write(name: str, model: Any) -> None:
         greedy=np.array(greedy, np.int32),
         margin=np.array(margin, np.float32),
     )
+
+
+@torch.no_grad()
+def _write_half(name: str, model: Any) -> None:
+    """Logits [48, 16] of the prompt in tests/data/references, by 16-bit type, with the likeliest id of each
+    position and how far the next one is behind.
+    """
+    with np.load(FOLDER / f"{name}.npz") as opened:
+        ids, columns = torch.from_numpy(opened["ids"].astype(np.int64)), opened["columns"][HALF_COLUMNS]
+    arrays: dict[str, Any] = {"columns": columns}
+    for word, stored in STORED.items():
+        _fill(model, stored)
+        logits = model(ids[None]).logits[0]
+        best = torch.topk(logits, 2)
+        arrays[f"{word}_logits"] = logits[:, columns].numpy()
+        arrays[f"{word}_std"] = np.float32(logits.numpy().std())
+        arrays[f"{word}_best"] = best.indices[:, 0].numpy().astype(np.int16)
+        arrays[f"{word}_margin"] = (best.values[:, 0] - best.values[:, 1]).numpy().astype(np.float16)
+    np.savez_compressed(HALF / f"{name}.npz", **arrays)
 
 
 def _greedy(model: Any, prompt: np.ndarray) -> tuple[list[int], list[float]]:
