@@ -108,10 +108,10 @@ def foresee(
     if odd:
         raise WeightMismatch(odd)
     placeholders = {name: mx.zeros(shape, DTYPES[dtype]) for name, (dtype, shape) in tensors.items()}
-    parts = [_fitted(described, config, placeholders)]
-    if with_head:
-        parts += _fitted_head(described, config, placeholders)[0]
     dtype = None if on is None or on.fast_dtype is None else getattr(mx, on.fast_dtype)
+    parts = [_fitted(described, config, placeholders, dtype)]
+    if with_head:
+        parts += _fitted_head(described, config, placeholders, dtype)[0]
     expand, wanted = _demand(parts, dtype, on)
     if on is not None and wanted > on.available_bytes > 0 and len(parts) > 1:
         del parts[1]  # as load_model does
@@ -119,7 +119,7 @@ def foresee(
     sizes = [
         expanded_bytes(network, dtype) if expand else held_bytes(fitted, dtype) for network, fitted in parts
     ]
-    element_bytes = (dtype or _float_of(parts[0][1])).size
+    element_bytes = (dtype or _float_of(placeholders)).size
     if len(parts) == 1:
         return Demand(described, sizes[0], element_bytes)
     offers: Any = described.architecture
@@ -143,12 +143,13 @@ def load_model(
         loaded = mx.load(str(shard), format="safetensors")
         assert isinstance(loaded, dict)
         weights.update(loaded)
-    parts, notes = [_fitted(described, config, weights)], ()
+    dtype = None if on is None or on.fast_dtype is None else getattr(mx, on.fast_dtype)
+    compute = dtype or _float_of(weights)
+    parts, notes = [_fitted(described, config, weights, dtype)], ()
     if with_head:
-        heads, notes = _fitted_head(described, config, weights)
+        heads, notes = _fitted_head(described, config, weights, dtype)
         parts += heads
     weights.clear()
-    dtype = None if on is None or on.fast_dtype is None else getattr(mx, on.fast_dtype)
     expand, wanted = _demand(parts, dtype, on)
     if on is not None and wanted > on.available_bytes > 0 and len(parts) > 1:
         notes = (f"the draft head is not used: with it the model would take {wanted:,} bytes",)
@@ -156,11 +157,10 @@ def load_model(
         expand, wanted = _demand(parts, dtype, on)
     if on is not None and wanted > on.available_bytes > 0:
         raise TooLarge(wanted, on.available_bytes)
-    compute = dtype or _float_of(parts[0][1])
     for module, fitted in parts:
         fill(module, fitted, dtype=dtype, expand=expand, keep=_kept(described.architecture))
         module.eval()
-        make_ready(module)
+        make_ready(module, compute)
     network = parts[0][0]
     head = _head(described, parts[1][0]) if len(parts) > 1 else None
     return LoadedModel(described, network, compute, weight_bytes(network), head, notes)
@@ -177,15 +177,37 @@ def check_ids(ids: Sequence[int], vocab_size: int) -> None:
             )
 
 
-def _fitted(described: Described, config: Mapping[str, Any], weights: dict[str, mx.array]) -> _Part:
+def _fitted(
+    described: Described,
+    config: Mapping[str, Any],
+    weights: dict[str, mx.array],
+    dtype: mx.Dtype | None = mx.float32,
+) -> _Part:
     network = described.architecture.build(described.config)
     fitted = described.architecture.adapt(described.config, weights)
     fit(network, fitted, config)
-    return network, fitted
+    return network, _narrowed(described, fitted, weights) if dtype is None else fitted
+
+
+def _narrowed(
+    described: Described, fitted: dict[str, mx.array], stored: dict[str, mx.array]
+) -> dict[str, mx.array]:
+    """For devices that compute in the checkpoint's type: matrices that a family computed in float32 (`adapt`)
+    from narrower ones in that type again, since products want one type. Vectors stay wide.
+    """
+    kept = _kept(described.architecture)
+    matrices = [array for name, array in stored.items() if array.ndim > 1 and not kept(name)]
+    if any(array.dtype == mx.float32 for array in matrices):
+        return fitted
+    own = _float_of(stored)
+    return {
+        name: array.astype(own) if array.dtype == mx.float32 and array.ndim > 1 and not kept(name) else array
+        for name, array in fitted.items()
+    }
 
 
 def _fitted_head(
-    described: Described, config: Mapping[str, Any], weights: dict[str, mx.array]
+    described: Described, config: Mapping[str, Any], weights: dict[str, mx.array], dtype: mx.Dtype | None
 ) -> tuple[list[_Part], tuple[str, ...]]:
     """The draft head among these tensors, if there is one: at most one part, and notes."""
     offers: Any = described.architecture
@@ -197,7 +219,7 @@ def _fitted_head(
         fit(network, fitted, config)
     except WeightMismatch as mismatch:
         return [], (f"the draft head is not used: {mismatch}",)
-    return [(network, fitted)], ()
+    return [(network, _narrowed(described, fitted, weights) if dtype is None else fitted)], ()
 
 
 def _head(described: Described, network: nn.Module) -> Head:
@@ -214,16 +236,16 @@ def _demand(parts: Sequence[_Part], dtype: mx.Dtype | None, on: Device | None) -
 
 
 def _kept(architecture: Architecture) -> Callable[[str], bool]:
-    """Parameters that stay in the dtype they are stored in, by the architecture's own word."""
+    """Parameters that never become narrower than they are stored, by the architecture's own word."""
     return getattr(architecture, "keeps_dtype", lambda _name: False)
 
 
 def _float_of(weights: Mapping[str, mx.array]) -> mx.Dtype:
-    """The checkpoint's own activation dtype: that of most of its floating elements' tensors."""
+    """The checkpoint's own activation dtype: that of most of its floating numbers."""
     counts: dict[mx.Dtype, int] = {}
     for array in weights.values():
         if array.dtype in (mx.float32, mx.float16, mx.bfloat16):
-            counts[array.dtype] = counts.get(array.dtype, 0) + 1
+            counts[array.dtype] = counts.get(array.dtype, 0) + array.size
     return max(counts, key=lambda dtype: counts[dtype], default=mx.float32)
 
 

@@ -73,8 +73,8 @@ def fill(
 ) -> None:
     """Put fitted tensors in place, cast and evaluated one by one; empties `weights` on the way.
 
-    dtype: what floating tensors become (None: as stored), except those `keep` names. expand: turn quantized
-    modules into plain ones of `dtype`, for devices whose quantized kernels are slow.
+    dtype: what floating tensors become (None: as stored), but those that `keep` names never become narrower.
+    expand: turn quantized modules into plain ones of `dtype`, for devices whose quantized kernels are slow.
     """
     for path, module in list(network.named_modules()):
         own = {name: weights.pop(full) for name, full in _own_names(path, module) if full in weights}
@@ -82,10 +82,15 @@ def fill(
             module = _expanded(network, path, module, own, dtype)
         for name, array in own.items():
             full = f"{path}.{name}" if path else name
-            cast = dtype if dtype is not None and array.dtype in _FLOATS and not keep(full) else array.dtype
-            module[name] = array.astype(cast)
+            module[name] = array.astype(_cast(array.dtype, dtype, keep=keep(full)))
             # One at a time: a cast's stored twin is freed before the next tensor is read.
             mx.eval(module[name])
+
+
+def _cast(stored: mx.Dtype, wanted: mx.Dtype | None, *, keep: bool) -> mx.Dtype:
+    if wanted is None or stored not in _FLOATS or (keep and wanted.size < stored.size):
+        return stored
+    return wanted
 
 
 def weight_bytes(network: nn.Module) -> int:
@@ -130,6 +135,21 @@ def stored_packing(width: int, weight: mx.array, scales: mx.array, biases: mx.ar
         return Packing(bits, group, "affine") if good else None
     mode = _MICROSCALED.get((bits, group)) if scales.dtype == mx.uint8 else None
     return Packing(bits, group, mode) if mode else None
+
+
+def unpacked(
+    codes: mx.array, scales: mx.array, biases: mx.array | None, packing: Packing, dtype: mx.Dtype | None
+) -> mx.array:
+    """The matrix that packed tensors stand for, in `dtype` (None: that of affine scales).
+
+    Affine: code * scale + bias is computed in the type of the scales, so they are widened first. What
+    microscaled codes stand for needs no such care: at most 6 significant bits (a 2-bit code times a 4-bit
+    scale in nvfp4; a power of two elsewhere) fit any float.
+    """
+    if dtype is not None and biases is not None:
+        scales, biases = scales.astype(dtype), biases.astype(dtype)
+    bits, group, mode = packing.bits, packing.group_size, packing.mode
+    return mx.dequantize(codes, scales, biases, group_size=group, bits=bits, mode=mode, dtype=dtype)
 
 
 def _check_modes(config: Mapping[str, Any]) -> None:
@@ -212,15 +232,8 @@ def _expanded(
     network: nn.Module, path: str, module: Any, own: dict[str, mx.array], dtype: mx.Dtype | None
 ) -> nn.Module:
     """The plain twin of a quantized module, its weight dequantized; takes scales and biases out of `own`."""
-    weight = mx.dequantize(
-        own.pop("weight"),
-        own.pop("scales"),
-        own.pop("biases", None),
-        group_size=module.group_size,
-        bits=module.bits,
-        mode=module.mode,
-        dtype=dtype,
-    )
+    codes, scales, biases = own.pop("weight"), own.pop("scales"), own.pop("biases", None)
+    weight = unpacked(codes, scales, biases, Packing(module.bits, module.group_size, module.mode), dtype)
     plain = _plain(module, weight.shape, "bias" in own)
     _replace(network, path, plain)
     own["weight"] = weight

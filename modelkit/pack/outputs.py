@@ -10,10 +10,15 @@ from modelkit.source.prequantized import Packing
 from modelkit.source.tensor import TensorInfo
 from runtime.quant import FORMATS, Format
 
+_F32 = next(row for row in FORMATS if row.name == "f32")
+
 
 def decide(matrix: Matrix, choice: Choice) -> Planned:
-    """A matrix stored as chosen; bytes pass as they are where the choice is what it already is."""
-    target = choice.format
+    """A matrix stored as chosen; bytes pass as they are where the choice is what it already is.
+
+    What 1 is added to becomes float32: 16 bits would round what the source says exactly.
+    """
+    target = _F32 if matrix.plus_one else choice.format
     if target is None or target.name == matrix.dtype.lower():
         output = Output(matrix.name, matrix.dtype, matrix.shape, matrix.slabs)
         label = matrix.dtype.lower()

@@ -37,7 +37,7 @@ def transform(planned: Planned, slab: Piece, reader: Reader) -> tuple[Bytes, ...
     with mx.stream(_stream()):
         values = _values(planned, slab, raw, reader)
         if planned.plus_one:
-            values = (values.astype(mx.float32) + 1).astype(values.dtype)
+            values = values.astype(mx.float32) + 1
         arrays = (values,) if planned.encode is None else _encode(values, planned.encode)
         mx.eval(*arrays)
         return tuple(_bytes(array) for array in arrays)

@@ -70,7 +70,8 @@ def layout(config: Config) -> list[LayerSpec]:
 class XIELU(nn.Module):
     """Quadratic above zero, an exponential below, both learned (arXiv 2411.13010).
 
-    The checkpoint stores the softplus inverse of the two slopes, and the constants beta and eps.
+    The checkpoint stores the softplus inverse of the two slopes, and the constants beta and eps. Computed in
+    float32: a slope rounded to 16 bits would be off for all that is above or below zero.
     """
 
     def __init__(self) -> None:
@@ -81,9 +82,11 @@ class XIELU(nn.Module):
         self.eps = mx.array(-1e-6)
 
     def __call__(self, x: mx.array) -> mx.array:
-        above = softplus(self.alpha_p) * x * x
-        below = (mx.expm1(mx.minimum(x, self.eps)) - x) * (self.beta + softplus(self.alpha_n))
-        return (mx.where(x > 0, above, below) + self.beta * x).astype(x.dtype)
+        wide, beta = x.astype(mx.float32), self.beta.astype(mx.float32)
+        rise, fall = (softplus(slope.astype(mx.float32)) for slope in (self.alpha_p, self.alpha_n))
+        above = rise * wide * wide
+        below = (mx.expm1(mx.minimum(wide, self.eps)) - wide) * (beta + fall)
+        return (mx.where(wide > 0, above, below) + beta * wide).astype(x.dtype)
 
 
 class Block(nn.Module):

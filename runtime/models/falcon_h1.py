@@ -257,9 +257,9 @@ def folded_by_mlx(config: Config) -> dict[str, float | mx.array]:
 
 
 def _unfolded(name: str, array: mx.array, by: float | mx.array) -> mx.array:
-    """Rows of floats, or the scales and biases of packed rows, without their factor."""
+    """Rows of floats, or the scales and biases of packed rows, without their factor; float32."""
     if array.dtype == mx.uint8:
         raise UnsupportedModel(
             f"{name} has muP multipliers folded into a microscaling format; create from the original"
         )
-    return (array.astype(mx.float32) / by).astype(array.dtype)
+    return array.astype(mx.float32) / by

@@ -32,6 +32,7 @@ from runtime.nn.attend import attend, split_heads
 from runtime.nn.conv import stored_filters
 from runtime.nn.delta_net import DeltaSpec, GatedDeltaNet
 from runtime.nn.mlp import GatedMLP
+from runtime.nn.norm import plus_one
 from runtime.nn.rope import Rope
 from runtime.nn.sparse import GatedSharedMoE
 from runtime.step import Step
@@ -274,7 +275,7 @@ def _adapted(config: Config, weights: Weights) -> Weights:
         if name.endswith("conv1d.weight"):
             array = stored_filters(array)
         elif stored and _SHIFTED.fullmatch(name):
-            array = (array.astype(mx.float32) + 1).astype(array.dtype)
+            array = plus_one(array)
         adapted.update(_in_order(config.delta, name, array))
     return adapted
 

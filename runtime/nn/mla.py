@@ -21,7 +21,7 @@ from runtime.nn.attend import attention, merge_heads, split_heads
 from runtime.nn.indexer import Indexer, IndexShape
 from runtime.nn.rope import Rope
 from runtime.step import Step
-from runtime.weights import stored_packing
+from runtime.weights import stored_packing, unpacked
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,5 +195,5 @@ def _turned(weights: dict[str, mx.array], name: str, shape: LatentShape) -> mx.a
     scales, biases = weights.get(f"{stem}scales"), weights.get(f"{stem}biases")
     packing = None if scales is None else stored_packing(shape.content, array, scales, biases)
     if scales is not None and packing is not None:
-        array = mx.dequantize(array, scales, biases, packing.group_size, packing.bits, packing.mode)
+        array = unpacked(array, scales, biases, packing, mx.float32)
     return array.swapaxes(-1, -2)

@@ -1,7 +1,8 @@
 """Norms beyond the two that MLX has. D: the dimension a norm runs over.
 
 Zero-centred norms (Gemma's RMSNorm, Nemotron's LayerNorm1P) multiply by 1 + weight. Their weights get the 1
-added once, when they are loaded (`one_added`), and run as plain norms after that.
+added once, when they are loaded (`one_added`), and run as plain norms after that. The sum is float32 whatever
+the file's type: near 1 a 16-bit float has 3 digits, and files store less than 1 because it has more near 0.
 """
 
 from collections.abc import Callable
@@ -19,8 +20,12 @@ def rms(x: mx.array, eps: float) -> mx.array:
 
 
 def one_added(weights: dict[str, mx.array], suffix: str = "norm.weight") -> dict[str, mx.array]:
-    """The same tensors, 1 added to those whose name ends in `suffix`. Lazy."""
-    return {name: array + 1 if name.endswith(suffix) else array for name, array in weights.items()}
+    """The same tensors, 1 added in float32 to those whose name ends in `suffix`. Lazy."""
+    return {name: plus_one(array) if name.endswith(suffix) else array for name, array in weights.items()}
+
+
+def plus_one(weight: mx.array) -> mx.array:
+    return weight.astype(mx.float32) + 1
 
 
 class HeadLayerNorm(nn.Module):

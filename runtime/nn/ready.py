@@ -5,6 +5,10 @@ after looking in two wrong places (1.5 us each time), so children become plain a
 MLX runs every node of the graph by itself, views and broadcasts included (3 to 8 us each), while `nn.Linear`
 makes four nodes and `nn.RMSNorm` eleven: there they become modules of one and eight nodes.
 
+Also what keeps activations in one type. MLX's norms answer in the wider of x's type and the weight's, and
+weights of norms may be float32 beside 16-bit ones (`runtime.nn.norm`); a microscaled table answers in
+bfloat16 whatever the others are.
+
 Invariant: parameters keep their names and arrays. A weight replaced later is noticed; a child replaced later
 is not, so whoever does that calls `make_ready` again.
 """
@@ -15,12 +19,14 @@ import mlx.nn as nn
 from runtime.device import on_processor
 
 
-def make_ready(network: nn.Module) -> None:
-    """Call it once all weights are in place."""
+def make_ready(network: nn.Module, dtype: mx.Dtype = mx.float32) -> None:
+    """Call it once all weights are in place. dtype: of activations."""
     lean = _LEAN if on_processor() else {}
     for module in network.modules():
         # In place, so that whoever holds the module keeps it.
-        module.__class__ = lean.get(type(module), type(module))
+        module.__class__ = lean.get(type(module)) or _typed(module, dtype)
+        if isinstance(module, TypedEmbedding):
+            object.__setattr__(module, "_dtype", dtype)
         vars(module).update({name: x for name, x in module.items() if not isinstance(x, mx.array)})
 
 
@@ -61,7 +67,47 @@ class LeanEmbedding(nn.Embedding):
         return x @ seen[1]
 
 
-class LeanRMSNorm(nn.RMSNorm):
+class NarrowRMSNorm(nn.RMSNorm):
+    """Computed with its float32 weight; answers in x's type."""
+
+    def __call__(self, x: mx.array) -> mx.array:
+        return super().__call__(x).astype(x.dtype)
+
+
+class NarrowLayerNorm(nn.LayerNorm):
+    """Computed with its float32 weight; answers in x's type."""
+
+    def __call__(self, x: mx.array) -> mx.array:
+        return super().__call__(x).astype(x.dtype)
+
+
+class TypedEmbedding(nn.QuantizedEmbedding):
+    """A microscaled table whose rows come out in the type of the activations."""
+
+    _dtype: mx.Dtype = mx.float32
+
+    def __call__(self, x: mx.array) -> mx.array:
+        return mx.dequantize(
+            self["weight"][x],
+            self["scales"][x],
+            group_size=self.group_size,
+            bits=self.bits,
+            mode=self.mode,
+            dtype=self._dtype,
+        )
+
+
+def _typed(module: nn.Module, dtype: mx.Dtype) -> type[nn.Module]:
+    """The module's class, or its twin that answers in the type of activations where its own would not."""
+    kind = type(module)
+    if kind in _NARROW and dtype != mx.float32 and module["weight"].dtype == mx.float32:
+        return _NARROW[kind]
+    if isinstance(module, nn.QuantizedEmbedding) and module.mode != "affine":
+        return TypedEmbedding
+    return kind
+
+
+class LeanRMSNorm(NarrowRMSNorm):
     """x / √(Σx² / D + eps) · w for float32, all constants of x's own rank."""
 
     _seen: tuple[mx.array, mx.array, mx.array, mx.array] | None = None
@@ -81,6 +127,10 @@ class LeanRMSNorm(nn.RMSNorm):
         return x * mx.rsqrt(mean + seen[2]) * seen[3]
 
 
+_NARROW: dict[type[nn.Module], type[nn.Module]] = {
+    nn.RMSNorm: NarrowRMSNorm,
+    nn.LayerNorm: NarrowLayerNorm,
+}
 _LEAN: dict[type[nn.Module], type[nn.Module]] = {
     nn.Linear: LeanLinear,
     nn.Embedding: LeanEmbedding,

@@ -95,3 +95,14 @@ def test_where_kernels_are_fused_modules_stay_what_they_are(monkeypatch: pytest.
     make_ready(network)
     assert type(network.plain) is nn.Linear
     assert type(network.norm) is nn.RMSNorm
+
+
+@pytest.mark.parametrize("mode", ["mxfp4", "mxfp8", "nvfp4"])
+@pytest.mark.parametrize("dtype", [mx.float32, mx.float16, mx.bfloat16], ids=str)
+def test_a_microscaled_table_answers_in_the_type_of_activations(mode: str, dtype: mx.Dtype) -> None:
+    table, ids = nn.Embedding(8, 64).to_quantized(None, None, mode), mx.array([[5, 0, 7]])
+    before = table(ids)
+    make_ready(table, dtype)
+    got = table(ids)
+    assert got.dtype == dtype
+    assert mx.array_equal(got.astype(mx.float32), before.astype(mx.float32))

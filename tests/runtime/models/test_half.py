@@ -1,0 +1,54 @@
+"""Checkpoints in 16-bit types, as they are published, compute what transformers computes of the same
+numbers.
+
+In float32, as on a processor, nothing may be lost: the bar is that of float32 checkpoints. In the
+checkpoint's own type, as on a GPU, every product rounds; what is asked for is that errors are of that size
+and that clear choices stay.
+"""
+
+from pathlib import Path
+
+import mlx.core as mx
+import numpy as np
+import pytest
+
+from runtime.loaded import LoadedModel
+from tests.support.half import TYPES, Half
+from tests.support.parity import BAR, Reference, cut_logits, full_logits
+
+OWN = {"bf16": 0.05, "f16": 0.006}
+"""Median distance in standard deviations of a network that computes in that type."""
+CLEAR = {"bf16": 0.15, "f16": 0.03}
+"""A lead of this many deviations is one that the type can tell, as long as the same experts are asked."""
+AGREED = {"bf16": 0.85, "f16": 0.95}
+"""Of the tokens with such a lead. Routers of random networks have no clear opinion: some tokens of 48 ask
+other experts in bf16."""
+
+
+@pytest.fixture(
+    scope="module", params=[(name, word) for name in Reference.names() for word in TYPES], ids=":".join
+)
+def half(request: pytest.FixtureRequest) -> Half:
+    return Half(*request.param)
+
+
+@pytest.fixture(scope="module")
+def wide(half: Half, tmp_path_factory: pytest.TempPathFactory) -> LoadedModel:
+    return half.load(tmp_path_factory.mktemp(half.name))
+
+
+def test_in_float32(half: Half, wide: LoadedModel) -> None:
+    assert wide.dtype == mx.float32
+    assert half.error(full_logits(wide, half.ids)) < BAR
+
+
+def test_in_float32_in_steps(half: Half, wide: LoadedModel) -> None:
+    assert half.error(cut_logits(wide, half.ids, [29, 1])) < BAR
+
+
+def test_in_its_own_type(half: Half, tmp_path: Path) -> None:
+    model = half.load(tmp_path, on=None)
+    assert model.dtype == TYPES[half.stored]
+    logits = full_logits(model, half.ids)
+    assert np.median(half.distances(logits)) < OWN[half.stored]
+    assert half.agreement(logits, CLEAR[half.stored]) >= AGREED[half.stored]
