@@ -14,6 +14,7 @@ import numpy as np
 
 from runtime.models import ARCHITECTURES, architecture_name, describe, find_architecture, gemma4
 from runtime.models.taps import taps_of
+from tests.support.half import Half
 from tests.support.parity import Reference, cut_logits, full_logits
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "models.md"
@@ -24,15 +25,17 @@ Made by `python -m tests.support.models_table`. Every row is a tiny checkpoint w
 all layer kinds and optional tensors of its family; its logits are compared with those of transformers in
 float32. The figures are the largest difference over {tokens} positions in units of the spread of the
 reference's logits: read at once, and token by token through layer memory (windows are far shorter than the
-text, so they are driven past their end several times). The suite asks for less than 1e-4, for both spellings
-of config.json, in ragged batches, and for 64 equal greedy tokens.
+text, so they are driven past their end several times). Three checkpoints are read: in float32, and in bf16
+and f16, as files are published; all are computed in float32, by transformers too, as on a processor. The
+suite asks for less than 1e-4, for both spellings of config.json, in ragged batches, and for 64 equal greedy
+tokens. A GPU computes in the type of the file; there errors are those of that type.
 
 Drafts: what can guess tokens for the family beside prompt lookup and any small model with its tokenizer,
 which can for all. Head: a draft head in the model's own file (MTP), where the file has one. Assistant: a
 Gemma 4 assistant. Block: a block diffusion draft (DFlash).
 
-| reference | architecture | layers remember | drafts | at once | by token |
-|---|---|---|---|---|---|
+| reference | architecture | layers remember | drafts | f32 at once | f32 by token | bf16 | f16 |
+|---|---|---|---|---|---|---|---|
 """
 
 FOOT = """
@@ -50,10 +53,13 @@ class Line:
     drafts: str
     whole: float
     stepped: float
+    bf16: float
+    f16: float
 
     def markdown(self) -> str:
         facts = (self.name, self.architecture, self.layout, self.drafts)
-        return f"| {' | '.join(facts)} | {self.whole:.0e} | {self.stepped:.0e} |\n"
+        figures = (self.whole, self.stepped, self.bf16, self.f16)
+        return f"| {' | '.join((*facts, *(f'{figure:.0e}' for figure in figures)))} |\n"
 
 
 def drafts(name: str) -> str:
@@ -79,9 +85,11 @@ def measure(name: str) -> Line:
         ids = reference.answers["ids"]
         whole = reference.error(full_logits(model, ids))
         stepped = reference.error(cut_logits(model, ids, [1]))
+        halves = [Half(name, word) for word in ("bf16", "f16")]
+        stored = [half.error(full_logits(half.load(Path(place)), half.ids)) for half in halves]
     kinds = Counter(spec.kind for spec in model.described.layout)
     layout = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
-    return Line(name, architecture_name(config), layout, drafts(name), whole, stepped)
+    return Line(name, architecture_name(config), layout, drafts(name), whole, stepped, *stored)
 
 
 def page(lines: list[Line]) -> str:
