@@ -8,7 +8,6 @@ import pytest
 
 import modelkit
 from tests.support.half import Half
-from tests.support.parity import BAR
 from tests.support.tiny import write_tokenizer
 
 
@@ -20,4 +19,4 @@ def test_created_as_it_is(name: str, tmp_path: Path) -> None:
     (tmp_path / "Modelfile").write_text("FROM ./model\n", encoding="utf-8")
     modelkit.create(tmp_path / "Modelfile", name="it", home=tmp_path)
     with modelkit.load("it", home=tmp_path) as model:
-        assert half.error(model.logits([int(token) for token in half.ids])) < BAR
+        assert half.error(model.logits([int(token) for token in half.ids])) < half.bar

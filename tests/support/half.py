@@ -17,7 +17,7 @@ from runtime.device import Device, on_processor
 from runtime.loaded import LoadedModel, load_model
 from runtime.nn.moe import SwitchLinear
 from tests.support.checkpoints import random_state
-from tests.support.parity import Reference
+from tests.support.parity import LEAST_BAR, Reference
 
 FOLDER = Path(__file__).resolve().parents[1] / "data" / "half"
 TYPES = {"bf16": mx.bfloat16, "f16": mx.float16}
@@ -86,6 +86,13 @@ class Half:
         """Distances from the reference in its standard deviations, [T, columns]; logits [T, V]."""
         wanted = self._arrays[f"{self.stored}_logits"]
         return np.abs(logits[:, self._arrays["columns"]] - wanted) / self._arrays[f"{self.stored}_std"]
+
+    @property
+    def bar(self) -> float:
+        """How far right answers may lie from the reference's: as `parity.bar`, but that twice two draws of
+        three times as much noise stand for five times sixteen draws of the last bit.
+        """
+        return max(LEAST_BAR, 2.0 * float(self._arrays[f"{self.stored}_moved"]))
 
     def error(self, logits: np.ndarray) -> float:
         """The largest of them."""

@@ -4,7 +4,8 @@
 
 Run by hand, where torch is installed. Each entry is a tiny config of one family. The weights come from
 `checkpoints.random_tensor`, so a reference is a config, the names and shapes of the tensors, and what the
-network answers: some columns of the logits of one prompt, and a greedy continuation.
+network answers: some columns of the logits of one prompt, a greedy continuation, and how well the answers are
+determined (see conditioning).
 
 --half: the answers for the same weights rounded to each 16-bit type, which go to tests/data/half. They are
 computed in float32 too, so what is left of an error is not the reference's.
@@ -24,6 +25,7 @@ import transformers
 
 from tests.support import entries as entries_package
 from tests.support.checkpoints import random_state
+from tests.support.conditioning import sensitivity
 from tests.support.entries import SMALL
 
 DATA = Path(__file__).resolve().parents[1] / "data"
@@ -106,7 +108,12 @@ def _write(name: str, model: Any) -> None:
         greedy, margin = _greedy(model, ids[:16])
     config = {key: value for key, value in model.config.to_dict().items() if key != "transformers_version"}
     config["architectures"] = [type(model).__name__]
-    record = {"config": config, "tensors": model.saved_shapes, "transformers": transformers.__version__}
+    record = {
+        "config": config,
+        "tensors": model.saved_shapes,
+        "transformers": transformers.__version__,
+        "sensitivity": sensitivity(model, ids, columns, logits[:, columns], float(logits.std())),
+    }
     text = json.dumps(record, indent=1, default=str)
     (FOLDER / f"{name}.json").write_text(text + "\n", encoding="utf-8")
     np.savez_compressed(

@@ -14,7 +14,7 @@ import pytest
 
 from runtime.loaded import LoadedModel
 from tests.support.half import TYPES, Half
-from tests.support.parity import BAR, Reference, cut_logits, full_logits
+from tests.support.parity import Reference, cut_logits, full_logits
 
 OWN = {"bf16": 0.05, "f16": 0.006}
 """Median distance in standard deviations of a network that computes in that type."""
@@ -39,11 +39,11 @@ def wide(half: Half, tmp_path_factory: pytest.TempPathFactory) -> LoadedModel:
 
 def test_in_float32(half: Half, wide: LoadedModel) -> None:
     assert wide.dtype == mx.float32
-    assert half.error(full_logits(wide, half.ids)) < BAR
+    assert half.error(full_logits(wide, half.ids)) < half.bar
 
 
 def test_in_float32_in_steps(half: Half, wide: LoadedModel) -> None:
-    assert half.error(cut_logits(wide, half.ids, [29, 1])) < BAR
+    assert half.error(cut_logits(wide, half.ids, [29, 1])) < half.bar
 
 
 def test_in_its_own_type(half: Half, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from runtime.loaded import LoadedModel, load_model
 from tests.support.checkpoints import random_state
-from tests.support.parity import Reference, cut_logits, full_logits
+from tests.support.parity import Reference, bar, cut_logits, full_logits
 
 Tensors = dict[str, mx.array]
 
@@ -164,7 +164,7 @@ def test_names_of_published_files(name: str, renames: tuple[tuple[str, str], ...
             key = key.replace(ours, theirs)
         tensors[key] = array
     model = load(reference, tensors, tmp_path / "model.safetensors")
-    assert reference.error(full_logits(model, reference.answers["ids"])) < 1e-4
+    assert reference.error(full_logits(model, reference.answers["ids"])) < bar(reference)
 
 
 def test_granite_fuses_its_experts_under_names_of_its_own(tmp_path: Path) -> None:
@@ -180,7 +180,7 @@ def test_granite_fuses_its_experts_under_names_of_its_own(tmp_path: Path) -> Non
             key = key.replace(ours, theirs)
         tensors[key] = array
     model = load(reference, tensors, tmp_path / "model.safetensors")
-    assert reference.error(full_logits(model, reference.answers["ids"])) < 1e-4
+    assert reference.error(full_logits(model, reference.answers["ids"])) < bar(reference)
 
 
 def test_qwen3_vl_moe_publishes_its_experts_input_first(tmp_path: Path) -> None:
@@ -197,4 +197,4 @@ def test_qwen3_vl_moe_publishes_its_experts_input_first(tmp_path: Path) -> None:
     }
     mx.save_safetensors(str(tmp_path / "model.safetensors"), tensors)
     model = load_model(wrapper, [tmp_path / "model.safetensors"])
-    assert reference.error(full_logits(model, reference.answers["ids"])) < 1e-4
+    assert reference.error(full_logits(model, reference.answers["ids"])) < bar(reference)

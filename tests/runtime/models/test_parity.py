@@ -1,7 +1,8 @@
 """Every family computes what transformers computes, however a prompt is cut into steps and whoever shares the
 batch.
 
-The references are float32; `test_half` has the same for checkpoints as they are published.
+The references are float32; `test_half` has the same for checkpoints as they are published. How close they must be
+follows the conditioning of each reference: 2e-5 to 7e-4 of the spread of its logits.
 """
 
 from pathlib import Path
@@ -11,9 +12,7 @@ import pytest
 
 from runtime.loaded import LoadedModel
 from tests.support.checkpoints import legacy_config
-from tests.support.parity import BAR, Reference, cut_logits, full_logits, greedy, ragged_logits
-
-CLEAR = 1e-3  # of the spread: below this margin two right computations may pick different tokens
+from tests.support.parity import Reference, bar, cut_logits, full_logits, greedy, ragged_logits
 
 
 @pytest.fixture(scope="module", params=Reference.names())
@@ -27,28 +26,28 @@ def model(reference: Reference, tmp_path_factory: pytest.TempPathFactory) -> Loa
 
 
 def test_full(reference: Reference, model: LoadedModel) -> None:
-    assert reference.error(full_logits(model, reference.answers["ids"])) < BAR
+    assert reference.error(full_logits(model, reference.answers["ids"])) < bar(reference)
 
 
 def test_legacy_spelling(reference: Reference, tmp_path: Path) -> None:
     model = reference.load(tmp_path, legacy_config(reference.record["config"]))
-    assert reference.error(full_logits(model, reference.answers["ids"])) < BAR
+    assert reference.error(full_logits(model, reference.answers["ids"])) < bar(reference)
 
 
 @pytest.mark.parametrize("cuts", [[1], [5], [29, 1], [7, 1, 1, 16, 3]], ids=str)
 def test_cut_into_steps(reference: Reference, model: LoadedModel, cuts: list[int]) -> None:
-    assert reference.error(cut_logits(model, reference.answers["ids"], cuts)) < BAR
+    assert reference.error(cut_logits(model, reference.answers["ids"], cuts)) < bar(reference)
 
 
 def test_ragged_batch(reference: Reference, model: LoadedModel) -> None:
     ids = reference.answers["ids"]
     rows = [ids, ids[:21], ids[:30]]
     for logits in ragged_logits(model, rows):
-        assert reference.error(logits) < BAR
+        assert reference.error(logits) < bar(reference)
 
 
 def test_greedy(reference: Reference, model: LoadedModel) -> None:
     wanted, margin = reference.answers["greedy"], reference.answers["margin"] / reference.answers["std"]
-    close = np.flatnonzero(margin < CLEAR)
+    close = np.flatnonzero(margin < 4 * bar(reference))  # here two right computations may part
     sure = int(close[0]) if len(close) else len(wanted)
     assert greedy(model, reference.answers["ids"][:16], sure) == wanted[:sure].tolist()

@@ -13,7 +13,7 @@ from runtime.cache.build import build_memory
 from runtime.loaded import LoadedModel
 from runtime.models import qwen3_5
 from runtime.step import Step
-from tests.support.parity import Reference, full_logits
+from tests.support.parity import Reference, bar, full_logits
 
 HYBRIDS = [
     "bamba",
@@ -57,7 +57,7 @@ def test_rejected_drafts_leave_no_trace(name: str, tmp_path: Path) -> None:
     hidden = _run(model, memory, [[ids[22]], [ids[19]]], (22, 19), [1, 1])
     logits = np.array(model.network.logits(hidden)[:, 0].astype(mx.float32))
     wanted = full_logits(model, reference.answers["ids"])[[22, 19]]
-    assert np.abs(logits - wanted).max() < 1e-4 * reference.answers["std"]
+    assert np.abs(logits - wanted).max() < 2 * bar(reference) * reference.answers["std"]
 
 
 def test_a_draft_head_reads_its_own_memory_token_by_token_as_at_once(tmp_path: Path) -> None:

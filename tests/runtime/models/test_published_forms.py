@@ -13,11 +13,10 @@ from safetensors.numpy import save_file
 
 from runtime.loaded import load_model
 from tests.support.checkpoints import random_state
-from tests.support.parity import Reference, full_logits
+from tests.support.parity import Reference, bar, full_logits
 
 State = dict[str, np.ndarray]
 Config = dict[str, Any]
-BAR = 1e-4
 
 
 def renamed(*pairs: tuple[str, str]) -> Callable[[State], State]:
@@ -197,4 +196,4 @@ def test_the_same_model_in_another_form(form: str, tmp_path: Path) -> None:
     path = tmp_path / "model.safetensors"
     save_file({key: np.ascontiguousarray(array) for key, array in state.items()}, path)
     model = load_model(config, [path])
-    assert reference.error(full_logits(model, reference.answers["ids"])) < BAR
+    assert reference.error(full_logits(model, reference.answers["ids"])) < bar(reference)

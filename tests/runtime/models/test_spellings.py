@@ -18,10 +18,9 @@ from safetensors.numpy import save_file
 from runtime.loaded import LoadedModel, check_weights, load_model
 from runtime.models import falcon_h1, qwen3_5
 from tests.support.checkpoints import random_state
-from tests.support.parity import Reference, full_logits
+from tests.support.parity import Reference, bar, full_logits
 
 State = dict[str, np.ndarray]
-BAR = 1e-4
 
 
 def _load(folder: Path, config: dict[str, Any], state: State) -> LoadedModel:
@@ -194,7 +193,7 @@ def test_the_same_model_under_another_spelling(spelling: str, tmp_path: Path) ->
     reference = Reference(name)
     state = respell(random_state(reference.record["tensors"]))
     model = _load(tmp_path, reference.record["config"], state)
-    assert reference.error(full_logits(model, reference.answers["ids"])) < BAR
+    assert reference.error(full_logits(model, reference.answers["ids"])) < bar(reference)
 
 
 def test_multipliers_that_mlx_folded_in_are_taken_out(tmp_path: Path) -> None:
@@ -207,7 +206,7 @@ def test_multipliers_that_mlx_folded_in_are_taken_out(tmp_path: Path) -> None:
         if by is not None and name.endswith(".weight"):
             state[name] = array * np.asarray(by, np.float32)
     model = _load(tmp_path, raw, state)
-    assert reference.error(full_logits(model, reference.answers["ids"])) < BAR
+    assert reference.error(full_logits(model, reference.answers["ids"])) < bar(reference)
 
 
 def test_a_config_that_nests_its_text_tower(tmp_path: Path) -> None:
@@ -219,7 +218,7 @@ def test_a_config_that_nests_its_text_tower(tmp_path: Path) -> None:
         "text_config": {key: value for key, value in inner.items() if key != "architectures"},
     }
     model = _load(tmp_path, config, _wrapped(random_state(reference.record["tensors"])))
-    assert reference.error(full_logits(model, reference.answers["ids"])) < BAR
+    assert reference.error(full_logits(model, reference.answers["ids"])) < bar(reference)
 
 
 def test_the_older_spelling_of_layer_kinds(tmp_path: Path) -> None:
@@ -228,7 +227,7 @@ def test_the_older_spelling_of_layer_kinds(tmp_path: Path) -> None:
         k: v for k, v in reference.record["config"].items() if k not in ("layers_block_type", "layer_types")
     }
     model = reference.load(tmp_path, {**config, "hybrid_override_pattern": "M-*EM"})
-    assert reference.error(full_logits(model, reference.answers["ids"])) < BAR
+    assert reference.error(full_logits(model, reference.answers["ids"])) < bar(reference)
 
 
 def test_kimi_s_own_way_to_say_what_layers_are(tmp_path: Path) -> None:
@@ -249,7 +248,7 @@ def test_kimi_s_own_way_to_say_what_layers_are(tmp_path: Path) -> None:
         "kda_layers": [1, 3],
     }
     model = reference.load(tmp_path, config)
-    assert reference.error(full_logits(model, reference.answers["ids"])) < BAR
+    assert reference.error(full_logits(model, reference.answers["ids"])) < bar(reference)
 
 
 def _head_tensors(reference: Reference) -> dict[str, tuple[int, ...]]:
