@@ -31,9 +31,8 @@ demo: $(READY)
 	@echo; echo "The draft against plain decoding, on this machine:"
 	@$(BIN)/python benchmarks/island.py --rounds 2
 
-# One thread for products in each worker: more would wait for each other.
 test: $(READY)
-	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -q -m "not slow" -n auto --maxprocesses 4
+	$(BIN)/python -m pytest -q -m "not slow" -n auto --maxprocesses 4
 
 soak: $(READY)
 	$(BIN)/python -m pytest -q -m slow --timeout 3600

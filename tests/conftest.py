@@ -1,15 +1,55 @@
-"""Shared fixtures. Reference data that is not ours to ship lives beside the checkout, or where
-MODELKIT_TEST_DATA says.
+"""Shared fixtures, and with which matrix products tests run.
+
+Reference data that is not ours to ship lives beside the checkout, or where MODELKIT_TEST_DATA says.
+
+Products: those of the bound BLAS, as users have them; `--products plain`: MLX's own, as where the extra `cpu`
+is missing. Binding is for the life of a process, so it is done before the first test, and no test sees the
+number of threads that another set. One thread is the default, as workers stand side by side. The environment
+acts as always: OPENBLAS_NUM_THREADS, and OPENBLAS_CORETYPE for the kernels of another processor.
 """
 
 import os
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # read by every OpenBLAS when it is loaded, NumPy's first
+
 settings.register_profile("modelkit", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("modelkit")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--products", choices=("bound", "plain"), default="bound", help="whose matrix products")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--products") == "plain":
+        sys.modules["scipy_openblas32"] = None  # pyright: ignore[reportArgumentType]  # as if not installed
+    from runtime.device import bind_blas
+
+    bind_blas()
+
+
+def pytest_report_header() -> str:
+    from runtime.device import report
+
+    products = report()
+    return f"products: {products.config or products.name}, {products.threads or 'their own'} threads"
+
+
+@pytest.fixture(autouse=True)
+def threads_of_products() -> Iterator[None]:
+    """Whoever sets a number of threads sets it for the process."""
+    from runtime.device import report, set_threads
+
+    before = report().threads
+    yield
+    if before and report().threads != before:
+        set_threads(before)
 
 
 @pytest.fixture(scope="session")
