@@ -2,7 +2,8 @@
 
     python hammer.py HOME SEED SECONDS
 
-Prints how many operations it did. Ends with a traceback if anything fails that should not.
+At least LEAST operations, and more while SECONDS have not passed. Prints a line before the first and one at
+the end. Ends with a traceback if anything fails that should not.
 """
 
 import os
@@ -16,6 +17,7 @@ from modelkit.errors import ModelNotFound
 from modelkit.store import BrokenPackage, Digest, Store
 from tests.modelkit.store.packages import put
 
+LEAST = 20  # on a busy machine a process may get none of its seconds
 NAMES = ("a", "b", "amy/c:q4")
 
 
@@ -54,11 +56,12 @@ def step(store: Store, dice: random.Random) -> None:
 def main(home: Path, seed: int, seconds: float) -> None:
     os.fsync = lambda fd: None
     store, dice, count, end = Store(home), random.Random(seed), 0, time.monotonic() + seconds
-    while time.monotonic() < end:
+    print("at work", flush=True)
+    while count < LEAST or time.monotonic() < end:
         with suppress(ModelNotFound):  # another process was faster
             step(store, dice)
         count += 1
-    print(count)
+    print("done")
 
 
 if __name__ == "__main__":

@@ -219,10 +219,10 @@ def test_a_huge_file_is_refused_without_reading_it_all(tmp_path: Path):
     path = tmp_path / "tokenizer.json"
     with path.open("wb") as file:
         file.truncate(100 * LIMIT_BYTES)
-    begin = time.monotonic()
+    begin = time.thread_time()
     with pytest.raises(TokenizerError, match="larger than"):
         load_tokenizer({"tokenizer.json": path})
-    assert time.monotonic() - begin < 5
+    assert time.thread_time() - begin < 5
 
 
 def test_a_folder_is_no_file(tmp_path: Path):

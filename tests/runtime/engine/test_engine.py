@@ -1,7 +1,6 @@
 """The engine on a tiny llama: what a request gets does not depend on who else is there."""
 
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -184,12 +183,11 @@ def test_loading_that_fails_raises_here(tmp_path: Path) -> None:
 def test_closing_ends_what_runs(tmp_path: Path) -> None:
     engine = start(tmp_path)
     stream = engine.submit(request(1, count=230))
-    started = time.monotonic()
     engine.close()
     list(stream)
     assert stream.finish is not None
     assert stream.finish.reason == "cancelled"
-    assert time.monotonic() - started < 20
+    assert stream.finish.usage.generated_tokens < 230
 
 
 def test_closing_twice_and_leaving_a_stream_afterwards(tmp_path: Path) -> None:

@@ -162,4 +162,4 @@ def test_mlx_lm_is_not_imported_for_our_own(tmp_path: Any) -> None:
         "'hidden_size': 8, 'num_hidden_layers': 1, 'num_attention_heads': 1, 'intermediate_size': 8});"
         "sys.exit('mlx_lm' in sys.modules)"
     )
-    assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
