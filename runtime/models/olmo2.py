@@ -63,10 +63,10 @@ def _windows(fields: Fields, family: str, layers: int) -> tuple[int | None, ...]
     if family == "exaone4" and fields.raw.get("sliding_window", 4096) is None:
         return (None,) * layers
     window = fields.count("sliding_window", 4096)
-    return read_windows(fields, layers, full_every=_full_every(fields), window=window)
+    return read_windows(fields, layers, full_every=full_every(fields), window=window)
 
 
-def _full_every(fields: Fields) -> int:
+def full_every(fields: Fields) -> int:
     """EXAONE writes its pattern as a number, or as letters of which the last is G (global): LLLG."""
     pattern = fields.raw.get("sliding_window_pattern")
     if not isinstance(pattern, str):
@@ -97,8 +97,8 @@ def layout(config: Config) -> list[LayerSpec]:
 class WideNormAttention(SelfAttention):
     """Queries and keys are normed over all heads together."""
 
-    def __init__(self, config: Config, rope: Rope | None) -> None:
-        super().__init__(config, rope, qkv_bias=config.bias, output_bias=config.bias)
+    def __init__(self, config: DecoderConfig, rope: Rope | None, *, bias: bool = False) -> None:
+        super().__init__(config, rope, qkv_bias=bias, output_bias=bias)
         self.q_norm = nn.RMSNorm(config.heads * config.head_dim, eps=config.norm_eps)
         self.k_norm = nn.RMSNorm(config.kv_heads * config.head_dim, eps=config.norm_eps)
 
@@ -110,7 +110,7 @@ def build(config: Config) -> CausalLM:
     def attention(rope: Rope | None) -> SelfAttention:
         if config.head_norm:
             return HeadNormAttention(config, rope, head_norms(config))
-        return WideNormAttention(config, rope)
+        return WideNormAttention(config, rope, bias=config.bias)
 
     norm = rms_norms(config)
     layers = [PostNorm(attention(rope), gated_mlp(config), norm) for rope in layer_ropes(config)]

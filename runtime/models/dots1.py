@@ -1,0 +1,253 @@
+"""dots.llm1, Solar Open and EXAONE MoE (K-EXAONE): a grouped-query decoder with DeepSeek-V3's mixtures.
+
+dots and EXAONE norm each query and key head, Solar does not. dots may slide in its later layers; EXAONE
+slides in most, and leaves positions out of the others (NoPE). Draft heads in EXAONE's files (`mtp.`) are left
+out.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import mlx.nn as nn
+
+from runtime.cache.layout import LayerSpec
+from runtime.errors import UnsupportedModel
+from runtime.models.config import Fields
+from runtime.models.decoder import (
+    CausalLM,
+    DecoderConfig,
+    attention_layout,
+    gated_mlp,
+    head_norms,
+    layer_count,
+    layer_ropes,
+    one_rope,
+    read_shape,
+    read_windows,
+    rms_norms,
+    without_spares,
+)
+from runtime.models.experts import Weights, to_switch
+from runtime.models.mixture import MixtureSpec, corrected_mixture, read_groups
+from runtime.models.olmo2 import full_every
+from runtime.nn.block import PreNorm
+from runtime.nn.rope import Rope
+from runtime.nn.self_attention import HeadNormAttention, SelfAttention
+
+Windows = tuple[int | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Config(DecoderConfig):
+    """sparse[i]: layer i's feed-forward is a mixture."""
+
+    head_norm: bool
+    qkv_bias: bool
+    output_bias: bool
+    sparse: tuple[bool, ...]
+    mixture: MixtureSpec
+
+
+def parse(raw: Mapping[str, Any]) -> Config:
+    fields = Fields(raw)
+    family = fields.choice("model_type", ("dots1", "solar_open", "exaone_moe"))
+    return {"dots1": _dots, "solar_open": _solar, "exaone_moe": _exaone}[family](fields)
+
+
+def _dots(fields: Fields) -> Config:
+    shape = read_shape(fields, max_position_embeddings=2048)
+    layers = layer_count(fields)
+    bias = fields.flag("attention_bias")
+    dense = fields.count("first_k_dense_replace", 0, low=0)
+    return Config(
+        **shape,
+        windows=_late_windows(fields, layers),
+        ropes=(one_rope(fields, shape),) * layers,
+        head_norm=True,
+        qkv_bias=bias,
+        output_bias=bias,
+        sparse=tuple(i >= dense for i in range(layers)),
+        mixture=_mixture(
+            fields,
+            experts=fields.count("n_routed_experts", fields.raw.get("num_local_experts"), high=1 << 16),
+            chosen=fields.count("num_experts_per_tok"),
+            inner=1408,
+            shared=fields.count("n_shared_experts", high=1 << 10),
+            normalize=False,
+        ),
+    )
+
+
+def _late_windows(fields: Fields, layers: int) -> Windows:
+    """Without layer_types, the layers from `max_window_layers` on slide."""
+    if _never_slides(fields):
+        return (None,) * layers
+    window = fields.count("sliding_window", 4096)
+    kinds = fields.words("layer_types", layers, ("full_attention", "sliding_attention"))
+    first = fields.count("max_window_layers", 62, low=0)
+    slides = [k == "sliding_attention" for k in kinds] if kinds else [i >= first for i in range(layers)]
+    return tuple(window if slide else None for slide in slides)
+
+
+def _never_slides(fields: Fields) -> bool:
+    """Does the file take the window away? One that leaves it out has the family's own."""
+    if fields.raw.get("sliding_window", 4096) is not None:
+        return False
+    if "sliding_attention" in (fields.raw.get("layer_types") or ()):
+        raise UnsupportedModel("config.json: layer_types has sliding layers, and sliding_window is null")
+    return True
+
+
+def _solar(fields: Fields) -> Config:
+    """Every layer is a mixture, whatever `first_k_dense_replace` of older files says."""
+    shape = read_shape(
+        fields,
+        eps=1e-5,
+        num_key_value_heads=8,
+        head_dim=128,
+        intermediate_size=1,
+        max_position_embeddings=131072,
+    )
+    layers = layer_count(fields)
+    for name in ("first_k_dense_replace", "use_qk_norm"):
+        if fields.raw.get(name):
+            raise UnsupportedModel(
+                f"config.json: {name} is {fields.raw[name]!r:.40}, and Solar Open has none"
+            )
+    return Config(
+        **shape,
+        windows=(None,) * layers,
+        ropes=(one_rope(fields, shape, theta=1e6),) * layers,
+        head_norm=False,
+        qkv_bias=fields.flag("attention_bias"),
+        output_bias=False,
+        sparse=(True,) * layers,
+        mixture=_mixture(
+            fields,
+            experts=fields.count("n_routed_experts", fields.count("num_local_experts", 128), high=1 << 16),
+            chosen=fields.count("num_experts_per_tok", 8),
+            inner=1280,
+            shared=fields.count("n_shared_experts", 1, high=1 << 10),
+            normalize=True,
+        ),
+    )
+
+
+def _exaone(fields: Fields) -> Config:
+    shape = read_shape(fields, eps=1e-5, max_position_embeddings=2048)
+    layers = layer_count(fields)
+    everywhere = _never_slides(fields)
+    windows = (None,) * layers if everywhere else _exaone_windows(fields, layers)
+    rope = one_rope(fields, shape)
+    return Config(
+        **shape,
+        windows=windows,
+        ropes=tuple(rope if everywhere or window else None for window in windows),
+        head_norm=True,
+        qkv_bias=False,
+        output_bias=False,
+        sparse=_exaone_sparse(fields, layers),
+        mixture=_mixture(
+            fields,
+            experts=fields.count("num_experts", fields.count("num_local_experts", 64), high=1 << 16),
+            chosen=fields.count("num_experts_per_tok", 8),
+            inner=1024,
+            shared=fields.count("num_shared_experts", 1, high=1 << 10),
+            normalize=True,
+            scale=2.5,
+        ),
+    )
+
+
+def _exaone_windows(fields: Fields, layers: int) -> Windows:
+    window = fields.count("sliding_window", 4096)
+    return read_windows(fields, layers, full_every=full_every(fields), window=window)
+
+
+def _exaone_sparse(fields: Fields, layers: int) -> tuple[bool, ...]:
+    """By `mlp_layer_types`; the first files list `is_moe_layer` instead."""
+    kinds = fields.words("mlp_layer_types", layers, ("dense", "sparse"))
+    flags = fields.raw.get("is_moe_layer")
+    if flags is not None and (
+        not isinstance(flags, list) or len(flags) != layers or any(type(flag) is not bool for flag in flags)
+    ):
+        raise UnsupportedModel(
+            f"config.json: is_moe_layer should list true or false for each of {layers} layers"
+        )
+    if kinds is None:
+        dense = fields.count("first_k_dense_replace", 1, low=0)
+        return tuple(flags or (i >= dense for i in range(layers)))
+    sparse = tuple(kind == "sparse" for kind in kinds)
+    if flags is not None and tuple(flags) != sparse:
+        raise UnsupportedModel("config.json: is_moe_layer and mlp_layer_types contradict each other")
+    return sparse
+
+
+def _mixture(
+    fields: Fields,
+    *,
+    experts: int,
+    chosen: int,
+    inner: int,
+    shared: int,
+    normalize: bool,
+    scale: float = 1.0,
+) -> MixtureSpec:
+    """inner, normalize, scale: where the file does not say."""
+    # dots.llm1 writes the name of the method where the others name the function.
+    fields.choice("scoring_func", ("sigmoid", "noaux_tc"), "sigmoid")
+    fields.choice("topk_method", ("noaux_tc",), "noaux_tc")
+    groups, top_groups = read_groups(fields, experts, chosen)
+    inner = fields.count("moe_intermediate_size", inner, high=1 << 22)
+    return MixtureSpec(
+        experts=experts,
+        chosen=chosen,
+        inner=inner,
+        shared=inner * shared,
+        groups=groups,
+        top_groups=top_groups,
+        normalize=fields.flag("norm_topk_prob", normalize),
+        scale=fields.number("routed_scaling_factor", scale),
+    )
+
+
+def layout(config: Config) -> list[LayerSpec]:
+    return attention_layout(config)
+
+
+def build(config: Config) -> CausalLM:
+    norm = rms_norms(config)
+
+    def mlp(sparse: bool) -> nn.Module:
+        if sparse:
+            return corrected_mixture(config.hidden_size, config.mixture, config.activation)
+        return gated_mlp(config)
+
+    layers = [
+        PreNorm(_attention(config, rope), mlp(sparse), norm)
+        for rope, sparse in zip(layer_ropes(config), config.sparse, strict=True)
+    ]
+    return CausalLM(config, layers, norm())
+
+
+def _attention(config: Config, rope: Rope | None) -> nn.Module:
+    bias, output_bias = config.qkv_bias, config.output_bias
+    if config.head_norm:
+        return HeadNormAttention(config, rope, head_norms(config), qkv_bias=bias, output_bias=output_bias)
+    return SelfAttention(config, rope, qkv_bias=bias, output_bias=output_bias)
+
+
+def adapt(config: Config, weights: Weights) -> Weights:
+    """EXAONE's files keep corrections beside the gate."""
+    own = {
+        name.replace(".mlp.e_score_correction_bias", ".mlp.gate.e_score_correction_bias"): array
+        for name, array in without_spares(config, weights).items()
+        if not name.startswith(("mtp.", "model.mtp."))
+    }
+    return to_switch(own, config.mixture.experts)
+
+
+def keeps_dtype(name: str) -> bool:
+    """Corrections differ by less than a 16-bit float can tell."""
+    return name.endswith(".e_score_correction_bias")

@@ -1,0 +1,99 @@
+"""MiniMax M2: experts in every layer, routed by corrected sigmoids; part of each head is rotated.
+
+Queries and keys are normed over all heads together. How much of a head is rotated is `rotary_dim` in
+published files.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from runtime.cache.layout import LayerSpec
+from runtime.errors import UnsupportedModel
+from runtime.models.config import Fields
+from runtime.models.decoder import (
+    CausalLM,
+    DecoderConfig,
+    attention_layout,
+    layer_count,
+    layer_ropes,
+    one_rope,
+    read_shape,
+    rms_norms,
+    without_spares,
+)
+from runtime.models.experts import Weights, numbered_names, to_switch
+from runtime.models.mixture import MixtureSpec, corrected_mixture
+from runtime.models.olmo2 import WideNormAttention
+from runtime.nn.block import PreNorm
+
+
+@dataclass(frozen=True, slots=True)
+class Config(DecoderConfig):
+    mixture: MixtureSpec
+
+
+def parse(raw: Mapping[str, Any]) -> Config:
+    fields = Fields(raw)
+    shape = read_shape(fields, num_key_value_heads=8, head_dim=128, max_position_embeddings=196608)
+    layers = layer_count(fields)
+    _refuse_unknown(fields, layers)
+    share = fields.count("rotary_dim", shape["head_dim"], high=shape["head_dim"]) / shape["head_dim"]
+    experts = fields.count("num_local_experts", fields.count("num_experts", 256), high=1 << 16)
+    return Config(
+        **shape,
+        windows=(None,) * layers,
+        ropes=(one_rope(fields, shape, theta=5e6, partial=share),) * layers,
+        mixture=MixtureSpec(
+            experts=experts,
+            chosen=fields.count("num_experts_per_tok", 8, high=experts),
+            inner=shape["intermediate_size"],
+        ),
+    )
+
+
+def _refuse_unknown(fields: Fields, layers: int) -> None:
+    """What the code that came with the first files could do besides, and no published model does."""
+    fields.choice("scoring_func", ("sigmoid",), "sigmoid")
+    fields.choice("qk_norm_type", ("per_layer",), "per_layer")
+    fields.count("shared_intermediate_size", 0, low=0, high=0)
+    for name in ("use_qk_norm", "use_routing_bias"):
+        if not fields.flag(name, True):
+            raise UnsupportedModel(f"config.json: {name} is false, and MiniMax M2 is computed with true")
+    kinds = fields.raw.get("attn_type_list")
+    if kinds is not None and kinds != [1] * layers:
+        raise UnsupportedModel(
+            f"config.json: attn_type_list is {kinds!r:.80}, and only full attention (1) in each of "
+            f"{layers} layers is computed"
+        )
+
+
+def layout(config: Config) -> list[LayerSpec]:
+    return attention_layout(config)
+
+
+def build(config: Config) -> CausalLM:
+    norm = rms_norms(config)
+    layers = [
+        PreNorm(
+            WideNormAttention(config, rope),
+            corrected_mixture(config.hidden_size, config.mixture, config.activation),
+            norm,
+        )
+        for rope in layer_ropes(config)
+    ]
+    return CausalLM(config, layers, norm())
+
+
+def adapt(config: Config, weights: Weights) -> Weights:
+    """Files have Mixtral's names, and corrections beside the gate."""
+    own = {
+        name.replace(".mlp.e_score_correction_bias", ".mlp.gate.e_score_correction_bias"): array
+        for name, array in numbered_names(without_spares(config, weights)).items()
+    }
+    return to_switch(own, config.mixture.experts)
+
+
+def keeps_dtype(name: str) -> bool:
+    """Corrections differ by less than a 16-bit float can tell."""
+    return name.endswith(".e_score_correction_bias")
