@@ -1,9 +1,9 @@
 """Which tensors of a checkpoint are a draft head's, by their names alone.
 
-A head is stored as `mtp.*`, or as layers after the last that the config counts. mlx-lm runs no heads, and
-some of its classes take the tensors of one for a mistake once they are quantized, or for any number of
-layers but one. So what is written anew has the head in FILE: mlx-lm reads `model*.safetensors` and never sees
-it, and the index names it for everybody else.
+A head is stored as `mtp.*` (ERNIE: `mtp_*`), or as layers after the last that the config counts. mlx-lm runs
+no heads, and some of its classes take the tensors of one for a mistake once they are quantized, or for any
+number of layers but one. So what is written anew has the head in FILE: mlx-lm reads `model*.safetensors` and
+never sees it, and the index names it for everybody else.
 """
 
 import re
@@ -12,7 +12,7 @@ from typing import Any
 
 FILE = "head.safetensors"
 
-_NAMED = re.compile(r"(?:model\.|language_model\.)?mtp\..+", re.ASCII)
+_NAMED = re.compile(r"(?:model\.|language_model\.)?mtp[._].+", re.ASCII)
 _LAYER = re.compile(
     r"(?:model\.|language_model\.model\.|model\.language_model\.)layers\.(\d{1,6})\..+", re.ASCII
 )

@@ -196,8 +196,10 @@ def head_norms(config: DecoderConfig) -> Callable[[int], nn.Module]:
     return lambda _heads: nn.RMSNorm(config.head_dim, eps=config.norm_eps)
 
 
-def gated_mlp(config: DecoderConfig, *, bias: bool = False) -> GatedMLP:
-    return GatedMLP(config.hidden_size, config.intermediate_size, activation=config.activation, bias=bias)
+def gated_mlp(config: DecoderConfig, *, bias: bool = False, inner: int | None = None) -> GatedMLP:
+    """inner: where it is not the config's intermediate size."""
+    inner = config.intermediate_size if inner is None else inner
+    return GatedMLP(config.hidden_size, inner, activation=config.activation, bias=bias)
 
 
 class Trunk(Taps):

@@ -11,7 +11,7 @@ from runtime.models.architecture import Described
 _TOWER = re.compile(
     r"(?:model\.)?(?:(?:vision|audio|sound|embed_vision|embed_audio)(?:_\w+)?|visual|multi_modal_projector|mlp1)\..+"
 )
-_HEAD = re.compile(r"(?:model\.)?mtp\..+")
+_HEAD = re.compile(r"(?:model\.)?mtp[._].+")
 
 
 def unused_parts(described: Described, names: Iterable[str]) -> tuple[str, ...]:

@@ -23,6 +23,7 @@ Make = Callable[..., Created]
     [
         ("mtp.fc.weight", True),
         ("model.mtp.layers.0.input_layernorm.weight", True),
+        ("model.mtp_linear_proj.0.weight", True),
         ("model.layers.4.eh_proj.weight", True),
         ("model.language_model.layers.5.eh_proj.weight", True),
         ("model.layers.3.mlp.up_proj.weight", False),

@@ -14,7 +14,12 @@ def said(name: str, *more: str) -> tuple[str, ...]:
 
 @pytest.mark.parametrize(
     ("name", "tensor"),
-    [("nemotron_h", "mtp.layers.0.eh_proj.weight"), ("mimo_v2_flash", "model.mtp.layers.0.eh_proj.weight")],
+    [
+        ("nemotron_h", "mtp.layers.0.eh_proj.weight"),
+        ("mimo_v2_flash", "model.mtp.layers.0.eh_proj.weight"),
+        ("ernie4_5_moe", "model.mtp_linear_proj.0.weight"),
+        ("exaone_moe", "mtp.fc.weight"),
+    ],
 )
 def test_a_head_that_is_not_computed(name: str, tensor: str) -> None:
     (note,) = said(name, tensor)

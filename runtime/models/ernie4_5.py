@@ -1,0 +1,177 @@
+"""ERNIE 4.5, dense and with experts: a Llama that rotates neighbouring pairs.
+
+Experts are routed by a softmax over all of them. A stored correction moves the choice and not the weights,
+which are scaled to sum to one. Which layers are mixtures is a first, a last and an interval. Draft heads in
+published files (`model.mtp_*`) are left out.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import mlx.core as mx
+import mlx.nn as nn
+
+from runtime.cache.layout import LayerSpec
+from runtime.errors import UnsupportedModel
+from runtime.models.config import Fields
+from runtime.models.decoder import (
+    CausalLM,
+    DecoderConfig,
+    attention_layout,
+    gated_mlp,
+    layer_count,
+    layer_ropes,
+    one_rope,
+    read_shape,
+    rms_norms,
+    without_spares,
+)
+from runtime.models.experts import Weights, to_switch
+from runtime.nn.block import PreNorm
+from runtime.nn.route import Choice, best
+from runtime.nn.self_attention import SelfAttention
+from runtime.nn.sparse import SharedMoE
+
+
+@dataclass(frozen=True, slots=True)
+class Mixture:
+    """shared: size of the shared experts together, 0 for none. least: what the sum of weights is at least."""
+
+    experts: int
+    chosen: int
+    inner: int
+    shared: int
+    least: float
+
+
+@dataclass(frozen=True, slots=True)
+class Config(DecoderConfig):
+    """sparse[i]: layer i's feed-forward is a mixture. bias: of all projections, in a mixture of the head."""
+
+    bias: bool
+    sparse: tuple[bool, ...]
+    mixture: Mixture | None
+
+
+def parse(raw: Mapping[str, Any]) -> Config:
+    fields = Fields(raw)
+    mixed = fields.choice("model_type", ("ernie4_5", "ernie4_5_moe")) == "ernie4_5_moe"
+    shape = read_shape(
+        fields if mixed or fields.has("head_dim") else Fields({**fields.raw, "head_dim": 128}),
+        eps=1e-5,
+        tied=True,
+        num_key_value_heads=4 if mixed else 2,
+        max_position_embeddings=131072,
+    )
+    layers = layer_count(fields)
+    bias = fields.flag("use_bias")
+    if fields.number("compression_ratio", 1.0) != 1.0:
+        raise UnsupportedModel(
+            "config.json: compression_ratio is not 1, and positions are not compressed here"
+        )
+    if bias and mixed and shape["tied"]:
+        raise UnsupportedModel("config.json: use_bias is true, and a tied head has no bias here")
+    return Config(
+        **shape,
+        windows=(None,) * layers,
+        ropes=(one_rope(fields, shape, theta=500000.0, traditional=True),) * layers,
+        bias=bias,
+        sparse=_sparse(fields, layers) if mixed else (False,) * layers,
+        mixture=_mixture(fields) if mixed else None,
+    )
+
+
+def _sparse(fields: Fields, layers: int) -> tuple[bool, ...]:
+    start, stop = (
+        fields.count("moe_layer_start_index", 1, low=0),
+        fields.count("moe_layer_end_index", -1, low=-1),
+    )
+    every = fields.count("moe_layer_interval", 1)
+    last = layers - 1 if stop == -1 else stop
+    return tuple((i + 1) % every == 0 and start <= i <= last for i in range(layers))
+
+
+def _mixture(fields: Fields) -> Mixture:
+    fields.choice("moe_gate_act", ("softmax",), "softmax")
+    experts = fields.count("moe_num_experts", fields.count("num_experts", 64), high=1 << 16)
+    inner = fields.count("moe_intermediate_size", 1536, high=1 << 22)
+    return Mixture(
+        experts=experts,
+        chosen=fields.count("moe_k", fields.count("num_experts_per_tok", 6), high=experts),
+        inner=inner,
+        shared=inner * fields.count("moe_num_shared_experts", 2, low=0, high=1 << 10),
+        least=fields.number("moe_norm_min", 1e-12, low=0.0),
+    )
+
+
+def layout(config: Config) -> list[LayerSpec]:
+    return attention_layout(config)
+
+
+class Router(nn.Module):
+    def __init__(self, hidden: int, spec: Mixture) -> None:
+        super().__init__()
+        self.weight = mx.zeros((spec.experts, hidden))
+        self.e_score_correction_bias = mx.zeros((spec.experts,))
+        self._spec = spec
+
+    def __call__(self, x: mx.array) -> Choice:
+        """x [..., D] -> experts and weights [..., k]."""
+        scores = x.astype(mx.float32) @ self.weight.T.astype(mx.float32)
+        probabilities = mx.softmax(scores, axis=-1)
+        corrected = probabilities + self.e_score_correction_bias.astype(mx.float32)
+        chosen = best(corrected, self._spec.chosen)
+        weights = mx.take_along_axis(probabilities, chosen, axis=-1)
+        return chosen, weights / mx.maximum(weights.sum(axis=-1, keepdims=True), self._spec.least)
+
+
+class SharedExperts(SharedMoE):
+    """The routed experts have no biases; the shared ones have them where the model has."""
+
+    def __init__(self, config: Config, spec: Mixture) -> None:
+        super().__init__(
+            config.hidden_size,
+            spec.inner,
+            spec.experts,
+            Router(config.hidden_size, spec),
+            shared=0,
+            activation=config.activation,
+        )
+        if spec.shared:
+            self.shared_experts = gated_mlp(config, bias=config.bias, inner=spec.shared)
+
+
+def build(config: Config) -> CausalLM:
+    norm, bias = rms_norms(config), config.bias
+
+    def mlp(sparse: bool) -> nn.Module:
+        if sparse and config.mixture is not None:
+            return SharedExperts(config, config.mixture)
+        return gated_mlp(config, bias=bias)
+
+    layers = [
+        PreNorm(SelfAttention(config, rope, qkv_bias=bias, output_bias=bias), mlp(sparse), norm)
+        for rope, sparse in zip(layer_ropes(config), config.sparse, strict=True)
+    ]
+    return CausalLM(config, layers, norm(), head_bias=bias and config.mixture is not None)
+
+
+_STATICS = (".mlp.gate.moe_statics.", ".mlp.moe_statics.")
+
+
+def adapt(config: Config, weights: Weights) -> Weights:
+    """Corrections are stored as [1, E], beside the gate or in it."""
+    kept: Weights = {}
+    for name, array in without_spares(config, weights).items():
+        if name.startswith("model.mtp_"):
+            continue
+        for statics in _STATICS:
+            name = name.replace(statics, ".mlp.gate.")
+        kept[name] = array.reshape(-1) if name.endswith(".e_score_correction_bias") else array
+    return kept if config.mixture is None else to_switch(kept, config.mixture.experts)
+
+
+def keeps_dtype(name: str) -> bool:
+    """Gates and corrections are float32 in published files and in the reference."""
+    return name.endswith((".mlp.gate.weight", ".e_score_correction_bias"))
