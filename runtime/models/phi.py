@@ -1,0 +1,97 @@
+"""Phi-1, Phi-1.5 and Phi-2: attention and MLP side by side behind one LayerNorm, biases everywhere, part of
+each head rotated.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import mlx.core as mx
+import mlx.nn as nn
+
+from runtime.cache.layout import LayerSpec
+from runtime.errors import UnsupportedModel
+from runtime.models.config import Fields
+from runtime.models.decoder import (
+    CausalLM,
+    DecoderConfig,
+    attention_layout,
+    layer_count,
+    layer_ropes,
+    one_rope,
+    read_shape,
+    without_spares,
+)
+from runtime.nn.block import Parallel
+from runtime.nn.mlp import ACTIVATIONS, MLP
+from runtime.nn.rope import Rope
+from runtime.nn.self_attention import HeadNormAttention, SelfAttention
+
+
+@dataclass(frozen=True, slots=True)
+class Config(DecoderConfig):
+    """head_norm: a LayerNorm, shared by all heads, on queries and on keys."""
+
+    head_norm: bool
+
+
+def parse(raw: Mapping[str, Any]) -> Config:
+    fields = Fields(raw)
+    shape = read_shape(fields, eps_field="layer_norm_eps", eps=1e-5, activation="gelu_new")
+    layers = layer_count(fields)
+    if shape["tied"]:
+        raise UnsupportedModel(
+            "config.json: tie_word_embeddings is true, and Phi's head has a bias of its own"
+        )
+    return Config(
+        **shape,
+        windows=(None,) * layers,
+        ropes=(one_rope(fields, shape, partial=0.5),) * layers,
+        head_norm=fields.flag("qk_layernorm"),
+    )
+
+
+def layout(config: Config) -> list[LayerSpec]:
+    return attention_layout(config)
+
+
+def _attention(config: Config, rope: Rope | None) -> nn.Module:
+    if not config.head_norm:
+        return SelfAttention(config, rope, qkv_bias=True, output_bias=True)
+
+    def norm(_heads: int) -> nn.Module:
+        return nn.LayerNorm(config.head_dim, eps=config.norm_eps)
+
+    return HeadNormAttention(config, rope, norm, qkv_bias=True, output_bias=True)
+
+
+def build(config: Config) -> CausalLM:
+    def norm() -> nn.Module:
+        return nn.LayerNorm(config.hidden_size, eps=config.norm_eps)
+
+    def mlp() -> nn.Module:
+        activation = ACTIVATIONS[config.activation]
+        return MLP(config.hidden_size, config.intermediate_size, activation, bias=True)
+
+    layers = [Parallel(_attention(config, rope), mlp(), norm) for rope in layer_ropes(config)]
+    return CausalLM(config, layers, norm(), head_bias=True)
+
+
+_NAMES = (
+    (".self_attn.dense.", ".self_attn.o_proj."),
+    (".q_layernorm.", ".q_norm."),
+    (".k_layernorm.", ".k_norm."),
+    (".mlp.fc1.", ".mlp.up_proj."),
+    (".mlp.fc2.", ".mlp.down_proj."),
+    ("model.final_layernorm.", "model.norm."),
+)
+
+
+def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
+    return {_named(name): array for name, array in without_spares(config, weights).items()}
+
+
+def _named(name: str) -> str:
+    for theirs, ours in _NAMES:
+        name = name.replace(theirs, ours)
+    return name
