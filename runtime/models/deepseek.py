@@ -105,7 +105,7 @@ def _latent(fields: Fields, shape: dict[str, Any], family: str) -> tuple[LatentS
         content=content,
         position=position,
         value=fields.count("v_head_dim", 128, high=4096),
-        scale=(content + position) ** -0.5 * _temperature(fields),
+        scale=(content + position) ** -0.5 * score_temperature(fields.rope_parameters()),
         bias=fields.flag("attention_bias"),
         index=_index(fields, position) if family == "deepseek_v32" else None,
     )
@@ -123,9 +123,9 @@ def _rope(fields: Fields, shape: dict[str, Any], position: int, *, traditional: 
     )
 
 
-def _temperature(fields: Fields) -> float:
-    """What YaRN multiplies scores by, over what it does to the rotated part."""
-    block = Fields(fields.rope_parameters())
+def score_temperature(parameters: Mapping[str, Any]) -> float:
+    """What YaRN multiplies scores by, over what it does to the rotated part. parameters: the rope block."""
+    block = Fields(parameters)
     if block.raw.get("rope_type", "default") == "default" or not block.raw.get("mscale_all_dim"):
         return 1.0
     return yarn_scale(block.number("factor"), block.number("mscale_all_dim")) ** 2

@@ -28,6 +28,7 @@ from runtime.nn.block import PreNorm
 from runtime.nn.rope import Rope
 from runtime.nn.rope_spec import read_rope
 from runtime.nn.self_attention import SelfAttention
+from runtime.nn.sharpen import Sharpening
 from runtime.step import Step
 
 # What the transformers classes take for fields that a file leaves out, by the text tower's type.
@@ -68,10 +69,7 @@ _YARN = {
 
 @dataclass(frozen=True, slots=True)
 class Config(DecoderConfig):
-    """A query at position p is multiplied by 1 + sharpening * ln(1 + floor(p / trained))."""
-
-    sharpening: float
-    trained: int
+    sharpening: Sharpening
 
 
 def parse(raw: Mapping[str, Any]) -> Config:
@@ -90,8 +88,10 @@ def parse(raw: Mapping[str, Any]) -> Config:
         **shape,
         windows=(window,) * layers,
         ropes=(read_rope(rope, head_dim=shape["head_dim"], max_positions=shape["context_length"]),) * layers,
-        sharpening=float(rope.get("llama_4_scaling_beta") or 0.0),
-        trained=int(rope.get("original_max_position_embeddings") or shape["context_length"]),
+        sharpening=Sharpening(
+            float(rope.get("llama_4_scaling_beta") or 0.0),
+            int(rope.get("original_max_position_embeddings") or shape["context_length"]),
+        ),
     )
 
 
@@ -109,18 +109,11 @@ def layout(config: Config) -> list[LayerSpec]:
 class SharpenedAttention(SelfAttention):
     def __init__(self, config: Config, rope: Rope | None) -> None:
         super().__init__(config, rope)
-        self._sharpening, self._trained = config.sharpening, config.trained
+        self._sharpening = config.sharpening
 
     def place(self, queries: mx.array, keys: mx.array, step: Step) -> tuple[mx.array, mx.array]:
         queries, keys = super().place(queries, keys, step)
-        if self._sharpening and max(step.starts) + step.width > self._trained:
-            queries = queries * step.memo("sharpened", lambda: self._sharpened(step)).astype(queries.dtype)
-        return queries, keys
-
-    def _sharpened(self, step: Step) -> mx.array:
-        """float32 [B, 1, L, 1]"""
-        times = mx.floor(step.positions / self._trained)
-        return (1 + self._sharpening * mx.log1p(times))[:, None, :, None]
+        return self._sharpening(queries, step), keys
 
 
 def build(config: Config) -> CausalLM:

@@ -130,9 +130,7 @@ class LatentAttention(nn.Module):
     def __call__(self, x: mx.array, step: Step, cache: Any) -> mx.array:
         shape = self._shape
         low = x if shape.query_rank is None else self.q_a_layernorm(self.q_a_proj(x))
-        project = self.q_proj if shape.query_rank is None else self.q_b_proj
-        queries = split_heads(project(low), shape.heads)
-        content, position = mx.split(queries, [shape.content], axis=-1)
+        content, position = mx.split(self.queries(low, step), [shape.content], axis=-1)
         position = self._rope(position, step)
         key = self._key(x, step)
         if shape.index is None:
@@ -142,6 +140,13 @@ class LatentAttention(nn.Module):
             seen, _, mask = cache.append(step, own, None)
             seen, mask = self.indexer.select(x, low, seen, mask, step)
         return self.o_proj(merge_heads(self._attend(content, position, seen, mask)))
+
+    def queries(self, low: mx.array, step: Step) -> mx.array:
+        """[B, H, L, N + P], not rotated yet, of what they are made of. Families that scale them by position
+        override this.
+        """
+        project = self.q_proj if self._shape.query_rank is None else self.q_b_proj
+        return split_heads(project(low), self._shape.heads)
 
     def _key(self, x: mx.array, step: Step) -> mx.array:
         """What is remembered of the new tokens, [B, 1, L, R + P]."""

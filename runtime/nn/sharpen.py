@@ -1,0 +1,28 @@
+"""Queries that grow with the logarithm of their position, past the length a model was trained at, so that
+attention stays sharp over long contexts (Llama 4, Ministral 3, Mistral 4).
+"""
+
+from dataclasses import dataclass
+
+import mlx.core as mx
+
+from runtime.step import Step
+
+
+@dataclass(frozen=True, slots=True)
+class Sharpening:
+    """A query at position p is multiplied by 1 + slope * ln(1 + floor(p / trained))."""
+
+    slope: float
+    trained: int
+
+    def __call__(self, queries: mx.array, step: Step) -> mx.array:
+        """queries [B, H, L, K] at the positions of a step."""
+        if not self.slope or max(step.starts) + step.width <= self.trained:
+            return queries
+        return queries * step.memo(self, lambda: self._factors(step)).astype(queries.dtype)
+
+    def _factors(self, step: Step) -> mx.array:
+        """float32 [B, 1, L, 1]"""
+        times = mx.floor(step.positions / self.trained)
+        return (1 + self.slope * mx.log1p(times))[:, None, :, None]
