@@ -188,8 +188,8 @@ FAMILIES: tuple[tuple[str, Family], ...] = (
             spare=(".attn.bias", ".attn.masked_bias"),
         ),
     ),
-    ("afmoe", Family(experts="experts")),  # this and the next two run through mlx-lm's classes
     ("dots1", Family(experts="experts")),
+    ("afmoe", Family(experts="experts")),  # this and the next run through mlx-lm's classes
     ("klear", Family(experts="experts")),
     (
         "lfm2moe",

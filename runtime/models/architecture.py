@@ -117,6 +117,11 @@ _MIMO_V2_FLASH = "runtime.models.mimo_v2_flash"
 _MUSE_GLIMMER = "runtime.models.muse_glimmer"
 _MUSE_GLIMMER_ASSISTANT = "runtime.models.muse_glimmer_assistant"
 _DFLASH = "runtime.models.dflash"
+_ERNIE4_5 = "runtime.models.ernie4_5"
+_MINIMAX_M2 = "runtime.models.minimax_m2"
+_PHI = "runtime.models.phi"
+_MISTRAL4 = "runtime.models.mistral4"
+_DOTS1 = "runtime.models.dots1"
 
 ARCHITECTURES: dict[str, str] = {
     "LlamaForCausalLM": _LLAMA,
@@ -289,7 +294,29 @@ ARCHITECTURES: dict[str, str] = {
     "muse_glimmer_assistant": _MUSE_GLIMMER_ASSISTANT,
     "DFlashDraftModel": _DFLASH,
     "DFlashLagunaForCausalLM": _DFLASH,
+    "Ernie4_5ForCausalLM": _ERNIE4_5,
+    "Ernie4_5_ForCausalLM": _ERNIE4_5,
+    "Ernie4_5_MoeForCausalLM": _ERNIE4_5,
+    "ernie4_5": _ERNIE4_5,
+    "ernie4_5_moe": _ERNIE4_5,
+    "MiniMaxM2ForCausalLM": _MINIMAX_M2,
+    "minimax_m2": _MINIMAX_M2,
+    "PhiForCausalLM": _PHI,
+    "phi": _PHI,
+    "Mistral4ForCausalLM": _MISTRAL4,
+    "mistral4": _MISTRAL4,
+    "Dots1ForCausalLM": _DOTS1,
+    "SolarOpenForCausalLM": _DOTS1,
+    "ExaoneMoeForCausalLM": _DOTS1,
+    "ExaoneMoEForCausalLM": _DOTS1,
+    "dots1": _DOTS1,
+    "solar_open": _DOTS1,
+    "exaone_moe": _DOTS1,
 }
+
+# Wrappers with text towers of several families: the wrapper's own module, but for these model types of a
+# tower.
+_TOWERS: dict[str, dict[str, str]] = {_MINISTRAL3: {"mistral4": _MISTRAL4}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,6 +370,9 @@ def find_architecture(raw: Mapping[str, Any]) -> Architecture:
         module = ARCHITECTURES.get(str(raw.get("model_type")))
     if module is None:
         return _find_foreign(name, raw)
+    inner = raw.get("text_config")
+    if isinstance(inner, Mapping):
+        module = _TOWERS.get(module, {}).get(str(inner.get("model_type")), module)
     return import_module(module)  # pyright: ignore[reportReturnType] -- modules satisfy the protocol by their functions
 
 

@@ -42,6 +42,9 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("olmo3", {"rope_parameters": {"full_attention": {"partial_rotary_factor": 0.5}}}, "partial_rotary"),
     ("gpt_oss", {"rope_parameters": {"partial_rotary_factor": 0.25}}, "partial_rotary_factor"),
     ("ministral3", {"rope_parameters": {"partial_rotary_factor": 0.25}}, "partial_rotary_factor"),
+    ("ernie4_5", {"compression_ratio": 2.0}, "compression_ratio"),
+    ("phi", {"tie_word_embeddings": True}, "tie_word_embeddings"),
+    ("phi", {"hidden_act": "mish"}, "hidden_act"),
 ]
 
 

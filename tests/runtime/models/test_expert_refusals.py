@@ -30,6 +30,27 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("laguna", {"num_attention_heads_per_layer": [4, 3, 4, 4]}, "num_attention_heads_per_layer"),
     ("mimo_v2_flash", {"add_full_attention_sink_bias": True}, "add_full_attention_sink_bias"),
     ("mimo_v2_flash", {"swa_head_dim": 8}, "swa_head_dim"),
+    ("ernie4_5_moe", {"moe_gate_act": "sigmoid"}, "moe_gate_act"),
+    ("ernie4_5_moe", {"moe_num_experts": [8, 8]}, "moe_num_experts"),
+    ("ernie4_5_moe", {"use_bias": True}, "use_bias"),
+    ("dots1", {"n_group": 3}, "n_group"),
+    ("dots1", {"topk_group": 1}, "num_experts_per_tok"),
+    ("dots1", {"scoring_func": "softmax"}, "scoring_func"),
+    ("dots1", {"sliding_window": None}, "layer_types"),
+    ("dots1", {"num_experts_per_tok": None}, "num_experts_per_tok"),
+    ("solar_open", {"first_k_dense_replace": 1}, "first_k_dense_replace"),
+    ("solar_open", {"use_qk_norm": True}, "use_qk_norm"),
+    ("exaone_moe", {"is_moe_layer": [True] * 4}, "is_moe_layer"),
+    ("exaone_moe", {"is_moe_layer": [1] * 4}, "is_moe_layer"),
+    ("exaone_moe", {"sliding_window": None}, "layer_types"),
+    ("exaone_moe", {"layer_types": None, "sliding_window_pattern": "LGL"}, "sliding_window_pattern"),
+    ("minimax_m2", {"attn_type_list": [0, 1, 1]}, "attn_type_list"),
+    ("minimax_m2", {"scoring_func": "softmax"}, "scoring_func"),
+    ("minimax_m2", {"shared_intermediate_size": 32}, "shared_intermediate_size"),
+    ("minimax_m2", {"use_routing_bias": False}, "use_routing_bias"),
+    ("minimax_m2", {"qk_norm_type": "per_head"}, "qk_norm_type"),
+    ("mistral4", {"n_group": 3}, "n_group"),
+    ("mistral4", {"rope_parameters": {"rope_type": "default"}}, "rope_type"),
 ]
 
 
@@ -43,6 +64,13 @@ def test_phimoe_takes_one_temperature_for_short_and_long() -> None:
     config = Reference("phimoe").record["config"]
     block = {**config["rope_parameters"], "long_mscale": 1.3}
     with pytest.raises(UnsupportedModel, match="long_mscale"):
+        describe({**config, "rope_parameters": block})
+
+
+def test_mistral4_rotates_the_part_that_the_sizes_say() -> None:
+    config = Reference("mistral4").record["config"]
+    block = {**config["rope_parameters"], "partial_rotary_factor": 0.25}
+    with pytest.raises(UnsupportedModel, match="partial_rotary_factor"):
         describe({**config, "rope_parameters": block})
 
 

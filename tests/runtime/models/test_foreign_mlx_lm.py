@@ -64,7 +64,6 @@ EXPERTS = {
 # What each config exercises, and the kinds of its layers.
 CONFIGS: dict[str, tuple[dict[str, Any], list[str]]] = {
     "helium": (SHAPE, ["full"] * 3),  # plain attention
-    "phi": ({**SHAPE, "num_key_value_heads": 4, "partial_rotary_factor": 0.5}, ["full"] * 3),
     "spark2_5": (  # windows, two ropes
         {
             **SHAPE,
@@ -111,17 +110,7 @@ CONFIGS: dict[str, tuple[dict[str, Any], list[str]]] = {
         },
         ["recurrent", "full", "recurrent", "rotating", "recurrent", "full"],
     ),
-    "mistral4": (  # latent attention, experts
-        {
-            **SHAPE,
-            **LATENT,
-            **EXPERTS,
-            "num_key_value_heads": 4,
-            "rope_parameters": {**ROPE, "llama_4_scaling_beta": 0.1, "original_max_position_embeddings": 64},
-        },
-        ["full"] * 3,
-    ),
-    "kimi_vl": (  # a wrapper around the text model
+    "kimi_vl": (  # a wrapper around a text model with latent attention and experts
         {"text_config": {**SHAPE, **LATENT, **EXPERTS, "num_key_value_heads": 4}},
         ["full"] * 3,
     ),

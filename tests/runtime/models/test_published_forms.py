@@ -110,6 +110,46 @@ def neox_by_mlx(state: State) -> State:
     )({**state, **buffers})
 
 
+def ernie_by_baidu(state: State) -> State:
+    named = renamed((".mlp.gate.moe_statics.", ".mlp.moe_statics."))(state)
+    head = {"model.mtp_linear_proj.0.weight": np.zeros((2, 2), np.float32)}
+    return {**_each_alone(named), **head}
+
+
+def exaone_by_lg(state: State) -> State:
+    named = renamed((".mlp.gate.e_score_correction_bias", ".mlp.e_score_correction_bias"))(state)
+    return {**_each_alone(named), "mtp.fc.weight": np.zeros((2, 2), np.float32)}
+
+
+def minimax_by_minimax(state: State) -> State:
+    numbers = {"gate_proj": "w1", "up_proj": "w3", "down_proj": "w2"}
+    out: State = {}
+    for name, array in _each_alone(state).items():
+        stem, found, leaf = name.rpartition(".experts.")
+        if found:
+            index, matrix, _ = leaf.split(".")
+            name = f"{stem}.experts.{index}.{numbers[matrix]}.weight"
+        out[name.replace(".mlp.", ".block_sparse_moe.")] = array
+    return out
+
+
+def minimax_by_mlx(state: State) -> State:
+    named = mlx_experts("switch_mlp")(state)
+    return {name.replace(".mlp.", ".block_sparse_moe."): array for name, array in named.items()}
+
+
+def _each_alone(state: State) -> State:
+    """Stacked experts one by one, gate and up apart."""
+    out: State = {}
+    for name, array in mlx_experts("experts")(state).items():
+        stem, found, leaf = name.rpartition(".experts.")
+        if found:
+            out.update({f"{stem}.experts.{i}.{leaf}": one for i, one in enumerate(array)})
+        else:
+            out[name] = array
+    return out
+
+
 def same(state: State) -> State:
     return state
 
@@ -149,6 +189,39 @@ def neox_of_old(config: Config) -> Config:
     return without("rope_parameters", rotary_pct=share, rotary_emb_base=base)(config)
 
 
+def exaone_moe_of_old(config: Config) -> Config:
+    rope = dict(config["rope_parameters"])
+    kinds = config["mlp_layer_types"]
+    return without(
+        "rope_parameters",
+        "mlp_layer_types",
+        "layer_types",
+        sliding_window_pattern="LLLG",
+        is_moe_layer=[kind == "sparse" for kind in kinds],
+        first_k_dense_replace=0,
+        scoring_func="sigmoid",
+        topk_method="noaux_tc",
+        rope_theta=rope.pop("rope_theta"),
+        rope_scaling={**rope, "type": rope.pop("rope_type")},
+    )(config)
+
+
+def minimax_of_old(config: Config) -> Config:
+    rope = config["rope_parameters"]
+    layers = config["num_hidden_layers"]
+    return without(
+        "rope_parameters",
+        rope_theta=rope["rope_theta"],
+        rotary_dim=int(config["head_dim"] * rope.get("partial_rotary_factor", 1.0)),
+        attn_type_list=[1] * layers,
+        scoring_func="sigmoid",
+        qk_norm_type="per_layer",
+        use_qk_norm=True,
+        use_routing_bias=True,
+        shared_intermediate_size=0,
+    )(config)
+
+
 def inner(change: Callable[[Config], Config]) -> Callable[[Config], Config]:
     return lambda config: {**config, "text_config": change(config["text_config"])}
 
@@ -180,6 +253,28 @@ FORMS: dict[str, tuple[str, Callable[[Config], Config], Callable[[State], State]
     "mistral3 of old": ("mistral3", without(), old_wrapper),
     "mistral3 without a text type": ("mistral3_mistral", inner(without("model_type")), same),
     "llama4 experts by MLX": ("llama4_text", without(), llama4_by_mlx),
+    "ernie4_5_moe as published": (
+        "ernie4_5_moe",
+        without(moe_gate_act="softmax", moe_layer_end_index=-1, compression_ratio=1.0),
+        ernie_by_baidu,
+    ),
+    "ernie4_5_moe by its other names": (
+        "ernie4_5_moe",
+        without("moe_num_experts", "moe_k", num_experts=8, num_experts_per_tok=3),
+        same,
+    ),
+    "exaone_moe as published": ("exaone_moe", exaone_moe_of_old, exaone_by_lg),
+    "exaone_moe by MLX": ("exaone_moe", without(), mlx_experts("switch_mlp")),
+    "dots1 by MLX": ("dots1", without("layer_types"), mlx_experts("experts")),
+    "dots1 with its own word": ("dots1_plain", without(scoring_func="noaux_tc"), _each_alone),
+    "solar_open as published": (
+        "solar_open_plain",
+        without(first_k_dense_replace=0, use_qk_norm=False, partial_rotary_factor=1.0),
+        _each_alone,
+    ),
+    "minimax_m2 as published": ("minimax_m2", minimax_of_old, minimax_by_minimax),
+    "minimax_m2 by MLX": ("minimax_m2_whole", without(), minimax_by_mlx),
+    "mistral4 wrapped of old": ("mistral4_wrapped", without(), old_wrapper),
     "gpt2 of old": ("gpt2", without(), gpt2_of_old),
     "gpt2 by MLX": ("gpt2_inverse_layers", without(), gpt2_by_mlx),
     "gpt_neox of old": ("gpt_neox", neox_of_old, renamed(("lm_head.", "embed_out."))),
