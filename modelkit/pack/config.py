@@ -10,6 +10,7 @@ from copy import deepcopy
 from typing import Any
 
 from modelkit.pack.planned import Planned
+from modelkit.pack.spelling import both_spellings
 from modelkit.source.prequantized import MlxQuantization
 from runtime.quant import FORMATS, Format
 
@@ -20,7 +21,7 @@ _BLOCKS = ("quantization", "quantization_config", "compression_config")
 
 def converted_config(config: Mapping[str, Any], planned: Sequence[Planned], chosen: Format) -> dict[str, Any]:
     """For weights that were written anew, most of them as `chosen`; names the dtype where all were cast."""
-    fresh = deepcopy(dict(config))
+    fresh = both_spellings(deepcopy(dict(config)))
     for level in (fresh, fresh.get("text_config"), fresh.get("llm_config")):
         if not isinstance(level, dict):
             continue
@@ -34,7 +35,7 @@ def converted_config(config: Mapping[str, Any], planned: Sequence[Planned], chos
 
 def mlx_config(config: Mapping[str, Any], quantization: MlxQuantization) -> dict[str, Any]:
     """For weights kept in MLX's layout: the same, with the block where mlx-lm looks for it."""
-    fresh = deepcopy(dict(config))
+    fresh = both_spellings(deepcopy(dict(config)))
     if "quantization" not in fresh:
         entries = {module: p._asdict() if p else False for module, p in quantization.per_module.items()}
         fresh["quantization"] = {**quantization.default._asdict(), **entries}

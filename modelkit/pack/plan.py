@@ -27,6 +27,7 @@ from modelkit.pack.outputs import decide, packed_module, single
 from modelkit.pack.planned import Plan, Planned, PlannedFile, Role
 from modelkit.pack.policy import Choice, Tensor, choose
 from modelkit.pack.slabs import Tiles, whole
+from modelkit.pack.spelling import both_spellings
 from modelkit.source.inventory import Inventory
 from modelkit.source.prequantized import (
     BlockFp8Weights,
@@ -166,7 +167,9 @@ def _keep_files(inventory: Inventory, role: Role, kind: str, decided: Mapping[st
         )
         for file in inventory.weights
     )
-    return Plan(role, kind, None, _in_order(planned.values()), files, deepcopy(inventory.config), ())
+    return Plan(
+        role, kind, None, _in_order(planned.values()), files, both_spellings(deepcopy(inventory.config)), ()
+    )
 
 
 def _tiles(inventory: Inventory, kind: BlockFp8Weights) -> dict[str, Tiles]:
