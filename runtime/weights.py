@@ -16,7 +16,7 @@ import mlx.core as mx
 import mlx.nn as nn
 from mlx.utils import tree_flatten
 
-from runtime.errors import UnsupportedModel, WeightMismatch
+from runtime.errors import UnsupportedModel, WeightMismatch, shown
 
 # safetensors' dtype names -> MLX dtypes; F8 types travel as bytes.
 DTYPES: dict[str, mx.Dtype] = {
@@ -159,7 +159,7 @@ def _check_modes(config: Mapping[str, Any]) -> None:
     for entry in entries:
         if isinstance(entry, Mapping) and entry.get("mode", "affine") not in _MODES:
             raise UnsupportedModel(
-                f"config.json: the quantization mode {entry['mode']!r:.80} is not one of {', '.join(_MODES)}"
+                f"config.json: the quantization mode {shown(entry['mode'])} is not one of {', '.join(_MODES)}"
             )
 
 

@@ -11,7 +11,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
 
 from runtime.cache.layout import LayerSpec
-from runtime.errors import UnsupportedModel
+from runtime.errors import UnsupportedModel, shown
+from runtime.models.document import check_document
 
 if TYPE_CHECKING:
     import mlx.core as mx
@@ -388,11 +389,12 @@ def _find_foreign(name: str, raw: Mapping[str, Any]) -> Architecture:
         except UnsupportedModel as fault:
             reason = str(fault)
     known = ", ".join(sorted(key for key in ARCHITECTURES if key[0].isupper()))
-    raise UnsupportedModel(f"the architecture {name!r:.120} is not supported: {reason}; supported: {known}")
+    raise UnsupportedModel(f"the architecture {shown(name)} is not supported: {reason}; supported: {known}")
 
 
 def describe(raw: Mapping[str, Any]) -> Described:
     """Parse a config and lay out its memory; UnsupportedModel when it cannot be run right."""
+    check_document(raw)
     architecture = find_architecture(raw)
     config = architecture.parse(raw)
     return Described(architecture_name(raw), architecture, config, tuple(architecture.layout(config)))

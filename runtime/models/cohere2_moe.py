@@ -50,6 +50,8 @@ class Config(DecoderConfig):
 
 def parse(raw: Mapping[str, Any]) -> Config:
     fields = Fields(raw)
+    if fields.has("rope_scaling"):
+        fields.refuse("rope_scaling", "none: this family is told by rope_parameters how to rotate")
     rms = fields.has("rms_norm_eps")
     shape = read_shape(
         fields,

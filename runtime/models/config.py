@@ -2,18 +2,22 @@
 
 transformers 5 writes `dtype`, `rope_parameters`; older files have `torch_dtype`, `rope_theta`,
 `rope_scaling`. Multimodal checkpoints keep the text tower's fields under `text_config` (or `llm_config`,
-`language_config`). Numbers come from a stranger's file: an absurd one must fail here in microseconds, not in
-an allocation.
+`language_config`). What a field is called otherwise is for `spellings`, the rope block for `rope_block`.
+Numbers come from a stranger's file: an absurd one must fail here in microseconds, not in an allocation.
 """
 
-import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NoReturn
 
-from runtime.errors import UnsupportedModel
+from runtime.errors import UnsupportedModel, shown
+from runtime.models.rope_block import rope_block
+from runtime.models.spellings import modern_kind, one_spelling, written_as
 
 _NESTED = ("text_config", "llm_config", "language_config")
+_ROPE = ("rope_parameters", "rope_scaling", "rope_theta", "partial_rotary_factor")
 _HUGE = 1 << 31
+# Products and quotients of a few numbers within these ends stay far inside float32.
+_LARGE, _SMALL = 1e9, 1e-9
 
 
 def text_config(raw: Mapping[str, Any]) -> dict[str, Any]:
@@ -25,47 +29,72 @@ def text_config(raw: Mapping[str, Any]) -> dict[str, Any]:
     for name in _NESTED:
         inner = raw.get(name)
         if isinstance(inner, Mapping):
-            outer = {key: value for key, value in raw.items() if key not in _NESTED}
+            _refuse_outer_rope(raw, inner, name)
+            outer = {key: value for key, value in raw.items() if key not in (*_NESTED, *_ROPE)}
             tied = {key: outer[key] for key in ("tie_word_embeddings",) if outer.get(key) is not None}
             return {**outer, **inner, **tied}
     return dict(raw)
 
 
-class Fields:
-    """One config with checked reads. Every complaint names the field, what is there and what was expected."""
+def _refuse_outer_rope(raw: Mapping[str, Any], inner: Mapping[str, Any], name: str) -> None:
+    """What a wrapper says of rotation does not reach its text tower; one that alone says it is a mistake."""
+    outer = [key for key in _ROPE if raw.get(key) is not None]
+    if outer and not any(key in inner for key in _ROPE):
+        raise UnsupportedModel(f"config.json: {outer[0]} stands beside {name} and belongs into it")
 
-    def __init__(self, raw: Mapping[str, Any]) -> None:
-        self.raw = text_config(raw)
+
+class Fields:
+    """One config with checked reads. Every complaint names the field, what is there and what was expected.
+
+    under: where the block stands in config.json, if it is not the whole of it.
+    """
+
+    def __init__(self, raw: Mapping[str, Any], *, under: str = "") -> None:
+        self._written = text_config(raw)
+        self.raw = one_spelling(self._written)
+        self._under = f"{under}." if under else ""
 
     def has(self, name: str) -> bool:
         return self.raw.get(name) is not None
+
+    def name(self, name: str) -> str:
+        """What the file calls this field, with the block that it stands in."""
+        return f"{self._under}{written_as(self._written, name)}"
+
+    def refuse(self, name: str, expected: str) -> NoReturn:
+        """UnsupportedModel that says what the field is and what was `expected`."""
+        raise UnsupportedModel(
+            f"config.json: {self.name(name)} is {shown(self.raw.get(name))}, expected {expected}"
+        )
 
     def count(self, name: str, default: int | None = None, *, low: int = 1, high: int = _HUGE) -> int:
         """A whole number in [low, high]."""
         value = self.raw.get(name)
         value = default if value is None else value
         if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-            raise UnsupportedModel(
-                f"config.json: {name} is {value!r}, expected a whole number from {low} to {high}"
-            )
+            self.refuse(name, f"a whole number from {low} to {high}")
         return value
 
-    def number(self, name: str, default: float | None = None, *, low: float = -math.inf) -> float:
-        """A finite number, at least `low`."""
+    def number(
+        self, name: str, default: float | None = None, *, low: float = -_LARGE, high: float = _LARGE
+    ) -> float:
+        """A number in [low, high], 0 or not so small that dividing by it leaves float32."""
         value: Any = self.raw.get(name)
         value = default if value is None else value
         good = isinstance(value, int | float) and not isinstance(value, bool)
-        if not good or not math.isfinite(value) or value < low:
-            raise UnsupportedModel(
-                f"config.json: {name} is {value!r}, expected a finite number of at least {low}"
-            )
+        if not good or not low <= value <= high or 0 < abs(value) < min(_SMALL, max(low, 0) or _SMALL):
+            self.refuse(name, f"a number from {low:g} to {high:g}")
         return float(value)
 
     def flag(self, name: str, default: bool = False) -> bool:
+        """Without the field `default`. An explicit null is false to transformers; where false is not what
+        the family does by itself, a null is refused.
+        """
         value = self.raw.get(name)
-        value = default if value is None else value
+        if value is None and not (default and name in self.raw):
+            return default
         if not isinstance(value, bool):
-            raise UnsupportedModel(f"config.json: {name} is {value!r}, expected true or false")
+            self.refuse(name, "true or false")
         return value
 
     def choice(self, name: str, allowed: tuple[str, ...], default: str | None = None) -> str:
@@ -74,55 +103,33 @@ class Fields:
         value = default if value is None else value
         if value not in allowed:
             raise UnsupportedModel(
-                f"config.json: {name} is {value!r}, and only {', '.join(allowed)} is computed here"
+                f"config.json: {self.name(name)} is {shown(value)}, and only {', '.join(allowed)} is "
+                "computed here"
             )
         return str(value)
 
     def words(self, name: str, length: int, allowed: tuple[str, ...]) -> tuple[str, ...] | None:
-        """A list of `length` words (one per layer), or None when the field is absent."""
+        """A list of `length` words (one per layer), or None when the field is absent. Kinds of layers may
+        have their older names.
+        """
         value = self.raw.get(name)
         if value is None:
             return None
-        if (
-            not isinstance(value, list | tuple)
-            or len(value) != length
-            or any(v not in allowed for v in value)
-        ):
-            raise UnsupportedModel(
-                f"config.json: {name} should list {length} layers, each one of "
-                f"{', '.join(allowed)}; it is {value!r:.200}"
-            )
-        return tuple(value)
+        if not isinstance(value, list | tuple) or len(value) != length:
+            self.refuse(name, f"a word for each of {length} layers")
+        kinds = tuple(kind if kind in allowed else modern_kind(kind) for kind in value)
+        if any(kind not in allowed for kind in kinds):
+            self.refuse(name, f"{length} times one of {', '.join(allowed)}")
+        return kinds
 
     def rope_parameters(self, layer_type: str | None = None, *, theta: float = 10000.0) -> dict[str, Any]:
-        """The rope block in the new spelling, whichever the file uses. `layer_type` picks from a keyed
-        block.
+        """The rope block for layers of this type (None: for all layers) in the new spelling, whichever the
+        file uses; every field of it checked. theta: the base where the file gives none.
         """
-        block = self.raw.get("rope_parameters")
-        if (
-            isinstance(block, Mapping)
-            and layer_type is not None
-            and isinstance(block.get(layer_type), Mapping)
-        ):
-            block = block[layer_type]
-        if not isinstance(block, Mapping):
-            block = self._legacy_rope()
-        merged = {"rope_theta": self.raw.get("rope_theta") or theta, **_finite(block)}
-        if "partial_rotary_factor" not in merged and self.has("partial_rotary_factor"):
-            merged["partial_rotary_factor"] = self.raw["partial_rotary_factor"]
-        return merged
-
-    def _legacy_rope(self) -> dict[str, Any]:
-        scaling = self.raw.get("rope_scaling")
-        if not isinstance(scaling, Mapping):
-            return {}
-        block = dict(scaling)
-        if "rope_type" not in block and "type" in block:
-            block["rope_type"] = block.pop("type")
-        return block
+        return rope_block(self.raw, layer_type, theta=theta)
 
 
-def whole_heads(parameters: Mapping[str, Any]) -> Mapping[str, Any]:
+def whole_heads(parameters: Mapping[str, Any], what: str = "this family") -> Mapping[str, Any]:
     """A rope block of a family whose reference rotates whole heads and does not look whether it is told to.
 
     Others do look; so a file that asks for less of a head has no one meaning.
@@ -130,10 +137,6 @@ def whole_heads(parameters: Mapping[str, Any]) -> Mapping[str, Any]:
     share = parameters.get("partial_rotary_factor", 1.0)
     if share != 1.0:
         raise UnsupportedModel(
-            f"config.json: partial_rotary_factor is {share!r:.40}, and this family rotates whole heads"
+            f"config.json: partial_rotary_factor is {shown(share)}, and {what} rotates whole heads"
         )
     return parameters
-
-
-def _finite(block: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in block.items() if value is not None}

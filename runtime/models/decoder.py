@@ -5,7 +5,7 @@ transformers writes for a text model (`model.embed_tokens`, `model.layers.N`, `m
 multimodal wrapper puts around them is taken off by `text_tower`.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,7 @@ import mlx.nn as nn
 
 from runtime.cache.layout import Full, LayerSpec, Rotating
 from runtime.cache.protocol import Rotate
-from runtime.errors import UnsupportedModel
+from runtime.errors import UnsupportedModel, shown
 from runtime.models.config import Fields, whole_heads
 from runtime.models.taps import Taps
 from runtime.nn.mlp import ACTIVATIONS, GatedMLP
@@ -110,7 +110,7 @@ def rotated_layers(fields: Fields, layers: int) -> tuple[bool, ...]:
     if not isinstance(listed, list) or len(listed) != layers or any(item not in (0, 1) for item in listed):
         raise UnsupportedModel(
             f"config.json: no_rope_layers should list 0 or 1 for each of {layers} layers; "
-            f"it is {listed!r:.200}"
+            f"it is {shown(listed)}"
         )
     return tuple(bool(item) for item in listed)
 
@@ -122,7 +122,7 @@ def listed_layers(fields: Fields, name: str, layers: int) -> tuple[bool, ...] | 
         return None
     if not isinstance(listed, list) or any(type(i) is not int or not 0 <= i < layers for i in listed):
         raise UnsupportedModel(
-            f"config.json: {name} should list layers below {layers}; it is {listed!r:.200}"
+            f"config.json: {name} should list layers below {layers}; it is {shown(listed)}"
         )
     return tuple(i in listed for i in range(layers))
 
@@ -162,10 +162,10 @@ def two_ropes(
     local_theta: the base of sliding layers where the file does not say; None for that of full layers.
     """
     full = fields.rope_parameters("full_attention", theta=theta)
-    keyed = fields.raw.get("rope_parameters")
-    own = keyed.get("sliding_attention") if isinstance(keyed, Mapping) else None
-    base = fields.number("rope_local_base_freq", full["rope_theta"] if local_theta is None else local_theta)
-    sliding = {"rope_theta": base, **(own if isinstance(own, Mapping) else {})}
+    if local_theta is None:
+        local_theta = fields.number("rope_theta", theta, low=2.0)
+    base = fields.number("rope_local_base_freq", local_theta, low=2.0)
+    sliding = fields.rope_parameters("sliding_attention", theta=base)
     sizes = {"head_dim": shape["head_dim"], "max_positions": shape["context_length"]}
     specs = read_rope(whole_heads(full), **sizes), read_rope(whole_heads(sliding), **sizes)
     return tuple(specs[0] if window is None else specs[1] for window in windows)

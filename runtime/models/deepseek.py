@@ -25,6 +25,7 @@ from runtime.models.decoder import (
     rms_norms,
     without_spares,
 )
+from runtime.models.expert_groups import read_groups
 from runtime.models.experts import Weights, to_switch
 from runtime.models.mtp import DraftHead, Predictor, head_only, without_head
 from runtime.nn.block import PreNorm
@@ -88,7 +89,7 @@ def parse(raw: Mapping[str, Any]) -> Config:
         rope=rope,
         index_rope=_rope(fields, shape, latent.position, traditional=False) if index else None,
         sparse=_sparse(fields, layers, 1 if glm else 0 if second else 3),
-        mixture=_mixture(fields, softmax=second),
+        mixture=_mixture(fields, family),
         draft_heads=0 if second else fields.count("num_nextn_predict_layers", 0, low=0, high=16),
     )
 
@@ -149,8 +150,18 @@ def _sparse(fields: Fields, layers: int, dense: int) -> tuple[bool, ...]:
     return tuple(i >= first for i in range(layers))
 
 
-def _mixture(fields: Fields, *, softmax: bool) -> MixtureSpec:
+# What transformers' classes take where a file does not say: groups, open groups, scale, shared experts.
+_ROUTED = {
+    "deepseek_v2": (1, 1, 1.0, 2),
+    "glm4_moe_lite": (1, 1, 1.8, 1),
+}
+_ROUTED_V3 = (8, 4, 2.5, 1)
+
+
+def _mixture(fields: Fields, family: str) -> MixtureSpec:
     """Refuses what no published file of the family asks for and transformers computes in another way."""
+    softmax = family == "deepseek_v2"
+    of, opened, scale, shared = _ROUTED.get(family, _ROUTED_V3)
     method = fields.choice(
         "topk_method",
         ("greedy", "group_limited_greedy") if softmax else ("noaux_tc",),
@@ -165,18 +176,22 @@ def _mixture(fields: Fields, *, softmax: bool) -> MixtureSpec:
     inner = fields.count("moe_intermediate_size", 1407 if softmax else 2048, high=1 << 22)
     experts = fields.count("n_routed_experts", fields.count("num_local_experts", 64), high=1 << 16)
     grouped = method != "greedy"
-    groups = fields.count("n_group", 1, high=experts) if grouped else 1
-    if experts % groups:
-        raise UnsupportedModel(f"config.json: n_group {groups} does not divide {experts} experts")
+    chosen = fields.count("num_experts_per_tok", high=experts)
+    judges = 1 if softmax else 2
+    groups, top_groups = (1, 1)
+    if grouped:
+        groups, top_groups = read_groups(
+            fields, experts, chosen, default=of, open_by_default=opened, judges=judges
+        )
     return MixtureSpec(
         experts=experts,
-        chosen=fields.count("num_experts_per_tok", high=experts),
+        chosen=chosen,
         inner=inner,
-        shared=inner * fields.count("n_shared_experts", 0, low=0, high=1 << 10),
+        shared=inner * fields.count("n_shared_experts", shared, low=0, high=1 << 10),
         groups=groups,
-        top_groups=fields.count("topk_group", 1, high=groups) if grouped else 1,
+        top_groups=top_groups,
         normalize=normalize,
-        scale=fields.number("routed_scaling_factor", 1.0),
+        scale=fields.number("routed_scaling_factor", scale),
         softmax=softmax,
     )
 

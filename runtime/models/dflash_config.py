@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from runtime.errors import UnsupportedModel
+from runtime.errors import UnsupportedModel, shown
 from runtime.models.architecture import architecture_name
 from runtime.models.config import Fields
 from runtime.models.decoder import DecoderConfig, layer_count, one_rope, read_shape
@@ -99,11 +99,11 @@ def _fields(raw: Mapping[str, Any]) -> Fields:
     """The file's fields, those of `dflash_config` in front; UnsupportedModel for what is not known here."""
     own = raw.get("dflash_config") or {}
     if not isinstance(own, Mapping):
-        raise UnsupportedModel(f"config.json: dflash_config should be an object; it is {own!r:.80}")
+        raise UnsupportedModel(f"config.json: dflash_config should be an object; it is {shown(own)}")
     for name, value in own.items():
         if name not in _KNOWN and value not in (None, False, 0):
             raise UnsupportedModel(
-                f"config.json: dflash_config.{name!s:.80} is {value!r:.80}, which is not computed here"
+                f"config.json: dflash_config.{name!s:.80} is {shown(value)}, which is not computed here"
             )
     return Fields({**raw, **own, "vocab_size": 1, "tie_word_embeddings": True})
 
@@ -143,6 +143,6 @@ def listed_targets(fields: Fields, default: list[int] | None) -> tuple[int, ...]
     good = isinstance(listed, list) and 0 < len(listed) <= 256
     if not good or any(type(i) is not int or not 0 <= i < 4096 for i in listed):
         raise UnsupportedModel(
-            f"config.json: target_layer_ids should list layers of the target; it is {listed!r:.200}"
+            f"config.json: target_layer_ids should list layers of the target; it is {shown(listed)}"
         )
     return tuple(listed)

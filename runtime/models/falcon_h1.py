@@ -14,7 +14,7 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.cache.layout import Full, LayerSpec
-from runtime.errors import UnsupportedModel
+from runtime.errors import UnsupportedModel, shown
 from runtime.models.config import Fields
 from runtime.models.decoder import (
     DecoderConfig,
@@ -124,7 +124,7 @@ def _numbers(fields: Fields, name: str, count: int) -> tuple[float, ...]:
     if value is None:
         return (1.0,) * count
     if not isinstance(value, list | tuple) or len(value) != count:
-        raise UnsupportedModel(f"config.json: {name} is {value!r:.120}, expected {count} numbers")
+        raise UnsupportedModel(f"config.json: {name} is {shown(value)}, expected {count} numbers")
     return tuple(Fields({name: item}).number(name) for item in value)
 
 

@@ -16,7 +16,7 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec
-from runtime.errors import UnsupportedModel
+from runtime.errors import UnsupportedModel, shown
 from runtime.models.config import Fields
 from runtime.models.decoder import layer_count, read_shape, softcapped, text_tower, two_ropes
 from runtime.models.gemma4 import Attention
@@ -103,7 +103,7 @@ def _sparsities(fields: Fields, count: int) -> tuple[float, ...]:
     if len(shares) != count or not all(isinstance(s, int | float) and 0 <= s < 1 for s in shares):
         raise UnsupportedModel(
             f"config.json: activation_sparsity_pattern should list {count} shares below 1; it is "
-            f"{listed!r:.200}"
+            f"{shown(listed)}"
         )
     return tuple(float(share) for share in shares)
 

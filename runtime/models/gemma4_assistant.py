@@ -15,7 +15,7 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec, Stateless
-from runtime.errors import UnsupportedModel
+from runtime.errors import UnsupportedModel, shown
 from runtime.models import gemma4_config
 from runtime.models.config import Fields
 from runtime.models.decoder import layer_count
@@ -64,7 +64,9 @@ def parse(raw: Mapping[str, Any]) -> Config:
     count = layer_count(fields)
     for name in ("hidden_size_per_layer_input", "enable_moe_block", "use_double_wide_mlp"):
         if fields.raw.get(name):
-            raise UnsupportedModel(f"config.json: {name} is {fields.raw[name]!r}, and an assistant has none")
+            raise UnsupportedModel(
+                f"config.json: {name} is {shown(fields.raw[name])}, and an assistant has none"
+            )
     if fields.count("num_kv_shared_layers", count, low=0) not in (0, count):
         raise UnsupportedModel("config.json: num_kv_shared_layers must cover all layers of an assistant")
     donated = {"num_kv_shared_layers": count, "hidden_size_per_layer_input": 0}

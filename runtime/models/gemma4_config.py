@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from runtime.cache.layout import Full, LayerSpec, Rotating, Shared
-from runtime.errors import UnsupportedModel
-from runtime.models.config import Fields
+from runtime.errors import UnsupportedModel, shown
+from runtime.models.config import Fields, whole_heads
 from runtime.models.decoder import layer_count, read_shape
 from runtime.nn.rope_spec import RopeSpec, read_rope
 
@@ -154,7 +154,7 @@ def _heads(fields: Fields, shape: dict[str, Any], i: int, kind: str) -> tuple[in
         own = table.get(str(i)) or {}
         if not isinstance(own, Mapping) or set(own) - {"head_dim", "num_key_value_heads"}:
             raise UnsupportedModel(
-                f"config.json: per_layer_config of layer {i} is {own!r:.200}; only head_dim and "
+                f"config.json: per_layer_config of layer {i} is {shown(own)}; only head_dim and "
                 "num_key_value_heads can differ between layers"
             )
         layer = Fields({"head_dim": shape["head_dim"], "num_key_value_heads": shape["kv_heads"], **own})
@@ -171,9 +171,13 @@ def _heads(fields: Fields, shape: dict[str, Any], i: int, kind: str) -> tuple[in
 
 
 def _rope(fields: Fields, shape: dict[str, Any], kind: str, head_dim: int) -> RopeSpec:
-    keyed = fields.raw.get("rope_parameters")
-    own = keyed.get(kind) if isinstance(keyed, Mapping) else None
-    parameters = own if isinstance(own, Mapping) else _ROPES[kind]
+    if fields.has("rope_scaling"):
+        fields.refuse("rope_scaling", "none: here rope_parameters has a block for each type of layer")
+    parameters = fields.rope_parameters(kind)
+    if not isinstance(blocks := fields.raw.get("rope_parameters"), Mapping) or blocks.get(kind) is None:
+        parameters = _ROPES[kind]
+    if parameters["rope_type"] == "default":  # for which transformers does not look at the share
+        whole_heads(parameters, "rope_type default")
     return read_rope(parameters, head_dim=head_dim, max_positions=shape["context_length"])
 
 

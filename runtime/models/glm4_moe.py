@@ -7,7 +7,6 @@ from typing import Any
 import mlx.nn as nn
 
 from runtime.cache.layout import Full, LayerSpec
-from runtime.errors import UnsupportedModel
 from runtime.models.config import Fields
 from runtime.models.decoder import (
     CausalLM,
@@ -21,6 +20,7 @@ from runtime.models.decoder import (
     rms_norms,
     without_spares,
 )
+from runtime.models.expert_groups import read_groups
 from runtime.models.experts import Weights, to_switch
 from runtime.models.mtp import DraftHead, Predictor, head_only, without_head
 from runtime.nn.block import PreNorm
@@ -57,9 +57,8 @@ def parse(raw: Mapping[str, Any]) -> Config:
     rope = one_rope(fields, shape, partial=0.5)
     expert_size = fields.count("moe_intermediate_size", 1408, high=1 << 22)
     experts = fields.count("n_routed_experts", 128, high=1 << 16)
-    groups = fields.count("n_group", 1, high=experts)
-    if experts % groups:
-        raise UnsupportedModel(f"config.json: n_group {groups} does not divide {experts} experts")
+    chosen = fields.count("num_experts_per_tok", 8, high=experts)
+    groups, top_groups = read_groups(fields, experts, chosen)
     return Config(
         **shape,
         windows=(None,) * layers,
@@ -69,11 +68,11 @@ def parse(raw: Mapping[str, Any]) -> Config:
         head_norm=fields.flag("use_qk_norm"),
         dense=fields.count("first_k_dense_replace", 1, low=0),
         experts=experts,
-        chosen=fields.count("num_experts_per_tok", 8, high=experts),
+        chosen=chosen,
         expert_size=expert_size,
         shared=expert_size * fields.count("n_shared_experts", 1, low=0, high=1 << 10),
         groups=groups,
-        top_groups=fields.count("topk_group", 1, high=groups),
+        top_groups=top_groups,
         normalize=fields.flag("norm_topk_prob", True),
         scale=fields.number("routed_scaling_factor", 1.0),
         draft_heads=fields.count("num_nextn_predict_layers", 0, low=0, high=16),

@@ -44,7 +44,7 @@ def parse(raw: Mapping[str, Any]) -> Config:
     hidden = fields.count("n_embd", 768, high=1 << 20)
     heads = fields.count("n_head", 12, high=4096)
     if hidden % heads:
-        raise UnsupportedModel(f"config.json: n_embd is {hidden}, which {heads} heads do not divide")
+        fields.refuse("n_embd", f"a multiple of n_head, {heads}")
     return Config(
         vocab_size=fields.count("vocab_size", 50257, high=1 << 24),
         hidden_size=hidden,

@@ -25,6 +25,7 @@ from runtime.models.decoder import (
     rms_norms,
     without_spares,
 )
+from runtime.models.expert_groups import read_groups
 from runtime.models.experts import Weights, to_switch
 from runtime.models.joined import joined_rows
 from runtime.nn.block import PreNorm
@@ -126,16 +127,15 @@ def _either(fields: Fields, name: str, published: str, default: int, *, low: int
 def _mixture(fields: Fields) -> MixtureSpec:
     experts = _either(fields, "num_local_experts", "num_experts", 256)
     inner = fields.count("moe_intermediate_size", 1024, high=1 << 22)
-    groups = _either(fields, "n_group", "num_expert_group", 1)
-    if experts % groups:
-        raise UnsupportedModel(f"config.json: {experts} experts do not divide into {groups} groups")
+    chosen = _either(fields, "num_experts_per_tok", "num_experts_per_token", 8)
+    groups, top_groups = read_groups(fields, experts, chosen, name="num_expert_group")
     return MixtureSpec(
         experts=experts,
-        chosen=_either(fields, "num_experts_per_tok", "num_experts_per_token", 8),
+        chosen=chosen,
         inner=inner,
         shared=inner * _either(fields, "n_shared_experts", "num_shared_experts", 1, low=0),
         groups=groups,
-        top_groups=fields.count("topk_group", 1, high=groups),
+        top_groups=top_groups,
         normalize=fields.flag("moe_renormalize", fields.flag("norm_topk_prob", True)),
         scale=fields.number("routed_scaling_factor", 2.446),
     )

@@ -13,7 +13,7 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec
-from runtime.errors import UnsupportedModel
+from runtime.errors import UnsupportedModel, shown
 from runtime.models.config import Fields
 from runtime.models.decoder import (
     CausalLM,
@@ -30,6 +30,7 @@ from runtime.models.decoder import (
     without_spares,
 )
 from runtime.models.experts import Weights, to_switch
+from runtime.models.rope_block import is_keyed
 from runtime.nn.activation import softplus
 from runtime.nn.attend import attend
 from runtime.nn.block import PreNorm
@@ -87,7 +88,7 @@ def gates(fields: Fields, shape: dict[str, Any]) -> int:
     gating = fields.raw.get("gating", True)
     if gating not in (True, "per-head", "per-element"):
         raise UnsupportedModel(
-            f"config.json: gating is {gating!r:.80}, expected true, per-head or per-element"
+            f"config.json: gating is {shown(gating)}, expected true, per-head or per-element"
         )
     return shape["heads"] * (shape["head_dim"] if gating == "per-element" else 1)
 
@@ -105,7 +106,7 @@ def _layer_heads(fields: Fields, layers: int, shape: dict[str, Any]) -> tuple[in
     if not good or any(not 0 < n <= 4096 or n % shape["kv_heads"] for n in listed):
         raise UnsupportedModel(
             f"config.json: num_attention_heads_per_layer should list {layers} multiples of "
-            f"{shape['kv_heads']}; it is {listed!r:.200}"
+            f"{shape['kv_heads']}; it is {shown(listed)}"
         )
     return tuple(listed)
 
@@ -121,11 +122,16 @@ def _sparse(fields: Fields, layers: int) -> tuple[bool, ...]:
 def layer_rope(fields: Fields, shape: dict[str, Any], kind: str) -> RopeSpec:
     """One block per kind of layer; older files put that of the sliding layers under a name of its own."""
     sliding = kind == "sliding_attention"
-    older = fields.raw.get("swa_rope_parameters")
-    if sliding and isinstance(older, Mapping):
-        block = {"rope_theta": 10000.0, **older}
-    elif fields.has("rope_parameters") or fields.has("rope_scaling") or fields.has("rope_theta"):
-        block = fields.rope_parameters(kind, theta=10000.0 if sliding else 500000.0)
+    if fields.has("rope_scaling"):
+        fields.refuse("rope_scaling", "none: here rope_parameters has a block for each type of layer")
+    theta = 10000.0 if sliding else 500000.0
+    if sliding and fields.has("swa_rope_parameters"):
+        older = fields.raw["swa_rope_parameters"]
+        block = Fields({"rope_parameters": older}, under="swa").rope_parameters(theta=theta)
+    elif is_keyed(fields.raw):
+        block = fields.rope_parameters(kind, theta=theta)
+    elif fields.has("rope_parameters") or fields.has("rope_theta"):
+        block = fields.rope_parameters(theta=theta)
     else:
         block = {
             "rope_theta": 10000.0 if sliding else 500000.0,

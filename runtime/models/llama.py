@@ -60,9 +60,11 @@ def parse(raw: Mapping[str, Any]) -> Config:
 
 
 def _windows(fields: Fields, family: str, layers: int) -> tuple[int | None, ...]:
-    if family == "llama" or not fields.has("sliding_window"):
+    # Mistral's first files did not write down the window that they have.
+    window = fields.raw.get("sliding_window", 4096 if family == "mistral" else None)
+    if family == "llama" or window is None:
         return (None,) * layers
-    window = fields.count("sliding_window")
+    window = fields.count("sliding_window", 4096)
     if family == "mistral":
         return (window,) * layers
     if not fields.flag("use_sliding_window"):

@@ -2,7 +2,7 @@
 layers have one.
 """
 
-from runtime.errors import UnsupportedModel
+from runtime.errors import UnsupportedModel, shown
 from runtime.models.config import Fields
 from runtime.nn.mamba2 import Mamba2Spec, step_bounds
 
@@ -17,7 +17,9 @@ def read_mamba2(fields: Fields, hidden: int, eps: float) -> Mamba2Spec:
     inner = fields.count("mamba_expand", 2, high=64) * hidden
     size = fields.raw.get("mamba_d_head") or "auto"
     if inner % heads or (size != "auto" and size != inner // heads):
-        raise UnsupportedModel(f"config.json: {heads} mamba heads of {size!r} do not make {inner} channels")
+        raise UnsupportedModel(
+            f"config.json: {heads} mamba heads of {shown(size)} do not make {inner} channels"
+        )
     groups = fields.count("mamba_n_groups", 1, high=4096)
     bias = fields.flag("mamba_proj_bias")
     return Mamba2Spec(

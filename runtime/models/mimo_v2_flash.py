@@ -13,7 +13,7 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.cache.layout import Full, LayerSpec, Rotating
-from runtime.errors import UnsupportedModel
+from runtime.errors import UnsupportedModel, shown
 from runtime.models.config import Fields
 from runtime.models.decoder import (
     CausalLM,
@@ -25,6 +25,7 @@ from runtime.models.decoder import (
     rms_norms,
     without_spares,
 )
+from runtime.models.expert_groups import read_groups
 from runtime.models.experts import Weights, to_switch
 from runtime.nn.attend import attend, split_heads
 from runtime.nn.block import PreNorm
@@ -74,7 +75,8 @@ def parse(raw: Mapping[str, Any]) -> Config:
     window = _window(fields)
     ropes = {kind: _rope(fields, shape, sliding=kind) for kind in set(sliding)}
     experts = fields.count("n_routed_experts", 256, high=1 << 16)
-    groups = fields.count("n_group", 1, high=experts)
+    chosen = fields.count("num_experts_per_tok", 8, high=experts)
+    groups, top_groups = read_groups(fields, experts, chosen)
     return Config(
         **shape,
         windows=tuple(window if slides else None for slides in sliding),
@@ -87,10 +89,10 @@ def parse(raw: Mapping[str, Any]) -> Config:
         bias=fields.flag("attention_bias"),
         sparse=_sparse(fields, layers),
         experts=experts,
-        chosen=fields.count("num_experts_per_tok", 8, high=experts),
+        chosen=chosen,
         expert_size=fields.count("moe_intermediate_size", 2048, high=1 << 22),
         groups=groups,
-        top_groups=fields.count("topk_group", 1, high=groups),
+        top_groups=top_groups,
         normalize=fields.flag("norm_topk_prob", True),
         scale=fields.number("routed_scaling_factor", 1.0),
     )
@@ -135,7 +137,7 @@ def _switches(fields: Fields, name: str, layers: int) -> tuple[bool, ...] | None
         return None
     if not isinstance(listed, list) or len(listed) != layers or any(n not in (0, 1) for n in listed):
         raise UnsupportedModel(
-            f"config.json: {name} should list {layers} times 0 or 1; it is {listed!r:.200}"
+            f"config.json: {name} should list {layers} times 0 or 1; it is {shown(listed)}"
         )
     return tuple(bool(n) for n in listed)
 
@@ -148,13 +150,16 @@ def _window(fields: Fields) -> int:
 
 
 def _rope(fields: Fields, shape: dict[str, Any], *, sliding: bool) -> RopeSpec:
+    if fields.has("rope_scaling"):
+        fields.refuse("rope_scaling", "none: here rope_parameters has a block for each type of layer")
     if fields.has("rope_parameters"):
         block = fields.rope_parameters(_KINDS[sliding])
     elif sliding:
-        block = {"rope_theta": fields.number("swa_rope_theta", 10000.0)}
+        block = {"rope_theta": fields.number("swa_rope_theta", 10000.0, low=2.0)}
     else:
         block = fields.rope_parameters(theta=5e6)
-    share = block.get("partial_rotary_factor", fields.raw.get("partial_rotary_factor", 0.334))
+    outer = fields.number("partial_rotary_factor", 0.334, low=1e-4, high=1.0)
+    share = block.get("partial_rotary_factor", outer)
     return read_rope(
         {**block, "partial_rotary_factor": share},
         head_dim=shape["head_dim"],

@@ -34,13 +34,12 @@ from runtime.step import Step
 # What the transformers classes take for fields that a file leaves out, by the text tower's type.
 _DEFAULTS: dict[str, dict[str, int]] = {
     "mistral": {
-        "vocab_size": 131072,
-        "num_hidden_layers": 40,
-        "hidden_size": 5120,
-        "intermediate_size": 32768,
+        "vocab_size": 32000,
+        "num_hidden_layers": 32,
+        "hidden_size": 4096,
+        "intermediate_size": 14336,
         "num_attention_heads": 32,
         "num_key_value_heads": 8,
-        "head_dim": 128,
         "max_position_embeddings": 131072,
     },
     "ministral3": {
@@ -96,10 +95,8 @@ def parse(raw: Mapping[str, Any]) -> Config:
 
 
 def _rope(fields: Fields, kind: str) -> dict[str, Any]:
-    if kind == "mistral":
-        return fields.rope_parameters(theta=1e9)
     given = any(fields.has(name) for name in ("rope_parameters", "rope_theta", "rope_scaling"))
-    return fields.rope_parameters(theta=1e6) if given else dict(_YARN)
+    return fields.rope_parameters() if given or kind == "mistral" else dict(_YARN)
 
 
 def layout(config: Config) -> list[LayerSpec]:

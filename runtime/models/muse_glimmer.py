@@ -13,7 +13,7 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec
-from runtime.errors import UnsupportedModel
+from runtime.errors import UnsupportedModel, shown
 from runtime.models.config import Fields
 from runtime.models.decoder import (
     CausalLM,
@@ -64,6 +64,10 @@ def parse(raw: Mapping[str, Any]) -> Config:
         max_position_embeddings=131072,
     )
     layers = layer_count(fields, 52)
+    if "text_config" in raw and raw.get("tie_word_embeddings") is None and shape["tied"]:
+        fields.refuse(
+            "tie_word_embeddings", "the wrapper's own word beside text_config, which is what counts"
+        )
     rope = one_rope(fields, shape)
     turns = _turns(fields, layers)
     return Config(
@@ -101,7 +105,8 @@ def _turns(fields: Fields, layers: int) -> tuple[bool, ...]:
         or any(base not in (0, theta) for base in listed)
     ):
         raise UnsupportedModel(
-            f"config.json: layer_rope_theta should list {layers} times 0 or {theta}; it is {listed!r:.200}"
+            f"config.json: layer_rope_theta should list {layers} times 0 or {theta:g}, the base in "
+            f"rope_parameters or rope_scaling; it is {shown(listed)}"
         )
     return tuple(base != 0 for base in listed)
 

@@ -7,6 +7,7 @@ kernels the models were trained with; transformers bounds it by `time_step_min` 
 in decoding.
 """
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,8 +17,9 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.cache.layout import Full, LayerSpec, Stateless
-from runtime.errors import UnsupportedModel
+from runtime.errors import UnsupportedModel, shown
 from runtime.models.config import Fields
+from runtime.models.expert_groups import read_groups
 from runtime.models.experts import Weights, stacked_experts, switch_names
 from runtime.nn.conv import stored_filters
 from runtime.nn.mamba2 import Mamba2, Mamba2Spec, step_bounds
@@ -114,7 +116,7 @@ def _kinds(fields: Fields) -> tuple[str, ...]:
     kinds = tuple(_KINDS.get(word, "") if isinstance(word, str) else "" for word in listed)
     if "" in kinds:
         raise UnsupportedModel(
-            f"config.json: the layer kinds are {listed!r:.200}, known: {', '.join(_KINDS)}"
+            f"config.json: the layer kinds are {shown(listed)}, known: {', '.join(_KINDS)}"
         )
     return kinds
 
@@ -134,25 +136,34 @@ def _mixer(fields: Fields, hidden: int, eps: float) -> Mamba2Spec:
         in_bias=bias,
         out_bias=bias,
         norm_groups=groups,
-        steps=step_bounds(fields.raw),
+        steps=_steps(fields),
     )
+
+
+def _steps(fields: Fields) -> tuple[float, float]:
+    """Other bounds than none have no one meaning: transformers does not look at them, published code does."""
+    bounds = step_bounds(fields.raw)
+    if bounds != (0.0, math.inf):
+        fields.refuse("time_step_limit", "0 to infinity, which is no limit")
+    return bounds
 
 
 def _experts(fields: Fields) -> ExpertSpec:
     experts = fields.count(
         "n_routed_experts", fields.count("num_local_experts", 8, high=1 << 16), high=1 << 16
     )
-    groups = fields.count("n_group", 1, high=experts)
-    if fields.count("n_shared_experts", 1, low=0) > 1 or experts % groups:
-        raise UnsupportedModel("config.json: nemotron_h with several shared experts or uneven expert groups")
+    chosen = fields.count("num_experts_per_tok", 2, high=experts)
+    groups, top_groups = read_groups(fields, experts, chosen)
+    if fields.count("n_shared_experts", 1, low=0) > 1:
+        fields.refuse("n_shared_experts", "one, of moe_shared_expert_intermediate_size")
     return ExpertSpec(
         experts=experts,
-        chosen=fields.count("num_experts_per_tok", 2, high=experts),
+        chosen=chosen,
         inner=fields.count("moe_intermediate_size", 7688, high=1 << 22),
         shared=fields.count("moe_shared_expert_intermediate_size", 7688, high=1 << 22),
         latent=fields.count("moe_latent_size", high=1 << 20) if fields.has("moe_latent_size") else None,
         groups=groups,
-        top_groups=fields.count("topk_group", 1, high=groups),
+        top_groups=top_groups,
         normalize=fields.flag("norm_topk_prob", True),
         scale=fields.number("routed_scaling_factor", 1.0),
     )

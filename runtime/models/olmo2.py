@@ -12,7 +12,7 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec
-from runtime.errors import UnsupportedModel
+from runtime.errors import UnsupportedModel, shown
 from runtime.models.config import Fields
 from runtime.models.decoder import (
     CausalLM,
@@ -73,7 +73,7 @@ def full_every(fields: Fields) -> int:
         return fields.count("sliding_window_pattern", 4)
     if pattern != "L" * (len(pattern) - 1) + "G":
         raise UnsupportedModel(
-            f"config.json: sliding_window_pattern is {pattern!r:.80}, expected letters L and a final G"
+            f"config.json: sliding_window_pattern is {shown(pattern)}, expected letters L and a final G"
         )
     return len(pattern)
 
@@ -85,8 +85,9 @@ def _ropes(
         return (one_rope(fields, shape),) * len(windows)
     if family == "exaone4":
         rope = one_rope(fields, shape)
-        nope = any(windows)  # a model without any sliding layer rotates everywhere
-        return tuple(None if nope and window is None else rope for window in windows)
+        if fields.raw.get("sliding_window", 4096) is None:  # a model that never slides rotates everywhere
+            return (rope,) * len(windows)
+        return tuple(None if window is None else rope for window in windows)
     return two_ropes(fields, shape, windows, theta=500000.0)
 
 

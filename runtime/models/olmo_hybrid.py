@@ -57,8 +57,10 @@ def parse(raw: Mapping[str, Any]) -> Config:
 
 
 def _rotates(fields: Fields) -> bool:
-    block = fields.raw.get("rope_parameters")
-    return fields.has("rope_theta") or (isinstance(block, Mapping) and block.get("rope_theta") is not None)
+    """Positions are switched off by a base that is null, in the block or, without it there, beside it."""
+    block = fields.raw.get("rope_scaling") or fields.raw.get("rope_parameters")
+    said = block if isinstance(block, Mapping) and "rope_theta" in block else fields.raw
+    return said.get("rope_theta", 10000.0) is not None
 
 
 def _recurrent(fields: Fields, layers: int) -> tuple[bool, ...]:

@@ -11,7 +11,7 @@ from typing import Any
 import mlx.core as mx
 
 from runtime.cache.layout import LayerSpec
-from runtime.errors import UnsupportedModel
+from runtime.errors import UnsupportedModel, shown
 from runtime.models.config import Fields
 from runtime.models.decoder import (
     CausalLM,
@@ -43,11 +43,12 @@ def _rope(fields: Fields, shape: dict[str, Any]) -> RopeSpec:
     parameters = fields.rope_parameters()
     kind = parameters.get("rope_type", "default")
     if kind not in ("default", "longrope", "su", "yarn"):
-        raise UnsupportedModel(f"config.json: rope type {kind!r} is not one that Phi-3 has")
+        raise UnsupportedModel(f"config.json: rope type {shown(kind)} is not one that Phi-3 has")
     if kind == "yarn":  # what the first files called it
         parameters["rope_type"] = "longrope"
-    if fields.has("original_max_position_embeddings"):
-        parameters["original_max_position_embeddings"] = fields.count("original_max_position_embeddings")
+    if parameters["rope_type"] != "default":  # beside the block it counts for more, also by its default
+        trained = fields.count("original_max_position_embeddings", 4096, low=2)
+        parameters["original_max_position_embeddings"] = trained
     return read_rope(parameters, head_dim=shape["head_dim"], max_positions=shape["context_length"])
 
 

@@ -12,7 +12,7 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec
-from runtime.errors import UnsupportedModel
+from runtime.errors import UnsupportedModel, shown
 from runtime.models.config import Fields, whole_heads
 from runtime.models.decoder import (
     CausalLM,
@@ -47,6 +47,8 @@ def parse(raw: Mapping[str, Any]) -> Config:
     layers = layer_count(fields)
     window = fields.count("sliding_window") if fields.has("sliding_window") else None
     fields.count("num_experts_per_tok", 2, low=2, high=2)
+    if shape["tied"] and fields.flag("lm_head_bias"):
+        fields.refuse("tie_word_embeddings", "false: a tied head has no lm_head_bias here")
     return Config(
         **shape,
         windows=(window,) * layers,
@@ -61,11 +63,14 @@ def parse(raw: Mapping[str, Any]) -> Config:
 def _rope(fields: Fields, shape: dict[str, Any]) -> RopeSpec:
     """LongRoPE with a given temperature: one for short, one for long sequences (published: the same)."""
     block = whole_heads(fields.rope_parameters(theta=1e6))
-    if block.get("rope_type", "default") != "default":
+    if block["rope_type"] not in ("default", "longrope", "su"):
+        fields.refuse("rope_parameters", "rope_type default or longrope")
+    if block["rope_type"] != "default":
         short, long = block.get("short_mscale"), block.get("long_mscale")
         if not isinstance(short, int | float) or short != long:
             raise UnsupportedModel(
-                f"config.json: short_mscale {short!r} and long_mscale {long!r} should be the same number"
+                f"config.json: short_mscale {shown(short)} and long_mscale {shown(long)} should be the same "
+                "number"
             )
         original = block.get("original_max_position_embeddings") or fields.raw.get(
             "original_max_position_embeddings"

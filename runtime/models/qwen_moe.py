@@ -54,10 +54,14 @@ class Config(DecoderConfig):
         return self.shared > 0
 
 
+_THETAS = {"qwen3_vl_moe_text": 500000.0, "qwen3_vl_moe": 500000.0}
+
+
 def parse(raw: Mapping[str, Any]) -> Config:
     fields = Fields(raw)
     kinds = ("qwen2_moe", "qwen3_moe", "qwen3_vl_moe_text", "qwen3_vl_moe")
-    second = fields.choice("model_type", kinds) == "qwen2_moe"
+    family = fields.choice("model_type", kinds)
+    second = family == "qwen2_moe"
     shape = read_shape(fields, max_position_embeddings=32768)
     layers = layer_count(fields)
     experts = fields.count(
@@ -66,7 +70,7 @@ def parse(raw: Mapping[str, Any]) -> Config:
     return Config(
         **shape,
         windows=_windows(fields, layers, second),
-        ropes=(one_rope(fields, shape),) * layers,
+        ropes=(one_rope(fields, shape, theta=_THETAS.get(family, 10000.0)),) * layers,
         sparse=_sparse(fields, layers),
         experts=experts,
         chosen=fields.count("num_experts_per_tok", 4 if second else 8, high=experts),

@@ -29,7 +29,8 @@ def parse(raw: Mapping[str, Any]) -> Config:
     fields = Fields(raw)
     kind = _TEXT[fields.choice("model_type", tuple(_TEXT))]
     block = fields.rope_parameters(theta=1e6 if kind == "qwen2" else 500000.0)
-    return llama.parse({**fields.raw, "model_type": kind, "rope_parameters": block})
+    said = {**fields.raw, "model_type": kind, "rope_parameters": block, "rope_scaling": None}
+    return llama.parse(said)
 
 
 def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:

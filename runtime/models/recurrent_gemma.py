@@ -12,7 +12,7 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec, Rotating
-from runtime.errors import UnsupportedModel
+from runtime.errors import UnsupportedModel, shown
 from runtime.models.config import Fields
 from runtime.models.decoder import (
     CausalLM,
@@ -58,8 +58,10 @@ def parse(raw: Mapping[str, Any]) -> Config:
     window = fields.count("attention_window_size", 2048)
     recurrent = _recurrent(fields, layers)
     width = fields.count("lru_width", shape["hidden_size"], high=1 << 20)
-    if width % shape["heads"] or shape["intermediate_size"] % 2:
+    if width % shape["heads"]:
         raise UnsupportedModel(f"config.json: lru_width {width} does not divide into {shape['heads']} heads")
+    if shape["intermediate_size"] % 2:
+        fields.refuse("intermediate_size", "an even number, two halves in one matrix")
     shape["intermediate_size"] //= 2
     return Config(
         **shape,
@@ -80,7 +82,7 @@ def _recurrent(fields: Fields, layers: int) -> tuple[bool, ...]:
         kind not in ("recurrent", "attention") for kind in pattern
     ):
         raise UnsupportedModel(
-            f"config.json: block_types is {pattern!r:.200}, expected recurrent or attention"
+            f"config.json: block_types is {shown(pattern)}, expected recurrent or attention"
         )
     return tuple(pattern[i % len(pattern)] == "recurrent" for i in range(layers))
 

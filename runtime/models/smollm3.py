@@ -49,12 +49,13 @@ def parse(raw: Mapping[str, Any]) -> Config:
 
 
 def _windows(fields: Fields, rotated: tuple[bool, ...]) -> tuple[int | None, ...]:
+    """By `layer_types`; without them, and if asked for, layers without positions slide."""
     layers = len(rotated)
-    if not fields.flag("use_sliding_window") or not fields.has("sliding_window"):
-        return (None,) * layers
-    window = fields.count("sliding_window")
     kinds = fields.words("layer_types", layers, ("full_attention", "sliding_attention"))
+    if kinds is None and (not fields.flag("use_sliding_window") or not fields.has("sliding_window")):
+        return (None,) * layers
     slides = [not turns for turns in rotated] if kinds is None else [k == "sliding_attention" for k in kinds]
+    window = fields.count("sliding_window") if any(slides) else None
     return tuple(window if slide else None for slide in slides)
 
 

@@ -15,7 +15,7 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.cache.layout import Full, LayerSpec
-from runtime.errors import UnsupportedModel
+from runtime.errors import UnsupportedModel, shown
 from runtime.models.config import Fields, whole_heads
 from runtime.models.decoder import DecoderConfig, read_shape, without_spares
 from runtime.models.experts import Weights
@@ -93,8 +93,12 @@ def _hybrid(fields: Fields) -> tuple[bool, ...]:
     if not isinstance(listed, list | tuple) or not 0 < len(listed) <= 4096:
         raise UnsupportedModel("config.json: zamba2 needs layers_block_type, a list of mamba and hybrid")
     if any(kind not in _KINDS for kind in listed):
-        raise UnsupportedModel(f"config.json: layers_block_type is {listed!r:.200}, known: mamba, hybrid")
-    return tuple(_KINDS[kind] for kind in listed)
+        raise UnsupportedModel(f"config.json: layers_block_type is {shown(listed)}, known: mamba, hybrid")
+    hybrid = tuple(_KINDS[kind] for kind in listed)
+    places = fields.raw.get("hybrid_layer_ids")
+    if places is not None and places != [i for i, is_hybrid in enumerate(hybrid) if is_hybrid]:
+        fields.refuse("hybrid_layer_ids", "the places of hybrid in layers_block_type, in their order")
+    return hybrid
 
 
 def _mixer(fields: Fields, hidden: int, bias: bool) -> Mamba2Spec:

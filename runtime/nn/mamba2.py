@@ -17,7 +17,7 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.cache.layout import Recurrent, State
-from runtime.errors import UnsupportedModel
+from runtime.errors import UnsupportedModel, shown
 from runtime.nn.activation import silu, softplus
 from runtime.nn.conv import CausalConv
 from runtime.nn.gated_norm import GatedRMSNorm, Order
@@ -128,7 +128,7 @@ def step_bounds(raw: Mapping[str, Any], name: str = "time_step_limit") -> tuple[
     if value is None:
         return 0.0, math.inf
     if not isinstance(value, list | tuple) or len(value) != 2:
-        raise UnsupportedModel(f"config.json: {name} is {value!r:.80}, expected two numbers")
+        raise UnsupportedModel(f"config.json: {name} is {shown(value)}, expected two numbers")
     low, high = (_number(name, end) for end in value)
     if not 0 <= low <= high:
         raise UnsupportedModel(f"config.json: {name} runs from {low} to {high}")
@@ -139,5 +139,5 @@ def _number(name: str, value: Any) -> float:
     if isinstance(value, Mapping):
         value = {"Infinity": math.inf}.get(str(value.get("__float__")))
     if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
-        raise UnsupportedModel(f"config.json: {name} holds {value!r:.80}, expected a number")
+        raise UnsupportedModel(f"config.json: {name} holds {shown(value)}, expected a number")
     return float(value)

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, cast
 
-from runtime.errors import UnsupportedModel
+from runtime.errors import UnsupportedModel, shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,22 +68,26 @@ def read_rope(
     traditional: bool = False,
     partial: float | None = None,
 ) -> RopeSpec:
-    """The spec for one normalised parameter block (see `runtime.models.config.rope_parameters`).
+    """The spec for one block as `Fields.rope_parameters` gives it: every field in it was checked there.
 
     parameters: `rope_theta`, `rope_type` and that type's own fields. max_positions: the model's context
-    length in tokens, which yarn and longrope compare with `original_max_position_embeddings`.
+    length in tokens, which yarn and longrope compare with `original_max_position_embeddings`. Raises
+    UnsupportedModel for a type that is not known, lacks a field or does not fit the head.
     """
     kind = str(parameters.get("rope_type", "default"))
     if kind not in _RULES and kind not in _LONGROPE:
         known = ", ".join(sorted([*_RULES, *_LONGROPE]))
-        raise UnsupportedModel(f"rope type {kind!r} is not known here; known: {known}")
+        raise UnsupportedModel(f"config.json: rope_type is {shown(kind)}, and known are {known}")
     share = float(parameters.get("partial_rotary_factor", 1.0)) if partial is None else partial
+    if not 0 < share <= 1:  # a list of head_dim * share numbers is made below
+        raise UnsupportedModel(f"config.json: partial_rotary_factor is {shown(share)}, expected 0 to 1")
     dims = head_dim if kind == "proportional" else int(head_dim * share)
-    theta = float(parameters.get("rope_theta", 10000.0))
-    if not theta > 0 or not math.isfinite(theta) or dims < 2 or dims % 2:
+    if dims < 2 or dims % 2:
         raise UnsupportedModel(
-            f"rope needs a positive base and an even number of dims, got {theta} and {dims}"
+            f"config.json: head_dim {head_dim} times partial_rotary_factor {share:g} makes {dims} rotated "
+            "dims, expected an even number"
         )
+    theta = float(parameters.get("rope_theta", 10000.0))
     base = [theta ** (i / dims) for i in range(0, dims, 2)]
     if kind in _LONGROPE:
         return _read_longrope(base, parameters, max_positions, traditional)
@@ -108,6 +112,10 @@ def _linear(base: list[float], p: Mapping[str, Any], _dims: int, _max: int) -> R
 def _llama3(base: list[float], p: Mapping[str, Any], _dims: int, _max: int) -> Rule:
     factor, low, high = _number(p, "factor"), _number(p, "low_freq_factor"), _number(p, "high_freq_factor")
     original = _number(p, "original_max_position_embeddings")
+    if not low < high:
+        raise UnsupportedModel(
+            f"config.json: low_freq_factor is {low:g} and high_freq_factor {high:g}, expected a larger one"
+        )
 
     def scaled(wavelength: float) -> float:
         length = 2 * math.pi * wavelength
@@ -133,7 +141,7 @@ def _yarn(base: list[float], p: Mapping[str, Any], dims: int, max_positions: int
     if p.get("truncate", True):
         low, high = math.floor(low), math.ceil(high)
     low, high = max(low, 0), min(high, dims - 1)
-    span = max(high - low, 0.001)
+    span = high - low or 0.001  # below zero where the trained length is a few tokens, as transformers has it
     ramp = [min(max((i - low) / span, 0.0), 1.0) for i in range(dims // 2)]
     mixed = [1 / (r / (w * factor) + (1 - r) / w) for r, w in zip(ramp, base, strict=True)]
     return mixed, _yarn_attention(p, factor)
@@ -176,8 +184,10 @@ def _read_longrope(
 def _stretched(base: list[float], p: Mapping[str, Any], name: str) -> tuple[float, ...]:
     factors = p.get(name)
     if not isinstance(factors, list | tuple) or len(factors) != len(base):
-        raise UnsupportedModel(f"longrope needs {len(base)} numbers in {name}")
-    return tuple(w * _number({**p, name: f}, name) for w, f in zip(base, factors, strict=True))
+        raise UnsupportedModel(
+            f"config.json: longrope needs {len(base)} numbers in {name}; it is {shown(factors)}"
+        )
+    return tuple(w * float(f) for w, f in zip(base, factors, strict=True))
 
 
 def _proportional(base: list[float], p: Mapping[str, Any], dims: int, _max: int) -> Rule:
@@ -200,14 +210,11 @@ _LONGROPE = ("longrope", "su")
 
 
 def _number(p: Mapping[str, Any], name: str) -> float:
+    """A field that the type cannot do without."""
     value = p.get(name)
-    if (
-        isinstance(value, bool)
-        or not isinstance(value, int | float)
-        or not math.isfinite(value)
-        or value <= 0
-    ):
+    if not isinstance(value, int | float) or isinstance(value, bool):
         raise UnsupportedModel(
-            f"rope type {p.get('rope_type')!r} needs a positive number in {name}, got {value!r}"
+            f"config.json: rope_type {shown(p.get('rope_type'))} needs a number in {name}; "
+            f"it is {shown(value)}"
         )
     return float(value)

@@ -22,7 +22,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("falcon_h1", {"mamba_d_head": 7}, "mamba heads of 7"),
     ("nemotron_h", {"layers_block_type": None, "layer_types": None}, "layers_block_type"),
     ("nemotron_h", {"layers_block_type": ["linear_attention", "convolution"]}, "convolution"),
-    ("nemotron_h", {"n_shared_experts": 2}, "shared experts"),
+    ("nemotron_h", {"n_shared_experts": 2}, "n_shared_experts"),
     ("bamba", {"layer_types": ["mamba", "sliding", "mamba"]}, "layer_types"),
     ("zamba2", {"use_long_context": True}, "use_long_context"),
     ("zamba2", {"tie_word_embeddings": False}, "tie_word_embeddings"),

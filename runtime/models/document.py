@@ -1,0 +1,55 @@
+"""What holds for every config.json, whatever family it is of.
+
+Asked first, so that no reader below meets a list of a million entries, a nest of a thousand blocks or a
+number that no computation takes. And what no family here computes is refused in this one place.
+"""
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+from runtime.errors import UnsupportedModel, shown
+
+# Published files hold label maps of a thousand names and lists of a few thousand ids.
+_MOST_ENTRIES = 1 << 16
+_DEEPEST = 12
+_LONGEST_NAME = 256
+_TOWERS = ("text_config", "llm_config", "language_config")
+
+
+def check_document(raw: Mapping[str, Any]) -> None:
+    """Raise UnsupportedModel for what cannot be a model's config, or asks for what nothing here computes."""
+    _count(raw, 0, 0)
+    for level in (raw, *(raw[name] for name in _TOWERS if isinstance(raw.get(name), Mapping))):
+        _refuse_both_ways(level)
+
+
+def _refuse_both_ways(level: Mapping[str, Any]) -> None:
+    """transformers masks no future for any family whose file says so (embedding models made of decoders)."""
+    causal = level.get("is_causal")
+    if causal is not None and causal is not True:
+        raise UnsupportedModel(
+            f"config.json: is_causal is {shown(causal)}; only tokens that see what stands before them are "
+            "computed here"
+        )
+
+
+def _count(value: Any, seen: int, depth: int) -> int:
+    """Entries up to and with this value; refuses too many of them and too deep nests."""
+    if not isinstance(value, Mapping | list | tuple):
+        return seen + 1
+    if depth > _DEEPEST:
+        raise UnsupportedModel(f"config.json: blocks are nested more than {_DEEPEST} deep")
+    parts = cast("Mapping[Any, Any] | list[Any] | tuple[Any, ...]", value)
+    seen += len(parts)
+    if seen > _MOST_ENTRIES:
+        raise UnsupportedModel(f"config.json: it has more than {_MOST_ENTRIES} entries")
+    if isinstance(parts, Mapping):
+        names = cast("Mapping[str, Any]", parts)
+        for name in names:
+            if len(name) > _LONGEST_NAME:
+                raise UnsupportedModel(f"config.json: a field is named {shown(name)}")
+        parts = list(names.values())
+    for part in parts:
+        if isinstance(part, Mapping | list | tuple):
+            seen = _count(part, seen, depth + 1)
+    return seen

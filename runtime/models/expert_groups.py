@@ -1,0 +1,34 @@
+"""Groups of experts as configs describe them: how many there are and how many stay open to a token."""
+
+from runtime.errors import UnsupportedModel
+from runtime.models.config import Fields
+
+
+def read_groups(
+    fields: Fields,
+    experts: int,
+    chosen: int,
+    *,
+    name: str = "n_group",
+    default: int = 1,
+    open_by_default: int = 1,
+    judges: int = 2,
+) -> tuple[int, int]:
+    """(groups, open groups). judges: how many of its experts a group is judged by.
+
+    Refused is what has no one answer: groups of unequal size or of fewer experts than judge them, and more
+    experts chosen than are open (which closed ones come in then depends on how closing is written).
+    """
+    groups = fields.count(name, min(default, experts), high=experts)
+    if experts % groups:
+        fields.refuse(name, f"a divisor of {experts} experts")
+    size = experts // groups
+    if groups > 1 and size < judges:
+        fields.refuse(name, f"groups of at least {judges} of the {experts} experts")
+    top = fields.count("topk_group", min(open_by_default, groups), high=groups)
+    if chosen > top * size:
+        raise UnsupportedModel(
+            f"config.json: {fields.name('num_experts_per_tok')} is {chosen}, and topk_group {top} of "
+            f"{fields.name(name)} {groups} leaves {top * size} experts open"
+        )
+    return groups, top

@@ -1,0 +1,87 @@
+"""Other names of config fields: those that transformers' own classes take for the same thing.
+
+The table is transformers' `attribute_map` of each text model (5.23): either name may stand in a file, and a
+family reads whichever it likes. A file with both names must not say two things.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from runtime.errors import UnsupportedModel, shown
+
+# model_type -> {other name: the name that transformers stores}
+ALIASES: dict[str, dict[str, str]] = {
+    "deepseek_v2": {"num_experts": "n_routed_experts"},
+    "deepseek_v3": {"num_local_experts": "n_routed_experts", "num_mtp_layers": "num_nextn_predict_layers"},
+    "deepseek_v32": {"num_local_experts": "n_routed_experts"},
+    "glm4_moe": {"num_local_experts": "n_routed_experts", "num_mtp_layers": "num_nextn_predict_layers"},
+    "glm4_moe_lite": {"num_local_experts": "n_routed_experts", "head_dim": "qk_rope_head_dim"},
+    "gpt2": {
+        "hidden_size": "n_embd",
+        "max_position_embeddings": "n_positions",
+        "num_attention_heads": "n_head",
+        "num_hidden_layers": "n_layer",
+    },
+    "gpt_oss": {"num_experts": "num_local_experts"},
+    "granitemoehybrid": {"layers_block_type": "layer_types"},
+    "jamba": {"num_local_experts": "num_experts"},
+    "kimi_linear": {
+        "max_position_embeddings": "model_max_length",
+        "norm_topk_prob": "moe_renormalize",
+        "n_group": "num_expert_group",
+        "num_local_experts": "num_experts",
+        "num_experts_per_tok": "num_experts_per_token",
+        "n_shared_experts": "num_shared_experts",
+    },
+    "mimo_v2_flash": {"num_local_experts": "n_routed_experts"},
+    "mixtral": {"num_experts": "num_local_experts"},
+    "nemotron_h": {"layer_types": "layers_block_type", "num_local_experts": "n_routed_experts"},
+    "olmoe": {"num_local_experts": "num_experts"},
+    "qwen3_moe": {"num_experts": "num_local_experts"},
+    "qwen3_vl_moe": {"num_experts": "num_local_experts"},
+    "qwen3_vl_moe_text": {"num_experts": "num_local_experts"},
+    "recurrent_gemma": {"sliding_window": "attention_window_size", "layer_types": "layers_block_type"},
+    "zamba2": {"layer_types": "layers_block_type", "head_dim": "attention_head_dim"},
+}
+# What kinds of layers were called before transformers 5.
+_KINDS = {
+    "mamba": "linear_attention",
+    "attention": "full_attention",
+    "deepseek_sparse_attention": "indexed_attention",
+}
+
+
+def one_spelling(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields, each under every name it has. UnsupportedModel where two names say different things."""
+    out = dict(raw)
+    kind = raw.get("model_type")
+    names = ALIASES.get(kind, {}) if isinstance(kind, str) else {}
+    for other, name in names.items():
+        here, there = raw.get(other), raw.get(name)
+        if here is not None and there is not None and _plain(here) != _plain(there):
+            raise UnsupportedModel(
+                f"config.json: {other} is {shown(here)} and {name} is {shown(there)}, "
+                "and both are names of one thing"
+            )
+        if other in raw and there is None:
+            out[name] = here
+        elif name in raw and here is None:
+            out[other] = there
+    return out
+
+
+def written_as(raw: Mapping[str, Any], name: str) -> str:
+    """Under which of its names a file has this field; `name` where it has none or that one."""
+    kind = raw.get("model_type")
+    names = ALIASES.get(kind, {}) if isinstance(kind, str) else {}
+    others = [other for other, stored in names.items() if stored == name] + [names.get(name, name)]
+    return next((other for other in others if other in raw), name) if name not in raw else name
+
+
+def modern_kind(kind: object) -> object:
+    """The present name of a kind of layer; other things as they are."""
+    return _KINDS.get(kind, kind) if isinstance(kind, str) else kind
+
+
+def _plain(value: Any) -> Any:
+    return [modern_kind(kind) for kind in value] if isinstance(value, list) else value

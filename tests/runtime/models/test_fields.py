@@ -1,0 +1,25 @@
+"""A field of config.json that changes what transformers answers acts here too, or is refused by its name.
+
+And one that changes nothing there changes nothing here. Fields, values and answers were found by asking
+transformers (`tests/support/make_field_references.py`), not thought up.
+"""
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.field_answers import FieldAnswers
+
+
+@pytest.mark.parametrize("name", FieldAnswers.names())
+def test_what_acts_in_transformers_acts_or_is_refused(name: str, tmp_path: Path) -> None:
+    answers = FieldAnswers(name)
+    faults = {f"{case.field}={case.value}": answers.fault(case, tmp_path) for case in answers.moving()}
+    assert not {case: fault for case, fault in faults.items() if fault}
+
+
+@pytest.mark.parametrize("name", FieldAnswers.names())
+def test_what_does_not_act_in_transformers_changes_nothing(name: str, tmp_path: Path) -> None:
+    answers = FieldAnswers(name)
+    faults = {f"{case.field}={case.value}": answers.fault(case, tmp_path) for case in answers.still()}
+    assert not {case: fault for case, fault in faults.items() if fault}

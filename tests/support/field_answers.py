@@ -1,0 +1,126 @@
+"""What transformers answers when one field of a config is changed (tests/data/fields), and what we do.
+
+See `make_field_references` for how the answers were made.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+
+from runtime.cache.build import build_one_shot
+from runtime.errors import UnsupportedModel, WeightMismatch
+from runtime.loaded import load_model
+from runtime.models import describe
+from runtime.step import Step
+from tests.support.checkpoints import write_checkpoint
+from tests.support.field_changes import spelled
+from tests.support.parity import Reference
+
+FOLDER = Path(__file__).resolve().parents[1] / "data" / "fields"
+PLACES = (31, 47)
+BAR = 1e-4
+
+
+@dataclass(frozen=True)
+class Case:
+    """One field with another value. wanted: logits [PLACES, columns] in units of their spread; tensors: by
+    which the model differs from the recorded one.
+    """
+
+    field: str
+    value: Any
+    config: dict[str, Any]
+    wanted: np.ndarray
+    tensors: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class FieldAnswers:
+    """All changes of one entry of tests/data/references."""
+
+    name: str
+
+    @classmethod
+    def names(cls) -> list[str]:
+        return sorted(path.stem for path in FOLDER.glob("*.json"))
+
+    @cached_property
+    def reference(self) -> Reference:
+        return Reference(self.name)
+
+    @cached_property
+    def _record(self) -> dict[str, Any]:
+        return json.loads((FOLDER / f"{self.name}.json").read_text(encoding="utf-8"))
+
+    @cached_property
+    def _answers(self) -> dict[str, np.ndarray]:
+        with np.load(FOLDER / f"{self.name}.npz") as opened:
+            return dict(opened)
+
+    def _case(self, field: str, value: Any, wanted: np.ndarray, tensors: Any) -> Case:
+        path, base = tuple(field.split(".")), self.reference.record["config"]
+        config = spelled(base, path, value, self._record["aliases"])
+        return Case(field, value, config, wanted, tensors)
+
+    def moving(self) -> Iterator[Case]:
+        """Changes after which transformers answers otherwise."""
+        for case, row in zip(self._record["moving"], self._answers["logits"], strict=True):
+            yield self._case(case["field"], case["value"], row, case.get("tensors", {}))
+
+    def still(self) -> Iterator[Case]:
+        """Changes after which it answers the same."""
+        for field, values in self._record["still"].items():
+            for value in values:
+                yield self._case(field, value, self._unchanged, {})
+
+    def fault(self, case: Case, folder: Path) -> str | None:
+        """What is wrong with what we do about a case; None if we refuse it by name or answer the same."""
+        try:
+            same = describe(case.config).config == self._parsed and not case.tensors
+            got = self._unchanged if same else self._run(case, folder)
+        except UnsupportedModel as refusal:
+            named = any(name in str(refusal) for name in self._names(case.field.rpartition(".")[2]))
+            return None if named else f"is refused without its name: {refusal}"
+        except WeightMismatch:
+            return None  # said aloud, by the names of the tensors
+        error = float(np.abs(got - case.wanted).max())
+        if error < BAR:
+            return None
+        return f"{'is read by nobody' if same else 'acts otherwise'}: {error:.1e} of the spread"
+
+    def _names(self, name: str) -> set[str]:
+        aliases: dict[str, str] = self._record["aliases"]
+        return {name, aliases.get(name, name), *(other for other in aliases if aliases[other] == name)}
+
+    @cached_property
+    def _unchanged(self) -> np.ndarray:
+        """Our logits for the config as it was recorded are transformers' own, by the tests of parity."""
+        answers = self.reference.answers
+        place = np.isin(answers["columns"], self._answers["columns"])
+        return answers["logits"][list(PLACES)][:, place] / answers["std"]
+
+    @cached_property
+    def _parsed(self) -> Any:
+        return describe(self.reference.record["config"]).config
+
+    def _run(self, case: Case, folder: Path) -> np.ndarray:
+        path = folder / "model.safetensors"
+        if case.tensors or not path.exists():
+            tensors = dict(self.reference.record["tensors"])
+            for name in case.tensors.get("removed", ()):
+                del tensors[name]
+            folder = folder / str(abs(hash(repr(case.field)))) if case.tensors else folder
+            path = write_checkpoint(folder, case.config, {**tensors, **case.tensors.get("added", {})})
+            path = path / "model.safetensors"
+        model, ids = load_model(case.config, [path]), self.reference.answers["ids"]
+        step = Step(starts=(0,), counts=(len(ids),), goals=(len(ids),))
+        memory = build_one_shot(model.described.layout, dtype=model.dtype)
+        hidden = model.network(mx.array(ids)[None], step, memory)
+        logits = np.array(model.network.logits(hidden)[0])
+        return logits[list(PLACES)][:, self._answers["columns"]] / logits.std()
