@@ -39,6 +39,21 @@ def memory(root: Path = ROOT) -> tuple[int, int]:
     return total, available
 
 
+def trim() -> bool:
+    """Give freed memory back to the system, where the C library keeps it; True where it was asked to.
+
+    glibc keeps what was freed between blocks that are still used, and of big models that is most of it:
+    1.8 GB of 2.1 GB after one was closed. Other libraries give large blocks back by themselves.
+    """
+    if sys.platform != "linux":
+        return False
+    try:
+        ctypes.CDLL(None).malloc_trim(ctypes.c_size_t(0))
+    except (OSError, AttributeError):  # musl, and whatever else has no such function
+        return False
+    return True
+
+
 def _siblings(root: Path, cpu: int) -> str:
     """A name for the physical core behind a logical one; unknown topology: each is its own."""
     return _read(root / f"sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list") or str(cpu)

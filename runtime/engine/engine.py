@@ -9,10 +9,10 @@ row that has all memory for itself fails with CacheFull.
 Invariant: methods without an underscore may be called from any thread, all else runs on the engine's own.
 """
 
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from typing import Any, TypeVar
 
 from runtime.cache.budget import Budget
@@ -52,9 +52,11 @@ class Engine:
         self._waiting: deque[Row] = deque()
         self._blocked = False
         self._ready = False
+        self._closing = threading.Lock()
         self._thread = MlxThread(self._work, failed=self._fail, ended=self._end_all)
         try:
             self.model = self._thread.call(load)
+            self._vocab_size = self.model.vocab_size
             self._thread.call(lambda: self._furnish(drafters))
         except BaseException:
             self._thread.close()
@@ -64,15 +66,15 @@ class Engine:
         """Queue a request. Raises BadTokenIds for ids outside the vocabulary, ValueError for an impossible
         length, ThreadEnded when the engine runs no more.
         """
-        check_ids(request.ids, self.model.vocab_size)
-        check_ids([*request.sampling.logit_bias, *request.sampling.suppressed], self.model.vocab_size)
+        check_ids(request.ids, self._vocab_size)
+        check_ids([*request.sampling.logit_bias, *request.sampling.suppressed], self._vocab_size)
         wanted, context = len(request.ids) + request.max_tokens, self._options.context_length
         if not request.ids or request.max_tokens < 0 or wanted > context:
             raise ValueError(
                 f"{len(request.ids)} prompt tokens and {request.max_tokens} to generate "
                 f"do not fit a context of {context}"
             )
-        stream = Stream(lambda: self._post_cancel(row))
+        stream = Stream()
         row = Row(request, stream)
         self._thread.post(lambda: self._waiting.append(row), stream.put)
         return stream
@@ -83,7 +85,7 @@ class Engine:
 
     def learned(self) -> dict[str, Any]:
         """What is known of the drafters' costs and worth, for a later engine of this model; plain data."""
-        return self._thread.call(self._speculation.learned)
+        return self._thread.call(lambda: self._speculation.learned())
 
     def list_prefixes(self) -> list[Entry]:
         """What is kept of earlier sequences: nodes of a tree, parents before children."""
@@ -94,10 +96,15 @@ class Engine:
         self._thread.call(self._clear_prefixes)
 
     def close(self) -> None:
-        """Cancel everything and stop the thread. Streams end as cancelled. Safe to call twice."""
+        """Cancel everything, stop the thread, and let go of weights, layer memory and pages. Streams end as
+        cancelled. Safe to call twice, from several threads too.
+        """
         self._thread.close()
-        if self._ready:
-            self._prefixes.close()
+        with self._closing:
+            if self._ready:
+                self._ready = False
+                self._prefixes.close()
+                self._let_go()
 
     def _furnish(self, drafters: Callable[[LoadedModel, LayerMemory], Mapping[str, Drafter]] | None) -> None:
         """Everything that stands around the model."""
@@ -121,6 +128,11 @@ class Engine:
         )
         self._ready = True
 
+    def _let_go(self) -> None:
+        """Whoever still holds the engine keeps no weights alive."""
+        del self.model, self._memory, self._speculation, self._prefixes
+        del self._places, self._decoding, self._steps
+
     def _new_memory(self) -> LayerMemory:
         budget = Budget(self._options.cache_bytes)
         return build_memory(
@@ -129,13 +141,6 @@ class Engine:
             kept_format=self._options.kv_format,
             budget=budget,
         )
-
-    def _post_cancel(self, row: Row) -> None:
-        def cancel() -> None:
-            row.cancelled = True
-
-        with suppress(ThreadEnded):  # which has told every stream that it is over
-            self._thread.post(cancel, row.stream.put)
 
     def _clear_prefixes(self) -> None:
         self._prefixes.clear()
@@ -238,12 +243,25 @@ class Engine:
             self._clear_prefixes()  # whatever has happened to the device may have happened to pages
 
     def _end_all(self, reason: BaseException | None) -> None:
-        """The thread ends: so does every stream."""
+        """The thread ends: so does every stream. All are told before anything else is tried."""
         if not self._ready:
             return
-        for row in [*self._waiting, *self._places.rows]:
-            row.cancelled = True
-            if reason is not None:
-                row.stream.put(reason)
+        placed = self._places.rows
+        for row in [*self._waiting, *placed]:
+            if reason is None:
+                row.end("cancelled")
+            else:
+                row.stream.put(_for_readers(reason))
+        self._waiting.clear()
         if reason is None:
-            self._drop_cancelled()
+            for row in placed:
+                self._release(row)
+
+
+def _for_readers(reason: BaseException) -> Exception:
+    """An exit, say, is meant for the engine's thread and may not end that of a reader."""
+    if isinstance(reason, Exception):
+        return reason
+    ended = ThreadEnded(f"it ended: {reason!r}")
+    ended.__cause__ = reason
+    return ended

@@ -11,8 +11,8 @@ from runtime.sampling.constraint import ConstraintFault, Matcher
 @dataclass(slots=True, eq=False)
 class Row:
     """`ids` are the prompt and all tokens read back so far; `length` is how many tokens layer memory holds.
-    cached: tokens of the prompt that were not computed again. cancelled: the caller has left. done: the row
-    has no place any more, whatever is still in flight for it. rounds: passes of the target that decoded it.
+    cached: tokens of the prompt that were not computed again. done: the row has no place any more, whatever
+    is still in flight for it. rounds: passes of the target that decoded it.
     drafts: drafter -> (drafted, accepted). stop_id: the token that ended the text.
     matcher: stands in the request's grammar where `ids` end. fault: why it cannot say what comes next.
 
@@ -24,7 +24,6 @@ class Row:
     ids: list[int] = field(init=False)
     length: int = 0
     cached: int = 0
-    cancelled: bool = False
     done: bool = False
     submitted: float = field(default_factory=time.monotonic)
     rounds: int = 0
@@ -39,6 +38,11 @@ class Row:
         self.ids = list(self.request.ids)
         if self.request.constraint is not None:
             self.matcher = self.request.constraint.matcher()
+
+    @property
+    def cancelled(self) -> bool:
+        """The caller has left."""
+        return self.stream.cancelled
 
     @property
     def generated(self) -> int:

@@ -1,56 +1,102 @@
-"""The caller's end of one request: an iterator of deltas that cancels when it is left."""
+"""The caller's end of one request: the deltas that have come, and how it ended.
+
+One thread reads, and any thread may leave at any moment: a timer, a stop button, a client that went away.
+
+    the engine's thread   put      deltas, and last of all one Finish or an exception
+    the reader            read     the next delta; None at the end
+    whoever has enough    cancel   says so and returns; close also waits until the engine has let go
+
+Invariants:
+- The last event never leaves the queue: whoever takes it puts it back. So any number of threads can wait for
+  it, and none misses it, however late it comes.
+- `cancel` sets a flag and takes no lock. The garbage collector may call it anywhere, on the engine's own
+  thread too, and in the middle of `put`; waiting there would be waiting for oneself.
+- What `read` has given is a beginning of what the engine made, without gaps: from the moment that somebody
+  left, all that is still queued is dropped, whichever thread finds it. An interrupt (Ctrl-C) may strike with
+  an event in hand, so a wait that is interrupted leaves the stream, too.
+"""
 
 import queue
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from dataclasses import replace
 from types import TracebackType
 
 from runtime.engine.request import Delta, Finish
 
 
 class Stream:
-    """Yields `Delta`s as tokens arrive; `finish` says why it ended. Use from one thread, any thread but the
-    engine's.
-
-    Leaving it early (break, exception, `close`) cancels the request; the engine stops within one step.
+    """Iterating gives the `Delta`s as tokens come; leaving the loop early cancels the request, and the engine
+    stops within one step. A failure of the engine is raised to the reader.
     """
 
-    def __init__(self, cancel: Callable[[], None]) -> None:
-        self._cancel = cancel
+    def __init__(self) -> None:
         self._events: queue.SimpleQueue[Delta | Finish | BaseException] = queue.SimpleQueue()
-        self._finish: Finish | None = None
-        self._failure: BaseException | None = None
+        self._last: Finish | BaseException | None = None
+        self._ended = False
+        self._cancelled = False
+        self._dropped = False
 
     def put(self, event: Delta | Finish | BaseException) -> None:
-        """The engine's side: one more event. A Finish or an exception is the last."""
+        """The engine's side: one more event. A Finish or an exception is the last; after it, nothing counts.
+        Never waits.
+        """
+        if not isinstance(event, Delta):
+            if self._last is not None:
+                return
+            self._last = event
         self._events.put(event)
 
     @property
+    def cancelled(self) -> bool:
+        """The caller has left. The engine looks before each step."""
+        return self._cancelled
+
+    @property
+    def ended(self) -> bool:
+        """The end was seen, by a reader or by whoever closed."""
+        return self._ended
+
+    @property
     def finish(self) -> Finish | None:
-        """Set once the stream has ended."""
-        return self._finish
+        """Set once the stream has ended, unless by a failure. The reason is "cancelled" too where the engine
+        was done and not all of it was read.
+        """
+        if not self._ended or not isinstance(self._last, Finish):
+            return None
+        return replace(self._last, reason="cancelled") if self._dropped else self._last
+
+    def read(self) -> Delta | None:
+        """Wait for the next delta; None at the end, or at once where somebody has left. Raises what the
+        engine failed with.
+        """
+        while not self._ended and not self._cancelled:
+            event = self._take()
+            if isinstance(event, Delta):
+                return event
+        if isinstance(self._last, BaseException) and not self._cancelled:
+            raise self._last
+        return None
+
+    def cancel(self) -> None:
+        """Want no more. Returns at once."""
+        if not self._ended:
+            self._cancelled = True
+
+    def close(self) -> Finish:
+        """Cancel if still running, and wait until the engine has let go of the row. Not from the engine's
+        thread.
+        """
+        self.cancel()
+        while not self._ended:
+            self._take()
+        return self.finish or Finish("cancelled")
 
     def __iter__(self) -> Iterator[Delta]:
         try:
-            while self._finish is None:
-                if self._failure is not None:
-                    raise self._failure
-                event = self._events.get()
-                if isinstance(event, Delta):
-                    yield event
-                else:
-                    self._end(event)
+            while (delta := self.read()) is not None:
+                yield delta
         finally:
-            self.close()
-
-    def close(self) -> Finish:
-        """Cancel if still running, and wait until the engine has let go of the row."""
-        if self._finish is None and self._failure is None:
-            self._cancel()
-            while self._finish is None and self._failure is None:
-                event = self._events.get()
-                if not isinstance(event, Delta):
-                    self._end(event)
-        return self._finish or Finish("cancelled")
+            self.cancel()
 
     def __enter__(self) -> "Stream":
         return self
@@ -60,8 +106,20 @@ class Stream:
     ) -> None:
         self.close()
 
-    def _end(self, event: Finish | BaseException) -> None:
-        if isinstance(event, Finish):
-            self._finish = event
-        else:
-            self._failure = event
+    def _take(self) -> Delta | None:
+        """Wait for an event: a delta that is still wanted, or None for any other."""
+        try:
+            event = self._events.get()
+            if isinstance(event, Delta):
+                if not self._cancelled:
+                    return event
+                self._dropped = True
+                return None
+            self._ended = True
+            self._events.put(event)
+        except BaseException:
+            self.cancel()
+            if self._last is not None:
+                self._events.put(self._last)  # more than once does no harm
+            raise
+        return None
