@@ -13,7 +13,8 @@ ModelkitError                where · what is · what was expected · what to do
 ├── TokenizerError           a tokenizer that cannot be loaded or does not fit
 ├── TemplateError            a chat template that fails, loops or reaches for more than text
 ├── LoadError                a package that cannot run here (memory, requirements, weights)
-└── RequestError             a generation request with bad content (ids, lengths, roles)
+├── RequestError             a generation request with bad content (ids, lengths, roles)
+└── ModelClosed              a request to a model that was closed, or whose engine has ended
 """
 
 
@@ -89,3 +90,7 @@ class LoadError(ModelkitError):
 
 class RequestError(ModelkitError):
     """A request to a loaded model with content it cannot use."""
+
+
+class ModelClosed(ModelkitError):
+    """A loaded model that can answer no more: it was closed, or its engine has ended."""

@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from modelkit.arguments import refused
 from modelkit.errors import RequestError
 from modelkit.tokenizer import Tokenizer
 from modelkit.tokenizer.native import guarded
@@ -52,9 +53,7 @@ class Form:
     text: str
 
 
-def read_form(
-    output: "str | Mapping[str, Any] | None" = None, grammar: str | None = None, regex: str | None = None
-) -> Form | None:
+def read_form(output: object = None, grammar: object = None, regex: object = None) -> Form | None:
     """The one of these that was given, None when none was. Raises RequestError.
 
     output: "json" for any JSON object, or a JSON schema, as a mapping or as text; users call it `format`.
@@ -73,14 +72,14 @@ def read_form(
 
 
 def _of_output(wanted: object) -> Form:
-    if wanted == "json":
-        return Form("format", "schema", ANY_OBJECT)
     if isinstance(wanted, str):
+        if wanted == "json":
+            return Form("format", "schema", ANY_OBJECT)
         if not wanted.lstrip().startswith("{"):
-            raise RequestError(f'format is {wanted[:40]!r}, expected "json" or a JSON schema')
+            raise refused("format", wanted, '"json" or a JSON schema')
         return _of_text("format", "schema", wanted)
     if not isinstance(wanted, Mapping):
-        raise RequestError(f'format is {type(wanted).__name__}, expected "json" or a JSON schema')
+        raise refused("format", wanted, '"json" or a JSON schema')
     try:
         text = json.dumps(wanted, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
@@ -90,7 +89,7 @@ def _of_output(wanted: object) -> Form:
 
 def _of_text(option: str, kind: Kind, text: object) -> Form:
     if not isinstance(text, str):
-        raise RequestError(f"{option} is {type(text).__name__}, expected a text")
+        raise refused(option, text, "a text")
     if len(text) > MOST_CHARACTERS[kind]:
         most = MOST_CHARACTERS[kind]
         raise RequestError(f"{option} has {len(text):,} characters; at most {most:,} are taken")

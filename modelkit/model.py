@@ -1,38 +1,33 @@
-"""A model ready to answer: engine, tokenizer and chat template behind one object.
+"""A loaded model, as Python sees it: prompts and conversations in, text out.
 
-This is the floor where text meets numbers. Everything below raises its own errors; what leaves here is an
-error of modelkit.errors, with names the user knows.
+This is where text meets numbers, and the door: arguments are read here (`arguments`, `options`), and what
+leaves is a value or a ModelkitError, with names that the user knows. `running` does the work.
 """
 
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from contextlib import contextmanager, suppress
+import gc
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
-from modelkit.chat.message import Message
-from modelkit.errors import ParameterError, RequestError
-from modelkit.generation import Generation, GenerationStream, sampling_of
-from modelkit.grammar import Form, Grammars, read_form
+from modelkit import arguments, faults
+from modelkit.chat.message import Message, read_messages
+from modelkit.generation import Generation, GenerationStream
 from modelkit.memory import Memory
-from modelkit.modelfile import PARAMETERS, Parameters, Resolved
-from modelkit.opening import Opened, start_engine, template_of
+from modelkit.modelfile import Parameters
+from modelkit.modelfile.keywords import RequestParameters
+from modelkit.opening import Opened
+from modelkit.options import ChatOptions, GenerateOptions, read_options
 from modelkit.prefixes import Prefix
-from modelkit.prompt import Prompt, Prompter, read_messages
+from modelkit.prompt import Prompt
+from modelkit.running import Running, start
 from modelkit.settings import Settings
-from modelkit.tokenizer import StopStrings, TextStream, load_tokenizer
-from runtime.cache.prefix import Entry
-from runtime.engine.request import Request
-from runtime.engine.thread import ThreadEnded
-from runtime.errors import BadTokenIds, CacheFull
-from runtime.loaded import score
+from runtime import device
 
 if TYPE_CHECKING:
     import numpy as np
 
-MOST_LOGPROBS = 20
-
-# These are decided when a model is loaded; a request cannot change them.
-_AT_LOAD = frozenset(name for name, row in PARAMETERS.items() if row.scope in ("context", "machine"))
+_MOST_STEP = 2**31 - 1
 
 
 class Model:
@@ -41,6 +36,8 @@ class Model:
     name: what was loaded. notes: sentences that the user should see once. load_s: seconds that loading took.
     defaults: the parameters that hold unless a request says otherwise. context_length: in tokens. memory:
     bytes of weights, of one sequence of the whole context, and of what is kept of earlier prompts.
+    has_template: is there a chat template? Without one, `chat` is refused and `generate` takes the prompt as
+    it is. After `close` every method raises ModelClosed; what is said above stays readable.
     """
 
     def __init__(
@@ -52,23 +49,12 @@ class Model:
     ) -> None:
         self.name = opened.label
         self.load_s = 0.0
-        self._tokenizer = load_tokenizer(opened.inventory.files)
-        self._stop_ids = self._tokenizer.eos_ids(opened.inventory.generation_config, opened.inventory.config)
-        self._suppressed = opened.suppressed
-        template = template_of(opened.inventory.files, self._tokenizer)
-        self._prompter = Prompter(self._tokenizer, template, opened.metadata)
-        stops = self._prompter.stops()
-        own = Parameters({"stop": stops} if stops else None)
-        self.defaults = own.merge(opened.parameters).merge(parameters)
-        started = start_engine(opened, self.defaults.resolved(), settings, on_memory)
-        self._engine, self.context_length, self.memory = (
-            started.engine,
-            started.context_length,
-            started.memory,
-        )
-        self._kv_format, self._learning = started.kv_format, started.learning
-        self._grammars = Grammars(self._tokenizer, self._engine.model.vocab_size, self._stop_ids)
-        self.notes = (*opened.notes, *started.notes, *self._own_notes())
+        running = start(opened, parameters, settings, on_memory)
+        self.defaults, self.context_length = running.defaults, running.context_length
+        self.memory, self.notes = running.memory, running.notes
+        self.has_template = running.prompter.template is not None
+        self._running: Running | None = running
+        self._closing = threading.Lock()
 
     def __enter__(self) -> "Model":
         return self
@@ -78,48 +64,33 @@ class Model:
     ) -> None:
         self.close()
 
-    def close(self) -> None:
-        """Cancel what runs, give the memory back, and remember how well drafts did."""
-        learning, self._learning = self._learning, None
-        learned: Mapping[str, Any] = {}
-        with suppress(ThreadEnded):
-            learned = self._engine.learned() if learning else {}
-        self._engine.close()
-        if learning:
-            learning.keep(learned)
+    def __repr__(self) -> str:
+        state = "closed" if self._running is None else f"{self.context_length:,} tokens of context"
+        return f"<Model {self.name}, {state}>"
 
-    @property
-    def has_template(self) -> bool:
-        """Is there a chat template? Without one, `chat` is refused and `generate` takes the prompt as it
-        is.
+    def close(self) -> None:
+        """Cancel what runs, give the memory back, and remember how well drafts did. Safe to call twice, and
+        from any thread.
         """
-        return self._prompter.template is not None
+        with self._closing:
+            if self._running is None:
+                return
+            self._running.close()
+            self._running = None
+            gc.collect()  # modules refer to each other; until they are collected their weights stay
+            device.give_back()
 
     @overload
     def generate(
         self,
         prompt: str | Sequence[int],
         *,
-        raw: bool = False,
-        format: str | Mapping[str, Any] | None = None,
-        grammar: str | None = None,
-        regex: str | None = None,
-        top_logprobs: int | None = None,
         stream: Literal[False] = False,
-        **parameters: Any,
+        **options: Unpack[GenerateOptions],
     ) -> Generation: ...
     @overload
     def generate(
-        self,
-        prompt: str | Sequence[int],
-        *,
-        raw: bool = False,
-        format: str | Mapping[str, Any] | None = None,
-        grammar: str | None = None,
-        regex: str | None = None,
-        top_logprobs: int | None = None,
-        stream: Literal[True],
-        **parameters: Any,
+        self, prompt: str | Sequence[int], *, stream: Literal[True], **options: Unpack[GenerateOptions]
     ) -> GenerationStream: ...
     def generate(
         self,
@@ -131,67 +102,44 @@ class Model:
         regex: str | None = None,
         top_logprobs: int | None = None,
         stream: bool = False,
-        **parameters: Any,
+        **parameters: Unpack[RequestParameters],
     ) -> Generation | GenerationStream:
         """Answer one prompt.
 
         A text goes through the chat template as a user's message, with the package's system text; raw=True, a
-        model without a template, or a prompt of token ids go to the model as they are. format: "json", or a
-        JSON schema that the answer will follow; grammar: a text in Lark's syntax or in GBNF, regex: a regular
-        expression instead. top_logprobs: also report each token's log-probability and those of the n
-        likeliest. parameters: any PARAMETER of this request. Raises RequestError, ParameterError.
+        model without a template, or a prompt of token ids go to the model as they are. stream: return pieces
+        of text as they come. format: "json", or a JSON schema that the answer will follow; grammar: a text in
+        Lark's syntax or in GBNF, regex: a regular expression instead. top_logprobs: also report each token's
+        log-probability and those of the n likeliest. parameters: any PARAMETER of this request. Raises
+        RequestError, ParameterError.
         """
-        form = read_form(format, grammar, regex)
+        running, streaming = self._open, arguments.flag(stream, "stream")
+        asked = read_options(running.defaults, parameters, format, grammar, regex, top_logprobs)
+        bare = arguments.flag(raw, "raw") or not self.has_template
         if not isinstance(prompt, str):
-            return self._answer(
-                Prompt(tuple(prompt)),
-                parameters,
-                form,
-                continuing=True,
-                top_logprobs=top_logprobs,
-                stream=stream,
-            )
-        if raw or not self.has_template:
-            return self._answer(
-                self._prompter.raw(prompt),
-                parameters,
-                form,
-                continuing=True,
-                top_logprobs=top_logprobs,
-                stream=stream,
-            )
-        asked = self._prompter.chat([Message("user", prompt)], None, None)
-        return self._answer(
-            asked, parameters, form, continuing=False, top_logprobs=top_logprobs, stream=stream
-        )
+            given = Prompt(arguments.ids(prompt, "prompt"))
+        elif bare:
+            given = running.prompter.raw(prompt)
+        else:
+            given = running.prompter.chat([Message("user", prompt)], None, None)
+        answer = running.answer(given, asked, continuing=bare or not isinstance(prompt, str))
+        return answer if streaming else answer.whole()
 
     @overload
     def chat(
         self,
         messages: Iterable[Message | Mapping[str, Any]],
         *,
-        tools: Sequence[Mapping[str, Any]] | None = None,
-        variables: Mapping[str, Any] | None = None,
-        format: str | Mapping[str, Any] | None = None,
-        grammar: str | None = None,
-        regex: str | None = None,
-        top_logprobs: int | None = None,
         stream: Literal[False] = False,
-        **parameters: Any,
+        **options: Unpack[ChatOptions],
     ) -> Generation: ...
     @overload
     def chat(
         self,
         messages: Iterable[Message | Mapping[str, Any]],
         *,
-        tools: Sequence[Mapping[str, Any]] | None = None,
-        variables: Mapping[str, Any] | None = None,
-        format: str | Mapping[str, Any] | None = None,
-        grammar: str | None = None,
-        regex: str | None = None,
-        top_logprobs: int | None = None,
         stream: Literal[True],
-        **parameters: Any,
+        **options: Unpack[ChatOptions],
     ) -> GenerationStream: ...
     def chat(
         self,
@@ -204,45 +152,42 @@ class Model:
         regex: str | None = None,
         top_logprobs: int | None = None,
         stream: bool = False,
-        **parameters: Any,
+        **parameters: Unpack[RequestParameters],
     ) -> Generation | GenerationStream:
         """Answer a conversation: messages with `role` and `content`, oldest first.
 
         The package's system text comes first unless the conversation brings its own; its saved messages
-        come next. variables: what this model's template reads beyond that, such as enable_thinking.
-        format, grammar, regex: as in `generate`. Raises RequestError, TemplateError, ParameterError.
+        come next. tools: functions that the model may call, in OpenAI's shape. variables: what this model's
+        template reads beyond that, such as enable_thinking. Tools, and messages of a role, that leave no
+        trace in the prompt because the template has no place for them are refused. All else: as in
+        `generate`. Raises RequestError, TemplateError, ParameterError.
         """
-        form = read_form(format, grammar, regex)
-        prompt = self._prompter.chat(read_messages(messages), tools, variables)
-        return self._answer(
-            prompt, parameters, form, continuing=False, top_logprobs=top_logprobs, stream=stream
-        )
+        running, streaming = self._open, arguments.flag(stream, "stream")
+        asked = read_options(running.defaults, parameters, format, grammar, regex, top_logprobs)
+        prompt = running.prompter.chat(read_messages(messages), tools, variables)
+        answer = running.answer(prompt, asked, continuing=False)
+        return answer if streaming else answer.whole()
 
     def logits(self, ids: Sequence[int], *, chunk: int | None = None) -> "np.ndarray":
         """What the model predicts after each token, float32 [T, V], for scoring and evaluation.
 
         chunk: read the ids in steps of this many tokens; by default in steps of num_batch.
         """
-        width = self.defaults.resolved().num_batch if chunk is None else chunk
-        if not ids or len(ids) > self.context_length or width < 1:
-            raise RequestError(
-                f"{len(ids)} ids in steps of {width}; "
-                f"expected 1 to {self.context_length} ids and a positive step"
-            )
-        with _translated():
-            return self._engine.call(lambda model: score(model, ids, width, self._kv_format))
+        running = self._open
+        width = arguments.given(_step, chunk, "chunk") or self.defaults.resolved().num_batch
+        return running.score(arguments.ids(ids, "ids"), width)
 
     def prefixes(self) -> list[Prefix]:
         """What is kept in memory of earlier prompts: nodes of a tree, parents before children."""
-        return [_prefix(entry) for entry in self._engine.list_prefixes()]
+        return self._open.prefixes()
 
     def encode(self, text: str) -> list[int]:
         """The ids of a text as a raw prompt has them, with BOS where the model wants one."""
-        return self._tokenizer.encode(text, add_special=True)
+        return self._open.tokenizer.encode(arguments.text(text, "text"), add_special=True)
 
     def decode(self, ids: Iterable[int]) -> str:
         """The text of ids, special tokens left out."""
-        return self._tokenizer.decode(ids)
+        return self._open.tokenizer.decode(arguments.ids(ids, "ids"))
 
     def prompt(
         self,
@@ -252,86 +197,16 @@ class Model:
         variables: Mapping[str, Any] | None = None,
     ) -> str:
         """The text that `chat` would give to the model."""
-        return self._prompter.text(read_messages(messages), tools, variables)
+        return self._open.prompter.text(read_messages(messages), tools, variables)
 
-    def _answer(
-        self,
-        prompt: Prompt,
-        parameters: Mapping[str, Any],
-        form: Form | None,
-        *,
-        continuing: bool,
-        top_logprobs: int | None,
-        stream: bool,
-    ) -> Generation | GenerationStream:
-        """continuing: the answer goes on where the prompt's text ends, so a blank in front of it counts."""
-        wanted = self._resolve(parameters)
-        if top_logprobs is not None and (
-            type(top_logprobs) is not int or not 0 <= top_logprobs <= MOST_LOGPROBS
-        ):
-            raise RequestError(f"top_logprobs is {top_logprobs!r:.40}, expected 0 to {MOST_LOGPROBS}")
-        ids = prompt.ids
-        if not ids:
-            raise RequestError(
-                "the prompt is empty: it has no tokens", hint="Give at least one character of text."
-            )
-        room = self.context_length - len(ids)
-        if room < 1:
-            raise RequestError(
-                f"the prompt has {len(ids)} tokens and the context is {self.context_length}, answer included",
-                hint="Shorten the prompt, or load the model with a larger num_ctx if it was lowered.",
-            )
-        tokens = room if wanted.num_predict < 0 else min(wanted.num_predict, room)
-        sampling = sampling_of(wanted, self._suppressed)
-        constraint = None if form is None else self._grammars.compile(form)
-        text, stops = TextStream(self._tokenizer, continuing=continuing), StopStrings(wanted.stop)
-        with _translated():
-            request = Request(
-                ids,
-                tokens,
-                sampling,
-                self._stop_ids,
-                top_logprobs=top_logprobs,
-                draft_tokens=wanted.draft_num_predict,
-                marks=prompt.marks,
-                constraint=constraint,
-            )
-            answer = GenerationStream(self._engine.submit(request), text, stops, sampling.seed)
-        return answer if stream else answer.whole()
-
-    def _resolve(self, parameters: Mapping[str, Any]) -> Resolved:
-        given = Parameters(parameters)
-        late = sorted(_AT_LOAD & given.keys())
-        if late:
-            raise ParameterError(
-                f"{', '.join(late)} cannot change for one request", hint="Set it when the model is loaded."
-            )
-        return self.defaults.merge(given).resolved()
-
-    def _own_notes(self) -> tuple[str, ...]:
-        if not self.has_template:
-            return (f"{self.name} has no chat template; prompts go to the model as they are",)
-        return ()
+    @property
+    def _open(self) -> Running:
+        """Raises ModelClosed."""
+        running = self._running
+        if running is None:
+            raise faults.closed(self.name)
+        return running
 
 
-@contextmanager
-def _translated() -> Generator[None]:
-    """Errors of the floor below, in the words of this one."""
-    try:
-        yield
-    except (BadTokenIds, CacheFull, ValueError) as fault:
-        raise RequestError(str(fault)) from fault
-
-
-def _prefix(entry: Entry) -> Prefix:
-    return Prefix(
-        depth=entry.depth,
-        start=entry.start,
-        stop=entry.stop,
-        size_bytes=entry.nbytes,
-        used_at_s=entry.used_at_s,
-        ids=tuple(key for key in entry.keys if isinstance(key, int)),
-        resumable=entry.resumable,
-        users=entry.pins,
-        space=entry.space,
-    )
+def _step(value: object, where: str) -> int:
+    return arguments.whole(value, where, 1, _MOST_STEP)

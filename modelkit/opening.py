@@ -252,6 +252,7 @@ def start_engine(
         learning = Learning(settings.home, opened.package, setting_of(wanted.num_thread, kv_format))
     with _loading(opened):
         engine = Engine(weights, options, drafters, learning.recall() if learning else None)
+    device.give_back()  # packed weights that were expanded have left as much behind
     notes += engine.model.notes
     blas = device.report()
     if wanted.num_thread and not blas.bound:

@@ -4,7 +4,7 @@ A prompt also knows where conversations like it may branch: behind its opening, 
 user, and before the words that invite the answer. The engine may keep what it computed up to there.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any
@@ -13,7 +13,7 @@ from modelkit.chat.builtin import builtin_templates
 from modelkit.chat.find import no_template
 from modelkit.chat.message import Message
 from modelkit.chat.template import ChatTemplate
-from modelkit.errors import RequestError, TemplateError
+from modelkit.errors import TemplateError
 from modelkit.pack.metadata import Metadata
 from modelkit.tokenizer import Tokenizer
 
@@ -100,14 +100,6 @@ class Prompter:
 
     def _encode(self, text: str) -> tuple[int, ...]:
         return tuple(self._tokenizer.encode(text, add_special=False))
-
-
-def read_messages(messages: Iterable[Message | Mapping[str, Any]]) -> list[Message]:
-    """Messages from outside, at least one. Raises RequestError naming the one at fault."""
-    read = [Message.read(message, f"messages[{place}]") for place, message in enumerate(messages)]
-    if not read:
-        raise RequestError("the conversation has no messages")
-    return read
 
 
 def _common(one: Sequence[int], other: Sequence[int]) -> int:

@@ -30,7 +30,7 @@ FLOORS: list[tuple[bool, tuple[str, ...]]] = [
     (True, ("runtime.loaded",)),
     (True, ("runtime.speculate",)),
     (True, ("runtime.engine",)),
-    (True, ("modelkit.errors", "modelkit.settings")),
+    (True, ("modelkit.errors", "modelkit.settings", "modelkit.arguments", "modelkit.faults")),
     (False, ("modelkit.source", "modelkit.store", "modelkit.modelfile", "modelkit.tokenizer")),
     (True, ("modelkit.pack", "modelkit.chat", "modelkit.registry")),
     (
@@ -42,7 +42,9 @@ FLOORS: list[tuple[bool, tuple[str, ...]]] = [
             "modelkit.prefixes",
             "modelkit.generation",
             "modelkit.grammar",
+            "modelkit.options",
             "modelkit.prompt",
+            "modelkit.running",
         ),
     ),
     (True, ("modelkit.model",)),

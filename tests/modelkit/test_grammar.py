@@ -123,7 +123,7 @@ def test_stop_strings_and_log_probabilities_stay_at_work(model: Model) -> None:
     ("wanted", "words"),
     [
         ({"format": "xml"}, ["format", "'xml'", "json"]),
-        ({"format": 3}, ["format", "int"]),
+        ({"format": 3}, ["format", "3"]),
         ({"format": "{"}, ["no usable JSON schema", "line 1"]),
         ({"format": {"type": "objekt"}}, ["objekt"]),
         ({"format": {"properties": {"q": {"items": {"not": {}}}}}}, ["not", "#/properties/q/items/not"]),

@@ -1,0 +1,111 @@
+"""What callers hand in, read at the door: the rooms below get values of the types that they were written for.
+
+Each function returns the value in its plain form, or raises RequestError saying where, what it is and what
+was expected. Nothing is guessed: True is no number, and a text is no list of texts.
+"""
+
+import operator
+import os
+import reprlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from modelkit.errors import RequestError
+
+T = TypeVar("T")
+_PLAIN = (str, bytes, int, float, type(None))
+_MOST_BITS = 256  # Python refuses to print very long integers
+
+
+def shown(value: object) -> str:
+    """A value in a message: short whatever it is, and never a call of the value's own code."""
+    if type(value) is int and value.bit_length() > _MOST_BITS:
+        return "a very long number"
+    return reprlib.repr(value) if type(value) in (*_PLAIN, bool) else f"a {type(value).__name__}"
+
+
+def refused(where: str, value: object, expected: str, hint: str | None = None) -> RequestError:
+    """The error for `value` in the argument `where`."""
+    return RequestError(f"{where} is {shown(value)}, expected {expected}", hint=hint)
+
+
+def given(read: Callable[[Any, str], T], value: object, where: str) -> T | None:
+    """What `read` makes of an argument that may be left out, as None."""
+    return None if value is None else read(value, where)
+
+
+def text(value: object, where: str) -> str:
+    if not isinstance(value, str):
+        raise refused(where, value, "a text")
+    return str.__str__(value)
+
+
+def flag(value: object, where: str) -> bool:
+    if not isinstance(value, bool):
+        raise refused(where, value, "True or False")
+    return value
+
+
+def whole(value: object, where: str, low: int, high: int) -> int:
+    """A whole number from `low` to `high`, numpy's included."""
+    number = _index(value)
+    if number is None or not low <= number <= high:
+        raise refused(where, value, f"a whole number from {low} to {high}")
+    return number
+
+
+def ids(value: object, where: str) -> tuple[int, ...]:
+    """Token ids: any collection of whole numbers. Whether the vocabulary has them is asked elsewhere."""
+    found: list[int] = []
+    for place, one in enumerate(elements(value, where, "token ids")):
+        number = _index(one)
+        if number is None:
+            several = "One call answers one prompt." if isinstance(one, str) else None
+            raise refused(f"{where}[{place}]", one, "a token id", several)
+        found.append(number)
+    return tuple(found)
+
+
+def elements(value: object, where: str, of: str) -> Iterator[Any]:
+    """What is in a list or another collection. A text, bytes and a mapping are single values here, though
+    Python would iterate over them.
+    """
+    if not isinstance(value, str | bytes | bytearray | memoryview | Mapping) and isinstance(value, Iterable):
+        return iter(value)
+    raise refused(where, value, f"a list of {of}")
+
+
+def mapping(value: object, where: str) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise refused(where, value, "a mapping")
+    for key in value:
+        if not isinstance(key, str):
+            raise refused(f"a key of {where}", key, "a text")
+    return value
+
+
+def path(value: object, where: str) -> str | os.PathLike[str]:
+    """A path as it is, or a name: something that the file system can be asked for."""
+    try:
+        plain = os.fspath(value) if isinstance(value, str | os.PathLike) else None
+        if isinstance(plain, str) and "\0" not in plain and os.fsencode(plain):
+            return value if isinstance(value, Path) else plain
+    except UnicodeEncodeError:
+        pass
+    raise refused(where, value, "a path")
+
+
+def function(value: Callable[..., T], where: str) -> Callable[..., T]:
+    if not callable(value):
+        raise refused(where, value, "a function")
+    return value
+
+
+def _index(value: object) -> int | None:
+    if isinstance(value, bool):
+        return None
+    try:
+        return operator.index(value)  # pyright: ignore[reportArgumentType]
+    except TypeError:
+        return None

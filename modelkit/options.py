@@ -1,0 +1,76 @@
+"""What a request may ask for beside its prompt, as types for callers and as values for the rooms below.
+
+A parameter that is settled at load is refused here: whatever is accepted acts.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from modelkit import arguments
+from modelkit.errors import ParameterError
+from modelkit.grammar import Form, read_form
+from modelkit.modelfile import PARAMETERS, Parameters, Resolved
+from modelkit.modelfile.keywords import RequestParameters
+
+MOST_LOGPROBS = 20
+
+# These are decided when a model is loaded; a request cannot change them.
+_AT_LOAD = frozenset(name for name, row in PARAMETERS.items() if row.scope in ("context", "machine"))
+
+
+class AnswerOptions(RequestParameters, total=False):
+    """Keywords of every request for an answer."""
+
+    format: str | Mapping[str, Any] | None
+    grammar: str | None
+    regex: str | None
+    top_logprobs: int | None
+
+
+class GenerateOptions(AnswerOptions, total=False):
+    """Keywords of `Model.generate`."""
+
+    raw: bool
+
+
+class ChatOptions(AnswerOptions, total=False):
+    """Keywords of `Model.chat`."""
+
+    tools: Sequence[Mapping[str, Any]] | None
+    variables: Mapping[str, Any] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request's options, checked. resolved: every parameter with the value that holds."""
+
+    resolved: Resolved
+    form: Form | None
+    top_logprobs: int | None
+
+
+def read_options(
+    defaults: Parameters,
+    parameters: Mapping[str, object],
+    output: object,
+    grammar: object,
+    regex: object,
+    top_logprobs: object,
+) -> Asked:
+    """The arguments that all requests have in common. Raises RequestError, ParameterError."""
+    given = Parameters(parameters)
+    late = sorted(_AT_LOAD & given.keys())
+    if late:
+        raise ParameterError(
+            f"{', '.join(late)} cannot change for one request", hint="Set it when the model is loaded."
+        )
+    return Asked(
+        resolved=defaults.merge(given).resolved(),
+        form=read_form(output, grammar, regex),
+        top_logprobs=arguments.given(_logprobs, top_logprobs, "top_logprobs"),
+    )
+
+
+def _logprobs(value: object, where: str) -> int:
+    return arguments.whole(value, where, 0, MOST_LOGPROBS)

@@ -1,0 +1,163 @@
+"""What stands behind a loaded model: engine, tokenizer, prompts and grammars, to be used and dropped as one.
+
+Arguments were checked before they come here. Errors leave as ModelkitError.
+"""
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from modelkit.chat.template import ChatTemplate
+from modelkit.errors import RequestError
+from modelkit.faults import translated
+from modelkit.generation import GenerationStream, Limit, sampling_of
+from modelkit.grammar import Grammars
+from modelkit.learned import Learning
+from modelkit.memory import Memory
+from modelkit.modelfile import Parameters
+from modelkit.opening import Opened, start_engine, template_of
+from modelkit.options import Asked
+from modelkit.prefixes import Prefix
+from modelkit.prompt import Prompt, Prompter
+from modelkit.settings import Settings
+from modelkit.tokenizer import StopStrings, TextStream, Tokenizer, load_tokenizer
+from runtime.cache.prefix import Entry
+from runtime.engine.engine import Engine
+from runtime.engine.request import Request
+from runtime.engine.thread import ThreadEnded
+from runtime.loaded import score
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import numpy as np
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """context_length: in tokens. defaults: the parameters that hold unless a request says otherwise.
+    stop_ids end a text; suppressed are never drawn. kv_format: as in the engine's Options. learning: where
+    what is learned about drafts is kept. notes: sentences for the user.
+    """
+
+    engine: Engine
+    tokenizer: Tokenizer
+    prompter: Prompter
+    grammars: Grammars
+    defaults: Parameters
+    context_length: int
+    memory: Memory
+    stop_ids: frozenset[int]
+    suppressed: tuple[int, ...]
+    kv_format: str | None
+    learning: Learning | None
+    notes: tuple[str, ...]
+
+    def answer(self, prompt: Prompt, asked: Asked, *, continuing: bool) -> GenerationStream:
+        """Start an answer. continuing: it goes on where the prompt's text ends, so a blank in front of it
+        counts. Raises RequestError, and ModelClosed where the model is closed meanwhile.
+        """
+        tokens, limit = self._room(prompt, asked.resolved.num_predict)
+        sampling = sampling_of(asked.resolved, self.suppressed)
+        constraint = None if asked.form is None else self.grammars.compile(asked.form)
+        text, stops = TextStream(self.tokenizer, continuing=continuing), StopStrings(asked.resolved.stop)
+        with translated():
+            request = Request(
+                prompt.ids,
+                tokens,
+                sampling,
+                self.stop_ids,
+                top_logprobs=asked.top_logprobs,
+                draft_tokens=asked.resolved.draft_num_predict,
+                marks=prompt.marks,
+                constraint=constraint,
+            )
+            return GenerationStream(self.engine.submit(request), text, stops, sampling.seed, limit)
+
+    def score(self, ids: tuple[int, ...], width: int) -> "np.ndarray":
+        """float32 [T, V]: what follows each of the ids, read in steps of `width`."""
+        if not 0 < len(ids) <= self.context_length:
+            raise RequestError(f"{len(ids)} ids; expected 1 to {self.context_length}")
+        with translated():
+            return self.engine.call(lambda model: score(model, ids, width, self.kv_format))
+
+    def prefixes(self) -> list[Prefix]:
+        with translated():
+            return [_prefix(entry) for entry in self.engine.list_prefixes()]
+
+    def close(self) -> None:
+        """Cancel what runs, stop the engine, and remember how well drafts did. Safe to call twice."""
+        learned: Mapping[str, Any] = {}
+        with suppress(ThreadEnded):  # an engine that has died teaches nothing
+            learned = self.engine.learned() if self.learning else {}
+        self.engine.close()
+        if self.learning:
+            self.learning.keep(learned)
+
+    def _room(self, prompt: Prompt, num_predict: int) -> tuple[int, Limit]:
+        """The most tokens that may follow the prompt, and what sets that limit."""
+        if not prompt.ids:
+            raise RequestError(
+                "the prompt is empty: it has no tokens", hint="Give at least one character of text."
+            )
+        room = self.context_length - len(prompt.ids)
+        if room < 1:
+            raise RequestError(
+                f"the prompt has {len(prompt.ids)} tokens and the context is {self.context_length}, answer "
+                "included",
+                hint="Shorten the prompt, or load the model with a larger num_ctx if it was lowered.",
+            )
+        return (num_predict, "num_predict") if 0 <= num_predict < room else (room, "context")
+
+
+def start(
+    opened: Opened,
+    parameters: Parameters,
+    settings: Settings,
+    on_memory: "Callable[[Memory, str | None], None] | None" = None,
+) -> Running:
+    """Load what was opened. Raises LoadError, TokenizerError, TemplateError."""
+    inventory = opened.inventory
+    tokenizer = load_tokenizer(inventory.files)
+    stop_ids = tokenizer.eos_ids(inventory.generation_config, inventory.config)
+    template = template_of(inventory.files, tokenizer)
+    prompter = Prompter(tokenizer, template, opened.metadata)
+    stops = prompter.stops()
+    own = Parameters({"stop": stops} if stops else None)
+    defaults = own.merge(opened.parameters).merge(parameters)
+    started = start_engine(opened, defaults.resolved(), settings, on_memory)
+    return Running(
+        engine=started.engine,
+        tokenizer=tokenizer,
+        prompter=prompter,
+        grammars=Grammars(tokenizer, started.engine.model.vocab_size, stop_ids),
+        defaults=defaults,
+        context_length=started.context_length,
+        memory=started.memory,
+        stop_ids=stop_ids,
+        suppressed=opened.suppressed,
+        kv_format=started.kv_format,
+        learning=started.learning,
+        notes=(*opened.notes, *started.notes, *_notes(opened.label, template, prompter)),
+    )
+
+
+def _notes(label: str, template: ChatTemplate | None, prompter: Prompter) -> tuple[str, ...]:
+    if template is None:
+        return (f"{label} has no chat template; prompts go to the model as they are",)
+    return ()
+
+
+def _prefix(entry: Entry) -> Prefix:
+    return Prefix(
+        depth=entry.depth,
+        start=entry.start,
+        stop=entry.stop,
+        size_bytes=entry.nbytes,
+        used_at_s=entry.used_at_s,
+        ids=tuple(key for key in entry.keys if isinstance(key, int)),
+        resumable=entry.resumable,
+        users=entry.pins,
+        space=entry.space,
+    )

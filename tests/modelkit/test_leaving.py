@@ -1,0 +1,186 @@
+"""Answers that are left before their end, by any thread and in every way, and models that are closed."""
+
+import gc
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+import modelkit
+from modelkit.errors import ModelClosed, ModelkitError, RequestError
+from modelkit.generation import GenerationStream
+from tests.support.tiny import TEMPLATE, write_model
+
+PATIENCE_S = 60
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_model(tmp_path_factory.mktemp("leaving") / "model", template=TEMPLATE)
+
+
+@pytest.fixture(scope="module")
+def model(folder: Path) -> Iterator[modelkit.Model]:
+    with modelkit.load(folder) as loaded:
+        yield loaded
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(8) as threads:
+        yield threads
+
+
+def begin(model: modelkit.Model, count: int = 100) -> GenerationStream:
+    return model.generate("Once", raw=True, seed=1, num_predict=count, stream=True)
+
+
+def close_late(pieces: GenerationStream, wait: float) -> None:
+    time.sleep(wait)
+    pieces.close()
+
+
+def test_another_thread_ends_the_readers_loop(model: modelkit.Model, pool: ThreadPoolExecutor) -> None:
+    whole = model.generate("Once", raw=True, seed=1, num_predict=100)
+    for number in range(1000):
+        rng = random.Random(number)
+        pieces = begin(model, rng.choice((1, 3, 100)))
+        reading = pool.submit("".join, pieces)
+        closing = [pool.submit(close_late, pieces, rng.choice((0, 0, 1e-4, 2e-3))) for _ in range(2)]
+        for job in closing:
+            job.result(PATIENCE_S)
+        text = reading.result(PATIENCE_S)
+        assert text == pieces.result.text
+        assert whole.text.startswith(text)
+        assert pieces.result.ids == whole.ids[: len(pieces.result.ids)]
+        assert pieces.result.reason in ("cancelled", "length")
+
+
+def leave_by_break(pieces: GenerationStream) -> None:
+    for _ in pieces:
+        break
+
+
+def leave_in_the_loop(pieces: GenerationStream) -> None:
+    for _ in pieces:
+        pieces.close()
+
+
+def leave_by_error(pieces: GenerationStream) -> None:
+    next(pieces)
+    with suppress(KeyError), pieces:
+        raise KeyError
+
+
+@pytest.mark.parametrize("leave", [leave_in_the_loop, leave_by_error, GenerationStream.close])
+def test_every_way_out_gives_a_result(
+    model: modelkit.Model, leave: Callable[[GenerationStream], None]
+) -> None:
+    pieces = begin(model, 200)
+    leave(pieces)
+    assert pieces.result.reason == "cancelled"
+    assert pieces.result.usage.prompt_tokens == 4
+    assert list(pieces) == []
+
+
+def test_a_stream_that_nobody_holds_any_more_stops(model: modelkit.Model) -> None:
+    """Without a collection: nothing refers back to the stream."""
+    gc.disable()
+    try:
+        inner = [begin(model, 200) for _ in range(3)]
+        streams = [pieces._stream for pieces in inner]  # pyright: ignore[reportPrivateUsage]
+        for pieces in inner:
+            leave_by_break(pieces)
+        del pieces, inner
+        assert all(stream.cancelled for stream in streams)
+    finally:
+        gc.enable()
+    assert all(stream.close().usage.generated_tokens < 200 for stream in streams)
+
+
+def test_a_result_before_the_end_is_refused(model: modelkit.Model) -> None:
+    with begin(model, 50) as pieces:
+        next(pieces)
+        with pytest.raises(RequestError, match="has not ended"):
+            _ = pieces.result
+    assert pieces.result.usage.generated_tokens == len(pieces.result.ids) > 0
+
+
+def test_closing_the_model_ends_all_streams(folder: Path, pool: ThreadPoolExecutor) -> None:
+    model = modelkit.load(folder)
+    streams = [begin(model, 250) for _ in range(6)]
+    reading = [pool.submit("".join, pieces) for pieces in streams]
+    closing = [pool.submit(model.close) for _ in range(2)]
+    for job in closing:
+        job.result(PATIENCE_S)
+    texts = [job.result(PATIENCE_S) for job in reading]
+    assert texts == [pieces.result.text for pieces in streams]
+    assert {pieces.result.reason for pieces in streams} <= {"cancelled", "length"}
+
+
+def test_an_engine_that_dies_is_told_to_readers_and_forgiven_to_those_who_left(folder: Path) -> None:
+    with modelkit.load(folder) as model:
+        reader, left = begin(model, 250), begin(model, 250)
+        next(reader)
+        left.cancel()
+
+        def die(*_: object) -> None:
+            raise SystemExit(3)
+
+        engine = model._running.engine  # pyright: ignore[reportPrivateUsage, reportOptionalMemberAccess]
+        engine._work = engine._thread._work = die  # pyright: ignore
+        with pytest.raises(ModelkitError, match="SystemExit"):
+            list(reader)
+        with pytest.raises(ModelkitError, match="SystemExit"):
+            _ = reader.result
+        assert left.result.reason == "cancelled"
+        with pytest.raises(ModelClosed, match="SystemExit"):
+            model.generate("Once")
+
+
+USES: dict[str, Callable[[modelkit.Model], object]] = {
+    "generate": lambda model: model.generate("a"),
+    "generate ids": lambda model: model.generate([1, 2], stream=True),
+    "chat": lambda model: model.chat([{"role": "user", "content": "a"}]),
+    "logits": lambda model: model.logits([1, 2]),
+    "prefixes": lambda model: model.prefixes(),
+    "encode": lambda model: model.encode("a"),
+    "decode": lambda model: model.decode([1]),
+    "prompt": lambda model: model.prompt([{"role": "user", "content": "a"}]),
+}
+
+
+@pytest.mark.parametrize("use", USES.values(), ids=USES)
+def test_a_closed_model_says_so(folder: Path, use: Callable[[modelkit.Model], object]) -> None:
+    model = modelkit.load(folder)
+    model.close()
+    model.close()
+    with pytest.raises(ModelClosed, match="is closed"):
+        use(model)
+    assert "closed" in repr(model)
+    assert model.context_length == 256
+
+
+def test_requests_that_race_with_closing_end_or_are_refused(folder: Path, pool: ThreadPoolExecutor) -> None:
+    for wait in (0.0, 0.001, 0.005, 0.02):
+        model = modelkit.load(folder)
+        stop = threading.Event()
+
+        def ask(model: modelkit.Model = model, stop: threading.Event = stop) -> str:
+            try:
+                while not stop.is_set():
+                    model.generate("Once", raw=True, num_predict=5)
+            except ModelClosed:
+                return "closed"
+            return "never"
+
+        asking = [pool.submit(ask) for _ in range(4)]
+        time.sleep(wait)
+        model.close()
+        assert {job.result(PATIENCE_S) for job in asking} == {"closed"}
+        stop.set()
