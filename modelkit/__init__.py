@@ -9,24 +9,80 @@
 Importing this package costs milliseconds: MLX and the tokenizer load with the first model.
 """
 
+from collections.abc import Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from modelkit import errors
 
 if TYPE_CHECKING:
+    from modelkit.chat.message import Message, ToolCall
+    from modelkit.generation import Generation, GenerationStream
+    from modelkit.memory import Memory
     from modelkit.model import Model
-    from modelkit.modelfile import Modelfile
+    from modelkit.modelfile import Directive, Modelfile
+    from modelkit.pack.build import Created
+    from modelkit.packages import copy, export, remove
+    from modelkit.packages import list_packages as list  # noqa: A004 -- read as modelkit.list
+    from modelkit.prefixes import Prefix
+    from modelkit.store import BrokenPackage, Exported, Freed, Package
     from modelkit.verbs import create, load
+    from runtime.engine.request import Drafts, TokenLogprob, Usage
 
 __version__ = "0.1.0"
-__all__ = ["Model", "Modelfile", "__version__", "create", "errors", "load"]
+__all__ = [
+    "BrokenPackage",
+    "Created",
+    "Directive",
+    "Drafts",
+    "Exported",
+    "Freed",
+    "Generation",
+    "GenerationStream",
+    "Memory",
+    "Message",
+    "Model",
+    "Modelfile",
+    "Package",
+    "Prefix",
+    "TokenLogprob",
+    "ToolCall",
+    "Usage",
+    "__version__",
+    "copy",
+    "create",
+    "errors",
+    "export",
+    "list",
+    "load",
+    "remove",
+]
 
+# Name here -> where it lives, and its name there where that is another.
 _HOMES = {
+    "BrokenPackage": "modelkit.store",
+    "Created": "modelkit.pack.build",
+    "Directive": "modelkit.modelfile",
+    "Drafts": "runtime.engine.request",
+    "Exported": "modelkit.store",
+    "Freed": "modelkit.store",
+    "Generation": "modelkit.generation",
+    "GenerationStream": "modelkit.generation",
+    "Memory": "modelkit.memory",
+    "Message": "modelkit.chat.message",
     "Model": "modelkit.model",
-    "create": "modelkit.verbs",
-    "load": "modelkit.verbs",
     "Modelfile": "modelkit.modelfile",
+    "Package": "modelkit.store",
+    "Prefix": "modelkit.prefixes",
+    "TokenLogprob": "runtime.engine.request",
+    "ToolCall": "modelkit.chat.message",
+    "Usage": "runtime.engine.request",
+    "copy": "modelkit.packages",
+    "create": "modelkit.verbs",
+    "export": "modelkit.packages",
+    "list": "modelkit.packages:list_packages",
+    "load": "modelkit.verbs",
+    "remove": "modelkit.packages",
 }
 
 
@@ -34,10 +90,11 @@ def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'modelkit' has no attribute {name!r}")
     _check_runtime()
-    return getattr(import_module(_HOMES[name]), name)
+    module, _, other = _HOMES[name].partition(":")
+    return getattr(import_module(module), other or name)
 
 
-def __dir__() -> list[str]:
+def __dir__() -> Sequence[str]:
     return sorted(__all__)
 
 

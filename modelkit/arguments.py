@@ -15,6 +15,7 @@ from modelkit.errors import RequestError
 
 T = TypeVar("T")
 _PLAIN = (str, bytes, int, float, type(None))
+_LONGEST_PATH = 4096
 _MOST_BITS = 256  # Python refuses to print very long integers
 
 
@@ -71,8 +72,12 @@ def elements(value: object, where: str, of: str) -> Iterator[Any]:
     """What is in a list or another collection. A text, bytes and a mapping are single values here, though
     Python would iterate over them.
     """
-    if not isinstance(value, str | bytes | bytearray | memoryview | Mapping) and isinstance(value, Iterable):
-        return iter(value)
+    single = isinstance(value, str | bytes | bytearray | memoryview | Mapping | type)
+    if not single and isinstance(value, Iterable):
+        try:
+            return iter(value)
+        except TypeError:  # numpy's single numbers promise more than they keep
+            pass
     raise refused(where, value, f"a list of {of}")
 
 
@@ -86,20 +91,28 @@ def mapping(value: object, where: str) -> Mapping[str, Any]:
 
 
 def path(value: object, where: str) -> str | os.PathLike[str]:
-    """A path as it is, or a name: something that the file system can be asked for."""
-    try:
-        plain = os.fspath(value) if isinstance(value, str | os.PathLike) else None
-        if isinstance(plain, str) and "\0" not in plain and os.fsencode(plain):
-            return value if isinstance(value, Path) else plain
-    except UnicodeEncodeError:
-        pass
-    raise refused(where, value, "a path")
+    """A path, or a name, as it is: something that the file system can be asked for."""
+    plain = os.fspath(value) if isinstance(value, str | os.PathLike) else None
+    if not isinstance(plain, str) or not plain:
+        raise refused(where, value, "a path")
+    if "\0" in plain or len(plain) > _LONGEST_PATH or not _encodable(plain):
+        raise refused(where, plain, f"a path: no NUL, whole characters, at most {_LONGEST_PATH:,} of them")
+    return value if isinstance(value, Path) else plain
 
 
-def function(value: Callable[..., T], where: str) -> Callable[..., T]:
+def function(value: object, where: str) -> Callable[..., object]:
     if not callable(value):
         raise refused(where, value, "a function")
     return value
+
+
+def _encodable(name: str) -> bool:
+    """False for half a surrogate pair, but for those by which Python spells bytes that are no UTF-8."""
+    try:
+        os.fsencode(name)
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _index(value: object) -> int | None:

@@ -2,12 +2,14 @@
 
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from modelkit.arguments import path, shown
 from modelkit.errors import ModelkitError, ParameterError
 
 _SIZE = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,3})?) ?(?:([KMGT])(I)?)?B?")
+_MOST_BYTES = 2**63
 _POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
 
 
@@ -42,18 +44,25 @@ class Settings:
         )
 
 
+def settings_at(home: str | os.PathLike[str] | None) -> Settings:
+    """What the surroundings decide, but for the folder where a caller names another."""
+    surroundings = Settings.from_environment()
+    return surroundings if home is None else replace(surroundings, home=Path(path(home, "home")).absolute())
+
+
 def read_size(value: str | int, source: str) -> int:
     """A number of bytes: an int, or a text such as 2GB, 500 MB or 1.5GiB.
 
     source: the option or variable that it came from, for the message. Raises ParameterError.
     """
-    if isinstance(value, int):
-        found = None if isinstance(value, bool) or value < 0 else value
-    else:
+    found: int | None = None
+    if isinstance(value, str):
         found = _parsed(value)
+    elif isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _MOST_BYTES:
+        found = value
     if found is None:
         raise ParameterError(
-            f"{source} is {value!r:.40}, expected a number of bytes", hint="Examples: 2GB, 500MB, 0."
+            f"{source} is {shown(value)}, expected a number of bytes", hint="Examples: 2GB, 500MB, 0."
         )
     return found
 

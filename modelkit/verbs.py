@@ -5,13 +5,17 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Unpack
 
+from modelkit import arguments
+from modelkit.arguments import given
+from modelkit.faults import translated
 from modelkit.memory import Memory
 from modelkit.model import Model
 from modelkit.modelfile import Modelfile, Parameters
+from modelkit.modelfile.keywords import LoadParameters
 from modelkit.opening import open_model
-from modelkit.settings import Settings, read_size
+from modelkit.settings import Settings, read_size, settings_at
 
 if TYPE_CHECKING:
     from modelkit.pack.build import Created
@@ -37,12 +41,19 @@ def create(
     from modelkit.store.name import Name, valid_name_from
     from modelkit.store.store import Store
 
-    parsed = modelfile if isinstance(modelfile, Modelfile) else Modelfile.read(modelfile)
-    folder = Path(parsed.file).absolute().parent
-    target = valid_name_from(folder.name) if name is None else Name.parse(name)
-    store = Store(_settings(home).home)
-    recipe = parsed.recipe(folder)
-    return build(recipe, target, store, quantize=quantize, quantize_draft=quantize_draft, progress=progress)
+    wanted = given(arguments.text, quantize, "quantize")
+    wanted_draft = given(arguments.text, quantize_draft, "quantize_draft")
+    for step in ("begin", "advance", "finish") if progress is not None else ():
+        arguments.function(getattr(progress, step, None), f"progress.{step}")
+    with translated():
+        parsed = modelfile
+        if not isinstance(parsed, Modelfile):
+            parsed = Modelfile.read(arguments.path(modelfile, "modelfile"))
+        folder = Path(parsed.file).absolute().parent
+        named = given(arguments.text, name, "name")
+        target = valid_name_from(folder.name) if named is None else Name.parse(named)
+        store, recipe = Store(settings_at(home).home), parsed.recipe(folder)
+        return build(recipe, target, store, quantize=wanted, quantize_draft=wanted_draft, progress=progress)
 
 
 def load(
@@ -52,7 +63,7 @@ def load(
     cache_memory: str | int | None = None,
     cache_disk: str | int | None = None,
     on_memory: Callable[[Memory, str | None], None] | None = None,
-    **parameters: Any,
+    **parameters: Unpack[LoadParameters],
 ) -> Model:
     """Load a stored package by name, or a model directory by path.
 
@@ -64,9 +75,11 @@ def load(
     can be set here only. Use the result as a context manager, or close it. Raises ModelkitError.
     """
     started = time.monotonic()
-    settings = _with_limits(_settings(home), cache_memory, cache_disk)
-    with open_model(name, settings) as opened:
-        model = Model(opened, Parameters(parameters), settings, on_memory)
+    wanted = Parameters(parameters)
+    given(arguments.function, on_memory, "on_memory")
+    settings = _with_limits(settings_at(home), cache_memory, cache_disk)
+    with translated(), open_model(arguments.path(name, "name"), settings) as opened:
+        model = Model(opened, wanted, settings, on_memory)
     model.load_s = time.monotonic() - started
     return model
 
@@ -77,8 +90,3 @@ def _with_limits(settings: Settings, memory: str | int | None, disk: str | int |
     if disk is not None:
         settings = replace(settings, cache_disk_bytes=read_size(disk, "cache_disk"))
     return settings
-
-
-def _settings(home: str | os.PathLike[str] | None) -> Settings:
-    surroundings = Settings.from_environment()
-    return surroundings if home is None else replace(surroundings, home=Path(home).absolute())

@@ -48,7 +48,7 @@ FLOORS: list[tuple[bool, tuple[str, ...]]] = [
         ),
     ),
     (True, ("modelkit.model",)),
-    (True, ("modelkit.verbs",)),
+    (True, ("modelkit.verbs", "modelkit.packages")),
     (True, ("modelkit.cli", "modelkit.server")),
 ]
 

@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from modelkit import arguments as at_door
+from modelkit.arguments import elements, refused, shown
 from modelkit.chat.plain import plain
 from modelkit.errors import RequestError
 
@@ -30,6 +32,14 @@ class ToolCall:
     arguments: Mapping[str, Any]
     id: str | None = None
 
+    def __post_init__(self) -> None:
+        if not _text(self.name, "the tool call's name"):
+            raise RequestError("a tool call has no name")
+        _text(self.id, "the tool call's id")
+        if not isinstance(self.arguments, Mapping):
+            raise refused("the tool call's arguments", self.arguments, "an object")
+        object.__setattr__(self, "arguments", plain(self.arguments, "the tool call's arguments"))
+
     @classmethod
     def read(cls, value: object, where: str) -> "ToolCall":
         """From `{"function": {"name", "arguments"}}`, with or without `id` and `type`."""
@@ -39,7 +49,7 @@ class ToolCall:
         if not name:
             raise RequestError(f"{where}.function.name is missing")
         if call.get("type", "function") != "function":
-            raise RequestError(f"{where}.type is {str(call['type'])[:40]!r}; only 'function' is known")
+            raise refused(f"{where}.type", call["type"], "'function'")
         arguments = _arguments(function.get("arguments"), f"{where}.function.arguments")
         return cls(name, arguments, _text(call.get("id"), f"{where}.id"))
 
@@ -60,8 +70,15 @@ class Message:
     tool_call_id: str | None = None
 
     def __post_init__(self) -> None:
-        if self.role not in ROLES:
-            raise RequestError(f"the role {str(self.role)[:40]!r} is unknown; roles are {', '.join(ROLES)}")
+        object.__setattr__(self, "role", _role(self.role, "the message"))
+        object.__setattr__(self, "content", at_door.text(self.content, "the message's content"))
+        for field in ("thinking", "name", "tool_call_id"):
+            object.__setattr__(self, field, _text(getattr(self, field), f"the message's {field}"))
+        calls = tuple(elements(self.tool_calls, "the message's tool_calls", "ToolCalls"))
+        for place, call in enumerate(calls):
+            if not isinstance(call, ToolCall):
+                raise refused(f"the message's tool_calls[{place}]", call, "a ToolCall")
+        object.__setattr__(self, "tool_calls", calls)
         if self.tool_calls and self.role != "assistant":
             raise RequestError(f"a {self.role} message has tool_calls; only the assistant calls tools")
 
@@ -102,7 +119,7 @@ class Message:
 def read_messages(values: Iterable[Message | Mapping[str, Any]]) -> tuple[Message, ...]:
     """A conversation. Raises RequestError where one message is wrong, or when there are too many or none."""
     messages: list[Message] = []
-    for number, value in enumerate(values):
+    for number, value in enumerate(elements(values, "messages", "messages with a role and content")):
         if number == MOST_MESSAGES:
             raise RequestError(f"a conversation may have at most {MOST_MESSAGES:,} messages")
         messages.append(Message.read(value, f"messages[{number}]"))
@@ -115,29 +132,25 @@ def read_messages(values: Iterable[Message | Mapping[str, Any]]) -> tuple[Messag
 
 def _object(value: object, where: str, keys: Iterable[str]) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
-        raise RequestError(f"{where} must be an object; it is a {type(value).__name__}")
+        raise refused(where, value, "an object")
     for key in value:
+        if not isinstance(key, str):
+            raise refused(f"a key of {where}", key, "a text")
         if key in _MEDIA:
             raise RequestError(f"{where} has {key}, and this version reads text only")
         if key not in keys:
-            raise RequestError(
-                f"{where} has an unknown key {str(key)[:40]!r}; known: {', '.join(sorted(keys))}"
-            )
+            raise RequestError(f"{where} has an unknown key {shown(key)}; known: {', '.join(sorted(keys))}")
     return value
 
 
 def _role(value: object, where: str) -> str:
     if not isinstance(value, str) or value not in ROLES:
-        raise RequestError(f"{where}.role is {str(value)[:40]!r}; roles are {', '.join(ROLES)}")
+        raise RequestError(f"{where}.role is {shown(value)}; roles are {', '.join(ROLES)}")
     return str.__str__(value)
 
 
 def _text(value: object, where: str) -> str | None:
-    if value is None:
-        return None
-    if not isinstance(value, str):
-        raise RequestError(f"{where} must be a text; it is a {type(value).__name__}")
-    return str.__str__(value)
+    return at_door.given(at_door.text, value, where)
 
 
 def _content(value: object, where: str) -> str:
@@ -148,7 +161,7 @@ def _content(value: object, where: str) -> str:
     for number, part in enumerate(value):
         kind = part.get("type") if isinstance(part, Mapping) else None
         if kind != "text":
-            raise RequestError(f"{where}[{number}] is of type {str(kind)[:40]!r}; only text parts are read")
+            raise RequestError(f"{where}[{number}] is of type {shown(kind)}; only text parts are read")
         text = _text(
             _object(part, f"{where}[{number}]", {"type", "text"}).get("text"), f"{where}[{number}].text"
         )
@@ -160,7 +173,7 @@ def _tool_calls(value: object, where: str) -> tuple[ToolCall, ...]:
     if value is None:
         return ()
     if not isinstance(value, list | tuple) or len(value) > MOST_CALLS:
-        raise RequestError(f"{where} must be a list of at most {MOST_CALLS} calls")
+        raise refused(where, value, f"a list of at most {MOST_CALLS} calls")
     return tuple(ToolCall.read(call, f"{where}[{number}]") for number, call in enumerate(value))
 
 
@@ -172,5 +185,5 @@ def _arguments(value: object, where: str) -> dict[str, Any]:
         except (ValueError, RecursionError) as error:
             raise RequestError(f"{where} is not valid JSON: {error}") from error
     if not isinstance(value, Mapping | None):
-        raise RequestError(f"{where} must be an object; it is a {type(value).__name__}")
+        raise refused(where, value, "an object")
     return plain(value or {}, where)

@@ -8,9 +8,11 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from modelkit.arguments import refused
 from modelkit.errors import RequestError
 
 DEPTH = 64
+_MOST_BITS = 4096  # Python prints no number of more than 4,300 digits
 
 
 def plain(value: object, where: str, depth: int = DEPTH) -> Any:
@@ -24,6 +26,8 @@ def plain(value: object, where: str, depth: int = DEPTH) -> Any:
     if isinstance(value, str):
         return str.__str__(value)
     if isinstance(value, int):
+        if value.bit_length() > _MOST_BITS:
+            raise RequestError(f"{where} holds a number of more than {_MOST_BITS:,} bits")
         return int.__int__(value)
     if isinstance(value, float) and math.isfinite(value):
         return float.__float__(value)
@@ -38,7 +42,7 @@ def plain(value: object, where: str, depth: int = DEPTH) -> Any:
 
 def _key(key: object, where: str) -> str:
     if not isinstance(key, str):
-        raise RequestError(f"{where} has the key {str(key)[:40]!r}; the keys of JSON objects are texts")
+        raise refused(f"a key of {where}", key, "a text: JSON objects have no others")
     return str.__str__(key)
 
 

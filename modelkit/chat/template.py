@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from modelkit.arguments import elements, mapping, shown
 from modelkit.chat.find import refuse_go
 from modelkit.chat.message import Message
 from modelkit.chat.plain import plain
@@ -67,7 +68,7 @@ class ChatTemplate:
             _mark_end(messages, rendered)
         text = self._template.render(
             {
-                **self._variables(variables or {}),
+                **self._variables(variables),
                 **self._tokens,
                 "messages": rendered,
                 "tools": _tools(tools),
@@ -78,11 +79,12 @@ class ChatTemplate:
         )
         return _cut_at_mark(text) if continue_final else text
 
-    def _variables(self, variables: Mapping[str, Any]) -> dict[str, Any]:
+    def _variables(self, given: Mapping[str, Any] | None) -> dict[str, Any]:
+        variables = {} if given is None else mapping(given, "variables")
         unknown = next((name for name in variables if name not in self.variables), None)
         if unknown is not None or len(variables) > MOST_VARIABLES:
             raise RequestError(
-                f"the chat template has no variable {str(unknown)[:40]!r} that may be set",
+                f"the chat template has no variable {shown(unknown)} that may be set",
                 hint=f"It reads: {', '.join(sorted(self.variables)) or 'none'}.",
             )
         return plain(variables, "the template's variables")
@@ -90,11 +92,12 @@ class ChatTemplate:
 
 def _tools(tools: Sequence[Mapping[str, Any]] | None) -> list[Any] | None:
     """Tools as templates expect them, OpenAI's shape: `{"type": "function", "function": {"name": ...}}`."""
-    if not tools:
+    listed = [] if tools is None else list(elements(tools, "tools", "tools"))
+    if len(listed) > MOST_TOOLS:
+        raise RequestError(f"{len(listed)} tools; at most {MOST_TOOLS} are taken")
+    if not listed:
         return None
-    if len(tools) > MOST_TOOLS:
-        raise RequestError(f"{len(tools)} tools; at most {MOST_TOOLS} are taken")
-    copies: list[Any] = plain(list(tools), "tools")
+    copies: list[Any] = plain(listed, "tools")
     for number, tool in enumerate(copies):
         function = tool.get("function") if isinstance(tool, dict) else None
         if not isinstance(function, dict) or not isinstance(function.get("name"), str):

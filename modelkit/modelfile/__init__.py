@@ -4,8 +4,9 @@
     text <-syntax.format-- directives
 
 `directives` and `parameter_table` are the two tables that everything else follows. This room relies on the
-standard library alone, opens no file but the Modelfile itself, and raises ModelfileError, or ParameterError
-for a parameter that did not come from a file.
+standard library and `modelkit.arguments` alone, opens no file but the Modelfile itself, and raises
+ModelfileError, ParameterError for a parameter that did not come from a file, and RequestError for an argument
+of a wrong type.
 """
 
 import os
@@ -13,6 +14,7 @@ import stat
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from modelkit import arguments
 from modelkit.errors import ModelfileError
 from modelkit.modelfile import syntax
 from modelkit.modelfile.directives import DIRECTIVES, ROLES
@@ -59,7 +61,11 @@ class Modelfile:
     file: str = field(default="Modelfile", compare=False)
 
     def __post_init__(self) -> None:
-        directives = tuple(self.directives)
+        arguments.text(self.file, "file")
+        directives = tuple(arguments.elements(self.directives, "directives", "Directives"))
+        for place, one in enumerate(directives):
+            if not isinstance(one, Directive):
+                raise arguments.refused(f"directives[{place}]", one, "a Directive")
         if not all(directive.line for directive in directives):
             directives = syntax.parse(syntax.format(directives), self.file)
         require_from(directives, self.file)
@@ -68,7 +74,8 @@ class Modelfile:
     @classmethod
     def parse(cls, text: str, *, file: str = "Modelfile") -> "Modelfile":
         """From text; `file` is what errors call it. Raises ModelfileError."""
-        return cls(syntax.parse(text, file), file)
+        named = arguments.text(file, "file")
+        return cls(syntax.parse(arguments.text(text, "text"), named), named)
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> "Modelfile":
@@ -76,7 +83,7 @@ class Modelfile:
 
         Raises ModelfileError, for a file that is not there as well.
         """
-        file = os.fspath(path)
+        file = os.fspath(arguments.path(path, "path"))
         text = syntax.decode(_read(file), file)
         lines = syntax.count_lines(text)
         if lines > MAX_LINES:

@@ -7,10 +7,10 @@ settings are equal values and packages made from them have equal digests. What i
 
 import difflib
 import re
-import reprlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from modelkit.arguments import shown
 from modelkit.errors import ParameterError
 from modelkit.modelfile.parameter_table import (
     MAX_STOP_CHARACTERS,
@@ -96,15 +96,11 @@ def _lookup(name: str) -> Parameter:
         raise ParameterError(f"parameter {name} has no meaning here: {REFUSED[name]}", hint="Leave it out.")
     close = difflib.get_close_matches(name[:32].lower(), PARAMETERS, n=3)
     hint = f"Did you mean {' or '.join(close)}?" if close else f"The parameters are {', '.join(PARAMETERS)}."
-    raise ParameterError(f"unknown parameter {reprlib.repr(name)}", hint=hint)
+    raise ParameterError(f"unknown parameter {shown(name)}", hint=hint)
 
 
 def _unfit(row: Parameter, value: object, *, hint: str | None = None) -> ParameterError:
-    huge = isinstance(value, int) and value.bit_length() > 256  # Python refuses to print very long ones
-    return ParameterError(
-        f"{row.name} is {'out of range' if huge else reprlib.repr(value)}, expected {row.expected}",
-        hint=hint,
-    )
+    return ParameterError(f"{row.name} is {shown(value)}, expected {row.expected}", hint=hint)
 
 
 def _texts(value: ParameterValue) -> tuple[str, ...]:

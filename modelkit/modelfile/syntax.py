@@ -24,6 +24,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from string import ascii_letters
 
+from modelkit.arguments import given, text
 from modelkit.errors import ModelfileError
 from modelkit.modelfile.directives import DIRECTIVES, ROLES, DirectiveRow
 
@@ -60,6 +61,9 @@ class Directive:
     column: int = field(default=0, compare=False, kw_only=True)
 
     def __post_init__(self) -> None:
+        text(self.keyword, "keyword")
+        text(self.value, f"the value of {_shown(self.keyword)}")
+        given(text, self.name, f"the name of {_shown(self.keyword)}")
         row = DIRECTIVES.get(self.keyword)
         if row is None:
             raise self._error(f"{_shown(self.keyword)} is no directive", _keyword_hint(self.keyword))

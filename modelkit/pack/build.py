@@ -35,7 +35,7 @@ INDEX = "model.safetensors.index.json"
 CONFIG = "config.json"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Created:
     """A new package. `digest` is its manifest's; `converted` says whether any weight was written anew."""
 
@@ -45,6 +45,10 @@ class Created:
     converted: bool
     notes: tuple[str, ...]
     preparation: Preparation
+
+    def __repr__(self) -> str:
+        notes = f", {len(self.notes)} note{'s' if len(self.notes) > 1 else ''}" if self.notes else ""
+        return f"<Created {self.name} {self.digest.short}, {self.size_bytes:,} bytes{notes}>"
 
 
 def build(

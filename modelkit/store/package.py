@@ -14,7 +14,7 @@ from modelkit.store.manifest import MANIFEST_LIMIT_BYTES, Manifest
 from modelkit.store.name import Name
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Package:
     """A name and all that stands behind it.
 
@@ -39,6 +39,9 @@ class Package:
     def id(self) -> str:
         """The short form of the digest that tables show."""
         return self.digest.short
+
+    def __repr__(self) -> str:
+        return f"<Package {self.name} {self.id}, {self.size_bytes:,} bytes>"
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,8 +62,8 @@ def test_tool_name_is_another_word_for_name():
 
 
 BAD: dict[str, tuple[object, str]] = {
-    "no object": ("hi", "must be an object"),
-    "no role": ({"content": "hi"}, "role is 'None'"),
+    "no object": ("hi", "is 'hi', expected an object"),
+    "no role": ({"content": "hi"}, "role is None"),
     "unknown role": ({"role": "robot", "content": "hi"}, "role is 'robot'"),
     "unknown key": ({"role": "user", "content": "hi", "contents": "x"}, "unknown key 'contents'"),
     "images": ({"role": "user", "content": "hi", "images": ["x"]}, "images"),
@@ -72,10 +72,13 @@ BAD: dict[str, tuple[object, str]] = {
         {"role": "user", "content": [{"type": "text", "text": "a", "b": 1}]},
         "unknown key",
     ),
-    "content is a number": ({"role": "user", "content": 5}, "must be a text"),
-    "thinking is a list": ({"role": "assistant", "content": "", "thinking": []}, "must be a text"),
+    "content is a number": ({"role": "user", "content": 5}, "is 5, expected a text"),
+    "thinking is a list": (
+        {"role": "assistant", "content": "", "thinking": []},
+        "is a list, expected a text",
+    ),
     "user calls tools": ({"role": "user", "content": "", "tool_calls": [CALL]}, "only the assistant"),
-    "calls are no list": ({"role": "assistant", "tool_calls": CALL}, "must be a list"),
+    "calls are no list": ({"role": "assistant", "tool_calls": CALL}, "expected a list"),
     "call without name": ({"role": "assistant", "tool_calls": [{"function": {}}]}, "name is missing"),
     "bad JSON": (
         {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "{"}}]},
@@ -83,7 +86,7 @@ BAD: dict[str, tuple[object, str]] = {
     ),
     "arguments are a list": (
         {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "[1]"}}]},
-        "must be an object",
+        "is a list, expected an object",
     ),
     "deep JSON": (
         {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": '{"a":' * 99999}}]},

@@ -1,0 +1,59 @@
+"""What one does with stored packages from Python, without loading one: list, copy, remove, export.
+
+They are `modelkit.list`, `modelkit.copy` and so on. home: the folder of the store, instead of MODELKIT_HOME.
+Raises ModelkitError.
+"""
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from modelkit.arguments import flag, path, text
+from modelkit.faults import translated
+from modelkit.settings import settings_at
+from modelkit.store.store import Store
+
+if TYPE_CHECKING:
+    from modelkit.store import BrokenPackage, Exported, Freed, Package
+
+Home = str | os.PathLike[str] | None
+
+
+def list_packages(prefix: str = "", *, home: Home = None) -> "list[Package | BrokenPackage]":
+    """The packages whose names begin with `prefix`, newest first. A damaged one is a BrokenPackage, whose
+    `problem` says why.
+    """
+    begins = text(prefix, "prefix").lower()
+    with translated():
+        found = [one for one in _store(home).packages() if one.name.short.startswith(begins)]
+    return sorted(found, key=lambda package: (-package.modified_s, package.name))
+
+
+def copy(source: str, target: str, *, home: Home = None) -> "Package":
+    """Give a package a second name. The two share all their bytes; what `target` stood for before is freed if
+    nothing else needs it.
+    """
+    with translated():
+        store = _store(home)
+        store.copy(text(source, "source"), text(target, "target"))
+        return store.resolve(target)
+
+
+def remove(name: str, *, home: Home = None) -> "Freed":
+    """Take the name away, and free what no other package needs."""
+    with translated():
+        return _store(home).remove(text(name, "name"))
+
+
+def export(name: str, folder: str | os.PathLike[str], *, copy: bool = False, home: Home = None) -> "Exported":
+    """Lay the package out in `folder`, new or empty, as ordinary files that `mlx_lm.load` and others take.
+
+    copy: make copies; otherwise files are hard links to the store's read-only ones where the disk allows it.
+    """
+    with translated():
+        link = not flag(copy, "copy")
+        return _store(home).export(text(name, "name"), Path(path(folder, "folder")), link=link)
+
+
+def _store(home: Home) -> Store:
+    return Store(settings_at(home).home)
