@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from modelkit.arguments import refused
 from modelkit.errors import RequestError
+from modelkit.schema import close_objects
 from modelkit.tokenizer import Tokenizer
 from modelkit.tokenizer.native import guarded
 from runtime.sampling.constraint import WORD, ConstraintFault
@@ -31,8 +32,8 @@ Kind = Literal["schema", "regex", "lark"]
 MOST_CHARACTERS = {"schema": 1_000_000, "regex": 65_536, "lark": 262_144}
 MOST_COMPILED = 16
 ANY_OBJECT = '{"type": "object"}'
-# A model may lay its JSON out as it likes, but cannot put off going on with blanks for ever.
-_BLANKS = r"[\x20\x0A\x0D\x09]{1,48}"
+# A model may lay its JSON out over lines, but not put off going on: one space, or one line end and an indent.
+_BLANKS = r"\x20|\x0A(\x20{0,20}|\x09{0,6})"
 # Bytes and milliseconds are in proportion: a lexer state takes 1 to 2 kB, a thousand fuel about 0.07 ms.
 LIMITS: dict[str, Any] = {
     "initial_lexer_fuel": 1_000_000,
@@ -206,7 +207,7 @@ def _definition(form: Form) -> str:
             return LLMatcher.grammar_from_lark(any_to_lark(form.text))
         # Lenient would leave out what it cannot do, silently.
         return LLMatcher.grammar_from_json_schema(
-            form.text, {"whitespace_pattern": _BLANKS}, {"lenient": False}
+            close_objects(form.text), {"whitespace_pattern": _BLANKS}, {"lenient": False}
         )
     except Exception as error:
         raise _refused(form, str(error)) from error

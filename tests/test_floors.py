@@ -45,6 +45,7 @@ FLOORS: list[tuple[bool, tuple[str, ...]]] = [
             "modelkit.options",
             "modelkit.prompt",
             "modelkit.running",
+            "modelkit.schema",
         ),
     ),
     (True, ("modelkit.model",)),

@@ -1,0 +1,125 @@
+"""JSON schemas as people mean them: an object whose properties are named has these and no others.
+
+To the letter, a schema that lists `properties` and says nothing of `additionalProperties` allows any others
+too, and a model that is free to invent properties goes on inventing them until it is cut off. llama.cpp,
+Ollama and OpenAI's strict mode take such a schema as closed, and so does this; who wants an open one says
+`additionalProperties: true`.
+
+An object stays as it was written where closing it could contradict what else is said of the same value: by
+allOf or by $ref beside its own properties, by patternProperties, by a required name that is not listed.
+"""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+_CHILDREN = ("items", "additionalItems", "prefixItems", "contains", "additionalProperties")
+_NAMED_CHILDREN = ("properties", "patternProperties")
+_SAYS = (
+    *("additionalProperties", "unevaluatedProperties", "patternProperties", "propertyNames", "minProperties"),
+    *("dependencies", "dependentRequired", "dependentSchemas"),
+)
+_CONDITIONS = ("if", "then", "else", "not", "dependentSchemas", "$dynamicRef", "$recursiveRef")
+
+_Schema = dict[str, Any]
+
+
+def close_objects(text: str) -> str:
+    """The schema with its objects closed. A text that is no JSON object, or none that can be written again,
+    comes back as it is: whoever compiles it says what is wrong.
+    """
+    try:
+        root = json.loads(text)
+        closing = _closing(root) if isinstance(root, dict) else []
+        for schema in closing:
+            schema["additionalProperties"] = False
+        return json.dumps(root, allow_nan=False) if closing else text
+    except (ValueError, RecursionError):
+        return text
+
+
+def _closing(root: _Schema) -> list[_Schema]:
+    """The schemas in it that shall be closed: all that are reached, and never as one of several parts of a
+    description.
+    """
+    alone: dict[int, _Schema] = {}
+    joined: set[int] = set()
+    left: list[tuple[Any, bool]] = [(root, False)]
+    seen: set[tuple[int, bool]] = set()
+    while left:
+        schema, shared = left.pop()
+        if not isinstance(schema, dict) or (id(schema), shared) in seen:
+            continue
+        seen.add((id(schema), shared))
+        parts = list(_parts(schema, root))
+        shared = shared or len(parts) + ("properties" in schema) > 1
+        alone[id(schema)] = schema
+        if shared:
+            joined.add(id(schema))
+        left += [(member, shared) for part in parts for member in part]
+        left += [(child, False) for child in _children(schema)]
+    return [schema for key, schema in alone.items() if key not in joined and _open_by_omission(schema)]
+
+
+def _open_by_omission(schema: _Schema) -> bool:
+    properties, required = schema.get("properties"), schema.get("required", [])
+    if not isinstance(properties, dict) or any(key in schema for key in _SAYS):
+        return False
+    return isinstance(required, list) and all(name in properties for name in required)
+
+
+def _parts(schema: _Schema, root: _Schema) -> Iterator[list[Any]]:
+    """What else describes the same value, and may name properties: each member of allOf is a part of its own,
+    the choices of an anyOf or a oneOf are one.
+    """
+    groups = [[one] for one in _listed(schema.get("allOf"))]
+    groups += [_listed(schema.get(key)) for key in ("anyOf", "oneOf")]
+    if "$ref" in schema:
+        groups.append([_target(schema["$ref"], root)])
+    groups += [[schema[key]] for key in _CONDITIONS if key in schema]
+    for group in groups:
+        if any(_may_name(one, root) for one in group):
+            yield group
+
+
+def _may_name(start: Any, root: _Schema) -> bool:
+    """May this schema, or what it stands for, name properties? True for a reference that leads elsewhere."""
+    left, seen = [start], set[int]()
+    while left:
+        schema = left.pop()
+        if schema is None:
+            return True
+        if not isinstance(schema, dict) or id(schema) in seen:
+            continue
+        seen.add(id(schema))
+        if "properties" in schema or any(key in schema for key in (*_SAYS, *_CONDITIONS)):
+            return True
+        left += [one for key in ("allOf", "anyOf", "oneOf") for one in _listed(schema.get(key))]
+        if "$ref" in schema:
+            left.append(_target(schema["$ref"], root))
+    return False
+
+
+def _children(schema: _Schema) -> Iterator[Any]:
+    """Schemas of other values: of properties and items."""
+    for key in _CHILDREN:
+        child = schema.get(key)
+        yield from child if isinstance(child, list) else [child]
+    for key in _NAMED_CHILDREN:
+        named = schema.get(key)
+        yield from named.values() if isinstance(named, dict) else []
+
+
+def _target(reference: Any, root: _Schema) -> Any:
+    """What a reference into this schema points to, else None."""
+    if not isinstance(reference, str) or not reference.startswith("#"):
+        return None
+    found: Any = root
+    for part in reference[1:].split("/")[1:]:
+        key = part.replace("~1", "/").replace("~0", "~")
+        found = found.get(key) if isinstance(found, dict) else None
+    return found if reference in ("#",) or reference.startswith("#/") else None
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
