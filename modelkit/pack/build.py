@@ -16,6 +16,7 @@ from modelkit.pack.conversion import (
     Part,
     Progress,
     Silent,
+    checking,
     memo_key,
     remember,
     source_digests,
@@ -77,7 +78,7 @@ def write_package(
     files: dict[str, Blob] = {}
     with store.begin() as new:
         for folder, part in prepared.parts:
-            _hold(part, new)
+            _hold(part, new, progress or Silent())
             written[folder] = _write_part(part, new, store, progress or Silent())
             own = {**written[folder].files, **_add_files(part, new)}
             files.update({folder + path: blob for path, blob in own.items()})
@@ -90,11 +91,11 @@ def write_package(
         files[METADATA] = new.add_bytes(metadata.to_bytes())
         artifact = build_artifact(files, **_facts(prepared))
         digest = new.commit(name, artifact)
+    # From here on the package is there, whatever happens: the name may stand for another one already.
     for one in written.values():
         remember(store, one.key, one.weights)
-    size_bytes = store.resolve(name).size_bytes
-    converted = any(part.plan.converts and part.reused is None for _, part in prepared.parts)
-    return Created(name, digest, size_bytes, converted, prepared.notes, prepared)
+    converted = any(one.converted for one in written.values())
+    return Created(name, digest, artifact.size_bytes, converted, prepared.notes, prepared)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,21 +104,34 @@ class _Written:
     files: Mapping[str, Blob]
     provenance: Provenance
     key: str
+    converted: bool
 
 
-def _hold(part: Part, new: Transaction) -> None:
-    """Keep the blobs of a stored source from being deleted while they are read."""
-    for path, digest in part.source.known.items():
+def _hold(part: Part, new: Transaction, progress: Progress) -> None:
+    """Keep the blobs of a stored source from being deleted while they are read, and make nothing of damaged
+    ones: they would be given a new, right digest.
+    """
+    source = part.source
+    for path, digest in source.known.items():
         if new.has(digest) is None:
             raise StoreError(
-                f"{path.name[:12]} of {part.source.inventory.origin} was removed meanwhile",
+                f"{path.name[:12]} of {source.inventory.origin} was removed meanwhile",
                 hint="Run the command again.",
             )
+    weights = [(file.name, source.known.get(file.path)) for file in source.inventory.weights]
+    known = [(name, digest) for name, digest in weights if digest]
+    with checking(part, new, [digest for _, digest in known], progress) as advance:
+        for name, digest in known:
+            if new.sound(digest, advance) is None:
+                raise StoreError(
+                    f"{name} of {source.inventory.origin} is damaged (blob {digest.short})",
+                    hint="Create that package again from its own source: that writes the file anew.",
+                )
 
 
 def _write_part(part: Part, new: Transaction, store: Store, progress: Progress) -> _Written:
-    weights, digests = write_weights(part, new, store, progress)
-    digests = digests or source_digests(part.source, store)
+    weights, read = write_weights(part, new, store, progress)
+    digests = read or source_digests(part.source, store)
     assert digests is not None
     wanted = part.plan.format.name if part.plan.format else None
     return _Written(
@@ -125,6 +139,7 @@ def _write_part(part: Part, new: Transaction, store: Store, progress: Progress) 
         files={**weights, INDEX: new.add_bytes(_index(part.plan))},
         provenance=part.inherited or Provenance(wanted, digests),
         key=memo_key(digests, part.plan),
+        converted=part.plan.converts and read is not None,
     )
 
 

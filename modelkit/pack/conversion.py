@@ -2,12 +2,14 @@
 
 A conversion is remembered under the digests of its source files and the plan, so changing SYSTEM or a
 PARAMETER converts nothing again. Digests of sources that were never read before are computed beside the
-conversion.
+conversion. What an earlier conversion left is used only where its bytes are still right (`store.soundness`):
+creating a package again mends a damaged one.
 """
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -15,6 +17,7 @@ from threading import Event
 from types import TracebackType
 from typing import Protocol, Self
 
+from modelkit.errors import StoreError
 from modelkit.pack.metadata import Provenance
 from modelkit.pack.planned import Plan
 from modelkit.pack.reader import Reader
@@ -117,7 +120,24 @@ def recall(store: Store, key: str) -> dict[str, Digest] | None:
 
 
 def remember(store: Store, key: str, files: Mapping[str, Blob]) -> None:
-    store.memo_put(key, {"files": {path: str(blob.digest) for path, blob in files.items()}})
+    """What cannot be remembered is converted again another time; the package is there."""
+    with suppress(StoreError):
+        store.memo_put(key, {"files": {path: str(blob.digest) for path, blob in files.items()}})
+
+
+@contextmanager
+def checking(
+    part: Part, new: Transaction, digests: Iterable[Digest], progress: Progress
+) -> Generator[Callable[[int], None]]:
+    """A bar, where any of these blobs has to be read to know that it is sound."""
+    unknown = new.unknown_bytes(digests)
+    if unknown:
+        progress.begin(f"{part.plan.role}: checking", unknown)
+    try:
+        yield progress.advance if unknown else lambda _: None
+    finally:
+        if unknown:
+            progress.finish()
 
 
 def write_weights(
@@ -125,7 +145,8 @@ def write_weights(
 ) -> tuple[dict[str, Blob], dict[str, Digest] | None]:
     """The part's weight files by path, and its source files' digests (None: reused, nothing was read)."""
     if part.reused is not None:
-        kept = {path: new.has(digest) for path, digest in part.reused.items()}
+        with checking(part, new, part.reused.values(), progress) as advance:
+            kept = {path: new.sound(digest, advance) for path, digest in part.reused.items()}
         found = {path: blob for path, blob in kept.items() if blob is not None}
         if len(found) == len(kept):
             return found, None

@@ -39,6 +39,11 @@ class Artifact:
     manifest: bytes
     config: bytes
 
+    @property
+    def size_bytes(self) -> int:
+        """What the whole package takes: the two documents, and every file of it once."""
+        return len(self.manifest) + sum(blob.size_bytes for blob in Manifest.parse(self.manifest).blobs)
+
 
 def build_artifact(
     files: Mapping[str, Blob],

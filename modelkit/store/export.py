@@ -18,8 +18,8 @@ from pathlib import Path
 from modelkit.errors import StoreError
 from modelkit.store.digest import Blob
 from modelkit.store.disk import chunks, storing, write_all
-from modelkit.store.ingest import Progress
 from modelkit.store.package import Package
+from modelkit.store.soundness import Progress
 
 _CANNOT_LINK = (
     *(errno.EXDEV, errno.EPERM, errno.EACCES, errno.EMLINK),

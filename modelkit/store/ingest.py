@@ -8,7 +8,8 @@ what it is, without process ids or clocks, and the next sweep removes it. Pins a
 shared lock, which sweeps exclude: a blob is either pinned before a sweep looks, or seen to be gone after it.
 
 A blob's life: private temporary file, hashed as it is written; synced; made read-only; then, pinned first,
-renamed to its digest. Methods may be called from several threads; one BlobWriter belongs to one thread.
+renamed to its digest. It takes the place of one there that is not sound (`soundness`): writing again heals.
+Methods may be called from several threads; one BlobWriter belongs to one thread.
 """
 
 import errno
@@ -17,7 +18,7 @@ import hashlib
 import os
 import stat
 import threading
-from collections.abc import Callable
+from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 from secrets import token_hex
@@ -29,6 +30,7 @@ from modelkit.store.digest import Blob, Digest
 from modelkit.store.disk import chunks, clone, create, read_small, storing, sync, write_all
 from modelkit.store.layout import Layout
 from modelkit.store.lock import is_held
+from modelkit.store.soundness import Progress, Soundness
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -36,14 +38,13 @@ if TYPE_CHECKING:
 _PIN_BYTES = len("sha256:") + 64 + len("\n")
 _LEASE_LIMIT_BYTES = 64 << 20
 
-Progress = Callable[[int], None]  # called with the bytes done since the last call
-
 
 class Ingest:
     """One operation's folder, from `begin` to `close`."""
 
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
+        self.soundness = Soundness(layout)
         self._folder = layout.ingest / token_hex(8)
         self._lease = -1
         self._pins: set[Digest] = set()
@@ -64,6 +65,7 @@ class Ingest:
                 remove_folder(self._folder)
         finally:
             os.close(self._lease)
+        self.soundness.save()
         return frozenset(self._pins)
 
     def pin(self, digest: Digest) -> Blob | None:
@@ -82,13 +84,23 @@ class Ingest:
         size_bytes = self.layout.blob_size(digest)
         return None if size_bytes is None else Blob(digest, size_bytes)
 
+    def sound(self, digest: Digest, progress: Progress | None = None) -> Blob | None:
+        """`pin`, for a blob whose bytes are known to be right. A large one may have to be read for that."""
+        blob = self.pin(digest)
+        return blob if blob and self.soundness.is_sound(blob, progress) else None
+
     def adopt(self, temp: Path, blob: Blob) -> None:
-        """Move a finished temporary file to its place, or drop it if the whole blob is there already."""
+        """Move a finished temporary file to its place, or drop it if that blob is there already, and sound.
+
+        One that would have to be read to find out is replaced: that costs nothing.
+        """
+        known = self.soundness.is_known(blob.digest)
         with self.layout.adding():
-            if self.pin_locked(blob.digest) == blob:
+            if self.pin_locked(blob.digest) == blob and known and self.soundness.is_sound(blob):
                 temp.unlink()
             else:
                 os.rename(temp, self.layout.blob_path(blob.digest))
+                self.soundness.learn(blob.digest)
 
     def write_blob(self, expect: Blob | None = None) -> "BlobWriter":
         return BlobWriter(self, self._temp_path(), expect)
@@ -102,18 +114,19 @@ class Ingest:
         expect: Digest | None,
         progress: Progress | None,
     ) -> Blob:
-        """Store the bytes of the open file `source`: not at all if a blob of the digest `known` is there,
-        else by sharing its blocks where the disk can, else by copying. What is hashed is what was stored.
+        """Store the bytes of the open file `source`: not at all if a sound blob of the digest `known` is
+        there, else by sharing its blocks where the disk can, else by copying. What is hashed is what was
+        stored.
         """
         size_bytes = os.fstat(source).st_size
-        stored = self.pin(known) if known else None
+        stored = self.sound(known) if known else None
         if stored and stored.size_bytes == size_bytes:
             return stored
         temp = self._temp_path()
         with storing(temp):
             shared = clone(source, temp)
         with BlobWriter(self, temp, None, cloned=shared) as writer:
-            for piece in chunks(writer.fileno() if shared else source, size_bytes):
+            for piece in source_chunks(writer.fileno() if shared else source, size_bytes, path):
                 writer.take(piece)
                 if progress:
                     progress(len(piece))
@@ -200,6 +213,19 @@ def open_source(path: Path) -> int:
         os.close(fd)
         raise SourceError(f"{path} is not a regular file")
     return fd
+
+
+def source_chunks(fd: int, size_bytes: int, path: Path) -> Iterator[memoryview]:
+    """`disk.chunks` of a file outside the store. Raises SourceError when reading fails, even half way."""
+    pieces = chunks(fd, size_bytes)
+    while True:
+        try:
+            piece = next(pieces, None)
+        except OSError as error:
+            raise SourceError(f"cannot read {path}: {error.strerror or error}") from error
+        if piece is None:
+            return
+        yield piece
 
 
 def changed(path: Path) -> SourceError:

@@ -5,6 +5,8 @@
     blobs/sha256/<hex>      every file, config and manifest, under its digest, read-only
     ingest/                 what running operations are writing (see ingest.py)
     conversions/            what earlier operations can save later ones (see memo.py)
+    sources.json            digests of files outside (see memo.py)
+    checked.json            which large blobs were found sound, and when (see soundness.py)
     lock                    shared: adding a blob, reading; exclusive: changing names, deleting blobs
 
 Invariants: a file in blobs/ has exactly the bytes its name promises, from the moment it appears there.

@@ -17,9 +17,10 @@ from typing import Any
 from modelkit.errors import StoreError
 from modelkit.store.canonical import JsonObject, canonical, parse_object
 from modelkit.store.digest import Digest
-from modelkit.store.disk import chunks, read_small, replace, storing
-from modelkit.store.ingest import Progress, changed, open_source
+from modelkit.store.disk import read_small, replace, storing
+from modelkit.store.ingest import changed, open_source, source_chunks
 from modelkit.store.layout import Layout
+from modelkit.store.soundness import Progress, fingerprint
 
 _LIMIT_BYTES = 16 << 20
 _SOURCES = 4096
@@ -79,9 +80,9 @@ class SourceDigests:
         fd = open_source(path)
         with open(fd, "rb", buffering=0):
             before = os.fstat(fd)
-            digest = _hash(fd, before.st_size, progress)
+            digest = _hash(fd, before.st_size, path, progress)
             after = os.fstat(fd)
-        if _fingerprint(before) != _fingerprint(after):
+        if fingerprint(before) != fingerprint(after):
             raise changed(path)
         self.learn(before, after, digest)
         return digest
@@ -89,19 +90,20 @@ class SourceDigests:
     def known(self, path: Path) -> Digest | None:
         """What `of` would answer without reading the file, if it could."""
         try:
-            text = dict(self._rows()).get(_fingerprint(path.stat()))
+            text = dict(self._rows()).get(fingerprint(path.stat()))
             return Digest.parse(text) if text else None
         except (OSError, StoreError):
             return None
 
     def learn(self, before: os.stat_result, after: os.stat_result, digest: Digest) -> None:
         """Remember a digest made between two looks at the file, if nothing can have happened in between."""
-        fingerprint = _fingerprint(before)
+        mark = fingerprint(before)
         changed_ns = max(after.st_mtime_ns, after.st_ctime_ns)
-        if fingerprint != _fingerprint(after) or changed_ns > time.time_ns() - _SETTLED_NS:
+        if mark != fingerprint(after) or changed_ns > time.time_ns() - _SETTLED_NS:
             return
-        rows = [row for row in self._rows() if row[0] != fingerprint] + [(fingerprint, str(digest))]
-        _write(self._layout, self._path, canonical({"files": rows[-_SOURCES:]}))
+        rows = [row for row in self._rows() if row[0] != mark] + [(mark, str(digest))]
+        with suppress(StoreError):
+            _write(self._layout, self._path, canonical({"files": rows[-_SOURCES:]}))
 
     def _rows(self) -> list[tuple[str, str]]:
         rows: Any = _read(self._path).get("files")
@@ -111,13 +113,9 @@ class SourceDigests:
         ]
 
 
-def _fingerprint(status: os.stat_result) -> str:
-    return f"{status.st_dev}:{status.st_ino}:{status.st_size}:{status.st_mtime_ns}:{status.st_ctime_ns}"
-
-
-def _hash(fd: int, size_bytes: int, progress: Progress | None) -> Digest:
+def _hash(fd: int, size_bytes: int, path: Path, progress: Progress | None) -> Digest:
     state = hashlib.sha256()
-    for piece in chunks(fd, size_bytes):
+    for piece in source_chunks(fd, size_bytes, path):
         state.update(piece)
         if progress:
             progress(len(piece))

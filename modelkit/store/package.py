@@ -8,10 +8,13 @@ from modelkit.errors import StoreError
 from modelkit.store.artifact import parse_config
 from modelkit.store.canonical import JsonObject
 from modelkit.store.digest import Blob, Digest
+from modelkit.store.disk import read_small, storing
 from modelkit.store.index import Entry
 from modelkit.store.layout import Layout
-from modelkit.store.manifest import MANIFEST_LIMIT_BYTES, Manifest
+from modelkit.store.manifest import MANIFEST_LIMIT_BYTES, WEIGHT_TYPE, Manifest
 from modelkit.store.name import Name
+
+_CHECKED_BYTES = 64 << 20  # no file that is read whole is larger
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -72,6 +75,19 @@ def open_package(layout: Layout, name: Name, entry: Entry) -> Package:
         manifest=manifest,
         config=config,
     )
+
+
+def check_small_files(layout: Layout, package: Package) -> None:
+    """Raise StoreError for a damaged file that is read as soon as the package is used: all but the weights.
+
+    One digit that a disk lost in config.json is another model, and hashing all of them takes milliseconds.
+    """
+    for layer in package.manifest.layers:
+        if layer.media_type != WEIGHT_TYPE and layer.blob.size_bytes <= _CHECKED_BYTES:
+            with storing(package.files[layer.path]):
+                raw = read_small(package.files[layer.path], _CHECKED_BYTES)
+            if Digest.of(raw) != layer.blob.digest:
+                raise StoreError(f"{layer.path} is damaged (blob {layer.blob.digest.short})")
 
 
 def open_or_explain(layout: Layout, name: Name, entry: Entry) -> Package | BrokenPackage:

@@ -1,7 +1,8 @@
 """The store: named packages on disk. The one door to this room; the rules it keeps are in layout, ingest and
 sweep.
 
-I1  a file under blobs/ has exactly the content its name promises
+I1  a file under blobs/ has exactly the content its name promises; where a disk or a hand broke that, no new
+    package is made of it, and creating the old one again mends it (soundness)
 I2  a name stands for a manifest all of whose blobs are stored
 I3  a name stands for the old package or the new one, never for anything between
 I4  a failed or killed operation changes no name; what it leaves behind, the next prune removes
@@ -21,11 +22,12 @@ from modelkit.store.digest import Blob, Digest
 from modelkit.store.disk import require_space, storing
 from modelkit.store.export import Exported, export_package
 from modelkit.store.index import Entry, Index
-from modelkit.store.ingest import Ingest, Progress, leftovers, remove_folder
+from modelkit.store.ingest import Ingest, leftovers, remove_folder
 from modelkit.store.layout import Layout
 from modelkit.store.memo import Conversions, SourceDigests
 from modelkit.store.name import Name, as_name
-from modelkit.store.package import BrokenPackage, Package, open_or_explain, open_package
+from modelkit.store.package import BrokenPackage, Package, check_small_files, open_or_explain, open_package
+from modelkit.store.soundness import Progress
 from modelkit.store.sweep import Freed, delete, free, reached_by, unneeded
 from modelkit.store.transaction import Transaction, release, rename
 from modelkit.store.verify import VerifyReport, blobs_of, strangers, verify_packages
@@ -67,7 +69,10 @@ class Store:
     # Reading
 
     def resolve(self, name: Name | str) -> Package:
-        """The package of that name, complete. Raises ModelNotFound, or StoreError if it is damaged."""
+        """The package of that name, complete, all but its weights read and compared with their digests.
+
+        Raises ModelNotFound, or StoreError if it is damaged.
+        """
         with self._layout.reading():
             return self._open(as_name(name))
 
@@ -185,12 +190,14 @@ class Store:
     def _open(self, name: Name) -> Package:
         entry = _find(self._layout.read_index(), name)
         try:
-            return open_package(self._layout, name, entry)
+            package = open_package(self._layout, name, entry)
+            check_small_files(self._layout, package)
         except StoreError as error:
             raise StoreError(
                 f"the package {name} cannot be used: {error.message}",
-                hint=f"Create it again, or remove it with `modelkit rm {name}`.",
+                hint=f"Create it again (`modelkit create {name}`), or remove it with `modelkit rm {name}`.",
             ) from error
+        return package
 
     def _chosen(self, names: Iterable[Name | str] | None) -> list[Package | BrokenPackage]:
         if names is None:

@@ -19,11 +19,12 @@ from modelkit.store.artifact import Artifact, parse_config
 from modelkit.store.digest import Blob, Digest
 from modelkit.store.disk import storing, sync_folder
 from modelkit.store.index import Entry
-from modelkit.store.ingest import BlobWriter, Ingest, Progress, open_source
+from modelkit.store.ingest import BlobWriter, Ingest, open_source
 from modelkit.store.layout import Layout
 from modelkit.store.manifest import Manifest
 from modelkit.store.memo import SourceDigests
 from modelkit.store.name import Name, as_name
+from modelkit.store.soundness import Progress
 from modelkit.store.sweep import free, reached_by
 
 
@@ -65,6 +66,14 @@ class Transaction:
     def has(self, digest: Digest) -> Blob | None:
         """The stored blob of that digest, kept from now until the transaction ends; None if there is none."""
         return self._ingest.pin(digest)
+
+    def sound(self, digest: Digest, progress: Progress | None = None) -> Blob | None:
+        """`has`, where the bytes are the right ones too; `progress` hears of those that have to be read."""
+        return self._ingest.sound(digest, progress)
+
+    def unknown_bytes(self, digests: Iterable[Digest]) -> int:
+        """What `sound` would have to read to answer for these."""
+        return self._ingest.soundness.unknown_bytes(digests)
 
     def commit(self, name: Name | str, artifact: Artifact) -> Digest:
         """Store the two documents and let `name` stand for them. What it stood for before is freed.

@@ -1,17 +1,15 @@
 """Checking that a store is what it claims: packages complete, every blob the bytes its name promises."""
 
-import hashlib
-import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 from modelkit.errors import StoreError
 from modelkit.store.digest import Digest
-from modelkit.store.disk import chunks, storing
-from modelkit.store.ingest import Progress
 from modelkit.store.layout import Layout
 from modelkit.store.package import BrokenPackage, Package
+from modelkit.store.soundness import Progress, Soundness
+
+DAMAGED = "the bytes are not those its name promises: create the package again, which writes them anew"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,18 +39,21 @@ def verify_packages(
     digests: list[Digest],
     progress: Progress | None,
 ) -> VerifyReport:
-    """Check the packages, and re-hash `digests` (which may be none)."""
+    """Check the packages, and re-hash `digests` (which may be none). What is found is remembered: what is
+    damaged is written anew by the next create.
+    """
     packages = list(packages)
     users = _users(packages)
     problems = [
         Problem(str(p.name), p.problem, (str(p.name),)) for p in packages if isinstance(p, BrokenPackage)
     ]
-    read_bytes = 0
+    read_bytes, soundness = 0, Soundness(layout)
     for digest in digests:
-        size_bytes, what = _check(layout, digest, progress)
+        size_bytes, what = _check(layout, soundness, digest, progress)
         read_bytes += size_bytes
         if what:
             problems.append(Problem(str(layout.blob_path(digest)), what, tuple(users.get(digest, ()))))
+    soundness.save()
     return VerifyReport(tuple(problems), len(packages), len(users.keys() | set(digests)), read_bytes)
 
 
@@ -79,32 +80,14 @@ def _users(packages: list[Package | BrokenPackage]) -> dict[Digest, list[str]]:
     return users
 
 
-def _check(layout: Layout, digest: Digest, progress: Progress | None) -> tuple[int, str | None]:
+def _check(
+    layout: Layout, soundness: Soundness, digest: Digest, progress: Progress | None
+) -> tuple[int, str | None]:
     """Hash one blob. Returns the bytes read, and what is wrong, if anything."""
-    path = layout.blob_path(digest)
     if layout.blob_size(digest) is None:
         return 0, None  # a package that needs it is reported as broken already
     try:
-        size_bytes, found = _hash(path, progress)
+        size_bytes, sound = soundness.read(digest, progress)
     except StoreError as error:
         return 0, error.message
-    if found == digest.hex:
-        return size_bytes, None
-    return (
-        size_bytes,
-        "the bytes are not those its name promises: delete this file, then create or pull the package again",
-    )
-
-
-def _hash(path: Path, progress: Progress | None) -> tuple[int, str]:
-    state, size_bytes = hashlib.sha256(), 0
-    with (
-        storing(path),
-        open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb", buffering=0) as file,
-    ):
-        for piece in chunks(file.fileno()):
-            state.update(piece)
-            size_bytes += len(piece)
-            if progress:
-                progress(len(piece))
-    return size_bytes, state.hexdigest()
+    return size_bytes, None if sound else DAMAGED
