@@ -4,10 +4,9 @@ Nothing is read but headers: the counting is that of `runtime.loaded`, over plac
 not fit is no error, since few conversations fill it; the user is told before anything is loaded.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from modelkit.errors import LoadError
 from modelkit.source.inventory import Inventory
 from runtime import device
 from runtime.cache.layout import LayerSpec, keeps_tokens, misfits, sequence_bytes
@@ -71,24 +70,6 @@ class Forecast:
             draft_cache_bytes=self.draft_cache_bytes(tokens),
             prefix_bytes=prefix_bytes,
         )
-
-
-def kept_format(label: str, layout: Sequence[LayerSpec], name: str) -> tuple[str | None, tuple[str, ...]]:
-    """How keys and values are kept by the parameter kv_format, None for the activations' type, and notes.
-
-    A format that only some layers could hold is refused too, as LoadError: a cache that is half of what was
-    asked for helps nobody who asked because of memory.
-    """
-    if name == "auto":
-        return None, ()
-    if not any(map(keeps_tokens, layout)):
-        return None, (f"kv_format {name} has no effect: no layer of {label} keeps keys and values",)
-    problems = misfits(layout, name)
-    if problems:
-        raise LoadError(
-            f"kv_format {name} does not suit {label}: {problems[0]}", hint="Take f16, bf16 or auto."
-        )
-    return name, ()
 
 
 def forecast(

@@ -115,7 +115,7 @@ class Model:
         """
         running, streaming = self._open, arguments.flag(stream, "stream")
         asked = read_options(running.defaults, parameters, format, grammar, regex, top_logprobs)
-        bare = arguments.flag(raw, "raw") or not self.has_template
+        bare = arguments.flag(raw, "raw") or running.prompter.bare
         if not isinstance(prompt, str):
             given = Prompt(arguments.ids(prompt, "prompt"))
         elif bare:

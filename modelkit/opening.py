@@ -6,67 +6,53 @@ read.
 """
 
 import os
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
-from modelkit.chat.find import find_template
-from modelkit.chat.template import ChatTemplate
-from modelkit.errors import InvalidName, LoadError, ModelNotFound, ParameterError
+from modelkit.errors import InvalidName, LoadError, ModelNotFound, PlanError
 from modelkit.learned import Learning, setting_of
-from modelkit.memory import Memory, forecast, kept_format, shortage
-from modelkit.modelfile import Parameters, Resolved, looks_like_path
-from modelkit.pack.checks import check_requires
+from modelkit.memory import Memory, forecast, shortage
+from modelkit.modelfile import Resolved, looks_like_path
+from modelkit.pack.accept import decide, refuse_unconverted
+from modelkit.pack.checks import check_parts, check_requires
+from modelkit.pack.conversion import Part
 from modelkit.pack.metadata import FILE as METADATA
 from modelkit.pack.metadata import Metadata, read_metadata
-from modelkit.pack.sources import DRAFT_FOLDER
+from modelkit.pack.ready import Ready, kept_format, make_ready
+from modelkit.pack.sources import DRAFT_FOLDER, open_source
 from modelkit.prefixes import keeping, model_digest
 from modelkit.settings import Settings
-from modelkit.source.inventory import Inventory, read_inventory
+from modelkit.source.inventory import Inventory
 from modelkit.source.tree import Files, read_directory, subtree
 from modelkit.store.store import Store
-from modelkit.tokenizer import Tokenizer
 from runtime import device
 from runtime.cache.build import LayerMemory
 from runtime.engine.engine import Engine
 from runtime.engine.options import Options
 from runtime.errors import TooLarge, UnsupportedModel, WeightMismatch
 from runtime.loaded import LoadedModel, load_model
-from runtime.models import Described, describe
+from runtime.models import describe
 from runtime.speculate.drafter import Drafter
-from runtime.speculate.pair import pair_problem, runs_inside
 from runtime.speculate.standing import standing_drafters
-
-# Sampling settings that authors ship in generation_config.json, and what they are called here.
-_GENERATION_CONFIG = {
-    "temperature": "temperature",
-    "top_k": "top_k",
-    "top_p": "top_p",
-    "min_p": "min_p",
-    "typical_p": "typical_p",
-    "repetition_penalty": "repeat_penalty",
-}
 
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A model about to be loaded. `parameters` are the author's and the package's; `notes` are for the
-    user. digest: what names its layer memory on disk, and package: the digest of its manifest; None for a
-    folder. suppressed: ids that are never drawn.
+    """A model about to be loaded. `notes` are for the user. digest: what names its layer memory on disk, and
+    package: the digest of its manifest; None for a folder.
     """
 
     label: str
     inventory: Inventory
     draft: Inventory | None
     metadata: Metadata
-    parameters: Parameters
+    ready: Ready
     context_length: int
     notes: tuple[str, ...]
     digest: str | None = None
     package: str | None = None
-    suppressed: tuple[int, ...] = ()
 
 
 @contextmanager
@@ -76,11 +62,14 @@ def open_model(name: str | os.PathLike[str], settings: Settings) -> Generator[Op
     """
     text = os.fspath(name)
     if not isinstance(name, str) or looks_like_path(text):
-        yield _open(_read_tree(Path(text)), text)
+        with _refusing():
+            opened = _open(_read_tree(Path(text)), text)
+        yield opened
         return
     try:
         with Store(settings.home).hold(text) as package:
-            opened = _open(package.files, str(package.name), model_digest(package))
+            with _refusing():
+                opened = _open(package.files, str(package.name), model_digest(package))
             yield replace(opened, package=str(package.digest))
     except (ModelNotFound, InvalidName) as error:
         if Path(text, "config.json").is_file():
@@ -88,6 +77,15 @@ def open_model(name: str | os.PathLike[str], settings: Settings) -> Generator[Op
                 error.message, hint=f"For the directory of that name, write ./{text}"
             ) from error
         raise
+
+
+@contextmanager
+def _refusing() -> Generator[None]:
+    """What `create` would refuse, refused as what cannot be loaded, in the same words."""
+    try:
+        yield
+    except PlanError as error:
+        raise LoadError(error.message, hint=error.hint) from error
 
 
 def _read_tree(folder: Path) -> Files:
@@ -100,89 +98,37 @@ def _read_tree(folder: Path) -> Files:
 
 
 def _open(files: Files, label: str, digest: str | None = None) -> Opened:
-    target = {path: real for path, real in files.items() if "/" not in path and path != METADATA}
-    inventory = read_inventory(target, label)
     metadata = read_metadata(files.get(METADATA), label)
     if metadata.requires:
         check_requires(metadata.requires)
-    try:
-        described = describe(inventory.config)
-    except UnsupportedModel as fault:
-        raise LoadError(f"{label} cannot be run: {fault}") from fault
-    if runs_inside(described):
-        raise LoadError(
-            f"{label} is a draft that only runs inside its target", hint="Name it by DRAFT in a Modelfile."
-        )
-    inside = subtree(files, DRAFT_FOLDER)
-    draft = read_inventory(inside, f"{label}/{DRAFT_FOLDER}") if inside else None
-    if draft is not None:
-        _check_pair(label, draft, described)
-    authors, notes = read_generation_config(inventory.generation_config or {})
-    suppressed, more = read_suppressed(inventory.generation_config or {}, described.vocab_size)
+    settled = digest is not None and metadata.provenance is not None
+    target, draft = _parts(files, label, settled=settled)
+    tokenizer, _ = check_parts(target, draft, settled=settled)
+    described = describe(target.source.inventory.config)
+    ready = make_ready(target.source.inventory, described, tokenizer, metadata.parameters)
     return Opened(
         label=label,
-        inventory=inventory,
-        draft=draft,
+        inventory=target.source.inventory,
+        draft=draft.source.inventory if draft else None,
         metadata=metadata,
-        parameters=authors.merge(metadata.parameters),
+        ready=ready,
         context_length=described.context_length,
-        notes=described.notes + notes + more,
+        notes=(*target.source.notes, *described.notes, *ready.notes),
         digest=digest,
-        suppressed=suppressed,
     )
 
 
-def _check_pair(label: str, draft: Inventory, target: Described) -> None:
-    """Raise LoadError for a draft that cannot be run, or not with this target."""
-    try:
-        described = describe(draft.config)
-    except UnsupportedModel as fault:
-        raise LoadError(f"the draft of {label} cannot be run: {fault}") from fault
-    problem = pair_problem(described, target)
-    if problem is not None:
-        raise LoadError(f"the draft of {label} does not fit it: {problem}")
-
-
-def read_generation_config(config: Mapping[str, Any]) -> tuple[Parameters, tuple[str, ...]]:
-    """The sampling that the model's authors recommend, and a note for each value that cannot be used.
-
-    `do_sample: false` means greedy. A repetition penalty acts on the whole context there, so it does here.
-    """
-    values: dict[str, object] = {}
-    notes: list[str] = []
-    for theirs, ours in _GENERATION_CONFIG.items():
-        value = config.get(theirs)
-        if value is None:
-            continue
-        try:
-            values[ours] = Parameters({ours: value})[ours]
-        except ParameterError as error:
-            notes.append(f"generation_config.json: {error.message}; the default is used")
-    if config.get("do_sample") is False:
-        values["temperature"] = 0.0
-    if values.get("repeat_penalty", 1.0) != 1.0:
-        values["repeat_last_n"] = -1
-    return Parameters(values), tuple(notes)
-
-
-def read_suppressed(config: Mapping[str, Any], vocab_size: int) -> tuple[tuple[int, ...], tuple[str, ...]]:
-    """The ids that the model's authors never want drawn, and a note for what cannot be used."""
-    notes: list[str] = []
-    named = config.get("suppress_tokens")
-    ids: list[Any] = [] if named is None else named if isinstance(named, list) else [named]
-    known = [one for one in ids if type(one) is int and 0 <= one < vocab_size]
-    if len(known) < len(ids):
-        other = next(one for one in ids if not (type(one) is int and 0 <= one < vocab_size))
-        notes.append(
-            f"generation_config.json: suppress_tokens has {str(other)[:40]}, expected ids "
-            f"below {vocab_size}; it is left out"
-        )
-    if len(set(known)) == vocab_size:
-        known = []
-        notes.append("generation_config.json: suppress_tokens has every id there is; none is suppressed")
-    if config.get("begin_suppress_tokens"):
-        notes.append("generation_config.json: begin_suppress_tokens is not applied")
-    return tuple(sorted(set(known))), tuple(notes)
+def _parts(files: Files, label: str, *, settled: bool) -> tuple[Part, Part | None]:
+    """Target and draft, decided as `create` would decide. settled: `create` did."""
+    own = {path: real for path, real in files.items() if "/" not in path and path != METADATA}
+    target = decide(open_source(own, label, {}), "target", settled=settled)
+    inside = subtree(files, DRAFT_FOLDER)
+    draft = open_source(inside, f"{label}/{DRAFT_FOLDER}", {}) if inside else None
+    parts = target, decide(draft, "draft", settled=settled) if draft else None
+    for part in parts:
+        if part:
+            refuse_unconverted(part)
+    return parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,17 +233,3 @@ def _context(opened: Opened, wanted: Resolved) -> tuple[int, tuple[str, ...]]:
 def _load(inventory: Inventory, *, with_head: bool = False) -> LoadedModel:
     shards = [shard.path for shard in inventory.weights]
     return load_model(inventory.config, shards, on=device.device(), with_head=with_head)
-
-
-def template_of(files: Mapping[str, Path], tokenizer: Tokenizer) -> ChatTemplate | None:
-    source = find_template(files)
-    if source is None:
-        return None
-    special = tokenizer.specials
-    return ChatTemplate(
-        source,
-        bos_token=special.bos,
-        eos_token=special.eos,
-        unk_token=special.unk,
-        pad_token=special.pad,
-    )

@@ -10,7 +10,7 @@ from itertools import takewhile
 from typing import Any
 
 from modelkit.chat.builtin import builtin_templates
-from modelkit.chat.find import no_template
+from modelkit.chat.find import broken_template, no_template
 from modelkit.chat.message import Message
 from modelkit.chat.template import ChatTemplate
 from modelkit.errors import TemplateError
@@ -30,13 +30,27 @@ class Prompt:
 
 
 class Prompter:
-    """`template` is None for a model without one; then conversations are refused."""
+    """`template` is None for a model without one; then conversations are refused. fault: why its own cannot
+    be used.
+    """
 
-    def __init__(self, tokenizer: Tokenizer, template: ChatTemplate | None, metadata: Metadata) -> None:
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        template: ChatTemplate | None,
+        metadata: Metadata,
+        fault: TemplateError | None = None,
+    ) -> None:
         self._tokenizer = tokenizer
         self.template = template
+        self.fault = fault
         self._system = metadata.system
         self._earlier = [Message(role, content) for role, content in metadata.messages]
+
+    @property
+    def bare(self) -> bool:
+        """Does every prompt go without a template? Not so where one is broken: that has to be said."""
+        return self.template is None and self.fault is None
 
     def raw(self, text: str) -> Prompt:
         """The text as it is, framed as the model expects a bare prompt."""
@@ -63,9 +77,11 @@ class Prompter:
         return next((one.stop for one in builtin_templates().values() if one.source == source), ())
 
     def _required(self) -> ChatTemplate:
-        if self.template is None:
+        if self.template is not None:
+            return self.template
+        if self.fault is None:
             raise no_template()
-        return self.template
+        raise broken_template(self.fault)
 
     def _conversation(self, messages: Sequence[Message]) -> list[Message]:
         """With the package's system text, unless the conversation has its own, and its saved messages."""

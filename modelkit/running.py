@@ -8,7 +8,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from modelkit.chat.template import ChatTemplate
 from modelkit.errors import RequestError
 from modelkit.faults import translated
 from modelkit.generation import GenerationStream, Limit, sampling_of
@@ -16,12 +15,12 @@ from modelkit.grammar import Grammars
 from modelkit.learned import Learning
 from modelkit.memory import Memory
 from modelkit.modelfile import Parameters
-from modelkit.opening import Opened, start_engine, template_of
+from modelkit.opening import Opened, start_engine
 from modelkit.options import Asked
 from modelkit.prefixes import Prefix
 from modelkit.prompt import Prompt, Prompter
 from modelkit.settings import Settings
-from modelkit.tokenizer import StopStrings, TextStream, Tokenizer, load_tokenizer
+from modelkit.tokenizer import StopStrings, TextStream, Tokenizer
 from runtime.cache.prefix import Entry
 from runtime.engine.engine import Engine
 from runtime.engine.request import Request
@@ -118,35 +117,32 @@ def start(
     on_memory: "Callable[[Memory, str | None], None] | None" = None,
 ) -> Running:
     """Load what was opened. Raises LoadError, TokenizerError, TemplateError."""
-    inventory = opened.inventory
-    tokenizer = load_tokenizer(inventory.files)
-    stop_ids = tokenizer.eos_ids(inventory.generation_config, inventory.config)
-    template = template_of(inventory.files, tokenizer)
-    prompter = Prompter(tokenizer, template, opened.metadata)
+    ready = opened.ready
+    prompter = Prompter(ready.tokenizer, ready.template, opened.metadata, ready.template_fault)
     stops = prompter.stops()
     own = Parameters({"stop": stops} if stops else None)
-    defaults = own.merge(opened.parameters).merge(parameters)
+    defaults = own.merge(ready.parameters).merge(parameters)
     started = start_engine(opened, defaults.resolved(), settings, on_memory)
     return Running(
         engine=started.engine,
-        tokenizer=tokenizer,
+        tokenizer=ready.tokenizer,
         prompter=prompter,
-        grammars=Grammars(tokenizer, started.engine.model.vocab_size, stop_ids),
+        grammars=Grammars(ready.tokenizer, started.engine.model.vocab_size, ready.stop_ids),
         defaults=defaults,
         context_length=started.context_length,
         memory=started.memory,
-        stop_ids=stop_ids,
-        suppressed=opened.suppressed,
+        stop_ids=ready.stop_ids,
+        suppressed=ready.suppressed,
         kv_format=started.kv_format,
         learning=started.learning,
-        notes=(*opened.notes, *started.notes, *_notes(opened.label, template, prompter)),
+        notes=(*opened.notes, *started.notes, *_notes(opened.label, prompter)),
     )
 
 
-def _notes(label: str, template: ChatTemplate | None, prompter: Prompter) -> tuple[str, ...]:
-    if template is None:
+def _notes(label: str, prompter: Prompter) -> tuple[str, ...]:
+    if prompter.bare:
         return (f"{label} has no chat template; prompts go to the model as they are",)
-    return ()
+    return () if prompter.fault is None else (f"{label} takes no conversations: {prompter.fault.message}",)
 
 
 def _prefix(entry: Entry) -> Prefix:

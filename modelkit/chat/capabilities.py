@@ -57,7 +57,12 @@ def check_template(
     source: str, *, bos_token: str | None = None, eos_token: str | None = None
 ) -> Capabilities:
     """Compile a template and try it out. Raises TemplateError when a plain conversation fails in it."""
-    template = ChatTemplate(source, bos_token=bos_token, eos_token=eos_token)
+    return try_out(ChatTemplate(source, bos_token=bos_token, eos_token=eos_token))
+
+
+def try_out(template: ChatTemplate) -> Capabilities:
+    """Raises TemplateError when a plain conversation fails in the template."""
+    source = template.source
     for messages, marks in (((_USER,), "1"), ((_USER, _ANSWER, _USER), "12")):
         if not _has(template.render(messages), marks):
             raise TemplateError("the chat template leaves out messages of a plain conversation")

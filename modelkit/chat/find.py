@@ -26,7 +26,9 @@ def find_template(files: Mapping[str, Path], explicit: str | None = None) -> str
         return _explicit(explicit)
     if "chat_template.jinja" in files:
         tools = files.get("additional_chat_templates/tool_use.jinja")
-        return join_tools(_read(files["chat_template.jinja"]), _read(tools) if tools else None)
+        own = _read(files["chat_template.jinja"])
+        if own.strip():
+            return join_tools(own, _read(tools) if tools else None)
     for name in ("chat_template.json", "tokenizer_config.json"):
         if name in files:
             found = _from_json(_read(files[name]), name)
@@ -39,6 +41,14 @@ def no_template() -> TemplateError:
     """What to raise when a chat is asked of a model without a template."""
     return TemplateError(
         "this model has no chat template, so messages cannot be put into a prompt",
+        hint=f"Give a raw prompt (--raw, raw=True), or add TEMPLATE to its Modelfile: jinja, or {_names()}.",
+    )
+
+
+def broken_template(fault: TemplateError) -> TemplateError:
+    """What to raise when a chat is asked of a model whose own template does not work."""
+    return TemplateError(
+        f"this model's chat template cannot be used: {fault.message}",
         hint=f"Give a raw prompt (--raw, raw=True), or add TEMPLATE to its Modelfile: jinja, or {_names()}.",
     )
 
@@ -87,8 +97,10 @@ def _from_json(text: str, name: str) -> str | None:
     except (ValueError, RecursionError) as error:
         raise TemplateError(f"{name} is not valid JSON: {error}") from error
     template = value.get("chat_template") if isinstance(value, dict) else None
-    if template is None or isinstance(template, str):
-        return template or None
+    if not template:  # null, "", [] and {} alike: there is none
+        return None
+    if isinstance(template, str):
+        return template if template.strip() else None
     named = _named(template)
     if "default" not in named:
         raise TemplateError(f"{name}: chat_template is a list without a template named 'default'")

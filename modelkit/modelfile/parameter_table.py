@@ -1,12 +1,15 @@
 """The table of PARAMETERs. Modelfile, command line, HTTP, Python keywords and docs all follow it.
 
-A new parameter is one line of `Resolved`: its name, type, default, range, scope and help. Every name of
-Ollama's is either there or in `REFUSED`, with the reason why it means nothing on MLX; none is ignored.
+A new parameter is one line of `Resolved`: its name, type, default, range (of what is drawn, the sampler's
+own), scope and help. Every name of Ollama's is either there or in `REFUSED`, with the reason why it means
+nothing on MLX; none is ignored.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
+
+from runtime.sampling.ranges import RANGES, Range
 
 ParameterValue = int | float | str | tuple[str, ...]
 Kind = Literal["int", "float", "choice", "strings"]
@@ -63,9 +66,10 @@ def _int(default: int | None, minimum: int, maximum: int, scope: Scope, text: st
     return field(default=default, metadata=row)
 
 
-def _float(default: float, minimum: float, maximum: float, text: str, *, above: bool = False) -> Any:
-    row = {"kind": "float", "minimum": minimum, "maximum": maximum, "scope": "sampling", "help": text}
-    return field(default=default, metadata={**row, "above": above})
+def _drawn(default: float, span: Range, text: str) -> Any:
+    """A setting of the sampler's, with the range that it takes."""
+    row = {"minimum": span.low, "maximum": span.high, "above": span.above, "scope": "sampling", "help": text}
+    return field(default=default, metadata={"kind": "int" if span.whole else "float", **row})
 
 
 def _choice(default: str, choices: tuple[str, ...], scope: Scope, text: str) -> Any:
@@ -81,35 +85,37 @@ def _strings(scope: Scope, text: str) -> Any:
 class Resolved:
     """Every parameter with the value that holds: what was set, else the default. The fields are the table."""
 
-    temperature: float = _float(0.8, 0, 100, "How freely to choose; 0 always takes the likeliest token.")
-    top_k: int = _int(40, 0, _INT_MAX, "sampling", "Choose among the k likeliest tokens; 0 is off.")
-    top_p: float = _float(
+    temperature: float = _drawn(
+        0.8, RANGES["temperature"], "How freely to choose; 0 always takes the likeliest token."
+    )
+    top_k: int = _drawn(40, RANGES["top_k"], "Choose among the k likeliest tokens; 0 is off.")
+    top_p: float = _drawn(
         0.9,
-        0,
-        1,
+        RANGES["top_p"],
         "Choose among the likeliest tokens that together reach this probability; 1 is off.",
-        above=True,
     )
-    min_p: float = _float(0.0, 0, 1, "Drop tokens less likely than this share of the likeliest; 0 is off.")
-    typical_p: float = _float(
+    min_p: float = _drawn(
+        0.0, RANGES["min_p"], "Drop tokens less likely than this share of the likeliest; 0 is off."
+    )
+    typical_p: float = _drawn(
         1.0,
-        0,
-        1,
+        RANGES["typical_p"],
         "Choose among the most typical tokens that together reach this probability; 1 is off.",
-        above=True,
     )
-    repeat_last_n: int = _int(
+    repeat_last_n: int = _drawn(
         64,
-        -1,
-        _INT_MAX,
-        "sampling",
+        RANGES["repeat_last_n"],
         "How many tokens back the penalties look; 0 is off, -1 is the whole context.",
     )
-    repeat_penalty: float = _float(
-        1.0, 0, 100, "Divide the score of tokens that occurred by this; 1 is off.", above=True
+    repeat_penalty: float = _drawn(
+        1.0, RANGES["repeat_penalty"], "Divide the score of tokens that occurred by this; 1 is off."
     )
-    presence_penalty: float = _float(0.0, -100, 100, "Subtract this from the score of tokens that occurred.")
-    frequency_penalty: float = _float(0.0, -100, 100, "Subtract this for each time that a token occurred.")
+    presence_penalty: float = _drawn(
+        0.0, RANGES["presence_penalty"], "Subtract this from the score of tokens that occurred."
+    )
+    frequency_penalty: float = _drawn(
+        0.0, RANGES["frequency_penalty"], "Subtract this for each time that a token occurred."
+    )
     seed: int = _int(
         -1, -1, 2**63 - 1, "sampling", "Same seed and prompt, same text; -1 draws a new seed each time."
     )
@@ -133,7 +139,7 @@ class Resolved:
     )
     num_ctx: int | None = _int(
         None,
-        1,
+        2,  # one token of prompt, and one of answer
         _INT_MAX,
         "context",
         "Most tokens of prompt and answer together; unset is the model's own maximum.",

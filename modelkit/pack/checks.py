@@ -14,11 +14,11 @@ from modelkit.modelfile import Recipe
 from modelkit.pack.planned import Plan
 from modelkit.pack.sources import Source
 from modelkit.source.inventory import require_tokenizer
-from modelkit.source.tree import Files
 
 if TYPE_CHECKING:
     from modelkit.chat.capabilities import Capabilities
     from modelkit.pack.conversion import Part
+    from modelkit.pack.ready import Ready
     from modelkit.tokenizer import Tokenizer
 
 _SHOWN_PROBLEMS = 3
@@ -47,16 +47,23 @@ def _order(version: str) -> tuple[tuple[int, ...], bool]:
     return tuple(int(number) for number in re.findall(r"\d+", numbers)[:3]), not dash
 
 
-def check_parts(target: "Part", draft: "Part | None") -> tuple["Tokenizer", tuple[str, ...]]:
-    """Their tokenizer, and notes. Raises unless target and draft can be run as planned, and together."""
+def check_parts(
+    target: "Part", draft: "Part | None", *, settled: bool = False
+) -> tuple["Tokenizer", tuple[str, ...]]:
+    """Their tokenizer, and notes. Raises unless target and draft can be run as planned, and together.
+
+    settled: their tensors were compared with their configs when they were made.
+    """
     from modelkit.pack.draft import check_draft, check_rows
     from modelkit.tokenizer import load_tokenizer
 
-    check_runnable(target.source, target.plan)
-    if draft:
-        check_runnable(draft.source, draft.plan)
-        _refuse_same(target, draft)
+    parts = [part for part in (target, draft) if part]
+    for part in parts:
+        check_config(part.source, part.plan)
     _check_kinds(target, draft)
+    if not settled:
+        for part in parts:
+            check_tensors(part.source, part.plan)
     inventory = target.source.inventory
     require_tokenizer(inventory)
     try:
@@ -104,29 +111,42 @@ class Template:
     notes: tuple[str, ...]
 
 
-def check_template(files: Files, explicit: str | None, tokenizer: "Tokenizer") -> Template:
-    """The template that the package will chat with: `explicit`, as TEMPLATE gives it, or the model's own.
+def check_template(ready: "Ready", explicit: str | None) -> Template:
+    """The template that the package will chat with, tried out: TEMPLATE's `explicit`, or the model's own.
 
     Raises TemplateError for an explicit one that does not work. A model with a broken template of its own is
     still good for plain prompts, so that is a note.
     """
-    from modelkit.chat.capabilities import check_template as try_out
-    from modelkit.chat.find import find_template
+    from modelkit.chat.capabilities import try_out
 
-    bos, eos = tokenizer.specials.bos, tokenizer.specials.eos
+    if ready.template is None and ready.template_fault is None:
+        return Template(None, None, ("the model has no chat template; it takes plain prompts only",))
     try:
-        source = find_template(files, explicit)
-        if source is None:
-            return Template(None, None, ("the model has no chat template; it takes plain prompts only",))
-        return Template(source, try_out(source, bos_token=bos, eos_token=eos), ())
+        if ready.template is None:
+            raise ready.template_fault or AssertionError("no template, and no reason")
+        return Template(ready.template.source, try_out(ready.template), ())
     except TemplateError as error:
         if explicit is not None:
             raise
-        return Template(None, None, (f"the model's chat template does not work here: {error.message}",))
+        note = (
+            f"the model's chat template does not work here, so it takes plain prompts only: {error.message}"
+        )
+        return Template(None, None, (note,))
 
 
-def check_runnable(source: Source, plan: Plan) -> None:
-    """Raise PlanError unless an architecture here runs the planned config with the planned tensors."""
+def check_config(source: Source, plan: Plan) -> None:
+    """Raise PlanError unless an architecture here runs the planned config."""
+    from runtime.errors import RuntimeFault
+    from runtime.models import describe
+
+    try:
+        describe(plan.config)
+    except RuntimeFault as error:
+        raise PlanError(f"the {plan.role} {source.inventory.origin} cannot be run: {error}") from error
+
+
+def check_tensors(source: Source, plan: Plan) -> None:
+    """Raise PlanError unless the planned tensors are those of the planned config."""
     from runtime.errors import RuntimeFault
     from runtime.loaded import check_weights
 
@@ -158,12 +178,3 @@ def architecture_of(config: Mapping[str, Any]) -> str:
     from runtime.models import architecture_name
 
     return architecture_name(config)
-
-
-def _refuse_same(target: "Part", draft: "Part") -> None:
-    ours, theirs = ({file.path for file in part.source.inventory.weights} for part in (target, draft))
-    if ours == theirs:
-        raise PlanError(
-            f"the draft is its own target, {draft.source.inventory.origin}",
-            hint="A draft pays when it is smaller than its target.",
-        )

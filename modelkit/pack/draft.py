@@ -44,7 +44,7 @@ def check_draft(config: Mapping[str, Any], files: Files, target: Tokenizer) -> t
 
 
 def _vocab_size(config: Mapping[str, Any]) -> int | None:
-    for level in (config, config.get("text_config")):
+    for level in (config, *(config.get(key) for key in ("text_config", "llm_config", "language_config"))):
         if isinstance(level, Mapping) and type(level.get("vocab_size")) is int:
             return level["vocab_size"]
     return None

@@ -27,7 +27,7 @@ def in_head(name: str, config: Mapping[str, Any]) -> bool:
 
 
 def _layers(config: Mapping[str, Any]) -> int:
-    for level in (config.get("text_config"), config):
+    for level in (*(config.get(key) for key in ("text_config", "llm_config", "language_config")), config):
         value = level.get("num_hidden_layers") if isinstance(level, Mapping) else None
         if type(value) is int:
             return value

@@ -9,21 +9,25 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from modelkit.errors import PlanError
+from modelkit.errors import LoadError, PlanError
 from modelkit.modelfile import Recipe
 from modelkit.pack import checks
+from modelkit.pack.accept import decide
 from modelkit.pack.conversion import Part, memo_key, recall, source_digests
+from modelkit.pack.copies import refuse_same
 from modelkit.pack.licenses import license_files
 from modelkit.pack.metadata import DraftFacts, Metadata, Provenance
-from modelkit.pack.plan import parse_format, plan
+from modelkit.pack.plan import parse_format
 from modelkit.pack.planned import Role
+from modelkit.pack.ready import Ready, make_ready
 from modelkit.pack.sources import Origin, Source, open_origin
-from modelkit.pack.tying import settle_head
 from modelkit.store.store import Store
+from runtime.models import describe
 from runtime.quant import Format
 
 if TYPE_CHECKING:
     from modelkit.chat.capabilities import Capabilities
+    from modelkit.tokenizer import Tokenizer
 
 TEMPLATE = "chat_template.jinja"
 
@@ -82,15 +86,18 @@ def prepare(
     if metadata.requires is not None:
         checks.check_requires(metadata.requires)
     tokenizer, notes = checks.check_parts(target, draft)
-    files = origin.source.inventory.files
-    template = checks.check_template(files, recipe.template, tokenizer)
+    if draft:
+        refuse_same(target, draft)
+    ready = _ready(target, recipe, metadata, tokenizer)
+    template = checks.check_template(ready, recipe.template)
+    files = target.source.inventory.files
     texts = license_files(files, recipe.licenses)
     if recipe.template is not None and template.source is not None:
         texts[TEMPLATE] = template.source.encode()
     write_bytes = sum(part.write_bytes for part in (target, draft) if part)
     if write_bytes:
         store.require_space(write_bytes)
-    notes = (*_notes(recipe, beside, target, draft), *notes, *template.notes)
+    notes = (*_notes(recipe, beside, target, draft), *notes, *ready.notes, *template.notes)
     return Preparation(target, draft, metadata, template.capabilities, texts, notes, write_bytes)
 
 
@@ -114,13 +121,27 @@ def merge(inherited: Metadata, recipe: Recipe, draft: Part | None) -> Metadata:
 def _part(
     source: Source, role: Role, wanted: Format | None, inherited: Provenance | None, store: Store
 ) -> Part:
-    source, spare = settle_head(source)
-    decided = plan(source.inventory, source.kind, wanted, role=role, spare=spare)
-    part = Part(source, decided, inherited if wanted is None else None, None)
-    digests = source_digests(source, store, read=False)
+    part = decide(source, role, wanted)
+    part = replace(part, inherited=inherited if wanted is None else None)
+    digests = source_digests(part.source, store, read=False)
     if digests is None:
         return part
-    return replace(part, reused=recall(store, memo_key(digests, decided)))
+    return replace(part, reused=recall(store, memo_key(digests, part.plan)))
+
+
+def _ready(target: Part, recipe: Recipe, metadata: Metadata, tokenizer: "Tokenizer") -> Ready:
+    """All that running will ask beside the weights. Raises PlanError, TokenizerError, TemplateError."""
+    described = describe(target.plan.config)
+    try:
+        return make_ready(
+            target.source.inventory,
+            described,
+            tokenizer,
+            metadata.parameters,
+            explicit_template=recipe.template,
+        )
+    except LoadError as error:
+        raise PlanError(error.message, hint=error.hint) from error
 
 
 def _draft_part(origin: Origin, beside: Origin | None, wanted: Format | None, store: Store) -> Part | None:
@@ -138,11 +159,15 @@ def _draft_part(origin: Origin, beside: Origin | None, wanted: Format | None, st
 
 
 def _notes(recipe: Recipe, beside: Origin | None, target: Part, draft: Part | None) -> Iterator[str]:
-    yield from (*target.source.inventory.notes, *target.plan.notes)
+    yield from _part_notes(target)
     if draft:
-        yield from (f"draft: {note}" for note in (*draft.source.inventory.notes, *draft.plan.notes))
+        yield from (f"draft: {note}" for note in _part_notes(draft))
     if beside and beside.draft:
         yield f"{beside.source.inventory.origin} has a draft of its own; as a draft it goes without"
     for keyword, name in (("RENDERER", recipe.renderer), ("PARSER", recipe.parser)):
         if name:
             yield f"{keyword} {name} is recorded; here the chat template decides"
+
+
+def _part_notes(part: Part) -> tuple[str, ...]:
+    return (*part.source.inventory.notes, *part.source.notes, *part.plan.notes)

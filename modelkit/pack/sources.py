@@ -24,11 +24,14 @@ DRAFT_FOLDER = "draft"
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One model to import. `known` has the digests of files that are blobs already."""
+    """One model to import. `known` has the digests of files that are blobs already. `notes` are about what
+    was decided beside its config.json (`tying`).
+    """
 
     inventory: Inventory
     kind: SourceKind
     known: Mapping[Path, Digest]
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +49,7 @@ def open_origin(reference: Reference, store: Store) -> Origin:
         return _open_package(_resolve(reference, store))
     path = reference.path
     files = read_directory(path) if path.is_dir() else read_single_file(path)
-    return Origin(_open(files, str(path), {}), Metadata(), None)
+    return Origin(open_source(files, str(path), {}), Metadata(), None)
 
 
 def _resolve(reference: Reference, store: Store) -> Package:
@@ -64,10 +67,11 @@ def _open_package(package: Package) -> Origin:
     metadata = read_metadata(package.files.get(METADATA), label)
     target = {name: path for name, path in package.files.items() if "/" not in name and name != METADATA}
     inside = subtree(package.files, DRAFT_FOLDER)
-    draft = _open(inside, f"{label}/{DRAFT_FOLDER}", known) if inside else None
-    return Origin(_open(target, label, known), metadata, draft)
+    draft = open_source(inside, f"{label}/{DRAFT_FOLDER}", known) if inside else None
+    return Origin(open_source(target, label, known), metadata, draft)
 
 
-def _open(files: Files, label: str, known: Mapping[Path, Digest]) -> Source:
+def open_source(files: Files, label: str, known: Mapping[Path, Digest]) -> Source:
+    """One model. `label` is how messages call it."""
     inventory = read_inventory(files, label)
     return Source(inventory, recognise(inventory), known)

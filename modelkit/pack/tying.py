@@ -38,7 +38,8 @@ def settle_head(source: Source) -> tuple[Source, str | None]:
     head, table = pair
     if _equal(inventory, head, table):
         return source, head.name
-    return replace(source, inventory=_untied(inventory, head, table)), None
+    note = f"{head.name} differs from {table.name}: it is used, though config.json ties the two ({_KEY})"
+    return replace(source, inventory=_untied(inventory, head, table), notes=(*source.notes, note)), None
 
 
 def _tied(config: Mapping[str, Any]) -> bool:
@@ -81,9 +82,8 @@ def _untied(inventory: Inventory, head: TensorInfo, table: TensorInfo) -> Invent
             "architecture must",
             hint=f"Leave {head.name} out of the checkpoint if it is not meant.",
         )
-    note = f"{head.name} differs from {table.name}: config.json no longer ties them ({_KEY} is now false)"
     files = {name: path for name, path in inventory.files.items() if name != _CONFIG}
-    return replace(inventory, config=config, files=files, notes=(*inventory.notes, note))
+    return replace(inventory, config=config, files=files)
 
 
 def _runs(config: Mapping[str, Any]) -> bool:

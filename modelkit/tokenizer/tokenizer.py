@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 MOST_CHARS = 4_000_000
 MOST_EOS = 256
+_TEXT_CONFIGS = ("text_config", "llm_config", "language_config")
 
 
 class Tokenizer:
@@ -91,12 +92,13 @@ class Tokenizer:
     ) -> frozenset[int]:
         """Every id that ends a text: the tokenizer's own and those the model's two configs name.
 
-        `config` may hold its text model under `text_config`. Raises TokenizerError for an id that neither the
-        tokenizer nor the model's `vocab_size` has.
+        `config` may hold its text model under `text_config` or the like. Raises TokenizerError for an id that
+        neither the tokenizer nor the model's `vocab_size` has.
         """
         config = config or {}
-        nested = config.get("text_config")
-        sources = (generation_config or {}, config, nested if isinstance(nested, Mapping) else {})
+        nested = [config.get(key) for key in _TEXT_CONFIGS]
+        inside = [one for one in nested if isinstance(one, Mapping)]
+        sources: list[Mapping[str, Any]] = [generation_config or {}, config, *inside]
         sizes = [source.get("vocab_size") for source in sources]
         limit = max([self.vocab_size, *(size for size in sizes if type(size) is int)])
         found = {one for source in sources for one in _named_ids(source.get("eos_token_id"), limit)}

@@ -6,17 +6,16 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Literal, get_args
 
-SEED_LIMIT = 1 << 64
-ID_LIMIT = 1 << 31
+from runtime.sampling.ranges import ID_LIMIT, RANGES, Range
+
 BIAS_LIMIT = 1024  # entries; OpenAI's interface allows as many
-WHOLE_CONTEXT = -1
 COLD = 1e-5
 Acceptance = Literal["coupled", "rejection"]
 
 
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
-    """Raises ValueError on a value outside its range; the message names the field, the value and the range.
+    """Raises ValueError on a value outside its range (`ranges`); the message names field, value and range.
 
     temperature: logits are divided by it; 0 (and below COLD, where float32 cannot tell) takes the likeliest
     token. top_k: keep the k likeliest; 0 is off. typical_p: keep the tokens whose surprise is closest to the
@@ -53,15 +52,8 @@ class SamplingParams:
     draft_acceptance: Acceptance = "coupled"
 
     def __post_init__(self) -> None:
-        self._check("temperature", 0.0, 100.0)
-        self._check("top_k", 0, ID_LIMIT - 1)
-        for name in ("typical_p", "top_p", "min_p"):
-            self._check(name, 0.0, 1.0)
-        self._check("repeat_penalty", 0.01, 100.0)
-        self._check("presence_penalty", -100.0, 100.0)
-        self._check("frequency_penalty", -100.0, 100.0)
-        self._check("repeat_last_n", WHOLE_CONTEXT, ID_LIMIT - 1)
-        self._check("seed", 0, SEED_LIMIT - 1)
+        for name, span in RANGES.items():
+            self._check(name, span)
         _check_bias(self.logit_bias)
         _check_suppressed(self.suppressed)
         if self.draft_acceptance not in get_args(Acceptance):
@@ -85,12 +77,13 @@ class SamplingParams:
         changes = (self.repeat_penalty != 1, self.presence_penalty != 0, self.frequency_penalty != 0)
         return self.repeat_last_n != 0 and any(changes)
 
-    def _check(self, name: str, low: float, high: float) -> None:
+    def _check(self, name: str, span: Range) -> None:
         value = getattr(self, name)
-        if isinstance(low, int) and not isinstance(value, int):
+        if span.whole and not isinstance(value, int):
             raise ValueError(f"{name} is {value!r}, expected a whole number")
-        if not low <= value <= high:  # false for NaN too
-            raise ValueError(f"{name} is {value!r}, expected {low} to {high}")
+        if not span.holds(value):
+            first = f"above {span.low}" if span.above else f"{span.low}"
+            raise ValueError(f"{name} is {value!r}, expected {first} to {span.high}")
 
 
 def _check_bias(bias: Mapping[int, float]) -> None:

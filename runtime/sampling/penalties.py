@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 import mlx.core as mx
 
-from runtime.sampling.params import WHOLE_CONTEXT, SamplingParams
+from runtime.sampling.params import SamplingParams
+from runtime.sampling.ranges import WHOLE_CONTEXT
 
 ABSENT = -1
 

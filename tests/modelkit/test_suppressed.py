@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import modelkit
-from modelkit.opening import read_suppressed
+from modelkit.pack.authors import read_suppressed
 from tests.support.tiny import write_model
 
 

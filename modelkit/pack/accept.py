@@ -1,0 +1,33 @@
+"""Is this a model that runs, and which one? The one answer that `create` and opening a folder both follow.
+
+    decide       a source and a wanted format -> its config and the fate of every tensor
+    check_parts  `checks`: target and draft, each by itself and together
+    make_ready   `ready`: everything else that a request will rest on
+
+A folder that is run is what its package would be: the same config, the same tensors, or the same refusal.
+"""
+
+from modelkit.errors import LoadError
+from modelkit.pack.conversion import Part
+from modelkit.pack.plan import plan
+from modelkit.pack.planned import Role
+from modelkit.pack.sources import Source
+from modelkit.pack.tying import settle_head
+from modelkit.source.prequantized import BlockFp8Weights
+from runtime.quant import Format
+
+
+def decide(source: Source, role: Role, wanted: Format | None = None, *, settled: bool = False) -> Part:
+    """settled: an earlier `decide` made this source, so no weight has to be read again for its head."""
+    source, spare = (source, None) if settled else settle_head(source)
+    return Part(source, plan(source.inventory, source.kind, wanted, role=role, spare=spare), None, None)
+
+
+def refuse_unconverted(part: Part) -> None:
+    """Raise LoadError for weights that run only after `create` has converted them."""
+    if isinstance(part.source.kind, BlockFp8Weights):
+        origin = part.source.inventory.origin
+        raise LoadError(
+            f"{origin} stores its weights as block FP8, which cannot be run as it is",
+            hint="`modelkit create` converts them: make a package of it, with FROM in a Modelfile.",
+        )

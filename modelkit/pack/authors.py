@@ -1,0 +1,62 @@
+"""What a model's authors recommend in generation_config.json: sampling, and ids that are never drawn.
+
+Nothing in that file keeps a model from running, so a value that cannot be used is a note.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from modelkit.errors import ParameterError
+from modelkit.modelfile import Parameters
+
+# Their names, and what they are called here.
+_SAMPLING = {
+    "temperature": "temperature",
+    "top_k": "top_k",
+    "top_p": "top_p",
+    "min_p": "min_p",
+    "typical_p": "typical_p",
+    "repetition_penalty": "repeat_penalty",
+}
+
+
+def read_generation_config(config: Mapping[str, Any]) -> tuple[Parameters, tuple[str, ...]]:
+    """The sampling that the model's authors recommend, and a note for each value that cannot be used.
+
+    `do_sample: false` means greedy. A repetition penalty acts on the whole context there, so it does here.
+    """
+    values: dict[str, object] = {}
+    notes: list[str] = []
+    for theirs, ours in _SAMPLING.items():
+        value = config.get(theirs)
+        if value is None:
+            continue
+        try:
+            values[ours] = Parameters({ours: value})[ours]
+        except ParameterError as error:
+            notes.append(f"generation_config.json: {error.message}; the default is used")
+    if config.get("do_sample") is False:
+        values["temperature"] = 0.0
+    if values.get("repeat_penalty", 1.0) != 1.0:
+        values["repeat_last_n"] = -1
+    return Parameters(values), tuple(notes)
+
+
+def read_suppressed(config: Mapping[str, Any], vocab_size: int) -> tuple[tuple[int, ...], tuple[str, ...]]:
+    """The ids that the model's authors never want drawn, and a note for what cannot be used."""
+    notes: list[str] = []
+    named = config.get("suppress_tokens")
+    ids: list[Any] = [] if named is None else named if isinstance(named, list) else [named]
+    known = [one for one in ids if type(one) is int and 0 <= one < vocab_size]
+    if len(known) < len(ids):
+        other = next(one for one in ids if not (type(one) is int and 0 <= one < vocab_size))
+        notes.append(
+            f"generation_config.json: suppress_tokens has {str(other)[:40]}, expected ids "
+            f"below {vocab_size}; it is left out"
+        )
+    if len(set(known)) == vocab_size:
+        known = []
+        notes.append("generation_config.json: suppress_tokens has every id there is; none is suppressed")
+    if config.get("begin_suppress_tokens"):
+        notes.append("generation_config.json: begin_suppress_tokens is not applied")
+    return tuple(sorted(set(known))), tuple(notes)

@@ -1,0 +1,104 @@
+"""What answering rests on besides the weights: tokens that end a text, template, parameters, layer memory.
+
+Asked by `create` before a package is written, and again whenever one, or a folder, is opened to run: so no
+package is made that cannot run. Reads small files only.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from modelkit.chat.find import find_template
+from modelkit.chat.template import ChatTemplate
+from modelkit.errors import LoadError, TemplateError, TokenizerError
+from modelkit.modelfile import Parameters
+from modelkit.pack.authors import read_generation_config, read_suppressed
+from modelkit.source.inventory import Inventory
+from modelkit.tokenizer import Tokenizer
+from runtime.cache.layout import LayerSpec, keeps_tokens, misfits
+from runtime.models import Described
+
+_LEAST_CONTEXT = 2  # one token of prompt, and one of answer
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """stop_ids end a text; suppressed are never drawn. template: None for a model without one, and for one
+    whose own does not work: template_fault says why, and prompts can still be given as they are. parameters:
+    the package's over its authors'. notes: sentences for the user.
+    """
+
+    tokenizer: Tokenizer
+    stop_ids: frozenset[int]
+    suppressed: tuple[int, ...]
+    template: ChatTemplate | None
+    template_fault: TemplateError | None
+    parameters: Parameters
+    notes: tuple[str, ...]
+
+
+def make_ready(
+    inventory: Inventory,
+    described: Described,
+    tokenizer: Tokenizer,
+    parameters: Parameters,
+    *,
+    explicit_template: str | None = None,
+) -> Ready:
+    """inventory, described: the target. parameters: of the recipe. explicit_template: of a TEMPLATE line.
+
+    Raises TokenizerError, LoadError, and TemplateError for an explicit template.
+    """
+    generation, label = inventory.generation_config or {}, inventory.origin
+    if described.context_length < _LEAST_CONTEXT:
+        raise LoadError(f"{label} has a context of {described.context_length} token: no room for an answer")
+    try:
+        stop_ids = tokenizer.eos_ids(generation, inventory.config)
+    except TokenizerError as error:
+        raise TokenizerError(f"{label}: {error.message}", hint=error.hint) from error
+    authors, notes = read_generation_config(generation)
+    suppressed, more = read_suppressed(generation, described.vocab_size)
+    merged = authors.merge(parameters)
+    kept_format(label, described.layout, merged.resolved().kv_format)
+    template, fault = _template(inventory.files, explicit_template, tokenizer)
+    return Ready(tokenizer, stop_ids, suppressed, template, fault, merged, notes + more)
+
+
+def kept_format(label: str, layout: Sequence[LayerSpec], name: str) -> tuple[str | None, tuple[str, ...]]:
+    """How keys and values are kept by the parameter kv_format, None for the activations' type, and notes.
+
+    A format that only some layers could hold is refused too, as LoadError: a cache that is half of what was
+    asked for helps nobody who asked because of memory.
+    """
+    if name == "auto":
+        return None, ()
+    if not any(map(keeps_tokens, layout)):
+        return None, (f"kv_format {name} has no effect: no layer of {label} keeps keys and values",)
+    problems = misfits(layout, name)
+    if problems:
+        raise LoadError(
+            f"kv_format {name} does not suit {label}: {problems[0]}", hint="Take f16, bf16 or auto."
+        )
+    return name, ()
+
+
+def _template(
+    files: Mapping[str, Path], explicit: str | None, tokenizer: Tokenizer
+) -> tuple[ChatTemplate | None, TemplateError | None]:
+    special = tokenizer.specials
+    try:
+        source = find_template(files, explicit)
+        if source is None:
+            return None, None
+        template = ChatTemplate(
+            source,
+            bos_token=special.bos,
+            eos_token=special.eos,
+            unk_token=special.unk,
+            pad_token=special.pad,
+        )
+    except TemplateError as fault:
+        if explicit is not None:
+            raise
+        return None, fault
+    return template, None
