@@ -28,7 +28,8 @@ reference's logits: read at once, and token by token through layer memory (windo
 text, so they are driven past their end several times). Three checkpoints are read: in float32, and in bf16
 and f16, as files are published; all are computed in float32, by transformers too, as on a processor. The
 suite asks for less than five times what the reference's own logits move when its weights move by their last
-bit (2e-5 to 7e-4), for both spellings of config.json, in ragged batches, and for 64 equal greedy tokens. A GPU computes in the type of the file; there errors are those of that type.
+bit (2e-5 to 7e-4), for both spellings of config.json, in ragged batches, and for 64 equal greedy tokens. A
+GPU computes in the type of the file; there errors are those of that type.
 
 Drafts: what can guess tokens for the family beside prompt lookup and any small model with its tokenizer,
 which can for all. Head: a draft head in the model's own file (MTP), where the file has one. Assistant: a

@@ -1,8 +1,8 @@
 """Every family computes what transformers computes, however a prompt is cut into steps and whoever shares the
 batch.
 
-The references are float32; `test_half` has the same for checkpoints as they are published. How close they must be
-follows the conditioning of each reference: 2e-5 to 7e-4 of the spread of its logits.
+The references are float32; `test_half` has the same for checkpoints as they are published. How close they
+must be follows the conditioning of each reference: 2e-5 to 7e-4 of the spread of its logits.
 """
 
 from pathlib import Path
