@@ -104,11 +104,7 @@ class Contender:
     def bound(self) -> float | None:
         """The most that drafts which are always right could win, by the costs that were measured."""
         lessons = from_json(self.engine.learned())
-        best = [
-            (depth + 1) * lesson.costs[0] / seconds
-            for lesson in lessons.values()
-            for depth, seconds in lesson.costs.items()
-        ]
+        best = [(depth + 1) / cost for lesson in lessons.values() for depth, cost in lesson.costs.items()]
         return max(best, default=None)
 
 

@@ -1,8 +1,7 @@
 """Which drafter proposes next and how far, learned from what rounds cost and what was accepted.
 
-Several drafters may stand by (a draft model, prompt lookup). What is learned of each is kept per size of
-batch, since both cost and gain depend on how many rows share a round. Of those that have something to say,
-the one that promises most is asked.
+Several drafters may stand by (a draft model, prompt lookup). What is learned of them is kept per size of
+batch, since both cost and gain depend on how many rows share a round (see `runtime.speculate.learner`).
 
 A step asks in two moments. `wanted`, before the tokens in flight are read: is anybody worth waiting for? And
 then `propose`, when they are known.
@@ -14,8 +13,9 @@ from typing import Any
 
 import mlx.core as mx
 
+from runtime.engine.clock import Moment
 from runtime.engine.standby import Standby
-from runtime.speculate.choice import Choice, Offer
+from runtime.speculate.depth import Decision
 from runtime.speculate.drafter import Drafter, Graded, Proposal, Rows
 from runtime.speculate.learned import Lessons, from_json, to_json
 from runtime.speculate.learner import Learner
@@ -27,12 +27,13 @@ Judged = list[tuple[int, int]]
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """A proposal to verify, who made it, and of which grade it is."""
+    """A proposal to verify, who made it, and of which grade it is. price: see Decision."""
 
     drafter: str
     depth: int
     proposal: Proposal
     grade: int = 1
+    price: float = 0.0
 
 
 @dataclass(slots=True)
@@ -41,8 +42,9 @@ class _Open:
 
     proposed: Round | None
     rows: int
-    began_s: float
+    began: Moment
     judged: Judged
+    price: float
     shared: bool  # with other work, so that its time says nothing
 
 
@@ -55,60 +57,62 @@ class Speculation:
     def __init__(self, drafters: Mapping[str, Drafter], learned: object = None) -> None:
         self.standby = Standby(drafters)
         self._lessons: Lessons = from_json(learned)
-        self._learners: dict[tuple[str, int], Learner] = {}
-        self._choices: dict[int, Choice] = {}
+        self._learners: dict[int, Learner] = {}
         self._expected: dict[str, int] = {}
+        self._price = 0.0
         self._reading = False
         self._open: _Open | None = None
 
     def wanted(self, ids: Sequence[Sequence[int]], limits: Sequence[int], *, flying: bool) -> bool:
-        """Might a drafter be asked at this step? If not, no token in flight need be read first. Ask once per
-        step.
+        """Might a drafter be asked at this step? If not, no token in flight need be read first.
 
         ids: all tokens read so far; flying: one more of each row is on its way. limits: the most drafts that
         each row can use.
         """
-        self._expected = {}
+        self._expected, self._price = {}, 0.0
         if not ids or max(limits) < 1:
             return False
-        willing = False
-        for name, grade in self._grades(ids).items():
-            controller = self._learner(name, len(ids)).grade(grade)
-            if controller.next_depth() > 0:
-                willing = True
-                if flying and isinstance(self.standby.awake[name], Graded):
-                    self._expected[name] = grade
-            else:
-                controller.choose()  # a round passes
-        return willing
+        grades = self._grades(ids)
+        decision = self._decide(grades, limits)
+        if not decision.offers:
+            self._price = decision.price
+        elif flying:
+            self._expected = {
+                offer.name: grades[offer.name]
+                for offer in decision.offers
+                if isinstance(self.standby.awake[offer.name], Graded)
+            }
+        return bool(decision.offers)
 
     def propose(self, rows: Rows, limits: Sequence[int]) -> Round | None:
         """The next round, or None for a plain step."""
-        grades = self._grades(rows.ids)
+        grades, learner = self._grades(rows.ids), self._learner(len(rows))
         self._confirm(grades, len(rows))
         self._reading = False
         if max(limits) < 1:
             return None
-        for name in self._ranked(grades, len(rows)):
-            controller = self._learner(name, len(rows)).grade(grades[name])
-            depth = min(controller.choose(), max(limits))
-            if depth == 0:
-                continue
-            proposal = self.standby.ask(name, rows, depth)
+        decision = self._decide(grades, limits)
+        for place, offer in enumerate(decision.offers):
+            proposal = self.standby.ask(offer.name, rows, offer.depth)
             if proposal is not None:
                 counts = tuple(min(pair) for pair in zip(proposal.counts, limits, strict=True))
                 self._reading |= proposal.reading
                 if any(counts):
-                    return Round(name, depth, replace(proposal, counts=counts), grades[name])
+                    price = 0.0 if place else decision.price
+                    proposal = replace(proposal, counts=counts)
+                    return Round(offer.name, offer.depth, proposal, grades[offer.name], price)
                 self.settle([len(ids) - 1 for ids in rows.ids])  # nobody will judge what was proposed
                 if proposal.reading:
                     continue
-            controller.saw(False)  # one that often has nothing after all is not asked at every step
+            learner.saw(
+                offer.name, grades[offer.name], False
+            )  # not asked at every step if it often has nothing
         return None
 
-    def begin(self, now_s: float, proposed: Round | None, rows: int, *, shared: bool) -> None:
-        """The step that began at `now_s`, after the one before was ended, is this round, or plain."""
-        self._open = _Open(proposed, rows, now_s, [], shared or self._reading)
+    def begin(self, now: Moment, proposed: Round | None, rows: int, *, shared: bool) -> None:
+        """The step that began at `now`, after the one before was ended, is this round, or plain."""
+        price = proposed.price if proposed else self._price
+        self._open = _Open(proposed, rows, now, [], price, shared or self._reading)
         self._reading = False
 
     def judge(self, judged: Judged) -> None:
@@ -116,24 +120,26 @@ class Speculation:
         assert self._open is not None
         self._open.judged = judged
 
-    def end(self, now_s: float | None) -> None:
+    def end(self, now: Moment | None) -> None:
         """The step is over, as another one begins; None when none follows, so that its cost stays unknown."""
         done, self._open = self._open, None
         if done is None:
             return
-        seconds = None if now_s is None or done.shared else now_s - done.began_s
-        for name in self.standby.awake:
-            learner = self._learner(name, done.rows)
-            if done.proposed is None:
-                learner.plain(seconds)
-            elif done.proposed.drafter == name:
-                learner.drafted(done.proposed.grade, done.proposed.depth, done.judged, seconds)
-            else:
-                learner.interrupt()
+        seconds = None if now is None or done.shared else now.since(done.began)
+        learner, its = self._learner(done.rows), done.proposed
+        if its is None:
+            learner.plain(seconds, done.price)
+        else:
+            learner.drafted(its.drafter, its.grade, its.depth, done.judged, seconds, done.price)
 
     def learned(self) -> dict[str, Any]:
         """What is known by now, for a later run, as JSON has it."""
-        own = {key: lesson for key, one in self._learners.items() if (lesson := one.lesson()).costs}
+        own = {
+            (name, rows): lesson
+            for rows, learner in self._learners.items()
+            for name in self.standby.kinds
+            if (lesson := learner.lesson(name)).accepted
+        }
         return to_json({**self._lessons, **own})
 
     def admit(self, row: int, ids: Sequence[int]) -> None:
@@ -167,26 +173,21 @@ class Speculation:
         }
         return {name: grade for name, grade in found.items() if grade}
 
+    def _decide(self, grades: Mapping[str, int], limits: Sequence[int]) -> Decision:
+        return self._learner(len(limits)).decide(grades, max(limits))
+
     def _confirm(self, grades: Mapping[str, int], rows: int) -> None:
         """A guess about tokens in flight came true if they match too: a draft judged that cost nothing."""
         for name, grade in self._expected.items():
-            self._learner(name, rows).grade(grade).saw(grades.get(name, 0) >= grade)
+            self._learner(rows).saw(name, grade, grades.get(name, 0) >= grade)
         self._expected = {}
 
-    def _ranked(self, grades: Mapping[str, int], rows: int) -> list[str]:
-        offers: list[Offer] = []
-        for name, grade in grades.items():
-            controller = self._learner(name, rows).grade(grade)
-            if controller.next_depth() > 0:
-                parked = controller.depth == 0
-                offers.append(Offer(name, controller.promise(), probing=parked))
-        return self._choices.setdefault(_bucket(rows), Choice()).order(offers)
-
-    def _learner(self, name: str, rows: int) -> Learner:
-        key = (name, _bucket(rows))
-        if key not in self._learners:
-            self._learners[key] = Learner(self.standby.awake[name].limit, self._lessons.get(key))
-        return self._learners[key]
+    def _learner(self, rows: int) -> Learner:
+        bucket = _bucket(rows)
+        if bucket not in self._learners:
+            known = {name: lesson for (name, size), lesson in self._lessons.items() if size == bucket}
+            self._learners[bucket] = Learner(self.standby.kinds, known)
+        return self._learners[bucket]
 
 
 def _bucket(rows: int) -> int:

@@ -18,6 +18,7 @@ from runtime.cache.layout import sequence_bytes
 from runtime.cache.prefix import Entry, PrefixStore
 from runtime.engine.options import Options
 from runtime.errors import CacheFull
+from runtime.speculate.costs import Kind
 from runtime.speculate.drafter import Drafter, Proposal, Remembers, Rows
 
 
@@ -28,6 +29,11 @@ class Standby:
         self._all = dict(drafters)
         self._stores: dict[str, PrefixStore] = {}
         self.awake = dict(drafters)
+
+    @property
+    def kinds(self) -> dict[str, Kind]:
+        """What drafting costs each of them, those that rest included."""
+        return {name: Kind(drafter.token_cost, drafter.limit) for name, drafter in self._all.items()}
 
     @property
     def ahead(self) -> int:

@@ -8,13 +8,13 @@ device never waits for Python.
 Invariant: `_flying` are the tokens drawn by the last step; the rows' ids hold all that were drawn before.
 """
 
-import time
 from collections.abc import Callable
 from typing import cast
 
 import mlx.core as mx
 
 from runtime.cache.build import LayerMemory
+from runtime.engine.clock import now
 from runtime.engine.drawing import Drawing, grammatical
 from runtime.engine.drawn import Drawn
 from runtime.engine.places import Places
@@ -56,7 +56,7 @@ class Steps:
         """
         if any(row.last_is_drawn for row in self._decoding):
             self.read_back()  # what such a row would compute next is of no use to anybody
-        began = time.monotonic()
+        began = now()
         self._speculation.end(began)  # what the last step taught counts for this one
         proposed = self._propose()
         rows = len(self._decoding)

@@ -1,111 +1,209 @@
-"""What a round costs, by its depth: running means of wall time.
+"""What a round with drafts costs beside a plain one, told apart from how fast the machine is at the moment.
 
-A sample counts only when the round before had the same depth: changing shape costs something once, and a
-step that was dispatched ahead shifts its time into the next. When the machine becomes slower or faster at one
-depth, the others are taken to do so as well. Costs remembered from an earlier run tell how depths compare,
-not how fast the machine is today: the first sample at any depth replaces its own and moves the others along.
+Single times say little: other programs come and go, clocks rise and fall, and the difference between two
+depths is often smaller than that. So one estimate holds both what all rounds share, the logarithm of a plain
+round's seconds now, and what belongs to each depth, the logarithm of its cost in plain rounds. Every time
+observes the sum of the two. The first may wander from round to round, the second hardly does; so depths are
+in effect compared with those measured just before and after, and a slower machine moves all of them alike. It
+is a Kalman filter, with times far from what was expected counted as if they were nearer (Huber).
 
-Pure: times come in as numbers.
+It begins from the shapes of both models: leaving the pipeline of plain decoding costs something once, each
+drafted token a share of a plain round. How wrong that may be is part of the estimate, so a few rounds at one
+depth correct the others too.
+
+Pure: times come in as numbers, nothing here knows a clock or a model. The constants were set on simulated
+machines (tests/runtime/speculate/test_learner.py) and tried with `benchmarks/island.py`.
 """
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-COST_WEIGHT = 0.3
-OUTLIER = 0.25  # a sample counts as no more than this share above the mean: machines stall
-ASSUMED = 0.02  # share of a plain round that a draft costs, until one was timed
-FIRST_COSTS = 3  # a cost begins as the least of so many samples: the first may be a stall
+import numpy as np
+
+LADDER = (1, 2, 3, 4, 6, 8, 12, 16)
+"""Depths that are ever chosen: few, so that each is measured often."""
+
+# What shapes cannot tell, in plain rounds, and how wrong it may be: a factor of e to plus or minus the doubt.
+PIPELINE, PIPELINE_DOUBT = 0.4, 0.8  # of a round without work dispatched ahead
+VERIFY, SLOPE_DOUBT = 0.06, 0.7  # of verifying one drafted token; the doubt is of making and verifying it
+OWN_DOUBT = 0.1  # how far one depth may lie from the line through all
+LAYER_BYTES = 1 << 20  # of weights, which take as long to read as a layer takes however small it is
+LEAST = 0.01  # of a drafted token at the least, whatever was measured
+
+# How much changes from one round to the next, as standard deviations of logarithms.
+WANDER = 0.03  # the machine's speed
+AGE = 0.003  # what a depth costs: contexts grow
+NOISE, LEAST_NOISE, MOST_NOISE = 0.15, 0.03, 0.6  # one time: at first, and the bounds of what is learned
+NOISE_WEIGHT = 0.05
+REMEMBERED = 0.15  # a cost that an earlier run measured
+FAR = 2.0  # deviations from which on a time counts no further: machines stall
+RUN = 3  # far times on one side in a row, after which the speed has changed, or costs were wrong
+JUMP, COST_JUMP = 0.5, 0.25  # by so much
+
+FIRST_PLAIN = 3  # plain rounds that are timed before anything is tried; the middle one counts
+STEADY, EACH = 16, 4  # behind so many plain rounds in a row, only each fourth is looked at: nothing changes
+
+Place = tuple[str, int]
+"""A drafter's name and a depth of the ladder."""
 
 
-@dataclass(slots=True)
-class _Cost:
-    """Seconds of a round at one depth. A long sample may be a stall, a short one cannot."""
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What is known of a drafter beforehand.
 
-    seconds: float = math.inf
-    samples: int = 0
-    remembered: bool = False
+    token_cost: of making one drafted token, in plain rounds, by the shapes of both models; verifying it comes
+    on top. limit: the largest depth.
+    """
 
-    def learn(self, seconds: float, *, steady: bool) -> None:
-        """steady: rounds at this depth have been going on, so that the cost was right a moment ago."""
-        self.samples += 1
-        if self.remembered or (seconds < self.seconds and not steady):
-            self.seconds, self.remembered = max(seconds, 1e-9), False
-        elif self.samples > FIRST_COSTS:
-            self.seconds += COST_WEIGHT * (min(seconds, self.seconds * (1 + OUTLIER)) - self.seconds)
+    token_cost: float
+    limit: int
 
 
-@dataclass(slots=True)
 class Costs:
-    """Of one drafter's rounds in batches of one size; plain rounds are depth 0."""
+    """In batches of one size."""
 
-    _known: dict[int, _Cost] = field(default_factory=dict[int, _Cost])
-    _last: int = -1
-    _streak: int = 0
+    def __init__(self, kinds: Mapping[str, Kind]) -> None:
+        self._at: dict[Place, int] = {}
+        for name, kind in kinds.items():
+            for depth in depths(kind.limit):
+                self._at[name, depth] = 1 + len(self._at)
+        self._mean, self._covariance = _prior(self._at, kinds)
+        self._drift = np.array([WANDER**2] + [AGE**2] * len(self._at))
+        self._noise = NOISE**2
+        self._seen: set[int] = set()
+        self._far = 0  # times in a row that were far off, below 0 where they were short
+        self._before: Place | str | None = "nothing"
+        self._alone: tuple[int, float] | None = None  # a drafted round behind a plain one
+        self._first: list[float] = []  # the first plain times
+        self._streak = 0  # plain rounds in a row
 
-    def record(self, depth: int, seconds: float | None) -> bool:
-        """One round; None for a time that says nothing. Was it clean: the second or a later one at its
-        depth?
+    def record(self, name: str | None, depth: int, seconds: float | None) -> None:
+        """One round: by whom, None for a plain one; seconds are None where something else ran too.
+
+        A plain round is dispatched before the one in front of it is read, a drafted one is not. So the first
+        drafted round also waits for the plain one in front, and the first plain one behind it for nothing:
+        the two are told together.
         """
-        self._streak = self._streak + 1 if self._last == depth else 0
-        self._last = depth
-        if self._streak and seconds is not None:
-            self._spend(depth, seconds)
-        return self._streak > 0
-
-    def interrupt(self) -> None:
-        """Somebody else's round came between: the next one is not clean."""
-        self._last = -1
-
-    def of(self, depth: int) -> float:
-        """Seconds, linear between known depths; beyond the deepest the last slope goes on, unless it falls.
-
-        Something must be known.
-        """
-        if depth in self._known:
-            return self._known[depth].seconds
-        known = sorted(self._known)
-        if len(known) == 1:
-            return self._known[known[0]].seconds * (1 + ASSUMED * (depth - known[0]))
-        low = max((at for at in known if at < depth), default=known[0])
-        high = min((at for at in known if at > depth), default=known[-1])
-        if low >= high:
-            low, high = known[-2], known[-1]
-        from_low, to_high = self._known[low].seconds, self._known[high].seconds
-        slope = (to_high - from_low) / (high - low)
-        return (
-            from_low + slope * (depth - low) if depth < high else to_high + max(slope, 0.0) * (depth - high)
-        )
-
-    def unclear(self, depth: int) -> bool:
-        """Would a few more rounds at this depth tell more than is known?"""
-        cost = self._known.get(depth)
-        return cost is None or (cost.samples < FIRST_COSTS and not cost.remembered)
+        here: Place | None = None if name is None else (name, depth)
+        before, alone, self._before, self._alone = self._before, self._alone, here, None
+        self._streak = self._streak + 1 if here is None else 0
+        if seconds is None:
+            self._before = "nothing"
+        elif here is None:
+            if before is None and (self._streak < STEADY or self._streak % EACH == 0):
+                self._plain(seconds)
+            elif before is not None and alone is not None:
+                self._observe(alone[0], alone[1] + seconds - self.plain_s)
+        elif before is None:
+            self._alone = (self._at[here], seconds) if here in self._at else None
+        elif before != "nothing" and here in self._at:
+            self._observe(self._at[here], seconds)
 
     @property
-    def drafting_known(self) -> bool:
-        """Has any round with drafts been timed?"""
-        return any(self._known)
+    def begun(self) -> bool:
+        """Is it known what a plain round takes, or how depths compare?"""
+        return bool(self._seen)
 
-    def forget(self, depth: int) -> None:
-        """It is measured afresh."""
-        self._known[depth] = _Cost()
+    @property
+    def plain_s(self) -> float:
+        """Seconds of a plain round, as the machine is now."""
+        return math.exp(min(self._mean[0], 10.0))
 
-    def remember(self, costs: Mapping[int, float]) -> None:
-        """Take over what an earlier run measured."""
-        self._known = {depth: _Cost(seconds, remembered=True) for depth, seconds in costs.items()}
+    def of(self, name: str, depth: int) -> tuple[float, float]:
+        """At a depth of the ladder: the logarithm of a round's cost in plain rounds, and its deviation."""
+        at = self._at[name, depth]
+        # No round with drafts takes less than one without, whatever a stalled machine made it look like.
+        return max(float(self._mean[at]), LEAST * depth), math.sqrt(self._covariance[at, at])
 
-    def learned(self) -> dict[int, float]:
-        """Depth -> seconds of all that was ever timed."""
-        return {depth: cost.seconds for depth, cost in self._known.items() if math.isfinite(cost.seconds)}
+    def learned(self, name: str) -> dict[int, float]:
+        """Depth -> cost in plain rounds, of the depths that were timed."""
+        return {
+            depth: math.exp(self._mean[at])
+            for (whose, depth), at in self._at.items()
+            if whose == name and at in self._seen
+        }
 
-    def _spend(self, depth: int, seconds: float) -> None:
-        """The first clean rounds at a depth tell what it costs; those after, how fast the machine is now."""
-        cost = self._known.setdefault(depth, _Cost())
-        before, steady = cost.seconds, cost.samples >= FIRST_COSTS and self._streak > FIRST_COSTS
-        cost.learn(seconds, steady=steady)
-        if not math.isfinite(before):
-            return
-        for other in self._known.values():
-            if other is not cost and (steady or other.remembered):
-                other.seconds *= cost.seconds / before
+    def remember(self, name: str, costs: Mapping[int, float]) -> None:
+        """Begin from what an earlier run learned, which may have been on another machine."""
+        for depth, cost in costs.items():
+            at = self._at.get((name, depth))
+            if at is not None:
+                self._seen.add(at)
+                row = np.zeros(len(self._mean))
+                row[at] = 1.0
+                self._update(row, math.log(cost) - self._mean[at], REMEMBERED**2)
+        if costs:
+            self._covariance[1:, 1:] += COST_JUMP**2
+
+    def _plain(self, seconds: float) -> None:
+        if not self._seen:
+            # The machine may be cold or stalled, and all else is compared with this one.
+            self._first.append(seconds)
+            if len(self._first) < FIRST_PLAIN:
+                return
+            seconds = sorted(self._first)[FIRST_PLAIN // 2]
+        self._observe(0, seconds)
+
+    def _observe(self, at: int, seconds: float) -> None:
+        """A time of the plain round (0) or of one depth."""
+        self._covariance.flat[:: len(self._mean) + 1] += self._drift
+        row = np.zeros(len(self._mean))
+        row[0] = row[at] = 1.0
+        surprise = math.log(max(seconds, 1e-9)) - float(row @ self._mean)
+        first, self._seen = at not in self._seen, self._seen | {at}
+        if first and at and surprise > 0:
+            return  # a shape's first time is long: kernels and buffers are made for it
+        spread = math.sqrt(float(row @ self._covariance @ row) + self._noise)
+        if abs(surprise) > FAR * spread:
+            self._jumped(surprise)
+            surprise = math.copysign(FAR * spread, surprise)
+        else:
+            self._far = 0
+        self._noise += NOISE_WEIGHT * (surprise**2 * self._noise / spread**2 - self._noise)
+        self._noise = min(max(self._noise, LEAST_NOISE**2), MOST_NOISE**2)
+        self._update(row, surprise, self._noise)
+
+    def _jumped(self, surprise: float) -> None:
+        """One far time is a stall, a run of them on one side is another speed, or costs that were wrong."""
+        side = 1 if surprise > 0 else -1
+        self._far = self._far + side if self._far * side >= 0 else side
+        if abs(self._far) >= RUN:
+            self._far = 0
+            self._covariance[0, 0] += JUMP**2
+            self._covariance[1:, 1:] += COST_JUMP**2
+
+    def _update(self, row: np.ndarray, surprise: float, noise: float) -> None:
+        towards = self._covariance @ row
+        gain = towards / (float(row @ towards) + noise)
+        self._mean += gain * surprise
+        self._covariance -= np.outer(gain, towards)
+
+
+def depths(limit: int) -> list[int]:
+    """The ladder's depths up to a drafter's limit, the limit among them."""
+    return sorted({*(depth for depth in LADDER if depth < limit), limit})
+
+
+def token_cost(draft_bytes: int, draft_layers: int, target_bytes: int, target_layers: int) -> float:
+    """A pass of one model in terms of another's, as weights are read and layers are run through."""
+    return (draft_bytes + draft_layers * LAYER_BYTES) / max(target_bytes + target_layers * LAYER_BYTES, 1)
+
+
+def _prior(at: Mapping[Place, int], kinds: Mapping[str, Kind]) -> tuple[np.ndarray, np.ndarray]:
+    """Means and covariances: the plain round's time is unknown, costs are near a line in the depth."""
+    count = 1 + len(at)
+    mean, pipeline, own = np.zeros(count), np.zeros(count), np.zeros(count)
+    slopes = {name: np.zeros(count) for name in kinds}
+    for (name, depth), i in at.items():
+        slope = depth * (kinds[name].token_cost + VERIFY)
+        cost = 1 + PIPELINE + slope
+        mean[i] = math.log(cost)
+        pipeline[i] = PIPELINE_DOUBT * PIPELINE / cost
+        slopes[name][i] = SLOPE_DOUBT * slope / cost
+        own[i] = OWN_DOUBT
+    covariance = np.outer(pipeline, pipeline) + np.diag(own**2)
+    for slope in slopes.values():
+        covariance += np.outer(slope, slope)
+    covariance[0, 0] = 100.0
+    return mean, covariance

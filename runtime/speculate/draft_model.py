@@ -53,10 +53,11 @@ class ModelDrafter:
         *,
         vocab_size: int | None = None,
         limit: int = 12,
+        token_cost: float = 0.2,
         budget: Budget | None = None,
     ) -> None:
         """vocab_size: how many ids the target has; None: as many as the draft."""
-        self.limit = limit
+        self.limit, self.token_cost = limit, token_cost
         self.memory: LayerMemory = build_memory(
             model.described.layout, dtype=model.dtype, slack=limit + 1, budget=budget
         )

@@ -54,9 +54,10 @@ class Proposal:
 
 
 class Drafter(Protocol):
-    """`limit` is the largest depth that it can propose."""
+    """`limit` is the largest depth that it can propose. token_cost: see `runtime.speculate.costs.Kind`."""
 
     limit: int
+    token_cost: float
 
     def begin(self, row: int, ids: Sequence[int]) -> None:
         """A sequence that begins with `ids`, its whole prompt, takes the empty place `row`. The target may

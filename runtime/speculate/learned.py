@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
-VERSION = 1
-_LONGEST_ROUND_S = 3600.0
+VERSION = 2  # 1 had seconds where 2 has plain rounds
+_DEAREST_ROUND = 1000.0
 _MOST_PLACES, _MOST_ROWS, _MOST_GRADES, _MOST_JUDGED = 256, 1 << 12, 16, 1 << 40
 
 Accepted = tuple[tuple[float, int], ...]
@@ -18,7 +18,8 @@ Accepted = tuple[tuple[float, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class Lesson:
-    """Of one drafter in batches of one size. costs: depth -> seconds of a round. accepted: by grade of guess.
+    """Of one drafter in batches of one size. costs: depth -> of a round, in plain rounds. accepted: by grade
+    of guess.
 
     depth: what paid best, by grade; for people to read, a run finds it out again.
     """
@@ -37,7 +38,7 @@ def to_json(lessons: Lessons) -> dict[str, Any]:
         {
             "drafter": name,
             "rows": rows,
-            "costs": [[depth, seconds] for depth, seconds in sorted(lesson.costs.items())],
+            "costs": [[depth, cost] for depth, cost in sorted(lesson.costs.items())],
             "grades": [
                 {"grade": grade, "depth": lesson.depth.get(grade, 0), "accepted": [list(one) for one in of]}
                 for grade, of in sorted(lesson.accepted.items())
@@ -60,7 +61,7 @@ def from_json(value: object) -> Lessons:
 def _lesson(row: Mapping[str, object]) -> tuple[tuple[str, int], Lesson] | None:
     name, rows = row.get("drafter"), _whole(row.get("rows"), 1, _MOST_ROWS)
     costs = dict(pair for one in _items(row.get("costs")) if (pair := _cost(one)))
-    if not isinstance(name, str) or rows is None or rows & (rows - 1) or 0 not in costs:
+    if not isinstance(name, str) or rows is None or rows & (rows - 1):
         return None
     accepted: dict[int, Accepted] = {}
     depths: dict[int, int] = {}
@@ -73,9 +74,9 @@ def _lesson(row: Mapping[str, object]) -> tuple[tuple[str, int], Lesson] | None:
 
 
 def _cost(pair: object) -> tuple[int, float] | None:
-    depth, seconds = _pair(pair)
-    depth, seconds = _whole(depth, 0, _MOST_PLACES), _number(seconds, 1e-9, _LONGEST_ROUND_S)
-    return None if depth is None or seconds is None else (depth, seconds)
+    depth, cost = _pair(pair)
+    depth, cost = _whole(depth, 1, _MOST_PLACES), _number(cost, 1 / _DEAREST_ROUND, _DEAREST_ROUND)
+    return None if depth is None or cost is None else (depth, cost)
 
 
 def _accepted(value: object) -> Accepted:

@@ -1,59 +1,119 @@
-"""What is known of one drafter in batches of one size: its costs, and a depth for every grade of guess.
+"""What is known of all drafters in batches of one size: their costs, and what is kept of each grade of guess.
 
 Some drafters know beforehand how good a guess is (prompt lookup: how long the match is). Grades cost the
-same, and what is accepted of them differs, so they share costs and each has its own depth. Pure.
+same, and what is accepted of them differs, so they share costs. Pure; questions change nothing, rounds do.
 """
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 
-from runtime.speculate.costs import Costs
-from runtime.speculate.depth import DepthController
+from runtime.speculate.acceptance import Acceptance
+from runtime.speculate.costs import EACH, FIRST_PLAIN, STEADY, Costs, Kind, depths
+from runtime.speculate.depth import EARNED, FIRST_BUDGET, MOST_BUDGET, PLAIN, Decision, Offer, decide
 from runtime.speculate.learned import Lesson
+
+FIRST_PAUSE, LAST_PAUSE = 48, 768  # rounds of drafting between two looks at plain decoding, doubling
+EARLY_PAUSE = 12  # the first where plain decoding was never timed, as an earlier run knew that drafts pay
 
 
 class Learner:
-    """limit: the drafter's own largest depth. lesson: what an earlier run learned."""
+    """kinds: the drafters by name. lessons: what an earlier run learned of them; what does not fit is left
+    out.
+    """
 
-    def __init__(self, limit: int, lesson: Lesson | None = None) -> None:
-        self._limit = limit
-        self._costs = Costs()
-        self._grades: dict[int, DepthController] = {}
-        if lesson is not None:
-            self._costs.remember({depth: cost for depth, cost in lesson.costs.items() if depth <= limit})
-            for grade, accepted in lesson.accepted.items():
-                self.grade(grade).remember(accepted)
+    def __init__(self, kinds: Mapping[str, Kind], lessons: Mapping[str, Lesson] | None = None) -> None:
+        self._depths = {name: depths(kind.limit) for name, kind in kinds.items()}
+        self._costs = Costs(kinds)
+        self._grades: dict[tuple[str, int], Acceptance] = {}
+        self._budget = FIRST_BUDGET
+        self._decided: dict[object, Decision] = {}
+        self._since_plain, self._looking = 0, 0
+        self._pause = EARLY_PAUSE if lessons else FIRST_PAUSE
+        self._rounds = 0
+        for name, lesson in (lessons or {}).items():
+            if name in kinds:
+                self._costs.remember(name, lesson.costs)
+                for grade, accepted in lesson.accepted.items():
+                    self.grade(name, grade).remember(accepted[: kinds[name].limit])
 
-    def grade(self, grade: int) -> DepthController:
+    def grade(self, name: str, grade: int) -> Acceptance:
         """Grades count from 1."""
-        if grade not in self._grades:
-            self._grades[grade] = DepthController(self._limit, self._costs)
-        return self._grades[grade]
+        return self._grades.setdefault((name, grade), Acceptance())
 
-    def plain(self, seconds: float | None) -> None:
-        """A round without drafts."""
-        clean = self._costs.record(0, seconds)
-        for controller in self._grades.values():
-            controller.judge(0, [], clean=clean, timed=seconds is not None)
+    def decide(self, grades: Mapping[str, int], most: int) -> Decision:
+        """The next round, of those who have something to say, with up to `most` drafts in a row."""
+        key = (*grades.items(), most)
+        if key not in self._decided:
+            self._decided[key] = self._decide(grades, most)
+        return self._decided[key]
+
+    def plain(self, seconds: float | None, price: float = 0.0) -> None:
+        """A round without drafts. price: as decided."""
+        self._costs.record(None, 0, seconds)
+        self._since_plain, self._looking = 0, max(self._looking - 1, 0)
+        self._pass(price)
+        self._rounds += 1
+        if price or self._rounds % EACH == 0 or self._looking or self._rounds < STEADY:
+            self._decided.clear()
 
     def drafted(
-        self, grade: int, depth: int, judged: Sequence[tuple[int, int]], seconds: float | None
+        self,
+        name: str,
+        grade: int,
+        depth: int,
+        judged: Sequence[tuple[int, int]],
+        seconds: float | None,
+        price: float = 0.0,
     ) -> None:
-        """A round with this drafter's drafts of that grade; see DepthController.record."""
-        clean = self._costs.record(depth, seconds)
-        self.grade(grade).judge(depth, judged, clean=clean, timed=seconds is not None)
+        """A round with a drafter's drafts of that grade: per row, drafts judged and drafts kept."""
+        self._costs.record(name, depth, seconds)
+        self._pass(price)
+        self.grade(name, grade).judge(judged)
+        self._decided.clear()
+        self._rounds = 0
+        self._since_plain += 1
+        if self._since_plain >= self._pause:
+            self._since_plain, self._looking = 0, 1 + FIRST_PLAIN
+            self._pause = min(2 * self._pause, LAST_PAUSE)
 
-    def interrupt(self) -> None:
-        """Another drafter's round."""
-        self._costs.interrupt()
+    def saw(self, name: str, grade: int, kept: bool) -> None:
+        """A first draft that was not made would have been kept, or not."""
+        self.grade(name, grade).saw(kept)
+        self._decided.clear()
 
-    @property
-    def depths(self) -> dict[int, int]:
-        """Grade -> the depth that pays best."""
-        return {grade: one.depth for grade, one in sorted(self._grades.items())}
+    def best(self, name: str, grade: int = 1) -> Offer:
+        """The depth that pays best, as far as is known."""
+        return max([PLAIN, *self._offers(name, grade)], key=lambda offer: offer.gain)
 
-    def lesson(self) -> Lesson:
+    def lesson(self, name: str) -> Lesson:
+        grades = sorted(grade for whose, grade in self._grades if whose == name)
         return Lesson(
-            self._costs.learned(),
-            {grade: one.learned() for grade, one in self._grades.items()},
-            self.depths,
+            self._costs.learned(name),
+            {grade: self.grade(name, grade).learned() for grade in grades},
+            {grade: self.best(name, grade).depth for grade in grades},
         )
+
+    def _decide(self, grades: Mapping[str, int], most: int) -> Decision:
+        if self._looking or not self._costs.begun:
+            return Decision(())
+        offers = [
+            offer
+            for name, grade in grades.items()
+            for offer in self._offers(name, grade)
+            if offer.depth <= most
+        ]
+        return decide(offers, self._budget)
+
+    def _pass(self, price: float) -> None:
+        self._budget = min(self._budget + EARNED - price, MOST_BUDGET)
+        for acceptance in self._grades.values():
+            acceptance.rest()
+
+    def _offers(self, name: str, grade: int) -> list[Offer]:
+        tokens, offers = self.grade(name, grade).tokens(self._depths[name][-1]), list[Offer]()
+        for depth in self._depths[name]:
+            expected, hoped = tokens[depth]
+            cost, doubt = self._costs.of(name, depth)
+            doubt = math.hypot(doubt, math.log(hoped / expected))
+            offers.append(Offer(name, depth, math.log(expected) - cost, doubt, math.exp(cost)))
+        return offers

@@ -22,6 +22,8 @@ class NgramDrafter:
     tokens: the longest run, and of equal ones the newest.
     """
 
+    token_cost = 0.0
+
     def __init__(self, *, longest: int = GRADES[-1], shortest: int = 2, limit: int = 15) -> None:
         assert longest >= shortest >= 1
         self.limit = limit

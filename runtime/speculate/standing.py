@@ -4,6 +4,7 @@ from runtime.cache.build import LayerMemory
 from runtime.loaded import LoadedModel
 from runtime.speculate.assistant import AssistantDrafter, is_assistant
 from runtime.speculate.block import BlockDrafter, is_block_draft
+from runtime.speculate.costs import token_cost
 from runtime.speculate.draft_model import ModelDrafter
 from runtime.speculate.drafter import Drafter
 from runtime.speculate.head import HeadDrafter
@@ -30,4 +31,7 @@ def _of(draft: LoadedModel, target: LoadedModel, memory: LayerMemory) -> Drafter
         return AssistantDrafter(draft, target, lambda: memory)
     if is_block_draft(draft.described):
         return BlockDrafter(draft, target, budget=memory.budget)
-    return ModelDrafter(draft, vocab_size=target.vocab_size, budget=memory.budget)
+    cost = token_cost(
+        draft.weight_bytes, len(draft.described.layout), target.weight_bytes, len(target.described.layout)
+    )
+    return ModelDrafter(draft, vocab_size=target.vocab_size, token_cost=cost, budget=memory.budget)

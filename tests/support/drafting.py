@@ -1,14 +1,15 @@
 """Drafters that say what a test wants, and depths that do not wait for what pays."""
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import mlx.core as mx
 import numpy as np
 import pytest
 
-from runtime.speculate.depth import DepthController
+from runtime.speculate.depth import Decision, Offer
 from runtime.speculate.drafter import Proposal, Rows
+from runtime.speculate.learner import Learner
 from runtime.step import Step
 
 Guess = Callable[[list[int], int], list[int]]
@@ -18,6 +19,7 @@ class Idle:
     """The part of a drafter that knows nothing and keeps nothing."""
 
     limit = 7
+    token_cost = 0.1
 
     def begin(self, row: int, ids: Sequence[int]) -> None: ...
     def end(self, row: int, ids: Sequence[int]) -> None: ...
@@ -48,5 +50,9 @@ def noise(ids: list[int], depth: int) -> list[int]:
 def always_drafting(monkeypatch: pytest.MonkeyPatch, depths: range = range(7)) -> None:
     """These depths in turn, whatever pays."""
     turn = itertools.cycle(depths)
-    monkeypatch.setattr(DepthController, "choose", lambda self: next(turn))
-    monkeypatch.setattr(DepthController, "next_depth", lambda self: 1)
+
+    def decide(_self: Learner, grades: Mapping[str, int], most: int) -> Decision:
+        depth = min(next(turn), most)
+        return Decision(tuple(Offer(name, depth, 1.0, 0.0, 1.0) for name in grades) if depth else ())
+
+    monkeypatch.setattr(Learner, "decide", decide)

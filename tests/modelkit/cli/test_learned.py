@@ -21,8 +21,8 @@ GRADES = [
     {"grade": 3, "depth": 2, "accepted": [[0.9, 40], [0.5, 20], [0.1, 9]]},
 ]
 LEARNED = {
-    "version": 1,
-    "drafters": [{"drafter": "lookup", "rows": 1, "costs": [[0, 0.1], [2, 0.15]], "grades": GRADES}],
+    "version": 2,
+    "drafters": [{"drafter": "lookup", "rows": 1, "costs": [[2, 1.5]], "grades": GRADES}],
 }
 
 

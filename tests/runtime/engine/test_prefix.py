@@ -15,10 +15,10 @@ from runtime.engine.engine import Engine, Options
 from runtime.engine.request import Finish, Request
 from runtime.loaded import LoadedModel
 from runtime.sampling.params import SamplingParams
-from runtime.speculate.depth import DepthController
 from runtime.speculate.draft_model import ModelDrafter
 from runtime.speculate.drafter import Drafter
 from runtime.speculate.ngram import NgramDrafter
+from tests.support.drafting import always_drafting
 from tests.support.parity import Reference
 
 GREEDY = SamplingParams(temperature=0)
@@ -322,9 +322,7 @@ def test_random_timelines_with_restarts(pair: Pair, tmp_path: Path) -> None:
 def test_random_timelines_with_speculation(
     pair: Pair, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    turn = iter(range(10**9))
-    monkeypatch.setattr(DepthController, "choose", lambda self: next(turn) % 5)
-    monkeypatch.setattr(DepthController, "next_depth", lambda self: 1)
+    always_drafting(monkeypatch, range(5))
 
     def drafters(_model: LoadedModel, _memory: LayerMemory) -> dict[str, Drafter]:
         if kind == "ngram":

@@ -1,67 +1,133 @@
 """What rounds are taken to cost, from what they took."""
 
+import math
+
+import numpy as np
 import pytest
 
-from runtime.speculate.costs import FIRST_COSTS, Costs
+from runtime.speculate.costs import Costs, Kind, depths, token_cost
+
+DRAFT = {"draft": Kind(token_cost=0.1, limit=12)}
+PLAIN_S = 0.01
 
 
-def timed(costs: Costs, depth: int, seconds: float, times: int = 1 + FIRST_COSTS) -> Costs:
+def costs() -> Costs:
+    return plain(Costs(DRAFT), 5)
+
+
+def plain(known: Costs, times: int, seconds: float = PLAIN_S) -> Costs:
     for _ in range(times):
-        costs.record(depth, seconds)
-    return costs
+        known.record(None, 0, seconds)
+    return known
 
 
-def test_the_first_round_at_a_depth_says_nothing() -> None:
-    costs = timed(Costs(), 0, 1.0)
-    assert not costs.record(2, 50.0)
-    assert costs.record(2, 3.0)
-    assert costs.of(2) == 3.0
+def drafted(known: Costs, depth: int, cost: float, times: int = 20, speed: float = 1.0) -> Costs:
+    """Rounds in a row, the first of which also waits for a plain one."""
+    for n in range(times):
+        known.record("draft", depth, speed * PLAIN_S * (cost + (n == 0)))
+    return known
 
 
-def test_somebody_elses_round_makes_the_next_one_unclean() -> None:
-    costs = timed(Costs(), 1, 1.0)
-    costs.interrupt()
-    assert not costs.record(1, 9.0)
-    assert costs.of(1) == 1.0
+def cost(known: Costs, depth: int) -> float:
+    return math.exp(known.of("draft", depth)[0])
 
 
-def test_between_known_depths_costs_are_linear() -> None:
-    costs = timed(timed(Costs(), 0, 1.0), 4, 3.0)
-    assert [costs.of(depth) for depth in (0, 2, 4, 6)] == [1.0, 2.0, 3.0, 4.0]
+def test_the_depths_that_are_chosen_end_at_the_limit() -> None:
+    assert depths(12) == [1, 2, 3, 4, 6, 8, 12]
+    assert depths(5) == [1, 2, 3, 4, 5]
+    assert depths(1) == [1]
 
 
-def test_beyond_the_deepest_nothing_gets_cheaper() -> None:
-    assert timed(timed(Costs(), 0, 1.0), 2, 0.9).of(8) == 0.9
+def test_a_draft_of_a_tenth_of_the_target_is_taken_to_cost_a_tenth() -> None:
+    assert token_cost(10 << 20, 2, 100 << 20, 20) == pytest.approx(0.1)
 
 
-def test_drafts_that_were_never_timed_are_not_taken_to_be_free() -> None:
-    assert timed(Costs(), 0, 1.0).of(1) > 1.0
+def test_before_any_round_shapes_say_what_drafts_cost() -> None:
+    dear = Costs({"draft": Kind(token_cost=0.8, limit=4)})
+    assert 1 < cost(Costs(DRAFT), 4) < cost(dear, 4)
+    assert cost(Costs(DRAFT), 1) < cost(Costs(DRAFT), 4)
 
 
-def test_a_remembered_cost_is_known_at_once_and_gives_way_to_the_first_sample() -> None:
-    costs = Costs()
-    costs.remember({0: 1.0, 4: 2.0})
-    assert not costs.unclear(0)
-    timed(costs, 4, 7.0, times=2)
-    assert costs.of(4) == 7.0
+@pytest.mark.parametrize("true", [1.1, 2.0, 6.0])
+def test_rounds_beside_plain_ones_tell_what_a_depth_costs(true: float) -> None:
+    known = costs()
+    for _ in range(3):
+        plain(drafted(known, 4, true, times=12), 6)
+    assert cost(known, 4) == pytest.approx(true, rel=0.12)
 
 
-def test_a_machine_that_became_slower_moves_all_that_was_remembered() -> None:
-    costs = Costs()
-    costs.remember({0: 1.0, 2: 1.5, 4: 2.0})
-    timed(costs, 4, 20.0, times=2)
-    assert [costs.of(depth) for depth in (0, 2, 4)] == [10.0, 15.0, 20.0]
+def test_a_single_round_among_plain_ones_is_told_with_the_one_behind_it() -> None:
+    """It also waits for the plain one in front, and the one behind it for nothing."""
+    known = costs()
+    for _ in range(20):
+        known.record("draft", 4, PLAIN_S * 4)
+        known.record(None, 0, PLAIN_S * 0.001)
+        plain(known, 3)
+    assert cost(known, 4) == pytest.approx(3, rel=0.1)
 
 
-def test_a_stall_in_the_first_sample_is_taken_back_by_the_next() -> None:
-    costs = Costs()
-    costs.remember({0: 1.0, 4: 2.0})
-    timed(costs, 4, 60.0, times=2)
-    costs.record(4, 2.0)
-    assert [costs.of(0), costs.of(4)] == pytest.approx([1.0, 2.0])
+@pytest.mark.parametrize("speed", [0.2, 5.0])
+def test_a_machine_of_another_speed_changes_no_cost(speed: float) -> None:
+    known = drafted(costs(), 4, 2.0)
+    drafted(known, 4, 2.0, times=30, speed=speed)
+    plain(known, 12, speed * PLAIN_S)
+    assert cost(known, 4) == pytest.approx(2.0, rel=0.15)
+    assert known.plain_s == pytest.approx(speed * PLAIN_S, rel=0.15)
 
 
-def test_what_is_being_measured_again_is_not_learned() -> None:
-    costs = timed(timed(Costs(), 0, 1.0), 1, 2.0)
-    costs.forget(0)
-    assert costs.learned() == {1: 2.0}
+def test_what_one_depth_costs_says_something_of_the_others() -> None:
+    before = cost(costs(), 8)
+    assert cost(drafted(costs(), 4, 4.0), 8) > 1.3 * before
+    assert cost(drafted(costs(), 4, 1.1), 8) < 0.8 * before
+
+
+def test_stalls_move_a_cost_by_a_bounded_share() -> None:
+    known = drafted(costs(), 4, 2.0, times=40)
+    known.record("draft", 4, 100 * PLAIN_S)
+    assert cost(known, 4) < 2.2
+
+
+def test_the_first_time_of_a_depth_may_be_long() -> None:
+    known = costs()
+    drafted(known, 4, 1.0, times=1)
+    known.record("draft", 4, 50 * PLAIN_S)
+    assert cost(known, 4) == pytest.approx(cost(costs(), 4), rel=0.01)
+
+
+def test_no_round_with_drafts_costs_less_than_one_without() -> None:
+    known = plain(Costs(DRAFT), 5, 1.0)
+    drafted(known, 4, 1.5)
+    assert cost(known, 4) >= 1
+
+
+def test_times_that_were_shared_with_other_work_teach_nothing() -> None:
+    known = costs()
+    before = known.of("draft", 4)
+    for _ in range(20):
+        known.record("draft", 4, None)
+        known.record(None, 0, None)
+    assert known.of("draft", 4) == before
+
+
+def test_the_doubt_shrinks_with_rounds() -> None:
+    assert drafted(costs(), 4, 2.0).of("draft", 4)[1] < 0.5 * costs().of("draft", 4)[1]
+
+
+def test_it_begins_from_what_an_earlier_run_learned() -> None:
+    learned = drafted(costs(), 4, 3.0).learned("draft")
+    known = Costs(DRAFT)
+    known.remember("draft", learned)
+    assert known.begun
+    assert cost(known, 4) == pytest.approx(learned[4], rel=0.1)
+    assert list(learned) == [4]
+
+
+def test_noise_that_comes_and_goes_moves_costs_little() -> None:
+    rng, known = np.random.default_rng(0), costs()
+    for _ in range(10):
+        speed = float(np.exp(rng.normal(0, 0.5)))
+        for _ in range(8):
+            known.record("draft", 4, 2.5 * PLAIN_S * speed * float(np.exp(rng.normal(0, 0.1))))
+        for _ in range(8):
+            known.record(None, 0, PLAIN_S * speed * float(np.exp(rng.normal(0, 0.1))))
+    assert cost(known, 4) == pytest.approx(2.5, rel=0.2)

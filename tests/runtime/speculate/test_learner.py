@@ -1,0 +1,233 @@
+"""Who drafts and how far, in simulated runs: what rounds cost and what is kept is given, the speed is
+watched.
+
+The machines are as machines are: steady, of wandering speed, of speeds that change at a stroke, and busy,
+where a round may be kept waiting for many times its own length.
+"""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pytest
+
+from runtime.speculate.costs import Kind
+from runtime.speculate.learner import Learner
+
+PLAIN_S = 0.0035
+KINDS = {"draft": Kind(token_cost=0.14, limit=12)}
+Machine = Callable[[np.random.Generator], Callable[[float], float]]
+
+
+def steady(rng: np.random.Generator) -> Callable[[float], float]:
+    return lambda seconds: seconds * np.exp(rng.normal(0, 0.04)) * (3 if rng.random() < 0.01 else 1)
+
+
+def wandering(rng: np.random.Generator) -> Callable[[float], float]:
+    at = [0.0]
+
+    def take(seconds: float) -> float:
+        at[0] = 0.98 * at[0] + rng.normal(0, 0.08)
+        return seconds * np.exp(at[0] + rng.normal(0, 0.05))
+
+    return take
+
+
+def stepping(rng: np.random.Generator) -> Callable[[float], float]:
+    at = [0.0]
+
+    def take(seconds: float) -> float:
+        if rng.random() < 0.005:
+            at[0] = float(rng.choice([0, 0.7, 1.4]))
+        return seconds * np.exp(at[0] + rng.normal(0, 0.06))
+
+    return take
+
+
+def busy(rng: np.random.Generator) -> Callable[[float], float]:
+    def take(seconds: float) -> float:
+        stalls = rng.poisson(seconds / 0.012)
+        return seconds * np.exp(rng.normal(0, 0.15)) + sum(rng.exponential(0.02) for _ in range(stalls))
+
+    return take
+
+
+class World:
+    """A draft whose k-th place is kept with chance accept[k], and rounds of 1 + fixed + slope · depth plain
+    ones.
+    """
+
+    def __init__(
+        self, fixed: float, slope: float, accept: Sequence[float], machine: Machine, seed: int = 0
+    ) -> None:
+        self.fixed, self.slope, self.accept = fixed, slope, accept
+        self.learner = Learner(KINDS)
+        self.depths: list[int] = []
+        self._rng = np.random.default_rng(seed)
+        self._take = machine(np.random.default_rng(seed + 1))
+
+    def run(self, tokens: int) -> float:
+        """How many times as fast as plain decoding so many tokens are made, stalls left out."""
+        spent = made = 0.0
+        while made < tokens:
+            decision = self.learner.decide({"draft": 1}, 12)
+            depth = decision.offers[0].depth if decision.offers else 0
+            cost = PLAIN_S * (1 + (self.fixed + self.slope * depth if depth else 0))
+            kept = self._kept(depth)
+            # As the engine sees it: plain rounds are dispatched ahead.
+            drafted_before = bool(self.depths and self.depths[-1])
+            shift = PLAIN_S * (bool(depth) - drafted_before)
+            seconds = max(self._take(cost) + shift, 1e-4)
+            if depth:
+                self.learner.drafted("draft", 1, depth, [(depth, kept)], seconds, decision.price)
+            else:
+                self.learner.plain(seconds, decision.price)
+            spent, made = spent + cost, made + 1 + kept
+            self.depths.append(depth)
+        return PLAIN_S * made / spent
+
+    @property
+    def bound(self) -> float:
+        """What the best depth reaches."""
+        ladder = range(1, 13)
+        chances = [np.cumprod([1.0, *(self._accept(k) for k in range(n))]).sum() for n in ladder]
+        return max(
+            [1.0, *(c / (1 + self.fixed + self.slope * n) for c, n in zip(chances, ladder, strict=True))]
+        )
+
+    def _kept(self, depth: int) -> int:
+        kept = 0
+        while kept < depth and self._rng.random() < self._accept(kept):
+            kept += 1
+        return kept
+
+    def _accept(self, place: int) -> float:
+        return self.accept[min(place, len(self.accept) - 1)]
+
+
+def speeds(
+    fixed: float, slope: float, accept: Sequence[float], machine: Machine
+) -> tuple[float, float, float]:
+    """Medians over seeds: of the first 360 tokens, of the next 800; and the bound."""
+    worlds = [World(fixed, slope, accept, machine, seed) for seed in range(9)]
+    cold = [world.run(360) for world in worlds]
+    return float(np.median(cold)), float(np.median([w.run(800) for w in worlds])), worlds[0].bound
+
+
+MACHINES = pytest.mark.parametrize("machine", [steady, wandering, stepping, busy])
+
+
+@MACHINES
+@pytest.mark.parametrize("fixed", [0.05, 0.6, 1.0])
+@pytest.mark.parametrize("slope", [0.1, 0.3])
+def test_a_useless_draft_costs_next_to_nothing(machine: Machine, fixed: float, slope: float) -> None:
+    cold, warm, _ = speeds(fixed, slope, [0.01], machine)
+    assert cold >= (0.9 if machine is busy else 0.98)
+    assert warm >= 0.975
+
+
+@MACHINES
+@pytest.mark.parametrize(
+    ("fixed", "slope", "accept"),
+    [(0.6, 0.2, [0.72, 0.75, 0.8]), (1.0, 0.2, [0.8, 0.85]), (0.05, 0.15, [0.7]), (0.05, 0.06, [0.98])],
+    ids=["island", "late", "cheap", "perfect"],
+)
+def test_a_draft_that_pays_is_used_at_once_and_nearly_to_its_bound(
+    machine: Machine, fixed: float, slope: float, accept: list[float]
+) -> None:
+    cold, warm, bound = speeds(fixed, slope, accept, machine)
+    assert cold > 1 + 0.6 * (bound - 1)
+    assert warm > 1 + (0.55 if machine is busy else 0.7) * (bound - 1)
+
+
+@MACHINES
+def test_a_good_draft_that_is_too_dear_is_parked(machine: Machine) -> None:
+    cold, warm, _ = speeds(0.4, 1.0, [0.9], machine)
+    assert cold > 0.83
+    assert warm > 0.98
+
+
+@MACHINES
+def test_a_middling_draft_is_never_much_slower_than_plain_decoding(machine: Machine) -> None:
+    for accept in (0.2, 0.3, 0.4, 0.5, 0.6):
+        cold, warm, _ = speeds(0.4, 0.2, [accept], machine)
+        assert cold > (0.9 if machine is busy else 0.95)
+        assert warm > 0.97
+
+
+def test_a_draft_that_only_pays_deep_is_found() -> None:
+    """One draft in a round is slower than none, as leaving the pipeline costs a whole plain round."""
+    world = World(1.0, 0.1, [0.9], steady)
+    assert 1.9 / 2.1 < 1
+    assert world.run(600) > 1.5
+
+
+def test_a_draft_that_becomes_good_is_found_out() -> None:
+    world = World(0.4, 0.2, [0.0], steady)
+    world.run(1000)
+    world.accept = [0.9]
+    world.run(1200)
+    assert world.run(400) > 1.3
+
+
+def test_a_draft_that_becomes_bad_is_parked() -> None:
+    world = World(0.4, 0.2, [0.9], steady)
+    world.run(500)
+    world.accept = [0.0]
+    world.run(100)
+    assert np.mean(world.depths[-40:]) < 1
+
+
+@pytest.mark.parametrize("accept", [0.0, 0.9])
+def test_with_knowledge_the_first_rounds_are_the_right_ones(accept: float) -> None:
+    learned = World(0.6, 0.2, [accept], steady)
+    learned.run(1500)
+    world = World(0.6, 0.2, [accept], steady, seed=5)
+    world.learner = Learner(KINDS, {"draft": learned.learner.lesson("draft")})
+    world.run(30)
+    assert (np.mean(world.depths[:6]) > 3) == (accept > 0.5)
+
+
+def test_knowledge_of_a_machine_where_drafts_were_cheap_does_not_mislead() -> None:
+    learned = World(0.05, 0.05, [0.6], steady)
+    learned.run(1000)
+    world = World(0.4, 0.9, [0.6], steady)
+    world.learner = Learner(KINDS, {"draft": learned.learner.lesson("draft")})
+    world.run(600)
+    assert world.run(600) > 0.97
+
+
+def test_a_drafter_that_never_has_anything_is_asked_rarely() -> None:
+    """Asking keeps the engine from working ahead, so it must stop although no round ever cost anything."""
+    learner, asked = Learner(KINDS), 0
+    for _ in range(2000):
+        if learner.decide({"draft": 1}, 12).offers:
+            asked += 1
+            learner.saw("draft", 1, False)
+        learner.plain(PLAIN_S)
+    assert asked < 80
+
+
+def test_questions_change_nothing() -> None:
+    one, other = World(0.4, 0.2, [0.7], wandering), World(0.4, 0.2, [0.7], wandering)
+    ask = other.learner.decide
+
+    def often(grades: dict[str, int], most: int) -> object:
+        for _ in range(3):
+            ask(grades, most)
+        return ask(grades, most)
+
+    other.learner.decide = often  # type: ignore[method-assign]
+    assert one.run(400) == other.run(400)
+    assert one.depths == other.depths
+
+
+def test_a_row_that_can_use_few_drafts_gets_few() -> None:
+    world = World(0.05, 0.06, [0.98], steady)
+    world.run(300)
+    assert {offer.depth for offer in world.learner.decide({"draft": 1}, 2).offers} <= {1, 2}
+
+
+def test_rows_of_unknown_names_in_what_was_learned_are_left_out() -> None:
+    learned = World(0.6, 0.2, [0.9], steady)
+    learned.run(200)
+    assert Learner(KINDS, {"another": learned.learner.lesson("draft")}).lesson("draft").accepted == {}
