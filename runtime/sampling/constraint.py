@@ -98,8 +98,11 @@ class Ahead:
         try:
             path.follow(matcher, drafts)
         except ConstraintFault as fault:
-            self.failed[row] = fault
-            return []
+            if not path.masks:
+                self.failed[row] = fault
+                return []
+            # Ahead of where the row stands: plain decoding would not have met it yet, so drafts end before it.
+            del path.tokens[len(path.masks) - 1 :]
         return path.masks
 
 
