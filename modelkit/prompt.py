@@ -9,9 +9,11 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any
 
+from modelkit.arguments import elements
 from modelkit.chat.builtin import builtin_templates
 from modelkit.chat.find import broken_template, no_template
 from modelkit.chat.message import Message
+from modelkit.chat.placed import inherited_notes, refuse_unplaced
 from modelkit.chat.template import ChatTemplate
 from modelkit.errors import TemplateError
 from modelkit.pack.metadata import Metadata
@@ -19,6 +21,7 @@ from modelkit.tokenizer import Tokenizer
 
 Tools = Sequence[Mapping[str, Any]] | None
 Variables = Mapping[str, Any] | None
+_OPENING = ("system", "developer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +48,7 @@ class Prompter:
         self.template = template
         self.fault = fault
         self._system = metadata.system
+        self._saved = metadata.messages
         self._earlier = [Message(role, content) for role, content in metadata.messages]
 
     @property
@@ -58,14 +62,18 @@ class Prompter:
 
     def chat(self, messages: Sequence[Message], tools: Tools, variables: Variables) -> Prompt:
         """A conversation, ready for the assistant's turn. Raises TemplateError, RequestError."""
-        template = self._required()
-        conversation = self._conversation(messages)
-        ids = self._encode(template.render(conversation, tools=tools, variables=variables))
+        template, conversation, tools = self._required(), self._conversation(messages), _listed(tools)
+        ids = self._encode(self._rendered(template, conversation, messages, tools, variables))
         return Prompt(ids, self._marks(template, ids, conversation, tools, variables))
 
     def text(self, messages: Sequence[Message], tools: Tools, variables: Variables) -> str:
         """What `chat` puts into tokens."""
-        return self._required().render(self._conversation(messages), tools=tools, variables=variables)
+        conversation = self._conversation(messages)
+        return self._rendered(self._required(), conversation, messages, _listed(tools), variables)
+
+    def notes(self) -> tuple[str, ...]:
+        """What of the package's own texts has no place in the template."""
+        return inherited_notes(self.template, self._system, self._saved)
 
     def stops(self) -> tuple[str, ...]:
         """The stop strings of a template of modelkit's own: models given one may not know how to end their
@@ -83,9 +91,27 @@ class Prompter:
             raise no_template()
         raise broken_template(self.fault)
 
+    def _rendered(
+        self,
+        template: ChatTemplate,
+        conversation: Sequence[Message],
+        given: Sequence[Message],
+        tools: Tools,
+        variables: Variables,
+    ) -> str:
+        """The prompt's text, with all of `given` in it. The package's own parts were spoken of in `notes`."""
+        text = template.render(conversation, tools=tools, variables=variables)
+        own = 1 if given[0].role in _OPENING else 0
+        earlier = len(conversation) - len(given)
+        names = {
+            place + (earlier if place >= own else 0): f"messages[{place}]" for place in range(len(given))
+        }
+        refuse_unplaced(template, conversation, names, text, tools=tools, variables=variables)
+        return text
+
     def _conversation(self, messages: Sequence[Message]) -> list[Message]:
         """With the package's system text, unless the conversation has its own, and its saved messages."""
-        own = list(messages[:1]) if messages[0].role in ("system", "developer") else []
+        own = list(messages[:1]) if messages[0].role in _OPENING else []
         system = own or ([Message("system", self._system)] if self._system else [])
         return [*system, *self._earlier, *messages[len(own) :]]
 
@@ -100,9 +126,7 @@ class Prompter:
         """How far shorter forms of the conversation agree with it: its opening, without the last message,
         whole.
         """
-        opening = sum(
-            1 for _ in takewhile(lambda message: message.role in ("system", "developer"), conversation)
-        )
+        opening = sum(1 for _ in takewhile(lambda message: message.role in _OPENING, conversation))
         found: set[int] = set()
         for count in {opening, len(conversation) - 1, len(conversation)} - {0}:
             try:
@@ -116,6 +140,11 @@ class Prompter:
 
     def _encode(self, text: str) -> tuple[int, ...]:
         return tuple(self._tokenizer.encode(text, add_special=False))
+
+
+def _listed(tools: Tools) -> Tools:
+    """They are looked at more than once."""
+    return None if tools is None else list(elements(tools, "tools", "tools"))
 
 
 def _common(one: Sequence[int], other: Sequence[int]) -> int:

@@ -135,7 +135,7 @@ def start(
         suppressed=ready.suppressed,
         kv_format=started.kv_format,
         learning=started.learning,
-        notes=(*opened.notes, *started.notes, *_notes(opened.label, prompter)),
+        notes=(*opened.notes, *started.notes, *_notes(opened.label, prompter), *prompter.notes()),
     )
 
 

@@ -10,6 +10,7 @@ from modelkit.chat.message import Message
 from modelkit.chat.plain import plain
 from modelkit.chat.sandbox import GuardedTemplate
 from modelkit.errors import RequestError, TemplateError
+from modelkit.tokenizer.special import Specials
 
 MOST_TOOLS = 256
 MOST_VARIABLES = 64
@@ -46,6 +47,17 @@ class ChatTemplate:
         }
         self._tokens = {token: text for token, text in given.items() if text is not None}
         self.variables = self._template.undeclared - {*_SET_HERE, *given}
+
+    @classmethod
+    def of(cls, source: str, special: Specials) -> "ChatTemplate":
+        """With the texts of a tokenizer's special tokens."""
+        return cls(
+            source,
+            bos_token=special.bos,
+            eos_token=special.eos,
+            unk_token=special.unk,
+            pad_token=special.pad,
+        )
 
     def render(
         self,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from modelkit import __version__
 from modelkit.errors import PlanError, TemplateError, TokenizerError
 from modelkit.modelfile import Recipe
+from modelkit.pack.metadata import Metadata
 from modelkit.pack.planned import Plan
 from modelkit.pack.sources import Source
 from modelkit.source.inventory import require_tokenizer
@@ -132,6 +133,15 @@ def check_template(ready: "Ready", explicit: str | None) -> Template:
             f"the model's chat template does not work here, so it takes plain prompts only: {error.message}"
         )
         return Template(None, None, (note,))
+
+
+def check_placed(template: Template, metadata: Metadata, tokenizer: "Tokenizer") -> tuple[str, ...]:
+    """A note where SYSTEM or MESSAGE have no place in the template: the package runs, but not as it reads."""
+    from modelkit.chat.placed import inherited_notes
+    from modelkit.chat.template import ChatTemplate
+
+    made = None if template.source is None else ChatTemplate.of(template.source, tokenizer.specials)
+    return inherited_notes(made, metadata.system, metadata.messages)
 
 
 def check_config(source: Source, plan: Plan) -> None:

@@ -98,6 +98,7 @@ def prepare(
     if write_bytes:
         store.require_space(write_bytes)
     notes = (*_notes(recipe, beside, target, draft), *notes, *ready.notes, *template.notes)
+    notes += checks.check_placed(template, metadata, ready.tokenizer)
     return Preparation(target, draft, metadata, template.capabilities, texts, notes, write_bytes)
 
 

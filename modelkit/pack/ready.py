@@ -85,18 +85,11 @@ def kept_format(label: str, layout: Sequence[LayerSpec], name: str) -> tuple[str
 def _template(
     files: Mapping[str, Path], explicit: str | None, tokenizer: Tokenizer
 ) -> tuple[ChatTemplate | None, TemplateError | None]:
-    special = tokenizer.specials
     try:
         source = find_template(files, explicit)
         if source is None:
             return None, None
-        template = ChatTemplate(
-            source,
-            bos_token=special.bos,
-            eos_token=special.eos,
-            unk_token=special.unk,
-            pad_token=special.pad,
-        )
+        template = ChatTemplate.of(source, tokenizer.specials)
     except TemplateError as fault:
         if explicit is not None:
             raise

@@ -101,7 +101,7 @@ class Ahead:
             if not path.masks:
                 self.failed[row] = fault
                 return []
-            # Ahead of where the row stands: plain decoding would not have met it yet, so drafts end before it.
+            # Ahead of where the row stands: plain decoding would not have met it yet, so drafts end here.
             del path.tokens[len(path.masks) - 1 :]
         return path.masks
 

@@ -1,0 +1,117 @@
+"""Does what was asked for reach the prompt? Found out by changing it: where a template gives the same text
+either way, it has no place for that part.
+
+Many templates skip system messages, know no tools, or drop messages of a role that they do not expect. Such a
+conversation is answered as if the part had never been there, which looks like a model that does not listen.
+A part that the template uses in another form (shortened, escaped, moved) has its place.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from modelkit.chat.message import Message
+from modelkit.chat.template import ChatTemplate
+from modelkit.errors import RequestError, TemplateError
+
+# ASCII, so that no escaping hides it, and one word that no conversation has.
+_MARK = "markofkit7d1e"
+
+
+def unplaced(
+    template: ChatTemplate,
+    messages: Sequence[Message],
+    places: Sequence[int],
+    text: str,
+    *,
+    tools: Sequence[Mapping[str, Any]] | None = None,
+    variables: Mapping[str, Any] | None = None,
+) -> list[int]:
+    """Those of `places`, numbers of messages, that leave no trace in `text`, the prompt of them all.
+
+    Two renderings where all is well, then one for each that is in doubt. A message without content has
+    nothing to place; neither has the text beside a tool call, which many templates leave out on purpose.
+    """
+
+    def rendered(changed: Mapping[int, Message]) -> str | None:
+        talk = [changed.get(place, message) for place, message in enumerate(messages)]
+        try:
+            return template.render(talk, tools=tools, variables=variables)
+        except TemplateError:
+            return None  # it is read, and not liked
+
+    marked = {
+        place: changed
+        for place in places
+        if (changed := _marked(messages[place], f"{_MARK}{place}x")) is not None
+    }
+    whole = rendered(marked) if marked else None
+    doubtful = [place for place in marked if whole is None or f"{_MARK}{place}x" not in whole]
+    return [place for place in doubtful if rendered({place: marked[place]}) == text]
+
+
+def refuse_unplaced(
+    template: ChatTemplate,
+    messages: Sequence[Message],
+    names: Mapping[int, str],
+    text: str,
+    *,
+    tools: Sequence[Mapping[str, Any]] | None,
+    variables: Mapping[str, Any] | None,
+) -> None:
+    """Raise RequestError for tools or messages that the caller gave and the template leaves out. names: what
+    the caller calls the messages that are the caller's own, by their number.
+    """
+    if tools and _same_without(template, messages, variables, text):
+        raise RequestError(
+            "tools have no effect: this model's chat template has no place for them",
+            hint="Leave tools out, describe them in a message, or give the model a TEMPLATE that has them.",
+        )
+    lost = unplaced(template, messages, list(names), text, tools=tools, variables=variables)
+    if lost:
+        message = messages[lost[0]]
+        kind = "call of a tool" if message.tool_calls else f"{message.role} message"
+        raise RequestError(
+            f"{names[lost[0]]} has no effect: this model's chat template has no place for this {kind}",
+            hint="Put its text into a user's message, or give the model a TEMPLATE that has a place for it.",
+        )
+
+
+def inherited_notes(
+    template: ChatTemplate | None, system: str | None, messages: Sequence[tuple[str, str]]
+) -> tuple[str, ...]:
+    """What of a package's own system text and saved messages its template leaves out, as notes."""
+    own = [*([("system", system)] if system else []), *messages]
+    if not own:
+        return ()
+    names = [*(["SYSTEM"] if system else []), *(f"MESSAGE {role}" for role, _ in messages)]
+    if template is None:
+        return (f"{_joined(names)} has no effect: without a chat template there is no place for it",)
+    talk = [*(Message(role, content) for role, content in own), Message("user", "?")]
+    try:
+        text = template.render(talk)
+    except TemplateError as error:
+        return (f"{_joined(names)} makes the chat template fail, and with it every chat: {error.message}",)
+    lost = [names[place] for place in unplaced(template, talk, range(len(own)), text)]
+    return (f"{_joined(lost)} has no effect: the chat template has no place for it",) if lost else ()
+
+
+def _same_without(
+    template: ChatTemplate, messages: Sequence[Message], variables: Mapping[str, Any] | None, text: str
+) -> bool:
+    try:
+        return template.render(messages, variables=variables) == text
+    except TemplateError:
+        return False
+
+
+def _marked(message: Message, mark: str) -> Message | None:
+    """The message with a mark in what it says; None where it says nothing."""
+    if message.tool_calls:
+        calls = (replace(call, name=call.name + mark) for call in message.tool_calls)
+        return replace(message, tool_calls=tuple(calls))
+    return replace(message, content=f"{message.content} {mark}") if message.content.strip() else None
+
+
+def _joined(names: Sequence[str]) -> str:
+    return " and ".join(dict.fromkeys(names))
