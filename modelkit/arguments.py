@@ -100,7 +100,7 @@ def path(value: object, where: str) -> str | os.PathLike[str]:
     return value if isinstance(value, Path) else plain
 
 
-def function(value: object, where: str) -> Callable[..., object]:
+def function(value: object, where: str) -> Callable[..., Any]:
     if not callable(value):
         raise refused(where, value, "a function")
     return value

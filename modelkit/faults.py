@@ -3,12 +3,15 @@
 One that nobody foresaw keeps its own text, and stands behind ours as its cause.
 """
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from typing import Any, TypeVar
 
 from modelkit.errors import ModelClosed, ModelkitError, RequestError, StoreError
 from runtime.engine.thread import ThreadEnded
 from runtime.errors import RuntimeFault
+
+T = TypeVar("T")
 
 
 def worded(error: Exception) -> ModelkitError:
@@ -25,14 +28,37 @@ def worded(error: Exception) -> ModelkitError:
     return ModelkitError(f"this failed for a reason that is not known here: {type(error).__name__}: {error}")
 
 
+class Callbacks:
+    """Functions that a caller handed in. What they raise is the caller's own, and passes as it is."""
+
+    def __init__(self) -> None:
+        self.raised: list[Exception] = []
+
+    def heard(self, function: Callable[..., T]) -> Callable[..., T]:
+        """The function, with what it raises noted."""
+
+        def call(*arguments: Any) -> T:
+            try:
+                return function(*arguments)
+            except Exception as error:
+                self.raised.append(error)
+                raise
+
+        return call
+
+
 @contextmanager
-def translated() -> Generator[None]:
-    """Whatever is raised inside leaves as a ModelkitError; Ctrl-C and its like pass."""
+def translated(callbacks: Callbacks | None = None) -> Generator[None]:
+    """Whatever is raised inside leaves as a ModelkitError, but for Ctrl-C and its like, and for what the
+    caller's own functions raise.
+    """
     try:
         yield
     except ModelkitError:
         raise
     except Exception as error:
+        if callbacks is not None and any(error is own for own in callbacks.raised):
+            raise
         raise worded(error) from error
 
 

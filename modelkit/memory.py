@@ -15,6 +15,8 @@ from runtime.loaded import Demand, foresee
 # Formats that take less than any float type, the one that costs less quality first.
 _SMALLER_FORMATS = ("q8", "q4")
 _ROUND_TOKENS = 256
+# What most conversations stay below.
+LIKELY_TOKENS = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +24,9 @@ class Memory:
     """Bytes: weights of model and draft as they are held, what their layers remember of one sequence of the
     whole context, the limit of what is kept of earlier prompts, and what was free before anything was loaded
     (0: unknown).
+
+    What is likely and what is bound are far apart, so both are said: likely_bytes is what the layers remember
+    of likely_tokens tokens, model and draft together, and context_tokens the whole context.
     """
 
     weight_bytes: int
@@ -30,11 +35,31 @@ class Memory:
     available_bytes: int
     draft_cache_bytes: int = 0
     prefix_bytes: int = 0
+    context_tokens: int = 0
+    likely_tokens: int = 0
+    likely_bytes: int = 0
+
+    @property
+    def needed_bytes(self) -> int:
+        """What a usual conversation will take."""
+        return self.weight_bytes + self.draft_bytes + self.likely_bytes
 
     @property
     def wanted_bytes(self) -> int:
+        """The most that can be taken: the whole context, and all that may be kept of earlier prompts."""
         parts = (self.weight_bytes, self.draft_bytes, self.cache_bytes, self.draft_cache_bytes)
         return sum(parts) + self.prefix_bytes
+
+    def sentence(self, size: Callable[[int], str]) -> str:
+        """What is likely, then what is possible. size: how a number of bytes is written."""
+        said = f"needs {size(self.needed_bytes)} with {self.likely_tokens:,} tokens of context"
+        if self.context_tokens > self.likely_tokens:
+            whole = self.wanted_bytes - self.prefix_bytes
+            said += f", {size(whole)} with all {self.context_tokens:,}"
+        if self.prefix_bytes:
+            said += f"; may keep up to {size(self.prefix_bytes)} of earlier prompts"
+        free = f"{size(self.available_bytes)} free" if self.available_bytes else "free memory unknown"
+        return f"{said} ({free})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +87,7 @@ class Forecast:
 
     def memory(self, tokens: int, prefix_bytes: int, available_bytes: int) -> Memory:
         """For sequences of `tokens` tokens."""
+        likely = min(tokens, LIKELY_TOKENS)
         return Memory(
             weight_bytes=self.weight_bytes,
             draft_bytes=self.draft_bytes,
@@ -69,6 +95,9 @@ class Forecast:
             available_bytes=available_bytes,
             draft_cache_bytes=self.draft_cache_bytes(tokens),
             prefix_bytes=prefix_bytes,
+            context_tokens=tokens,
+            likely_tokens=likely,
+            likely_bytes=self.cache_bytes(likely, self.kv_format) + self.draft_cache_bytes(likely),
         )
 
 

@@ -5,11 +5,11 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from modelkit import arguments
 from modelkit.arguments import given
-from modelkit.faults import translated
+from modelkit.faults import Callbacks, translated
 from modelkit.memory import Memory
 from modelkit.model import Model
 from modelkit.modelfile import Modelfile, Parameters
@@ -43,9 +43,9 @@ def create(
 
     wanted = given(arguments.text, quantize, "quantize")
     wanted_draft = given(arguments.text, quantize_draft, "quantize_draft")
-    for step in ("begin", "advance", "finish") if progress is not None else ():
-        arguments.function(getattr(progress, step, None), f"progress.{step}")
-    with translated():
+    callbacks = Callbacks()
+    told = None if progress is None else _Told(progress, callbacks)
+    with translated(callbacks):
         parsed = modelfile
         if not isinstance(parsed, Modelfile):
             parsed = Modelfile.read(arguments.path(modelfile, "modelfile"))
@@ -53,7 +53,7 @@ def create(
         named = given(arguments.text, name, "name")
         target = valid_name_from(folder.name) if named is None else Name.parse(named)
         store, recipe = Store(settings_at(home).home), parsed.recipe(folder)
-        return build(recipe, target, store, quantize=wanted, quantize_draft=wanted_draft, progress=progress)
+        return build(recipe, target, store, quantize=wanted, quantize_draft=wanted_draft, progress=told)
 
 
 def load(
@@ -76,12 +76,23 @@ def load(
     """
     started = time.monotonic()
     wanted = Parameters(parameters)
-    given(arguments.function, on_memory, "on_memory")
+    callbacks = Callbacks()
+    tell = None if on_memory is None else callbacks.heard(arguments.function(on_memory, "on_memory"))
     settings = _with_limits(settings_at(home), cache_memory, cache_disk)
-    with translated(), open_model(arguments.path(name, "name"), settings) as opened:
-        model = Model(opened, wanted, settings, on_memory)
+    with translated(callbacks), open_model(arguments.path(name, "name"), settings) as opened:
+        model = Model(opened, wanted, settings, tell)
     model.load_s = time.monotonic() - started
     return model
+
+
+class _Told:
+    """A caller's Progress."""
+
+    def __init__(self, progress: object, callbacks: Callbacks) -> None:
+        def step(name: str) -> Callable[..., Any]:
+            return callbacks.heard(arguments.function(getattr(progress, name, None), f"progress.{name}"))
+
+        self.begin, self.advance, self.finish = step("begin"), step("advance"), step("finish")
 
 
 def _with_limits(settings: Settings, memory: str | int | None, disk: str | int | None) -> Settings:

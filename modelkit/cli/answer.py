@@ -82,15 +82,7 @@ def _weights(memory: "Memory") -> str:
 
 def outlook(memory: "Memory") -> str:
     """What --verbose says before anything is loaded."""
-    free = f"{size(memory.available_bytes)} free" if memory.available_bytes else "free memory unknown"
-    parts = [
-        _weights(memory),
-        f"up to {size(memory.cache_bytes)} for a whole sequence",
-        f"{size(memory.draft_cache_bytes)} for the draft's" if memory.draft_cache_bytes else "",
-        f"{size(memory.prefix_bytes)} for earlier prompts" if memory.prefix_bytes else "",
-    ]
-    said = ", ".join(part for part in parts if part)
-    return f"will take up to {size(memory.wanted_bytes)} ({free}): {said}"
+    return f"{memory.sentence(size)}: {_weights(memory)}"
 
 
 def _rate(tokens: int, seconds: float) -> str:

@@ -232,6 +232,29 @@ def test_ctrl_c_passes(model: modelkit.Model) -> None:
         model.chat(messages())
 
 
+class Stop(Exception):
+    pass
+
+
+class Stopping:
+    """A progress whose user has had enough."""
+
+    def begin(self, *_: object) -> None:
+        raise Stop
+
+    advance = finish = begin
+
+
+def test_what_callbacks_raise_is_the_callers(home: Path, tmp_path: Path) -> None:
+    def stop(*_: object) -> None:
+        raise Stop
+
+    with pytest.raises(Stop):
+        modelkit.load("story", home=home, on_memory=stop)
+    with pytest.raises(Stop):
+        modelkit.create(home / "Modelfile", name="new", quantize="q4", home=tmp_path, progress=Stopping())
+
+
 def test_an_error_of_the_disk_is_ours(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object, **__: object) -> None:
         raise OSError(5, "Input/output error", "model.safetensors")

@@ -137,3 +137,30 @@ def test_without_drafting_a_draft_takes_nothing(pair: Path) -> None:
     both = forecast(target, draft, drafts=True, kv_format=None)
     assert (alone.draft_bytes, alone.draft_layout) == (0, ())
     assert both.draft_bytes > 0
+
+
+def test_what_is_likely_is_said_before_what_is_possible() -> None:
+    """Most of what may be taken is a limit that one conversation never comes near."""
+
+    def shown(nbytes: int) -> str:
+        return f"{nbytes} B"
+
+    long = foreseen().memory(8192, prefix_bytes=3_000_000_000, available_bytes=10**10)
+    assert long.needed_bytes == 1000 + 1024 * PER_TOKEN
+    assert long.wanted_bytes == 1000 + 8192 * PER_TOKEN + 3_000_000_000
+    assert long.sentence(shown) == (
+        f"needs {1000 + 1024 * PER_TOKEN} B with 1,024 tokens of context, {1000 + 8192 * PER_TOKEN} B with "
+        "all 8,192; may keep up to 3000000000 B of earlier prompts (10000000000 B free)"
+    )
+    short = foreseen().memory(100, prefix_bytes=0, available_bytes=0)
+    assert short.needed_bytes == short.wanted_bytes
+    assert short.sentence(shown) == (
+        f"needs {1000 + 100 * PER_TOKEN} B with 100 tokens of context (free memory unknown)"
+    )
+
+
+def test_a_loaded_model_needs_what_was_foretold(pair: Path) -> None:
+    told: list[Memory] = []
+    with modelkit.load(pair / "target", on_memory=lambda memory, _: told.append(memory)) as model:
+        assert model.memory.needed_bytes == told[0].needed_bytes
+        assert 0 < model.memory.likely_tokens <= model.memory.context_tokens == model.context_length

@@ -152,8 +152,8 @@ def test_cache_memory_takes_the_place_of_the_environment(
     assert "MODELKIT_CACHE_MEMORY is 'lots'" in modelkit("run", "story", "Hi").stderr
     monkeypatch.setenv("MODELKIT_CACHE_MEMORY", "0")
     asked = ("run", "story", "Hi", "-p", "num_predict=2", "--verbose")
-    assert "for earlier prompts" not in modelkit(*asked).stderr
-    assert "1.5 MB for earlier prompts" in modelkit(*asked, "--cache-memory", "1.5MB").stderr
+    assert "of earlier prompts" not in modelkit(*asked).stderr
+    assert "may keep up to 1.5 MB of earlier prompts" in modelkit(*asked, "--cache-memory", "1.5MB").stderr
 
 
 def test_the_outlook_comes_before_the_weights(
@@ -167,7 +167,7 @@ def test_the_outlook_comes_before_the_weights(
     monkeypatch.setattr("modelkit.opening.load_model", fails)
     result = modelkit("run", "story", "Hi", "--verbose")
     assert result.exit_code == 1
-    assert "will take up to" in result.stderr
+    assert "tokens of context" in result.stderr
 
 
 def test_a_tree_without_a_tokenizer_has_ids() -> None:
