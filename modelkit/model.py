@@ -177,6 +177,11 @@ class Model:
         width = arguments.given(_step, chunk, "chunk") or self.defaults.resolved().num_batch
         return running.score(arguments.ids(ids, "ids"), width)
 
+    @property
+    def threads(self) -> str | None:
+        """How many threads the last step's products had, and why; None where that is not ours to choose."""
+        return str(self._open.engine.threads()) if device.report().bound else None
+
     def prefixes(self) -> list[Prefix]:
         """What is kept in memory of earlier prompts: nodes of a tree, parents before children."""
         return self._open.prefixes()

@@ -176,12 +176,11 @@ def start_engine(
         prefix_bytes=kept.memory_bytes,
         prefix_folder=kept.folder,
         kv_format=kv_format,
+        threads=wanted.num_thread or None,
     )
 
     def weights() -> LoadedModel:
         device.bind_blas()
-        if wanted.num_thread:
-            device.set_threads(wanted.num_thread)
         return _load(opened.inventory, with_head=guesses and opened.draft is None)
 
     def drafters(target: LoadedModel, memory: LayerMemory) -> dict[str, Drafter]:

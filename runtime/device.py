@@ -15,6 +15,7 @@ import mlx.core as mx
 
 from runtime import host
 from runtime.blas.bind import BlasReport, bind_blas, report, set_threads
+from runtime.blas.threads import threads_now
 
 __all__ = [
     "BlasReport",
@@ -26,6 +27,7 @@ __all__ = [
     "on_processor",
     "report",
     "set_threads",
+    "threads_now",
 ]
 
 Kind = Literal["metal", "cuda", "cpu"]

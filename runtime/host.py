@@ -1,4 +1,4 @@
-"""What the operating system grants this process: processor cores and memory.
+"""What the operating system grants this process: processor cores and memory; and how busy it is.
 
 Plain files and system calls, no MLX. A container's limits count as the machine's; both cgroup generations are
 read. `root` exists so that tests can lay out a machine of their own.
@@ -8,10 +8,40 @@ import ctypes
 import math
 import os
 import sys
+import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path("/")
+
+
+@dataclass(frozen=True, slots=True)
+class Activity:
+    """Totals of processor time, to be compared with an earlier look; seconds.
+
+    at_s: the clock. idle_s: of all the processors that this process may use. own_s: spent by this process.
+    processors: how many those are, hyper-threads counted. running: threads of the whole machine that have a
+    processor or wait for one now, the asking one included.
+    """
+
+    at_s: float
+    idle_s: float
+    own_s: float
+    processors: int
+    running: int
+
+
+def activity(root: Path = ROOT) -> Activity | None:
+    """How busy the machine is; None where it does not say (any but Linux)."""
+    rows = {row[0]: row[1:] for line in _read(root / "proc/stat").splitlines() if (row := line.split())}
+    # user, nice, system, idle, iowait, ... in clock ticks
+    mine = [row for cpu in _allowed() if (row := rows.get(f"cpu{cpu}")) and len(row) > 4]
+    if not mine:
+        return None
+    idle = sum(int(row[3]) + int(row[4]) for row in mine) / os.sysconf("SC_CLK_TCK")
+    running = int((rows.get("procs_running") or ["1"])[0])
+    return Activity(time.monotonic(), idle, time.process_time(), len(mine), running)
 
 
 def cores(root: Path = ROOT) -> int:
@@ -22,8 +52,7 @@ def cores(root: Path = ROOT) -> int:
     """
     if sys.platform == "darwin":
         return _sysctl("hw.perflevel0.physicalcpu") or os.cpu_count() or 1
-    allowed = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(range(os.cpu_count() or 1))
-    physical = {_siblings(root, cpu) for cpu in allowed}
+    physical = {_siblings(root, cpu) for cpu in _allowed()}
     return max(1, min(len(physical), _quota(root)))
 
 
@@ -52,6 +81,11 @@ def trim() -> bool:
     except (OSError, AttributeError):  # musl, and whatever else has no such function
         return False
     return True
+
+
+def _allowed() -> set[int]:
+    """The logical processors that this process may use."""
+    return os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(range(os.cpu_count() or 1))
 
 
 def _siblings(root: Path, cpu: int) -> str:

@@ -62,6 +62,8 @@ def timings(answer: "Generation", model: "Model") -> str:
     if usage.drafted_tokens:
         share = f"{usage.accepted_tokens / usage.drafted_tokens:.0%}"
         rows.append(("draft", f"depth {usage.mean_depth:.2g}", share, _drafts(usage)))
+    if model.threads is not None:
+        rows.append(("threads", "", "", model.threads))
     return table(rows, right=[1, 2])
 
 

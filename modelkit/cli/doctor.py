@@ -3,6 +3,7 @@
 import platform
 import shutil
 import sys
+from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -66,12 +67,13 @@ def examine() -> dict[str, Any]:
 def _mlx() -> dict[str, Any]:
     """MLX, its device and the BLAS, or what keeps it from loading."""
     try:
-        from runtime.device import bind_blas, describe
+        from runtime.device import bind_blas, describe, threads_now
 
         bind_blas()
-        return {**describe(), "mlx_problem": None}
+        threads = threads_now()
+        return {**describe(), "threads": {**asdict(threads), "why": str(threads)}, "mlx_problem": None}
     except (ImportError, RuntimeError) as error:  # not installed, or no driver for its device
-        return {"mlx": None, "device": None, "blas": None, "mlx_problem": str(error)}
+        return {"mlx": None, "device": None, "blas": None, "threads": None, "mlx_problem": str(error)}
 
 
 def _installed(name: str) -> str | None:
@@ -118,10 +120,11 @@ def _shown_mlx(facts: dict[str, Any]) -> list[tuple[str, str]]:
         ("computes in", device["fast_dtype"] or "the weights' own float type"),
         ("quantized", "as it is" if device["fast_quantized"] else "expanded when loaded, where it fits"),
         ("BLAS", _shown_blas(blas)),
+        ("threads", facts["threads"]["why"] if blas["bound"] else "as MLX chooses"),
     ]
 
 
 def _shown_blas(blas: dict[str, Any]) -> str:
     if blas["bound"]:
-        return f"{blas['name']} bound, {count(blas['threads'], 'thread')}"
+        return f"{blas['name']} bound"
     return f"{blas['name']} ({blas['reason']})"

@@ -151,7 +151,13 @@ class Resolved:
         "How keys and values are kept; auto is the type the model computes in, q8 and q4 save memory.",
     )
     num_batch: int = _int(512, 1, _INT_MAX, "machine", "Prompt tokens per forward pass.")
-    num_thread: int = _int(0, 0, 4096, "machine", "Threads for products on the CPU; 0 is one per core.")
+    num_thread: int = _int(
+        0,
+        0,
+        4096,
+        "machine",
+        "Threads for products on the CPU; 0: as many as other programs leave cores free.",
+    )
 
 
 def _row(name: str, default: Any, metadata: Mapping[str, Any]) -> Parameter:

@@ -49,6 +49,7 @@ class BlasReport:
 
 
 _lock = threading.Lock()
+_most = 1
 _library: ctypes.CDLL | None = None
 _report = BlasReport("unknown", reason="bind_blas was not called")
 
@@ -56,9 +57,8 @@ _report = BlasReport("unknown", reason="bind_blas was not called")
 def bind_blas(enabled: bool = True, threads: int | None = None) -> BlasReport:
     """Bind the fast BLAS once per process; later calls return the report (and may change `threads`).
 
-    threads: default, the physical cores this process may use, and never more than the library's own default,
-    which follows OPENBLAS_NUM_THREADS. Its threads spin while they wait, so more of them than free cores is
-    slow, not fast.
+    threads: default, `most_threads`. Threads spin while they wait, so more of them than free cores is slow,
+    not fast: runtime.blas.threads chooses a number step by step.
     """
     global _report
     _check_threads(threads)
@@ -73,6 +73,13 @@ def bind_blas(enabled: bool = True, threads: int | None = None) -> BlasReport:
 def report() -> BlasReport:
     """What the last `bind_blas` or `set_threads` left."""
     return _report
+
+
+def most_threads() -> int:
+    """The physical cores this process may use, and never more than the library's own default, which follows
+    OPENBLAS_NUM_THREADS; 1 where nothing is bound.
+    """
+    return _most
 
 
 def set_threads(count: int) -> BlasReport:
@@ -91,7 +98,7 @@ def _check_threads(count: int | None) -> None:
 
 
 def _bind(threads: int | None) -> BlasReport:
-    global _library
+    global _library, _most
     try:
         reason, path = _refusal(), _openblas()
         if reason or path is None:
@@ -107,9 +114,8 @@ def _bind(threads: int | None) -> BlasReport:
             return BlasReport(linked.name, reason="MLX is linked with a fast BLAS already")
         _library = ctypes.CDLL(str(path))
         _library.scipy_openblas_get_config.restype = ctypes.c_char_p
-        _library.scipy_openblas_set_num_threads(
-            threads or min(cores(), _library.scipy_openblas_get_num_threads())
-        )
+        _most = min(cores(), _library.scipy_openblas_get_num_threads())
+        _library.scipy_openblas_set_num_threads(threads or _most)
         way = _install(_library, slots, expected)
         if way is None:
             return BlasReport(linked.name, reason="the self-test products came out different")

@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
+from runtime.blas.threads import Choice, Threads
 from runtime.cache.budget import Budget
 from runtime.cache.build import LayerMemory, build_memory
 from runtime.cache.prefix import Entry
@@ -81,11 +82,20 @@ class Engine:
 
     def call(self, function: Callable[[LoadedModel], T]) -> T:
         """Run `function` on the engine's thread between two steps and return its result."""
-        return self._thread.call(lambda: function(self.model))
+
+        def run() -> T:
+            self._threads.before_step(time.monotonic())
+            return function(self.model)
+
+        return self._thread.call(run)
 
     def learned(self) -> dict[str, Any]:
         """What is known of the drafters' costs and worth, for a later engine of this model; plain data."""
         return self._thread.call(lambda: self._speculation.learned())
+
+    def threads(self) -> Choice:
+        """What products of the last step had."""
+        return self._threads.choice
 
     def list_prefixes(self) -> list[Entry]:
         """What is kept of earlier sequences: nodes of a tree, parents before children."""
@@ -121,6 +131,7 @@ class Engine:
             long_after=long_after(described.config),
             ahead=self._speculation.standby.ahead,
         )
+        self._threads = Threads(options.threads)
         self._places = Places(self._memory, self._prefixes, self._speculation, options.max_rows)
         self._decoding = self._places.decoding
         self._steps = Steps(
@@ -153,6 +164,7 @@ class Engine:
         self._drop_cancelled()
         work = decide(self._load(), self._options.budget_tokens)
         if work.idle:
+            self._threads.rest()
             self._speculation.end(None)
             self._speculation.standby.wake(self._memory.rows)
             return False
@@ -207,6 +219,7 @@ class Engine:
         self._blocked = len(rows) > 1
 
     def _step(self, prefill: int) -> None:
+        self._threads.before_step(time.monotonic())
         try:
             self._steps.run(prefill)
         except CacheFull as error:
@@ -246,6 +259,7 @@ class Engine:
         """The thread ends: so does every stream. All are told before anything else is tried."""
         if not self._ready:
             return
+        self._threads.rest()
         placed = self._places.rows
         for row in [*self._waiting, *placed]:
             if reason is None:

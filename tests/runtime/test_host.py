@@ -93,3 +93,32 @@ def test_this_machine_has_cores_and_memory() -> None:
     total, available = host.memory()
     assert host.cores() >= 1
     assert 0 <= available <= total
+
+
+def test_activity_counts_the_processors_that_this_process_may_use(
+    machine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: {0, 2}, raising=False)
+    rows = ["cpu 9 9 9 9 9", *(f"cpu{n} 10 0 5 {100 * n} {n} 0 0" for n in range(4)), "procs_running 7", ""]
+    write(machine, "proc/stat", "\n".join(rows))
+    found = host.activity(machine)
+    assert found is not None
+    assert (found.processors, found.running) == (2, 7)
+    assert found.idle_s == (0 + 0 + 200 + 2) / os.sysconf("SC_CLK_TCK")
+
+
+def test_a_machine_that_does_not_tell(machine: Path) -> None:
+    assert host.activity(machine) is None
+
+
+@linux
+def test_activity_here() -> None:
+    before = host.activity()
+    assert before is not None
+    sum(range(1_000_000))
+    now = host.activity()
+    assert now is not None
+    assert now.at_s > before.at_s
+    assert now.idle_s >= before.idle_s
+    assert now.own_s > before.own_s
+    assert now.running >= 1

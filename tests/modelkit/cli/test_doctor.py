@@ -17,6 +17,8 @@ def test_json_has_versions_device_blas_and_store(modelkit: Callable[..., Result]
     assert (facts["modelkit"], facts["python"]) == (__version__, platform.python_version())
     assert facts["device"]["kind"] in ("cpu", "cuda", "metal")
     assert facts["blas"]["name"]
+    assert 1 <= facts["threads"]["threads"] <= facts["threads"]["most"]
+    assert facts["threads"]["why"]
     assert facts["store"]["path"] == str(home / "store")
     assert facts["store"]["free_bytes"] > 0
 

@@ -198,13 +198,15 @@ def test_text_is_exact_in_a_pipe_and_harmless_on_a_terminal(
 
 def test_timings_count_what_was_computed() -> None:
     usage = Usage(10, 4, 21, 30, 15, 0.0, 2.0, 4.0)
-    model = SimpleNamespace(load_s=0.5, context_length=512, memory=Memory(2_000_000, 0, 30_000, 10**9))
+    memory = Memory(2_000_000, 0, 30_000, 10**9)
+    model = SimpleNamespace(load_s=0.5, context_length=512, memory=memory, threads="1 thread of 2: why")
     shown = answer.timings(Generation("", (), usage, "stop", 7), model).splitlines()  # type: ignore[arg-type]
     assert shown[0].split()[:3] == ["load", "0.50", "s"]
     assert shown[0].endswith("weights 2 MB")
     assert "3 tokens/s  10 tokens, 4 cached" in shown[1]
     assert "5 tokens/s  21 tokens, ended by stop, seed 7" in shown[2]
     assert "50%  15 of 30 drafted tokens accepted" in shown[3]
+    assert shown[4].split() == ["threads", "1", "thread", "of", "2:", "why"]
 
 
 def test_a_closed_standard_input_is_no_prompt(

@@ -1,0 +1,154 @@
+"""How many threads a step's products get: as many as there are free cores, looked at while steps run.
+
+OpenBLAS cuts a product into as many parts as it has threads and waits for all of them, spinning. Where every
+core is free, two threads make a large product 1.3 to 1.9 times as fast (it keeps small ones on one thread by
+itself). Where another program has the second core, the part there begins when the scheduler comes round to
+it: a product of 0.3 ms takes 10 to 30, and spinning for it takes processor time from others. So what counts
+is how many cores other programs leave free, and Linux says it: the time that the processors were not idle,
+less our own. Several engines of one process divide them: two that read prompts with two threads each take
+twice as long as with one.
+
+Invariants: with a number asked for, that is the number. Without one, never more than `most`; fewer at once
+when others come, more again only when they stay away. What the system does not say changes nothing.
+"""
+
+import math
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from weakref import WeakSet
+
+from runtime import host
+from runtime.blas import bind
+from runtime.host import Activity
+
+WINDOW_S = 0.25  # ticks of 10 ms are too coarse for less
+STALE_S = 2.0  # a longer time without steps says little about now
+SPARE = 0.35  # of a core that others may use while it still counts as free
+QUIET_LOOKS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """threads: what products get, of `most`. others: cores that other programs keep busy; None where that is
+    unknown. engines: of this process that are at work, between which the free cores are divided. wanted: the
+    number was asked for.
+    """
+
+    threads: int
+    most: int
+    others: float | None = None
+    engines: int = 1
+    wanted: bool = False
+
+    def __str__(self) -> str:
+        count = f"{self.threads} thread{'s' if self.threads > 1 else ''}"
+        if self.wanted:
+            return f"{count}, as asked for"
+        if self.threads >= self.most:
+            return f"{count}, all that there are cores for"
+        if self.engines > 1:
+            return f"{count} of {self.most}: {self.engines} models are at work"
+        return f"{count} of {self.most}: other programs keep {self.others or 0:.1f} cores busy"
+
+
+class Crowd:
+    """Decides from looks at the machine how many threads this process may have in all.
+
+    room: as the last look has it. threads: as several have it. others: see Choice.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._last: Activity | None = None
+        self._quiet: list[int] = []
+        self.others: float | None = None
+        self.room = self.threads = most
+
+    def due(self, now_s: float) -> bool:
+        """Is there something to learn from another look?"""
+        return self._most > 1 and (self._last is None or now_s - self._last.at_s >= WINDOW_S)
+
+    def see(self, now: Activity | None) -> None:
+        """Take a look into account."""
+        before, self._last = self._last, now
+        if now is None:
+            return
+        if before is None or now.at_s - before.at_s > STALE_S:
+            self.others = float(now.running - 1)  # rough, and soon to be corrected
+            self.room = self.threads = self._count(now)
+            self._quiet.clear()
+            return
+        passed = now.at_s - before.at_s
+        busy = now.processors * passed - (now.idle_s - before.idle_s)
+        self.others = max(0.0, busy - (now.own_s - before.own_s)) / passed
+        self.room = self._count(now)
+        self._settle(self.room)
+
+    def _count(self, now: Activity) -> int:
+        free = now.processors - (self.others or 0.0) + SPARE
+        return min(self._most, max(1, math.floor(free)))
+
+    def _settle(self, room: int) -> None:
+        """Fewer at once, more when several looks in a row have said so."""
+        if room <= self.threads:
+            self.threads = room
+            self._quiet.clear()
+            return
+        self._quiet.append(room)
+        if len(self._quiet) >= QUIET_LOOKS:
+            self.threads = min(self._quiet)
+            self._quiet.clear()
+
+
+def threads_now() -> Choice:
+    """What an engine would choose now, by two looks with a short wait between them."""
+    most = bind.most_threads()
+    crowd = Crowd(most)
+    crowd.see(host.activity())
+    time.sleep(WINDOW_S)
+    crowd.see(host.activity())
+    return Choice(crowd.room, most, crowd.others)
+
+
+_working: "WeakSet[Threads]" = WeakSet()
+_lock = threading.Lock()
+
+
+class Threads:
+    """The thread count of one engine's steps. wanted: what was asked for; None chooses and chooses again.
+
+    The BLAS has one number for the whole process: with several engines, each sets its own before its steps.
+    """
+
+    def __init__(
+        self, wanted: int | None = None, *, look: Callable[[], Activity | None] = host.activity
+    ) -> None:
+        self._look, self._wanted = look, wanted
+        self._crowd = Crowd(bind.most_threads())
+        self.choice = Choice(wanted or bind.most_threads(), bind.most_threads(), wanted=bool(wanted))
+
+    def before_step(self, now_s: float) -> None:
+        """Let the step that follows use as many threads as pay; now_s: the monotonic clock."""
+        with _lock:
+            _working.add(self)
+            engines = len(_working)
+        crowd = self._crowd
+        if self._wanted is None:
+            if crowd.due(now_s):
+                crowd.see(self._look())
+            threads = max(1, crowd.threads // engines)
+            if (threads, crowd.others, engines) != (
+                self.choice.threads,
+                self.choice.others,
+                self.choice.engines,
+            ):
+                self.choice = Choice(threads, self.choice.most, crowd.others, engines)
+        if bind.report().bound and bind.report().threads != self.choice.threads:
+            bind.set_threads(self.choice.threads)
+
+    def rest(self) -> None:
+        """The engine has nothing to do: others need not mind it."""
+        with _lock:
+            _working.discard(self)

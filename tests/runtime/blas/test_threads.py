@@ -1,0 +1,157 @@
+"""Threads for products: as many as others leave cores free; and what an engine asks for reaches the BLAS."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runtime.blas import bind, threads
+from runtime.blas.bind import report
+from runtime.blas.threads import QUIET_LOOKS, STALE_S, WINDOW_S, Choice, Crowd, Threads
+from runtime.engine.engine import Engine, Options
+from runtime.engine.request import Request
+from runtime.host import Activity
+from runtime.sampling.params import SamplingParams
+from tests.support.parity import Reference
+
+CORES = 4
+START = Activity(at_s=100.0, idle_s=1000.0, own_s=50.0, processors=CORES, running=1)
+
+
+class Machine:
+    """What is seen of a machine on which others keep `others` cores busy and this process `own`."""
+
+    def __init__(self) -> None:
+        self.now = START
+
+    def after(self, seconds: float = WINDOW_S, *, others: float, own: float = 1.0) -> Activity:
+        idle = max(0.0, CORES - others - own)
+        self.now = replace(
+            self.now,
+            at_s=self.now.at_s + seconds,
+            idle_s=self.now.idle_s + idle * seconds,
+            own_s=self.now.own_s + (CORES - others - idle) * seconds,
+        )
+        return self.now
+
+
+def crowd_at(start: Activity = START) -> tuple[Crowd, Machine]:
+    crowd, machine = Crowd(CORES), Machine()
+    crowd.see(start)
+    return crowd, machine
+
+
+@pytest.mark.parametrize(
+    ("others", "count"), [(0.0, 4), (0.3, 4), (0.5, 3), (1.0, 3), (2.2, 2), (3.0, 1), (4.0, 1)]
+)
+@pytest.mark.parametrize("own", [0.5, 4.0])
+def test_as_many_as_others_leave_free(others: float, count: int, own: float) -> None:
+    crowd, machine = crowd_at()
+    crowd.see(machine.after(others=others, own=own))
+    assert crowd.threads == count
+    assert crowd.others == pytest.approx(others)
+
+
+def test_fewer_at_once_and_more_only_when_others_stay_away() -> None:
+    crowd, machine = crowd_at()
+    seen: list[int] = []
+    for others in (3.0, 0.0, 3.0, *[0.0] * QUIET_LOOKS):
+        crowd.see(machine.after(others=others))
+        seen.append(crowd.threads)
+    assert seen == [1, 1, 1, *[1] * (QUIET_LOOKS - 1), 4]
+
+
+def test_the_least_of_the_quiet_looks_counts() -> None:
+    crowd, machine = crowd_at()
+    for others in (3.0, 0.0, 2.0):
+        crowd.see(machine.after(others=others))
+    assert crowd.threads == 2
+
+
+@pytest.mark.parametrize(("running", "count"), [(1, 4), (2, 3), (25, 1)])
+def test_what_runs_now_counts_at_the_start_and_after_a_pause(running: int, count: int) -> None:
+    start = replace(START, running=running)
+    crowd, machine = crowd_at(start)
+    assert crowd.threads == count
+    crowd.see(machine.after(others=0.0))
+    crowd.see(replace(machine.after(STALE_S * 3, others=4.0), running=running))
+    assert crowd.threads == count
+
+
+def test_a_system_that_does_not_say_changes_nothing() -> None:
+    crowd, machine = crowd_at()
+    crowd.see(machine.after(others=3.0))
+    crowd.see(None)
+    assert crowd.threads == 1
+    crowd = Crowd(CORES)
+    crowd.see(None)
+    assert crowd.threads == CORES
+
+
+def test_one_core_is_not_looked_at() -> None:
+    assert not Crowd(1).due(1e9)
+    crowd, _ = crowd_at()
+    assert not crowd.due(START.at_s + WINDOW_S / 2)
+    assert crowd.due(START.at_s + WINDOW_S)
+
+
+@given(st.lists(st.tuples(st.floats(0.01, 10), st.floats(-1, 9), st.floats(-1, 9)), max_size=20))
+def test_there_is_always_a_thread_and_never_more_than_cores(looks: list[tuple[float, float, float]]) -> None:
+    """Whatever the counters do: they are coarse, and some hosts make them up."""
+    crowd, now = Crowd(CORES), START
+    for passed, idle, own in looks:
+        now = replace(now, at_s=now.at_s + passed, idle_s=now.idle_s + idle, own_s=now.own_s + own)
+        crowd.see(now)
+        assert 1 <= crowd.threads <= CORES
+
+
+@pytest.fixture
+def four_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bind, "most_threads", lambda: CORES)
+    monkeypatch.setattr(threads, "_working", type(threads._working)())
+
+
+@pytest.mark.usefixtures("four_cores")
+def test_engines_at_work_divide_the_cores_and_those_at_rest_do_not() -> None:
+    one, other = Threads(look=lambda: START), Threads(look=lambda: START)
+    for engine in (one, other, one):
+        engine.before_step(START.at_s)
+    assert (one.choice.threads, other.choice.threads) == (2, 2)
+    other.rest()
+    one.before_step(START.at_s)
+    assert one.choice.threads == CORES
+    other.before_step(START.at_s)
+    del other  # as an engine that was closed in the middle of its work
+    one.before_step(START.at_s)
+    assert one.choice.threads == CORES
+
+
+@pytest.mark.usefixtures("four_cores")
+def test_a_number_that_was_asked_for_holds_whatever_others_do() -> None:
+    asked = Threads(3, look=lambda: replace(START, running=99))
+    asked.before_step(START.at_s)
+    assert asked.choice == Choice(3, CORES, wanted=True)
+
+
+def test_why_is_said() -> None:
+    assert str(Choice(4, 4, 0.1)) == "4 threads, all that there are cores for"
+    assert str(Choice(1, 4, 2.96)) == "1 thread of 4: other programs keep 3.0 cores busy"
+    assert str(Choice(2, 4, 0.0, engines=2)) == "2 threads of 4: 2 models are at work"
+    assert str(Choice(9, 4, wanted=True)) == "9 threads, as asked for"
+
+
+@pytest.mark.skipif(not report().bound, reason="nothing is bound here")
+def test_each_engine_s_own_number_reaches_the_library(tmp_path: Path) -> None:
+    reference = Reference("qwen3")
+    seen: list[int] = []
+    request = Request((5, 6, 7), 2, SamplingParams(temperature=0))
+    engines = [Engine(lambda i=i: reference.load(tmp_path / str(i)), Options(64, threads=i)) for i in (1, 2)]
+    for engine in (*engines, *engines):
+        list(engine.submit(request))
+        seen.append(report().threads)
+        assert engine.call(lambda _model: report().threads) == seen[-1]
+    for engine in engines:
+        engine.close()
+    assert seen == [1, 2, 1, 2]
