@@ -41,11 +41,12 @@ class UnsupportedModel(RuntimeFault):
 class WeightMismatch(RuntimeFault):
     """The tensors do not fit the modules.
 
-    `problems` lists one sentence per tensor, in name order.
+    `problems` lists one sentence per tensor, in name order. The message has the first five, each cut in its
+    middle if a file's tensor names are longer than names are.
     """
 
     def __init__(self, problems: list[str]) -> None:
-        shown = "; ".join(problems[:5])
+        shown = "; ".join(p if len(p) <= 160 else f"{p[:90]} ... {p[-60:]}" for p in problems[:5])
         more = f"; and {len(problems) - 5} more" if len(problems) > 5 else ""
         super().__init__(shown + more)
         self.problems = problems

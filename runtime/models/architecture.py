@@ -7,6 +7,7 @@ row of this table; it never names code to import. What is in no row is for `fore
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -388,8 +389,11 @@ def _find_foreign(name: str, raw: Mapping[str, Any]) -> Architecture:
             return find_foreign(name, raw)
         except UnsupportedModel as fault:
             reason = str(fault)
-    known = ", ".join(sorted(key for key in ARCHITECTURES if key[0].isupper()))
-    raise UnsupportedModel(f"the architecture {shown(name)} is not supported: {reason}; supported: {known}")
+    known = [key for key in ARCHITECTURES if key[0].isupper()]
+    near = ", ".join(get_close_matches(name[:80], known, 3, 0.4)) or ", ".join(known[:3])
+    raise UnsupportedModel(
+        f"the architecture {shown(name)} is not supported: {reason}; docs/models.md lists what is, as {near}"
+    )
 
 
 def describe(raw: Mapping[str, Any]) -> Described:

@@ -14,6 +14,7 @@ from runtime.models.decoder import (
     DecoderConfig,
     layer_count,
     layer_ropes,
+    listed_layers,
     one_rope,
     read_shape,
     without_spares,
@@ -52,8 +53,8 @@ def parse(raw: Mapping[str, Any]) -> Config:
 
 
 def _recurrent(fields: Fields, layers: int) -> tuple[bool, ...]:
-    attention = fields.raw.get("attn_layer_indices") or ()
-    return tuple(i not in attention for i in range(layers))
+    attention = listed_layers(fields, "attn_layer_indices", layers) or (False,) * layers
+    return tuple(not attends for attends in attention)
 
 
 def layout(config: Config) -> list[LayerSpec]:

@@ -83,7 +83,7 @@ def parse(raw: Mapping[str, Any]) -> Config:
         dense_size=fields.count("prefix_dense_intermediate_size", shape["intermediate_size"], high=1 << 22),
         experts=experts,
         chosen=fields.count("num_experts_per_tok", 2, high=experts),
-        shared=shape["intermediate_size"] * fields.count("num_shared_experts", 0, low=0, high=1 << 10),
+        shared=shape["intermediate_size"] * fields.count("num_shared_experts", 0, low=0, high=256),
         sigmoid=fields.choice("expert_selection_fn", ("softmax", "sigmoid"), "softmax") == "sigmoid",
         normalize=fields.flag("norm_topk_prob", True),
         average=fields.choice("shared_expert_combination_strategy", ("average", "sum"), "average")

@@ -121,9 +121,8 @@ def listed_layers(fields: Fields, name: str, layers: int) -> tuple[bool, ...] | 
     if listed is None:
         return None
     if not isinstance(listed, list) or any(type(i) is not int or not 0 <= i < layers for i in listed):
-        raise UnsupportedModel(
-            f"config.json: {name} should list layers below {layers}; it is {shown(listed)}"
-        )
+        fields.refuse(name, f"a list of layers below {layers}")
+    listed = set(listed)
     return tuple(i in listed for i in range(layers))
 
 

@@ -133,6 +133,8 @@ def score_temperature(parameters: Mapping[str, Any]) -> float:
 
 
 def _index(fields: Fields, position: int) -> IndexShape:
+    if fields.raw.get("q_lora_rank", 1536) is None:
+        fields.refuse("q_lora_rank", "a rank, from which the indexer reads")
     fields.words("layer_types", layer_count(fields), ("indexed_attention",))
     return IndexShape(
         heads=fields.count("index_n_heads", 64, high=4096),
@@ -187,7 +189,7 @@ def _mixture(fields: Fields, family: str) -> MixtureSpec:
         experts=experts,
         chosen=chosen,
         inner=inner,
-        shared=inner * fields.count("n_shared_experts", shared, low=0, high=1 << 10),
+        shared=inner * fields.count("n_shared_experts", shared, low=0, high=256),
         groups=groups,
         top_groups=top_groups,
         normalize=normalize,

@@ -21,6 +21,10 @@ def check_document(raw: Mapping[str, Any]) -> None:
     _count(raw, 0, 0)
     for level in (raw, *(raw[name] for name in _TOWERS if isinstance(raw.get(name), Mapping))):
         _refuse_both_ways(level)
+        if not isinstance(level.get("model_type", ""), str | None):
+            raise UnsupportedModel(
+                f"config.json: model_type is {shown(level['model_type'])}, expected a word"
+            )
 
 
 def _refuse_both_ways(level: Mapping[str, Any]) -> None:

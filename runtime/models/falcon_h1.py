@@ -82,8 +82,11 @@ def _mixer(fields: Fields, shape: dict[str, Any]) -> Mamba2Spec:
     )
     groups = fields.count("mamba_n_groups", 1, high=4096)
     head_dim = fields.raw.get("mamba_d_head")
-    if inner % heads or (isinstance(head_dim, int) and head_dim * heads != inner):
-        raise UnsupportedModel(f"config.json: {heads} mamba heads of {head_dim} are not mamba_d_ssm, {inner}")
+    if inner % heads or head_dim not in (None, "auto", inner // heads):
+        raise UnsupportedModel(
+            f"config.json: mamba_n_heads {heads} of mamba_d_head {shown(head_dim)} are not mamba_d_ssm, "
+            f"{inner}"
+        )
     first = fields.flag("mamba_norm_before_gate", True)
     normed = "norm first" if first else "gate first"
     return Mamba2Spec(
@@ -106,13 +109,13 @@ def _mixer(fields: Fields, shape: dict[str, Any]) -> Mamba2Spec:
 def _multipliers(fields: Fields) -> Multipliers:
     gate, down = _numbers(fields, "mlp_multipliers", 2)
     return Multipliers(
-        embedding=fields.number("embedding_multiplier", 1.0),
-        head=fields.number("lm_head_multiplier", 1.0),
-        key=fields.number("key_multiplier", 1.0),
-        attention_in=fields.number("attention_in_multiplier", 1.0),
-        attention_out=fields.number("attention_out_multiplier", 1.0),
-        mixer_in=fields.number("ssm_in_multiplier", 1.0),
-        mixer_out=fields.number("ssm_out_multiplier", 1.0),
+        embedding=fields.number("embedding_multiplier", 1.0, low=-1e3, high=1e3),
+        head=fields.number("lm_head_multiplier", 1.0, low=-1e3, high=1e3),
+        key=fields.number("key_multiplier", 1.0, low=-1e3, high=1e3),
+        attention_in=fields.number("attention_in_multiplier", 1.0, low=-1e3, high=1e3),
+        attention_out=fields.number("attention_out_multiplier", 1.0, low=-1e3, high=1e3),
+        mixer_in=fields.number("ssm_in_multiplier", 1.0, low=-1e3, high=1e3),
+        mixer_out=fields.number("ssm_out_multiplier", 1.0, low=-1e3, high=1e3),
         gate=gate,
         down=down,
         projected=_numbers(fields, "ssm_multipliers", 5),
@@ -125,7 +128,7 @@ def _numbers(fields: Fields, name: str, count: int) -> tuple[float, ...]:
         return (1.0,) * count
     if not isinstance(value, list | tuple) or len(value) != count:
         raise UnsupportedModel(f"config.json: {name} is {shown(value)}, expected {count} numbers")
-    return tuple(Fields({name: item}).number(name) for item in value)
+    return tuple(Fields({name: item}).number(name, low=-1e3, high=1e3) for item in value)
 
 
 def layout(config: Config) -> list[LayerSpec]:

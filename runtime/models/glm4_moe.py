@@ -70,7 +70,7 @@ def parse(raw: Mapping[str, Any]) -> Config:
         experts=experts,
         chosen=chosen,
         expert_size=expert_size,
-        shared=expert_size * fields.count("n_shared_experts", 1, low=0, high=1 << 10),
+        shared=expert_size * fields.count("n_shared_experts", 1, low=0, high=256),
         groups=groups,
         top_groups=top_groups,
         normalize=fields.flag("norm_topk_prob", True),

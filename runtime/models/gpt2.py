@@ -53,7 +53,7 @@ def parse(raw: Mapping[str, Any]) -> Config:
         norm_eps=fields.number("layer_norm_epsilon", 1e-5, low=1e-30),
         activation=fields.choice("activation_function", tuple(ACTIVATIONS), "gelu_new"),
         tied=fields.flag("tie_word_embeddings", True),
-        context_length=fields.count("n_positions", 1024),
+        context_length=fields.count("n_positions", 1024, high=1 << 24),
         scales=_scales(fields, hidden // heads),
     )
 

@@ -70,7 +70,7 @@ def parse(raw: Mapping[str, Any]) -> Config:
         embed_by=fields.number("embedding_multiplier", 1.0),
         scores_by=fields.number("attention_multiplier", 1.0),
         residual_by=fields.number("residual_multiplier", 1.0),
-        logits_over=fields.number("logits_scaling", 1.0),
+        logits_over=fields.number("logits_scaling", 1.0, low=1e-6),
     )
 
 

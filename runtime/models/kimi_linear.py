@@ -21,6 +21,7 @@ from runtime.models.decoder import (
     DecoderConfig,
     gated_mlp,
     layer_count,
+    listed_layers,
     read_shape,
     rms_norms,
     without_spares,
@@ -89,7 +90,9 @@ def parse(raw: Mapping[str, Any]) -> Config:
 def _linear(fields: Fields) -> Fields:
     """The block in which published files describe KDA; {} in transformers' own."""
     block = fields.raw.get("linear_attn_config")
-    return Fields(block if isinstance(block, Mapping) else {})
+    if block is not None and not isinstance(block, Mapping):
+        fields.refuse("linear_attn_config", "an object")
+    return Fields(block or {}, under="linear_attn_config")
 
 
 def _delta(fields: Fields, eps: float) -> KimiDeltaSpec:
@@ -145,9 +148,9 @@ def _recurrent(fields: Fields, layers: int) -> tuple[bool, ...]:
     kinds = fields.words("layer_types", layers, ("linear_attention", "full_attention"))
     if kinds is not None:
         return tuple(kind == "linear_attention" for kind in kinds)
-    full = _linear(fields).raw.get("full_attn_layers")
-    if isinstance(full, list | tuple):
-        return tuple(i + 1 not in full for i in range(layers))
+    if _linear(fields).has("full_attn_layers"):  # counted from 1
+        full = listed_layers(_linear(fields), "full_attn_layers", layers + 1) or ()
+        return tuple(not attends for attends in full[1:])
     return tuple(i == 0 or i % 4 != 0 for i in range(layers))
 
 

@@ -20,6 +20,7 @@ from runtime.models.decoder import (
     DecoderConfig,
     layer_count,
     layer_ropes,
+    listed_layers,
     one_rope,
     read_shape,
     text_tower,
@@ -87,7 +88,9 @@ def _width(fields: Fields) -> int:
     width = 2 * width // 3
     if "block_ffn_dim_multiplier" in fields.raw and not fields.has("block_ffn_dim_multiplier"):
         return width
-    width = int(fields.number("block_ffn_dim_multiplier", 1.0, low=0.0) * width)
+    width = int(fields.number("block_ffn_dim_multiplier", 1.0, low=1e-3, high=1e3) * width)
+    if width < 1:
+        fields.refuse("block_ffn_dim_multiplier", "a number that leaves a width")
     unit = fields.count("block_multiple_of", 256, high=1 << 20)
     return -(-width // unit) * unit
 
@@ -96,8 +99,8 @@ def _convolved(fields: Fields, layers: int) -> tuple[bool, ...]:
     kinds = fields.words("layer_types", layers, ("conv", "full_attention"))
     if kinds is not None:
         return tuple(kind == "conv" for kind in kinds)
-    attention = fields.raw.get("full_attn_idxs")
-    return tuple(attention is not None and i not in attention for i in range(layers))
+    attention = listed_layers(fields, "full_attn_idxs", layers) or (True,) * layers
+    return tuple(not attends for attends in attention)
 
 
 def _experts(fields: Fields) -> ExpertSpec:

@@ -16,9 +16,10 @@ def read_mamba2(fields: Fields, hidden: int, eps: float) -> Mamba2Spec:
     heads = fields.count("mamba_n_heads", 128, high=1 << 16)
     inner = fields.count("mamba_expand", 2, high=64) * hidden
     size = fields.raw.get("mamba_d_head") or "auto"
-    if inner % heads or (size != "auto" and size != inner // heads):
+    if inner % heads or size not in ("auto", inner // heads):
         raise UnsupportedModel(
-            f"config.json: {heads} mamba heads of {shown(size)} do not make {inner} channels"
+            f"config.json: mamba_n_heads {heads} of mamba_d_head {shown(size)} do not make mamba_expand "
+            f"times hidden_size, {inner}"
         )
     groups = fields.count("mamba_n_groups", 1, high=4096)
     bias = fields.flag("mamba_proj_bias")

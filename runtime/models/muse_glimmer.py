@@ -64,7 +64,11 @@ def parse(raw: Mapping[str, Any]) -> Config:
         max_position_embeddings=131072,
     )
     layers = layer_count(fields, 52)
-    if "text_config" in raw and raw.get("tie_word_embeddings") is None and shape["tied"]:
+    if (
+        isinstance(raw.get("text_config"), Mapping)
+        and raw.get("tie_word_embeddings") is None
+        and shape["tied"]
+    ):
         fields.refuse(
             "tie_word_embeddings", "the wrapper's own word beside text_config, which is what counts"
         )
@@ -76,7 +80,7 @@ def parse(raw: Mapping[str, Any]) -> Config:
         ropes=tuple(rope if turned else None for turned in turns),
         bias=fields.flag("attention_bias"),
         scale=shape["head_dim"] ** -0.5 * fields.number("qk_scale_factor", 3.87),
-        after_eps=fields.number("post_norm_eps", 1e-8, low=0.0),
+        after_eps=fields.number("post_norm_eps", 1e-8, low=1e-30),
         multiplier=fields.number("output_multiplier", 0.19611613513818404),
         softcap=fields.number("final_logit_softcapping", 20.0, low=1e-6),
     )

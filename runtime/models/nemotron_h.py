@@ -85,7 +85,7 @@ def parse(raw: Mapping[str, Any]) -> Config:
     fields = Fields(raw)
     hidden = fields.count("hidden_size", 4096, high=1 << 20)
     heads = fields.count("num_attention_heads", 32, high=4096)
-    eps = fields.number("layer_norm_epsilon", fields.number("rms_norm_eps", 1e-5, low=0.0), low=0.0)
+    eps = fields.number("layer_norm_epsilon", fields.number("rms_norm_eps", 1e-5, low=1e-30), low=1e-30)
     kinds = _kinds(fields)
     fields.choice("mamba_hidden_act", ("silu", "swish"), "silu")
     return Config(

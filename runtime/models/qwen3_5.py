@@ -22,6 +22,7 @@ from runtime.models.decoder import (
     CausalLM,
     DecoderConfig,
     layer_count,
+    listed_layers,
     one_rope,
     read_shape,
     text_tower,
@@ -117,9 +118,9 @@ def _recurrent(fields: Fields, layers: int) -> tuple[bool, ...]:
 
 
 def _sparse(fields: Fields, layers: int) -> tuple[bool, ...]:
-    dense = fields.raw.get("mlp_only_layers") or ()
+    dense = listed_layers(fields, "mlp_only_layers", layers) or (False,) * layers
     interval = fields.count("decoder_sparse_step", 1)
-    return tuple(i not in dense and (i + 1) % interval == 0 for i in range(layers))
+    return tuple(not dense[i] and (i + 1) % interval == 0 for i in range(layers))
 
 
 def layout(config: Config) -> list[LayerSpec]:

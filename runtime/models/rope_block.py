@@ -15,7 +15,7 @@ from typing import Any, NoReturn, cast
 
 from runtime.errors import UnsupportedModel, shown
 
-_LONG = 1 << 31
+_LONG = (1 << 31) - 1
 # Inclusive ends. A wavelength is a power of the base times a factor: within these, nothing leaves float32.
 _NUMBERS: dict[str, tuple[float, float]] = {
     "rope_theta": (2.0, 1e12),

@@ -78,7 +78,7 @@ def written_as(raw: Mapping[str, Any], name: str) -> str:
     return next((other for other in others if other in raw), name) if name not in raw else name
 
 
-def modern_kind(kind: object) -> object:
+def modern_kind(kind: Any) -> Any:
     """The present name of a kind of layer; other things as they are."""
     return _KINDS.get(kind, kind) if isinstance(kind, str) else kind
 

@@ -21,7 +21,9 @@ NOVEL = {"architectures": ["NovelForCausalLM"], "model_type": "novel"}
 
 def test_without_the_extra_the_refusal_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(foreign, "installed", lambda: None)
-    with pytest.raises(UnsupportedModel, match=r"NovelForCausalLM.*modelkit-mlx\[lm\].*LlamaForCausalLM"):
+    with pytest.raises(
+        UnsupportedModel, match=r"NovelForCausalLM.*modelkit-mlx\[lm\].*docs/models.md lists.*ForCausalLM"
+    ):
         describe(NOVEL)
 
 
