@@ -24,6 +24,7 @@ from runtime.models.decoder import (
     without_spares,
 )
 from runtime.models.experts import Weights, to_switch
+from runtime.models.rope_block import only_repeats
 from runtime.nn.block import Parallel
 from runtime.nn.mlp import GatedMLP
 from runtime.nn.route import Choice, best, top_then_softmax
@@ -50,7 +51,7 @@ class Config(DecoderConfig):
 
 def parse(raw: Mapping[str, Any]) -> Config:
     fields = Fields(raw)
-    if fields.has("rope_scaling"):
+    if fields.has("rope_scaling") and not only_repeats(fields.raw):
         fields.refuse("rope_scaling", "none: this family is told by rope_parameters how to rotate")
     rms = fields.has("rms_norm_eps")
     shape = read_shape(

@@ -8,6 +8,7 @@ from runtime.cache.layout import Full, LayerSpec, Rotating, Shared
 from runtime.errors import UnsupportedModel, shown
 from runtime.models.config import Fields, whole_heads
 from runtime.models.decoder import layer_count, read_shape
+from runtime.models.rope_block import only_repeats
 from runtime.nn.rope_spec import RopeSpec, read_rope
 
 _KINDS = ("full_attention", "sliding_attention")
@@ -171,7 +172,7 @@ def _heads(fields: Fields, shape: dict[str, Any], i: int, kind: str) -> tuple[in
 
 
 def _rope(fields: Fields, shape: dict[str, Any], kind: str, head_dim: int) -> RopeSpec:
-    if fields.has("rope_scaling"):
+    if fields.has("rope_scaling") and not only_repeats(fields.raw):
         fields.refuse("rope_scaling", "none: here rope_parameters has a block for each type of layer")
     parameters = fields.rope_parameters(kind)
     if not isinstance(blocks := fields.raw.get("rope_parameters"), Mapping) or blocks.get(kind) is None:

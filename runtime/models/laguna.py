@@ -30,7 +30,7 @@ from runtime.models.decoder import (
     without_spares,
 )
 from runtime.models.experts import Weights, to_switch
-from runtime.models.rope_block import is_keyed
+from runtime.models.rope_block import is_keyed, only_repeats
 from runtime.nn.activation import softplus
 from runtime.nn.attend import attend
 from runtime.nn.block import PreNorm
@@ -122,7 +122,7 @@ def _sparse(fields: Fields, layers: int) -> tuple[bool, ...]:
 def layer_rope(fields: Fields, shape: dict[str, Any], kind: str) -> RopeSpec:
     """One block per kind of layer; older files put that of the sliding layers under a name of its own."""
     sliding = kind == "sliding_attention"
-    if fields.has("rope_scaling"):
+    if fields.has("rope_scaling") and not only_repeats(fields.raw):
         fields.refuse("rope_scaling", "none: here rope_parameters has a block for each type of layer")
     theta = 10000.0 if sliding else 500000.0
     if sliding and fields.has("swa_rope_parameters"):

@@ -27,6 +27,7 @@ from runtime.models.decoder import (
 )
 from runtime.models.expert_groups import read_groups
 from runtime.models.experts import Weights, to_switch
+from runtime.models.rope_block import only_repeats
 from runtime.nn.attend import attend, split_heads
 from runtime.nn.block import PreNorm
 from runtime.nn.rope import Rope
@@ -150,7 +151,7 @@ def _window(fields: Fields) -> int:
 
 
 def _rope(fields: Fields, shape: dict[str, Any], *, sliding: bool) -> RopeSpec:
-    if fields.has("rope_scaling"):
+    if fields.has("rope_scaling") and not only_repeats(fields.raw):
         fields.refuse("rope_scaling", "none: here rope_parameters has a block for each type of layer")
     if fields.has("rope_parameters"):
         block = fields.rope_parameters(_KINDS[sliding])

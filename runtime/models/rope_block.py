@@ -56,6 +56,17 @@ def rope_block(raw: Mapping[str, Any], layer_type: str | None, *, theta: float) 
     return merged
 
 
+def only_repeats(raw: Mapping[str, Any]) -> bool:
+    """Does `rope_scaling` say nothing beyond `rope_parameters`? For families that do not look at it."""
+    new, old = _mapping(raw, "rope_parameters"), checked(_mapping(raw, "rope_scaling"), "rope_scaling")
+    path = "rope_parameters"
+    if is_keyed(raw):
+        new, path = _mapping(new, "full_attention"), f"{path}.full_attention"
+    said = checked(new, path)
+    kind = old.pop("type", "default")
+    return {"rope_type": kind, **old}.items() <= {"rope_type": said.pop("type", "default"), **said}.items()
+
+
 def is_keyed(raw: Mapping[str, Any]) -> bool:
     """Does `rope_parameters` hold a block for each type of layer?"""
     block = raw.get("rope_parameters")

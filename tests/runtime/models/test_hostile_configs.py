@@ -102,6 +102,15 @@ def test_refused_by_the_whole_name_of_the_field(name: str, change: dict[str, Any
     assert len(str(refusal.value)) <= LONGEST
 
 
+def test_a_rope_scaling_that_only_repeats_is_no_reason_to_refuse() -> None:
+    config = Reference("cohere2_moe").record["config"]
+    repeated = {**config["rope_parameters"], "type": "default"}
+    assert describe({**config, "rope_scaling": repeated}) == describe(config)
+    full = Reference("gemma4_text").record["config"]
+    again = {**full, "rope_scaling": full["rope_parameters"]["full_attention"]}
+    assert describe(again).config == describe(full).config
+
+
 def test_a_nest_without_a_bottom() -> None:
     nest: dict[str, Any] = {}
     for _ in range(100_000):
