@@ -70,9 +70,9 @@ def refuse_unplaced(
     lost = unplaced(template, messages, list(names), text, tools=tools, variables=variables)
     if lost:
         message = messages[lost[0]]
-        kind = "call of a tool" if message.tool_calls else f"{message.role} message"
+        kind = "tool call of" if message.tool_calls else f"{message.role} message"
         raise RequestError(
-            f"{names[lost[0]]} has no effect: this model's chat template has no place for this {kind}",
+            f"the {kind} {names[lost[0]]} has no effect: this model's chat template has no place for it",
             hint="Put its text into a user's message, or give the model a TEMPLATE that has a place for it.",
         )
 

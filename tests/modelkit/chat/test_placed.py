@@ -88,11 +88,11 @@ ASKED: dict[str, tuple[dict[str, Any], str]] = {
     "tools": ({"messages": [{"role": "user", "content": "x"}], "tools": [TOOL]}, "tools have no effect"),
     "system": (
         {"messages": [{"role": "system", "content": "s"}, {"role": "user", "content": "x"}]},
-        r"messages\[0\] has no effect.*system message",
+        r"the system message messages\[0\] has no effect",
     ),
     "a result": (
         {"messages": [{"role": "user", "content": "x"}, {"role": "tool", "content": "y"}]},
-        r"messages\[1\] has no effect.*tool message",
+        r"the tool message messages\[1\] has no effect",
     ),
     "a call": (
         {
@@ -102,7 +102,7 @@ ASKED: dict[str, tuple[dict[str, Any], str]] = {
                 {"role": "user", "content": "x"},
             ]
         },
-        r"messages\[1\] has no effect.*call of a tool",
+        r"the tool call of messages\[1\] has no effect",
     ),
 }
 
