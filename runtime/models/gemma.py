@@ -85,12 +85,26 @@ def parse(raw: Mapping[str, Any]) -> Config:
 
 def _shape1(fields: Fields) -> dict[str, Any]:
     name = "hidden_activation" if fields.has("hidden_activation") else "hidden_act"
-    shape = read_shape(fields, activation_field=name, activation=_TANH, tied=True, head_dim=256)
+    shape = read_shape(
+        fields,
+        activation_field=name,
+        activation=_TANH,
+        tied=True,
+        head_dim=256,
+        max_position_embeddings=8192,
+    )
     return {**shape, "activation": _TANH} if shape["activation"] == "gelu" else shape
 
 
 def _shape2(fields: Fields) -> dict[str, Any]:
-    return read_shape(fields, activation_field="hidden_activation", activation=_TANH, tied=True, head_dim=256)
+    return read_shape(
+        fields,
+        activation_field="hidden_activation",
+        activation=_TANH,
+        tied=True,
+        head_dim=256,
+        max_position_embeddings=8192,
+    )
 
 
 def _shape3(fields: Fields) -> dict[str, Any]:

@@ -41,19 +41,23 @@ class Config(DecoderConfig):
     head_norm: bool
 
 
+# What transformers' classes take where a file does not say how long a sequence may be.
+_CONTEXTS = {"mistral": 131072, "qwen2": 32768, "qwen3": 32768}
+
+
 def parse(raw: Mapping[str, Any]) -> Config:
     """Fields as transformers 4 and 5 spell them. UnsupportedModel names the field that cannot be run."""
     fields = Fields(raw)
     family = str(fields.raw.get("model_type") or "llama")
     layers = layer_count(fields)
-    shape = read_shape(fields, max_position_embeddings=32768 if family == "mistral" else 2048)
-    bias = fields.flag("attention_bias", family == "qwen2")
+    shape = read_shape(fields, max_position_embeddings=_CONTEXTS.get(family, 2048))
+    bias = family != "qwen2" and fields.flag("attention_bias")
     return Config(
         **shape,
         windows=_windows(fields, family, layers),
         ropes=(one_rope(fields, shape),) * layers,
         qkv_bias=bias or family == "qwen2",
-        output_bias=bias and family != "qwen2",
+        output_bias=bias,
         mlp_bias=fields.flag("mlp_bias"),
         head_norm=family == "qwen3",
     )

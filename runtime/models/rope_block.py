@@ -18,7 +18,7 @@ from runtime.errors import UnsupportedModel, shown
 _LONG = (1 << 31) - 1
 # Inclusive ends. A wavelength is a power of the base times a factor: within these, nothing leaves float32.
 _NUMBERS: dict[str, tuple[float, float]] = {
-    "rope_theta": (2.0, 1e12),
+    "rope_theta": (2.0, 1e15),
     "partial_rotary_factor": (1e-4, 1.0),
     "factor": (1e-3, 1e6),
     "original_max_position_embeddings": (2, _LONG),
