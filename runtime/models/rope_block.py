@@ -104,6 +104,8 @@ def _block_of(new: Mapping[str, Any], old: Mapping[str, Any], layer_type: str) -
     if block.get("truncate") is False:
         raise UnsupportedModel(f"config.json: {path}.truncate is false, which counts for no layer type")
     changed = checked(old, "rope_scaling")
+    if changed.get("type", "default") != "default":  # which transformers passes over here, and only here
+        _refuse("rope_scaling.type", changed["type"], "rope_type as the name of this field")
     return {**block, **changed} if layer_type == "full_attention" else block
 
 

@@ -91,6 +91,11 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
         r"rope_parameters\.full_attention is a bl",
     ),
     ("gemma3_text", {"rope_parameters": dict(YARN)}, "a block for each of full_attention and sliding"),
+    (
+        "olmo3",
+        {"rope_parameters": None, "rope_scaling": {"type": "yarn", "factor": 4.0}},
+        "rope_scaling.type",
+    ),
     ("qwen3", {"rope_parameters": {"rope_theta": 1e6}, "rope_scaling": dict(YARN)}, "gives rope_theta"),
 ]
 

@@ -19,7 +19,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("mamba2", {"time_step_limit": [0.5, 0.1]}, "time_step_limit"),
     ("mamba2", {"hidden_act": "relu"}, "hidden_act"),
     ("falcon_h1", {"ssm_multipliers": [1.0, 2.0]}, "ssm_multipliers"),
-    ("falcon_h1", {"mamba_d_head": 7}, "mamba heads of 7"),
+    ("falcon_h1", {"mamba_d_head": 7}, "mamba_d_head 7"),
     ("nemotron_h", {"layers_block_type": None, "layer_types": None}, "layers_block_type"),
     ("nemotron_h", {"layers_block_type": ["linear_attention", "convolution"]}, "convolution"),
     ("nemotron_h", {"n_shared_experts": 2}, "n_shared_experts"),
