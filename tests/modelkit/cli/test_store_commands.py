@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
+from modelkit.pack.mlx_lm_limits import Limit
+
 Run = Callable[..., Result]
 Create = Callable[..., None]
 
@@ -137,6 +139,18 @@ def test_export_by_copy_gives_files_to_write_in(modelkit: Run, created: Create, 
     done = json.loads(modelkit("export", "story", str(tmp_path / "out"), "--copy", "--json").stdout)
     assert (done["linked"], done["present"]) == (0, 0)
     assert (tmp_path / "out" / "config.json").stat().st_mode & stat.S_IWUSR
+
+
+def test_export_says_what_mlx_lm_computes_otherwise(
+    modelkit: Run, created: Create, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = Limit(("llama",), lambda block, names: "model.norm.weight" in names, "its norms are round")
+    monkeypatch.setattr("modelkit.pack.mlx_lm_limits.ROWS", (said,))
+    created("story")
+    text = "mlx-lm 0.32.2 does not compute this llama as it is: its norms are round"
+    assert f"note: {text}" in modelkit("export", "story", str(tmp_path / "out")).stderr
+    report = json.loads(modelkit("export", "story", str(tmp_path / "again"), "--json").stdout)
+    assert report["notes"] == [text]
 
 
 def test_export_into_a_folder_with_other_files_is_refused(

@@ -1,0 +1,129 @@
+"""docs/export.md: how mlx-lm computes what `modelkit export` lays out, for every reference.
+
+    python -m tests.support.export_table    (minutes; needs torch, transformers and mlx-lm)
+
+Each reference's model is saved by transformers 5, so in its spelling and under its names, created, exported,
+loaded by mlx-lm, and its logits are compared with the reference's. The outcomes are kept beside the
+references, so that tests can hold the sentences of `mlx_lm_limits` against them.
+"""
+
+import json
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import modelkit
+from modelkit.pack.mlx_lm_limits import RELEASE, Limit, limits
+from modelkit.pack.spelling import both_spellings
+from modelkit.store.store import Store
+from tests.support.parity import Reference
+from tests.support.tiny import write_tokenizer
+
+ROOT = Path(__file__).resolve().parents[2]
+OUTCOMES = ROOT / "tests" / "data" / "mlx_lm.json"
+PAGE = ROOT / "docs" / "export.md"
+BAR = 1e-3  # of the spread; mlx-lm's own approximations of gelu stay below it
+
+HEAD = """# What other tools make of an export
+
+`modelkit export NAME DIR` lays a package out as ordinary files. `mlx_lm.load(DIR)` and transformers read them
+as they are: `create` writes config.json in both spellings, so a checkpoint saved by transformers 5
+(`rope_parameters`, `dtype`, `num_local_experts`, ...) has the older names too (`rope_theta`, `rope_scaling`,
+`torch_dtype`, `num_experts`, ...), which most classes of mlx-lm ask for. Nothing that the source's file says
+is changed or contradicted, and transformers computes the same from it.
+
+Made by `python -m tests.support.export_table`. Every reference of [models.md](models.md) was saved by
+transformers 5, created, exported and loaded by mlx-lm {release}; its logits are compared with those of
+transformers in float32: {right} of {total} agree to {bar:g} of their spread. Where mlx-lm refuses a model or
+is known to compute it otherwise, `export` prints a note that says why. modelkit itself runs all of them.
+
+A reference has all that its family may have: biases, windows shorter than the text, groups, scaled positions.
+Published models of a family often have none of it: the reason counts, not the family's name.
+
+mlx-lm agrees for (largest difference): {agree}.
+
+| reference | family | mlx-lm {release} | because |
+|---|---|---|---|
+"""
+_REFUSALS = (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError)  # of mlx-lm's classes
+
+
+def measure(name: str, folder: Path) -> dict[str, Any]:
+    """One reference through the whole way. `odd`: a saved tensor that has another name in the reference."""
+    import mlx.core as mx
+    from mlx_lm.utils import load_model  # pyright: ignore[reportMissingImports]
+
+    names = export(name, folder)
+    odd = sorted(set(names) - set(Reference(name).record["tensors"]))[:1]
+    reference = Reference(name)
+    try:
+        model, _ = load_model(folder / "out", lazy=False, strict=True)
+        logits = np.array(model(mx.array(reference.answers["ids"])[None])[0].astype(mx.float32))
+    except _REFUSALS:
+        return {"outcome": "refused", "odd": odd}
+    error = reference.error(logits)
+    return {"outcome": "right" if error < BAR else "wrong", "error": float(f"{error:.0e}"), "odd": odd}
+
+
+def export(name: str, folder: Path) -> list[str]:
+    """The reference saved, created and exported to folder/out. Returns the names of its tensors as saved."""
+    from tests.support.make_references import _reference_model, entries  # pyright: ignore[reportPrivateUsage]
+
+    model = _reference_model(*entries()[name])
+    del model.saved_shapes
+    model.save_pretrained(folder / "model")
+    config = json.loads((folder / "model" / "config.json").read_text(encoding="utf-8"))
+    (folder / "model" / "config.json").write_text(json.dumps(without_ends(config)), encoding="utf-8")
+    write_tokenizer(folder / "model", tokens=128)
+    (folder / "Modelfile").write_text("FROM ./model\n", encoding="utf-8")
+    modelkit.create(folder / "Modelfile", name="it", home=folder / "home")
+    Store(folder / "home").export("it", folder / "out", link=False)
+    index = json.loads((folder / "out" / "model.safetensors.index.json").read_text(encoding="utf-8"))
+    return list(index["weight_map"])
+
+
+def without_ends(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Some tiny configs keep their family's real end ids, which a vocabulary of 160 does not have."""
+    kept = {key: value for key, value in config.items() if key != "eos_token_id"}
+    return {key: without_ends(value) if isinstance(value, dict) else value for key, value in kept.items()}
+
+
+def reasons(name: str, outcome: Mapping[str, Any]) -> tuple[Limit, ...]:
+    """What an export of this reference says."""
+    record = Reference(name).record
+    return limits(both_spellings(record["config"]), [*record["tensors"], *outcome["odd"]])
+
+
+def page(outcomes: Mapping[str, dict[str, Any]]) -> str:
+    right = [name for name, one in outcomes.items() if one["outcome"] == "right"]
+    head = HEAD.format(
+        release=RELEASE,
+        right=len(right),
+        total=len(outcomes),
+        bar=BAR,
+        agree=", ".join(f"{name} ({outcomes[name]['error']:.0e})" for name in right),
+    )
+    return head + "".join(_row(name, one) for name, one in outcomes.items() if one["outcome"] != "right")
+
+
+def _row(name: str, one: Mapping[str, Any]) -> str:
+    family = Reference(name).record["config"]["model_type"]
+    far = f"wrong by {one['error']:.0e}" if one["outcome"] == "wrong" else "refused"
+    return f"| {name} | {family} | {far} | {'; '.join(row.says for row in reasons(name, one))} |\n"
+
+
+def main() -> None:
+    outcomes: dict[str, dict[str, Any]] = {}
+    for name in Reference.names():
+        with tempfile.TemporaryDirectory() as place:
+            outcomes[name] = measure(name, Path(place))
+        print(name, outcomes[name], flush=True)
+    OUTCOMES.write_text(json.dumps(outcomes, indent=1) + "\n", encoding="utf-8")
+    PAGE.write_text(page(outcomes), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
