@@ -15,26 +15,12 @@ Block = Mapping[str, Any]
 When = Callable[[Block, Collection[str]], bool]
 
 # Model types that the runtime has and mlx-lm does not.
-UNKNOWN = frozenset(
-    {
-        "bamba",
-        "cohere2_moe",
-        "gemma3n_text",
-        "gemma4_assistant",
-        "gemma4_unified_assistant",
-        "gemma4_unified_text",
-        "granitemoeshared",
-        "lfm2_vl",
-        "mllama",
-        "mllama_text_model",
-        "muse_glimmer_assistant",
-        "muse_glimmer_text",
-        "qwen3_5_moe_text",
-        "qwen3_5_text",
-        "qwen3_vl_moe_text",
-        "zamba2",
-    }
-)
+_UNKNOWN = """
+    bamba cohere2_moe gemma3n_text gemma4_assistant gemma4_unified_assistant gemma4_unified_text
+    granitemoeshared lfm2_vl mllama mllama_text_model muse_glimmer_assistant muse_glimmer_text
+    qwen3_5_moe_text qwen3_5_text qwen3_vl_moe_text zamba2
+"""
+UNKNOWN = frozenset(_UNKNOWN.split())
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,35 +118,32 @@ def _dense_granite(block: Block, _names: Collection[str]) -> bool:
     return not block.get("num_local_experts") and inner != block.get("intermediate_size")
 
 
+def _no_silu(block: Block, _names: Collection[str]) -> bool:
+    return block.get("hidden_act") not in (None, "silu", "swish")
+
+
+def _tied_and_packed(block: Block, _names: Collection[str]) -> bool:
+    return block.get("tie_word_embeddings", True) is True and "quantization" in block
+
+
 def _other_gelu(block: Block, _names: Collection[str]) -> bool:
     return block.get("hidden_act") not in (None, "gelu_new", "gelu_pytorch_tanh")
 
 
-_UNBIASED = (
-    "apertus",
-    "dots1",
-    "gemma",
-    "kimi_linear",
-    "laguna",
-    "llama4_text",
-    "mimo_v2_flash",
-    "muse_glimmer_text",
-    "qwen3_moe",
-    "recurrent_gemma",
-)
-_WINDOWLESS = (
-    "dots1",
-    "gemma2",
-    "ministral3",
-    "mistral",
-    "mixtral",
-    "phi3",
-    "qwen2",
-    "qwen2_moe",
-    "qwen3",
-    "qwen3_moe",
-    "starcoder2",
-)
+# Their classes have the family's own activation and look at no other.
+_SILU = """
+    cohere cohere2 deepseek_v2 deepseek_v3 deepseek_v32 dots1 ernie4_5 ernie4_5_moe exaone4 exaone_moe glm4
+    glm4_moe glm4_moe_lite granite granitemoe hunyuan_v1_dense laguna llama minimax_m2 ministral3 mistral
+    mistral4 mixtral olmo2 olmo3 olmoe phi3 phimoe qwen2 qwen2_5_vl_text qwen2_moe qwen3 qwen3_moe
+    qwen3_vl_text seed_oss smollm3 solar_open stablelm
+"""
+_UNBIASED = """
+    apertus dots1 gemma kimi_linear laguna llama4_text mimo_v2_flash muse_glimmer_text qwen3_moe
+    recurrent_gemma
+"""
+_WINDOWLESS = """
+    dots1 gemma2 ministral3 mistral mixtral phi3 qwen2 qwen2_moe qwen3 qwen3_moe starcoder2
+"""
 _WINDOW = "it has no sliding window here, so long texts are read otherwise"
 _NO_BIAS = "its attention has no biases"
 _GROUPS = "it may ask experts of closed groups where corrected scores are below zero"
@@ -168,18 +151,21 @@ _SCORED = ("deepseek_v3", "deepseek_v32", "dots1", "exaone_moe", "glm4_moe", "gl
 
 ROWS: tuple[Limit, ...] = (
     Limit(
-        _UNBIASED,
+        tuple(_UNBIASED.split()),
         _is("attention_bias", True),
         _NO_BIAS,
     ),
-    Limit(("cohere", "lfm2_moe"), _is("tie_word_embeddings", False), "its output head is the embedding"),
+    Limit(tuple(_SILU.split()), _no_silu, "it computes silu always"),
+    Limit(
+        ("cohere", "gpt2", "lfm2_moe"), _is("tie_word_embeddings", False), "its output head is the embedding"
+    ),
     Limit(
         ("glm4", "glm4_moe", "solar_open", "stablelm"),
         _is("tie_word_embeddings", True),
         "it wants an output head of its own, and this model's is the embedding",
     ),
     Limit(
-        _WINDOWLESS,
+        tuple(_WINDOWLESS.split()),
         _slides,
         _WINDOW,
     ),
@@ -216,6 +202,8 @@ ROWS: tuple[Limit, ...] = (
         lambda block, _names: _rope(block).get("attention_factor") is not None,
         "it reads no attention_factor",
     ),
+    Limit(("gpt_oss",), _is("attention_bias", False), "its attention has biases"),
+    Limit(("seed_oss",), _tied_and_packed, "it cannot use a packed embedding for the output head"),
     Limit(("olmo_hybrid",), _named(".attention_layer_norm."), "it calls the norms otherwise"),
     Limit(("olmoe",), _set("clip_qkv"), "it leaves out clip_qkv"),
     Limit(

@@ -54,6 +54,21 @@ def test_a_window_counts_where_text_can_pass_it(change: dict[str, Any], expected
     assert bool(limits(config, ())) is expected
 
 
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [
+        ({"model_type": "llama", "hidden_act": "silu"}, False),
+        ({"model_type": "llama", "hidden_act": "gelu"}, True),
+        ({"model_type": "nemotron", "hidden_act": "silu"}, False),  # its class looks
+        ({"model_type": "seed_oss", "tie_word_embeddings": True}, False),
+        ({"model_type": "seed_oss", "tie_word_embeddings": True, "quantization": {}}, True),
+        ({"model_type": "gpt_oss", "quantization": {}}, False),
+    ],
+)
+def test_what_no_reference_has(config: dict[str, Any], expected: bool) -> None:
+    assert bool(limits(config, ())) is expected
+
+
 def test_a_wrapper_is_judged_by_its_text_tower_too() -> None:
     text = {"model_type": "ministral3", "sliding_window": 512}
     assert limits({"model_type": "mistral3", "text_config": text}, ())
