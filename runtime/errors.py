@@ -6,7 +6,8 @@ RuntimeFault
 ├── UnsupportedModel   nothing here runs this config, or a field of it has a value we know to be wrong
 ├── WeightMismatch     tensors missing, surplus or misshapen
 ├── TooLarge           weights would take more memory than there is
-└── BadTokenIds        an id outside the vocabulary
+├── BadTokenIds        an id outside the vocabulary
+└── NotNumbers         logits that are NaN or infinite
 
 `shown` is how messages quote what a stranger's file says.
 """
@@ -59,6 +60,18 @@ class TooLarge(RuntimeFault):
         super().__init__(f"the weights take {wanted_bytes:,} bytes and {available_bytes:,} are free")
         self.wanted_bytes = wanted_bytes
         self.available_bytes = available_bytes
+
+
+class NotNumbers(RuntimeFault):
+    """There is nothing to draw from: the model's answer to these tokens is NaN or infinite."""
+
+    def __init__(self, tokens: int, dtype: str) -> None:
+        super().__init__(
+            f"after {tokens:,} tokens the model's logits are NaN or infinite, so no token can be drawn: "
+            f"some weight is no finite number, or the computation left the range of {dtype}. "
+            "Check the weights at their source"
+        )
+        self.tokens = tokens
 
 
 class BadTokenIds(RuntimeFault):

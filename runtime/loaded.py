@@ -18,6 +18,7 @@ from runtime.device import Device
 from runtime.errors import BadTokenIds, TooLarge, WeightMismatch
 from runtime.models.architecture import Architecture, Described, describe
 from runtime.nn.ready import make_ready
+from runtime.nn.rope_spec import long_after
 from runtime.step import Step
 from runtime.weights import DTYPES, expanded_bytes, fill, fit, held_bytes, weight_bytes
 
@@ -257,11 +258,13 @@ def score(model: LoadedModel, ids: Sequence[int], chunk: int, kept_format: str |
     import numpy as np
 
     check_ids(ids, model.vocab_size)
+    border = long_after(model.described.config)
+    long = None if border is None else (len(ids) > border,)
     memory = build_memory(model.described.layout, dtype=model.dtype, kept_format=kept_format)
     rows: list[np.ndarray] = []
     for start in range(0, len(ids), chunk):
         part = list(ids[start : start + chunk])
-        step = Step(starts=(start,), counts=(len(part),))
+        step = Step(starts=(start,), counts=(len(part),), long=long)
         memory.prepare(step)
         hidden = model.network(mx.array([part], dtype=mx.int32), step, memory)
         rows.append(np.array(model.network.logits(hidden)[0].astype(mx.float32)))

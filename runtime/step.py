@@ -22,14 +22,14 @@ class Step:
 
     starts: position of the first new token of each row, that is, the row's length before the step.
     counts: new tokens of each row, 1 <= counts[b] <= width.
-    goals: how long each row may become, prompt and answer together, for models that treat long sequences
-    differently from their first token on; None: as long as the model can.
+    long: which rows are read as long ones, for models that treat long sequences differently from their first
+    token on; None: those that this step takes past the border.
     """
 
     starts: tuple[int, ...]
     counts: tuple[int, ...]
     first: int = 0
-    goals: tuple[int, ...] | None = None
+    long: tuple[bool, ...] | None = None
     width: int = field(init=False)
     _memo: dict[Hashable, Any] = field(default_factory=dict[Hashable, Any])
 

@@ -1,4 +1,9 @@
-"""From logits to tokens: the samplers and grammars of the rows that a step serves."""
+"""From logits to tokens: the samplers and grammars of the rows that a step serves.
+
+Logits that are NaN or infinite come from weights that are, so they show in an answer's first token, or from a
+computation that left its range, after which all tokens see them in memory. So every LOOK-th token is looked
+at, the first one included, which costs nothing that could be measured.
+"""
 
 from typing import cast
 
@@ -10,6 +15,8 @@ from runtime.sampling.constraint import Ahead
 from runtime.sampling.logprobs import logprobs
 from runtime.sampling.rejection import Guesses
 from runtime.sampling.sampler import Sampler
+
+LOOK = 32
 
 
 class Drawing:
@@ -59,7 +66,8 @@ class Drawing:
             guesses=guesses,
         )
         wanted = [row.request.top_logprobs for row in rows if row.request.top_logprobs is not None]
-        return Drawn(rows, tokens, logprobs(logits, tokens, max(wanted)) if wanted else None)
+        details = logprobs(logits, tokens, max(wanted)) if wanted else None
+        return Drawn(rows, tokens, details, _broken(logits) if _due(rows, positions, logits) else None)
 
     def forget(self) -> None:
         """The rows are gone."""
@@ -77,6 +85,17 @@ class Drawing:
         for place, fault in self.ahead.failed.items():
             rows[place].fault = fault
         return mask
+
+
+def _due(rows: list[Row], positions: list[int], logits: mx.array) -> bool:
+    """Is any of these the first token of an answer, or another LOOK-th?"""
+    numbers = (start - len(row.request.ids) for row, start in zip(rows, positions, strict=True))
+    return any(-number % LOOK < logits.shape[1] for number in numbers)
+
+
+def _broken(logits: mx.array) -> mx.array:
+    """bool [n, L]. An id that is forbidden may have -inf."""
+    return (mx.isnan(logits) | mx.isposinf(logits)).any(axis=-1)
 
 
 def grammatical(rows: list[Row]) -> bool:

@@ -162,6 +162,7 @@ class Engine:
         if not self._ready:
             return False
         self._drop_cancelled()
+        self._begin_anew()
         work = decide(self._load(), self._options.budget_tokens)
         if work.idle:
             self._threads.rest()
@@ -217,6 +218,17 @@ class Engine:
             self._waiting.appendleft(row)
         self._places.release(row)
         self._blocked = len(rows) > 1
+
+    def _begin_anew(self) -> None:
+        """Rows that can read no more as they are being read wait in front, to be read as long ones."""
+        if not any(row.full for row in self._decoding):
+            return
+        self._steps.read_back()  # which may end some of them
+        self._speculation.end(None)
+        for row in [row for row in self._decoding if row.full]:
+            self._waiting.appendleft(row)
+            self._places.release(row)
+            self._blocked = False
 
     def _step(self, prefill: int) -> None:
         self._threads.before_step(time.monotonic())

@@ -5,8 +5,11 @@ A row begins with the longest beginning that is known, in memory or on disk, and
 that has computed more of it is paged first. What goes to disk is paged at marks, like what cannot be cut
 anywhere: runtime.cache.sharing has the rules.
 
-A key is a token's id. Where sequences are treated differently from their first token on (LongRoPE), the first
-key of those that will be long says so too, and they share nothing with the others.
+A key is a token's id. LongRoPE turns all keys of a sequence by other factors once it has more than so many
+tokens. So a row is read either as a short sequence or as a long one, and the first key of a long one says so:
+they share nothing. Which it is follows from the tokens that it has when it begins, and a short row that comes
+to the border while it answers begins anew (`Row.room`). What is drawn after n tokens is therefore what one
+pass over these n tokens says, however they came about.
 
 A drafter's memory is not in these pages: it has a store of its own (runtime.engine.speculation), in memory
 only, and catches up from ids after a restart.
@@ -34,7 +37,7 @@ LONG = "long"
 class Prefixes:
     """Does nothing without a store.
 
-    long_after: sequences that may become longer than this are treated differently; None for none. ahead: how
+    long_after: sequences that are longer than this are treated differently; None for none. ahead: how
     many tokens beyond its own a drafter's entry looks; rows then start so much earlier, where they can, that
     it finds all that it needs.
     """
@@ -73,12 +76,14 @@ class Prefixes:
     def store(self) -> PrefixStore | None:
         return None if self._sharing is None else self._sharing.store
 
-    def goals(self, rows: Sequence[Row]) -> tuple[int, ...] | None:
-        """How long each row may become, for a step; None where that makes no difference."""
-        return None if self._long_after is None else tuple(row.goal for row in rows)
+    def long(self, rows: Sequence[Row]) -> tuple[bool, ...] | None:
+        """Which rows are read as long sequences, for a step; None where that makes no difference."""
+        return None if self._long_after is None else tuple(row.room is None for row in rows)
 
     def begin(self, place: int, row: Row, live: Iterable[Placed]) -> None:
         """Put the row where its ids are known from. live: rows whose computed tokens may be shared too."""
+        short = self._long_after is not None and len(row.ids) <= self._long_after
+        row.room = self._long_after if short else None
         if self._sharing is None:
             return
         store, keys = self._sharing.store, self._keys(row, row.ids)
@@ -126,7 +131,7 @@ class Prefixes:
             self._disk.close()
 
     def _keys(self, row: Row, ids: Sequence[int]) -> Keys:
-        if self._long_after is None or row.goal <= self._long_after or not ids:
+        if self._long_after is None or row.room is not None or not ids:
             return tuple(ids)
         return ((LONG, ids[0]), *ids[1:])
 

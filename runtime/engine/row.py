@@ -11,10 +11,11 @@ from runtime.sampling.constraint import ConstraintFault, Matcher
 @dataclass(slots=True, eq=False)
 class Row:
     """`ids` are the prompt and all tokens read back so far; `length` is how many tokens layer memory holds.
-    cached: tokens of the prompt that were not computed again. done: the row has no place any more, whatever
-    is still in flight for it. rounds: passes of the target that decoded it.
-    drafts: drafter -> (drafted, accepted). stop_id: the token that ended the text.
-    matcher: stands in the request's grammar where `ids` end. fault: why it cannot say what comes next.
+    room: the most tokens that may be read as this row is read now; at the next it begins anew, as a long one
+    (`runtime.engine.prefixes`). cached: tokens of the prompt that were not computed again. done: the row has
+    no place any more, whatever is still in flight for it. rounds: passes of the target that decoded it.
+    drafts: drafter -> (drafted, accepted). stop_id: the token that ended the text. matcher: stands in the
+    request's grammar where `ids` end. fault: why it cannot say what comes next.
 
     Times are of the monotonic clock, in seconds; 0 until they happen.
     """
@@ -23,6 +24,7 @@ class Row:
     stream: Stream
     ids: list[int] = field(init=False)
     length: int = 0
+    room: int | None = None
     cached: int = 0
     done: bool = False
     submitted: float = field(default_factory=time.monotonic)
@@ -54,9 +56,9 @@ class Row:
         return len(self.ids) - self.length
 
     @property
-    def goal(self) -> int:
-        """The most tokens that it may come to have."""
-        return len(self.request.ids) + self.request.max_tokens
+    def full(self) -> bool:
+        """Has it no room left for another token?"""
+        return self.room is not None and self.length >= self.room
 
     @property
     def read(self) -> tuple[int, ...]:
@@ -73,8 +75,12 @@ class Row:
     @property
     def most_drafts(self) -> int:
         """Drafts that could still be used: one token comes for free after the last of them."""
-        limit = self.request.max_tokens - self.generated - 1
-        return limit if self.request.draft_tokens is None else min(limit, self.request.draft_tokens)
+        limits = [self.request.max_tokens - self.generated - 1]
+        if self.request.draft_tokens is not None:
+            limits.append(self.request.draft_tokens)
+        if self.room is not None:
+            limits.append(max(self.room - self.length - 1, 0))
+        return min(limits)
 
     @property
     def open_matcher(self) -> Matcher | None:

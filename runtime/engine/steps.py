@@ -19,10 +19,9 @@ from runtime.engine.drawing import Drawing, grammatical
 from runtime.engine.drawn import Drawn
 from runtime.engine.places import Places
 from runtime.engine.prefixes import Prefixes
-from runtime.engine.request import TokenLogprob
 from runtime.engine.row import Row
 from runtime.engine.speculation import Round, Speculation
-from runtime.errors import CacheFull
+from runtime.errors import CacheFull, NotNumbers
 from runtime.loaded import LoadedModel
 from runtime.sampling.constraint import ConstraintFault
 from runtime.sampling.rejection import Guesses
@@ -70,7 +69,7 @@ class Steps:
             drawn += self._prefill(prefill)
         except CacheFull as error:
             full = error  # the rows that decode have taken their step
-        mx.async_eval([group.tokens for group in drawn])
+        mx.async_eval([array for group in drawn for array in group.arrays])
         self.read_back()
         self._flying = drawn
         if full is not None:
@@ -83,7 +82,7 @@ class Steps:
             tokens = cast("list[int]", group.tokens[:, 0].tolist())
             for place, (row, token) in enumerate(zip(group.rows, tokens, strict=True)):
                 if not row.done:
-                    self._take(row, token, group.details(place, 0))
+                    self._take(row, token, group, place, 0)
 
     def reset(self) -> None:
         """Forget what is in flight: its rows are gone."""
@@ -116,8 +115,8 @@ class Steps:
         counts = tuple(1 + count for count in proposed.proposal.counts)
         newest = mx.array([[row.ids[-1]] for row in rows], dtype=mx.int32)
         inputs = mx.concatenate([newest, proposed.proposal.tokens], axis=1)[:, : max(counts)]
-        starts, goals = tuple(row.length for row in rows), self._prefixes.goals(rows)
-        step = Step(starts, counts, goals=goals)
+        starts, long = tuple(row.length for row in rows), self._prefixes.long(rows)
+        step = Step(starts, counts, long=long)
         self._memory.prepare(step)
         hidden = self._model.network(inputs, step, self._memory)
         guesses = Guesses([count - 1 for count in counts], proposed.proposal.odds)
@@ -142,7 +141,7 @@ class Steps:
         for place, row in enumerate(rows):
             for column in range(kept[place]):
                 if not row.done:
-                    self._take(row, drawn[place][column], group.details(place, column))
+                    self._take(row, drawn[place][column], group, place, column)
 
     def _decode(self) -> list[Drawn]:
         """Feed every decoding row its newest token and draw the next; nothing is waited for."""
@@ -150,8 +149,8 @@ class Steps:
             return []
         rows = list(self._decoding)
         inputs = self._newest(rows)
-        starts, goals = tuple(row.length for row in rows), self._prefixes.goals(rows)
-        step = Step(starts, (1,) * len(rows), goals=goals)
+        starts, long = tuple(row.length for row in rows), self._prefixes.long(rows)
+        step = Step(starts, (1,) * len(rows), long=long)
         hidden = self._forward(rows, inputs, step)
         for row in rows:
             row.rounds += 1
@@ -164,7 +163,7 @@ class Steps:
             return []
         place, count = len(self._decoding), self._prefixes.chunk(row, count)
         inputs = mx.array([row.ids[row.length : row.length + count]], dtype=mx.int32)
-        step = Step((row.length,), (count,), first=place, goals=self._prefixes.goals([row]))
+        step = Step((row.length,), (count,), first=place, long=self._prefixes.long([row]))
         hidden = self._forward([row], inputs, step)
         if row.unread:
             self._memory.evaluate()  # and nothing else: the last layer's outputs are never computed
@@ -212,9 +211,14 @@ class Steps:
                 self._drawing.look_ahead(rows)
         return self._drawing.draw(rows, logits, inputs, positions, guesses)
 
-    def _take(self, row: Row, token: int, details: TokenLogprob | None) -> None:
+    def _take(self, row: Row, token: int, group: Drawn, place: int, column: int) -> None:
+        if group.is_broken(place, column):
+            row.stream.put(NotNumbers(len(row.ids), str(self._model.dtype).rpartition(".")[2]))
+            self._prefixes.forget(row)  # or what it computed would be kept for others
+            self._release(row)
+            return
         try:
-            reason = row.take(token, details)
+            reason = row.take(token, group.details(place, column))
         except ConstraintFault as fault:
             row.stream.put(fault)
             self._release(row)

@@ -215,11 +215,15 @@ class Trunk(Taps):
 
     def __call__(self, tokens: mx.array, step: Step, caches: Sequence[Any]) -> mx.array:
         x = self.embed(tokens)
+        last = len(self.layers) - 1
         for place, (layer, cache) in enumerate(zip(self.layers, caches, strict=True)):
             x = layer(x, step, cache)
-            if place in self._wanted:
+            if place in self._wanted and place != last:
                 self.note(place, x, step)
-        return self.norm(x)
+        x = self.norm(x)
+        if last in self._wanted:
+            self.note(last, x, step)
+        return x
 
     def embed(self, tokens: mx.array) -> mx.array:
         """What enters the first layer, [B, L, D]."""

@@ -3,8 +3,8 @@
 A trunk that inherits from `Taps` says in its loop what leaves each layer. Where nobody has asked, that costs
 one look into an empty set; where somebody has, the state is kept in the step's memo, as long as the step.
 
-The state "after layer i" is the residual stream that layer i hands on, the last layer's before the final norm
-(transformers: `hidden_states[i + 1]`, but for the last).
+The state "after layer i" is the residual stream that layer i hands on; the last layer's after the final norm
+(transformers: `hidden_states[i + 1]`, which block drafts are trained on).
 """
 
 from collections.abc import Sequence

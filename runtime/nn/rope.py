@@ -85,15 +85,15 @@ class Rope:
         return turned.reshape(keys.shape)
 
     def _are_long(self, step: Step) -> tuple[bool, ...]:
-        """Which rows take the long factors: those that will pass `long_after`, from their first token on.
+        """Which rows take the long factors: those that the step says (`Step.long`), or whose tokens, with
+        those of this step, are more than `long_after`.
 
-        A row must never change sides, since its keys stay as they were written. Rows of a step that does not
-        say how far they will go (`goals`) may go as far as the model can.
+        Keys stay as they were written, so whoever reads a sequence in several steps says it for all of them.
         """
-        goals = step.goals
-        if goals is None:
-            return (self._spec.reach > self._spec.long_after,)
-        return tuple(goal > self._spec.long_after for goal in goals)
+        if step.long is not None:
+            return step.long
+        stops = (start + count for start, count in zip(step.starts, step.counts, strict=True))
+        return tuple(stop > self._spec.long_after for stop in stops)
 
     def _at(self, x: mx.array, offset: int | mx.array, *, long: bool = False) -> mx.array:
         """Column j of row b is at position offset[b] + j. long: by the long wavelengths."""

@@ -22,7 +22,7 @@ class RopeSpec:
 
     attention_factor multiplies cos and sin (YaRN, LongRoPE). traditional: pairs are neighbours (2i, 2i+1)
     instead of halves (i, i + dims/2). LongRoPE: long_wavelengths take over in sequences of more than
-    `long_after` tokens; no sequence has more than `reach`.
+    `long_after` tokens, for all of their tokens; no sequence has more than `reach`.
     """
 
     dims: int
@@ -35,8 +35,8 @@ class RopeSpec:
 
 
 def long_after(config: object) -> int | None:
-    """Sequences of this model that will have more tokens than this are treated differently from their first
-    one on; None when none are. config: a family's parsed config.
+    """Sequences of this model that have more tokens than this are treated differently from their first one
+    on; None when none are. config: a family's parsed config.
     """
     turns = {
         spec.long_after

@@ -17,7 +17,9 @@ from runtime.cache.prefix import PrefixStore
 from runtime.cache.recurrent import RecurrentCache
 from runtime.cache.sharing import Sharing
 from runtime.cache.snapshot import Snapshot
+from runtime.cache.trie import Keys
 from runtime.loaded import LoadedModel
+from runtime.nn.rope_spec import long_after
 from runtime.speculate.chain import Chain, within
 from runtime.speculate.drafter import Proposal, Rows
 from runtime.step import Step
@@ -28,10 +30,13 @@ LAG, CHUNK = 8, 256
 
 @dataclass(slots=True, eq=False)
 class _Line:
-    """One row, `length` tokens of which are in memory. found: it has looked into the prefix store."""
+    """One row, `length` tokens of which are in memory. found: it has looked into the prefix store. long: it
+    is read as a long sequence, as in `runtime.engine.prefixes`.
+    """
 
     length: int = 0
     found: bool = False
+    long: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +68,7 @@ class ModelDrafter:
         )
         self._model = model
         self._vocab_size = vocab_size or model.vocab_size
+        self._long_after = long_after(model.described.config)
         self._sharing: Sharing[_Line] | None = None
         self._lines = [_Line()]
         self._marks: list[tuple[_Mark, _Mark]] = []
@@ -82,7 +88,7 @@ class ModelDrafter:
         self._cut(row, len(ids))
         if self._sharing is not None:
             line = self._lines[row]
-            self._sharing.end(line, row, tuple(ids[: line.length]))
+            self._sharing.end(line, row, _keys(line, ids[: line.length]))
 
     def observe(self, step: Step, tokens: mx.array, hidden: mx.array, kept: Sequence[int]) -> None:
         """Nothing to do: `propose` is given all ids."""
@@ -153,10 +159,16 @@ class ModelDrafter:
         return CHUNK - left, ready
 
     def _find(self, row: int, ids: Sequence[int]) -> None:
-        """Put a row that was not asked for before where earlier ones left off."""
+        """Put a row that was not asked for before where earlier ones left off; one that has become a long
+        sequence begins anew.
+        """
+        long = self._long_after is not None and len(ids) > self._long_after
+        if long and not self._lines[row].long:
+            self._restart(row)
         line = self._lines[row]
+        line.long = long
         if self._sharing is not None and not line.found:
-            keys, line.found = tuple(ids), True
+            keys, line.found = _keys(line, ids), True
             line.length = self._sharing.begin(line, row, keys, self._sharing.store.lookup(keys))
 
     def _advance(self, row: int, ids: Sequence[int], most: int) -> int:
@@ -170,7 +182,7 @@ class ModelDrafter:
             self._step(mx.array([part], dtype=mx.int32), (count,), row)
             self.memory.evaluate()
             if self._sharing is not None:
-                self._sharing.reached(line, row, tuple(ids[: line.length]))
+                self._sharing.reached(line, row, _keys(line, ids[: line.length]))
             read += count
         return read
 
@@ -195,7 +207,8 @@ class ModelDrafter:
 
     def _step(self, tokens: mx.array, counts: tuple[int, ...], first: int) -> mx.array:
         lines = self._lines[first : first + len(counts)]
-        step = Step(starts=tuple(line.length for line in lines), counts=counts, first=first)
+        long = None if self._long_after is None else tuple(line.long for line in lines)
+        step = Step(tuple(line.length for line in lines), counts, first, long)
         self.memory.prepare(step)
         # An id that only the target has gets a wrong embedding, which costs a draft and nothing else.
         known = mx.minimum(tokens, self._model.vocab_size - 1)
@@ -238,3 +251,8 @@ class ModelDrafter:
             else:
                 cache.restore(row, [state], mark.length)
         line.length = mark.length
+
+
+def _keys(line: _Line, ids: Sequence[int]) -> Keys:
+    """What the prefix store knows the row's tokens by. Long sequences share nothing with others."""
+    return ((ids[0], "long"), *ids[1:]) if line.long and ids else tuple(ids)

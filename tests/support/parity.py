@@ -12,10 +12,12 @@ import numpy as np
 
 from runtime.cache.build import build_memory, build_one_shot
 from runtime.loaded import LoadedModel, load_model
+from runtime.nn.rope_spec import long_after
 from runtime.step import Step
 from tests.support.checkpoints import write_checkpoint
 
 FOLDER = Path(__file__).resolve().parents[1] / "data" / "references"
+SPECIAL = FOLDER.parent / "special"
 
 # The largest error of 118 references over eleven sets of kernels (MLX's own products, OpenBLAS for processors
 # from Prescott to Sapphire Rapids, one thread and two) is 0.3 to 1.4 times the sensitivity of each, of the
@@ -26,9 +28,12 @@ LEAST_BAR = 2e-5
 
 @dataclass(frozen=True)
 class Reference:
-    """One entry of tests/data/references: a config, the shapes of its tensors, and transformers' answers."""
+    """One entry of tests/data/references (or another folder): a config, the shapes of its tensors, and
+    transformers' answers.
+    """
 
     name: str
+    folder: Path = FOLDER
 
     @classmethod
     def names(cls) -> list[str]:
@@ -36,11 +41,11 @@ class Reference:
 
     @cached_property
     def record(self) -> dict[str, Any]:
-        return json.loads((FOLDER / f"{self.name}.json").read_text(encoding="utf-8"))
+        return json.loads((self.folder / f"{self.name}.json").read_text(encoding="utf-8"))
 
     @cached_property
     def answers(self) -> dict[str, np.ndarray]:
-        with np.load(FOLDER / f"{self.name}.npz") as opened:
+        with np.load(self.folder / f"{self.name}.npz") as opened:
             return dict(opened)
 
     def load(self, folder: Path, config: Mapping[str, Any] | None = None) -> LoadedModel:
@@ -82,9 +87,11 @@ def full_logits(model: LoadedModel, ids: np.ndarray) -> np.ndarray:
 def cut_logits(model: LoadedModel, ids: np.ndarray, cuts: list[int]) -> np.ndarray:
     """The same through layer memory, in steps of these widths (the last one repeats)."""
     memory, out, at, turn = build_memory(model.described.layout, dtype=model.dtype), [], 0, 0
+    border = long_after(model.described.config)
+    long = None if border is None else (len(ids) > border,)
     while at < len(ids):
         width = min(cuts[min(turn, len(cuts) - 1)], len(ids) - at)
-        step = Step(starts=(at,), counts=(width,))
+        step = Step(starts=(at,), counts=(width,), long=long)
         memory.prepare(step)
         hidden = model.network(mx.array(ids[at : at + width])[None], step, memory)
         out.append(np.array(model.network.logits(hidden)[0].astype(mx.float32)))

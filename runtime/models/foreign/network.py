@@ -228,8 +228,8 @@ def _arrays(entries: Entries) -> list[mx.array]:
 
 def _alone(step: Step, place: int, count: int) -> Step:
     """The first `count` tokens of one row, as a step of its own."""
-    goals = None if step.goals is None else step.goals[place : place + 1]
-    return Step((step.starts[place],), (count,), step.first + place, goals)
+    long = None if step.long is None else step.long[place : place + 1]
+    return Step((step.starts[place],), (count,), step.first + place, long)
 
 
 def _of_row(states: States, place: int) -> States:

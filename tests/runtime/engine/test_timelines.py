@@ -28,10 +28,15 @@ from runtime.speculate.draft_model import ModelDrafter
 from runtime.speculate.drafter import Drafter, Proposal, Remembers, Rows
 from runtime.speculate.ngram import NgramDrafter
 from tests.support.drafting import Idle, always_drafting
-from tests.support.parity import Reference
+from tests.support.parity import SPECIAL, Reference
 
-# Full attention, a window, folds beside full attention.
-KINDS = ["llama", "mistral_window", "qwen3_5"]
+# Full attention, a window, folds beside full attention, a sequence that is read again once it is long.
+KINDS = [
+    Reference("llama"),
+    Reference("mistral_window"),
+    Reference("qwen3_5"),
+    Reference("longrope_phi3", SPECIAL),
+]
 LONGEST, MOST = 90, 20
 FULL: list[int] = []
 """When memory was full: how many rows there were."""
@@ -88,7 +93,7 @@ def check_store(store: PrefixStore, users: int) -> None:
 class World:
     """An engine, what was said so far, and a plain engine that knows the right answers."""
 
-    kind: str
+    kind: Reference
     folder: Path
     plain: Engine
     rng: np.random.Generator
@@ -102,7 +107,7 @@ class World:
 
     def start(self) -> Engine:
         options = Options(context_length=160, budget_tokens=16, max_rows=3, mark_spacing=1, **self.options)
-        return Engine(lambda: Reference(self.kind).load(self.folder), options, self.make)
+        return Engine(lambda: self.kind.load(self.folder), options, self.make)
 
     def make(self, _model: LoadedModel, memory: LayerMemory) -> dict[str, Drafter]:
         made: dict[str, Drafter] = {}
@@ -112,7 +117,7 @@ class World:
             elif name == "lookup":
                 made[name] = NgramDrafter(shortest=1)
             else:
-                made[name] = ModelDrafter(Reference(self.kind).load(self.folder), budget=memory.budget)
+                made[name] = ModelDrafter(self.kind.load(self.folder), budget=memory.budget)
         return made
 
     def live(self, turns: int) -> None:
@@ -165,12 +170,12 @@ class World:
         return Request(ids, count, sampling, stops, draft_tokens=drafts, marks=marks)
 
 
-@pytest.fixture(scope="module", params=KINDS)
+@pytest.fixture(scope="module", params=KINDS, ids=lambda kind: kind.name)
 def plain(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[tuple[str, Path, Engine]]:
+) -> Iterator[tuple[Reference, Path, Engine]]:
     folder = tmp_path_factory.mktemp("model")
-    engine = Engine(lambda: Reference(request.param).load(folder), Options(context_length=160))
+    engine = Engine(lambda: request.param.load(folder), Options(context_length=160))
     yield request.param, folder, engine
     engine.close()
 
@@ -197,7 +202,9 @@ def _watched(monkeypatch: pytest.MonkeyPatch) -> None:
     always_drafting(monkeypatch, range(5))
 
 
-def world(plain: tuple[str, Path, Engine], seed: int, drafters: Sequence[str] = (), **options: Any) -> World:
+def world(
+    plain: tuple[Reference, Path, Engine], seed: int, drafters: Sequence[str] = (), **options: Any
+) -> World:
     kind, folder, engine = plain
     return World(kind, folder, engine, np.random.default_rng(seed), options, drafters)
 
@@ -207,7 +214,9 @@ def row_bytes(engine: Engine) -> int:
     return sequence_bytes(engine.model.described.layout, LONGEST + MOST + 8, 4, slack=48)
 
 
-def run(plain: tuple[str, Path, Engine], variant: str, folder: Path, seed: int, turns: int) -> Counter[str]:
+def run(
+    plain: tuple[Reference, Path, Engine], variant: str, folder: Path, seed: int, turns: int
+) -> Counter[str]:
     page = row_bytes(plain[2])
     everything = ("draft", "adversary", "lookup")
     match variant:
@@ -231,7 +240,7 @@ VARIANTS = ["speculation", "evictions", "restarts", "memory"]
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_every_answer_is_that_of_a_fresh_run(
-    plain: tuple[str, Path, Engine], variant: str, tmp_path: Path
+    plain: tuple[Reference, Path, Engine], variant: str, tmp_path: Path
 ) -> None:
     seen = run(plain, variant, tmp_path, seed=1, turns=5)
     assert seen["length"] + seen["stop"] > 0
@@ -243,5 +252,7 @@ def test_every_answer_is_that_of_a_fresh_run(
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2, 12))
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_long_timelines(plain: tuple[str, Path, Engine], variant: str, tmp_path: Path, seed: int) -> None:
+def test_long_timelines(
+    plain: tuple[Reference, Path, Engine], variant: str, tmp_path: Path, seed: int
+) -> None:
     run(plain, variant, tmp_path, seed, turns=40)

@@ -1,4 +1,4 @@
-"""LongRoPE has two sets of wavelengths; a row uses one of them from its first token to its last."""
+"""LongRoPE has two sets of wavelengths; a row uses one of them for all tokens that it has."""
 
 from dataclasses import dataclass
 
@@ -29,24 +29,22 @@ X = mx.random.normal((1, 2, 3, 4), key=mx.random.key(0))
 ROPE = Rope(read_rope(ORIGINAL, head_dim=4, max_positions=64))
 
 
-@pytest.mark.parametrize(("goal", "long"), [(16, False), (17, True)])
-def test_a_row_is_long_by_where_it_will_end(goal: int, long: bool) -> None:
-    step = Step(starts=(5,), counts=(3,), goals=(goal,))
+@pytest.mark.parametrize("long", [False, True])
+def test_a_row_is_long_if_the_step_says_so(long: bool) -> None:
+    step = Step(starts=(5,), counts=(3,), long=(long,))
     assert np.allclose(ROPE(X, step), turned(long, 5), atol=1e-5)
 
 
-def test_without_a_goal_rows_go_as_far_as_the_model() -> None:
-    assert np.allclose(ROPE(X, Step(starts=(5,), counts=(3,))), turned(True, 5), atol=1e-5)
+@pytest.mark.parametrize(("start", "long"), [(13, False), (14, True)])
+def test_otherwise_by_the_tokens_that_it_then_has(start: int, long: bool) -> None:
+    assert np.allclose(ROPE(X, Step(starts=(start,), counts=(3,))), turned(long, start), atol=1e-5)
 
 
-def test_a_model_no_longer_than_its_training_is_short() -> None:
-    rope = Rope(read_rope({**ORIGINAL, "factor": 4.0}, head_dim=4, max_positions=16))
-    assert np.allclose(rope(X, Step(starts=(5,), counts=(3,))), turned(False, 5), atol=1e-5)
-
-
-def test_short_and_long_rows_in_one_step() -> None:
-    step = Step(starts=(2, 9), counts=(3, 3), goals=(10, 60))
-    wanted = np.concatenate([turned(False, 2), turned(True, 9)])
+@pytest.mark.parametrize(
+    "step", [Step((2, 9), (3, 3), long=(False, True)), Step((2, 14), (3, 3))], ids=["said", "by length"]
+)
+def test_short_and_long_rows_in_one_step(step: Step) -> None:
+    wanted = np.concatenate([turned(False, 2), turned(True, step.starts[1])])
     assert np.allclose(ROPE(mx.concatenate([X, X]), step), wanted, atol=1e-5)
 
 
