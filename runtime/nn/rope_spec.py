@@ -109,9 +109,9 @@ def _linear(base: list[float], p: Mapping[str, Any], _dims: int, _max: int) -> R
     return [w * factor for w in base], 1.0
 
 
-def _llama3(base: list[float], p: Mapping[str, Any], _dims: int, _max: int) -> Rule:
+def _llama3(base: list[float], p: Mapping[str, Any], _dims: int, max_positions: int) -> Rule:
     factor, low, high = _number(p, "factor"), _number(p, "low_freq_factor"), _number(p, "high_freq_factor")
-    original = _number(p, "original_max_position_embeddings")
+    original = float(p.get("original_max_position_embeddings") or max_positions)
     if not low < high:
         raise UnsupportedModel(
             f"config.json: low_freq_factor is {low:g} and high_freq_factor {high:g}, expected a larger one"
