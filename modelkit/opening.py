@@ -22,6 +22,7 @@ from modelkit.pack.metadata import FILE as METADATA
 from modelkit.pack.metadata import Metadata, read_metadata
 from modelkit.pack.ready import Ready, kept_format, make_ready
 from modelkit.pack.sources import DRAFT_FOLDER, open_source
+from modelkit.pack.worded import worded
 from modelkit.prefixes import keeping, model_digest
 from modelkit.settings import Settings
 from modelkit.source.inventory import Inventory
@@ -83,7 +84,8 @@ def open_model(name: str | os.PathLike[str], settings: Settings) -> Generator[Op
 def _refusing() -> Generator[None]:
     """What `create` would refuse, refused as what cannot be loaded, in the same words."""
     try:
-        yield
+        with worded():
+            yield
     except PlanError as error:
         raise LoadError(error.message, hint=error.hint) from error
 

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from modelkit.chat.builtin import builtin_templates
-from modelkit.errors import TemplateError
+from modelkit.errors import SourceError, TemplateError
+from modelkit.source.tree import open_regular
 
 LIMIT_BYTES = 10_000_000
 _GO = re.compile(r'\{\{-?\s*(?:\.[A-Z\s}]|\$|if\s|(?:range|with)\s+[.$(]|(?:template|define)\s+")')
@@ -119,10 +120,12 @@ def _named(value: object) -> dict[str, str]:
 
 def _read(path: Path) -> str:
     try:
-        with path.open("rb") as file:
+        with open_regular(path, path.name) as file:
             data = file.read(LIMIT_BYTES + 1)
         text = data.decode("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+    except SourceError as error:
+        raise TemplateError(error.message) from error
+    except UnicodeDecodeError as error:
         raise TemplateError(f"{path.name} cannot be read: {error}") from error
     if len(data) > LIMIT_BYTES:
         raise TemplateError(f"{path.name} is larger than {LIMIT_BYTES:,} bytes")

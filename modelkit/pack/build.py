@@ -26,6 +26,7 @@ from modelkit.pack.metadata import FILE as METADATA
 from modelkit.pack.metadata import Provenance
 from modelkit.pack.planned import Plan
 from modelkit.pack.prepare import Preparation, prepare
+from modelkit.pack.worded import worded
 from modelkit.store.artifact import build_artifact
 from modelkit.store.digest import Blob, Digest
 from modelkit.store.name import Name
@@ -74,12 +75,17 @@ def write_package(
     prepared: Preparation, name: Name, store: Store, progress: Progress | None = None
 ) -> Created:
     """Write what was prepared, and let `name` stand for it."""
+    with worded():
+        return _write_package(prepared, name, store, progress or Silent())
+
+
+def _write_package(prepared: Preparation, name: Name, store: Store, progress: Progress) -> Created:
     written: dict[str, _Written] = {}
     files: dict[str, Blob] = {}
     with store.begin() as new:
         for folder, part in prepared.parts:
-            _hold(part, new, progress or Silent())
-            written[folder] = _write_part(part, new, store, progress or Silent())
+            _hold(part, new, progress)
+            written[folder] = _write_part(part, new, store, progress)
             own = {**written[folder].files, **_add_files(part, new)}
             files.update({folder + path: blob for path, blob in own.items()})
         files.update({path: new.add_bytes(data) for path, data in prepared.texts.items()})

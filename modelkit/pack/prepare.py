@@ -21,6 +21,7 @@ from modelkit.pack.plan import parse_format
 from modelkit.pack.planned import Role
 from modelkit.pack.ready import Ready, make_ready
 from modelkit.pack.sources import Origin, Source, open_origin
+from modelkit.pack.worded import worded
 from modelkit.store.store import Store
 from runtime.models import describe
 from runtime.quant import Format
@@ -75,6 +76,11 @@ def prepare(
 
     Raises PlanError, SourceError, StoreError, ModelNotFound, TokenizerError, TemplateError.
     """
+    with worded():
+        return _prepare(recipe, store, quantize, quantize_draft)
+
+
+def _prepare(recipe: Recipe, store: Store, quantize: str | None, quantize_draft: str | None) -> Preparation:
     checks.refuse_unsupported(recipe)
     wanted = parse_format(quantize) if quantize else None
     wanted_draft = parse_format(quantize_draft) if quantize_draft else None

@@ -73,7 +73,7 @@ def read_header(path: Path, *, label: str | None = None) -> Header:
         identity = Identity.of(file.fileno())
         text = _header_bytes(file, identity.nbytes, label)
     entries = _parse(text, label)
-    metadata = _metadata(entries.pop("__metadata__", None) or {}, label)  # MLX writes null for none
+    metadata = _metadata(entries.pop("__metadata__", None), label)
     data = 8 + len(text)
     tensors = [read_entry(name, entry, path, data, label) for name, entry in entries.items()]
     tensors.sort(key=lambda tensor: (tensor.start, tensor.stop))
@@ -137,6 +137,8 @@ def _refuse_number(text: str) -> NoReturn:
 
 
 def _metadata(value: object, label: str) -> dict[str, str]:
+    if value is None:  # MLX writes null for none
+        return {}
     if not isinstance(value, dict):
         raise MalformedFile(f"{label}: `__metadata__` must be an object of texts")
     size = 0

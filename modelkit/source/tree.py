@@ -7,16 +7,20 @@ farm of links and the folder is the user's own; what is at their end must be a r
 opened descriptor.
 """
 
+import io
 import os
 import re
 import stat
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import BinaryIO, TypeAlias
+from typing import TYPE_CHECKING, BinaryIO, TypeAlias
 
 from modelkit.errors import SourceError, UnsupportedSource
 from modelkit.source.display import shown
 from modelkit.source.sniff import weights_kind
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
 
 Files: TypeAlias = Mapping[str, Path]
 
@@ -47,7 +51,10 @@ def subtree(files: Files, folder: str) -> Files:
 
 
 def open_regular(path: Path, label: str) -> BinaryIO:
-    """Open `path` for reading; it must be, or lead to, a regular file. Never blocks on a FIFO or a device."""
+    """Open `path` for reading; it must be, or lead to, a regular file. Never blocks on a FIFO or a device.
+
+    Reading, too, raises SourceError naming `label` where the system fails half way.
+    """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
@@ -55,7 +62,32 @@ def open_regular(path: Path, label: str) -> BinaryIO:
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise SourceError(f"{label} is not a regular file")
-    return os.fdopen(descriptor, "rb")
+    return io.BufferedReader(_Checked(descriptor, label))
+
+
+class _Checked(io.FileIO):
+    """A file whose failures are SourceErrors. Some that call themselves regular (in /proc) fail, or have
+    nothing to give, when they are read.
+    """
+
+    def __init__(self, descriptor: int, label: str) -> None:
+        super().__init__(descriptor)
+        self._label = label
+
+    def readinto(self, buffer: "WriteableBuffer", /) -> int:
+        try:
+            count: int | None = super().readinto(buffer)
+        except OSError as error:
+            raise SourceError(f"cannot read {self._label}: {_reason(error)}") from error
+        if count is None:
+            raise SourceError(f"cannot read {self._label}: it has nothing to give")
+        return count
+
+    def readall(self) -> bytes:
+        found, buffer = bytearray(), memoryview(bytearray(1 << 16))
+        while count := self.readinto(buffer):
+            found += buffer[:count]
+        return bytes(found)
 
 
 def read_directory(folder: Path) -> Files:
@@ -83,10 +115,11 @@ def _bounded(entries: Iterable[os.DirEntry[str]], folder: Path) -> list[os.DirEn
 
 def _is_file(entry: os.DirEntry[str], folder: Path) -> bool:
     """True for a regular file (or a link to one), False for a folder; anything else is refused."""
-    if entry.is_file():
-        return True
-    if entry.is_dir():
-        return False
+    try:
+        if entry.is_file() or entry.is_dir():
+            return entry.is_file()
+    except OSError as error:  # a link to itself
+        raise SourceError(f"cannot read {folder}/{shown(entry.name)}: {_reason(error)}") from error
     if entry.is_symlink() and not os.path.exists(entry.path):
         raise SourceError(
             f"{folder}/{shown(entry.name)} links to {shown(os.readlink(entry.path))}, which does not exist",

@@ -5,6 +5,7 @@ see two different tokenizers in one file.
 """
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,10 @@ def read_text(path: Path, *, limit_bytes: int) -> str:
     try:
         if not path.is_file():
             raise TokenizerError(f"{path.name} is not a regular file")
-        with path.open("rb") as file:
-            data = file.read(limit_bytes + 1)
+        with open(path, "rb", opener=_open_at_once) as file:
+            data: Any = file.read(limit_bytes + 1)
+        if data is None:  # a file of /proc that calls itself regular
+            raise TokenizerError(f"{path.name} cannot be read: it has nothing to give")
         text = data.decode("utf-8")
     except OSError as error:
         raise TokenizerError(f"{path.name} cannot be read: {error.strerror or error}") from error
@@ -31,6 +34,11 @@ def read_text(path: Path, *, limit_bytes: int) -> str:
     if len(data) > limit_bytes:
         raise TokenizerError(f"{path.name} is larger than {limit_bytes:,} bytes, the most that is read of it")
     return text
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    """Never wait for what becomes a pipe just now."""
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def parse_object(text: str, name: str) -> dict[str, Any]:

@@ -244,3 +244,19 @@ def test_metadata_may_be_null_as_mlx_writes_it(tmp_path: Path) -> None:
     path = tmp_path / "m.safetensors"
     path.write_bytes(raw({"__metadata__": None, "a": A}, DATA))
     assert read_header(path).metadata == {}
+
+
+@pytest.mark.parametrize("value", ["[]", "0", "false", '""', "[[]]", "1", '"x"', '{"a": 1}'])
+def test_metadata_of_another_type_is_refused(tmp_path: Path, value: str) -> None:
+    """As the reference library does; null is none."""
+    path = tmp_path / "x.safetensors"
+
+    def write(metadata: str) -> None:
+        text = f'{{"__metadata__":{metadata},"a":{{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}}}'.encode()
+        path.write_bytes(len(text).to_bytes(8, "little") + text + b"\0")
+
+    write(value)
+    with pytest.raises(MalformedFile, match="__metadata__"):
+        read_header(path)
+    write("null")
+    assert read_header(path).metadata == {}

@@ -67,7 +67,7 @@ def test_a_link_to_nowhere_is_named(tmp_path: Path) -> None:
 
 def test_a_link_to_itself_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a").symlink_to("a")
-    with pytest.raises(SourceError, match="cannot read the folder"):
+    with pytest.raises(SourceError, match=r"cannot read .*/a: "):
         read_directory(tmp_path)
 
 

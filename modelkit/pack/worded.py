@@ -1,0 +1,22 @@
+"""The boundary at which what a system says about a file becomes an error of ours.
+
+Rooms that read or write files name the file and say what to do; what none of them thought of ends here, so
+that callers see ModelkitError and nothing else.
+"""
+
+from collections.abc import Generator
+from contextlib import contextmanager
+
+from modelkit.errors import SourceError
+
+
+@contextmanager
+def worded() -> Generator[None]:
+    """Raise SourceError for an OSError of the block, naming its file; a reader who left is no such matter."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        raise SourceError(f"{where}{(error.strerror or str(error)).lower()}") from error
