@@ -7,6 +7,7 @@ them and their arguments.
 
 import re
 from collections.abc import Callable, Mapping, Sized
+from types import BuiltinFunctionType, FunctionType, MethodType, MethodWrapperType
 from typing import Any
 
 from modelkit.chat.budget import INTEGER_BITS, ITEM_BYTES, NODE, Budget, Overrun
@@ -19,6 +20,7 @@ MOST_COMPARED = 1 << 29
 WRAPPED_CHARS = 1 << 16
 PRINTED = 10  # characters that a character may become when a list or an object is printed
 
+_FUNCTIONS = (FunctionType, MethodType, BuiltinFunctionType, MethodWrapperType, type)
 _PERCENT = re.compile(r"%(?:\([^()]*\))?[#0\- +]*(\*|\d*)(?:\.(\*|\d*))?")
 _NUMBER = re.compile(r"\d+")
 _LINE_ENDS = "\n\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029"
@@ -30,10 +32,20 @@ def text_bytes(characters: int, *kinds: str) -> int:
 
 
 def printed_bytes(budget: Budget, value: object) -> int:
-    """At most so many bytes is `str(value)`."""
+    """At most so many bytes is `str(value)`. Raises Overrun for what prints as an address in memory."""
     if isinstance(value, str):
         return text_bytes(len(value), value)
-    return PRINTED * budget.weigh(value)
+    weight = budget.weigh(value)
+    waiting: list[object] = [value]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, dict):
+            waiting.extend(one.values())
+        elif isinstance(one, list | tuple):
+            waiting.extend(one)
+        elif isinstance(one, _FUNCTIONS) or type(one).__repr__ is object.__repr__:
+            raise Overrun("it prints a function")
+    return PRINTED * weight
 
 
 def check_width(width: object) -> int:

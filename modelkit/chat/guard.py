@@ -6,10 +6,12 @@ the hooks through which jinja2 runs the rest.
 """
 
 import re
+import threading
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from functools import wraps
-from types import BuiltinMethodType, MethodType
+from types import BuiltinMethodType, CodeType, MethodType
 from typing import Any
 
 import jinja2
@@ -28,6 +30,8 @@ from modelkit.chat.instrument import WEIGHED, Bounds, Generation, Instrument, ch
 _HIDDEN = ("_loop_vars", "_block_vars")
 
 OUTPUT_CHARS = 8_000_000
+
+_QUIET = threading.Lock()  # the filters of warnings are those of the whole process
 
 _DATE_FORMAT = re.compile(r"(?:[^%]|%[-_0^#]?[a-zA-Z%])*")
 
@@ -76,6 +80,12 @@ class GuardedEnvironment(ImmutableSandboxedEnvironment):
         tree = Instrument().visit(tree)
         tree.set_environment(self)
         return self.from_string(tree), undeclared
+
+    def _compile(self, source: str, filename: str) -> CodeType:
+        """What Python thinks of the code that jinja2 makes (`5[0]`) is no news to a user."""
+        with _QUIET, warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return super()._compile(source, filename)
 
     # What a template may reach
 

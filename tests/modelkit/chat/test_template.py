@@ -122,3 +122,29 @@ def test_only_json_values_reach_the_template():
 def test_a_go_template_is_recognised(source: str):
     with pytest.raises(TemplateError, match="Go's template language"):
         ChatTemplate(source)
+
+
+@pytest.mark.filterwarnings("always")
+@pytest.mark.parametrize("odd", ["5[0]", "'a'()", "1 is divisibleby('x')", "(1)[1:2]"])
+def test_what_python_thinks_of_a_template_is_not_printed(odd: str, recwarn: pytest.WarningsRecorder):
+    template = ChatTemplate("{% if false %}{{ " + odd + " }}{% endif %}{{ messages[0].content }}")
+    assert template.render([Message("user", "Hi")]) == "Hi"
+    assert [str(one.message) for one in recwarn] == []
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        "'%s'.format",
+        "''.join",
+        "[''.join]",
+        "{'a': ['%s'.format]}",
+        "cycler('a')",
+        "range",
+        "raise_exception",
+    ],
+)
+@pytest.mark.parametrize("form", ["{{ %s }}", "{{ %s ~ '' }}", "{{ '%%s' %% (%s,) }}", "{{ %s | string }}"])
+def test_no_address_in_memory_is_printed(odd: str, form: str):
+    with pytest.raises(TemplateError, match="prints a function"):
+        ChatTemplate(form % odd).render([Message("user", "Hi")])
