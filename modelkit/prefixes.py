@@ -21,6 +21,7 @@ from runtime.cache.page_files import (
     PageFacts,
     PageFile,
     PrefixFolder,
+    abandoned_pages,
     list_pages,
     model_mark,
     read_facts,
@@ -88,6 +89,15 @@ def pages_by_model(home: Path) -> dict[str, list[PageFile]]:
     for page in list_pages(prefix_folder(home)):
         found.setdefault(page.model, []).append(page)
     return found
+
+
+def remove_abandoned(home: Path, *, dry_run: bool = False) -> list[PageFile]:
+    """Remove what killed runs left half written, and say what that was."""
+    pages = abandoned_pages(prefix_folder(home))
+    for page in pages:
+        if not dry_run:
+            page.path.unlink(missing_ok=True)
+    return pages
 
 
 def disk_tree(home: Path, package: Package) -> list[Prefix]:

@@ -30,7 +30,16 @@ FLOORS: list[tuple[bool, tuple[str, ...]]] = [
     (True, ("runtime.loaded",)),
     (True, ("runtime.speculate",)),
     (True, ("runtime.engine",)),
-    (True, ("modelkit.errors", "modelkit.settings", "modelkit.arguments", "modelkit.faults")),
+    (
+        True,
+        (
+            "modelkit.errors",
+            "modelkit.settings",
+            "modelkit.units",
+            "modelkit.arguments",
+            "modelkit.faults",
+        ),
+    ),
     (False, ("modelkit.source", "modelkit.store", "modelkit.modelfile", "modelkit.tokenizer")),
     (True, ("modelkit.pack", "modelkit.chat", "modelkit.registry")),
     (

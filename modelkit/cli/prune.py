@@ -18,9 +18,20 @@ def command(dry_run: bool, as_json: bool) -> None:
     """Free what no package needs: blobs, files of killed commands, conversions that lost a blob.
 
     Nothing that a running command uses is touched, and nothing at all while a package cannot be read. Prompts
-    that are kept on disk stay: `modelkit cache clear` removes them.
+    that are kept on disk stay (`modelkit cache clear` removes them), but for what a killed run left half written.
     """
+    from dataclasses import replace
+
+    from modelkit.prefixes import remove_abandoned
+    from modelkit.settings import Settings
+
     pruned = open_store().prune(dry_run=dry_run)
+    parts_of_pages = remove_abandoned(Settings.from_environment().home, dry_run=dry_run)
+    pruned = replace(
+        pruned,
+        temp_files=(*pruned.temp_files, *(page.path for page in parts_of_pages)),
+        temp_bytes=pruned.temp_bytes + sum(page.nbytes for page in parts_of_pages),
+    )
     if as_json:
         emit_json(_to_json(pruned, dry_run))
         return

@@ -14,6 +14,8 @@ from typing import IO, Any
 
 import click
 
+from modelkit.units import size as size
+
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead.")
 
 HOW_TO_GET_MLX = "On Linux: pip install 'modelkit-mlx[cpu]', or [cuda13] for NVIDIA."
@@ -37,15 +39,6 @@ def one_line(text: str, limit: int = 100) -> str:
     """`text` on one line of at most `limit` characters, its line ends and tabs spelled out."""
     flat = printable(text.replace("\n", "\\n").replace("\t", "\\t"))
     return flat if len(flat) <= limit else flat[: limit - 3] + "..."
-
-
-def size(nbytes: int) -> str:
-    """Decimal units, three figures: 1.04 MB."""
-    value, units = float(nbytes), ["B", "kB", "MB", "GB", "TB"]
-    while value >= 999.5 and len(units) > 1:
-        value /= 1000
-        units.pop(0)
-    return f"{nbytes} B" if units[0] == "B" else f"{value:.3g} {units[0]}"
 
 
 def count(number: int, one: str, many: str | None = None) -> str:

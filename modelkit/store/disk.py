@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from modelkit.errors import StoreError
+from modelkit.units import size
 
 CHUNK_BYTES = 4 << 20
 
@@ -164,6 +165,6 @@ def require_space(folder: Path, needed_bytes: int) -> None:
         free = shutil.disk_usage(present).free
     if needed_bytes * _SPARE > free:
         raise StoreError(
-            f"{needed_bytes / 1e9:.2f} GB must be written to {folder}, where {free / 1e9:.2f} GB are free",
+            f"{size(needed_bytes)} must be written to {folder}, where {size(free)} are free",
             hint=_HINTS[errno.ENOSPC],
         )

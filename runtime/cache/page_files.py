@@ -9,6 +9,7 @@ Invariants: a file appears whole or not at all (it is renamed into place), is ne
 for its owner's eyes only; symbolic links are not followed.
 """
 
+import fcntl
 import hashlib
 import json
 import os
@@ -30,7 +31,7 @@ FORMAT = "modelkit-prefix-1"
 HEADER_BYTES = 1 << 22
 KEYS, NO_ID = "keys", (1 << 32) - 1
 _METADATA = {"format", "name", "before", "kept", "crc32"}
-# A file that was still being written so long ago never will be.
+# Where files cannot be locked, one that was still being written so long ago never will be.
 STALE_S = 3600.0
 DTYPE_BYTES = {"F32": 4, "F16": 2, "BF16": 2, "U32": 4}
 Buffer = bytes | memoryview
@@ -134,14 +135,35 @@ def list_pages(folder: Path) -> list[PageFile]:
     return sorted(pages, key=lambda page: page.used_at_s)
 
 
+def abandoned_pages(folder: Path) -> list[PageFile]:
+    """What killed writers left: parts of pages that no process writes to any more."""
+    return [page for page in list_pages(folder) if page.partial and _is_abandoned(page)]
+
+
+def _is_abandoned(page: PageFile) -> bool:
+    """A writer holds a lock on its part, which dies with it."""
+    try:
+        descriptor = os.open(page.path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
+    except OSError:
+        return False  # whole by now, or gone
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return page.used_at_s < time.time() - STALE_S
+    finally:
+        os.close(descriptor)
+    return True
+
+
 def trim_pages(folder: Path, limit_bytes: int) -> int:
     """Remove what killed writers left, then the least recently used pages until the rest fits. What is
     being written now is left alone. Returns the bytes removed.
     """
-    pages, freed, now = list_pages(folder), 0, time.time()
+    pages, freed = list_pages(folder), 0
     held = sum(page.nbytes for page in pages)
-    stale = [page for page in pages if page.partial and page.used_at_s < now - STALE_S]
-    for page in [*stale, *(page for page in pages if not page.partial)]:
+    for page in [*abandoned_pages(folder), *(page for page in pages if not page.partial)]:
         if held - freed <= limit_bytes and not page.partial:
             break
         page.path.unlink(missing_ok=True)
@@ -172,6 +194,8 @@ def write_page(path: Path, tensors: Mapping[str, Tensor], before: str = "", kept
     part = path.with_name(f"{path.name}.{secrets.token_hex(4)}.part")
     try:
         with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            with suppress(OSError):  # a file system without locks
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             file.write(struct.pack("<Q", len(blob)) + blob)
             for tensor in tensors.values():
                 file.write(tensor.data)

@@ -162,3 +162,17 @@ def test_export_into_a_folder_with_other_files_is_refused(
     result = modelkit("export", "story", str(tmp_path / "out"))
     assert result.exit_code == 1
     assert "is not empty" in result.stderr
+
+
+def test_prune_takes_what_a_killed_run_left_of_a_page(modelkit: Run, created: Create, home: Path) -> None:
+    created("story")
+    folder = home / "cache" / "prefixes"
+    folder.mkdir(parents=True)
+    page = folder / f"{'a' * 16}-0-10-{'b' * 64}.safetensors"
+    part = page.with_name(f"{page.name}.0123abcd.part")
+    for path in (page, part):
+        path.write_bytes(b"half")
+    assert "would free 4 B (0 blobs, 1 temporary file," in modelkit("prune", "--dry-run").stdout
+    assert part.exists()
+    assert modelkit("prune").stdout.startswith("freed 4 B (0 blobs, 1 temporary file,")
+    assert (part.exists(), page.exists()) == (False, True)

@@ -356,7 +356,7 @@ def test_verify_reports_missing_blobs_and_planted_links(store: Store, tmp_path: 
 
 def test_too_little_room_is_refused_beforehand(store: Store):
     store.require_space(1)
-    with pytest.raises(StoreError, match="GB are free"):
+    with pytest.raises(StoreError, match=r"[1-9][0-9.]* [kMGT]?B are free"):
         store.require_space(1 << 60)
     assert not store.root.exists()
 

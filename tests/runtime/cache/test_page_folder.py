@@ -1,5 +1,6 @@
 """A folder of pages over time: limits, queues, failing disks and other processes."""
 
+import fcntl
 import os
 import subprocess
 import sys
@@ -11,6 +12,8 @@ import pytest
 
 from runtime.cache.page_files import (
     PageFile,
+    Tensor,
+    abandoned_pages,
     clear_pages,
     list_pages,
     model_mark,
@@ -91,11 +94,13 @@ def test_what_does_not_fit_the_queue_is_not_written(tmp_path: Path, monkeypatch:
 
 def test_what_a_killed_writer_left_is_no_page_and_is_cleared(tmp_path: Path) -> None:
     path = one_file(tmp_path)
-    path.rename(path.with_name(path.name + ".0123abcd.part"))
-    disk = opened(tmp_path)
-    assert found(disk, KEYS) == []
-    disk.close()
-    assert [file.partial for file in list_pages(tmp_path)] == [True]
+    part = path.rename(path.with_name(path.name + ".0123abcd.part"))
+    with part.open() as writer:
+        fcntl.flock(writer, fcntl.LOCK_EX)  # it is not dead yet
+        disk = opened(tmp_path)
+        assert found(disk, KEYS) == []
+        disk.close()
+        assert [file.partial for file in list_pages(tmp_path)] == [True]
     assert clear_pages(tmp_path) > 0
 
 
@@ -141,11 +146,47 @@ def test_trimming_spares_what_is_being_written_and_removes_what_never_will_be(tm
     new, old = (path.with_name(f"{path.name}.{number:08x}.part") for number in (1, 2))
     for part in (new, old):
         part.write_bytes(b"half")
-    os.utime(old, (1000, 1000))
-    trim_pages(tmp_path, 1 << 30)
-    assert (path.exists(), new.exists(), old.exists()) == (True, True, False)
+    with new.open() as writer:
+        fcntl.flock(writer, fcntl.LOCK_EX)
+        trim_pages(tmp_path, 1 << 30)
+        assert (path.exists(), new.exists(), old.exists()) == (True, True, False)
+        trim_pages(tmp_path, 0)
+        assert (path.exists(), new.exists()) == (False, True)
     trim_pages(tmp_path, 0)
-    assert (path.exists(), new.exists()) == (False, True)
+    assert not new.exists()
+
+
+def test_a_part_is_locked_while_it_is_written(tmp_path: Path) -> None:
+    """Nobody takes it for one that a killed process left."""
+    path, seen = one_file(tmp_path), list[int]()
+
+    class Looking(dict[str, Tensor]):
+        def values(self) -> Any:
+            for tensor in super().values():
+                seen.append(len(abandoned_pages(tmp_path)))
+                yield tensor
+
+    write_page(path, Looking(read_page(path)))
+    assert seen
+    assert set(seen) == {0}
+    assert [page.partial for page in list_pages(tmp_path)] == [False]
+
+
+def test_a_part_whose_writer_was_killed_goes_at_once(tmp_path: Path) -> None:
+    """The next run begins by trimming."""
+    path = one_file(tmp_path)
+    part = path.with_name(f"{path.name}.0123abcd.part")
+    code = (
+        "import fcntl, os, signal, sys\n"
+        "file = open(sys.argv[1], 'wb', buffering=0)\n"
+        "fcntl.flock(file, fcntl.LOCK_EX); file.write(b'half')\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    subprocess.run([sys.executable, "-c", code, str(part)], check=False)
+    assert part.exists()
+    opened(tmp_path).close()
+    assert not part.exists()
+    assert path.exists()
 
 
 def test_a_page_removed_by_another_process_is_not_there(

@@ -1,0 +1,12 @@
+"""Bytes as people read them."""
+
+_UNITS = ("B", "kB", "MB", "GB", "TB")
+
+
+def size(nbytes: int) -> str:
+    """Decimal units, three figures: 1.04 MB."""
+    value, units = float(nbytes), [*_UNITS]
+    while value >= 999.5 and len(units) > 1:
+        value /= 1000
+        units.pop(0)
+    return f"{nbytes} B" if units[0] == "B" else f"{value:.3g} {units[0]}"
