@@ -107,8 +107,13 @@ def _plans(prepared: "Preparation") -> "list[Plan]":
 
 
 def _sentence(created: "Created") -> str:
-    formats = ", ".join(f"{plan.role} {plan.label}" for plan in _plans(created.preparation))
+    formats = ", ".join(map(_format_of, _plans(created.preparation)))
     return f"created {created.name} {created.digest.short} ({size(created.size_bytes)}: {formats})"
+
+
+def _format_of(plan: "Plan") -> str:
+    bits = f" at {plan.bits_per_weight:.3g} bits per weight" if plan.quantized else ""
+    return f"{plan.role} {plan.summary}{bits}"
 
 
 def _to_json(created: "Created") -> dict[str, Any]:

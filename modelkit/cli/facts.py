@@ -106,24 +106,29 @@ def _speculation(store: Store, package: Package) -> list[dict[str, Any]]:
 
 
 def _texts(package: Package) -> dict[str, Any]:
-    template = texts.template(package) or None
+    template, capabilities, problem = _chat(package)
     return {
         "template": template,
-        "capabilities": ["completion", *(_capabilities(package, template) if template else [])],
+        "template_problem": problem,
+        "capabilities": ["completion", *capabilities],
         "licenses": texts.licenses(package),
     }
 
 
-def _capabilities(package: Package, template: str) -> list[str]:
-    """What the chat template can do; nothing where it fails."""
+def _chat(package: Package) -> tuple[str | None, list[str], str | None]:
+    """The chat template, what it can do, and why it can do nothing where it fails."""
     from modelkit.chat.capabilities import check_template
 
+    template = None
     try:
+        template = texts.template(package) or None
+        if template is None:
+            return None, [], None
         specials = texts.specials(package)
         able = check_template(template, bos_token=specials.bos, eos_token=specials.eos)
-    except ModelkitError:
-        return []
-    return ["chat", *(name for name in ("tools", "thinking") if getattr(able, name))]
+    except ModelkitError as error:
+        return template, [], error.message
+    return template, ["chat", *(name for name in ("tools", "thinking") if getattr(able, name))], None
 
 
 def _model(

@@ -18,7 +18,7 @@ def command(dry_run: bool, as_json: bool) -> None:
     """Free what no package needs: blobs, files of killed commands, conversions that lost a blob.
 
     Nothing that a running command uses is touched, and nothing at all while a package cannot be read. Prompts
-    that are kept on disk stay (`modelkit cache clear` removes them), but for what a killed run left half written.
+    that are kept on disk stay (`modelkit cache clear` removes them), but for what a killed run left of one.
     """
     from dataclasses import replace
 

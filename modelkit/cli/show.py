@@ -52,6 +52,8 @@ def command(name: str, verbose: bool, as_json: bool, **parts: bool) -> None:
     click.echo(overview(facts))
     for sentence in facts.get("unused", ()):
         note(sentence)
+    if facts["template_problem"]:
+        note(f"no chat, plain prompts only: {facts['template_problem']}")
     if facts["problem"]:
         note(facts["problem"])
 

@@ -177,13 +177,12 @@ def _facts(prepared: Preparation) -> dict[str, Any]:
     plan, can = prepared.target.plan, prepared.capabilities
     family = plan.config.get("model_type")
     floats = [tensor.label for tensor in plan.tensors if tensor.label in ("bf16", "f16", "f32")]
-    quantized = any(len(tensor.outputs) > 1 for tensor in plan.tensors)
     facts = {
         "architecture": architecture_of(plan.config),
         "format": "safetensors",
         "paramSize": _count(plan.elements),
         "precision": max(floats, key=floats.count) if floats else None,
-        "quantization": plan.label if quantized else None,
+        "quantization": plan.label if plan.quantized else None,
         "capabilities": {
             "inputTypes": ["text"],
             "outputTypes": ["text"],

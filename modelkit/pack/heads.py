@@ -8,7 +8,13 @@ never sees it, and the index names it for everybody else.
 
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from modelkit.source.inventory import Inventory
+from modelkit.units import size
+
+if TYPE_CHECKING:
+    from modelkit.pack.planned import Plan
 
 FILE = "head.safetensors"
 
@@ -24,6 +30,26 @@ def in_head(name: str, config: Mapping[str, Any]) -> bool:
         return True
     found, layers = _LAYER.fullmatch(name), _layers(config)
     return found is not None and 0 < layers <= int(found[1])
+
+
+def head_notes(plan: "Plan", *, draft: bool) -> tuple[str, ...]:
+    """What becomes of a draft head that the model brings. draft: a DRAFT was named beside it.
+
+    A head that nothing here computes is spoken of with the other parts that are not run.
+    """
+    from runtime.models import describe
+
+    found = [tensor for tensor in plan.tensors if in_head(tensor.name, plan.config)]
+    if not found or not hasattr(describe(plan.config).architecture, "adapt_head"):
+        return ()
+    held = size(sum(tensor.nbytes for tensor in found))
+    if draft:
+        return (f"the model's own draft head ({held}) is stored and not used: DRAFT takes its place",)
+    return (f"the model brings a draft head of its own ({held}), which drafts without a DRAFT line",)
+
+
+def has_head(inventory: Inventory) -> bool:
+    return any(in_head(name, inventory.config) for name in inventory.tensors)
 
 
 def _layers(config: Mapping[str, Any]) -> int:

@@ -121,6 +121,19 @@ class Plan:
             share[tensor.label] = share.get(tensor.label, 0) + tensor.elements
         return max(share, key=lambda label: share[label], default="")
 
+    @property
+    def quantized(self) -> bool:
+        """Is anything stored as codes and scales?"""
+        return any(len(tensor.outputs) > 1 for tensor in self.tensors)
+
+    @property
+    def summary(self) -> str:
+        """The format in words: `q4`, or `q4, most of it q8` where the one that was asked for is not most."""
+        asked = self.format
+        if asked is None or not asked.quantized or self.label == asked.name:
+            return self.label
+        return f"{asked.name}, most of it {self.label}"
+
     def stored(self) -> dict[str, tuple[str, tuple[int, ...]]]:
         """name -> (dtype, shape) of every tensor that will be written."""
         return {o.name: (o.dtype, o.shape) for tensor in self.tensors for o in tensor.outputs}

@@ -15,6 +15,7 @@ from modelkit.pack import checks
 from modelkit.pack.accept import decide
 from modelkit.pack.conversion import Part, memo_key, recall, source_digests
 from modelkit.pack.copies import refuse_same
+from modelkit.pack.heads import has_head, head_notes
 from modelkit.pack.licenses import license_files
 from modelkit.pack.metadata import DraftFacts, Metadata, Provenance
 from modelkit.pack.plan import parse_format
@@ -157,16 +158,20 @@ def _draft_part(origin: Origin, beside: Origin | None, wanted: Format | None, st
         return _part(beside.source, "draft", wanted, beside.metadata.provenance, store)
     if origin.draft:
         return _part(origin.draft, "draft", wanted, origin.metadata.draft_provenance, store)
-    if wanted is not None:
+    if wanted is None:
+        return None
+    missing = f"there is no draft to store as {wanted.name}"
+    if has_head(origin.source.inventory):
         raise PlanError(
-            f"there is no draft to store as {wanted.name}",
-            hint="Add a DRAFT line to the Modelfile, or leave the draft's format out.",
+            f"{missing}: the model's own draft head is stored with the model, as its format says",
+            hint="Leave the draft's format out, or add a DRAFT line, which takes the head's place.",
         )
-    return None
+    raise PlanError(missing, hint="Add a DRAFT line to the Modelfile, or leave the draft's format out.")
 
 
 def _notes(recipe: Recipe, beside: Origin | None, target: Part, draft: Part | None) -> Iterator[str]:
     yield from _part_notes(target)
+    yield from head_notes(target.plan, draft=draft is not None)
     if draft:
         yield from (f"draft: {note}" for note in _part_notes(draft))
     if beside and beside.draft:

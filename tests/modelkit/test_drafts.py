@@ -11,11 +11,12 @@ from safetensors.numpy import save_file
 from tokenizers import Tokenizer, models
 
 import modelkit
-from modelkit.errors import LoadError, ModelkitError
+from modelkit.errors import LoadError, ModelkitError, PlanError
 from modelkit.generation import Generation
 from tests.support.assistants import DATA
 from tests.support.checkpoints import random_state
 from tests.support.heads import HeadReference
+from tests.support.tiny import write_model
 
 ASSISTANT: dict[str, Any] = json.loads((DATA / "gemma4_assistant.json").read_text(encoding="utf-8"))
 
@@ -89,3 +90,42 @@ def test_a_head_counts_in_memory_when_it_drafts(tmp_path: Path) -> None:
         assert model.memory.draft_bytes > 0
     with modelkit.load(folder, draft_num_predict=0) as model:
         assert model.memory.draft_bytes == 0
+
+
+def test_create_says_what_becomes_of_a_head(tmp_path: Path) -> None:
+    record = HeadReference("glm4_moe").record
+    folder = write(tmp_path / "headed", record["config"], record["tensors"])
+    other = write(tmp_path / "other", record["config"], record["tensors"])
+    for text, said in (
+        (f"FROM {folder}", "brings a draft head of its own"),
+        (f"FROM {folder}\nDRAFT {other}", "is stored and not used: DRAFT takes its place"),
+    ):
+        made = modelkit.create(
+            modelkit.Modelfile.parse(text),
+            name="it",
+            home=tmp_path,
+            quantize_draft="q8" if "DRAFT" in text else None,
+        )
+        assert sum(said in note for note in made.notes) == 1, made.notes
+
+
+def test_a_format_for_the_draft_is_no_format_for_a_head(tmp_path: Path) -> None:
+    record = HeadReference("glm4_moe").record
+    folder = write(tmp_path / "headed", record["config"], record["tensors"])
+    with pytest.raises(PlanError, match="the model's own draft head is stored with the model"):
+        modelkit.create(
+            modelkit.Modelfile.parse(f"FROM {folder}"), name="it", quantize_draft="q4", home=tmp_path
+        )
+
+
+@pytest.mark.parametrize("formats", [{}, {"quantize": "q8", "quantize_draft": "q8"}])
+def test_a_draft_that_is_its_target_in_another_folder(formats: dict[str, Any], tmp_path: Path) -> None:
+    """As a package it could be neither shown nor taken as a source; in another format it is another model."""
+    target = write_model(tmp_path / "target", tie_word_embeddings=False)
+    write_model(tmp_path / "copy", tie_word_embeddings=False)
+    text = modelkit.Modelfile.parse(f"FROM {target}\nDRAFT {tmp_path / 'copy'}")
+    with pytest.raises(PlanError, match=r"the draft is its own target: .*copy has the same weights"):
+        modelkit.create(text, name="it", home=tmp_path, **formats)
+    modelkit.create(text, name="it", home=tmp_path, quantize_draft="q4")
+    again = modelkit.create(modelkit.Modelfile.parse("FROM it"), name="again", home=tmp_path)
+    assert again.preparation.draft

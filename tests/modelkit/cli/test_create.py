@@ -19,7 +19,7 @@ def test_the_last_line_names_the_package(modelkit: Run, modelfile: Write, draft_
     digest = json.loads(modelkit("show", "story", "--json").stdout)["digest"]
     assert result.exit_code == 0
     assert result.stdout.startswith(f"created story {digest.removeprefix('sha256:')[:12]} (")
-    assert "target q4, draft mxfp8" in result.stdout
+    assert "target q4 at 7 bits per weight, draft mxfp8 at 8.33 bits per weight" in result.stdout
 
 
 def test_the_name_is_the_folders(modelkit: Run, modelfile: Write) -> None:

@@ -257,3 +257,16 @@ def test_a_package_without_a_model_says_so(modelkit: Run, home: Path) -> None:
     assert "digest" in result.stdout
     assert "note: " in result.stderr
     assert json.loads(modelkit("show", "other", "--json").stdout)["problem"]
+
+
+@pytest.mark.parametrize("broken", ["{% for %}", "Hello"])
+def test_a_template_that_does_not_work_is_no_capability(
+    modelkit: Run, tmp_path: Path, facts: Callable[[str], dict], broken: str
+) -> None:
+    write_model(tmp_path / "odd", template=broken)
+    (tmp_path / "Modelfile").write_text("FROM ./odd\n")
+    made = modelkit("create", "odd", "-f", str(tmp_path / "Modelfile"))
+    assert (made.exit_code, "chat template does not work" in made.stderr) == (0, True)
+    assert facts("odd")["capabilities"] == ["completion"]
+    assert "no chat, plain prompts only: " in modelkit("show", "odd").stderr
+    assert modelkit("run", "odd", "--raw", "A", "-p", "num_predict=1").exit_code == 0
