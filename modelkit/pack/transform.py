@@ -12,6 +12,7 @@ from typing import TypeAlias
 import mlx.core as mx
 import numpy as np
 
+from modelkit.errors import MalformedFile
 from modelkit.pack.fp4 import quantize_fp4
 from modelkit.pack.planned import Planned
 from modelkit.pack.reader import Reader
@@ -20,6 +21,7 @@ from runtime.quant import Format
 
 Bytes: TypeAlias = memoryview | bytearray
 
+_INFINITE = {mx.float32: 0x7F800000, mx.float16: 0x7C00, mx.bfloat16: 0x7F80}
 _FLOATS = {"F32": mx.float32, "F16": mx.float16, "BF16": mx.bfloat16}
 _THREAD = threading.local()
 _SLOW_ELEMENTS = 1 << 18
@@ -36,11 +38,26 @@ def transform(planned: Planned, slab: Piece, reader: Reader) -> tuple[Bytes, ...
         return (_every(raw, slab),)
     with mx.stream(_stream()):
         values = _values(planned, slab, raw, reader)
+        if planned.encode is not None and planned.encode.quantized:
+            _check_finite(planned, values)
         if planned.plus_one:
             values = values.astype(mx.float32) + 1
         arrays = (values,) if planned.encode is None else _encode(values, planned.encode)
         mx.eval(*arrays)
         return tuple(_bytes(array) for array in arrays)
+
+
+def _check_finite(planned: Planned, values: mx.array) -> None:
+    """A format has no code for NaN or infinity: what it makes of them would be numbers that nobody wrote.
+
+    Told by the exponent's bits, all of which are set: cheaper than any arithmetic that follows.
+    """
+    words = np.asarray(values.view(mx.uint32 if values.dtype == mx.float32 else mx.uint16))
+    if words.size and (words & _INFINITE[values.dtype]).max() == _INFINITE[values.dtype]:
+        raise MalformedFile(
+            f"`{planned.name}` has numbers that are NaN or infinite, which {planned.label} cannot store",
+            hint="The checkpoint is damaged, or was saved by a training that diverged. Fetch it again.",
+        )
 
 
 def release_memory() -> None:

@@ -50,14 +50,8 @@ def main() -> None:
         _write(name, _reference_model(*table[name]), naming)
 
 
-@torch.no_grad()
-def _write(name: str, target: Any, naming: dict[str, str]) -> None:
-    config = {key: value for key, value in target.config.to_dict().items() if key != "transformers_version"}
-    config |= {
-        "architectures": [type(target).__name__],
-        "num_nextn_predict_layers": 1,
-        "mtp_num_hidden_layers": 1,
-    }
+def filled_head(target: Any, naming: dict[str, str]) -> tuple[Any, dict[str, tuple[int, ...]]]:
+    """transformers' head of this target with the weights that its published names say, and their shapes."""
     target.config.num_mtp_layers = 1
     target.config.mtp_layer_types, target.config.mtp_mlp_layer_types = ["full_attention"], ["sparse"]
     head = MtpModel(target, 1).float().eval()
@@ -68,6 +62,18 @@ def _write(name: str, target: Any, naming: dict[str, str]) -> None:
         {stored[published]: torch.from_numpy(array) for published, array in state.items()}, strict=False
     ).unexpected_keys
     assert not surplus, surplus
+    return head, {published: shapes[key] for published, key in stored.items()}
+
+
+@torch.no_grad()
+def _write(name: str, target: Any, naming: dict[str, str]) -> None:
+    config = {key: value for key, value in target.config.to_dict().items() if key != "transformers_version"}
+    config |= {
+        "architectures": [type(target).__name__],
+        "num_nextn_predict_layers": 1,
+        "mtp_num_hidden_layers": 1,
+    }
+    head, stored = filled_head(target, naming)
     rng = np.random.default_rng(7)
     ids = rng.integers(3, target.config.vocab_size, TOKENS)
     columns = np.sort(rng.choice(target.config.vocab_size, COLUMNS, replace=False))
@@ -78,7 +84,7 @@ def _write(name: str, target: Any, naming: dict[str, str]) -> None:
     logits = target.lm_head(out)[0].numpy()
     record = {
         "config": config,
-        "tensors": {**target.saved_shapes, **{published: shapes[key] for published, key in stored.items()}},
+        "tensors": {**target.saved_shapes, **stored},
         "transformers": transformers.__version__,
     }
     (FOLDER / f"{name}.json").write_text(json.dumps(record, indent=1, default=str) + "\n", encoding="utf-8")

@@ -75,33 +75,43 @@ def _write(name: str, record: dict[str, Any], arrays: dict[str, np.ndarray]) -> 
 
 
 def _assistant() -> None:
-    text = configuration_gemma4.Gemma4TextConfig
-    modes = text.kv_sharing_modes
-    # 5.23 refuses a model whose layers all share; 5.22 did not.
-    text.kv_sharing_modes = property(
-        lambda config: (
-            ["reuse"] * config.num_hidden_layers
-            if config.num_kv_shared_layers == config.num_hidden_layers
-            else modes.fget(config)
-        )
-    )
-    target = _ready(transformers.Gemma4ForCausalLM, transformers.Gemma4TextConfig(**TARGET))
-    record: dict[str, Any] = {"target": {"config": target.config.to_dict(), "tensors": _filled(target)}}
     ids = np.random.default_rng(7).integers(3, 160, 41)
+    record: dict[str, Any] = {}
     arrays = {"ids": ids.astype(np.int32)}
     for name, ordered in (("plain", False), ("clustered", True)):
-        config = transformers.Gemma4AssistantConfig(
-            text_config=transformers.Gemma4TextConfig(**DRAFT),
-            backbone_hidden_size=64,
-            use_ordered_embeddings=ordered,
-            num_centroids=16,
-            centroid_intermediate_top_k=4,
-        )
-        draft = _ready(transformers.Gemma4AssistantForCausalLM, config)
+        target, draft = _assistant_pair(ordered=ordered)
+        record["target"] = {"config": target.config.to_dict(), "tensors": _filled(target)}
         record[name] = {"config": draft.config.to_dict(), "tensors": _filled(draft)}
         for length in (9, 40):
             arrays[f"{name}_{length}"] = _drafted(target, draft, torch.from_numpy(ids)[None], length)
     _write("gemma4_assistant", record, arrays)
+
+
+def _assistant_pair(*, ordered: bool) -> tuple[Any, Any]:
+    """A target and its assistant, with their weights. ordered: with the kind of head that sorts tokens."""
+    text = configuration_gemma4.Gemma4TextConfig
+    if not hasattr(text, "told_modes"):
+        modes = text.told_modes = text.kv_sharing_modes
+        # 5.23 refuses a model whose layers all share; 5.22 did not.
+        text.kv_sharing_modes = property(
+            lambda config: (
+                ["reuse"] * config.num_hidden_layers
+                if config.num_kv_shared_layers == config.num_hidden_layers
+                else modes.fget(config)
+            )
+        )
+    target = _ready(transformers.Gemma4ForCausalLM, transformers.Gemma4TextConfig(**TARGET))
+    config = transformers.Gemma4AssistantConfig(
+        text_config=transformers.Gemma4TextConfig(**DRAFT),
+        backbone_hidden_size=64,
+        use_ordered_embeddings=ordered,
+        num_centroids=16,
+        centroid_intermediate_top_k=4,
+    )
+    draft = _ready(transformers.Gemma4AssistantForCausalLM, config)
+    _filled(target)
+    _filled(draft)
+    return target, draft
 
 
 @torch.no_grad()

@@ -31,6 +31,12 @@ suite asks for less than five times what the reference's own logits move when it
 bit (2e-5 to 7e-4), for both spellings of config.json, in ragged batches, and for 64 equal greedy tokens. A
 GPU computes in the type of the file; there errors are those of that type.
 
+LongRoPE (Phi-3, Phi-4 mini and others) has two sets of factors: for texts of up to the model's original
+length, and for longer ones, all of whose tokens are then turned by the long factors. What follows n tokens is
+what one pass over these n tokens says, as in transformers, so the same prompt and seed give the same text
+whatever `num_predict`, batch, draft or cache. An answer that crosses the original length is therefore read
+once more at that token (transformers' Phi-3 does the same), which costs one prefill of that length.
+
 Drafts: what can guess tokens for the family beside prompt lookup and any small model with its tokenizer,
 which can for all. Head: a draft head in the model's own file (MTP), where the file has one. Assistant: a
 Gemma 4 assistant. Block: a block diffusion draft (DFlash).

@@ -9,6 +9,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
+from modelkit.errors import MalformedFile
 from modelkit.pack import write
 from modelkit.pack.plan import parse_format, plan
 from modelkit.pack.reader import Reader
@@ -194,3 +195,17 @@ def test_norms_stored_less_one_are_written_whole(save: Save, tmp_path: Path) -> 
     norm, inner = f"{AT}input_layernorm.weight", f"{AT}linear_attn.norm.weight"
     assert equal(written[norm], arrays[norm].astype(mx.float32) + 1)
     assert equal(written[inner], arrays[inner])
+
+
+@pytest.mark.parametrize("dtype", [mx.bfloat16, mx.float16, mx.float32], ids=str)
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")], ids=str)
+@pytest.mark.parametrize("target", ["q4", "q8", "mxfp4", "mxfp8"])
+def test_what_no_format_can_store_is_refused(
+    save: Save, tmp_path: Path, target: str, value: float, dtype: mx.Dtype
+) -> None:
+    name = f"{AT}mlp.gate_proj.weight"
+    weight = mx.ones((64, 128)).astype(dtype)
+    weight[63, 100] = value
+    inventory = save(tmp_path / "source", {name: weight}, {"model_type": "llama"})
+    with pytest.raises(MalformedFile, match=r"mlp\.gate_proj\.weight. has numbers that are NaN"):
+        convert(inventory, target, tmp_path)
