@@ -11,6 +11,7 @@ the text is bounded here.
 """
 
 import json
+import re
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping
@@ -42,6 +43,8 @@ LIMITS: dict[str, Any] = {
     "max_lexer_states": 100_000,
     "max_grammar_size": 500_000,
 }
+_REGEX_ERROR = re.compile(r"regex parse error:\n(?P<place>(?: .*\n)+)error: (?P<why>.*)")
+_MOST_LINES, _LONGEST_LINE = 12, 200
 _SUPPORTED = "What is supported: https://github.com/guidance-ai/llguidance/blob/main/docs/json_schema.md"
 
 
@@ -215,7 +218,8 @@ def _definition(form: Form) -> str:
 
 def _refused(form: Form, why: str) -> RequestError:
     what = {"schema": "is no usable JSON schema", "regex": "is no usable regular expression"}
-    said = f"{form.option} {what.get(form.kind, 'is no usable grammar')}: {_one_line(why)}"
+    shown = _one_line(why) if form.kind == "schema" else _pointed(why)
+    said = f"{form.option} {what.get(form.kind, 'is no usable grammar')}: {shown}"
     if form.kind != "schema":
         return RequestError(said)
     place = _place_of(why, form.text)
@@ -225,6 +229,21 @@ def _refused(form: Form, why: str) -> RequestError:
 def _one_line(text: str) -> str:
     line = " ".join(text.replace("<non-verbose/>", "").split())
     return line if len(line) <= 300 else line[:297] + "..."
+
+
+def _pointed(text: str) -> str:
+    """The library's words with their line ends, where it points at a place with a caret in the next line: in
+    another column the caret says nothing. Of a regular expression, what its own parser says.
+    """
+    own = _REGEX_ERROR.search(text)
+    if own is not None:
+        place = own["place"].rstrip()
+        return f"{own['why']}\n{place}" if len(place) <= 2 * _LONGEST_LINE else own["why"]
+    lines = text.replace("<non-verbose/>", "").strip("\n").splitlines()
+    points = any(line.lstrip(" |").startswith("^") for line in lines)
+    if not points or len(lines) > _MOST_LINES or max(map(len, lines)) > _LONGEST_LINE:
+        return _one_line(text)
+    return "\n".join(line.rstrip() for line in lines)
 
 
 def _place_of(why: str, schema: str) -> str | None:

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from modelkit.elsewhere import where_to_get
 from modelkit.errors import InvalidName, LoadError, ModelNotFound, PlanError
 from modelkit.learned import Learning, setting_of
 from modelkit.memory import Memory, forecast, shortage
@@ -77,7 +78,10 @@ def open_model(name: str | os.PathLike[str], settings: Settings) -> Generator[Op
             raise ModelNotFound(
                 error.message, hint=f"For the directory of that name, write ./{text}"
             ) from error
-        raise
+        elsewhere = where_to_get(text)
+        if elsewhere is None:
+            raise
+        raise ModelNotFound(f"there is no stored model {text!r:.200}", hint=elsewhere) from error
 
 
 @contextmanager

@@ -50,6 +50,16 @@ def settings_at(home: str | os.PathLike[str] | None) -> Settings:
     return surroundings if home is None else replace(surroundings, home=Path(path(home, "home")).absolute())
 
 
+def hub_cache(environment: dict[str, str] | None = None) -> Path:
+    """Where huggingface_hub keeps what it downloaded: HF_HUB_CACHE, HF_HOME/hub, or the user's own cache."""
+    env = dict(os.environ) if environment is None else environment
+    given = env.get("HF_HUB_CACHE") or env.get("HUGGINGFACE_HUB_CACHE")
+    if given:
+        return Path(given)
+    caches = env.get("XDG_CACHE_HOME") or os.path.join(env.get("HOME") or "/", ".cache")
+    return Path(env.get("HF_HOME") or os.path.join(caches, "huggingface"), "hub")
+
+
 def read_size(value: str | int, source: str) -> int:
     """A number of bytes: an int, or a text such as 2GB, 500 MB or 1.5GiB.
 

@@ -38,6 +38,8 @@ FLOORS: list[tuple[bool, tuple[str, ...]]] = [
             "modelkit.units",
             "modelkit.arguments",
             "modelkit.faults",
+            "modelkit.words",
+            "modelkit.elsewhere",
         ),
     ),
     (False, ("modelkit.source", "modelkit.store", "modelkit.modelfile", "modelkit.tokenizer")),

@@ -138,7 +138,7 @@ def test_a_broken_source(kind: str, directive: str, store: Path, good: Path) -> 
         ("FROM ./good\nDRAFT ./nowhere\n", "nowhere"),
         ("FROM ./good\nPARAMETER temperatur 1\n", "temperature"),
         ("FROM ./good\nPARAMETER temperature hot\n", "temperature"),
-        ("FROM ./good\nPARAMETER num_gpu 1\n", "num_gpu"),
+        ("FROM ./good\nPARAMETER mirostat 1\n", "mirostat"),
         ("FROM ./good\nTEMPLATE {{ .Prompt }}\n", "Go"),
         ('FROM ./good\nTEMPLATE """{% if %}"""\n', "template"),
         ("FROM ./good\nTEMPLATE chatnl\n", "chatml"),

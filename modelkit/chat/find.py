@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -81,9 +82,10 @@ def _explicit(text: str) -> str:
         return builtin.source
     refuse_go(text)
     if "{{" not in text and "{%" not in text:
+        close = get_close_matches(text.strip()[:40].lower(), builtin_templates(), n=1)
         raise TemplateError(
             f"TEMPLATE {text.strip()[:40]!r} is neither jinja nor the name of a built-in template",
-            hint=f"Write {_names()}, or a jinja template.",
+            hint=f"Did you mean {close[0]}?" if close else f"Write {_names()}, or a jinja template.",
         )
     return text
 

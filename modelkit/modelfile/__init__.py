@@ -4,9 +4,9 @@
     text <-syntax.format-- directives
 
 `directives` and `parameter_table` are the two tables that everything else follows. This room relies on the
-standard library, `modelkit.arguments` and the sampler's table of ranges alone, opens no file but the
-Modelfile itself, and raises ModelfileError, ParameterError for a parameter that did not come from a file, and
-RequestError for an argument of a wrong type.
+standard library, `modelkit.arguments`, `modelkit.words` and the sampler's table of ranges alone, opens no file
+but the Modelfile itself, and raises ModelfileError, ParameterError for a parameter that did not come from a
+file, and RequestError for an argument of a wrong type.
 """
 
 import os
@@ -19,7 +19,7 @@ from modelkit.errors import ModelfileError
 from modelkit.modelfile import syntax
 from modelkit.modelfile.directives import DIRECTIVES, ROLES
 from modelkit.modelfile.parameter_table import PARAMETERS, REFUSED, Parameter, ParameterValue, Resolved
-from modelkit.modelfile.parameters import Parameters, check_parameter, parse_parameter
+from modelkit.modelfile.parameters import Parameters, check_name, check_parameter, parse_parameter
 from modelkit.modelfile.recipe import Recipe, require_from
 from modelkit.modelfile.reference import Reference, looks_like_path
 from modelkit.modelfile.syntax import Directive
@@ -37,6 +37,7 @@ __all__ = [
     "Recipe",
     "Reference",
     "Resolved",
+    "check_name",
     "check_parameter",
     "looks_like_path",
     "parse_parameter",

@@ -30,7 +30,7 @@ DIRECTIVES: dict[str, DirectiveRow] = {
             "FROM",
             takes="a path or a model name",
             example="FROM ./my-model",
-            help="The target model: a folder, a .safetensors or .gguf file, or the name of a stored package.",
+            help="The target model: a folder, a .safetensors file, or the name of a stored package.",
         ),
         DirectiveRow(
             "DRAFT",
@@ -42,7 +42,7 @@ DIRECTIVES: dict[str, DirectiveRow] = {
             "ADAPTER",
             takes="a path",
             example="ADAPTER ./lora",
-            help="A LoRA adapter for the target. Several are applied in order.",
+            help="A LoRA adapter for the target. Not applied yet, and so refused.",
             repeats=True,
         ),
         DirectiveRow(

@@ -186,3 +186,9 @@ REFUSED: dict[str, str] = {
     "mirostat_tau": _MIROSTAT,
     "mirostat_eta": _MIROSTAT,
 }
+
+# Those that change neither the text nor what runs: in a Modelfile, which may have been written for Ollama,
+# they are noted and passed over. Asked for on the command line or in Python, they are refused as well.
+PASSED_OVER = frozenset(
+    {"num_keep", "num_gpu", "main_gpu", "low_vram", "numa", "use_mmap", "use_mlock", "logits_all", "num_gqa"}
+)

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from modelkit import words
 from modelkit.arguments import shown
 from modelkit.errors import ParameterError
 from modelkit.modelfile.parameter_table import (
@@ -57,6 +58,11 @@ def check_parameter(name: str, value: object) -> ParameterValue:
     return int(value) if row.kind == "int" else float(value) + 0.0  # -0.0 and 0.0 are one setting
 
 
+def check_name(name: str) -> str:
+    """The name itself. Raises ParameterError for one that is not in the table."""
+    return _lookup(name).name
+
+
 def _check_strings(row: Parameter, value: object) -> tuple[str, ...]:
     texts: tuple[object, ...]
     match value:
@@ -74,8 +80,14 @@ def _check_strings(row: Parameter, value: object) -> tuple[str, ...]:
 def _check_choice(row: Parameter, value: object) -> str:
     if isinstance(value, str) and value in row.choices:
         return value
-    close = difflib.get_close_matches(value[:32].lower(), row.choices, n=1) if isinstance(value, str) else []
-    raise _unfit(row, value, hint=f"Did you mean {close[0]}?" if close else None)
+    raise _unfit(row, value, hint=_meant_choice(row, value) if isinstance(value, str) else None)
+
+
+def _meant_choice(row: Parameter, value: str) -> str | None:
+    word = words.find(words.FORMATS, value)
+    close = difflib.get_close_matches(value[:32].lower(), row.choices, n=1)
+    found = word.ours if word is not None and word.ours in row.choices else next(iter(close), None)
+    return f"Did you mean {found}?" if found else None
 
 
 def _check_stop(row: Parameter, text: object) -> str:
@@ -94,9 +106,17 @@ def _lookup(name: str) -> Parameter:
         return PARAMETERS[name]
     if name in REFUSED:
         raise ParameterError(f"parameter {name} has no meaning here: {REFUSED[name]}", hint="Leave it out.")
+    word = words.find(words.PARAMETERS, name)
+    if word is not None and not word.ours:
+        raise ParameterError(f"parameter {name} is not known here: {word.instead}", hint="Leave it out.")
+    raise ParameterError(f"unknown parameter {shown(name)}", hint=_meant_name(name, word))
+
+
+def _meant_name(name: str, word: words.Word | None) -> str:
+    if word is not None:
+        return f"Here it is {word.ours}."
     close = difflib.get_close_matches(name[:32].lower(), PARAMETERS, n=3)
-    hint = f"Did you mean {' or '.join(close)}?" if close else f"The parameters are {', '.join(PARAMETERS)}."
-    raise ParameterError(f"unknown parameter {shown(name)}", hint=hint)
+    return f"Did you mean {' or '.join(close)}?" if close else f"The parameters are {', '.join(PARAMETERS)}."
 
 
 def _unfit(row: Parameter, value: object, *, hint: str | None = None) -> ParameterError:

@@ -1,23 +1,30 @@
 """What a Modelfile means: directives -> Recipe. The last stop before files are opened.
 
-Nothing is lost on the way: a directive either becomes part of the Recipe or is an error at its own place. A
-second FROM, SYSTEM or the like is such an error, since one of the two lines would have had no effect. Reads
-no file; looks only at whether the paths exist.
+Nothing is lost on the way: a directive either becomes part of the Recipe, is an error at its own place, or a
+note. A second FROM, SYSTEM or the like is such an error, since one of the two lines would have had no effect.
+All errors of a file are told at once, so that one that was written for Ollama is mended in one go. Reads no
+file; looks only at whether the paths exist.
 """
 
 import os
 import re
 import reprlib
-from collections.abc import Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
-from modelkit.errors import ModelfileError, ParameterError
+from modelkit.errors import ModelfileError, ModelkitError, ParameterError
 from modelkit.modelfile.directives import DIRECTIVES
+from modelkit.modelfile.parameter_table import PASSED_OVER, REFUSED
 from modelkit.modelfile.parameters import PARAMETERS, Parameters
 from modelkit.modelfile.reference import Reference, resolve
 from modelkit.modelfile.syntax import Directive
 
+T = TypeVar("T")
+
+_MOST_ERRORS = 20
 _MAY_BE_EMPTY = frozenset({"SYSTEM", "MESSAGE", "PARAMETER"})  # a parameter's own check has better words
 _NUMBER = r"(0|[1-9][0-9]{0,8})"
 _IDENTIFIERS = r"[0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*"
@@ -41,7 +48,8 @@ class Recipe:
     None and () mean that the Modelfile does not say, so what FROM brings stays in force; an empty `system`
     is said, and takes an inherited one away. `renderer` and `parser` name built-in parts of Ollama and are
     only kept here: whoever packs decides what a name is worth, or refuses it. `requires` is three numbers and
-    perhaps a pre-release, without the "v" and build metadata.
+    perhaps a pre-release, without the "v" and build metadata. notes: what was passed over, for the user.
+    places: where the first directive of each keyword stands, as `file:line:column`.
     """
 
     from_: Reference
@@ -55,27 +63,46 @@ class Recipe:
     renderer: str | None = None
     parser: str | None = None
     requires: str | None = None
+    notes: tuple[str, ...] = field(default=(), compare=False)
+    places: tuple[tuple[str, str], ...] = field(default=(), compare=False)
 
     @classmethod
     def of(cls, directives: Sequence[Directive], folder: Path, file: str = "Modelfile") -> "Recipe":
         """The meaning of `directives` in a Modelfile of `folder`.
 
-        Raises ModelfileError at the line at fault.
+        Raises ModelfileError at the first line at fault; its message has those of all others too.
         """
         made = _Maker(directives, folder, file)
-        return cls(
+        recipe = cls(
             from_=made.source(),
-            draft=made.draft(),
-            adapters=tuple(made.reference(d, name_allowed=False) for d in made.all("ADAPTER")),
+            draft=made.part(made.draft, None),
+            adapters=made.adapters(),
             parameters=made.parameters(),
-            template=made.template(),
+            template=made.part(made.template, None),
             system=made.text("SYSTEM"),
             licenses=tuple(d.value for d in made.all("LICENSE")),
             messages=tuple((d.name or "", d.value) for d in made.all("MESSAGE")),
             renderer=made.text("RENDERER"),
             parser=made.text("PARSER"),
-            requires=made.requires(),
+            requires=made.part(made.requires, None),
+            notes=tuple(made.notes),
+            places=made.places(),
         )
+        made.raise_errors()
+        return recipe
+
+    @contextmanager
+    def at(self, keyword: str) -> Generator[None]:
+        """Whatever is wrong with what a directive names, found when it is opened, gets the directive's place
+        in front.
+        """
+        try:
+            yield
+        except ModelkitError as error:
+            place = dict(self.places).get(keyword)
+            if place is None or isinstance(error, ModelfileError):
+                raise
+            raise type(error)(f"{place}: {error.message}", hint=error.hint) from error
 
 
 def require_from(directives: Sequence[Directive], file: str) -> None:
@@ -86,18 +113,53 @@ def require_from(directives: Sequence[Directive], file: str) -> None:
 
 
 class _Maker:
-    """The directives by keyword, each checked as far as the table goes."""
+    """The directives by keyword, each checked as far as the table goes. What is wrong is kept until
+    `raise_errors`; a part that is wrong is as if it was not there.
+    """
 
     def __init__(self, directives: Sequence[Directive], folder: Path, file: str) -> None:
         require_from(directives, file)
         self._folder = folder
         self._file = file
+        self._errors: list[ModelfileError] = []
+        self.notes: list[str] = []
         self._found: dict[str, list[Directive]] = {keyword: [] for keyword in DIRECTIVES}
         for directive in directives:
-            self._check(directive)
-            self._found[directive.keyword].append(directive)
+            if self.part(lambda one=directive: self._checked(one), False):
+                self._found[directive.keyword].append(directive)
 
-    def _check(self, directive: Directive) -> None:
+    def part(self, make: Callable[[], T], otherwise: T) -> T:
+        """What `make` makes, or `otherwise` where that is an error, which is kept."""
+        try:
+            return make()
+        except ModelfileError as error:
+            self._errors.append(error)
+            return otherwise
+
+    def raise_errors(self) -> None:
+        """One ModelfileError for all, in the order of their lines; none where nothing is wrong."""
+        found = sorted(self._errors, key=lambda error: (error.line, error.column))
+        if not found:
+            return
+        first, *others = found
+        if not others:
+            raise first
+        texts = [
+            error.message + (f"\n  {error.hint}" if error.hint else "") for error in found[:_MOST_ERRORS]
+        ]
+        if len(found) > _MOST_ERRORS:
+            texts.append(f"and {len(found) - _MOST_ERRORS} more")
+        whole = "\n".join(texts).removeprefix(f"{first.file}:{first.line}:{first.column}: ")
+        raise ModelfileError(whole, file=first.file, line=first.line, column=first.column)
+
+    def places(self) -> tuple[tuple[str, str], ...]:
+        return tuple(
+            (keyword, f"{self._file}:{found[0].line}:{found[0].column}")
+            for keyword, found in self._found.items()
+            if found
+        )
+
+    def _checked(self, directive: Directive) -> bool:
         row = DIRECTIVES[directive.keyword]
         if not directive.value and row.keyword not in _MAY_BE_EMPTY:
             raise self._error(directive, f"{row.keyword} needs {row.takes}", f"Example: {row.example}")
@@ -105,6 +167,7 @@ class _Maker:
         if earlier and not row.repeats:
             what = f"a second {row.keyword}; the first is on line {earlier[0].line}"
             raise self._error(directive, what, "A Modelfile has at most one. Remove one of the two.")
+        return True
 
     def all(self, keyword: str) -> list[Directive]:
         return self._found[keyword]
@@ -117,7 +180,18 @@ class _Maker:
         return resolve(directive, self._folder, self._file, name_allowed=name_allowed)
 
     def source(self) -> Reference:
-        return self.reference(self._found["FROM"][0])
+        nothing = Reference("", None)  # never seen: the error that goes with it is raised
+        directive = self._one("FROM")
+        if directive is None:
+            return nothing
+        return self.part(lambda: self.reference(directive), nothing)
+
+    def adapters(self) -> tuple[Reference, ...]:
+        found = [
+            self.part(lambda one=one: self.reference(one, name_allowed=False), None)
+            for one in self.all("ADAPTER")
+        ]
+        return tuple(one for one in found if one is not None)
 
     def draft(self) -> Reference | None:
         directive = self._one("DRAFT")
@@ -133,15 +207,26 @@ class _Maker:
         made, lines = Parameters(), dict[str, int]()
         for directive in self._found["PARAMETER"]:
             name = directive.name or ""
-            if name in made and not PARAMETERS[name].repeats:
-                what = f"{name} is set a second time; line {lines[name]} sets it first"
-                raise self._error(directive, what, "Remove one of the two lines.")
-            try:
-                made = made.added(name, directive.value)
-            except ParameterError as error:
-                raise self._error(directive, error.message, error.hint) from error
-            lines[name] = directive.line
+            if _passed_over(name, directive.value):
+                place = f"{self._file}:{directive.line}"
+                self.notes.append(f"{place}: PARAMETER {name} is passed over: {REFUSED[name]}")
+                continue
+            before, lines_before = made, dict(lines)
+            made = self.part(
+                lambda one=directive, at=before, seen=lines_before: self._with(one, at, seen), before
+            )
+            lines.setdefault(name, directive.line)
         return made
+
+    def _with(self, directive: Directive, made: Parameters, lines: dict[str, int]) -> Parameters:
+        name = directive.name or ""
+        if name in made and not PARAMETERS[name].repeats:
+            what = f"{name} is set a second time; line {lines[name]} sets it first"
+            raise self._error(directive, what, "Remove one of the two lines.")
+        try:
+            return made.added(name, directive.value)
+        except ParameterError as error:
+            raise self._error(directive, error.message, error.hint) from error
 
     def template(self) -> str | None:
         directive = self._one("TEMPLATE")
@@ -173,6 +258,10 @@ class _Maker:
     def _error(self, directive: Directive, message: str, hint: str | None) -> ModelfileError:
         place = {"line": directive.line, "column": directive.column}
         return ModelfileError(message, file=self._file, **place, hint=hint)
+
+
+def _passed_over(name: str, value: str) -> bool:
+    return name in PASSED_OVER or (name == "mirostat" and value == "0")  # Ollama's default: off
 
 
 def go_action(template: str) -> str | None:

@@ -16,6 +16,7 @@ from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
+from modelkit import words
 from modelkit.errors import PlanError
 from modelkit.pack import heads
 from modelkit.pack.config import converted_config, mlx_config
@@ -50,8 +51,10 @@ def parse_format(text: str) -> Format:
     """The format that a user named; PlanError lists the ones there are."""
     found = find_format(text)
     if found is None:
+        word = words.find(words.FORMATS, text)
         names = " ".join(row.name for row in FORMATS)
-        raise PlanError(f"there is no format {text!r:.60}", hint=f"The formats are: {names}")
+        hint = f"Here it is {word.ours}." if word else f"The formats are: {names}"
+        raise PlanError(f"there is no format {text!r:.60}", hint=hint)
     return found
 
 

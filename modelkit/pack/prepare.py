@@ -82,21 +82,26 @@ def prepare(
 
 
 def _prepare(recipe: Recipe, store: Store, quantize: str | None, quantize_draft: str | None) -> Preparation:
-    checks.refuse_unsupported(recipe)
+    with recipe.at("ADAPTER"):
+        checks.refuse_unsupported(recipe)
     wanted = parse_format(quantize) if quantize else None
     wanted_draft = parse_format(quantize_draft) if quantize_draft else None
-    origin = open_origin(recipe.from_, store)
-    beside = open_origin(recipe.draft, store) if recipe.draft else None
+    with recipe.at("FROM"):
+        origin = open_origin(recipe.from_, store)
+    with recipe.at("DRAFT"):
+        beside = open_origin(recipe.draft, store) if recipe.draft else None
     target = _part(origin.source, "target", wanted, origin.metadata.provenance, store)
     draft = _draft_part(origin, beside, wanted_draft, store)
     metadata = merge(origin.metadata, recipe, draft)
     if metadata.requires is not None:
-        checks.check_requires(metadata.requires)
+        with recipe.at("REQUIRES"):
+            checks.check_requires(metadata.requires)
     tokenizer, notes = checks.check_parts(target, draft)
     if draft:
         refuse_same(target, draft)
     ready = _ready(target, recipe, metadata, tokenizer)
-    template = checks.check_template(ready, recipe.template)
+    with recipe.at("TEMPLATE"):
+        template = checks.check_template(ready, recipe.template)
     files = target.source.inventory.files
     texts = license_files(files, recipe.licenses)
     if recipe.template is not None and template.source is not None:
@@ -170,6 +175,7 @@ def _draft_part(origin: Origin, beside: Origin | None, wanted: Format | None, st
 
 
 def _notes(recipe: Recipe, beside: Origin | None, target: Part, draft: Part | None) -> Iterator[str]:
+    yield from recipe.notes
     yield from _part_notes(target)
     yield from head_notes(target.plan, draft=draft is not None)
     if draft:

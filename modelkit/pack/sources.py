@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from modelkit.errors import ModelNotFound
+from modelkit.elsewhere import where_to_get
+from modelkit.errors import InvalidName, ModelNotFound
 from modelkit.modelfile import Reference
 from modelkit.pack.metadata import FILE as METADATA
 from modelkit.pack.metadata import Metadata, read_metadata
@@ -55,9 +56,13 @@ def open_origin(reference: Reference, store: Store) -> Origin:
 def _resolve(reference: Reference, store: Store) -> Package:
     try:
         return store.resolve(reference.text)
-    except ModelNotFound as error:
+    except (ModelNotFound, InvalidName) as error:
+        elsewhere = where_to_get(reference.text)
+        if elsewhere is None and isinstance(error, InvalidName):
+            raise
         raise ModelNotFound(
-            f"there is no file, folder or stored model {reference.text!r}", hint=error.hint
+            f"there is no file, folder or stored model {reference.text!r:.200}",
+            hint=elsewhere or error.hint,
         ) from error
 
 

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, TypeAlias
 
+from modelkit.elsewhere import newest_snapshot
 from modelkit.errors import SourceError, UnsupportedSource
 from modelkit.source.display import shown
 from modelkit.source.sniff import weights_kind
@@ -96,6 +97,12 @@ def read_directory(folder: Path) -> Files:
     Raises SourceError when `folder` is no readable folder, holds more than 10,000 entries, a link whose
     target is gone, or something that is neither file nor folder.
     """
+    snapshot = newest_snapshot(folder)
+    if snapshot is not None:
+        raise SourceError(
+            f"{folder} holds every version of a model that huggingface_hub downloaded; one of them is needed",
+            hint=f"Name the newest: {snapshot}",
+        )
     try:
         with os.scandir(folder) as entries:
             found = _bounded(entries, folder)

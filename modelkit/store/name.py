@@ -26,6 +26,7 @@ DEFAULT_TAG = "latest"
 _HOST = re.compile(r"[a-z0-9_][a-z0-9._-]{0,343}(:[0-9]{1,5})?", re.ASCII)
 _NAMESPACE = re.compile(r"[a-z0-9_][a-z0-9_-]{0,79}", re.ASCII)
 _PART = re.compile(r"[a-z0-9_][a-z0-9._-]{0,79}", re.ASCII)
+_ANYWHERE = re.compile(r"[a-z0-9._-]", re.ASCII)
 _LONGEST = 350 + 80 + 80 + 80 + 3
 _RESERVED = frozenset(
     ("con", "prn", "aux", "nul", *(f"{port}{n}" for port in ("com", "lpt") for n in range(1, 10)))
@@ -114,10 +115,29 @@ def _check(text: str, part: str, value: str, allowed: re.Pattern[str], *, needed
         if needed:
             raise _refused(text, f"its {part} is empty")
     elif not allowed.fullmatch(value):
-        raise _refused(text, f"its {part} may not be {value!a}")
+        raise _refused(text, _why_not(part, value))
     elif value.endswith(".") or ".." in value or value in _RESERVED:
-        raise _refused(text, f"its {part} {value!a} could be mistaken for a path")
+        raise _refused(text, f"its {part} {_shown(value)} could be mistaken for a path")
+
+
+def _why_not(part: str, value: str) -> str:
+    """What is wrong with a part: its first character that no name has, its beginning, or its length."""
+    bad = next((char for char in value if not _ANYWHERE.fullmatch(char)), None)
+    if bad is None and value[0] in "-.":
+        return f"its {part} begins with {value[0]!r}"
+    if bad is None:
+        return f"its {part} is too long" if len(value) > 80 else f"its {part} is no {part}"
+    if bad.isspace():
+        return "it has a blank in it"
+    # Letters of other scripts look like ours; their number tells them apart.
+    number = "" if bad.isascii() else f" (U+{ord(bad):04X})"
+    return f"it has the character {_shown(bad)}{number} in it"
+
+
+def _shown(text: str) -> str:
+    """In quotes, with the letters that a screen can show as they are."""
+    return repr(text.encode("utf-8", "replace").decode())
 
 
 def _refused(text: str, why: str) -> InvalidName:
-    return InvalidName(f"{text!a} is not a model name: {why}", hint=_EXPECTED)
+    return InvalidName(f"{_shown(text)} is not a model name: {why}", hint=_EXPECTED)

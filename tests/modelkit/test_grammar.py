@@ -231,3 +231,16 @@ def test_equal_forms_are_compiled_once(tmp_path: Path) -> None:
     assert forms[0] == forms[1]
     assert forms[0] is not None
     assert grammars.compile(forms[0]) is grammars.compile(Form(forms[0].option, "schema", forms[0].text))
+
+
+def test_a_caret_stays_under_what_it_points_at(model: Model) -> None:
+    with pytest.raises(RequestError) as caught:
+        model.generate("x", regex="a(b")
+    assert caught.value.message.endswith(": unclosed group\n    a(b\n     ^")
+    with pytest.raises(RequestError) as caught:
+        model.generate("x", regex="x" * 5000 + "(")
+    assert caught.value.message.endswith(": unclosed group")
+    with pytest.raises(RequestError) as caught:
+        model.generate("x", grammar='start: "a" b\nb: %%\n')
+    lines = caught.value.message.splitlines()
+    assert (lines[2].strip(), lines[3].strip()) == ("2 | b: %%", "^")

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 from modelkit.modelfile import PARAMETERS, REFUSED
+from modelkit.modelfile.parameter_table import PASSED_OVER
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "modelfile.md"
 _PLACE = re.compile(r"(<!-- parameters -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -19,7 +20,8 @@ def tables() -> str:
         default = {None: "decided at run time", (): "none"}.get(row.default, row.default)
         lines.append(f"| `{row.name}` | {row.expected} | {default} | {row.help} |")
     lines += ["", "| refused | because |", "|---|---|"]
-    lines += [f"| `{name}` | {reason} |" for name, reason in REFUSED.items()]
+    noted = " (in a Modelfile: a note)"
+    lines += [f"| `{name}` | {why}{noted if name in PASSED_OVER else ''} |" for name, why in REFUSED.items()]
     return "\n".join(lines) + "\n"
 
 

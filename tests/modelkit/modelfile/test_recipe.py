@@ -154,7 +154,7 @@ def test_second_line_of_a_parameter_is_an_error(folder: Path):
     assert "Modelfile:3:1: seed is set a second time; line 2 sets it first" in message
 
 
-@pytest.mark.parametrize("line", ["num_ctx 0", "num_gpu 1", "Num_Ctx 7", "temperature "])
+@pytest.mark.parametrize("line", ["num_ctx 0", "mirostat 1", "Num_Ctx 7", "temperature "])
 def test_bad_parameter_is_an_error_at_its_line(line: str, folder: Path):
     assert refusal(f"FROM a\nPARAMETER {line}", folder).startswith("Modelfile:2:1: ")
 

@@ -58,7 +58,8 @@ def test_what_is_no_name_is_refused_in_one_short_line(text: str):
         Name.parse(text)
     assert len(caught.value.message) < 5000
     assert caught.value.message.isprintable()
-    assert caught.value.message.isascii()
+    # A letter that looks like one of ours is told apart by its number.
+    assert caught.value.message.isascii() or "(U+" in caught.value.message
 
 
 def test_names_compare_without_case():

@@ -1,0 +1,186 @@
+"""What other programs call things, and what they are called here.
+
+One table for each kind of word: commands, options, parameters, weight formats. Messages about a word that is
+not ours are made from it, and so is docs/words.md. A word stands here only if somebody who knows Ollama,
+mlx-lm, llama.cpp or an OpenAI client would type it; misspellings are found elsewhere.
+
+Plain data that imports nothing, so every room above may use it.
+"""
+
+from typing import NamedTuple
+
+
+class Word(NamedTuple):
+    """theirs: as they write it. ours: our word for the same thing, "" where there is none. whose: who says
+    it. instead: a sentence on what to do, where `ours` alone does not say it.
+    """
+
+    theirs: str
+    ours: str
+    whose: str
+    instead: str = ""
+
+
+_GET = "get a model with: hf download OWNER/MODEL --local-dir MODEL, and name the folder in FROM ./MODEL"
+_LOADED = "every `modelkit run` loads its model and lets it go at its end, so nothing stays loaded"
+
+COMMANDS: tuple[Word, ...] = (
+    Word("pull", "", "Ollama", f"not there yet; {_GET}"),
+    Word("download", "", "various", f"not there yet; {_GET}"),
+    Word("push", "", "Ollama", "not there yet; `modelkit export NAME DIR` lays a package out as files"),
+    Word("ps", "", "Ollama", f"{_LOADED}; `modelkit list` shows what is stored"),
+    Word("stop", "", "Ollama", f"{_LOADED}; Ctrl-C stops an answer"),
+    Word("serve", "", "Ollama", "not there yet; from Python: modelkit.load(NAME).chat(messages)"),
+    Word("server", "", "mlx-lm", "not there yet; from Python: modelkit.load(NAME).chat(messages)"),
+    Word("chat", "run", "mlx-lm", "`modelkit run NAME` without a prompt is a conversation"),
+    Word("generate", "run", "mlx-lm", "`modelkit run NAME PROMPT` answers once"),
+    Word("convert", "create", "mlx-lm", "`modelkit create NAME -f Modelfile -q q4` converts and packages"),
+    Word("quantize", "create", "llama.cpp", "`modelkit create NAME -f Modelfile -q q4` quantizes"),
+    Word("import", "create", "various", "`modelkit create NAME -f Modelfile` imports what FROM names"),
+    Word("embed", "", "various", "embeddings are not there yet"),
+    Word("bench", "run", "llama.cpp", "`modelkit run NAME PROMPT --verbose` says how long it took"),
+    Word("benchmark", "run", "mlx-lm", "`modelkit run NAME PROMPT --verbose` says how long it took"),
+    Word("perplexity", "", "mlx-lm", "Model.logits scores token ids from Python"),
+    Word("evaluate", "", "mlx-lm", "Model.logits scores token ids from Python"),
+    Word("lora", "", "mlx-lm", "adapters are neither trained nor applied yet; fuse one into its model first"),
+    Word("fuse", "", "mlx-lm", "adapters are neither trained nor applied yet; `mlx_lm.fuse` makes a model"),
+    Word("help", "--help", "Ollama", "`modelkit --help` lists the commands, `modelkit COMMAND --help` one"),
+    Word("version", "--version", "various", "`modelkit --version`"),
+    Word("remove", "rm", "various"),
+    Word("delete", "rm", "various"),
+    Word("copy", "cp", "various"),
+    Word("rename", "cp", "various", "`modelkit cp OLD NEW`, then `modelkit rm OLD`"),
+    Word("inspect", "show", "various"),
+    Word("info", "show", "various"),
+    Word("signin", "", "Ollama", "nothing is sent anywhere, so there is nothing to sign in to"),
+)
+
+# Options of `run`, for what is no parameter. A parameter's name as an option (--temperature, --top-p) needs
+# no row, nor does any word of PARAMETERS.
+OPTIONS: tuple[Word, ...] = (
+    Word("--model", "NAME", "mlx-lm", "the model is the first argument: modelkit run NAME PROMPT"),
+    Word("-m", "NAME", "llama.cpp", "the model is the first argument: modelkit run NAME PROMPT"),
+    Word("--prompt", "PROMPT", "mlx-lm", "the prompt is an argument: modelkit run NAME PROMPT"),
+    Word("-n", "-p num_predict=128", "llama.cpp"),
+    Word("-c", "-p num_ctx=4096", "llama.cpp"),
+    Word("-t", "-p num_thread=4", "llama.cpp"),
+    Word("-b", "-p num_batch=512", "llama.cpp"),
+    Word("-s", "-p seed=7", "llama.cpp"),
+    Word("-ngl", "", "llama.cpp", "MLX keeps all layers on one device, so there is none to offload"),
+    Word("-f", "< FILE", "llama.cpp", "a prompt in a file is piped in: modelkit run NAME < FILE"),
+    Word("--file", "< FILE", "llama.cpp", "a prompt in a file is piped in: modelkit run NAME < FILE"),
+    Word("-md", "DRAFT", "llama.cpp", "a draft belongs to the package: DRAFT in the Modelfile"),
+    Word("--draft-model", "DRAFT", "mlx-lm", "a draft belongs to the package: DRAFT in the Modelfile"),
+    Word("--lora", "", "llama.cpp", "adapters are not applied yet; fuse one into its model first"),
+    Word("--adapter-path", "", "mlx-lm", "adapters are not applied yet; fuse one into its model first"),
+    Word("--system-prompt", "--system", "mlx-lm"),
+    Word("-sys", "--system", "llama.cpp"),
+    Word("--json-schema", "--format", "llama.cpp", "--format @FILE or --format with the schema itself"),
+    Word("-j", "--format", "llama.cpp", "--format @FILE or --format with the schema itself"),
+    Word("--grammar-file", "--grammar @FILE", "llama.cpp"),
+    Word("--ignore-chat-template", "--raw", "mlx-lm"),
+    Word(
+        "--think",
+        "",
+        "Ollama",
+        "thinking is neither switched nor split off yet; from Python a template's own "
+        'switch can be given: chat(messages, variables={"enable_thinking": False})',
+    ),
+    Word("--hidethinking", "", "Ollama", "thinking is not split off from the answer yet"),
+    Word(
+        "--nowordwrap",
+        "| cat",
+        "Ollama",
+        "answers are wrapped on terminals only: modelkit run NAME PROMPT | cat",
+    ),
+    Word("--keepalive", "", "Ollama", _LOADED),
+    Word("--insecure", "", "Ollama", "nothing is sent anywhere"),
+    Word("--trust-remote-code", "", "mlx-lm", "code that comes with a model is never run"),
+    Word("--q-bits", "-q q4", "mlx-lm", "formats are for create: modelkit create NAME -q q4"),
+)
+
+PARAMETERS: tuple[Word, ...] = (
+    Word("max_tokens", "num_predict", "mlx-lm, OpenAI"),
+    Word("max_completion_tokens", "num_predict", "OpenAI"),
+    Word("max_output_tokens", "num_predict", "OpenAI"),
+    Word("max_new_tokens", "num_predict", "transformers"),
+    Word("max_length", "num_predict", "transformers"),
+    Word("n_predict", "num_predict", "llama.cpp"),
+    Word("predict", "num_predict", "llama.cpp"),
+    Word("temp", "temperature", "mlx-lm, llama.cpp"),
+    Word("repetition_penalty", "repeat_penalty", "mlx-lm, transformers"),
+    Word("repetition_context_size", "repeat_last_n", "mlx-lm"),
+    Word("typical", "typical_p", "llama.cpp"),
+    Word("random_seed", "seed", "various"),
+    Word("stop_sequences", "stop", "various"),
+    Word("stop_words", "stop", "various"),
+    Word("extra_eos_token", "stop", "mlx-lm"),
+    Word("reverse_prompt", "stop", "llama.cpp"),
+    Word("ctx_size", "num_ctx", "llama.cpp"),
+    Word("n_ctx", "num_ctx", "llama.cpp"),
+    Word("context_length", "num_ctx", "various"),
+    Word("max_kv_size", "num_ctx", "mlx-lm"),
+    Word("max_model_len", "num_ctx", "vLLM"),
+    Word("kv_bits", "kv_format", "mlx-lm"),
+    Word("cache_type_k", "kv_format", "llama.cpp"),
+    Word("cache_type_v", "kv_format", "llama.cpp"),
+    Word("threads", "num_thread", "llama.cpp"),
+    Word("n_threads", "num_thread", "llama.cpp"),
+    Word("n_batch", "num_batch", "llama.cpp"),
+    Word("batch_size", "num_batch", "llama.cpp"),
+    Word("prefill_step_size", "num_batch", "mlx-lm"),
+    Word("num_draft_tokens", "draft_num_predict", "mlx-lm"),
+    Word("draft_max", "draft_num_predict", "llama.cpp"),
+    Word("n_draft", "draft_num_predict", "llama.cpp"),
+    Word("n_gpu_layers", "", "llama.cpp", "MLX keeps all layers on one device, so there is none to offload"),
+    Word("gpu_layers", "", "llama.cpp", "MLX keeps all layers on one device, so there is none to offload"),
+    Word("keep_alive", "", "Ollama", _LOADED),
+    Word("logit_bias", "", "OpenAI", "it is not offered yet"),
+    Word(
+        "dry_multiplier",
+        "",
+        "llama.cpp",
+        "this sampler is not offered; repeat_penalty discourages repetition",
+    ),
+    Word(
+        "xtc_probability", "", "mlx-lm", "this sampler is not offered; temperature and min_p shape the text"
+    ),
+    Word("num_beams", "", "transformers", "beams are not offered"),
+    Word("do_sample", "", "transformers", "temperature 0 always takes the likeliest token"),
+)
+
+# Names of the same width or type elsewhere. Bytes are not the same: see docs/words.md.
+FORMATS: tuple[Word, ...] = tuple(
+    Word(theirs, ours, whose)
+    for ours, whose, names in (
+        ("f16", "various", "fp16 float16 half"),
+        ("bf16", "various", "bfloat16"),
+        ("f32", "various", "fp32 float32 full"),
+        ("q2", "llama.cpp", "q2_k"),
+        ("q3", "llama.cpp", "q3_k q3_k_s q3_k_m q3_k_l iq3_xxs"),
+        ("q4", "llama.cpp", "q4_0 q4_1 q4_k q4_k_s q4_k_m iq4_nl iq4_xs"),
+        ("q5", "llama.cpp", "q5_0 q5_1 q5_k q5_k_s q5_k_m"),
+        ("q6", "llama.cpp", "q6_k"),
+        ("q8", "llama.cpp", "q8_0"),
+        ("q2", "mlx-lm", "2bit 2-bit"),
+        ("q3", "mlx-lm", "3bit 3-bit"),
+        ("q4", "mlx-lm, various", "4bit 4-bit nf4 w4a16 awq gptq"),
+        ("q5", "mlx-lm", "5bit 5-bit"),
+        ("q6", "mlx-lm", "6bit 6-bit"),
+        ("q8", "mlx-lm, various", "8bit 8-bit w8a16"),
+        ("mxfp4", "various", "fp4"),
+        ("mxfp8", "various", "fp8"),
+    )
+    for theirs in names.split()
+)
+
+
+def find(words: tuple[Word, ...], text: str) -> Word | None:
+    """The row of that word. Case does not matter, and `-` inside a word is `_`, as in options."""
+    wanted = _plain(text)
+    return next((word for word in words if _plain(word.theirs) == wanted), None)
+
+
+def _plain(text: str) -> str:
+    dashes = len(text) - len(text.lstrip("-"))
+    return text[:dashes] + text[dashes:].strip().lower().replace("-", "_")
