@@ -1,5 +1,5 @@
 """`python -m modelkit` is the `modelkit` command."""
 
-from modelkit.cli.main import main
+from modelkit.cli.entry import main
 
 main()

@@ -1,12 +1,13 @@
-"""One answer on its way to the user: its pieces as they come, then what it cost."""
+"""One answer on its way to the user: its pieces as they come, then why it ended and what it cost."""
 
 import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-import click
-
-from modelkit.cli.ui import count, printable, size, table
+from modelkit.cli.screen import Waiting, echo, width
+from modelkit.cli.tables import table
+from modelkit.cli.ui import count, size, wrapped
+from modelkit.cli.wrapping import Wrapping
 
 if TYPE_CHECKING:
     from modelkit.generation import Generation, GenerationStream
@@ -16,15 +17,31 @@ if TYPE_CHECKING:
 
 
 def say(stream: "GenerationStream") -> "Generation":
-    """Print the pieces: exact where output is piped, without control characters on a terminal.
+    """Print the pieces: exact where output is piped; on a terminal in lines of whole words, and without
+    control characters.
 
     An interrupt cancels the generation and is raised again; `stream.result` then has what came until then.
     """
-    shown = printable if sys.stdout.isatty() else str
-    with stream as pieces:
+    wrapping = Wrapping() if sys.stdout.isatty() else None
+    with Waiting("reading the prompt") as waiting, stream as pieces:
         for piece in pieces:
-            click.echo(shown(piece), nl=False)
+            waiting.stop()
+            if wrapping is None:
+                echo(piece, end="")
+            else:
+                echo(end=wrapping.take(piece))
     return stream.result
+
+
+def cut(answer: "Generation", model: "Model") -> str | None:
+    """A sentence about an answer that ended because of its length; None for any other."""
+    if answer.reason != "length":
+        return None
+    used = answer.usage.prompt_tokens + answer.usage.generated_tokens
+    if used >= model.context_length:
+        return f"the answer is cut: the context of {count(model.context_length, 'token')} is full"
+    made = answer.usage.generated_tokens
+    return f"the answer is cut: num_predict allows {count(made, 'token')}"
 
 
 def to_json(answer: "Generation") -> dict[str, Any]:
@@ -44,36 +61,49 @@ def timings(answer: "Generation", model: "Model") -> str:
     computed = usage.prompt_tokens - usage.cached_tokens
     # The first token comes out of the prompt's own pass, so decoding made one less.
     made = max(usage.generated_tokens - 1, 0)
+    known = f", {usage.cached_tokens:,} of them read before" if usage.cached_tokens else ""
     rows = [
-        ("load", f"{model.load_s:.2f} s", "", _weights(model.memory)),
         (
-            "prompt",
-            f"{usage.prefill_s:.2f} s",
+            "prompt ",
+            _seconds(usage.prefill_s),
             _rate(computed, usage.prefill_s),
-            f"{count(usage.prompt_tokens, 'token')}, {usage.cached_tokens} cached",
+            f"{count(usage.prompt_tokens, 'token')}{known}",
         ),
         (
-            "answer",
-            f"{usage.decode_s:.2f} s",
+            "answer ",
+            _seconds(usage.decode_s),
             _rate(made, usage.decode_s),
-            f"{count(usage.generated_tokens, 'token')}, ended by {answer.reason}, seed {answer.seed}",
+            f"{count(usage.generated_tokens, 'token')}, {_ending(answer)}, seed {answer.seed}",
         ),
     ]
+    lines = [table(rows, right=[1, 2])]
     if usage.drafted_tokens:
-        share = f"{usage.accepted_tokens / usage.drafted_tokens:.0%}"
-        rows.append(("draft", f"depth {usage.mean_depth:.2g}", share, _drafts(usage)))
+        lines.append(f"draft    {_drafts(usage)}")
     if model.threads is not None:
-        rows.append(("threads", "", "", model.threads))
-    return table(rows, right=[1, 2])
+        lines.append(f"threads  {model.threads}")
+    return wrapped("\n".join(lines), width(), " " * 9)
+
+
+def loading(model: "Model") -> str:
+    """What --verbose says once, of the model."""
+    return f"loaded in {_seconds(model.load_s)}: {_weights(model.memory)}"
+
+
+def _ending(answer: "Generation") -> str:
+    match answer.reason:
+        case "length":
+            return "cut by its length"
+        case "cancelled":
+            return "stopped"
+        case _:
+            return "ended by the model" if answer.stop is None else "ended by a stop text"
 
 
 def _drafts(usage: "Usage") -> str:
     by = [f"{one.drafter} {one.accepted_tokens} of {one.drafted_tokens}" for one in usage.drafts]
     names = f" ({', '.join(by)})" if len(by) > 1 else ""
-    return (
-        f"{usage.accepted_tokens} of {usage.drafted_tokens} drafted tokens accepted{names}, "
-        f"{usage.tokens_per_round:.3g} tokens per pass of the target"
-    )
+    said = f"{usage.accepted_tokens} of {count(usage.drafted_tokens, 'guessed token')} were right{names}"
+    return f"{said}; {count(usage.generated_tokens, 'token')} in {count(usage.rounds + 1, 'pass', 'passes')}"
 
 
 def _weights(memory: "Memory") -> str:
@@ -87,5 +117,12 @@ def outlook(memory: "Memory") -> str:
     return f"{memory.sentence(size)}: {_weights(memory)}"
 
 
+def _seconds(seconds: float) -> str:
+    return f"{seconds:.2f} s"
+
+
 def _rate(tokens: int, seconds: float) -> str:
-    return f"{tokens / seconds:.3g} tokens/s" if tokens and seconds else ""
+    if not tokens or not seconds:
+        return ""
+    rate = tokens / seconds
+    return f"{rate:,.0f} tokens/s" if rate >= 100 else f"{rate:.3g} tokens/s"

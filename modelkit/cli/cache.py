@@ -2,13 +2,17 @@
 it.
 """
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from modelkit.cli.frame import Group
 from modelkit.cli.home import complete_name, open_store
-from modelkit.cli.ui import ago, count, emit_json, json_option, one_line, size, table, timestamp
+from modelkit.cli.screen import echo, emit_json, state, width
+from modelkit.cli.tables import table
+from modelkit.cli.ui import ago, count, json_option, one_line, size, timestamp, wrapped
 
 if TYPE_CHECKING:
     from modelkit.prefixes import Prefix
@@ -21,7 +25,7 @@ _TEXT_IDS = 16
 _TEXT_CHARACTERS = 44
 
 
-@click.group("cache")
+@click.group("cache", cls=Group)
 def command() -> None:
     """List, show or clear the prompts that are kept on disk.
 
@@ -46,8 +50,9 @@ def list_command(name: str | None, as_json: bool) -> None:
         (", ".join(model["names"]) or "-", *_amounts(model), ago(model["used_s"]))
         for model in facts["models"]
     ]
-    click.echo(table(lines, header=("NAMES", "PAGES", "TOKENS", "SIZE", "USED"), right=[1, 2, 3]))
-    click.echo(f"{size(facts['size_bytes'])} in {facts['path']}; {_limit(facts['limit_bytes'])}")
+    echo(table(lines, header=("NAMES", "PAGES", "TOKENS", "SIZE", "USED"), right=[1, 2, 3]))
+    said = f"{size(facts['size_bytes'])} in {facts['path']}; {_limit(facts['limit_bytes'])}"
+    echo(wrapped(said, width()))
 
 
 @command.command("show")
@@ -68,7 +73,7 @@ def show_command(name: str, as_json: bool) -> None:
     if as_json:
         emit_json([_node(node, decode) for node in nodes])
         return
-    click.echo(tree(nodes, decode) or f"nothing is kept on disk for {package.name}")
+    echo(tree(nodes, decode) or f"nothing is kept on disk for {package.name}")
 
 
 @command.command("clear")
@@ -91,22 +96,41 @@ def clear_command(name: str | None, as_json: bool) -> None:
     if as_json:
         emit_json({"pages": len(pages), "freed_bytes": freed})
         return
-    click.echo(f"freed {size(freed)} ({count(len(pages), 'page')})")
+    state(f"freed {size(freed)} ({count(len(pages), 'page')})")
 
 
 def tree(nodes: "Sequence[Prefix]", decode: "Decode | None") -> str:
-    """One line per node, indented by its depth; "" for none. decode: ids to text, where there is a way."""
+    """One line per node; "" for none. decode: ids to text, where there is a way."""
     rows = [
         (
-            "  " * (node.depth - 1) + f"{node.start}+{node.tokens}",
+            "  " * indent + f"{node.start}+{node.tokens}",
             size(node.size_bytes),
             _held(node),
             ago(node.used_at_s),
             _beginning(node, decode),
         )
-        for node in nodes
+        for node, indent in zip(nodes, _indents([node.depth for node in nodes]), strict=True)
     ]
     return table(rows, header=("TOKENS", "SIZE", "HOLDS", "USED", "TEXT"), right=[1]) if rows else ""
+
+
+def _indents(depths: Sequence[int]) -> list[int]:
+    """How far each node is indented: a step where its parent has other children too, so that a long
+    conversation, in which each turn is the only child of the one before, stays where it is.
+
+    depths: of nodes in order, parents before children; 1 for a root.
+    """
+    parents: list[int | None] = []
+    path: dict[int, int] = {}
+    for place, depth in enumerate(depths):
+        parents.append(path.get(depth - 1))
+        path[depth] = place
+    children = Counter(parents)
+    indents: list[int] = []
+    for parent in parents:
+        above = 0 if parent is None else indents[parent]
+        indents.append(above + (parent is not None and children[parent] > 1))
+    return indents
 
 
 def _held(node: "Prefix") -> str:

@@ -3,7 +3,8 @@
 import click
 
 from modelkit.cli.home import complete_name, open_store
-from modelkit.cli.ui import emit_json, json_option
+from modelkit.cli.screen import emit_json, state
+from modelkit.cli.ui import json_option
 
 
 @click.command("cp")
@@ -23,4 +24,4 @@ def command(source: str, target: str, as_json: bool) -> None:
         digest = store.resolve(names[1]).digest
         emit_json({"source": str(names[0]), "target": str(names[1]), "digest": str(digest)})
     else:
-        click.echo(f"copied {names[0]} to {names[1]}")
+        state(f"copied {names[0]} to {names[1]}")

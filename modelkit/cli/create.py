@@ -7,8 +7,13 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem
 
+from modelkit import words
+from modelkit.cli.frame import Explained
 from modelkit.cli.home import complete_name, open_store
-from modelkit.cli.ui import Bars, emit_json, json_option, note, quantity, size, table
+from modelkit.cli.progress import Bars
+from modelkit.cli.screen import echo, emit_json, note, state
+from modelkit.cli.tables import table
+from modelkit.cli.ui import json_option, quantity, size
 from runtime.quant import FORMATS, find_format
 
 if TYPE_CHECKING:
@@ -26,8 +31,10 @@ class FormatName(click.ParamType):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         row = find_format(value)
         if row is None:
+            word = words.find(words.FORMATS, str(value))
             names = ", ".join(row.name for row in FORMATS)
-            self.fail(f"there is no format {value!r}; the formats are {names}", param, ctx)
+            meant = f"; here it is {word.ours}" if word else f"; the formats are {names}"
+            self.fail(f"there is no format {str(value)[:40]!r}{meant}", param, ctx)
         return row.name
 
     def shell_complete(
@@ -36,14 +43,15 @@ class FormatName(click.ParamType):
         return [CompletionItem(row.name, help=row.help) for row in FORMATS if row.name.startswith(incomplete)]
 
 
-def _formats() -> str:
+def _formats() -> list[tuple[str, str]]:
     """The table of formats for --help."""
-    rows = [(row.name, row.help, ", ".join(row.aliases)) for row in FORMATS]
-    lines = [f"{name:<6} {text}" + (f" (also: {also})" if also else "") for name, text, also in rows]
-    return "\b\nFormats:\n" + "\n".join(f"  {line}" for line in lines)
+    return [
+        (row.name, row.help + (f" (also: {', '.join(row.aliases)})" if row.aliases else ""))
+        for row in FORMATS
+    ]
 
 
-@click.command("create", epilog=_formats())
+@click.command("create", cls=Explained, tables={"Formats": _formats()})
 @click.argument("name", required=False, shell_complete=complete_name)
 @click.option(
     "-f", "--file", default="Modelfile", type=click.Path(path_type=Path), help="The Modelfile. [./Modelfile]"
@@ -91,7 +99,7 @@ def command(
     if as_json:
         emit_json(_to_json(created))
     else:
-        click.echo(_sentence(created))
+        state(_sentence(created))
 
 
 def _name(text: str | None, file: Path) -> "Name":
@@ -108,7 +116,8 @@ def _plans(prepared: "Preparation") -> "list[Plan]":
 
 def _sentence(created: "Created") -> str:
     formats = ", ".join(map(_format_of, _plans(created.preparation)))
-    return f"created {created.name} {created.digest.short} ({size(created.size_bytes)}: {formats})"
+    said = f"created {created.name} {created.digest.short} ({size(created.size_bytes)}: {formats})"
+    return said if created.converted else f"{said}; no weight had to be converted"
 
 
 def _format_of(plan: "Plan") -> str:
@@ -143,8 +152,8 @@ def _show_plan(name: "Name", prepared: "Preparation", as_json: bool) -> None:
         emit_json({"name": str(name), "dry_run": True, **prepared.to_json()})
         return
     for plan in _plans(prepared):
-        click.echo(_plan_table(plan) + "\n")
-    click.echo(f"{name} would have {size(prepared.size_bytes)} of weights. Nothing was written.")
+        echo(_plan_table(plan) + "\n")
+    state(f"{name} would have {size(prepared.size_bytes)} of weights. Nothing was written.")
 
 
 def _plan_table(plan: "Plan") -> str:

@@ -11,7 +11,9 @@ import click
 
 from modelkit import __version__
 from modelkit.cli.home import bytes_under, open_store
-from modelkit.cli.ui import HOW_TO_GET_MLX, count, emit_json, json_option, sections, size
+from modelkit.cli.screen import echo, emit_json
+from modelkit.cli.tables import sections
+from modelkit.cli.ui import HOW_TO_GET_MLX, count, json_option, size
 
 _PACKAGES = (
     "mlx",
@@ -37,7 +39,7 @@ def command(as_json: bool) -> None:
     if as_json:
         emit_json(facts)
     else:
-        click.echo(sections(_shown(facts)))
+        echo(sections(_shown(facts)))
 
 
 def examine() -> dict[str, Any]:

@@ -7,7 +7,9 @@ from typing import Any
 import click
 
 from modelkit.cli.home import complete_name, open_store
-from modelkit.cli.ui import bar, count, emit_json, json_option, note, size
+from modelkit.cli.progress import bar
+from modelkit.cli.screen import emit_json, note, state
+from modelkit.cli.ui import count, json_option, size
 from modelkit.pack.build import CONFIG, INDEX
 from modelkit.pack.mlx_lm_limits import notes
 from modelkit.store.package import Package
@@ -46,7 +48,7 @@ def command(name: str, folder: Path, copy: bool, as_json: bool) -> None:
     files = ", ".join(f"{count(number, 'file')} {way}" for way, number in ways if number)
     for text in _notes(package):
         note(text)
-    click.echo(f"exported {package.name} to {folder} ({size(total_bytes)}: {files})")
+    state(f"exported {package.name} to {folder} ({size(total_bytes)}: {files})")
 
 
 def _notes(package: Package) -> list[str]:

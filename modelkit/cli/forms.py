@@ -1,8 +1,13 @@
-"""The options that say what an answer shall look like, and what they hand to the model."""
+"""The options that say what an answer shall look like, and what they hand to the model.
 
+--format and --grammar take their text in the argument, or from a file as @FILE. A file's name without the @
+is refused: it is neither JSON nor a grammar.
+"""
+
+import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import click
 
@@ -21,8 +26,7 @@ def form_options(command: _Command) -> _Command:
         click.option(
             "--grammar",
             "grammar",
-            metavar="FILE",
-            type=click.Path(path_type=Path),
+            metavar="@FILE|GRAMMAR",
             help="Answer as this grammar wants it (Lark's syntax, or GBNF).",
         ),
         click.option("--regex", metavar="PATTERN", help="Answer with a text that matches this as a whole."),
@@ -32,13 +36,43 @@ def form_options(command: _Command) -> _Command:
     return command
 
 
-def wanted_form(output: str | None, grammar: Path | None, regex: str | None) -> dict[str, Any]:
+def wanted_form(output: str | None, grammar: str | None, regex: str | None) -> dict[str, str]:
     """What was given, as keywords of `Model.generate` and `Model.chat`."""
-    if output is not None and output.startswith("@"):
-        output = _read(Path(output[1:]), "--format")
-    text = None if grammar is None else _read(grammar, "--grammar")
-    given = {"format": output, "grammar": text, "regex": regex}
+    given = {"format": _text(output, "--format"), "grammar": _text(grammar, "--grammar"), "regex": regex}
     return {name: value for name, value in given.items() if value is not None}
+
+
+def is_whole(form: dict[str, str], text: str) -> bool:
+    """Can an answer of that form that was cut be whole all the same? JSON can tell, the others cannot."""
+    if "format" not in form:
+        return False
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _text(value: str | None, option: str) -> str | None:
+    if value is None:
+        return None
+    if value.startswith("@"):
+        return _read(Path(value[1:]), option)
+    if _names_a_file(value):
+        raise click.BadParameter(
+            f"{value!r:.200} is the name of a file; write {option} @{value:.200}", param_hint=f"'{option}'"
+        )
+    return value
+
+
+def _names_a_file(value: str) -> bool:
+    """Neither JSON nor a rule of a grammar, and there or named like one."""
+    if value == "json" or any(mark in value for mark in ("{", ":", "\n")):
+        return False
+    try:
+        return Path(value).is_file() or Path(value).suffix in (".json", ".lark", ".gbnf")
+    except (OSError, ValueError):
+        return False
 
 
 def _read(path: Path, option: str) -> str:
@@ -51,5 +85,5 @@ def _read(path: Path, option: str) -> str:
         if len(content) > most:
             raise click.BadParameter(f"{path} has more than {most:,} bytes", param_hint=f"'{option}'")
         return content.decode()
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:
         raise click.BadParameter(f"{path} cannot be read: {error}", param_hint=f"'{option}'") from error

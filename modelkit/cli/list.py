@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from modelkit.cli.home import complete_name, open_store
-from modelkit.cli.ui import ago, emit_json, json_option, note, size, table, timestamp
+from modelkit.cli.screen import echo, emit_json, note
+from modelkit.cli.tables import table
+from modelkit.cli.ui import ago, json_option, size, timestamp
 from modelkit.errors import ModelkitError
 
 if TYPE_CHECKING:
@@ -32,7 +34,9 @@ def command(prefix: str, as_json: bool) -> None:
         return
     header = ("NAME", "DIGEST", "SIZE", "FORMAT", "DRAFT", "MODIFIED")
     lines = [(p.name.short, *_cells(row), ago(p.modified_s)) for p, row in zip(found, rows, strict=True)]
-    click.echo(table(lines, header=header, right=[2]))
+    echo(table(lines, header=header, right=[2]))
+    if not rows and not prefix:
+        note("there is no package yet; `modelkit create NAME -f Modelfile` makes one")
     for row in rows:
         if row["problem"]:
             note(f"{row['name']} is broken: {row['problem']}")

@@ -5,19 +5,22 @@ look.
 command's module.
 
 Exit codes: 0 done · 1 one clear message says why not · 2 wrong usage · 130 interrupted · 141 nobody reads the
-output any more.
+output any more. Messages are plain text on standard error, under --json too: standard output then holds one
+JSON document, or nothing.
 """
 
 import os
 import sys
 from importlib import import_module
-from io import TextIOWrapper
 from typing import IO, Any, NoReturn
 
 import click
 
 from modelkit import __version__
-from modelkit.cli import ui
+from modelkit.cli import interrupts
+from modelkit.cli.frame import Group, WrongUsage
+from modelkit.cli.screen import echo, show_error, show_warnings
+from modelkit.cli.ui import HOW_TO_GET_MLX
 from modelkit.errors import ModelkitError
 from runtime.errors import RuntimeFault
 
@@ -37,8 +40,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
 }
 ALIASES = {"ls": "list"}
 
-INTERRUPTED = 130
 NO_READER = 141
+_TYPED = "modelkit.typed"  # the arguments as they were, for messages
 
 
 class Failure(click.ClickException):
@@ -49,10 +52,10 @@ class Failure(click.ClickException):
         self.hint = hint
 
     def show(self, file: IO[Any] | None = None) -> None:
-        ui.show_error(self.message, self.hint, file)
+        show_error(self.message, self.hint, file)
 
 
-class LazyGroup(click.Group):
+class LazyGroup(Group):
     """Knows its commands by name and imports one when it is used; each module defines `command`.
 
     Whatever a command raises on purpose leaves here as a message and an exit code.
@@ -68,13 +71,29 @@ class LazyGroup(click.Group):
         command: click.Command = import_module(COMMANDS[name][0]).command
         return command
 
+    def names(self, ctx: click.Context) -> list[str]:
+        return [*COMMANDS, *ALIASES]
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ctx.meta[_TYPED] = list(args)
+        return super().parse_args(ctx, args)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
-            return super().invoke(ctx)
+            with interrupts.InOrder():
+                result = super().invoke(ctx)
+                sys.stdout.flush()
+                return result
+        except click.NoSuchOption as error:
+            from modelkit.cli.suggest import unknown_option
+
+            raise WrongUsage(
+                unknown_option(error.option_name, ctx.meta[_TYPED], error.ctx), error.ctx
+            ) from error
         except ModelkitError as error:
             raise Failure(error.message, error.hint) from error
         except RuntimeFault as error:
@@ -86,8 +105,8 @@ class LazyGroup(click.Group):
         except OSError as error:
             raise Failure(_in_words(error)) from error
         except (KeyboardInterrupt, click.Abort):
-            click.echo("interrupted", err=True)
-            ctx.exit(INTERRUPTED)
+            echo("interrupted", err=True)
+            ctx.exit(interrupts.INTERRUPTED)
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
@@ -101,22 +120,14 @@ def cli() -> None:
 
     The store is under ~/.modelkit, or where MODELKIT_HOME says.
     """
-    ui.show_warnings()
-
-
-def main() -> None:
-    """Entry point."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):  # a terminal that cannot show a letter is no reason to stop
-            stream.reconfigure(errors="replace")
-    cli(prog_name="modelkit")
+    show_warnings()
 
 
 def _without_mlx(error: ImportError) -> Exception:
     """MLX is an extra on Linux, so its absence is a user's matter; that of any other module is a bug."""
     if (error.name or "").partition(".")[0] != "mlx":
         return error
-    return Failure(f"MLX cannot be loaded: {error}", ui.HOW_TO_GET_MLX)
+    return Failure(f"MLX cannot be loaded: {error}", HOW_TO_GET_MLX)
 
 
 def _in_words(error: OSError) -> str:

@@ -5,7 +5,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from modelkit.cli.home import open_store
-from modelkit.cli.ui import count, emit_json, json_option, size, table
+from modelkit.cli.screen import echo, emit_json, state
+from modelkit.cli.tables import table
+from modelkit.cli.ui import count, json_option, size
 
 if TYPE_CHECKING:
     from modelkit.store import Pruned
@@ -37,13 +39,13 @@ def command(dry_run: bool, as_json: bool) -> None:
         return
     if dry_run and (pruned.blobs or pruned.temp_files):
         blobs = [(f"blob {blob.digest.short}", size(blob.size_bytes)) for blob in pruned.blobs]
-        click.echo(table([*blobs, *((str(path), "") for path in pruned.temp_files)], right=[1]))
+        echo(table([*blobs, *((str(path), "") for path in pruned.temp_files)], right=[1]))
     parts = [
         count(len(pruned.blobs), "blob"),
         count(len(pruned.temp_files), "temporary file"),
         count(pruned.conversions, "remembered conversion"),
     ]
-    click.echo(f"{'would free' if dry_run else 'freed'} {size(pruned.size_bytes)} ({', '.join(parts)})")
+    state(f"{'would free' if dry_run else 'freed'} {size(pruned.size_bytes)} ({', '.join(parts)})")
 
 
 def _to_json(pruned: "Pruned", dry_run: bool) -> dict[str, Any]:

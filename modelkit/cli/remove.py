@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING
 import click
 
 from modelkit.cli.home import complete_name, open_store
-from modelkit.cli.ui import emit_json, json_option, note, size
+from modelkit.cli.screen import emit_json, note, state
+from modelkit.cli.ui import json_option, size
 
 if TYPE_CHECKING:
     from modelkit.store import Freed, Name
@@ -31,7 +32,7 @@ def command(names: tuple[str, ...], as_json: bool) -> None:
         emit_json([_to_json(name, one) for name, one in freed.items()])
         return
     for name, one in freed.items():
-        click.echo(f"removed {name} ({size(one.size_bytes)} freed)")
+        state(f"removed {name} ({size(one.size_bytes)} freed)")
         if one.held:
             note(one.held)
 

@@ -7,13 +7,14 @@ it; Ctrl-D leaves. Nothing here knows how lines are read, so any `Reader` will d
 import re
 from typing import TYPE_CHECKING, Any
 
-import click
-
-from modelkit.cli.answer import say, timings
+from modelkit.cli import interrupts
+from modelkit.cli.answer import cut, say, timings
+from modelkit.cli.screen import echo, note, show_error, show_text
+from modelkit.cli.tables import table
 from modelkit.cli.terminal import Reader
-from modelkit.cli.ui import emit_text, show_error, size, table
+from modelkit.cli.ui import size
 from modelkit.errors import ModelkitError, RequestError
-from modelkit.modelfile import PARAMETERS, Parameters, looks_like_path
+from modelkit.modelfile import PARAMETERS, Parameters, check_name, looks_like_path
 from runtime.errors import RuntimeFault
 
 if TYPE_CHECKING:
@@ -24,28 +25,30 @@ _COMMAND = re.compile(r"/(\w+|\?)")
 _QUOTES = '"""'
 
 HELP = (
-    ("/set parameter NAME VALUE", "change a parameter, such as temperature"),
-    ("/set system TEXT", "give another system message; without TEXT the package's again"),
+    ("/set parameter NAME VALUE", "change a parameter; without VALUE, say what it is"),
+    ("/set system TEXT", "another system message; no TEXT: the package's own"),
     ("/set verbose, /set quiet", "say after each answer how long it took, or do not"),
-    ("/show [PART]", "info, parameters, system, template, license or modelfile"),
+    ("/show [PART]", "info, parameters, system, template, license, modelfile"),
     ("/cache", "what is kept in memory of what was read, as a tree"),
     ("/clear", "forget the conversation"),
     ("/bye", "leave (also: Ctrl-D)"),
     (f"{_QUOTES}text{_QUOTES}", "a message of several lines"),
+    ("Ctrl-C", "stop an answer; what came of it is kept"),
 )
 
 
 def converse(session: "Session", read: Reader) -> None:
     """Take lines until the person leaves. An error ends one line, never the conversation."""
-    click.echo("Type a message, or /? for help.")
+    echo("Type a message, or /? for help.")
     while True:
         try:
             text = read_block(read)
         except EOFError:
-            click.echo()
+            echo()
             return
         except KeyboardInterrupt:
-            click.echo("Ctrl-D or /bye leaves.")
+            interrupts.handled()
+            echo("Ctrl-D or /bye leaves.")
             continue
         try:
             if not session.take(text):
@@ -102,10 +105,10 @@ class Session:
             case "/bye" | "/exit" | "/quit":
                 return False
             case "/?" | "/help":
-                click.echo(table(HELP))
+                echo(table(HELP))
             case "/clear":
                 self.messages.clear()
-                click.echo("The conversation starts anew.")
+                echo("The conversation starts anew.")
             case "/cache":
                 self._show_cache()
             case "/set":
@@ -122,13 +125,17 @@ class Session:
         try:
             say(stream)
         except KeyboardInterrupt:
-            click.echo("\n(stopped)", nl=False)
-        click.echo("\n")
+            interrupts.handled()
+            echo("\n(stopped)", end="")
+        echo("\n")
         answer = stream.result
         if not self._plain and answer.text:
             self.messages += [asked, {"role": "assistant", "content": answer.text}]
+        sentence = cut(answer, self.model)
+        if sentence:
+            note(sentence)
         if self.verbose:
-            click.echo(timings(answer, self.model), err=True)
+            echo(timings(answer, self.model), err=True)
 
     def _ask(self, asked: dict[str, str]) -> "GenerationStream":
         parameters: dict[str, Any] = dict(self.parameters)
@@ -145,28 +152,45 @@ class Session:
                 self._set_system(rest)
             case "verbose" | "quiet" if not rest:
                 self.verbose = what == "verbose"
+                echo(f"Timings are {'shown' if self.verbose else 'not shown'} after each answer.")
             case _:
                 raise RequestError(f"/set cannot set {what!r}" if what else "/set what?", hint="/? lists it.")
 
     def _set_parameter(self, name: str, value: str) -> None:
+        if not name:
+            raise RequestError("/set parameter what?", hint="Example: /set parameter temperature 0.2")
+        if not value:
+            self._show_parameter(name)
+            return
         changed = Parameters().added(name, value)
         if PARAMETERS[name].scope in ("context", "machine"):
             hint = f"Leave, and start again with: modelkit run {self._name} -p {name}={value}"
             raise RequestError(f"{name} is settled when the model is loaded", hint=hint)
         self.parameters = self.parameters.merge(changed)
+        self._show_parameter(name)
+
+    def _show_parameter(self, name: str) -> None:
+        """Its value, and whether that is only the default."""
+        held = self.model.defaults.merge(self.parameters)
+        default = held.resolved()
+        value = getattr(default, check_name(name))
+        shown = ", ".join(map(repr, value)) if isinstance(value, tuple) else value
+        unset = "" if name in held else " (the default)"
+        echo(f"{name} is {'not set' if shown in (None, '') else shown}{unset}")
 
     def _set_system(self, text: str) -> None:
         if self._plain:
             raise RequestError("without a chat template there is no place for a system message")
         self.system = _unquoted(text) or None
+        echo("The system message is changed." if self.system else "The package's own system message holds.")
 
     def _show(self, part: str) -> None:
         match part:
             case "parameters":
                 lines = self.model.defaults.merge(self.parameters).texts()
-                click.echo(table(lines) or "none is set")
+                echo(table(lines) or "none is set")
             case "system" if self.system is not None:
-                emit_text(self.system)
+                show_text(self.system)
             case "info" | "system" | "template" | "license" | "modelfile":
                 self._show_package(part)
             case _:
@@ -176,10 +200,10 @@ class Session:
         from modelkit.cli.cache import tree
 
         nodes = self.model.prefixes()
-        click.echo(tree(nodes, self.model.decode) or "nothing is kept")
+        echo(tree(nodes, self.model.decode) or "nothing is kept")
         if nodes:
             held, limit = sum(node.size_bytes for node in nodes), self.model.memory.prefix_bytes
-            click.echo(f"{size(held)} of at most {size(limit)}")
+            echo(f"{size(held)} of at most {size(limit)}")
 
     def _show_package(self, part: str) -> None:
         from modelkit.cli.home import open_store
@@ -192,11 +216,11 @@ class Session:
             from modelkit.cli.facts import facts_of
             from modelkit.cli.show import overview
 
-            click.echo(overview(facts_of(store, package)))
+            echo(overview(facts_of(store, package)))
             return
         from modelkit.cli.show import print_part
 
-        print_part(package, part)
+        print_part(package, part, show_text)
 
 
 def _words(text: str) -> tuple[str, str]:

@@ -1,13 +1,15 @@
 """`modelkit show`: what a package holds, in sections, as one of its texts, or as JSON."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from modelkit.cli.home import complete_name, open_store
-from modelkit.cli.ui import count, emit_json, emit_text, json_option, note, quantity, sections, size
+from modelkit.cli.screen import echo, emit_json, emit_text, note
+from modelkit.cli.tables import sections
+from modelkit.cli.ui import count, json_option, quantity, size
 
 if TYPE_CHECKING:
     from modelkit.store import Package
@@ -49,7 +51,7 @@ def command(name: str, verbose: bool, as_json: bool, **parts: bool) -> None:
     if as_json:
         emit_json(facts)
         return
-    click.echo(overview(facts))
+    echo(overview(facts))
     for sentence in facts.get("unused", ()):
         note(sentence)
     if facts["template_problem"]:
@@ -77,13 +79,13 @@ def overview(facts: Facts) -> str:
     return sections(parts)
 
 
-def print_part(package: "Package", part: str) -> None:
+def print_part(package: "Package", part: str, emit: Callable[[str], None] = emit_text) -> None:
     """One of the package's texts; a note where it has none."""
     from modelkit.cli.texts import PARTS
 
     text = PARTS[part](package)
     if text:
-        emit_text(text)
+        emit(text)
     else:
         note(f"{package.name} has no {part}")
 

@@ -35,7 +35,7 @@ def modelfile(package: Package) -> str:
 def parameters(package: Package) -> str:
     """One `name value` per line, texts in quotes as in JSON."""
     pairs = recipe(package).parameters.texts()
-    return "\n".join(f"{name} {json.dumps(text) if name == 'stop' else text}" for name, text in pairs)
+    return "".join(f"{name} {json.dumps(text) if name == 'stop' else text}\n" for name, text in pairs)
 
 
 def system(package: Package) -> str:
@@ -56,11 +56,13 @@ def specials(package: Package) -> Specials:
     return read_specials(*found)
 
 
-def licenses(package: Package) -> dict[str, str]:
-    """The license files that are short enough to be shown, by name."""
+def licenses(package: Package, *, errors: str = "replace") -> dict[str, str]:
+    """The license files that are short enough to be shown, by name. errors: what becomes of bytes that are
+    not UTF-8, as in `bytes.decode`.
+    """
     names = [name for name in package.files if "/" not in name and name.upper().startswith(_LICENSES)]
     small = [name for name in names if package.files[name].stat().st_size <= _LICENSE_LIMIT_BYTES]
-    return {name: package.files[name].read_bytes().decode(errors="replace") for name in small}
+    return {name: package.files[name].read_bytes().decode(errors=errors) for name in small}
 
 
 PARTS: dict[str, Callable[[Package], str]] = {
@@ -68,7 +70,7 @@ PARTS: dict[str, Callable[[Package], str]] = {
     "parameters": parameters,
     "template": template,
     "system": system,
-    "license": lambda package: "\n".join(licenses(package).values()),
+    "license": lambda package: "\n".join(licenses(package, errors="surrogateescape").values()),
 }
 
 

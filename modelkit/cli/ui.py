@@ -1,16 +1,9 @@
-"""How things look in a terminal: tables, sizes, times, progress bars, and text that cannot take the terminal
-over.
-"""
+"""How quantities read, and text that cannot take a terminal over. Pure functions, but for the clock."""
 
-import json
-import logging
-import sys
+import textwrap
 import time
 import unicodedata
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import IO, Any
 
 import click
 
@@ -41,9 +34,32 @@ def one_line(text: str, limit: int = 100) -> str:
     return flat if len(flat) <= limit else flat[: limit - 3] + "..."
 
 
+def wrapped(text: str, width: int | None, hang: str = "") -> str:
+    """Lines longer than `width` broken between words, what follows indented by `hang` and as the line was;
+    None: as it is. Paths and commands are never broken, so that they can be copied.
+    """
+    if width is None:
+        return text
+    return "\n".join(_wrapped_line(line, width, hang) for line in text.split("\n"))
+
+
+def _wrapped_line(line: str, width: int, hang: str) -> str:
+    if len(line) <= width:
+        return line
+    lead = line[: len(line) - len(line.lstrip())]
+    return textwrap.fill(
+        line,
+        width,
+        subsequent_indent=lead + hang,
+        break_long_words=False,
+        break_on_hyphens=False,
+        drop_whitespace=True,
+    )
+
+
 def count(number: int, one: str, many: str | None = None) -> str:
-    """`1 file`, `2 files`."""
-    return f"{number} {one if number == 1 else many or one + 's'}"
+    """`1 file`, `2 files`, `12,000 files`."""
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
 def quantity(number: int) -> str:
@@ -73,104 +89,3 @@ def ago(modified_s: float, now_s: float | None = None) -> str:
 def timestamp(moment_s: float) -> str:
     """ISO 8601 in UTC, whole seconds."""
     return datetime.fromtimestamp(int(moment_s), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def table(
-    rows: Iterable[Sequence[str]], *, header: Sequence[str] | None = None, right: Sequence[int] = ()
-) -> str:
-    """Columns padded to their widest cell; `right` lists the columns aligned to the right."""
-    lines = [[one_line(cell) for cell in row] for row in ([header] if header else []) + list(rows)]
-    if not lines:
-        return ""
-    widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
-
-    def cell(i: int, text: str) -> str:
-        return text.rjust(widths[i]) if i in right else text.ljust(widths[i])
-
-    return "\n".join("  ".join(cell(i, text) for i, text in enumerate(line)).rstrip() for line in lines)
-
-
-def sections(parts: Mapping[str, Iterable[Sequence[str]]]) -> str:
-    """Titled blocks of rows in columns; empty blocks are left out."""
-    shown = [(title, list(rows)) for title, rows in parts.items()]
-    return "\n\n".join(
-        f"  {title}\n" + "\n".join(f"    {line}" for line in table(rows).splitlines())
-        for title, rows in shown
-        if rows
-    )
-
-
-def emit_json(value: Any) -> None:
-    """One JSON document on standard output, in ASCII: right in every locale, and harmless on a terminal."""
-    click.echo(json.dumps(value, indent=2))
-
-
-def emit_text(text: str) -> None:
-    """A text from a file: exact where it is piped, without control characters on a terminal."""
-    click.echo(printable(text) if sys.stdout.isatty() else text, nl=not text.endswith("\n"))
-
-
-def note(text: str) -> None:
-    """Something the user should know, on standard error so that pipes stay clean."""
-    click.echo(f"{click.style('note:', fg='yellow')} {printable(text)}", err=True)
-
-
-class _Notes(logging.Handler):
-    """What the rooms below log, as notes."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        note(record.getMessage())
-
-
-def show_warnings() -> None:
-    """From now on, warnings of modelkit and its runtime are notes to the user."""
-    for name in ("modelkit", "runtime"):
-        logger = logging.getLogger(name)
-        if not any(isinstance(handler, _Notes) for handler in logger.handlers):
-            logger.addHandler(_Notes(logging.WARNING))
-
-
-def show_error(message: str, hint: str | None = None, file: IO[Any] | None = None) -> None:
-    """One message, and what to do about it on its own line."""
-    file = file or sys.stderr
-    click.echo(f"{click.style('Error:', fg='red')} {printable(message)}", file=file)
-    if hint:
-        click.echo(f"  {printable(hint)}", file=file)
-
-
-class Bars:
-    """Progress bars by bytes with time left, one after the other; silent where standard error is no terminal.
-
-    Fits what `pack` wants of a Progress.
-    """
-
-    def __init__(self, *, enabled: bool = True) -> None:
-        self._enabled = enabled and sys.stderr.isatty()
-        self._bar: Any = None
-
-    def begin(self, label: str, total_bytes: int) -> None:
-        if self._enabled and total_bytes:
-            from tqdm import tqdm
-
-            label = f"{one_line(label):<16}"
-            self._bar = tqdm(total=total_bytes, desc=label, unit="B", unit_scale=True, dynamic_ncols=True)
-
-    def advance(self, done_bytes: int) -> None:
-        if self._bar is not None:
-            self._bar.update(done_bytes)
-
-    def finish(self) -> None:
-        if self._bar is not None:
-            self._bar.close()
-            self._bar = None
-
-
-@contextmanager
-def bar(label: str, total_bytes: int, *, enabled: bool = True) -> Generator[Callable[[int], None]]:
-    """One bar, as a function to call with the bytes done since its last call."""
-    bars = Bars(enabled=enabled)
-    bars.begin(label, total_bytes)
-    try:
-        yield bars.advance
-    finally:
-        bars.finish()

@@ -5,7 +5,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from modelkit.cli.home import bytes_under, complete_name, open_store
-from modelkit.cli.ui import bar, count, emit_json, json_option, size
+from modelkit.cli.progress import bar
+from modelkit.cli.screen import emit_json, state
+from modelkit.cli.ui import count, json_option, size
 
 if TYPE_CHECKING:
     from modelkit.store import Problem, Store, VerifyReport
@@ -27,8 +29,8 @@ def command(ctx: click.Context, names: tuple[str, ...], as_json: bool) -> None:
         emit_json(_to_json(report))
     else:
         for problem in report.problems:
-            click.echo(_sentence(problem))
-        click.echo(_summary(report))
+            state(_sentence(problem))
+        state(_summary(report))
     if report.problems:
         ctx.exit(1)
 

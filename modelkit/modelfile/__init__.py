@@ -4,9 +4,9 @@
     text <-syntax.format-- directives
 
 `directives` and `parameter_table` are the two tables that everything else follows. This room relies on the
-standard library, `modelkit.arguments`, `modelkit.words` and the sampler's table of ranges alone, opens no file
-but the Modelfile itself, and raises ModelfileError, ParameterError for a parameter that did not come from a
-file, and RequestError for an argument of a wrong type.
+standard library, `modelkit.arguments`, `modelkit.words` and the sampler's table of ranges alone, opens no
+file but the Modelfile itself, and raises ModelfileError, ParameterError for a parameter that did not come
+from a file, and RequestError for an argument of a wrong type.
 """
 
 import os

@@ -118,3 +118,12 @@ def test_a_dry_run_in_json_has_the_totals(modelkit: Run, modelfile: Write) -> No
     assert plan["size_bytes"] == sum(row["size_bytes"] for row in plan["target"]["tensors"])
     assert plan["target"]["bits_per_weight"] == 32
     assert plan["draft"] is None
+
+
+def test_creating_again_says_that_nothing_was_converted(
+    modelkit: Callable[..., Result], modelfile: Callable[..., Path]
+) -> None:
+    first = modelkit("create", "story", "-f", str(modelfile()), "-q", "q8")
+    again = modelkit("create", "story", "-f", str(modelfile("SYSTEM Be brief.")), "-q", "q8")
+    assert "no weight had to be converted" not in first.stdout
+    assert again.stdout.endswith("; no weight had to be converted\n")

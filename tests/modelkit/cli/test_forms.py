@@ -6,7 +6,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from modelkit.cli.forms import wanted_form
+from modelkit.cli.forms import is_whole, wanted_form
 from modelkit.cli.run import command
 
 
@@ -20,7 +20,7 @@ def test_a_schema_comes_from_the_argument_or_from_a_file(tmp_path: Path) -> None
 def test_a_grammar_comes_from_a_file(tmp_path: Path) -> None:
     file = tmp_path / "answer.lark"
     file.write_text('start: "é"', encoding="utf-8")
-    assert wanted_form(None, file, "a+") == {"grammar": 'start: "é"', "regex": "a+"}
+    assert wanted_form(None, f"@{file}", "a+") == {"grammar": 'start: "é"', "regex": "a+"}
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
@@ -31,7 +31,38 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
 
 
 def test_a_conversation_takes_no_format(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("modelkit.cli.run._piped", lambda: None)
+    monkeypatch.setattr("modelkit.cli.run.read_prompt", lambda _words: None)
     said = CliRunner().invoke(command, ["story", "--format", "json"])
     assert said.exit_code == 2
     assert "--format is for one PROMPT" in said.output
+
+
+def test_a_grammar_comes_from_the_argument() -> None:
+    assert wanted_form(None, 'start: "a"', None) == {"grammar": 'start: "a"'}
+    assert wanted_form(None, 'root ::= "a"', None) == {"grammar": 'root ::= "a"'}
+
+
+@pytest.mark.parametrize("option", ["--format", "--grammar"])
+def test_a_file_without_its_sign_is_no_text(
+    option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "shape").write_text("x")
+    for name in ("shape", "missing.json", "missing.lark"):
+        values = (name, None) if option == "--format" else (None, name)
+        with pytest.raises(click.BadParameter, match=f"write {option} @{name}"):
+            wanted_form(*values, None)
+
+
+@pytest.mark.parametrize(
+    ("form", "text", "whole"),
+    [
+        ({"format": "json"}, '{"a": 1}', True),
+        ({"format": "json"}, '{"a": 1', False),
+        ({"format": "json"}, "", False),
+        ({"regex": "a+"}, "aaa", False),
+        ({"grammar": "start: A"}, "A", False),
+    ],
+)
+def test_only_json_can_be_whole_although_it_was_cut(form: dict[str, str], text: str, whole: bool) -> None:
+    assert is_whole(form, text) is whole

@@ -226,7 +226,7 @@ def test_a_system_text_comes_first_until_it_is_taken_back() -> None:
 
 def test_verbose_and_quiet(capsys: pytest.CaptureFixture[str]) -> None:
     talk(Model(), "/set verbose", "one")
-    assert "load" in capsys.readouterr().err
+    assert "3 tokens, ended by the model" in capsys.readouterr().err
     talk(Model(), "/set quiet", "one", verbose=True)
     assert capsys.readouterr().err == ""
 
@@ -249,7 +249,7 @@ def test_show_parts_of_the_package(created: Callable[..., None], capsys: pytest.
     shown = capsys.readouterr().out
     assert "architecture      LlamaForCausalLM" in shown
     assert "FROM story:latest\nSYSTEM Be brief.\n" in shown
-    assert shown.rstrip().endswith("Be brief.\nNo.")
+    assert shown.rstrip().endswith("Be brief.\nThe system message is changed.\nNo.")
 
 
 def test_a_folder_has_no_package_to_show(capsys: pytest.CaptureFixture[str]) -> None:
@@ -298,3 +298,31 @@ def test_a_history_that_cannot_be_kept_is_forgotten(home: Path) -> None:
     (home / "history").mkdir(parents=True)
     terminal.open_history().store_string("a secret")
     assert list((home / "history").iterdir()) == []
+
+
+def test_what_is_set_is_confirmed(capsys: pytest.CaptureFixture[str]) -> None:
+    talk(
+        Model(),
+        "/set parameter top_k 3",
+        "/set parameter temperature",
+        "/set parameter min_p",
+        "/set parameter num_ctx",
+        "/set system Be brief.",
+        "/set system",
+    )
+    assert capsys.readouterr().out.splitlines()[1:-1] == [
+        "top_k is 3",
+        "temperature is 0.5",
+        "min_p is 0.0 (the default)",
+        "num_ctx is not set (the default)",
+        "The system message is changed.",
+        "The package's own system message holds.",
+    ]
+
+
+def test_an_answer_that_is_cut_is_marked(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("modelkit.cli.repl.cut", lambda *_: "the answer is cut: num_predict allows 3 tokens")
+    talk(Model(), "one")
+    assert "note: the answer is cut" in capsys.readouterr().err

@@ -2,7 +2,9 @@
 
 import io
 import json
+import re
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,7 +16,9 @@ from click.testing import Result
 
 import modelkit as library
 from modelkit.cli import answer
+from modelkit.cli.prompts import read_prompt
 from modelkit.cli.run import ask, command
+from modelkit.cli.screen import Waiting, echo, note
 from modelkit.generation import Generation
 from modelkit.memory import Memory
 from runtime.engine.request import Usage
@@ -119,7 +123,7 @@ def test_a_folder_runs_by_its_path(modelkit: Run, checkpoints: Path) -> None:
 def test_verbose_goes_to_standard_error(modelkit: Run, created: Create) -> None:
     created("story")
     result = modelkit("run", "story", "Once", *GREEDY, "--verbose")
-    assert "8 tokens, ended by length, seed " in result.stderr
+    assert "8 tokens, cut by its length, seed " in result.stderr
     assert "tokens/s" not in result.stdout
 
 
@@ -201,12 +205,11 @@ def test_timings_count_what_was_computed() -> None:
     memory = Memory(2_000_000, 0, 30_000, 10**9)
     model = SimpleNamespace(load_s=0.5, context_length=512, memory=memory, threads="1 thread of 2: why")
     shown = answer.timings(Generation("", (), usage, "stop", 7), model).splitlines()  # type: ignore[arg-type]
-    assert shown[0].split()[:3] == ["load", "0.50", "s"]
-    assert shown[0].endswith("weights 2 MB")
-    assert "3 tokens/s  10 tokens, 4 cached" in shown[1]
-    assert "5 tokens/s  21 tokens, ended by stop, seed 7" in shown[2]
-    assert "50%  15 of 30 drafted tokens accepted" in shown[3]
-    assert shown[4].split() == ["threads", "1", "thread", "of", "2:", "why"]
+    assert "3 tokens/s  10 tokens, 4 of them read before" in shown[0]
+    assert "5 tokens/s  21 tokens, ended by the model, seed 7" in shown[1]
+    assert "15 of 30 guessed tokens were right" in shown[2]
+    assert answer.loading(model) == "loaded in 0.50 s: weights 2 MB"  # type: ignore[arg-type]
+    assert shown[3].split() == ["threads", "1", "thread", "of", "2:", "why"]
 
 
 def test_a_closed_standard_input_is_no_prompt(
@@ -216,3 +219,94 @@ def test_a_closed_standard_input_is_no_prompt(
     monkeypatch.setattr(sys, "stdin", None)
     with pytest.raises(UsageError, match="the prompt is empty"):
         command.main(["story"], standalone_mode=False)
+
+
+def test_an_answer_that_is_cut_says_so(modelkit: Run, created: Create) -> None:
+    created("story")
+    result = modelkit("run", "story", "Once", *GREEDY)
+    assert (result.exit_code, "the answer is cut: num_predict allows 8 tokens" in result.stderr) == (0, True)
+    full = modelkit("run", "story", "Once", "-p", "temperature=0", "-p", "num_ctx=9")
+    assert "the answer is cut: the context of 9 tokens is full" in full.stderr
+    assert "is cut" not in full.stdout
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("--format", '{"type": "string", "minLength": 40}'),
+        ("--regex", "[a-z]{50}"),
+        ("--grammar", "start: /[a-z]{50}/"),
+    ],
+)
+@pytest.mark.parametrize("more", [(), ("--json",)])
+def test_a_form_that_is_cut_is_a_failure(
+    option: str, value: str, more: tuple[str, ...], modelkit: Run, created: Create
+) -> None:
+    created("story")
+    result = modelkit("run", "story", "Once", *GREEDY, option, value, *more)
+    assert result.exit_code == 1
+    assert f"so it is no whole answer to {option}" in result.stderr
+    assert result.stdout
+
+
+def test_a_raw_prompt_needs_no_template(modelkit: Run, created: Create) -> None:
+    created("story")
+    assert "chat template" in modelkit("run", "story", "Once", *GREEDY).stderr
+    assert "chat template" not in modelkit("run", "story", "Once", "--raw", *GREEDY).stderr
+
+
+def test_a_dash_is_standard_input(modelkit: Run, created: Create) -> None:
+    created("story")
+    piped = modelkit("run", "story", *GREEDY, "--json", stdin="Once")
+    assert said(modelkit("run", "story", "-", *GREEDY, "--json", stdin="Once"))["ids"] == said(piped)["ids"]
+
+
+def test_a_dash_on_a_terminal_reads_what_is_typed(monkeypatch: pytest.MonkeyPatch) -> None:
+    typed = io.TextIOWrapper(io.BytesIO(b"Once upon\na time\n"))
+    monkeypatch.setattr(typed, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr(sys, "stdin", typed)
+    assert read_prompt(("-",)) == "Once upon\na time"
+
+
+def test_json_has_the_ids_on_one_line(modelkit: Run, created: Create) -> None:
+    created("story")
+    shown = modelkit("run", "story", "Once", *GREEDY, "--json").stdout
+    assert re.search(r'^  "ids": \[[0-9, ]+\],$', shown, re.MULTILINE)
+    assert len(shown.splitlines()) < 30
+
+
+@pytest.mark.parametrize(("seconds", "words"), [(0.1, "1,340 tokens/s"), (10.0, "13.4 tokens/s")])
+def test_rates_are_numbers_that_people_read(seconds: float, words: str) -> None:
+    usage = Usage(134, 0, 1, 0, 0, 0.0, seconds, 0.0)
+    model = SimpleNamespace(load_s=0.5, context_length=512, memory=Memory(1, 0, 1, 1))
+    assert words in answer.timings(Generation("", (), usage, "stop", 7), model)  # type: ignore[arg-type]
+
+
+class Watched(Terminal):
+    encoding = "utf-8"  # type: ignore[assignment]
+
+
+def test_whoever_waits_sees_a_sign_of_life_that_goes_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", Watched())
+    with Waiting("reading the prompt") as waiting:
+        _until(lambda: "reading the prompt" in sys.stderr.getvalue())  # type: ignore[attr-defined]
+        note("something")
+        _until(lambda: sys.stderr.getvalue().count("reading") > 1)  # type: ignore[attr-defined]
+        waiting.stop()
+        echo("an answer", err=True)
+    shown = sys.stderr.getvalue()  # type: ignore[attr-defined]
+    assert "reading the prompt\x1b[K\r\x1b[K" in shown  # cleared before anything else is written
+    assert shown.endswith("\r\x1b[Kan answer\n")
+
+
+def test_nobody_watches_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
+    with Waiting("reading"):
+        time.sleep(0.3)
+    assert capsys.readouterr() == ("", "")
+
+
+def _until(true: Callable[[], bool]) -> None:
+    ends = time.monotonic() + 20
+    while not true():
+        assert time.monotonic() < ends
+        time.sleep(0.01)

@@ -162,8 +162,8 @@ def test_json_has_layers_draft_and_config(
 @pytest.mark.parametrize(
     ("flag", "text"),
     [
-        ("--system", "Be brief.\n\nAnd kind.\nAlways.\n"),
-        ("--template", TEMPLATE + "\n"),
+        ("--system", "Be brief.\n\nAnd kind.\nAlways."),
+        ("--template", TEMPLATE),
         ("--parameters", 'temperature 0.25\nstop "\\n\\n"\nstop "END"\nnum_ctx 100\n'),
         ("--license", 'MIT\nSecond "licence".\n'),
     ],

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from modelkit.cli import ui
+from modelkit.cli import progress, screen, tables, ui
 
 HOSTILE = ["\x1b]52;c;ZXZpbA==\x07", "\x1b[2J", "\x9b31m", "a\rb", "\u202egnp.exe", "\u2028", "\x08\x7f"]
 
@@ -31,7 +31,7 @@ def test_ordinary_text_stays_as_it_is(text: str) -> None:
 
 
 def test_a_cell_is_one_line() -> None:
-    assert ui.table([("stop", "a\n\tb")]) == "stop  a\\n\\tb"
+    assert tables.table([("stop", "a\n\tb")]) == "stop  a\\n\\tb"
 
 
 def test_a_long_cell_is_cut() -> None:
@@ -39,12 +39,12 @@ def test_a_long_cell_is_cut() -> None:
 
 
 def test_columns_are_aligned() -> None:
-    shown = ui.table([("a", "10 B"), ("bbb", "2 B")], header=("N", "SIZE"), right=[1])
+    shown = tables.table([("a", "10 B"), ("bbb", "2 B")], header=("N", "SIZE"), right=[1])
     assert shown.splitlines() == ["N    SIZE", "a    10 B", "bbb   2 B"]
 
 
 def test_empty_sections_are_left_out() -> None:
-    assert ui.sections({"A": [("x", "1")], "B": []}) == "  A\n    x  1"
+    assert tables.sections({"A": [("x", "1")], "B": []}) == "  A\n    x  1"
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_timestamps_are_utc() -> None:
 
 
 def test_bars_are_silent_where_nobody_watches(capsys: pytest.CaptureFixture[str]) -> None:
-    with ui.bar("reading", 10) as advance:
+    with progress.bar("reading", 10) as advance:
         advance(10)
     assert capsys.readouterr() == ("", "")
 
@@ -98,7 +98,7 @@ class Terminal(io.StringIO):
 
 def test_bars_show_bytes_and_time_left_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stderr", Terminal())
-    with ui.bar("reading", 2_000_000) as advance:
+    with progress.bar("reading", 2_000_000) as advance:
         advance(1_000_000)
     shown = sys.stderr.getvalue()  # type: ignore[union-attr]
     assert "reading" in shown
@@ -108,11 +108,11 @@ def test_bars_show_bytes_and_time_left_on_a_terminal(monkeypatch: pytest.MonkeyP
 
 def test_json_output_has_no_bars(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stderr", Terminal())
-    with ui.bar("reading", 10, enabled=False) as advance:
+    with progress.bar("reading", 10, enabled=False) as advance:
         advance(10)
     assert sys.stderr.getvalue() == ""  # type: ignore[union-attr]
 
 
 def test_json_is_ascii(capsys: pytest.CaptureFixture[str]) -> None:
-    ui.emit_json({"text": "\x9b31m\u202e世"})
+    screen.emit_json({"text": "\x9b31m\u202e世"})
     assert capsys.readouterr().out == '{\n  "text": "\\u009b31m\\u202e\\u4e16"\n}\n'

@@ -1,0 +1,73 @@
+"""What all commands share beyond click's own: tables in --help that fit the terminal, and groups that know
+what was meant by a command that is not theirs.
+"""
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import IO, Any
+
+import click
+
+from modelkit.cli.screen import echo, show_error
+
+Tables = Mapping[str, Sequence[tuple[str, str]]]
+
+
+class Explained(click.Command):
+    """A command whose --help ends in titled tables, such as that of the parameters."""
+
+    def __init__(self, *arguments: Any, tables: Tables | None = None, **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
+        self.tables = tables or {}
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        for title, rows in self.tables.items():
+            with formatter.section(title):
+                formatter.write_dl(list(rows))
+        super().format_epilog(ctx, formatter)
+
+
+class WrongUsage(click.UsageError):
+    """As click shows it, but for the message, which is as all of ours are."""
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        to: IO[Any] = file or sys.stderr
+        if self.ctx is not None:
+            click.echo(f"{self.ctx.get_usage()}\nTry '{self.ctx.command_path} --help' for help.\n", file=to)
+        show_error(self.message, file=to)
+
+
+class Group(click.Group):
+    """A group that shows its help when it is called alone, and suggests a command for a wrong one."""
+
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        super().__init__(*arguments, invoke_without_command=True, **settings)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0] if args else ""
+        known = not name or name.startswith("-") or self.get_command(ctx, name) is not None
+        if not known and not ctx.resilient_parsing:
+            from modelkit.cli.suggest import unknown_command
+
+            raise WrongUsage(unknown_command(name, self.names(ctx)), ctx)
+        return super().resolve_command(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        result = super().invoke(ctx)
+        if ctx.invoked_subcommand is None:
+            echo(ctx.get_help())
+        return result
+
+    def names(self, ctx: click.Context) -> list[str]:
+        """The words that are commands here, other spellings included."""
+        return self.list_commands(ctx)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Whole sentences: click would end them in dots."""
+        found = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        with formatter.section("Commands"):
+            formatter.write_dl(
+                [(name, (one.help or "").split("\n\n")[0].replace("\n", " ")) for name, one in found if one]
+            )

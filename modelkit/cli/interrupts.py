@@ -1,0 +1,111 @@
+"""What Ctrl-C does, at every moment of a command.
+
+While a command starts, loads a model or ends there is nothing to lose, and an interrupt ends the process at
+once. While it works, the first one is a KeyboardInterrupt, so that everything is put away; a second one, for
+whom that takes too long, ends the process at once. One answer is not worth more than a moment of putting away
+(`Soon`). Exit code 130 in every case.
+
+Relies on nothing that takes time to import: `entry` sets the handler before all else. Where it was never set
+(commands called from Python, an ignored SIGINT) these functions only count.
+"""
+
+import atexit
+import os
+import signal
+from types import FrameType, TracebackType
+
+INTERRUPTED = 130
+
+_at_once = 1  # above 0: nothing to lose
+_pending = False  # a KeyboardInterrupt is on its way through the command
+_patience_s: float | None = None  # how long that may take before the process ends all the same
+
+
+def install() -> None:
+    """Answer SIGINT from now on, unless whoever started us has it ignored."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _interrupted)
+        # Registered first, so called last. Python then takes our handler away, and a signal in its very last
+        # moments would end with another exit code a command that has done all its work.
+        atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)
+
+
+def pending() -> bool:
+    """Was the command interrupted, and is it still putting things away?"""
+    return _pending
+
+
+def handled() -> None:
+    """The interrupt has had its effect; the next one is a first one again."""
+    global _pending
+    _pending = False
+
+
+class AtOnce:
+    """A block with nothing to lose."""
+
+    def __enter__(self) -> None:
+        _add(1)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        _add(-1)
+
+
+class InOrder:
+    """A block that puts things away when it is interrupted."""
+
+    def __enter__(self) -> None:
+        _add(-1)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        _add(1)
+
+
+class Soon:
+    """A block whose putting away may be given up after a moment: a step that reads a long prompt cannot be
+    broken off, and nobody waits for what it computes.
+    """
+
+    def __init__(self, patience_s: float = 2.0) -> None:
+        self._wanted_s = patience_s
+
+    def __enter__(self) -> None:
+        global _patience_s
+        _patience_s = self._wanted_s
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        global _patience_s
+        _patience_s = None
+
+
+def _add(change: int) -> None:
+    global _at_once
+    _at_once += change
+
+
+def _interrupted(_signal: int, _frame: FrameType | None) -> None:
+    global _pending
+    if _at_once > 0 or _pending:
+        _leave()
+    _pending = True
+    if _patience_s is not None:
+        import threading  # takes its time, and is there by now
+
+        last = threading.Timer(_patience_s, _leave, (b"interrupted\n",))
+        last.daemon = True
+        last.start()
+    raise KeyboardInterrupt
+
+
+def _leave(last_word: bytes = b"") -> None:
+    """Without waiting for any thread."""
+    if os.isatty(2):
+        os.write(2, b"\r\x1b[K")  # a line of progress may stand there
+    os.write(2, last_word)
+    os._exit(INTERRUPTED)

@@ -1,0 +1,43 @@
+"""Progress bars by bytes with time left, on standard error; silent where that is no terminal."""
+
+import sys
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from typing import Any
+
+from modelkit.cli.ui import one_line
+
+
+class Bars:
+    """One bar after the other. Fits what `pack` wants of a Progress."""
+
+    def __init__(self, *, enabled: bool = True) -> None:
+        self._enabled = enabled and sys.stderr.isatty()
+        self._bar: Any = None
+
+    def begin(self, label: str, total_bytes: int) -> None:
+        if self._enabled and total_bytes:
+            from tqdm import tqdm
+
+            label = f"{one_line(label):<16}"
+            self._bar = tqdm(total=total_bytes, desc=label, unit="B", unit_scale=True, dynamic_ncols=True)
+
+    def advance(self, done_bytes: int) -> None:
+        if self._bar is not None:
+            self._bar.update(done_bytes)
+
+    def finish(self) -> None:
+        if self._bar is not None:
+            self._bar.close()
+            self._bar = None
+
+
+@contextmanager
+def bar(label: str, total_bytes: int, *, enabled: bool = True) -> Generator[Callable[[int], None]]:
+    """One bar, as a function to call with the bytes done since its last call."""
+    bars = Bars(enabled=enabled)
+    bars.begin(label, total_bytes)
+    try:
+        yield bars.advance
+    finally:
+        bars.finish()

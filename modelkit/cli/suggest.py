@@ -1,0 +1,107 @@
+"""What to say to a command or an option that does not exist: ours with a close name, or what somebody who
+knows another program is looking for. The words of other programs stand in `modelkit.words`.
+"""
+
+import difflib
+from collections.abc import Collection, Iterable, Sequence
+
+import click
+
+from modelkit import words
+from modelkit.modelfile import PARAMETERS, REFUSED
+
+_CLOSE = 0.65
+
+
+def unknown_command(name: str, commands: Collection[str]) -> str:
+    """A sentence, or two, about a command that does not exist."""
+    word = words.find(words.COMMANDS, name)
+    if word is not None:
+        return f"There is no command '{name}': {_instead(word, 'modelkit ')}."
+    said = f"There is no command '{name:.40}'."
+    close = _close_to(name, commands)
+    if close:
+        return f"{said} Did you mean {_or(close)}?"
+    near = [
+        words.find(words.COMMANDS, one) for one in _close_to(name, [word.theirs for word in words.COMMANDS])
+    ]
+    if near and near[0] is not None:
+        return f"{said} As for `{near[0].theirs}`: {_instead(near[0], 'modelkit ')}."
+    return f"{said} `modelkit --help` lists them."
+
+
+def unknown_option(option: str, arguments: Sequence[str], ctx: click.Context | None) -> str:
+    """About an option that a command does not have. arguments: what was typed, for the value in it."""
+    typed, value = _as_typed(option, arguments)
+    command = ctx.command if ctx is not None else None
+    said = f"There is no option {typed:.40}"
+    setting = _parameter(typed, value)
+    if setting is not None:
+        return f"{said}. {_place_of_parameters(setting, command)}"
+    word = words.find(words.OPTIONS, typed)
+    if word is not None:
+        return f"{said}: {_instead(word)}."
+    mine = (
+        [one for parameter in command.params for one in parameter.opts if one[:1] == "-"] if command else []
+    )
+    close = _close_to(typed, mine)
+    if close:
+        return f"{said}. Did you mean {_or(close)}?"
+    near = difflib.get_close_matches(typed.lstrip("-").replace("-", "_"), PARAMETERS, n=1, cutoff=0.75)
+    return f"{said}. {_place_of_parameters(f'{near[0]}={value or _VALUE}', command)}" if near else f"{said}."
+
+
+_VALUE = "VALUE"
+
+
+def _instead(word: words.Word, before: str = "") -> str:
+    return word.instead or f"here it is `{before}{word.ours}`"
+
+
+def _parameter(typed: str, value: str) -> str | None:
+    """NAME=VALUE, or the reason against it, where the option is the name of a parameter, ours or theirs."""
+    if typed in {word.theirs for word in words.OPTIONS} or not typed.startswith("--"):
+        word = words.find(words.OPTIONS, typed)
+        if word is None or not word.ours.startswith("-p "):
+            return None
+        return f"{word.ours.removeprefix('-p ').partition('=')[0]}={value or _VALUE}"
+    name = typed.lstrip("-").lower().replace("-", "_")
+    if name in PARAMETERS:
+        return f"{name}={value or _VALUE}"
+    word = words.find(words.PARAMETERS, name)
+    if word is not None:
+        return f"{word.ours}={value or _VALUE}" if word.ours else word.instead
+    return REFUSED.get(name)
+
+
+def _place_of_parameters(setting: str, command: click.Command | None) -> str:
+    if "=" not in setting:
+        return f"{setting[:1].upper()}{setting[1:]}."
+    if command is not None and any("-p" in parameter.opts for parameter in command.params):
+        return f"Parameters are set with -p: -p {setting}"
+    name, _, value = setting.partition("=")
+    return f"Parameters are set by `run -p {setting}`, or in a Modelfile: PARAMETER {name} {value}"
+
+
+def _as_typed(option: str, arguments: Sequence[str]) -> tuple[str, str]:
+    """The whole word that the option came from (of -ngl it is -n that is not known), and its value."""
+    for place, argument in enumerate(arguments):
+        name, equals, value = argument.partition("=")
+        long = name == option
+        clustered = argument.startswith(option) and not option.startswith("--")
+        if not (long or clustered):
+            continue
+        following = arguments[place + 1] if place + 1 < len(arguments) else ""
+        given = value if equals else "" if following.startswith("-") else following
+        if clustered and not long and name[2:].lstrip("-").isdigit():  # -n128
+            return option, name[2:]
+        return name, given
+    return option, ""
+
+
+def _close_to(name: str, known: Iterable[str]) -> list[str]:
+    return difflib.get_close_matches(name[:32].lower(), list(known), n=2, cutoff=_CLOSE)
+
+
+def _or(names: Sequence[str]) -> str:
+    return " or ".join(f"`{name}`" for name in names)

@@ -1,0 +1,89 @@
+"""Ctrl-C: at once where there is nothing to lose, in good order else, and never for ever."""
+
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+# Each says that it is ready, and then takes its time; what it prints afterwards shows what was put away.
+AT_ONCE = "with interrupts.AtOnce(): wait()"
+IN_ORDER = """
+try:
+    wait()
+except KeyboardInterrupt:
+    say("put away")
+    interrupts.handled()
+    sys.exit(130)
+"""
+STUCK = """
+try:
+    wait()
+finally:
+    wait()
+"""
+PROGRAM = """
+import sys, time
+from modelkit.cli import interrupts
+def say(text): print(text, flush=True)
+def wait(): say("ready"); time.sleep(60)
+interrupts.install()
+with interrupts.InOrder():
+{body}
+"""
+
+
+def run(body: str, *, interrupts: int) -> tuple[int, list[str], str]:
+    """Exit code, what it said, and its standard error."""
+    indented = "\n".join(f"    {line}" for line in body.strip().splitlines())
+    program = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM.replace("{body}", indented)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert program.stdout is not None
+    said: list[str] = []
+    for _ in range(interrupts):
+        said.append(program.stdout.readline().strip())
+        time.sleep(0.05)
+        program.send_signal(signal.SIGINT)
+    rest, errors = program.communicate(timeout=40)
+    return program.returncode, said + rest.split("\n")[:-1], errors
+
+
+def test_where_there_is_nothing_to_lose_it_ends_at_once() -> None:
+    assert run(AT_ONCE, interrupts=1) == (130, ["ready"], "")
+
+
+def test_work_is_put_away() -> None:
+    assert run(IN_ORDER, interrupts=1) == (130, ["ready", "put away"], "")
+
+
+def test_a_second_one_does_not_wait() -> None:
+    assert run(STUCK, interrupts=2) == (130, ["ready", "ready"], "")
+
+
+def test_after_one_that_was_handled_the_next_is_a_first_one() -> None:
+    twice = f"try: wait()\nexcept KeyboardInterrupt: interrupts.handled()\n{IN_ORDER.strip()}"
+    assert run(twice, interrupts=2) == (130, ["ready", "ready", "put away"], "")
+
+
+def test_one_answer_is_given_up_after_a_moment() -> None:
+    indented = "\n".join(f"    {line}" for line in STUCK.strip().splitlines())
+    body = f"with interrupts.Soon(0.2):\n{indented}"
+    assert run(body, interrupts=1) == (130, ["ready", "ready"], "interrupted\n")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX signals")
+def test_whoever_has_it_ignored_is_not_interrupted() -> None:
+    ignoring = "import signal; print(signal.getsignal(signal.SIGINT) is signal.SIG_IGN)"
+    program = f"from modelkit.cli import interrupts; interrupts.install(); {ignoring}"
+    ran = subprocess.run(
+        ["sh", "-c", "trap '' INT; exec \"$@\"", "sh", sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert ran.stdout == "True\n"

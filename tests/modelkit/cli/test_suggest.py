@@ -1,0 +1,133 @@
+"""Words that are not ours: misspelt ones, and those of other programs. What is said names what exists."""
+
+import re
+from collections.abc import Callable
+
+import pytest
+from click.testing import CliRunner, Result
+
+from modelkit import words
+from modelkit.cli.main import ALIASES, COMMANDS
+from modelkit.cli.run import command as run_command
+from modelkit.modelfile import PARAMETERS
+from runtime.quant import FORMATS, find_format
+
+Run = Callable[..., Result]
+TABLES = (words.COMMANDS, words.OPTIONS, words.PARAMETERS, words.FORMATS)
+
+
+@pytest.mark.parametrize(
+    ("typed", "words"),
+    [
+        ("craete", "Did you mean `create`?"),
+        ("lst", "`list`"),
+        ("pull", "hf download"),
+        ("ps", "`modelkit list`"),
+        ("serve", "not there yet"),
+        ("chat", "`modelkit run NAME`"),
+        ("convert", "`modelkit create"),
+        ("help", "`modelkit --help`"),
+        ("pul", "`pull`"),
+        ("qqqqqq", "`modelkit --help` lists them"),
+    ],
+)
+def test_a_command_that_does_not_exist(typed: str, words: str, modelkit: Run) -> None:
+    result = modelkit(typed)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert words in result.stderr
+
+
+def test_a_command_of_a_group_is_suggested_too(modelkit: Run) -> None:
+    assert "Did you mean `show`?" in modelkit("cache", "shwo").stderr
+
+
+@pytest.mark.parametrize(
+    ("typed", "words"),
+    [
+        (("--seed", "0"), "-p seed=0"),
+        (("--temperature=0.5",), "-p temperature=0.5"),
+        (("--temp", "0"), "-p temperature=0"),
+        (("--max-tokens", "9"), "-p num_predict=9"),
+        (("--max-new-tokens", "9"), "-p num_predict=9"),
+        (("-n", "128"), "-p num_predict=128"),
+        (("-n128",), "-p num_predict=128"),
+        (("-c", "4096"), "-p num_ctx=4096"),
+        (("-ngl", "99"), "no option -ngl: MLX keeps all layers on one device"),
+        (("--n-gpu-layers", "99"), "MLX keeps all layers on one device"),
+        (("--temprature", "1"), "-p temperature=1"),
+        (("--think",), "enable_thinking"),
+        (("--vrebose",), "Did you mean `--verbose`"),
+        (("--top-p",), "-p top_p=VALUE"),
+    ],
+)
+def test_an_option_that_does_not_exist(typed: tuple[str, ...], words: str, modelkit: Run) -> None:
+    result = modelkit("run", "story", "Once", *typed)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert words in result.stderr
+
+
+def test_where_there_is_no_p_the_modelfile_is_the_place(modelkit: Run) -> None:
+    assert "PARAMETER temperature 0" in modelkit("create", "--temperature", "0").stderr
+
+
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ("max_tokens=9", "Here it is num_predict."),
+        ("MAX_TOKENS=9", "Here it is num_predict."),
+        ("temp=1", "Here it is temperature."),
+        ("kv_format=q8_0", "Did you mean q8?"),
+        ("kv_format=fp16", "Did you mean f16?"),
+        ("keep_alive=5m", "nothing stays loaded"),
+    ],
+)
+def test_a_parameter_of_another_program(setting: str, words: str, modelkit: Run) -> None:
+    result = modelkit("run", "story", "Once", "-p", setting)
+    assert result.exit_code == 1
+    assert words in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("typed", "ours"), [("fp16", "f16"), ("Q8_0", "q8"), ("q4_K_M", "q4"), ("4bit", "q4")]
+)
+def test_a_format_of_another_program(typed: str, ours: str, modelkit: Run) -> None:
+    assert f"here it is {ours}" in modelkit("create", "-q", typed).stderr
+
+
+def test_every_word_points_at_something_that_exists() -> None:
+    commands = {*COMMANDS, *ALIASES, "--help", "--version", ""}
+    assert {word.ours for word in words.COMMANDS} <= commands
+    assert {word.ours for word in words.PARAMETERS} <= {*PARAMETERS, ""}
+    assert {word.ours for word in words.FORMATS} <= {row.name for row in FORMATS}
+    options = {name for parameter in run_command.params for name in parameter.opts}
+    for word in words.OPTIONS:
+        named = re.findall(r"(?<!\S)--?[a-z]+", word.ours)
+        assert set(named) <= {*options, "-q"}, word
+        setting = re.fullmatch(r"-p (\w+)=.*", word.ours)
+        assert setting is None or setting[1] in PARAMETERS
+
+
+def test_sentences_name_commands_that_exist() -> None:
+    said = " ".join(word.instead for table in TABLES for word in table)
+    named = set(re.findall(r"modelkit ([a-z]+)\b", said)) - {"run"}
+    assert named <= set(COMMANDS)
+
+
+def test_no_word_of_another_program_is_one_of_ours() -> None:
+    assert not {word.theirs for word in words.COMMANDS} & {*COMMANDS, *ALIASES}
+    assert not {word.theirs for word in words.PARAMETERS} & set(PARAMETERS)
+    assert not [word for word in words.FORMATS if find_format(word.theirs)]
+    ours = {name for parameter in run_command.params for name in parameter.opts}
+    assert not {word.theirs for word in words.OPTIONS} & ours
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_no_word_stands_twice(table: tuple[words.Word, ...]) -> None:
+    assert len({word.theirs for word in table}) == len(table)
+    assert all(word.ours or word.instead for word in table)
+
+
+def test_a_wrong_option_of_the_program_itself_is_wrong_usage() -> None:
+    from modelkit.cli.main import cli
+
+    assert CliRunner().invoke(cli, ["--nope"]).exit_code == 2

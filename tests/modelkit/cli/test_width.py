@@ -1,0 +1,128 @@
+"""Everything fits a terminal of 80 columns; in a pipe a row is a line."""
+
+import re
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from typing import Any
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+
+from modelkit.cli import cache, repl, screen, tables, ui
+from modelkit.cli.main import COMMANDS, cli
+from modelkit.prefixes import Prefix
+
+Run = Callable[..., Result]
+LONG = "a-registry.example.org:5000/somebody/a-model-with-a-rather-long-name-instruct:q4-tuned"
+
+
+@pytest.fixture
+def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Standard output is a terminal of 80 columns."""
+    monkeypatch.setattr(tables, "screen_width", lambda: 80)
+    monkeypatch.setattr(cache, "width", lambda: 80)
+
+
+def every_command() -> Iterator[tuple[str, ...]]:
+    yield ()
+    for name, (module, _) in COMMANDS.items():
+        yield (name,)
+        command = import_module(module).command
+        if isinstance(command, click.Group):
+            yield from ((name, one) for one in command.list_commands(click.Context(command)))
+
+
+@pytest.mark.parametrize("words", list(every_command()), ids=" ".join)
+def test_help_fits(words: tuple[str, ...], home: Any) -> None:
+    result = CliRunner().invoke(cli, [*words, "--help"])
+    assert result.exit_code == 0
+    assert "..." not in result.output.replace("]...", "").replace("NAME...", "")
+    assert max(map(len, result.output.splitlines())) <= 80
+
+
+@pytest.mark.parametrize("words", [(), ("cache",)])
+def test_a_group_alone_shows_its_help(words: tuple[str, ...], modelkit: Run) -> None:
+    alone = modelkit(*words)
+    assert (alone.exit_code, alone.stdout) == (0, modelkit(*words, "--help").stdout)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("list",),
+        ("show", LONG),
+        ("show", LONG, "--verbose"),
+        ("create", "x", "-f", "MODELFILE", "--dry-run"),
+        ("create", "x", "-f", "MODELFILE", "--dry-run", "-q", "q4"),
+        ("doctor",),
+        ("cache", "list"),
+        ("cache", "show", LONG),
+        ("prune", "--dry-run"),
+        ("verify",),
+    ],
+    ids=lambda words: " ".join(words).replace(LONG, "LONG"),
+)
+def test_tables_fit(
+    arguments: tuple[str, ...], narrow: None, modelkit: Run, created: Any, modelfile: Any, draft_line: str
+) -> None:
+    created(LONG, draft_line, "SYSTEM " + "You are brief. " * 20, "LICENSE " + "All rights. " * 30)
+    modelkit("run", LONG, "Once", "-p", "num_predict=2", "--cache-disk", "1MB")
+    words = [str(modelfile(draft_line)) if word == "MODELFILE" else word for word in arguments]
+    shown = modelkit(*words).stdout.splitlines()
+    # What cannot be broken stands alone: a name, a digest, a path.
+    assert [line for line in shown if len(line) > 80 and len(line.split()) > 1] == []
+
+
+def test_what_a_conversation_says_of_itself_fits(narrow: None) -> None:
+    assert max(map(len, tables.table(repl.HELP).splitlines())) <= 80
+
+
+def test_a_long_conversation_stays_where_it_is(narrow: None) -> None:
+    turns = [Prefix(depth, 40 * depth, 40, 10**6, 0.0, ids=(5,) * 30) for depth in range(1, 40)]
+    shown = cache.tree(turns, None).splitlines()
+    assert all(line.startswith(str(turn.start)) for line, turn in zip(shown[1:], turns, strict=True))
+
+
+def test_branches_are_indented() -> None:
+    depths = [1, 2, 3, 3, 4, 2, 1]
+    nodes = [Prefix(depth, place, 1, 10, 0.0, ids=(1,)) for place, depth in enumerate(depths)]
+    starts = [re.match(" *", line)[0] for line in cache.tree(nodes, None).splitlines()[1:]]  # type: ignore[index]
+    assert list(map(len, starts)) == [0, 2, 4, 4, 4, 2, 0]
+
+
+def test_in_a_pipe_a_row_is_a_line(modelkit: Run, created: Any) -> None:
+    created(LONG)
+    assert modelkit("list").stdout.splitlines()[1].startswith(f"{LONG}  ")
+
+
+def test_a_table_gives_way_in_its_last_column_first() -> None:
+    rows = [("a", "many words " * 5), ("b", "c")]
+    assert tables.table(rows, width=40).splitlines() == [
+        "a  many words many words many words many",
+        "   words many words",
+        "b  c",
+    ]
+
+
+def test_a_first_cell_that_is_too_long_stands_alone() -> None:
+    rows = [("n" * 50, "10 B", "2 days ago"), ("m", "1 B", "3 days ago")]
+    assert tables.table(rows, right=[1], width=40).splitlines() == [
+        "n" * 50,
+        " " * 24 + "10 B  2 days ago",
+        "m" + " " * 23 + " 1 B  3 days ago",
+    ]
+
+
+def test_sentences_are_broken_between_words_and_never_in_a_path() -> None:
+    path = "/a/rather/long/path/that/nobody/could/copy/if/it/were/broken"
+    assert ui.wrapped(f"the file is {path}, as it seems", 30) == f"the file is\n{path},\nas it seems"
+
+
+def test_a_message_of_a_hundred_kilobytes_is_cut(capsys: pytest.CaptureFixture[str]) -> None:
+    screen.show_error("it begins " + "x" * 100_000 + " and ends", "y" * 100_000)
+    shown = capsys.readouterr().err
+    assert len(shown) < 10_000
+    assert shown.startswith("Error: it begins xxx")
+    assert "characters left out" in shown
+    assert " and ends\n" in shown
