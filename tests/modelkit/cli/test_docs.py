@@ -1,0 +1,50 @@
+"""The pages of docs/ say what the program says, and lead to each other."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+import modelkit
+from tests.support.cli_docs import DOCS, current
+
+README = DOCS.parent / "README.md"
+
+
+@pytest.mark.parametrize("page", ["cli.md", "words.md"])
+def test_generated_pages_are_current(page: str) -> None:
+    """`python -m tests.support.cli_docs` mends this."""
+    text = (DOCS / page).read_text(encoding="utf-8")
+    assert current(text) == text
+
+
+@pytest.mark.parametrize("page", [README, *sorted(DOCS.glob("*.md"))], ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#\s]+)", page.read_text(encoding="utf-8")):
+        assert target.startswith("https://") or (page.parent / target).exists(), target
+
+
+def test_the_readme_leads_to_every_page() -> None:
+    linked = set(re.findall(r"\]\(docs/([^)#]+)", README.read_text(encoding="utf-8")))
+    assert linked == {page.name for page in DOCS.glob("*.md")}
+
+
+def test_the_page_on_python_has_every_public_name() -> None:
+    text = (DOCS / "python.md").read_text(encoding="utf-8")
+    missing = [name for name in modelkit.__all__ if name != "__version__" and name not in text]
+    assert missing == []
+
+
+def test_messages_of_the_page_on_troubles_are_the_programs_own() -> None:
+    """Each is quoted as it is, `...` standing for what differs."""
+    files = [*(DOCS.parent / "modelkit").rglob("*.py"), *(DOCS.parent / "runtime").rglob("*.py")]
+    source = "\n".join(path.read_text(encoding="utf-8") for path in files)
+    said = re.sub(r'"\s*f?"', "", source)  # texts that are written over several lines
+    said = re.sub(r"\{[^{}]*\}", "...", said)
+    page = (DOCS / "troubleshooting.md").read_text(encoding="utf-8")
+    headings = re.findall(r"^\*\*(.*?)\*\*", page, re.MULTILINE | re.DOTALL)
+    found = [one for heading in headings for one in re.findall(r"`([^`]+)`", heading)]
+    quoted = [one.replace("\n", " ") for one in found if not one.startswith("modelkit ")]
+    assert len(quoted) > 10
+    parts = [part.strip(" '") for one in quoted for part in one.split("...") if len(part) > 6]
+    assert [part for part in parts if part not in said] == []
