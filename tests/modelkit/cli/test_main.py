@@ -102,7 +102,7 @@ def test_an_error_of_the_system_names_the_file() -> None:
 def test_missing_mlx_says_what_to_install() -> None:
     result = CliRunner().invoke(failing(ModuleNotFoundError("No module", name="mlx.core")), ["x"])
     assert result.exit_code == 1
-    assert "modelkit-mlx[cpu]" in result.stderr
+    assert "pip install '.[cpu]'" in result.stderr
 
 
 def test_a_bug_stays_a_bug() -> None:
