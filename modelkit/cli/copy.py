@@ -19,9 +19,8 @@ def command(source: str, target: str, as_json: bool) -> None:
     from modelkit.store import Name
 
     store, names = open_store(), (Name.parse(source), Name.parse(target))
-    store.copy(*names)
+    digest = store.copy(*names)
     if as_json:
-        digest = store.resolve(names[1]).digest
         emit_json({"source": str(names[0]), "target": str(names[1]), "digest": str(digest)})
     else:
         state(f"copied {names[0]} to {names[1]}")

@@ -53,30 +53,43 @@ def check_parts(
 ) -> tuple["Tokenizer", tuple[str, ...]]:
     """Their tokenizer, and notes. Raises unless target and draft can be run as planned, and together.
 
-    settled: their tensors were compared with their configs when they were made.
+    settled: `create` has compared tensors, tokens and configs with each other; what depends on the version of
+    this program is asked again.
     """
-    from modelkit.pack.draft import check_draft, check_rows
-    from modelkit.tokenizer import load_tokenizer
-
     parts = [part for part in (target, draft) if part]
     for part in parts:
         check_config(part.source, part.plan)
     _check_kinds(target, draft)
-    if not settled:
-        for part in parts:
-            check_tensors(part.source, part.plan)
+    if settled:
+        return _load_tokenizer(target), ()
+    for part in parts:
+        check_tensors(part.source, part.plan)
+    tokenizer = _load_tokenizer(target)
+    return tokenizer, _check_tokens(target, draft, tokenizer)
+
+
+def _load_tokenizer(target: "Part") -> "Tokenizer":
+    from modelkit.tokenizer import load_tokenizer
+
     inventory = target.source.inventory
     require_tokenizer(inventory)
     try:
-        tokenizer = load_tokenizer(inventory.files)
+        return load_tokenizer(inventory.files)
     except TokenizerError as error:
         raise TokenizerError(f"{inventory.origin}: {error.message}", hint=error.hint) from error
+
+
+def _check_tokens(target: "Part", draft: "Part | None", tokenizer: "Tokenizer") -> tuple[str, ...]:
+    """Notes on the parts. Raises PlanError for tokens that target or draft do not have."""
+    from modelkit.pack.draft import check_draft, check_rows
+
+    inventory = target.source.inventory
     notes = (*_unused(target.plan), *check_rows(inventory.config, tokenizer, inventory.origin))
     notes = (*_runs_through(target.plan), *notes)
     if draft:
         notes += tuple(f"draft: {note}" for note in _runs_through(draft.plan))
         notes += check_draft(draft.plan.config, draft.source.inventory.files, tokenizer)
-    return tokenizer, notes
+    return notes
 
 
 def _runs_through(plan: Plan) -> tuple[str, ...]:

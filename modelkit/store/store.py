@@ -127,11 +127,15 @@ class Store:
         """Start adding a package; see transaction.py."""
         return Transaction(self._layout, self._sources)
 
-    def copy(self, source: Name | str, target: Name | str) -> None:
-        """Give the package a second name. What `target` stood for is freed if nothing else needs it."""
+    def copy(self, source: Name | str, target: Name | str) -> Digest:
+        """Give the package a second name. What `target` stood for is freed if nothing else needs it.
+
+        Returns the digest that both stand for.
+        """
         with self.hold(source) as package:
             if package.name != as_name(target):
                 rename(self._layout, as_name(target), package.manifest_blob)
+            return package.digest
 
     def remove(self, name: Name | str) -> Freed:
         """Take the name away and free what nothing else needs. Blobs in use are freed when their use ends."""
