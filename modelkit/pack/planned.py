@@ -128,11 +128,11 @@ class Plan:
 
     @property
     def summary(self) -> str:
-        """The format in words: `q4`, or `q4, most of it q8` where the one that was asked for is not most."""
+        """The format in words: `q4`, or `q8 (q4 was asked for)` where most is stored otherwise."""
         asked = self.format
         if asked is None or not asked.quantized or self.label == asked.name:
             return self.label
-        return f"{asked.name}, most of it {self.label}"
+        return f"{self.label} ({asked.name} was asked for)"
 
     def stored(self) -> dict[str, tuple[str, tuple[int, ...]]]:
         """name -> (dtype, shape) of every tensor that will be written."""

@@ -54,7 +54,7 @@ def test_most_of_it_in_another_format_is_said(inventory_of: Make) -> None:
         "67% of the weights are stored as q8, not q4, which would cost them too much; "
         "the largest part: token embedding (model.embed_tokens.weight)",
     )
-    assert made.summary == "q4, most of it q8"
+    assert made.summary == "q8 (q4 was asked for)"
 
 
 def test_as_asked_for_is_said_shortly(inventory_of: Make) -> None:
