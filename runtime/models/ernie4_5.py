@@ -101,7 +101,7 @@ def _mixture(fields: Fields) -> Mixture:
         chosen=fields.count("moe_k", fields.count("num_experts_per_tok", 6), high=experts),
         inner=inner,
         shared=inner * fields.count("moe_num_shared_experts", 2, low=0, high=1 << 10),
-        least=fields.number("moe_norm_min", 1e-12, low=0.0),
+        least=fields.number("moe_norm_min", 1e-12, low=1e-30),
     )
 
 

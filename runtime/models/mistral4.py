@@ -71,8 +71,8 @@ class Config(DecoderConfig):
 def parse(raw: Mapping[str, Any]) -> Config:
     fields = Fields(raw)
     fields.choice("model_type", ("mistral4",))
-    said = {name: value for name, value in fields.raw.items() if value is not None}
-    fields = Fields({**_DEFAULTS, "q_lora_rank": fields.raw.get("q_lora_rank", 1024), **said})
+    unsaid = {name: value for name, value in _DEFAULTS.items() if fields.raw.get(name) is None}
+    fields = Fields({"q_lora_rank": 1024, **fields.raw, **unsaid})
     shape = read_shape(fields)
     layers = layer_count(fields)
     block = _rope_block(fields)

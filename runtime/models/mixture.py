@@ -32,8 +32,8 @@ def read_groups(fields: Fields, experts: int, chosen: int) -> tuple[int, int]:
         raise UnsupportedModel(f"config.json: n_group {groups} does not divide {experts} experts")
     if chosen > top_groups * (experts // groups):
         raise UnsupportedModel(
-            f"config.json: num_experts_per_tok is {chosen}, and the {top_groups} open of {groups} groups "
-            f"have {top_groups * (experts // groups)} experts"
+            f"config.json: topk_group is {top_groups} of n_group {groups}, which leaves "
+            f"{top_groups * (experts // groups)} experts for num_experts_per_tok {chosen}"
         )
     return groups, top_groups
 

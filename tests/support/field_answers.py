@@ -119,7 +119,7 @@ class FieldAnswers:
             path = write_checkpoint(folder, case.config, {**tensors, **case.tensors.get("added", {})})
             path = path / "model.safetensors"
         model, ids = load_model(case.config, [path]), self.reference.answers["ids"]
-        step = Step(starts=(0,), counts=(len(ids),), goals=(len(ids),))
+        step = Step(starts=(0,), counts=(len(ids),))
         memory = build_one_shot(model.described.layout, dtype=model.dtype)
         hidden = model.network(mx.array(ids)[None], step, memory)
         logits = np.array(model.network.logits(hidden)[0])
