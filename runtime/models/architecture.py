@@ -71,6 +71,7 @@ class Architecture(Protocol):
 
 
 _LLAMA = "runtime.models.llama"
+_LLAMA_KIN = "runtime.models.llama_kin"
 _MAMBA = "runtime.models.mamba"
 _QWEN3_5 = "runtime.models.qwen3_5"
 _GEMMA = "runtime.models.gemma"
@@ -134,6 +135,16 @@ ARCHITECTURES: dict[str, str] = {
     "mistral": _LLAMA,
     "qwen2": _LLAMA,
     "qwen3": _LLAMA,
+    "InternLM3ForCausalLM": _LLAMA_KIN,
+    "IQuestCoderForCausalLM": _LLAMA_KIN,
+    "XverseForCausalLM": _LLAMA_KIN,
+    "TeleChat3ForCausalLM": _LLAMA_KIN,
+    "NanbeigeForCausalLM": _LLAMA_KIN,
+    "internlm3": _LLAMA_KIN,
+    "iquestcoder": _LLAMA_KIN,
+    "xverse": _LLAMA_KIN,
+    "telechat3": _LLAMA_KIN,
+    "nanbeige": _LLAMA_KIN,
     "Mamba2ForCausalLM": _MAMBA,
     "mamba2": _MAMBA,
     "GemmaForCausalLM": _GEMMA,

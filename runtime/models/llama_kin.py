@@ -1,0 +1,55 @@
+"""Llama under other names: InternLM3, IQuestCoder, XVERSE, TeleChat3, Nanbeige.
+
+transformers computes the first two with its own Llama; for the others mlx-lm's classes compute what Llama
+does. They differ in the names of two flags and in what a file may leave out. Looped Nanbeige models run their
+layers several times; they are something else, and refused.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from runtime.errors import UnsupportedModel
+from runtime.models import llama
+from runtime.models.config import Fields
+from runtime.models.llama import Config, adapt, build, layout
+
+__all__ = ["Config", "adapt", "build", "layout", "parse"]
+
+# What transformers' configs take for a field that the file leaves out, where Llama's takes something else.
+_DEFAULTS: dict[str, dict[str, Any]] = {
+    "internlm3": {
+        "num_key_value_heads": 2,
+        "head_dim": 128,
+        "max_position_embeddings": 32768,
+        "rms_norm_eps": 1e-5,
+    },
+    "iquestcoder": {
+        "num_key_value_heads": 8,
+        "head_dim": 128,
+        "max_position_embeddings": 131072,
+        "rms_norm_eps": 1e-5,
+    },
+}
+_FLAGS = {"qkv_bias": "attention_bias", "bias": "mlp_bias"}
+# Ways in which Nanbeige's files ask for more than one pass, and the values that do not.
+_ONE_PASS: dict[str, tuple[Any, ...]] = {
+    "num_loops": (None, 1),
+    "loop_loss_weights": (None, []),
+    "enable_double_loop_split": (None, False),
+    "loop_share_kv": (None, False),
+    "enable_depth_attention": (None, False),
+}
+
+
+def parse(raw: Mapping[str, Any]) -> Config:
+    """As Llama's, after the names that differ. Raises UnsupportedModel."""
+    fields = Fields(raw).raw
+    for name, good in _ONE_PASS.items():
+        if fields.get(name) not in good:
+            raise UnsupportedModel(
+                f"config.json: {name} is {fields[name]!r:.80}: looped models are not computed here"
+            )
+    own = dict(_DEFAULTS.get(str(fields.get("model_type")), {}))
+    if fields.get("model_type") == "internlm3":
+        own |= {llamas: fields[name] for name, llamas in _FLAGS.items() if name in fields}
+    return llama.parse({**own, **fields, "model_type": "llama"})
