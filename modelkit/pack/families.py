@@ -141,6 +141,12 @@ GLIMMER: tuple[Row, ...] = (
     Row(lambda t, r: r.promotes and t.has("mlp.down_proj"), REQUESTED, "as requested"),
 )
 
+DBRX: tuple[Row, ...] = (
+    Row(
+        lambda t, _: t.has(".experts.mlp."), SOURCE, "experts on top of each other, which mlx-lm takes apart"
+    ),
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Family:
@@ -188,9 +194,9 @@ FAMILIES: tuple[tuple[str, Family], ...] = (
             spare=(".attn.bias", ".attn.masked_bias"),
         ),
     ),
+    ("afmoe", Family(experts="experts")),  # runs through mlx-lm's class
+    ("dbrx", Family(DBRX)),
     ("dots1", Family(experts="experts")),
-    ("afmoe", Family(experts="experts")),  # this and the next run through mlx-lm's classes
-    ("klear", Family(experts="experts")),
     (
         "lfm2moe",
         Family(renamed=((".w1.", ".gate_proj."), (".w2.", ".down_proj."), (".w3.", ".up_proj."))),

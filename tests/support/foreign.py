@@ -1,10 +1,10 @@
-"""A model file in the manner of mlx-lm's, with attention, a window and a fold, and caches of mlx-lm's names.
+"""A model file in the manner of mlx-lm's, with full attention and a window, and caches of mlx-lm's names.
 
 `Model` called without caches computes everything from the tokens alone: the reference for every way of
 running it through layer memory.
 """
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from types import ModuleType
 from typing import Any
 
@@ -13,13 +13,15 @@ import mlx.nn as nn
 
 from runtime.models import Described
 from runtime.models.foreign import Foreign
+from runtime.models.foreign.fields import Count, Number, Only, Words
+from runtime.models.foreign.kinds import Kind
 
 CONFIG: dict[str, Any] = {
     "architectures": ["NovelForCausalLM"],
     "model_type": "novel",
     "vocab_size": 40,
     "hidden_size": 16,
-    "layer_types": ["full", "sliding", "fold"],
+    "layer_types": ["full", "sliding", "sliding"],
     "span": 5,
     "max_position_embeddings": 256,
 }
@@ -34,16 +36,6 @@ class RotatingKVCache:
 
     def __init__(self, max_size: int) -> None:
         self.max_size = max_size
-
-
-class ArraysCache:
-    def __init__(self, size: int) -> None:
-        self.cache = [None] * size
-
-
-class CacheList:
-    def __init__(self, *caches: Any) -> None:
-        self.caches = caches
 
 
 class StrangeCache:
@@ -87,36 +79,11 @@ class Attention(nn.Module):
         return out.transpose(0, 2, 1, 3).reshape(rows, width, size)
 
 
-class Fold(nn.Module):
-    """A decaying sum, and the token before."""
-
-    def __init__(self, args: ModelArgs) -> None:
-        super().__init__()
-        self.proj = nn.Linear(args.hidden_size, args.hidden_size)
-
-    def __call__(self, x: mx.array, cache: Any) -> mx.array:
-        before = cache[0] if cache is not None else None
-        state = mx.zeros_like(x[:, 0]).astype(mx.float32) if before is None else before
-        last = mx.zeros_like(x[:, :1]) if cache is None or cache[1] is None else cache[1]
-        sums = []
-        for place in range(x.shape[1]):
-            state = 0.8 * state + x[:, place]
-            sums.append(state)
-        out = self.proj(mx.stack(sums, axis=1).astype(x.dtype) + mx.concatenate([last, x[:, :-1]], axis=1))
-        if cache is not None:
-            cache[0], cache[1] = state, x[:, -1:]
-            cache.advance(x.shape[1])
-        return mx.tanh(out)
-
-
 class Trunk(nn.Module):
     def __init__(self, args: ModelArgs) -> None:
         super().__init__()
         self.embed_tokens = nn.Embedding(args.vocab_size, args.hidden_size)
-        self.layers = [
-            Fold(args) if kind == "fold" else Attention(args, args.span if kind == "sliding" else None)
-            for kind in args.layer_types
-        ]
+        self.layers = [Attention(args, args.span if kind == "sliding" else None) for kind in args.layer_types]
         self.norm = nn.RMSNorm(args.hidden_size)
 
     def __call__(self, tokens: mx.array, cache: Any) -> mx.array:
@@ -142,21 +109,38 @@ class Model(nn.Module):
         return self.model.layers
 
     def make_cache(self) -> list[Any]:
-        made = {"full": KVCache, "fold": lambda: ArraysCache(2)}
-        window = self.args.span
-        return [made.get(kind, lambda: RotatingKVCache(window))() for kind in self.args.layer_types]
+        return [
+            RotatingKVCache(self.args.span) if kind == "sliding" else KVCache()
+            for kind in self.args.layer_types
+        ]
 
     def sanitize(self, weights: dict[str, mx.array]) -> dict[str, mx.array]:
         return {name.removeprefix("wrapped."): array for name, array in weights.items()}
 
 
-def novel(model: type[nn.Module] = Model, name: str = "helium") -> Foreign:
-    """The architecture of a file that holds `model`, under the name of one whose batches are known to be
-    right.
-    """
-    module = ModuleType(f"mlx_lm.models.{name}")
+KIND = Kind(
+    "novel",
+    ("novel",),
+    ("NovelForCausalLM",),
+    {
+        "vocab_size": Count(40),
+        "hidden_size": Count(16),
+        "layer_types": Words(("full", "sliding")),
+        "span": Count(5),
+        "max_position_embeddings": Count(64),
+        "tie_word_embeddings": Only(True),
+        "hidden_act": Only("silu", None),
+        "block.rate": Number(1.0),
+    },
+    spare=(".mask",),
+)
+
+
+def novel(model: type[nn.Module] = Model, **of_the_kind: Any) -> Foreign:
+    """The architecture of a file that holds `model`; `of_the_kind` changes KIND."""
+    module = ModuleType("mlx_lm.models.novel")
     module.Model, module.ModelArgs = model, ModelArgs
-    return Foreign(module, "0.32.2")
+    return Foreign(module, replace(KIND, **of_the_kind), "0.32.2")
 
 
 def describe_novel(architecture: Foreign, **changes: Any) -> Described:

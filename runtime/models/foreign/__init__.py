@@ -1,64 +1,48 @@
 """Architectures that modelkit has no file for, run by mlx-lm's model classes over our layer memory.
 
-mlx-lm is the optional extra `lm`. It is imported only for a config that no architecture here names, and only
-files of its own `models` package are: never one that a checkpoint brings or names. Its internals are used, so
-one minor release is taken and no other.
+mlx-lm is the optional extra `lm`. It is imported only for a kind of `kinds`, whose answers are stored beside
+transformers'; only files of its own `models` package are, never one that a checkpoint brings or names. Its
+internals are used, so one minor release is taken and no other.
 """
 
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
-from pkgutil import iter_modules
 from types import ModuleType
 from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
 
-from runtime.cache.layout import Full, LayerSpec, Rotating
+from runtime.cache.layout import LayerSpec
 from runtime.errors import RuntimeFault, UnsupportedModel, WeightMismatch
-from runtime.models.foreign.config import (
-    check_fields,
-    check_sizes,
-    check_windows,
-    context_length,
-    levels,
-    old_spelling,
-)
+from runtime.models.foreign import dense, experts
+from runtime.models.foreign.kinds import Kind
 from runtime.models.foreign.network import ForeignNetwork, Form
 from runtime.models.foreign.probe import Found, look_at
+from runtime.models.foreign.refused import REFUSED
+from runtime.models.foreign.vanished import vanished
+from runtime.models.foreign.words import reason
 
 RELEASE = "0.32"  # as the extra `lm` in pyproject.toml
 INSTALL = 'pip install "modelkit-mlx[lm]"'
-UNBOUNDED = 1 << 20  # a model without attention has no positions; something must stand here
-
-# Files whose logits, in steps of any width and in batches of rows at different positions, were compared with
-# mlx-lm's own run of one sequence. Others are run as well, but rows at different positions one by one.
-_NAMES = """
-    Klear afmoe baichuan_m1 bailing_hybrid bailing_moe bailing_moe_linear bailing_moe_v3 dbrx deepseek dots1
-    ernie4_5 ernie4_5_moe exaone exaone_moe gear glm glm_moe_dsa gptj helium hunyuan internlm2 internlm3
-    iquestloopcoder kimi_k25 kimi_k3 kimi_vl lfm2-vl lille-130m mellum mimo minicpm minicpm3 minimax mistral4
-    nanbeige nanochat nemotron-nas openelm phi phixtral pixtral plamo plamo2 qwen rwkv7 solar_open spark2_5
-    step3p5 talkie telechat3 youtu_llm
-"""
-CHECKED = frozenset(_NAMES.split())
-WRONG = {"phi3small": "it adds a mask of booleans to its scores, so tokens see those that come later"}
-
-_CONTINUES = ("CausalLM", "ConditionalGeneration")  # what a class name may say after "For"
+KINDS: dict[str, Kind] = {name: kind for kind in (*dense.KINDS, *experts.KINDS) for name in kind.types}
+"""By model_type."""
 
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """raw: JSON, as the class is to read it."""
+    """values: what the class and its mends are given, as JSON."""
 
     vocab_size: int
     hidden_size: int
     context_length: int
+    tied: bool
     form: Form
-    raw: str
+    values: str
 
 
 class Foreign:
@@ -67,103 +51,101 @@ class Foreign:
     through: what runs it, for the user.
     """
 
-    def __init__(self, module: ModuleType, release: str) -> None:
+    def __init__(self, module: ModuleType, kind: Kind, release: str) -> None:
         self._module = module
-        self._castable: Callable[[str], bool] = lambda _name: True
-        self.through = f"mlx-lm {release} ({_kind(module)})"
+        self._kind = kind
+        self._castable = _any
+        self.through = f"mlx-lm {release} ({kind.file})"
 
     def parse(self, raw: Mapping[str, Any]) -> Config:
-        """UnsupportedModel also for what the class would pass over or layer memory cannot carry."""
-        check_sizes(raw)
-        read = _fields_of(self._module)
-        raw = old_spelling(raw, read)
-        check_fields(raw, read, _who(self._module))
-        text = json.dumps(raw)
-        args, _ = _instance(self._module, text)
-        found = _look(self._module, text)
-        check_windows(raw, found.windows, _who(self._module))
-        attends = any(isinstance(spec, Full | Rotating) for spec in found.form.specs)
-        length = context_length([*levels(raw), args], None if attends else UNBOUNDED)
-        return Config(found.vocab_size, found.hidden_size, length, found.form, text)
+        """UnsupportedModel for whatever the class was not proven with, and what layer memory cannot carry."""
+        values = self._kind.read(raw)
+        text = json.dumps(values)
+        found = _look(self._module, self._kind, text)
+        length = int(values[self._kind.length])
+        tied = bool(values["tie_word_embeddings"])
+        return Config(found.vocab_size, found.hidden_size, length, tied, found.form, text)
 
     def layout(self, config: Config) -> list[LayerSpec]:
         return list(config.form.specs)
 
     def build(self, config: Config) -> ForeignNetwork:
-        _, model = _instance(self._module, config.raw)
-        self._castable = getattr(model, "cast_predicate", self._castable)
+        model = _instance(self._module, self._kind, config.values)
+        self._castable = getattr(model, "cast_predicate", _any)
         return ForeignNetwork(model, config.form)
 
     def adapt(self, config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
-        """As the class itself does, and without stored rotary tables."""
-        kept = {name: array for name, array in weights.items() if not name.endswith("rotary_emb.inv_freq")}
-        _, model = _instance(self._module, config.raw)
+        """As the class itself does, without what carries nothing: stored rotary tables, the kind's own spare
+        tensors, a head that repeats a tied embedding. WeightMismatch for any other that the class drops.
+        """
+        spare = ("rotary_emb.inv_freq", *self._kind.spare)
+        head = ("lm_head.",) if config.tied else ()
+        kept = {
+            name: x for name, x in weights.items() if not name.endswith(spare) and not name.startswith(head)
+        }
+        model = _instance(self._module, self._kind, config.values)
         if not hasattr(model, "sanitize"):
             return kept
+        who = self._kind.who
         try:
-            return model.sanitize(kept)
+            made = model.sanitize(dict(kept))
         except Exception as fault:
-            problem = f"{_who(self._module)} cannot take these tensors: {_said(fault)}"
-            raise WeightMismatch([problem]) from fault
+            raise WeightMismatch([f"{who} cannot take these tensors: {reason(fault)}"]) from fault
+        if lost := vanished(model.sanitize, kept, made):
+            raise WeightMismatch([f"{name} is thrown away by {who}, and may matter" for name in lost])
+        return made
 
     def keeps_dtype(self, name: str) -> bool:
         """By the word of the instance that was built last."""
         return not self._castable(name)
 
 
+def _any(_name: str) -> bool:
+    return True
+
+
 @lru_cache(maxsize=16)
-def _look(module: ModuleType, text: str) -> Found:
+def _look(module: ModuleType, kind: Kind, values: str) -> Found:
     """What the class remembers, with this config."""
-    _, model = _instance(module, text)
+    model = _instance(module, kind, values)
     rows = [one.weight.shape[0] for one in model.modules() if isinstance(one, nn.Embedding)]
     try:
-        found = look_at(model, ragged=_kind(module) in CHECKED)
+        found = look_at(model, ragged=kind.ragged)
     except RuntimeFault as fault:
-        raise UnsupportedModel(f"{_who(module)} cannot run over layer memory: {fault}") from fault
+        raise UnsupportedModel(f"{kind.who} cannot run over layer memory: {fault}") from fault
     except Exception as fault:
-        raise UnsupportedModel(f"{_who(module)} cannot be run: {_said(fault)}") from fault
+        raise UnsupportedModel(f"{kind.who} cannot run with this config.json: {reason(fault)}") from fault
     if rows and found.vocab_size > max(rows):
         raise UnsupportedModel(
-            f"{_who(module)} gives logits for {found.vocab_size} ids and embeds {max(rows)} of them"
+            f"{kind.who} gives logits for {found.vocab_size} ids and embeds {max(rows)} of them"
         )
     return found
 
 
-def _instance(module: ModuleType, text: str) -> tuple[Any, Any]:
-    """The class's arguments, and an instance with unevaluated weights."""
+def _instance(module: ModuleType, kind: Kind, text: str) -> Any:
+    """A mended instance with unevaluated weights."""
+    values = json.loads(text)
     try:
-        args = module.ModelArgs.from_dict(json.loads(text))
-        return args, module.Model(args)
+        model = module.Model(module.ModelArgs.from_dict(values))
+        kind.mend(model, values)
     except Exception as fault:
-        raise UnsupportedModel(f"config.json cannot be read by {_who(module)}: {_said(fault)}") from fault
-
-
-def _kind(module: ModuleType) -> str:
-    return module.__name__.rpartition(".")[2]
-
-
-def _who(module: ModuleType) -> str:
-    return f"mlx-lm's {_kind(module)}"
+        raise UnsupportedModel(
+            f"{kind.who} cannot be built from this config.json: {reason(fault)}"
+        ) from fault
+    return model
 
 
 def find_foreign(name: str, raw: Mapping[str, Any]) -> Foreign:
     """The architecture behind `name`, which is none of ours. Raises UnsupportedModel, saying what to do."""
     if "model_file" in raw:
         raise UnsupportedModel(f"config.json asks to run the Python file {raw['model_file']!r:.120}")
-    task = name.rpartition("For")[2] if "For" in name else _CONTINUES[0]
-    if task not in _CONTINUES:
-        raise UnsupportedModel(f"{name} is for {task}; what continues text can be run")
-    release = installed()
-    if release is None:
-        raise UnsupportedModel(f"mlx-lm may have it, which an extra brings: {INSTALL}")
-    if not release.startswith(f"{RELEASE}."):
-        raise UnsupportedModel(
-            f"mlx-lm may have it, but {release} is installed and {RELEASE} is wanted: {INSTALL}"
-        )
-    module = _module(str(raw.get("model_type")), name)
-    if module is None:
-        raise UnsupportedModel(f"mlx-lm {release} has no model_type {raw.get('model_type')!r:.80} either")
-    return Foreign(module, release)
+    model_type = str(raw.get("model_type"))
+    kind = KINDS.get(model_type)
+    if kind is None:
+        raise UnsupportedModel(REFUSED.get(model_type, "nothing here runs it"))
+    if name not in (*kind.classes, *kind.types):
+        raise UnsupportedModel(f"of {model_type} only {' and '.join(kind.classes)} can be run")
+    return Foreign(_module(kind), kind, _release())
 
 
 def installed() -> str | None:
@@ -174,39 +156,20 @@ def installed() -> str | None:
         return None
 
 
-def _module(model_type: str, name: str) -> ModuleType | None:
-    """The file of mlx-lm for a model type; its own aliases count."""
-    utils = import_module("mlx_lm.utils")
-    by_class = getattr(utils, "MODEL_ARCHITECTURE_REMAPPING", {})
-    kind = by_class.get((model_type, name)) or utils.MODEL_REMAPPING.get(model_type, model_type)
-    package = import_module("mlx_lm.models")
-    if kind not in {file.name for file in iter_modules(package.__path__)}:
-        return None
-    if kind in WRONG:
-        raise UnsupportedModel(f"mlx-lm's {kind} gives wrong text: {WRONG[kind]}")
+def _release() -> str:
+    release = installed()
+    if release is None:
+        raise UnsupportedModel(f"mlx-lm has it, which an extra brings: {INSTALL}")
+    if not release.startswith(f"{RELEASE}."):
+        raise UnsupportedModel(
+            f"mlx-lm has it, but {release} is installed and {RELEASE} is wanted: {INSTALL}"
+        )
+    return release
+
+
+def _module(kind: Kind) -> ModuleType:
+    _release()
     try:
-        module = import_module(f"mlx_lm.models.{kind}")
+        return import_module(f"mlx_lm.models.{kind.file}")
     except (Exception, SystemExit) as fault:
-        raise UnsupportedModel(f"mlx-lm's {kind} cannot be imported: {_said(fault)}") from fault
-    return module if hasattr(module, "Model") and hasattr(module, "ModelArgs") else None
-
-
-def _fields_of(module: ModuleType) -> frozenset[str]:
-    """Every field that a config class of the module names, or one of another model file that it uses."""
-    values = list(vars(module).values())
-    values += [
-        value
-        for used in values
-        if isinstance(used, ModuleType) and used.__name__.startswith("mlx_lm.models.")
-        for value in vars(used).values()
-    ]
-    return frozenset(
-        field.name
-        for value in values
-        if isinstance(value, type) and is_dataclass(value)
-        for field in fields(value)
-    )
-
-
-def _said(fault: BaseException) -> str:
-    return f"{type(fault).__name__}: {fault}"[:240]
+        raise UnsupportedModel(f"{kind.who} cannot be imported: {reason(fault)}") from fault

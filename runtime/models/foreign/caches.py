@@ -1,9 +1,8 @@
 """Our layer memory dressed as mlx-lm's caches, for one step.
 
 A model class of mlx-lm is handed one cache per layer, asks it for `offset` and for a mask, gives it keys and
-values and attends over what comes back; recurrent layers read and set entries of a list. The classes here
-answer the same way from a LayerCache of ours. Source of the conventions: mlx_lm/models/cache.py and base.py,
-its BatchKVCache for rows that stand at different positions.
+values and attends over what comes back. `Attention` answers the same way from a LayerCache of ours. Source of
+the conventions: mlx_lm/models/cache.py and base.py, its BatchKVCache for rows at different positions.
 
 Invariants: for rows that stand side by side, keys and masks are those that KVCache and RotatingKVCache would
 give; otherwise masks are [B, 1, L, K] over keys whose places are known before they are appended, because
@@ -12,7 +11,6 @@ models ask for the mask first.
 Dimensions: B rows, L new tokens, H key-value heads, K visible keys.
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 import mlx.core as mx
@@ -25,20 +23,13 @@ Mask = mx.array | str | None
 
 
 class Attention:
-    """The memory of a Full or Rotating layer. `keys` and `values` are what was fetched last.
+    """The memory of a Full or Rotating layer. `given` is what the step wrote, once it has."""
 
-    replay: the step was appended before and is computed again over fewer tokens; nothing is written.
-    """
-
-    def __init__(self, cache: Any, spec: Full | Rotating, step: Step, *, replay: bool = False) -> None:
+    def __init__(self, cache: Any, spec: Full | Rotating, step: Step) -> None:
         self._cache = cache
         self._step = step
-        self._replay = replay
         self._window = spec.window if isinstance(spec, Rotating) else None
-        self._without_values = spec.value_dim == 0
         self.offset: int | mx.array = step.offset
-        self.keys: mx.array | None = None
-        self.values: mx.array | None = None
         self.given: tuple[mx.array, mx.array] | None = None
 
     def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
@@ -47,21 +38,11 @@ class Attention:
             raise NotSupported("a layer that writes twice in a step has no place in layer memory")
         self.given = keys, values
         self.offset = self.offset + keys.shape[2]
-        if self._replay:
-            seen, held, mask = self._cache.view(self._step)
-        else:
-            seen, held, mask = self._cache.append(self._step, keys, None if self._without_values else values)
-        if held is None:
-            held = mx.zeros((*seen.shape[:-1], 0), seen.dtype)
+        seen, held, mask = self._cache.append(self._step, keys, values)
         if self._window is not None and not _level(self._step):
             order = _alignment(self._step, mask, _before(self._step, self._window) + self._step.width)
             seen, held = (mx.take_along_axis(part, order, axis=2) for part in (seen, held))
-        self.keys, self.values = seen, held
         return seen, held
-
-    def keys_and_values(self) -> tuple[mx.array | None, mx.array | None]:
-        """What was fetched last."""
-        return self.keys, self.values
 
     def make_mask(self, N: int, return_array: bool = False, window_size: int | None = None, **_: Any) -> Mask:
         """What the N tokens of the step may see of the keys that `update_and_fetch` will return."""
@@ -81,40 +62,6 @@ class Attention:
         starts = mx.array(self._step.starts, dtype=mx.int32)[:, None, None, None]
         first = 0 if self._window is None else starts - before
         return _visible(starts + mx.arange(width)[:, None], first + mx.arange(keys), window)
-
-
-class Arrays:
-    """The state of a recurrent layer: a list, entries None until something has been read."""
-
-    lengths = None
-    left_padding = None
-
-    def __init__(self, entries: Sequence[mx.array | None]) -> None:
-        self.cache = list(entries)
-
-    def __getitem__(self, place: int) -> mx.array | None:
-        return self.cache[place]
-
-    def __setitem__(self, place: int, value: mx.array | None) -> None:
-        self.cache[place] = value
-
-    def advance(self, N: int) -> None:
-        """Nothing to do: a step without padding has no lengths to count down."""
-
-    def make_mask(self, N: int) -> None:
-        """Every token is real."""
-
-
-class Unused:
-    """A cache that the model was never seen to use; to write to it would be to forget at once."""
-
-    offset = 0
-
-    def make_mask(self, N: int, **_: Any) -> None:
-        raise NotSupported("the model asks a cache that it did not use when its layers were looked at")
-
-    def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
-        raise NotSupported("the model writes to a cache that it did not use when its layers were looked at")
 
 
 def _level(step: Step) -> bool:

@@ -2,8 +2,8 @@
 
 Arrays are lazy: an unevaluated instance called on a few tokens tells the shapes of all that it writes, and
 nothing is computed or allocated. So a layout is known before a weight is read, as for architectures of our
-own. What layer memory cannot carry is refused here by name: cache classes that it has no kind for, layers
-that write twice in a step, states that grow.
+own. What layer memory cannot carry is refused here by name: cache classes other than KVCache and
+RotatingKVCache, layers that write twice in a step, masks wider than what is kept.
 """
 
 from collections.abc import Iterator, Sequence
@@ -12,12 +12,11 @@ from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
-from mlx.utils import tree_map_with_path
 
-from runtime.cache.layout import Full, LayerSpec, Recurrent, Rotating, State, Stateless
+from runtime.cache.layout import Full, Rotating
 from runtime.errors import NotSupported, UnsupportedModel
-from runtime.models.foreign.caches import Arrays, Attention
-from runtime.models.foreign.network import Form, Group, arranged
+from runtime.models.foreign.caches import Attention
+from runtime.models.foreign.network import Form
 from runtime.models.foreign.trunk import From, Reached, Until, put_in
 from runtime.step import Step
 
@@ -29,70 +28,40 @@ _DEEPEST = 3  # names that lead to a trunk
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """windows: the spans, in tokens, that layers look back over."""
-
     form: Form
     vocab_size: int
     hidden_size: int
-    windows: frozenset[int]
 
 
 def look_at(model: nn.Module, *, ragged: bool) -> Found:
     """`model`: an instance with unevaluated weights, of no use afterwards. Raises UnsupportedModel.
 
-    ragged: whether rows at different positions are known to come out right, if the class takes them at all.
+    ragged: whether the class takes rows at different positions.
     """
-    groups, kinds = _memory_of(model)
-    look = _Look(model.eval(), groups, kinds)
-    first = look.run(_FIRST)
-    later = look.run(_NEXT, first)
-    for step in _SIDE_BY_SIDE:
-        look.run(step, first if any(step.starts) else None)
-    shapes = [_steady(place, *pair) for place, pair in enumerate(zip(first, later, strict=True))]
-    windows = frozenset(window for watch in (*first, *later) for window in watch.windows)
-    ragged = ragged and look.takes_unlike_rows(first)
+    windows = _windows_of(model)
+    look = _Look(model.eval(), windows)
+    first, later = look.run(_FIRST), look.run(_NEXT)
+    for step in (*_SIDE_BY_SIDE, *(_UNLIKE if ragged else ())):
+        look.run(step)
+    specs = tuple(_spec(*one) for one in zip(range(len(windows)), windows, first, later, strict=True))
     trunk, hidden_size, vocab_size = look.find_trunk()
-    narrow = look.narrowed()
-    specs = tuple(_spec(*one) for one in zip(kinds, shapes, narrow, strict=True))
-    return Found(Form(specs, groups, trunk, ragged), vocab_size, hidden_size, windows)
+    return Found(Form(specs, trunk, ragged), vocab_size, hidden_size)
 
 
-@dataclass(frozen=True, slots=True)
-class _Kind:
-    """One cache of mlx-lm: attention, with a window or without, or a list of `entries` states."""
-
-    window: int | None = None
-    entries: int = 0
-
-
-def _memory_of(model: Any) -> tuple[tuple[Group, ...], list[_Kind]]:
-    """What each layer is handed, and the caches that takes; mlx-lm's make_prompt_cache in two kinds."""
-    kinds: list[_Kind] = []
-
-    def place(cache: Any) -> Group:
+def _windows_of(model: Any) -> list[int | None]:
+    """For each layer the window of its cache, None for one that keeps everything."""
+    if not hasattr(model, "make_cache"):  # as mlx-lm's make_prompt_cache
+        return [None] * len(model.layers)
+    windows: list[int | None] = []
+    for cache in model.make_cache():
         name = type(cache).__name__
-        if name == "CacheList":
-            return tuple(_single(place(one)) for one in cache.caches)
         if name == "RotatingKVCache" and cache.keep == 0:
-            kinds.append(_Kind(window=cache.max_size))
-        elif name == "ArraysCache":
-            kinds.append(_Kind(entries=len(cache.cache)))
+            windows.append(cache.max_size)
         elif name == "KVCache":
-            kinds.append(_Kind())
+            windows.append(None)
         else:
-            raise UnsupportedModel(f"its layers keep a {name}, which layer memory has no kind for")
-        return len(kinds) - 1
-
-    if hasattr(model, "make_cache"):
-        return tuple(place(cache) for cache in model.make_cache()), kinds
-    layers = len(model.layers)
-    return tuple(range(layers)), [_Kind()] * layers
-
-
-def _single(group: Group) -> int:
-    if not isinstance(group, int):
-        raise UnsupportedModel("its layers keep lists of lists of caches, which layer memory has no kind for")
-    return group
+            raise UnsupportedModel(f"its layers keep a {name}, which is not known here")
+    return windows
 
 
 class _Shapes:
@@ -112,51 +81,32 @@ class _Shapes:
 
 
 class _Keys(Attention):
-    """Notes what masks were asked for, and whether keys are read apart from the layer that wrote them."""
-
-    read_elsewhere = False
+    """Refuses masks that show more than is kept, and tells what was written."""
 
     def __init__(self, step: Step, window: int | None) -> None:
         super().__init__(_Shapes(window), Full(1, 1) if window is None else Rotating(1, 1, window), step)
-        self.windows = set[int]() if window is None else {window}
 
     def make_mask(self, N: int, return_array: bool = False, window_size: int | None = None, **_: Any) -> Any:
-        if window_size is not None:
-            self.windows.add(window_size)
-            if self._window is not None and window_size > self._window:
-                raise UnsupportedModel(f"its masks show {window_size} tokens, and it keeps {self._window}")
+        if window_size is not None and self._window is not None and window_size > self._window:
+            raise UnsupportedModel(f"its masks show {window_size} tokens, and it keeps {self._window}")
         return super().make_mask(N, return_array, window_size)
 
-    def keys_and_values(self) -> Any:
-        self.read_elsewhere = True
-        return super().keys_and_values()
-
     @property
-    def shapes(self) -> list[Any]:
+    def shapes(self) -> list[tuple[int, int]]:
+        """(heads, head size) of keys and values, [] where nothing was written."""
         return [(part.shape[1], part.shape[3]) for part in self.given or ()]
-
-
-class _Entries(Arrays):
-    windows = frozenset[int]()
-
-    @property
-    def shapes(self) -> list[Any]:
-        return [None if entry is None else entry.shape[1:] for entry in self.cache]
-
-
-_Watch = _Keys | _Entries
 
 
 class _Whole(Until):
     """Goes on unless all memory is used inside."""
 
-    def __init__(self, watches: Sequence[_Watch]) -> None:
+    def __init__(self, watches: Sequence[_Keys]) -> None:
         self._watches = watches
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        untouched = not any(_touched(watch) for watch in self._watches)
+        untouched = not any(watch.given for watch in self._watches)
         given = self.trunk(*args, **kwargs)
-        if untouched and all(_touched(watch) for watch in self._watches):
+        if untouched and all(watch.given for watch in self._watches):
             raise Reached(given)
         return given
 
@@ -164,40 +114,24 @@ class _Whole(Until):
 class _Look:
     """Calls of one model, in shapes."""
 
-    def __init__(self, model: nn.Module, groups: tuple[Group, ...], kinds: Sequence[_Kind]) -> None:
+    def __init__(self, model: nn.Module, windows: Sequence[int | None]) -> None:
         self._model = model
-        self._groups = groups
-        self._kinds = kinds
+        self._windows = windows
 
-    def run(self, step: Step, before: Sequence[_Watch] | None = None) -> list[_Watch]:
-        """Watches after the step; `before`: those of the step before, where rows go on."""
-        watches = self._watches(step, before)
+    def run(self, step: Step) -> list[_Keys]:
+        """Watches after the step."""
+        watches = self._watches(step)
         tokens = mx.zeros((len(step.starts), step.width), mx.int32)
-        logits = self._model(tokens, cache=arranged(self._groups, watches))
+        logits = self._model(tokens, cache=watches)
         if not isinstance(logits, mx.array) or logits.shape[:-1] != tokens.shape:
             raise UnsupportedModel("it gives something else than logits for each token")
         return watches
-
-    def takes_unlike_rows(self, before: Sequence[_Watch]) -> bool:
-        """Whether rows may stand at different positions: three tokens of two rows fit nothing by chance.
-
-        Layers that read keys which another wrote take the number of keys for the position.
-        """
-        if any(isinstance(watch, _Keys) and watch.read_elsewhere for watch in before):
-            return False
-        try:
-            for step in _UNLIKE:
-                self.run(step, before)
-        except Exception:  # noqa: BLE001 -- a class of somebody else's may fail in any way
-            return False
-        return True
 
     def find_trunk(self) -> tuple[tuple[str, ...], int, int]:
         """The path of the deepest module that runs all layers, the size of what it gives, and of logits."""
         found: tuple[str, ...] = ()
         tokens = mx.zeros((1, _FIRST.width), mx.int32)
-        caches = arranged(self._groups, self._watches(_FIRST))
-        vocab_size = hidden_size = self._model(tokens, cache=caches).shape[-1]
+        vocab_size = hidden_size = self._model(tokens, cache=self._watches(_FIRST)).shape[-1]
         for path in _paths(self._model):
             size = self._size_after(path, tokens, vocab_size)
             if size is not None and len(path) > len(found):
@@ -208,10 +142,10 @@ class _Look:
         """The size of hidden states if the model can be cut there, all memory before and logits after."""
         watches = self._watches(_FIRST)
         try:
-            put_in(self._model, path, _Whole(watches))(tokens, cache=arranged(self._groups, watches))
+            put_in(self._model, path, _Whole(watches))(tokens, cache=watches)
         except Reached as reached:
             hidden = reached.hidden
-        except Exception:  # noqa: BLE001 -- as above
+        except Exception:  # noqa: BLE001 -- a class of somebody else's may fail in any way
             return None
         else:
             return None
@@ -223,37 +157,8 @@ class _Look:
             return None
         return hidden.shape[-1] if logits.shape == (*tokens.shape, vocab_size) else None
 
-    def narrowed(self) -> list[list[mx.Dtype]]:
-        """The dtypes of states when weights are bfloat16: float32 for those that are kept wide."""
-        castable = getattr(self._model, "cast_predicate", lambda _name: True)
-
-        def narrow(name: str, array: mx.array) -> mx.array:
-            wide = mx.issubdtype(array.dtype, mx.floating) and castable(name)
-            return array.astype(mx.bfloat16) if wide else array
-
-        self._model.update(tree_map_with_path(narrow, self._model.parameters()))
-        return [
-            [entry.dtype for entry in watch.cache if entry is not None] if isinstance(watch, _Entries) else []
-            for watch in self.run(_FIRST)
-        ]
-
-    def _watches(self, step: Step, before: Sequence[_Watch] | None = None) -> list[_Watch]:
-        rows = len(step.starts)
-        return [
-            _Keys(step, kind.window)
-            if not kind.entries
-            else _Entries(_entries(before[place], rows) if before else [None] * kind.entries)
-            for place, kind in enumerate(self._kinds)
-        ]
-
-
-def _entries(watch: Any, rows: int) -> list[mx.array | None]:
-    """One row's states for several rows."""
-    return [None if entry is None else mx.repeat(entry[:1], rows, axis=0) for entry in watch.cache]
-
-
-def _touched(watch: _Watch) -> bool:
-    return any(shape is not None for shape in watch.shapes)
+    def _watches(self, step: Step) -> list[_Keys]:
+        return [_Keys(step, window) for window in self._windows]
 
 
 def _paths(module: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
@@ -265,31 +170,11 @@ def _paths(module: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]
                 yield from _paths(child, (*path, name))
 
 
-def _steady(place: int, first: _Watch, later: _Watch) -> list[Any]:
-    """The shapes of one cache, which must not depend on how many tokens a step has."""
-    if first.shapes != later.shapes or None in first.shapes:
-        raise UnsupportedModel(
-            f"its cache {place} changes its shapes between steps: {first.shapes}, then {later.shapes}"
-        )
-    return first.shapes
-
-
-def _spec(kind: _Kind, shapes: list[Any], narrow: list[mx.Dtype]) -> LayerSpec:
-    if kind.entries:
-        return Recurrent({str(i): State(tuple(shape), _dtype(narrow[i])) for i, shape in enumerate(shapes)})
-    if not shapes:
-        return Stateless()
-    (heads, head_dim), (_, value_dim) = shapes
+def _spec(place: int, window: int | None, first: _Keys, later: _Keys) -> Full | Rotating:
+    """What a layer keeps, which must not depend on how many tokens a step has."""
+    if not first.shapes or first.shapes != later.shapes:
+        once, then = first.shapes or "nothing", later.shapes or "nothing"
+        raise UnsupportedModel(f"layer {place} writes {once} in one step and {then} in another")
+    (heads, head_dim), (_, value_dim) = first.shapes
     values = None if value_dim == head_dim else value_dim
-    if kind.window is not None:
-        return Rotating(heads, head_dim, kind.window, values)
-    return Full(heads, head_dim, values)
-
-
-def _dtype(narrow: mx.Dtype) -> str:
-    """The dtype of a state, as layouts name it."""
-    if narrow == mx.float32:
-        return "float32"
-    if not mx.issubdtype(narrow, mx.floating):
-        raise UnsupportedModel(f"its layers keep states of {narrow}, which layer memory has no kind for")
-    return "activation"
+    return Full(heads, head_dim, values) if window is None else Rotating(heads, head_dim, window, values)

@@ -1,0 +1,254 @@
+"""Kinds without experts: Helium, GLM-4 of the first generation, GPT-J, GPT-BigCode, MiniCPM3, Youtu."""
+
+from collections.abc import Callable
+from typing import Any
+
+import mlx.core as mx
+import mlx.nn as nn
+
+from runtime.errors import UnsupportedModel
+from runtime.models.foreign.fields import Count, Flag, Number, Only
+from runtime.models.foreign.kinds import (
+    LAYERS,
+    Kind,
+    Values,
+    latent,
+    older_rope,
+    same,
+    sizes,
+)
+from runtime.models.foreign.rope import Ropes
+from runtime.nn.activation import Activation, gelu, gelu_tanh, silu
+
+_GPT_NAMES = {
+    "hidden_size": "n_embd",
+    "max_position_embeddings": "n_positions",
+    "num_attention_heads": "n_head",
+    "num_hidden_layers": "n_layer",
+}
+_MASKS = (".attn.bias", ".attn.masked_bias")  # triangles that old files of GPTs hold
+
+
+def _gpt(positions: int, hidden: int, layers: int, heads: int, vocab: int) -> dict[str, Any]:
+    return {
+        "n_positions": Count(positions),
+        "n_embd": Count(hidden),
+        "n_layer": Count(layers, high=LAYERS),
+        "n_head": Count(heads),
+        "vocab_size": Count(vocab),
+        "layer_norm_epsilon": Number(1e-5),
+    }
+
+
+def _whole_heads(values: Values) -> Values:
+    heads = values["num_attention_heads"]
+    same(values, "head_dim", values["hidden_size"] // heads, f"hidden_size over {heads} heads")
+    return older_rope(values)
+
+
+def _without_spare_head(model: Any, values: Values) -> None:
+    """The class makes a head whether it is used or not."""
+    if values["tie_word_embeddings"]:
+        model.pop("lm_head")
+
+
+def _turn_a_part(model: Any, values: Values) -> None:
+    """The class turns whole heads, and every published file asks for half of one."""
+    rope = values["rope"]
+    turned = int(values["head_dim"] * rope["partial_rotary_factor"])
+    for layer in model.layers:
+        layer.self_attn.rope = nn.RoPE(turned, traditional=True, base=rope["rope_theta"])
+
+
+def _spell_gptj(values: Values) -> Values:
+    inner = 4 * values["n_embd"]
+    if values["n_inner"] is not None:
+        same(values, "n_inner", inner, "four times n_embd")
+    if values["rotary_dim"] > values["n_embd"] // values["n_head"]:
+        raise UnsupportedModel(f"config.json: rotary_dim is {values['rotary_dim']}, more than a head has")
+    return {}
+
+
+def _spell_bigcode(values: Values) -> Values:
+    inner = values["n_inner"]
+    return {"n_inner": 4 * values["n_embd"] if inner is None else inner}
+
+
+_BIGCODE_ACTIVATIONS: dict[str, Activation] = {
+    "gelu_pytorch_tanh": gelu_tanh,
+    "gelu": gelu,
+    "relu": nn.relu,
+    "silu": silu,
+}
+
+
+def _activate(model: Any, values: Values) -> None:
+    """The class has the exact GELU only; published files want the tanh form."""
+    activation = _BIGCODE_ACTIVATIONS[values["activation_function"]]
+
+    for layer in model.layers:
+        _answer_by(layer.mlp, lambda mlp, x: mlp.c_proj(activation(mlp.c_fc(x))))
+
+
+def _answer_by(module: Any, call: Callable[..., mx.array]) -> None:
+    """Let call(module, ...) be what the instance does when it is called."""
+    module.__class__ = type("Mended", (type(module),), {"__call__": call})
+
+
+def _spell_minicpm3(values: Values) -> Values:
+    heads = values["num_attention_heads"]
+    same(values, "num_key_value_heads", heads, "num_attention_heads")
+    same(values, "v_head_dim", values["hidden_size"] // heads, f"hidden_size over {heads} heads")
+    return {"rope_theta": values["rope"]["rope_theta"], "rope_scaling": _one_list(values)}
+
+
+def _one_list(values: Values) -> Values:
+    """The class divides by long_factor always, and wants a block even where nothing is scaled."""
+    block, length = values["rope"], values["max_position_embeddings"]
+    pairs = values["qk_rope_head_dim"] // 2
+    if block["rope_type"] == "default":
+        return {"long_factor": [1.0] * pairs, "original_max_position_embeddings": length}
+    original, short, long = (
+        block[name] for name in ("original_max_position_embeddings", "short_factor", "long_factor")
+    )
+    if len(short) != pairs or len(long) != pairs:
+        raise UnsupportedModel(
+            f"config.json: short_factor and long_factor should list {pairs} numbers each, one for a pair"
+        )
+    if short != long and original < length:
+        raise UnsupportedModel(
+            f"config.json: short_factor and long_factor differ, and mlx-lm's minicpm3 cannot change from one "
+            f"to the other at {original} tokens (a max_position_embeddings up to that would do)"
+        )
+    return {"long_factor": short, "original_max_position_embeddings": original}
+
+
+def _scale_tied_head(model: Any, values: Values) -> None:
+    """The class forgets to scale what goes into a tied head."""
+    if not values["tie_word_embeddings"]:
+        return
+    ratio = values["dim_model_base"] / values["hidden_size"]
+
+    unscaled = type(model).__call__
+    _answer_by(model, lambda model, *args, **named: unscaled(model, *args, **named) * ratio)
+
+
+def _spell_youtu(values: Values) -> Values:
+    same(values, "num_key_value_heads", values["num_attention_heads"], "num_attention_heads")
+    return {**older_rope(values), "rope_traditional": values["rope_interleave"], "mlp_bias": False}
+
+
+def _plain_inner_norms(model: Any, values: Values) -> None:
+    """transformers gives the norms of ranks their own epsilon, whatever rms_norm_eps says."""
+    for layer in model.layers:
+        for norm in (layer.self_attn.get("q_a_layernorm"), layer.self_attn.kv_a_layernorm):
+            if norm is not None:
+                norm.eps = 1e-6
+
+
+KINDS = (
+    Kind(
+        "helium",
+        ("helium",),
+        ("HeliumForCausalLM",),
+        {
+            **sizes(2560, 7040, 24, 20, 20, 48000, 4096),
+            "head_dim": Count(128),
+            "rms_norm_eps": Number(1e-8),
+            "tie_word_embeddings": Flag(False),
+            "attention_bias": Flag(False),
+            "mlp_bias": Flag(False),
+        },
+        Ropes(theta=100000.0),
+        spell=_whole_heads,
+        mend=_without_spare_head,
+    ),
+    Kind(
+        "glm",
+        ("glm",),
+        ("GlmForCausalLM",),
+        {
+            **sizes(4096, 13696, 40, 32, 2, 151552, 131072),
+            "head_dim": Count(128),
+            "rms_norm_eps": Number(1.5625e-07),
+            "tie_word_embeddings": Flag(False),
+            "attention_bias": Flag(True),
+        },
+        Ropes(share=0.5),
+        spell=older_rope,
+        mend=_turn_a_part,
+    ),
+    Kind(
+        "gptj",
+        ("gptj",),
+        ("GPTJForCausalLM",),
+        {
+            **_gpt(2048, 4096, 28, 16, 50400),
+            "rotary_dim": Count(64),
+            "n_inner": Count(None, null=True),
+            "activation_function": Only("gelu_new", "gelu_pytorch_tanh"),
+            "tie_word_embeddings": Only(False),
+        },
+        aliases=_GPT_NAMES,
+        length="n_positions",
+        spell=_spell_gptj,
+        spare=_MASKS,
+    ),
+    Kind(
+        "gpt_bigcode",
+        ("gpt_bigcode",),
+        ("GPTBigCodeForCausalLM",),
+        {
+            **_gpt(1024, 768, 12, 12, 50257),
+            "n_inner": Count(None, null=True),
+            "activation_function": Only(*_BIGCODE_ACTIVATIONS),
+            "scale_attn_weights": Only(True),
+            "multi_query": Only(True),
+            "add_cross_attention": Only(False),
+            "tie_word_embeddings": Flag(True),
+        },
+        aliases=_GPT_NAMES,
+        length="n_positions",
+        spell=_spell_bigcode,
+        mend=_activate,
+        spare=_MASKS,
+        ragged=False,  # one position for all rows
+    ),
+    Kind(
+        "minicpm3",
+        ("minicpm3",),
+        ("MiniCPM3ForCausalLM",),
+        {
+            **sizes(2560, 6400, 62, 40, 40, 73448, 32768),
+            **latent(768, 256, 32, 64, 64),
+            "rms_norm_eps": Number(1e-5),
+            "tie_word_embeddings": Flag(True),
+            "attention_bias": Flag(False),
+            "mlp_bias": Only(False),
+            "scale_emb": Number(12),
+            "scale_depth": Number(1.4),
+            "dim_model_base": Count(256),
+        },
+        Ropes(types=("default", "longrope")),
+        spell=_spell_minicpm3,
+        mend=_scale_tied_head,
+    ),
+    Kind(
+        "youtu_llm",
+        ("youtu", "youtu_llm"),
+        ("YoutuForCausalLM",),
+        {
+            **sizes(2048, 6144, 32, 16, 16, 128256, 131072),
+            **latent(1536, 512, 64, 128, 128),
+            "q_lora_rank": Count(1536, null=True),
+            "rms_norm_eps": Number(1e-6),
+            "tie_word_embeddings": Flag(True),
+            "attention_bias": Flag(False),
+            "mlp_bias": Only(False),
+            "rope_interleave": Flag(True),
+        },
+        Ropes(types=("default", "linear", "llama3", "yarn")),
+        spell=_spell_youtu,
+        mend=_plain_inner_norms,
+    ),
+)

@@ -1,0 +1,111 @@
+"""The model classes of mlx-lm that are run: those whose answers are stored next to transformers' own.
+
+A kind says which fields transformers reads and which of their values the class was proven with
+(tests/data/foreign), how they are spelled for the class, and what has to be mended in it. A class without a
+stored reference is in no table and is refused: it may be right, but nobody has looked.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from runtime.errors import UnsupportedModel
+from runtime.models.foreign.fields import Count, Field, Only, Raw, read_fields
+from runtime.models.foreign.rope import Ropes, read_rope
+
+Values = dict[str, Any]
+LAYERS = 4096
+"""Modules are made one by one, so a file may not ask for any number of them."""
+
+
+def _as_read(values: Values) -> Values:
+    return {}
+
+
+def _nothing(model: Any, values: Values) -> None:
+    pass
+
+
+@dataclass(frozen=True, slots=True, eq=False)  # one object each, so that it can key a cache
+class Kind:
+    """file: of mlx-lm's `models`. types, classes: model_type and architectures[0] in config.json.
+
+    fields, aliases, ropes: what transformers reads; ropes None where positions are no rotations. length: the
+    field that bounds sequences. spell(values) -> what the class calls otherwise, or refuses by name; mend
+    changes an instance in place. spare: ends of names of tensors that carry nothing. ragged: rows may stand
+    at different positions.
+    """
+
+    file: str
+    types: tuple[str, ...]
+    classes: tuple[str, ...]
+    fields: Mapping[str, Field]
+    ropes: Ropes | None = None
+    aliases: Mapping[str, str] = field(default_factory=dict[str, str])
+    length: str = "max_position_embeddings"
+    spell: Callable[[Values], Values] = _as_read
+    mend: Callable[[Any, Values], None] = _nothing
+    spare: tuple[str, ...] = ()
+    ragged: bool = True
+
+    @property
+    def who(self) -> str:
+        return f"mlx-lm's {self.file}"
+
+    def read(self, raw: Raw) -> Values:
+        """All that the class is given and `mend` needs. Raises UnsupportedModel."""
+        values = read_fields(raw, self.fields, self.aliases, self.who)
+        if self.ropes is not None:
+            values["rope"] = read_rope(raw, self.ropes, self.who)
+        return {"model_type": self.types[0], **values, **self.spell(values)}
+
+
+def sizes(
+    hidden: int, inner: int, layers: int, heads: int, shared: int, vocab: int, length: int
+) -> dict[str, Field]:
+    """The fields that nearly every kind has, with its defaults."""
+    return {
+        "hidden_size": Count(hidden),
+        "intermediate_size": Count(inner),
+        "num_hidden_layers": Count(layers, high=LAYERS),
+        "num_attention_heads": Count(heads),
+        "num_key_value_heads": Count(shared),
+        "vocab_size": Count(vocab),
+        "max_position_embeddings": Count(length),
+        "hidden_act": Only("silu"),
+    }
+
+
+def latent(query: int, keys: int, turned: int, straight: int, value: int) -> dict[str, Field]:
+    """Ranks and head sizes of latent attention."""
+    return {
+        "q_lora_rank": Count(query),
+        "kv_lora_rank": Count(keys),
+        "qk_rope_head_dim": Count(turned),
+        "qk_nope_head_dim": Count(straight),
+        "v_head_dim": Count(value),
+    }
+
+
+def older_rope(values: Values) -> Values:
+    """The block as classes want it that know the older spelling only."""
+    block = values["rope"]
+    scaling = None if block["rope_type"] == "default" else {**block, "type": block["rope_type"]}
+    return {"rope_theta": block["rope_theta"], "rope_scaling": scaling}
+
+
+def same(values: Values, name: str, wanted: int, why: str) -> None:
+    """Raise UnsupportedModel where a field is not what the class takes it for."""
+    if values[name] != wanted:
+        raise UnsupportedModel(f"config.json: {name} is {values[name]!r:.40}, expected {wanted}: {why}")
+
+
+def per_layer(values: Values, name: str, default: list[str]) -> list[str]:
+    """A list of words, one for each layer."""
+    words, layers = values[name], values["num_hidden_layers"]
+    words = default if words is None else words
+    if len(words) != layers:
+        raise UnsupportedModel(
+            f"config.json: {name} lists {len(words)} layers, expected {layers}, which is num_hidden_layers"
+        )
+    return words

@@ -1,0 +1,132 @@
+"""How positions are scaled, for a model class of somebody else: one block out of either spelling.
+
+transformers 5 writes `rope_parameters`; older files have `rope_theta`, `rope_scaling` and
+`partial_rotary_factor`. mlx-lm's classes take from such a block what they know and pass over the rest, so a
+type or a part of it that a class was not proven with is refused by name.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from runtime.errors import UnsupportedModel
+from runtime.models.foreign.fields import Raw, complain
+
+Block = dict[str, Any]
+_ALWAYS = ("rope_type", "rope_theta", "partial_rotary_factor")
+_PARTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {  # what must be there, and what may
+    "default": ((), ()),
+    "linear": (("factor",), ()),
+    "llama3": (("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"), ()),
+    "yarn": (("factor", "original_max_position_embeddings"), ("beta_fast", "beta_slow")),
+    "longrope": (("short_factor", "long_factor", "original_max_position_embeddings"), ()),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Ropes:
+    """theta, share: transformers' defaults, share None where part of a head cannot be told to turn.
+
+    types: the ways to scale that the class was proven with. by_layer: names of kinds of layers that each have
+    a block of their own, which must say its theta.
+    """
+
+    theta: float = 10000.0
+    types: tuple[str, ...] = ("default",)
+    share: float | None = None
+    by_layer: tuple[str, ...] = ()
+
+
+def read_rope(raw: Raw, ropes: Ropes, who: str) -> dict[str, Any]:
+    """The block, or with `by_layer` a block for each, always with rope_type and rope_theta.
+
+    Raises UnsupportedModel.
+    """
+    held = _held(raw)
+    if ropes.by_layer:
+        return {name: _block(_inner(held, name), {}, ropes, who) for name in ropes.by_layer}
+    return _block(held, raw, ropes, who)
+
+
+def _held(raw: Raw) -> Raw:
+    """The block that the file has, {} for none. Two that differ have no one meaning."""
+    blocks: list[Block] = []
+    for name in ("rope_parameters", "rope_scaling"):
+        block = raw.get(name)
+        if block is not None and not isinstance(block, Mapping):
+            raise complain(name, block, "a block of fields")
+        if block:
+            blocks.append({key: value for key, value in block.items() if value is not None})
+    if len(blocks) == 2 and _named(blocks[0]) != _named({**_kept_aside(blocks[0]), **blocks[1]}):
+        raise UnsupportedModel(
+            "config.json: rope_scaling stands beside rope_parameters and says something else: keep one"
+        )
+    return _named(blocks[0]) if blocks else {}
+
+
+def _kept_aside(block: Block) -> Block:
+    """What older files keep outside of rope_scaling."""
+    return {name: block[name] for name in ("rope_theta", "partial_rotary_factor") if name in block}
+
+
+def _named(block: Block) -> Block:
+    """`type` is what `rope_type` was called."""
+    old = block.get("type")
+    return {"rope_type": old or "default", **{key: value for key, value in block.items() if key != "type"}}
+
+
+def _inner(held: Raw, name: str) -> Raw:
+    block = held.get(name)
+    if not isinstance(block, Mapping):
+        raise complain(f"rope_parameters.{name}", block, "a block of fields for this kind of layer")
+    return _named({key: value for key, value in block.items() if value is not None})
+
+
+def _block(held: Raw, outer: Raw, ropes: Ropes, who: str) -> Block:
+    """outer: where older files keep what belongs into the block."""
+    kind = held.get("rope_type", "default")
+    if kind not in ropes.types:
+        known = " or ".join(ropes.types)
+        raise UnsupportedModel(
+            f"config.json: rope_type is {kind!r:.40}, and {who} is proven only with {known}"
+        )
+    needed, more = _PARTS[kind]
+    for name in sorted(held.keys() - {*_ALWAYS, *needed, *more}):
+        raise UnsupportedModel(
+            f"config.json: {name} is {held[name]!r:.60} in the block of a {kind} rope, "
+            f"which {who} does not look at"
+        )
+    block: Block = {"rope_type": kind}
+    for name in (*needed, *more):
+        if name in held or name in needed:
+            block[name] = _part(name, held.get(name))
+    theta = held.get("rope_theta", outer.get("rope_theta"))
+    default = None if ropes.by_layer else ropes.theta
+    block["rope_theta"] = _part("rope_theta", default if theta is None else theta)
+    return block | _turned(held, outer, ropes, who)
+
+
+def _turned(held: Raw, outer: Raw, ropes: Ropes, who: str) -> Block:
+    """The share of a head that turns."""
+    told = held.get("partial_rotary_factor", outer.get("partial_rotary_factor"))
+    if ropes.share is None:
+        if told not in (None, 1):
+            raise UnsupportedModel(
+                f"config.json: partial_rotary_factor is {told!r:.40}, and {who} turns whole heads"
+            )
+        return {}
+    share = _part("partial_rotary_factor", ropes.share if told is None else told)
+    if share > 1:
+        raise complain("partial_rotary_factor", share, "a share from 0 to 1")
+    return {"partial_rotary_factor": share}
+
+
+def _part(name: str, value: Any) -> Any:
+    if name in ("short_factor", "long_factor"):
+        if not isinstance(value, list) or not value:
+            raise complain(name, value, "a list of numbers, one for each pair of a head")
+        return [_part(f"a number of {name}", one) for one in value]
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
+        raise complain(name, value, "a finite number above 0")
+    return value

@@ -1,0 +1,61 @@
+"""Kinds without experts."""
+
+from typing import Any
+
+from tests.support.foreign_entries import YARN, longrope, ropes
+
+_LATENT: dict[str, Any] = {
+    "num_key_value_heads": 4,
+    "q_lora_rank": 24,
+    "kv_lora_rank": 32,
+    "qk_rope_head_dim": 8,
+    "qk_nope_head_dim": 16,
+    "v_head_dim": 16,
+}
+_LONG = longrope(4, 32)
+_SAME = {**_LONG, "short_factor": _LONG["long_factor"]}
+_UNTIED = {"tie_word_embeddings": False}
+
+ENTRIES: dict[str, tuple[str, dict[str, Any]]] = {
+    "glm": ("glm", {"head_dim": 16}),
+    "gpt_bigcode": ("gpt_bigcode", {"n_inner": 80}),
+    "gptj": ("gptj", {"rotary_dim": 8, "n_inner": None}),
+    "helium": ("helium", {"head_dim": 16}),
+    "minicpm3": ("minicpm3", {**_LATENT, **_UNTIED, "dim_model_base": 16, "initializer_range": 0.1}),
+    "youtu_llm": ("youtu", {**_LATENT, "pad_token_id": None}),  # transformers wipes the row of a pad token
+}
+CHANGES: dict[str, dict[str, dict[str, Any]]] = {
+    "glm": ropes({"partial_rotary_factor": 0.5}),
+    "gpt_bigcode": {"n_inner null": {"n_inner": None}, "one head": {"n_head": 1}},
+    "gptj": {
+        "n_inner said": {"n_inner": 256},
+        "rotary_dim null": {"rotary_dim": None},
+        "gelu_fast": {"activation_function": "gelu_fast"},
+        "rope_parameters": {"rope_parameters": {"rope_type": "default", "rope_theta": 500.0}},
+    },
+    "helium": {
+        **ropes(),
+        "hidden_size and head_dim": {"hidden_size": 128, "head_dim": 32},
+        "heads and head_dim": {"num_attention_heads": 8, "head_dim": 8},
+        "head_dim null": {"head_dim": None},
+    },
+    "minicpm3": {
+        **ropes(),
+        "tied, longrope same": {"tie_word_embeddings": True, "rope_parameters": _SAME},
+        "hidden_size and v_head_dim": {"hidden_size": 128, "v_head_dim": 32},
+        "heads": {"num_attention_heads": 2, "num_key_value_heads": 2, "v_head_dim": 32},
+        "longrope": {"rope_parameters": _LONG},
+        "longrope same": {"rope_parameters": _SAME},
+        "longrope unreached": {"rope_parameters": longrope(4, 128)},
+        "longrope as long": {"rope_parameters": longrope(4, 256)},
+        "longrope factor": {"rope_parameters": {**_SAME, "factor": 3.0}},
+        "longrope attention": {"rope_parameters": {**_SAME, "attention_factor": 1.5}},
+    },
+    "youtu_llm": {
+        **ropes(),
+        "heads": {"num_attention_heads": 8, "num_key_value_heads": 8},
+        "turned sizes": {"qk_rope_head_dim": 16, "head_dim": 16, "qk_head_dim": 32},
+        "rope in two halves": {"rope_interleave": False, "rope_parameters": YARN},
+        "no q_lora_rank": {"q_lora_rank": None},
+    },
+}

@@ -1,0 +1,107 @@
+"""Kinds with experts."""
+
+from typing import Any
+
+from tests.support.foreign_entries import ROPES, THETA, ropes
+
+_SLIDING = ["sliding_attention", "sliding_attention", "full_attention"]
+_PLAIN: dict[str, Any] = {"rope_type": "default", "rope_theta": 10000.0}
+
+ENTRIES: dict[str, tuple[str, dict[str, Any]]] = {
+    "afmoe": (
+        "afmoe",
+        {
+            "num_dense_layers": 1,
+            "moe_intermediate_size": 32,
+            "num_experts": 8,
+            "num_experts_per_tok": 3,
+            "num_shared_experts": 1,
+            "head_dim": 16,
+            "sliding_window": 8,
+            "route_scale": 1.5,
+            "layer_types": _SLIDING,
+        },
+    ),
+    "dbrx": (
+        "dbrx",
+        {
+            "attn_config": {"kv_n_heads": 2, "clip_qkv": 2.0, "rope_theta": 10000.0},
+            "ffn_config": {"ffn_hidden_size": 48, "hidden_size": 64, "moe_num_experts": 4, "moe_top_k": 2},
+        },
+    ),
+    "mellum": (
+        "mellum",
+        {
+            "moe_intermediate_size": 32,
+            "num_local_experts": 8,
+            "num_experts_per_tok": 3,
+            "head_dim": 16,
+            "sliding_window": 8,
+            "layer_types": _SLIDING,
+            "rope_parameters": {"full_attention": THETA, "sliding_attention": _PLAIN},
+        },
+    ),
+}
+_DBRX = ENTRIES["dbrx"][1]
+
+
+def _attn(**fields: Any) -> dict[str, Any]:
+    return {"attn_config": {**_DBRX["attn_config"], **fields}}
+
+
+def _ffn(**fields: Any) -> dict[str, Any]:
+    return {"ffn_config": {**_DBRX["ffn_config"], **fields}}
+
+
+CHANGES: dict[str, dict[str, dict[str, Any]]] = {
+    "afmoe": {
+        **ropes(),
+        "all full": {"layer_types": ["full_attention"] * 3},
+        "all sliding": {"layer_types": ["sliding_attention"] * 3},
+        "negative bias": {"shift": {"expert_bias": -2.0}},
+        "groups": {"n_group": 4, "topk_group": 2},
+        "groups, negative bias": {"n_group": 4, "topk_group": 2, "shift": {"expert_bias": -2.0}},
+        "one expert": {"num_experts_per_tok": 1},
+        "layer_types of its own": {"layer_types": None, "num_hidden_layers": 4},
+        "six layers": {"layer_types": _SLIDING * 2, "num_hidden_layers": 6},
+        "softmax": {"score_func": "softmax"},
+        "no route_norm": {"route_norm": False},
+    },
+    "dbrx": {
+        **ropes(),
+        "clip_qkv null": _attn(clip_qkv=None),
+        "clip_qkv": _attn(clip_qkv=1.0),
+        "kv_n_heads": _attn(kv_n_heads=4),
+        "attn rope_theta": _attn(rope_theta=500.0),
+        "both rope_theta": {**_attn(rope_theta=500.0), "rope_parameters": THETA},
+        "ffn_hidden_size": _ffn(ffn_hidden_size=32),
+        "moe_num_experts": _ffn(moe_num_experts=6),
+        "moe_top_k": _ffn(moe_top_k=1),
+        "moe_normalize null": _ffn(moe_normalize_expert_weights=None),
+        "moe_normalize 2": _ffn(moe_normalize_expert_weights=2.0),
+        "moe_jitter": _ffn(moe_jitter_eps=0.1),
+        "ffn gelu": _ffn(ffn_act_fn={"name": "gelu"}),
+        "ffn silu": _ffn(ffn_act_fn={"name": "silu"}),
+    },
+    "mellum": {
+        **{
+            f"{name}, {kind}": {
+                "rope_parameters": {"full_attention": THETA, "sliding_attention": _PLAIN, kind: block}
+            }
+            for name, block in ROPES.items()
+            for kind in ("full_attention", "sliding_attention")
+        },
+        "one rope": {"rope_parameters": _PLAIN},
+        "all full": {"layer_types": ["full_attention"] * 3},
+        "all sliding": {"layer_types": ["sliding_attention"] * 3},
+        "layer_types of its own": {"layer_types": None},
+        "six layers": {
+            "layer_types": _SLIDING * 2,
+            "mlp_layer_types": ["sparse"] * 6,
+            "num_hidden_layers": 6,
+        },
+        "one expert": {"num_experts_per_tok": 1},
+        "one expert, not normed": {"num_experts_per_tok": 1, "norm_topk_prob": False},
+        "dense layer": {"mlp_layer_types": ["dense", "sparse", "sparse"]},
+    },
+}
