@@ -11,9 +11,7 @@ from modelkit.units import size as size
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead.")
 
-HOW_TO_GET_MLX = (
-    "On Linux it comes with an extra: pip install '.[cpu]' in modelkit's checkout, or '.[cuda13]'."
-)
+HOW_TO_GET_MLX = "On Linux it comes with an extra: pip install '.[cpu]' in a checkout, or '.[cuda13]'."
 
 _UNSAFE = frozenset({"Cc", "Cs", "Zl", "Zp"})
 _BIDI = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")

@@ -41,4 +41,4 @@ def test_without_mlx_it_says_how_to_get_it(
     monkeypatch.setitem(sys.modules, "runtime.device", None)
     shown = modelkit("doctor").stdout
     assert "cannot be loaded: " in shown
-    assert "modelkit-mlx[cpu]" in shown
+    assert "pip install '.[cpu]'" in shown

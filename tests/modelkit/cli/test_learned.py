@@ -35,7 +35,7 @@ def last_line(*drafts: Drafts) -> str:
         rounds=24,
         drafts=drafts,
     )
-    model: Any = SimpleNamespace(load_s=1.0, memory=Memory(1, 1, 1, 1), context_length=64)
+    model: Any = SimpleNamespace(load_s=1.0, threads=None, memory=Memory(1, 1, 1, 1), context_length=64)
     return timings(Generation("", (), usage, "length", 7), model).splitlines()[-1]
 
 

@@ -54,6 +54,7 @@ class Model:
 
     name = "story"
     load_s = 0.5
+    threads = None
     context_length = 256
     memory = Memory(
         weight_bytes=1000, draft_bytes=0, cache_bytes=2000, available_bytes=10**9, prefix_bytes=9000

@@ -278,7 +278,7 @@ def test_json_has_the_ids_on_one_line(modelkit: Run, created: Create) -> None:
 @pytest.mark.parametrize(("seconds", "words"), [(0.1, "1,340 tokens/s"), (10.0, "13.4 tokens/s")])
 def test_rates_are_numbers_that_people_read(seconds: float, words: str) -> None:
     usage = Usage(134, 0, 1, 0, 0, 0.0, seconds, 0.0)
-    model = SimpleNamespace(load_s=0.5, context_length=512, memory=Memory(1, 0, 1, 1))
+    model = SimpleNamespace(load_s=0.5, threads=None, context_length=512, memory=Memory(1, 0, 1, 1))
     assert words in answer.timings(Generation("", (), usage, "stop", 7), model)  # type: ignore[arg-type]
 
 
