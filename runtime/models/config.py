@@ -17,7 +17,7 @@ _NESTED = ("text_config", "llm_config", "language_config")
 _ROPE = ("rope_parameters", "rope_scaling", "rope_theta", "partial_rotary_factor")
 _HUGE = (1 << 31) - 1
 # Products and quotients of a few numbers within these ends stay far inside float32.
-_LARGE, _SMALL = 1e9, 1e-9
+_LARGE, _SMALL = 1e9, 1e-15
 
 
 def text_config(raw: Mapping[str, Any]) -> dict[str, Any]:

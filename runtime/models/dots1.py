@@ -28,8 +28,9 @@ from runtime.models.decoder import (
     rms_norms,
     without_spares,
 )
+from runtime.models.expert_groups import read_groups
 from runtime.models.experts import Weights, to_switch
-from runtime.models.mixture import MixtureSpec, corrected_mixture, read_groups
+from runtime.models.mixture import MixtureSpec, corrected_mixture
 from runtime.models.olmo2 import full_every
 from runtime.nn.block import PreNorm
 from runtime.nn.rope import Rope

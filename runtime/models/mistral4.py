@@ -23,8 +23,9 @@ from runtime.models.decoder import (
     without_spares,
 )
 from runtime.models.deepseek import score_temperature
+from runtime.models.expert_groups import read_groups
 from runtime.models.experts import Weights, to_switch
-from runtime.models.mixture import MixtureSpec, read_groups
+from runtime.models.mixture import MixtureSpec
 from runtime.nn.block import PreNorm
 from runtime.nn.mla import LatentAttention, LatentShape, split_latent_heads
 from runtime.nn.rope import Rope

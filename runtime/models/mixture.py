@@ -4,8 +4,6 @@ experts (DeepSeek-V3's way; arXiv 2412.19437). Their configs differ in a few nam
 
 from dataclasses import dataclass
 
-from runtime.errors import UnsupportedModel
-from runtime.models.config import Fields
 from runtime.nn.route import CorrectedRouter
 from runtime.nn.sparse import SharedMoE
 
@@ -22,20 +20,6 @@ class MixtureSpec:
     top_groups: int = 1
     normalize: bool = True
     scale: float = 1.0
-
-
-def read_groups(fields: Fields, experts: int, chosen: int) -> tuple[int, int]:
-    """n_group and topk_group. UnsupportedModel where the open groups have fewer experts than are asked."""
-    groups = fields.count("n_group", 1, high=experts)
-    top_groups = fields.count("topk_group", 1, high=groups)
-    if experts % groups:
-        raise UnsupportedModel(f"config.json: n_group {groups} does not divide {experts} experts")
-    if chosen > top_groups * (experts // groups):
-        raise UnsupportedModel(
-            f"config.json: topk_group is {top_groups} of n_group {groups}, which leaves "
-            f"{top_groups * (experts // groups)} experts for num_experts_per_tok {chosen}"
-        )
-    return groups, top_groups
 
 
 def corrected_mixture(hidden: int, spec: MixtureSpec, activation: str) -> SharedMoE:

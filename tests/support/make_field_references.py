@@ -32,6 +32,7 @@ SAME = 2e-6  # of the spread: below it, two runs of one computation
 # Second entries of a model_type that have fields which the first one lacks.
 BESIDES = (
     "deepseek_v2_lite",
+    "ernie4_5_moe_unshared",
     "gemma4_moe",
     "glm4_moe_plain",
     "kimi_linear_ranked",
