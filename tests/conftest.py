@@ -8,6 +8,7 @@ number of threads that another set. One thread is the default, as workers stand 
 acts as always: OPENBLAS_NUM_THREADS, and OPENBLAS_CORETYPE for the kernels of another processor.
 """
 
+import gc
 import os
 import sys
 from collections.abc import Iterator
@@ -32,6 +33,12 @@ def pytest_configure(config: pytest.Config) -> None:
     from runtime.device import bind_blas
 
     bind_blas()
+
+
+def pytest_collection_finish() -> None:
+    """A model that is closed collects garbage, and ten thousand tests are none."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_report_header() -> str:

@@ -260,7 +260,7 @@ def test_an_error_of_the_disk_is_ours(home: Path, monkeypatch: pytest.MonkeyPatc
         raise OSError(5, "Input/output error", "model.safetensors")
 
     monkeypatch.setattr("modelkit.pack.build.write_weights", fail)
-    with pytest.raises(ModelkitError, match=r"model.safetensors: Input/output error"):
+    with pytest.raises(ModelkitError, match=r"(?i)model.safetensors: input/output error"):
         modelkit.create(home / "Modelfile", name="other", home=home)
 
 

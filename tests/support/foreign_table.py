@@ -25,7 +25,7 @@ itself. {kinds} more run through the model classes of
 [mlx-lm](https://github.com/ml-explore/mlx-lm) {release}, behind modelkit's own layer memory:
 
 ```
-pip install "modelkit-mlx[lm]"
+pip install "mlx-lm>=0.32.2,<0.33"
 ```
 
 Packages, quantization, prefix reuse, batches and speculation work as for any other model. `create`, `run` and

@@ -28,7 +28,7 @@ from runtime.models.foreign.vanished import vanished
 from runtime.models.foreign.words import reason
 
 RELEASE = "0.32"  # as the extra `lm` in pyproject.toml
-INSTALL = 'pip install "modelkit-mlx[lm]"'
+INSTALL = 'pip install "mlx-lm>=0.32.2,<0.33"'
 KINDS: dict[str, Kind] = {name: kind for kind in (*dense.KINDS, *experts.KINDS) for name in kind.types}
 """By model_type."""
 
