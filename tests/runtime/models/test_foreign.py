@@ -23,7 +23,7 @@ with_mlx_lm = pytest.mark.skipif(find_spec("mlx_lm") is None, reason="mlx-lm is 
 
 def test_without_the_extra_the_refusal_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(foreign, "installed", lambda: None)
-    with pytest.raises(UnsupportedModel, match=r"HeliumForCausalLM.*pip install "mlx-lm"):
+    with pytest.raises(UnsupportedModel, match=r"HeliumForCausalLM.*pip install .mlx-lm"):
         describe(HELIUM)
 
 
