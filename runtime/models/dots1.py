@@ -12,7 +12,7 @@ from typing import Any
 import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec
-from runtime.errors import UnsupportedModel
+from runtime.errors import UnsupportedModel, shown
 from runtime.models.config import Fields
 from runtime.models.decoder import (
     CausalLM,
@@ -114,7 +114,7 @@ def _solar(fields: Fields) -> Config:
     for name in ("first_k_dense_replace", "use_qk_norm"):
         if fields.raw.get(name):
             raise UnsupportedModel(
-                f"config.json: {name} is {fields.raw[name]!r:.40}, and Solar Open has none"
+                f"config.json: {name} is {shown(fields.raw[name])}, and Solar Open has none"
             )
     return Config(
         **shape,

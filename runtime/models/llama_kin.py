@@ -8,7 +8,7 @@ layers several times; they are something else, and refused.
 from collections.abc import Mapping
 from typing import Any
 
-from runtime.errors import UnsupportedModel
+from runtime.errors import UnsupportedModel, shown
 from runtime.models import llama
 from runtime.models.config import Fields
 from runtime.models.llama import Config, adapt, build, layout
@@ -47,7 +47,7 @@ def parse(raw: Mapping[str, Any]) -> Config:
     for name, good in _ONE_PASS.items():
         if fields.get(name) not in good:
             raise UnsupportedModel(
-                f"config.json: {name} is {fields[name]!r:.80}: looped models are not computed here"
+                f"config.json: {name} is {shown(fields[name])}: looped models are not computed here"
             )
     own = dict(_DEFAULTS.get(str(fields.get("model_type")), {}))
     if fields.get("model_type") == "internlm3":

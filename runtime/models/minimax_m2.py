@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from runtime.cache.layout import LayerSpec
-from runtime.errors import UnsupportedModel
+from runtime.errors import UnsupportedModel, shown
 from runtime.models.config import Fields
 from runtime.models.decoder import (
     CausalLM,
@@ -63,7 +63,7 @@ def _refuse_unknown(fields: Fields, layers: int) -> None:
     kinds = fields.raw.get("attn_type_list")
     if kinds is not None and kinds != [1] * layers:
         raise UnsupportedModel(
-            f"config.json: attn_type_list is {kinds!r:.80}, and only full attention (1) in each of "
+            f"config.json: attn_type_list is {shown(kinds)}, and only full attention (1) in each of "
             f"{layers} layers is computed"
         )
 

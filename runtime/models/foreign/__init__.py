@@ -18,7 +18,7 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec
-from runtime.errors import RuntimeFault, UnsupportedModel, WeightMismatch
+from runtime.errors import RuntimeFault, UnsupportedModel, WeightMismatch, shown
 from runtime.models.foreign import dense, experts
 from runtime.models.foreign.kinds import Kind
 from runtime.models.foreign.network import ForeignNetwork, Form
@@ -138,7 +138,7 @@ def _instance(module: ModuleType, kind: Kind, text: str) -> Any:
 def find_foreign(name: str, raw: Mapping[str, Any]) -> Foreign:
     """The architecture behind `name`, which is none of ours. Raises UnsupportedModel, saying what to do."""
     if "model_file" in raw:
-        raise UnsupportedModel(f"config.json asks to run the Python file {raw['model_file']!r:.120}")
+        raise UnsupportedModel(f"config.json asks to run the Python file {shown(raw['model_file'])}")
     model_type = str(raw.get("model_type"))
     kind = KINDS.get(model_type)
     if kind is None:

@@ -12,14 +12,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from runtime.errors import UnsupportedModel
+from runtime.errors import UnsupportedModel, shown
 
 Raw = Mapping[str, Any]
 _HUGE = 1 << 24  # of anything that is counted: beyond it MLX cannot say a shape
 
 
 def complain(name: str, value: Any, wanted: str) -> UnsupportedModel:
-    return UnsupportedModel(f"config.json: {name} is {value!r:.120}, expected {wanted}")
+    return UnsupportedModel(f"config.json: {name} is {shown(value)}, expected {wanted}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class Only:
             if value == known and isinstance(value, bool) == isinstance(known, bool):
                 return known
         words = " or ".join(json.dumps(known) for known in self.values)
-        raise UnsupportedModel(f"config.json: {name} is {value!r:.120}, and {who} computes only {words}")
+        raise UnsupportedModel(f"config.json: {name} is {shown(value)}, and {who} computes only {words}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +138,7 @@ def _own_names(raw: Raw, aliases: Mapping[str, str]) -> dict[str, Any]:
     for other, name in aliases.items():
         if other in own and own.setdefault(name, own[other]) != own[other]:
             raise UnsupportedModel(
-                f"config.json: {name} is {own[name]!r:.40}, and {other}, its other name, {own[other]!r:.40}"
+                f"config.json: {name} is {shown(own[name])}, and {other}, its other name, {shown(own[other])}"
             )
     return own
 
@@ -149,5 +149,5 @@ def _check_windows(raw: Raw, fields: Mapping[str, Field], who: str) -> None:
     if window is None or "sliding_window" in fields or raw.get("use_sliding_window") is False:
         return
     raise UnsupportedModel(
-        f"config.json: sliding_window is {window!r:.40}, and {who} has no layer that slides"
+        f"config.json: sliding_window is {shown(window)}, and {who} has no layer that slides"
     )

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from runtime.errors import UnsupportedModel
+from runtime.errors import UnsupportedModel, shown
 from runtime.models.foreign.fields import Count, Field, Only, Raw, read_fields
 from runtime.models.foreign.rope import Ropes, read_rope
 
@@ -97,7 +97,7 @@ def older_rope(values: Values) -> Values:
 def same(values: Values, name: str, wanted: int, why: str) -> None:
     """Raise UnsupportedModel where a field is not what the class takes it for."""
     if values[name] != wanted:
-        raise UnsupportedModel(f"config.json: {name} is {values[name]!r:.40}, expected {wanted}: {why}")
+        raise UnsupportedModel(f"config.json: {name} is {shown(values[name])}, expected {wanted}: {why}")
 
 
 def per_layer(values: Values, name: str, default: list[str]) -> list[str]:

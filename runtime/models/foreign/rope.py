@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from runtime.errors import UnsupportedModel
+from runtime.errors import UnsupportedModel, shown
 from runtime.models.foreign.fields import Raw, complain
 
 Block = dict[str, Any]
@@ -89,12 +89,12 @@ def _block(held: Raw, outer: Raw, ropes: Ropes, who: str) -> Block:
     if kind not in ropes.types:
         known = " or ".join(ropes.types)
         raise UnsupportedModel(
-            f"config.json: rope_type is {kind!r:.40}, and {who} is proven only with {known}"
+            f"config.json: rope_type is {shown(kind)}, and {who} is proven only with {known}"
         )
     needed, more = _PARTS[kind]
     for name in sorted(held.keys() - {*_ALWAYS, *needed, *more}):
         raise UnsupportedModel(
-            f"config.json: {name} is {held[name]!r:.60} in the block of a {kind} rope, "
+            f"config.json: {name} is {shown(held[name])} in the block of a {kind} rope, "
             f"which {who} does not look at"
         )
     block: Block = {"rope_type": kind}
@@ -113,7 +113,7 @@ def _turned(held: Raw, outer: Raw, ropes: Ropes, who: str) -> Block:
     if ropes.share is None:
         if told not in (None, 1):
             raise UnsupportedModel(
-                f"config.json: partial_rotary_factor is {told!r:.40}, and {who} turns whole heads"
+                f"config.json: partial_rotary_factor is {shown(told)}, and {who} turns whole heads"
             )
         return {}
     share = _part("partial_rotary_factor", ropes.share if told is None else told)

@@ -59,7 +59,7 @@ def test_without_the_extra_a_known_class_is_refused_with_its_name(
 ) -> None:
     monkeypatch.setattr(foreign, "installed", lambda: None)
     _checkpoint(modelfile.parent / "model", "helium")
-    with pytest.raises(PlanError, match=r"'HeliumForCausalLM'.*modelkit-mlx\[lm\]"):
+    with pytest.raises(PlanError, match=r"'HeliumForCausalLM'.*pip install .mlx-lm"):
         modelkit.create(modelfile, name="it", home=modelfile.parent)
 
 

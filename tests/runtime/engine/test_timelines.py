@@ -128,8 +128,11 @@ class World:
                 self.engine = self.start()
             elif self.rng.random() < 0.1:
                 self.engine.clear_prefixes()
-        self.engine.close()
-        for store in (self.engine._prefixes.store, *self.engine._speculation.standby._stores.values()):
+        # A closed engine lets go of its stores, so they are held here.
+        engine = self.engine
+        stores = [engine._prefixes.store, *engine._speculation.standby._stores.values()]
+        engine.close()
+        for store in stores:
             if store is not None:
                 check_store(store, 0)
 

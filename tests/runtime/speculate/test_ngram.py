@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from runtime.sampling.params import SamplingParams
 from runtime.sampling.sampler import Sampler
 from runtime.speculate.drafter import Rows
-from runtime.speculate.ngram import NgramDrafter
+from runtime.speculate.ngram import GRADES, NgramDrafter
 
 Ids = list[int]
 
@@ -65,7 +65,7 @@ def test_rows_move_with_what_is_known_of_them(texts: list[Ids], moves: list[tupl
         if src != dst:
             rows[dst], rows[src] = rows[src], [5]
         rows = [[*row, row[0]] for row in rows]
-        assert proposed(drafter, rows, 3) == [naive(row, 4, 1, 3) for row in rows]
+        assert proposed(drafter, rows, 3) == [naive(row, GRADES[-1], 1, 3) for row in rows]
 
 
 def test_a_cleared_row_knows_nothing_of_the_one_before() -> None:

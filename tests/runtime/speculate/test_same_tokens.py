@@ -39,7 +39,8 @@ class Helped:
     """A drafter whose guesses are put right now and then, as random weights seldom guess anything."""
 
     def __init__(self, inner: Drafter, known: Texts) -> None:
-        self.inner, self.known, self.limit = inner, known, inner.limit
+        self.inner, self.known = inner, known
+        self.limit, self.token_cost = inner.limit, inner.token_cost
         self.begin, self.end = inner.begin, inner.end
         self.observe, self.settle = inner.observe, inner.settle
         self.move, self.clear, self.resize = inner.move, inner.clear, inner.resize
