@@ -16,7 +16,7 @@ import mlx.core as mx
 from runtime.engine.clock import Moment
 from runtime.engine.standby import Standby
 from runtime.speculate.depth import Decision
-from runtime.speculate.drafter import Drafter, Graded, Proposal, Rows
+from runtime.speculate.drafter import Drafter, Proposal, Rows
 from runtime.speculate.learned import Lessons, from_json, to_json
 from runtime.speculate.learner import Learner
 from runtime.step import Step
@@ -45,6 +45,7 @@ class _Open:
     began: Moment
     judged: Judged
     price: float
+    reading: bool  # a drafter caught up with its rows, so that its time is no round's
     shared: bool  # with other work, so that its time says nothing
 
 
@@ -80,7 +81,7 @@ class Speculation:
             self._expected = {
                 offer.name: grades[offer.name]
                 for offer in decision.offers
-                if isinstance(self.standby.awake[offer.name], Graded)
+                if offer.name in self.standby.graded
             }
         return bool(decision.offers)
 
@@ -112,7 +113,7 @@ class Speculation:
     def begin(self, now: Moment, proposed: Round | None, rows: int, *, shared: bool) -> None:
         """The step that began at `now`, after the one before was ended, is this round, or plain."""
         price = proposed.price if proposed else self._price
-        self._open = _Open(proposed, rows, now, [], price, shared or self._reading)
+        self._open = _Open(proposed, rows, now, [], price, self._reading, shared)
         self._reading = False
 
     def judge(self, judged: Judged) -> None:
@@ -125,8 +126,11 @@ class Speculation:
         done, self._open = self._open, None
         if done is None:
             return
-        seconds = None if now is None or done.shared else now.since(done.began)
+        spent_s = None if now is None or done.shared else now.since(done.began)
+        seconds = None if done.reading else spent_s
         learner, its = self._learner(done.rows), done.proposed
+        if done.price and done.reading and spent_s is not None:
+            learner.charge(spent_s)
         if its is None:
             learner.plain(seconds, done.price)
         else:
@@ -168,8 +172,8 @@ class Speculation:
     def _grades(self, ids: Sequence[Sequence[int]]) -> dict[str, int]:
         """Those who have something to say, and how good it is."""
         found = {
-            name: drafter.grade(ids) if isinstance(drafter, Graded) else 1
-            for name, drafter in self.standby.awake.items()
+            name: self.standby.graded[name].grade(ids) if name in self.standby.graded else 1
+            for name in self.standby.awake
         }
         return {name: grade for name, grade in found.items() if grade}
 

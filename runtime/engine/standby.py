@@ -19,16 +19,20 @@ from runtime.cache.prefix import Entry, PrefixStore
 from runtime.engine.options import Options
 from runtime.errors import CacheFull
 from runtime.speculate.costs import Kind
-from runtime.speculate.drafter import Drafter, Proposal, Remembers, Rows
+from runtime.speculate.drafter import Drafter, Graded, Proposal, Remembers, Rows
 
 
 class Standby:
-    """`awake`: drafters by name, those that rest left out, in order of preference."""
+    """`awake`: drafters by name, those that rest left out, in order of preference. graded: those that know
+    beforehand how good a guess will be.
+    """
 
     def __init__(self, drafters: Mapping[str, Drafter]) -> None:
         self._all = dict(drafters)
         self._stores: dict[str, PrefixStore] = {}
         self.awake = dict(drafters)
+        # Asked for at every step, and looking whether a class has a protocol's methods takes 10 us.
+        self.graded = {name: one for name, one in drafters.items() if isinstance(one, Graded)}
 
     @property
     def kinds(self) -> dict[str, Kind]:

@@ -76,6 +76,11 @@ class Learner:
             self._since_plain, self._looking = 0, 1 + FIRST_PLAIN
             self._pause = min(2 * self._pause, LAST_PAUSE)
 
+    def charge(self, seconds: float) -> None:
+        """A round that was tried to learn took so long because its drafter had tokens to read first."""
+        if self._costs.begun:
+            self._budget -= max(seconds / self._costs.plain_s - 1.0, 0.0)
+
     def saw(self, name: str, grade: int, kept: bool) -> None:
         """A first draft that was not made would have been kept, or not."""
         self.grade(name, grade).saw(kept)
