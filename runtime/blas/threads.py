@@ -50,7 +50,9 @@ class Choice:
             return f"{count}, all that there are cores for"
         if self.engines > 1:
             return f"{count} of {self.most}: {self.engines} models are at work"
-        return f"{count} of {self.most}: other programs keep {self.others or 0:.1f} cores busy"
+        if (self.others or 0.0) <= SPARE:
+            return f"{count} of {self.most}: more once other programs have been quiet for a moment"
+        return f"{count} of {self.most}: other programs keep {self.others:.1f} cores busy"
 
 
 class Crowd:

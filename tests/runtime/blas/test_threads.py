@@ -155,3 +155,8 @@ def test_each_engine_s_own_number_reaches_the_library(tmp_path: Path) -> None:
     for engine in engines:
         engine.close()
     assert seen == [1, 2, 1, 2]
+
+
+def test_a_machine_that_has_just_become_quiet_is_not_called_busy() -> None:
+    assert "quiet" in str(Choice(1, 2, 0.1))
+    assert "1.5 cores busy" in str(Choice(1, 2, 1.5))
