@@ -14,8 +14,7 @@ from runtime.loaded import LoadedModel
 from runtime.models.architecture import Described
 from runtime.models.gemma4_assistant import Config
 from runtime.speculate.chain import Chain, within
-from runtime.speculate.costs import token_cost
-from runtime.speculate.drafter import Proposal, Rows
+from runtime.speculate.drafter import Proposal, Rows, pass_cost
 from runtime.step import Step
 
 
@@ -47,9 +46,7 @@ class AssistantDrafter:
         self, draft: LoadedModel, target: LoadedModel, memory: Callable[[], LayerMemory], *, limit: int = 8
     ) -> None:
         self.limit = limit
-        self.token_cost = token_cost(
-            draft.weight_bytes, len(draft.described.layout), target.weight_bytes, len(target.described.layout)
-        )
+        self.token_cost = pass_cost(draft.weight_bytes, len(draft.described.layout), target)
         self._draft, self._target, self._memory = draft.network, target.network, memory
         self._vocab_size = target.vocab_size
         self._scale = target.described.hidden_size**0.5

@@ -25,8 +25,7 @@ from runtime.models.architecture import Described
 from runtime.models.dflash_config import Config
 from runtime.models.taps import taps_of
 from runtime.speculate.chain import Chain
-from runtime.speculate.costs import token_cost
-from runtime.speculate.drafter import Proposal, Rows
+from runtime.speculate.drafter import Proposal, Rows, pass_cost
 from runtime.step import Step
 
 FLUSH = 256
@@ -102,9 +101,7 @@ class BlockDrafter:
         assert taps is not None, "pair_problem was not asked"
         taps.tap(config.target_layers)
         self.limit = min(limit, config.block - 1)
-        whole = token_cost(
-            draft.weight_bytes, len(draft.described.layout), target.weight_bytes, len(target.described.layout)
-        )
+        whole = pass_cost(draft.weight_bytes, len(draft.described.layout), target)
         self.token_cost = whole / config.block  # one pass makes a whole block
         self._draft, self._target, self._taps, self._config = draft, target, taps, config
         self.memory = build_memory(

@@ -46,6 +46,7 @@ STEADY, EACH = 16, 4  # behind so many plain rounds in a row, only each fourth i
 
 Place = tuple[str, int]
 """A drafter's name and a depth of the ladder."""
+_UNKNOWN: Place = ("", -1)  # what went before says nothing: other work ran, or nothing at all
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +74,7 @@ class Costs:
         self._noise = NOISE**2
         self._seen: set[int] = set()
         self._far = 0  # times in a row that were far off, below 0 where they were short
-        self._before: Place | str | None = "nothing"
+        self._before: Place | None = _UNKNOWN
         self._alone: tuple[int, float] | None = None  # a drafted round behind a plain one
         self._first: list[float] = []  # the first plain times
         self._streak = 0  # plain rounds in a row
@@ -89,7 +90,7 @@ class Costs:
         before, alone, self._before, self._alone = self._before, self._alone, here, None
         self._streak = self._streak + 1 if here is None else 0
         if seconds is None:
-            self._before = "nothing"
+            self._before = _UNKNOWN
         elif here is None:
             if before is None and (self._streak < STEADY or self._streak % EACH == 0):
                 self._plain(seconds)
@@ -97,7 +98,7 @@ class Costs:
                 self._observe(alone[0], alone[1] + seconds - self.plain_s)
         elif before is None:
             self._alone = (self._at[here], seconds) if here in self._at else None
-        elif before != "nothing" and here in self._at:
+        elif before != _UNKNOWN and here in self._at:
             self._observe(self._at[here], seconds)
 
     @property

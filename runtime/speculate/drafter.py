@@ -14,8 +14,10 @@ import mlx.core as mx
 
 from runtime.cache.build import LayerMemory
 from runtime.cache.prefix import PrefixStore
+from runtime.loaded import LoadedModel
 from runtime.sampling.constraint import Ahead
 from runtime.sampling.sampler import Sampler
+from runtime.speculate.costs import token_cost
 from runtime.step import Step
 
 
@@ -119,3 +121,8 @@ class Remembers(Protocol):
     def share(self, store: PrefixStore) -> None:
         """Start rows from what earlier ones left in `store`, which is for this drafter alone."""
         ...
+
+
+def pass_cost(weight_bytes: int, layers: int, target: LoadedModel) -> float:
+    """A pass of a drafter's network in plain rounds of its target, by the shapes of both."""
+    return token_cost(weight_bytes, layers, target.weight_bytes, len(target.described.layout))

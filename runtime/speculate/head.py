@@ -28,8 +28,7 @@ from runtime.cache.prefix import PrefixStore
 from runtime.cache.sharing import Sharing
 from runtime.loaded import LoadedModel
 from runtime.speculate.chain import Chain
-from runtime.speculate.costs import token_cost
-from runtime.speculate.drafter import Proposal, Rows
+from runtime.speculate.drafter import Proposal, Rows, pass_cost
 from runtime.step import Step
 
 FLUSH = 256
@@ -85,12 +84,7 @@ class HeadDrafter:
     def __init__(self, target: LoadedModel, *, limit: int = 8, budget: Budget | None = None) -> None:
         assert target.head is not None
         self.limit = limit
-        self.token_cost = token_cost(
-            target.head.weight_bytes,
-            len(target.head.layout),
-            target.weight_bytes,
-            len(target.described.layout),
-        )
+        self.token_cost = pass_cost(target.head.weight_bytes, len(target.head.layout), target)
         self.memory: LayerMemory = build_memory(
             target.head.layout, dtype=target.dtype, slack=limit + 1, budget=budget
         )

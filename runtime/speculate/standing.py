@@ -4,9 +4,8 @@ from runtime.cache.build import LayerMemory
 from runtime.loaded import LoadedModel
 from runtime.speculate.assistant import AssistantDrafter, is_assistant
 from runtime.speculate.block import BlockDrafter, is_block_draft
-from runtime.speculate.costs import token_cost
 from runtime.speculate.draft_model import ModelDrafter
-from runtime.speculate.drafter import Drafter
+from runtime.speculate.drafter import Drafter, pass_cost
 from runtime.speculate.head import HeadDrafter
 from runtime.speculate.ngram import NgramDrafter
 
@@ -31,7 +30,5 @@ def _of(draft: LoadedModel, target: LoadedModel, memory: LayerMemory) -> Drafter
         return AssistantDrafter(draft, target, lambda: memory)
     if is_block_draft(draft.described):
         return BlockDrafter(draft, target, budget=memory.budget)
-    cost = token_cost(
-        draft.weight_bytes, len(draft.described.layout), target.weight_bytes, len(target.described.layout)
-    )
+    cost = pass_cost(draft.weight_bytes, len(draft.described.layout), target)
     return ModelDrafter(draft, vocab_size=target.vocab_size, token_cost=cost, budget=memory.budget)
