@@ -30,7 +30,7 @@ def measure(enabled: bool) -> dict[str, float]:
     """Milliseconds by case. Four weight matrices take turns, so that no cache holds them."""
     import mlx.core as mx
 
-    from runtime.device import bind_blas
+    from runtime.cpu import bind_blas
 
     begin = time.perf_counter()
     report = bind_blas(enabled=enabled)

@@ -31,7 +31,7 @@ import json, sys, time
 sys.path.insert(0, {root!r})
 import mlx.core as mx
 from pathlib import Path
-from runtime import device
+from runtime import cpu, device
 from runtime.engine.engine import Engine, Options
 from runtime.engine.request import Request
 from runtime.loaded import load_model
@@ -39,7 +39,7 @@ from runtime.sampling.params import SamplingParams
 folder, tokens, ids, bind = Path({folder!r}), {tokens}, {ids}, {bind}
 def load():
     if bind:
-        device.bind_blas()
+        cpu.bind_blas()
     return load_model(json.loads((folder / "config.json").read_text()), [folder / "model.safetensors"])
 engine = Engine(load, Options(context_length=4096))
 def run(count):

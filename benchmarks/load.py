@@ -39,13 +39,13 @@ started = time.perf_counter()
 sys.path.insert(0, {root!r})
 import mlx.core as mx
 from pathlib import Path
-from runtime import device
+from runtime import cpu, device
 from runtime.cache.build import build_memory
 from runtime.loaded import load_model
 from runtime.step import Step
 imported = time.perf_counter()
 folder, ids = Path({folder!r}), {ids}
-device.bind_blas()
+cpu.bind_blas()
 config = json.loads((folder / "config.json").read_text())
 model = load_model(config, [folder / "model.safetensors"], on=device.device())
 loaded = time.perf_counter()

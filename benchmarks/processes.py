@@ -66,7 +66,7 @@ def answer(kind: str, seconds: float) -> None:
     from threads import LAYERS, WIDTH
 
     from runtime import host
-    from runtime.device import bind_blas
+    from runtime.cpu import bind_blas
     from runtime.engine.engine import Engine, Options
     from runtime.engine.request import Request
     from runtime.loaded import load_model

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import mlx.core as mx
 
-from runtime.device import bind_blas
+from runtime.cpu import bind_blas
 from runtime.sampling.params import SamplingParams
 from runtime.sampling.sampler import Sampler
 

@@ -38,7 +38,7 @@ from modelkit.prompt import Prompter  # noqa: E402
 from modelkit.settings import Settings  # noqa: E402
 from modelkit.source.inventory import Inventory  # noqa: E402
 from modelkit.tokenizer import load_tokenizer  # noqa: E402
-from runtime import device  # noqa: E402
+from runtime import cpu, device  # noqa: E402
 from runtime.engine.engine import Engine, Options  # noqa: E402
 from runtime.engine.request import Request, Usage  # noqa: E402
 from runtime.loaded import LoadedModel, load_model  # noqa: E402
@@ -127,9 +127,9 @@ def main() -> None:
         options.target, options.draft = ISLAND / "target", ISLAND / "draft"
     if (options.target is None) != (options.draft is None):
         parser.error("--target and --draft come together")
-    device.bind_blas()
+    cpu.bind_blas()
     if options.threads:
-        device.set_threads(options.threads)
+        cpu.set_threads(options.threads)
     with tempfile.TemporaryDirectory() as place:
         if options.target is None:
             run = _made_up(Path(place), options.layers, options.width, options.tokens)

@@ -32,7 +32,7 @@ sys.path.insert(0, str(ROOT / "benchmarks"))
 import made_up  # noqa: E402
 
 from runtime import host  # noqa: E402
-from runtime.device import bind_blas  # noqa: E402
+from runtime.cpu import bind_blas  # noqa: E402
 from runtime.engine.engine import Engine, Options  # noqa: E402
 from runtime.engine.request import Request  # noqa: E402
 from runtime.loaded import load_model  # noqa: E402

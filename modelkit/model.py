@@ -22,7 +22,7 @@ from modelkit.prefixes import Prefix
 from modelkit.prompt import Prompt
 from modelkit.running import Running, start
 from modelkit.settings import Settings
-from runtime import device
+from runtime import cpu, device
 
 if TYPE_CHECKING:
     import numpy as np
@@ -180,7 +180,7 @@ class Model:
     @property
     def threads(self) -> str | None:
         """How many threads the last step's products had, and why; None where that is not ours to choose."""
-        return str(self._open.engine.threads()) if device.report().bound else None
+        return str(self._open.engine.threads()) if cpu.report().bound else None
 
     def prefixes(self) -> list[Prefix]:
         """What is kept in memory of earlier prompts: nodes of a tree, parents before children."""

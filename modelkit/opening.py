@@ -29,7 +29,7 @@ from modelkit.settings import Settings
 from modelkit.source.inventory import Inventory
 from modelkit.source.tree import Files, read_directory, subtree
 from modelkit.store.store import Store
-from runtime import device
+from runtime import cpu, device
 from runtime.cache.build import LayerMemory
 from runtime.engine.engine import Engine
 from runtime.engine.options import Options
@@ -186,7 +186,7 @@ def start_engine(
     )
 
     def weights() -> LoadedModel:
-        device.bind_blas()
+        cpu.bind_blas()
         return _load(opened.inventory, with_head=guesses and opened.draft is None)
 
     def drafters(target: LoadedModel, memory: LayerMemory) -> dict[str, Drafter]:
@@ -205,7 +205,7 @@ def start_engine(
         engine = Engine(weights, options, drafters, learning.recall() if learning else None)
     device.give_back()  # packed weights that were expanded have left as much behind
     notes += engine.model.notes
-    blas = device.report()
+    blas = cpu.report()
     if wanted.num_thread and not blas.bound:
         notes += (f"num_thread has no effect here: {blas.reason or 'MLX brings its own threads'}",)
     held = replace(memory, weight_bytes=engine.model.weight_bytes, draft_bytes=draft_bytes)

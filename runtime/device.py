@@ -14,21 +14,6 @@ from typing import Any, Literal
 import mlx.core as mx
 
 from runtime import host
-from runtime.blas.bind import BlasReport, bind_blas, report, set_threads
-from runtime.blas.threads import threads_now
-
-__all__ = [
-    "BlasReport",
-    "Device",
-    "bind_blas",
-    "describe",
-    "device",
-    "give_back",
-    "on_processor",
-    "report",
-    "set_threads",
-    "threads_now",
-]
 
 Kind = Literal["metal", "cuda", "cpu"]
 
@@ -78,8 +63,8 @@ def give_back() -> None:
 
 
 def describe() -> dict[str, Any]:
-    """Device and BLAS as plain data, for a report to the user. Binds nothing: shows what `bind_blas` left."""
-    return {"mlx": version("mlx"), "device": asdict(device()), "blas": asdict(report())}
+    """MLX and its device as plain data, for a report to the user."""
+    return {"mlx": version("mlx"), "device": asdict(device())}
 
 
 def on_processor() -> bool:

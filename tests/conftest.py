@@ -30,7 +30,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--products") == "plain":
         sys.modules["scipy_openblas32"] = None  # pyright: ignore[reportArgumentType]  # as if not installed
-    from runtime.device import bind_blas
+    from runtime.cpu import bind_blas
 
     bind_blas()
 
@@ -42,7 +42,7 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_report_header() -> str:
-    from runtime.device import report
+    from runtime.cpu import report
 
     products = report()
     return f"products: {products.config or products.name}, {products.threads or 'their own'} threads"
@@ -51,7 +51,7 @@ def pytest_report_header() -> str:
 @pytest.fixture(autouse=True)
 def threads_of_products() -> Iterator[None]:
     """Whoever sets a number of threads sets it for the process."""
-    from runtime.device import report, set_threads
+    from runtime.cpu import report, set_threads
 
     before = report().threads
     yield

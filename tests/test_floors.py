@@ -15,7 +15,6 @@ FLOORS: list[tuple[bool, tuple[str, ...]]] = [
         (
             "runtime.errors",
             "runtime.device",
-            "runtime.blas",
             "runtime.host",
             "runtime.step",
             "runtime.quant",
@@ -24,7 +23,7 @@ FLOORS: list[tuple[bool, tuple[str, ...]]] = [
             "runtime.cache.protocol",
         ),
     ),
-    (True, ("runtime.cache", "runtime.weights")),
+    (True, ("runtime.cache", "runtime.weights", "runtime.cpu")),
     (True, ("runtime.nn",)),
     (True, ("runtime.models", "runtime.sampling")),
     (True, ("runtime.loaded",)),

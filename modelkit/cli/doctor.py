@@ -69,11 +69,16 @@ def examine() -> dict[str, Any]:
 def _mlx() -> dict[str, Any]:
     """MLX, its device and the BLAS, or what keeps it from loading."""
     try:
-        from runtime.device import bind_blas, describe, threads_now
+        from runtime.cpu import bind_blas, threads_now
+        from runtime.device import describe
 
-        bind_blas()
-        threads = threads_now()
-        return {**describe(), "threads": {**asdict(threads), "why": str(threads)}, "mlx_problem": None}
+        blas, threads = bind_blas(), threads_now()
+        return {
+            **describe(),
+            "blas": asdict(blas),
+            "threads": {**asdict(threads), "why": str(threads)},
+            "mlx_problem": None,
+        }
     except (ImportError, RuntimeError) as error:  # not installed, or no driver for its device
         return {"mlx": None, "device": None, "blas": None, "threads": None, "mlx_problem": str(error)}
 

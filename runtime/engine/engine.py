@@ -15,10 +15,10 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from runtime.blas.threads import Choice, Threads
 from runtime.cache.budget import Budget
 from runtime.cache.build import LayerMemory, build_memory
 from runtime.cache.prefix import Entry
+from runtime.cpu.threads import Choice, Threads
 from runtime.engine.options import Options
 from runtime.engine.places import Places
 from runtime.engine.prefixes import Prefixes

@@ -15,7 +15,7 @@ class Options:
     memory; None keeps nothing.
     prefix_folder: where it is kept on disk as well; None for memory only. kv_format: how keys and values are
     kept, a name of runtime.quant; None: as activations are. Layers that do not keep tokens are not concerned.
-    threads: for products on the processor; None: as many as pay, see runtime.blas.threads.
+    threads: for products on the processor; None: as many as pay, see runtime.cpu.threads.
     mark_spacing: how close, in tokens, the lesser of a prompt's marks may be to be paged.
 
     Raises ValueError for a prefix_folder without prefix_bytes.

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Literal
 
 import mlx.core as mx
 
+from runtime.cpu.folded import folded_attention, folds
 from runtime.device import on_processor
-from runtime.nn.folded import folded_attention, folds
 from runtime.step import Step
 
 if TYPE_CHECKING:

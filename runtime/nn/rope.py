@@ -7,9 +7,9 @@ from typing import ClassVar
 
 import mlx.core as mx
 
+from runtime.cpu.turn import Turn, signed_frequencies
 from runtime.device import on_processor
 from runtime.nn.rope_spec import RopeSpec
-from runtime.nn.turn import Turn, signed_frequencies
 from runtime.step import Step
 
 

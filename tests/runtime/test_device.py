@@ -36,4 +36,4 @@ def test_memory_mlx_holds_for_reuse_stays_available(monkeypatch: pytest.MonkeyPa
 def test_the_description_is_plain_data() -> None:
     found = json.loads(json.dumps(describe()))
     assert found["mlx"] == version("mlx")
-    assert set(found) == {"mlx", "device", "blas"}
+    assert set(found) == {"mlx", "device"}

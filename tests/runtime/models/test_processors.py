@@ -21,7 +21,7 @@ NEEDS = {"Prescott": "", "Sandybridge": "avx", "Haswell": "avx2", "SkylakeX": "a
 ASK = """
 import sys, tempfile
 from pathlib import Path
-from runtime.device import bind_blas
+from runtime.cpu import bind_blas
 from tests.support.parity import Reference, bar, cut_logits, full_logits
 print(bind_blas(enabled=sys.argv[1] != "plain").config)
 for name in sys.argv[2:]:

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runtime.blas import bind, threads
-from runtime.blas.bind import report
-from runtime.blas.threads import QUIET_LOOKS, STALE_S, WINDOW_S, Choice, Crowd, Threads
+from runtime.cpu import bind, threads
+from runtime.cpu.bind import report
+from runtime.cpu.threads import QUIET_LOOKS, STALE_S, WINDOW_S, Choice, Crowd, Threads
 from runtime.engine.engine import Engine, Options
 from runtime.engine.request import Request
 from runtime.host import Activity

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from weakref import WeakSet
 
 from runtime import host
-from runtime.blas import bind
+from runtime.cpu import bind
 from runtime.host import Activity
 
 WINDOW_S = 0.25  # ticks of 10 ms are too coarse for less

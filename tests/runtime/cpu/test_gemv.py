@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runtime.blas.bind import _openblas  # pyright: ignore[reportPrivateUsage]
-from runtime.blas.gemv import NO_TRANS, ROW_MAJOR, TRANS, switch
+from runtime.cpu.bind import _openblas  # pyright: ignore[reportPrivateUsage]
+from runtime.cpu.gemv import NO_TRANS, ROW_MAJOR, TRANS, switch
 
 INT, FLOAT, POINTER = ctypes.c_int, ctypes.c_float, ctypes.c_void_p
 SGEMM = ctypes.CFUNCTYPE(

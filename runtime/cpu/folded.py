@@ -10,7 +10,7 @@ Dimensions: B rows, H query heads, G key-value heads, L new tokens, K visible ke
 import mlx.core as mx
 
 from runtime.cache.protocol import Mask
-from runtime.nn.activation import softmax
+from runtime.cpu.activation import softmax
 from runtime.step import Step
 
 BLOCK = 128

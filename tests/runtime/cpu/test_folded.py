@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 
 from runtime.cache.protocol import Mask
-from runtime.nn import activation, folded
+from runtime.cpu import activation, folded
+from runtime.cpu.folded import folded_attention, folds
 from runtime.nn.attend import plain_attention
-from runtime.nn.folded import folded_attention, folds
 from runtime.step import Step
 
 HEADS, SIZE = 6, 16

@@ -19,8 +19,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from runtime.blas.gemv import switch
-from runtime.blas.slots import Slot, find_slots, library_of
+from runtime.cpu.gemv import switch
+from runtime.cpu.slots import Slot, find_slots, library_of
 from runtime.host import cores
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def bind_blas(enabled: bool = True, threads: int | None = None) -> BlasReport:
     """Bind the fast BLAS once per process; later calls return the report (and may change `threads`).
 
     threads: default, `most_threads`. Threads spin while they wait, so more of them than free cores is slow,
-    not fast: runtime.blas.threads chooses a number step by step.
+    not fast: runtime.cpu.threads chooses a number step by step.
     """
     global _report
     _check_threads(threads)

@@ -6,7 +6,8 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from runtime.nn import rope, turn
+from runtime.cpu import turn
+from runtime.nn import rope
 from runtime.nn.rope import Rope
 from runtime.nn.rope_spec import RopeSpec
 from runtime.step import Step

@@ -15,7 +15,7 @@ bindable = pytest.mark.skipif(not (on_cpu and carried), reason="needs Linux, MLX
 
 def fresh(code: str) -> str:
     """What `code` prints in a process of its own."""
-    start = "import mlx.core as mx\nfrom runtime.blas import bind\nfrom runtime.blas.bind import *\n"
+    start = "import mlx.core as mx\nfrom runtime.cpu import bind\nfrom runtime.cpu.bind import *\n"
     argv = [sys.executable, "-W", "error", "-c", start + textwrap.dedent(code)]
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -7,7 +7,7 @@ import sys
 import mlx.core as mx
 import pytest
 
-from runtime.blas.slots import Slot, find_slots, library_of
+from runtime.cpu.slots import Slot, find_slots, library_of
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="ELF is Linux's format")
 
