@@ -18,6 +18,7 @@ from operator import add, sub
 import mlx.core as mx
 
 from runtime.cache.codec import Parts
+from runtime.cache.lengths import rows_of
 from runtime.cache.protocol import View
 from runtime.cache.rows import KVRows
 from runtime.cache.visible import Visible, joined_mask, visible_slots
@@ -41,7 +42,7 @@ class KVCache(KVRows):
     def append(self, step: Step, keys: mx.array, values: mx.array | None) -> View:
         """Write keys [B, H, L, Dk] and values [B, H, L, Dv] (None when the layout has none of their own)."""
         self._wide = None
-        rows = _rows(step)
+        rows = rows_of(step)
         assert self._lengths[rows] == [*step.starts], "a step must begin where its rows end"
         parts = self._encode(keys, values)
         seen = visible_slots(step, self._reach, tuple(self._bases[rows]))
@@ -59,7 +60,7 @@ class KVCache(KVRows):
     def view(self, step: Step) -> View:
         if self._wide is not None and self._wide.step is step:
             return self._wide.view
-        rows = _rows(step)
+        rows = rows_of(step)
         return self._view(rows, visible_slots(step, self._reach, tuple(self._bases[rows])))
 
     def commit(self, step: Step, kept: Sequence[int]) -> None:
@@ -67,7 +68,7 @@ class KVCache(KVRows):
         wide, self._wide = self._wide, None
         if wide is not None and wide.step is step:
             self._store(wide, kept)
-        self._lengths[_rows(step)] = map(add, step.starts, kept)
+        self._lengths[rows_of(step)] = map(add, step.starts, kept)
 
     def _view(self, rows: slice, seen: Visible) -> View:
         keys, values = self._decode(self._buffer.read(rows, seen.start, seen.stop))
@@ -86,7 +87,7 @@ class KVCache(KVRows):
     def _make_room(self, step: Step) -> bool:
         """Grow, and move what is in the way, so that the step fits behind its rows. False: too wide."""
         width = step.width
-        tail = max(map(sub, step.starts, self._bases[_rows(step)])) + width
+        tail = max(map(sub, step.starts, self._bases[rows_of(step)])) + width
         need = max(start - self._keep_from(start) for start in step.starts) + width
         self._buffer.reserve(self.rows, need, wish=tail)
         if self._limit is not None and need > self._limit:
@@ -108,7 +109,7 @@ class KVCache(KVRows):
 
     def _join(self, step: Step, parts: Parts) -> View:
         """Attend over what the queries see of the old tokens, followed by the new ones."""
-        rows = _rows(step)
+        rows = rows_of(step)
         bases = tuple(self._bases[rows])
         placed = list(zip(step.starts, bases, strict=True))
         old = range(
@@ -138,10 +139,6 @@ class KVCache(KVRows):
             self._buffer.write(
                 slice(rows.start, rows.stop), start + source.start - self._bases[rows.start], parts
             )
-
-
-def _rows(step: Step) -> slice:
-    return slice(step.first, step.first + len(step.starts))
 
 
 def _places(step: Step, slots: tuple[int, ...]) -> tuple[mx.array, mx.array]:

@@ -6,7 +6,8 @@ has changed nothing.
 """
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import overload
 
 import mlx.core as mx
@@ -24,6 +25,17 @@ from runtime.step import Step
 
 Page = tuple[Snapshot | None, ...]
 """One snapshot per layer of the layout; None for layers that own nothing."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Mark:
+    """Where a row stood, and what its layers need to stand there again: see LayerMemory.rewind.
+
+    Of use while the row goes on from there; nothing once it was cleared, moved or restored.
+    """
+
+    length: int
+    states: Page
 
 
 def build_memory(
@@ -153,6 +165,29 @@ class LayerMemory(Sequence[LayerCache | None]):
     def can_resume(self, row: int, length: int) -> bool:
         return all(cache.can_resume(row, length) for cache in self.caches)
 
+    def mark(self, row: int) -> Mark:
+        """Remember where the row stands, for a `rewind` within the next few steps: the third time scale,
+        between `commit`, which forgets within the last step, and pages, which outlive their rows.
+        """
+        states = tuple(None if cache is None else cache.mark(row) for cache in self._own)
+        return Mark(self._length(row), states)
+
+    def rewind(self, row: int, length: int, marks: Iterable[Mark] = ()) -> int:
+        """Back to `length` tokens, as if the others had never been read; the length the row has then.
+
+        Where some layer cannot be cut there (a fold, a window that has moved on), that is the latest of
+        `marks` below it that all layers can go back to, or 0. A row that is shorter already stays as it is.
+        """
+        if self._length(row) <= length:
+            return self._length(row)
+        known = sorted((mark for mark in marks if mark.length <= length), key=lambda mark: -mark.length)
+        for mark in (Mark(length, (None,) * len(self._own)), *known):
+            if self._knows(row, mark):
+                self._return(row, mark)
+                return mark.length
+        self.clear(row)
+        return 0
+
     def snapshot(self, row: int, start: int) -> Page:
         """One page per layer, evaluated."""
         page = tuple(None if cache is None else cache.snapshot(row, start) for cache in self._own)
@@ -169,12 +204,6 @@ class LayerMemory(Sequence[LayerCache | None]):
         for cache, column in zip(self._own, columns, strict=True):
             if cache is not None:
                 cache.restore(row, [snapshot for snapshot in column if snapshot is not None], stop)
-
-    def fork(self, src: int, dst: int, length: int) -> None:
-        if not self.can_resume(src, length):
-            raise NotSupported(f"row {src} cannot be copied as it was after {length} tokens")
-        for cache in self.caches:
-            cache.fork(src, dst, length)
 
     def move(self, src: int, dst: int) -> None:
         for cache in self.caches:
@@ -206,6 +235,25 @@ class LayerMemory(Sequence[LayerCache | None]):
             cache.resize(rows, exact=exact)
         self.rows = rows
         self._room = 0
+
+    def _length(self, row: int) -> int:
+        return next((cache.lengths[row] for cache in self.caches), 0)
+
+    def _knows(self, row: int, mark: Mark) -> bool:
+        """Can every layer go back there?"""
+        return all(
+            cache is None or state is not None or cache.can_resume(row, mark.length)
+            for cache, state in zip(self._own, mark.states, strict=True)
+        )
+
+    def _return(self, row: int, mark: Mark) -> None:
+        for cache, state in zip(self._own, mark.states, strict=True):
+            if cache is None:
+                continue
+            if cache.can_resume(row, mark.length):
+                cache.remove(row, mark.length, cache.lengths[row])
+            elif state is not None:
+                cache.restore(row, [state], mark.length)
 
     def _exactly(self, tokens: int, rows: int) -> bool:
         """Must every layer do with just this much? False when there is enough for spare room too."""

@@ -8,7 +8,6 @@ nothing shows one key of zeros with a value of zeros, so that attending to it ad
 without keys.
 """
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -17,6 +16,7 @@ import mlx.core as mx
 
 from runtime.cache.budget import Budget
 from runtime.cache.layout import Encoder
+from runtime.cache.lengths import Lengths, rows_of
 from runtime.cache.protocol import Mask, Rotate, View
 from runtime.cache.snapshot import Checkpoint, Snapshot, detached, find_checkpoint
 from runtime.errors import NotSupported
@@ -41,7 +41,7 @@ class _Pending(NamedTuple):
     sources: list[_Source]
 
 
-class EncoderCache:
+class EncoderCache(Lengths):
     """`append` takes T source positions for each row of the step, in place of the step's own L tokens."""
 
     def __init__(
@@ -52,17 +52,9 @@ class EncoderCache:
         self._empty = _Source(empty, empty, 0)
         self._budget = budget or Budget()
         self._sources: list[_Source | None] = [None] * rows
-        self._lengths = [0] * rows
+        super().__init__(rows)
         self._pending: _Pending | None = None
         self._batch: tuple[range, View] | None = None
-
-    @property
-    def rows(self) -> int:
-        return len(self._lengths)
-
-    @property
-    def lengths(self) -> tuple[int, ...]:
-        return tuple(self._lengths)
 
     @property
     def nbytes(self) -> int:
@@ -91,7 +83,7 @@ class EncoderCache:
         if self._pending is not None and self._pending.step is step:
             return _side_by_side(self._pending.sources, self._empty)
         if self._batch is None or self._batch[0] != step.rows:
-            self._batch = step.rows, _side_by_side(self._sources[_rows(step)], self._empty)
+            self._batch = step.rows, _side_by_side(self._sources[rows_of(step)], self._empty)
         return self._batch[1]
 
     def commit(self, step: Step, kept: Sequence[int]) -> None:
@@ -109,6 +101,10 @@ class EncoderCache:
         source = self._sources[row]
         return length == 0 or (length <= self._lengths[row] and (source is None or source.since < length))
 
+    def mark(self, row: int) -> Checkpoint | None:
+        """Another source may come. The keys and values are shared with the row, not copied."""
+        return self.snapshot(row, 0) if self._lengths[row] else None
+
     def snapshot(self, row: int, start: int) -> Checkpoint:
         assert start < self._lengths[row]
         source = self._sources[row]
@@ -122,17 +118,6 @@ class EncoderCache:
             raise NotSupported(f"no page holds the encoder's output at {stop} tokens")
         self._put(row, _Source(*page.arrays, since=stop - 1) if page is not None and page.arrays else None)
         self._lengths[row] = stop
-
-    def fork(self, src: int, dst: int, length: int) -> None:
-        if not self.can_resume(src, length):
-            raise NotSupported(f"row {src} took in its source after its first {length} tokens")
-        self._put(dst, self._sources[src] if length else None)
-        self._lengths[dst] = length
-
-    def move(self, src: int, dst: int) -> None:
-        self.fork(src, dst, self._lengths[src])
-        if src != dst:
-            self.clear(src)
 
     def clear(self, row: int) -> None:
         self._put(row, None)
@@ -157,24 +142,19 @@ class EncoderCache:
         self._forget_pending()
         for row in range(rows, self.rows):
             self._put(row, None)
-        more = rows - self.rows
-        self._sources = self._sources[:rows] + [None] * more
-        self._lengths = self._lengths[:rows] + [0] * more
-
-    @property
-    def room(self) -> int:
-        return sys.maxsize
+        self._sources = self._sources[:rows] + [None] * (rows - self.rows)
+        self._resize_lengths(rows)
 
     def wanted_bytes(self, tokens: int, rows: int, *, exact: bool = False) -> int:
         return self.nbytes
 
-    def reserve(self, tokens: int, *, exact: bool = False) -> None:
-        """Nothing to do: what a source needs is known when it comes."""
+    def _copy(self, src: int, dst: int) -> None:
+        self._put(dst, self._sources[src])
 
     def _seen(self, step: Step) -> Sequence[_Source | None]:
         if self._pending is not None and self._pending.step is step:
             return self._pending.sources
-        return self._sources[_rows(step)]
+        return self._sources[rows_of(step)]
 
     def _held(self) -> list[_Source]:
         pending = self._pending.sources if self._pending is not None else []
@@ -191,10 +171,6 @@ class EncoderCache:
         self._budget.held_bytes += (source.nbytes if source else 0) - (old.nbytes if old else 0)
         self._sources[row] = source
         self._batch = None
-
-
-def _rows(step: Step) -> slice:
-    return slice(step.first, step.first + len(step.starts))
 
 
 def _source(keys: mx.array, values: mx.array, b: int, since: int) -> _Source:

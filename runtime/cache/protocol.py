@@ -6,7 +6,7 @@ everything else is the engine's.
 
 Invariants that every kind keeps, and that the contract suite in tests/runtime/cache checks:
 
-- A row's length changes in `commit`, `restore`, `remove`, `fork`, `move` and `clear` only. A step that is
+- A row's length changes in `commit`, `restore`, `remove`, `move` and `clear` only. A step that is
   never committed never happened: a failed or cancelled forward needs no clean-up.
 - `commit(step, kept)` leaves the row as if only its first kept[b] tokens had ever been offered.
 - What a step is given and what it computes does not depend on how earlier tokens were cut into steps, on
@@ -68,6 +68,12 @@ class LayerCache(Protocol):
         """Could the row go back to `length` tokens, with what it holds now? To 0 always."""
         ...
 
+    def mark(self, row: int) -> Snapshot | None:
+        """What it takes to come back here after a few steps more, where lowering the row's length may not do;
+        None where it always does.
+        """
+        ...
+
     def snapshot(self, row: int, start: int) -> Snapshot:
         """What the row holds of [start, length), 0 <= start < length, as copies.
 
@@ -82,10 +88,6 @@ class LayerCache(Protocol):
         `snapshots` follow each other in order of position. NotSupported when they do not suffice;
         `runtime.cache.snapshot.resumable` tells beforehand.
         """
-        ...
-
-    def fork(self, src: int, dst: int, length: int) -> None:
-        """Row `dst` becomes a copy of `src` as it was at `length`. NotSupported if not can_resume."""
         ...
 
     def move(self, src: int, dst: int) -> None:

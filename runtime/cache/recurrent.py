@@ -9,7 +9,6 @@ until its commit, if it is at most `slack` wide; a stored state never shares mem
 that made it, which would keep a prompt's worth of activations alive for the sake of three of its rows.
 """
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -17,6 +16,7 @@ import mlx.core as mx
 
 from runtime.cache.budget import Budget
 from runtime.cache.layout import Recurrent
+from runtime.cache.lengths import Lengths, rows_of
 from runtime.cache.protocol import Rotate, ScanFunction
 from runtime.cache.snapshot import Checkpoint, Snapshot, detached, find_checkpoint
 from runtime.errors import NotSupported
@@ -36,7 +36,7 @@ class _Scan:
     after: States
 
 
-class RecurrentCache:
+class RecurrentCache(Lengths):
     """slack: the widest step of which a part can be kept."""
 
     def __init__(
@@ -52,17 +52,9 @@ class RecurrentCache:
         self._slack = slack
         self._budget = budget or Budget()
         self._scan: _Scan | None = None
-        self._lengths: list[int] = []
+        super().__init__(0)
         self._states = zero_states(spec, 0, dtype)
         self.resize(rows)
-
-    @property
-    def rows(self) -> int:
-        return len(self._lengths)
-
-    @property
-    def lengths(self) -> tuple[int, ...]:
-        return tuple(self._lengths)
 
     @property
     def nbytes(self) -> int:
@@ -73,7 +65,7 @@ class RecurrentCache:
         return list(self._states.values())
 
     def scan(self, step: Step, fn: ScanFunction, *inputs: mx.array) -> mx.array:
-        assert tuple(self._lengths[_rows(step)]) == step.starts, "a step must begin where its rows end"
+        assert tuple(self._lengths[rows_of(step)]) == step.starts, "a step must begin where its rows end"
         outputs, after = fn(self._before(step), *inputs, counts=_counts(step))
         self._scan = _Scan(step, fn, inputs if step.width <= self._slack else None, after)
         return outputs
@@ -91,6 +83,9 @@ class RecurrentCache:
     def can_resume(self, row: int, length: int) -> bool:
         return length in (0, self._lengths[row])
 
+    def mark(self, row: int) -> Checkpoint | None:
+        return self.snapshot(row, 0) if self._lengths[row] else None
+
     def snapshot(self, row: int, start: int) -> Checkpoint:
         assert start < self._lengths[row]
         arrays = tuple(detached(state[row : row + 1]) for state in self._states.values())
@@ -106,24 +101,6 @@ class RecurrentCache:
             for state, saved in zip(self._states.values(), page.arrays, strict=True):
                 state[row : row + 1] = saved
         self._lengths[row] = stop
-
-    def fork(self, src: int, dst: int, length: int) -> None:
-        if not self.can_resume(src, length):
-            raise NotSupported(
-                f"a fold over {self._lengths[src]} tokens does not know what it was at {length}"
-            )
-        self._scan = None
-        if length == 0:
-            self.clear(dst)
-        elif src != dst:
-            for state in self._states.values():
-                state[dst : dst + 1] = detached(state[src : src + 1])
-            self._lengths[dst] = length
-
-    def move(self, src: int, dst: int) -> None:
-        self.fork(src, dst, self._lengths[src])
-        if src != dst:
-            self.clear(src)
 
     def clear(self, row: int) -> None:
         self._scan = None
@@ -144,7 +121,7 @@ class RecurrentCache:
         self._budget.claim(self._row_bytes * rows - self.nbytes)
         self._scan = None
         more = rows - self.rows
-        self._lengths = self._lengths[:rows] + [0] * more
+        self._resize_lengths(rows)
         for name, state in self._states.items():
             if more > 0:
                 fresh = mx.zeros((more, *state.shape[1:]), state.dtype)
@@ -152,20 +129,17 @@ class RecurrentCache:
             elif more < 0:
                 self._states[name] = detached(state[:rows])
 
-    @property
-    def room(self) -> int:
-        return sys.maxsize
-
     def wanted_bytes(self, tokens: int, rows: int, *, exact: bool = False) -> int:
         return self._row_bytes * max(self.rows, rows)
 
-    def reserve(self, tokens: int, *, exact: bool = False) -> None:
-        """Nothing to do: a state is as large as it will ever be."""
+    def _copy(self, src: int, dst: int) -> None:
+        for state in self._states.values():
+            state[dst : dst + 1] = detached(state[src : src + 1])
 
     def _before(self, step: Step) -> States:
         if len(step.starts) == self.rows:
             return dict(self._states)
-        return {name: state[_rows(step)] for name, state in self._states.items()}
+        return {name: state[rows_of(step)] for name, state in self._states.items()}
 
     def _kept_states(self, scan: _Scan, kept: Sequence[int]) -> States:
         """The states after kept[b] tokens: those computed, those before, or the fold over the kept ones."""
@@ -193,7 +167,7 @@ class RecurrentCache:
         for name, live in self._states.items():
             new = states[name].astype(live.dtype)
             if len(step.starts) < self.rows:
-                live[_rows(step)] = new
+                live[rows_of(step)] = new
             else:
                 self._states[name] = new if step.width == 1 else detached(new)
 
@@ -204,10 +178,6 @@ def zero_states(spec: Recurrent, rows: int, dtype: mx.Dtype) -> States:
         name: mx.zeros((rows, *state.shape), DTYPES.get(state.dtype, dtype))
         for name, state in spec.states.items()
     }
-
-
-def _rows(step: Step) -> slice:
-    return slice(step.first, step.first + len(step.starts))
 
 
 def _counts(step: Step) -> mx.array | None:

@@ -17,12 +17,13 @@ from runtime.cache.budget import Budget
 from runtime.cache.buffer import Buffer
 from runtime.cache.codec import Codec, Parts
 from runtime.cache.layout import Chunked, Full, Rotating
+from runtime.cache.lengths import Lengths
 from runtime.cache.protocol import Rotate
 from runtime.cache.snapshot import Reach, Snapshot, Span, covered_from
 from runtime.errors import NotSupported
 
 
-class KVRows:
+class KVRows(Lengths):
     """slack: how many tokens can be taken back after a commit, and the width up to which steps never join.
 
     kept_format: a name of runtime.quant for what is in memory, None for `dtype`; what is read comes as
@@ -54,16 +55,8 @@ class KVRows:
         self._buffer = Buffer(
             self._codecs, spec.kv_heads, limit=limit, grain=grain, budget=budget or Budget()
         )
-        self._lengths = [0] * rows
+        super().__init__(rows)
         self._bases = [0] * rows
-
-    @property
-    def rows(self) -> int:
-        return len(self._lengths)
-
-    @property
-    def lengths(self) -> tuple[int, ...]:
-        return tuple(self._lengths)
 
     @property
     def nbytes(self) -> int:
@@ -77,6 +70,9 @@ class KVRows:
         return length == 0 or (
             length <= self._lengths[row] and self._bases[row] <= self._reach.needed(length)
         )
+
+    def mark(self, row: int) -> None:
+        """Nothing to keep: up to `slack` tokens are forgotten by lowering the length."""
 
     def snapshot(self, row: int, start: int) -> Span:
         length, base = self._lengths[row], self._bases[row]
@@ -95,16 +91,6 @@ class KVRows:
                 start = max(page.held_from, base)
                 self._buffer.write(_row(row), start - base, page.cut(start, min(page.stop, stop)))
         self._place(row, base, stop)
-
-    def fork(self, src: int, dst: int, length: int) -> None:
-        if not self.can_resume(src, length):
-            raise NotSupported(f"row {src} no longer holds what its first {length} tokens need")
-        self._copy(src, dst, length)
-
-    def move(self, src: int, dst: int) -> None:
-        if src != dst:
-            self._copy(src, dst, self._lengths[src])
-            self.clear(src)
 
     def clear(self, row: int) -> None:
         self._place(row, 0, 0)
@@ -139,7 +125,8 @@ class KVRows:
         more = rows - self.rows
         if more > 0 and self._buffer.capacity:
             self._buffer.reserve(rows, 0, exact=exact)
-        self._lengths, self._bases = self._lengths[:rows] + [0] * more, self._bases[:rows] + [0] * more
+        self._resize_lengths(rows)
+        self._bases = self._bases[:rows] + [0] * more
         if more < 0:
             used = (length - base for length, base in zip(self._lengths, self._bases, strict=True))
             self._buffer.shrink(rows, max(used, default=0))
@@ -161,11 +148,11 @@ class KVRows:
     def _place(self, row: int, base: int, length: int) -> None:
         self._bases[row], self._lengths[row] = base, length
 
-    def _copy(self, src: int, dst: int, length: int) -> None:
-        base = self._bases[src] if length else 0
-        if src != dst and length > base:
-            self._buffer.write(_row(dst), 0, self._buffer.copied(_row(src), 0, length - base))
-        self._place(dst, base, length)
+    def _copy(self, src: int, dst: int) -> None:
+        self._bases[dst] = self._bases[src]
+        held = self._lengths[src] - self._bases[src]
+        if held:
+            self._buffer.write(_row(dst), 0, self._buffer.copied(_row(src), 0, held))
 
     def _encode(self, keys: mx.array, values: mx.array | None) -> Parts:
         if self._as_computed and values is not None:

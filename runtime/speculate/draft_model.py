@@ -12,11 +12,9 @@ from dataclasses import dataclass
 import mlx.core as mx
 
 from runtime.cache.budget import Budget
-from runtime.cache.build import LayerMemory, build_memory
+from runtime.cache.build import LayerMemory, Mark, build_memory
 from runtime.cache.prefix import PrefixStore
-from runtime.cache.recurrent import RecurrentCache
 from runtime.cache.sharing import Sharing
-from runtime.cache.snapshot import Snapshot
 from runtime.cache.trie import Keys
 from runtime.loaded import LoadedModel
 from runtime.nn.rope_spec import long_after
@@ -37,14 +35,6 @@ class _Line:
     length: int = 0
     found: bool = False
     long: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class _Mark:
-    """Where a row can go back to: the states of its folds, None for memory that can be cut."""
-
-    length: int
-    states: list[Snapshot | None]
 
 
 class ModelDrafter:
@@ -71,7 +61,7 @@ class ModelDrafter:
         self._long_after = long_after(model.described.config)
         self._sharing: Sharing[_Line] | None = None
         self._lines = [_Line()]
-        self._marks: list[tuple[_Mark, _Mark]] = []
+        self._marks: list[tuple[Mark, Mark]] = []  # of each row: where it read before drafting, and from
 
     @property
     def nbytes(self) -> int:
@@ -100,15 +90,15 @@ class ModelDrafter:
         read, ready = self._catch_up(rows, fits)
         if not any(ready):
             return Proposal(mx.zeros((len(rows), depth), mx.int32), (0,) * len(rows), reading=True)
-        before = [self._mark(row) for row in range(len(rows))]
+        before = [self.memory.mark(row) for row in range(len(rows))]
         hidden = self._read(rows, ready)
-        self._marks = [(self._mark(row), mark) for row, mark in enumerate(before)]
+        self._marks = [(mark, self.memory.mark(row)) for row, mark in enumerate(before)]
         chain = Chain(rows)
         token = chain.draw(self._logits(hidden))
         for _ in range(1, depth):
             hidden = self._step(token, (1,) * len(rows), 0)
             token = chain.draw(self._logits(hidden))
-        for row, (mark, _) in enumerate(self._marks):
+        for row, (_, mark) in enumerate(self._marks):
             if not ready[row]:
                 self._cut(row, mark.length)
         counts = tuple(depth if is_ready else 0 for is_ready in ready)
@@ -221,36 +211,13 @@ class ModelDrafter:
     def _logits(self, hidden: mx.array) -> mx.array:
         return within(self._model.network.logits(hidden), self._vocab_size)
 
-    def _mark(self, row: int) -> _Mark:
-        length = self._lines[row].length
-        return _Mark(
-            length,
-            [
-                cache.snapshot(row, 0) if length and isinstance(cache, RecurrentCache) else None
-                for cache in self.memory.caches
-            ],
-        )
-
     def _cut(self, row: int, length: int) -> None:
-        """Forget what lies beyond `length`; folds go back to where drafting began, or to the step before, and
-        read again from there.
-        """
+        """Forget what lies beyond `length`, and read again what had to go with it."""
         line = self._lines[row]
-        if line.length <= length:
-            return
-        mark = _Mark(length, [None] * len(self.memory.caches))
-        if not self.memory.can_resume(row, length):
-            marks = self._marks[row] if self._marks else ()
-            mark = next((one for one in marks if one.length <= length), _Mark(0, []))
-        if not mark.length:
-            self._restart(row)
-            return
-        for cache, state in zip(self.memory.caches, mark.states, strict=True):
-            if state is None:
-                cache.remove(row, mark.length, line.length)
-            else:
-                cache.restore(row, [state], mark.length)
-        line.length = mark.length
+        if line.length > length:
+            line.length = self.memory.rewind(row, length, self._marks[row] if self._marks else ())
+            if not line.length:
+                self._restart(row)
 
 
 def _keys(line: _Line, ids: Sequence[int]) -> Keys:

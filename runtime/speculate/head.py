@@ -235,9 +235,8 @@ class HeadDrafter:
     def _forget(self, row: int) -> None:
         """Back to the true pairs."""
         line = self._lines[row]
-        if line.held > line.read:
-            self.memory.remove(row, line.read, line.held)
-            line.held = line.read
+        line.held = self.memory.rewind(row, line.read)
+        assert line.held == line.read, "a head's layers can all be cut"
 
 
 def _pairs(ids: Sequence[int]) -> tuple[Pair, ...]:

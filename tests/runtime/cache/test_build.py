@@ -103,14 +103,6 @@ def test_a_restore_that_one_layer_cannot_do_changes_none(stop: int) -> None:
     assert all(cache.lengths == (9, 2) for cache in memory.caches)
 
 
-def test_a_fork_that_one_layer_cannot_do_changes_none() -> None:
-    memory = build_memory([FULL, RECURRENT], rows=2)
-    write(memory, 9)
-    with pytest.raises(NotSupported):
-        memory.fork(0, 1, 5)
-    assert all(cache.lengths == (9, 0) for cache in memory.caches)
-
-
 @pytest.mark.parametrize("rotates", [None, [lambda keys, shift: keys] * 2, [lambda keys, shift: keys, None]])
 def test_a_cut_that_one_layer_cannot_do_changes_none(rotates: Sequence[Any] | None) -> None:
     memory = build_memory([FULL, RECURRENT if rotates and rotates[1] else FULL])

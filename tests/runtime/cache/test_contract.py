@@ -189,26 +189,6 @@ def test_too_few_pages_are_refused_and_nothing_changes(name: str) -> None:
 
 
 @every_kind
-def test_a_forked_row_goes_its_own_way(spec: LayerSpec) -> None:
-    driven = Driven(spec, rows=2)
-    driven.feed(TOKENS)
-    driven.cache.fork(0, 1, 30)
-    driven.feed([555, 556], row=0)
-    driven.assert_holds(1, TOKENS)
-
-
-@pytest.mark.parametrize("name", ["rotating", "rotating, narrow values", "chunked", "recurrent"])
-def test_a_fork_that_cannot_be_is_refused_and_nothing_changes(name: str) -> None:
-    driven = Driven(KINDS[name], rows=2)
-    driven.feed(TOKENS)
-    driven.feed(TOKENS[:3], row=1)
-    assert not driven.cache.can_resume(0, 10)
-    with pytest.raises(NotSupported):
-        driven.cache.fork(0, 1, 10)
-    driven.assert_holds(1, TOKENS[:3])
-
-
-@every_kind
 def test_move_takes_a_row_along_and_leaves_an_empty_one(spec: LayerSpec) -> None:
     driven = Driven(spec, rows=3)
     driven.feed(TOKENS, row=2)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from runtime.cache.budget import Budget
-from runtime.cache.build import LayerMemory, Page, build_memory
+from runtime.cache.build import LayerMemory, Mark, Page, build_memory
 from runtime.cache.layout import Chunked, Encoder, Full, LayerSpec, Rotating, Shared, Stateless
 from runtime.cache.snapshot import resumable
 from runtime.errors import NotSupported
@@ -42,7 +42,9 @@ SLACK = 3
 number = st.integers(0, 10**6)
 operation = st.tuples(
     st.sampled_from(
-        ["step"] * 6 + ["abort", "page", "page", "restore", "fork", "move", "clear", "resize", "cut"]
+        ["step"] * 6
+        + ["abort", "page", "page", "restore", "move", "clear", "resize", "cut"]
+        + ["mark", "mark", "rewind", "rewind"]
     ),
     st.lists(number, min_size=14, max_size=14),
 )
@@ -57,6 +59,7 @@ class Machine:
     rows: list[Row]
     pages: list[list[Page]] = field(default_factory=list[list[Page]])
     saved: list[tuple[Row, list[Page]]] = field(default_factory=list[tuple[Row, list[Page]]])
+    marks: dict[int, list[tuple[Mark, Row]]] = field(default_factory=dict[int, list[tuple[Mark, Row]]])
     next_token: int = 1
 
     def step(self, dice: list[int], *, committed: bool = True) -> None:
@@ -128,21 +131,35 @@ class Machine:
             return
         self.memory.restore(row, pages, stop)
         self.rows[row], self.pages[row] = past.prefix(stop), []
+        self.marks.pop(row, None)
 
-    def fork(self, dice: list[int]) -> None:
-        src, dst = dice[0] % len(self.rows), dice[1] % len(self.rows)
-        length = dice[2] % (len(self.rows[src].tokens) + 1)
-        if not self.memory.can_resume(src, length):
-            with pytest.raises(NotSupported):
-                self.memory.fork(src, dst, length)
-            return
-        self.memory.fork(src, dst, length)
-        self.rows[dst], self.pages[dst] = self.rows[src].prefix(length), []
+    def mark(self, dice: list[int]) -> None:
+        row = dice[0] % len(self.rows)
+        self.marks.setdefault(row, []).append((self.memory.mark(row), self.rows[row]))
+
+    def rewind(self, dice: list[int]) -> None:
+        """To any length: there, where the layers say so, or else to a mark that is near enough, or to 0."""
+        row = dice[0] % len(self.rows)
+        past, marks = self.rows[row], self.marks.get(row, [])
+        held = len(past.tokens)
+        length = dice[1] % (held + 2) if dice[2] % 2 else max(held - dice[1] % (2 * SLACK), 0)
+        exact = held <= length or self.memory.can_resume(row, length)
+        near = [mark.length for mark, _ in marks if held - SLACK <= mark.length <= length]
+        found = self.memory.rewind(row, length, [mark for mark, _ in marks])
+        assert found in ({min(held, length)} if exact else {0, *(mark.length for mark, _ in marks)})
+        assert max(near, default=0) <= found <= length
+        then = next((then for mark, then in marks if mark.length == found), past)
+        self.rows[row] = (past if exact else then).prefix(found)
+        self.marks[row] = [(mark, then) for mark, then in marks if mark.length <= found]
+        if found < held:
+            self.pages[row] = []
 
     def move(self, dice: list[int]) -> None:
         src, dst = dice[0] % len(self.rows), dice[1] % len(self.rows)
         self.memory.move(src, dst)
         if src != dst:
+            self.marks.pop(src, None)
+            self.marks.pop(dst, None)
             self.rows[dst], self.rows[src] = self.rows[src], Row()
             self.pages[dst], self.pages[src] = self.pages[src], []
 
@@ -150,10 +167,12 @@ class Machine:
         row = dice[0] % len(self.rows)
         self.memory.clear(row)
         self.rows[row], self.pages[row] = Row(), []
+        self.marks.pop(row, None)
 
     def resize(self, dice: list[int]) -> None:
         rows = 1 + dice[0] % 4
         self.memory.resize(rows)
+        self.marks = {row: marks for row, marks in self.marks.items() if row < rows}
         more = rows - len(self.rows)
         self.rows = self.rows[:rows] + [Row() for _ in range(more)]
         self.pages = self.pages[:rows] + [[] for _ in range(more)]
@@ -172,6 +191,7 @@ class Machine:
         self.memory.remove(row, start, stop, turns)
         left = past.tokens[:start] + past.tokens[stop:]
         self.rows[row], self.pages[row] = Row(left, past.source if left else None), []
+        self.marks.pop(row, None)
 
     def _paged(self, row: int) -> int:
         stops = [page.stop for page in self.pages[row][-1] if page is not None] if self.pages[row] else [0]

@@ -108,5 +108,4 @@ def test_a_middle_range_cannot_be_taken_out_of_a_fold() -> None:
     cache.commit(step, (5,))
     with pytest.raises(NotSupported):
         cache.remove(0, 1, 3)
-    with pytest.raises(NotSupported):
-        cache.fork(0, 0, 3)
+    assert not cache.can_resume(0, 3)

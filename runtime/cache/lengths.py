@@ -1,0 +1,51 @@
+"""What all kinds of layer memory know of their rows alike: how many tokens each has read.
+
+Kinds that grow with something else than tokens also share here that tokens need no room.
+"""
+
+import sys
+
+from runtime.step import Step
+
+
+class Lengths:
+    """The part of LayerCache that does not depend on the kind. `_copy` and `clear` are the kind's own."""
+
+    def __init__(self, rows: int) -> None:
+        self._lengths = [0] * rows
+
+    @property
+    def rows(self) -> int:
+        return len(self._lengths)
+
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        return tuple(self._lengths)
+
+    @property
+    def room(self) -> int:
+        return sys.maxsize
+
+    def reserve(self, tokens: int, *, exact: bool = False) -> None:
+        """Nothing to do: tokens take no room of their own."""
+
+    def move(self, src: int, dst: int) -> None:
+        if src != dst:
+            self._copy(src, dst)
+            self._lengths[dst] = self._lengths[src]
+            self.clear(src)
+
+    def clear(self, row: int) -> None:
+        raise NotImplementedError
+
+    def _copy(self, src: int, dst: int) -> None:
+        """Row `dst` holds what `src` does; its length follows."""
+        raise NotImplementedError
+
+    def _resize_lengths(self, rows: int) -> None:
+        self._lengths = self._lengths[:rows] + [0] * (rows - self.rows)
+
+
+def rows_of(step: Step) -> slice:
+    """The rows of a step, side by side as they are."""
+    return slice(step.first, step.first + len(step.starts))
