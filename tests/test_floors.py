@@ -129,3 +129,15 @@ def test_every_module_says_what_it_is_for() -> None:
     for module, path in _modules().items():
         source = path.read_text(encoding="utf-8")
         assert not source.strip() or ast.get_docstring(ast.parse(source)), f"{module} has no docstring"
+
+
+def test_one_file_knows_where_a_wrapper_keeps_its_text_model() -> None:
+    from runtime.models.wrapper import TEXT_BLOCKS
+
+    found = {
+        module
+        for module, path in _modules().items()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Constant) and node.value in TEXT_BLOCKS
+    }
+    assert found == {"runtime.models.wrapper"}

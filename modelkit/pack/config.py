@@ -11,26 +11,31 @@ from typing import Any
 
 from modelkit.pack.planned import Planned
 from modelkit.pack.spelling import both_spellings
+from modelkit.source.claims import BLOCKS
 from modelkit.source.prequantized import MlxQuantization
+from runtime.models.wrapper import text_block
 from runtime.quant import FORMATS, Format
 
 _ROWS = {row.name: row for row in FORMATS}
 _DTYPES = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}
-_BLOCKS = ("quantization", "quantization_config", "compression_config")
 
 
 def converted_config(config: Mapping[str, Any], planned: Sequence[Planned], chosen: Format) -> dict[str, Any]:
     """For weights that were written anew, most of them as `chosen`; names the dtype where all were cast."""
     fresh = both_spellings(deepcopy(dict(config)))
-    for level in (fresh, fresh.get("text_config"), fresh.get("llm_config")):
-        if not isinstance(level, dict):
-            continue
-        for key in _BLOCKS:
-            level.pop(key, None)
-        if not chosen.quantized:
-            level.update({key: _DTYPES[chosen.name] for key in ("dtype", "torch_dtype") if key in level})
+    name = text_block(fresh)
+    inner = {} if name is None else {name: _converted(fresh[name], chosen)}
+    fresh = {**_converted(fresh, chosen), **inner}
     block = _block(planned, chosen)
     return {**fresh, "quantization": block} if block else fresh
+
+
+def _converted(level: Mapping[str, Any], chosen: Format) -> dict[str, Any]:
+    """One level without other tools' blocks, and with the dtype that all floats now have."""
+    kept = {key: value for key, value in level.items() if key not in BLOCKS}
+    if not chosen.quantized:
+        kept.update({key: _DTYPES[chosen.name] for key in ("dtype", "torch_dtype") if key in kept})
+    return kept
 
 
 def mlx_config(config: Mapping[str, Any], quantization: MlxQuantization) -> dict[str, Any]:

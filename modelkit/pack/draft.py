@@ -12,6 +12,7 @@ from typing import Any
 from modelkit.errors import PlanError
 from modelkit.source.tree import Files
 from modelkit.tokenizer import Tokenizer, load_tokenizer, same_tokens
+from runtime.models.wrapper import text_config
 
 
 def check_rows(config: Mapping[str, Any], tokenizer: Tokenizer, what: str) -> tuple[str, ...]:
@@ -44,7 +45,5 @@ def check_draft(config: Mapping[str, Any], files: Files, target: Tokenizer) -> t
 
 
 def _vocab_size(config: Mapping[str, Any]) -> int | None:
-    for level in (config, *(config.get(key) for key in ("text_config", "llm_config", "language_config"))):
-        if isinstance(level, Mapping) and type(level.get("vocab_size")) is int:
-            return level["vocab_size"]
-    return None
+    size = text_config(config).get("vocab_size")
+    return size if type(size) is int else None

@@ -23,6 +23,7 @@ from modelkit.pack.policy import (
     more_bits,
     sensitive,
 )
+from runtime.models.wrapper import text_config
 from runtime.quant import Format
 
 GEMMA4: tuple[Row, ...] = (
@@ -219,25 +220,17 @@ def find_family(config: Mapping[str, Any]) -> Family:
         plain = str(name).lower().replace("_", "").replace(".", "")
         for start, family in FAMILIES:
             if plain.startswith(start):
-                dense = start == "granitemoehybrid" and not _count(_text(config), "num_local_experts")
+                dense = start == "granitemoehybrid" and not _count(text_config(config), "num_local_experts")
                 return GRANITE_DENSE if dense else family
     return PLAIN
 
 
 def request_for(wanted: Format, config: Mapping[str, Any]) -> Request:
     """The facts rows ask about, from a Hugging Face config; nested text configs are looked into."""
-    text = _text(config)
+    text = text_config(config)
     layers = _count(text, "num_hidden_layers") or find_family(config).layers
     experts = _count(text, "num_experts") or _count(text, "num_local_experts")
     return Request(wanted, layers, experts, _dense_layers(text))
-
-
-def _text(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    for key in ("text_config", "llm_config"):
-        inner = config.get(key)
-        if isinstance(inner, Mapping):
-            return inner
-    return config
 
 
 def _count(config: Mapping[str, Any], key: str) -> int:

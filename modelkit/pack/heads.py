@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from modelkit.source.inventory import Inventory
 from modelkit.units import size
+from runtime.models.wrapper import text_config
 
 if TYPE_CHECKING:
     from modelkit.pack.planned import Plan
@@ -53,8 +54,5 @@ def has_head(inventory: Inventory) -> bool:
 
 
 def _layers(config: Mapping[str, Any]) -> int:
-    for level in (*(config.get(key) for key in ("text_config", "llm_config", "language_config")), config):
-        value = level.get("num_hidden_layers") if isinstance(level, Mapping) else None
-        if type(value) is int:
-            return value
-    return 0
+    value = text_config(config).get("num_hidden_layers")
+    return value if type(value) is int else 0

@@ -5,9 +5,11 @@ with transformers'; docs/export.md has the outcome. A row that is no `risk` mean
 model or computes other logits; a risk depends on the weights or on the text. No row: it computes the same.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
+
+from runtime.models.wrapper import levels
 
 RELEASE = "0.32.2"
 
@@ -40,7 +42,7 @@ def limits(config: Mapping[str, Any], names: Collection[str]) -> tuple[Limit, ..
     kind = config.get("model_type")
     if kind in UNKNOWN:
         return (Limit((str(kind),), _ever, "it has no such model type"),)
-    blocks = list(_blocks(config))
+    blocks = [block for _, block in levels(config)]
     return tuple(
         row
         for row in ROWS
@@ -56,13 +58,6 @@ def notes(config: Mapping[str, Any], names: Collection[str]) -> tuple[str, ...]:
         f"{'otherwise' if row.risk else 'as it is'}: {row.says}"
         for row in limits(config, names)
     )
-
-
-def _blocks(config: Mapping[str, Any]) -> Iterator[Block]:
-    yield config
-    for key in ("text_config", "llm_config", "language_config"):
-        if isinstance(config.get(key), Mapping):
-            yield config[key]
 
 
 def _ever(_block: Block, _names: Collection[str]) -> bool:

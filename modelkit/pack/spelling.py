@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from modelkit.pack.renamings import BY_LAYER_TYPE, REPEATED, RESPELLED, ROWS
+from runtime.models.wrapper import text_block
 
-_NESTED = ("text_config", "llm_config", "language_config")
 _BASES = ("rope_theta", "partial_rotary_factor")
 
 
@@ -19,11 +19,8 @@ def both_spellings(config: Mapping[str, Any]) -> dict[str, Any]:
     """The same config, older names added; an equal one where nothing is missing. Towers for other media stay
     as they are.
     """
-    inner = {
-        key: both_spellings({**config[key], **_repeated(config)})
-        for key in _NESTED
-        if isinstance(config.get(key), Mapping)
-    }
+    name = text_block(config)
+    inner = {} if name is None else {name: both_spellings({**config[name], **_repeated(config)})}
     fresh = {**config, **inner}
     family = fresh.get("model_type")
     added = {**_dtype(fresh), **_rope(fresh)}

@@ -17,6 +17,7 @@ from modelkit.pack.slabs import whole
 from modelkit.pack.sources import Source
 from modelkit.source.inventory import Inventory
 from modelkit.source.tensor import TensorInfo
+from runtime.models.wrapper import text_block
 
 _HEADS = ("lm_head.weight", "embed_out.weight")
 _TABLES = ("embed_tokens.weight", ".embeddings.weight", "wte.weight", "embed_in.weight")
@@ -71,11 +72,10 @@ def _equal(inventory: Inventory, head: TensorInfo, table: TensorInfo) -> bool:
 
 
 def _untied(inventory: Inventory, head: TensorInfo, table: TensorInfo) -> Inventory:
-    config = deepcopy(inventory.config)
-    config[_KEY] = False
-    for level in config.values():
-        if isinstance(level, dict) and _KEY in level:
-            level[_KEY] = False
+    config: dict[str, Any] = {**deepcopy(inventory.config), _KEY: False}
+    name = text_block(config)
+    if name is not None and _KEY in config[name]:
+        config[name] = {**config[name], _KEY: False}
     if _tied(config) or not _runs(config):
         raise PlanError(
             f"{inventory.origin}: {head.name} differs from {table.name}, and config.json ties them, as this "

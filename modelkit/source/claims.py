@@ -3,18 +3,18 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-_BLOCKS = ("quantization", "quantization_config", "compression_config")
-_INNER = ("text_config", "llm_config")
+from runtime.models.wrapper import levels
+
+BLOCKS = ("quantization", "quantization_config", "compression_config")
 
 
 def quantization_blocks(config: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """(where, block) for each non-empty quantization block, outer ones first."""
-    inner = ((f"{key}.", config.get(key)) for key in _INNER)
-    for prefix, holder in (("", config), *inner):
-        for key in _BLOCKS:
-            block = holder.get(key) if isinstance(holder, Mapping) else None
+    for name, level in levels(config):
+        for key in BLOCKS:
+            block = level.get(key)
             if isinstance(block, Mapping) and block:
-                yield f"{prefix}{key}", block
+                yield f"{name}.{key}" if name else key, block
 
 
 def claimed_method(config: Mapping[str, Any]) -> str | None:

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 from modelkit.errors import RequestError, TokenizerError
 from modelkit.tokenizer.native import guarded
 from modelkit.tokenizer.special import Specials
+from runtime.models.wrapper import levels
 
 if TYPE_CHECKING:
     import tokenizers
 
 MOST_CHARS = 4_000_000
 MOST_EOS = 256
-_TEXT_CONFIGS = ("text_config", "llm_config", "language_config")
 
 
 class Tokenizer:
@@ -92,13 +92,10 @@ class Tokenizer:
     ) -> frozenset[int]:
         """Every id that ends a text: the tokenizer's own and those the model's two configs name.
 
-        `config` may hold its text model under `text_config` or the like. Raises TokenizerError for an id that
-        neither the tokenizer nor the model's `vocab_size` has.
+        `config` may be a wrapper's: ids that it and its text model name all count. Raises TokenizerError for
+        an id that neither the tokenizer nor the model's `vocab_size` has.
         """
-        config = config or {}
-        nested = [config.get(key) for key in _TEXT_CONFIGS]
-        inside = [one for one in nested if isinstance(one, Mapping)]
-        sources: list[Mapping[str, Any]] = [generation_config or {}, config, *inside]
+        sources = [generation_config or {}, *(level for _, level in levels(config or {}))]
         sizes = [source.get("vocab_size") for source in sources]
         limit = max([self.vocab_size, *(size for size in sizes if type(size) is int)])
         found = {one for source in sources for one in _named_ids(source.get("eos_token_id"), limit)}

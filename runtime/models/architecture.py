@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from runtime.cache.layout import LayerSpec
 from runtime.errors import UnsupportedModel, shown
 from runtime.models.document import check_document
+from runtime.models.wrapper import levels
 
 if TYPE_CHECKING:
     import mlx.core as mx
@@ -383,9 +384,8 @@ def find_architecture(raw: Mapping[str, Any]) -> Architecture:
         module = ARCHITECTURES.get(str(raw.get("model_type")))
     if module is None:
         return _find_foreign(name, raw)
-    inner = raw.get("text_config")
-    if isinstance(inner, Mapping):
-        module = _TOWERS.get(module, {}).get(str(inner.get("model_type")), module)
+    for _, block in levels(raw)[1:]:
+        module = _TOWERS.get(module, {}).get(str(block.get("model_type")), module)
     return import_module(module)  # pyright: ignore[reportReturnType] -- modules satisfy the protocol by their functions
 
 

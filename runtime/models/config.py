@@ -1,8 +1,8 @@
 """Reading a Hugging Face config.json with suspicion: every field by name, type and range, in both spellings.
 
 transformers 5 writes `dtype`, `rope_parameters`; older files have `torch_dtype`, `rope_theta`,
-`rope_scaling`. Multimodal checkpoints keep the text tower's fields under `text_config` (or `llm_config`,
-`language_config`). What a field is called otherwise is for `spellings`, the rope block for `rope_block`.
+`rope_scaling`. Where a wrapper keeps its text model's fields is for `wrapper`, what a field is called
+otherwise for `spellings`, the rope block for `rope_block`.
 Numbers come from a stranger's file: an absurd one must fail here in microseconds, not in an allocation.
 """
 
@@ -12,34 +12,18 @@ from typing import Any, NoReturn
 from runtime.errors import UnsupportedModel, shown
 from runtime.models.rope_block import rope_block
 from runtime.models.spellings import modern_kind, one_spelling, written_as
+from runtime.models.wrapper import ROPE, text_block, text_config
 
-_NESTED = ("text_config", "llm_config", "language_config")
-_ROPE = ("rope_parameters", "rope_scaling", "rope_theta", "partial_rotary_factor")
 _HUGE = (1 << 31) - 1
 # Products and quotients of a few numbers within these ends stay far inside float32.
 _LARGE, _SMALL = 1e9, 1e-15
 
 
-def text_config(raw: Mapping[str, Any]) -> dict[str, Any]:
-    """The text tower's own fields; what the wrapper says (dtype, quantization) fills the gaps.
-
-    Whether the head is tied is the wrapper's word where it has one: the head is the wrapper's, and the text
-    block often holds no more than a default.
-    """
-    for name in _NESTED:
-        inner = raw.get(name)
-        if isinstance(inner, Mapping):
-            _refuse_outer_rope(raw, inner, name)
-            outer = {key: value for key, value in raw.items() if key not in (*_NESTED, *_ROPE)}
-            tied = {key: outer[key] for key in ("tie_word_embeddings",) if outer.get(key) is not None}
-            return {**outer, **inner, **tied}
-    return dict(raw)
-
-
-def _refuse_outer_rope(raw: Mapping[str, Any], inner: Mapping[str, Any], name: str) -> None:
-    """What a wrapper says of rotation does not reach its text tower; one that alone says it is a mistake."""
-    outer = [key for key in _ROPE if raw.get(key) is not None]
-    if outer and not any(key in inner for key in _ROPE):
+def _refuse_outer_rope(raw: Mapping[str, Any]) -> None:
+    """What a wrapper says of rotation does not reach its text model; one that alone says it is a mistake."""
+    name = text_block(raw)
+    outer = [key for key in ROPE if raw.get(key) is not None]
+    if name is not None and outer and not any(key in raw[name] for key in ROPE):
         raise UnsupportedModel(f"config.json: {outer[0]} stands beside {name} and belongs into it")
 
 
@@ -50,6 +34,7 @@ class Fields:
     """
 
     def __init__(self, raw: Mapping[str, Any], *, under: str = "") -> None:
+        _refuse_outer_rope(raw)
         self._written = text_config(raw)
         self.raw = one_spelling(self._written)
         self._under = f"{under}." if under else ""

@@ -8,18 +8,18 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from runtime.errors import UnsupportedModel, shown
+from runtime.models.wrapper import levels
 
 # Published files hold label maps of a thousand names and lists of a few thousand ids.
 _MOST_ENTRIES = 1 << 16
 _DEEPEST = 12
 _LONGEST_NAME = 256
-_TOWERS = ("text_config", "llm_config", "language_config")
 
 
 def check_document(raw: Mapping[str, Any]) -> None:
     """Raise UnsupportedModel for what cannot be a model's config, or asks for what nothing here computes."""
     _count(raw, 0, 0)
-    for level in (raw, *(raw[name] for name in _TOWERS if isinstance(raw.get(name), Mapping))):
+    for _, level in levels(raw):
         _refuse_both_ways(level)
         if not isinstance(level.get("model_type", ""), str | None):
             raise UnsupportedModel(

@@ -34,6 +34,7 @@ from runtime.models.decoder import (
     two_ropes,
     without_spares,
 )
+from runtime.models.wrapper import text_block
 from runtime.nn.block import PreNorm, Sandwich
 from runtime.nn.norm import one_added
 from runtime.nn.rope import Rope
@@ -64,9 +65,7 @@ def parse(raw: Mapping[str, Any]) -> Config:
     shape = _SHAPES[generation](fields)
     layers = layer_count(fields, 26 if generation == 3 else None)
     windows = _windows(fields, generation, layers)
-    if (generation == 1 or isinstance(raw.get("text_config"), Mapping)) and fields.has(
-        "final_logit_softcapping"
-    ):
+    if (generation == 1 or text_block(raw)) and fields.has("final_logit_softcapping"):
         fields.refuse("final_logit_softcapping", "none: Gemma 1, and 3 with its vision tower, have no cap")
     scalar = fields.number("query_pre_attn_scalar", 256.0, low=1e-6) if generation > 1 else shape["head_dim"]
     return Config(

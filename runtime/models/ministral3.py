@@ -24,6 +24,7 @@ from runtime.models.decoder import (
     text_tower,
     without_spares,
 )
+from runtime.models.wrapper import levels
 from runtime.nn.block import PreNorm
 from runtime.nn.rope import Rope
 from runtime.nn.rope_spec import read_rope
@@ -73,9 +74,8 @@ class Config(DecoderConfig):
 
 def parse(raw: Mapping[str, Any]) -> Config:
     fields = Fields(raw)
-    inner = raw.get("text_config")
     # A wrapper that does not say what its text tower is means a plain Mistral.
-    kind = "mistral" if isinstance(inner, Mapping) and "model_type" not in inner else None
+    kind = "mistral" if any("model_type" not in block for _, block in levels(raw)[1:]) else None
     kind = kind or fields.choice("model_type", tuple(_DEFAULTS))
     said = {name: value for name, value in fields.raw.items() if value is not None}
     fields = Fields({**_DEFAULTS[kind], **said})

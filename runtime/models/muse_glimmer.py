@@ -30,6 +30,7 @@ from runtime.models.decoder import (
     text_tower,
     without_spares,
 )
+from runtime.models.wrapper import text_block
 from runtime.nn.attend import attend
 from runtime.nn.block import Sandwich
 from runtime.nn.norm import one_added, rms
@@ -64,11 +65,7 @@ def parse(raw: Mapping[str, Any]) -> Config:
         max_position_embeddings=131072,
     )
     layers = layer_count(fields, 52)
-    if (
-        isinstance(raw.get("text_config"), Mapping)
-        and raw.get("tie_word_embeddings") is None
-        and shape["tied"]
-    ):
+    if text_block(raw) and raw.get("tie_word_embeddings") is None and shape["tied"]:
         fields.refuse(
             "tie_word_embeddings", "the wrapper's own word beside text_config, which is what counts"
         )

@@ -1,0 +1,127 @@
+"""Whatever a wrapper calls the block of its text model, every reader finds the same model in it."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from modelkit.errors import PlanError
+from modelkit.pack.config import converted_config
+from modelkit.pack.draft import check_rows
+from modelkit.pack.families import request_for
+from modelkit.pack.heads import in_head
+from modelkit.pack.mlx_lm_limits import limits
+from modelkit.pack.spelling import both_spellings
+from modelkit.source.claims import claimed_method, quantization_blocks
+from modelkit.tokenizer import Tokenizer, load_tokenizer
+from runtime.errors import UnsupportedModel
+from runtime.models import describe
+from runtime.models.wrapper import TEXT_BLOCKS, levels, text_config
+from runtime.quant import find_format
+from tests.support.tiny import write_tokenizer
+
+Config = Mapping[str, Any]
+TEXT: dict[str, Any] = {
+    "model_type": "ministral3",
+    "vocab_size": 96,
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 8,
+    "num_experts": 8,
+    "mlp_only_layers": [1],
+    "eos_token_id": 7,
+    "dtype": "bfloat16",
+    "tie_word_embeddings": False,
+    "quantization_config": {"quant_method": "FP8"},
+}
+WRAPPER: dict[str, Any] = {"architectures": ["Mistral3ForConditionalGeneration"], "model_type": "mistral3"}
+
+
+def _row(name: str) -> Any:
+    row = find_format(name)
+    assert row is not None
+    return row
+
+
+def _tokenizer(folder: Path, tokens: int = 96) -> Tokenizer:
+    folder.mkdir()
+    write_tokenizer(folder, tokens=tokens)
+    return load_tokenizer({path.name: path for path in folder.iterdir()})
+
+
+def _embeds_too_few(config: Config, folder: Path) -> str:
+    with pytest.raises(PlanError) as refused:
+        check_rows(config, _tokenizer(folder, tokens=128), "it")
+    return refused.value.message
+
+
+def _refused(config: Config) -> str:
+    (_, _), (block, inner) = levels(config)
+    with pytest.raises(UnsupportedModel) as refused:
+        describe({**config, block: {**inner, "is_causal": False}})
+    return str(refused.value)
+
+
+READERS: dict[str, Callable[[Config, Path], Any]] = {
+    "shape": lambda config, _: [
+        getattr(describe(config), n) for n in ("vocab_size", "hidden_size", "layout")
+    ],
+    "what it refuses": lambda config, _: _refused(config),
+    "vocabulary": _embeds_too_few,
+    "head": lambda config, _: [in_head(f"model.layers.{i}.mlp.up_proj.weight", config) for i in range(5)],
+    "facts of rows": lambda config, _: request_for(_row("q4"), config),
+    "end ids": lambda config, folder: sorted(_tokenizer(folder).eos_ids(None, config)),
+    "method": lambda config, _: claimed_method(config),
+    "blocks": lambda config, _: [dict(block) for _, block in quantization_blocks(config)],
+    "what is written": lambda config, _: text_config(converted_config(config, (), _row("f32"))),
+    "older names": lambda config, _: text_config(both_spellings(config)),
+    "limits": lambda config, _: limits(config, ()),
+}
+
+
+@pytest.mark.parametrize("block", TEXT_BLOCKS)
+@pytest.mark.parametrize("reader", READERS)
+def test_every_reader_finds_the_same_text_model(reader: str, block: str, tmp_path: Path) -> None:
+    ask, (usual, *_) = READERS[reader], TEXT_BLOCKS
+    (tmp_path / "usual").mkdir()
+    (tmp_path / "this").mkdir()
+    found = ask({**WRAPPER, block: TEXT}, tmp_path / "this" / "it")
+    assert found == ask({**WRAPPER, usual: TEXT}, tmp_path / "usual" / "it")
+
+
+@pytest.mark.parametrize("block", TEXT_BLOCKS)
+def test_what_they_find_is_in_the_block(block: str, tmp_path: Path) -> None:
+    config = {**WRAPPER, block: TEXT}
+    assert describe(config).vocab_size == 96
+    assert in_head("model.layers.3.mlp.up_proj.weight", config)
+    assert not in_head("model.layers.2.mlp.up_proj.weight", config)
+    assert request_for(_row("q4"), config).layers == 3
+    assert 7 in _tokenizer(tmp_path / "it").eos_ids(None, config)
+    assert claimed_method(config) == "fp8"
+    assert "quantization_config" not in converted_config(config, (), _row("q4"))[block]
+
+
+@pytest.mark.parametrize("block", TEXT_BLOCKS)
+def test_a_nemotron_wrapper_checks_its_vocabulary(block: str, tmp_path: Path) -> None:
+    config = {"architectures": ["NemotronH_Nano_VL_V2"], block: {**TEXT, "model_type": "nemotron_h"}}
+    with pytest.raises(PlanError, match="embeds 96 ids"):
+        check_rows(config, _tokenizer(tmp_path / "it", tokens=128), "it")
+
+
+def test_of_two_blocks_the_first_name_counts_everywhere() -> None:
+    other = {**TEXT, "vocab_size": 12, "num_hidden_layers": 1, "quantization_config": {"quant_method": "awq"}}
+    config = {**WRAPPER, TEXT_BLOCKS[1]: other, TEXT_BLOCKS[0]: TEXT}
+    assert [name for name, _ in levels(config)] == ["", TEXT_BLOCKS[0]]
+    assert describe(config).vocab_size == text_config(config)["vocab_size"] == 96
+    assert claimed_method(config) == "fp8"
+
+
+@pytest.mark.parametrize("value", [None, [], "text", 3])
+def test_what_is_no_block_is_no_text_model(value: object) -> None:
+    config = {**TEXT, "text_config": value}
+    assert [name for name, _ in levels(config)] == [""]
+    assert text_config(config)["vocab_size"] == 96
