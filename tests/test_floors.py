@@ -63,6 +63,9 @@ FLOORS: list[tuple[bool, tuple[str, ...]]] = [
     (True, ("modelkit.cli", "modelkit.server")),
 ]
 
+# Rooms of many files that others know by one name each.
+DOORS = {"modelkit.chat.guarded": {"GuardedTemplate"}}
+
 
 def _room(module: str) -> tuple[int, str] | None:
     """(floor, room) of a dotted module; the most specific room wins."""
@@ -117,6 +120,16 @@ def test_imports_point_down(module: str) -> None:
         assert there[0] <= here[0], f"{module} imports {imported}, which stands on a higher floor"
         if there[0] == here[0]:
             assert FLOORS[here[0]][0], f"{module} imports {imported}: these rooms are kept apart"
+
+
+@pytest.mark.parametrize("room", DOORS)
+def test_a_room_is_entered_by_its_door(room: str) -> None:
+    doors = {room, *(f"{room}.{name}" for name in DOORS[room])}
+    for module, path in _modules().items():
+        if module != room and not module.startswith(room + "."):
+            entered = {name for name in _imports(path) if name == room or name.startswith(room + ".")}
+            assert entered <= doors, f"{module} imports {entered - doors}"
+    assert room in _modules(), f"{room} is not there"
 
 
 def test_runtime_never_imports_modelkit() -> None:

@@ -6,9 +6,9 @@ from typing import Any
 
 from modelkit.arguments import elements, mapping, shown
 from modelkit.chat.find import refuse_go
+from modelkit.chat.guarded import GuardedTemplate
 from modelkit.chat.message import Message
 from modelkit.chat.plain import plain
-from modelkit.chat.sandbox import GuardedTemplate
 from modelkit.errors import RequestError, TemplateError
 from modelkit.tokenizer.special import Specials
 

@@ -6,7 +6,7 @@ import pytest
 
 from modelkit.chat.builtin import builtin_templates
 from modelkit.chat.find import find_template, join_tools, no_template
-from modelkit.chat.sandbox import GuardedTemplate
+from modelkit.chat.guarded import GuardedTemplate
 from modelkit.errors import TemplateError
 
 SOURCE = "{{ messages[0].content }}"

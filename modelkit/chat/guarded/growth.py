@@ -1,16 +1,18 @@
 """How much text or how many items an operation will make, charged to the budget before it runs.
 
 Only operations whose result can be much larger than what they are given stand here; everything else is
-accounted for by its result. The names are those of jinja filters and of Python's string methods, which share
-them and their arguments.
+accounted for by its result. Each row takes the arguments of the jinja filter or of Python's string method
+that it is for, under the same names: a test compares them with the installed jinja2, and an argument that is
+not known here is refused, never passed on uncounted.
 """
 
+import inspect
 import re
 from collections.abc import Callable, Mapping, Sized
 from types import BuiltinFunctionType, FunctionType, MethodType, MethodWrapperType
 from typing import Any
 
-from modelkit.chat.budget import INTEGER_BITS, ITEM_BYTES, NODE, Budget, Overrun
+from modelkit.chat.guarded.budget import INTEGER_BITS, ITEM_BYTES, NODE, Budget, Overrun
 
 MOST_WIDTH = 10_000
 MOST_ITEMS = 1 << 18
@@ -228,6 +230,24 @@ def _percent_filter(budget: Budget, value: object, *args: object, **named: objec
 
 
 Predict = Callable[..., None]
+
+
+def predict(
+    rows: Mapping[str, Predict], name: str, budget: Budget, args: tuple[Any, ...], named: Mapping[str, Any]
+) -> None:
+    """Charge what `name` will make, if it has a row. Raises Overrun, and TypeError for unknown arguments."""
+    row = rows.get(name)
+    if row is None:
+        return
+    try:
+        row(budget, *args, **named)
+    except TypeError:
+        try:
+            inspect.signature(row).bind(budget, *args, **named)
+        except TypeError as error:
+            raise TypeError(f"{name!r} is used in a way that is not known here: {error}") from None
+        raise
+
 
 _THROUGH_ITEMS = """
     dictsort groupby list map max min reject rejectattr reverse select selectattr sort sum unique

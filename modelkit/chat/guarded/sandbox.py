@@ -1,27 +1,14 @@
-"""Templates of strangers, run so that they can do nothing but make text, and not too much of it.
+"""A template compiled and rendered under the guard, and its failures as TemplateErrors with their line."""
 
-jinja2's immutable sandbox keeps a template from reaching Python; it does not keep it from looping for ever
-or filling memory. The guard adds that, on jinja2's own hooks and without threads or signals: the parsed
-template is bounded and gets a counter in every loop (`instrument`), and every operator, filter, test,
-method and output goes through a Budget (`guard`). Between two looks at the clock there is one operation on
-bounded data.
-
-Behaves as templates do in transformers: blocks trimmed, `break` and `continue`, `{% generation %}`,
-`tojson` without HTML escapes, `raise_exception`, `strftime_now`. Left out, because no chat template needs
-them and each is a way to harm or to surprise: filters that make HTML, URLs or random choices, `lipsum`,
-`include`, `import`, `extends`, `block`, `autoescape`.
-"""
-
-import threading
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
 import jinja2
 
-from modelkit.chat.budget import SECONDS, Overrun
-from modelkit.chat.functions import Refused
-from modelkit.chat.guard import GuardedEnvironment
+from modelkit.chat.guarded.budget import SECONDS, Overrun
+from modelkit.chat.guarded.environment import GuardedEnvironment
+from modelkit.chat.guarded.reachable import Refused
 from modelkit.errors import TemplateError
 
 SOURCE_BYTES = 1_000_000
@@ -29,7 +16,7 @@ MESSAGE_CHARS = 500
 
 
 class GuardedTemplate:
-    """One compiled template. Rendering is safe from any thread, one at a time.
+    """One compiled template. Any number of threads may render it at once.
 
     `name` stands in errors before the line number; compiling, and each rendering, may take `seconds`.
     Raises TemplateError for a source that is too large, does not parse, or uses something that is left out.
@@ -37,7 +24,6 @@ class GuardedTemplate:
 
     def __init__(self, source: str, *, name: str = "chat template", seconds: float = SECONDS) -> None:
         self._name = name
-        self._lock = threading.Lock()
         self._environment = GuardedEnvironment(seconds)
         if len(source.encode("utf-8", "surrogatepass")) > SOURCE_BYTES:
             raise TemplateError(f"{name} is larger than {SOURCE_BYTES:,} bytes")
@@ -52,15 +38,12 @@ class GuardedTemplate:
         Raises TemplateError for whatever goes wrong in the template, with its line, and when it overruns its
         Budget.
         """
-        with self._lock:
-            self._environment.begin(now)
+        with self._environment.rendering(now):
             try:
                 context = self._template.new_context(dict(variables))
                 return self._environment.concat(self._template.root_render_func(context))
             except Exception as error:
                 raise self._failure(error) from error
-            finally:
-                self._environment.begin(None)
 
     def _failure(self, error: Exception) -> TemplateError:
         line = _line_of(error)

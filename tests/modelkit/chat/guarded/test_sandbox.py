@@ -16,10 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from modelkit.chat import budget
-from modelkit.chat.sandbox import GuardedTemplate
+from modelkit.chat.guarded import GuardedTemplate, budget
 from modelkit.errors import TemplateError
-from tests.modelkit.chat import attacks
+from tests.modelkit.chat.guarded import attacks
 
 FROZEN = datetime(2026, 1, 2, 12, 0)
 CONTEXT: dict[str, Any] = {"messages": [{"role": "user", "content": "hi"}], "s": ""}
@@ -71,9 +70,9 @@ def test_waiting_for_a_processor_does_not_count(monkeypatch: pytest.MonkeyPatch)
 def test_all_attacks_together_stay_in_bounded_memory():
     code = (
         "import resource, sys\n"
-        "from modelkit.chat.sandbox import GuardedTemplate\n"
+        "from modelkit.chat.guarded import GuardedTemplate\n"
         "from modelkit.errors import TemplateError\n"
-        "from tests.modelkit.chat import attacks\n"
+        "from tests.modelkit.chat.guarded import attacks\n"
         "for source in attacks.FILLING_MEMORY.values():\n"
         "    try: GuardedTemplate(source).render({'s': ''})\n"
         "    except TemplateError: continue\n"
@@ -85,7 +84,7 @@ def test_all_attacks_together_stay_in_bounded_memory():
         "    peak = int(status.split('VmHWM:')[1].split()[0])\n"
         "print(peak if sys.platform == 'darwin' else peak * 1024)\n"
     )
-    root = Path(__file__).resolve().parents[3]
+    root = Path(__file__).resolve().parents[4]
     done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True)
     assert int(done.stdout) < 400 * 1024 * 1024
 
@@ -104,6 +103,22 @@ def test_a_template_works_and_is_stopped_outside_the_main_thread():
     thread.join()
     assert found[0] == "2"
     assert isinstance(found[1], TemplateError)
+
+
+def test_a_rendering_does_not_wait_for_another():
+    template = GuardedTemplate("{{ meet() }}")
+    both = threading.Barrier(2, timeout=30)
+    texts: list[str] = []
+
+    def work() -> None:
+        texts.append(template.render({"meet": lambda: both.wait() >= 0}))
+
+    threads = [threading.Thread(target=work) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert texts == ["True", "True"]
 
 
 def test_renderings_in_several_threads_do_not_mix():

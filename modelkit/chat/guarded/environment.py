@@ -1,14 +1,15 @@
-"""The jinja2 environment whose every operation is counted. One rendering at a time.
+"""The jinja2 environment whose every operation is counted.
 
-What may be reached is listed in `allowed`; everything else is out of reach. Filters and tests charge the
+What may be reached is listed in `reachable`; everything else is out of reach. Filters and tests charge the
 Budget for what they make, generators become lists, and `call`, `call_binop`, `concat` and `finalize` are
-the hooks through which jinja2 runs the rest.
+the hooks through which jinja2 runs the rest. The Budget is the thread's, so each thread may render at once.
 """
 
 import re
 import threading
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from functools import wraps
 from types import BuiltinMethodType, CodeType, MethodType
@@ -21,10 +22,10 @@ from jinja2.runtime import Context, LoopContext, Macro
 from jinja2.sandbox import ImmutableSandboxedEnvironment, SandboxedFormatter
 from jinja2.utils import Cycler, Joiner, Namespace
 
-from modelkit.chat import allowed, growth
-from modelkit.chat.budget import Budget, Overrun
-from modelkit.chat.functions import PlainNamespace, make_dict, make_range, raise_exception, to_json
-from modelkit.chat.instrument import WEIGHED, Bounds, Generation, Instrument, check_tree, own_names
+from modelkit.chat.guarded import growth, reachable
+from modelkit.chat.guarded.budget import Budget, Overrun
+from modelkit.chat.guarded.instrument import WEIGHED, Bounds, Generation, Instrument, check_tree, own_names
+from modelkit.chat.guarded.reachable import PlainNamespace, make_dict, make_range, raise_exception, to_json
 
 # jinja2 hands a template's own variables on in these; its `Context.call` takes them out again.
 _HIDDEN = ("_loop_vars", "_block_vars")
@@ -36,8 +37,16 @@ _QUIET = threading.Lock()  # the filters of warnings are those of the whole proc
 _DATE_FORMAT = re.compile(r"(?:[^%]|%[-_0^#]?[a-zA-Z%])*")
 
 
+class _Rendering(threading.local):
+    """What belongs to the rendering (or compilation) of one thread."""
+
+    def __init__(self, seconds: float) -> None:
+        self.budget = Budget(seconds)
+        self.now: datetime | None = None
+
+
 class GuardedEnvironment(ImmutableSandboxedEnvironment):
-    """The guard. One rendering at a time: `begin` gives it a new budget."""
+    """The guard. Compiling and each rendering may take `seconds` of processor time."""
 
     intercepted_binops = frozenset({"+", "-", "*", "/", "//", "%", "**"})
 
@@ -48,16 +57,20 @@ class GuardedEnvironment(ImmutableSandboxedEnvironment):
             cache_size=0,
             extensions=[Bounds, Generation, loopcontrols],
         )
-        self._now: datetime | None = None
         self._seconds = seconds
-        self.budget = Budget(seconds)
+        self._rendering = _Rendering(seconds)
         self.turn = self._turn  # one object, so that `call` knows it again
         self.finalize = self._printed
-        chosen: dict[str, Callable[..., Any]] = {name: self.filters[name] for name in allowed.FILTERS}
-        chosen |= {"tojson": to_json, "sum": self._sum}
-        self.filters = {name: self._filter(name, function) for name, function in chosen.items()}
+        filters = {**self.filters, "tojson": to_json, "sum": self._sum}
+        self.filters = {
+            name: self._filter(name, function)
+            for name, function in filters.items()
+            if name in reachable.FILTERS
+        }
         self.filters[WEIGHED] = self._weighed
-        self.tests = {name: self._test(function) for name, function in self.tests.items()}
+        self.tests = {
+            name: self._test(function) for name, function in self.tests.items() if name in reachable.TESTS
+        }
         self.globals = {
             "range": make_range,
             "dict": make_dict,
@@ -68,9 +81,18 @@ class GuardedEnvironment(ImmutableSandboxedEnvironment):
             "strftime_now": self._strftime_now,
         }
 
-    def begin(self, now: datetime | None) -> None:
-        self.budget = Budget(self._seconds)
-        self._now = now
+    @property
+    def budget(self) -> Budget:
+        return self._rendering.budget
+
+    @contextmanager
+    def rendering(self, now: datetime | None) -> Generator[None]:
+        """A new Budget for what this thread does inside. `now` stands in for the clock."""
+        self._rendering.budget, self._rendering.now = Budget(self._seconds), now
+        try:
+            yield
+        finally:
+            self._rendering.budget = Budget(self._seconds)  # the old one holds every value that was weighed
 
     def build(self, source: str) -> tuple[jinja2.Template, frozenset[str]]:
         """The template, and the names that it expects from outside."""
@@ -92,7 +114,7 @@ class GuardedEnvironment(ImmutableSandboxedEnvironment):
     def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
         if not super().is_safe_attribute(obj, attr, value):
             return False
-        for kind, names in allowed.ATTRIBUTES:
+        for kind, names in reachable.ATTRIBUTES:
             if isinstance(obj, kind):
                 return attr in names
         return isinstance(obj, LoopContext | Namespace | Macro | Cycler)
@@ -133,9 +155,7 @@ class GuardedEnvironment(ImmutableSandboxedEnvironment):
         budget.weigh_all(args)
         budget.weigh_all(given.values())
         if isinstance(obj, BuiltinMethodType | MethodType) and isinstance(obj.__self__, str):
-            predict = growth.METHODS.get(obj.__name__)
-            if predict is not None:
-                predict(budget, obj.__self__, *args, **given)
+            growth.predict(growth.METHODS, obj.__name__, budget, (obj.__self__, *args), given)
         budget.enter()
         result = super().call(context, obj, *args, **named)
         budget.leave()
@@ -186,7 +206,6 @@ class GuardedEnvironment(ImmutableSandboxedEnvironment):
         return value
 
     def _filter(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        predict = growth.FILTERS.get(name)
         first = 1 if hasattr(function, "jinja_pass_arg") else 0
 
         @wraps(function)
@@ -196,8 +215,7 @@ class GuardedEnvironment(ImmutableSandboxedEnvironment):
             values = args[first:]
             budget.weigh_all(values)
             budget.weigh_all(named.values())
-            if predict is not None:
-                predict(budget, *values, **named)
+            growth.predict(growth.FILTERS, name, budget, values, named)
             result = function(*args, **named)
             if isinstance(result, Iterator):
                 result = self._listed(result)
@@ -240,7 +258,7 @@ class GuardedEnvironment(ImmutableSandboxedEnvironment):
     def _strftime_now(self, format: str) -> str:  # noqa: A002  # the name templates may use
         if not isinstance(format, str) or len(format) > 256 or not _DATE_FORMAT.fullmatch(format):
             raise Overrun("its date format is not one of at most 256 characters without widths")
-        return (self._now or datetime.now()).strftime(format)
+        return (self._rendering.now or datetime.now()).strftime(format)
 
 
 class _Formatter(SandboxedFormatter):
