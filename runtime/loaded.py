@@ -4,7 +4,7 @@ Also the two questions asked before anything is loaded: do these tensors fit thi
 will it take.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,7 @@ from runtime.cache.build import build_memory
 from runtime.cache.layout import LayerSpec
 from runtime.device import Device
 from runtime.errors import BadTokenIds, TooLarge, WeightMismatch
-from runtime.models.architecture import Architecture, Described, describe
+from runtime.models.architecture import Described, describe
 from runtime.nn.ready import make_ready
 from runtime.nn.rope_spec import long_after
 from runtime.step import Step
@@ -123,9 +123,7 @@ def foresee(
     element_bytes = (dtype or _float_of(placeholders)).size
     if len(parts) == 1:
         return Demand(described, sizes[0], element_bytes)
-    offers: Any = described.architecture
-    head_layout = tuple(offers.head_layout(described.config))
-    return Demand(described, sizes[0], element_bytes, sizes[1], head_layout)
+    return Demand(described, sizes[0], element_bytes, sizes[1], _head_layout(described))
 
 
 def load_model(
@@ -159,7 +157,7 @@ def load_model(
     if on is not None and wanted > on.available_bytes > 0:
         raise TooLarge(wanted, on.available_bytes)
     for module, fitted in parts:
-        fill(module, fitted, dtype=dtype, expand=expand, keep=_kept(described.architecture))
+        fill(module, fitted, dtype=dtype, expand=expand, keep=described.family.keeps_dtype)
         module.eval()
         make_ready(module, compute)
     network = parts[0][0]
@@ -184,8 +182,8 @@ def _fitted(
     weights: dict[str, mx.array],
     dtype: mx.Dtype | None = mx.float32,
 ) -> _Part:
-    network = described.architecture.build(described.config)
-    fitted = described.architecture.adapt(described.config, weights)
+    network = described.family.build(described.config)
+    fitted = described.family.adapt(described.config, weights)
     fit(network, fitted, config)
     return network, _narrowed(described, fitted, weights) if dtype is None else fitted
 
@@ -196,7 +194,7 @@ def _narrowed(
     """For devices that compute in the checkpoint's type: matrices that a family computed in float32 (`adapt`)
     from narrower ones in that type again, since products want one type. Vectors stay wide.
     """
-    kept = _kept(described.architecture)
+    kept = described.family.keeps_dtype
     matrices = [array for name, array in stored.items() if array.ndim > 1 and not kept(name)]
     if any(array.dtype == mx.float32 for array in matrices):
         return fitted
@@ -211,11 +209,11 @@ def _fitted_head(
     described: Described, config: Mapping[str, Any], weights: dict[str, mx.array], dtype: mx.Dtype | None
 ) -> tuple[list[_Part], tuple[str, ...]]:
     """The draft head among these tensors, if there is one: at most one part, and notes."""
-    offers: Any = described.architecture
-    fitted = offers.adapt_head(described.config, weights) if hasattr(offers, "adapt_head") else {}
-    if not fitted:
+    head = described.family.head
+    fitted = {} if head is None else head.adapt(described.config, weights)
+    if head is None or not fitted:
         return [], ()
-    network = offers.build_head(described.config)
+    network = head.build(described.config)
     try:
         fit(network, fitted, config)
     except WeightMismatch as mismatch:
@@ -224,8 +222,12 @@ def _fitted_head(
 
 
 def _head(described: Described, network: nn.Module) -> Head:
-    offers: Any = described.architecture
-    return Head(network, tuple(offers.head_layout(described.config)), weight_bytes(network))
+    return Head(network, _head_layout(described), weight_bytes(network))
+
+
+def _head_layout(described: Described) -> tuple[LayerSpec, ...]:
+    head = described.family.head
+    return () if head is None else tuple(head.layout(described.config))
 
 
 def _demand(parts: Sequence[_Part], dtype: mx.Dtype | None, on: Device | None) -> tuple[bool, int]:
@@ -234,11 +236,6 @@ def _demand(parts: Sequence[_Part], dtype: mx.Dtype | None, on: Device | None) -
     if on is not None and not on.fast_quantized and expanded <= on.available_bytes // 2:
         return True, expanded
     return False, sum(held_bytes(fitted, dtype) for _, fitted in parts)
-
-
-def _kept(architecture: Architecture) -> Callable[[str], bool]:
-    """Parameters that never become narrower than they are stored, by the architecture's own word."""
-    return getattr(architecture, "keeps_dtype", lambda _name: False)
 
 
 def _float_of(weights: Mapping[str, mx.array]) -> mx.Dtype:

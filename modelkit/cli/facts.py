@@ -182,7 +182,7 @@ def _memory(decided: Plan, most_tokens: int | None, kv_format: str | None) -> di
 
 def _head(described: Described, decided: Plan) -> dict[str, int] | None:
     """The draft head in the model's own file, where there is one that fits."""
-    if not hasattr(described.architecture, "adapt_head"):
+    if described.family.head is None:
         return None
     try:
         demand = foresee(decided.config, decided.stored(), with_head=True)

@@ -41,7 +41,7 @@ def head_notes(plan: "Plan", *, draft: bool) -> tuple[str, ...]:
     from runtime.models import describe
 
     found = [tensor for tensor in plan.tensors if in_head(tensor.name, plan.config)]
-    if not found or not hasattr(describe(plan.config).architecture, "adapt_head"):
+    if not found or describe(plan.config).family.head is None:
         return ()
     held = size(sum(tensor.nbytes for tensor in found))
     if draft:

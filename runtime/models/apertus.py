@@ -22,6 +22,7 @@ from runtime.models.decoder import (
     rms_norms,
     without_spares,
 )
+from runtime.models.family import Family
 from runtime.nn.activation import softplus
 from runtime.nn.mlp import ACTIVATIONS, MLP
 from runtime.nn.rope import Rope
@@ -118,3 +119,6 @@ def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
 def keeps_dtype(name: str) -> bool:
     """The activation's numbers are few and sit in exponents."""
     return ".act_fn." in name
+
+
+FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt, keeps_dtype=keeps_dtype)

@@ -26,6 +26,7 @@ from runtime.models.decoder import (
     read_windows,
     without_spares,
 )
+from runtime.models.family import Family
 from runtime.nn.block import Parallel
 from runtime.nn.norm import HeadLayerNorm
 from runtime.nn.rope import Rope
@@ -94,3 +95,6 @@ def build(config: Config) -> Cohere:
 
 def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
     return without_spares(config, weights)
+
+
+FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt)

@@ -24,6 +24,7 @@ from runtime.models.decoder import (
     without_spares,
 )
 from runtime.models.experts import Weights, to_switch
+from runtime.models.family import Family
 from runtime.models.rope_block import only_repeats
 from runtime.nn.block import Parallel
 from runtime.nn.mlp import GatedMLP
@@ -171,3 +172,6 @@ def build(config: Config) -> Cohere2MoE:
 
 def adapt(config: Config, weights: Weights) -> Weights:
     return to_switch(without_spares(config, weights), config.experts)
+
+
+FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt)

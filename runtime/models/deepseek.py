@@ -27,6 +27,7 @@ from runtime.models.decoder import (
 )
 from runtime.models.expert_groups import read_groups
 from runtime.models.experts import Weights, to_switch
+from runtime.models.family import Family, Head
 from runtime.models.mtp import DraftHead, Predictor, head_only, without_head
 from runtime.nn.block import PreNorm
 from runtime.nn.indexer import IndexShape
@@ -278,3 +279,13 @@ def adapt_head(config: Config, weights: Weights) -> Weights:
 def keeps_dtype(name: str) -> bool:
     """Corrections differ by less than a 16-bit float can tell."""
     return name.endswith(".e_score_correction_bias")
+
+
+FAMILY = Family(
+    parse=parse,
+    layout=layout,
+    build=build,
+    adapt=adapt,
+    keeps_dtype=keeps_dtype,
+    head=Head(layout=head_layout, build=build_head, adapt=adapt_head),
+)

@@ -19,6 +19,7 @@ import mlx.nn as nn
 from runtime.cache.layout import LayerSpec
 from runtime.models.decoder import attention_layout, gated_mlp, head_norms, layer_ropes, rms_norms
 from runtime.models.dflash_config import Config, parse
+from runtime.models.family import Family
 from runtime.nn.activation import softplus
 from runtime.nn.attend import Mask, attention, merge_heads, split_heads
 from runtime.nn.rope import Rope
@@ -135,3 +136,6 @@ def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
         elif not name.endswith("rotary_emb.inv_freq"):
             adapted[name] = array
     return adapted
+
+
+FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt)

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from runtime.errors import UnsupportedModel, shown
-from runtime.models.architecture import architecture_name
 from runtime.models.config import Fields
 from runtime.models.decoder import DecoderConfig, layer_count, one_rope, read_shape
 from runtime.models.laguna import gates, layer_rope
+from runtime.models.names import architecture_name
 
 LARGEST_BLOCK = 1 << 10
 _SLIDING = "sliding_attention"

@@ -28,6 +28,7 @@ from runtime.models.decoder import (
     without_spares,
 )
 from runtime.models.experts import Weights, to_switch
+from runtime.models.family import Family
 from runtime.nn.block import PreNorm
 from runtime.nn.route import Choice, best
 from runtime.nn.self_attention import SelfAttention
@@ -175,3 +176,6 @@ def adapt(config: Config, weights: Weights) -> Weights:
 def keeps_dtype(name: str) -> bool:
     """Gates and corrections are float32 in published files and in the reference."""
     return name.endswith((".mlp.gate.weight", ".e_score_correction_bias"))
+
+
+FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt, keeps_dtype=keeps_dtype)

@@ -25,6 +25,7 @@ from runtime.models.decoder import (
     without_spares,
 )
 from runtime.models.experts import Weights
+from runtime.models.family import Family
 from runtime.nn.conv import stored_filters
 from runtime.nn.mamba2 import Mamba2, Mamba2Spec, step_bounds
 from runtime.nn.mlp import ACTIVATIONS
@@ -266,3 +267,6 @@ def _unfolded(name: str, array: mx.array, by: float | mx.array) -> mx.array:
             f"{name} has muP multipliers folded into a microscaling format; create from the original"
         )
     return array.astype(mx.float32) / by
+
+
+FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt, keeps_dtype=keeps_dtype)

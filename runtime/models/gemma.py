@@ -34,6 +34,7 @@ from runtime.models.decoder import (
     two_ropes,
     without_spares,
 )
+from runtime.models.family import Family
 from runtime.models.wrapper import text_block
 from runtime.nn.block import PreNorm, Sandwich
 from runtime.nn.norm import one_added
@@ -187,3 +188,6 @@ def build(config: Config) -> Gemma:
 
 def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
     return one_added(without_spares(config, text_tower(weights)))
+
+
+FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt)

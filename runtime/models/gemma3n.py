@@ -19,6 +19,7 @@ from runtime.cache.layout import LayerSpec
 from runtime.errors import UnsupportedModel, shown
 from runtime.models.config import Fields
 from runtime.models.decoder import layer_count, read_shape, softcapped, text_tower, two_ropes
+from runtime.models.family import Family
 from runtime.models.gemma4 import Attention
 from runtime.models.gemma4_config import OF_SHAPE, Layer, donor_of, layers_layout, unused_projections
 from runtime.models.per_layer import PerLayerTrunk
@@ -293,3 +294,6 @@ def build(config: Config) -> Gemma3n:
 def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
     spare = (*unused_projections(config.layers), *(("lm_head.",) if config.tied else ()))
     return {name: array for name, array in text_tower(weights).items() if not name.startswith(spare)}
+
+
+FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt)

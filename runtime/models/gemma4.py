@@ -19,6 +19,7 @@ from runtime.cache.layout import LayerSpec
 from runtime.models.config import Fields
 from runtime.models.decoder import softcapped, text_tower
 from runtime.models.experts import to_switch
+from runtime.models.family import Family
 from runtime.models.gemma4_config import (
     Config,
     Layer,
@@ -233,3 +234,6 @@ def _expert_name(name: str) -> str:
         if theirs in name:
             return name.replace(theirs, ours)
     return name
+
+
+FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt)

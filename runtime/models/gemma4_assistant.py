@@ -19,6 +19,7 @@ from runtime.errors import UnsupportedModel, shown
 from runtime.models import gemma4_config
 from runtime.models.config import Fields
 from runtime.models.decoder import layer_count
+from runtime.models.family import Family
 from runtime.models.gemma4 import make_blocks
 from runtime.models.gemma4_config import read_tower, unused_projections
 from runtime.nn.rope import Rope
@@ -165,3 +166,6 @@ def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
     """Without the head that repeats the embedding; without keys and values, should a file have them."""
     spare = ("lm_head.", *unused_projections(config.tower.layers))
     return {name: array for name, array in weights.items() if not name.startswith(spare)}
+
+
+FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt)

@@ -15,6 +15,7 @@ import mlx.nn as nn
 from runtime.cache.layout import Full, LayerSpec
 from runtime.errors import UnsupportedModel
 from runtime.models.config import Fields
+from runtime.models.family import Family
 from runtime.nn.attend import attend, split_heads
 from runtime.nn.mlp import ACTIVATIONS
 from runtime.step import Step
@@ -162,3 +163,6 @@ def _named(name: str) -> str:
     if name.startswith("lm_head."):
         return name
     return "transformer." + name.removeprefix("model.").removeprefix("transformer.")
+
+
+FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt)

@@ -14,6 +14,7 @@ import mlx.nn as nn
 from runtime.cache.layout import LayerSpec
 from runtime.models.config import Fields
 from runtime.models.decoder import DecoderConfig, attention_layout, layer_count, layer_ropes, read_shape
+from runtime.models.family import Family
 from runtime.nn.attend import attend
 from runtime.nn.mlp import ACTIVATIONS
 from runtime.nn.rope import Rope
@@ -151,3 +152,6 @@ def _named(name: str) -> str:
         if name.startswith(theirs):
             return ours + name.removeprefix(theirs)
     return name
+
+
+FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt)

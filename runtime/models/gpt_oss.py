@@ -27,6 +27,7 @@ from runtime.models.decoder import (
     without_spares,
 )
 from runtime.models.experts import Weights
+from runtime.models.family import Family
 from runtime.nn.attend import attend
 from runtime.nn.block import PreNorm
 from runtime.nn.moe import Experts
@@ -144,3 +145,6 @@ def _output_first(ending: str, array: mx.array) -> mx.array:
     if ending == "_blocks" and array.ndim == 4 and array.dtype == mx.uint8:
         return array.view(mx.uint32).flatten(-2)
     return array
+
+
+FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt)

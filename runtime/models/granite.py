@@ -21,6 +21,7 @@ from runtime.models.decoder import (
     rms_norms,
     without_spares,
 )
+from runtime.models.family import Family
 from runtime.nn.block import PreNorm
 from runtime.nn.rope import Rope
 from runtime.nn.self_attention import SelfAttention
@@ -92,3 +93,6 @@ def build(config: Config) -> Granite:
 
 def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
     return without_spares(config, weights)
+
+
+FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt)

@@ -24,6 +24,7 @@ from runtime.models.decoder import (
     without_spares,
 )
 from runtime.models.experts import Weights, split_gate_up, to_switch
+from runtime.models.family import Family
 from runtime.models.mamba_fields import read_mamba2, recurrent_layers
 from runtime.nn.conv import stored_filters
 from runtime.nn.mamba2 import Mamba2, Mamba2Spec
@@ -160,3 +161,6 @@ def adapt(config: Config, weights: Weights) -> Weights:
 def keeps_dtype(name: str) -> bool:
     """Rates and step sizes go through exponentials."""
     return name.endswith((".A_log", ".dt_bias", ".D"))
+
+
+FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt, keeps_dtype=keeps_dtype)

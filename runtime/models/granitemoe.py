@@ -12,6 +12,7 @@ from runtime.models import granite
 from runtime.models.config import Fields
 from runtime.models.decoder import without_spares
 from runtime.models.experts import Weights, split_gate_up, to_switch
+from runtime.models.family import Family
 from runtime.models.granite import Granite, layout
 from runtime.nn.route import Choice, top_then_softmax
 from runtime.nn.sparse import SharedMoE
@@ -83,3 +84,6 @@ def adapt(config: Config, weights: Weights) -> Weights:
             name = name.replace(old, new)
         adapted[name] = array
     return split_gate_up(to_switch(adapted, config.experts))
+
+
+FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt)

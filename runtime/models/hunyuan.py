@@ -24,6 +24,7 @@ from runtime.models.decoder import (
     rms_norms,
     without_spares,
 )
+from runtime.models.family import Family
 from runtime.nn.block import PreNorm
 from runtime.nn.rope import Rope
 from runtime.nn.rope_spec import RopeSpec, read_rope
@@ -85,3 +86,6 @@ def build(config: Config) -> CausalLM:
 
 def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
     return without_spares(config, weights)
+
+
+FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt)

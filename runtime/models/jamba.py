@@ -14,6 +14,7 @@ from runtime.cache.layout import Full, LayerSpec
 from runtime.models.config import Fields
 from runtime.models.decoder import CausalLM, DecoderConfig, layer_count, read_shape, without_spares
 from runtime.models.experts import Weights, to_switch
+from runtime.models.family import Family
 from runtime.nn.conv import stored_filters
 from runtime.nn.mamba1 import Mamba1, Mamba1Spec
 from runtime.nn.mlp import GatedMLP
@@ -129,3 +130,6 @@ def adapt(config: Config, weights: Weights) -> Weights:
 def keeps_dtype(name: str) -> bool:
     """Rates go through an exponential."""
     return name.endswith((".A_log", ".D"))
+
+
+FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt, keeps_dtype=keeps_dtype)

@@ -28,6 +28,7 @@ from runtime.models.decoder import (
 )
 from runtime.models.expert_groups import read_groups
 from runtime.models.experts import Weights, to_switch
+from runtime.models.family import Family
 from runtime.models.joined import joined_rows
 from runtime.nn.block import PreNorm
 from runtime.nn.conv import stored_filters
@@ -248,3 +249,6 @@ def keeps_dtype(name: str) -> bool:
     tell.
     """
     return name.endswith((".A_log", ".dt_bias", ".e_score_correction_bias"))
+
+
+FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt, keeps_dtype=keeps_dtype)

@@ -30,6 +30,7 @@ from runtime.models.decoder import (
     without_spares,
 )
 from runtime.models.experts import Weights, to_switch
+from runtime.models.family import Family
 from runtime.models.rope_block import is_keyed, only_repeats
 from runtime.nn.activation import softplus
 from runtime.nn.attend import attend
@@ -198,3 +199,6 @@ def adapt(config: Config, weights: Weights) -> Weights:
 def keeps_dtype(name: str) -> bool:
     """Corrections differ by less than a 16-bit float can tell."""
     return name.endswith(".e_score_correction_bias")
+
+
+FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt, keeps_dtype=keeps_dtype)

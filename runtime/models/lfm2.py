@@ -27,6 +27,7 @@ from runtime.models.decoder import (
     without_spares,
 )
 from runtime.models.experts import Weights, to_switch
+from runtime.models.family import Family
 from runtime.nn.conv import CausalConv, stored_filters
 from runtime.nn.mlp import GatedMLP
 from runtime.nn.moe import Experts
@@ -216,3 +217,6 @@ def adapt(config: Config, weights: Weights) -> Weights:
 
 def keeps_dtype(name: str) -> bool:
     return name.endswith(".expert_bias")
+
+
+FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt, keeps_dtype=keeps_dtype)

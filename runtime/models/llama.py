@@ -28,6 +28,7 @@ from runtime.models.decoder import (
     rms_norms,
     without_spares,
 )
+from runtime.models.family import Family
 from runtime.nn.block import PreNorm
 from runtime.nn.rope import Rope
 from runtime.nn.self_attention import HeadNormAttention, SelfAttention
@@ -102,3 +103,6 @@ def _attention(config: Config, rope: Rope | None) -> nn.Module:
 
 def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
     return without_spares(config, weights)
+
+
+FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt)

@@ -28,6 +28,7 @@ from runtime.models.decoder import (
     text_tower,
     without_spares,
 )
+from runtime.models.family import Family
 from runtime.nn.mlp import GatedMLP
 from runtime.nn.moe import Experts
 from runtime.nn.norm import rms
@@ -212,3 +213,6 @@ def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
         else:
             adapted[name] = array
     return adapted
+
+
+FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt)

@@ -11,6 +11,7 @@ from typing import Any
 from runtime.errors import UnsupportedModel, shown
 from runtime.models import llama
 from runtime.models.config import Fields
+from runtime.models.family import Family
 from runtime.models.llama import Config, adapt, build, layout
 
 __all__ = ["Config", "adapt", "build", "layout", "parse"]
@@ -53,3 +54,6 @@ def parse(raw: Mapping[str, Any]) -> Config:
     if fields.get("model_type") == "internlm3":
         own |= {llamas: fields[name] for name, llamas in _FLAGS.items() if name in fields}
     return llama.parse({**own, **fields, "model_type": "llama"})
+
+
+FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt)

@@ -10,6 +10,7 @@ import mlx.nn as nn
 from runtime.cache.layout import LayerSpec
 from runtime.errors import UnsupportedModel
 from runtime.models.config import Fields
+from runtime.models.family import Family
 from runtime.nn.conv import stored_filters
 from runtime.nn.mamba1 import Mamba1, Mamba1Spec
 from runtime.nn.mamba2 import Mamba2, Mamba2Spec, step_bounds
@@ -157,3 +158,6 @@ def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
 def keeps_dtype(name: str) -> bool:
     """Rates and step sizes go through exponentials."""
     return name.endswith((".A_log", ".dt_bias", ".D"))
+
+
+FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt, keeps_dtype=keeps_dtype)

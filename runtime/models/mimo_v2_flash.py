@@ -27,6 +27,7 @@ from runtime.models.decoder import (
 )
 from runtime.models.expert_groups import read_groups
 from runtime.models.experts import Weights, to_switch
+from runtime.models.family import Family
 from runtime.models.rope_block import only_repeats
 from runtime.nn.attend import attend, split_heads
 from runtime.nn.block import PreNorm
@@ -240,3 +241,6 @@ def adapt(config: Config, weights: Weights) -> Weights:
 def keeps_dtype(name: str) -> bool:
     """Corrections differ by less than a 16-bit float can tell."""
     return name.endswith(".e_score_correction_bias")
+
+
+FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt, keeps_dtype=keeps_dtype)

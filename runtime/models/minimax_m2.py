@@ -23,6 +23,7 @@ from runtime.models.decoder import (
     without_spares,
 )
 from runtime.models.experts import Weights, numbered_names, to_switch
+from runtime.models.family import Family
 from runtime.models.mixture import MixtureSpec, corrected_mixture
 from runtime.models.olmo2 import WideNormAttention
 from runtime.nn.block import PreNorm
@@ -97,3 +98,6 @@ def adapt(config: Config, weights: Weights) -> Weights:
 def keeps_dtype(name: str) -> bool:
     """Corrections differ by less than a 16-bit float can tell."""
     return name.endswith(".e_score_correction_bias")
+
+
+FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt, keeps_dtype=keeps_dtype)

@@ -24,6 +24,7 @@ from runtime.models.decoder import (
     text_tower,
     without_spares,
 )
+from runtime.models.family import Family
 from runtime.models.wrapper import levels
 from runtime.nn.block import PreNorm
 from runtime.nn.rope import Rope
@@ -123,3 +124,6 @@ def build(config: Config) -> CausalLM:
 
 def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
     return without_spares(config, text_tower(weights))
+
+
+FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt)

@@ -25,6 +25,7 @@ from runtime.models.decoder import (
 from runtime.models.deepseek import score_temperature
 from runtime.models.expert_groups import read_groups
 from runtime.models.experts import Weights, to_switch
+from runtime.models.family import Family
 from runtime.models.mixture import MixtureSpec
 from runtime.nn.block import PreNorm
 from runtime.nn.mla import LatentAttention, LatentShape, split_latent_heads
@@ -207,3 +208,6 @@ def build(config: Config) -> CausalLM:
 def adapt(config: Config, weights: Weights) -> Weights:
     own = to_switch(without_spares(config, text_tower(weights)), config.mixture.experts)
     return split_latent_heads(own, config.latent)
+
+
+FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt)

@@ -18,6 +18,7 @@ from runtime.models.decoder import (
     without_spares,
 )
 from runtime.models.experts import Weights, numbered_names, to_switch
+from runtime.models.family import Family
 from runtime.nn.block import PreNorm
 from runtime.nn.self_attention import SelfAttention
 from runtime.nn.sparse import SoftmaxMoE
@@ -68,3 +69,6 @@ def build(config: Config) -> CausalLM:
 def adapt(config: Config, weights: Weights) -> Weights:
     """Files call the mixture `block_sparse_moe` and an expert's matrices w1, w3 and w2."""
     return to_switch(numbered_names(without_spares(config, weights)), config.experts)
+
+
+FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt)

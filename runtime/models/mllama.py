@@ -27,6 +27,7 @@ from runtime.models.decoder import (
     text_tower,
     without_spares,
 )
+from runtime.models.family import Family
 from runtime.nn.attend import attention, merge_heads, split_heads
 from runtime.nn.block import PreNorm
 from runtime.nn.self_attention import SelfAttention
@@ -164,3 +165,6 @@ def build(config: Config) -> Mllama:
 
 def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
     return without_spares(config, text_tower(weights))
+
+
+FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt)

@@ -30,6 +30,7 @@ from runtime.models.decoder import (
     text_tower,
     without_spares,
 )
+from runtime.models.family import Family
 from runtime.models.wrapper import text_block
 from runtime.nn.attend import attend
 from runtime.nn.block import Sandwich
@@ -173,3 +174,6 @@ def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
     """The norms inside layers are stored less one."""
     text = without_spares(config, text_tower(weights))
     return one_added({name: text[name] for name in text if not name.startswith(_VISION)}, "layernorm.weight")
+
+
+FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt)

@@ -16,6 +16,7 @@ from runtime.models.config import Fields
 from runtime.models.decoder import layer_count, one_rope, read_shape
 from runtime.models.dflash import BlockDraft
 from runtime.models.dflash_config import LARGEST_BLOCK, Config, listed_targets
+from runtime.models.family import Family
 
 __all__ = ["BlockDraft", "Config", "adapt", "build", "layout", "parse"]
 
@@ -66,3 +67,6 @@ def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
             name = ours + name.removeprefix(theirs) if name.startswith(theirs) else name
         adapted[name] = array
     return adapted
+
+
+FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt)

@@ -21,6 +21,7 @@ from runtime.errors import UnsupportedModel, shown
 from runtime.models.config import Fields
 from runtime.models.expert_groups import read_groups
 from runtime.models.experts import Weights, stacked_experts, switch_names
+from runtime.models.family import Family
 from runtime.nn.conv import stored_filters
 from runtime.nn.mamba2 import Mamba2, Mamba2Spec, step_bounds
 from runtime.nn.mlp import ACTIVATIONS, MLP
@@ -289,3 +290,6 @@ def adapt(config: Config, weights: Weights) -> Weights:
 def keeps_dtype(name: str) -> bool:
     """Rates and step sizes go through exponentials; the correction decides between close scores."""
     return name.endswith((".A_log", ".dt_bias", ".D", ".e_score_correction_bias"))
+
+
+FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt, keeps_dtype=keeps_dtype)

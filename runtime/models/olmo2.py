@@ -29,6 +29,7 @@ from runtime.models.decoder import (
     two_ropes,
     without_spares,
 )
+from runtime.models.family import Family
 from runtime.nn.block import PostNorm
 from runtime.nn.rope import Rope
 from runtime.nn.rope_spec import RopeSpec
@@ -120,3 +121,6 @@ def build(config: Config) -> CausalLM:
 
 def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
     return without_spares(config, weights)
+
+
+FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt)

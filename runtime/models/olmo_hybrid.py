@@ -25,6 +25,7 @@ from runtime.models.decoder import (
     without_spares,
 )
 from runtime.models.experts import Weights
+from runtime.models.family import Family
 from runtime.models.joined import joined_rows
 from runtime.nn.block import PostNorm
 from runtime.nn.conv import stored_filters
@@ -160,3 +161,6 @@ def adapt(config: Config, weights: Weights) -> Weights:
 def keeps_dtype(name: str) -> bool:
     """Rates and step sizes go through exponentials."""
     return name.endswith((".A_log", ".dt_bias"))
+
+
+FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt, keeps_dtype=keeps_dtype)

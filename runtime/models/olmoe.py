@@ -21,6 +21,7 @@ from runtime.models.decoder import (
     without_spares,
 )
 from runtime.models.experts import Weights, to_switch
+from runtime.models.family import Family
 from runtime.nn.block import PreNorm
 from runtime.nn.rope import Rope
 from runtime.nn.self_attention import Projected, SelfAttention
@@ -92,3 +93,6 @@ def build(config: Config) -> CausalLM:
 
 def adapt(config: Config, weights: Weights) -> Weights:
     return to_switch(without_spares(config, weights), config.experts)
+
+
+FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt)

@@ -22,6 +22,7 @@ from runtime.models.decoder import (
     read_shape,
     without_spares,
 )
+from runtime.models.family import Family
 from runtime.nn.block import Parallel
 from runtime.nn.mlp import ACTIVATIONS, MLP
 from runtime.nn.rope import Rope
@@ -95,3 +96,6 @@ def _named(name: str) -> str:
     for theirs, ours in _NAMES:
         name = name.replace(theirs, ours)
     return name
+
+
+FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt)

@@ -23,6 +23,7 @@ from runtime.models.decoder import (
     rms_norms,
     without_spares,
 )
+from runtime.models.family import Family
 from runtime.nn.block import PreNorm
 from runtime.nn.mlp import FusedGatedMLP
 from runtime.nn.rope_spec import RopeSpec, read_rope
@@ -68,3 +69,6 @@ def _mlp(config: Config) -> FusedGatedMLP:
 
 def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
     return without_spares(config, weights)
+
+
+FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt)

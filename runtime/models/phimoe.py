@@ -24,6 +24,7 @@ from runtime.models.decoder import (
     without_spares,
 )
 from runtime.models.experts import Weights, numbered_names, to_switch
+from runtime.models.family import Family
 from runtime.nn.block import PreNorm
 from runtime.nn.moe import Experts
 from runtime.nn.rope_spec import RopeSpec, read_rope
@@ -130,3 +131,6 @@ def adapt(config: Config, weights: Weights) -> Weights:
     named = numbered_names(without_spares(config, weights))
     named = {name.replace(".mlp.router.", ".mlp.gate."): array for name, array in named.items()}
     return to_switch(named, config.experts)
+
+
+FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt)

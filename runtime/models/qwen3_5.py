@@ -29,6 +29,7 @@ from runtime.models.decoder import (
     without_spares,
 )
 from runtime.models.experts import Weights, to_switch
+from runtime.models.family import Family, Head
 from runtime.nn.attend import attend, split_heads
 from runtime.nn.conv import stored_filters
 from runtime.nn.delta_net import DeltaSpec, GatedDeltaNet
@@ -306,3 +307,13 @@ def _columns(array: mx.array, heads: int, sizes: tuple[int, ...]) -> list[mx.arr
     by_head = array.reshape(heads, sum(sizes), array.shape[1])
     stops = [sum(sizes[: i + 1]) for i in range(len(sizes) - 1)]
     return [part.flatten(0, 1) for part in mx.split(by_head, stops, axis=1)]
+
+
+FAMILY = Family(
+    parse=parse,
+    layout=layout,
+    build=build,
+    adapt=adapt,
+    keeps_dtype=keeps_dtype,
+    head=Head(layout=head_layout, build=build_head, adapt=adapt_head),
+)

@@ -30,6 +30,7 @@ from runtime.models.decoder import (
     without_spares,
 )
 from runtime.models.experts import Weights, output_first, to_switch
+from runtime.models.family import Family
 from runtime.nn.block import PreNorm
 from runtime.nn.rope import Rope
 from runtime.nn.self_attention import HeadNormAttention, SelfAttention
@@ -154,3 +155,6 @@ def _input_first(config: Config, weights: Weights) -> bool:
         if name.endswith(".experts.gate_up_proj") and hidden != 2 * inner:
             return array.shape[1:] == (hidden, 2 * inner)
     return False
+
+
+FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt)

@@ -11,9 +11,8 @@ import mlx.core as mx
 from runtime.models import llama
 from runtime.models.config import Fields
 from runtime.models.decoder import text_tower
+from runtime.models.family import Family
 from runtime.models.llama import Config, build, layout
-
-__all__ = ["adapt", "build", "layout", "parse"]
 
 _TEXT = {
     "qwen2_vl": "qwen2",
@@ -35,3 +34,6 @@ def parse(raw: Mapping[str, Any]) -> Config:
 
 def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
     return llama.adapt(config, text_tower(weights))
+
+
+FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt)

@@ -25,6 +25,7 @@ from runtime.models.decoder import (
     without_spares,
 )
 from runtime.models.experts import Weights
+from runtime.models.family import Family
 from runtime.nn.conv import stored_filters
 from runtime.nn.mlp import GatedMLP
 from runtime.nn.norm import one_added
@@ -146,3 +147,6 @@ def adapt(config: Config, weights: Weights) -> Weights:
 def keeps_dtype(name: str) -> bool:
     """Rates go through an exponential."""
     return name.endswith(".recurrent_param")
+
+
+FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt, keeps_dtype=keeps_dtype)

@@ -6,9 +6,8 @@ from typing import Any
 
 from runtime.models import llama
 from runtime.models.config import Fields
+from runtime.models.family import Family
 from runtime.models.llama import Config, adapt, build, layout
-
-__all__ = ["adapt", "build", "layout", "parse"]
 
 
 def parse(raw: Mapping[str, Any]) -> Config:
@@ -21,3 +20,6 @@ def parse(raw: Mapping[str, Any]) -> Config:
         qkv_bias=fields.flag("attention_bias", True),
         output_bias=fields.flag("attention_out_bias"),
     )
+
+
+FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt)

@@ -25,6 +25,7 @@ from runtime.models.decoder import (
     read_shape,
     without_spares,
 )
+from runtime.models.family import Family
 from runtime.nn.block import Parallel, PreNorm
 from runtime.nn.norm import HeadLayerNorm
 from runtime.nn.rope import Rope
@@ -90,3 +91,6 @@ def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
             heads.setdefault(f"{match[1]}_norm.weight", {})[int(match[2])] = array
     stacked = {name: mx.stack([rows[i] for i in sorted(rows)]) for name, rows in heads.items()}
     return plain | stacked
+
+
+FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt)

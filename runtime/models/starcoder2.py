@@ -19,6 +19,7 @@ from runtime.models.decoder import (
     read_shape,
     without_spares,
 )
+from runtime.models.family import Family
 from runtime.nn.block import PreNorm
 from runtime.nn.mlp import ACTIVATIONS
 from runtime.nn.self_attention import SelfAttention
@@ -80,3 +81,6 @@ def build(config: Config) -> CausalLM:
 
 def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
     return without_spares(config, weights)
+
+
+FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt)

@@ -4,7 +4,6 @@ no code here computes. Families leave such tensors out when they load; this says
 
 import re
 from collections.abc import Iterable
-from typing import Any
 
 from runtime.models.architecture import Described
 
@@ -17,8 +16,7 @@ _HEAD = re.compile(r"(?:model\.)?mtp[._].+")
 def unused_parts(described: Described, names: Iterable[str]) -> tuple[str, ...]:
     """A sentence for each part of a checkpoint with these tensors that is not run, () when all of it is."""
     names = sorted(names)
-    offers: Any = described.architecture
-    heads = [] if hasattr(offers, "adapt_head") else [name for name in names if _HEAD.fullmatch(name)]
+    heads = [] if described.family.head else [name for name in names if _HEAD.fullmatch(name)]
     towers = [name for name in names if _TOWER.fullmatch(name)]
     return (
         *_said("the draft head", heads, f"heads of {described.name} are not computed here"),

@@ -19,6 +19,7 @@ from runtime.errors import UnsupportedModel, shown
 from runtime.models.config import Fields, whole_heads
 from runtime.models.decoder import DecoderConfig, read_shape, without_spares
 from runtime.models.experts import Weights
+from runtime.models.family import Family
 from runtime.nn.attend import attend, split_heads
 from runtime.nn.conv import stored_filters
 from runtime.nn.mamba2 import Mamba2, Mamba2Spec
@@ -312,3 +313,6 @@ def adapt(config: Config, weights: Weights) -> Weights:
 def keeps_dtype(name: str) -> bool:
     """Rates and step sizes go through exponentials."""
     return name.endswith((".A_log", ".dt_bias", ".D"))
+
+
+FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt, keeps_dtype=keeps_dtype)

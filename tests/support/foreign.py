@@ -146,4 +146,4 @@ def novel(model: type[nn.Module] = Model, **of_the_kind: Any) -> Foreign:
 def describe_novel(architecture: Foreign, **changes: Any) -> Described:
     """`changes` go into the config."""
     config = architecture.parse({**CONFIG, **changes})
-    return Described("NovelForCausalLM", architecture, config, tuple(architecture.layout(config)))
+    return Described("NovelForCausalLM", architecture.family, config, tuple(architecture.layout(config)))

@@ -8,11 +8,11 @@ import tempfile
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from runtime.models import ARCHITECTURES, architecture_name, describe, find_architecture, gemma4
+from runtime.models import ARCHITECTURES, architecture_name, describe, find_family
+from runtime.models.names import module_name
 from runtime.models.taps import taps_of
 from tests.support.half import Half
 from tests.support.parity import Reference, cut_logits, full_logits
@@ -75,11 +75,11 @@ def drafts(name: str) -> str:
     """
     config = Reference(name).record["config"]
     described = describe({**config, "num_nextn_predict_layers": 1})
-    family: Any = described.architecture
+    head = described.family.head
     kinds = {
-        "head": hasattr(family, "head_layout") and bool(family.head_layout(described.config)),
-        "assistant": family is gemma4,
-        "block": taps_of(family.build(described.config)) is not None,
+        "head": head is not None and bool(head.layout(described.config)),
+        "assistant": module_name(config) == "gemma4",
+        "block": taps_of(described.family.build(described.config)) is not None,
     }
     return ", ".join(kind for kind, can in kinds.items() if can) or "none"
 
@@ -108,7 +108,7 @@ def page(lines: list[Line]) -> str:
 def main() -> None:
     lines = []
     for name in Reference.names():
-        find_architecture(Reference(name).record["config"])
+        find_family(Reference(name).record["config"])
         lines.append(measure(name))
         print(lines[-1].markdown(), end="", flush=True)
     PAGE.write_text(page(lines), encoding="utf-8")

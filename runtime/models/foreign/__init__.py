@@ -19,6 +19,7 @@ import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec
 from runtime.errors import RuntimeFault, UnsupportedModel, WeightMismatch, shown
+from runtime.models.family import Family
 from runtime.models.foreign import dense, experts
 from runtime.models.foreign.kinds import Kind
 from runtime.models.foreign.network import ForeignNetwork, Form
@@ -46,7 +47,7 @@ class Config:
 
 
 class Foreign:
-    """An Architecture made of one of mlx-lm's model files.
+    """A Family made of one of mlx-lm's model files.
 
     through: what runs it, for the user.
     """
@@ -56,6 +57,17 @@ class Foreign:
         self._kind = kind
         self._castable = _any
         self.through = f"mlx-lm {release} ({kind.file})"
+
+    @property
+    def family(self) -> Family:
+        return Family(
+            parse=self.parse,
+            layout=self.layout,
+            build=self.build,
+            adapt=self.adapt,
+            keeps_dtype=self.keeps_dtype,
+            through=self.through,
+        )
 
     def parse(self, raw: Mapping[str, Any]) -> Config:
         """UnsupportedModel for whatever the class was not proven with, and what layer memory cannot carry."""
@@ -135,8 +147,8 @@ def _instance(module: ModuleType, kind: Kind, text: str) -> Any:
     return model
 
 
-def find_foreign(name: str, raw: Mapping[str, Any]) -> Foreign:
-    """The architecture behind `name`, which is none of ours. Raises UnsupportedModel, saying what to do."""
+def find_foreign(name: str, raw: Mapping[str, Any]) -> Family:
+    """The family behind `name`, which is none of ours. Raises UnsupportedModel, saying what to do."""
     if "model_file" in raw:
         raise UnsupportedModel(f"config.json asks to run the Python file {shown(raw['model_file'])}")
     model_type = str(raw.get("model_type"))
@@ -145,7 +157,7 @@ def find_foreign(name: str, raw: Mapping[str, Any]) -> Foreign:
         raise UnsupportedModel(REFUSED.get(model_type, "nothing here runs it"))
     if name not in (*kind.classes, *kind.types):
         raise UnsupportedModel(f"of {model_type} only {' and '.join(kind.classes)} can be run")
-    return Foreign(_module(kind), kind, _release())
+    return Foreign(_module(kind), kind, _release()).family
 
 
 def installed() -> str | None:

@@ -99,7 +99,7 @@ def test_kin_that_compute_more_are_refused() -> None:
 
 def tappable(name: str) -> bool:
     described = describe(Reference(name).record["config"])
-    return taps_of(described.architecture.build(described.config)) is not None
+    return taps_of(described.family.build(described.config)) is not None
 
 
 @pytest.mark.parametrize("name", [name for name in Reference.names() if tappable(name)])

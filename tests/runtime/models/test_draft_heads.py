@@ -10,7 +10,7 @@ import pytest
 
 from runtime.cache.build import build_memory
 from runtime.loaded import check_weights
-from runtime.models import architecture, muse_glimmer_assistant
+from runtime.models import find_family, muse_glimmer_assistant
 from runtime.models.muse_glimmer_assistant import BlockDraft
 from runtime.step import Step
 from runtime.weights import fill, fit
@@ -49,10 +49,11 @@ def distance(got: mx.array, wanted: mx.array) -> float:
 @pytest.mark.parametrize("cuts", [[24], [7, 1, 1, 15]], ids=str)
 def test_heads_in_a_row(name: str, cuts: list[int]) -> None:
     config, given = record(name)["config"], answers(name)
-    family: Any = architecture.find_architecture(config)
+    family = find_family(config)
+    assert family.head is not None
     parsed = family.parse(config)
-    head = filled(family.build_head(parsed), family.adapt_head(parsed, tensors(name)))
-    memory, at, got = build_memory(family.head_layout(parsed)), 0, []
+    head = filled(family.head.build(parsed), family.head.adapt(parsed, tensors(name)))
+    memory, at, got = build_memory(family.head.layout(parsed)), 0, []
     for width in cuts:
         step, now = Step((at,), (width,)), slice(at, at + width)
         memory.prepare(step)

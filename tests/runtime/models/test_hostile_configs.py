@@ -12,12 +12,15 @@ from typing import Any
 
 import pytest
 
+from runtime import models
 from runtime.errors import UnsupportedModel, shown
 from runtime.models import describe
+from runtime.models.names import module_name
 from tests.support.field_answers import FieldAnswers
 from tests.support.hostile_values import VALUES, names_in, places, put
 from tests.support.parity import Reference
 
+FAMILIES = Path(str(models.__file__)).parent
 LONGEST = 400
 SHARE = 4  # each field takes every fourth value, others in each family
 
@@ -27,7 +30,7 @@ def test_every_field_with_values_it_should_not_have(name: str) -> None:
     """Fields that the config has, and names that the family's file speaks of."""
     base = Reference(name).record["config"]
     described, turn = describe(base), zlib.crc32(name.encode())
-    family = Path(str(described.architecture.__file__))  # pyright: ignore[reportAttributeAccessIssue]
+    family = FAMILIES / f"{module_name(base)}.py"
     inner = ("text_config",) if "text_config" in base else ()
     named = names_in(family) | names_in(family.with_name("decoder.py")) | {"rope_scaling", "is_causal"}
     for path in [*places(base), *((*inner, word) for word in sorted(named))]:
@@ -41,7 +44,7 @@ def _works_or_is_refused(config: dict[str, Any], parsed: Any) -> None:
     try:
         described = describe(config)
         if described.config != parsed:
-            described.architecture.build(described.config)
+            described.family.build(described.config)
     except UnsupportedModel as refusal:
         said = str(refusal)
     assert len(said) <= LONGEST, said

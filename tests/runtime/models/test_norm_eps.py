@@ -40,5 +40,5 @@ def taken_or_refused(config: Mapping[str, Any], field: str) -> bool:
         described = describe(config)
     except UnsupportedModel as refusal:
         return field in str(refusal)
-    described.architecture.build(described.config)
+    described.family.build(described.config)
     return False

@@ -7,7 +7,8 @@ import mlx.core as mx
 import pytest
 
 from runtime.loaded import load_model
-from runtime.models.architecture import find_architecture
+from runtime.models.architecture import find_family
+from runtime.models.names import module_name
 from tests.support.checkpoints import random_state
 from tests.support.parity import Reference, full_logits
 
@@ -19,7 +20,7 @@ def one_of_each() -> list[str]:
     """The first reference of every architecture file."""
     found: dict[str, str] = {}
     for name in Reference.names():
-        found.setdefault(str(find_architecture(Reference(name).record["config"])), name)
+        found.setdefault(str(module_name(Reference(name).record["config"])), name)
     return sorted(found.values())
 
 
@@ -30,11 +31,11 @@ def packed_and_plain(reference: Reference) -> tuple[dict[str, mx.array], dict[st
     which `create` never packs.
     """
     config = reference.record["config"]
-    architecture = find_architecture(config)
-    parsed = architecture.parse(config)
-    modules = dict(architecture.build(parsed).named_modules())
+    family = find_family(config)
+    parsed = family.parse(config)
+    modules = dict(family.build(parsed).named_modules())
     plain = {name: mx.array(array) for name, array in random_state(reference.record["tensors"]).items()}
-    paths = {id(array): name for name, array in architecture.adapt(parsed, dict(plain)).items()}
+    paths = {id(array): name for name, array in family.adapt(parsed, dict(plain)).items()}
     packed: dict[str, mx.array] = {}
     for name, array in list(plain.items()):
         module = modules.get(paths.get(id(array), "").removesuffix(".weight"))

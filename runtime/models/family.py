@@ -1,0 +1,78 @@
+"""What a family of models says of itself: the record that its file ends with.
+
+A family is one module in this folder. Whoever asks what a model can do (is there a draft head, which numbers
+stay wide, which tensors are for images) reads it here; nobody looks for names in a module.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from runtime.cache.layout import LayerSpec
+
+if TYPE_CHECKING:
+    import mlx.core as mx
+
+    from runtime.step import Step
+
+
+class Network(Protocol):
+    """The modules of a model: an `mlx.nn.Module` with these two calls.
+
+    B rows, L tokens, D hidden size, V vocabulary. `caches` holds one entry per layer of the layout, None
+    where a layer remembers nothing.
+    """
+
+    def __call__(self, tokens: "mx.array", step: "Step", caches: Sequence[Any]) -> "mx.array":
+        """int32 [B, L] -> the last layer's normed hidden states [B, L, D]."""
+        ...
+
+    def logits(self, hidden: "mx.array") -> "mx.array":
+        """[..., D] -> [..., V]."""
+        ...
+
+
+class Config(Protocol):
+    """What every family's frozen config can say; the rest is the family's own."""
+
+    @property
+    def vocab_size(self) -> int: ...
+    @property
+    def hidden_size(self) -> int: ...
+    @property
+    def context_length(self) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """A draft head in the target's own file: another network, made and filled as the target's is."""
+
+    layout: Callable[[Any], list[LayerSpec]]
+    """What each of its layers remembers, by the target's config."""
+    build: Callable[[Any], Any]
+    """Its modules, by the target's config. Called with (embedded, hidden, step, caches, depth=): see
+    `mtp.DraftHead`."""
+    adapt: Callable[[Any, "dict[str, mx.array]"], "dict[str, mx.array]"]
+    """Its tensors out of all of the checkpoint's, {} where the file has no head."""
+
+
+def _may_narrow(_name: str) -> bool:
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    parse: Callable[[Mapping[str, Any]], Any]
+    """config.json -> the family's frozen Config; UnsupportedModel for a value it would compute wrongly."""
+    layout: Callable[[Any], list[LayerSpec]]
+    """What each layer remembers, one entry per layer."""
+    build: Callable[[Any], Any]
+    """A Network with lazy (unallocated) weights, named as the tensors of the checkpoint."""
+    adapt: Callable[[Any, "dict[str, mx.array]"], "dict[str, mx.array]"]
+    """Checkpoint names and layouts -> those of `build`. Lazy: no array is evaluated."""
+    keeps_dtype: Callable[[str], bool] = _may_narrow
+    """Parameters, by their names in `build`, that never become narrower than they are stored."""
+    head: Head | None = None
+    """The draft head that files of the family may hold, where it is computed here."""
+    through: str | None = None
+    """What runs it, if that is none of our code: "mlx-lm 0.32.2 (helium)"."""

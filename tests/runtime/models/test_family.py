@@ -1,0 +1,113 @@
+"""A family is one file: its record is all that anybody asks, and a row in the table of names finds it."""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import mlx.core as mx
+import mlx.nn as nn
+import pytest
+
+from runtime import models
+from runtime.cache.layout import Full, LayerSpec
+from runtime.errors import UnsupportedModel
+from runtime.loaded import load_model
+from runtime.models import ARCHITECTURES, describe, llama
+from runtime.models.family import Family, Head
+from runtime.step import Step
+
+CONFIG: dict[str, Any] = {
+    "architectures": ["NovelForCausalLM"],
+    "model_type": "novel",
+    "vocab_size": 48,
+    "hidden_size": 16,
+    "intermediate_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "max_position_embeddings": 64,
+}
+
+
+class NovelHead(nn.Module):
+    def __init__(self, config: llama.Config) -> None:
+        super().__init__()
+        self.fc = nn.Linear(config.hidden_size, config.hidden_size, bias=False)
+
+    def __call__(
+        self, embedded: mx.array, hidden: mx.array, step: Step, caches: Sequence[Any], *, depth: int = 0
+    ) -> mx.array:
+        return self.fc(embedded + hidden)
+
+
+def _head_layout(config: llama.Config) -> list[LayerSpec]:
+    return [Full(config.kv_heads, config.head_dim)]
+
+
+def _adapt(config: llama.Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
+    own = {name: array for name, array in weights.items() if not name.startswith("novel_head.")}
+    return llama.adapt(config, own)
+
+
+def _adapt_head(config: llama.Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
+    names = [name for name in weights if name.startswith("novel_head.")]
+    return {name.removeprefix("novel_head."): weights[name] for name in names}
+
+
+NOVEL = Family(
+    parse=llama.parse,
+    layout=llama.layout,
+    build=llama.build,
+    adapt=_adapt,
+    head=Head(layout=_head_layout, build=NovelHead, adapt=_adapt_head),
+)
+
+
+def add(monkeypatch: pytest.MonkeyPatch, family: Family) -> None:
+    """What adding a family to the project is: one file with a FAMILY, and its names."""
+    module = ModuleType("runtime.models.novel")
+    vars(module)["FAMILY"] = family
+    monkeypatch.setitem(sys.modules, "runtime.models.novel", module)
+    monkeypatch.setitem(ARCHITECTURES, "NovelForCausalLM", "novel")
+
+
+def checkpoint(folder: Path) -> Path:
+    network = llama.build(llama.parse(CONFIG))
+    tensors = dict[str, Any](nn.utils.tree_flatten(network.parameters()))
+    tensors["novel_head.fc.weight"] = mx.ones((16, 16))
+    path = folder / "model.safetensors"
+    mx.save_safetensors(str(path), {name: array.astype(mx.bfloat16) for name, array in tensors.items()})
+    return path
+
+
+@pytest.mark.parametrize("module", sorted(set(ARCHITECTURES.values())))
+def test_every_name_leads_to_a_record(module: str) -> None:
+    assert isinstance(import_module(f"runtime.models.{module}").FAMILY, Family)
+
+
+def test_every_record_has_a_name() -> None:
+    files = Path(str(models.__file__)).parent.glob("*.py")
+    ending = {file.stem for file in files if "\nFAMILY = Family(" in file.read_text(encoding="utf-8")}
+    assert ending == set(ARCHITECTURES.values())
+
+
+def test_without_its_row_it_is_unknown() -> None:
+    with pytest.raises(UnsupportedModel, match="NovelForCausalLM"):
+        describe(CONFIG)
+
+
+def test_a_file_and_a_row_are_loaded_with_the_head(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    add(monkeypatch, NOVEL)
+    assert describe(CONFIG).family is NOVEL
+    loaded = load_model(CONFIG, [checkpoint(tmp_path)], with_head=True)
+    assert loaded.head is not None
+    assert loaded.head.layout == (Full(2, 8),)
+    assert loaded.head.network.fc.weight.shape == (16, 16)
+
+
+def test_a_family_without_a_head_loads_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    add(monkeypatch, replace(NOVEL, head=None))
+    assert load_model(CONFIG, [checkpoint(tmp_path)], with_head=True).head is None
