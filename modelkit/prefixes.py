@@ -1,7 +1,8 @@
 """What is kept of earlier prompts: how much in memory, where on disk, and for which model.
 
 Pages on disk belong to weights and a config, not to a package: packages that differ in system text, template
-or parameters share them. Relies on `runtime.cache.page_files` alone, so listing pages needs no MLX.
+or parameters share them. Relies on `runtime.cache.page_folder` and `page_files` alone: listing pages needs no
+MLX.
 """
 
 import hashlib
@@ -16,16 +17,8 @@ from modelkit import __version__
 from modelkit.errors import ModelkitError
 from modelkit.settings import Settings
 from modelkit.store.package import BrokenPackage, Package
-from runtime.cache.page_files import (
-    BadPage,
-    PageFacts,
-    PageFile,
-    PrefixFolder,
-    abandoned_pages,
-    list_pages,
-    model_mark,
-    read_facts,
-)
+from runtime.cache.page_files import BadPage, PageFacts, read_facts
+from runtime.cache.page_folder import PageFile, PrefixFolder, abandoned_pages, list_pages, model_mark
 
 
 @dataclass(frozen=True, slots=True)

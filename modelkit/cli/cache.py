@@ -17,7 +17,7 @@ from modelkit.cli.ui import ago, count, json_option, one_line, size, timestamp, 
 if TYPE_CHECKING:
     from modelkit.prefixes import Prefix
     from modelkit.store import Package
-    from runtime.cache.page_files import PageFile
+    from runtime.cache.page_folder import PageFile
 
     Decode = Callable[[Sequence[int]], str]
 
@@ -86,7 +86,7 @@ def clear_command(name: str | None, as_json: bool) -> None:
     """
     from modelkit.prefixes import model_digest, prefix_folder
     from modelkit.settings import Settings
-    from runtime.cache.page_files import clear_pages, list_pages, model_mark
+    from runtime.cache.page_folder import clear_pages, list_pages, model_mark
 
     home = Settings.from_environment().home
     model = None if name is None else model_digest(open_store().resolve(name))

@@ -1,72 +1,34 @@
-"""Pages as files in a folder: names, strict headers, bounded bytes. No MLX here, so listing them is cheap.
+"""One page as a file: a strict header, checked before anything in it is believed. No MLX here.
 
-A file is named by the model, the range of positions and a digest of all keys before its stop. It is an
-ordinary safetensors file, which also holds its keys, as far as they are token ids, and the digest of the keys
-before its start: so the tree can be drawn. Other people's files in the folder are left alone; of those with
-such a name, nothing is believed before it is checked.
+It is an ordinary safetensors file, which also holds its keys, as far as they are token ids, and the digest of
+the keys before its start: so the tree can be drawn. Its name is in its header too.
 
 Invariants: a file appears whole or not at all (it is renamed into place), is never changed afterwards, and is
 for its owner's eyes only; symbolic links are not followed.
 """
 
 import fcntl
-import hashlib
 import json
 import os
-import re
 import secrets
 import struct
-import time
 import zlib
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-NAME = re.compile(
-    r"([0-9a-f]{16})-([0-9]{1,9})-([0-9]{1,9})-([0-9a-f]{64})\.safetensors(\.[0-9a-f]{8}\.part)?"
-)
 FORMAT = "modelkit-prefix-1"
 HEADER_BYTES = 1 << 22
 KEYS, NO_ID = "keys", (1 << 32) - 1
 _METADATA = {"format", "name", "before", "kept", "crc32"}
-# Where files cannot be locked, one that was still being written so long ago never will be.
-STALE_S = 3600.0
 DTYPE_BYTES = {"F32": 4, "F16": 2, "BF16": 2, "U32": 4}
 Buffer = bytes | memoryview
 
 
 class BadPage(ValueError):
     """A page file that is not what its name says: why."""
-
-
-@dataclass(frozen=True, slots=True)
-class PrefixFolder:
-    """Where pages are kept on disk. model: digest of everything that is loaded. limit_bytes: for the pages of
-    all models in the folder together.
-    """
-
-    path: Path
-    model: str
-    limit_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class PageFile:
-    """The page of [start, stop) of some sequence. model: `model_mark` of the model it belongs to.
-
-    key: sha256 over the namespace and all keys before stop. partial: it was still being written.
-    """
-
-    path: Path
-    model: str
-    start: int
-    stop: int
-    key: str
-    nbytes: int
-    used_at_s: float
-    partial: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,98 +50,6 @@ class PageFacts:
     kept: str
     ids: tuple[int, ...]
     layers: tuple[int, ...]
-
-
-def model_mark(model: str) -> str:
-    """What stands for a model's digest in file names."""
-    return hashlib.sha256(model.encode()).hexdigest()[:16]
-
-
-def key_digests(namespace: str, keys: Sequence[Hashable], stops: Iterable[int]) -> Iterator[tuple[int, str]]:
-    """For each stop, ascending: the digest of everything before it."""
-    running, at = hashlib.sha256(namespace.encode()), 0
-    for stop in stops:
-        assert at <= stop <= len(keys)
-        running.update("".join(f"\n{key!r}" for key in keys[at:stop]).encode())
-        at = stop
-        yield stop, running.hexdigest()
-
-
-def page_name(model: str, start: int, stop: int, key: str) -> str:
-    return f"{model}-{start}-{stop}-{key}.safetensors"
-
-
-def list_pages(folder: Path) -> list[PageFile]:
-    """All page files in the folder, least recently used first; [] when there is no folder."""
-    pages: list[PageFile] = []
-    with suppress(FileNotFoundError), os.scandir(folder) as entries:
-        for entry in entries:
-            match = NAME.fullmatch(entry.name)
-            if match is None or not entry.is_file(follow_symlinks=False):
-                continue
-            with suppress(FileNotFoundError):  # another process may have removed it meanwhile
-                stat = entry.stat(follow_symlinks=False)
-                model, start, stop, key, part = match.groups()
-                pages.append(
-                    PageFile(
-                        Path(entry.path),
-                        model,
-                        int(start),
-                        int(stop),
-                        key,
-                        stat.st_size,
-                        stat.st_mtime,
-                        part is not None,
-                    )
-                )
-    return sorted(pages, key=lambda page: page.used_at_s)
-
-
-def abandoned_pages(folder: Path) -> list[PageFile]:
-    """What killed writers left: parts of pages that no process writes to any more."""
-    return [page for page in list_pages(folder) if page.partial and _is_abandoned(page)]
-
-
-def _is_abandoned(page: PageFile) -> bool:
-    """A writer holds a lock on its part, which dies with it."""
-    try:
-        descriptor = os.open(page.path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
-    except OSError:
-        return False  # whole by now, or gone
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:
-        return page.used_at_s < time.time() - STALE_S
-    finally:
-        os.close(descriptor)
-    return True
-
-
-def trim_pages(folder: Path, limit_bytes: int) -> int:
-    """Remove what killed writers left, then the least recently used pages until the rest fits. What is
-    being written now is left alone. Returns the bytes removed.
-    """
-    pages, freed = list_pages(folder), 0
-    held = sum(page.nbytes for page in pages)
-    for page in [*abandoned_pages(folder), *(page for page in pages if not page.partial)]:
-        if held - freed <= limit_bytes and not page.partial:
-            break
-        page.path.unlink(missing_ok=True)
-        freed += page.nbytes
-    return freed
-
-
-def clear_pages(folder: Path, model: str | None = None) -> int:
-    """Remove all pages, or those of one model (its digest). Returns the bytes removed."""
-    mark = None if model is None else model_mark(model)
-    freed = 0
-    for page in list_pages(folder):
-        if mark in (None, page.model):
-            page.path.unlink(missing_ok=True)
-            freed += page.nbytes
-    return freed
 
 
 def write_page(path: Path, tensors: Mapping[str, Tensor], before: str = "", kept: str = "") -> None:

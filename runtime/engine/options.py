@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from runtime.cache.page_files import PrefixFolder
+from runtime.cache.page_folder import PrefixFolder
 
 
 @dataclass(frozen=True, slots=True)

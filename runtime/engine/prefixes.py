@@ -21,7 +21,7 @@ from dataclasses import replace
 import mlx.core as mx
 
 from runtime.cache.build import LayerMemory
-from runtime.cache.disk import DiskPages, Stored
+from runtime.cache.disk_pages import DiskPages, Stored
 from runtime.cache.prefix import Entry, Match, PageNode, PrefixStore
 from runtime.cache.sharing import Sharing
 from runtime.cache.trie import Keys, common

@@ -8,7 +8,7 @@ import pytest
 import modelkit
 from modelkit.prefixes import disk_tree, model_digest, pages_by_model, prefix_folder
 from modelkit.store import Package, Store
-from runtime.cache.page_files import list_pages
+from runtime.cache.page_folder import list_pages
 from tests.support.tiny import TEMPLATE, write_model
 
 LONG = "Once upon a time there was an island in the sea, and on it lived a fox. " * 3
@@ -103,7 +103,7 @@ def test_a_full_disk_costs_no_answer(
         raise OSError(28, "No space left on device")
 
     packed(tmp_path, folder, "story")
-    monkeypatch.setattr("runtime.cache.disk.write_page", full)
+    monkeypatch.setattr("runtime.cache.disk_pages.write_page", full)
     with caplog.at_level(logging.WARNING):
         assert len(read("story", tmp_path)[0]) == 6
     assert "No space left on device" in caplog.text

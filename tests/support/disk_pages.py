@@ -6,12 +6,9 @@ from pathlib import Path
 import mlx.core as mx
 
 from runtime.cache.build import build_memory
-from runtime.cache.disk import DiskPages, Stored
+from runtime.cache.disk_pages import DiskPages, Stored
 from runtime.cache.layout import Encoder, Full, LayerSpec, Recurrent, Rotating, State
-from runtime.cache.page_files import (
-    PrefixFolder,
-    list_pages,
-)
+from runtime.cache.page_folder import PrefixFolder, list_pages
 from runtime.cache.pages import page_arrays, take_page
 from runtime.step import Step
 

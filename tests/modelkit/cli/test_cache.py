@@ -10,7 +10,7 @@ from click.testing import Result
 
 from modelkit.cli.cache import tree
 from modelkit.prefixes import Prefix, prefix_folder
-from runtime.cache.page_files import list_pages
+from runtime.cache.page_folder import list_pages
 
 Run = Callable[..., Result]
 Create = Callable[..., None]
@@ -137,7 +137,7 @@ def test_a_full_disk_is_a_note(modelkit: Run, created: Create, monkeypatch: pyte
         raise OSError(28, "No space left on device")
 
     created("story")
-    monkeypatch.setattr("runtime.cache.disk.write_page", full)
+    monkeypatch.setattr("runtime.cache.disk_pages.write_page", full)
     result = modelkit("run", "story", LONG, *ASK)
     assert result.exit_code == 0
     assert result.stderr.count("note: prefixes are no longer written to ") == 1

@@ -10,14 +10,9 @@ from pathlib import Path
 import mlx.core as mx
 import pytest
 
-from runtime.cache.disk import Stored
-from runtime.cache.page_files import (
-    BadPage,
-    clear_pages,
-    list_pages,
-    read_facts,
-    read_page,
-)
+from runtime.cache.disk_pages import Stored
+from runtime.cache.page_files import BadPage, read_facts, read_page
+from runtime.cache.page_folder import clear_pages, list_pages
 from runtime.cache.snapshot import Span
 from tests.support.disk_pages import KEYS, found, one_file, opened, pages, saved
 

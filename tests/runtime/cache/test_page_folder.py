@@ -10,16 +10,14 @@ from typing import Any
 
 import pytest
 
-from runtime.cache.page_files import (
+from runtime.cache.page_files import Tensor, read_page, write_page
+from runtime.cache.page_folder import (
     PageFile,
-    Tensor,
     abandoned_pages,
     clear_pages,
     list_pages,
     model_mark,
-    read_page,
     trim_pages,
-    write_page,
 )
 from runtime.cache.pages import page_bytes
 from tests.support.disk_pages import KEYS, found, one_file, opened, pages, saved
@@ -70,7 +68,9 @@ def test_a_page_that_waits_to_be_written_is_not_queued_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     go, written = threading.Event(), list[Path]()
-    monkeypatch.setattr("runtime.cache.disk.write_page", lambda path, *_: (go.wait(99), written.append(path)))
+    monkeypatch.setattr(
+        "runtime.cache.disk_pages.write_page", lambda path, *_: (go.wait(99), written.append(path))
+    )
     disk = opened(tmp_path)
     for _ in range(3):
         disk.save(KEYS[:25], pages(10, 25))
@@ -81,10 +81,10 @@ def test_a_page_that_waits_to_be_written_is_not_queued_again(
 
 def test_what_does_not_fit_the_queue_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stored = pages(10, 25)
-    monkeypatch.setattr("runtime.cache.disk.QUEUED_BYTES", page_bytes(stored[0].page))
+    monkeypatch.setattr("runtime.cache.disk_pages.QUEUED_BYTES", page_bytes(stored[0].page))
     go = threading.Event()
     real = write_page
-    monkeypatch.setattr("runtime.cache.disk.write_page", lambda *job: (go.wait(99), real(*job)))
+    monkeypatch.setattr("runtime.cache.disk_pages.write_page", lambda *job: (go.wait(99), real(*job)))
     disk = opened(tmp_path)
     disk.save(KEYS[:25], stored)
     go.set()
@@ -130,7 +130,7 @@ def test_a_page_larger_than_the_limit_drives_out_no_other(
 def test_a_page_alone_in_the_queue_may_be_of_any_size(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("runtime.cache.disk.QUEUED_BYTES", 1)
+    monkeypatch.setattr("runtime.cache.disk_pages.QUEUED_BYTES", 1)
     saved(tmp_path, KEYS[:10], pages(10)).close()
     assert len(list_pages(tmp_path)) == 1
 
@@ -200,7 +200,7 @@ def test_a_page_removed_by_another_process_is_not_there(
             path.unlink()
         return real(path)
 
-    monkeypatch.setattr("runtime.cache.disk.read_page", gone)
+    monkeypatch.setattr("runtime.cache.disk_pages.read_page", gone)
     assert [stored.stop for stored in found(disk, KEYS)] == [10]
     assert caplog.text == ""
     disk.close()
@@ -217,7 +217,7 @@ def test_clearing_while_a_page_is_written_costs_that_page_only(
             raise FileNotFoundError(2, "No such file or directory")
         write_page(path, *rest)
 
-    monkeypatch.setattr("runtime.cache.disk.write_page", cleared)
+    monkeypatch.setattr("runtime.cache.disk_pages.write_page", cleared)
     saved(tmp_path, KEYS[:25], pages(10, 25)).close()
     assert [file.stop for file in list_pages(tmp_path)] == [25]
     assert caplog.text == ""
@@ -227,6 +227,7 @@ TWO = """
 import sys
 from pathlib import Path
 from runtime.cache.page_files import *
+from runtime.cache.page_folder import *
 folder, seed = Path(sys.argv[1]), int(sys.argv[2])
 for turn in range(150):
     number = (turn * 7 + seed) % 40

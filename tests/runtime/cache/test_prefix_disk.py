@@ -9,13 +9,10 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from runtime.cache.disk import Stored
+from runtime.cache.disk_pages import Stored
 from runtime.cache.layout import Encoder
-from runtime.cache.page_files import (
-    key_digests,
-    list_pages,
-    read_facts,
-)
+from runtime.cache.page_files import read_facts
+from runtime.cache.page_folder import key_digests, list_pages
 from runtime.cache.snapshot import Checkpoint
 from tests.support.disk_pages import KEYS, LAYOUT, found, opened, pages, same, saved
 
@@ -140,5 +137,6 @@ def test_keys_that_are_no_token_ids_are_left_out(tmp_path: Path) -> None:
 
 
 def test_listing_pages_needs_no_mlx() -> None:
-    code = "import sys, runtime.cache.page_files; sys.exit('mlx' in sys.modules or 'numpy' in sys.modules)"
+    rooms = "runtime.cache.page_files, runtime.cache.page_folder"
+    code = f"import sys, {rooms}; sys.exit('mlx' in sys.modules or 'numpy' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from runtime.cache.page_files import PrefixFolder
+from runtime.cache.page_folder import PrefixFolder
 from runtime.engine.engine import Engine, Options
 from runtime.engine.request import Request
 from runtime.loaded import score

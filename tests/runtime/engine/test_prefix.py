@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from runtime.cache.build import LayerMemory
-from runtime.cache.page_files import PrefixFolder
+from runtime.cache.page_folder import PrefixFolder
 from runtime.engine.engine import Engine, Options
 from runtime.engine.request import Finish, Request
 from runtime.loaded import LoadedModel

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from runtime.cache import disk
-from runtime.cache.page_files import PrefixFolder, clear_pages, list_pages, read_page
+from runtime.cache import disk_pages
+from runtime.cache.page_files import read_page
+from runtime.cache.page_folder import PrefixFolder, clear_pages, list_pages
 from runtime.engine.engine import Engine, Options
 from runtime.engine.request import Request
 from runtime.sampling.params import SamplingParams
@@ -74,7 +75,9 @@ def test_nothing_is_read_that_memory_knows(tmp_path: Path, monkeypatch: pytest.M
     ask(first, (*SYSTEM, *USER, *ASK), MARKS)
     first.close()  # all is written
     read: list[Path] = []
-    monkeypatch.setattr(disk, "read_page", lambda path, *rest: (read.append(path), read_page(path, *rest))[1])
+    monkeypatch.setattr(
+        disk_pages, "read_page", lambda path, *rest: (read.append(path), read_page(path, *rest))[1]
+    )
     engine = start(tmp_path, "qwen3_5")
     ask(engine, (*SYSTEM, *USER, *ASK), MARKS)
     known = len(read)

@@ -16,7 +16,7 @@ import pytest
 
 from runtime.cache.build import LayerMemory
 from runtime.cache.layout import sequence_bytes
-from runtime.cache.page_files import PrefixFolder
+from runtime.cache.page_folder import PrefixFolder
 from runtime.cache.prefix import PrefixStore
 from runtime.engine.engine import Engine, Options
 from runtime.engine.places import Places

@@ -28,18 +28,20 @@ from runtime.cache.page_files import (
     KEYS,
     BadPage,
     Buffer,
-    PageFile,
-    PrefixFolder,
     Tensor,
     file_bytes,
+    pack_ids,
+    read_page,
+    write_page,
+)
+from runtime.cache.page_folder import (
+    PageFile,
+    PrefixFolder,
     key_digests,
     list_pages,
     model_mark,
-    pack_ids,
     page_name,
-    read_page,
     trim_pages,
-    write_page,
 )
 from runtime.cache.recurrent import DTYPES as STATE_DTYPES
 from runtime.cache.snapshot import TOKEN_AXIS, Checkpoint, Snapshot, Span
