@@ -32,7 +32,8 @@ class Generation:
     in `text`. reason: "stop" (the model ended, or a stop string came), "length" (a limit was reached),
     "cancelled" (the caller left). cut: of the reason "length", the limit that it was: "num_predict", or
     "context", where prompt and answer together fill the context. stop: the stop string found, if one was.
-    seed: what makes the same text again.
+    seed: what makes the same text again. dropped_messages: how many earlier messages of the conversation were
+    left out of the prompt, since all of them together outgrew the context.
     """
 
     text: str
@@ -43,6 +44,7 @@ class Generation:
     stop: str | None = None
     logprobs: tuple[TokenLogprob, ...] = ()
     cut: Limit | None = None
+    dropped_messages: int = 0
 
     @property
     def complete(self) -> bool:
@@ -62,6 +64,7 @@ class Generation:
 class GenerationStream:
     """Pieces of text as they come, once. One thread reads; any thread may `close`, at any moment, which ends
     the reader's loop. Leaving early (`with`, `close`, letting go of it) cancels the generation.
+    dropped_messages: as in Generation.
 
     with model.generate("Once upon", stream=True) as pieces:
         for piece in pieces:
@@ -70,8 +73,15 @@ class GenerationStream:
     """
 
     def __init__(
-        self, stream: Stream, text: TextStream, stops: StopStrings, seed: int, limit: Limit = "num_predict"
+        self,
+        stream: Stream,
+        text: TextStream,
+        stops: StopStrings,
+        seed: int,
+        limit: Limit = "num_predict",
+        dropped_messages: int = 0,
     ) -> None:
+        self.dropped_messages = dropped_messages
         self._stream = stream
         self._text = text
         self._stops = stops
@@ -156,6 +166,7 @@ class GenerationStream:
                 stop=found,
                 logprobs=tuple(self._logprobs),
                 cut=self._limit if reason == "length" else None,
+                dropped_messages=self.dropped_messages,
             )
 
     def whole(self) -> Generation:

@@ -121,7 +121,8 @@ class Model:
         elif bare:
             given = running.prompter.raw(prompt)
         else:
-            given = running.prompter.chat([Message("user", prompt)], None, None)
+            fit = running.fit(asked.resolved)
+            given = running.prompter.chat([Message("user", prompt)], None, None, fit)
         answer = running.answer(given, asked, continuing=bare or not isinstance(prompt, str))
         return answer if streaming else answer.whole()
 
@@ -147,6 +148,7 @@ class Model:
         *,
         tools: Sequence[Mapping[str, Any]] | None = None,
         variables: Mapping[str, Any] | None = None,
+        truncate: bool = True,
         format: str | Mapping[str, Any] | None = None,  # noqa: A002 -- as Ollama names it
         grammar: str | None = None,
         regex: str | None = None,
@@ -159,12 +161,17 @@ class Model:
         The package's system text comes first unless the conversation brings its own; its saved messages
         come next. tools: functions that the model may call, in OpenAI's shape. variables: what this model's
         template reads beyond that, such as enable_thinking. Tools, and messages of a role, that leave no
-        trace in the prompt because the template has no place for them are refused. All else: as in
-        `generate`. Raises RequestError, TemplateError, ParameterError.
+        trace in the prompt because the template has no place for them are refused.
+
+        A conversation that has outgrown the context, with room for an answer, loses whole turns from behind
+        those that `num_keep` protects; `dropped_messages` of what comes back says how many messages.
+        truncate=False leaves none out, and one that does not fit is refused. All else: as in `generate`.
+        Raises RequestError, TemplateError, ParameterError.
         """
         running, streaming = self._open, arguments.flag(stream, "stream")
         asked = read_options(running.defaults, parameters, format, grammar, regex, top_logprobs)
-        prompt = running.prompter.chat(read_messages(messages), tools, variables)
+        fit = running.fit(asked.resolved, truncate=arguments.flag(truncate, "truncate"))
+        prompt = running.prompter.chat(read_messages(messages), tools, variables, fit)
         answer = running.answer(prompt, asked, continuing=False)
         return answer if streaming else answer.whole()
 
@@ -201,8 +208,10 @@ class Model:
         tools: Sequence[Mapping[str, Any]] | None = None,
         variables: Mapping[str, Any] | None = None,
     ) -> str:
-        """The text that `chat` would give to the model."""
-        return self._open.prompter.text(read_messages(messages), tools, variables)
+        """The text that `chat` would give to the model, with the parameters that hold for all requests."""
+        running = self._open
+        fit = running.fit(running.defaults.resolved())
+        return running.prompter.text(read_messages(messages), tools, variables, fit)
 
     @property
     def _open(self) -> Running:

@@ -39,6 +39,7 @@ class ChatOptions(AnswerOptions, total=False):
 
     tools: Sequence[Mapping[str, Any]] | None
     variables: Mapping[str, Any] | None
+    truncate: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,8 @@
 
 A prompt also knows where conversations like it may branch: behind its opening, around the last message of the
 user, and before the words that invite the answer. The engine may keep what it computed up to there.
+
+A conversation that has outgrown the context loses turns out of its middle (`modelkit.chat.fitting`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,24 +14,37 @@ from typing import Any
 from modelkit.arguments import elements
 from modelkit.chat.builtin import builtin_templates
 from modelkit.chat.find import broken_template, no_template
+from modelkit.chat.fitting import Fit, Talk, fitted
 from modelkit.chat.message import Message
 from modelkit.chat.placed import inherited_notes, refuse_unplaced
 from modelkit.chat.template import ChatTemplate
+from modelkit.chat.turns import OPENING, opening
 from modelkit.errors import TemplateError
 from modelkit.pack.metadata import Metadata
 from modelkit.tokenizer import Tokenizer
 
 Tools = Sequence[Mapping[str, Any]] | None
 Variables = Mapping[str, Any] | None
-_OPENING = ("system", "developer")
 
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """Token ids, and the places (numbers of tokens, ascending) at which other prompts may part from it."""
+    """Token ids, and the places (numbers of tokens, ascending) at which other prompts may part from it.
+    dropped: messages that were left out, for the rest to fit.
+    """
 
     ids: tuple[int, ...]
     marks: tuple[int, ...] = ()
+    dropped: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Laid:
+    """A conversation in tokens. dropped: as in Prompt."""
+
+    messages: Sequence[Message]
+    ids: tuple[int, ...]
+    dropped: int = 0
 
 
 class Prompter:
@@ -60,16 +75,25 @@ class Prompter:
         """The text as it is, framed as the model expects a bare prompt."""
         return Prompt(tuple(self._tokenizer.encode(text, add_special=True)))
 
-    def chat(self, messages: Sequence[Message], tools: Tools, variables: Variables) -> Prompt:
-        """A conversation, ready for the assistant's turn. Raises TemplateError, RequestError."""
-        template, conversation, tools = self._required(), self._conversation(messages), _listed(tools)
-        ids = self._encode(self._rendered(template, conversation, messages, tools, variables))
-        return Prompt(ids, self._marks(template, ids, conversation, tools, variables))
+    def chat(
+        self, messages: Sequence[Message], tools: Tools, variables: Variables, fit: Fit | None = None
+    ) -> Prompt:
+        """A conversation, ready for the assistant's turn. fit: what it has to fit; None leaves it whole.
 
-    def text(self, messages: Sequence[Message], tools: Tools, variables: Variables) -> str:
+        Raises TemplateError, RequestError.
+        """
+        template, tools = self._required(), _listed(tools)
+        laid = self._laid(template, messages, tools, variables, fit)
+        marks = self._marks(template, laid.ids, laid.messages, tools, variables)
+        return Prompt(laid.ids, marks, laid.dropped)
+
+    def text(
+        self, messages: Sequence[Message], tools: Tools, variables: Variables, fit: Fit | None = None
+    ) -> str:
         """What `chat` puts into tokens."""
-        conversation = self._conversation(messages)
-        return self._rendered(self._required(), conversation, messages, _listed(tools), variables)
+        template, tools = self._required(), _listed(tools)
+        laid = self._laid(template, messages, tools, variables, fit)
+        return template.render(laid.messages, tools=tools, variables=variables)
 
     def notes(self) -> tuple[str, ...]:
         """What of the package's own texts has no place in the template."""
@@ -91,27 +115,45 @@ class Prompter:
             raise no_template()
         raise broken_template(self.fault)
 
-    def _rendered(
+    def _laid(
         self,
         template: ChatTemplate,
-        conversation: Sequence[Message],
         given: Sequence[Message],
         tools: Tools,
         variables: Variables,
-    ) -> str:
-        """The prompt's text, with all of `given` in it. The package's own parts were spoken of in `notes`."""
+        fit: Fit | None,
+    ) -> _Laid:
+        """With the package's own parts, which were spoken of in `notes`; all of `given` has its place in it,
+        but for what is left out for the rest to fit.
+        """
+        conversation = self._conversation(given)
         text = template.render(conversation, tools=tools, variables=variables)
-        own = 1 if given[0].role in _OPENING else 0
+        own = 1 if given[0].role in OPENING else 0
         earlier = len(conversation) - len(given)
         names = {
             place + (earlier if place >= own else 0): f"messages[{place}]" for place in range(len(given))
         }
         refuse_unplaced(template, conversation, names, text, tools=tools, variables=variables)
-        return text
+        ids = self._encode(text)
+        if fit is None or len(ids) <= fit.wanted():
+            return _Laid(conversation, ids)
+        talk = self._talk(template, tools, variables)
+        left, short = fitted(conversation, own + earlier, ids, fit, talk)
+        return _Laid(left, short, len(conversation) - len(left))
+
+    def _talk(self, template: ChatTemplate, tools: Tools, variables: Variables) -> Talk:
+        def ids(messages: Sequence[Message]) -> tuple[int, ...]:
+            return self._encode(template.render(messages, tools=tools, variables=variables))
+
+        def part(messages: Sequence[Message]) -> int | None:
+            text = _beginning(template, messages, tools, variables)
+            return None if text is None else len(self._encode(text))
+
+        return Talk(ids, part, lambda text: len(self._encode(text)))
 
     def _conversation(self, messages: Sequence[Message]) -> list[Message]:
         """With the package's system text, unless the conversation has its own, and its saved messages."""
-        own = list(messages[:1]) if messages[0].role in _OPENING else []
+        own = list(messages[:1]) if messages[0].role in OPENING else []
         system = own or ([Message("system", self._system)] if self._system else [])
         return [*system, *self._earlier, *messages[len(own) :]]
 
@@ -126,16 +168,12 @@ class Prompter:
         """How far shorter forms of the conversation agree with it: its opening, without the last message,
         whole.
         """
-        opening = sum(1 for _ in takewhile(lambda message: message.role in _OPENING, conversation))
+        behind = opening(conversation)
         found: set[int] = set()
-        for count in {opening, len(conversation) - 1, len(conversation)} - {0}:
-            try:
-                text = template.render(
-                    conversation[:count], tools=tools, variables=variables, add_generation_prompt=False
-                )
-            except TemplateError:
-                continue  # a template may insist on a last message of the user; then that place is no mark
-            found.add(_common(ids, self._encode(text)))
+        for count in {behind, len(conversation) - 1, len(conversation)} - {0}:
+            text = _beginning(template, conversation[:count], tools, variables)
+            if text is not None:
+                found.add(_common(ids, self._encode(text)))
         return tuple(sorted(found - {0}))
 
     def _encode(self, text: str) -> tuple[int, ...]:
@@ -145,6 +183,16 @@ class Prompter:
 def _listed(tools: Tools) -> Tools:
     """They are looked at more than once."""
     return None if tools is None else list(elements(tools, "tools", "tools"))
+
+
+def _beginning(
+    template: ChatTemplate, messages: Sequence[Message], tools: Tools, variables: Variables
+) -> str | None:
+    """The text of a conversation's first messages. A template may insist on a last one of the user: None."""
+    try:
+        return template.render(messages, tools=tools, variables=variables, add_generation_prompt=False)
+    except TemplateError:
+        return None
 
 
 def _common(one: Sequence[int], other: Sequence[int]) -> int:

@@ -8,13 +8,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from modelkit.chat.fitting import Fit
 from modelkit.errors import RequestError
 from modelkit.faults import translated
 from modelkit.generation import GenerationStream, Limit, sampling_of
 from modelkit.grammar import Grammars
 from modelkit.learned import Learning
 from modelkit.memory import Memory
-from modelkit.modelfile import Parameters
+from modelkit.modelfile import Parameters, Resolved
 from modelkit.opening import Opened, start_engine
 from modelkit.options import Asked
 from modelkit.prefixes import Prefix
@@ -72,7 +73,12 @@ class Running:
                 marks=prompt.marks,
                 constraint=constraint,
             )
-            return GenerationStream(self.engine.submit(request), text, stops, sampling.seed, limit)
+            stream = self.engine.submit(request)
+            return GenerationStream(stream, text, stops, sampling.seed, limit, prompt.dropped)
+
+    def fit(self, wanted: Resolved, *, truncate: bool = True) -> Fit | None:
+        """What a conversation has to fit; None where nothing may be left out of it."""
+        return Fit.of(self.context_length, wanted.num_predict, wanted.num_keep) if truncate else None
 
     def score(self, ids: tuple[int, ...], width: int) -> "np.ndarray":
         """float32 [T, V]: what follows each of the ids, read in steps of `width`."""
@@ -102,11 +108,7 @@ class Running:
             )
         room = self.context_length - len(prompt.ids)
         if room < 1:
-            raise RequestError(
-                f"the prompt has {len(prompt.ids)} tokens and the context is {self.context_length}, answer "
-                "included",
-                hint="Shorten the prompt, or load the model with a larger num_ctx if it was lowered.",
-            )
+            raise _too_long(prompt, self.context_length)
         return (num_predict, "num_predict") if 0 <= num_predict < room else (room, "context")
 
 
@@ -136,6 +138,20 @@ def start(
         kv_format=started.kv_format,
         learning=started.learning,
         notes=(*opened.notes, *started.notes, *_notes(opened.label, prompter), *prompter.notes()),
+    )
+
+
+def _too_long(prompt: Prompt, context: int) -> RequestError:
+    """For a prompt that leaves no room for one token of answer."""
+    said = f"the prompt has {len(prompt.ids)} tokens and the context is {context}, answer included"
+    if not prompt.dropped:
+        hint = "Shorten the prompt, or load the model with a larger num_ctx if it was lowered."
+        return RequestError(said, hint=hint)
+    left = "message was" if prompt.dropped == 1 else "messages were"
+    return RequestError(
+        f"{said}; {prompt.dropped} earlier {left} left out already; the system message and what came last "
+        "stay",
+        hint="Shorten the last message, or load the model with a larger num_ctx if it was lowered.",
     )
 
 

@@ -107,6 +107,8 @@ PARAMETERS: tuple[Word, ...] = (
     Word("max_length", "num_predict", "transformers"),
     Word("n_predict", "num_predict", "llama.cpp"),
     Word("predict", "num_predict", "llama.cpp"),
+    Word("n_keep", "num_keep", "llama.cpp"),
+    Word("keep", "num_keep", "llama.cpp"),
     Word("temp", "temperature", "mlx-lm, llama.cpp"),
     Word("repetition_penalty", "repeat_penalty", "mlx-lm, transformers"),
     Word("repetition_context_size", "repeat_last_n", "mlx-lm"),

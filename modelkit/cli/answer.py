@@ -44,6 +44,18 @@ def cut(answer: "Generation", model: "Model") -> str | None:
     return f"the answer is cut: num_predict allows {count(made, 'token')}"
 
 
+def left_out(answer: "Generation", model: "Model") -> str | None:
+    """A sentence about a conversation that was shortened for this answer; None for one that was not."""
+    dropped = answer.dropped_messages
+    if not dropped:
+        return None
+    were = "was" if dropped == 1 else "were"
+    return (
+        f"the conversation has outgrown the context of {count(model.context_length, 'token')}: "
+        f"{count(dropped, 'earlier message')} {were} left out"
+    )
+
+
 def to_json(answer: "Generation") -> dict[str, Any]:
     return {
         "text": answer.text,
@@ -51,6 +63,7 @@ def to_json(answer: "Generation") -> dict[str, Any]:
         "reason": answer.reason,
         "stop": answer.stop,
         "seed": answer.seed,
+        "dropped_messages": answer.dropped_messages,
         "usage": asdict(answer.usage),
     }
 

@@ -8,7 +8,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from modelkit.cli import interrupts
-from modelkit.cli.answer import cut, say, timings
+from modelkit.cli.answer import cut, left_out, say, timings
 from modelkit.cli.screen import echo, note, show_error, show_text
 from modelkit.cli.tables import table
 from modelkit.cli.terminal import Reader
@@ -18,7 +18,7 @@ from modelkit.modelfile import PARAMETERS, Parameters, check_name, looks_like_pa
 from runtime.errors import RuntimeFault
 
 if TYPE_CHECKING:
-    from modelkit.generation import GenerationStream
+    from modelkit.generation import Generation, GenerationStream
     from modelkit.model import Model
 
 _COMMAND = re.compile(r"/(\w+|\?)")
@@ -89,6 +89,7 @@ class Session:
         self.system = system
         self.verbose = verbose
         self._name = name
+        self._dropped = 0
         self._plain = raw or (system is None and not model.has_template)
 
     def take(self, text: str) -> bool:
@@ -131,11 +132,19 @@ class Session:
         answer = stream.result
         if not self._plain and answer.text:
             self.messages += [asked, {"role": "assistant", "content": answer.text}]
+        self._say_left_out(answer)
         sentence = cut(answer, self.model)
         if sentence:
             note(sentence)
         if self.verbose:
             echo(timings(answer, self.model), err=True)
+
+    def _say_left_out(self, answer: "Generation") -> None:
+        """Once for each time that more of the conversation is left out."""
+        sentence = left_out(answer, self.model)
+        if sentence and answer.dropped_messages != self._dropped:
+            note(f"{sentence}; num_keep says what stays, /clear starts anew")
+        self._dropped = answer.dropped_messages
 
     def _ask(self, asked: dict[str, str]) -> "GenerationStream":
         parameters: dict[str, Any] = dict(self.parameters)

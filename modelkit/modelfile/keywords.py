@@ -23,6 +23,7 @@ class RequestParameters(TypedDict, total=False):
     frequency_penalty: float
     seed: int
     num_predict: int
+    num_keep: int
     stop: str | Sequence[str]
     draft_num_predict: int
     draft_acceptance: Literal["coupled", "rejection"]

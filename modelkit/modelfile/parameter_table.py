@@ -122,6 +122,14 @@ class Resolved:
     num_predict: int = _int(
         -1, -1, _INT_MAX, "generation", "Most tokens to generate; -1 is until the context ends."
     )
+    num_keep: int | None = _int(
+        None,
+        -1,
+        _INT_MAX,
+        "generation",
+        "Tokens at the start of the prompt that stay, in whole turns, when a conversation outgrows the "
+        "context. The system message always stays; so does the first turn with -1 and where unset.",
+    )
     stop: tuple[str, ...] = _strings("generation", "Texts that end the answer; they are not part of it.")
     draft_num_predict: int | None = _int(
         None,
@@ -170,7 +178,6 @@ _ONE_MEMORY = "MLX keeps all layers on one device"
 _LOADING = "MLX reads the weights into its own memory"
 _MIROSTAT = "this sampler is not offered; temperature, top_p and min_p shape the text"
 REFUSED: dict[str, str] = {
-    "num_keep": "the context is never shifted, so no part of it has to be protected",
     "num_gpu": f"{_ONE_MEMORY}, so there is none to offload",
     "main_gpu": f"{_ONE_MEMORY}, so there is none to choose",
     "low_vram": f"{_ONE_MEMORY}; to save memory quantize the model or lower num_ctx",
@@ -190,5 +197,5 @@ REFUSED: dict[str, str] = {
 # Those that change neither the text nor what runs: in a Modelfile, which may have been written for Ollama,
 # they are noted and passed over. Asked for on the command line or in Python, they are refused as well.
 PASSED_OVER = frozenset(
-    {"num_keep", "num_gpu", "main_gpu", "low_vram", "numa", "use_mmap", "use_mlock", "logits_all", "num_gqa"}
+    {"num_gpu", "main_gpu", "low_vram", "numa", "use_mmap", "use_mlock", "logits_all", "num_gqa"}
 )

@@ -11,7 +11,7 @@ from pathlib import Path
 from modelkit.chat.find import find_template
 from modelkit.chat.template import ChatTemplate
 from modelkit.errors import LoadError, TemplateError, TokenizerError
-from modelkit.modelfile import Parameters
+from modelkit.modelfile import Parameters, Resolved
 from modelkit.pack.authors import read_generation_config, read_suppressed
 from modelkit.source.inventory import Inventory
 from modelkit.tokenizer import Tokenizer
@@ -60,8 +60,19 @@ def make_ready(
     suppressed, more = read_suppressed(generation, described.vocab_size)
     merged = authors.merge(parameters)
     kept_format(label, described.layout, merged.resolved().kv_format)
+    _check_keep(label, described.context_length, merged.resolved())
     template, fault = _template(inventory.files, explicit_template, tokenizer)
     return Ready(tokenizer, stop_ids, suppressed, template, fault, merged, notes + more)
+
+
+def _check_keep(label: str, longest: int, wanted: Resolved) -> None:
+    """Raise LoadError for a num_keep that no prompt of this model can have."""
+    context = min(longest, wanted.num_ctx or longest)
+    if wanted.num_keep is not None and wanted.num_keep >= context:
+        raise LoadError(
+            f"num_keep is {wanted.num_keep} and the context of {label} is {context} tokens, answer included",
+            hint="Give a num_keep below that, or -1 for the first turn of a conversation.",
+        )
 
 
 def kept_format(label: str, layout: Sequence[LayerSpec], name: str) -> tuple[str | None, tuple[str, ...]]:

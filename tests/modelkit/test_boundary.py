@@ -92,7 +92,7 @@ TALK: dict[str, Any] = {"messages": [USER], "tools": None, "variables": None}
 HOME = {"home": None}
 CALLS: dict[str, dict[str, Any]] = {
     "model.generate": {"prompt": "Hi", "raw": False, **ANSWER},
-    "model.chat": {**TALK, **ANSWER},
+    "model.chat": {**TALK, "truncate": True, **ANSWER},
     "model.prompt": TALK,
     "model.logits": {"ids": [1, 2], "chunk": None},
     "model.encode": {"text": "Hi"},
@@ -197,6 +197,7 @@ BAD: dict[str, tuple[Callable[[modelkit.Model], object], str]] = {
     "grammar": (lambda m: m.generate("a", grammar=5), "grammar is 5, expected a text"),  # pyright: ignore
     "logprobs": (lambda m: m.generate("a", top_logprobs="x"), "top_logprobs is 'x', expected"),  # pyright: ignore
     "stream": (lambda m: m.generate("a", stream="x"), "stream is 'x', expected True or False"),  # pyright: ignore
+    "truncate": (lambda m: m.chat([USER], truncate=1), "truncate is 1, expected True or False"),  # pyright: ignore
     "load": (lambda m: modelkit.load(5), "name is 5, expected a path"),  # pyright: ignore
     "create": (lambda m: modelkit.create(5), "modelfile is 5, expected a path"),  # pyright: ignore
     "directives": (lambda m: modelkit.Modelfile(5), "directives is 5, expected a list"),  # pyright: ignore

@@ -65,6 +65,8 @@ def test_all_at_once_in_a_modelfile(end: int, folder: Path, tmp_path: Path) -> N
     values: dict[str, Any] = {
         row.name: list(ends(row))[end] for row in PARAMETERS.values() if row.name != "num_predict"
     }
+    if end:
+        values["num_keep"] = 255  # of a context of 256: the most that `create` takes
     given = Parameters(values)
     lines = "".join(f"PARAMETER {name} {text}\n" for name, text in given.texts())
     made = modelkit.create(modelkit.Modelfile.parse(f"FROM {folder}\n{lines}"), name="ends", home=tmp_path)

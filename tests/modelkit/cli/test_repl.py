@@ -26,7 +26,8 @@ CTRL_C = KeyboardInterrupt()
 class Answer:
     """A stream of words; after `stop_after` of them the person presses Ctrl-C."""
 
-    def __init__(self, text: str, stop_after: int | None) -> None:
+    def __init__(self, text: str, stop_after: int | None, dropped: int = 0) -> None:
+        self._dropped = dropped
         self._words = text.split(" ")
         self._stop_after = stop_after
         self._said: list[str] = []
@@ -46,7 +47,8 @@ class Answer:
 
     @property
     def result(self) -> Generation:
-        return Generation("".join(self._said), (), Usage(generated_tokens=len(self._said)), "stop", 0)
+        usage = Usage(generated_tokens=len(self._said))
+        return Generation("".join(self._said), (), usage, "stop", 0, dropped_messages=self._dropped)
 
 
 class Model:
@@ -73,7 +75,9 @@ class Model:
         if messages[-1]["content"] == "too long":
             raise RequestError("the prompt is too long", hint="Shorten it.")
         self.asked, self.parameters = [(m["role"], m["content"]) for m in messages], parameters
-        return Answer(f"you said {messages[-1]['content']}", self._stop_after)
+        # Of more than five messages, all but the last four are left out, two at a time.
+        dropped = max(len(messages) - 4, 0) // 2 * 2
+        return Answer(f"you said {messages[-1]['content']}", self._stop_after, dropped)
 
     def prefixes(self) -> list[Prefix]:
         return self.kept
@@ -105,6 +109,14 @@ def talk(model: Model, *lines: str | BaseException, **settings: Any) -> Session:
     session = Session(model, "story", **settings)  # type: ignore[arg-type]
     converse(session, typed(*lines))
     return session
+
+
+def test_what_is_left_out_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
+    session = talk(Model(), "a", "b", "c", "d", "/clear", "e", "f", "g", "h")
+    said = [line for line in capsys.readouterr().err.splitlines() if "outgrown" in line]
+    assert len(said) == 2
+    assert "the context of 256 tokens" in said[0]
+    assert len(session.messages) == 8
 
 
 def test_the_conversation_is_remembered() -> None:

@@ -1,0 +1,143 @@
+"""A conversation that has outgrown the context, made to fit: what stays, found by rendering it.
+
+`modelkit.chat.turns` has the rule and counts in tokens of messages. What a template puts around and between
+them is found here: exactly for the part in front, which stays, and as an average for the rest. So a shorter
+conversation is rendered and counted, and if that average was too kind, it is shortened again.
+"""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from modelkit.chat.message import Message
+from modelkit.chat.turns import Unit, left_out, opening, units
+
+# Room for an answer of unknown length, in tokens.
+_ANSWER_TOKENS = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """context: tokens of prompt and answer together. answer: tokens that the answer should have room for.
+    keep: the parameter num_keep. So many tokens in front stay, in whole turns; None and -1: the first turn.
+    """
+
+    context: int
+    answer: int = _ANSWER_TOKENS
+    keep: int | None = None
+
+    @classmethod
+    def of(cls, context: int, num_predict: int, num_keep: int | None) -> "Fit":
+        return cls(context, num_predict if num_predict >= 0 else _ANSWER_TOKENS, num_keep)
+
+    @property
+    def most(self) -> int:
+        """Tokens that a prompt can have at all."""
+        return self.context - 1
+
+    def wanted(self, fixed: int = 0) -> int:
+        """Tokens of a prompt that leaves its answer room: all that it asks for, or a quarter of what `fixed`
+        tokens leave.
+        """
+        return self.context - max(min(self.answer, (self.context - fixed) // 4), 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Talk:
+    """How a conversation becomes tokens. ids: its prompt. part: how many tokens a beginning of it has, None
+    where the template takes no such thing. size: tokens of a text alone.
+    """
+
+    ids: Callable[[Sequence[Message]], tuple[int, ...]]
+    part: Callable[[Sequence[Message]], int | None]
+    size: Callable[[str], int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Whole:
+    """The conversation before anything is left out. tokens: of its prompt. sizes: of each message alone."""
+
+    messages: Sequence[Message]
+    tokens: int
+    sizes: Sequence[int]
+    talk: Talk
+
+    def front(self, stop: int) -> int:
+        """Tokens of the first `stop` messages."""
+        if not stop:
+            return 0
+        exact = self.talk.part(self.messages[:stop])
+        share = sum(self.sizes[:stop]) / max(sum(self.sizes), 1)
+        return round(self.tokens * share) if exact is None else exact
+
+    def counted(self, start: int, front: int) -> list[int]:
+        """Tokens of each message with what stands around it, where those before `start` have `front`."""
+        around = self.tokens - front - sum(self.sizes[start:])
+        each = max(around, 0) // max(len(self.messages) - start, 1)
+        return [size + each for size in self.sizes]
+
+
+def fitted(
+    conversation: Sequence[Message], given: int, ids: tuple[int, ...], fit: Fit, talk: Talk
+) -> tuple[list[Message], tuple[int, ...]]:
+    """What is left of the conversation, and the prompt of that.
+
+    given: where in it the caller's own messages begin, behind those of the package. ids: the prompt of all of
+    it. What cannot be made to fit comes back as short as it gets: the caller sees that it is too long.
+    """
+    whole = _Whole(conversation, len(ids), [talk.size(_said(one)) for one in conversation], talk)
+    parts = units(conversation)
+    found = list(conversation), ids
+    for kept in _kept(whole, given, parts, fit.keep):
+        found = _shortened(whole, parts[kept:], ids, fit)
+        if len(found[1]) <= fit.most:
+            break
+    return found
+
+
+def _shortened(
+    whole: _Whole, parts: Sequence[Unit], ids: tuple[int, ...], fit: Fit
+) -> tuple[list[Message], tuple[int, ...]]:
+    messages = whole.messages
+    start = parts[0].start if parts else len(messages)
+    fixed = whole.front(start)
+    sizes, wanted = whole.counted(start, fixed), fit.wanted(fixed)
+    limit, step, gone = wanted, 0, frozenset[int]()
+    left, short = list(messages), ids
+    while len(short) > wanted and limit > -len(ids):
+        found = left_out(messages, parts, sizes, fixed, limit)
+        if found != gone:
+            gone = found
+            left = [message for place, message in enumerate(messages) if place not in gone]
+            short = whole.talk.ids(left)
+        step = max(len(short) - wanted, 2 * step)
+        limit -= step
+    return left, short
+
+
+def _kept(whole: _Whole, given: int, parts: Sequence[Unit], keep: int | None) -> list[int]:
+    """How many units in front stay, and the smaller numbers to try where that is too much: half as many and
+    so on, what the package brings, nothing but the opening.
+    """
+    brought, behind = sum(part.stop <= given for part in parts), max(len(parts) - 1, 0)
+    wanted = min(brought + 1, behind) if keep is None or keep < 0 else _within(whole, parts[:behind], keep)
+    fewer = {wanted >> times for times in range(wanted.bit_length() + 1)}
+    return sorted({*fewer, min(wanted, brought)}, reverse=True)
+
+
+def _within(whole: _Whole, parts: Sequence[Unit], tokens: int) -> int:
+    """How many units begin within the first `tokens` tokens."""
+    first = opening(whole.messages)
+    place = whole.front(first)
+    sizes = whole.counted(first, place)
+    for count, part in enumerate(parts):
+        if place >= tokens:
+            return count
+        place += sum(sizes[part.start : part.stop])
+    return len(parts)
+
+
+def _said(message: Message) -> str:
+    """What a template will write of it, more or less."""
+    calls = (json.dumps(call.as_template()["function"]) for call in message.tool_calls)
+    return "\n".join([message.content, *calls])

@@ -1,0 +1,121 @@
+"""Conversations that have outgrown the context, on a tiny model whose tokens are bytes."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import modelkit
+from modelkit.errors import PlanError, RequestError
+from tests.support.tiny import TEMPLATE, write_model
+
+CONTEXT = 200
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[modelkit.Model]:
+    folder = write_model(tmp_path_factory.mktemp("full") / "model", template=TEMPLATE)
+    with modelkit.load(folder, num_ctx=CONTEXT, temperature=0, num_predict=4) as loaded:
+        yield loaded
+
+
+def conversation(turns: int) -> list[dict[str, str]]:
+    talk = [{"role": "system", "content": "Be brief."}]
+    for number in range(turns):
+        talk.append({"role": "user", "content": f"question {number}"})
+        talk.append({"role": "assistant", "content": f"answer {number}"})
+    return [*talk, {"role": "user", "content": "and now?"}]
+
+
+def test_a_conversation_goes_on_when_the_context_is_full(model: modelkit.Model) -> None:
+    dropped: list[int] = []
+    for turns in range(30):
+        answer = model.chat(conversation(turns))
+        assert answer.reason in ("stop", "length")
+        assert answer.usage.prompt_tokens <= CONTEXT - 4
+        dropped.append(answer.dropped_messages)
+    assert dropped[0] == 0
+    assert dropped == sorted(dropped)
+    assert dropped[-1] > 40
+    # Each time about half goes, so that what is left is not read anew at every question.
+    assert len(set(dropped)) < 20
+
+
+def test_what_is_left_is_the_prompt_of_those_messages(model: modelkit.Model) -> None:
+    talk = conversation(12)
+    text = model.prompt(talk)
+    assert text.startswith("<system>Be brief.<user>question 0<assistant>answer 0<user>question ")
+    assert text.endswith("<assistant>answer 11<user>and now?<assistant>")
+    assert "question 1<" not in text
+    answer = model.chat(talk)
+    assert answer.usage.prompt_tokens == len(text)
+    count = text.count("question")
+    assert answer.dropped_messages == 2 * (12 - count)
+    left = [*talk[:3], *talk[-1 - 2 * (count - 1) :]]
+    assert model.chat(left).ids == answer.ids
+
+
+def test_the_stream_says_it_before_the_first_piece(model: modelkit.Model) -> None:
+    with model.chat(conversation(12), stream=True) as pieces:
+        assert pieces.dropped_messages > 0
+    assert pieces.result.dropped_messages == pieces.dropped_messages
+
+
+def test_what_is_kept_is_found_again(model: modelkit.Model) -> None:
+    model.chat(conversation(12))
+    again = model.chat(conversation(12))
+    assert again.usage.cached_tokens == again.usage.prompt_tokens - 1
+
+
+@pytest.mark.parametrize(("keep", "first"), [(0, 0), (-1, 1), (70, 2), (10**6, 6)])
+def test_num_keep_protects_turns(model: modelkit.Model, keep: int, first: int) -> None:
+    """The system message has 17 tokens, a turn 39."""
+    with modelkit.load(model.name, num_ctx=260, num_predict=4, num_keep=keep) as other:
+        text = other.prompt(conversation(12))
+    kept = [number for number in range(12) if f"question {number}<" in text]
+    assert kept[:first] == list(range(first))
+    assert len(kept) == first or kept[first] > first
+    asked = model.chat(conversation(12), num_keep=keep)
+    assert asked.dropped_messages > 0
+
+
+def test_a_conversation_can_be_left_whole(model: modelkit.Model) -> None:
+    with pytest.raises(RequestError, match=f"tokens and the context is {CONTEXT}"):
+        model.chat(conversation(12), truncate=False)
+    assert model.chat(conversation(2), truncate=False).dropped_messages == 0
+
+
+def test_what_cannot_fit_is_refused_with_numbers(model: modelkit.Model) -> None:
+    talk = [*conversation(3)[:-1], {"role": "user", "content": "x" * 300}]
+    with pytest.raises(RequestError) as caught:
+        model.chat(talk)
+    assert caught.value.message == (
+        "the prompt has 334 tokens and the context is 200, answer included; 6 earlier messages were left out "
+        "already; the system message and what came last stay"
+    )
+    assert caught.value.hint is not None
+    with pytest.raises(RequestError, match="the prompt has 317 tokens") as caught:
+        model.chat(talk[-1:])
+    assert "left out" not in caught.value.message
+
+
+def test_a_package_keeps_its_examples_longest(tmp_path: Path) -> None:
+    write_model(tmp_path / "model", template=TEMPLATE)
+    modelfile = tmp_path / "Modelfile"
+    modelfile.write_text("FROM ./model\nMESSAGE user example\nMESSAGE assistant of this kind\n")
+    home = tmp_path / "home"
+    modelkit.create(modelfile, name="story", home=home)
+    with modelkit.load("story", home=home, num_ctx=130, num_predict=4) as model:
+        text = model.prompt([*conversation(12)[1:3], {"role": "user", "content": "y" * 60}])
+        assert text.startswith("<user>example<assistant>of this kind<user>yyy")
+
+
+def test_create_refuses_to_keep_more_than_there_is(tmp_path: Path) -> None:
+    write_model(tmp_path / "model", template=TEMPLATE)
+    modelfile = tmp_path / "Modelfile"
+    for lines in ("PARAMETER num_keep 256", "PARAMETER num_ctx 100\nPARAMETER num_keep 100"):
+        modelfile.write_text(f"FROM ./model\n{lines}\n")
+        with pytest.raises(PlanError, match=r"num_keep is \d+ and the context of .* is \d+ tokens"):
+            modelkit.create(modelfile, name="story", home=tmp_path / "home")
+    modelfile.write_text("FROM ./model\nPARAMETER num_ctx 100\nPARAMETER num_keep 99\n")
+    modelkit.create(modelfile, name="story", home=tmp_path / "home")
