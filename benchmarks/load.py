@@ -42,17 +42,17 @@ from pathlib import Path
 from runtime import cpu, device
 from runtime.cache.build import build_memory
 from runtime.loaded import load_model
-from runtime.step import Step
+from runtime.step import Inputs, Step
 imported = time.perf_counter()
 folder, ids = Path({folder!r}), {ids}
 cpu.bind_blas()
 config = json.loads((folder / "config.json").read_text())
 model = load_model(config, [folder / "model.safetensors"], on=device.device())
 loaded = time.perf_counter()
-step = Step((0,), (len(ids),))
+step = Step((0,), (len(ids),), inputs=Inputs(mx.array([ids])))
 memory = build_memory(model.described.layout, dtype=model.dtype)
 memory.prepare(step)
-logits = model.network.logits(model.network(mx.array([ids]), step, memory))
+logits = model.network.logits(model.network(step, memory))
 """
 
 THEIRS = """

@@ -15,7 +15,7 @@ from vocabulary import BEGIN_ID, END_ID, PAD_ID, SIZE
 
 from runtime.models import llama
 from runtime.models.decoder import CausalLM
-from runtime.step import Step
+from runtime.step import Inputs, Step
 
 CONTEXT_TOKENS = 1024
 
@@ -102,14 +102,14 @@ def memories(network: CausalLM) -> list[Memory]:
 def hidden(network: CausalLM, tokens: mx.array) -> mx.array:
     """int32 [B, L] from position 0 -> [B, L, D]."""
     rows, width = tokens.shape
-    return network(tokens, Step((0,) * rows, (width,) * rows), memories(network))
+    return network(Step((0,) * rows, (width,) * rows, inputs=Inputs(tokens)), memories(network))
 
 
 def greedy(network: CausalLM, prompt: list[int], limit: int) -> Iterator[int]:
     """The likeliest ids after `prompt`, the end id included."""
     seen, fresh, caches = 0, prompt, memories(network)
     for _ in range(limit):
-        states = network(mx.array([fresh]), Step((seen,), (len(fresh),)), caches)
+        states = network(Step((seen,), (len(fresh),), inputs=Inputs(mx.array([fresh]))), caches)
         seen += len(fresh)
         fresh = [int(mx.argmax(network.logits(states[0, -1])).item())]
         yield fresh[0]

@@ -19,7 +19,7 @@ from runtime.errors import BadTokenIds, TooLarge, WeightMismatch
 from runtime.models.architecture import Described, describe
 from runtime.nn.ready import make_ready
 from runtime.nn.rope_spec import long_after
-from runtime.step import Step
+from runtime.step import Inputs, Step
 from runtime.weights import DTYPES, expanded_bytes, fill, fit, held_bytes, weight_bytes
 
 if TYPE_CHECKING:
@@ -261,9 +261,10 @@ def score(model: LoadedModel, ids: Sequence[int], chunk: int, kept_format: str |
     rows: list[np.ndarray] = []
     for start in range(0, len(ids), chunk):
         part = list(ids[start : start + chunk])
-        step = Step(starts=(start,), counts=(len(part),), long=long)
+        inputs = Inputs(mx.array([part], dtype=mx.int32))
+        step = Step(starts=(start,), counts=(len(part),), long=long, inputs=inputs)
         memory.prepare(step)
-        hidden = model.network(mx.array([part], dtype=mx.int32), step, memory)
+        hidden = model.network(step, memory)
         rows.append(np.array(model.network.logits(hidden)[0].astype(mx.float32)))
         memory.commit(step, step.counts)
     return np.concatenate(rows)

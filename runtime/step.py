@@ -1,10 +1,15 @@
-"""One forward pass over several rows: who takes part, from which position, with how many tokens.
+"""One forward pass over several rows: who takes part, from which index, with which tokens.
 
 A row is a sequence's place in the batch; a model's caches hold rows 0..R-1. A step covers the half-open range
 `first <= row < first + len(starts)`, so that every cache can hand out plain slices of its buffers. Rows may
-be ragged: row b brings `counts[b]` tokens at positions `starts[b] .. starts[b] + counts[b]`, right-padded to
+be ragged: row b brings `counts[b]` tokens at indices `starts[b] .. starts[b] + counts[b]`, right-padded to
 `width`. What a padded query computes is never read, and what it writes lies beyond the row's length, where
 nobody looks.
+
+A token's index says where it stands in its row: memory and masks go by it. Its position says how far it is
+turned: rotations and tables of positions go by that. They are the same numbers unless a step brings others.
+
+Dimensions: B rows, L = `width` token columns, D hidden size.
 """
 
 from collections.abc import Callable, Hashable
@@ -13,23 +18,55 @@ from typing import Any, TypeVar
 
 import mlx.core as mx
 
+from runtime.errors import NotSupported
+
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """What a step brings into a network."""
+
+    ids: mx.array | None = None
+    """int32 [B, L]."""
+
+    embeddings: mx.array | None = None
+    """[B, L, D] in place of what the network makes of ids: as its `embed` gives them, scaled and normed. A
+    network that looks ids up in more places than one needs both.
+    """
+
+    positions: mx.array | None = None
+    """int32 [B, L]; None: each token's index."""
+
+    @property
+    def shape(self) -> tuple[int, ...] | None:
+        """(B, L) of what is there, None where nothing is."""
+        given = self.embeddings if self.ids is None else self.ids
+        return None if given is None else given.shape[:2]
+
+
+NOTHING = Inputs()
 
 
 @dataclass(slots=True)
 class Step:
-    """B rows, L = `width` token columns.
+    starts: tuple[int, ...]
+    """Index of the first new token of each row, that is, the row's length before the step."""
 
-    starts: position of the first new token of each row, that is, the row's length before the step.
-    counts: new tokens of each row, 1 <= counts[b] <= width.
-    long: which rows are read as long ones, for models that treat long sequences differently from their first
+    counts: tuple[int, ...]
+    """New tokens of each row, 1 <= counts[b] <= width."""
+
+    first: int = 0
+    """The first of the rows that take part."""
+
+    long: tuple[bool, ...] | None = None
+    """Which rows are read as long ones, for models that treat long sequences differently from their first
     token on; None: those that this step takes past the border.
     """
 
-    starts: tuple[int, ...]
-    counts: tuple[int, ...]
-    first: int = 0
-    long: tuple[bool, ...] | None = None
+    inputs: Inputs = NOTHING
+    """Left out where only memory is looked at."""
+
     width: int = field(init=False)
     _memo: dict[Hashable, Any] = field(default_factory=dict[Hashable, Any])
 
@@ -38,6 +75,7 @@ class Step:
         assert min(self.counts) > 0
         assert min(self.starts) >= 0
         self.width = max(self.counts)
+        assert self.inputs.shape in (None, (len(self.starts), self.width)), "inputs are [B, L]"
 
     @property
     def rows(self) -> range:
@@ -49,21 +87,71 @@ class Step:
         return len(set(self.starts)) == 1 and len(set(self.counts)) == 1
 
     @property
+    def ids(self) -> mx.array:
+        """int32 [B, L]. NotSupported where the step brings none."""
+        if self.inputs.ids is None:
+            raise NotSupported(
+                "this step brings embeddings alone, and the network looks up its tokens' ids too: "
+                "give ids beside the embeddings"
+            )
+        return self.inputs.ids
+
+    @property
+    def vectors(self) -> mx.array:
+        """[B, L, D], for networks with no table of their own. NotSupported where the step brings none."""
+        if self.inputs.embeddings is None:
+            raise NotSupported("this network has no table of tokens: a step must bring embeddings")
+        return self.inputs.embeddings
+
+    def embedded(self, embed: Callable[[mx.array], mx.array]) -> mx.array:
+        """What enters the first layer, [B, L, D]: the step's own vectors, else what `embed` makes of ids."""
+        own = self.inputs.embeddings
+        return embed(self.ids) if own is None else own
+
+    @property
+    def moved(self) -> bool:
+        """Does the step bring positions that need not be its tokens' indices?"""
+        return self.inputs.positions is not None
+
+    def refuse_positions(self, why: str) -> None:
+        """For networks that would not notice positions. why: a clause about the network."""
+        if self.moved:
+            raise NotSupported(f"this step says at which positions its tokens stand, and {why}")
+
+    @property
     def offset(self) -> "int | mx.array":
-        """Start positions in the form `mx.fast.rope` takes: an int when all rows agree, else int32 [B]."""
+        """Indices of the first tokens in the form `mx.fast.rope` takes: an int when all rows agree, else
+        int32 [B].
+        """
         if len(set(self.starts)) == 1:
             return self.starts[0]
         return self.memo("offset", lambda: mx.array(self.starts, dtype=mx.int32))
 
     @property
-    def positions(self) -> mx.array:
-        """Position of every token, int32 [B, L]; padding columns simply count on."""
+    def indices(self) -> mx.array:
+        """Index of every token in its row, int32 [B, L]; padding columns simply count on."""
 
         def build() -> mx.array:
             starts = mx.array(self.starts, dtype=mx.int32)
             return starts[:, None] + mx.arange(self.width, dtype=mx.int32)
 
-        return self.memo("positions", build)
+        return self.memo("indices", build)
+
+    @property
+    def positions(self) -> mx.array:
+        """Position of every token, int32 [B, L]: what the step brings, else the indices."""
+        return self.indices if self.inputs.positions is None else self.inputs.positions
+
+    def may_reach(self, position: float) -> bool:
+        """Can a token of this step stand at `position` or later? Who brings positions is not asked which."""
+        return self.moved or max(self.starts) + self.width > position
+
+    def again(self, inputs: Inputs) -> "Step":
+        """The same tokens' places with other inputs: masks and tables that were made for this serve that."""
+        assert inputs.positions is self.inputs.positions
+        other = Step(self.starts, self.counts, self.first, self.long, inputs)
+        other._memo = self._memo
+        return other
 
     def memo(self, key: Hashable, build: Callable[[], T]) -> T:
         """`build()` once per step for each key: layers of one kind share masks and positions."""

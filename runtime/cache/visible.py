@@ -41,7 +41,7 @@ def _visible_slots(step: Step, reach: Reach, bases: tuple[int, ...]) -> Visible:
     if len(set(placed)) == 1:
         return Visible(start, stop, slot, _level_mask(step, reach, step.starts[0], stop - start))
     held = mx.array(bases, dtype=mx.int32)[:, None] + mx.arange(start, stop, dtype=mx.int32)
-    return Visible(start, stop, slot, see(step.positions, held, reach))
+    return Visible(start, stop, slot, see(step.indices, held, reach))
 
 
 def _level_mask(step: Step, reach: Reach, position: int, keys: int) -> Mask:
@@ -51,7 +51,7 @@ def _level_mask(step: Step, reach: Reach, position: int, keys: int) -> Mask:
     oldest = reach.oldest(position)
     if oldest == reach.oldest(position + step.width - 1):
         return "causal"
-    return see(step.positions[:1], mx.arange(oldest, oldest + keys, dtype=mx.int32)[None], reach)
+    return see(step.indices[:1], mx.arange(oldest, oldest + keys, dtype=mx.int32)[None], reach)
 
 
 def joined_mask(step: Step, reach: Reach, bases: tuple[int, ...], old: range) -> Mask:
@@ -61,7 +61,7 @@ def joined_mask(step: Step, reach: Reach, bases: tuple[int, ...], old: range) ->
         starts = mx.array(step.starts, dtype=mx.int32)[:, None]
         held = mx.array(bases, dtype=mx.int32)[:, None] + mx.arange(old.start, old.stop, dtype=mx.int32)
         held = mx.where(held < starts, held, NOWHERE)
-        return see(step.positions, mx.concatenate([held, step.positions], axis=1), reach)
+        return see(step.indices, mx.concatenate([held, step.indices], axis=1), reach)
 
     return step.memo(("joined", reach, bases, old), build)
 

@@ -154,8 +154,8 @@ class Speculation:
         """The sequence at this place is over; the target's memory holds `ids` of it."""
         self.standby.tell(lambda drafter: drafter.end(row, ids))
 
-    def observe(self, step: Step, tokens: mx.array, hidden: mx.array, kept: Sequence[int]) -> None:
-        self.standby.tell(lambda drafter: drafter.observe(step, tokens, hidden, kept))
+    def observe(self, step: Step, hidden: mx.array, kept: Sequence[int]) -> None:
+        self.standby.tell(lambda drafter: drafter.observe(step, hidden, kept))
 
     def settle(self, lengths: Sequence[int]) -> None:
         self.standby.tell(lambda drafter: drafter.settle(lengths))

@@ -26,7 +26,7 @@ from runtime.loaded import LoadedModel
 from runtime.sampling.constraint import ConstraintFault
 from runtime.sampling.rejection import Guesses
 from runtime.speculate.drafter import Rows
-from runtime.step import Step
+from runtime.step import Inputs, Step
 
 
 class Steps:
@@ -116,9 +116,9 @@ class Steps:
         newest = mx.array([[row.ids[-1]] for row in rows], dtype=mx.int32)
         inputs = mx.concatenate([newest, proposed.proposal.tokens], axis=1)[:, : max(counts)]
         starts, long = tuple(row.length for row in rows), self._prefixes.long(rows)
-        step = Step(starts, counts, long=long)
+        step = Step(starts, counts, long=long, inputs=Inputs(inputs))
         self._memory.prepare(step)
-        hidden = self._model.network(inputs, step, self._memory)
+        hidden = self._model.network(step, self._memory)
         guesses = Guesses([count - 1 for count in counts], proposed.proposal.odds)
         group = self._draw(rows, hidden, inputs, [row.length + 1 for row in rows], guesses)
         mx.eval(group.tokens, inputs)
@@ -132,7 +132,7 @@ class Steps:
             allowed = [its[: self._drawing.ahead.allowed(b, its)] for b, its in enumerate(allowed)]
         kept = [row.agrees(drawn[b], allowed[b]) for b, row in enumerate(rows)]
         self._memory.commit(step, kept)
-        self._speculation.observe(step, inputs, hidden, kept)
+        self._speculation.observe(step, hidden, kept)
         for row, count, kept_count in zip(rows, counts, kept, strict=True):
             row.length += kept_count
             row.judged(proposed.drafter, count - 1, kept_count - 1)
@@ -148,13 +148,12 @@ class Steps:
         if not self._decoding:
             return []
         rows = list(self._decoding)
-        inputs = self._newest(rows)
         starts, long = tuple(row.length for row in rows), self._prefixes.long(rows)
-        step = Step(starts, (1,) * len(rows), long=long)
-        hidden = self._forward(rows, inputs, step)
+        step = Step(starts, (1,) * len(rows), long=long, inputs=Inputs(self._newest(rows)))
+        hidden = self._forward(rows, step)
         for row in rows:
             row.rounds += 1
-        return [self._draw(rows, hidden, inputs, [row.length for row in rows])]
+        return [self._draw(rows, hidden, step.ids, [row.length for row in rows])]
 
     def _prefill(self, count: int) -> list[Drawn]:
         """Read `count` more prompt tokens; the first token is drawn when the prompt is done."""
@@ -162,22 +161,22 @@ class Steps:
         if row is None:
             return []
         place, count = len(self._decoding), self._prefixes.chunk(row, count)
-        inputs = mx.array([row.ids[row.length : row.length + count]], dtype=mx.int32)
-        step = Step((row.length,), (count,), first=place, long=self._prefixes.long([row]))
-        hidden = self._forward([row], inputs, step)
+        inputs = Inputs(mx.array([row.ids[row.length : row.length + count]], dtype=mx.int32))
+        step = Step((row.length,), (count,), place, self._prefixes.long([row]), inputs)
+        hidden = self._forward([row], step)
         if row.unread:
             self._memory.evaluate()  # and nothing else: the last layer's outputs are never computed
             self._prefixes.reached(place, row)
             return []
         self._places.start_decoding()
-        return [self._draw([row], hidden[:, -1:], inputs[:, -1:], [row.length])]
+        return [self._draw([row], hidden[:, -1:], step.ids[:, -1:], [row.length])]
 
-    def _forward(self, rows: list[Row], inputs: mx.array, step: Step) -> mx.array:
+    def _forward(self, rows: list[Row], step: Step) -> mx.array:
         """Hidden states [n, L, D] of one step, committed to memory."""
         self._memory.prepare(step)
-        hidden = self._model.network(inputs, step, self._memory)
+        hidden = self._model.network(step, self._memory)
         self._memory.commit(step, step.counts)
-        self._speculation.observe(step, inputs, hidden, step.counts)
+        self._speculation.observe(step, hidden, step.counts)
         for row, count in zip(rows, step.counts, strict=True):
             row.length += count
         return hidden

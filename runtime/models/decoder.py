@@ -212,9 +212,12 @@ class Trunk(Taps):
         self.layers: Any = list(layers)
         self.norm: Any = norm
         self._embed_scale = embed_scale
+        self._turned = any(rope is not None for rope in config.ropes)
 
-    def __call__(self, tokens: mx.array, step: Step, caches: Sequence[Any]) -> mx.array:
-        x = self.embed(tokens)
+    def __call__(self, step: Step, caches: Sequence[Any]) -> mx.array:
+        if not self._turned:
+            step.refuse_positions("no layer of this network goes by positions")
+        x = step.embedded(self.embed)
         last = len(self.layers) - 1
         for place, (layer, cache) in enumerate(zip(self.layers, caches, strict=True)):
             x = layer(x, step, cache)
@@ -225,9 +228,9 @@ class Trunk(Taps):
             self.note(last, x, step)
         return x
 
-    def embed(self, tokens: mx.array) -> mx.array:
+    def embed(self, ids: mx.array) -> mx.array:
         """What enters the first layer, [B, L, D]."""
-        x = self.embed_tokens(tokens)
+        x = self.embed_tokens(ids)
         return x if self._embed_scale is None else x * self._embed_scale
 
 
@@ -249,8 +252,11 @@ class CausalLM(nn.Module):
             self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=head_bias)
         self._tied = config.tied
 
-    def __call__(self, tokens: mx.array, step: Step, caches: Sequence[Any]) -> mx.array:
-        return self.model(tokens, step, caches)
+    def __call__(self, step: Step, caches: Sequence[Any]) -> mx.array:
+        return self.model(step, caches)
+
+    def embed(self, ids: mx.array) -> mx.array:
+        return self.model.embed(ids)
 
     @property
     def shifts(self) -> list[Rotate | None]:

@@ -101,8 +101,11 @@ class BlockDraft(nn.Module):
         self.norm: Any = norm()
         self._norms_context = config.norms_context
 
-    def read(self, states: mx.array, step: Step, caches: Sequence[Any]) -> None:
-        """Remember the tokens of a target's step; the caller commits. states [B, L, target layers * D]."""
+    def read(self, step: Step, caches: Sequence[Any]) -> None:
+        """Remember the tokens of a target's step; the caller commits. `step` brings what the target made of
+        them, [B, L, target layers * D].
+        """
+        states = step.vectors
         if self._norms_context:
             parts = mx.split(states, len(self.aux_hidden_norms), axis=-1)
             pairs = zip(self.aux_hidden_norms, parts, strict=True)
@@ -111,9 +114,11 @@ class BlockDraft(nn.Module):
         for layer, cache in zip(self.layers, caches, strict=True):
             layer.read(context, step, cache)
 
-    def __call__(self, embedded: mx.array, step: Step, caches: Sequence[Any]) -> mx.array:
-        """embedded [B, L, D]: last token, then masks -> normed hidden states [B, L, D]. Do not commit."""
-        x = embedded
+    def __call__(self, step: Step, caches: Sequence[Any]) -> mx.array:
+        """Normed hidden states [B, L, D] of the vectors that the step brings: the last token's, then masks.
+        Do not commit.
+        """
+        x = step.vectors
         for layer, cache in zip(self.layers, caches, strict=True):
             x = layer(x, step, cache)
         return self.norm(x)

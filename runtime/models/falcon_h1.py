@@ -195,11 +195,14 @@ class Trunk(nn.Module):
         self.final_layernorm = nn.RMSNorm(config.hidden_size, eps=config.norm_eps)
         self._times = config.times.embedding
 
-    def __call__(self, tokens: mx.array, step: Step, caches: Sequence[Any]) -> mx.array:
-        x = self.embed_tokens(tokens) * self._times
+    def __call__(self, step: Step, caches: Sequence[Any]) -> mx.array:
+        x = step.embedded(self.embed)
         for i, layer in enumerate(self.layers):
             x = layer(x, step, caches[2 * i], caches[2 * i + 1])
         return self.final_layernorm(x)
+
+    def embed(self, ids: mx.array) -> mx.array:
+        return self.embed_tokens(ids) * self._times
 
 
 class FalconH1(nn.Module):
@@ -211,8 +214,11 @@ class FalconH1(nn.Module):
         self._tied = config.tied
         self._times = config.times.head
 
-    def __call__(self, tokens: mx.array, step: Step, caches: Sequence[Any]) -> mx.array:
-        return self.model(tokens, step, caches)
+    def __call__(self, step: Step, caches: Sequence[Any]) -> mx.array:
+        return self.model(step, caches)
+
+    def embed(self, ids: mx.array) -> mx.array:
+        return self.model.embed(ids)
 
     def logits(self, hidden: mx.array) -> mx.array:
         logits = self.model.embed_tokens.as_linear(hidden) if self._tied else self.lm_head(hidden)

@@ -17,14 +17,22 @@ if TYPE_CHECKING:
 
 
 class Network(Protocol):
-    """The modules of a model: an `mlx.nn.Module` with these two calls.
+    """The modules of a model: an `mlx.nn.Module` with these three calls.
 
     B rows, L tokens, D hidden size, V vocabulary. `caches` holds one entry per layer of the layout, None
     where a layer remembers nothing.
     """
 
-    def __call__(self, tokens: "mx.array", step: "Step", caches: Sequence[Any]) -> "mx.array":
-        """int32 [B, L] -> the last layer's normed hidden states [B, L, D]."""
+    def __call__(self, step: "Step", caches: Sequence[Any]) -> "mx.array":
+        """The last layer's normed hidden states [B, L, D] of what the step brings.
+
+        NotSupported for inputs that the network cannot take: embeddings without ids where ids are looked up
+        in several places, positions where no layer has any.
+        """
+        ...
+
+    def embed(self, ids: "mx.array") -> "mx.array":
+        """int32 [B, L] -> what enters the first layer, [B, L, D]: what a step may bring in place of ids."""
         ...
 
     def logits(self, hidden: "mx.array") -> "mx.array":
@@ -50,7 +58,7 @@ class Head:
     layout: Callable[[Any], list[LayerSpec]]
     """What each of its layers remembers, by the target's config."""
     build: Callable[[Any], Any]
-    """Its modules, by the target's config. Called with (embedded, hidden, step, caches, depth=): see
+    """Its modules, by the target's config. Called with (step, caches, hidden, depth=): see
     `mtp.DraftHead`."""
     adapt: Callable[[Any, "dict[str, mx.array]"], "dict[str, mx.array]"]
     """Its tensors out of all of the checkpoint's, {} where the file has no head."""

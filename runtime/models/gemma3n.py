@@ -249,9 +249,9 @@ class Trunk(PerLayerTrunk):
         self.norm = nn.RMSNorm(hidden, eps=config.norm_eps)
         self._embed_scale = math.sqrt(hidden)
 
-    def __call__(self, tokens: mx.array, step: Step, caches: Sequence[Any]) -> mx.array:
-        x = self.embed_tokens(tokens) * self._embed_scale
-        owns = self.layer_inputs(tokens, x)
+    def __call__(self, step: Step, caches: Sequence[Any]) -> mx.array:
+        x = step.embedded(self.embed)
+        owns = self.layer_inputs(step, x)
         others = [_as_strong_as(x, project(x)) for project in self.altup_projections]
         streams = mx.stack([x, *others], axis=2)
         for layer, own, cache in zip(self.layers, owns, caches, strict=True):
@@ -262,6 +262,9 @@ class Trunk(PerLayerTrunk):
             for i, project in enumerate(self.altup_unembed_projections)
         ]
         return self.norm(mx.stack([x, *others]).mean(axis=0))
+
+    def embed(self, ids: mx.array) -> mx.array:
+        return self.embed_tokens(ids) * self._embed_scale
 
 
 def _as_strong_as(model: mx.array, x: mx.array) -> mx.array:
@@ -279,8 +282,11 @@ class Gemma3n(nn.Module):
             self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
         self._tied, self._softcap = config.tied, config.logit_softcap
 
-    def __call__(self, tokens: mx.array, step: Step, caches: Sequence[Any]) -> mx.array:
-        return self.model(tokens, step, caches)
+    def __call__(self, step: Step, caches: Sequence[Any]) -> mx.array:
+        return self.model(step, caches)
+
+    def embed(self, ids: mx.array) -> mx.array:
+        return self.model.embed(ids)
 
     def logits(self, hidden: mx.array) -> mx.array:
         logits = self.model.embed_tokens.as_linear(hidden) if self._tied else self.lm_head(hidden)

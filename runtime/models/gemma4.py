@@ -180,12 +180,15 @@ class Trunk(PerLayerTrunk):
         self.norm = nn.RMSNorm(config.hidden_size, eps=config.norm_eps)
         self._embed_scale = math.sqrt(config.hidden_size)
 
-    def __call__(self, tokens: mx.array, step: Step, caches: Sequence[Any]) -> mx.array:
-        x = self.embed_tokens(tokens) * self._embed_scale
-        owns = self.layer_inputs(tokens, x)
+    def __call__(self, step: Step, caches: Sequence[Any]) -> mx.array:
+        x = step.embedded(self.embed)
+        owns = self.layer_inputs(step, x)
         for layer, own, cache in zip(self.layers, owns, caches, strict=True):
             x = layer(x, own, step, cache)
         return self.norm(x)
+
+    def embed(self, ids: mx.array) -> mx.array:
+        return self.embed_tokens(ids) * self._embed_scale
 
 
 class Gemma4(nn.Module):
@@ -196,8 +199,11 @@ class Gemma4(nn.Module):
             self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
         self._tied, self._softcap = config.tied, config.logit_softcap
 
-    def __call__(self, tokens: mx.array, step: Step, caches: Sequence[Any]) -> mx.array:
-        return self.model(tokens, step, caches)
+    def __call__(self, step: Step, caches: Sequence[Any]) -> mx.array:
+        return self.model(step, caches)
+
+    def embed(self, ids: mx.array) -> mx.array:
+        return self.model.embed(ids)
 
     def logits(self, hidden: mx.array) -> mx.array:
         logits = self.model.embed_tokens.as_linear(hidden) if self._tied else self.lm_head(hidden)

@@ -137,14 +137,14 @@ class Assistant(nn.Module):
             self.masked_embedding = ClusteredHead(config, config.clusters)
         self._clustered = config.clusters is not None
 
-    def __call__(self, embedded: mx.array, hidden: mx.array, step: Step, caches: Sequence[Any]) -> mx.array:
-        """The target's scaled embedding and hidden state of the last token, [B, 1, backbone] each -> [B, 1,
-        D].
+    def __call__(self, step: Step, caches: Sequence[Any], hidden: mx.array) -> mx.array:
+        """The target's embedding and hidden state of the last token, [B, 1, backbone] each -> [B, 1, D].
 
-        step: one token per row, at the last position that the caches hold (the one before the last token's).
-        caches: for each layer the target's cache that `Config.slides` says.
+        step: one token per row, brought as the target's `embed` gives it, at the last index that the caches
+        hold (the one before the last token's). caches: for each layer the target's cache that `Config.slides`
+        says.
         """
-        x = self.pre_projection(mx.concatenate([embedded, hidden], axis=-1))
+        x = self.pre_projection(mx.concatenate([step.vectors, hidden], axis=-1))
         for layer, cache in zip(self.model.layers, caches, strict=True):
             x = layer(x, None, step, cache)
         return self.model.norm(x)

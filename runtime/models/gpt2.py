@@ -117,12 +117,15 @@ class Trunk(nn.Module):
         self.ln_f = nn.LayerNorm(config.hidden_size, eps=config.norm_eps)
         self._last = config.context_length - 1
 
-    def __call__(self, tokens: mx.array, step: Step, caches: Sequence[Any]) -> mx.array:
+    def __call__(self, step: Step, caches: Sequence[Any]) -> mx.array:
         # Padding columns count on past a row's tokens, and so past the table where a row is nearly full.
-        x = self.wte(tokens) + self.wpe(mx.minimum(step.positions, self._last))
+        x = step.embedded(self.embed) + self.wpe(mx.minimum(step.positions, self._last))
         for layer, cache in zip(self.h, caches, strict=True):
             x = layer(x, step, cache)
         return self.ln_f(x)
+
+    def embed(self, ids: mx.array) -> mx.array:
+        return self.wte(ids)
 
 
 class GPT2(nn.Module):
@@ -133,8 +136,11 @@ class GPT2(nn.Module):
             self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
         self._tied = config.tied
 
-    def __call__(self, tokens: mx.array, step: Step, caches: Sequence[Any]) -> mx.array:
-        return self.transformer(tokens, step, caches)
+    def __call__(self, step: Step, caches: Sequence[Any]) -> mx.array:
+        return self.transformer(step, caches)
+
+    def embed(self, ids: mx.array) -> mx.array:
+        return self.transformer.embed(ids)
 
     def logits(self, hidden: mx.array) -> mx.array:
         return self.transformer.wte.as_linear(hidden) if self._tied else self.lm_head(hidden)

@@ -101,11 +101,14 @@ class Trunk(nn.Module):
         self.layers = [Block(config, rope) for rope in layer_ropes(config) if rope is not None]
         self.final_layer_norm = nn.LayerNorm(config.hidden_size, eps=config.norm_eps)
 
-    def __call__(self, tokens: mx.array, step: Step, caches: Sequence[Any]) -> mx.array:
-        x = self.embed_in(tokens)
+    def __call__(self, step: Step, caches: Sequence[Any]) -> mx.array:
+        x = step.embedded(self.embed)
         for layer, cache in zip(self.layers, caches, strict=True):
             x = layer(x, step, cache)
         return self.final_layer_norm(x)
+
+    def embed(self, ids: mx.array) -> mx.array:
+        return self.embed_in(ids)
 
 
 class GPTNeoX(nn.Module):
@@ -116,8 +119,11 @@ class GPTNeoX(nn.Module):
             self.embed_out = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
         self._tied = config.tied
 
-    def __call__(self, tokens: mx.array, step: Step, caches: Sequence[Any]) -> mx.array:
-        return self.gpt_neox(tokens, step, caches)
+    def __call__(self, step: Step, caches: Sequence[Any]) -> mx.array:
+        return self.gpt_neox(step, caches)
+
+    def embed(self, ids: mx.array) -> mx.array:
+        return self.gpt_neox.embed(ids)
 
     def logits(self, hidden: mx.array) -> mx.array:
         return self.gpt_neox.embed_in.as_linear(hidden) if self._tied else self.embed_out(hidden)

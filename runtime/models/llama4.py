@@ -139,7 +139,7 @@ class Attention(SelfAttention):
 
     def _tempered(self, queries: mx.array, step: Step) -> mx.array:
         temperature = self._temperature
-        if temperature is None or max(step.starts) + step.width < temperature.floor:
+        if temperature is None or not step.may_reach(temperature.floor - 1):
             return queries
 
         def build() -> mx.array:

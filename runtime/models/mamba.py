@@ -113,14 +113,18 @@ class Backbone(nn.Module):
         self.norm_f = nn.RMSNorm(config.hidden_size, eps=config.norm_eps)
         self._wide = config.wide_residual
 
-    def __call__(self, tokens: mx.array, step: Step, caches: Sequence[Any]) -> mx.array:
-        x = self.embeddings(tokens)
+    def __call__(self, step: Step, caches: Sequence[Any]) -> mx.array:
+        step.refuse_positions("no layer of this network goes by positions")
+        x = step.embedded(self.embed)
         dtype = x.dtype
         if self._wide:
             x = x.astype(mx.float32)
         for layer, cache in zip(self.layers, caches, strict=True):
             x = layer(x, step, cache, dtype)
         return self.norm_f(x.astype(dtype))
+
+    def embed(self, ids: mx.array) -> mx.array:
+        return self.embeddings(ids)
 
 
 class MambaLM(nn.Module):
@@ -131,8 +135,11 @@ class MambaLM(nn.Module):
             self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
         self._tied = config.tied
 
-    def __call__(self, tokens: mx.array, step: Step, caches: Sequence[Any]) -> mx.array:
-        return self.backbone(tokens, step, caches)
+    def __call__(self, step: Step, caches: Sequence[Any]) -> mx.array:
+        return self.backbone(step, caches)
+
+    def embed(self, ids: mx.array) -> mx.array:
+        return self.backbone.embed(ids)
 
     def logits(self, hidden: mx.array) -> mx.array:
         return self.backbone.embeddings.as_linear(hidden) if self._tied else self.lm_head(hidden)

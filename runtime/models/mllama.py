@@ -127,11 +127,14 @@ class Trunk(nn.Module):
         ]
         self.norm: Any = norm()
 
-    def __call__(self, tokens: mx.array, step: Step, caches: Sequence[Any]) -> mx.array:
-        x = self.embed_tokens(tokens)
+    def __call__(self, step: Step, caches: Sequence[Any]) -> mx.array:
+        x = step.embedded(self.embed)
         for layer, cache in zip(self.layers, caches, strict=True):
             x = layer(x, step, cache)
         return self.norm(x)
+
+    def embed(self, ids: mx.array) -> mx.array:
+        return self.embed_tokens(ids)
 
 
 class Mllama(nn.Module):
@@ -142,8 +145,11 @@ class Mllama(nn.Module):
             self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
         self._tied, self._vocab = config.tied, config.vocab_size
 
-    def __call__(self, tokens: mx.array, step: Step, caches: Sequence[Any]) -> mx.array:
-        return self.model(tokens, step, caches)
+    def __call__(self, step: Step, caches: Sequence[Any]) -> mx.array:
+        return self.model(step, caches)
+
+    def embed(self, ids: mx.array) -> mx.array:
+        return self.model.embed(ids)
 
     def encode(self, features: mx.array, step: Step, caches: Sequence[Any]) -> None:
         """Give the rows of `step` an image: projected features [B, T, D]. To be called before the step

@@ -32,8 +32,8 @@ class Predictor(nn.Module):
         self.block: Any = block
         self.norm = nn.RMSNorm(hidden, eps=eps)
 
-    def __call__(self, embedded: mx.array, hidden: mx.array, step: Step, cache: Any) -> mx.array:
-        joined = mx.concatenate([self.enorm(embedded), self.hnorm(hidden)], axis=-1)
+    def __call__(self, step: Step, cache: Any, hidden: mx.array) -> mx.array:
+        joined = mx.concatenate([self.enorm(step.vectors), self.hnorm(hidden)], axis=-1)
         return self.norm(self.block(self.eh_proj(joined), step, cache))
 
 
@@ -42,14 +42,13 @@ class DraftHead(nn.Module):
         super().__init__()
         self.mtp = list(predictors)
 
-    def __call__(
-        self, embedded: mx.array, hidden: mx.array, step: Step, caches: Sequence[Any], *, depth: int = 0
-    ) -> mx.array:
-        """embedded: the tokens at positions p + 1; hidden: the normed states at p; all [B, L, D].
+    def __call__(self, step: Step, caches: Sequence[Any], hidden: mx.array, *, depth: int = 0) -> mx.array:
+        """step: brings the tokens at positions p + 1 as the target's table has them; hidden: the normed
+        states at p; all [B, L, D].
 
         hidden is the target's for depth 0, and what depth - 1 returned for the others.
         """
-        return self.mtp[depth](embedded, hidden, step, caches[depth])
+        return self.mtp[depth](step, caches[depth], hidden)
 
 
 def without_head(weights: Weights, layers: int, heads: int) -> Weights:

@@ -148,8 +148,8 @@ class NormedTrunk(Trunk):
         super().__init__(config, layers, rms_norms(config)(), None)
         self._eps = config.norm_eps
 
-    def embed(self, tokens: mx.array) -> mx.array:
-        return rms(super().embed(tokens), self._eps)
+    def embed(self, ids: mx.array) -> mx.array:
+        return rms(super().embed(ids), self._eps)
 
 
 class MuseGlimmer(CausalLM):

@@ -7,6 +7,8 @@ Dimensions: B rows, L tokens, D hidden size, N layers, P per-layer size.
 import mlx.core as mx
 import mlx.nn as nn
 
+from runtime.step import Step
+
 
 class PerLayerTrunk(nn.Module):
     """A trunk with the second table. Names are the checkpoints'; `layer_inputs` is what layers are given."""
@@ -19,14 +21,14 @@ class PerLayerTrunk(nn.Module):
             self.per_layer_model_projection = nn.Linear(hidden, layers * size, bias=False)
             self.per_layer_projection_norm = nn.RMSNorm(size, eps=eps)
 
-    def layer_inputs(self, tokens: mx.array, embedded: mx.array) -> list[mx.array | None]:
-        """One [B, L, P] for each layer, from ids [B, L] and their scaled embeddings [B, L, D]."""
+    def layer_inputs(self, step: Step, embedded: mx.array) -> list[mx.array | None]:
+        """One [B, L, P] for each layer, from the step's ids and their scaled embeddings [B, L, D]."""
         layers, size, vocab = self._per_layer
         if not size:
             return [None] * layers
-        known = mx.where(tokens < vocab, tokens, 0)
+        known = mx.where(step.ids < vocab, step.ids, 0)
         own = self.embed_tokens_per_layer(known) * size**0.5
         seen = self.per_layer_model_projection(embedded) * embedded.shape[-1] ** -0.5
-        shape = (*tokens.shape, layers, size)
+        shape = (*known.shape, layers, size)
         mixed = (self.per_layer_projection_norm(seen.reshape(shape)) + own.reshape(shape)) * 2**-0.5
         return [mixed[:, :, i] for i in range(layers)]

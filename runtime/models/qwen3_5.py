@@ -231,16 +231,14 @@ class DraftHead(nn.Module):
         super().__init__()
         self.mtp = Predictor(config)
 
-    def __call__(
-        self, embedded: mx.array, hidden: mx.array, step: Step, caches: Sequence[Any], *, depth: int = 0
-    ) -> mx.array:
-        """embedded [B, L, D]: the tokens at positions p + 1; hidden [B, L, D]: the normed states at p ->
-        [B, L, D].
+    def __call__(self, step: Step, caches: Sequence[Any], hidden: mx.array, *, depth: int = 0) -> mx.array:
+        """step: brings the tokens at positions p + 1 as the target's table has them; hidden: the normed
+        states at p; all [B, L, D].
 
         hidden is the target's for depth 0, and what depth - 1 returned for the others.
         """
         mtp = self.mtp
-        joined = [mtp.pre_fc_norm_embedding(embedded), mtp.pre_fc_norm_hidden(hidden)]
+        joined = [mtp.pre_fc_norm_embedding(step.vectors), mtp.pre_fc_norm_hidden(hidden)]
         place = depth % len(mtp.layers)
         return mtp.norm(mtp.layers[place](mtp.fc(mx.concatenate(joined, axis=-1)), step, caches[place]))
 

@@ -251,9 +251,12 @@ class Trunk(nn.Module):
         self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
         self.layers = _layers(config)
         self.final_layernorm = nn.RMSNorm(config.hidden_size, eps=config.norm_eps)
+        self._turned = config.ropes[0] is not None
 
-    def __call__(self, tokens: mx.array, step: Step, caches: Sequence[Any]) -> mx.array:
-        x = embedded = self.embed_tokens(tokens)
+    def __call__(self, step: Step, caches: Sequence[Any]) -> mx.array:
+        if not self._turned:
+            step.refuse_positions("no layer of this network goes by positions")
+        x = embedded = step.embedded(self.embed)
         memories = iter(caches)
         for layer in self.layers:
             if isinstance(layer, Hybrid):
@@ -261,6 +264,9 @@ class Trunk(nn.Module):
             else:
                 x = layer(x, None, step, next(memories))
         return self.final_layernorm(x)
+
+    def embed(self, ids: mx.array) -> mx.array:
+        return self.embed_tokens(ids)
 
 
 def _layers(config: Config) -> list[Recurrent | Hybrid]:
@@ -286,8 +292,11 @@ class Zamba2(nn.Module):
         super().__init__()
         self.model = Trunk(config)
 
-    def __call__(self, tokens: mx.array, step: Step, caches: Sequence[Any]) -> mx.array:
-        return self.model(tokens, step, caches)
+    def __call__(self, step: Step, caches: Sequence[Any]) -> mx.array:
+        return self.model(step, caches)
+
+    def embed(self, ids: mx.array) -> mx.array:
+        return self.model.embed(ids)
 
     def logits(self, hidden: mx.array) -> mx.array:
         return self.model.embed_tokens.as_linear(hidden)

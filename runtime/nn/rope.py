@@ -1,6 +1,7 @@
 """Rotary position embedding: a `RopeSpec` applied to heads, at the positions of a step.
 
 A GPU takes MLX's fused kernel; a processor, which has none, takes tables that all layers share (`turn`).
+So do positions that a step brings itself: the kernel can only count on from where a row begins.
 """
 
 from typing import ClassVar
@@ -29,13 +30,17 @@ class Rope:
 
     def __call__(self, x: mx.array, step: Step) -> mx.array:
         turn = step.memo(self, lambda: self._turn(step))
-        return self.fused(x, step) if turn is None or x.dtype != mx.float32 else turn(x)
+        if turn is not None and x.dtype == mx.float32:
+            return turn(x)
+        if turn is not None and step.moved:
+            return turn(x.astype(mx.float32)).astype(x.dtype)
+        return self.fused(x, step)
 
     def _turn(self, step: Step) -> Turn | None:
-        """For a processor, which has no fused kernel."""
-        if not on_processor():
+        """Tables for positions that the step brings, and for a processor, which has no fused kernel."""
+        if not step.moved and not on_processor():
             return None
-        if len(set(step.starts)) > 1:
+        if step.moved or len(set(step.starts)) > 1:
             positions = (step.positions + self.ahead).astype(mx.float32)[..., None]
         else:
             start = step.starts[0] + self.ahead
@@ -53,7 +58,7 @@ class Rope:
         return mx.where(mx.array(long)[:, None, None], self._long_frequencies, self._frequencies)
 
     def fused(self, x: mx.array, step: Step) -> mx.array:
-        """The same by MLX's own kernel, in any float type."""
+        """The same by MLX's own kernel, in any float type, where positions are indices."""
         offset = step.offset + self.ahead
         if self._spec.long_wavelengths is None:
             return self._at(x, offset)

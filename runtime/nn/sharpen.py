@@ -18,7 +18,7 @@ class Sharpening:
 
     def __call__(self, queries: mx.array, step: Step) -> mx.array:
         """queries [B, H, L, K] at the positions of a step."""
-        if not self.slope or max(step.starts) + step.width <= self.trained:
+        if not self.slope or not step.may_reach(self.trained):
             return queries
         return queries * step.memo(self, lambda: self._factors(step)).astype(queries.dtype)
 

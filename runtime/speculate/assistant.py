@@ -15,7 +15,7 @@ from runtime.models.architecture import Described
 from runtime.models.gemma4_assistant import Config
 from runtime.speculate.chain import Chain, within
 from runtime.speculate.drafter import Proposal, Rows, pass_cost
-from runtime.step import Step
+from runtime.step import Inputs, Step
 
 
 def is_assistant(draft: Described) -> bool:
@@ -49,7 +49,6 @@ class AssistantDrafter:
         self.token_cost = pass_cost(draft.weight_bytes, len(draft.described.layout), target)
         self._draft, self._target, self._memory = draft.network, target.network, memory
         self._vocab_size = target.vocab_size
-        self._scale = target.described.hidden_size**0.5
         self._donors = [_donor(target.described, slides) for slides in draft.described.config.slides]
         self._last: list[tuple[mx.array, int, int] | None] = [None]
 
@@ -59,7 +58,7 @@ class AssistantDrafter:
     def end(self, row: int, ids: Sequence[int]) -> None:
         """Nothing to do: `clear` follows."""
 
-    def observe(self, step: Step, tokens: mx.array, hidden: mx.array, kept: Sequence[int]) -> None:
+    def observe(self, step: Step, hidden: mx.array, kept: Sequence[int]) -> None:
         for place, (row, count) in enumerate(zip(step.rows, kept, strict=True)):
             if count:
                 self._last[row] = (hidden, place, count - 1)
@@ -72,8 +71,8 @@ class AssistantDrafter:
         token = mx.array([[ids[-1]] for ids in rows.ids], dtype=mx.int32)
         chain = Chain(rows)
         for _ in range(depth):
-            embedded = self._target.model.embed_tokens(token) * self._scale
-            out = self._draft(embedded, hidden, step, caches)
+            step = step.again(Inputs(token, self._target.embed(token)))
+            out = self._draft(step, caches, hidden)
             token = chain.draw(within(self._draft.logits(out), self._vocab_size))
             hidden = self._draft.feedback(out)
         return Proposal(chain.tokens, (depth,) * len(rows), odds=chain.odds)

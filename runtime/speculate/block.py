@@ -26,7 +26,7 @@ from runtime.models.dflash_config import Config
 from runtime.models.taps import taps_of
 from runtime.speculate.chain import Chain
 from runtime.speculate.drafter import Proposal, Rows, pass_cost
-from runtime.step import Step
+from runtime.step import Inputs, Step
 
 FLUSH = 256
 SPACING = 128  # least distance, in tokens, of the places in a prompt where memory that cannot be cut is paged
@@ -130,7 +130,7 @@ class BlockDrafter:
             self._flush(row)
             self._sharing.end(line, row, tuple(ids))
 
-    def observe(self, step: Step, tokens: mx.array, hidden: mx.array, kept: Sequence[int]) -> None:
+    def observe(self, step: Step, hidden: mx.array, kept: Sequence[int]) -> None:
         states = self._taps.tapped(step, self._config.target_layers)
         if step.width > 1:
             # Nobody else may want what the last layers make of a prompt. Left lazy, it would hold a view of
@@ -154,9 +154,10 @@ class BlockDrafter:
         block = mx.array([[ids[-1], *masks] for ids in rows.ids], dtype=mx.int32)
         embedded = self._target.network.model.embed_tokens(block) * self._config.embed_scale
         lengths = tuple(line.read for line in self._lines[: len(rows)])
-        step = Step(starts=lengths, counts=(depth + 1,) * len(rows))
+        inputs = Inputs(block, embedded.astype(self._draft.dtype))
+        step = Step(lengths, (depth + 1,) * len(rows), inputs=inputs)
         self.memory.prepare(step)
-        hidden = self._draft.network(embedded.astype(self._draft.dtype), step, self.memory)
+        hidden = self._draft.network(step, self.memory)
         chain = Chain(rows)
         chain.draw(self._target.network.logits(hidden[:, 1:].astype(self._target.dtype)))
         return Proposal(chain.tokens, (depth,) * len(rows), odds=chain.odds)
@@ -221,9 +222,10 @@ class BlockDrafter:
     def _read(self, states: mx.array, counts: tuple[int, ...], first: int) -> None:
         """Remember states [B, L, n * D] of neighbouring rows, behind those in memory."""
         lines = self._lines[first : first + len(counts)]
-        step = Step(starts=tuple(line.read for line in lines), counts=counts, first=first)
+        inputs = Inputs(embeddings=states.astype(self._draft.dtype))
+        step = Step(tuple(line.read for line in lines), counts, first, inputs=inputs)
         self.memory.prepare(step)
-        self._draft.network.read(states.astype(self._draft.dtype), step, self.memory)
+        self._draft.network.read(step, self.memory)
         self.memory.commit(step, counts)
         for line, count in zip(lines, counts, strict=True):
             line.read += count

@@ -20,7 +20,7 @@ from runtime.loaded import LoadedModel
 from runtime.nn.rope_spec import long_after
 from runtime.speculate.chain import Chain, within
 from runtime.speculate.drafter import Proposal, Rows
-from runtime.step import Step
+from runtime.step import Inputs, Step
 
 # A row this far behind reads alone, CHUNK tokens at a time at most; a shorter lag joins the common step.
 LAG, CHUNK = 8, 256
@@ -80,7 +80,7 @@ class ModelDrafter:
             line = self._lines[row]
             self._sharing.end(line, row, _keys(line, ids[: line.length]))
 
-    def observe(self, step: Step, tokens: mx.array, hidden: mx.array, kept: Sequence[int]) -> None:
+    def observe(self, step: Step, hidden: mx.array, kept: Sequence[int]) -> None:
         """Nothing to do: `propose` is given all ids."""
 
     def propose(self, rows: Rows, depth: int) -> Proposal | None:
@@ -198,11 +198,11 @@ class ModelDrafter:
     def _step(self, tokens: mx.array, counts: tuple[int, ...], first: int) -> mx.array:
         lines = self._lines[first : first + len(counts)]
         long = None if self._long_after is None else tuple(line.long for line in lines)
-        step = Step(tuple(line.length for line in lines), counts, first, long)
-        self.memory.prepare(step)
         # An id that only the target has gets a wrong embedding, which costs a draft and nothing else.
-        known = mx.minimum(tokens, self._model.vocab_size - 1)
-        hidden = self._model.network(known, step, self.memory)
+        known = Inputs(mx.minimum(tokens, self._model.vocab_size - 1))
+        step = Step(tuple(line.length for line in lines), counts, first, long, known)
+        self.memory.prepare(step)
+        hidden = self._model.network(step, self.memory)
         self.memory.commit(step, counts)
         for line, count in zip(lines, counts, strict=True):
             line.length += count

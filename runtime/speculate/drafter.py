@@ -73,9 +73,9 @@ class Drafter(Protocol):
         """
         ...
 
-    def observe(self, step: Step, tokens: mx.array, hidden: mx.array, kept: Sequence[int]) -> None:
-        """The target computed `hidden` [B, L, D] for tokens [B, L] of this step and kept the first kept[b] of
-        each row.
+    def observe(self, step: Step, hidden: mx.array, kept: Sequence[int]) -> None:
+        """The target computed `hidden` [B, L, D] for the ids of this step and kept the first kept[b] of each
+        row.
         """
         ...
 

@@ -29,7 +29,7 @@ from runtime.cache.sharing import Sharing
 from runtime.loaded import LoadedModel
 from runtime.speculate.chain import Chain
 from runtime.speculate.drafter import Proposal, Rows, pass_cost
-from runtime.step import Step
+from runtime.step import Inputs, Step
 
 FLUSH = 256
 TAILS = 64  # hidden states that the next pair may begin with
@@ -117,7 +117,7 @@ class HeadDrafter:
             self._sharing.begin(line, row, keys, self._sharing.store.lookup(()))
         self._sharing.end(line, row, keys)
 
-    def observe(self, step: Step, tokens: mx.array, hidden: mx.array, kept: Sequence[int]) -> None:
+    def observe(self, step: Step, hidden: mx.array, kept: Sequence[int]) -> None:
         if step.width > 1:
             # A prompt's hidden states are of no use to the engine. Left lazy, they would hold a view of the
             # target's memory, and its next write would copy all of it.
@@ -128,7 +128,7 @@ class HeadDrafter:
             line = self._lines[row]
             line.stop = start + count
             if count:
-                line.runs.append(_Run(hidden, tokens, place, count))
+                line.runs.append(_Run(hidden, step.ids, place, count))
             if step.width > 1 and line.stop <= len(line.prompt) and self._sharing is not None:
                 self._leave_tail(line.prompt[: line.stop], line.runs[-1])
             if line.waiting > FLUSH:
@@ -224,9 +224,10 @@ class HeadDrafter:
     def _step(self, hidden: mx.array, tokens: mx.array, counts: tuple[int, ...], first: int) -> mx.array:
         """The head over pairs [B, L] of neighbouring rows, behind those in memory: states [B, L, D]."""
         lines = self._lines[first : first + len(counts)]
-        step = Step(starts=tuple(line.held for line in lines), counts=counts, first=first)
+        inputs = Inputs(tokens, self._target.model.embed_tokens(tokens))
+        step = Step(tuple(line.held for line in lines), counts, first, inputs=inputs)
         self.memory.prepare(step)
-        out = self._head(self._target.model.embed_tokens(tokens), hidden, step, self.memory)
+        out = self._head(step, self.memory, hidden)
         self.memory.commit(step, counts)
         for line, count in zip(lines, counts, strict=True):
             line.held += count

@@ -42,7 +42,7 @@ class NgramDrafter:
         length = max(match for _, match in self._matches(ids))
         return 1 + sum(length >= least for least in GRADES) if length else 0
 
-    def observe(self, step: Step, tokens: mx.array, hidden: mx.array, kept: Sequence[int]) -> None:
+    def observe(self, step: Step, hidden: mx.array, kept: Sequence[int]) -> None:
         """Nothing to do: `propose` is given all ids."""
 
     def propose(self, rows: Rows, depth: int) -> Proposal | None:

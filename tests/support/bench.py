@@ -11,7 +11,7 @@ from runtime.loaded import LoadedModel
 from runtime.sampling.params import SamplingParams
 from runtime.sampling.sampler import Sampler
 from runtime.speculate.drafter import Drafter, Rows
-from runtime.step import Step
+from runtime.step import Inputs, Step
 
 
 class Bench:
@@ -30,12 +30,12 @@ class Bench:
 
     def step(self, parts: list[list[int]], starts: list[int], kept: list[int], first: int = 0) -> None:
         counts = tuple(map(len, parts))
-        step = Step(starts=tuple(starts), counts=counts, first=first)
         tokens = mx.array([part + [0] * (max(counts) - len(part)) for part in parts], dtype=mx.int32)
+        step = Step(starts=tuple(starts), counts=counts, first=first, inputs=Inputs(tokens))
         self.memory.prepare(step)
-        hidden = self.target.network(tokens, step, self.memory)
+        hidden = self.target.network(step, self.memory)
         self.memory.commit(step, kept)
-        self.drafter.observe(step, tokens, hidden, kept)
+        self.drafter.observe(step, hidden, kept)
 
     def admit(self, length: int, chunk: int) -> None:
         ids = [self.token() for _ in range(length)]

@@ -17,7 +17,7 @@ from runtime.cache.build import build_one_shot
 from runtime.errors import UnsupportedModel, WeightMismatch
 from runtime.loaded import load_model
 from runtime.models import describe
-from runtime.step import Step
+from runtime.step import Inputs, Step
 from tests.support.checkpoints import write_checkpoint
 from tests.support.field_changes import spelled
 from tests.support.parity import Reference
@@ -119,8 +119,8 @@ class FieldAnswers:
             path = write_checkpoint(folder, case.config, {**tensors, **case.tensors.get("added", {})})
             path = path / "model.safetensors"
         model, ids = load_model(case.config, [path]), self.reference.answers["ids"]
-        step = Step(starts=(0,), counts=(len(ids),))
+        step = Step(starts=(0,), counts=(len(ids),), inputs=Inputs(mx.array(ids)[None]))
         memory = build_one_shot(model.described.layout, dtype=model.dtype)
-        hidden = model.network(mx.array(ids)[None], step, memory)
+        hidden = model.network(step, memory)
         logits = np.array(model.network.logits(hidden)[0])
         return logits[list(PLACES)][:, self._answers["columns"]] / logits.std()

@@ -13,7 +13,7 @@ import numpy as np
 from runtime.cache.build import build_memory, build_one_shot
 from runtime.loaded import LoadedModel, load_model
 from runtime.nn.rope_spec import long_after
-from runtime.step import Step
+from runtime.step import Inputs, Step
 from tests.support.checkpoints import write_checkpoint
 
 FOLDER = Path(__file__).resolve().parents[1] / "data" / "references"
@@ -78,9 +78,9 @@ def bar(reference: Reference) -> float:
 
 def full_logits(model: LoadedModel, ids: np.ndarray) -> np.ndarray:
     """float32 [T, V] without any layer memory: the plainest form of the network."""
-    step = Step(starts=(0,), counts=(len(ids),))
+    step = Step(starts=(0,), counts=(len(ids),), inputs=Inputs(mx.array(ids)[None]))
     memory = build_one_shot(model.described.layout, dtype=model.dtype)
-    hidden = model.network(mx.array(ids)[None], step, memory)
+    hidden = model.network(step, memory)
     return np.array(model.network.logits(hidden)[0].astype(mx.float32))
 
 
@@ -91,9 +91,10 @@ def cut_logits(model: LoadedModel, ids: np.ndarray, cuts: list[int]) -> np.ndarr
     long = None if border is None else (len(ids) > border,)
     while at < len(ids):
         width = min(cuts[min(turn, len(cuts) - 1)], len(ids) - at)
-        step = Step(starts=(at,), counts=(width,), long=long)
+        inputs = Inputs(mx.array(ids[at : at + width])[None])
+        step = Step(starts=(at,), counts=(width,), long=long, inputs=inputs)
         memory.prepare(step)
-        hidden = model.network(mx.array(ids[at : at + width])[None], step, memory)
+        hidden = model.network(step, memory)
         out.append(np.array(model.network.logits(hidden)[0].astype(mx.float32)))
         memory.commit(step, (width,))
         at, turn = at + width, turn + 1
@@ -119,9 +120,9 @@ def ragged_logits(model: LoadedModel, rows: list[np.ndarray]) -> list[np.ndarray
 def _batch_step(
     model: LoadedModel, memory: Any, tokens: np.ndarray, starts: tuple[int, ...], counts: tuple[int, ...]
 ) -> list[np.ndarray]:
-    step = Step(starts=starts, counts=counts)
+    step = Step(starts=starts, counts=counts, inputs=Inputs(mx.array(tokens)))
     memory.prepare(step)
-    logits = model.network.logits(model.network(mx.array(tokens), step, memory))
+    logits = model.network.logits(model.network(step, memory))
     memory.commit(step, counts)
     return [np.array(logits[place, :count].astype(mx.float32)) for place, count in enumerate(counts)]
 
@@ -131,9 +132,9 @@ def greedy(model: LoadedModel, prompt: np.ndarray, count: int) -> list[int]:
     memory = build_memory(model.described.layout, dtype=model.dtype)
     inputs, start, out = mx.array(prompt)[None], 0, []
     for _ in range(count):
-        step = Step(starts=(start,), counts=(inputs.shape[1],))
+        step = Step(starts=(start,), counts=(inputs.shape[1],), inputs=Inputs(inputs))
         memory.prepare(step)
-        hidden = model.network(inputs, step, memory)
+        hidden = model.network(step, memory)
         memory.commit(step, step.counts)
         start += inputs.shape[1]
         out.append(int(mx.argmax(model.network.logits(hidden[:, -1])[0]).item()))

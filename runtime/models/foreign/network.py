@@ -18,9 +18,12 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.cache.layout import Full, Rotating
+from runtime.errors import NotSupported
 from runtime.models.foreign.caches import Attention
 from runtime.models.foreign.trunk import From, Reached, StandIn, Until, put_in
-from runtime.step import Step
+from runtime.step import Inputs, Step
+
+_IDS_ONLY = "a model that runs through mlx-lm's class takes ids only, no embeddings"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +54,16 @@ class ForeignNetwork(nn.Module):
         object.__setattr__(self, "_shell", shell)
         self._form = form
 
-    def __call__(self, tokens: mx.array, step: Step, caches: Sequence[Any]) -> mx.array:
+    def __call__(self, step: Step, caches: Sequence[Any]) -> mx.array:
+        if step.inputs.embeddings is not None:
+            raise NotSupported(_IDS_ONLY)
+        step.refuse_positions("mlx-lm's class for this model counts them itself")
         if self._form.ragged or len(set(step.starts)) == 1:
-            return self._run(tokens, step, caches)[0]
-        return self._row_by_row(tokens, step, caches)
+            return self._run(step, caches)[0]
+        return self._row_by_row(step, caches)
+
+    def embed(self, ids: mx.array) -> mx.array:
+        raise NotSupported(_IDS_ONLY)
 
     def logits(self, hidden: mx.array) -> mx.array:
         if not self._form.trunk:
@@ -63,16 +72,16 @@ class ForeignNetwork(nn.Module):
         logits = self._call(None, None, From(hidden.reshape(1, -1, size)))
         return logits.reshape(*lead, -1)
 
-    def _run(self, tokens: mx.array, step: Step, caches: Sequence[Any]) -> tuple[mx.array, list[Attention]]:
+    def _run(self, step: Step, caches: Sequence[Any]) -> tuple[mx.array, list[Attention]]:
         """Hidden states, and the dressed caches after the step."""
         dressed = [Attention(cache, spec, step) for spec, cache in zip(self._form.specs, caches, strict=True)]
-        return self._hidden(tokens, dressed), dressed
+        return self._hidden(step.ids, dressed), dressed
 
-    def _row_by_row(self, tokens: mx.array, step: Step, caches: Sequence[Any]) -> mx.array:
+    def _row_by_row(self, step: Step, caches: Sequence[Any]) -> mx.array:
         rows: list[mx.array] = []
         ran: list[list[Attention]] = []
         for place, count in enumerate(step.counts):
-            hidden, dressed = self._run(tokens[place : place + 1, :count], _alone(step, place, count), caches)
+            hidden, dressed = self._run(_alone(step, place, count), caches)
             rows.append(_padded(hidden, 1, step.width))
             ran.append(dressed)
         for i, cache in enumerate(caches):
@@ -119,7 +128,8 @@ def _remember_plain(module: Any) -> None:
 def _alone(step: Step, place: int, count: int) -> Step:
     """The first `count` tokens of one row, as a step of its own."""
     long = None if step.long is None else step.long[place : place + 1]
-    return Step((step.starts[place],), (count,), step.first + place, long)
+    own = Inputs(step.ids[place : place + 1, :count])
+    return Step((step.starts[place],), (count,), step.first + place, long, own)
 
 
 def _padded(x: mx.array, axis: int, width: int) -> mx.array:

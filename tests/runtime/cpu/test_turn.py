@@ -10,7 +10,7 @@ from runtime.cpu import turn
 from runtime.nn import rope
 from runtime.nn.rope import Rope
 from runtime.nn.rope_spec import RopeSpec
-from runtime.step import Step
+from runtime.step import Inputs, Step
 
 STEPS = {
     "one token": Step((900,), (1,)),
@@ -38,6 +38,19 @@ def test_equals_the_kernel(step: Step, traditional: bool, dims: int) -> None:
     turned = Rope(RopeSpec(dims, wavelengths(dims), 1.3, traditional))
     x = heads(step, 64)
     assert np.allclose(turned(x, step), turned.fused(x, step), atol=4e-6)
+
+
+@pytest.mark.parametrize("step", STEPS.values(), ids=STEPS.keys())
+@pytest.mark.parametrize("dtype", [mx.float32, mx.bfloat16])
+def test_positions_that_a_step_brings(step: Step, dtype: mx.Dtype) -> None:
+    """Those of another step: turned as it turns, in every float type."""
+    turned, x = Rope(RopeSpec(24, wavelengths(24), 1.3)), heads(step, 64, dtype)
+    elsewhere = Step((7,) * len(step.starts), step.counts, inputs=Inputs(positions=step.indices))
+    got, wanted = turned(x, elsewhere), turned.fused(x, step)
+    assert got.dtype == dtype
+    assert np.allclose(
+        got.astype(mx.float32), wanted.astype(mx.float32), atol=4e-6 if dtype == mx.float32 else 0.05
+    )
 
 
 def test_a_head_too_large_for_a_matrix(monkeypatch: pytest.MonkeyPatch) -> None:

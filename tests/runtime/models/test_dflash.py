@@ -12,7 +12,7 @@ from runtime.errors import UnsupportedModel
 from runtime.loaded import check_weights
 from runtime.models import describe
 from runtime.models.taps import Taps, taps_of
-from runtime.step import Step
+from runtime.step import Inputs, Step
 from tests.support.checkpoints import random_state
 from tests.support.dflash import block_config, block_shapes, block_states, load_block_draft
 from tests.support.parity import Reference
@@ -46,13 +46,14 @@ def test_a_block_is_what_the_definition_says(kind: str, tmp_path: Path) -> None:
         part = np.zeros((2, max(counts), 192), np.float32)
         for row, (start, count) in enumerate(zip(at, counts, strict=True)):
             part[row, :count] = states[row, start : start + count]
-        step = Step(at, counts)
+        step = Step(at, counts, inputs=Inputs(embeddings=mx.array(part)))
         memory.prepare(step)
-        draft.network.read(mx.array(part), step, memory)
+        draft.network.read(step, memory)
         memory.commit(step, counts)
         at = at[0] + counts[0], at[1] + counts[1]
-    draft.network(mx.array(embedded), Step(at, (BLOCK, BLOCK)), memory)  # leaves no trace
-    got = draft.network(mx.array(embedded), Step(at, (BLOCK, BLOCK)), memory)
+    inputs = Inputs(embeddings=mx.array(embedded))
+    draft.network(Step(at, (BLOCK, BLOCK), inputs=inputs), memory)  # leaves no trace
+    got = draft.network(Step(at, (BLOCK, BLOCK), inputs=inputs), memory)
     for row, length in enumerate(at):
         wanted = block_states(config, state, states[row, :length], embedded[row])
         assert np.abs(np.array(got[row]) - wanted).max() < 1e-4 * wanted.std()
@@ -110,9 +111,9 @@ def test_what_is_tapped_behind_the_last_layer_is_normed_as_the_answer_is(name: s
     trunk: Any = model.network.model
     last = len(model.described.layout) - 1
     ids = mx.array(reference.answers["ids"][:6])[None]
-    untapped, step = model.network(ids, *fresh(model)), fresh(model)
+    untapped, step = model.network(*fresh(model, ids)), fresh(model, ids)
     trunk.tap((0, last))
-    hidden = model.network(ids, *step)
+    hidden = model.network(*step)
     tapped = trunk.tapped(step[0], (0, last))
     width = model.described.hidden_size
     assert tapped.shape == (1, 6, 2 * width)
@@ -120,7 +121,7 @@ def test_what_is_tapped_behind_the_last_layer_is_normed_as_the_answer_is(name: s
     assert mx.array_equal(untapped, hidden)
 
 
-def fresh(model: Any) -> tuple[Step, Any]:
-    step, memory = Step((0,), (6,)), build_memory(model.described.layout)
+def fresh(model: Any, ids: mx.array) -> tuple[Step, Any]:
+    step, memory = Step((0,), (6,), inputs=Inputs(ids)), build_memory(model.described.layout)
     memory.prepare(step)
     return step, memory

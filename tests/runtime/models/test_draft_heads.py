@@ -12,7 +12,7 @@ from runtime.cache.build import build_memory
 from runtime.loaded import check_weights
 from runtime.models import find_family, muse_glimmer_assistant
 from runtime.models.muse_glimmer_assistant import BlockDraft
-from runtime.step import Step
+from runtime.step import Inputs, Step
 from runtime.weights import fill, fit
 from tests.support.checkpoints import random_state
 
@@ -55,10 +55,11 @@ def test_heads_in_a_row(name: str, cuts: list[int]) -> None:
     head = filled(family.head.build(parsed), family.head.adapt(parsed, tensors(name)))
     memory, at, got = build_memory(family.head.layout(parsed)), 0, []
     for width in cuts:
-        step, now = Step((at,), (width,)), slice(at, at + width)
+        now = slice(at, at + width)
+        step = Step((at,), (width,), inputs=Inputs(embeddings=given["embedded"][:, now]))
         memory.prepare(step)
-        first = head(given["embedded"][:, now], given["hidden"][:, now], step, memory)
-        second = head(given["embedded"][:, now], first, step, memory, depth=1)
+        first = head(step, memory, given["hidden"][:, now])
+        second = head(step, memory, first, depth=1)
         memory.commit(step, step.counts)
         got.append(mx.stack([first, second]))
         at += width
@@ -91,12 +92,12 @@ def test_a_drafted_block(length: int, cuts: list[int]) -> None:
     memory, at = build_memory(muse_glimmer_assistant.layout(config)), 0
     for width in cuts * 3:
         if width := min(width, length - at):
-            step = Step((at,), (width,))
+            step = Step((at,), (width,), inputs=Inputs(embeddings=given["states"][:, at : at + width]))
             memory.prepare(step)
-            draft.read(given["states"][:, at : at + width], step, memory)
+            draft.read(step, memory)
             memory.commit(step, step.counts)
             at += width
-    got = draft(given["embedded"], Step((length,), (config.block,)), memory)
+    got = draft(Step((length,), (config.block,), inputs=Inputs(embeddings=given["embedded"])), memory)
     assert distance(got, given[f"after_{length}"]) < BAR
 
 
@@ -104,10 +105,11 @@ def test_blocks_of_rows_of_different_length() -> None:
     draft, given = drafter(), answers("muse_glimmer_assistant")
     config = muse_glimmer_assistant.parse(record("muse_glimmer_assistant")["config"])
     memory = build_memory(muse_glimmer_assistant.layout(config), rows=2)
-    step = Step((0, 0), (24, 7))
+    step = Step((0, 0), (24, 7), inputs=Inputs(embeddings=mx.repeat(given["states"], 2, axis=0)))
     memory.prepare(step)
-    draft.read(mx.repeat(given["states"], 2, axis=0), step, memory)
+    draft.read(step, memory)
     memory.commit(step, step.counts)
-    got = draft(mx.repeat(given["embedded"], 2, axis=0), Step((24, 7), (5, 5)), memory)
+    block = Inputs(embeddings=mx.repeat(given["embedded"], 2, axis=0))
+    got = draft(Step((24, 7), (5, 5), inputs=block), memory)
     assert distance(got[:1], given["after_24"]) < BAR
     assert distance(got[1:], given["after_7"]) < BAR

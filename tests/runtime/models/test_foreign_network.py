@@ -10,9 +10,9 @@ import pytest
 
 from runtime.cache.build import LayerMemory, build_memory
 from runtime.cache.layout import Full, Rotating
-from runtime.errors import UnsupportedModel
+from runtime.errors import NotSupported, UnsupportedModel
 from runtime.models.foreign.network import ForeignNetwork
-from runtime.step import Step
+from runtime.step import Inputs, Step
 from tests.support import foreign
 from tests.support.foreign import describe_novel, novel
 
@@ -55,9 +55,9 @@ class Running:
         padded = np.zeros((len(parts), max(counts)), np.int32)
         for row, part in enumerate(parts):
             padded[row, : len(part)] = part
-        step = Step(starts, counts, first)
+        step = Step(starts, counts, first, inputs=Inputs(mx.array(padded)))
         self.memory.prepare(step)
-        logits = self.network.logits(self.network(mx.array(padded), step, self.memory))
+        logits = self.network.logits(self.network(step, self.memory))
         found = np.array(logits)
         self.memory.commit(step, counts if kept is None else kept)
         return found
@@ -140,11 +140,24 @@ def test_the_layout_is_known_without_weights() -> None:
 def test_hidden_states_are_what_stands_before_the_head() -> None:
     running = Running(KINDS["full"])
     assert running.described.config.form.trunk == ("model",)
-    step = Step((0,), (4,))
+    step = Step((0,), (4,), inputs=Inputs(mx.array(IDS[:4])[None]))
     running.memory.prepare(step)
-    hidden = running.network(mx.array(IDS[:4])[None], step, running.memory)
+    hidden = running.network(step, running.memory)
     assert hidden.shape == (1, 4, 16)
     _close(np.array(running.network.logits(hidden[:, -1])), running.expected[3:4])
+
+
+def test_only_ids_can_be_brought() -> None:
+    """mlx-lm's classes have no way in for anything else."""
+    running = Running(KINDS["full"])
+    ids = mx.array(IDS[:4])[None]
+    for inputs in (Inputs(ids, embeddings=mx.zeros((1, 4, 16))), Inputs(embeddings=mx.zeros((1, 4, 16)))):
+        with pytest.raises(NotSupported, match="takes ids only"):
+            running.network(Step((0,), (4,), inputs=inputs), running.memory)
+    with pytest.raises(NotSupported, match="takes ids only"):
+        running.network.embed(ids)
+    with pytest.raises(NotSupported, match="counts them itself"):
+        running.network(Step((0,), (4,), inputs=Inputs(ids, positions=ids)), running.memory)
 
 
 class Headed(foreign.Model):

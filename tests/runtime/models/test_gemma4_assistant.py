@@ -14,7 +14,7 @@ from runtime.cache.layout import Stateless
 from runtime.errors import UnsupportedModel
 from runtime.loaded import LoadedModel, load_model
 from runtime.models import describe
-from runtime.step import Step
+from runtime.step import Inputs, Step
 from tests.support.checkpoints import random_state
 
 DATA = Path(__file__).resolve().parents[2] / "data" / "special"
@@ -34,9 +34,9 @@ def load(name: str, folder: Path) -> LoadedModel:
 def read(target: LoadedModel, ids: np.ndarray) -> tuple[LayerMemory, mx.array]:
     """The target's memory after `ids`, and its hidden state at the last of them [1, 1, D]."""
     memory = build_memory(target.described.layout)
-    step = Step(starts=(0,), counts=(len(ids),))
+    step = Step(starts=(0,), counts=(len(ids),), inputs=Inputs(mx.array(ids)[None]))
     memory.prepare(step)
-    hidden = target.network(mx.array(ids)[None], step, memory)
+    hidden = target.network(step, memory)
     memory.commit(step, step.counts)
     return memory, hidden[:, -1:]
 
@@ -53,7 +53,7 @@ def test_drafted_logits(name: str, length: int, tmp_path: Path) -> None:
     step, token = Step(starts=(length - 1,), counts=(1,)), int(ids[length])
     for row in wanted:
         embedded = target.network.model.embed_tokens(mx.array([[token]])) * 64**0.5
-        out = draft.network(embedded, hidden, step, caches)
+        out = draft.network(step.again(Inputs(embeddings=embedded)), caches, hidden)
         logits, hidden = np.array(draft.network.logits(out)[0, 0]), draft.network.feedback(out)
         scored = np.isfinite(logits)
         assert np.abs(logits - row)[scored].max() < 1e-4 * row.std()

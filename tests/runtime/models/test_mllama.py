@@ -12,7 +12,7 @@ import pytest
 
 from runtime.cache.build import LayerMemory, build_memory
 from runtime.loaded import LoadedModel, load_model
-from runtime.step import Step
+from runtime.step import Inputs, Step
 from tests.support.checkpoints import write_checkpoint
 
 DATA = Path(__file__).resolve().parents[2] / "data" / "special"
@@ -43,11 +43,11 @@ def take(
     commit: bool = True,
 ) -> np.ndarray:
     """One step of one row: its logits [L, V]."""
-    step = Step(starts=(start,), counts=(len(tokens),), first=row)
+    step = Step((start,), (len(tokens),), first=row, inputs=Inputs(mx.array(tokens)[None]))
     memory.prepare(step)
     if features is not None:
         model.network.encode(mx.array(features), step, memory)
-    logits = model.network.logits(model.network(mx.array(tokens)[None], step, memory))
+    logits = model.network.logits(model.network(step, memory))
     if commit:
         memory.commit(step, step.counts)
     return np.array(logits[0])
@@ -83,8 +83,8 @@ def test_rows_with_and_without(model: LoadedModel, wanted: dict[str, np.ndarray]
     for row, features in ((0, wanted["features"]), (1, None)):
         take(model, memory, ids[:9], 0, row=row)
         take(model, memory, ids[9:20], 9, row=row, features=features)
-    step = Step(starts=(20, 20), counts=(4, 4))
+    step = Step((20, 20), (4, 4), inputs=Inputs(mx.array(np.stack([ids[20:]] * 2))))
     memory.prepare(step)
-    logits = model.network.logits(model.network(mx.array(np.stack([ids[20:]] * 2)), step, memory))
+    logits = model.network.logits(model.network(step, memory))
     assert close(np.array(logits[0]), wanted["logits"][20:])
     assert close(np.array(logits[1]), wanted["text_logits"][20:])

@@ -12,7 +12,7 @@ import pytest
 from runtime.cache.build import build_memory
 from runtime.loaded import LoadedModel
 from runtime.models import qwen3_5
-from runtime.step import Step
+from runtime.step import Inputs, Step
 from tests.support.parity import Reference, bar, full_logits
 
 HYBRIDS = [
@@ -38,9 +38,9 @@ def _run(
     """One step of several rows, of which kept[b] tokens stay; the hidden states."""
     width = max(len(row) for row in rows)
     tokens = mx.array([row + [0] * (width - len(row)) for row in rows])
-    step = Step(starts=starts, counts=tuple(len(row) for row in rows))
+    step = Step(starts=starts, counts=tuple(len(row) for row in rows), inputs=Inputs(tokens))
     memory.prepare(step)
-    hidden = model.network(tokens, step, memory)
+    hidden = model.network(step, memory)
     memory.commit(step, kept)
     return hidden
 
@@ -70,10 +70,10 @@ def test_a_draft_head_reads_its_own_memory_token_by_token_as_at_once(tmp_path: P
     for cuts in ([9], [4, 1, 1, 3]):
         memory, at, parts = build_memory(qwen3_5.head_layout(config)), 0, []
         for width in cuts:
-            step = Step(starts=(at,), counts=(width,))
-            memory.prepare(step)
             now = slice(at, at + width)
-            parts.append(head(embedded[:, now], hidden[:, now], step, memory))
+            step = Step(starts=(at,), counts=(width,), inputs=Inputs(embeddings=embedded[:, now]))
+            memory.prepare(step)
+            parts.append(head(step, memory, hidden[:, now]))
             memory.commit(step, (width,))
             at += width
         outcomes.append(mx.concatenate(parts, axis=1))

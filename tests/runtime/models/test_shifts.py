@@ -9,7 +9,7 @@ from runtime.cache.attention import KVCache
 from runtime.cache.build import LayerMemory, build_memory
 from runtime.errors import NotSupported
 from runtime.loaded import LoadedModel
-from runtime.step import Step
+from runtime.step import Inputs, Step
 from tests.support.parity import Reference
 
 LENGTH, START, STOP = 24, 5, 14
@@ -17,9 +17,9 @@ LENGTH, START, STOP = 24, 5, 14
 
 def _read(model: LoadedModel, ids: list[int]) -> LayerMemory:
     memory = build_memory(model.described.layout, dtype=model.dtype)
-    step = Step(starts=(0,), counts=(len(ids),))
+    step = Step(starts=(0,), counts=(len(ids),), inputs=Inputs(mx.array([ids], dtype=mx.int32)))
     memory.prepare(step)
-    mx.eval(model.network(mx.array([ids], dtype=mx.int32), step, memory))
+    mx.eval(model.network(step, memory))
     memory.commit(step, step.counts)
     return memory
 

@@ -24,7 +24,7 @@ from runtime.speculate.block import BlockDrafter
 from runtime.speculate.drafter import Drafter, Proposal, Rows
 from runtime.speculate.pair import pair_problem, runs_inside
 from runtime.speculate.standing import standing_drafters
-from runtime.step import Step
+from runtime.step import Inputs, Step
 from tests.support import drafting
 from tests.support.bench import Bench
 from tests.support.checkpoints import random_state
@@ -56,8 +56,8 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[LoadedModel, LoadedM
 
 def drafts_of(target: LoadedModel, ids: list[int], depth: int) -> list[int]:
     """Greedy drafts after `ids`: states without layer memory, and the block by its definition in numpy."""
-    step = Step(starts=(0,), counts=(len(ids) - 1,))
-    target.network(mx.array([ids[:-1]]), step, build_one_shot(target.described.layout))
+    step = Step(starts=(0,), counts=(len(ids) - 1,), inputs=Inputs(mx.array([ids[:-1]])))
+    target.network(step, build_one_shot(target.described.layout))
     taps = taps_of(target.network)
     assert taps is not None
     states = np.array(taps.tapped(step, (0, 2, 1))[0])
@@ -145,9 +145,9 @@ def test_a_row_begins_with_what_an_earlier_one_left(
 
 def silent(bench: Bench, ids: list[int]) -> None:
     """The target knows these from elsewhere: nobody is told."""
-    step = Step(starts=(0,), counts=(len(ids),))
+    step = Step(starts=(0,), counts=(len(ids),), inputs=Inputs(mx.array([ids])))
     bench.memory.prepare(step)
-    bench.target.network(mx.array([ids]), step, bench.memory)
+    bench.target.network(step, bench.memory)
     bench.memory.commit(step, step.counts)
 
 

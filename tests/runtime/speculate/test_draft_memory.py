@@ -20,7 +20,7 @@ from runtime.speculate.draft_model import ModelDrafter
 from runtime.speculate.drafter import Proposal, Remembers, Rows
 from runtime.speculate.head import HeadDrafter
 from runtime.speculate.ngram import NgramDrafter
-from runtime.step import Step
+from runtime.step import Inputs, Step
 from tests.runtime.speculate.test_draft_model import GREEDY, alone, proposed
 from tests.runtime.speculate.test_head import drafts_of
 from tests.support.heads import HeadReference
@@ -40,9 +40,9 @@ class Counting:
     def __init__(self, inner: Any) -> None:
         self.inner, self.read = inner, 0
 
-    def __call__(self, tokens: mx.array, step: Step, caches: Any) -> mx.array:
+    def __call__(self, step: Step, caches: Any) -> mx.array:
         self.read += sum(step.counts)
-        return self.inner(tokens, step, caches)
+        return self.inner(step, caches)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)
@@ -187,13 +187,13 @@ class Played:
 
     def _read(self, memory: Any, part: list[int], start: int, *, seen: bool = True) -> int:
         if part:
-            step = Step(starts=(start,), counts=(len(part),))
+            inputs = Inputs(mx.array([part], dtype=mx.int32))
+            step = Step(starts=(start,), counts=(len(part),), inputs=inputs)
             memory.prepare(step)
-            tokens = mx.array([part], dtype=mx.int32)
-            hidden = self.target.network(tokens, step, memory)
+            hidden = self.target.network(step, memory)
             memory.commit(step, step.counts)
             if seen:
-                self.drafter.observe(step, tokens, hidden, step.counts)
+                self.drafter.observe(step, hidden, step.counts)
         return len(part)
 
     def _drafts(self, text: list[int]) -> None:

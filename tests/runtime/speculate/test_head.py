@@ -14,7 +14,7 @@ from runtime.device import device
 from runtime.loaded import LoadedModel, check_weights, load_model
 from runtime.speculate import head as head_room
 from runtime.speculate.head import HeadDrafter
-from runtime.step import Step
+from runtime.step import Inputs, Step
 from tests.support.bench import Bench
 from tests.support.checkpoints import random_state, write_checkpoint
 from tests.support.heads import FOLDER, HeadReference
@@ -38,8 +38,8 @@ def glm(tmp_path_factory: pytest.TempPathFactory) -> LoadedModel:
 
 def hidden_of(target: LoadedModel, ids: list[int]) -> mx.array:
     """The target's hidden states [1, T, D], without memory."""
-    step = Step(starts=(0,), counts=(len(ids),))
-    return target.network(mx.array([ids]), step, build_one_shot(target.described.layout))
+    step = Step(starts=(0,), counts=(len(ids),), inputs=Inputs(mx.array([ids])))
+    return target.network(step, build_one_shot(target.described.layout))
 
 
 def drafts_of(target: LoadedModel, ids: list[int], depth: int) -> list[int]:
@@ -47,9 +47,9 @@ def drafts_of(target: LoadedModel, ids: list[int], depth: int) -> list[int]:
     assert target.head is not None
     hidden, tokens = hidden_of(target, ids[:-1]), list(ids[1:])
     for _ in range(depth):
-        step = Step(starts=(0,), counts=(len(tokens),))
         embedded = target.network.model.embed_tokens(mx.array([tokens]))
-        out = target.head.network(embedded, hidden, step, build_one_shot(target.head.layout))
+        step = Step(starts=(0,), counts=(len(tokens),), inputs=Inputs(embeddings=embedded))
+        out = target.head.network(step, build_one_shot(target.head.layout), hidden)
         tokens.append(int(mx.argmax(target.network.logits(out[:, -1])[0]).item()))
         hidden = mx.concatenate([hidden, out[:, -1:]], axis=1)
     return tokens[len(ids) - 1 :]
@@ -60,10 +60,10 @@ def test_logits_at_every_position_are_those_of_transformers(
 ) -> None:
     assert target.head is not None
     ids = [int(token) for token in reference.answers["ids"]]
-    step = Step(starts=(0,), counts=(len(ids) - 1,))
     embedded = target.network.model.embed_tokens(mx.array([ids[1:]]))
+    step = Step(starts=(0,), counts=(len(ids) - 1,), inputs=Inputs(embeddings=embedded))
     hidden = hidden_of(target, ids)[:, :-1]
-    out = target.head.network(embedded, hidden, step, build_one_shot(target.head.layout))
+    out = target.head.network(step, build_one_shot(target.head.layout), hidden)
     both = 2 * bar(Reference(reference.name))  # the head adds its rounding to the target's
     assert reference.error(np.array(target.network.logits(out)[0])) < both
 
@@ -164,9 +164,9 @@ def test_a_row_whose_past_was_not_observed_drafts_from_what_it_saw(glm: LoadedMo
     """As after a hit in a prefix store: its drafts may differ, and everything keeps working."""
     bench = bench_of(glm, rows=1)
     ids = [bench.token() for _ in range(12)]
-    step = Step(starts=(0,), counts=(8,))
+    step = Step(starts=(0,), counts=(8,), inputs=Inputs(mx.array([ids[:8]])))
     bench.memory.prepare(step)
-    bench.target.network(mx.array([ids[:8]]), step, bench.memory)
+    bench.target.network(step, bench.memory)
     bench.memory.commit(step, (8,))
     bench.step([ids[8:]], [8], [4])
     bench.ids.append([*ids, bench.token()])
