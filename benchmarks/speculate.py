@@ -33,7 +33,7 @@ from mlx.utils import tree_map  # noqa: E402
 
 import modelkit  # noqa: E402
 from modelkit.chat.message import Message  # noqa: E402
-from modelkit.opening import open_model, template_of  # noqa: E402
+from modelkit.opening import open_model  # noqa: E402
 from modelkit.prompt import Prompter  # noqa: E402
 from modelkit.settings import Settings  # noqa: E402
 from modelkit.source.inventory import Inventory  # noqa: E402
@@ -191,7 +191,7 @@ def _real(home: Path, target: Path, draft: Path, asked: list[str]) -> Field:
             assert opened.draft is not None
             own, drafts[name] = _loader(opened.inventory), _loader(opened.draft)
             tokenizer = load_tokenizer(opened.inventory.files)
-            prompter = Prompter(tokenizer, template_of(opened.inventory.files, tokenizer), opened.metadata)
+            prompter = Prompter(tokenizer, opened.ready.template, opened.metadata)
     prompts = {
         "fresh": [_ids(prompter, [Message("user", one)]) for one in asked],
         "quoting": [

@@ -154,3 +154,27 @@ def test_one_file_knows_where_a_wrapper_keeps_its_text_model() -> None:
         if isinstance(node, ast.Constant) and node.value in TEXT_BLOCKS
     }
     assert found == {"runtime.models.wrapper"}
+
+
+def _names(path: Path) -> set[str]:
+    """What a file makes at its top level."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            found.add(node.name)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            found.update(alias.asname or alias.name for alias in node.names)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            found.add(node.id)
+    return found
+
+
+@pytest.mark.parametrize("path", sorted(ROOT.glob("benchmarks/*.py")), ids=lambda path: path.name)
+def test_a_benchmark_imports_what_is_there(path: Path) -> None:
+    modules = _modules()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in ("modelkit", "runtime"):
+            assert node.module in modules, f"{path.name} imports {node.module}"
+            there = _names(modules[node.module])
+            missing = [a.name for a in node.names if f"{node.module}.{a.name}" not in modules]
+            assert set(missing) <= there, f"{path.name} imports {set(missing) - there} of {node.module}"

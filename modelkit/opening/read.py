@@ -1,0 +1,130 @@
+"""What a name or a path stands for: files and settings of a model to run, nothing loaded yet.
+
+A stored package and a plain model directory look the same from here on. Headers of all weight files are
+checked before MLX sees them, and a package's blobs are held so that no `prune` takes them away while they are
+read.
+"""
+
+import os
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from modelkit.elsewhere import where_to_get
+from modelkit.errors import InvalidName, LoadError, ModelNotFound, PlanError
+from modelkit.modelfile import looks_like_path
+from modelkit.pack.accept import decide, refuse_unconverted
+from modelkit.pack.checks import check_parts, check_requires
+from modelkit.pack.conversion import Part
+from modelkit.pack.metadata import FILE as METADATA
+from modelkit.pack.metadata import Metadata, read_metadata
+from modelkit.pack.ready import Ready, make_ready
+from modelkit.pack.sources import DRAFT_FOLDER, open_source
+from modelkit.pack.worded import worded
+from modelkit.prefixes import model_digest
+from modelkit.settings import Settings
+from modelkit.source.inventory import Inventory
+from modelkit.source.tree import Files, read_directory, subtree
+from modelkit.store.store import Store
+from runtime.models import describe
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A model about to be loaded."""
+
+    label: str
+    """What users call it: the package's name, or the path that was given."""
+    inventory: Inventory
+    draft: Inventory | None
+    metadata: Metadata
+    ready: Ready
+    context_length: int
+    """The most tokens that the model can follow."""
+    notes: tuple[str, ...]
+    """Sentences for the user."""
+    digest: str | None = None
+    """What names its layer memory on disk; None for a folder."""
+    package: str | None = None
+    """The digest of its manifest; None for a folder."""
+
+
+@contextmanager
+def open_model(name: str | os.PathLike[str], settings: Settings) -> Generator[Opened]:
+    """Open a stored model by name or a model directory by path. Raises ModelNotFound, SourceError,
+    LoadError.
+    """
+    text = os.fspath(name)
+    if not isinstance(name, str) or looks_like_path(text):
+        with _refusing():
+            opened = _open(_read_tree(Path(text)), text)
+        yield opened
+        return
+    try:
+        with Store(settings.home).hold(text) as package:
+            with _refusing():
+                opened = _open(package.files, str(package.name), model_digest(package))
+            yield replace(opened, package=str(package.digest))
+    except (ModelNotFound, InvalidName) as error:
+        if Path(text, "config.json").is_file():
+            raise ModelNotFound(
+                error.message, hint=f"For the directory of that name, write ./{text}"
+            ) from error
+        elsewhere = where_to_get(text)
+        if elsewhere is None:
+            raise
+        raise ModelNotFound(f"there is no stored model {text!r:.200}", hint=elsewhere) from error
+
+
+@contextmanager
+def _refusing() -> Generator[None]:
+    """What `create` would refuse, refused as what cannot be loaded, in the same words."""
+    try:
+        with worded():
+            yield
+    except PlanError as error:
+        raise LoadError(error.message, hint=error.hint) from error
+
+
+def _read_tree(folder: Path) -> Files:
+    """A model directory, and the draft in it if it is an exported package."""
+    files = dict(read_directory(folder))
+    if METADATA in files and (folder / DRAFT_FOLDER).is_dir():
+        inside = read_directory(folder / DRAFT_FOLDER)
+        files |= {f"{DRAFT_FOLDER}/{name}": path for name, path in inside.items()}
+    return files
+
+
+def _open(files: Files, label: str, digest: str | None = None) -> Opened:
+    metadata = read_metadata(files.get(METADATA), label)
+    if metadata.requires:
+        check_requires(metadata.requires)
+    settled = digest is not None and metadata.provenance is not None
+    target, draft = _parts(files, label, settled=settled)
+    tokenizer, _ = check_parts(target, draft, settled=settled)
+    described = describe(target.source.inventory.config)
+    ready = make_ready(target.source.inventory, described, tokenizer, metadata.parameters)
+    return Opened(
+        label=label,
+        inventory=target.source.inventory,
+        draft=draft.source.inventory if draft else None,
+        metadata=metadata,
+        ready=ready,
+        context_length=described.context_length,
+        notes=(*target.source.notes, *described.notes, *ready.notes),
+        digest=digest,
+    )
+
+
+def _parts(files: Files, label: str, *, settled: bool) -> tuple[Part, Part | None]:
+    """Target and draft, decided as `create` would decide. settled: `create` did."""
+    own = {path: real for path, real in files.items() if "/" not in path and path != METADATA}
+    target = decide(open_source(own, label, {}), "target", settled=settled)
+    inside = subtree(files, DRAFT_FOLDER)
+    draft = open_source(inside, f"{label}/{DRAFT_FOLDER}", {}) if inside else None
+    parts = target, decide(draft, "draft", settled=settled) if draft else None
+    for part in parts:
+        if part:
+            refuse_unconverted(part)
+    return parts

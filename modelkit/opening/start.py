@@ -1,0 +1,166 @@
+"""An opened model started: limits settled from headers, weights loaded, an engine that runs.
+
+What it will take is told before anything is loaded, so that one can still stop.
+"""
+
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+from modelkit.errors import LoadError
+from modelkit.learned import Learning, setting_of
+from modelkit.memory import Memory, forecast, shortage
+from modelkit.modelfile import Resolved
+from modelkit.opening.read import Opened
+from modelkit.pack.ready import kept_format
+from modelkit.prefixes import Keeping, keeping
+from modelkit.settings import Settings
+from modelkit.source.inventory import Inventory
+from runtime import cpu, device
+from runtime.cache.build import LayerMemory
+from runtime.engine.engine import Engine
+from runtime.engine.options import Options
+from runtime.errors import TooLarge, UnsupportedModel, WeightMismatch
+from runtime.loaded import LoadedModel, load_model
+from runtime.models import describe
+from runtime.speculate.drafter import Drafter
+from runtime.speculate.standing import standing_drafters
+
+_SMALLER = "Create it with --quantize q4 (or fewer bits), or take a smaller model."
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A running engine, and the limits that were found on the way."""
+
+    engine: Engine
+    context_length: int
+    """In tokens, answer included."""
+    memory: Memory
+    notes: tuple[str, ...]
+    """Sentences for the user."""
+    kv_format: str | None
+    """How keys and values are kept; None: in the activations' type."""
+    learning: Learning | None = None
+    """Where what it learns about drafts is kept; None for nowhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Limits:
+    """What is settled before anything is loaded."""
+
+    context: int
+    kv_format: str | None
+    kept: Keeping
+    memory: Memory
+    shortage: str | None
+    notes: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class _Weights:
+    """Reads the weights, on the engine's thread."""
+
+    opened: Opened
+    guesses: bool
+    """Will anything be drafted? If not, neither a draft nor the model's own head is read."""
+    draft_bytes: int = 0
+    """What drafts take in memory, once they are loaded."""
+
+    def target(self) -> LoadedModel:
+        cpu.bind_blas()
+        return _load(self.opened.inventory, with_head=self.guesses and self.opened.draft is None)
+
+    def drafters(self, target: LoadedModel, memory: LayerMemory) -> dict[str, Drafter]:
+        if not self.guesses:
+            return {}
+        draft = None if self.opened.draft is None else _load(self.opened.draft)
+        own = draft or target.head
+        self.draft_bytes = own.weight_bytes if own else 0
+        return standing_drafters(target, draft, memory)
+
+
+def start_engine(
+    opened: Opened,
+    wanted: Resolved,
+    settings: Settings,
+    on_memory: Callable[[Memory, str | None], None] | None = None,
+) -> Started:
+    """Load the weights and start. Raises LoadError for a model that does not fit its config or the memory.
+
+    on_memory: called before anything is loaded with what it will take, and a sentence where that is more than
+    there is.
+    """
+    guesses = wanted.draft_num_predict != 0
+    limits = _limits(opened, wanted, settings, guesses=guesses)
+    if on_memory is not None:
+        on_memory(limits.memory, limits.shortage)
+    learning = None
+    if guesses and opened.package is not None:
+        learning = Learning(settings.home, opened.package, setting_of(wanted.num_thread, limits.kv_format))
+    weights = _Weights(opened, guesses)
+    learned = learning.recall() if learning else None
+    with _loading(opened):
+        engine = Engine(weights.target, _options(wanted, limits), weights.drafters, learned)
+    device.give_back()  # packed weights that were expanded have left as much behind
+    held = replace(limits.memory, weight_bytes=engine.model.weight_bytes, draft_bytes=weights.draft_bytes)
+    notes = (*limits.notes, *engine.model.notes, *_idle_threads(wanted))
+    return Started(engine, limits.context, held, notes, limits.kv_format, learning)
+
+
+def _limits(opened: Opened, wanted: Resolved, settings: Settings, *, guesses: bool) -> _Limits:
+    context, notes = _context(opened, wanted)
+    layout = describe(opened.inventory.config).layout
+    kv_format, more = kept_format(opened.label, layout, wanted.kv_format)
+    free = device.device().available_bytes
+    with _loading(opened):
+        foreseen = forecast(opened.inventory, opened.draft, drafts=guesses, kv_format=kv_format)
+    left = free - foreseen.weight_bytes - foreseen.draft_bytes
+    kept = keeping(settings, opened.label, opened.digest, left)
+    memory = foreseen.memory(context, kept.memory_bytes or 0, free)
+    short = shortage(opened.label, foreseen, context, memory)
+    notes += (*more, *kept.notes, *((short,) if short else ()))
+    return _Limits(context, kv_format, kept, memory, short, notes)
+
+
+def _options(wanted: Resolved, limits: _Limits) -> Options:
+    return Options(
+        context_length=limits.context,
+        budget_tokens=wanted.num_batch,
+        prefix_bytes=limits.kept.memory_bytes,
+        prefix_folder=limits.kept.folder,
+        kv_format=limits.kv_format,
+        threads=wanted.num_thread or None,
+    )
+
+
+@contextmanager
+def _loading(opened: Opened) -> Generator[None]:
+    """Errors of the floor below, in the words of this one."""
+    try:
+        yield
+    except (UnsupportedModel, WeightMismatch) as fault:
+        raise LoadError(f"{opened.label} cannot be loaded: {fault}") from fault
+    except TooLarge as fault:
+        raise LoadError(f"{opened.label} does not fit: {fault}", hint=_SMALLER) from fault
+
+
+def _context(opened: Opened, wanted: Resolved) -> tuple[int, tuple[str, ...]]:
+    if wanted.num_ctx is None:
+        return opened.context_length, ()
+    if wanted.num_ctx <= opened.context_length:
+        return wanted.num_ctx, ()
+    longest = opened.context_length
+    return longest, (f"num_ctx {wanted.num_ctx} is more than the model's {longest}; it runs with {longest}",)
+
+
+def _idle_threads(wanted: Resolved) -> tuple[str, ...]:
+    blas = cpu.report()
+    if not wanted.num_thread or blas.bound:
+        return ()
+    return (f"num_thread has no effect here: {blas.reason or 'MLX brings its own threads'}",)
+
+
+def _load(inventory: Inventory, *, with_head: bool = False) -> LoadedModel:
+    shards = [shard.path for shard in inventory.weights]
+    return load_model(inventory.config, shards, on=device.device(), with_head=with_head)
