@@ -13,6 +13,7 @@ first product, on any thread.
 import ctypes
 import importlib.util
 import math
+import os
 import sys
 import threading
 from dataclasses import dataclass, replace
@@ -28,6 +29,11 @@ if TYPE_CHECKING:
 
 ROUTINES = ("cblas_sgemm", "cblas_dgemm", "cblas_cgemm")  # all that MLX imports
 PREFIX = "scipy_"
+SPIN, SPIN_VARIABLE = 20, "OPENBLAS_THREAD_TIMEOUT"
+"""For how many ticks of the processor, as a power of two, an idle thread of the library spins: about 0.4 ms,
+longer than from one product of a forward pass to the next. By its own default each product of two threads
+keeps a core busy for 25 ms more, and what runs then, rounds of one token or other programs, is slower.
+"""
 FAST = ("openblas", "mkl", "blis", "armpl", "nvpl")  # in the file or folder name of a BLAS worth keeping
 
 
@@ -112,7 +118,7 @@ def _bind(threads: int | None) -> BlasReport:
         linked = Path(library_of(slots["cblas_sgemm"][0].read()))
         if any(mark in "/".join(linked.parts[-2:]).lower() for mark in FAST):
             return BlasReport(linked.name, reason="MLX is linked with a fast BLAS already")
-        _library = ctypes.CDLL(str(path))
+        _library = _load(path)
         _library.scipy_openblas_get_config.restype = ctypes.c_char_p
         _most = min(cores(), _library.scipy_openblas_get_num_threads())
         _library.scipy_openblas_set_num_threads(threads or _most)
@@ -122,6 +128,18 @@ def _bind(threads: int | None) -> BlasReport:
         return _describe(_library, gemv=way)
     except (OSError, AttributeError) as error:  # unreadable library, missing routine, sealed page
         return BlasReport("unknown", reason=str(error))
+
+
+def _load(path: Path) -> ctypes.CDLL:
+    """The library, whose idle threads sleep after SPIN. It looks at its environment only as it is loaded."""
+    own = SPIN_VARIABLE in os.environ
+    if not own:
+        os.environ[SPIN_VARIABLE] = str(SPIN)
+    try:
+        return ctypes.CDLL(str(path))
+    finally:
+        if not own:
+            del os.environ[SPIN_VARIABLE]
 
 
 def _refusal() -> str | None:

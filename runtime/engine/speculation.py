@@ -45,7 +45,8 @@ class _Open:
     began: Moment
     judged: Judged
     price: float
-    reading: bool  # a drafter caught up with its rows, so that its time is no round's
+    reader: str | None  # the drafter that caught up with its rows, so that its time is no round's
+    tried: bool  # that drafter was asked to learn whether it pays
     shared: bool  # with other work, so that its time says nothing
 
 
@@ -61,7 +62,8 @@ class Speculation:
         self._learners: dict[int, Learner] = {}
         self._expected: dict[str, int] = {}
         self._price = 0.0
-        self._reading = False
+        self._reader: str | None = None
+        self._tried = False
         self._open: _Open | None = None
 
     def wanted(self, ids: Sequence[Sequence[int]], limits: Sequence[int], *, flying: bool) -> bool:
@@ -74,7 +76,7 @@ class Speculation:
         if not ids or max(limits) < 1:
             return False
         grades = self._grades(ids)
-        decision = self._decide(grades, limits)
+        decision = self._decide(ids, grades, limits)
         if not decision.offers:
             self._price = decision.price
         elif flying:
@@ -89,15 +91,16 @@ class Speculation:
         """The next round, or None for a plain step."""
         grades, learner = self._grades(rows.ids), self._learner(len(rows))
         self._confirm(grades, len(rows))
-        self._reading = False
+        self._reader = None
         if max(limits) < 1:
             return None
-        decision = self._decide(grades, limits)
+        decision = self._decide(rows.ids, grades, limits)
         for place, offer in enumerate(decision.offers):
             proposal = self.standby.ask(offer.name, rows, offer.depth)
             if proposal is not None:
                 counts = tuple(min(pair) for pair in zip(proposal.counts, limits, strict=True))
-                self._reading |= proposal.reading
+                if proposal.reading and self._reader is None:
+                    self._reader, self._tried = offer.name, decision.price > 0 and not place
                 if any(counts):
                     price = 0.0 if place else decision.price
                     proposal = replace(proposal, counts=counts)
@@ -113,8 +116,8 @@ class Speculation:
     def begin(self, now: Moment, proposed: Round | None, rows: int, *, shared: bool) -> None:
         """The step that began at `now`, after the one before was ended, is this round, or plain."""
         price = proposed.price if proposed else self._price
-        self._open = _Open(proposed, rows, now, [], price, self._reading, shared)
-        self._reading = False
+        self._open = _Open(proposed, rows, now, [], price, self._reader, self._tried, shared)
+        self._reader = None
 
     def judge(self, judged: Judged) -> None:
         """What became of the drafts of the step that runs."""
@@ -127,14 +130,14 @@ class Speculation:
         if done is None:
             return
         spent_s = None if now is None or done.shared else now.since(done.began)
-        seconds = None if done.reading else spent_s
+        seconds = None if done.reader else spent_s
         learner, its = self._learner(done.rows), done.proposed
-        if done.price and done.reading and spent_s is not None:
-            learner.charge(spent_s)
         if its is None:
             learner.plain(seconds, done.price)
         else:
             learner.drafted(its.drafter, its.grade, its.depth, done.judged, seconds, done.price)
+        if done.reader and done.tried and spent_s is not None:
+            learner.read(done.reader, spent_s, judged=its is not None)
 
     def learned(self) -> dict[str, Any]:
         """What is known by now, for a later run, as JSON has it."""
@@ -153,6 +156,8 @@ class Speculation:
     def leave(self, row: int, ids: Sequence[int]) -> None:
         """The sequence at this place is over; the target's memory holds `ids` of it."""
         self.standby.tell(lambda drafter: drafter.end(row, ids))
+        for learner in self._learners.values():
+            learner.left()
 
     def observe(self, step: Step, hidden: mx.array, kept: Sequence[int]) -> None:
         self.standby.tell(lambda drafter: drafter.observe(step, hidden, kept))
@@ -177,8 +182,13 @@ class Speculation:
         }
         return {name: grade for name, grade in found.items() if grade}
 
-    def _decide(self, grades: Mapping[str, int], limits: Sequence[int]) -> Decision:
-        return self._learner(len(limits)).decide(grades, max(limits))
+    def _decide(
+        self, ids: Sequence[Sequence[int]], grades: Mapping[str, int], limits: Sequence[int]
+    ) -> Decision:
+        behind = [
+            name for name, reader in self.standby.readers.items() if name in grades and reader.behind(ids)
+        ]
+        return self._learner(len(limits)).decide(grades, max(limits), behind)
 
     def _confirm(self, grades: Mapping[str, int], rows: int) -> None:
         """A guess about tokens in flight came true if they match too: a draft judged that cost nothing."""

@@ -19,12 +19,12 @@ from runtime.cache.prefix import Entry, PrefixStore
 from runtime.engine.options import Options
 from runtime.errors import CacheFull
 from runtime.speculate.costs import Kind
-from runtime.speculate.drafter import Drafter, Graded, Proposal, Remembers, Rows
+from runtime.speculate.drafter import Drafter, Graded, Proposal, Reads, Remembers, Rows
 
 
 class Standby:
     """`awake`: drafters by name, those that rest left out, in order of preference. graded: those that know
-    beforehand how good a guess will be.
+    beforehand how good a guess will be; readers: those that read what the target read.
     """
 
     def __init__(self, drafters: Mapping[str, Drafter]) -> None:
@@ -33,6 +33,7 @@ class Standby:
         self.awake = dict(drafters)
         # Asked for at every step, and looking whether a class has a protocol's methods takes 10 us.
         self.graded = {name: one for name, one in drafters.items() if isinstance(one, Graded)}
+        self.readers = {name: one for name, one in drafters.items() if isinstance(one, Reads)}
 
     @property
     def kinds(self) -> dict[str, Kind]:

@@ -7,7 +7,7 @@ So a draft that cannot pay costs no more than the budget, and one that may pay i
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -41,10 +41,12 @@ class Decision:
     price: float = 0.0
 
 
-def decide(offers: Sequence[Offer], budget: float) -> Decision:
-    """offers: of those who have something to say, in order of preference. budget: in plain rounds."""
+def decide(offers: Sequence[Offer], budget: float, dear: Collection[str] = ()) -> Decision:
+    """offers: of those who have something to say, in order of preference. budget: in plain rounds.
+    dear: those who are asked only if they pay, never to learn whether they do.
+    """
     best = max([PLAIN, *offers], key=lambda offer: offer.gain - LEAST_GAIN * (offer.depth > 0))
-    tried = _worth_trying(offers, best, budget)
+    tried = _worth_trying([one for one in offers if one.name not in dear], best, budget)
     # One for each who is faster than plain decoding, as the first may turn out to have nothing.
     names = dict.fromkeys(offer.name for offer in sorted(offers, key=lambda offer: -offer.gain))
     own = [max((one for one in offers if one.name == name), key=lambda one: one.gain) for name in names]

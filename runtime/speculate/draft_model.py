@@ -104,6 +104,9 @@ class ModelDrafter:
         counts = tuple(depth if is_ready else 0 for is_ready in ready)
         return Proposal(chain.tokens, counts, reading=read > 0, odds=chain.odds)
 
+    def behind(self, ids: Sequence[Sequence[int]]) -> bool:
+        return any(len(row) - line.length > LAG for row, line in zip(ids, self._lines, strict=False))
+
     def settle(self, lengths: Sequence[int]) -> None:
         for row, length in enumerate(lengths):
             self._cut(row, length)

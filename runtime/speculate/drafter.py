@@ -110,6 +110,17 @@ class Graded(Protocol):
 
 
 @runtime_checkable
+class Reads(Protocol):
+    """A drafter that reads by itself, when it is asked, what it needs to know of a sequence."""
+
+    def behind(self, ids: Sequence[Sequence[int]]) -> bool:
+        """Would it read for longer than a round takes before it drafts for these rows? Asked at every step,
+        so it must be cheap, and it changes nothing.
+        """
+        ...
+
+
+@runtime_checkable
 class Remembers(Protocol):
     """A drafter with layer memory of its own. Its bytes count in the budget that the memory was built with;
     `begin`, `observe`, `propose` and `resize` may raise CacheFull.

@@ -5,7 +5,7 @@ same, and what is accepted of them differs, so they share costs. Pure; questions
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from runtime.speculate.acceptance import Acceptance
 from runtime.speculate.costs import EACH, FIRST_PLAIN, STEADY, Costs, Kind, depths
@@ -23,9 +23,12 @@ class Learner:
 
     def __init__(self, kinds: Mapping[str, Kind], lessons: Mapping[str, Lesson] | None = None) -> None:
         self._depths = {name: depths(kind.limit) for name, kind in kinds.items()}
+        self._deepest = max((kind.limit for kind in kinds.values()), default=0)
         self._costs = Costs(kinds)
         self._grades: dict[tuple[str, int], Acceptance] = {}
         self._budget = FIRST_BUDGET
+        self._debt = 0.0  # plain rounds that reading took and that are not earned yet
+        self._begun: str | None = None  # who has begun to read, and was not judged since
         self._decided: dict[object, Decision] = {}
         self._since_plain, self._looking = 0, 0
         self._pause = EARLY_PAUSE if lessons else FIRST_PAUSE
@@ -40,11 +43,17 @@ class Learner:
         """Grades count from 1."""
         return self._grades.setdefault((name, grade), Acceptance())
 
-    def decide(self, grades: Mapping[str, int], most: int) -> Decision:
-        """The next round, of those who have something to say, with up to `most` drafts in a row."""
-        key = (*grades.items(), most)
+    def decide(self, grades: Mapping[str, int], most: int, behind: Collection[str] = ()) -> Decision:
+        """The next round, of those who have something to say, with up to `most` drafts in a row.
+
+        behind: those who have tokens to read first. A long prompt takes many rounds to read, so that is done
+        to learn only once the last such reading is earned; whoever has begun goes on until it is judged.
+        """
+        dear = frozenset(name for name in behind if self._debt > 0 and name != self._begun)
+        most = min(most, self._deepest)  # a row's own limit shrinks at every round
+        key = (*grades.items(), most, dear)
         if key not in self._decided:
-            self._decided[key] = self._decide(grades, most)
+            self._decided[key] = self._decide(grades, most, dear)
         return self._decided[key]
 
     def plain(self, seconds: float | None, price: float = 0.0) -> None:
@@ -67,8 +76,8 @@ class Learner:
     ) -> None:
         """A round with a drafter's drafts of that grade: per row, drafts judged and drafts kept."""
         self._costs.record(name, depth, seconds)
-        self._pass(price)
         self.grade(name, grade).judge(judged)
+        self._pass(self._lost(name, grade, depth) if price else 0.0)
         self._decided.clear()
         self._rounds = 0
         self._since_plain += 1
@@ -76,10 +85,18 @@ class Learner:
             self._since_plain, self._looking = 0, 1 + FIRST_PLAIN
             self._pause = min(2 * self._pause, LAST_PAUSE)
 
-    def charge(self, seconds: float) -> None:
-        """A round that was tried to learn took so long because its drafter had tokens to read first."""
+    def read(self, name: str, seconds: float, *, judged: bool) -> None:
+        """A round that was tried to learn took so long because its drafter had tokens to read first.
+        judged: it drafted as well.
+        """
         if self._costs.begun:
-            self._budget -= max(seconds / self._costs.plain_s - 1.0, 0.0)
+            self._debt += max(seconds / self._costs.plain_s - 1.0, 0.0)
+            self._begun = None if judged else name
+            self._decided.clear()
+
+    def left(self) -> None:
+        """A sequence is over: what was begun to be read was of no use."""
+        self._begun = None
 
     def saw(self, name: str, grade: int, kept: bool) -> None:
         """A first draft that was not made would have been kept, or not."""
@@ -98,7 +115,7 @@ class Learner:
             {grade: self.best(name, grade).depth for grade in grades},
         )
 
-    def _decide(self, grades: Mapping[str, int], most: int) -> Decision:
+    def _decide(self, grades: Mapping[str, int], most: int, dear: Collection[str]) -> Decision:
         if self._looking or not self._costs.begun:
             return Decision(())
         offers = [
@@ -107,12 +124,20 @@ class Learner:
             for offer in self._offers(name, grade)
             if offer.depth <= most
         ]
-        return decide(offers, self._budget)
+        return decide(offers, self._budget, dear)
 
     def _pass(self, price: float) -> None:
         self._budget = min(self._budget + EARNED - price, MOST_BUDGET)
+        self._debt = max(self._debt - EARNED, 0.0)
         for acceptance in self._grades.values():
             acceptance.rest()
+
+    def _lost(self, name: str, grade: int, depth: int) -> float:
+        """Plain rounds that a try has lost, as its outcome lets expect; below 0 where it won. What was
+        expected before was hope: with that as its price, useless drafts would be tried too often.
+        """
+        expected, _ = self.grade(name, grade).tokens(depth)[depth]
+        return math.exp(self._costs.of(name, depth)[0]) - expected
 
     def _offers(self, name: str, grade: int) -> list[Offer]:
         tokens, offers = self.grade(name, grade).tokens(self._depths[name][-1]), list[Offer]()

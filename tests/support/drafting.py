@@ -51,7 +51,7 @@ def always_drafting(monkeypatch: pytest.MonkeyPatch, depths: range = range(7)) -
     """These depths in turn, whatever pays."""
     turn = itertools.cycle(depths)
 
-    def decide(_self: Learner, grades: Mapping[str, int], most: int) -> Decision:
+    def decide(_self: Learner, grades: Mapping[str, int], most: int, _behind: object = ()) -> Decision:
         depth = min(next(turn), most)
         return Decision(tuple(Offer(name, depth, 1.0, 0.0, 1.0) for name in grades) if depth else ())
 

@@ -1,6 +1,7 @@
 """Binding happens in fresh processes: it is for the life of one."""
 
 import importlib.util
+import platform
 import subprocess
 import sys
 import textwrap
@@ -120,6 +121,23 @@ def test_respects_the_librarys_own_thread_limit() -> None:
     print(bind_blas().threads)
     """
     assert fresh(code) == "1"
+
+
+@bindable
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="ticks are of another length")
+def test_threads_sleep_soon_after_a_product() -> None:
+    """By the library's own default they spin for 25 ms more."""
+    code = """
+    import os, time
+    bind_blas(threads=2)
+    def spent():
+        mx.eval(mx.ones((600, 600)) @ mx.ones((600, 600)))
+        began = time.process_time()
+        time.sleep(0.1)
+        return time.process_time() - began
+    print(min(spent() for _ in range(5)) < 0.008, "OPENBLAS_THREAD_TIMEOUT" in os.environ)
+    """
+    assert fresh(code) == "True False"
 
 
 def test_no_thread_count_below_one() -> None:
