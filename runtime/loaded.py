@@ -17,6 +17,7 @@ from runtime.cache.layout import LayerSpec
 from runtime.device import Device
 from runtime.errors import BadTokenIds, TooLarge, WeightMismatch
 from runtime.models.architecture import Described, describe
+from runtime.models.unused import without_unused
 from runtime.nn.ready import make_ready
 from runtime.nn.rope_spec import long_after
 from runtime.step import Inputs, Step
@@ -183,7 +184,7 @@ def _fitted(
     dtype: mx.Dtype | None = mx.float32,
 ) -> _Part:
     network = described.family.build(described.config)
-    fitted = described.family.adapt(described.config, weights)
+    fitted = described.family.adapt(described.config, without_unused(described, weights))
     fit(network, fitted, config)
     return network, _narrowed(described, fitted, weights) if dtype is None else fitted
 
@@ -210,7 +211,7 @@ def _fitted_head(
 ) -> tuple[list[_Part], tuple[str, ...]]:
     """The draft head among these tensors, if there is one: at most one part, and notes."""
     head = described.family.head
-    fitted = {} if head is None else head.adapt(described.config, weights)
+    fitted = {} if head is None else head.adapt(described.config, without_unused(described, weights))
     if head is None or not fitted:
         return [], ()
     network = head.build(described.config)

@@ -7,18 +7,18 @@
 
 Stacking, cutting and dealing out move whole rows or columns, so each is a list of slabs and costs no memory.
 A quantized matrix needs its input along its rows, so what is stored input first is always turned over; which
-of the two it is shows in the shapes of a layer's stacks, not in its family.
+of the two it is shows in the shapes of a layer's stacks, not in its files.
 """
 
 import re
 from collections.abc import Iterable, Mapping
 
 from modelkit.errors import PlanError
-from modelkit.pack.families import Family
 from modelkit.pack.matrix import Matrix, alone, decoded_dtype, stored_input_first
 from modelkit.pack.planned import Output, Planned
 from modelkit.pack.slabs import Piece, Slab, Tiles, turned, whole
 from modelkit.source.tensor import TensorInfo
+from runtime.models.checkpoint import Checkpoint
 from runtime.quant import Format
 
 _OWNER = r"(?P<owner>(?:.+\.)?layers\.\d+(?:\.(?:mlp|moe|mixer|block_sparse_moe|feed_forward))?)"
@@ -32,14 +32,14 @@ _BIAS = re.compile(_OWNER + r"\.experts\.(?P<matrix>gate_up_proj|down_proj)_bias
 _SPELLINGS = {"w1": "gate_proj", "w2": "down_proj", "w3": "up_proj"}
 
 
-def gather(tensors: Iterable[TensorInfo], family: Family, tiles: Mapping[str, Tiles]) -> list[Matrix]:
+def gather(tensors: Iterable[TensorInfo], files: Checkpoint, tiles: Mapping[str, Tiles]) -> list[Matrix]:
     """Every tensor exactly once, experts in stacks. `tiles`: the FP8 weights by name; they count as BF16.
 
     Raises PlanError for a stack with a missing expert, or experts of different shapes or dtypes.
     """
     tensors = list(tensors)
     turned_owners = _input_first(tensors)
-    conv = stored_input_first(tensors, family)
+    conv = stored_input_first(tensors, files)
     matrices: list[Matrix] = []
     stacks: dict[tuple[str, str, str, str], dict[int, TensorInfo]] = {}
     for tensor in tensors:
@@ -48,13 +48,13 @@ def gather(tensors: Iterable[TensorInfo], family: Family, tiles: Mapping[str, Ti
             key = (one["owner"], one["group"], one["matrix"], one["leaf"])
             stacks.setdefault(key, {})[int(one["index"])] = tensor
         elif (packed := _PACKED.fullmatch(tensor.name)) and len(tensor.shape) == 3:
-            matrices += _cut(packed, tensor, family, tile, turn=packed["owner"] in turned_owners)
-        elif family.alternate and (bias := _BIAS.fullmatch(tensor.name)) and len(tensor.shape) == 2:
-            matrices += _cut_bias(bias, tensor, family)
+            matrices += _cut(packed, tensor, files, tile, turn=packed["owner"] in turned_owners)
+        elif files.alternate and (bias := _BIAS.fullmatch(tensor.name)) and len(tensor.shape) == 2:
+            matrices += _cut_bias(bias, tensor, files)
         else:
-            matrices += alone(tensor, family, tile, input_first=conv)
+            matrices += alone(tensor, files, tile, input_first=conv)
     expected = max((max(stack) + 1 for stack in stacks.values()), default=0)
-    matrices += [_stack(key, stack, expected, family, tiles) for key, stack in stacks.items()]
+    matrices += [_stack(key, stack, expected, files, tiles) for key, stack in stacks.items()]
     return matrices
 
 
@@ -80,7 +80,7 @@ def _stack(
     key: tuple[str, str, str, str],
     stack: Mapping[int, TensorInfo],
     expected: int,
-    family: Family,
+    files: Checkpoint,
     tiles: Mapping[str, Tiles],
 ) -> Matrix:
     owner, group, matrix, leaf = key
@@ -94,8 +94,8 @@ def _stack(
         shown = " and ".join(sorted(f"{dtype} {list(shape)}" for shape, dtype in kinds)[:2])
         raise PlanError(f"{owner}.{group}: the experts' {matrix}.{leaf} differ: {shown}")
     plain = _SPELLINGS.get(matrix, matrix)
-    stored = dict(family.matrices).get(plain, plain)
-    home = family.experts if group == "experts" else group
+    stored = dict(files.matrices).get(plain, plain)
+    home = files.experts if group == "experts" else group
     slabs = tuple(whole(tensor, tiles.get(tensor.name)) for tensor in ordered)
     return Matrix(
         name=f"{owner}.{home}.{stored}.{leaf}",
@@ -107,7 +107,7 @@ def _stack(
 
 
 def _cut(
-    packed: re.Match[str], tensor: TensorInfo, family: Family, tile: Tiles | None, *, turn: bool
+    packed: re.Match[str], tensor: TensorInfo, files: Checkpoint, tile: Tiles | None, *, turn: bool
 ) -> list[Matrix]:
     """A packed stack as one matrix per projection; a fused one is cut in the middle of each expert's outputs,
     or dealt out where they alternate. turn: the outputs are its columns.
@@ -119,28 +119,28 @@ def _cut(
     share = outputs // len(names)
     found: list[Matrix] = []
     for place, name in enumerate(names):
-        start, stop, step = _share(place, len(names), outputs, family)
+        start, stop, step = _share(place, len(names), outputs, files)
         if turn:
             slabs: tuple[Piece, ...] = turned(tensor, tile, start=start, stop=stop, step=step)
         else:
             row_bytes, firsts = whole(tensor, tile).row_bytes, range(0, experts * outputs, outputs or 1)
             slabs = tuple(Slab(tensor, at + start, at + stop, step, row_bytes, tile) for at in firsts)
         known_as = f"{packed['owner']}.experts.{name}"
-        name = f"{packed['owner']}.{family.experts}.{name}.weight"
+        name = f"{packed['owner']}.{files.experts}.{name}.weight"
         found.append(Matrix(name, known_as, decoded_dtype(tensor, tile), (experts, share, inputs), slabs))
     return found
 
 
-def _cut_bias(packed: re.Match[str], tensor: TensorInfo, family: Family) -> list[Matrix]:
+def _cut_bias(packed: re.Match[str], tensor: TensorInfo, files: Checkpoint) -> list[Matrix]:
     """The biases of a stack [E, outputs], cut as their matrix is."""
     experts, outputs = tensor.shape
     names = _names(packed, tensor, outputs)
     item_bytes = tensor.nbytes // (experts * outputs) if experts * outputs else 0
     found: list[Matrix] = []
     for place, part in enumerate(names):
-        start, _, step = _share(place, len(names), outputs, family)
+        start, _, step = _share(place, len(names), outputs, files)
         slab = Slab(tensor, start, experts * outputs, step, item_bytes)
-        name = f"{packed['owner']}.{family.experts}.{part}.bias"
+        name = f"{packed['owner']}.{files.experts}.{part}.bias"
         found.append(Matrix(name, name, tensor.dtype, (experts, outputs // len(names)), (slab,)))
     return found
 
@@ -154,9 +154,9 @@ def _names(packed: re.Match[str], tensor: TensorInfo, outputs: int) -> tuple[str
     return ("gate_proj", "up_proj")
 
 
-def _share(place: int, count: int, outputs: int, family: Family) -> tuple[int, int, int]:
+def _share(place: int, count: int, outputs: int, files: Checkpoint) -> tuple[int, int, int]:
     """start, stop and step of the outputs that belong to matrix `place` of `count`."""
-    if family.alternate:
+    if files.alternate:
         return place, outputs, count
     share = outputs // count
     return place * share, (place + 1) * share, 1

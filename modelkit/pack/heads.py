@@ -1,4 +1,4 @@
-"""Which tensors of a checkpoint are a draft head's, by their names alone.
+"""Which tensors of a checkpoint are a draft head's, by their names alone, which the family's record tells.
 
 A head is stored as `mtp.*` (ERNIE: `mtp_*`), or as layers after the last that the config counts. mlx-lm runs
 no heads, and some of its classes take the tensors of one for a mistake once they are quantized, or for any
@@ -6,10 +6,10 @@ number of layers but one. So what is written anew has the head in FILE: mlx-lm r
 never sees it, and the index names it for everybody else.
 """
 
-import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from modelkit.pack.families import checkpoint_of
 from modelkit.source.inventory import Inventory
 from modelkit.units import size
 from runtime.models.wrapper import text_config
@@ -19,18 +19,12 @@ if TYPE_CHECKING:
 
 FILE = "head.safetensors"
 
-_NAMED = re.compile(r"(?:model\.|language_model\.)?mtp[._].+", re.ASCII)
-_LAYER = re.compile(
-    r"(?:model\.|language_model\.model\.|model\.language_model\.)layers\.(\d{1,6})\..+", re.ASCII
-)
 
-
-def in_head(name: str, config: Mapping[str, Any]) -> bool:
-    """Is this tensor part of a draft head?"""
-    if _NAMED.fullmatch(name):
-        return True
-    found, layers = _LAYER.fullmatch(name), _layers(config)
-    return found is not None and 0 < layers <= int(found[1])
+def in_head(config: Mapping[str, Any]) -> Callable[[str], bool]:
+    """Tells which tensors, by their names, are part of a draft head of that model."""
+    files, layers = checkpoint_of(config), text_config(config).get("num_hidden_layers")
+    count = layers if type(layers) is int else 0
+    return lambda name: files.in_head(name, count)
 
 
 def head_notes(plan: "Plan", *, draft: bool) -> tuple[str, ...]:
@@ -40,7 +34,8 @@ def head_notes(plan: "Plan", *, draft: bool) -> tuple[str, ...]:
     """
     from runtime.models import describe
 
-    found = [tensor for tensor in plan.tensors if in_head(tensor.name, plan.config)]
+    is_head = in_head(plan.config)
+    found = [tensor for tensor in plan.tensors if is_head(tensor.name)]
     if not found or describe(plan.config).family.head is None:
         return ()
     held = size(sum(tensor.nbytes for tensor in found))
@@ -50,9 +45,4 @@ def head_notes(plan: "Plan", *, draft: bool) -> tuple[str, ...]:
 
 
 def has_head(inventory: Inventory) -> bool:
-    return any(in_head(name, inventory.config) for name in inventory.tensors)
-
-
-def _layers(config: Mapping[str, Any]) -> int:
-    value = text_config(config).get("num_hidden_layers")
-    return value if type(value) is int else 0
+    return any(map(in_head(inventory.config), inventory.tensors))

@@ -8,9 +8,9 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from modelkit.pack.families import Family
 from modelkit.pack.slabs import Piece, Slab, Tiles, turned, whole
 from modelkit.source.tensor import TensorInfo
+from runtime.models.checkpoint import Checkpoint
 
 _LESS_ONE = re.compile(r"(?!.*\.linear_attn\.norm\.).*norm\w*\.weight", re.ASCII)
 
@@ -35,35 +35,35 @@ def decoded_dtype(tensor: TensorInfo, tile: Tiles | None) -> str:
     return "BF16" if tile else tensor.dtype
 
 
-def alone(tensor: TensorInfo, family: Family, tile: Tiles | None, *, input_first: bool) -> list[Matrix]:
+def alone(tensor: TensorInfo, files: Checkpoint, tile: Tiles | None, *, input_first: bool) -> list[Matrix]:
     """What is no expert: one matrix, or two that stand in one, under MLX's names.
 
     input_first: the checkpoint is one that has its family's `input_first` matrices the other way round.
     """
-    for fused, parts in family.halved:
+    for fused, parts in files.halved:
         if fused in tensor.name and len(tensor.shape) == 2 and tensor.shape[0] % 2 == 0:
             return _halves(tensor, fused, parts, tile)
-    name, shape = _named(tensor.name, family), tensor.shape
+    name, shape = _named(tensor.name, files), tensor.shape
     slabs: tuple[Piece, ...] = (whole(tensor, tile),)
-    if input_first and len(shape) == 2 and name.endswith(family.input_first):
+    if input_first and len(shape) == 2 and name.endswith(files.input_first):
         shape, slabs = shape[::-1], turned(tensor, tile)
-    if family.settled and name.endswith("conv1d.weight") and len(shape) == 3 and shape[1] == 1:
+    if files.settled and name.endswith("conv1d.weight") and len(shape) == 3 and shape[1] == 1:
         shape = (shape[0], shape[2], 1)
-    plus_one = family.settled and _LESS_ONE.fullmatch(name) is not None
+    plus_one = files.settled and _LESS_ONE.fullmatch(name) is not None
     return [Matrix(name, tensor.name, decoded_dtype(tensor, tile), shape, slabs, plus_one)]
 
 
-def stored_input_first(tensors: Iterable[TensorInfo], family: Family) -> bool:
+def stored_input_first(tensors: Iterable[TensorInfo], files: Checkpoint) -> bool:
     """Does the checkpoint have its family's `input_first` matrices so? MLX's conversions do not."""
     shapes = [tensor.shape for tensor in tensors if tensor.name.endswith(".c_attn.weight")]
-    return bool(family.input_first) and any(len(s) == 2 and s[1] == 3 * s[0] for s in shapes)
+    return bool(files.input_first) and any(len(s) == 2 and s[1] == 3 * s[0] for s in shapes)
 
 
-def _named(name: str, family: Family) -> str:
-    for theirs, ours in family.renamed:
+def _named(name: str, files: Checkpoint) -> str:
+    for theirs, ours in files.renamed:
         name = name.replace(theirs, ours)
-    if family.prefix and not name.startswith("lm_head."):
-        return family.prefix + name.removeprefix(family.prefix).removeprefix("transformer.")
+    if files.prefix and not name.startswith("lm_head."):
+        return files.prefix + name.removeprefix(files.prefix).removeprefix("transformer.")
     return name
 
 

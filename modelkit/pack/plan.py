@@ -21,12 +21,12 @@ from modelkit.errors import PlanError
 from modelkit.pack import heads
 from modelkit.pack.config import converted_config, mlx_config
 from modelkit.pack.experts import deal_out, gather
-from modelkit.pack.families import find_family, request_for
+from modelkit.pack.families import checkpoint_of, request_for
 from modelkit.pack.heads import in_head
 from modelkit.pack.notes import counted, quantizing_notes
 from modelkit.pack.outputs import decide, packed_module, single
 from modelkit.pack.planned import Plan, Planned, PlannedFile, Role
-from modelkit.pack.policy import Choice, Tensor, choose
+from modelkit.pack.policy import Choice, choose
 from modelkit.pack.slabs import Tiles, whole
 from modelkit.pack.spelling import both_spellings
 from modelkit.source.inventory import Inventory
@@ -38,6 +38,7 @@ from modelkit.source.prequantized import (
     SourceKind,
 )
 from modelkit.source.tensor import TensorInfo
+from runtime.models.quantizing import Tensor
 from runtime.quant import FORMATS, Format, find_format
 
 SHARD_BYTES = 5 << 30
@@ -120,15 +121,15 @@ def _decide_all(
     role: Role,
 ) -> tuple[Planned, ...]:
     """By the policy; where nothing is asked for, only FP8 matrices are its business."""
-    family = find_family(inventory.config)
+    files = checkpoint_of(inventory.config)
     request = request_for(wanted or _ROWS[FP8_DEFAULT], inventory.config)
     planned: list[Planned] = []
-    for matrix in gather(_kept(inventory, folded), family, tiles):
+    for matrix in gather(_kept(inventory, folded), files, tiles):
         if wanted is None and not any(slab.tiles for slab in matrix.slabs):
             choice = Choice(None, "not FP8 in the source")
         else:
             tensor = Tensor(matrix.known_as, matrix.dtype, matrix.shape)
-            choice = choose(tensor, request, family.rows, draft=role == "draft")
+            choice = choose(tensor, request, files.rows, draft=role == "draft")
         planned.append(decide(matrix, choice))
     return _in_order(planned)
 
@@ -137,7 +138,7 @@ def _repack(inventory: Inventory, kind: Mxfp4Blocks, role: Role, left: set[str])
     stored = _ROWS["mxfp4"]
     dealt = deal_out(kind.bases, inventory.tensors, stored)
     used = {slab.tensor.name for tensor in dealt for slab in tensor.slabs}
-    rest = gather(_kept(inventory, used | left), find_family(inventory.config), {})
+    rest = gather(_kept(inventory, used | left), checkpoint_of(inventory.config), {})
     planned = _in_order([*dealt, *(decide(matrix, Choice(None, "as in the source")) for matrix in rest)])
     config = converted_config(inventory.config, planned, stored)
     files = _files(planned, inventory.config)
@@ -187,7 +188,7 @@ def _kept(inventory: Inventory, folded: set[str]) -> list[TensorInfo]:
 
 def _masks(inventory: Inventory) -> list[str]:
     """Attention masks that old checkpoints store; MLX has no module for them."""
-    endings = find_family(inventory.config).spare
+    endings = checkpoint_of(inventory.config).spare
     return [name for name in inventory.tensors if endings and name.endswith(endings)]
 
 
@@ -217,7 +218,7 @@ def _natural(name: str) -> list[tuple[int, str]]:
 
 def _files(planned: Sequence[Planned], config: Mapping[str, Any]) -> tuple[PlannedFile, ...]:
     """Shards, and the draft head in a file of its own."""
-    apart = [in_head(tensor.name, config) for tensor in planned]
+    apart = list(map(in_head(config), (tensor.name for tensor in planned)))
     head = tuple(tensor for tensor, is_head in zip(planned, apart, strict=True) if is_head)
     rest = [tensor for tensor, is_head in zip(planned, apart, strict=True) if not is_head]
     return (*_shards(rest), *((PlannedFile(heads.FILE, head),) if head else ()))

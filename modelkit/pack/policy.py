@@ -15,72 +15,25 @@ The rules agree with Ollama's, with two differences on purpose: token embeddings
 family, and 2-, 3- and 5-bit affine formats are promoted like 4-bit ones.
 """
 
-import re
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
 
-from runtime.quant import FORMATS, Format
+from runtime.models.quantizing import (
+    EIGHT,
+    EIGHT_ELSE,
+    REQUESTED,
+    SOURCE,
+    Request,
+    Row,
+    Tensor,
+    is_head,
+    is_table,
+    sensitive,
+)
+from runtime.quant import Format
 
-Offer = Literal["requested", "8-bit", "source"]
-
-_ROW = {row.name: row for row in FORMATS}
 _FLOATS = ("F32", "F16", "BF16")
 _SMALLEST = 1024  # elements; below this the scales would cost more than the codes save
-_LAYER = re.compile(r"\.layers\.(\d+)\.", re.ASCII)
-_STACKS = (".experts.", ".switch_mlp.", ".switch_glu.", ".mlp.shared_experts.", ".mixer.shared_experts.")
-_TABLES = ("embed_tokens.weight", "embed_tokens_per_layer.weight", "embeddings.weight", "wte.weight")
 _STAY_WIDE = ("A_log", "score_correction_bias", "expert_bias")
-
-
-@dataclass(frozen=True, slots=True)
-class Tensor:
-    """What the policy looks at: a name as the checkpoint spells it, safetensors dtype name, logical shape."""
-
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
-
-    @property
-    def stacked(self) -> bool:
-        """Belongs to a group of experts (or shared experts); such names need no `.weight` at their end."""
-        return any(part in self.name for part in _STACKS) and not self.name.endswith(
-            ("bias", "scale", "scales")
-        )
-
-    @property
-    def layer(self) -> int | None:
-        found = _LAYER.search(self.name)
-        return int(found[1]) if found else None
-
-    def has(self, *parts: str) -> bool:
-        return any(part in self.name for part in parts)
-
-    def ends(self, *parts: str) -> bool:
-        return self.name.endswith(parts)
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """A requested format and the facts about the model that rows ask for."""
-
-    format: Format
-    layers: int
-    experts: int = 0
-    dense: frozenset[int] = frozenset()  # layers whose MLP has no experts
-
-    @property
-    def promotes(self) -> bool:
-        return self.format.bits < 6
-
-    @property
-    def float4(self) -> bool:
-        return self.format.name in ("mxfp4", "nvfp4")
-
-    @property
-    def eight(self) -> Format:
-        """The 8-bit partner: q8 for affine formats, mxfp8 for microscaling floats."""
-        return _ROW["q8" if self.format.mode == "affine" else "mxfp8"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,39 +44,6 @@ class Choice:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    when: Callable[[Tensor, Request], bool]
-    offers: tuple[Offer, ...]
-    reason: str
-
-
-def more_bits(layer: int, layers: int, *, cadence_end: int | None = None) -> bool:
-    """Is this one of the layers that errors hurt most: the first and last eighth, and every third between?
-
-    cadence_end: the layer at which the every-third rule stops, when it does not run to the last eighth.
-    """
-    if layer < layers // 8 or layer >= 7 * layers // 8:
-        return True
-    return (cadence_end is None or layer < cadence_end) and (layer - layers // 8) % 3 == 2
-
-
-def in_cadence(tensor: Tensor, request: Request) -> bool:
-    return tensor.layer is not None and more_bits(tensor.layer, request.layers)
-
-
-def sensitive(tensor: Tensor) -> bool:
-    return tensor.has(".v_proj", ".k_proj", "down_proj")
-
-
-def is_table(tensor: Tensor) -> bool:
-    return tensor.ends(*_TABLES)
-
-
-def is_head(tensor: Tensor) -> bool:
-    return tensor.ends("lm_head.weight")
-
-
 def _elements(tensor: Tensor) -> int:
     count = 1
     for dim in tensor.shape:
@@ -131,15 +51,10 @@ def _elements(tensor: Tensor) -> int:
     return count
 
 
-SOURCE: tuple[Offer, ...] = ("source",)
-REQUESTED: tuple[Offer, ...] = ("requested",)
-EIGHT: tuple[Offer, ...] = ("8-bit",)
-EIGHT_ELSE: tuple[Offer, ...] = ("8-bit", "requested")
-
 KEEP: tuple[Row, ...] = (
     Row(lambda t, _: t.dtype not in _FLOATS, SOURCE, "not a 16- or 32-bit float"),
-    Row(lambda t, _: t.has("audio_tower", "embed_audio", "sound_"), SOURCE, "audio tower"),
-    Row(lambda t, _: t.has("vision", "visual"), SOURCE, "vision tower"),
+    Row(lambda t, r: r.towers.hears(t.name), SOURCE, "audio tower"),
+    Row(lambda t, r: r.towers.sees(t.name), SOURCE, "vision tower"),
     Row(lambda t, _: t.ends("bias"), SOURCE, "bias"),
     Row(lambda t, _: not t.stacked and t.has("norm", "ln_"), SOURCE, "norm"),
     Row(lambda t, _: not t.stacked and t.has("embed") and not is_table(t), SOURCE, "auxiliary embedding"),
@@ -174,7 +89,7 @@ DRAFT: tuple[Row, ...] = (
 def choose(tensor: Tensor, request: Request, family: tuple[Row, ...] = (), *, draft: bool = False) -> Choice:
     """The format of one tensor.
 
-    `family` are the rows of its `families.Family`; `draft` puts the head at the requested format.
+    `family` are the rows of its `Checkpoint`; `draft` puts the head at the requested format.
     """
     if not request.format.quantized:
         return _cast(tensor, request.format)

@@ -57,7 +57,8 @@ def _tied(config: Mapping[str, Any]) -> bool:
 def _pair(inventory: Inventory) -> tuple[TensorInfo, TensorInfo] | None:
     """Head and embedding, both as floats."""
     own = [t for t in inventory.tensors.values() if t.dtype in ("F32", "F16", "BF16")]
-    own = [t for t in own if not in_head(t.name, inventory.config)]
+    is_head = in_head(inventory.config)
+    own = [t for t in own if not is_head(t.name)]
     heads = [t for t in own if t.name.endswith(_HEADS)]
     tables = [t for t in own if t.name.endswith(_TABLES)]
     return (heads[0], tables[0]) if len(heads) == 1 and len(tables) == 1 else None

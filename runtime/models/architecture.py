@@ -8,9 +8,11 @@ from typing import Any
 
 from runtime.cache.layout import LayerSpec
 from runtime.errors import UnsupportedModel, shown
+from runtime.models.checkpoint import PLAIN, Checkpoint
 from runtime.models.document import check_document
 from runtime.models.family import Family
 from runtime.models.names import ARCHITECTURES, architecture_name, module_name
+from runtime.models.wrapper import text_config
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +23,7 @@ class Described:
     family: Family
     config: Any
     layout: tuple[LayerSpec, ...]
+    checkpoint: Checkpoint = PLAIN
 
     @property
     def vocab_size(self) -> int:
@@ -78,4 +81,5 @@ def describe(raw: Mapping[str, Any]) -> Described:
     check_document(raw)
     family = find_family(raw)
     config = family.parse(raw)
-    return Described(architecture_name(raw), family, config, tuple(family.layout(config)))
+    files = family.checkpoint(text_config(raw))
+    return Described(architecture_name(raw), family, config, tuple(family.layout(config)), files)

@@ -12,6 +12,7 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec
+from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
 from runtime.models.decoder import (
     CausalLM,
@@ -25,6 +26,7 @@ from runtime.models.decoder import (
 )
 from runtime.models.experts import Weights, to_switch
 from runtime.models.family import Family
+from runtime.models.quantizing import EIGHT_ELSE, REQUESTED, Row, in_cadence, sensitive
 from runtime.models.rope_block import only_repeats
 from runtime.nn.block import Parallel
 from runtime.nn.mlp import GatedMLP
@@ -174,4 +176,20 @@ def adapt(config: Config, weights: Weights) -> Weights:
     return to_switch(without_spares(config, weights), config.experts)
 
 
-FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt)
+_ROWS: tuple[Row, ...] = (
+    Row(
+        lambda t, r: r.promotes and sensitive(t) and in_cadence(t, r),
+        EIGHT_ELSE,
+        "sensitive matrix, sensitive layer",
+    ),
+    Row(lambda t, r: r.promotes and sensitive(t), REQUESTED, "as requested"),
+)
+
+
+FAMILY = Family(
+    parse=parse,
+    layout=layout,
+    build=build,
+    adapt=adapt,
+    checkpoint=always(Checkpoint(rows=_ROWS)),
+)

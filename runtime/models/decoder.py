@@ -277,27 +277,14 @@ _WRAPPERS = (
     ("language_model.model.", "model."),
     ("language_model.lm_head.", "lm_head."),
 )
-_TOWERS = (
-    "vision_tower.",
-    "vision_model.",
-    "vision_embedder.",
-    "vision_encoder.",
-    "visual.",
-    "audio_tower.",
-    "multi_modal_projector.",
-    "embed_vision.",
-    "embed_audio.",
-)
 
 
 def text_tower(weights: dict[str, mx.array]) -> dict[str, mx.array]:
-    """The language model's tensors of a multimodal checkpoint, named as in a text-only one.
+    """The tensors of a multimodal checkpoint's text model, named as in a text-only one.
 
-    Wrappers are named `language_model.model.` (transformers 4, MLX) or `model.language_model.` (since 4.52);
-    the vision and audio towers and their projectors are left out.
+    Wrappers are named `language_model.model.` (transformers 4, MLX) or `model.language_model.` (since 4.52).
     """
-    towers = (*_TOWERS, *(f"model.{tower}" for tower in _TOWERS))
-    return {_unwrapped(name): array for name, array in weights.items() if not name.startswith(towers)}
+    return {_unwrapped(name): array for name, array in weights.items()}
 
 
 def _unwrapped(name: str) -> str:

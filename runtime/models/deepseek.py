@@ -15,6 +15,7 @@ import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec
 from runtime.errors import UnsupportedModel
+from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
 from runtime.models.decoder import (
     CausalLM,
@@ -288,4 +289,5 @@ FAMILY = Family(
     adapt=adapt,
     keeps_dtype=keeps_dtype,
     head=Head(layout=head_layout, build=build_head, adapt=adapt_head),
+    checkpoint=always(Checkpoint(heads_behind=True)),
 )

@@ -10,13 +10,15 @@ Laguna's drafts gate the answer of attention, and norm what they read once more 
 Source: Chen et al., DFlash (arXiv 2602.06036); z-lab/dflash `model.py`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec
+from runtime.models import laguna
+from runtime.models.checkpoint import Checkpoint
 from runtime.models.decoder import attention_layout, gated_mlp, head_norms, layer_ropes, rms_norms
 from runtime.models.dflash_config import Config, parse
 from runtime.models.family import Family
@@ -143,4 +145,15 @@ def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
     return adapted
 
 
-FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt)
+def _checkpoint(config: Mapping[str, Any]) -> Checkpoint:
+    """Laguna's drafts are quantized as Laguna is."""
+    return laguna.CHECKPOINT if config.get("model_type") == "laguna" else Checkpoint()
+
+
+FAMILY = Family(
+    parse=parse,
+    layout=layout,
+    build=build,
+    adapt=adapt,
+    checkpoint=_checkpoint,
+)

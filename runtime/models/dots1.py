@@ -13,6 +13,7 @@ import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec
 from runtime.errors import UnsupportedModel, shown
+from runtime.models.checkpoint import Checkpoint
 from runtime.models.config import Fields
 from runtime.models.decoder import (
     CausalLM,
@@ -245,7 +246,6 @@ def adapt(config: Config, weights: Weights) -> Weights:
     own = {
         name.replace(".mlp.e_score_correction_bias", ".mlp.gate.e_score_correction_bias"): array
         for name, array in without_spares(config, weights).items()
-        if not name.startswith(("mtp.", "model.mtp."))
     }
     return to_switch(own, config.mixture.experts)
 
@@ -255,4 +255,16 @@ def keeps_dtype(name: str) -> bool:
     return name.endswith(".e_score_correction_bias")
 
 
-FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt, keeps_dtype=keeps_dtype)
+def _checkpoint(config: Mapping[str, Any]) -> Checkpoint:
+    own = config.get("model_type") == "dots1"
+    return Checkpoint(experts="experts" if own else "switch_mlp", heads=("mtp.",))
+
+
+FAMILY = Family(
+    parse=parse,
+    layout=layout,
+    build=build,
+    adapt=adapt,
+    keeps_dtype=keeps_dtype,
+    checkpoint=_checkpoint,
+)

@@ -14,6 +14,7 @@ import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec
 from runtime.errors import UnsupportedModel
+from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
 from runtime.models.decoder import (
     CausalLM,
@@ -165,8 +166,6 @@ def adapt(config: Config, weights: Weights) -> Weights:
     """Corrections are stored as [1, E], beside the gate or in it."""
     kept: Weights = {}
     for name, array in without_spares(config, weights).items():
-        if name.startswith("model.mtp_"):
-            continue
         for statics in _STATICS:
             name = name.replace(statics, ".mlp.gate.")
         kept[name] = array.reshape(-1) if name.endswith(".e_score_correction_bias") else array
@@ -178,4 +177,11 @@ def keeps_dtype(name: str) -> bool:
     return name.endswith((".mlp.gate.weight", ".e_score_correction_bias"))
 
 
-FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt, keeps_dtype=keeps_dtype)
+FAMILY = Family(
+    parse=parse,
+    layout=layout,
+    build=build,
+    adapt=adapt,
+    keeps_dtype=keeps_dtype,
+    checkpoint=always(Checkpoint(heads=("mtp_",))),
+)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from runtime.cache.layout import LayerSpec
+from runtime.models.checkpoint import PLAIN, Checkpoint, always
 
 if TYPE_CHECKING:
     import mlx.core as mx
@@ -82,5 +83,7 @@ class Family:
     """Parameters, by their names in `build`, that never become narrower than they are stored."""
     head: Head | None = None
     """The draft head that files of the family may hold, where it is computed here."""
+    checkpoint: Callable[[Mapping[str, Any]], Checkpoint] = always(PLAIN)  # noqa: RUF009  # frozen
+    """What is particular to its files, by the text model's config, which may be one that `parse` refuses."""
     through: str | None = None
     """What runs it, if that is none of our code: "mlx-lm 0.32.2 (helium)"."""

@@ -16,6 +16,7 @@ import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec
 from runtime.errors import UnsupportedModel
+from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
 from runtime.models.decoder import (
     CausalLM,
@@ -35,6 +36,7 @@ from runtime.models.decoder import (
     without_spares,
 )
 from runtime.models.family import Family
+from runtime.models.towers import USUAL
 from runtime.models.wrapper import text_block
 from runtime.nn.block import PreNorm, Sandwich
 from runtime.nn.norm import one_added
@@ -190,4 +192,10 @@ def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
     return one_added(without_spares(config, text_tower(weights)))
 
 
-FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt)
+FAMILY = Family(
+    parse=parse,
+    layout=layout,
+    build=build,
+    adapt=adapt,
+    checkpoint=always(Checkpoint(towers=USUAL)),
+)

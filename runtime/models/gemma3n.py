@@ -17,12 +17,14 @@ import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec
 from runtime.errors import UnsupportedModel, shown
+from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
 from runtime.models.decoder import layer_count, read_shape, softcapped, text_tower, two_ropes
 from runtime.models.family import Family
 from runtime.models.gemma4 import Attention
 from runtime.models.gemma4_config import OF_SHAPE, Layer, donor_of, layers_layout, unused_projections
 from runtime.models.per_layer import PerLayerTrunk
+from runtime.models.towers import USUAL
 from runtime.nn.activation import relu
 from runtime.nn.mlp import ACTIVATIONS, GatedMLP
 from runtime.nn.rope import Rope
@@ -302,4 +304,10 @@ def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
     return {name: array for name, array in text_tower(weights).items() if not name.startswith(spare)}
 
 
-FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt)
+FAMILY = Family(
+    parse=parse,
+    layout=layout,
+    build=build,
+    adapt=adapt,
+    checkpoint=always(Checkpoint(towers=USUAL)),
+)

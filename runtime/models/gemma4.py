@@ -16,6 +16,7 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec
+from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
 from runtime.models.decoder import softcapped, text_tower
 from runtime.models.experts import to_switch
@@ -29,6 +30,8 @@ from runtime.models.gemma4_config import (
     unused_projections,
 )
 from runtime.models.per_layer import PerLayerTrunk
+from runtime.models.quantizing import EIGHT_ELSE, REQUESTED, Row, in_cadence, sensitive
+from runtime.models.towers import USUAL
 from runtime.nn.attend import attend, attention, merge_heads, split_heads
 from runtime.nn.mlp import ACTIVATIONS, GatedMLP
 from runtime.nn.moe import Experts
@@ -242,4 +245,28 @@ def _expert_name(name: str) -> str:
     return name
 
 
-FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt)
+_ROWS: tuple[Row, ...] = (
+    Row(lambda t, _: t.ends("embed_tokens.weight"), EIGHT_ELSE, "token embedding, also the head"),
+    Row(
+        lambda t, r: r.promotes and r.experts == 8 and t.has(".k_proj", ".v_proj"),
+        EIGHT_ELSE,
+        "sensitive matrix",
+    ),
+    Row(
+        lambda t, r: r.promotes and t.has(".v_proj", "down_proj") and in_cadence(t, r),
+        EIGHT_ELSE,
+        "sensitive matrix, sensitive layer",
+    ),
+    Row(lambda t, r: r.promotes and sensitive(t), REQUESTED, "as requested"),
+)
+
+CHECKPOINT = Checkpoint(rows=_ROWS, experts="experts.switch_glu", towers=USUAL)
+
+
+FAMILY = Family(
+    parse=parse,
+    layout=layout,
+    build=build,
+    adapt=adapt,
+    checkpoint=always(CHECKPOINT),
+)

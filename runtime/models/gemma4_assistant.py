@@ -17,10 +17,11 @@ import mlx.nn as nn
 from runtime.cache.layout import LayerSpec, Stateless
 from runtime.errors import UnsupportedModel, shown
 from runtime.models import gemma4_config
+from runtime.models.checkpoint import always
 from runtime.models.config import Fields
 from runtime.models.decoder import layer_count
 from runtime.models.family import Family
-from runtime.models.gemma4 import make_blocks
+from runtime.models.gemma4 import CHECKPOINT, make_blocks
 from runtime.models.gemma4_config import read_tower, unused_projections
 from runtime.nn.rope import Rope
 from runtime.step import Step
@@ -168,4 +169,10 @@ def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
     return {name: array for name, array in weights.items() if not name.startswith(spare)}
 
 
-FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt)
+FAMILY = Family(
+    parse=parse,
+    layout=layout,
+    build=build,
+    adapt=adapt,
+    checkpoint=always(CHECKPOINT),
+)

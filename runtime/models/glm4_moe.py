@@ -7,6 +7,7 @@ from typing import Any
 import mlx.nn as nn
 
 from runtime.cache.layout import Full, LayerSpec
+from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
 from runtime.models.decoder import (
     CausalLM,
@@ -147,4 +148,5 @@ FAMILY = Family(
     adapt=adapt,
     keeps_dtype=keeps_dtype,
     head=Head(layout=head_layout, build=build_head, adapt=adapt_head),
+    checkpoint=always(Checkpoint(heads_behind=True)),
 )

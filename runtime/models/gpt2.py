@@ -14,6 +14,7 @@ import mlx.nn as nn
 
 from runtime.cache.layout import Full, LayerSpec
 from runtime.errors import UnsupportedModel
+from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
 from runtime.models.family import Family
 from runtime.nn.attend import attend, split_heads
@@ -171,4 +172,16 @@ def _named(name: str) -> str:
     return "transformer." + name.removeprefix("model.").removeprefix("transformer.")
 
 
-FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt)
+FAMILY = Family(
+    parse=parse,
+    layout=layout,
+    build=build,
+    adapt=adapt,
+    checkpoint=always(
+        Checkpoint(
+            input_first=(".c_attn.weight", ".c_proj.weight", ".c_fc.weight"),
+            prefix="model.",
+            spare=(".attn.bias", ".attn.masked_bias"),
+        )
+    ),
+)

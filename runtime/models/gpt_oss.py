@@ -14,6 +14,7 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec
+from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields, whole_heads
 from runtime.models.decoder import (
     CausalLM,
@@ -147,4 +148,10 @@ def _output_first(ending: str, array: mx.array) -> mx.array:
     return array
 
 
-FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt)
+FAMILY = Family(
+    parse=parse,
+    layout=layout,
+    build=build,
+    adapt=adapt,
+    checkpoint=always(Checkpoint(experts="experts", alternate=True)),
+)

@@ -13,6 +13,7 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.cache.layout import Full, LayerSpec
+from runtime.models.checkpoint import Checkpoint
 from runtime.models.config import Fields
 from runtime.models.decoder import (
     CausalLM,
@@ -163,4 +164,21 @@ def keeps_dtype(name: str) -> bool:
     return name.endswith((".A_log", ".dt_bias", ".D"))
 
 
-FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt, keeps_dtype=keeps_dtype)
+def _checkpoint(config: Mapping[str, Any]) -> Checkpoint:
+    """Without experts MLX has an ordinary MLP where the checkpoint has the shared expert alone."""
+    if config.get("num_local_experts"):
+        return Checkpoint()
+    return Checkpoint(
+        halved=((".shared_mlp.input_linear.", (".mlp.gate_proj.", ".mlp.up_proj.")),),
+        renamed=((".shared_mlp.output_linear.", ".mlp.down_proj."),),
+    )
+
+
+FAMILY = Family(
+    parse=parse,
+    layout=layout,
+    build=build,
+    adapt=adapt,
+    keeps_dtype=keeps_dtype,
+    checkpoint=_checkpoint,
+)

@@ -5,7 +5,7 @@ each head (or each of its numbers) is multiplied by softplus of a gate. Experts 
 sigmoids, with one more that always answers.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,6 +14,7 @@ import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec
 from runtime.errors import UnsupportedModel, shown
+from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
 from runtime.models.decoder import (
     CausalLM,
@@ -31,7 +32,21 @@ from runtime.models.decoder import (
 )
 from runtime.models.experts import Weights, to_switch
 from runtime.models.family import Family
+from runtime.models.quantizing import (
+    EIGHT,
+    EIGHT_ELSE,
+    REQUESTED,
+    SOURCE,
+    Offer,
+    Request,
+    Row,
+    Tensor,
+    is_head,
+    is_table,
+    more_bits,
+)
 from runtime.models.rope_block import is_keyed, only_repeats
+from runtime.models.towers import USUAL
 from runtime.nn.activation import softplus
 from runtime.nn.attend import attend
 from runtime.nn.block import PreNorm
@@ -201,4 +216,61 @@ def keeps_dtype(name: str) -> bool:
     return name.endswith(".e_score_correction_bias")
 
 
-FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt, keeps_dtype=keeps_dtype)
+def _laguna_cadence(tensor: Tensor, request: Request) -> bool:
+    layer = tensor.layer
+    return layer is not None and more_bits(layer, request.layers, cadence_end=request.layers // 2 - 4)
+
+
+def _attention(tensor: Tensor) -> bool:
+    return tensor.has(".q_proj.", ".k_proj.", ".v_proj.", ".o_proj.", ".g_proj.")
+
+
+def _shared_down(tensor: Tensor) -> bool:
+    return tensor.has(".shared_expert.") and tensor.has("down_proj")
+
+
+def _dense_mlp(tensor: Tensor, request: Request) -> bool:
+    return (
+        tensor.has(".mlp.gate_proj.", ".mlp.up_proj.", ".mlp.down_proj.")
+        and tensor.layer is not None
+        and tensor.layer in request.dense
+    )
+
+
+def _row(when: Callable[[Tensor, Request], bool], offers: tuple[Offer, ...], reason: str) -> Row:
+    """A row for the microscaling formats only; affine ones leave this family to the generic rows."""
+    return Row(lambda t, r: r.format.mode != "affine" and when(t, r), offers, reason)
+
+
+_ROWS: tuple[Row, ...] = (
+    _row(lambda t, _: is_table(t) or is_head(t), EIGHT, "embedding or head"),
+    _row(lambda t, r: _attention(t) and not r.float4, SOURCE, "attention of a mostly-expert model"),
+    _row(lambda t, _: _attention(t), REQUESTED, "as requested"),
+    _row(_dense_mlp, REQUESTED, "as requested"),
+    _row(
+        lambda t, r: t.has(".experts.") and not r.float4 and t.has("down_proj") and _laguna_cadence(t, r),
+        SOURCE,
+        "sensitive matrix, sensitive layer",
+    ),
+    _row(lambda t, _: t.has(".experts."), REQUESTED, "as requested"),
+    _row(lambda t, r: _shared_down(t) and not r.float4, SOURCE, "sensitive matrix"),
+    _row(
+        lambda t, r: _shared_down(t) and _laguna_cadence(t, r),
+        EIGHT_ELSE,
+        "sensitive matrix, sensitive layer",
+    ),
+    _row(lambda t, _: t.has(".shared_expert."), REQUESTED, "as requested"),
+    _row(lambda _t, _r: True, SOURCE, "not a matrix this family quantizes"),
+)
+
+CHECKPOINT = Checkpoint(rows=_ROWS, default_layers=40, towers=USUAL)
+
+
+FAMILY = Family(
+    parse=parse,
+    layout=layout,
+    build=build,
+    adapt=adapt,
+    keeps_dtype=keeps_dtype,
+    checkpoint=always(CHECKPOINT),
+)

@@ -14,6 +14,7 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.cache.layout import Full, LayerSpec, Recurrent, State
+from runtime.models.checkpoint import Checkpoint
 from runtime.models.config import Fields
 from runtime.models.decoder import (
     CausalLM,
@@ -28,6 +29,7 @@ from runtime.models.decoder import (
 )
 from runtime.models.experts import Weights, to_switch
 from runtime.models.family import Family
+from runtime.models.towers import USUAL
 from runtime.nn.conv import CausalConv, stored_filters
 from runtime.nn.mlp import GatedMLP
 from runtime.nn.moe import Experts
@@ -219,4 +221,20 @@ def keeps_dtype(name: str) -> bool:
     return name.endswith(".expert_bias")
 
 
-FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt, keeps_dtype=keeps_dtype)
+_SPARSE_NAMES = ((".w1.", ".gate_proj."), (".w2.", ".down_proj."), (".w3.", ".up_proj."))
+
+
+def _checkpoint(config: Mapping[str, Any]) -> Checkpoint:
+    """mlx-lm has the published names in dense models, and its own in those with experts."""
+    sparse = config.get("model_type") == "lfm2_moe"
+    return Checkpoint(renamed=_SPARSE_NAMES if sparse else (), towers=USUAL)
+
+
+FAMILY = Family(
+    parse=parse,
+    layout=layout,
+    build=build,
+    adapt=adapt,
+    keeps_dtype=keeps_dtype,
+    checkpoint=_checkpoint,
+)

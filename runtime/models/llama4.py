@@ -14,6 +14,7 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.cache.layout import Chunked, Full, LayerSpec
+from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
 from runtime.models.decoder import (
     CausalLM,
@@ -29,6 +30,7 @@ from runtime.models.decoder import (
     without_spares,
 )
 from runtime.models.family import Family
+from runtime.models.towers import USUAL
 from runtime.nn.mlp import GatedMLP
 from runtime.nn.moe import Experts
 from runtime.nn.norm import rms
@@ -215,4 +217,10 @@ def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
     return adapted
 
 
-FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt)
+FAMILY = Family(
+    parse=parse,
+    layout=layout,
+    build=build,
+    adapt=adapt,
+    checkpoint=always(Checkpoint(experts="experts", towers=USUAL)),
+)

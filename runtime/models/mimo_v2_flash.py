@@ -14,6 +14,7 @@ import mlx.nn as nn
 
 from runtime.cache.layout import Full, LayerSpec, Rotating
 from runtime.errors import UnsupportedModel, shown
+from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
 from runtime.models.decoder import (
     CausalLM,
@@ -233,7 +234,6 @@ def adapt(config: Config, weights: Weights) -> Weights:
     adapted = {
         name.replace(".attention_sink_bias", ".sinks"): array
         for name, array in without_spares(config, weights).items()
-        if not name.startswith("model.mtp.")
     }
     return to_switch(adapted, config.experts)
 
@@ -243,4 +243,11 @@ def keeps_dtype(name: str) -> bool:
     return name.endswith(".e_score_correction_bias")
 
 
-FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt, keeps_dtype=keeps_dtype)
+FAMILY = Family(
+    parse=parse,
+    layout=layout,
+    build=build,
+    adapt=adapt,
+    keeps_dtype=keeps_dtype,
+    checkpoint=always(Checkpoint(heads=("mtp.",))),
+)

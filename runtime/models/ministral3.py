@@ -11,6 +11,7 @@ from typing import Any
 import mlx.core as mx
 
 from runtime.cache.layout import LayerSpec
+from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields, whole_heads
 from runtime.models.decoder import (
     CausalLM,
@@ -25,6 +26,7 @@ from runtime.models.decoder import (
     without_spares,
 )
 from runtime.models.family import Family
+from runtime.models.towers import USUAL
 from runtime.models.wrapper import levels
 from runtime.nn.block import PreNorm
 from runtime.nn.rope import Rope
@@ -126,4 +128,10 @@ def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
     return without_spares(config, text_tower(weights))
 
 
-FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt)
+FAMILY = Family(
+    parse=parse,
+    layout=layout,
+    build=build,
+    adapt=adapt,
+    checkpoint=always(Checkpoint(towers=USUAL)),
+)

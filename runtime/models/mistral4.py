@@ -11,6 +11,7 @@ import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec
 from runtime.errors import UnsupportedModel
+from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
 from runtime.models.decoder import (
     CausalLM,
@@ -27,6 +28,7 @@ from runtime.models.expert_groups import read_groups
 from runtime.models.experts import Weights, to_switch
 from runtime.models.family import Family
 from runtime.models.mixture import MixtureSpec
+from runtime.models.towers import USUAL
 from runtime.nn.block import PreNorm
 from runtime.nn.mla import LatentAttention, LatentShape, split_latent_heads
 from runtime.nn.rope import Rope
@@ -210,4 +212,10 @@ def adapt(config: Config, weights: Weights) -> Weights:
     return split_latent_heads(own, config.latent)
 
 
-FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt)
+FAMILY = Family(
+    parse=parse,
+    layout=layout,
+    build=build,
+    adapt=adapt,
+    checkpoint=always(Checkpoint(towers=USUAL)),
+)

@@ -13,6 +13,7 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.cache.layout import Encoder, Full, LayerSpec
+from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
 from runtime.models.decoder import (
     DecoderConfig,
@@ -28,6 +29,7 @@ from runtime.models.decoder import (
     without_spares,
 )
 from runtime.models.family import Family
+from runtime.models.towers import USUAL
 from runtime.nn.attend import attention, merge_heads, split_heads
 from runtime.nn.block import PreNorm
 from runtime.nn.self_attention import SelfAttention
@@ -173,4 +175,10 @@ def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
     return without_spares(config, text_tower(weights))
 
 
-FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt)
+FAMILY = Family(
+    parse=parse,
+    layout=layout,
+    build=build,
+    adapt=adapt,
+    checkpoint=always(Checkpoint(towers=USUAL)),
+)

@@ -14,6 +14,7 @@ import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec
 from runtime.errors import UnsupportedModel, shown
+from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
 from runtime.models.decoder import (
     CausalLM,
@@ -31,6 +32,8 @@ from runtime.models.decoder import (
     without_spares,
 )
 from runtime.models.family import Family
+from runtime.models.quantizing import EIGHT_ELSE, REQUESTED, Row, in_cadence, is_table
+from runtime.models.towers import Towers
 from runtime.models.wrapper import text_block
 from runtime.nn.attend import attend
 from runtime.nn.block import Sandwich
@@ -167,13 +170,35 @@ def build(config: Config) -> MuseGlimmer:
     return MuseGlimmer(config)
 
 
-_VISION = ("model.vision_adapter.", "model.vision_projection.")
-
-
 def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
     """The norms inside layers are stored less one."""
-    text = without_spares(config, text_tower(weights))
-    return one_added({name: text[name] for name in text if not name.startswith(_VISION)}, "layernorm.weight")
+    return one_added(without_spares(config, text_tower(weights)), "layernorm.weight")
 
 
-FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt)
+ROWS: tuple[Row, ...] = (
+    Row(lambda t, _: is_table(t), EIGHT_ELSE, "token embedding"),
+    Row(
+        lambda t, r: r.promotes and t.has(".q_proj", ".k_proj", ".v_proj", ".o_proj"),
+        EIGHT_ELSE,
+        "attention",
+    ),
+    Row(
+        lambda t, r: (
+            r.promotes and (t.has("mlp.down_proj") or (t.has("attn.") and t.has("gate"))) and in_cadence(t, r)
+        ),
+        EIGHT_ELSE,
+        "sensitive matrix, sensitive layer",
+    ),
+    Row(lambda t, r: r.promotes and t.has("mlp.down_proj"), REQUESTED, "as requested"),
+)
+
+_TOWERS = Towers(images=("vision_tower.", "vision_adapter.", "vision_projection."))
+
+
+FAMILY = Family(
+    parse=parse,
+    layout=layout,
+    build=build,
+    adapt=adapt,
+    checkpoint=always(Checkpoint(rows=ROWS, towers=_TOWERS)),
+)

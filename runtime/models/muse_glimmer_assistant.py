@@ -12,11 +12,13 @@ import mlx.core as mx
 
 from runtime.cache.layout import LayerSpec
 from runtime.models import dflash
+from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
 from runtime.models.decoder import layer_count, one_rope, read_shape
 from runtime.models.dflash import BlockDraft
 from runtime.models.dflash_config import LARGEST_BLOCK, Config, listed_targets
 from runtime.models.family import Family
+from runtime.models.muse_glimmer import ROWS
 
 __all__ = ["BlockDraft", "Config", "adapt", "build", "layout", "parse"]
 
@@ -69,4 +71,10 @@ def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
     return adapted
 
 
-FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt)
+FAMILY = Family(
+    parse=parse,
+    layout=layout,
+    build=build,
+    adapt=adapt,
+    checkpoint=always(Checkpoint(rows=ROWS)),
+)

@@ -18,10 +18,13 @@ import mlx.nn as nn
 
 from runtime.cache.layout import Full, LayerSpec, Stateless
 from runtime.errors import UnsupportedModel, shown
+from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
 from runtime.models.expert_groups import read_groups
 from runtime.models.experts import Weights, stacked_experts, switch_names
 from runtime.models.family import Family
+from runtime.models.quantizing import EIGHT_ELSE, REQUESTED, SOURCE, Row, more_bits
+from runtime.models.towers import Towers
 from runtime.nn.conv import stored_filters
 from runtime.nn.mamba2 import Mamba2, Mamba2Spec, step_bounds
 from runtime.nn.mlp import ACTIVATIONS, MLP
@@ -272,9 +275,6 @@ def build(config: Config) -> NemotronH:
 
 
 _LANGUAGE_MODEL = re.compile(r"(?:model\.)?language_model\.")
-_OTHER_TOWERS = re.compile(
-    r"(?:model\.)?(?:vision_model|vision_projection|sound_encoder|sound_projection|mlp1|mtp)\."
-)
 
 
 def adapt(config: Config, weights: Weights) -> Weights:
@@ -284,7 +284,7 @@ def adapt(config: Config, weights: Weights) -> Weights:
     adapted: Weights = {}
     for name, array in weights.items():
         name = _LANGUAGE_MODEL.sub("", name, count=1) if _LANGUAGE_MODEL.match(name) else name
-        if _OTHER_TOWERS.match(name) or (config.tied and name.startswith("lm_head.")):
+        if config.tied and name.startswith("lm_head."):
             continue
         if name.startswith("model."):
             name = f"backbone.{name.removeprefix('model.').removeprefix('backbone.')}"
@@ -299,4 +299,41 @@ def keeps_dtype(name: str) -> bool:
     return name.endswith((".A_log", ".dt_bias", ".D", ".e_score_correction_bias"))
 
 
-FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt, keeps_dtype=keeps_dtype)
+_ROWS: tuple[Row, ...] = (
+    Row(lambda t, _: t.name.startswith("mlp1."), SOURCE, "tower or projector"),
+    Row(
+        lambda t, r: r.float4 and t.has(".q_proj", ".k_proj", ".v_proj", ".o_proj"),
+        EIGHT_ELSE,
+        "attention is rare here",
+    ),
+    Row(
+        lambda t, r: (
+            r.float4
+            and t.has("mixer.out_proj", "down_proj")
+            and (t.layer is None or more_bits(t.layer, r.layers))
+        ),
+        EIGHT_ELSE,
+        "sensitive matrix, sensitive layer",
+    ),
+    Row(lambda t, r: r.float4 and t.has("mixer.out_proj", "down_proj"), REQUESTED, "as requested"),
+)
+
+_TOWERS = Towers(
+    images=("vision_model.", "vision_projection."),
+    sound=("sound_encoder.", "sound_projection."),
+    projectors=("mlp1.",),
+)
+
+
+FAMILY = Family(
+    parse=parse,
+    layout=layout,
+    build=build,
+    adapt=adapt,
+    keeps_dtype=keeps_dtype,
+    checkpoint=always(
+        Checkpoint(
+            rows=_ROWS, matrices=(("up_proj", "fc1"), ("down_proj", "fc2")), towers=_TOWERS, heads=("mtp.",)
+        )
+    ),
+)

@@ -17,6 +17,7 @@ import mlx.nn as nn
 
 from runtime.cache.layout import Full, LayerSpec
 from runtime.errors import UnsupportedModel
+from runtime.models.checkpoint import Checkpoint
 from runtime.models.config import Fields
 from runtime.models.decoder import (
     CausalLM,
@@ -30,6 +31,8 @@ from runtime.models.decoder import (
 )
 from runtime.models.experts import Weights, to_switch
 from runtime.models.family import Family, Head
+from runtime.models.quantizing import SOURCE, Row
+from runtime.models.towers import USUAL
 from runtime.nn.attend import attend, split_heads
 from runtime.nn.conv import stored_filters
 from runtime.nn.delta_net import DeltaSpec, GatedDeltaNet
@@ -307,6 +310,16 @@ def _columns(array: mx.array, heads: int, sizes: tuple[int, ...]) -> list[mx.arr
     return [part.flatten(0, 1) for part in mx.split(by_head, stops, axis=1)]
 
 
+_ROWS: tuple[Row, ...] = (
+    Row(lambda t, _: t.has(".in_proj_a.", ".in_proj_b.", ".in_proj_ba."), SOURCE, "gate of the state"),
+)
+
+
+def _checkpoint(config: Mapping[str, Any]) -> Checkpoint:
+    settled = config.get("model_type") == "qwen3_next"
+    return Checkpoint(rows=_ROWS, settled=settled, towers=USUAL, heads=("mtp.",))
+
+
 FAMILY = Family(
     parse=parse,
     layout=layout,
@@ -314,4 +327,5 @@ FAMILY = Family(
     adapt=adapt,
     keeps_dtype=keeps_dtype,
     head=Head(layout=head_layout, build=build_head, adapt=adapt_head),
+    checkpoint=_checkpoint,
 )

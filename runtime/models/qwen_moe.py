@@ -13,6 +13,7 @@ import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec
 from runtime.errors import UnsupportedModel
+from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
 from runtime.models.decoder import (
     CausalLM,
@@ -31,6 +32,7 @@ from runtime.models.decoder import (
 )
 from runtime.models.experts import Weights, output_first, to_switch
 from runtime.models.family import Family
+from runtime.models.towers import USUAL
 from runtime.nn.block import PreNorm
 from runtime.nn.rope import Rope
 from runtime.nn.self_attention import HeadNormAttention, SelfAttention
@@ -157,4 +159,10 @@ def _input_first(config: Config, weights: Weights) -> bool:
     return False
 
 
-FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt)
+FAMILY = Family(
+    parse=parse,
+    layout=layout,
+    build=build,
+    adapt=adapt,
+    checkpoint=always(Checkpoint(towers=USUAL)),
+)

@@ -9,10 +9,12 @@ from typing import Any
 import mlx.core as mx
 
 from runtime.models import llama
+from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
 from runtime.models.decoder import text_tower
 from runtime.models.family import Family
 from runtime.models.llama import Config, build, layout
+from runtime.models.towers import USUAL
 
 _TEXT = {
     "qwen2_vl": "qwen2",
@@ -36,4 +38,10 @@ def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
     return llama.adapt(config, text_tower(weights))
 
 
-FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt)
+FAMILY = Family(
+    parse=parse,
+    layout=layout,
+    build=build,
+    adapt=adapt,
+    checkpoint=always(Checkpoint(towers=USUAL)),
+)

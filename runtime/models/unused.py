@@ -1,27 +1,37 @@
 """What a checkpoint holds that is kept with the model and never run: towers for other media, draft heads that
-no code here computes. Families leave such tensors out when they load; this says so, by names alone.
+no code here computes. Told by names alone, which the family's record has; what is said is what is left out.
 """
 
-import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import TypeVar
 
 from runtime.models.architecture import Described
 
-_TOWER = re.compile(
-    r"(?:model\.)?(?:(?:vision|audio|sound|embed_vision|embed_audio)(?:_\w+)?|visual|multi_modal_projector|mlp1)\..+"
-)
-_HEAD = re.compile(r"(?:model\.)?mtp[._].+")
+_T = TypeVar("_T")
+
+
+def without_unused(described: Described, weights: Mapping[str, _T]) -> dict[str, _T]:
+    """The tensors that are run, and those of a draft head that can be."""
+    return {
+        name: array
+        for name, array in weights.items()
+        if not described.checkpoint.towers.has(name) and not _in_unused_head(described, name)
+    }
 
 
 def unused_parts(described: Described, names: Iterable[str]) -> tuple[str, ...]:
     """A sentence for each part of a checkpoint with these tensors that is not run, () when all of it is."""
     names = sorted(names)
-    heads = [] if described.family.head else [name for name in names if _HEAD.fullmatch(name)]
-    towers = [name for name in names if _TOWER.fullmatch(name)]
+    heads = [name for name in names if _in_unused_head(described, name)]
+    towers = [name for name in names if described.checkpoint.towers.has(name)]
     return (
         *_said("the draft head", heads, f"heads of {described.name} are not computed here"),
         *_said("what is for images and sound", towers, "models run on text alone here"),
     )
+
+
+def _in_unused_head(described: Described, name: str) -> bool:
+    return described.family.head is None and described.checkpoint.in_head(name, len(described.layout))
 
 
 def _said(part: str, names: list[str], why: str) -> tuple[str, ...]:

@@ -19,6 +19,7 @@ import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec
 from runtime.errors import RuntimeFault, UnsupportedModel, WeightMismatch, shown
+from runtime.models.checkpoint import always
 from runtime.models.family import Family
 from runtime.models.foreign import dense, experts
 from runtime.models.foreign.kinds import Kind
@@ -66,6 +67,7 @@ class Foreign:
             build=self.build,
             adapt=self.adapt,
             keeps_dtype=self.keeps_dtype,
+            checkpoint=always(self._kind.checkpoint),
             through=self.through,
         )
 

@@ -1,6 +1,7 @@
 """Kinds with experts: AFMoE (Trinity), Mellum, DBRX."""
 
 from runtime.errors import UnsupportedModel
+from runtime.models.checkpoint import Checkpoint
 from runtime.models.foreign.fields import Count, Flag, Number, Only, Words
 from runtime.models.foreign.kinds import (
     LAYERS,
@@ -12,6 +13,7 @@ from runtime.models.foreign.kinds import (
     sizes,
 )
 from runtime.models.foreign.rope import Ropes
+from runtime.models.quantizing import SOURCE, Row
 
 _EXPERTS = 1 << 16
 _FULL, _SLIDING = "full_attention", "sliding_attention"
@@ -79,6 +81,7 @@ KINDS = (
         },
         Ropes(types=("default", "linear", "llama3", "yarn")),
         spell=_spell_afmoe,
+        checkpoint=Checkpoint(experts="experts"),
     ),
     Kind(
         "mellum",
@@ -132,5 +135,14 @@ KINDS = (
         },
         length="max_seq_len",
         spell=_spell_dbrx,
+        checkpoint=Checkpoint(
+            rows=(
+                Row(
+                    lambda t, _: t.has(".experts.mlp."),
+                    SOURCE,
+                    "experts on top of each other, which mlx-lm takes apart",
+                ),
+            )
+        ),
     ),
 )

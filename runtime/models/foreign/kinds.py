@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from runtime.errors import UnsupportedModel, shown
+from runtime.models.checkpoint import PLAIN, Checkpoint
 from runtime.models.foreign.fields import Count, Field, Only, Raw, read_fields
 from runtime.models.foreign.rope import Ropes, read_rope
 
@@ -47,6 +48,7 @@ class Kind:
     mend: Callable[[Any, Values], None] = _nothing
     spare: tuple[str, ...] = ()
     ragged: bool = True
+    checkpoint: Checkpoint = PLAIN
 
     @property
     def who(self) -> str:

@@ -4,10 +4,11 @@ import pytest
 
 from modelkit.errors import PlanError
 from modelkit.pack.experts import deal_out, gather
-from modelkit.pack.families import PLAIN, Family, find_family
+from modelkit.pack.families import checkpoint_of
 from modelkit.pack.matrix import Matrix
 from modelkit.pack.slabs import Columns
 from modelkit.source.inventory import Inventory
+from runtime.models.checkpoint import PLAIN, Checkpoint
 from runtime.quant import find_format
 
 Make = Callable[..., Inventory]
@@ -15,9 +16,9 @@ PREFIXES = ("model.", "language_model.model.", "model.language_model.", "backbon
 
 
 def gathered(
-    make: Make, tensors: Mapping[str, tuple[str, tuple[int, ...]]], family: Family = PLAIN
+    make: Make, tensors: Mapping[str, tuple[str, tuple[int, ...]]], files: Checkpoint = PLAIN
 ) -> dict[str, Matrix]:
-    return {matrix.name: matrix for matrix in gather(make(tensors).tensors.values(), family, {})}
+    return {matrix.name: matrix for matrix in gather(make(tensors).tensors.values(), files, {})}
 
 
 def experts(
@@ -87,9 +88,9 @@ def test_mixtral_matrices_get_their_mlx_names(inventory_of: Make) -> None:
 
 
 def test_nemotron_matrices_are_judged_by_their_own_names(inventory_of: Make) -> None:
-    family = find_family({"architectures": ["NemotronHForCausalLM"]})
+    files = checkpoint_of({"architectures": ["NemotronHForCausalLM"]})
     at = "backbone.layers.1.mixer"
-    (stack,) = gathered(inventory_of, experts(at, "down_proj", 2), family).values()
+    (stack,) = gathered(inventory_of, experts(at, "down_proj", 2), files).values()
     assert (stack.name, stack.known_as) == (f"{at}.switch_mlp.fc2.weight", f"{at}.experts.down_proj.weight")
 
 
@@ -102,47 +103,47 @@ def test_a_fused_stack_is_cut_in_the_middle_of_each_expert(inventory_of: Make) -
 
 
 def test_gemma4_stacks_have_their_own_home(inventory_of: Make) -> None:
-    family = find_family({"architectures": ["Gemma4ForCausalLM"]})
-    found = gathered(inventory_of, {"model.layers.0.experts.down_proj": ("BF16", (3, 8, 64))}, family)
+    files = checkpoint_of({"architectures": ["Gemma4ForCausalLM"]})
+    found = gathered(inventory_of, {"model.layers.0.experts.down_proj": ("BF16", (3, 8, 64))}, files)
     assert set(found) == {"model.layers.0.experts.switch_glu.down_proj.weight"}
 
 
 def test_lfm2_moe_matrices_get_mlx_names_outside_stacks_too(inventory_of: Make) -> None:
-    family = find_family({"architectures": ["Lfm2MoeForCausalLM"]})
+    files = checkpoint_of({"architectures": ["Lfm2MoeForCausalLM"], "model_type": "lfm2_moe"})
     at = "model.layers.0.feed_forward"
     tensors = {f"{at}.{theirs}.weight": ("BF16", (64, 64)) for theirs in ("w1", "w2", "w3")}
     names = {f"{at}.{name}.weight" for name in ("gate_proj", "down_proj", "up_proj")}
-    assert set(gathered(inventory_of, tensors, family)) == names
+    assert set(gathered(inventory_of, tensors, files)) == names
 
 
 def test_granite_without_experts_gets_an_ordinary_mlp(inventory_of: Make) -> None:
-    family = find_family({"model_type": "granitemoehybrid", "num_local_experts": 0})
+    files = checkpoint_of({"model_type": "granitemoehybrid", "num_local_experts": 0})
     shared = "model.layers.0.shared_mlp"
     tensors = {
         f"{shared}.input_linear.weight": ("BF16", (128, 64)),
         f"{shared}.output_linear.weight": ("BF16", (64, 64)),
     }
-    found = gathered(inventory_of, tensors, family)
+    found = gathered(inventory_of, tensors, files)
     names = ("gate_proj", "up_proj", "down_proj")
     slabs = [found[f"model.layers.0.mlp.{name}.weight"].slabs[0] for name in names]
     assert [(slab.start, slab.stop) for slab in slabs] == [(0, 64), (64, 128), (0, 64)]
 
 
 def test_granite_with_experts_keeps_its_shared_one(inventory_of: Make) -> None:
-    family = find_family({"model_type": "granitemoehybrid", "num_local_experts": 4})
+    files = checkpoint_of({"model_type": "granitemoehybrid", "num_local_experts": 4})
     name = "model.layers.0.shared_mlp.input_linear.weight"
-    assert set(gathered(inventory_of, {name: ("BF16", (128, 64))}, family)) == {name}
+    assert set(gathered(inventory_of, {name: ("BF16", (128, 64))}, files)) == {name}
 
 
 def test_qwen3_next_is_written_as_mlx_keeps_it(inventory_of: Make) -> None:
-    family = find_family({"model_type": "qwen3_next"})
+    files = checkpoint_of({"model_type": "qwen3_next"})
     layer = "model.layers.0"
     tensors = {
         f"{layer}.linear_attn.conv1d.weight": ("BF16", (192, 1, 4)),
         f"{layer}.linear_attn.norm.weight": ("BF16", (32,)),
         f"{layer}.input_layernorm.weight": ("BF16", (64,)),
     }
-    found = gathered(inventory_of, tensors, family)
+    found = gathered(inventory_of, tensors, files)
     assert found[f"{layer}.linear_attn.conv1d.weight"].shape == (192, 4, 1)
     assert [found[name].plus_one for name in tensors] == [False, False, True]
 
@@ -180,7 +181,7 @@ def test_gpt_oss_floats_alternate_in_matrices_and_biases(inventory_of: Make) -> 
         f"{at}.down_proj": ("BF16", (3, 10, 64)),
         f"{at}.down_proj_bias": ("BF16", (3, 64)),
     }
-    found = gathered(inventory_of, tensors, find_family({"model_type": "gpt_oss"}))
+    found = gathered(inventory_of, tensors, checkpoint_of({"model_type": "gpt_oss"}))
     parts = ("gate_proj", "up_proj", "down_proj")
     assert set(found) == {f"{at}.{part}.{leaf}" for part in parts for leaf in ("weight", "bias")}
     starts = [(slab.start, slab.step) for slab in found[f"{at}.up_proj.weight"].slabs]
@@ -188,7 +189,7 @@ def test_gpt_oss_floats_alternate_in_matrices_and_biases(inventory_of: Make) -> 
     assert found[f"{at}.up_proj.bias"].shape == (3, 10)
 
 
-GPT2 = find_family({"architectures": ["GPT2LMHeadModel"]})
+GPT2 = checkpoint_of({"architectures": ["GPT2LMHeadModel"]})
 
 
 def gpt2_layer(*shape: int) -> dict[str, tuple[str, tuple[int, ...]]]:

@@ -1,11 +1,14 @@
 """One claim per family: where its rows differ from the generic ones."""
 
+from importlib import import_module
 from typing import Any
 
 import pytest
 
-from modelkit.pack.families import PLAIN, find_family, request_for
-from modelkit.pack.policy import Tensor, choose, more_bits
+from modelkit.pack.families import checkpoint_of, request_for
+from modelkit.pack.policy import choose
+from runtime.models.checkpoint import PLAIN
+from runtime.models.quantizing import Tensor, more_bits
 from runtime.quant import find_format
 
 SENSITIVE, ROBUST = 8, 9  # of 30 layers, one that gets more bits and one that does not
@@ -15,7 +18,7 @@ def fate(config: dict[str, Any], name: str, wanted: str, shape: tuple[int, ...] 
     row = find_format(wanted)
     assert row is not None
     full = {"num_hidden_layers": 30, **config}
-    chosen = choose(Tensor(name, "BF16", shape), request_for(row, full), find_family(full).rows)
+    chosen = choose(Tensor(name, "BF16", shape), request_for(row, full), checkpoint_of(full).rows)
     return chosen.format.name if chosen.format else "source"
 
 
@@ -23,29 +26,28 @@ GEMMA = {"architectures": ["Gemma4ForCausalLM"]}
 
 
 @pytest.mark.parametrize(
-    ("named", "start"),
+    ("named", "module"),
     [
         ({"architectures": ["Gemma4UnifiedForConditionalGeneration"]}, "gemma4"),
         ({"model_type": "gemma4_unified_text"}, "gemma4"),
         ({"architectures": ["Gemma4AssistantForCausalLM"]}, "gemma4"),
-        ({"architectures": ["Qwen3_5MoeForConditionalGeneration"]}, "qwen35"),
-        ({"model_type": "qwen3_next"}, "qwen3next"),
-        ({"architectures": ["NemotronH_Nano_VL_V2"]}, "nemotronh"),
+        ({"architectures": ["Qwen3_5MoeForConditionalGeneration"]}, "qwen3_5"),
+        ({"architectures": ["NemotronH_Nano_VL_V2"]}, "nemotron_h"),
         ({"model_type": "laguna"}, "laguna"),
-        ({"architectures": ["Cohere2MoeForCausalLM"]}, "cohere2moe"),
-        ({"architectures": ["MuseGlimmerForConditionalGeneration"]}, "museglimmer"),
-        ({"architectures": ["GptOssForCausalLM"]}, "gptoss"),
+        ({"architectures": ["DFlashLagunaForCausalLM"], "model_type": "laguna"}, "laguna"),
+        ({"architectures": ["Cohere2MoeForCausalLM"]}, "cohere2_moe"),
+        ({"architectures": ["MuseGlimmerForConditionalGeneration"]}, "muse_glimmer"),
+        ({"architectures": ["GptOssForCausalLM"]}, "gpt_oss"),
     ],
 )
-def test_a_family_is_known_by_its_name(named: dict[str, Any], start: str) -> None:
-    from modelkit.pack.families import FAMILIES
-
-    assert find_family(named) == dict(FAMILIES)[start]
+def test_a_family_is_known_by_its_name(named: dict[str, Any], module: str) -> None:
+    record = import_module(f"runtime.models.{module}").FAMILY
+    assert checkpoint_of(named) == record.checkpoint({}) != PLAIN
 
 
 @pytest.mark.parametrize("config", [{}, {"architectures": []}, {"architectures": "x"}, {"model_type": 3}])
 def test_other_models_have_the_plain_family(config: dict[str, Any]) -> None:
-    assert find_family(config) is PLAIN
+    assert checkpoint_of(config) is PLAIN
 
 
 def test_gemma4_promotes_v_and_down_in_sensitive_layers_only() -> None:

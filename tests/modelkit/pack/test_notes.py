@@ -10,7 +10,7 @@ from modelkit.source.prequantized import FloatWeights
 
 Make = Callable[..., Inventory]
 MATRIX = {"model.layers.0.mlp.gate_proj.weight": ("BF16", (640, 64))}
-CONFIG = {"num_hidden_layers": 4}
+CONFIG = {"model_type": "qwen2_vl", "num_hidden_layers": 4}
 
 
 def notes(make: Make, wanted: str, more: Mapping[str, tuple[str, tuple[int, ...]]]) -> tuple[str, ...]:

@@ -3,10 +3,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from modelkit.pack.families import request_for
-from modelkit.pack.policy import Choice, Tensor, choose, more_bits
+from modelkit.pack.policy import Choice, choose
+from runtime.models.quantizing import Tensor, more_bits
 from runtime.quant import FORMATS, Format, find_format
 
 LAYER = "model.layers.3."
+CONFIG = {"model_type": "qwen2_vl", "num_hidden_layers": 30}
 
 
 def row(name: str) -> Format:
@@ -24,9 +26,7 @@ def fate(name: str, shape: tuple[int, ...], wanted: str, *, dtype: str = "BF16",
 def decide(
     name: str, shape: tuple[int, ...], wanted: str, *, dtype: str = "BF16", draft: bool = False
 ) -> Choice:
-    return choose(
-        Tensor(name, dtype, shape), request_for(row(wanted), {"num_hidden_layers": 30}), draft=draft
-    )
+    return choose(Tensor(name, dtype, shape), request_for(row(wanted), CONFIG), draft=draft)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from typing import Any
 import mlx.core as mx
 import mlx.nn as nn
 import pytest
+from mlx.utils import tree_flatten
 
 from runtime import models
 from runtime.cache.layout import Full, LayerSpec
@@ -76,7 +77,7 @@ def add(monkeypatch: pytest.MonkeyPatch, family: Family) -> None:
 
 def checkpoint(folder: Path) -> Path:
     network = llama.build(llama.parse(CONFIG))
-    tensors = dict[str, Any](nn.utils.tree_flatten(network.parameters()))
+    tensors: dict[str, Any] = dict(tree_flatten(network.parameters()))
     tensors["novel_head.fc.weight"] = mx.ones((16, 16))
     path = folder / "model.safetensors"
     mx.save_safetensors(str(path), {name: array.astype(mx.bfloat16) for name, array in tensors.items()})

@@ -1,0 +1,66 @@
+"""What is particular to the files of a family of models: the names of their tensors, and what suits them.
+
+Numbers are the business of `adapt`. This is for whoever lists, converts or leaves out tensors without reading
+them; MLX's names are those that mlx-lm and this runtime load.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from runtime.models.quantizing import Row
+from runtime.models.towers import Towers, unwrapped
+
+_LAYER = re.compile(r"layers\.(\d{1,6})\.", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    rows: tuple[Row, ...] = ()
+    """Formats for its tensors, asked before the rows for all models."""
+    default_layers: int = 0
+    """How many layers a model has whose config does not say."""
+
+    experts: str = "switch_mlp"
+    """MLX's name for a stack that the checkpoint calls `experts`."""
+    matrices: tuple[tuple[str, str], ...] = ()
+    """(the checkpoint's, MLX's) names of an expert's projections, where they differ."""
+    alternate: bool = False
+    """Rows of two fused expert matrices come in turn, and their biases."""
+    halved: tuple[tuple[str, tuple[str, str]], ...] = ()
+    """Matrices that hold two: (name, MLX's names of the first rows and of the last)."""
+    renamed: tuple[tuple[str, str], ...] = ()
+    """(the checkpoint's, MLX's) for any other part of a name."""
+    input_first: tuple[str, ...] = ()
+    """Matrices that a checkpoint with a `c_attn` of [in, 3 * in] has the other way round, by name's end."""
+    prefix: str = ""
+    """What MLX has before every name but the head's."""
+    spare: tuple[str, ...] = ()
+    """How names of what is left out end."""
+    settled: bool = False
+    """mlx-lm takes a checkpoint whose experts are stacked for one of its own, in which filters are
+    [channels, taps, 1] and norms are stored whole, not less one."""
+
+    towers: Towers = Towers()  # noqa: RUF009  # frozen
+    """What is for images and sound, which no model here runs."""
+    heads: tuple[str, ...] = ()
+    """How names of draft heads begin, wrappers apart."""
+    heads_behind: bool = False
+    """Draft heads are stored as layers after the last that the config counts."""
+
+    def in_head(self, name: str, layers: int) -> bool:
+        """Is this tensor part of a draft head of a model with that many layers (0: unknown)?"""
+        bare = unwrapped(name)
+        if bare.startswith(self.heads):
+            return True
+        found = _LAYER.match(bare) if self.heads_behind else None
+        return found is not None and 0 < layers <= int(found[1])
+
+
+PLAIN = Checkpoint()
+
+
+def always(checkpoint: Checkpoint) -> Callable[[Mapping[str, Any]], Checkpoint]:
+    """For a family whose files are all alike."""
+    return lambda _config: checkpoint
