@@ -50,9 +50,10 @@ _SUPPORTED = "What is supported: https://github.com/guidance-ai/llguidance/blob/
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """What an answer shall look like. option: the name by which the user gave it."""
+    """What an answer shall look like."""
 
     option: str
+    """The name by which the user gave it."""
     kind: Kind
     text: str
 

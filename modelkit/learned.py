@@ -21,11 +21,14 @@ _MOST_SETTINGS = 16
 
 @dataclass(frozen=True, slots=True)
 class Learning:
-    """Where one run's knowledge belongs. package: the digest of its manifest, as text."""
+    """Where one run's knowledge belongs."""
 
     home: Path
+    """The folder of modelkit's own state."""
     package: str
+    """The digest of its manifest, as text."""
     setting: str
+    """Device, threads and format of keys and values: what a draft costs depends on them."""
 
     def recall(self) -> object:
         """What `keep` stored last; None for nothing."""

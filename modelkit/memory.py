@@ -21,23 +21,26 @@ LIKELY_TOKENS = 1024
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Bytes: weights of model and draft as they are held, what their layers remember of one sequence of the
-    whole context, the limit of what is kept of earlier prompts, and what was free before anything was loaded
-    (0: unknown).
-
-    What is likely and what is bound are far apart, so both are said: likely_bytes is what the layers remember
-    of likely_tokens tokens, model and draft together, and context_tokens the whole context.
-    """
+    """What a model takes, in bytes. What is likely and what is possible are far apart, so both are said."""
 
     weight_bytes: int
+    """The model's weights, as they are held."""
     draft_bytes: int
+    """The draft's weights; 0 without one."""
     cache_bytes: int
+    """What the model's layers remember of one sequence of the whole context."""
     available_bytes: int
+    """What was free before anything was loaded; 0: unknown."""
     draft_cache_bytes: int = 0
+    """What the draft's layers remember of such a sequence."""
     prefix_bytes: int = 0
+    """The limit of what is kept of earlier prompts."""
     context_tokens: int = 0
+    """The whole context."""
     likely_tokens: int = 0
+    """What most conversations stay below."""
     likely_bytes: int = 0
+    """What the layers of model and draft remember of `likely_tokens` tokens."""
 
     @property
     def needed_bytes(self) -> int:
@@ -64,19 +67,20 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """A model and its draft before they are loaded. kv_format: of the model's own keys and values; those of a
-    draft are as its activations are. draft_layout: () for one that remembers nothing of its own.
-    draft_context: tokens that it can follow.
-    """
+    """A model and its draft before they are loaded."""
 
     layout: tuple[LayerSpec, ...]
     element_bytes: int
+    """Of one number of the activations, and so of the layers' memory."""
     weight_bytes: int
     kv_format: str | None = None
+    """How the model's own keys and values are kept; those of a draft are as its activations are."""
     draft_layout: tuple[LayerSpec, ...] = ()
+    """() for one that remembers nothing of its own."""
     draft_element_bytes: int = 0
     draft_bytes: int = 0
     draft_context: int = 0
+    """Tokens that the draft can follow."""
 
     def cache_bytes(self, tokens: int, kv_format: str | None) -> int:
         return sequence_bytes(self.layout, tokens, self.element_bytes, kept_format=kv_format)

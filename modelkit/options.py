@@ -44,11 +44,14 @@ class ChatOptions(AnswerOptions, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A request's options, checked. resolved: every parameter with the value that holds."""
+    """A request's options, checked."""
 
     resolved: Resolved
+    """Every parameter with the value that holds."""
     form: Form | None
+    """What the answer shall look like; None: as it comes."""
     top_logprobs: int | None
+    """How many alternatives are reported with each token; None: no log-probabilities."""
 
 
 def read_options(

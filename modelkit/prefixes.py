@@ -23,39 +23,42 @@ from runtime.cache.page_folder import PageFile, PrefixFolder, abandoned_pages, l
 
 @dataclass(frozen=True, slots=True)
 class Keeping:
-    """memory_bytes: limit of what is kept in memory, None for nothing. folder: where on disk as well.
-
-    notes: why there is less than was asked for.
-    """
+    """What may be kept of earlier prompts."""
 
     memory_bytes: int | None
+    """Limit of what is kept in memory; None for nothing."""
     folder: PrefixFolder | None
+    """Where on disk as well; None for nowhere."""
     notes: tuple[str, ...] = ()
+    """Why there is less than was asked for."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prefix:
-    """A node of the tree of what is kept: the tokens [start, stop) of some sequences, `depth` nodes below the
-    root.
-
-    ids: these tokens; () where they are not known. kinds: the kinds of layers that it holds something of; ()
-    where that is not known. kv_format: how keys and values are kept, "" where that is not known. resumable: a
-    prompt can go on from its stop; None: not known. users: running requests that stand on it. used_at_s:
-    seconds since 1970. space: the drafter whose own memory it is, "long" for sequences that take LongRoPE's
-    long factors, else "".
-    """
+    """A node of the tree of what is kept: the tokens [start, stop) of some sequences."""
 
     depth: int
+    """So many nodes below the root."""
     start: int
+    """In tokens."""
     stop: int
+    """In tokens."""
     size_bytes: int
     used_at_s: float
+    """Seconds since 1970."""
     ids: tuple[int, ...] = ()
+    """Its tokens; () where they are not known."""
     kinds: tuple[str, ...] = ()
+    """The kinds of layers that it holds something of; () where that is not known."""
     kv_format: str = ""
+    """How keys and values are kept; "" where that is not known."""
     resumable: bool | None = None
+    """Can a prompt go on from its stop? None: not known."""
     users: int = 0
+    """Running requests that stand on it."""
     space: str = ""
+    """The drafter whose own memory it is, "long" for sequences that take LongRoPE's long factors, else "".
+    """
 
     @property
     def tokens(self) -> int:

@@ -29,22 +29,23 @@ Variables = Mapping[str, Any] | None
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """Token ids, and the places (numbers of tokens, ascending) at which other prompts may part from it.
-    dropped: messages that were left out, for the rest to fit.
-    """
+    """What goes to the model."""
 
     ids: tuple[int, ...]
     marks: tuple[int, ...] = ()
+    """Where other prompts may part from this one: numbers of tokens, ascending."""
     dropped: int = 0
+    """Messages that were left out, for the rest to fit."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Laid:
-    """A conversation in tokens. dropped: as in Prompt."""
+    """A conversation in tokens."""
 
     messages: Sequence[Message]
     ids: tuple[int, ...]
     dropped: int = 0
+    """As in Prompt."""
 
 
 class Prompter:

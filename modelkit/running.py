@@ -36,23 +36,27 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """context_length: in tokens. defaults: the parameters that hold unless a request says otherwise.
-    stop_ids end a text; suppressed are never drawn. kv_format: as in the engine's Options. learning: where
-    what is learned about drafts is kept. notes: sentences for the user.
-    """
+    """A loaded model at work."""
 
     engine: Engine
     tokenizer: Tokenizer
     prompter: Prompter
     grammars: Grammars
     defaults: Parameters
+    """The parameters that hold unless a request says otherwise."""
     context_length: int
+    """In tokens, answer included."""
     memory: Memory
     stop_ids: frozenset[int]
+    """They end a text."""
     suppressed: tuple[int, ...]
+    """Ids that are never drawn."""
     kv_format: str | None
+    """As in the engine's Options."""
     learning: Learning | None
+    """Where what is learned about drafts is kept; None for nowhere."""
     notes: tuple[str, ...]
+    """Sentences for the user."""
 
     def answer(self, prompt: Prompt, asked: Asked, *, continuing: bool) -> GenerationStream:
         """Start an answer. continuing: it goes on where the prompt's text ends, so a blank in front of it

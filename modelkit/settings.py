@@ -15,17 +15,18 @@ _POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What the surroundings decide.
-
-    `home` holds the store and modelkit's own state: MODELKIT_HOME, else ~/.modelkit. `cache_memory_bytes`
-    bounds what is kept of earlier prompts while a model is loaded: MODELKIT_CACHE_MEMORY, such as 2GB; 0
-    keeps nothing, None leaves it to the memory that is there. `cache_disk_bytes` bounds what is kept of them
-    on disk, of all models together: MODELKIT_CACHE_DISK; 0, the default, keeps nothing there.
-    """
+    """What the surroundings decide."""
 
     home: Path
+    """Holds the store and modelkit's own state: MODELKIT_HOME, else ~/.modelkit."""
     cache_memory_bytes: int | None = None
+    """Limit of what is kept of earlier prompts while a model is loaded: MODELKIT_CACHE_MEMORY, such as 2GB.
+    0 keeps nothing, None leaves it to the memory that is there.
+    """
     cache_disk_bytes: int = 0
+    """Limit of what is kept of them on disk, of all models together: MODELKIT_CACHE_DISK. 0 keeps nothing
+    there.
+    """
 
     @classmethod
     def from_environment(cls, environment: dict[str, str] | None = None) -> "Settings":

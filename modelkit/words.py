@@ -11,14 +11,16 @@ from typing import NamedTuple
 
 
 class Word(NamedTuple):
-    """theirs: as they write it. ours: our word for the same thing, "" where there is none. whose: who says
-    it. instead: a sentence on what to do, where `ours` alone does not say it.
-    """
+    """A word of other programs."""
 
     theirs: str
+    """As they write it."""
     ours: str
+    """Our word for the same thing; "" where there is none."""
     whose: str
+    """Who says it."""
     instead: str = ""
+    """A sentence on what to do, where `ours` alone does not say it."""
 
 
 _GET = "get a model with: hf download OWNER/MODEL --local-dir MODEL, and name the folder in FROM ./MODEL"

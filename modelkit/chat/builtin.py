@@ -14,12 +14,15 @@ from modelkit.errors import TemplateError
 
 @dataclass(frozen=True, slots=True)
 class BuiltinTemplate:
-    """`stop` are the stop strings that go with it: models made for it do not always end with an EOS token."""
+    """A template that comes with modelkit."""
 
     name: str
     description: str
+    """What it is for, in one sentence."""
     stop: tuple[str, ...]
+    """Stop strings that go with it: models made for it do not always end with an EOS token."""
     source: str
+    """The template, in jinja."""
 
 
 @cache

@@ -40,17 +40,18 @@ _SWITCHES: dict[str, tuple[Any, Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What a template renders: a system message; tools, calls and results; the assistant's thinking.
-
-    `thinking_switch` names the variable that turns thinking on and off, or sets its effort, if there is one.
-    `variables` are all that a caller may set.
-    """
+    """What a template renders."""
 
     system: bool
+    """Does a system message reach the prompt?"""
     tools: bool
+    """Do tools, calls of them and their results?"""
     thinking: bool
+    """Can the assistant's thinking be switched, or is it told apart?"""
     thinking_switch: str | None
+    """The variable that turns thinking on and off, or sets its effort; None if there is none."""
     variables: tuple[str, ...]
+    """All variables that a caller may set."""
 
 
 def check_template(

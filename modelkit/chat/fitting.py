@@ -18,13 +18,14 @@ _ANSWER_TOKENS = 1024
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """context: tokens of prompt and answer together. answer: tokens that the answer should have room for.
-    keep: the parameter num_keep. So many tokens in front stay, in whole turns; None and -1: the first turn.
-    """
+    """How much room there is for a conversation."""
 
     context: int
+    """Tokens of prompt and answer together."""
     answer: int = _ANSWER_TOKENS
+    """Tokens that the answer should have room for."""
     keep: int | None = None
+    """The parameter num_keep: so many tokens in front stay, in whole turns. None and -1: the first turn."""
 
     @classmethod
     def of(cls, context: int, num_predict: int, num_keep: int | None) -> "Fit":
@@ -44,22 +45,25 @@ class Fit:
 
 @dataclass(frozen=True, slots=True)
 class Talk:
-    """How a conversation becomes tokens. ids: its prompt. part: how many tokens a beginning of it has, None
-    where the template takes no such thing. size: tokens of a text alone.
-    """
+    """How a conversation becomes tokens."""
 
     ids: Callable[[Sequence[Message]], tuple[int, ...]]
+    """Its whole prompt."""
     part: Callable[[Sequence[Message]], int | None]
+    """How many tokens a beginning of it has; None where the template does not take such a beginning."""
     size: Callable[[str], int]
+    """How many tokens a text alone has."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Whole:
-    """The conversation before anything is left out. tokens: of its prompt. sizes: of each message alone."""
+    """The conversation before anything is left out."""
 
     messages: Sequence[Message]
     tokens: int
+    """Of its prompt."""
     sizes: Sequence[int]
+    """Tokens of each message alone."""
     talk: Talk
 
     def front(self, stop: int) -> int:

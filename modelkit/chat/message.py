@@ -26,11 +26,14 @@ _MEDIA = frozenset({"images", "audio", "videos"})
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """The assistant's wish to call `name` with `arguments` (a JSON object); `id` ties the answer to it."""
+    """The assistant's wish to call a function."""
 
     name: str
+    """Of the function."""
     arguments: Mapping[str, Any]
+    """A JSON object."""
     id: str | None = None
+    """Ties the answer to the call."""
 
     def __post_init__(self) -> None:
         if not _text(self.name, "the tool call's name"):
@@ -60,14 +63,19 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """`role` is one of ROLES. `name` and `tool_call_id` say, in a tool message, what it answers."""
+    """One turn of a conversation."""
 
     role: str
+    """One of ROLES."""
     content: str = ""
     thinking: str | None = None
+    """What the assistant thought before this answer."""
     tool_calls: tuple[ToolCall, ...] = ()
+    """Only of the assistant."""
     name: str | None = None
+    """Of a tool message: the function whose result it is."""
     tool_call_id: str | None = None
+    """Of a tool message: the `id` of the call that it answers."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "role", _role(self.role, "the message"))

@@ -23,16 +23,15 @@ OPENING = ("system", "developer")
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """Messages [start, stop) of a conversation that stay or go together.
-
-    asked: how many of them were there when the model was asked, which is when a limit counts. firm: they
-    stay. Whoever sets `OPENING` apart finds such messages inside units as well: those stay anyway.
-    """
+    """Messages [start, stop) of a conversation that stay or go together."""
 
     start: int
     stop: int
     asked: int
+    """How many of them were there when the model was asked, which is when a limit counts."""
     firm: bool = False
+    """They stay. Whoever sets `OPENING` apart finds such messages inside units as well: those stay anyway.
+    """
 
 
 def opening(messages: Sequence[Message]) -> int:

@@ -27,17 +27,28 @@ _ABOUT_TEMPLATES = "prompts go to the model as they are"
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What the options ask for. text: the prompt, None for a conversation. form: format, grammar or regex, as
-    in `Model.generate`.
-    """
+    """What the command line asks for."""
 
     name: str
     text: str | None
+    """The prompt; None for a conversation."""
     system: str | None
     form: dict[str, str]
+    """format, grammar or regex, as in `Model.generate`."""
+    settings: dict[str, Any]
+    """Parameters and limits that `load` takes."""
     raw: bool
     verbose: bool
     as_json: bool
+
+    @classmethod
+    def read(cls, options: dict[str, Any]) -> "Wanted":
+        """From what click has read; `options` is used up. May read standard input."""
+        settings = read_settings(options.pop("given"))
+        limits = {name: options.pop(name) for name in ("cache_memory", "cache_disk")}
+        text = read_prompt(options.pop("prompt"))
+        form = wanted_form(*(options.pop(name) for name in ("output", "grammar", "regex")))
+        return cls(text=text, form=form, settings={**limits, **settings}, **options).check()
 
     def check(self) -> "Wanted":
         """Raises UsageError for options that have nothing to do with each other."""
@@ -63,18 +74,7 @@ class Wanted:
 @click.option("--verbose", is_flag=True, help="Say how long it took, on standard error.")
 @json_option
 @click.pass_context
-def command(
-    ctx: click.Context,
-    name: str,
-    prompt: tuple[str, ...],
-    given: tuple[str, ...],
-    output: str | None,
-    grammar: str | None,
-    regex: str | None,
-    cache_memory: int | None,
-    cache_disk: int | None,
-    **options: Any,
-) -> None:
+def command(ctx: click.Context, **options: Any) -> None:
     """Answer PROMPT with the model NAME, or without a PROMPT start a conversation.
 
     NAME is a package in the store, or the path of a model folder (./folder). Text piped in comes before
@@ -91,15 +91,12 @@ def command(
     A note says so when an answer is cut by num_predict or by the context. One that --format, --grammar or
     --regex shapes is not whole then, and the exit code is 1.
     """
-    parameters, text = read_settings(given), read_prompt(prompt)
-    wanted = Wanted(name, text, form=wanted_form(output, grammar, regex), **options).check()
-    limits = {"cache_memory": cache_memory, "cache_disk": cache_disk}
-    settings = {**limits, **parameters}
+    wanted = Wanted.read(options)
     if wanted.text is None:
-        with _load(wanted, settings) as model:
+        with _load(wanted) as model:
             _converse(model, wanted)
         return
-    with interrupts.Soon(), _load(wanted, settings) as model:
+    with interrupts.Soon(), _load(wanted) as model:
         whole = _answer(model, wanted, wanted.text)
     if not whole:
         ctx.exit(1)
@@ -113,7 +110,7 @@ def ask(model: "Model", text: str, system: str | None, *, raw: bool, **form: Any
     return model.chat(messages, stream=True, **form)
 
 
-def _load(wanted: Wanted, settings: dict[str, Any]) -> "Model":
+def _load(wanted: Wanted) -> "Model":
     """The model, its notes said. What will not fit is said before anything is loaded: one can still stop."""
     import modelkit
 
@@ -127,7 +124,7 @@ def _load(wanted: Wanted, settings: dict[str, Any]) -> "Model":
             said.append(shortage)
 
     with Waiting(f"loading {wanted.name}"), interrupts.AtOnce():
-        model = modelkit.load(wanted.name, on_memory=foretell, **settings)
+        model = modelkit.load(wanted.name, on_memory=foretell, **wanted.settings)
     for sentence in () if wanted.as_json else model.notes:
         if sentence not in said and not (wanted.raw and sentence.endswith(_ABOUT_TEMPLATES)):
             note(sentence)

@@ -8,19 +8,17 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class DirectiveRow:
-    """One directive.
-
-    takes:   the argument in words, as in "FROM needs a path or a model name".
-    named:   what stands between keyword and value ("name", "role"), None for nearly all.
-    repeats: whether several lines add up; where not, a second line is an error, never a silent winner.
-    """
+    """One directive."""
 
     keyword: str
     takes: str
+    """The argument in words, as in "FROM needs a path or a model name"."""
     example: str
     help: str
     named: str | None = None
+    """What stands between keyword and value ("name", "role"); None for nearly all."""
     repeats: bool = False
+    """Do several lines add up? Where not, a second line is an error: none of the two wins in silence."""
 
 
 DIRECTIVES: dict[str, DirectiveRow] = {

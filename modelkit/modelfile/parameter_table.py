@@ -22,23 +22,25 @@ _INT_MAX = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One row: `minimum` and `maximum` are the range, both ends included unless `above` excludes the lower.
-    Of a "choice", `choices` are the legal words.
-
-    default None means that the surroundings decide (the model's context length, the measured depth).
-    scope: what the value acts on, and so when it can change: "sampling" and "generation" with every
-    request, "context" and "machine" when a model is loaded.
-    """
+    """One row."""
 
     name: str
     kind: Kind
     default: ParameterValue | None
+    """None: the surroundings decide (the model's context length, the measured depth)."""
     scope: Scope
+    """What the value acts on, and so when it can change: "sampling" and "generation" with every request,
+    "context" and "machine" when a model is loaded.
+    """
     help: str
     minimum: float = 0
+    """The lower end of the range, itself included unless `above`."""
     maximum: float = 0
+    """The upper end of the range, itself included."""
     above: bool = False
+    """Is the lower end itself excluded?"""
     choices: tuple[str, ...] = ()
+    """The legal words, of a "choice"."""
 
     @property
     def repeats(self) -> bool:

@@ -43,28 +43,32 @@ _GO_ACTION = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """Everything a Modelfile asks for.
-
-    None and () mean that the Modelfile does not say, so what FROM brings stays in force; an empty `system`
-    is said, and takes an inherited one away. `renderer` and `parser` name built-in parts of Ollama and are
-    only kept here: whoever packs decides what a name is worth, or refuses it. `requires` is three numbers and
-    perhaps a pre-release, without the "v" and build metadata. notes: what was passed over, for the user.
-    places: where the first directive of each keyword stands, as `file:line:column`.
+    """Everything a Modelfile asks for. None and () mean that it does not say, so what FROM brings stays in
+    force.
     """
 
     from_: Reference
     draft: Reference | None = None
     adapters: tuple[Reference, ...] = ()
+    """LoRA adapters, in the order of their lines."""
     parameters: Parameters = field(default_factory=Parameters)
     template: str | None = None
+    """The text of TEMPLATE: jinja, or the name of a built-in template."""
     system: str | None = None
+    """"" is said as well: it takes an inherited one away."""
     licenses: tuple[str, ...] = ()
     messages: tuple[tuple[str, str], ...] = ()
+    """Role and text of each."""
     renderer: str | None = None
+    """A part of Ollama, by name; only kept here. Whoever packs decides what it is worth, or refuses it."""
     parser: str | None = None
+    """As `renderer`."""
     requires: str | None = None
+    """Three numbers and perhaps a pre-release, without the "v" and build metadata."""
     notes: tuple[str, ...] = field(default=(), compare=False)
+    """What was passed over, for the user."""
     places: tuple[tuple[str, str], ...] = field(default=(), compare=False)
+    """Where the first directive of each keyword stands: (keyword, `file:line:column`)."""
 
     @classmethod
     def of(cls, directives: Sequence[Directive], folder: Path, file: str = "Modelfile") -> "Recipe":

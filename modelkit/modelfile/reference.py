@@ -19,12 +19,16 @@ _SHOWN_CHARACTERS = 300
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """The text as written, and the absolute path it means; None when it is a model name."""
+    """What FROM, DRAFT or ADAPTER points at."""
 
     text: str
+    """As it is written."""
     path: Path | None
+    """Absolute; None when the text is a model name."""
     line: int = field(default=0, compare=False)
+    """Where it stands, from 1; 0 for a reference made in code."""
     column: int = field(default=0, compare=False)
+    """From 1; 0 for a reference made in code."""
 
 
 def looks_like_path(text: str) -> bool:

@@ -47,18 +47,21 @@ _NO_MARK = "It looks like UTF-16 without a byte order mark. Save the file as UTF
 
 @dataclass(frozen=True, slots=True)
 class Directive:
-    """One directive with its value exactly as written, quotes removed.
+    """One directive with its value exactly as written, quotes removed. Where it stands is not part of
+    equality.
 
-    keyword: canonical, upper case. name: the parameter's name or the message's role, else None.
-    line, column: where the keyword stands, from 1; 0 for a directive made in code. Not part of equality.
     Raises ModelfileError for what no Modelfile can hold.
     """
 
     keyword: str
+    """In upper case."""
     value: str
     name: str | None = field(default=None, kw_only=True)
+    """The parameter's name or the message's role, else None."""
     line: int = field(default=0, compare=False, kw_only=True)
+    """Of the keyword, from 1; 0 for a directive made in code."""
     column: int = field(default=0, compare=False, kw_only=True)
+    """Of the keyword, from 1; 0 for a directive made in code."""
 
     def __post_init__(self) -> None:
         text(self.keyword, "keyword")

@@ -50,11 +50,14 @@ class _Limits:
     """What is settled before anything is loaded."""
 
     context: int
+    """Tokens of prompt and answer together."""
     kv_format: str | None
     kept: Keeping
     memory: Memory
     shortage: str | None
+    """A sentence where the model takes more than there is."""
     notes: tuple[str, ...]
+    """Sentences for the user."""
 
 
 @dataclass(slots=True)

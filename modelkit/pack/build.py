@@ -39,13 +39,17 @@ CONFIG = "config.json"
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Created:
-    """A new package. `digest` is its manifest's; `converted` says whether any weight was written anew."""
+    """A new package."""
 
     name: Name
     digest: Digest
+    """Its manifest's, and so that of the whole content."""
     size_bytes: int
+    """Of all its files."""
     converted: bool
+    """Was any weight written anew?"""
     notes: tuple[str, ...]
+    """Sentences for the user."""
     preparation: Preparation
 
     def __repr__(self) -> str:

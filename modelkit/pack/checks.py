@@ -118,11 +118,14 @@ def _check_kinds(target: "Part", draft: "Part | None") -> None:
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """A chat template tried out: its jinja, None for a model without one, and what it can do, if anything."""
+    """A chat template tried out."""
 
     source: str | None
+    """Its jinja; None for a model without one."""
     capabilities: "Capabilities | None"
+    """What it can do; None without a template that works."""
     notes: tuple[str, ...]
+    """Sentences for the user."""
 
 
 def check_template(ready: "Ready", explicit: str | None) -> Template:

@@ -49,16 +49,14 @@ class Silent:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Target or draft, decided.
-
-    `inherited` is the provenance that a stored package states for the same weights; `reused` are the weight
-    files by path, where an earlier conversion left them in the store.
-    """
+    """Target or draft, decided."""
 
     source: Source
     plan: Plan
     inherited: Provenance | None
+    """What a stored package says of where the same weights came from."""
     reused: Mapping[str, Digest] | None
+    """The weight files by path, where an earlier conversion left them in the store."""
 
     @property
     def write_bytes(self) -> int:

@@ -21,10 +21,12 @@ VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """One model's weights: the format asked for (None: as they were), the source files' digests by name."""
+    """Where one model's weights came from."""
 
     format: str | None
+    """The format that was asked for; None: as they were."""
     sources: Mapping[str, Digest]
+    """The digests of the source files, by name."""
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -35,10 +37,11 @@ class Provenance:
 
 @dataclass(frozen=True, slots=True)
 class DraftFacts:
-    """How the draft in `draft/` is run: its architecture, and `model` for a language model of its own."""
+    """How the draft in `draft/` is run."""
 
     architecture: str
     kind: str = "model"
+    """"model": a language model of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +51,13 @@ class Metadata:
     parameters: Parameters = field(default_factory=Parameters)
     system: str | None = None
     messages: tuple[tuple[str, str], ...] = ()
-    own_template: bool = False  # chat_template.jinja is the Modelfile's, not the source's
+    """Role and text of each."""
+    own_template: bool = False
+    """Is chat_template.jinja the Modelfile's, not the source's?"""
     renderer: str | None = None
     parser: str | None = None
     requires: str | None = None
+    """The oldest modelkit that can run the package."""
     draft: DraftFacts | None = None
     provenance: Provenance | None = None
     draft_provenance: Provenance | None = None

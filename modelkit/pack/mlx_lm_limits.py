@@ -27,14 +27,16 @@ UNKNOWN = frozenset(_UNKNOWN.split())
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """families: model types of the whole or of its text tower. when: asked of that block and of the names of
-    the package's tensors.
-    """
+    """Something that mlx-lm is known to compute otherwise."""
 
     families: tuple[str, ...]
+    """Model types, of the whole or of its text tower."""
     when: When
+    """Asked of that block of the config and of the names of the package's tensors."""
     says: str
+    """The sentence for the user."""
     risk: bool = False
+    """Does it depend on the weights or on the text? If not: mlx-lm refuses it, or computes other logits."""
 
 
 def limits(config: Mapping[str, Any], names: Collection[str]) -> tuple[Limit, ...]:

@@ -22,12 +22,13 @@ Role = Literal["target", "draft"]
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """A tensor to write. Its bytes come from `slabs`; without any it is a by-product of the one before it."""
+    """A tensor to write."""
 
     name: str
     dtype: str
     shape: tuple[int, ...]
     slabs: tuple[Piece, ...] = ()
+    """Where its bytes come from; () for a by-product of the tensor before it."""
 
     @property
     def nbytes(self) -> int:
@@ -36,21 +37,22 @@ class Output:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """One decision.
-
-    `encode` is the format rows are turned into, None where bytes pass as they are (or, from FP8, as BF16);
-    `dtype` and `shape` are those of the values, whatever stores them; `label` is the format as users read it.
-    `plus_one`: one is added to every value first.
-    """
+    """One decision."""
 
     name: str
     dtype: str
+    """Of the values, whatever stores them."""
     shape: tuple[int, ...]
+    """Of the values, whatever stores them."""
     encode: Format | None
+    """The format that rows are turned into; None where bytes pass as they are (or, from FP8, as BF16)."""
     label: str
+    """The format as users read it."""
     reason: str
+    """For the user."""
     outputs: tuple[Output, ...]
     plus_one: bool = False
+    """Is one added to every value first?"""
 
     @property
     def elements(self) -> int:
@@ -76,25 +78,31 @@ class Planned:
 
 @dataclass(frozen=True, slots=True)
 class PlannedFile:
-    """A safetensors file of the package: a copy of `source`, or without one, `tensors` written out."""
+    """A safetensors file of the package."""
 
     path: str
+    """In the package."""
     tensors: tuple[Planned, ...]
+    """What is written to it, or what is in the copy."""
     source: Path | None = None
+    """The file that it is a copy of; None where the tensors are written out."""
     source_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Every tensor's fate, and the config.json that goes with it. `files` partition `tensors`, in order."""
+    """Every tensor's fate, and the config.json that goes with it."""
 
     role: Role
     source_kind: str
     format: Format | None
+    """What was asked for; None: as the source is."""
     tensors: tuple[Planned, ...]
     files: tuple[PlannedFile, ...]
+    """They share out `tensors`, in order."""
     config: dict[str, Any] = field(hash=False)
     notes: tuple[str, ...]
+    """Sentences for the user."""
 
     @property
     def converts(self) -> bool:

@@ -36,20 +36,20 @@ TEMPLATE = "chat_template.jinja"
 
 @dataclass(frozen=True, slots=True)
 class Preparation:
-    """A package ready to be written.
-
-    `capabilities` are the chat template's. `texts` are the files that the Modelfile itself brings, by path.
-    `metadata` lacks provenance, which needs the sources' digests. `write_bytes` is what may have to be
-    written, at most.
-    """
+    """A package ready to be written."""
 
     target: Part
     draft: Part | None
     metadata: Metadata
+    """Without provenance, which needs the sources' digests."""
     capabilities: "Capabilities | None"
+    """Of the chat template."""
     texts: Mapping[str, bytes]
+    """The files that the Modelfile itself brings, by path."""
     notes: tuple[str, ...]
+    """Sentences for the user."""
     write_bytes: int
+    """What may have to be written, at most."""
 
     @property
     def parts(self) -> tuple[tuple[str, Part], ...]:

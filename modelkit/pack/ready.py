@@ -23,18 +23,21 @@ _LEAST_CONTEXT = 2  # one token of prompt, and one of answer
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """stop_ids end a text; suppressed are never drawn. template: None for a model without one, and for one
-    whose own does not work: template_fault says why, and prompts can still be given as they are. parameters:
-    the package's over its authors'. notes: sentences for the user.
-    """
+    """What answering rests on besides the weights."""
 
     tokenizer: Tokenizer
     stop_ids: frozenset[int]
+    """They end a text."""
     suppressed: tuple[int, ...]
+    """Ids that are never drawn."""
     template: ChatTemplate | None
+    """None for a model without one, and for one whose own does not work."""
     template_fault: TemplateError | None
+    """Why its own does not work. Prompts can still be given as they are."""
     parameters: Parameters
+    """The package's, and its authors' where it sets none."""
     notes: tuple[str, ...]
+    """Sentences for the user."""
 
 
 def make_ready(

@@ -16,14 +16,16 @@ Make = Callable[[Block], Any]
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """families: model types; name: the older field; value: what it holds, None for nothing to add. null: a
-    field that has to be there, if only as null.
-    """
+    """A field that older programs know under another name."""
 
     families: tuple[str, ...]
+    """Model types."""
     name: str
+    """The older field."""
     value: Make
+    """What it holds; None for nothing to add."""
     null: bool = False
+    """Must it be there, if only as null?"""
 
 
 def at(*path: str) -> Make:

@@ -16,10 +16,11 @@ _PIECE_BYTES = 4096
 
 @dataclass(frozen=True, slots=True)
 class Tiles:
-    """The scales of an F8_E4M3 matrix: one per tile of `block` (rows, columns); edge tiles may be ragged."""
+    """The scales of an F8_E4M3 matrix: one for each tile."""
 
     scales: TensorInfo
     block: tuple[int, int]
+    """Rows and columns of a tile; those at the edges may have fewer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +31,10 @@ class Slab:
     start: int
     stop: int
     step: int
+    """In rows."""
     row_bytes: int
     tiles: Tiles | None = None
+    """The scales, where the tensor is FP8."""
 
     @property
     def rows(self) -> int:
@@ -53,17 +56,16 @@ class Slab:
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Columns start, start+step, ... below stop of one matrix in a stack of them; each gives a row.
-
-    `matrix` counts through all dimensions of the tensor but the last two.
-    """
+    """Columns start, start+step, ... below stop of one matrix in a stack of them; each gives a row."""
 
     tensor: TensorInfo
     matrix: int
+    """Counted through all dimensions of the tensor but the last two."""
     start: int
     stop: int
     step: int
     tiles: Tiles | None = None
+    """The scales, where the tensor is FP8."""
 
     @property
     def height(self) -> int:

@@ -25,23 +25,26 @@ DRAFT_FOLDER = "draft"
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One model to import. `known` has the digests of files that are blobs already. `notes` are about what
-    was decided beside its config.json (`tying`).
-    """
+    """One model to import."""
 
     inventory: Inventory
     kind: SourceKind
     known: Mapping[Path, Digest]
+    """The digests of files that are blobs already."""
     notes: tuple[str, ...] = ()
+    """What was decided beside its config.json (`tying`), for the user."""
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """All that a reference brings: the model, the recipe it was packaged with, the draft beside it."""
+    """All that a reference brings."""
 
     source: Source
+    """The model."""
     metadata: Metadata
+    """The recipe that it was packaged with."""
     draft: Source | None
+    """The one beside it, if any."""
 
 
 def open_origin(reference: Reference, store: Store) -> Origin:

@@ -24,10 +24,12 @@ _NOT_E4M3 = {"F8_E5M2": "FP8 E5M2", "F8_E5M2FNUZ": "FP8 E5M2FNUZ", "F8_E4M3FNUZ"
 
 @dataclass(frozen=True, slots=True)
 class BlockFp8Weights:
-    """F8_E4M3 weights, one scale per `block` (rows, columns). `scales`: weight's name -> its scales' name."""
+    """F8_E4M3 weights, one scale for each block."""
 
     block: tuple[int, int]
+    """Its rows and columns."""
     scales: Mapping[str, str]
+    """From a weight's name to the name of its scales."""
 
 
 def read_fp8_weights(inventory: Inventory) -> BlockFp8Weights | None:

@@ -24,11 +24,14 @@ from modelkit.source.tree import Files
 
 @dataclass(frozen=True, slots=True)
 class WeightFile:
-    """One file of weights: its name in the source, the real file, and its valid header."""
+    """One file of weights."""
 
     name: str
+    """In the source."""
     path: Path
+    """The real file."""
     header: Header
+    """Checked."""
 
     @property
     def nbytes(self) -> int:
@@ -39,13 +42,16 @@ class WeightFile:
 class Inventory:
     """One source. All in name order, so that the same source gives the same inventory everywhere."""
 
-    origin: str  # how messages call the source
+    origin: str
+    """How messages call the source."""
     config: dict[str, Any]
     generation_config: dict[str, Any] | None
     tensors: Mapping[str, TensorInfo]
-    files: Files  # everything to keep besides weights and index
+    files: Files
+    """Everything to keep besides weights and index."""
     weights: tuple[WeightFile, ...]
     notes: tuple[str, ...]
+    """Sentences for the user."""
 
 
 def read_inventory(files: Files, origin: str) -> Inventory:

@@ -32,10 +32,11 @@ _DEFAULTS = {
 
 @dataclass(frozen=True, slots=True)
 class MlxQuantization:
-    """config.json's `quantization` block. A module mapped to None is stored unquantized."""
+    """config.json's `quantization` block."""
 
     default: Packing
     per_module: Mapping[str, Packing | None]
+    """What differs from the default; None: stored unquantized."""
 
     def module_format(self, module: str) -> Packing | None:
         """How the block says that `module` (the X of `X.weight`) is packed."""

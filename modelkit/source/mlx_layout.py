@@ -18,10 +18,11 @@ _FLOATS = ("F32", "F16", "BF16")
 
 @dataclass(frozen=True, slots=True)
 class MlxWeights:
-    """`packed` maps each quantized module (the X of `X.weight`) to how it is packed."""
+    """Weights as MLX packs them."""
 
     quantization: MlxQuantization
     packed: Mapping[str, Packing]
+    """How each quantized module (the X of `X.weight`) is packed."""
 
 
 def read_mlx_weights(inventory: Inventory) -> MlxWeights | None:

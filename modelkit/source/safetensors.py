@@ -48,11 +48,13 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """A valid header: `tensors` in the order of their bytes, and the file it was read from."""
+    """A valid header."""
 
     tensors: tuple[TensorInfo, ...]
+    """In the order of their bytes."""
     metadata: dict[str, str]
     identity: Identity
+    """The file that it was read from."""
 
     def unchanged(self, descriptor: int) -> bool:
         """Is the opened file the one that was validated, in the same state?

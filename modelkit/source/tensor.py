@@ -29,14 +29,16 @@ BITS: dict[str, int] = {
 
 @dataclass(frozen=True, slots=True)
 class TensorInfo:
-    """One tensor. `start` and `stop` are absolute byte offsets in the file at `path`."""
+    """One tensor in a file."""
 
     name: str
     dtype: str
     shape: tuple[int, ...]
     path: Path
     start: int
+    """Absolute byte offset in the file."""
     stop: int
+    """Absolute byte offset in the file."""
 
     @property
     def nbytes(self) -> int:

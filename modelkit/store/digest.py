@@ -17,11 +17,10 @@ _HEX = re.compile(r"[0-9a-f]{64}", re.ASCII)
 
 @dataclass(frozen=True, slots=True, order=True)
 class Digest:
-    """A SHA-256 of some bytes. `hex` is 64 lower-case digits; `str()` is the OCI spelling, `sha256:` and
-    those.
-    """
+    """A SHA-256 of some bytes. `str()` is the OCI spelling, `sha256:` and the digits."""
 
     hex: str
+    """64 lower-case digits."""
 
     def __post_init__(self) -> None:
         if not _HEX.fullmatch(self.hex):

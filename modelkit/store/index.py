@@ -26,11 +26,14 @@ INDEX_LIMIT_BYTES = 32 << 20
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One line of the index. `name` and `blob` are None where the descriptor has none that can be read."""
+    """One line of the index."""
 
     name: Name | None
+    """None where the descriptor has none that can be read."""
     blob: Blob | None
+    """None where the descriptor has none that can be read."""
     descriptor: Mapping[str, Any]
+    """The line as it is in the file."""
 
     @classmethod
     def make(cls, name: Name, blob: Blob) -> Self:

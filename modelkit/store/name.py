@@ -42,10 +42,12 @@ _EXPECTED = "A name looks like `story`, `story:q4` or `amy/story:q4`: letters, d
 
 @dataclass(frozen=True, slots=True, order=True)
 class Name:
-    """A valid model name. Build one with `parse`; `host` and `namespace` may be empty."""
+    """A valid model name. Build one with `parse`."""
 
     host: str
+    """May be empty."""
     namespace: str
+    """May be empty."""
     model: str
     tag: str = DEFAULT_TAG
 

@@ -19,23 +19,23 @@ _CHECKED_BYTES = 64 << 20  # no file that is read whole is larger
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Package:
-    """A name and all that stands behind it.
-
-    `digest` is the manifest's, and so identifies the whole content. `files` maps paths in the package to the
-    read-only blobs that hold them. `size_bytes` counts every blob once. `modified_s` (seconds since 1970) is
-    when the name was last given.
-    """
+    """A name and all that stands behind it."""
 
     name: Name
     manifest_blob: Blob
     size_bytes: int
+    """Every blob counts once."""
     modified_s: float
+    """Seconds since 1970: when the name was last given."""
     files: Mapping[str, Path]
+    """From paths in the package to the read-only blobs that hold them."""
     manifest: Manifest
     config: JsonObject
+    """What the manifest's config says, as JSON."""
 
     @property
     def digest(self) -> Digest:
+        """The manifest's, and so that of the whole content."""
         return self.manifest_blob.digest
 
     @property

@@ -37,14 +37,15 @@ _CLOSE = 3  # names to offer in place of one that is not there
 
 @dataclass(frozen=True, slots=True)
 class Pruned:
-    """What `prune` removed, or would: blobs nothing needs, files of killed operations, conversions that lost
-    a blob.
-    """
+    """What `prune` removed, or would."""
 
     blobs: tuple[Blob, ...]
+    """Those that nothing needs."""
     temp_files: tuple[Path, ...]
+    """Left by killed operations."""
     temp_bytes: int
     conversions: int
+    """Those that lost a blob."""
 
     @property
     def size_bytes(self) -> int:

@@ -23,10 +23,11 @@ _DEEPEST_INDEX = 4
 
 @dataclass(frozen=True, slots=True)
 class Freed:
-    """What removing a name freed. `held`, if anything, says why its blobs had to stay for now."""
+    """What removing a name freed."""
 
     blobs: tuple[Blob, ...]
     held: str | None = None
+    """Why its blobs had to stay for now; None if they did not."""
 
     @property
     def size_bytes(self) -> int:

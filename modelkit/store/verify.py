@@ -14,23 +14,27 @@ DAMAGED = "the bytes are not those its name promises: create the package again, 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Something wrong: `subject` is a package's name or a file's path, `names` the packages that suffer from
-    it.
-    """
+    """Something wrong."""
 
     subject: str
+    """A package's name or a file's path."""
     what: str
+    """A sentence."""
     names: tuple[str, ...] = ()
+    """The packages that suffer from it."""
 
 
 @dataclass(frozen=True, slots=True)
 class VerifyReport:
-    """What was looked at, and what was wrong. `read_bytes` is 0 where no data was asked for."""
+    """What was looked at, and what was wrong."""
 
     problems: tuple[Problem, ...]
     packages: int
+    """How many."""
     blobs: int
+    """How many."""
     read_bytes: int
+    """0 where no data was asked for."""
 
 
 def verify_packages(

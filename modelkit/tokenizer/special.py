@@ -13,13 +13,14 @@ _FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 
 @dataclass(frozen=True, slots=True)
 class Specials:
-    """Texts of the special tokens, None for one the model does not have; `others` have no fixed part."""
+    """Texts of the special tokens; None for one that the model does not have."""
 
     bos: str | None = None
     eos: str | None = None
     unk: str | None = None
     pad: str | None = None
     others: tuple[str, ...] = ()
+    """All special tokens that are none of these four."""
 
     def __iter__(self) -> Iterator[str]:
         named = (self.bos, self.eos, self.unk, self.pad, *self.others)
