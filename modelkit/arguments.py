@@ -107,7 +107,7 @@ def function(value: object, where: str) -> Callable[..., Any]:
 
 
 def _encodable(name: str) -> bool:
-    """False for half a surrogate pair, but for those by which Python spells bytes that are no UTF-8."""
+    """Can the file system be asked for it? Halves of surrogate pairs must be Python's own, put for bytes."""
     try:
         os.fsencode(name)
     except UnicodeEncodeError:

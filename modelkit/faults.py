@@ -1,6 +1,7 @@
 """Errors of the floor below, in the words of this one: what leaves the Python API is a ModelkitError.
 
-One that nobody foresaw keeps its own text, and stands behind ours as its cause.
+One that was not
+foreseen keeps its own text and is attached as the cause.
 """
 
 from collections.abc import Callable, Generator

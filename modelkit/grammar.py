@@ -176,7 +176,7 @@ class GrammarMatcher:
         self._taken.append(token)
 
     def back(self, count: int) -> None:
-        """A matcher that failed stays so; then one is made anew and led to the place."""
+        """A matcher that failed cannot go back: a new one is given the tokens up to that place."""
         if count == 0 and not self._native.is_error():
             return
         del self._taken[len(self._taken) - count :]
@@ -233,8 +233,8 @@ def _one_line(text: str) -> str:
 
 
 def _pointed(text: str) -> str:
-    """The library's words with their line ends, where it points at a place with a caret in the next line: in
-    another column the caret says nothing. Of a regular expression, what its own parser says.
+    """The library's message, in lines where a caret under one points at a place. For a regular expression:
+    what its own parser says.
     """
     own = _REGEX_ERROR.search(text)
     if own is not None:

@@ -2,7 +2,7 @@
 
 Costs are those of a setting (device, threads, format of keys and values), so each setting has its own entry.
 All of a package's are one of the store's memos, which goes with the package at the next prune. It decides
-about speed only: where it cannot be read it reads as nothing, and where it cannot be written the next run
+about speed only: where it cannot be read, nothing is known yet, and where it cannot be written, the next run
 learns again.
 """
 

@@ -33,12 +33,23 @@ _MOST_STEP = 2**31 - 1
 class Model:
     """A loaded model. Safe to use from several threads: requests run side by side in one batch.
 
-    name: what was loaded. notes: sentences that the user should see once. load_s: seconds that loading took.
-    defaults: the parameters that hold unless a request says otherwise. context_length: in tokens. memory:
-    bytes of weights, of one sequence of the whole context, and of what is kept of earlier prompts.
-    has_template: is there a chat template? Without one, `chat` is refused and `generate` takes the prompt as
-    it is. After `close` every method raises ModelClosed; what is said above stays readable.
+    After `close` every method raises ModelClosed; what is said below stays readable.
     """
+
+    name: str
+    """What was loaded."""
+    notes: tuple[str, ...]
+    """Sentences that the user should see once."""
+    load_s: float
+    """Seconds that loading took."""
+    defaults: Parameters
+    """The parameters that hold unless a request says otherwise."""
+    context_length: int
+    """Most tokens of prompt and answer together."""
+    memory: Memory
+    """Bytes of weights, of one sequence of the whole context, and of what is kept of earlier prompts."""
+    has_template: bool
+    """Is there a chat template? Without one, `chat` is refused and `generate` takes the prompt as it is."""
 
     def __init__(
         self,

@@ -182,14 +182,14 @@ class Prompter:
 
 
 def _listed(tools: Tools) -> Tools:
-    """They are looked at more than once."""
+    """As a list: they are read more than once, and a caller may give an iterator."""
     return None if tools is None else list(elements(tools, "tools", "tools"))
 
 
 def _beginning(
     template: ChatTemplate, messages: Sequence[Message], tools: Tools, variables: Variables
 ) -> str | None:
-    """The text of a conversation's first messages. A template may insist on a last one of the user: None."""
+    """The text of a conversation's first messages; None for a template that wants a user's message last."""
     try:
         return template.render(messages, tools=tools, variables=variables, add_generation_prompt=False)
     except TemplateError:

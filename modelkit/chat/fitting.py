@@ -2,7 +2,7 @@
 
 `modelkit.chat.turns` has the rule and counts in tokens of messages. What a template puts around and between
 them is found here: exactly for the part in front, which stays, and as an average for the rest. So a shorter
-conversation is rendered and counted, and if that average was too kind, it is shortened again.
+conversation is rendered and counted, and if that average was too low, it is shortened again.
 """
 
 import json

@@ -2,7 +2,8 @@
 
 The shapes of Ollama and OpenAI are both read: `thinking` may be called `reasoning_content` or `reasoning`, a
 tool message's `name` may be `tool_name`, tool arguments may be an object or its JSON text, and `content` may
-be a list of text parts. Anything else is an error: a key that nobody reads is a mistake nobody sees.
+be a list of text parts. Anything else is an error: a key that is
+passed over in silence would hide a mistake.
 """
 
 import json

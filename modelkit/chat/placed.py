@@ -38,7 +38,7 @@ def unplaced(
         try:
             return template.render(talk, tools=tools, variables=variables)
         except TemplateError:
-            return None  # it is read, and not liked
+            return None  # the template reads the change, and refuses it
 
     marked = {
         place: changed

@@ -1,6 +1,4 @@
-"""`modelkit cache`: what is kept on disk of earlier prompts, per model or as a tree, and how to be rid of
-it.
-"""
+"""`modelkit cache`: what is kept on disk of earlier prompts, per model or as a tree, and how to remove it."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -207,7 +205,7 @@ def _beginning(node: "Prefix", decode: "Decode | None") -> str:
 
 
 def _decoder(package: "Package") -> "Decode | None":
-    """None where the package's tokenizer cannot be loaded: the tree is of use without texts."""
+    """None where the package's tokenizer cannot be loaded: the tree is shown without texts."""
     from modelkit.errors import ModelkitError
     from modelkit.tokenizer import load_tokenizer
 

@@ -1,7 +1,7 @@
 """Where the `modelkit` command begins: what must hold before anything else is imported.
 
-Standard input, output and error are there, whatever the caller closed: a descriptor that is free is given to
-the next file that is opened, and MLX takes 0 for a failure. An interrupt is quiet from here on. What is piped
+Standard input, output and error are open, whatever the caller closed: otherwise the next file that is opened
+gets the number 0, which MLX takes for a failure. An interrupt is quiet from here on. What is piped
 out is UTF-8 in every locale, and a terminal that cannot show a letter is no reason to stop.
 """
 

@@ -116,7 +116,7 @@ def _texts(package: Package) -> dict[str, Any]:
 
 
 def _chat(package: Package) -> tuple[str | None, list[str], str | None]:
-    """The chat template, what it can do, and why it can do nothing where it fails."""
+    """The chat template and what it can do, or why it fails."""
     from modelkit.chat.capabilities import check_template
 
     template = None
@@ -211,7 +211,7 @@ def _kinds(
 
 
 def _kept(spec: LayerSpec, dtype: str, kv_format: str | None) -> str | None:
-    """The format of keys and values, or the float types of a fold's states; None for layers without any."""
+    """The format of keys and values, or the float types of a recurrent layer's states; None without any."""
     own = {state.dtype for state in spec.states.values()} if isinstance(spec, Recurrent) else set[str]()
     floats = [_SHORT[dtype if name == "activation" else name] for name in sorted(own)]
     if keeps_tokens(spec):

@@ -43,7 +43,7 @@ def wanted_form(output: str | None, grammar: str | None, regex: str | None) -> d
 
 
 def is_whole(form: dict[str, str], text: str) -> bool:
-    """Can an answer of that form that was cut be whole all the same? JSON can tell, the others cannot."""
+    """Is an answer that a limit cut whole all the same? Only JSON can tell; others count as cut."""
     if "format" not in form:
         return False
     try:

@@ -1,5 +1,5 @@
-"""What all commands share beyond click's own: tables in --help that fit the terminal, and groups that know
-what was meant by a command that is not theirs.
+"""What all commands share beyond click's own: tables in --help that fit the terminal, and groups that
+suggest a command in place of one that they do not have.
 """
 
 import sys
@@ -28,7 +28,7 @@ class Explained(click.Command):
 
 
 class WrongUsage(click.UsageError):
-    """As click shows it, but for the message, which is as all of ours are."""
+    """Usage as click shows it, and the message as all other errors are shown."""
 
     def show(self, file: IO[Any] | None = None) -> None:
         to: IO[Any] = file or sys.stderr

@@ -24,7 +24,7 @@ def bytes_under(folder: Path) -> int:
 
 
 def complete_name(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-    """The stored names that begin so. A store that cannot be read completes nothing, and says nothing."""
+    """The stored names that begin with what was typed; none, and no error, where the store cannot be read."""
     try:
         return [str(p.name) for p in open_store().packages() if str(p.name).startswith(incomplete.lower())]
     except ModelkitError:

@@ -67,7 +67,7 @@ class InOrder:
 
 class Soon:
     """A block whose putting away may be given up after a moment: a step that reads a long prompt cannot be
-    broken off, and nobody waits for what it computes.
+    broken off, and its result is no longer wanted.
     """
 
     def __init__(self, patience_s: float = 2.0) -> None:

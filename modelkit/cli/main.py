@@ -124,7 +124,7 @@ def cli() -> None:
 
 
 def _without_mlx(error: ImportError) -> Exception:
-    """MLX is an extra on Linux, so its absence is a user's matter; that of any other module is a bug."""
+    """MLX is an extra on Linux, so users may have to install it. Any other missing module is a bug."""
     if (error.name or "").partition(".")[0] != "mlx":
         return error
     return Failure(f"MLX cannot be loaded: {error}", HOW_TO_GET_MLX)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from modelkit.memory import Memory
     from modelkit.model import Model
 
-# What a model without a template says of itself; with --raw nobody expects one to act.
+# A note of models without a template. It is not shown with --raw, which asks for no template.
 _ABOUT_TEMPLATES = "prompts go to the model as they are"
 
 

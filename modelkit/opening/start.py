@@ -1,4 +1,4 @@
-"""An opened model started: limits settled from headers, weights loaded, an engine that runs.
+"""Starting an opened model: limits are settled from headers, then weights are loaded and an engine runs.
 
 What it will take is told before anything is loaded, so that one can still stop.
 """

@@ -40,7 +40,7 @@ class Progress(Protocol):
 
 
 class Silent:
-    """Progress that nobody watches."""
+    """Progress that is not shown."""
 
     def begin(self, label: str, total_bytes: int) -> None: ...
     def advance(self, done_bytes: int) -> None: ...
@@ -118,7 +118,7 @@ def recall(store: Store, key: str) -> dict[str, Digest] | None:
 
 
 def remember(store: Store, key: str, files: Mapping[str, Blob]) -> None:
-    """What cannot be remembered is converted again another time; the package is there."""
+    """Where that cannot be stored, the next create converts again; this package is not affected."""
     with suppress(StoreError):
         store.memo_put(key, {"files": {path: str(blob.digest) for path, blob in files.items()}})
 

@@ -1,4 +1,4 @@
-"""Is a draft, as it would be stored, its target over again? Then it can never pay, and is refused.
+"""Is a draft, as it would be stored, the same model as its target? Then it saves no time, and is refused.
 
 Two folders may hold the same weights. Where nothing else tells them apart, their bytes are compared, no
 further than the first difference. A draft that is stored in another format than its target is another,

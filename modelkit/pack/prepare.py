@@ -143,7 +143,7 @@ def _part(
 
 
 def _ready(target: Part, recipe: Recipe, metadata: Metadata, tokenizer: "Tokenizer") -> Ready:
-    """All that running will ask beside the weights. Raises PlanError, TokenizerError, TemplateError."""
+    """All that running needs beside the weights. Raises PlanError, TokenizerError, TemplateError."""
     described = describe(target.plan.config)
     try:
         return make_ready(

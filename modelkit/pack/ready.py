@@ -1,4 +1,4 @@
-"""What answering rests on besides the weights: tokens that end a text, template, parameters, layer memory.
+"""What an answer needs besides the weights: tokens that end a text, template, parameters, layer memory.
 
 Asked by `create` before a package is written, and again whenever one, or a folder, is opened to run: so no
 package is made that cannot run. Reads small files only.
@@ -23,7 +23,7 @@ _LEAST_CONTEXT = 2  # one token of prompt, and one of answer
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """What answering rests on besides the weights."""
+    """What an answer needs besides the weights."""
 
     tokenizer: Tokenizer
     stop_ids: frozenset[int]
@@ -81,8 +81,8 @@ def _check_keep(label: str, longest: int, wanted: Resolved) -> None:
 def kept_format(label: str, layout: Sequence[LayerSpec], name: str) -> tuple[str | None, tuple[str, ...]]:
     """How keys and values are kept by the parameter kv_format, None for the activations' type, and notes.
 
-    A format that only some layers could hold is refused too, as LoadError: a cache that is half of what was
-    asked for helps nobody who asked because of memory.
+    A format that only some layers could hold is refused too, as LoadError: a cache of which only a
+    part is as small as was asked for would take more memory than the user counts on.
     """
     if name == "auto":
         return None, ()

@@ -48,7 +48,7 @@ def transform(planned: Planned, slab: Piece, reader: Reader) -> tuple[Bytes, ...
 
 
 def _check_finite(planned: Planned, values: mx.array) -> None:
-    """A format has no code for NaN or infinity: what it makes of them would be numbers that nobody wrote.
+    """A format has no code for NaN or infinity: it would store other numbers in their place.
 
     Told by the bits, in two passes that move nothing: what is not finite is largest, among the positive ones
     as signed words and among the negative ones as unsigned words.

@@ -12,7 +12,7 @@ from modelkit.errors import SourceError
 
 @contextmanager
 def worded() -> Generator[None]:
-    """Raise SourceError for an OSError of the block, naming its file; a reader who left is no such matter."""
+    """Raise SourceError for an OSError of the block, naming its file. BrokenPipeError passes as it is."""
     try:
         yield
     except BrokenPipeError:

@@ -1,6 +1,6 @@
 """What a file really is, from its first bytes, whatever its name says.
 
-Names lie by accident far more often than by malice: a Git-LFS pointer that was never fetched, an error page
+A name is often wrong by accident: a Git-LFS pointer that was never fetched, an error page
 saved as weights, a pickle renamed. The first bytes tell, and the message says what to do. Nothing here opens
 a file.
 """

@@ -99,7 +99,7 @@ def _finite(text: str) -> float:
 
 
 def _bound(value: object, depth: int) -> None:
-    """Check depth and text, level by level (recursion would be the attacker's to choose)."""
+    """Check depth and text, level by level (with recursion the file would choose the depth of the stack)."""
     level: list[object] = [value]
     for left in range(depth, -1, -1):
         if left == 0 and any(isinstance(inner, dict | list) for inner in level):

@@ -103,7 +103,8 @@ def _is_natural(value: object) -> bool:
 
 
 def _product(shape: tuple[int, ...], where: str) -> int:
-    """The number of elements. Checked over the non-zero sizes: readers multiply before they meet the zero."""
+    """The number of elements. The limit holds even where one size is 0: other readers multiply in order,
+    and overflow before they come to it."""
     elements = math.prod(size or 1 for size in shape)
     if elements >= MAX_ELEMENTS:
         raise MalformedFile(f"{where}: the shape {list(shape)} has more elements than any file can hold")

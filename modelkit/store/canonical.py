@@ -1,4 +1,4 @@
-"""JSON as the store needs it: one spelling out, nothing doubtful in.
+"""JSON as the store needs it: written in exactly one way, and read strictly.
 
 Out: keys sorted, no blanks, UTF-8, so equal values have equal bytes and therefore equal digests. In: the text
 may come from anywhere. Size is bounded before parsing; duplicate keys, NaN, endless depth and numbers of

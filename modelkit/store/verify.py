@@ -62,7 +62,7 @@ def verify_packages(
 
 
 def strangers(layout: Layout) -> Iterator[Problem]:
-    """What lies among the blobs and is none."""
+    """Files among the blobs that are no blobs."""
     for digest, path in layout.stored():
         if digest is None:
             yield Problem(str(path), "this is not named like a blob, so modelkit did not put it there")

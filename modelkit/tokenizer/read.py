@@ -1,4 +1,4 @@
-"""The JSON files of a tokenizer, read as what they are: somebody else's text.
+"""The JSON files of a tokenizer, which are untrusted text.
 
 Sizes are bounded before reading, and duplicate keys, NaN and infinities are refused: two readers must not
 see two different tokenizers in one file.
@@ -37,7 +37,7 @@ def read_text(path: Path, *, limit_bytes: int) -> str:
 
 
 def _open_at_once(path: str, flags: int) -> int:
-    """Never wait for what becomes a pipe just now."""
+    """Without waiting, even where the file has just been replaced by a pipe."""
     return os.open(path, flags | os.O_NONBLOCK)
 
 

@@ -1,4 +1,4 @@
-"""The tokens with a part to play: what tokenizer_config.json and its older companions say about them."""
+"""The special tokens: what tokenizer_config.json and its older companions say about them."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
