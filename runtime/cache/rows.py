@@ -19,6 +19,7 @@ from runtime.cache.codec import Codec, Parts
 from runtime.cache.layout import Chunked, Full, Rotating
 from runtime.cache.lengths import Lengths
 from runtime.cache.protocol import Rotate
+from runtime.cache.shift import base_after
 from runtime.cache.snapshot import Reach, Snapshot, Span, covered_from
 from runtime.errors import NotSupported
 
@@ -100,7 +101,7 @@ class KVRows(Lengths):
         length, base = self._lengths[row], self._bases[row]
         if stop == length:
             return self.can_resume(row, start)
-        return _base_after(base, start, stop) <= self._reach.needed(length - (stop - start))
+        return base_after(base, start, stop) <= self._reach.needed(length - (stop - start))
 
     def remove(self, row: int, start: int, stop: int, rotate: Rotate | None = None) -> None:
         """The keys after the cut are decoded, rotated and encoded again; the values move as they are."""
@@ -113,7 +114,7 @@ class KVRows(Lengths):
             return
         if rotate is None or start == stop:
             return
-        new_base = _base_after(base, start, stop)
+        new_base = base_after(base, start, stop)
         first = max(stop, base)
         tail = self._buffer.copied(_row(row), first - base, length - base)
         keys = self._codecs[0].decode(tail[: self._key_parts])
@@ -176,10 +177,3 @@ class KVRows(Lengths):
 
 def _row(row: int) -> slice:
     return slice(row, row + 1)
-
-
-def _base_after(base: int, start: int, stop: int) -> int:
-    """Where a row's first held position lies once [start, stop) is cut out."""
-    if stop <= base:
-        return base - (stop - start)
-    return min(base, start)

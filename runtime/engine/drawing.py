@@ -24,7 +24,7 @@ class Drawing:
 
     def __init__(self, vocab_size: int) -> None:
         self._vocab_size = vocab_size
-        self._sampler: tuple[list[Row], Sampler] | None = None
+        self._sampler: tuple[list[Row], list[int], Sampler] | None = None
         self.ahead: Ahead | None = None
 
     def look_ahead(self, rows: list[Row]) -> None:
@@ -34,10 +34,11 @@ class Drawing:
         )
 
     def sampler(self, rows: list[Row]) -> Sampler:
-        """Made once for as long as the rows are the same."""
-        if self._sampler is None or self._sampler[0] != rows:
-            self._sampler = (rows, Sampler([row.request.sampling for row in rows]))
-        return self._sampler[1]
+        """Made once for as long as the rows are the same, and have forgotten no more."""
+        dropped = [len(row.dropped) for row in rows]
+        if self._sampler is None or self._sampler[:2] != (rows, dropped):
+            self._sampler = (rows, dropped, Sampler([row.request.sampling for row in rows], dropped))
+        return self._sampler[2]
 
     def draw(
         self,
@@ -89,7 +90,9 @@ class Drawing:
 
 def _due(rows: list[Row], positions: list[int], logits: mx.array) -> bool:
     """Is any of these the first token of an answer, or another LOOK-th?"""
-    numbers = (start - len(row.request.ids) for row, start in zip(rows, positions, strict=True))
+    numbers = (
+        start + len(row.dropped) - len(row.request.ids) for row, start in zip(rows, positions, strict=True)
+    )
     return any(-number % LOOK < logits.shape[1] for number in numbers)
 
 

@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 from runtime.cache.budget import Budget
 from runtime.cache.build import LayerMemory, build_memory
 from runtime.cache.prefix import Entry
+from runtime.cache.shift import Shift
 from runtime.cpu.threads import Choice, Threads
 from runtime.engine.options import Options
 from runtime.engine.places import Places
@@ -69,14 +70,17 @@ class Engine:
         """
         check_ids(request.ids, self._vocab_size)
         check_ids([*request.sampling.logit_bias, *request.sampling.suppressed], self._vocab_size)
-        wanted, context = len(request.ids) + request.max_tokens, self._options.context_length
+        context = self._options.context_length
+        wanted = len(request.ids) + (request.max_tokens if request.keep is None else 1)
         if not request.ids or request.max_tokens < 0 or wanted > context:
             raise ValueError(
                 f"{len(request.ids)} prompt tokens and {request.max_tokens} to generate "
                 f"do not fit a context of {context}"
             )
+        if request.keep is not None and not 0 <= request.keep <= len(request.ids):
+            raise ValueError(f"{request.keep} tokens to keep of a prompt of {len(request.ids)}")
         stream = Stream()
-        row = Row(request, stream)
+        row = Row(request, stream, self._shift(request))
         self._thread.post(lambda: self._waiting.append(row), stream.put)
         return stream
 
@@ -162,7 +166,7 @@ class Engine:
         if not self._ready:
             return False
         self._drop_cancelled()
-        self._begin_anew()
+        self._make_room()
         work = decide(self._load(), self._options.budget_tokens)
         if work.idle:
             self._threads.rest()
@@ -219,16 +223,30 @@ class Engine:
         self._places.release(row)
         self._blocked = len(rows) > 1
 
-    def _begin_anew(self) -> None:
-        """Rows that can read no more as they are being read wait in front, to be read as long ones."""
-        if not any(row.full for row in self._decoding):
+    def _shift(self, request: Request) -> Shift | None:
+        if request.keep is None:
+            return None
+        layout, rotates = self.model.described.layout, self.model.network.shifts
+        return Shift.of(request.keep, self._options.context_length, layout, rotates)
+
+    def _make_room(self) -> None:
+        """Rows that can read no more as they are being read: those that have filled their context forget some
+        of it, in place or by being read anew, others wait in front to be read as long ones.
+        """
+        if not any(row.full for row in self._places.rows):
             return
         self._steps.read_back()  # which may end some of them
         self._speculation.end(None)
-        for row in [row for row in self._decoding if row.full]:
+        for row in [row for row in self._places.rows if row.full]:
+            if row.outgrown and row.shift is not None and row.shift.turns:
+                self._places.shift(row, self.model.network.shifts)
+                self._steps.decode_plain()
+                continue
             self._waiting.appendleft(row)
             self._places.release(row)
             self._blocked = False
+            if row.outgrown:
+                row.forget()
 
     def _step(self, prefill: int) -> None:
         self._threads.before_step(time.monotonic())

@@ -9,7 +9,10 @@ Invariant: `decoding` stays the same list for as long as this lives; a row is in
 no place.
 """
 
+from collections.abc import Sequence
+
 from runtime.cache.build import LayerMemory
+from runtime.cache.protocol import Rotate
 from runtime.engine.prefixes import Prefixes
 from runtime.engine.row import Row
 from runtime.engine.speculation import Speculation
@@ -44,7 +47,7 @@ class Places:
         place = len(self.decoding)
         if self._memory.rows <= place:
             self._grow(place + 1)
-        row.length = 0
+        row.rewind()
         self.prefilling = row
         self._prefixes.begin(place, row, list(enumerate(self.decoding)))
         self._speculation.admit(place, row.ids)
@@ -70,6 +73,23 @@ class Places:
             self._move(last, place)
         if self.prefilling is not None:
             self._move(last + 1, last)
+
+    def shift(self, row: Row, rotates: Sequence[Rotate | None]) -> None:
+        """The row forgets what its context has no room for, where it is.
+
+        What it computed until then is kept for others. From here on its memory has traces of what is
+        forgotten, so nothing of it is; and its drafters, which do not know how to forget, begin anew.
+        """
+        assert row.shift is not None
+        place, shift = self.rows.index(row), row.shift
+        self._prefixes.end(place, row)
+        self._speculation.leave(place, row.read)
+        self._speculation.clear(place)
+        self._memory.remove(place, shift.keep, shift.stop, rotates)
+        self._memory.evaluate()
+        row.forget()
+        row.length -= shift.stop - shift.keep
+        self._speculation.admit(place, ())
 
     def make_way(self) -> bool:
         """Give back memory that no row needs; False when there is none."""

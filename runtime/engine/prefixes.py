@@ -78,12 +78,14 @@ class Prefixes:
 
     def long(self, rows: Sequence[Row]) -> tuple[bool, ...] | None:
         """Which rows are read as long sequences, for a step; None where that makes no difference."""
-        return None if self._long_after is None else tuple(row.room is None for row in rows)
+        border = self._long_after
+        return None if border is None else tuple(row.room is None or row.room > border for row in rows)
 
     def begin(self, place: int, row: Row, live: Iterable[Placed]) -> None:
         """Put the row where its ids are known from. live: rows whose computed tokens may be shared too."""
         short = self._long_after is not None and len(row.ids) <= self._long_after
-        row.room = self._long_after if short else None
+        borders = [self._long_after if short else None, None if row.shift is None else row.shift.room]
+        row.room = min((border for border in borders if border is not None), default=None)
         if self._sharing is None:
             return
         store, keys = self._sharing.store, self._keys(row, row.ids)
@@ -97,7 +99,8 @@ class Prefixes:
         row.length = self._sharing.begin(row, place, keys, match, row.request.marks)
 
     def chunk(self, row: Row, count: int) -> int:
-        """How many of `count` prompt tokens may be read before the next mark."""
+        """How many of `count` prompt tokens may be read before the next mark, or before the row is full."""
+        count = count if row.room is None else min(count, row.room - row.length)
         return count if self._sharing is None else self._sharing.chunk(row, row.length, count)
 
     def reached(self, place: int, row: Row) -> None:
@@ -131,7 +134,7 @@ class Prefixes:
             self._disk.close()
 
     def _keys(self, row: Row, ids: Sequence[int]) -> Keys:
-        if self._long_after is None or row.room is not None or not ids:
+        if self._long_after is None or not ids or (row.room or self._long_after + 1) <= self._long_after:
             return tuple(ids)
         return ((LONG, ids[0]), *ids[1:])
 
@@ -141,8 +144,9 @@ class Prefixes:
         def shared(placed: Placed) -> int:
             return common(self._keys(placed[1], placed[1].read), keys[:-1])
 
-        best = max(live, key=shared, default=None)
-        if best is None or shared(best) <= match.offset or best[1] not in sharing:
+        # A row that has forgotten something is in it no more: its memory is not that of its ids.
+        best = max((placed for placed in live if placed[1] in sharing), key=shared, default=None)
+        if best is None or shared(best) <= match.offset:
             return False
         place, row = best
         read = self._keys(row, row.read)

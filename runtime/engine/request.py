@@ -19,6 +19,8 @@ class Request:
     draft_tokens: most tokens to guess ahead, 0 for none, None to leave it to what pays.
     marks: where other prompts may branch off this one, as token offsets: behind the system part, behind each
     message, before the generation prompt. Only the speed of later requests depends on them.
+    keep: when the context fills up while this is answered, so many of the first tokens stay, some behind them
+    are forgotten and the answer goes on (see runtime.cache.shift); None: it may not come to that.
     constraint: the grammar that the answer follows, from its first token on; an answer that is whole ends.
     """
 
@@ -30,6 +32,7 @@ class Request:
     draft_tokens: int | None = None
     marks: tuple[int, ...] = ()
     constraint: Constraint | None = None
+    keep: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +70,7 @@ class Usage:
     drafted and accepted: speculation's proposals and how many of them were kept; drafts: the same by drafter.
     rounds: passes of the target after the prompt was read. A round without drafts makes one token, and the
     first token comes out of the prompt's own pass.
+    dropped: tokens that were forgotten while answering, as the context was full.
     wait_s: in the queue; prefill_s: from there to the first token; decode_s: from the first token to the
     last.
     """
@@ -80,6 +84,7 @@ class Usage:
     prefill_s: float = 0.0
     decode_s: float = 0.0
     rounds: int = 0
+    dropped_tokens: int = 0
     drafts: tuple[Drafts, ...] = ()
 
     @property

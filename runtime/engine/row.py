@@ -3,6 +3,7 @@
 import time
 from dataclasses import dataclass, field
 
+from runtime.cache.shift import Shift
 from runtime.engine.request import Delta, Drafts, Finish, Reason, Request, TokenLogprob, Usage
 from runtime.engine.stream import Stream
 from runtime.sampling.constraint import ConstraintFault, Matcher
@@ -15,14 +16,17 @@ class Row:
     (`runtime.engine.prefixes`). cached: tokens of the prompt that were not computed again. done: the row has
     no place any more, whatever is still in flight for it. rounds: passes of the target that decoded it.
     drafts: drafter -> (drafted, accepted). stop_id: the token that ended the text. matcher: stands in the
-    request's grammar where `ids` end. fault: why it cannot say what comes next.
+    request's grammar where `ids` end. shift: what it forgets when its context is full. dropped: what it has
+    forgotten, which stood behind the first shift.keep ids. fault: why it cannot say what comes next.
 
     Times are of the monotonic clock, in seconds; 0 until they happen.
     """
 
     request: Request
     stream: Stream
+    shift: Shift | None = None
     ids: list[int] = field(init=False)
+    dropped: list[int] = field(init=False, default_factory=list[int])
     length: int = 0
     room: int | None = None
     cached: int = 0
@@ -48,7 +52,12 @@ class Row:
 
     @property
     def generated(self) -> int:
-        return len(self.ids) - len(self.request.ids)
+        return len(self.ids) + len(self.dropped) - len(self.request.ids)
+
+    @property
+    def position(self) -> int:
+        """Where the next token stands in all that was read and said."""
+        return len(self.ids) + len(self.dropped)
 
     @property
     def unread(self) -> int:
@@ -59,6 +68,27 @@ class Row:
     def full(self) -> bool:
         """Has it no room left for another token?"""
         return self.room is not None and self.length >= self.room
+
+    @property
+    def outgrown(self) -> bool:
+        """Has it filled its context, so that it has to forget something before it goes on?"""
+        return self.shift is not None and self.length >= self.shift.room
+
+    def forget(self) -> None:
+        """Drop from the ids what the shift says."""
+        assert self.shift is not None
+        keep, stop = self.shift.keep, self.shift.stop
+        self.dropped += self.ids[keep:stop]
+        del self.ids[keep:stop]
+
+    def rewind(self) -> None:
+        """Its place in memory is gone. Where what it had forgotten has left its trace there, it has to read
+        that again, and to forget it again.
+        """
+        self.length = 0
+        if self.shift is not None and self.shift.turns:
+            self.ids[self.shift.keep : self.shift.keep] = self.dropped
+            self.dropped.clear()
 
     @property
     def read(self) -> tuple[int, ...]:
@@ -139,6 +169,7 @@ class Row:
             drafted_tokens=sum(drafted for drafted, _ in self.drafts.values()),
             accepted_tokens=sum(accepted for _, accepted in self.drafts.values()),
             rounds=self.rounds,
+            dropped_tokens=len(self.dropped),
             drafts=tuple(Drafts(name, *counts) for name, counts in self.drafts.items()),
             wait_s=admitted - self.submitted,
             prefill_s=first - admitted,

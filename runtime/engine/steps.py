@@ -46,6 +46,7 @@ class Steps:
         self._decoding = places.decoding
         self._drawing = Drawing(model.vocab_size)
         self._flying: list[Drawn] = []
+        self._plain = False
 
     def run(self, prefill: int) -> None:
         """One step, with up to `prefill` tokens of the row that is being prefilled.
@@ -84,6 +85,10 @@ class Steps:
                 if not row.done:
                     self._take(row, token, group, place, 0)
 
+    def decode_plain(self) -> None:
+        """Guess nothing at the next step: drafters have to see one of some row before they know it."""
+        self._plain = True
+
     def reset(self) -> None:
         """Forget what is in flight: its rows are gone."""
         self._flying = []
@@ -92,7 +97,8 @@ class Steps:
     def _propose(self) -> Round | None:
         """A block of guesses for the decoding rows, if somebody has one that may pay."""
         rows = self._decoding
-        limits = [row.most_drafts for row in rows]
+        limits = [0 if self._plain else row.most_drafts for row in rows]
+        self._plain = False
         flying = sum(len(group.rows) for group in self._flying) == len(rows)
         if not self._speculation.wanted([row.ids for row in rows], limits, flying=flying):
             return None
@@ -212,7 +218,7 @@ class Steps:
 
     def _take(self, row: Row, token: int, group: Drawn, place: int, column: int) -> None:
         if group.is_broken(place, column):
-            row.stream.put(NotNumbers(len(row.ids), str(self._model.dtype).rpartition(".")[2]))
+            row.stream.put(NotNumbers(row.position, str(self._model.dtype).rpartition(".")[2]))
             self._prefixes.forget(row)  # or what it computed would be kept for others
             self._release(row)
             return

@@ -8,7 +8,7 @@ leave the key multiplier out; mlx-lm's converter folds the multipliers it knows 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -206,6 +206,8 @@ class Trunk(nn.Module):
 
 
 class FalconH1(nn.Module):
+    shifts: ClassVar[tuple[()]] = ()  # folds cannot lose tokens
+
     def __init__(self, config: Config) -> None:
         super().__init__()
         self.model = Trunk(config)

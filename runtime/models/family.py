@@ -14,6 +14,7 @@ from runtime.models.checkpoint import PLAIN, Checkpoint, always
 if TYPE_CHECKING:
     import mlx.core as mx
 
+    from runtime.cache.protocol import Rotate
     from runtime.step import Step
 
 
@@ -38,6 +39,11 @@ class Network(Protocol):
 
     def logits(self, hidden: "mx.array") -> "mx.array":
         """[..., D] -> [..., V]."""
+        ...
+
+    @property
+    def shifts(self) -> "Sequence[Rotate | None]":
+        """Per layer how its keys are moved to other positions, None where they cannot be; () for no layer."""
         ...
 
 

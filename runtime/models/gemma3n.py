@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Any
+from typing import Any, ClassVar
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -277,6 +277,8 @@ def _as_strong_as(model: mx.array, x: mx.array) -> mx.array:
 
 
 class Gemma3n(nn.Module):
+    shifts: ClassVar[tuple[()]] = ()
+
     def __init__(self, config: Config) -> None:
         super().__init__()
         self.model = Trunk(config)

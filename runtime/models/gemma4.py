@@ -10,7 +10,7 @@ everywhere.
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -195,6 +195,8 @@ class Trunk(PerLayerTrunk):
 
 
 class Gemma4(nn.Module):
+    shifts: ClassVar[tuple[()]] = ()
+
     def __init__(self, config: Config) -> None:
         super().__init__()
         self.model = Trunk(config)

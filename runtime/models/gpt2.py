@@ -7,7 +7,7 @@ is shows in the shape of c_attn.
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -130,6 +130,8 @@ class Trunk(nn.Module):
 
 
 class GPT2(nn.Module):
+    shifts: ClassVar[tuple[()]] = ()  # positions are part of the embeddings
+
     def __init__(self, config: Config) -> None:
         super().__init__()
         self.transformer = Trunk(config)

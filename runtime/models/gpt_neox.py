@@ -6,7 +6,7 @@ Queries, keys and values are one matrix whose rows go head by head.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -112,6 +112,8 @@ class Trunk(nn.Module):
 
 
 class GPTNeoX(nn.Module):
+    shifts: ClassVar[tuple[()]] = ()
+
     def __init__(self, config: Config) -> None:
         super().__init__()
         self.gpt_neox = Trunk(config)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -128,6 +128,8 @@ class Backbone(nn.Module):
 
 
 class MambaLM(nn.Module):
+    shifts: ClassVar[tuple[()]] = ()  # folds cannot lose tokens
+
     def __init__(self, config: Config) -> None:
         super().__init__()
         self.backbone = Backbone(config)

@@ -7,7 +7,7 @@ step whose first token the image belongs to; text from that token on sees it.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -140,6 +140,8 @@ class Trunk(nn.Module):
 
 
 class Mllama(nn.Module):
+    shifts: ClassVar[tuple[()]] = ()
+
     def __init__(self, config: Config) -> None:
         super().__init__()
         self.model = Trunk(config)

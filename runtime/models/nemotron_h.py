@@ -11,7 +11,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -253,6 +253,8 @@ class Backbone(nn.Module):
 
 
 class NemotronH(nn.Module):
+    shifts: ClassVar[tuple[()]] = ()  # folds cannot lose tokens
+
     def __init__(self, config: Config) -> None:
         super().__init__()
         self.backbone = Backbone(config)

@@ -9,7 +9,7 @@ size has no bounds, as in the kernels the models were trained with; transformers
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -288,6 +288,8 @@ def _layers(config: Config) -> list[Recurrent | Hybrid]:
 
 
 class Zamba2(nn.Module):
+    shifts: ClassVar[tuple[()]] = ()  # folds cannot lose tokens
+
     def __init__(self, config: Config) -> None:
         super().__init__()
         self.model = Trunk(config)

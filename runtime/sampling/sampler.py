@@ -24,7 +24,11 @@ from runtime.sampling.rejection import Guesses
 class Sampler:
     """Built for a list of rows, used for any number of steps; building it again when rows change is cheap."""
 
-    def __init__(self, params: Sequence[SamplingParams]) -> None:
+    def __init__(self, params: Sequence[SamplingParams], dropped: Sequence[int] = ()) -> None:
+        """dropped: per row, how many tokens its sequence has forgotten. Noise counts them: at a position that
+        it has come to again, a row draws anew.
+        """
+        self._dropped = dropped or [0] * len(params)
         members: dict[Kind, list[int]] = {}
         for row, its in enumerate(params):
             members.setdefault(Kind.of(its), []).append(row)
@@ -63,7 +67,7 @@ class Sampler:
         draft only where it stands. Raises BadTokenIds for a bias on an id outside the vocabulary, ValueError
         where history is wanted and missing.
         """
-        block = Block(logits, positions, history, inputs, mask, guesses)
+        block = Block(logits, self._counted(positions), history, inputs, mask, guesses)
         if len(self._groups) == 1:
             return self._groups[0][1].sample(block)
         drawn = [group.sample(block.take(rows)) for rows, group in self._groups]
@@ -81,7 +85,7 @@ class Sampler:
         """The tokens of `sample`, and per row the log-probabilities [1, T, V] that they were drawn from; None
         for rows that do not reject.
         """
-        block = Block(logits, positions, history, inputs, mask)
+        block = Block(logits, self._counted(positions), history, inputs, mask)
         odds: list[mx.array | None] = [None] * len(self._back)
         drawn: list[mx.array] = []
         for rows, group in self._groups:
@@ -91,3 +95,6 @@ class Sampler:
                 for place, row in enumerate(rows):
                     odds[row] = its[place : place + 1]
         return mx.concatenate(drawn)[mx.array(self._back)], odds
+
+    def _counted(self, positions: Sequence[int]) -> list[int]:
+        return [position + more for position, more in zip(positions, self._dropped, strict=True)]
