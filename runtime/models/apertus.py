@@ -11,18 +11,10 @@ import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec
 from runtime.models.config import Fields, whole_heads
-from runtime.models.decoder import (
-    CausalLM,
-    DecoderConfig,
-    attention_layout,
-    head_norms,
-    layer_count,
-    layer_ropes,
-    read_shape,
-    rms_norms,
-    without_spares,
-)
+from runtime.models.decoder import CausalLM, attention_layout, head_norms, layer_ropes, rms_norms
+from runtime.models.decoder_config import DecoderConfig, layer_count, read_shape
 from runtime.models.family import Family
+from runtime.models.tensor_names import without_spares
 from runtime.nn.activation import softplus
 from runtime.nn.mlp import ACTIVATIONS, MLP
 from runtime.nn.rope import Rope

@@ -14,20 +14,13 @@ import mlx.nn as nn
 from runtime.cache.layout import LayerSpec
 from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
-from runtime.models.decoder import (
-    CausalLM,
-    DecoderConfig,
-    attention_layout,
-    layer_count,
-    layer_ropes,
-    one_rope,
-    read_shape,
-    without_spares,
-)
+from runtime.models.decoder import CausalLM, attention_layout, layer_ropes
+from runtime.models.decoder_config import DecoderConfig, layer_count, one_rope, read_shape
 from runtime.models.experts import Weights, to_switch
 from runtime.models.family import Family
 from runtime.models.quantizing import EIGHT_ELSE, REQUESTED, Row, in_cadence, sensitive
 from runtime.models.rope_block import only_repeats
+from runtime.models.tensor_names import without_spares
 from runtime.nn.block import Parallel
 from runtime.nn.mlp import GatedMLP
 from runtime.nn.route import Choice, best, top_then_softmax

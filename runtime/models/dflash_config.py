@@ -13,7 +13,7 @@ from typing import Any
 
 from runtime.errors import UnsupportedModel, shown
 from runtime.models.config import Fields
-from runtime.models.decoder import DecoderConfig, layer_count, one_rope, read_shape
+from runtime.models.decoder_config import DecoderConfig, layer_count, one_rope, read_shape
 from runtime.models.laguna import gates, layer_rope
 from runtime.models.names import architecture_name
 

@@ -15,25 +15,14 @@ from runtime.cache.layout import LayerSpec
 from runtime.errors import UnsupportedModel, shown
 from runtime.models.checkpoint import Checkpoint
 from runtime.models.config import Fields
-from runtime.models.decoder import (
-    CausalLM,
-    DecoderConfig,
-    attention_layout,
-    gated_mlp,
-    head_norms,
-    layer_count,
-    layer_ropes,
-    one_rope,
-    read_shape,
-    read_windows,
-    rms_norms,
-    without_spares,
-)
+from runtime.models.decoder import CausalLM, attention_layout, gated_mlp, head_norms, layer_ropes, rms_norms
+from runtime.models.decoder_config import DecoderConfig, layer_count, one_rope, read_shape, read_windows
 from runtime.models.expert_groups import read_groups
 from runtime.models.experts import Weights, to_switch
 from runtime.models.family import Family
 from runtime.models.mixture import MixtureSpec, corrected_mixture
 from runtime.models.olmo2 import full_every
+from runtime.models.tensor_names import without_spares
 from runtime.nn.block import PreNorm
 from runtime.nn.rope import Rope
 from runtime.nn.self_attention import HeadNormAttention, SelfAttention

@@ -20,22 +20,23 @@ from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
 from runtime.models.decoder import (
     CausalLM,
-    DecoderConfig,
     attention_layout,
     gated_mlp,
     head_norms,
-    layer_count,
     layer_ropes,
+    rms_norms,
+    softcapped,
+)
+from runtime.models.decoder_config import (
+    DecoderConfig,
+    layer_count,
     one_rope,
     read_shape,
     read_windows,
-    rms_norms,
-    softcapped,
-    text_tower,
     two_ropes,
-    without_spares,
 )
 from runtime.models.family import Family
+from runtime.models.tensor_names import text_tower, without_spares
 from runtime.models.towers import USUAL
 from runtime.models.wrapper import text_block
 from runtime.nn.block import PreNorm, Sandwich

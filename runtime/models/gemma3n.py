@@ -19,11 +19,13 @@ from runtime.cache.layout import LayerSpec
 from runtime.errors import UnsupportedModel, shown
 from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
-from runtime.models.decoder import layer_count, read_shape, softcapped, text_tower, two_ropes
+from runtime.models.decoder import softcapped
+from runtime.models.decoder_config import layer_count, read_shape, two_ropes
 from runtime.models.family import Family
 from runtime.models.gemma4 import Attention
 from runtime.models.gemma4_config import OF_SHAPE, Layer, donor_of, layers_layout, unused_projections
 from runtime.models.per_layer import PerLayerTrunk
+from runtime.models.tensor_names import text_tower
 from runtime.models.towers import USUAL
 from runtime.nn.activation import relu
 from runtime.nn.mlp import ACTIVATIONS, GatedMLP

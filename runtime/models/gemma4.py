@@ -18,7 +18,7 @@ import mlx.nn as nn
 from runtime.cache.layout import LayerSpec
 from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
-from runtime.models.decoder import softcapped, text_tower
+from runtime.models.decoder import softcapped
 from runtime.models.experts import to_switch
 from runtime.models.family import Family
 from runtime.models.gemma4_config import (
@@ -31,6 +31,7 @@ from runtime.models.gemma4_config import (
 )
 from runtime.models.per_layer import PerLayerTrunk
 from runtime.models.quantizing import EIGHT_ELSE, REQUESTED, Row, in_cadence, sensitive
+from runtime.models.tensor_names import text_tower
 from runtime.models.towers import USUAL
 from runtime.nn.attend import attend, attention, merge_heads, split_heads
 from runtime.nn.mlp import ACTIVATIONS, GatedMLP

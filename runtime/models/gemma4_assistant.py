@@ -19,7 +19,7 @@ from runtime.errors import UnsupportedModel, shown
 from runtime.models import gemma4_config
 from runtime.models.checkpoint import always
 from runtime.models.config import Fields
-from runtime.models.decoder import layer_count
+from runtime.models.decoder_config import layer_count
 from runtime.models.family import Family
 from runtime.models.gemma4 import CHECKPOINT, make_blocks
 from runtime.models.gemma4_config import read_tower, unused_projections

@@ -7,7 +7,7 @@ from typing import Any
 from runtime.cache.layout import Full, LayerSpec, Rotating, Shared
 from runtime.errors import UnsupportedModel, shown
 from runtime.models.config import Fields, whole_heads
-from runtime.models.decoder import layer_count, read_shape
+from runtime.models.decoder_config import layer_count, read_shape
 from runtime.models.rope_block import only_repeats
 from runtime.nn.rope_spec import RopeSpec, read_rope
 

@@ -9,22 +9,13 @@ import mlx.nn as nn
 from runtime.cache.layout import Full, LayerSpec
 from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
-from runtime.models.decoder import (
-    CausalLM,
-    DecoderConfig,
-    attention_layout,
-    gated_mlp,
-    head_norms,
-    layer_count,
-    one_rope,
-    read_shape,
-    rms_norms,
-    without_spares,
-)
+from runtime.models.decoder import CausalLM, attention_layout, gated_mlp, head_norms, rms_norms
+from runtime.models.decoder_config import DecoderConfig, layer_count, one_rope, read_shape
 from runtime.models.expert_groups import read_groups
 from runtime.models.experts import Weights, to_switch
 from runtime.models.family import Family, Head
 from runtime.models.mtp import DraftHead, Predictor, head_only, without_head
+from runtime.models.tensor_names import without_spares
 from runtime.nn.block import PreNorm
 from runtime.nn.rope import Rope
 from runtime.nn.rope_spec import RopeSpec

@@ -13,7 +13,8 @@ import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec
 from runtime.models.config import Fields
-from runtime.models.decoder import DecoderConfig, attention_layout, layer_count, layer_ropes, read_shape
+from runtime.models.decoder import attention_layout, layer_ropes
+from runtime.models.decoder_config import DecoderConfig, layer_count, read_shape
 from runtime.models.family import Family
 from runtime.nn.attend import attend
 from runtime.nn.mlp import ACTIVATIONS

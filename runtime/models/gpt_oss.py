@@ -16,19 +16,11 @@ import mlx.nn as nn
 from runtime.cache.layout import LayerSpec
 from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields, whole_heads
-from runtime.models.decoder import (
-    CausalLM,
-    DecoderConfig,
-    attention_layout,
-    layer_count,
-    layer_ropes,
-    read_shape,
-    read_windows,
-    rms_norms,
-    without_spares,
-)
+from runtime.models.decoder import CausalLM, attention_layout, layer_ropes, rms_norms
+from runtime.models.decoder_config import DecoderConfig, layer_count, read_shape, read_windows
 from runtime.models.experts import Weights
 from runtime.models.family import Family
+from runtime.models.tensor_names import without_spares
 from runtime.nn.attend import attend
 from runtime.nn.block import PreNorm
 from runtime.nn.moe import Experts

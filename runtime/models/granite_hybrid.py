@@ -15,18 +15,12 @@ import mlx.nn as nn
 from runtime.cache.layout import Full, LayerSpec
 from runtime.models.checkpoint import Checkpoint
 from runtime.models.config import Fields
-from runtime.models.decoder import (
-    CausalLM,
-    DecoderConfig,
-    layer_count,
-    layer_ropes,
-    one_rope,
-    read_shape,
-    without_spares,
-)
+from runtime.models.decoder import CausalLM, layer_ropes
+from runtime.models.decoder_config import DecoderConfig, layer_count, one_rope, read_shape
 from runtime.models.experts import Weights, split_gate_up, to_switch
 from runtime.models.family import Family
 from runtime.models.mamba_fields import read_mamba2, recurrent_layers
+from runtime.models.tensor_names import without_spares
 from runtime.nn.conv import stored_filters
 from runtime.nn.mamba2 import Mamba2, Mamba2Spec
 from runtime.nn.mlp import GatedMLP

@@ -10,10 +10,10 @@ import mlx.nn as nn
 
 from runtime.models import granite
 from runtime.models.config import Fields
-from runtime.models.decoder import without_spares
 from runtime.models.experts import Weights, split_gate_up, to_switch
 from runtime.models.family import Family
 from runtime.models.granite import Granite, layout
+from runtime.models.tensor_names import without_spares
 from runtime.nn.route import Choice, top_then_softmax
 from runtime.nn.sparse import SharedMoE
 

@@ -12,9 +12,11 @@ import mlx.nn as nn
 
 from runtime.cache.layout import Full, LayerSpec
 from runtime.models.config import Fields
-from runtime.models.decoder import CausalLM, DecoderConfig, layer_count, read_shape, without_spares
+from runtime.models.decoder import CausalLM
+from runtime.models.decoder_config import DecoderConfig, layer_count, read_shape
 from runtime.models.experts import Weights, to_switch
 from runtime.models.family import Family
+from runtime.models.tensor_names import without_spares
 from runtime.nn.conv import stored_filters
 from runtime.nn.mamba1 import Mamba1, Mamba1Spec
 from runtime.nn.mlp import GatedMLP

@@ -16,20 +16,13 @@ import mlx.nn as nn
 from runtime.cache.layout import LayerSpec
 from runtime.errors import UnsupportedModel
 from runtime.models.config import Fields
-from runtime.models.decoder import (
-    CausalLM,
-    DecoderConfig,
-    gated_mlp,
-    layer_count,
-    listed_layers,
-    read_shape,
-    rms_norms,
-    without_spares,
-)
+from runtime.models.decoder import CausalLM, gated_mlp, rms_norms
+from runtime.models.decoder_config import DecoderConfig, layer_count, listed_layers, read_shape
 from runtime.models.expert_groups import read_groups
 from runtime.models.experts import Weights, to_switch
 from runtime.models.family import Family
 from runtime.models.joined import joined_rows
+from runtime.models.tensor_names import without_spares
 from runtime.nn.block import PreNorm
 from runtime.nn.conv import stored_filters
 from runtime.nn.kimi_delta import KimiDelta, KimiDeltaSpec

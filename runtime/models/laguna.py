@@ -16,20 +16,8 @@ from runtime.cache.layout import LayerSpec
 from runtime.errors import UnsupportedModel, shown
 from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
-from runtime.models.decoder import (
-    CausalLM,
-    DecoderConfig,
-    attention_layout,
-    gated_mlp,
-    head_norms,
-    layer_count,
-    layer_ropes,
-    listed_layers,
-    read_shape,
-    rms_norms,
-    text_tower,
-    without_spares,
-)
+from runtime.models.decoder import CausalLM, attention_layout, gated_mlp, head_norms, layer_ropes, rms_norms
+from runtime.models.decoder_config import DecoderConfig, layer_count, listed_layers, read_shape
 from runtime.models.experts import Weights, to_switch
 from runtime.models.family import Family
 from runtime.models.quantizing import (
@@ -46,6 +34,7 @@ from runtime.models.quantizing import (
     more_bits,
 )
 from runtime.models.rope_block import is_keyed, only_repeats
+from runtime.models.tensor_names import text_tower, without_spares
 from runtime.models.towers import USUAL
 from runtime.nn.activation import softplus
 from runtime.nn.attend import attend

@@ -16,19 +16,11 @@ import mlx.nn as nn
 from runtime.cache.layout import Full, LayerSpec, Recurrent, State
 from runtime.models.checkpoint import Checkpoint
 from runtime.models.config import Fields
-from runtime.models.decoder import (
-    CausalLM,
-    DecoderConfig,
-    layer_count,
-    layer_ropes,
-    listed_layers,
-    one_rope,
-    read_shape,
-    text_tower,
-    without_spares,
-)
+from runtime.models.decoder import CausalLM, layer_ropes
+from runtime.models.decoder_config import DecoderConfig, layer_count, listed_layers, one_rope, read_shape
 from runtime.models.experts import Weights, to_switch
 from runtime.models.family import Family
+from runtime.models.tensor_names import text_tower, without_spares
 from runtime.models.towers import USUAL
 from runtime.nn.conv import CausalConv, stored_filters
 from runtime.nn.mlp import GatedMLP

@@ -16,20 +16,17 @@ import mlx.nn as nn
 from runtime.cache.layout import Chunked, Full, LayerSpec
 from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
-from runtime.models.decoder import (
-    CausalLM,
+from runtime.models.decoder import CausalLM, layer_ropes, rms_norms
+from runtime.models.decoder_config import (
     DecoderConfig,
     layer_count,
-    layer_ropes,
     listed_layers,
     one_rope,
     read_shape,
-    rms_norms,
     rotated_layers,
-    text_tower,
-    without_spares,
 )
 from runtime.models.family import Family
+from runtime.models.tensor_names import text_tower, without_spares
 from runtime.models.towers import USUAL
 from runtime.nn.mlp import GatedMLP
 from runtime.nn.moe import Experts

@@ -16,20 +16,13 @@ from runtime.cache.layout import Full, LayerSpec, Rotating
 from runtime.errors import UnsupportedModel, shown
 from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
-from runtime.models.decoder import (
-    CausalLM,
-    DecoderConfig,
-    gated_mlp,
-    layer_count,
-    layer_ropes,
-    read_shape,
-    rms_norms,
-    without_spares,
-)
+from runtime.models.decoder import CausalLM, gated_mlp, layer_ropes, rms_norms
+from runtime.models.decoder_config import DecoderConfig, layer_count, read_shape
 from runtime.models.expert_groups import read_groups
 from runtime.models.experts import Weights, to_switch
 from runtime.models.family import Family
 from runtime.models.rope_block import only_repeats
+from runtime.models.tensor_names import without_spares
 from runtime.nn.attend import attend, split_heads
 from runtime.nn.block import PreNorm
 from runtime.nn.rope import Rope

@@ -13,19 +13,10 @@ import mlx.core as mx
 from runtime.cache.layout import LayerSpec
 from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields, whole_heads
-from runtime.models.decoder import (
-    CausalLM,
-    DecoderConfig,
-    attention_layout,
-    gated_mlp,
-    layer_count,
-    layer_ropes,
-    read_shape,
-    rms_norms,
-    text_tower,
-    without_spares,
-)
+from runtime.models.decoder import CausalLM, attention_layout, gated_mlp, layer_ropes, rms_norms
+from runtime.models.decoder_config import DecoderConfig, layer_count, read_shape
 from runtime.models.family import Family
+from runtime.models.tensor_names import text_tower, without_spares
 from runtime.models.towers import USUAL
 from runtime.models.wrapper import levels
 from runtime.nn.block import PreNorm

@@ -13,21 +13,14 @@ from runtime.cache.layout import LayerSpec
 from runtime.errors import UnsupportedModel
 from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
-from runtime.models.decoder import (
-    CausalLM,
-    DecoderConfig,
-    gated_mlp,
-    layer_count,
-    read_shape,
-    rms_norms,
-    text_tower,
-    without_spares,
-)
+from runtime.models.decoder import CausalLM, gated_mlp, rms_norms
+from runtime.models.decoder_config import DecoderConfig, layer_count, read_shape
 from runtime.models.deepseek import score_temperature
 from runtime.models.expert_groups import read_groups
 from runtime.models.experts import Weights, to_switch
 from runtime.models.family import Family
 from runtime.models.mixture import MixtureSpec
+from runtime.models.tensor_names import text_tower, without_spares
 from runtime.models.towers import USUAL
 from runtime.nn.block import PreNorm
 from runtime.nn.mla import LatentAttention, LatentShape, split_latent_heads

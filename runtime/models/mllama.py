@@ -15,20 +15,10 @@ import mlx.nn as nn
 from runtime.cache.layout import Encoder, Full, LayerSpec
 from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
-from runtime.models.decoder import (
-    DecoderConfig,
-    gated_mlp,
-    head_norms,
-    layer_count,
-    layer_ropes,
-    listed_layers,
-    one_rope,
-    read_shape,
-    rms_norms,
-    text_tower,
-    without_spares,
-)
+from runtime.models.decoder import gated_mlp, head_norms, layer_ropes, rms_norms
+from runtime.models.decoder_config import DecoderConfig, layer_count, listed_layers, one_rope, read_shape
 from runtime.models.family import Family
+from runtime.models.tensor_names import text_tower, without_spares
 from runtime.models.towers import USUAL
 from runtime.nn.attend import attention, merge_heads, split_heads
 from runtime.nn.block import PreNorm

@@ -18,21 +18,17 @@ from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
 from runtime.models.decoder import (
     CausalLM,
-    DecoderConfig,
     Trunk,
     attention_layout,
     gated_mlp,
-    layer_count,
     layer_ropes,
-    one_rope,
-    read_shape,
     rms_norms,
     softcapped,
-    text_tower,
-    without_spares,
 )
+from runtime.models.decoder_config import DecoderConfig, layer_count, one_rope, read_shape
 from runtime.models.family import Family
 from runtime.models.quantizing import EIGHT_ELSE, REQUESTED, Row, in_cadence, is_table
+from runtime.models.tensor_names import text_tower, without_spares
 from runtime.models.towers import Towers
 from runtime.models.wrapper import text_block
 from runtime.nn.attend import attend

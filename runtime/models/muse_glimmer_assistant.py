@@ -14,7 +14,7 @@ from runtime.cache.layout import LayerSpec
 from runtime.models import dflash
 from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
-from runtime.models.decoder import layer_count, one_rope, read_shape
+from runtime.models.decoder_config import layer_count, one_rope, read_shape
 from runtime.models.dflash import BlockDraft
 from runtime.models.dflash_config import LARGEST_BLOCK, Config, listed_targets
 from runtime.models.family import Family

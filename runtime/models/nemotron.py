@@ -9,17 +9,10 @@ import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec
 from runtime.models.config import Fields
-from runtime.models.decoder import (
-    CausalLM,
-    DecoderConfig,
-    attention_layout,
-    layer_count,
-    layer_ropes,
-    one_rope,
-    read_shape,
-    without_spares,
-)
+from runtime.models.decoder import CausalLM, attention_layout, layer_ropes
+from runtime.models.decoder_config import DecoderConfig, layer_count, one_rope, read_shape
 from runtime.models.family import Family
+from runtime.models.tensor_names import without_spares
 from runtime.nn.block import PreNorm
 from runtime.nn.mlp import ACTIVATIONS, MLP
 from runtime.nn.norm import one_added

@@ -14,22 +14,17 @@ import mlx.nn as nn
 from runtime.cache.layout import LayerSpec
 from runtime.errors import UnsupportedModel, shown
 from runtime.models.config import Fields
-from runtime.models.decoder import (
-    CausalLM,
+from runtime.models.decoder import CausalLM, attention_layout, gated_mlp, head_norms, layer_ropes, rms_norms
+from runtime.models.decoder_config import (
     DecoderConfig,
-    attention_layout,
-    gated_mlp,
-    head_norms,
     layer_count,
-    layer_ropes,
     one_rope,
     read_shape,
     read_windows,
-    rms_norms,
     two_ropes,
-    without_spares,
 )
 from runtime.models.family import Family
+from runtime.models.tensor_names import without_spares
 from runtime.nn.block import PostNorm
 from runtime.nn.rope import Rope
 from runtime.nn.rope_spec import RopeSpec

@@ -13,20 +13,12 @@ import mlx.nn as nn
 
 from runtime.cache.layout import Full, LayerSpec
 from runtime.models.config import Fields
-from runtime.models.decoder import (
-    CausalLM,
-    DecoderConfig,
-    gated_mlp,
-    layer_count,
-    layer_ropes,
-    one_rope,
-    read_shape,
-    rms_norms,
-    without_spares,
-)
+from runtime.models.decoder import CausalLM, gated_mlp, layer_ropes, rms_norms
+from runtime.models.decoder_config import DecoderConfig, layer_count, one_rope, read_shape
 from runtime.models.experts import Weights
 from runtime.models.family import Family
 from runtime.models.joined import joined_rows
+from runtime.models.tensor_names import without_spares
 from runtime.nn.block import PostNorm
 from runtime.nn.conv import stored_filters
 from runtime.nn.delta_net import DeltaSpec, GatedDeltaNet

@@ -9,19 +9,11 @@ import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec
 from runtime.models.config import Fields
-from runtime.models.decoder import (
-    CausalLM,
-    DecoderConfig,
-    attention_layout,
-    layer_count,
-    layer_ropes,
-    one_rope,
-    read_shape,
-    rms_norms,
-    without_spares,
-)
+from runtime.models.decoder import CausalLM, attention_layout, layer_ropes, rms_norms
+from runtime.models.decoder_config import DecoderConfig, layer_count, one_rope, read_shape
 from runtime.models.experts import Weights, to_switch
 from runtime.models.family import Family
+from runtime.models.tensor_names import without_spares
 from runtime.nn.block import PreNorm
 from runtime.nn.rope import Rope
 from runtime.nn.self_attention import Projected, SelfAttention

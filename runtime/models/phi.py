@@ -12,17 +12,10 @@ import mlx.nn as nn
 from runtime.cache.layout import LayerSpec
 from runtime.errors import UnsupportedModel
 from runtime.models.config import Fields
-from runtime.models.decoder import (
-    CausalLM,
-    DecoderConfig,
-    attention_layout,
-    layer_count,
-    layer_ropes,
-    one_rope,
-    read_shape,
-    without_spares,
-)
+from runtime.models.decoder import CausalLM, attention_layout, layer_ropes
+from runtime.models.decoder_config import DecoderConfig, layer_count, one_rope, read_shape
 from runtime.models.family import Family
+from runtime.models.tensor_names import without_spares
 from runtime.nn.block import Parallel
 from runtime.nn.mlp import ACTIVATIONS, MLP
 from runtime.nn.rope import Rope

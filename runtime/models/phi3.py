@@ -13,17 +13,10 @@ import mlx.core as mx
 from runtime.cache.layout import LayerSpec
 from runtime.errors import UnsupportedModel, shown
 from runtime.models.config import Fields
-from runtime.models.decoder import (
-    CausalLM,
-    DecoderConfig,
-    attention_layout,
-    layer_count,
-    layer_ropes,
-    read_shape,
-    rms_norms,
-    without_spares,
-)
+from runtime.models.decoder import CausalLM, attention_layout, layer_ropes, rms_norms
+from runtime.models.decoder_config import DecoderConfig, layer_count, read_shape
 from runtime.models.family import Family
+from runtime.models.tensor_names import without_spares
 from runtime.nn.block import PreNorm
 from runtime.nn.mlp import FusedGatedMLP
 from runtime.nn.rope_spec import RopeSpec, read_rope

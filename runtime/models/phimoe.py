@@ -14,17 +14,11 @@ import mlx.nn as nn
 from runtime.cache.layout import LayerSpec
 from runtime.errors import UnsupportedModel, shown
 from runtime.models.config import Fields, whole_heads
-from runtime.models.decoder import (
-    CausalLM,
-    DecoderConfig,
-    attention_layout,
-    layer_count,
-    layer_ropes,
-    read_shape,
-    without_spares,
-)
+from runtime.models.decoder import CausalLM, attention_layout, layer_ropes
+from runtime.models.decoder_config import DecoderConfig, layer_count, read_shape
 from runtime.models.experts import Weights, numbered_names, to_switch
 from runtime.models.family import Family
+from runtime.models.tensor_names import without_spares
 from runtime.nn.block import PreNorm
 from runtime.nn.moe import Experts
 from runtime.nn.rope_spec import RopeSpec, read_rope

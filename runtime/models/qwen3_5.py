@@ -19,19 +19,12 @@ from runtime.cache.layout import Full, LayerSpec
 from runtime.errors import UnsupportedModel
 from runtime.models.checkpoint import Checkpoint
 from runtime.models.config import Fields
-from runtime.models.decoder import (
-    CausalLM,
-    DecoderConfig,
-    layer_count,
-    listed_layers,
-    one_rope,
-    read_shape,
-    text_tower,
-    without_spares,
-)
+from runtime.models.decoder import CausalLM
+from runtime.models.decoder_config import DecoderConfig, layer_count, listed_layers, one_rope, read_shape
 from runtime.models.experts import Weights, to_switch
 from runtime.models.family import Family, Head
 from runtime.models.quantizing import SOURCE, Row
+from runtime.models.tensor_names import text_tower, without_spares
 from runtime.models.towers import USUAL
 from runtime.nn.attend import attend, split_heads
 from runtime.nn.conv import stored_filters

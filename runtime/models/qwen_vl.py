@@ -11,9 +11,9 @@ import mlx.core as mx
 from runtime.models import llama
 from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
-from runtime.models.decoder import text_tower
 from runtime.models.family import Family
 from runtime.models.llama import Config, build, layout
+from runtime.models.tensor_names import text_tower
 from runtime.models.towers import USUAL
 
 _TEXT = {

@@ -14,18 +14,11 @@ import mlx.nn as nn
 from runtime.cache.layout import LayerSpec, Rotating
 from runtime.errors import UnsupportedModel, shown
 from runtime.models.config import Fields
-from runtime.models.decoder import (
-    CausalLM,
-    DecoderConfig,
-    layer_count,
-    layer_ropes,
-    one_rope,
-    read_shape,
-    softcapped,
-    without_spares,
-)
+from runtime.models.decoder import CausalLM, layer_ropes, softcapped
+from runtime.models.decoder_config import DecoderConfig, layer_count, one_rope, read_shape
 from runtime.models.experts import Weights
 from runtime.models.family import Family
+from runtime.models.tensor_names import without_spares
 from runtime.nn.conv import stored_filters
 from runtime.nn.mlp import GatedMLP
 from runtime.nn.norm import one_added

@@ -11,20 +11,10 @@ import mlx.core as mx
 
 from runtime.cache.layout import LayerSpec
 from runtime.models.config import Fields
-from runtime.models.decoder import (
-    CausalLM,
-    DecoderConfig,
-    attention_layout,
-    gated_mlp,
-    layer_count,
-    layer_ropes,
-    one_rope,
-    read_shape,
-    rms_norms,
-    rotated_layers,
-    without_spares,
-)
+from runtime.models.decoder import CausalLM, attention_layout, gated_mlp, layer_ropes, rms_norms
+from runtime.models.decoder_config import DecoderConfig, layer_count, one_rope, read_shape, rotated_layers
 from runtime.models.family import Family
+from runtime.models.tensor_names import without_spares
 from runtime.nn.block import PreNorm
 from runtime.nn.self_attention import SelfAttention
 

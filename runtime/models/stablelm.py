@@ -14,18 +14,10 @@ import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec
 from runtime.models.config import Fields
-from runtime.models.decoder import (
-    CausalLM,
-    DecoderConfig,
-    attention_layout,
-    gated_mlp,
-    layer_count,
-    layer_ropes,
-    one_rope,
-    read_shape,
-    without_spares,
-)
+from runtime.models.decoder import CausalLM, attention_layout, gated_mlp, layer_ropes
+from runtime.models.decoder_config import DecoderConfig, layer_count, one_rope, read_shape
 from runtime.models.family import Family
+from runtime.models.tensor_names import without_spares
 from runtime.nn.block import Parallel, PreNorm
 from runtime.nn.norm import HeadLayerNorm
 from runtime.nn.rope import Rope

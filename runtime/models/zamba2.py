@@ -17,9 +17,10 @@ import mlx.nn as nn
 from runtime.cache.layout import Full, LayerSpec
 from runtime.errors import UnsupportedModel, shown
 from runtime.models.config import Fields, whole_heads
-from runtime.models.decoder import DecoderConfig, read_shape, without_spares
+from runtime.models.decoder_config import DecoderConfig, read_shape
 from runtime.models.experts import Weights
 from runtime.models.family import Family
+from runtime.models.tensor_names import without_spares
 from runtime.nn.attend import attend, split_heads
 from runtime.nn.conv import stored_filters
 from runtime.nn.mamba2 import Mamba2, Mamba2Spec

@@ -1,0 +1,160 @@
+"""The part of their configs that decoder-only families share, and how it is read.
+
+A family's `parse` reads the rest. Defaults are what the family's class in transformers takes for a field that
+a file leaves out.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from runtime.errors import UnsupportedModel, shown
+from runtime.models.config import Fields, whole_heads
+from runtime.nn.mlp import ACTIVATIONS
+from runtime.nn.rope_spec import RopeSpec, read_rope
+
+
+@dataclass(frozen=True, slots=True)
+class DecoderConfig:
+    """windows[i]: layer i's sliding window in tokens, None for full attention. ropes[i]: how its positions
+    are rotated, None for not at all.
+    """
+
+    vocab_size: int
+    hidden_size: int
+    intermediate_size: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    norm_eps: float
+    activation: str
+    tied: bool
+    context_length: int
+    windows: tuple[int | None, ...]
+    ropes: tuple[RopeSpec | None, ...]
+
+    @property
+    def layers(self) -> int:
+        return len(self.windows)
+
+
+def layer_count(fields: Fields, default: int | None = None) -> int:
+    return fields.count("num_hidden_layers", default, high=4096)
+
+
+def read_shape(
+    fields: Fields,
+    *,
+    eps_field: str = "rms_norm_eps",
+    eps: float = 1e-6,
+    activation_field: str = "hidden_act",
+    activation: str | None = "silu",
+    activations: Sequence[str] = tuple(ACTIVATIONS),
+    tied: bool = False,
+    **defaults: int,
+) -> dict[str, Any]:
+    """The fields of DecoderConfig but windows and ropes.
+
+    defaults: what the family's transformers class takes for a field that the file leaves out, by the field's
+    name; files of multimodal models leave out much.
+    """
+    hidden = fields.count("hidden_size", defaults.get("hidden_size"), high=1 << 20)
+    heads = fields.count("num_attention_heads", defaults.get("num_attention_heads"), high=4096)
+    kv_heads = min(defaults.get("num_key_value_heads", heads), heads)
+    head_dim = defaults.get("head_dim", max(hidden // heads, 1))
+    context = defaults.get("max_position_embeddings", 2048)
+    return {
+        "vocab_size": fields.count("vocab_size", defaults.get("vocab_size"), high=1 << 24),
+        "hidden_size": hidden,
+        "intermediate_size": fields.count(
+            "intermediate_size", defaults.get("intermediate_size"), high=1 << 22
+        ),
+        "heads": heads,
+        "kv_heads": fields.count("num_key_value_heads", kv_heads, high=heads),
+        "head_dim": fields.count("head_dim", head_dim, high=4096),
+        "norm_eps": fields.number(eps_field, eps, low=1e-30),
+        "activation": fields.choice(activation_field, tuple(activations), activation),
+        "tied": fields.flag("tie_word_embeddings", tied),
+        "context_length": fields.count("max_position_embeddings", context),
+    }
+
+
+def read_windows(
+    fields: Fields, layers: int, *, full_every: int, window: int | None
+) -> tuple[int | None, ...]:
+    """Sliding windows by `layer_types`; without them every `full_every`-th layer is full and the others
+    slide.
+    """
+    kinds = fields.words("layer_types", layers, ("full_attention", "sliding_attention"))
+    if kinds is None:
+        return tuple(None if (i + 1) % full_every == 0 else window for i in range(layers))
+    return tuple(window if kind == "sliding_attention" else None for kind in kinds)
+
+
+def rotated_layers(fields: Fields, layers: int) -> tuple[bool, ...]:
+    """Which layers have positions: `no_rope_layers` is 1 where they do. Without it every fourth has none."""
+    listed = fields.raw.get("no_rope_layers")
+    if not listed:
+        interval = fields.count("no_rope_layer_interval", 4)
+        return tuple((i + 1) % interval != 0 for i in range(layers))
+    if not isinstance(listed, list) or len(listed) != layers or any(item not in (0, 1) for item in listed):
+        raise UnsupportedModel(
+            f"config.json: no_rope_layers should list 0 or 1 for each of {layers} layers; "
+            f"it is {shown(listed)}"
+        )
+    return tuple(bool(item) for item in listed)
+
+
+def listed_layers(fields: Fields, name: str, layers: int) -> tuple[bool, ...] | None:
+    """For each layer, whether the field's list of indices has it; None without the field."""
+    listed = fields.raw.get(name)
+    if listed is None:
+        return None
+    if not isinstance(listed, list) or any(type(i) is not int or not 0 <= i < layers for i in listed):
+        fields.refuse(name, f"a list of layers below {layers}")
+    listed = set(listed)
+    return tuple(i in listed for i in range(layers))
+
+
+def one_rope(
+    fields: Fields,
+    shape: dict[str, Any],
+    *,
+    theta: float = 10000.0,
+    partial: float | None = None,
+    traditional: bool = False,
+) -> RopeSpec:
+    """The rotation of a model that has one for all layers. theta and partial: where the file does not say.
+
+    partial None: the family rotates whole heads, whatever a file says; one that says otherwise is refused.
+    """
+    parameters = fields.rope_parameters(theta=theta)
+    return read_rope(
+        whole_heads(parameters) if partial is None else {"partial_rotary_factor": partial, **parameters},
+        head_dim=shape["head_dim"],
+        max_positions=shape["context_length"],
+        traditional=traditional,
+    )
+
+
+def two_ropes(
+    fields: Fields,
+    shape: dict[str, Any],
+    windows: Sequence[int | None],
+    *,
+    theta: float,
+    local_theta: float | None = None,
+) -> tuple[RopeSpec, ...]:
+    """Rotations of full and of sliding layers: two blocks in new files; in old ones rope_scaling is for full
+    layers only, and sliding ones take `rope_local_base_freq`.
+
+    local_theta: the base of sliding layers where the file does not say; None for that of full layers.
+    """
+    full = fields.rope_parameters("full_attention", theta=theta)
+    if local_theta is None:
+        local_theta = fields.number("rope_theta", theta, low=2.0)
+    base = fields.number("rope_local_base_freq", local_theta, low=2.0)
+    sliding = fields.rope_parameters("sliding_attention", theta=base)
+    sizes = {"head_dim": shape["head_dim"], "max_positions": shape["context_length"]}
+    specs = read_rope(whole_heads(full), **sizes), read_rope(whole_heads(sliding), **sizes)
+    return tuple(specs[0] if window is None else specs[1] for window in windows)

@@ -1,0 +1,40 @@
+"""Names of tensors in checkpoints -> those used here, which transformers writes for a text model.
+
+`model.embed_tokens`, `model.layers.N`, `model.norm`, `lm_head`. What a family alone calls otherwise is for
+its `adapt`; towers for other media are left out before that (`unused`).
+"""
+
+import mlx.core as mx
+
+from runtime.models.decoder_config import DecoderConfig
+
+_WRAPPERS = (
+    ("model.language_model.", "model."),
+    ("language_model.model.", "model."),
+    ("language_model.lm_head.", "lm_head."),
+)
+
+
+def text_tower(weights: dict[str, mx.array]) -> dict[str, mx.array]:
+    """The tensors of a multimodal checkpoint's text model, named as in a text-only one.
+
+    Wrappers are named `language_model.model.` (transformers 4, MLX) or `model.language_model.` (since 4.52).
+    """
+    return {_unwrapped(name): array for name, array in weights.items()}
+
+
+def _unwrapped(name: str) -> str:
+    for wrapped, plain in _WRAPPERS:
+        if name.startswith(wrapped):
+            return plain + name.removeprefix(wrapped)
+    return name
+
+
+def without_spares(config: DecoderConfig, weights: dict[str, mx.array]) -> dict[str, mx.array]:
+    """Drop what carries no information: stored rotary tables, and a head that repeats a tied embedding."""
+    spare_head = ("lm_head.",) if config.tied else ()
+    return {
+        name: array
+        for name, array in weights.items()
+        if not name.endswith("rotary_emb.inv_freq") and not name.startswith(spare_head)
+    }
