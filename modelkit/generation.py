@@ -26,25 +26,31 @@ Limit = Literal["num_predict", "context"]
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """An answer. `str(answer)`, and so `print(answer)`, is its text.
-
-    ids: every generated token, the stop token excluded; a stop string's own tokens are among them though not
-    in `text`. reason: "stop" (the model ended, or a stop string came), "length" (a limit was reached),
-    "cancelled" (the caller left). cut: of the reason "length", the limit that it was: "num_predict", or
-    "context", where prompt and answer together fill the context. stop: the stop string found, if one was.
-    seed: what makes the same text again. dropped_messages: how many earlier messages of the conversation were
-    left out of the prompt, since all of them together outgrew the context.
-    """
+    """An answer. `str(answer)`, and so `print(answer)`, is its text."""
 
     text: str
     ids: tuple[int, ...]
+    """Every generated token but the stop token. Those of a stop string are among them, though not in
+    `text`.
+    """
     usage: Usage
     reason: Reason
+    """"stop": the model ended, or a stop string came. "length": a limit was reached. "cancelled": the
+    caller left.
+    """
     seed: int
+    """What makes the same text again."""
     stop: str | None = None
+    """The stop string that was found, if one was."""
     logprobs: tuple[TokenLogprob, ...] = ()
     cut: Limit | None = None
+    """Of the reason "length": "num_predict", or "context", where prompt and answer together fill the
+    context.
+    """
     dropped_messages: int = 0
+    """Earlier messages of the conversation that were left out of the prompt, since all of them together
+    outgrew the context.
+    """
 
     @property
     def complete(self) -> bool:

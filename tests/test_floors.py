@@ -1,6 +1,7 @@
 """Imports point down the floors of docs/design.md, never up and never sideways where rooms are kept apart."""
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -154,6 +155,19 @@ def test_one_file_knows_where_a_wrapper_keeps_its_text_model() -> None:
         if isinstance(node, ast.Constant) and node.value in TEXT_BLOCKS
     }
     assert found == {"runtime.models.wrapper"}
+
+
+@pytest.mark.parametrize("module", sorted(one for one in _modules() if one.startswith("modelkit.")))
+def test_a_field_is_explained_under_it(module: str) -> None:
+    for node in ast.walk(ast.parse(_modules()[module].read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ClassDef):
+            said = ast.get_docstring(node) or ""
+            for field in node.body:
+                if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
+                    name = field.target.id
+                    assert not re.search(rf"(^|\s|`){name}`?(:|, \w+:| and \w+:) ", said), (
+                        f"{node.name}.{name}"
+                    )
 
 
 def _names(path: Path) -> set[str]:

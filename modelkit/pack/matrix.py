@@ -17,17 +17,17 @@ _LESS_ONE = re.compile(r"(?!.*\.linear_attn\.norm\.).*norm\w*\.weight", re.ASCII
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """One matrix or parameter to decide about. `known_as` is the name that the policy judges.
-
-    `plus_one`: it is stored less one, and written whole.
-    """
+    """One matrix or parameter to decide about."""
 
     name: str
     known_as: str
+    """The name that the policy judges."""
     dtype: str
     shape: tuple[int, ...]
     slabs: tuple[Piece, ...]
+    """Where its rows come from, in order."""
     plus_one: bool = False
+    """Is it stored less one, and written whole?"""
 
 
 def decoded_dtype(tensor: TensorInfo, tile: Tiles | None) -> str:

@@ -38,10 +38,12 @@ _STAY_WIDE = ("A_log", "score_correction_bias", "expert_bias")
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A decision: the format, or None for source precision, and the reason shown to users."""
+    """A decision."""
 
     format: Format | None
+    """None for the precision of the source."""
     reason: str
+    """For the user."""
 
 
 def _elements(tensor: Tensor) -> int:

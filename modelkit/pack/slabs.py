@@ -25,7 +25,7 @@ class Tiles:
 
 @dataclass(frozen=True, slots=True)
 class Slab:
-    """Rows start, start+step, ... below stop of a tensor seen as rows of `row_bytes`."""
+    """Rows start, start+step, ... below stop of a tensor seen as rows."""
 
     tensor: TensorInfo
     start: int
@@ -33,6 +33,7 @@ class Slab:
     step: int
     """In rows."""
     row_bytes: int
+    """Of one row."""
     tiles: Tiles | None = None
     """The scales, where the tensor is FP8."""
 

@@ -13,11 +13,14 @@ from modelkit.source.display import shown
 
 
 class Packing(NamedTuple):
-    """One way MLX packs a matrix: `bits` per code, one scale for `group_size` codes of a row, the `mode`."""
+    """One way MLX packs a matrix."""
 
     bits: int
+    """Of each code."""
     group_size: int
+    """So many codes of a row have one scale."""
     mode: str
+    """"affine", or the name of a float format."""
 
 
 AFFINE_BITS = (1, 2, 3, 4, 5, 6, 8)

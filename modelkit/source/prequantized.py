@@ -36,9 +36,10 @@ class FloatWeights:
 
 @dataclass(frozen=True, slots=True)
 class Mxfp4Blocks:
-    """`bases`: the X of GPT-OSS's `X_blocks`, U8 [..., groups, 16], and `X_scales`, U8 [..., groups]."""
+    """GPT-OSS's experts."""
 
     bases: tuple[str, ...]
+    """The X of its `X_blocks`, U8 [..., groups, 16], and `X_scales`, U8 [..., groups]."""
 
 
 SourceKind = FloatWeights | MlxWeights | BlockFp8Weights | Mxfp4Blocks

@@ -29,11 +29,12 @@ class Specials:
 
 @dataclass(frozen=True, slots=True)
 class DeclaredToken:
-    """A token that a companion file adds, or describes anew by `flags` (those of `AddedToken`)."""
+    """A token that a companion file adds or describes anew."""
 
     id: int
     content: str
     flags: Mapping[str, bool]
+    """Those of `AddedToken`."""
 
 
 def read_specials(config: Mapping[str, Any], special_map: Mapping[str, Any]) -> Specials:
