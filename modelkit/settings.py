@@ -4,9 +4,12 @@ import os
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal, cast, get_args
 
 from modelkit.arguments import path, shown
 from modelkit.errors import ModelkitError, ParameterError
+
+Operations = Literal["plain", "cpu", "gpu"]
 
 _SIZE = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,3})?) ?(?:([KMGT])(I)?)?B?")
 _MOST_BYTES = 2**63
@@ -27,6 +30,10 @@ class Settings:
     """Limit of what is kept of them on disk, of all models together: MODELKIT_CACHE_DISK. 0 keeps nothing
     there.
     """
+    operations: Operations | None = None
+    """The column of `runtime.nn.ops` that models compute by: MODELKIT_OPS. "plain" is every operation as it
+    is defined, to tell a wrong kernel from a wrong model; None leaves it to the device.
+    """
 
     @classmethod
     def from_environment(cls, environment: dict[str, str] | None = None) -> "Settings":
@@ -42,6 +49,7 @@ class Settings:
             home=home.absolute(),
             cache_memory_bytes=_size_in(env, "MODELKIT_CACHE_MEMORY"),
             cache_disk_bytes=_size_in(env, "MODELKIT_CACHE_DISK") or 0,
+            operations=_operations_in(env, "MODELKIT_OPS"),
         )
 
 
@@ -90,3 +98,14 @@ def _size_in(env: dict[str, str], name: str) -> int | None:
     """None where the variable is not set, or blank."""
     text = env.get(name, "")
     return read_size(text, name) if text.strip() else None
+
+
+def _operations_in(env: dict[str, str], name: str) -> Operations | None:
+    """None where the variable is not set, or blank."""
+    text = env.get(name, "").strip().lower()
+    if text and text not in get_args(Operations):
+        raise ParameterError(
+            f"{name} is {shown(env[name])}, expected one of {', '.join(get_args(Operations))}",
+            hint="Leave it unset to compute in the fastest way that this machine has.",
+        )
+    return cast("Operations", text) if text else None

@@ -18,6 +18,7 @@ from runtime.device import Device
 from runtime.errors import BadTokenIds, TooLarge, WeightMismatch
 from runtime.models.architecture import Described, describe
 from runtime.models.unused import without_unused
+from runtime.nn import ops
 from runtime.nn.ready import make_ready
 from runtime.nn.rope_spec import long_after
 from runtime.step import Inputs, Step
@@ -157,6 +158,7 @@ def load_model(
         expand, wanted = _demand(parts, dtype, on)
     if on is not None and wanted > on.available_bytes > 0:
         raise TooLarge(wanted, on.available_bytes)
+    ops.settle()
     for module, fitted in parts:
         fill(module, fitted, dtype=dtype, expand=expand, keep=described.family.keeps_dtype)
         module.eval()

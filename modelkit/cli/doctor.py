@@ -14,6 +14,7 @@ from modelkit.cli.home import bytes_under, open_store
 from modelkit.cli.screen import echo, emit_json
 from modelkit.cli.tables import sections
 from modelkit.cli.ui import HOW_TO_GET_MLX, count, json_option, size
+from modelkit.settings import Settings
 
 _PACKAGES = (
     "mlx",
@@ -71,16 +72,20 @@ def _mlx() -> dict[str, Any]:
     try:
         from runtime.cpu import bind_blas, threads_now
         from runtime.device import describe
+        from runtime.nn import ops
 
+        ops.use(Settings.from_environment().operations)
         blas, threads = bind_blas(), threads_now()
         return {
             **describe(),
+            "operations": ops.table.name,
             "blas": asdict(blas),
             "threads": {**asdict(threads), "why": str(threads)},
             "mlx_problem": None,
         }
     except (ImportError, RuntimeError) as error:  # not installed, or no driver for its device
-        return {"mlx": None, "device": None, "blas": None, "threads": None, "mlx_problem": str(error)}
+        unknown = dict.fromkeys(("mlx", "device", "operations", "blas", "threads"))
+        return {**unknown, "mlx_problem": str(error)}
 
 
 def _installed(name: str) -> str | None:
@@ -126,9 +131,17 @@ def _shown_mlx(facts: dict[str, Any]) -> list[tuple[str, str]]:
         ("memory", memory if device["total_bytes"] else "unknown"),
         ("computes in", device["fast_dtype"] or "the weights' own float type"),
         ("quantized", "as it is" if device["fast_quantized"] else "expanded when loaded, where it fits"),
+        ("operations", _OPERATIONS[facts["operations"]]),
         ("BLAS", _shown_blas(blas)),
         ("threads", facts["threads"]["why"] if blas["bound"] else "as MLX chooses"),
     ]
+
+
+_OPERATIONS = {
+    "plain": "plain: each as it is defined, slowly (MODELKIT_OPS)",
+    "cpu": "cpu: those made for a processor",
+    "gpu": "gpu: MLX's fused kernels",
+}
 
 
 def _shown_blas(blas: dict[str, Any]) -> str:

@@ -23,6 +23,7 @@ from runtime.engine.options import Options
 from runtime.errors import TooLarge, UnsupportedModel, WeightMismatch
 from runtime.loaded import LoadedModel, load_model
 from runtime.models import describe
+from runtime.nn import ops
 from runtime.speculate.drafter import Drafter
 from runtime.speculate.standing import standing_drafters
 
@@ -103,6 +104,7 @@ def start_engine(
         learning = Learning(settings.home, opened.package, setting_of(wanted.num_thread, limits.kv_format))
     weights = _Weights(opened, guesses)
     learned = learning.recall() if learning else None
+    ops.use(settings.operations)
     with _loading(opened):
         engine = Engine(weights.target, _options(wanted, limits), weights.drafters, learned)
     device.give_back()  # packed weights that were expanded have left as much behind

@@ -5,12 +5,37 @@ bind       a fast BLAS under MLX's products: the decision, the self-test and the
 slots      where a loaded library keeps the addresses of the functions it imports
 gemv       a few machine instructions that send one-row products to the matrix-vector routine
 threads    how many threads a step's products get
-activation, folded, turn   operations in few nodes: activations, attention, rotation
+products   linear layers and norms in few nodes
+activation, folded, turn, blocks   so activations, attention, rotation, experts
 
-Numbers only: no module and no model is known here.
+`table` is what models compute by here: the processor's column of `runtime.nn.ops`.
 """
+
+from collections.abc import Callable
+from typing import Any
 
 from runtime.cpu.bind import BlasReport, bind_blas, report, set_threads
 from runtime.cpu.threads import threads_now
 
-__all__ = ["BlasReport", "bind_blas", "report", "set_threads", "threads_now"]
+__all__ = ["BlasReport", "bind_blas", "report", "set_threads", "table", "threads_now"]
+
+
+def table(otherwise: Any) -> dict[str, Callable[..., Any]]:
+    """The operations that have a form of their own on a processor, by their names in
+    `runtime.nn.ops.Operations`. otherwise: the column that computes what these forms do not cover.
+    """
+    from runtime.cpu import activation, blocks, folded, products, turn  # MLX, which a report can do without
+
+    return {
+        "linear": products.linear,
+        "rms_norm": products.rms_norm,
+        "rotate": turn.rotate,
+        "attend": folded.attending(otherwise.attend),
+        "ask": blocks.asking(otherwise.ask),
+        "softmax": activation.softmax,
+        "silu": activation.silu,
+        "gelu": activation.gelu,
+        "gelu_tanh": activation.gelu_tanh,
+        "relu2": activation.relu2,
+        "swiglu": activation.swiglu,
+    }

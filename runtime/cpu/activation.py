@@ -37,6 +37,10 @@ def silu(x: mx.array) -> mx.array:
     return x / (mx.power(1 / math.e, x) + 1) if is_long(x) else x * mx.sigmoid(x)
 
 
+def swiglu(gate: mx.array, up: mx.array) -> mx.array:
+    return silu(gate) * up
+
+
 def gelu_tanh(x: mx.array) -> mx.array:
     """x / 2 · (1 + tanh z) with z = √(2/π) (x + 0.044715 x³), which is x · sigmoid(2 z)."""
     twice = x * (x.square() * (0.044715 * _SLOPE) + _SLOPE)

@@ -2,10 +2,12 @@
 
 MLX's fused attention is, on a processor, a product per query head with the whole of the keys, masked ones
 too, and a mask that every layer makes anew. Here keys that a block of queries cannot see are left out, masks
-are made once per step, and views are few. For float32; equal to `plain_attention` to rounding.
+are made once per step, and views are few. For float32; equal to the definition to rounding.
 
 Dimensions: B rows, H query heads, G key-value heads, L new tokens, K visible keys, D head size.
 """
+
+from collections.abc import Callable
 
 import mlx.core as mx
 
@@ -19,6 +21,27 @@ SMALL_PRODUCT = 1 << 18
 """Multiplications up to which OpenBLAS keeps a product in one thread. One token's longer ones are left to
 vector products, which do not wait for other threads."""
 UNSEEN = -1e30
+
+
+def attending(otherwise: Callable[..., mx.array]) -> Callable[..., mx.array]:
+    """Attention (`runtime.nn.ops.Attend`): folded where that is the faster way, else `otherwise`."""
+
+    def attend(
+        step: Step | None,
+        queries: mx.array,
+        keys: mx.array,
+        values: mx.array,
+        mask: Mask,
+        *,
+        scale: float,
+        softcap: float | None = None,
+        sinks: mx.array | None = None,
+    ) -> mx.array:
+        if step is not None and sinks is None and queries.dtype == mx.float32 and folds(queries, keys):
+            return folded_attention(step, queries, keys, values, mask, scale=scale, softcap=softcap)
+        return otherwise(step, queries, keys, values, mask, scale=scale, softcap=softcap, sinks=sinks)
+
+    return attend
 
 
 def folds(queries: mx.array, keys: mx.array) -> bool:
@@ -38,7 +61,7 @@ def folded_attention(
     scale: float,
     softcap: float | None = None,
 ) -> mx.array:
-    """As `runtime.nn.attend.attention`, for a mask of this step. Returns [B, H, L, Dv]; of one token the same
+    """As `runtime.nn.plain.attend`, for a mask of this step. Returns [B, H, L, Dv]; of one token the same
     numbers as [B, G, H / G, Dv].
     """
     batch, heads, width, _ = queries.shape

@@ -7,11 +7,44 @@ Dimensions: B rows, H heads, L tokens, D head size; the first R of the D dimensi
 """
 
 from functools import cache
+from typing import Protocol
 
 import mlx.core as mx
 
+from runtime.step import Step
+
 MATRIX_PRODUCTS = 1 << 18
 """One token's heads turn by one product with a matrix while that takes at most this many multiplications."""
+
+
+class Rotary(Protocol):
+    """How the heads of some layers are turned (`runtime.nn.rope.Rope`)."""
+
+    @property
+    def factor(self) -> float:
+        """Multiplies cosines and sines."""
+        ...
+
+    @property
+    def traditional(self) -> bool:
+        """Pairs are neighbours (2i, 2i + 1) in place of halves (i, i + R / 2)."""
+        ...
+
+    def angles(self, step: Step) -> mx.array:
+        """float32 [R], [L, R] or [B, L, R]: positions times signed frequencies."""
+        ...
+
+    def fused(self, x: mx.array, step: Step) -> mx.array:
+        """By MLX's kernel, in any float type, where positions are indices."""
+        ...
+
+
+def rotate(rope: Rotary, x: mx.array, step: Step) -> mx.array:
+    """Heads [B, H, L, D] at the positions of a step."""
+    if x.dtype != mx.float32 and not step.moved:
+        return rope.fused(x, step)
+    turn = step.memo(rope, lambda: Turn(rope.angles(step), factor=rope.factor, traditional=rope.traditional))
+    return turn(x) if x.dtype == mx.float32 else turn(x.astype(mx.float32)).astype(x.dtype)
 
 
 def signed_frequencies(wavelengths: mx.array, *, traditional: bool) -> mx.array:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import mlx.core as mx
-import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec
 from runtime.models.config import Fields, whole_heads
@@ -17,6 +16,7 @@ from runtime.models.family import Family
 from runtime.models.tensor_names import without_spares
 from runtime.nn.activation import softplus
 from runtime.nn.mlp import ACTIVATIONS, MLP
+from runtime.nn.module import Module
 from runtime.nn.rope import Rope
 from runtime.nn.rope_spec import RopeSpec, read_rope
 from runtime.nn.self_attention import HeadNormAttention
@@ -60,7 +60,7 @@ def layout(config: Config) -> list[LayerSpec]:
     return attention_layout(config)
 
 
-class XIELU(nn.Module):
+class XIELU(Module):
     """Quadratic above zero, an exponential below, both learned (arXiv 2411.13010).
 
     The checkpoint stores the softplus inverse of the two slopes, and the constants beta and eps. Computed in
@@ -82,7 +82,7 @@ class XIELU(nn.Module):
         return (mx.where(wide > 0, above, below) + beta * wide).astype(x.dtype)
 
 
-class Block(nn.Module):
+class Block(Module):
     def __init__(self, config: Config, rope: Rope | None) -> None:
         super().__init__()
         bias, norm = config.bias, rms_norms(config)

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import mlx.core as mx
-import mlx.nn as nn
 
 from runtime.cache.layout import Full, LayerSpec
 from runtime.models.config import Fields
@@ -18,6 +17,8 @@ from runtime.models.tensor_names import without_spares
 from runtime.nn.conv import stored_filters
 from runtime.nn.mamba2 import Mamba2, Mamba2Spec
 from runtime.nn.mlp import GatedMLP
+from runtime.nn.module import Module
+from runtime.nn.norm import RMSNorm
 from runtime.nn.rope import Rope
 from runtime.nn.self_attention import SelfAttention
 from runtime.step import Step
@@ -56,7 +57,7 @@ def layout(config: Config) -> list[LayerSpec]:
     return [config.mixer.memory if recurrent else full for recurrent in config.recurrent]
 
 
-class Block(nn.Module):
+class Block(Module):
     def __init__(self, config: Config, rope: Rope | None, *, recurrent: bool) -> None:
         super().__init__()
         hidden, eps, bias = config.hidden_size, config.norm_eps, config.attention_bias
@@ -67,8 +68,8 @@ class Block(nn.Module):
         self.feed_forward = GatedMLP(
             hidden, config.intermediate_size, activation=config.activation, bias=config.mlp_bias
         )
-        self.input_layernorm = nn.RMSNorm(hidden, eps=eps)
-        self.pre_ff_layernorm = nn.RMSNorm(hidden, eps=eps)
+        self.input_layernorm = RMSNorm(hidden, eps=eps)
+        self.pre_ff_layernorm = RMSNorm(hidden, eps=eps)
         self._recurrent = recurrent
 
     def __call__(self, x: mx.array, step: Step, cache: Any) -> mx.array:
@@ -80,7 +81,7 @@ class Block(nn.Module):
 def build(config: Config) -> CausalLM:
     kinds = zip(layer_ropes(config), config.recurrent, strict=True)
     layers = [Block(config, rope, recurrent=recurrent) for rope, recurrent in kinds]
-    return CausalLM(config, layers, nn.RMSNorm(config.hidden_size, eps=config.norm_eps))
+    return CausalLM(config, layers, RMSNorm(config.hidden_size, eps=config.norm_eps))
 
 
 def adapt(config: Config, weights: Weights) -> Weights:

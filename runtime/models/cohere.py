@@ -19,7 +19,7 @@ from runtime.models.decoder_config import DecoderConfig, layer_count, one_rope, 
 from runtime.models.family import Family
 from runtime.models.tensor_names import without_spares
 from runtime.nn.block import Parallel
-from runtime.nn.norm import HeadLayerNorm
+from runtime.nn.norm import HeadLayerNorm, LayerNorm
 from runtime.nn.rope import Rope
 from runtime.nn.self_attention import HeadNormAttention, SelfAttention
 
@@ -58,7 +58,7 @@ def layout(config: Config) -> list[LayerSpec]:
 class Cohere(CausalLM):
     def __init__(self, config: Config) -> None:
         def norm() -> nn.Module:
-            return nn.LayerNorm(config.hidden_size, eps=config.norm_eps, bias=False)
+            return LayerNorm(config.hidden_size, eps=config.norm_eps, bias=False)
 
         ropes = layer_ropes(config)
         blocks = [Parallel(_attention(config, rope), gated_mlp(config), norm) for rope in ropes]

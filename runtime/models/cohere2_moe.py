@@ -23,6 +23,8 @@ from runtime.models.rope_block import only_repeats
 from runtime.models.tensor_names import without_spares
 from runtime.nn.block import Parallel
 from runtime.nn.mlp import GatedMLP
+from runtime.nn.module import Module
+from runtime.nn.norm import LayerNorm, RMSNorm
 from runtime.nn.route import Choice, best, top_then_softmax
 from runtime.nn.self_attention import SelfAttention
 from runtime.nn.sparse import SharedMoE
@@ -103,7 +105,7 @@ def layout(config: Config) -> list[LayerSpec]:
     return attention_layout(config)
 
 
-class Router(nn.Module):
+class Router(Module):
     """The best experts by score; their weights are a softmax over those, or sigmoids."""
 
     def __init__(self, config: Config) -> None:
@@ -141,8 +143,8 @@ class Cohere2MoE(CausalLM):
     def __init__(self, config: Config) -> None:
         def norm() -> nn.Module:
             if config.rms:
-                return nn.RMSNorm(config.hidden_size, eps=config.norm_eps)
-            return nn.LayerNorm(config.hidden_size, eps=config.norm_eps, bias=False)
+                return RMSNorm(config.hidden_size, eps=config.norm_eps)
+            return LayerNorm(config.hidden_size, eps=config.norm_eps, bias=False)
 
         def mlp(sparse: bool) -> nn.Module:
             if sparse:

@@ -27,7 +27,8 @@ from runtime.cache.protocol import Rotate
 from runtime.models.decoder_config import DecoderConfig
 from runtime.models.taps import Taps
 from runtime.nn.mlp import GatedMLP
-from runtime.nn.norm import Norm
+from runtime.nn.module import Module
+from runtime.nn.norm import Norm, RMSNorm
 from runtime.nn.rope import Rope
 from runtime.step import Step
 
@@ -49,12 +50,12 @@ def layer_ropes(config: DecoderConfig) -> list[Rope | None]:
 
 def rms_norms(config: DecoderConfig) -> Norm:
     """Makes the norms of the residual stream."""
-    return lambda: nn.RMSNorm(config.hidden_size, eps=config.norm_eps)
+    return lambda: RMSNorm(config.hidden_size, eps=config.norm_eps)
 
 
 def head_norms(config: DecoderConfig) -> Callable[[int], nn.Module]:
     """Makes norms that all heads share."""
-    return lambda _heads: nn.RMSNorm(config.head_dim, eps=config.norm_eps)
+    return lambda _heads: RMSNorm(config.head_dim, eps=config.norm_eps)
 
 
 def gated_mlp(config: DecoderConfig, *, bias: bool = False, inner: int | None = None) -> GatedMLP:
@@ -96,7 +97,7 @@ class Trunk(Taps):
         return x if self._embed_scale is None else x * self._embed_scale
 
 
-class CausalLM(nn.Module):
+class CausalLM(Module):
     """A Network of `layers` called as layer(x, step, cache). Families may override `logits`."""
 
     def __init__(

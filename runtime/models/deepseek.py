@@ -27,6 +27,7 @@ from runtime.models.tensor_names import without_spares
 from runtime.nn.block import PreNorm
 from runtime.nn.indexer import IndexShape
 from runtime.nn.mla import LatentAttention, LatentShape, split_latent_heads
+from runtime.nn.module import Module
 from runtime.nn.rope import Rope
 from runtime.nn.rope_spec import RopeSpec, read_rope, yarn_scale
 from runtime.nn.route import Choice, CorrectedRouter, best, open_groups
@@ -198,7 +199,7 @@ def layout(config: Config) -> list[LayerSpec]:
     return [config.latent.memory] * config.layers
 
 
-class SoftmaxRouter(nn.Module):
+class SoftmaxRouter(Module):
     """V2: probabilities, not normalised; of each group of experts only the best one judges it."""
 
     def __init__(self, hidden: int, spec: MixtureSpec) -> None:

@@ -24,6 +24,7 @@ from runtime.models.dflash_config import Config, parse
 from runtime.models.family import Family
 from runtime.nn.activation import softplus
 from runtime.nn.attend import Mask, attention, merge_heads, split_heads
+from runtime.nn.module import Module
 from runtime.nn.rope import Rope
 from runtime.nn.self_attention import HeadNormAttention
 from runtime.step import Step
@@ -71,7 +72,7 @@ def both_ways(mask: Mask) -> mx.array | None:
     return mask | mask[..., -1:, :] if isinstance(mask, mx.array) else None
 
 
-class Block(nn.Module):
+class Block(Module):
     def __init__(self, config: Config, rope: Rope | None, *, causal: bool) -> None:
         super().__init__()
         norm = rms_norms(config)
@@ -90,7 +91,7 @@ class Block(nn.Module):
         return x + self.mlp(self.post_attention_layernorm(x))
 
 
-class BlockDraft(nn.Module):
+class BlockDraft(Module):
     def __init__(self, config: Config) -> None:
         super().__init__()
         norm, states = rms_norms(config), len(config.target_layers)

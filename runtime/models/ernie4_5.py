@@ -22,6 +22,7 @@ from runtime.models.experts import Weights, to_switch
 from runtime.models.family import Family
 from runtime.models.tensor_names import without_spares
 from runtime.nn.block import PreNorm
+from runtime.nn.module import Module
 from runtime.nn.route import Choice, best
 from runtime.nn.self_attention import SelfAttention
 from runtime.nn.sparse import SharedMoE
@@ -102,7 +103,7 @@ def layout(config: Config) -> list[LayerSpec]:
     return attention_layout(config)
 
 
-class Router(nn.Module):
+class Router(Module):
     def __init__(self, hidden: int, spec: Mixture) -> None:
         super().__init__()
         self.weight = mx.zeros((spec.experts, hidden))

@@ -24,6 +24,8 @@ from runtime.models.tensor_names import without_spares
 from runtime.nn.conv import stored_filters
 from runtime.nn.mamba2 import Mamba2, Mamba2Spec, step_bounds
 from runtime.nn.mlp import ACTIVATIONS
+from runtime.nn.module import Module
+from runtime.nn.norm import RMSNorm
 from runtime.nn.rope import Rope
 from runtime.nn.self_attention import Projected, SelfAttention
 from runtime.step import Step
@@ -141,7 +143,7 @@ class Attention(SelfAttention):
         return queries, keys * self._times, values
 
 
-class MLP(nn.Module):
+class MLP(Module):
     def __init__(self, config: Config) -> None:
         super().__init__()
         hidden, inner, bias = config.hidden_size, config.intermediate_size, config.mlp_bias
@@ -156,14 +158,14 @@ class MLP(nn.Module):
         return self.down_proj(gate * self.up_proj(x)) * self._times.down
 
 
-class Block(nn.Module):
+class Block(Module):
     def __init__(self, config: Config, rope: Rope | None) -> None:
         super().__init__()
         self.mamba = Mamba2(config.mixer, _projected(config))
         self.self_attn = Attention(config, rope)
         self.feed_forward = MLP(config)
-        self.input_layernorm = nn.RMSNorm(config.hidden_size, eps=config.norm_eps)
-        self.pre_ff_layernorm = nn.RMSNorm(config.hidden_size, eps=config.norm_eps)
+        self.input_layernorm = RMSNorm(config.hidden_size, eps=config.norm_eps)
+        self.pre_ff_layernorm = RMSNorm(config.hidden_size, eps=config.norm_eps)
         self._times = config.times
 
     def __call__(self, x: mx.array, step: Step, memory: Any, cache: Any) -> mx.array:
@@ -182,12 +184,12 @@ def _projected(config: Config) -> mx.array:
     return mx.concatenate([mx.full((n,), by) for n, by in zip(sizes, config.times.projected, strict=True)])
 
 
-class Trunk(nn.Module):
+class Trunk(Module):
     def __init__(self, config: Config) -> None:
         super().__init__()
         self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
         self.layers = [Block(config, rope) for rope in layer_ropes(config)]
-        self.final_layernorm = nn.RMSNorm(config.hidden_size, eps=config.norm_eps)
+        self.final_layernorm = RMSNorm(config.hidden_size, eps=config.norm_eps)
         self._times = config.times.embedding
 
     def __call__(self, step: Step, caches: Sequence[Any]) -> mx.array:
@@ -200,7 +202,7 @@ class Trunk(nn.Module):
         return self.embed_tokens(ids) * self._times
 
 
-class FalconH1(nn.Module):
+class FalconH1(Module):
     shifts: ClassVar[tuple[()]] = ()  # folds cannot lose tokens
 
     def __init__(self, config: Config) -> None:

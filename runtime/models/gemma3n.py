@@ -29,6 +29,8 @@ from runtime.models.tensor_names import text_tower
 from runtime.models.towers import USUAL
 from runtime.nn.activation import relu
 from runtime.nn.mlp import ACTIVATIONS, GatedMLP
+from runtime.nn.module import Module
+from runtime.nn.norm import RMSNorm
 from runtime.nn.rope import Rope
 from runtime.step import Step
 
@@ -139,7 +141,7 @@ def layout(config: Config) -> list[LayerSpec]:
     return layers_layout(config.layers)
 
 
-class AltUp(nn.Module):
+class AltUp(Module):
     """Streams are [B, L, S, D] for S streams; routing weights come from the active one."""
 
     def __init__(self, config: Config) -> None:
@@ -149,7 +151,7 @@ class AltUp(nn.Module):
         self.correction_coefs = nn.Linear(streams, streams, bias=False)
         self.prediction_coefs = nn.Linear(streams, streams**2, bias=False)
         self.modality_router = nn.Linear(hidden, streams, bias=False)
-        self.router_norm = nn.RMSNorm(hidden, eps=config.norm_eps)
+        self.router_norm = RMSNorm(hidden, eps=config.norm_eps)
         self._active = config.active
 
     def predict(self, streams: mx.array) -> mx.array:
@@ -168,12 +170,12 @@ class AltUp(nn.Module):
         return mx.tanh(scores.astype(mx.float32)).astype(active.dtype)
 
 
-class Laurel(nn.Module):
+class Laurel(Module):
     def __init__(self, config: Config) -> None:
         super().__init__()
         self.linear_left = nn.Linear(config.hidden_size, config.laurel_rank, bias=False)
         self.linear_right = nn.Linear(config.laurel_rank, config.hidden_size, bias=False)
-        self.post_laurel_norm = nn.RMSNorm(config.hidden_size, eps=config.norm_eps)
+        self.post_laurel_norm = RMSNorm(config.hidden_size, eps=config.norm_eps)
 
     def __call__(self, x: mx.array) -> mx.array:
         return x + self.post_laurel_norm(self.linear_right(self.linear_left(x)))
@@ -192,7 +194,7 @@ class SparseMLP(GatedMLP):
         return self.down_proj(self._activation(relu(gate - cutoff)) * self.up_proj(x))
 
 
-class Block(nn.Module):
+class Block(Module):
     def __init__(self, config: Config, layer: Layer, rope: Rope, share: float) -> None:
         super().__init__()
         hidden, eps, activation = config.hidden_size, config.norm_eps, config.activation
@@ -204,13 +206,13 @@ class Block(nn.Module):
         )
         self.altup = AltUp(config)
         self.laurel = Laurel(config)
-        self.input_layernorm = nn.RMSNorm(hidden, eps=eps)
-        self.post_attention_layernorm = nn.RMSNorm(hidden, eps=eps)
-        self.pre_feedforward_layernorm = nn.RMSNorm(hidden, eps=eps)
-        self.post_feedforward_layernorm = nn.RMSNorm(hidden, eps=eps)
+        self.input_layernorm = RMSNorm(hidden, eps=eps)
+        self.post_attention_layernorm = RMSNorm(hidden, eps=eps)
+        self.pre_feedforward_layernorm = RMSNorm(hidden, eps=eps)
+        self.post_feedforward_layernorm = RMSNorm(hidden, eps=eps)
         self.per_layer_input_gate = nn.Linear(hidden, config.per_layer_size, bias=False)
         self.per_layer_projection = nn.Linear(config.per_layer_size, hidden, bias=False)
-        self.post_per_layer_input_norm = nn.RMSNorm(hidden, eps=eps)
+        self.post_per_layer_input_norm = RMSNorm(hidden, eps=eps)
         self._active, self._scale_active = config.active, config.scale_active
         self._activation = ACTIVATIONS[activation]
 
@@ -250,7 +252,7 @@ class Trunk(PerLayerTrunk):
         ]
         self.altup_projections = [nn.Linear(hidden, hidden, bias=False) for _ in range(others)]
         self.altup_unembed_projections = [nn.Linear(hidden, hidden, bias=False) for _ in range(others)]
-        self.norm = nn.RMSNorm(hidden, eps=config.norm_eps)
+        self.norm = RMSNorm(hidden, eps=config.norm_eps)
         self._embed_scale = math.sqrt(hidden)
 
     def __call__(self, step: Step, caches: Sequence[Any]) -> mx.array:
@@ -278,7 +280,7 @@ def _as_strong_as(model: mx.array, x: mx.array) -> mx.array:
     return x * wanted / mx.maximum(found, 1e-5).sqrt()
 
 
-class Gemma3n(nn.Module):
+class Gemma3n(Module):
     shifts: ClassVar[tuple[()]] = ()
 
     def __init__(self, config: Config) -> None:

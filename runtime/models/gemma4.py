@@ -35,8 +35,9 @@ from runtime.models.tensor_names import text_tower
 from runtime.models.towers import USUAL
 from runtime.nn.attend import attend, attention, merge_heads, split_heads
 from runtime.nn.mlp import ACTIVATIONS, GatedMLP
+from runtime.nn.module import Module
 from runtime.nn.moe import Experts
-from runtime.nn.norm import rms
+from runtime.nn.norm import RMSNorm, rms
 from runtime.nn.rope import Rope
 from runtime.nn.route import Choice, softmax_then_top
 from runtime.step import Step
@@ -65,18 +66,18 @@ class Widths(Protocol):
     def bias(self) -> bool: ...
 
 
-class Attention(nn.Module):
+class Attention(Module):
     """Unscaled: queries and keys are normed with weights, values without."""
 
     def __init__(self, config: Widths, layer: Layer, rope: Rope) -> None:
         super().__init__()
         dims, hidden, bias = layer.head_dim, config.hidden_size, config.bias
         self.q_proj = nn.Linear(hidden, config.heads * dims, bias=bias)
-        self.q_norm = nn.RMSNorm(dims, eps=config.norm_eps)
+        self.q_norm = RMSNorm(dims, eps=config.norm_eps)
         self.o_proj = nn.Linear(config.heads * dims, hidden, bias=bias)
         if layer.donor is None:
             self.k_proj = nn.Linear(hidden, layer.kv_heads * dims, bias=bias)
-            self.k_norm = nn.RMSNorm(dims, eps=config.norm_eps)
+            self.k_norm = RMSNorm(dims, eps=config.norm_eps)
             if not layer.keys_are_values:
                 self.v_proj = nn.Linear(hidden, layer.kv_heads * dims, bias=bias)
         self._heads, self._eps = config.heads, config.norm_eps
@@ -93,7 +94,7 @@ class Attention(nn.Module):
         return self.o_proj(attend(step, cache, queries, keys, rms(values, self._eps), scale=1.0))
 
 
-class Router(nn.Module):
+class Router(Module):
     def __init__(self, config: Config, mixture: Mixture) -> None:
         super().__init__()
         self.proj = nn.Linear(config.hidden_size, mixture.experts, bias=False)
@@ -107,21 +108,21 @@ class Router(nn.Module):
         return chosen, weights * self.per_expert_scale[chosen]
 
 
-class Block(nn.Module):
+class Block(Module):
     def __init__(self, config: Config, layer: Layer, rope: Rope) -> None:
         super().__init__()
         hidden, eps = config.hidden_size, config.norm_eps
         self.self_attn = Attention(config, layer, rope)
         self.mlp = GatedMLP(hidden, layer.intermediate_size, activation=config.activation)
-        self.input_layernorm = nn.RMSNorm(hidden, eps=eps)
-        self.post_attention_layernorm = nn.RMSNorm(hidden, eps=eps)
-        self.pre_feedforward_layernorm = nn.RMSNorm(hidden, eps=eps)
-        self.post_feedforward_layernorm = nn.RMSNorm(hidden, eps=eps)
+        self.input_layernorm = RMSNorm(hidden, eps=eps)
+        self.post_attention_layernorm = RMSNorm(hidden, eps=eps)
+        self.pre_feedforward_layernorm = RMSNorm(hidden, eps=eps)
+        self.post_feedforward_layernorm = RMSNorm(hidden, eps=eps)
         self.layer_scalar = mx.ones((1,))
         if config.per_layer_size:
             self.per_layer_input_gate = nn.Linear(hidden, config.per_layer_size, bias=False)
             self.per_layer_projection = nn.Linear(config.per_layer_size, hidden, bias=False)
-            self.post_per_layer_input_norm = nn.RMSNorm(hidden, eps=eps)
+            self.post_per_layer_input_norm = RMSNorm(hidden, eps=eps)
             self._activation = ACTIVATIONS[config.activation]
 
     def __call__(self, x: mx.array, own: mx.array | None, step: Step, cache: Any) -> mx.array:
@@ -149,9 +150,9 @@ class MixtureBlock(Block):
         self.switch_mlp = Experts(
             hidden, mixture.intermediate_size, mixture.experts, activation=config.activation
         )
-        self.post_feedforward_layernorm_1 = nn.RMSNorm(hidden, eps=eps)
-        self.pre_feedforward_layernorm_2 = nn.RMSNorm(hidden, eps=eps)
-        self.post_feedforward_layernorm_2 = nn.RMSNorm(hidden, eps=eps)
+        self.post_feedforward_layernorm_1 = RMSNorm(hidden, eps=eps)
+        self.pre_feedforward_layernorm_2 = RMSNorm(hidden, eps=eps)
+        self.post_feedforward_layernorm_2 = RMSNorm(hidden, eps=eps)
 
     def feed_forward(self, x: mx.array) -> mx.array:
         answers = self.switch_mlp(self.pre_feedforward_layernorm_2(x), self.router(x))
@@ -181,7 +182,7 @@ class Trunk(PerLayerTrunk):
         )
         self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
         self.layers = make_blocks(config)
-        self.norm = nn.RMSNorm(config.hidden_size, eps=config.norm_eps)
+        self.norm = RMSNorm(config.hidden_size, eps=config.norm_eps)
         self._embed_scale = math.sqrt(config.hidden_size)
 
     def __call__(self, step: Step, caches: Sequence[Any]) -> mx.array:
@@ -195,7 +196,7 @@ class Trunk(PerLayerTrunk):
         return self.embed_tokens(ids) * self._embed_scale
 
 
-class Gemma4(nn.Module):
+class Gemma4(Module):
     shifts: ClassVar[tuple[()]] = ()
 
     def __init__(self, config: Config) -> None:

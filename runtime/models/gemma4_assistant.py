@@ -23,6 +23,8 @@ from runtime.models.decoder_config import layer_count
 from runtime.models.family import Family
 from runtime.models.gemma4 import CHECKPOINT, make_blocks
 from runtime.models.gemma4_config import read_tower, unused_projections
+from runtime.nn.module import Module
+from runtime.nn.norm import RMSNorm
 from runtime.nn.rope import Rope
 from runtime.step import Step
 
@@ -99,15 +101,15 @@ class NextRope(Rope):
     ahead = 1
 
 
-class Trunk(nn.Module):
+class Trunk(Module):
     def __init__(self, config: gemma4_config.Config) -> None:
         super().__init__()
         self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
         self.layers = make_blocks(config, NextRope)
-        self.norm = nn.RMSNorm(config.hidden_size, eps=config.norm_eps)
+        self.norm = RMSNorm(config.hidden_size, eps=config.norm_eps)
 
 
-class ClusteredHead(nn.Module):
+class ClusteredHead(Module):
     """Scores the tokens of the clusters whose centroids fit best; all others get minus infinity."""
 
     def __init__(self, config: Config, clusters: Clusters) -> None:
@@ -127,7 +129,7 @@ class ClusteredHead(nn.Module):
         return mx.put_along_axis(nothing, tokens, scores, axis=-1)
 
 
-class Assistant(nn.Module):
+class Assistant(Module):
     def __init__(self, config: Config) -> None:
         super().__init__()
         hidden, backbone = config.hidden_size, config.backbone_size

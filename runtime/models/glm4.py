@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import mlx.core as mx
-import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec
 from runtime.models.config import Fields
@@ -17,6 +16,7 @@ from runtime.models.decoder_config import DecoderConfig, layer_count, one_rope, 
 from runtime.models.family import Family
 from runtime.models.tensor_names import without_spares
 from runtime.nn.mlp import FusedGatedMLP
+from runtime.nn.module import Module
 from runtime.nn.rope import Rope
 from runtime.nn.self_attention import SelfAttention
 from runtime.step import Step
@@ -49,7 +49,7 @@ def layout(config: Config) -> list[LayerSpec]:
     return attention_layout(config)
 
 
-class Block(nn.Module):
+class Block(Module):
     """Checkpoints call the norm before the MLP `post_attention_layernorm`, and those after by sublayer."""
 
     def __init__(self, config: Config, rope: Rope | None) -> None:

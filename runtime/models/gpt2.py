@@ -19,6 +19,8 @@ from runtime.models.config import Fields
 from runtime.models.family import Family
 from runtime.nn.attend import attend, split_heads
 from runtime.nn.mlp import ACTIVATIONS
+from runtime.nn.module import Module
+from runtime.nn.norm import LayerNorm
 from runtime.step import Step
 
 
@@ -71,7 +73,7 @@ def layout(config: Config) -> list[LayerSpec]:
     return [Full(config.heads, config.hidden_size // config.heads) for _ in config.scales]
 
 
-class Attention(nn.Module):
+class Attention(Module):
     def __init__(self, config: Config, scale: float) -> None:
         super().__init__()
         self.c_attn = nn.Linear(config.hidden_size, 3 * config.hidden_size)
@@ -85,7 +87,7 @@ class Attention(nn.Module):
         return self.c_proj(attend(step, cache, queries, keys, values, scale=self._scale))
 
 
-class MLP(nn.Module):
+class MLP(Module):
     def __init__(self, config: Config) -> None:
         super().__init__()
         self.c_fc = nn.Linear(config.hidden_size, config.intermediate_size)
@@ -96,12 +98,12 @@ class MLP(nn.Module):
         return self.c_proj(self._activation(self.c_fc(x)))
 
 
-class Block(nn.Module):
+class Block(Module):
     def __init__(self, config: Config, scale: float) -> None:
         super().__init__()
-        self.ln_1 = nn.LayerNorm(config.hidden_size, eps=config.norm_eps)
+        self.ln_1 = LayerNorm(config.hidden_size, eps=config.norm_eps)
         self.attn = Attention(config, scale)
-        self.ln_2 = nn.LayerNorm(config.hidden_size, eps=config.norm_eps)
+        self.ln_2 = LayerNorm(config.hidden_size, eps=config.norm_eps)
         self.mlp = MLP(config)
 
     def __call__(self, x: mx.array, step: Step, cache: Any) -> mx.array:
@@ -109,13 +111,13 @@ class Block(nn.Module):
         return x + self.mlp(self.ln_2(x))
 
 
-class Trunk(nn.Module):
+class Trunk(Module):
     def __init__(self, config: Config) -> None:
         super().__init__()
         self.wte = nn.Embedding(config.vocab_size, config.hidden_size)
         self.wpe = nn.Embedding(config.context_length, config.hidden_size)
         self.h = [Block(config, scale) for scale in config.scales]
-        self.ln_f = nn.LayerNorm(config.hidden_size, eps=config.norm_eps)
+        self.ln_f = LayerNorm(config.hidden_size, eps=config.norm_eps)
         self._last = config.context_length - 1
 
     def __call__(self, step: Step, caches: Sequence[Any]) -> mx.array:
@@ -129,7 +131,7 @@ class Trunk(nn.Module):
         return self.wte(ids)
 
 
-class GPT2(nn.Module):
+class GPT2(Module):
     shifts: ClassVar[tuple[()]] = ()  # positions are part of the embeddings
 
     def __init__(self, config: Config) -> None:

@@ -18,6 +18,8 @@ from runtime.models.decoder_config import DecoderConfig, layer_count, read_shape
 from runtime.models.family import Family
 from runtime.nn.attend import attend
 from runtime.nn.mlp import ACTIVATIONS
+from runtime.nn.module import Module
+from runtime.nn.norm import LayerNorm
 from runtime.nn.rope import Rope
 from runtime.nn.rope_spec import RopeSpec, read_rope
 from runtime.step import Step
@@ -54,7 +56,7 @@ def layout(config: Config) -> list[LayerSpec]:
     return attention_layout(config)
 
 
-class Attention(nn.Module):
+class Attention(Module):
     def __init__(self, config: Config, rope: Rope) -> None:
         super().__init__()
         inner = config.heads * config.head_dim
@@ -70,7 +72,7 @@ class Attention(nn.Module):
         return self.dense(attend(step, cache, queries, keys, values, scale=self._scale))
 
 
-class MLP(nn.Module):
+class MLP(Module):
     def __init__(self, config: Config) -> None:
         super().__init__()
         self.dense_h_to_4h = nn.Linear(config.hidden_size, config.intermediate_size)
@@ -81,11 +83,11 @@ class MLP(nn.Module):
         return self.dense_4h_to_h(self._activation(self.dense_h_to_4h(x)))
 
 
-class Block(nn.Module):
+class Block(Module):
     def __init__(self, config: Config, rope: Rope) -> None:
         super().__init__()
-        self.input_layernorm = nn.LayerNorm(config.hidden_size, eps=config.norm_eps)
-        self.post_attention_layernorm = nn.LayerNorm(config.hidden_size, eps=config.norm_eps)
+        self.input_layernorm = LayerNorm(config.hidden_size, eps=config.norm_eps)
+        self.post_attention_layernorm = LayerNorm(config.hidden_size, eps=config.norm_eps)
         self.attention = Attention(config, rope)
         self.mlp = MLP(config)
         self._parallel = config.parallel
@@ -95,12 +97,12 @@ class Block(nn.Module):
         return attended + self.mlp(self.post_attention_layernorm(x if self._parallel else attended))
 
 
-class Trunk(nn.Module):
+class Trunk(Module):
     def __init__(self, config: Config) -> None:
         super().__init__()
         self.embed_in = nn.Embedding(config.vocab_size, config.hidden_size)
         self.layers = [Block(config, rope) for rope in layer_ropes(config) if rope is not None]
-        self.final_layer_norm = nn.LayerNorm(config.hidden_size, eps=config.norm_eps)
+        self.final_layer_norm = LayerNorm(config.hidden_size, eps=config.norm_eps)
 
     def __call__(self, step: Step, caches: Sequence[Any]) -> mx.array:
         x = step.embedded(self.embed)
@@ -112,7 +114,7 @@ class Trunk(nn.Module):
         return self.embed_in(ids)
 
 
-class GPTNeoX(nn.Module):
+class GPTNeoX(Module):
     shifts: ClassVar[tuple[()]] = ()
 
     def __init__(self, config: Config) -> None:

@@ -23,6 +23,7 @@ from runtime.models.family import Family
 from runtime.models.tensor_names import without_spares
 from runtime.nn.attend import attend
 from runtime.nn.block import PreNorm
+from runtime.nn.module import Module
 from runtime.nn.moe import Experts
 from runtime.nn.rope import Rope
 from runtime.nn.rope_spec import read_rope
@@ -93,7 +94,7 @@ class ClippedExperts(Experts):
         return (up + 1) * (gate * mx.sigmoid(gate * self._alpha))
 
 
-class SparseMLP(nn.Module):
+class SparseMLP(Module):
     def __init__(self, config: Config) -> None:
         super().__init__()
         self.router = nn.Linear(config.hidden_size, config.experts)

@@ -24,7 +24,9 @@ from runtime.models.tensor_names import without_spares
 from runtime.nn.conv import stored_filters
 from runtime.nn.mamba2 import Mamba2, Mamba2Spec
 from runtime.nn.mlp import GatedMLP
+from runtime.nn.module import Module
 from runtime.nn.moe import Experts
+from runtime.nn.norm import RMSNorm
 from runtime.nn.rope import Rope
 from runtime.nn.route import top_then_softmax
 from runtime.nn.self_attention import SelfAttention
@@ -75,7 +77,7 @@ def layout(config: Config) -> list[LayerSpec]:
     return [config.mixer.memory if recurrent else full for recurrent in config.recurrent]
 
 
-class SparseMLP(nn.Module):
+class SparseMLP(Module):
     def __init__(self, config: Config) -> None:
         super().__init__()
         hidden, inner = config.hidden_size, config.intermediate_size
@@ -87,7 +89,7 @@ class SparseMLP(nn.Module):
         return self.switch_mlp(x, top_then_softmax(self.router(x), self._chosen))
 
 
-class Block(nn.Module):
+class Block(Module):
     def __init__(self, config: Config, rope: Rope | None, *, recurrent: bool) -> None:
         super().__init__()
         hidden, eps, bias = config.hidden_size, config.norm_eps, config.attention_bias
@@ -100,8 +102,8 @@ class Block(nn.Module):
         if config.experts:
             self.block_sparse_moe = SparseMLP(config)
         self.shared_mlp = GatedMLP(hidden, config.shared_size, activation=config.activation)
-        self.input_layernorm = nn.RMSNorm(hidden, eps=eps)
-        self.post_attention_layernorm = nn.RMSNorm(hidden, eps=eps)
+        self.input_layernorm = RMSNorm(hidden, eps=eps)
+        self.post_attention_layernorm = RMSNorm(hidden, eps=eps)
         self._recurrent, self._sparse = recurrent, config.experts > 0
         self._by = config.residual_by
 
@@ -119,7 +121,7 @@ class GraniteHybrid(CausalLM):
     def __init__(self, config: Config) -> None:
         kinds = zip(layer_ropes(config), config.recurrent, strict=True)
         layers = [Block(config, rope, recurrent=recurrent) for rope, recurrent in kinds]
-        norm = nn.RMSNorm(config.hidden_size, eps=config.norm_eps)
+        norm = RMSNorm(config.hidden_size, eps=config.norm_eps)
         super().__init__(config, layers, norm, embed_scale=config.embed_by)
         self._over = config.logits_over
 

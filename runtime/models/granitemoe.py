@@ -14,6 +14,7 @@ from runtime.models.experts import Weights, split_gate_up, to_switch
 from runtime.models.family import Family
 from runtime.models.granite import Granite, layout
 from runtime.models.tensor_names import without_spares
+from runtime.nn.module import Module
 from runtime.nn.route import Choice, top_then_softmax
 from runtime.nn.sparse import SharedMoE
 
@@ -42,7 +43,7 @@ def parse(raw: Mapping[str, Any]) -> Config:
     )
 
 
-class Router(nn.Module):
+class Router(Module):
     def __init__(self, config: Config) -> None:
         super().__init__()
         self.layer = nn.Linear(config.hidden_size, config.experts, bias=False)

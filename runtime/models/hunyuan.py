@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import mlx.core as mx
-import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec
 from runtime.errors import UnsupportedModel
@@ -18,6 +17,7 @@ from runtime.models.decoder_config import DecoderConfig, layer_count, read_shape
 from runtime.models.family import Family
 from runtime.models.tensor_names import without_spares
 from runtime.nn.block import PreNorm
+from runtime.nn.norm import RMSNorm
 from runtime.nn.rope import Rope
 from runtime.nn.rope_spec import RopeSpec, read_rope
 from runtime.nn.self_attention import SelfAttention
@@ -62,8 +62,8 @@ def layout(config: Config) -> list[LayerSpec]:
 class Attention(SelfAttention):
     def __init__(self, config: Config, rope: Rope | None) -> None:
         super().__init__(config, rope, qkv_bias=config.bias, output_bias=config.bias)
-        self.query_layernorm = nn.RMSNorm(config.head_dim, eps=config.norm_eps)
-        self.key_layernorm = nn.RMSNorm(config.head_dim, eps=config.norm_eps)
+        self.query_layernorm = RMSNorm(config.head_dim, eps=config.norm_eps)
+        self.key_layernorm = RMSNorm(config.head_dim, eps=config.norm_eps)
 
     def place(self, queries: mx.array, keys: mx.array, step: Step) -> tuple[mx.array, mx.array]:
         queries, keys = super().place(queries, keys, step)

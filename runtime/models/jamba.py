@@ -20,7 +20,9 @@ from runtime.models.tensor_names import without_spares
 from runtime.nn.conv import stored_filters
 from runtime.nn.mamba1 import Mamba1, Mamba1Spec
 from runtime.nn.mlp import GatedMLP
+from runtime.nn.module import Module
 from runtime.nn.moe import Experts
+from runtime.nn.norm import RMSNorm
 from runtime.nn.route import softmax_then_top
 from runtime.nn.self_attention import SelfAttention
 from runtime.step import Step
@@ -80,7 +82,7 @@ def layout(config: Config) -> list[LayerSpec]:
     return [config.mixer.memory if recurrent else full for recurrent in config.recurrent]
 
 
-class SparseMLP(nn.Module):
+class SparseMLP(Module):
     def __init__(self, config: Config) -> None:
         super().__init__()
         hidden, inner = config.hidden_size, config.intermediate_size
@@ -92,7 +94,7 @@ class SparseMLP(nn.Module):
         return self.switch_mlp(x, softmax_then_top(self.router(x), self._chosen, normalize=False))
 
 
-class Block(nn.Module):
+class Block(Module):
     def __init__(self, config: Config, *, recurrent: bool, sparse: bool) -> None:
         super().__init__()
         hidden, eps = config.hidden_size, config.norm_eps
@@ -104,8 +106,8 @@ class Block(nn.Module):
             self.feed_forward = SparseMLP(config)
         else:
             self.feed_forward = GatedMLP(hidden, config.intermediate_size, activation=config.activation)
-        self.input_layernorm = nn.RMSNorm(hidden, eps=eps)
-        self.pre_ff_layernorm = nn.RMSNorm(hidden, eps=eps)
+        self.input_layernorm = RMSNorm(hidden, eps=eps)
+        self.pre_ff_layernorm = RMSNorm(hidden, eps=eps)
         self._recurrent = recurrent
 
     def __call__(self, x: mx.array, step: Step, cache: Any) -> mx.array:
@@ -117,7 +119,7 @@ class Block(nn.Module):
 def build(config: Config) -> CausalLM:
     kinds = zip(config.recurrent, config.sparse, strict=True)
     layers = [Block(config, recurrent=recurrent, sparse=sparse) for recurrent, sparse in kinds]
-    return CausalLM(config, layers, nn.RMSNorm(config.hidden_size, eps=config.norm_eps))
+    return CausalLM(config, layers, RMSNorm(config.hidden_size, eps=config.norm_eps))
 
 
 def adapt(config: Config, weights: Weights) -> Weights:

@@ -24,7 +24,9 @@ from runtime.models.tensor_names import text_tower, without_spares
 from runtime.models.towers import USUAL
 from runtime.nn.conv import CausalConv, stored_filters
 from runtime.nn.mlp import GatedMLP
+from runtime.nn.module import Module
 from runtime.nn.moe import Experts
+from runtime.nn.norm import RMSNorm
 from runtime.nn.rope import Rope
 from runtime.nn.route import sigmoid_top
 from runtime.nn.self_attention import HeadNormAttention
@@ -117,7 +119,7 @@ def layout(config: Config) -> list[LayerSpec]:
     return [conv if convolved else full for convolved in config.convolved]
 
 
-class ShortConv(nn.Module):
+class ShortConv(Module):
     """out(c * conv(b * x)) with b, c and x from one projection."""
 
     def __init__(self, config: Config) -> None:
@@ -138,7 +140,7 @@ class ShortConv(nn.Module):
         return out, {"conv": conv}
 
 
-class SparseMLP(nn.Module):
+class SparseMLP(Module):
     def __init__(self, config: Config, spec: ExpertSpec) -> None:
         super().__init__()
         self.gate = nn.Linear(config.hidden_size, spec.experts, bias=False)
@@ -159,7 +161,7 @@ class SparseMLP(nn.Module):
         return self.switch_mlp(x, choice)
 
 
-class Block(nn.Module):
+class Block(Module):
     def __init__(self, config: Config, rope: Rope | None, index: int) -> None:
         super().__init__()
         self._convolved = config.convolved[index]
@@ -167,13 +169,13 @@ class Block(nn.Module):
             self.conv = ShortConv(config)
         else:
             eps, size = config.norm_eps, config.head_dim
-            self.self_attn = HeadNormAttention(config, rope, lambda _heads: nn.RMSNorm(size, eps=eps))
+            self.self_attn = HeadNormAttention(config, rope, lambda _heads: RMSNorm(size, eps=eps))
         if config.expert and index >= config.expert.dense:
             self.feed_forward = SparseMLP(config, config.expert)
         else:
             self.feed_forward = GatedMLP(config.hidden_size, config.intermediate_size)
-        self.operator_norm = nn.RMSNorm(config.hidden_size, eps=config.norm_eps)
-        self.ffn_norm = nn.RMSNorm(config.hidden_size, eps=config.norm_eps)
+        self.operator_norm = RMSNorm(config.hidden_size, eps=config.norm_eps)
+        self.ffn_norm = RMSNorm(config.hidden_size, eps=config.norm_eps)
 
     def __call__(self, x: mx.array, step: Step, cache: Any) -> mx.array:
         mixer = self.conv if self._convolved else self.self_attn
@@ -183,7 +185,7 @@ class Block(nn.Module):
 
 def build(config: Config) -> CausalLM:
     layers = [Block(config, rope, i) for i, rope in enumerate(layer_ropes(config))]
-    return CausalLM(config, layers, nn.RMSNorm(config.hidden_size, eps=config.norm_eps))
+    return CausalLM(config, layers, RMSNorm(config.hidden_size, eps=config.norm_eps))
 
 
 _RENAMED = tuple(

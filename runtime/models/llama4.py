@@ -29,6 +29,7 @@ from runtime.models.family import Family
 from runtime.models.tensor_names import text_tower, without_spares
 from runtime.models.towers import USUAL
 from runtime.nn.mlp import GatedMLP
+from runtime.nn.module import Module
 from runtime.nn.moe import Experts
 from runtime.nn.norm import rms
 from runtime.nn.rope import Rope
@@ -148,7 +149,7 @@ class Attention(SelfAttention):
         return queries * step.memo("temperature", build).astype(queries.dtype)
 
 
-class Mixture(nn.Module):
+class Mixture(Module):
     """The shared expert's answer plus those of the chosen ones, to inputs scaled by their gates."""
 
     def __init__(self, config: Config) -> None:
@@ -171,7 +172,7 @@ class Mixture(nn.Module):
         return answer
 
 
-class Block(nn.Module):
+class Block(Module):
     def __init__(self, config: Config, rope: Rope | None, mixture: bool) -> None:
         super().__init__()
         norm = rms_norms(config)

@@ -14,6 +14,8 @@ from runtime.models.family import Family
 from runtime.nn.conv import stored_filters
 from runtime.nn.mamba1 import Mamba1, Mamba1Spec
 from runtime.nn.mamba2 import Mamba2, Mamba2Spec, step_bounds
+from runtime.nn.module import Module
+from runtime.nn.norm import RMSNorm
 from runtime.step import Step
 
 UNBOUNDED = 1 << 20  # a state has no positions; something must stand where others have a context length
@@ -94,10 +96,10 @@ def layout(config: Config) -> list[LayerSpec]:
     return [config.mixer.memory] * config.layers
 
 
-class Block(nn.Module):
+class Block(Module):
     def __init__(self, config: Config) -> None:
         super().__init__()
-        self.norm = nn.RMSNorm(config.hidden_size, eps=config.norm_eps)
+        self.norm = RMSNorm(config.hidden_size, eps=config.norm_eps)
         mixer = config.mixer
         self.mixer: Any = Mamba2(mixer) if isinstance(mixer, Mamba2Spec) else Mamba1(mixer)
 
@@ -105,12 +107,12 @@ class Block(nn.Module):
         return x + self.mixer(self.norm(x.astype(dtype)), step, cache)
 
 
-class Backbone(nn.Module):
+class Backbone(Module):
     def __init__(self, config: Config) -> None:
         super().__init__()
         self.embeddings = nn.Embedding(config.vocab_size, config.hidden_size)
         self.layers = [Block(config) for _ in range(config.layers)]
-        self.norm_f = nn.RMSNorm(config.hidden_size, eps=config.norm_eps)
+        self.norm_f = RMSNorm(config.hidden_size, eps=config.norm_eps)
         self._wide = config.wide_residual
 
     def __call__(self, step: Step, caches: Sequence[Any]) -> mx.array:
@@ -127,7 +129,7 @@ class Backbone(nn.Module):
         return self.embeddings(ids)
 
 
-class MambaLM(nn.Module):
+class MambaLM(Module):
     shifts: ClassVar[tuple[()]] = ()  # folds cannot lose tokens
 
     def __init__(self, config: Config) -> None:

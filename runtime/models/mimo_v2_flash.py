@@ -25,6 +25,7 @@ from runtime.models.rope_block import only_repeats
 from runtime.models.tensor_names import without_spares
 from runtime.nn.attend import attend, split_heads
 from runtime.nn.block import PreNorm
+from runtime.nn.module import Module
 from runtime.nn.rope import Rope
 from runtime.nn.rope_spec import RopeSpec, read_rope
 from runtime.nn.route import CorrectedRouter
@@ -173,7 +174,7 @@ def layout(config: Config) -> list[LayerSpec]:
     ]
 
 
-class Attention(nn.Module):
+class Attention(Module):
     def __init__(self, config: Config, rope: Rope | None, window: int | None) -> None:
         super().__init__()
         hidden, heads, kv_heads = config.hidden_size, config.heads, config.kv_heads_of(window)

@@ -24,6 +24,7 @@ from runtime.models.tensor_names import text_tower, without_spares
 from runtime.models.towers import USUAL
 from runtime.nn.block import PreNorm
 from runtime.nn.mla import LatentAttention, LatentShape, split_latent_heads
+from runtime.nn.module import Module
 from runtime.nn.rope import Rope
 from runtime.nn.rope_spec import RopeSpec, read_rope
 from runtime.nn.route import Choice, best, open_groups
@@ -161,7 +162,7 @@ class SharpenedLatent(LatentAttention):
         return self._sharpening(super().queries(low, step), step)
 
 
-class Router(nn.Module):
+class Router(Module):
     """Probabilities over all experts, of which the best in the open groups count."""
 
     def __init__(self, hidden: int, spec: MixtureSpec) -> None:

@@ -22,6 +22,7 @@ from runtime.models.tensor_names import text_tower, without_spares
 from runtime.models.towers import USUAL
 from runtime.nn.attend import attention, merge_heads, split_heads
 from runtime.nn.block import PreNorm
+from runtime.nn.module import Module
 from runtime.nn.self_attention import SelfAttention
 from runtime.step import Step
 
@@ -64,7 +65,7 @@ def layout(config: Config) -> list[LayerSpec]:
     return [kind[crosses](config.kv_heads, config.head_dim) for crosses in config.crossing]
 
 
-class CrossAttention(nn.Module):
+class CrossAttention(Module):
     def __init__(self, config: Config) -> None:
         super().__init__()
         inner, shared = config.heads * config.head_dim, config.kv_heads * config.head_dim
@@ -87,7 +88,7 @@ class CrossAttention(nn.Module):
         cache.append(step, keys, split_heads(self.v_proj(features), self._kv_heads))
 
 
-class CrossBlock(nn.Module):
+class CrossBlock(Module):
     def __init__(self, config: Config) -> None:
         super().__init__()
         norm = rms_norms(config)
@@ -108,7 +109,7 @@ class CrossBlock(nn.Module):
         return y if all(filled) else mx.where(mx.array(filled)[:, None, None], y, x)
 
 
-class Trunk(nn.Module):
+class Trunk(Module):
     def __init__(self, config: Config) -> None:
         super().__init__()
         self.embed_tokens = nn.Embedding(config.vocab_size + _SPARE_IDS, config.hidden_size)
@@ -129,7 +130,7 @@ class Trunk(nn.Module):
         return self.embed_tokens(ids)
 
 
-class Mllama(nn.Module):
+class Mllama(Module):
     shifts: ClassVar[tuple[()]] = ()
 
     def __init__(self, config: Config) -> None:

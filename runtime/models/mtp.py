@@ -14,6 +14,8 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.models.experts import Weights
+from runtime.nn.module import Module
+from runtime.nn.norm import RMSNorm
 from runtime.step import Step
 
 _LAYER = re.compile(r"model\.layers\.(\d{1,6})\.(.+)")
@@ -21,23 +23,23 @@ _OWN = ("enorm.", "hnorm.", "eh_proj.")
 _COPIES = ("embed_tokens.", "shared_head.head.")
 
 
-class Predictor(nn.Module):
+class Predictor(Module):
     """From a token's embedding and the hidden state before it to the one that predicts the token after."""
 
     def __init__(self, hidden: int, eps: float, block: nn.Module) -> None:
         super().__init__()
-        self.enorm = nn.RMSNorm(hidden, eps=eps)
-        self.hnorm = nn.RMSNorm(hidden, eps=eps)
+        self.enorm = RMSNorm(hidden, eps=eps)
+        self.hnorm = RMSNorm(hidden, eps=eps)
         self.eh_proj = nn.Linear(2 * hidden, hidden, bias=False)
         self.block: Any = block
-        self.norm = nn.RMSNorm(hidden, eps=eps)
+        self.norm = RMSNorm(hidden, eps=eps)
 
     def __call__(self, step: Step, cache: Any, hidden: mx.array) -> mx.array:
         joined = mx.concatenate([self.enorm(step.vectors), self.hnorm(hidden)], axis=-1)
         return self.norm(self.block(self.eh_proj(joined), step, cache))
 
 
-class DraftHead(nn.Module):
+class DraftHead(Module):
     def __init__(self, predictors: Sequence[Predictor]) -> None:
         super().__init__()
         self.mtp = list(predictors)

@@ -33,7 +33,7 @@ from runtime.models.towers import Towers
 from runtime.models.wrapper import text_block
 from runtime.nn.attend import attend
 from runtime.nn.block import Sandwich
-from runtime.nn.norm import one_added, rms
+from runtime.nn.norm import RMSNorm, one_added, rms
 from runtime.nn.rope import Rope
 from runtime.nn.self_attention import Projected, SelfAttention
 from runtime.step import Step
@@ -136,8 +136,8 @@ class GatedAttention(SelfAttention):
 class Block(Sandwich):
     def __init__(self, config: Config, rope: Rope | None) -> None:
         super().__init__(GatedAttention(config, rope), gated_mlp(config), rms_norms(config))
-        self.post_attention_layernorm = nn.RMSNorm(config.hidden_size, eps=config.after_eps)
-        self.post_feedforward_layernorm = nn.RMSNorm(config.hidden_size, eps=config.after_eps)
+        self.post_attention_layernorm = RMSNorm(config.hidden_size, eps=config.after_eps)
+        self.post_feedforward_layernorm = RMSNorm(config.hidden_size, eps=config.after_eps)
 
 
 class NormedTrunk(Trunk):

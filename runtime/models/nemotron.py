@@ -15,7 +15,7 @@ from runtime.models.family import Family
 from runtime.models.tensor_names import without_spares
 from runtime.nn.block import PreNorm
 from runtime.nn.mlp import ACTIVATIONS, MLP
-from runtime.nn.norm import one_added
+from runtime.nn.norm import LayerNorm, one_added
 from runtime.nn.self_attention import SelfAttention
 
 
@@ -46,7 +46,7 @@ def layout(config: Config) -> list[LayerSpec]:
 
 def build(config: Config) -> CausalLM:
     def norm() -> nn.Module:
-        return nn.LayerNorm(config.hidden_size, eps=config.norm_eps)
+        return LayerNorm(config.hidden_size, eps=config.norm_eps)
 
     def mlp() -> MLP:
         activation = ACTIVATIONS[config.activation]

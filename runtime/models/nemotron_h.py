@@ -28,7 +28,9 @@ from runtime.models.towers import Towers
 from runtime.nn.conv import stored_filters
 from runtime.nn.mamba2 import Mamba2, Mamba2Spec, step_bounds
 from runtime.nn.mlp import ACTIVATIONS, MLP
+from runtime.nn.module import Module
 from runtime.nn.moe import Experts
+from runtime.nn.norm import RMSNorm
 from runtime.nn.route import CorrectedRouter
 from runtime.nn.self_attention import SelfAttention
 from runtime.step import Step
@@ -178,7 +180,7 @@ def layout(config: Config) -> list[LayerSpec]:
     return [of_kind.get(kind, Stateless()) for kind in config.kinds]
 
 
-class SparseMLP(nn.Module):
+class SparseMLP(Module):
     """Routed experts, in a latent space if there is one, and a block that every token passes."""
 
     def __init__(self, config: Config, spec: ExpertSpec) -> None:
@@ -210,10 +212,10 @@ class SparseMLP(nn.Module):
         return routed + self.shared_experts(x)
 
 
-class Block(nn.Module):
+class Block(Module):
     def __init__(self, config: Config, kind: str) -> None:
         super().__init__()
-        self.norm = nn.RMSNorm(config.hidden_size, eps=config.norm_eps)
+        self.norm = RMSNorm(config.hidden_size, eps=config.norm_eps)
         self.mixer: Any = _sublayer(config, kind)
         self._remembers = kind in "M*"
 
@@ -234,12 +236,12 @@ def _sublayer(config: Config, kind: str) -> nn.Module:
     return MLP(config.hidden_size, config.intermediate_size, activation, bias=config.mlp_bias)
 
 
-class Backbone(nn.Module):
+class Backbone(Module):
     def __init__(self, config: Config) -> None:
         super().__init__()
         self.embeddings = nn.Embedding(config.vocab_size, config.hidden_size)
         self.layers = [Block(config, kind) for kind in config.kinds]
-        self.norm_f = nn.RMSNorm(config.hidden_size, eps=config.norm_eps)
+        self.norm_f = RMSNorm(config.hidden_size, eps=config.norm_eps)
 
     def __call__(self, step: Step, caches: Sequence[Any]) -> mx.array:
         step.refuse_positions("no layer of this network goes by positions")
@@ -252,7 +254,7 @@ class Backbone(nn.Module):
         return self.embeddings(ids)
 
 
-class NemotronH(nn.Module):
+class NemotronH(Module):
     shifts: ClassVar[tuple[()]] = ()  # folds cannot lose tokens
 
     def __init__(self, config: Config) -> None:

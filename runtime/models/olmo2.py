@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import mlx.core as mx
-import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec
 from runtime.errors import UnsupportedModel, shown
@@ -26,6 +25,7 @@ from runtime.models.decoder_config import (
 from runtime.models.family import Family
 from runtime.models.tensor_names import without_spares
 from runtime.nn.block import PostNorm
+from runtime.nn.norm import RMSNorm
 from runtime.nn.rope import Rope
 from runtime.nn.rope_spec import RopeSpec
 from runtime.nn.self_attention import HeadNormAttention, Projected, SelfAttention
@@ -96,8 +96,8 @@ class WideNormAttention(SelfAttention):
 
     def __init__(self, config: DecoderConfig, rope: Rope | None, *, bias: bool = False) -> None:
         super().__init__(config, rope, qkv_bias=bias, output_bias=bias)
-        self.q_norm = nn.RMSNorm(config.heads * config.head_dim, eps=config.norm_eps)
-        self.k_norm = nn.RMSNorm(config.kv_heads * config.head_dim, eps=config.norm_eps)
+        self.q_norm = RMSNorm(config.heads * config.head_dim, eps=config.norm_eps)
+        self.k_norm = RMSNorm(config.kv_heads * config.head_dim, eps=config.norm_eps)
 
     def project(self, x: mx.array) -> Projected:
         return self.split(self.q_norm(self.q_proj(x)), self.k_norm(self.k_proj(x)), self.v_proj(x))

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import mlx.core as mx
-import mlx.nn as nn
 
 from runtime.cache.layout import Full, LayerSpec
 from runtime.models.config import Fields
@@ -22,6 +21,8 @@ from runtime.models.tensor_names import without_spares
 from runtime.nn.block import PostNorm
 from runtime.nn.conv import stored_filters
 from runtime.nn.delta_net import DeltaSpec, GatedDeltaNet
+from runtime.nn.module import Module
+from runtime.nn.norm import RMSNorm
 from runtime.nn.rope import Rope
 from runtime.nn.self_attention import Projected, SelfAttention
 from runtime.step import Step
@@ -90,14 +91,14 @@ class Attention(SelfAttention):
 
     def __init__(self, config: Config, rope: Rope | None) -> None:
         super().__init__(config, rope, qkv_bias=config.bias, output_bias=config.bias)
-        self.q_norm = nn.RMSNorm(config.heads * config.head_dim, eps=config.norm_eps)
-        self.k_norm = nn.RMSNorm(config.kv_heads * config.head_dim, eps=config.norm_eps)
+        self.q_norm = RMSNorm(config.heads * config.head_dim, eps=config.norm_eps)
+        self.k_norm = RMSNorm(config.kv_heads * config.head_dim, eps=config.norm_eps)
 
     def project(self, x: mx.array) -> Projected:
         return self.split(self.q_norm(self.q_proj(x)), self.k_norm(self.k_proj(x)), self.v_proj(x))
 
 
-class RecurrentBlock(nn.Module):
+class RecurrentBlock(Module):
     def __init__(self, config: Config) -> None:
         super().__init__()
         norm = rms_norms(config)

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import mlx.core as mx
-import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec
 from runtime.models.config import Fields
@@ -15,6 +14,7 @@ from runtime.models.experts import Weights, to_switch
 from runtime.models.family import Family
 from runtime.models.tensor_names import without_spares
 from runtime.nn.block import PreNorm
+from runtime.nn.norm import RMSNorm
 from runtime.nn.rope import Rope
 from runtime.nn.self_attention import Projected, SelfAttention
 from runtime.nn.sparse import SoftmaxMoE
@@ -55,8 +55,8 @@ def layout(config: Config) -> list[LayerSpec]:
 class Attention(SelfAttention):
     def __init__(self, config: Config, rope: Rope | None) -> None:
         super().__init__(config, rope, qkv_bias=config.bias, output_bias=config.bias)
-        self.q_norm = nn.RMSNorm(config.heads * config.head_dim, eps=config.norm_eps)
-        self.k_norm = nn.RMSNorm(config.kv_heads * config.head_dim, eps=config.norm_eps)
+        self.q_norm = RMSNorm(config.heads * config.head_dim, eps=config.norm_eps)
+        self.k_norm = RMSNorm(config.kv_heads * config.head_dim, eps=config.norm_eps)
         self._clip = config.clip
 
     def project(self, x: mx.array) -> Projected:

@@ -7,10 +7,12 @@ Dimensions: B rows, L tokens, D hidden size, N layers, P per-layer size.
 import mlx.core as mx
 import mlx.nn as nn
 
+from runtime.nn.module import Module
+from runtime.nn.norm import RMSNorm
 from runtime.step import Step
 
 
-class PerLayerTrunk(nn.Module):
+class PerLayerTrunk(Module):
     """A trunk with the second table. Names are the checkpoints'; `layer_inputs` is what layers are given."""
 
     def __init__(self, hidden: int, layers: int, size: int, vocab: int, eps: float) -> None:
@@ -19,7 +21,7 @@ class PerLayerTrunk(nn.Module):
         if size:
             self.embed_tokens_per_layer = nn.Embedding(vocab, layers * size)
             self.per_layer_model_projection = nn.Linear(hidden, layers * size, bias=False)
-            self.per_layer_projection_norm = nn.RMSNorm(size, eps=eps)
+            self.per_layer_projection_norm = RMSNorm(size, eps=eps)
 
     def layer_inputs(self, step: Step, embedded: mx.array) -> list[mx.array | None]:
         """One [B, L, P] for each layer, from the step's ids and their scaled embeddings [B, L, D]."""

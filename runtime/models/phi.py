@@ -18,6 +18,7 @@ from runtime.models.family import Family
 from runtime.models.tensor_names import without_spares
 from runtime.nn.block import Parallel
 from runtime.nn.mlp import ACTIVATIONS, MLP
+from runtime.nn.norm import LayerNorm
 from runtime.nn.rope import Rope
 from runtime.nn.self_attention import HeadNormAttention, SelfAttention
 
@@ -54,14 +55,14 @@ def _attention(config: Config, rope: Rope | None) -> nn.Module:
         return SelfAttention(config, rope, qkv_bias=True, output_bias=True)
 
     def norm(_heads: int) -> nn.Module:
-        return nn.LayerNorm(config.head_dim, eps=config.norm_eps)
+        return LayerNorm(config.head_dim, eps=config.norm_eps)
 
     return HeadNormAttention(config, rope, norm, qkv_bias=True, output_bias=True)
 
 
 def build(config: Config) -> CausalLM:
     def norm() -> nn.Module:
-        return nn.LayerNorm(config.hidden_size, eps=config.norm_eps)
+        return LayerNorm(config.hidden_size, eps=config.norm_eps)
 
     def mlp() -> nn.Module:
         activation = ACTIVATIONS[config.activation]

@@ -20,7 +20,9 @@ from runtime.models.experts import Weights, numbered_names, to_switch
 from runtime.models.family import Family
 from runtime.models.tensor_names import without_spares
 from runtime.nn.block import PreNorm
+from runtime.nn.module import Module
 from runtime.nn.moe import Experts
+from runtime.nn.norm import LayerNorm
 from runtime.nn.rope_spec import RopeSpec, read_rope
 from runtime.nn.route import Choice
 from runtime.nn.self_attention import SelfAttention
@@ -78,7 +80,7 @@ def layout(config: Config) -> list[LayerSpec]:
     return attention_layout(config)
 
 
-class SparseMLP(nn.Module):
+class SparseMLP(Module):
     def __init__(self, config: Config) -> None:
         super().__init__()
         sizes = (config.hidden_size, config.intermediate_size, config.experts)
@@ -111,7 +113,7 @@ def _nearly_best(open_scores: mx.array, scores: mx.array, jitter: float) -> Choi
 
 def build(config: Config) -> CausalLM:
     def norm() -> nn.Module:
-        return nn.LayerNorm(config.hidden_size, eps=config.norm_eps)
+        return LayerNorm(config.hidden_size, eps=config.norm_eps)
 
     bias = config.bias
     layers = [

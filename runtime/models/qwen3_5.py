@@ -30,7 +30,8 @@ from runtime.nn.attend import attend, split_heads
 from runtime.nn.conv import stored_filters
 from runtime.nn.delta_net import DeltaSpec, GatedDeltaNet
 from runtime.nn.mlp import GatedMLP
-from runtime.nn.norm import plus_one
+from runtime.nn.module import Module
+from runtime.nn.norm import RMSNorm, plus_one
 from runtime.nn.rope import Rope
 from runtime.nn.sparse import GatedSharedMoE
 from runtime.step import Step
@@ -125,7 +126,7 @@ def layout(config: Config) -> list[LayerSpec]:
     return [config.delta.memory if recurrent else full for recurrent in config.recurrent]
 
 
-class Attention(nn.Module):
+class Attention(Module):
     def __init__(self, config: Config, rope: Rope) -> None:
         super().__init__()
         hidden, inner, bias = config.hidden_size, config.heads * config.head_dim, config.bias
@@ -133,8 +134,8 @@ class Attention(nn.Module):
         self.k_proj = nn.Linear(hidden, config.kv_heads * config.head_dim, bias=bias)
         self.v_proj = nn.Linear(hidden, config.kv_heads * config.head_dim, bias=bias)
         self.o_proj = nn.Linear(inner, hidden, bias=bias)
-        self.q_norm = nn.RMSNorm(config.head_dim, eps=config.norm_eps)
-        self.k_norm = nn.RMSNorm(config.head_dim, eps=config.norm_eps)
+        self.q_norm = RMSNorm(config.head_dim, eps=config.norm_eps)
+        self.k_norm = RMSNorm(config.head_dim, eps=config.norm_eps)
         self._config = config
         self._rope = rope
         self._scale = config.head_dim**-0.5
@@ -151,7 +152,7 @@ class Attention(nn.Module):
         return self.o_proj(out * mx.sigmoid(gate.reshape(out.shape)))
 
 
-class Block(nn.Module):
+class Block(Module):
     def __init__(self, config: Config, rope: Rope, *, recurrent: bool, sparse: bool) -> None:
         super().__init__()
         hidden = config.hidden_size
@@ -172,8 +173,8 @@ class Block(nn.Module):
             )
         else:
             self.mlp = GatedMLP(hidden, config.intermediate_size, activation=config.activation)
-        self.input_layernorm = nn.RMSNorm(hidden, eps=config.norm_eps)
-        self.post_attention_layernorm = nn.RMSNorm(hidden, eps=config.norm_eps)
+        self.input_layernorm = RMSNorm(hidden, eps=config.norm_eps)
+        self.post_attention_layernorm = RMSNorm(hidden, eps=config.norm_eps)
         self._recurrent = recurrent
 
     def __call__(self, x: mx.array, step: Step, cache: Any) -> mx.array:
@@ -194,7 +195,7 @@ def build(config: Config) -> CausalLM:
         Block(config, rope, recurrent=recurrent, sparse=sparse)
         for recurrent, sparse in zip(config.recurrent, config.sparse, strict=True)
     ]
-    return CausalLM(config, layers, nn.RMSNorm(config.hidden_size, eps=config.norm_eps))
+    return CausalLM(config, layers, RMSNorm(config.hidden_size, eps=config.norm_eps))
 
 
 def adapt(config: Config, weights: Weights) -> Weights:
@@ -202,7 +203,7 @@ def adapt(config: Config, weights: Weights) -> Weights:
     return {name: array for name, array in _adapted(config, weights).items() if not name.startswith("mtp.")}
 
 
-class Predictor(nn.Module):
+class Predictor(Module):
     """From a token's embedding and the hidden state before it to the hidden state that predicts the token
     after.
     """
@@ -210,15 +211,15 @@ class Predictor(nn.Module):
     def __init__(self, config: Config) -> None:
         super().__init__()
         hidden, eps, rope = config.hidden_size, config.norm_eps, _rope(config)
-        self.pre_fc_norm_embedding = nn.RMSNorm(hidden, eps=eps)
-        self.pre_fc_norm_hidden = nn.RMSNorm(hidden, eps=eps)
+        self.pre_fc_norm_embedding = RMSNorm(hidden, eps=eps)
+        self.pre_fc_norm_hidden = RMSNorm(hidden, eps=eps)
         self.fc = nn.Linear(2 * hidden, hidden, bias=False)
         sparse = config.expert is not None
         self.layers = [Block(config, rope, recurrent=False, sparse=sparse) for _ in range(config.head_layers)]
-        self.norm = nn.RMSNorm(hidden, eps=eps)
+        self.norm = RMSNorm(hidden, eps=eps)
 
 
-class DraftHead(nn.Module):
+class DraftHead(Module):
     """The draft head under the names it has in the target's file. Embedding and output head are the
     target's.
     """

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import mlx.core as mx
-import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec, Rotating
 from runtime.errors import UnsupportedModel, shown
@@ -21,7 +20,8 @@ from runtime.models.family import Family
 from runtime.models.tensor_names import without_spares
 from runtime.nn.conv import stored_filters
 from runtime.nn.mlp import GatedMLP
-from runtime.nn.norm import one_added
+from runtime.nn.module import Module
+from runtime.nn.norm import RMSNorm, one_added
 from runtime.nn.rg_lru import RecurrentBlock, rg_lru_memory
 from runtime.nn.rope import Rope
 from runtime.nn.self_attention import SelfAttention
@@ -89,12 +89,12 @@ def layout(config: Config) -> list[LayerSpec]:
     ]
 
 
-class Block(nn.Module):
+class Block(Module):
     def __init__(self, config: Config, rope: Rope | None, *, recurrent: bool) -> None:
         super().__init__()
         hidden, eps = config.hidden_size, config.norm_eps
-        self.temporal_pre_norm = nn.RMSNorm(hidden, eps=eps)
-        self.channel_pre_norm = nn.RMSNorm(hidden, eps=eps)
+        self.temporal_pre_norm = RMSNorm(hidden, eps=eps)
+        self.channel_pre_norm = RMSNorm(hidden, eps=eps)
         self.temporal_block: Any = (
             RecurrentBlock(hidden, config.width, config.heads, config.taps, config.activation)
             if recurrent
@@ -111,7 +111,7 @@ class RecurrentGemma(CausalLM):
     def __init__(self, config: Config) -> None:
         kinds = zip(layer_ropes(config), config.recurrent, strict=True)
         layers = [Block(config, rope, recurrent=recurrent) for rope, recurrent in kinds]
-        norm = nn.RMSNorm(config.hidden_size, eps=config.norm_eps)
+        norm = RMSNorm(config.hidden_size, eps=config.norm_eps)
         super().__init__(config, layers, norm, embed_scale=_embed_scale(config.hidden_size))
         self._cap = config.logit_cap
 

@@ -19,7 +19,7 @@ from runtime.models.decoder_config import DecoderConfig, layer_count, one_rope, 
 from runtime.models.family import Family
 from runtime.models.tensor_names import without_spares
 from runtime.nn.block import Parallel, PreNorm
-from runtime.nn.norm import HeadLayerNorm
+from runtime.nn.norm import HeadLayerNorm, LayerNorm
 from runtime.nn.rope import Rope
 from runtime.nn.self_attention import HeadNormAttention, SelfAttention
 
@@ -51,7 +51,7 @@ def layout(config: Config) -> list[LayerSpec]:
 
 def build(config: Config) -> CausalLM:
     def norm() -> nn.Module:
-        return nn.LayerNorm(config.hidden_size, eps=config.norm_eps)
+        return LayerNorm(config.hidden_size, eps=config.norm_eps)
 
     wiring = Parallel if config.parallel else PreNorm
     layers = [wiring(_attention(config, rope), gated_mlp(config), norm) for rope in layer_ropes(config)]

@@ -15,6 +15,8 @@ from runtime.models.family import Family
 from runtime.models.tensor_names import without_spares
 from runtime.nn.block import PreNorm
 from runtime.nn.mlp import ACTIVATIONS
+from runtime.nn.module import Module
+from runtime.nn.norm import LayerNorm
 from runtime.nn.self_attention import SelfAttention
 
 
@@ -50,7 +52,7 @@ def layout(config: Config) -> list[LayerSpec]:
     return attention_layout(config)
 
 
-class MLP(nn.Module):
+class MLP(Module):
     def __init__(self, config: Config) -> None:
         super().__init__()
         self.c_fc = nn.Linear(config.hidden_size, config.intermediate_size, bias=config.bias)
@@ -63,7 +65,7 @@ class MLP(nn.Module):
 
 def build(config: Config) -> CausalLM:
     def norm() -> nn.Module:
-        return nn.LayerNorm(config.hidden_size, eps=config.norm_eps)
+        return LayerNorm(config.hidden_size, eps=config.norm_eps)
 
     layers = [
         PreNorm(SelfAttention(config, rope, qkv_bias=config.bias, output_bias=config.bias), MLP(config), norm)

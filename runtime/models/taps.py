@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import mlx.core as mx
-import mlx.nn as nn
 
+from runtime.nn.module import Module
 from runtime.step import Step
 
 
-class Taps(nn.Module):
+class Taps(Module):
     """The part of a trunk that remembers what it was asked for."""
 
     def __init__(self) -> None:

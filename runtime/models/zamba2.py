@@ -25,6 +25,8 @@ from runtime.nn.attend import attend, split_heads
 from runtime.nn.conv import stored_filters
 from runtime.nn.mamba2 import Mamba2, Mamba2Spec
 from runtime.nn.mlp import ACTIVATIONS
+from runtime.nn.module import Module
+from runtime.nn.norm import RMSNorm
 from runtime.nn.rope import Rope
 from runtime.nn.rope_spec import read_rope
 from runtime.step import Step
@@ -152,7 +154,7 @@ def _adapted(base: nn.Linear, adapter: Adapter, x: mx.array) -> mx.array:
     return base(x) + up(down(x))
 
 
-class SharedAttention(nn.Module):
+class SharedAttention(Module):
     """Over the stream and the embeddings side by side, [B, L, 2D] -> [B, L, D]."""
 
     def __init__(self, config: Config, block: int, rope: Rope | None) -> None:
@@ -186,7 +188,7 @@ class SharedAttention(nn.Module):
         return self.o_proj(seen)
 
 
-class SharedMLP(nn.Module):
+class SharedMLP(Module):
     def __init__(self, config: Config, block: int) -> None:
         super().__init__()
         hidden, inner = config.hidden_size, config.intermediate_size
@@ -201,33 +203,33 @@ class SharedMLP(nn.Module):
         return self.down_proj(self._activation(gate) * up)
 
 
-class SharedBlock(nn.Module):
+class SharedBlock(Module):
     def __init__(self, config: Config, block: int, rope: Rope | None) -> None:
         super().__init__()
         self.self_attn = SharedAttention(config, block, rope)
         self.feed_forward = SharedMLP(config, block)
-        self.input_layernorm = nn.RMSNorm(2 * config.hidden_size, eps=config.norm_eps)
-        self.pre_ff_layernorm = nn.RMSNorm(config.hidden_size, eps=config.norm_eps)
+        self.input_layernorm = RMSNorm(2 * config.hidden_size, eps=config.norm_eps)
+        self.pre_ff_layernorm = RMSNorm(config.hidden_size, eps=config.norm_eps)
 
     def __call__(self, x: mx.array, embedded: mx.array, use: int, step: Step, cache: Any) -> mx.array:
         joined = self.input_layernorm(mx.concatenate([x, embedded], axis=-1))
         return self.feed_forward(self.pre_ff_layernorm(self.self_attn(joined, use, step, cache)), use)
 
 
-class Recurrent(nn.Module):
+class Recurrent(Module):
     """x + mixer(norm(x + beside)): what a shared block answered is heard and not carried on."""
 
     def __init__(self, config: Config) -> None:
         super().__init__()
         self.mamba = Mamba2(config.mixer)
-        self.input_layernorm = nn.RMSNorm(config.hidden_size, eps=config.norm_eps)
+        self.input_layernorm = RMSNorm(config.hidden_size, eps=config.norm_eps)
 
     def __call__(self, x: mx.array, beside: mx.array | None, step: Step, memory: Any) -> mx.array:
         heard = x if beside is None else x + beside
         return x + self.mamba(self.input_layernorm(heard), step, memory)
 
 
-class Hybrid(nn.Module):
+class Hybrid(Module):
     """The `use`-th layer to run a shared block. The first layers to run one own it; `lender` is it
     otherwise.
     """
@@ -246,12 +248,12 @@ class Hybrid(nn.Module):
         return self.mamba_decoder(x, beside, step, memory)
 
 
-class Trunk(nn.Module):
+class Trunk(Module):
     def __init__(self, config: Config) -> None:
         super().__init__()
         self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
         self.layers = _layers(config)
-        self.final_layernorm = nn.RMSNorm(config.hidden_size, eps=config.norm_eps)
+        self.final_layernorm = RMSNorm(config.hidden_size, eps=config.norm_eps)
         self._turned = config.ropes[0] is not None
 
     def __call__(self, step: Step, caches: Sequence[Any]) -> mx.array:
@@ -288,7 +290,7 @@ def _layers(config: Config) -> list[Recurrent | Hybrid]:
     return layers
 
 
-class Zamba2(nn.Module):
+class Zamba2(Module):
     shifts: ClassVar[tuple[()]] = ()  # folds cannot lose tokens
 
     def __init__(self, config: Config) -> None:

@@ -8,11 +8,12 @@ from typing import Any
 import mlx.core as mx
 import mlx.nn as nn
 
+from runtime.nn.module import Module
 from runtime.nn.norm import Norm
 from runtime.step import Step
 
 
-class PreNorm(nn.Module):
+class PreNorm(Module):
     """Each sublayer reads a normed stream and adds to the raw one (Llama)."""
 
     def __init__(self, attention: nn.Module, mlp: nn.Module, norm: Norm) -> None:
@@ -27,7 +28,7 @@ class PreNorm(nn.Module):
         return x + self.mlp(self.post_attention_layernorm(x))
 
 
-class PostNorm(nn.Module):
+class PostNorm(Module):
     """Each sublayer reads the raw stream; what it adds is normed (OLMo 2)."""
 
     def __init__(self, attention: nn.Module, mlp: nn.Module, norm: Norm) -> None:
@@ -42,7 +43,7 @@ class PostNorm(nn.Module):
         return x + self.post_feedforward_layernorm(self.mlp(x))
 
 
-class Sandwich(nn.Module):
+class Sandwich(Module):
     """Normed before and after each sublayer (Gemma 2)."""
 
     def __init__(self, attention: nn.Module, mlp: nn.Module, norm: Norm) -> None:
@@ -59,7 +60,7 @@ class Sandwich(nn.Module):
         return x + self.post_feedforward_layernorm(self.mlp(self.pre_feedforward_layernorm(x)))
 
 
-class Parallel(nn.Module):
+class Parallel(Module):
     """Both sublayers read the same normed stream (Cohere)."""
 
     def __init__(self, attention: nn.Module, mlp: nn.Module, norm: Norm) -> None:

@@ -6,10 +6,11 @@ and one token needs no more than a weighted sum.
 """
 
 import mlx.core as mx
-import mlx.nn as nn
+
+from runtime.nn.module import Module
 
 
-class CausalConv(nn.Module):
+class CausalConv(Module):
     """The parameters, named and shaped as MLX's own Conv1d: weight [C, k, 1], bias [C]."""
 
     def __init__(self, channels: int, taps: int, *, bias: bool) -> None:

@@ -14,6 +14,8 @@ from runtime.nn.activation import silu, softplus
 from runtime.nn.conv import CausalConv
 from runtime.nn.gated_delta import gated_delta
 from runtime.nn.gated_norm import GatedRMSNorm
+from runtime.nn.module import Module
+from runtime.nn.norm import rms
 from runtime.step import Step
 
 
@@ -62,7 +64,7 @@ class DeltaSpec:
         )
 
 
-class GatedDeltaNet(nn.Module):
+class GatedDeltaNet(Module):
     """[B, L, D] -> [B, L, D]: convolution, the gated delta rule over normed queries and keys, a norm
     under a gate.
     """
@@ -110,6 +112,6 @@ class GatedDeltaNet(nn.Module):
 
 
 def unit(x: mx.array) -> mx.array:
-    """x / sqrt(sum(x^2) + 1e-6) in float32, by way of the fused norm."""
+    """x / sqrt(sum(x^2) + 1e-6) in float32, by way of the norm."""
     size = x.shape[-1]
-    return mx.fast.rms_norm(x.astype(mx.float32), None, 1e-6 / size) * size**-0.5
+    return rms(x.astype(mx.float32), 1e-6 / size) * size**-0.5

@@ -8,14 +8,15 @@ from collections.abc import Callable
 from typing import Literal
 
 import mlx.core as mx
-import mlx.nn as nn
 
 from runtime.nn.activation import silu
+from runtime.nn.module import Module
+from runtime.nn.norm import rms
 
 Order = Literal["gate first", "norm first"]
 
 
-class GatedRMSNorm(nn.Module):
+class GatedRMSNorm(Module):
     """weight * rms(x * open(gate)) ("gate first", Mamba-2), or weight * rms(x) * open(gate) ("norm first").
 
     open is silu unless told otherwise.
@@ -49,6 +50,6 @@ class GatedRMSNorm(nn.Module):
 def grouped_rms(x: mx.array, eps: float, groups: int) -> mx.array:
     """x over its root mean square within each of the `groups` parts of the last axis."""
     if groups == 1:
-        return mx.fast.rms_norm(x, None, eps)
+        return rms(x, eps)
     parts = x.reshape(*x.shape[:-1], groups, -1)
-    return mx.fast.rms_norm(parts, None, eps).reshape(x.shape)
+    return rms(parts, eps).reshape(x.shape)

@@ -12,7 +12,10 @@ from typing import Any
 import mlx.core as mx
 import mlx.nn as nn
 
-from runtime.nn.attend import causal_mask, split_heads
+from runtime.nn.attend import split_heads
+from runtime.nn.module import Module
+from runtime.nn.norm import LayerNorm
+from runtime.nn.plain import causal_mask
 from runtime.nn.rope import Rope
 from runtime.step import Step
 
@@ -27,12 +30,12 @@ class IndexShape:
     chosen: int
 
 
-class Indexer(nn.Module):
+class Indexer(Module):
     def __init__(self, shape: IndexShape, hidden: int, query_rank: int, rope: Rope) -> None:
         super().__init__()
         self.wq_b = nn.Linear(query_rank, shape.heads * shape.size, bias=False)
         self.wk = nn.Linear(hidden, shape.size, bias=False)
-        self.k_norm = nn.LayerNorm(shape.size, eps=1e-6)
+        self.k_norm = LayerNorm(shape.size, eps=1e-6)
         self.weights_proj = nn.Linear(hidden, shape.heads, bias=False)
         self._shape, self._rope = shape, rope
 

@@ -16,6 +16,7 @@ from runtime.nn.channel_delta import channel_delta
 from runtime.nn.conv import CausalConv
 from runtime.nn.delta_net import unit
 from runtime.nn.gated_norm import GatedRMSNorm
+from runtime.nn.module import Module
 from runtime.step import Step
 
 
@@ -42,7 +43,7 @@ class KimiDeltaSpec:
         )
 
 
-class KimiDelta(nn.Module):
+class KimiDelta(Module):
     """[B, L, D] -> [B, L, D]: convolution, the delta rule with a decay per channel, a norm under a
     sigmoid gate.
     """

@@ -14,6 +14,8 @@ import mlx.nn as nn
 from runtime.cache.layout import Recurrent, State
 from runtime.nn.activation import silu, softplus
 from runtime.nn.conv import CausalConv
+from runtime.nn.module import Module
+from runtime.nn.norm import RMSNorm, rms
 from runtime.nn.selective_scan import selective_scan
 from runtime.step import Step
 
@@ -45,7 +47,7 @@ class Mamba1Spec:
         )
 
 
-class Mamba1(nn.Module):
+class Mamba1(Module):
     """[B, L, hidden] -> [B, L, hidden]."""
 
     def __init__(self, spec: Mamba1Spec) -> None:
@@ -57,9 +59,9 @@ class Mamba1(nn.Module):
         self.A_log = mx.zeros((spec.inner, spec.state))
         self.D = mx.zeros((spec.inner,))
         if spec.norms == "weighted":
-            self.dt_layernorm = nn.RMSNorm(spec.rank, eps=spec.eps)
-            self.b_layernorm = nn.RMSNorm(spec.state, eps=spec.eps)
-            self.c_layernorm = nn.RMSNorm(spec.state, eps=spec.eps)
+            self.dt_layernorm = RMSNorm(spec.rank, eps=spec.eps)
+            self.b_layernorm = RMSNorm(spec.state, eps=spec.eps)
+            self.c_layernorm = RMSNorm(spec.state, eps=spec.eps)
         self.out_proj = nn.Linear(spec.inner, spec.hidden, bias=spec.bias)
         self._spec = spec
 
@@ -88,6 +90,6 @@ class Mamba1(nn.Module):
             case "none":
                 return ranks, inputs, outputs
             case "plain":
-                return tuple(mx.fast.rms_norm(x, None, self._spec.eps) for x in (ranks, inputs, outputs))
+                return tuple(rms(x, self._spec.eps) for x in (ranks, inputs, outputs))
             case "weighted":
                 return self.dt_layernorm(ranks), self.b_layernorm(inputs), self.c_layernorm(outputs)

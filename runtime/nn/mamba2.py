@@ -21,6 +21,7 @@ from runtime.errors import UnsupportedModel, shown
 from runtime.nn.activation import silu, softplus
 from runtime.nn.conv import CausalConv
 from runtime.nn.gated_norm import GatedRMSNorm, Order
+from runtime.nn.module import Module
 from runtime.nn.ssd import ssd
 from runtime.step import Step
 
@@ -74,7 +75,7 @@ class Mamba2Spec:
         )
 
 
-class Mamba2(nn.Module):
+class Mamba2(Module):
     """[B, L, hidden] -> [B, L, hidden]. scales: a factor for each output of in_proj (Falcon-H1)."""
 
     def __init__(self, spec: Mamba2Spec, scales: mx.array | None = None) -> None:

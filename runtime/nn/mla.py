@@ -19,6 +19,8 @@ import mlx.nn as nn
 from runtime.cache.layout import Full
 from runtime.nn.attend import attention, merge_heads, split_heads
 from runtime.nn.indexer import Indexer, IndexShape
+from runtime.nn.module import Module
+from runtime.nn.norm import RMSNorm
 from runtime.nn.rope import Rope
 from runtime.step import Step
 from runtime.weights import stored_packing, unpacked
@@ -51,7 +53,7 @@ class LatentShape:
         return width * saved > self.rank * (self.content + self.value)
 
 
-class HeadLinear(nn.Module):
+class HeadLinear(Module):
     """One matrix [out, in] per head, used in both directions. weight [H, out, in]."""
 
     def __init__(self, heads: int, outputs: int, inputs: int) -> None:
@@ -70,7 +72,7 @@ class HeadLinear(nn.Module):
         return QuantizedHeadLinear(self, group_size, bits, mode)
 
 
-class QuantizedHeadLinear(nn.Module):
+class QuantizedHeadLinear(Module):
     """The same with packed weights."""
 
     def __init__(self, plain: HeadLinear, group_size: int, bits: int, mode: str) -> None:
@@ -104,7 +106,7 @@ class QuantizedHeadLinear(nn.Module):
         )
 
 
-class LatentAttention(nn.Module):
+class LatentAttention(Module):
     """[B, L, D] -> [B, L, D]."""
 
     def __init__(self, shape: LatentShape, rope: Rope, index_rope: Rope | None = None) -> None:
@@ -114,10 +116,10 @@ class LatentAttention(nn.Module):
             self.q_proj = nn.Linear(shape.hidden, whole, bias=False)
         else:
             self.q_a_proj = nn.Linear(shape.hidden, shape.query_rank, bias=shape.bias)
-            self.q_a_layernorm = nn.RMSNorm(shape.query_rank, eps=shape.norm_eps)
+            self.q_a_layernorm = RMSNorm(shape.query_rank, eps=shape.norm_eps)
             self.q_b_proj = nn.Linear(shape.query_rank, whole, bias=False)
         self.kv_a_proj_with_mqa = nn.Linear(shape.hidden, shape.rank + shape.position, bias=shape.bias)
-        self.kv_a_layernorm = nn.RMSNorm(shape.rank, eps=shape.norm_eps)
+        self.kv_a_layernorm = RMSNorm(shape.rank, eps=shape.norm_eps)
         self.k_b_proj = HeadLinear(shape.heads, shape.content, shape.rank)
         self.v_b_proj = HeadLinear(shape.heads, shape.value, shape.rank)
         self.o_proj = nn.Linear(shape.heads * shape.value, shape.hidden, bias=shape.bias)

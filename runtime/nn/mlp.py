@@ -3,7 +3,8 @@
 import mlx.core as mx
 import mlx.nn as nn
 
-from runtime.nn.activation import Activation, gelu, gelu_tanh, relu, relu2, silu
+from runtime.nn.activation import Activation, gated, gelu, gelu_tanh, relu, relu2, silu
+from runtime.nn.module import Module
 
 # The names configs use for `hidden_act`. "gelu" is the exact one; the tanh forms are approximations with
 # their own names, and mixing them up costs about 1e-3 of a logit's spread.
@@ -19,7 +20,7 @@ ACTIVATIONS: dict[str, Activation] = {
 }
 
 
-class GatedMLP(nn.Module):
+class GatedMLP(Module):
     """down(act(gate(x)) * up(x)): SwiGLU with silu, GeGLU with gelu (arXiv 2002.05202)."""
 
     def __init__(
@@ -32,10 +33,10 @@ class GatedMLP(nn.Module):
         self._activation = ACTIVATIONS[activation]
 
     def __call__(self, x: mx.array) -> mx.array:
-        return self.down_proj(self._activation(self.gate_proj(x)) * self.up_proj(x))
+        return self.down_proj(gated(self._activation, self.gate_proj(x), self.up_proj(x)))
 
 
-class FusedGatedMLP(nn.Module):
+class FusedGatedMLP(Module):
     """The same with gate and up in one matrix, the gate's rows first (Phi-3, GLM-4)."""
 
     def __init__(self, hidden: int, intermediate: int, *, activation: str = "silu") -> None:
@@ -46,10 +47,10 @@ class FusedGatedMLP(nn.Module):
 
     def __call__(self, x: mx.array) -> mx.array:
         gate, up = mx.split(self.gate_up_proj(x), 2, axis=-1)
-        return self.down_proj(self._activation(gate) * up)
+        return self.down_proj(gated(self._activation, gate, up))
 
 
-class MLP(nn.Module):
+class MLP(Module):
     """down(act(up(x))), the activation a function or, where it has weights of its own, a module."""
 
     def __init__(self, hidden: int, intermediate: int, activation: Activation, *, bias: bool = False) -> None:

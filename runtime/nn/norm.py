@@ -1,4 +1,4 @@
-"""Norms beyond the two that MLX has. D: the dimension a norm runs over.
+"""Norms, computed by the table of operations. D: the dimension a norm runs over. All answer in x's type.
 
 Zero-centred norms (Gemma's RMSNorm, Nemotron's LayerNorm1P) multiply by 1 + weight. Their weights get the 1
 added once, when they are loaded (`one_added`), and run as plain norms after that. The sum is float32 whatever
@@ -10,13 +10,42 @@ from collections.abc import Callable
 import mlx.core as mx
 import mlx.nn as nn
 
+from runtime.nn import ops
+from runtime.nn.module import Module
+
 Norm = Callable[[], nn.Module]
 """Makes one norm of a block; blocks call it once for each place that has one."""
 
 
+class RMSNorm(Module):
+    """x over the root of its mean square along the last axis, times the weight [D]."""
+
+    def __init__(self, dims: int, eps: float = 1e-5) -> None:
+        super().__init__()
+        self.weight = mx.ones((dims,))
+        self.eps = eps
+
+    def __call__(self, x: mx.array) -> mx.array:
+        return ops.table.rms_norm(self, x)
+
+
+class LayerNorm(Module):
+    """x less its mean, over its spread, times the weight [D], plus the bias [D]."""
+
+    def __init__(self, dims: int, eps: float = 1e-5, *, bias: bool = True) -> None:
+        super().__init__()
+        self.weight = mx.ones((dims,))
+        if bias:
+            self.bias = mx.zeros((dims,))
+        self.eps = eps
+
+    def __call__(self, x: mx.array) -> mx.array:
+        return ops.table.layer_norm(self, x)
+
+
 def rms(x: mx.array, eps: float) -> mx.array:
     """x over the root of its mean square along the last axis, without a weight."""
-    return mx.fast.rms_norm(x, None, eps)
+    return ops.table.rms(x, eps)
 
 
 def one_added(weights: dict[str, mx.array], suffix: str = "norm.weight") -> dict[str, mx.array]:
@@ -28,7 +57,7 @@ def plus_one(weight: mx.array) -> mx.array:
     return weight.astype(mx.float32) + 1
 
 
-class HeadLayerNorm(nn.Module):
+class HeadLayerNorm(Module):
     """LayerNorm of each head with that head's own weight [heads, D] and no bias; x is [B, heads, L, D]."""
 
     def __init__(self, heads: int, dims: int, eps: float) -> None:
@@ -37,4 +66,4 @@ class HeadLayerNorm(nn.Module):
         self._eps = eps
 
     def __call__(self, x: mx.array) -> mx.array:
-        return mx.fast.layer_norm(x, None, None, self._eps) * self.weight[:, None]
+        return ops.table.standardize(x, self._eps) * self.weight[:, None]

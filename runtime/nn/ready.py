@@ -17,12 +17,15 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.device import on_processor
+from runtime.nn.module import Module
 
 
 def make_ready(network: nn.Module, dtype: mx.Dtype = mx.float32) -> None:
     """Call it once all weights are in place. dtype: of activations."""
     lean = _LEAN if on_processor() else {}
     for module in network.modules():
+        if isinstance(module, Module):
+            continue
         # In place, so that whoever holds the module keeps it.
         module.__class__ = lean.get(type(module)) or _typed(module, dtype)
         if isinstance(module, TypedEmbedding):

@@ -19,6 +19,7 @@ from runtime.nn.chunks import silence
 from runtime.nn.conv import CausalConv
 from runtime.nn.linear_scan import linear_scan
 from runtime.nn.mlp import ACTIVATIONS
+from runtime.nn.module import Module
 from runtime.step import Step
 
 
@@ -26,7 +27,7 @@ def rg_lru_memory(width: int, taps: int) -> Recurrent:
     return Recurrent({"conv": State((taps - 1, width)), "state": State((width,), "float32")})
 
 
-class Gates(nn.Module):
+class Gates(Module):
     """Block-diagonal gates, one block per head; named as the checkpoint names them."""
 
     def __init__(self, width: int, heads: int) -> None:
@@ -49,7 +50,7 @@ class Gates(nn.Module):
         return mx.sigmoid((blocks @ weight.astype(mx.float32)).squeeze(-2) + bias)
 
 
-class RecurrentBlock(nn.Module):
+class RecurrentBlock(Module):
     """[B, L, D] -> [B, L, D] over `width` channels, gated by a second projection."""
 
     def __init__(self, hidden: int, width: int, heads: int, taps: int, activation: str) -> None:

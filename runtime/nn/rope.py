@@ -1,15 +1,15 @@
 """Rotary position embedding: a `RopeSpec` applied to heads, at the positions of a step.
 
-A GPU takes MLX's fused kernel; a processor, which has none, takes tables that all layers share (`turn`).
-So do positions that a step brings itself: the kernel can only count on from where a row begins.
+What turns them, the table of operations says: MLX's fused kernel, or tables that all layers share. The kernel
+can only count on from where a row begins, so positions that a step brings itself go by tables everywhere.
 """
 
 from typing import ClassVar
 
 import mlx.core as mx
 
-from runtime.cpu.turn import Turn, signed_frequencies
-from runtime.device import on_processor
+from runtime.cpu.turn import signed_frequencies
+from runtime.nn import ops
 from runtime.nn.rope_spec import RopeSpec
 from runtime.step import Step
 
@@ -29,24 +29,24 @@ class Rope:
         )
 
     def __call__(self, x: mx.array, step: Step) -> mx.array:
-        turn = step.memo(self, lambda: self._turn(step))
-        if turn is not None and x.dtype == mx.float32:
-            return turn(x)
-        if turn is not None and step.moved:
-            return turn(x.astype(mx.float32)).astype(x.dtype)
-        return self.fused(x, step)
+        return ops.table.rotate(self, x, step)
 
-    def _turn(self, step: Step) -> Turn | None:
-        """Tables for positions that the step brings, and for a processor, which has no fused kernel."""
-        if not step.moved and not on_processor():
-            return None
+    @property
+    def factor(self) -> float:
+        return self._spec.attention_factor
+
+    @property
+    def traditional(self) -> bool:
+        return self._spec.traditional
+
+    def angles(self, step: Step) -> mx.array:
+        """float32 [R], [L, R] or [B, L, R]: positions times signed frequencies."""
         if step.moved or len(set(step.starts)) > 1:
             positions = (step.positions + self.ahead).astype(mx.float32)[..., None]
         else:
             start = step.starts[0] + self.ahead
             positions = start if step.width == 1 else mx.arange(start, start + step.width)[:, None]
-        angles = self._of_rows(step) * positions
-        return Turn(angles, factor=self._spec.attention_factor, traditional=self._spec.traditional)
+        return self._of_rows(step) * positions
 
     def _of_rows(self, step: Step) -> mx.array:
         """Signed frequencies [R], or [B, 1, R] where rows differ."""

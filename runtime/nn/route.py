@@ -5,7 +5,8 @@ in the eighth bit would be confused otherwise.
 """
 
 import mlx.core as mx
-import mlx.nn as nn
+
+from runtime.nn.module import Module
 
 Choice = tuple[mx.array, mx.array]
 """(experts int [..., k], their weights float32 [..., k])"""
@@ -65,7 +66,7 @@ def best(scores: mx.array, k: int) -> mx.array:
     return mx.argpartition(-scores, k - 1, axis=-1)[..., :k]
 
 
-class CorrectedRouter(nn.Module):
+class CorrectedRouter(Module):
     """Independent gates with a stored correction of the choice, in groups (DeepSeek-V3, its followers)."""
 
     def __init__(

@@ -13,6 +13,7 @@ import mlx.nn as nn
 
 from runtime.cache.protocol import Rotate
 from runtime.nn.attend import attend, split_heads
+from runtime.nn.module import Module
 from runtime.nn.rope import Rope
 from runtime.step import Step
 
@@ -33,7 +34,7 @@ class HeadShape(Protocol):
     def head_dim(self) -> int: ...
 
 
-class Attention(nn.Module):
+class Attention(Module):
     """[B, L, D] -> [B, L, D], but for `project`. rope None: positions are left out (NoPE). scale None: 1 /
     sqrt(K).
     """

@@ -6,11 +6,12 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.nn.mlp import GatedMLP
+from runtime.nn.module import Module
 from runtime.nn.moe import Experts
 from runtime.nn.route import softmax_then_top
 
 
-class SoftmaxMoE(nn.Module):
+class SoftmaxMoE(Module):
     """The probabilities of the best experts weigh their answers (Mixtral, OLMoE, Qwen3-MoE)."""
 
     def __init__(
@@ -47,7 +48,7 @@ class GatedSharedMoE(SoftmaxMoE):
         return super().__call__(x) + mx.sigmoid(self.shared_expert_gate(x)) * self.shared_expert(x)
 
 
-class SharedMoE(nn.Module):
+class SharedMoE(Module):
     """Any router, and shared experts fused into one MLP, 0 wide for none (DeepSeek)."""
 
     def __init__(

@@ -41,6 +41,13 @@ def test_limits_come_from_the_environment() -> None:
     assert (settings.cache_memory_bytes, settings.cache_disk_bytes) == (0, 10**10)
 
 
+def test_operations_are_those_of_the_device_unless_a_column_is_named() -> None:
+    assert Settings.from_environment({"MODELKIT_OPS": " "}).operations is None
+    assert Settings.from_environment({"MODELKIT_OPS": "Plain"}).operations == "plain"
+    with pytest.raises(ParameterError, match="MODELKIT_OPS is 'fast', expected one of plain, cpu, gpu"):
+        Settings.from_environment({"MODELKIT_OPS": "fast"})
+
+
 @pytest.mark.parametrize("name", ["MODELKIT_CACHE_MEMORY", "MODELKIT_CACHE_DISK"])
 def test_a_bad_limit_names_its_variable(name: str) -> None:
     with pytest.raises(ModelkitError, match=name):

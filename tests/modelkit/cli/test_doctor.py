@@ -35,6 +35,19 @@ def test_words(modelkit: Callable[..., Result]) -> None:
     assert "computes in" in shown
 
 
+def test_it_says_which_operations_compute(
+    modelkit: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    facts = json.loads(modelkit("doctor", "--json").stdout)
+    assert facts["operations"] == ("cpu" if facts["device"]["kind"] == "cpu" else "gpu")
+    monkeypatch.setenv("MODELKIT_OPS", "plain")
+    assert "plain: each as it is defined" in modelkit("doctor").stdout
+    monkeypatch.setenv("MODELKIT_OPS", "fast")
+    refused = modelkit("doctor")
+    assert refused.exit_code != 0
+    assert "MODELKIT_OPS is 'fast', expected one of plain, cpu, gpu" in refused.stderr
+
+
 def test_without_mlx_it_says_how_to_get_it(
     modelkit: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
 ) -> None:

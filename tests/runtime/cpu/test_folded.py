@@ -7,7 +7,7 @@ import pytest
 from runtime.cache.protocol import Mask
 from runtime.cpu import activation, folded
 from runtime.cpu.folded import folded_attention, folds
-from runtime.nn.attend import plain_attention
+from runtime.nn import plain
 from runtime.step import Step
 
 HEADS, SIZE = 6, 16
@@ -21,7 +21,7 @@ def arrays(rows: int, groups: int, width: int, seen: int) -> tuple[mx.array, mx.
 def check(rows: int, groups: int, width: int, seen: int, mask: Mask, softcap: float | None = None) -> None:
     queries, keys, values = arrays(rows, groups, width, seen)
     step = Step((seen - width,) * rows, (width,) * rows)
-    wanted = plain_attention(queries, keys, values, mask, scale=0.3, softcap=softcap)
+    wanted = plain.attend(None, queries, keys, values, mask, scale=0.3, softcap=softcap)
     got = folded_attention(step, queries, keys, values, mask, scale=0.3, softcap=softcap)
     assert np.allclose(got.reshape(wanted.shape), wanted, atol=1e-5)
 

@@ -1,13 +1,14 @@
 """Rotation by tables equals MLX's own kernel."""
 
 import math
+from collections.abc import Iterator
 
 import mlx.core as mx
 import numpy as np
 import pytest
 
 from runtime.cpu import turn
-from runtime.nn import rope
+from runtime.nn import ops
 from runtime.nn.rope import Rope
 from runtime.nn.rope_spec import RopeSpec
 from runtime.step import Inputs, Step
@@ -19,6 +20,12 @@ STEPS = {
     "ragged": Step((0, 9, 40), (2, 7, 3)),
     "a prompt": Step((1000,), (64,)),
 }
+
+
+@pytest.fixture(autouse=True)
+def on_a_processor() -> Iterator[None]:
+    with ops.using("cpu"):
+        yield
 
 
 def wavelengths(dims: int) -> tuple[float, ...]:
@@ -90,7 +97,7 @@ def test_angles_are_worked_out_once_for_all_layers(monkeypatch: pytest.MonkeyPat
             made.append(angles)
             super().__init__(angles, factor=factor, traditional=traditional)
 
-    monkeypatch.setattr(rope, "Turn", Counted)
+    monkeypatch.setattr(turn, "Turn", Counted)
     step, turned = Step((5,), (7,)), Rope(RopeSpec(64, wavelengths(64)))
     for _ in range(3):
         turned(heads(step, 64), step)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from runtime.loaded import LoadedModel
+from runtime.nn import ops
 from tests.support.checkpoints import legacy_config
 from tests.support.parity import Reference, bar, cut_logits, full_logits, greedy, ragged_logits
 
@@ -37,6 +38,12 @@ def test_legacy_spelling(reference: Reference, tmp_path: Path) -> None:
 @pytest.mark.parametrize("cuts", [[1], [5], [29, 1], [7, 1, 1, 16, 3]], ids=str)
 def test_cut_into_steps(reference: Reference, model: LoadedModel, cuts: list[int]) -> None:
     assert reference.error(cut_logits(model, reference.answers["ids"], cuts)) < bar(reference)
+
+
+def test_by_plain_operations(reference: Reference, model: LoadedModel) -> None:
+    with ops.using("plain"):
+        got = cut_logits(model, reference.answers["ids"], [29, 1])
+    assert reference.error(got) < bar(reference)
 
 
 def test_ragged_batch(reference: Reference, model: LoadedModel) -> None:

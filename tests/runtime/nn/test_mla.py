@@ -9,10 +9,10 @@ import pytest
 from mlx.utils import tree_flatten
 
 from runtime.cache.build import build_memory
-from runtime.nn import indexer
-from runtime.nn.attend import causal_mask, plain_attention
+from runtime.nn import indexer, plain
 from runtime.nn.indexer import IndexShape
 from runtime.nn.mla import HeadLinear, LatentAttention, LatentShape, split_latent_heads
+from runtime.nn.plain import causal_mask
 from runtime.nn.rope import Rope
 from runtime.nn.rope_spec import RopeSpec
 from runtime.step import Step
@@ -144,7 +144,7 @@ def test_absorbed_is_attention_with_keys_spelled_out() -> None:
     seen = mx.random.normal((1, 1, 9, 40))
     keys = mx.concatenate([made.k_b_proj(seen[..., :32]), mx.repeat(seen[..., 32:], 4, axis=1)], axis=-1)
     queries = mx.concatenate([content, position], axis=-1)
-    wanted = plain_attention(queries, keys, made.v_b_proj(seen[..., :32]), "causal", scale=SHAPE.scale)
+    wanted = plain.attend(None, queries, keys, made.v_b_proj(seen[..., :32]), "causal", scale=SHAPE.scale)
     assert float(mx.abs(made.absorbed(content, position, seen, "causal") - wanted).max()) < 1e-5
 
 

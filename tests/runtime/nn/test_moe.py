@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runtime.nn import moe
-from runtime.nn.moe import Experts, gathered
+from runtime.cpu import blocks
+from runtime.nn import ops
+from runtime.nn.moe import Experts
 from runtime.nn.route import CorrectedRouter, open_groups, sigmoid_top, softmax_then_top, top_then_softmax
 from runtime.weights import expanded_bytes, fill, fit
 
@@ -54,15 +55,16 @@ def test_any_number_of_rows_gives_what_one_by_one_gives(width: int, k: int, bias
     assert np.abs(np.array(made(x, (chosen, weights))) - wanted).max() < 1e-4
 
 
-@pytest.mark.parametrize("in_blocks_of", [None, COUNT])
-def test_rows_come_back_in_their_places(in_blocks_of: int | None) -> None:
+@pytest.mark.parametrize("name", ops.NAMES)
+@pytest.mark.parametrize("experts", [None, COUNT])
+def test_rows_come_back_in_their_places(experts: int | None, name: ops.Name) -> None:
     x = mx.arange(90, dtype=mx.float32).reshape(1, 90, 1)
     chosen = mx.array(np.random.default_rng(1).integers(0, COUNT, (1, 90, 2)))
 
     def answer(rows: mx.array, expert: mx.array, _ordered: bool) -> mx.array:
         return rows * 10 + expert.reshape(*expert.shape, 1, 1)
 
-    got = gathered(x, chosen, answer, in_blocks_of=in_blocks_of)
+    got = ops.COLUMNS[name].ask(x, chosen, answer, experts)
     assert mx.array_equal(got[..., 0], x * 10 + chosen)
 
 
@@ -70,7 +72,7 @@ def test_blocks_hold_when_one_expert_gets_every_row() -> None:
     made = experts()
     x = mx.random.normal((1, 100, HIDDEN))
     chosen, weights = mx.full((1, 100, 1), COUNT - 1), mx.ones((1, 100, 1))
-    assert chosen.size >= COUNT * moe.BLOCK // 2
+    assert chosen.size >= COUNT * blocks.BLOCK // 2
     wanted = one_by_one(made, x, chosen, weights)
     assert np.abs(np.array(made(x, (chosen, weights))) - wanted).max() < 1e-4
 

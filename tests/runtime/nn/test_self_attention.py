@@ -8,7 +8,8 @@ import numpy as np
 
 from runtime.cache.layout import Full
 from runtime.cache.oneshot import OneShot
-from runtime.nn.attend import merge_heads, plain_attention, split_heads
+from runtime.nn import plain
+from runtime.nn.attend import merge_heads, split_heads
 from runtime.nn.rope import Rope
 from runtime.nn.rope_spec import RopeSpec
 from runtime.nn.self_attention import Attention, FusedAttention, HeadNormAttention, SelfAttention
@@ -37,7 +38,7 @@ def test_equals_the_definition() -> None:
     module = SelfAttention(SHAPE, ROPE, scale=0.3, softcap=2.0)
     queries = ROPE(split_heads(module.q_proj(X), 4), STEP)
     keys, values = ROPE(split_heads(module.k_proj(X), 2), STEP), split_heads(module.v_proj(X), 2)
-    seen = plain_attention(queries, keys, values, "causal", scale=0.3, softcap=2.0)
+    seen = plain.attend(None, queries, keys, values, "causal", scale=0.3, softcap=2.0)
     assert np.allclose(run(module), module.o_proj(merge_heads(seen)), atol=1e-5)
 
 

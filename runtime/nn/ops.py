@@ -1,0 +1,190 @@
+"""The table of operations: what every network computes by, in three columns.
+
+plain   each operation as it is defined, in straight MLX; slow (`runtime.nn.plain`)
+gpu     MLX's fused kernels (`runtime.nn.fused`)
+cpu     the gpu column, but for what has a form of its own on a processor (`runtime.cpu`)
+
+A new operation is a field here and a function per column; a kernel of our own is another function in one of
+them. All columns answer alike to rounding (tests/runtime/nn/test_ops.py).
+
+One column serves the whole process, since all models of it compute on one device: that of MLX's device,
+unless somebody names another (`use`). So modules look it up when they compute, as `ops.table.silu(x)`, and
+never keep what they found. MODELKIT_OPS=plain, which the rooms above read, tells a wrong kernel from a wrong
+model.
+
+Dimensions: B rows, L new tokens, K visible ones, D hidden size, H query heads, G key-value heads, E experts,
+k of them asked per token.
+"""
+
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Literal, Protocol
+
+import mlx.core as mx
+import mlx.nn as nn
+
+from runtime import cpu
+from runtime.cache.protocol import Mask
+from runtime.cpu.turn import Rotary
+from runtime.device import on_processor
+from runtime.nn import fused, plain
+from runtime.step import Step
+
+Name = Literal["plain", "cpu", "gpu"]
+NAMES: tuple[Name, ...] = ("plain", "cpu", "gpu")
+
+Unary = Callable[[mx.array], mx.array]
+Answer = Callable[[mx.array, mx.array, bool], mx.array]
+"""answer(rows [..., n, D], expert of each group of n rows [...], ascending) -> [..., n, D]"""
+
+
+class Attend(Protocol):
+    """softmax(queries · keysᵀ · scale + mask) · values.
+
+    queries [B, H, L, D], keys [B, G, K, D], values [B, G, K, Dv]; mask: "causal", bool (what is seen) or
+    added to scores, [B or 1, H or 1, L, K]. step: whose mask it is; None for masks of a layer's own. softcap:
+    scores become cap * tanh(score / cap) before masking. sinks [H]: one more logit per head, which takes
+    probability and gives nothing.
+
+    Returns [B, H, L, Dv]; of one token the same numbers may come as [B, G, H / G, Dv].
+    """
+
+    def __call__(
+        self,
+        step: Step | None,
+        queries: mx.array,
+        keys: mx.array,
+        values: mx.array,
+        mask: Mask,
+        *,
+        scale: float,
+        softcap: float | None = None,
+        sinks: mx.array | None = None,
+    ) -> mx.array: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Operations:
+    """One column. A module here is one with `weight`, maybe `bias`, and `scales` where it is packed."""
+
+    name: Name
+
+    linear: Callable[[nn.Module, mx.array], mx.array]
+    """[..., in] -> [..., out]: x Wᵀ + b, also of an embedding table as the output head."""
+
+    embed: Callable[[nn.Module, mx.array], mx.array]
+    """ids [...] -> the rows of a table [..., D]."""
+
+    gather: Callable[[nn.Module, mx.array, mx.array, bool], mx.array]
+    """x [..., n, in], chosen [...] -> [..., n, out] by a stack of matrices [E, out, in]. The flag: `chosen`
+    is flat and ascending.
+    """
+
+    ask: Callable[[mx.array, mx.array, Answer, int | None], mx.array]
+    """x [..., D], chosen [..., k] -> answer(token, expert) for each token's experts [..., k, D], in whatever
+    order is fast. The number: E, or None where a product of many rows costs as much as many of one.
+    """
+
+    rms_norm: Callable[[nn.Module, mx.array], mx.array]
+    """x / √(Σx² / D + eps) · weight along the last axis, in x's type whatever the weight's is."""
+
+    rms: Callable[[mx.array, float], mx.array]
+    """The same without a weight."""
+
+    layer_norm: Callable[[nn.Module, mx.array], mx.array]
+    """(x - mean) / √(variance + eps) · weight + bias, with or without either of them, in x's type."""
+
+    standardize: Callable[[mx.array, float], mx.array]
+    """The same without both."""
+
+    rotate: Callable[[Rotary, mx.array, Step], mx.array]
+    """Heads [B, H, L, D], turned at the positions of a step."""
+
+    attend: Attend
+
+    softmax: Unary
+    """Along the last axis, summed in float32."""
+
+    silu: Unary
+    gelu: Unary
+    gelu_tanh: Unary
+    relu2: Unary
+    softplus: Unary
+
+    swiglu: Callable[[mx.array, mx.array], mx.array]
+    """silu(gate) · up."""
+
+
+_PLAIN = Operations(
+    name="plain",
+    linear=plain.linear,
+    embed=plain.embed,
+    gather=plain.gather,
+    ask=plain.ask,
+    rms_norm=plain.rms_norm,
+    rms=plain.rms,
+    layer_norm=plain.layer_norm,
+    standardize=plain.standardize,
+    rotate=plain.rotate,
+    attend=plain.attend,
+    softmax=plain.softmax,
+    silu=plain.silu,
+    gelu=plain.gelu,
+    gelu_tanh=plain.gelu_tanh,
+    relu2=plain.relu2,
+    softplus=plain.softplus,
+    swiglu=plain.swiglu,
+)
+_GPU = Operations(
+    name="gpu",
+    linear=fused.linear,
+    embed=fused.embed,
+    gather=fused.gather,
+    ask=fused.ask,
+    rms_norm=fused.rms_norm,
+    rms=fused.rms,
+    layer_norm=fused.layer_norm,
+    standardize=fused.standardize,
+    rotate=fused.rotate,
+    attend=fused.attend,
+    softmax=plain.softmax,
+    silu=nn.silu,
+    gelu=nn.gelu,
+    gelu_tanh=nn.gelu_approx,
+    relu2=nn.relu2,
+    softplus=plain.softplus,
+    swiglu=fused.swiglu,
+)
+_CPU = replace(_GPU, name="cpu", **cpu.table(_GPU))
+COLUMNS: dict[Name, Operations] = {"plain": _PLAIN, "cpu": _CPU, "gpu": _GPU}
+
+_wanted: Operations | None = None
+table: Operations = _CPU if on_processor() else _GPU
+"""What is computed by now. Look it up as `ops.table`: an imported name would stay what it was."""
+
+
+def use(name: Name | None) -> None:
+    """Compute by this column from now on; None: by that of MLX's device."""
+    global _wanted
+    _wanted = None if name is None else COLUMNS[name]
+    settle()
+
+
+def settle() -> None:
+    """Look again at what MLX runs on; for those who load a model."""
+    global table
+    table = _wanted or COLUMNS["cpu" if on_processor() else "gpu"]
+
+
+@contextmanager
+def using(column: Name | Operations) -> Generator[None]:
+    """For a while: what tests and experiments compare columns with."""
+    global _wanted
+    before, _wanted = _wanted, column if isinstance(column, Operations) else COLUMNS[column]
+    settle()
+    try:
+        yield
+    finally:
+        _wanted = before
+        settle()
