@@ -192,3 +192,27 @@ def test_a_benchmark_imports_what_is_there(path: Path) -> None:
             there = _names(modules[node.module])
             missing = [a.name for a in node.names if f"{node.module}.{a.name}" not in modules]
             assert set(missing) <= there, f"{path.name} imports {set(missing) - there} of {node.module}"
+
+
+# Tables about families, not of one: each says of many what other programs call things, or do with them.
+ABOUT_FAMILIES = {
+    "runtime.models.names",
+    "runtime.models.spellings",  # other names of config fields, needed before a family is found
+    "modelkit.pack.renamings",  # what tools from before transformers 5 call config fields
+    "modelkit.pack.mlx_lm_limits",  # what mlx-lm computes otherwise
+    "runtime.models.mamba_fields",  # "mamba" is a kind of layer there
+}
+
+
+def test_only_a_familys_own_files_speak_of_it() -> None:
+    from runtime.models import ARCHITECTURES
+
+    families = {f"runtime.models.{module}" for module in ARCHITECTURES.values()}
+    own = families | {f"{module}_config" for module in families}
+    named = {
+        module
+        for module, path in _modules().items()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value in ARCHITECTURES
+    }
+    assert named - own == ABOUT_FAMILIES

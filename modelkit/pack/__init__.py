@@ -1,7 +1,7 @@
 """From a recipe to a stored package: inventory -> plan -> check -> write.
 
     sources      what FROM and DRAFT point at, opened
-    policy       which tensor gets which format, and why; `families` has what is particular to some models
+    policy       which tensor gets which format, and why; `families` asks the record of the model's family
     experts      source tensors -> matrices under MLX's names
     outputs      a decision -> the tensors written for it
     plan         all of it together, as one value (`planned`); `config` is the config.json that goes with it
@@ -12,5 +12,6 @@
     build        the package, all or nothing; `metadata` is its modelkit.json, `licenses` its license texts
 
 Doors: `build.build`, or `prepare.prepare` and then `build.write_package`. Everything up to `prepare` is
-pure or only reads headers; MLX is imported by `transform` and `fp4`, and by the runtime's check of shapes.
+pure or only reads headers; MLX is imported by `transform` and `fp4`, and with the runtime's records of
+families and its check of shapes.
 """

@@ -1,7 +1,7 @@
 """What the policy decides about: a matrix or parameter under MLX's name, and where its rows come from.
 
-Also those that are no experts: one tensor each, renamed, halved or turned over as the family's row says
-(`families.Family`). All of it is names and slabs; nothing is read.
+Also those that are no experts: one tensor each, renamed, halved or turned over as the record of
+the family says (`Checkpoint`). All of it is names and slabs; nothing is read.
 """
 
 import re

@@ -157,4 +157,5 @@ FAMILY = Family(
     build=build,
     adapt=adapt,
     checkpoint=_checkpoint,
+    drafts_as="block",
 )

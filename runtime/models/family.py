@@ -6,7 +6,7 @@ stay wide, which tensors are for images) reads it here; nobody looks for names i
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from runtime.cache.layout import LayerSpec
 from runtime.models.checkpoint import PLAIN, Checkpoint, always
@@ -91,5 +91,8 @@ class Family:
     """The draft head that files of the family may hold, where it is computed here."""
     checkpoint: Callable[[Mapping[str, Any]], Checkpoint] = always(PLAIN)  # noqa: RUF009  # frozen
     """What is particular to its files, by the text model's config, which may be one that `parse` refuses."""
+    drafts_as: Literal["model", "assistant", "block"] = "model"
+    """How it drafts for another: as any language model does, or inside its target, whose layer memory an
+    assistant reads and whose hidden states a block draft does. Those two cannot run by themselves."""
     through: str | None = None
     """What runs it, if that is none of our code: "mlx-lm 0.32.2 (helium)"."""

@@ -177,4 +177,5 @@ FAMILY = Family(
     build=build,
     adapt=adapt,
     checkpoint=always(CHECKPOINT),
+    drafts_as="assistant",
 )

@@ -77,4 +77,5 @@ FAMILY = Family(
     build=build,
     adapt=adapt,
     checkpoint=always(Checkpoint(rows=ROWS)),
+    drafts_as="block",
 )

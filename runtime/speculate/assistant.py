@@ -12,14 +12,13 @@ from runtime.cache.build import LayerMemory
 from runtime.cache.layout import Full, Rotating
 from runtime.loaded import LoadedModel
 from runtime.models.architecture import Described
-from runtime.models.gemma4_assistant import Config
 from runtime.speculate.chain import Chain, within
 from runtime.speculate.drafter import Proposal, Rows, pass_cost
 from runtime.step import Inputs, Step
 
 
 def is_assistant(draft: Described) -> bool:
-    return isinstance(draft.config, Config)
+    return draft.family.drafts_as == "assistant"
 
 
 def assistant_problem(draft: Described, target: Described) -> str | None:

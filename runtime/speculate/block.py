@@ -33,7 +33,7 @@ SPACING = 128  # least distance, in tokens, of the places in a prompt where memo
 
 
 def is_block_draft(draft: Described) -> bool:
-    return isinstance(draft.config, Config)
+    return draft.family.drafts_as == "block"
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,8 @@ def test_every_field_with_values_it_should_not_have(name: str) -> None:
     described, turn = describe(base), zlib.crc32(name.encode())
     family = FAMILIES / f"{module_name(base)}.py"
     inner = ("text_config",) if "text_config" in base else ()
-    named = names_in(family) | names_in(family.with_name("decoder_config.py")) | {"rope_scaling", "is_causal"}
+    readers = (family, family.with_name(f"{family.stem}_config.py"), family.with_name("decoder_config.py"))
+    named = {"rope_scaling", "is_causal"}.union(*(names_in(file) for file in readers if file.exists()))
     for path in [*places(base), *((*inner, word) for word in sorted(named))]:
         turn += 1
         for value in VALUES[turn % SHARE :: SHARE]:

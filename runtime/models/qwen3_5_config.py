@@ -1,0 +1,94 @@
+"""What a config.json of Qwen3-Next, Qwen3.5 or its MoE says: which layers are delta nets, which mixtures."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from runtime.errors import UnsupportedModel
+from runtime.models.config import Fields
+from runtime.models.decoder_config import DecoderConfig, layer_count, listed_layers, one_rope, read_shape
+from runtime.nn.delta_net import DeltaSpec
+
+
+@dataclass(frozen=True, slots=True)
+class ExpertSpec:
+    experts: int
+    chosen: int
+    inner: int
+    shared: int
+    normalize: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Config(DecoderConfig):
+    """recurrent[i]: layer i is a delta net. sparse[i]: its feed-forward is a mixture (of `expert`)."""
+
+    bias: bool
+    delta: DeltaSpec
+    recurrent: tuple[bool, ...]
+    sparse: tuple[bool, ...]
+    expert: ExpertSpec | None
+    head_layers: int
+
+
+def parse(raw: Mapping[str, Any]) -> Config:
+    fields = Fields(raw)
+    family = str(fields.raw.get("model_type") or "qwen3_5").removesuffix("_text")
+    layers = layer_count(fields)
+    if not fields.flag("attn_output_gate", True):
+        raise UnsupportedModel(
+            "config.json: attn_output_gate is false, and attention is computed with its gate only"
+        )
+    shape = read_shape(fields, head_dim=256, intermediate_size=5632, max_position_embeddings=32768)
+    fields.choice("hidden_act", ("silu",), "silu")
+    expert = _experts(fields, family)
+    return Config(
+        **shape,
+        windows=(None,) * layers,
+        ropes=(one_rope(fields, shape, partial=0.25),) * layers,
+        bias=fields.flag("attention_bias"),
+        delta=_delta(fields, shape["norm_eps"]),
+        recurrent=_recurrent(fields, layers),
+        sparse=_sparse(fields, layers) if expert else (False,) * layers,
+        expert=expert,
+        head_layers=fields.count("mtp_num_hidden_layers", 1, high=64),
+    )
+
+
+def _delta(fields: Fields, eps: float) -> DeltaSpec:
+    return DeltaSpec(
+        key_heads=fields.count("linear_num_key_heads", 16, high=4096),
+        value_heads=fields.count("linear_num_value_heads", 32, high=4096),
+        key_dim=fields.count("linear_key_head_dim", 128, high=4096),
+        value_dim=fields.count("linear_value_head_dim", 128, high=4096),
+        taps=fields.count("linear_conv_kernel_dim", 4, low=2, high=64),
+        eps=eps,
+    )
+
+
+def _experts(fields: Fields, family: str) -> ExpertSpec | None:
+    default = {"qwen3_next": 512, "qwen3_5_moe": 256}.get(family, 0)
+    experts = fields.count("num_experts", default, low=0, high=1 << 16)
+    if experts == 0:
+        return None
+    return ExpertSpec(
+        experts=experts,
+        chosen=fields.count("num_experts_per_tok", 8 if family == "qwen3_5_moe" else 10, high=experts),
+        inner=fields.count("moe_intermediate_size", 512, high=1 << 22),
+        shared=fields.count("shared_expert_intermediate_size", 512, high=1 << 22),
+        normalize=fields.flag("norm_topk_prob", True) or family != "qwen3_next",
+    )
+
+
+def _recurrent(fields: Fields, layers: int) -> tuple[bool, ...]:
+    kinds = fields.words("layer_types", layers, ("linear_attention", "full_attention"))
+    if kinds is not None:
+        return tuple(kind == "linear_attention" for kind in kinds)
+    interval = fields.count("full_attention_interval", 4, high=layers)
+    return tuple((i + 1) % interval != 0 for i in range(layers))
+
+
+def _sparse(fields: Fields, layers: int) -> tuple[bool, ...]:
+    dense = listed_layers(fields, "mlp_only_layers", layers) or (False,) * layers
+    interval = fields.count("decoder_sparse_step", 1)
+    return tuple(not dense[i] and (i + 1) % interval == 0 for i in range(layers))
