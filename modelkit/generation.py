@@ -15,13 +15,13 @@ from typing import Literal
 from modelkit.errors import ModelkitError, RequestError
 from modelkit.faults import worded
 from modelkit.modelfile import Resolved
+from modelkit.room import Limit
 from modelkit.tokenizer import StopStrings, TextStream
 from runtime.engine.request import Delta, TokenLogprob, Usage
 from runtime.engine.stream import Stream
 from runtime.sampling.params import SamplingParams
 
 Reason = Literal["stop", "length", "cancelled"]
-Limit = Literal["num_predict", "context"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Generation:
     logprobs: tuple[TokenLogprob, ...] = ()
     cut: Limit | None = None
     """Of the reason "length": "num_predict", or "context", where prompt and answer together fill the
-    context.
+    context (with the parameter context_shift it goes on: usage.dropped_tokens says what was forgotten).
     """
     dropped_messages: int = 0
     """Earlier messages of the conversation that were left out of the prompt, since all of them together

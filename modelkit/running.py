@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from modelkit.chat.fitting import Fit
 from modelkit.errors import RequestError
 from modelkit.faults import translated
-from modelkit.generation import GenerationStream, Limit, sampling_of
+from modelkit.generation import GenerationStream, sampling_of
 from modelkit.grammar import Grammars
 from modelkit.learned import Learning
 from modelkit.memory import Memory
@@ -20,6 +20,7 @@ from modelkit.opening import Opened, start_engine
 from modelkit.options import Asked
 from modelkit.prefixes import Prefix
 from modelkit.prompt import Prompt, Prompter
+from modelkit.room import Room, room_for
 from modelkit.settings import Settings
 from modelkit.tokenizer import StopStrings, TextStream, Tokenizer
 from runtime.cache.prefix import Entry
@@ -62,23 +63,24 @@ class Running:
         """Start an answer. continuing: it goes on where the prompt's text ends, so a blank in front of it
         counts. Raises RequestError, and ModelClosed where the model is closed meanwhile.
         """
-        tokens, limit = self._room(prompt, asked.resolved.num_predict)
+        room = self._room(prompt, asked.resolved)
         sampling = sampling_of(asked.resolved, self.suppressed)
         constraint = None if asked.form is None else self.grammars.compile(asked.form)
         text, stops = TextStream(self.tokenizer, continuing=continuing), StopStrings(asked.resolved.stop)
         with translated():
             request = Request(
                 prompt.ids,
-                tokens,
+                room.tokens,
                 sampling,
                 self.stop_ids,
                 top_logprobs=asked.top_logprobs,
                 draft_tokens=asked.resolved.draft_num_predict,
                 marks=prompt.marks,
                 constraint=constraint,
+                keep=room.keep,
             )
             stream = self.engine.submit(request)
-            return GenerationStream(stream, text, stops, sampling.seed, limit, prompt.dropped)
+            return GenerationStream(stream, text, stops, sampling.seed, room.limit, prompt.dropped)
 
     def fit(self, wanted: Resolved, *, truncate: bool = True) -> Fit | None:
         """What a conversation has to fit; None where nothing may be left out of it."""
@@ -104,16 +106,15 @@ class Running:
         if self.learning:
             self.learning.keep(learned)
 
-    def _room(self, prompt: Prompt, num_predict: int) -> tuple[int, Limit]:
-        """The most tokens that may follow the prompt, and what sets that limit."""
+    def _room(self, prompt: Prompt, wanted: Resolved) -> Room:
         if not prompt.ids:
             raise RequestError(
                 "the prompt is empty: it has no tokens", hint="Give at least one character of text."
             )
-        room = self.context_length - len(prompt.ids)
-        if room < 1:
+        room = room_for(len(prompt.ids), self.context_length, wanted)
+        if room is None:
             raise _too_long(prompt, self.context_length)
-        return (num_predict, "num_predict") if 0 <= num_predict < room else (room, "context")
+        return room
 
 
 def start(

@@ -111,6 +111,8 @@ PARAMETERS: tuple[Word, ...] = (
     Word("predict", "num_predict", "llama.cpp"),
     Word("n_keep", "num_keep", "llama.cpp"),
     Word("keep", "num_keep", "llama.cpp"),
+    Word("shift", "context_shift", "Ollama"),
+    Word("ctx_shift", "context_shift", "llama.cpp"),
     Word("temp", "temperature", "mlx-lm, llama.cpp"),
     Word("repetition_penalty", "repeat_penalty", "mlx-lm, transformers"),
     Word("repetition_context_size", "repeat_last_n", "mlx-lm"),

@@ -55,6 +55,7 @@ FLOORS: list[tuple[bool, tuple[str, ...]]] = [
             "modelkit.grammar",
             "modelkit.options",
             "modelkit.prompt",
+            "modelkit.room",
             "modelkit.running",
             "modelkit.schema",
         ),

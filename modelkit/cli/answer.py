@@ -37,9 +37,9 @@ def cut(answer: "Generation", model: "Model") -> str | None:
     """A sentence about an answer that ended because of its length; None for any other."""
     if answer.reason != "length":
         return None
-    used = answer.usage.prompt_tokens + answer.usage.generated_tokens
-    if used >= model.context_length:
-        return f"the answer is cut: the context of {count(model.context_length, 'token')} is full"
+    if answer.cut == "context":
+        full = f"the context of {count(model.context_length, 'token')} is full"
+        return f"the answer is cut: {full}; with context_shift=on it goes on"
     made = answer.usage.generated_tokens
     return f"the answer is cut: num_predict allows {count(made, 'token')}"
 
@@ -53,6 +53,16 @@ def left_out(answer: "Generation", model: "Model") -> str | None:
     return (
         f"the conversation has outgrown the context of {count(model.context_length, 'token')}: "
         f"{count(dropped, 'earlier message')} {were} left out"
+    )
+
+
+def forgot(answer: "Generation") -> str | None:
+    """A sentence about an answer for which something was forgotten; None for any other."""
+    dropped = answer.usage.dropped_tokens
+    if not dropped:
+        return None
+    return (
+        f"the context was full: {count(dropped, 'earlier token')} had to be forgotten for the answer to go on"
     )
 
 

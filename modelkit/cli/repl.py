@@ -8,7 +8,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from modelkit.cli import interrupts
-from modelkit.cli.answer import cut, left_out, say, timings
+from modelkit.cli.answer import cut, forgot, left_out, say, timings
 from modelkit.cli.screen import echo, note, show_error, show_text
 from modelkit.cli.tables import table
 from modelkit.cli.terminal import Reader
@@ -133,8 +133,7 @@ class Session:
         if not self._plain and answer.text:
             self.messages += [asked, {"role": "assistant", "content": answer.text}]
         self._say_left_out(answer)
-        sentence = cut(answer, self.model)
-        if sentence:
+        for sentence in filter(None, (forgot(answer), cut(answer, self.model))):
             note(sentence)
         if self.verbose:
             echo(timings(answer, self.model), err=True)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from modelkit.cli import interrupts
-from modelkit.cli.answer import cut, left_out, loading, outlook, say, timings, to_json
+from modelkit.cli.answer import cut, forgot, left_out, loading, outlook, say, timings, to_json
 from modelkit.cli.forms import form_options, is_whole, wanted_form
 from modelkit.cli.frame import Explained
 from modelkit.cli.home import complete_name
@@ -144,9 +144,8 @@ def _answer(model: "Model", wanted: Wanted, text: str) -> bool:
     else:
         answer = say(stream)
         echo()
-        shortened = left_out(answer, model)
-        if shortened:
-            note(shortened)
+        for sentence in filter(None, (left_out(answer, model), forgot(answer))):
+            note(sentence)
     if wanted.verbose:
         echo(timings(answer, model), err=True)
     return _explain_cut(answer, model, wanted)

@@ -24,6 +24,7 @@ class RequestParameters(TypedDict, total=False):
     seed: int
     num_predict: int
     num_keep: int
+    context_shift: Literal["off", "on"]
     stop: str | Sequence[str]
     draft_num_predict: int
     draft_acceptance: Literal["coupled", "rejection"]

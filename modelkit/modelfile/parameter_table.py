@@ -129,8 +129,15 @@ class Resolved:
         -1,
         _INT_MAX,
         "generation",
-        "Tokens at the start of the prompt that stay, in whole turns, when a conversation outgrows the "
-        "context. The system message always stays; so does the first turn with -1 and where unset.",
+        "Tokens at the start of the prompt that stay when the context is full, in a conversation as whole "
+        "turns. The system message always stays; so does the first turn with -1 and where unset.",
+    )
+    context_shift: str = _choice(
+        "off",
+        ("off", "on"),
+        "generation",
+        "What becomes of an answer when the context is full: off ends it; on forgets some of what stands "
+        "behind num_keep, and it goes on.",
     )
     stop: tuple[str, ...] = _strings("generation", "Texts that end the answer; they are not part of it.")
     draft_num_predict: int | None = _int(

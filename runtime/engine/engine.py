@@ -80,7 +80,7 @@ class Engine:
         if request.keep is not None and not 0 <= request.keep <= len(request.ids):
             raise ValueError(f"{request.keep} tokens to keep of a prompt of {len(request.ids)}")
         stream = Stream()
-        row = Row(request, stream, self._shift(request))
+        row = Row(request, stream)
         self._thread.post(lambda: self._waiting.append(row), stream.put)
         return stream
 
@@ -186,6 +186,8 @@ class Engine:
 
     def _admit(self, row: Row) -> None:
         """Open a place for the oldest waiting row."""
+        if row.shift is None:
+            row.shift = self._shift(row.request)
         if row.request.max_tokens > 0:
             try:
                 self._places.open(row)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -119,3 +120,53 @@ def test_create_refuses_to_keep_more_than_there_is(tmp_path: Path) -> None:
             modelkit.create(modelfile, name="story", home=tmp_path / "home")
     modelfile.write_text("FROM ./model\nPARAMETER num_ctx 100\nPARAMETER num_keep 99\n")
     modelkit.create(modelfile, name="story", home=tmp_path / "home")
+
+
+def test_an_answer_ends_with_the_context_unless_it_may_forget(model: modelkit.Model) -> None:
+    ended = model.generate("Once", raw=True, num_predict=-1)
+    assert (ended.reason, ended.cut, ended.usage.dropped_tokens) == ("length", "context", 0)
+    assert len(ended.ids) == CONTEXT - 4
+    on: dict[str, Any] = {"context_shift": "on"}
+    longer = model.generate("Once", raw=True, num_predict=450, **on)
+    assert (longer.reason, longer.cut, len(longer.ids)) == ("length", "num_predict", 450)
+    assert longer.ids[: CONTEXT - 4] == ended.ids
+    # The prompt's 4 tokens stay, and half of the rest goes, three times.
+    assert longer.usage.dropped_tokens == 3 * 98
+    assert longer.usage.generated_tokens == 450
+
+
+@pytest.mark.parametrize(("keep", "drop"), [(0, 99), (1, 99), (20, 90), (-1, 60), (10**9, 60), (None, 60)])
+def test_num_keep_says_what_an_answer_never_forgets(
+    model: modelkit.Model, keep: int | None, drop: int
+) -> None:
+    given: dict[str, Any] = {} if keep is None else {"num_keep": keep}
+    answer = model.generate("x" * 80, raw=True, num_predict=121, context_shift="on", **given)
+    assert answer.usage.dropped_tokens == 0
+    answer = model.generate("x" * 80, raw=True, num_predict=122, context_shift="on", **given)
+    assert answer.usage.dropped_tokens == drop
+
+
+def test_unset_no_more_than_half_of_the_context_stays(model: modelkit.Model) -> None:
+    answer = model.generate("x" * 180, raw=True, num_predict=30, context_shift="on")
+    assert answer.usage.dropped_tokens == 50
+
+
+def test_an_answer_without_an_end_has_one(model: modelkit.Model) -> None:
+    answer = model.generate("Once", raw=True, num_predict=-1, context_shift="on", temperature=0)
+    assert (answer.reason, len(answer.ids)) == ("length", 10 * CONTEXT)
+
+
+def test_forms_stops_and_probabilities_go_on_with_it(model: modelkit.Model) -> None:
+    on: dict[str, Any] = {"context_shift": "on", "raw": True, "num_predict": 400, "seed": 5, "temperature": 2}
+    shaped = model.generate("Once", regex="[a-z]{300}!", **on)
+    assert shaped.complete
+    assert len(shaped.text) == 301
+    assert shaped.usage.dropped_tokens > 0
+    far = shaped.text[280:284]
+    assert shaped.text.index(far) > CONTEXT
+    stopped = model.generate("Once", regex="[a-z]{300}!", stop=far, **on)
+    assert (stopped.reason, stopped.text) == ("stop", shaped.text[: shaped.text.index(far)])
+    noted = model.generate("Once", top_logprobs=1, **on)
+    assert len(noted.logprobs) == len(noted.ids)
+    with model.generate("Once", stream=True, **on) as pieces:
+        assert "".join(pieces) == noted.text

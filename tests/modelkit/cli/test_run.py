@@ -227,6 +227,11 @@ def test_an_answer_that_is_cut_says_so(modelkit: Run, created: Create) -> None:
     assert (result.exit_code, "the answer is cut: num_predict allows 8 tokens" in result.stderr) == (0, True)
     full = modelkit("run", "story", "Once", "-p", "temperature=0", "-p", "num_ctx=9")
     assert "the answer is cut: the context of 9 tokens is full" in full.stderr
+    on = modelkit(
+        "run", "story", "Once", *["-p", "temperature=0", "-p", "num_ctx=9", "-p", "context_shift=on"], "--raw"
+    )
+    assert "the context was full: " in on.stderr
+    assert "earlier tokens had to be forgotten for the answer to go on" in " ".join(on.stderr.split())
     assert "is cut" not in full.stdout
 
 

@@ -18,11 +18,15 @@ from runtime.models.architecture import describe
 from runtime.nn.rope_spec import long_after
 from runtime.sampling.params import SamplingParams
 from runtime.sampling.sampler import Sampler
+from runtime.speculate.block import BlockDrafter
 from runtime.speculate.draft_model import ModelDrafter
 from runtime.speculate.drafter import Drafter
+from runtime.speculate.head import HeadDrafter
 from runtime.speculate.ngram import NgramDrafter
 from runtime.step import Inputs, Step
+from tests.support.dflash import block_config, load_block_draft
 from tests.support.drafting import always_drafting
+from tests.support.heads import HeadReference
 from tests.support.parity import SPECIAL, Reference
 
 CONTEXT = 40
@@ -201,6 +205,44 @@ def test_with_drafts_the_text_is_the_same(
         assert got == ids
         if drafter == "model":  # the same model as draft: after a shift of its target it is no worse for long
             assert finish.usage.accepted_tokens > 25
+    streams = [engine.submit(one) for one in requests]
+    assert [[token for delta in stream for token in delta.ids] for stream in streams] == wanted
+    engine.close()
+
+
+@pytest.mark.parametrize("kind", ["head", "block"])
+def test_drafters_that_watch_their_target_follow(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They have to see a plain step of a shifted row before they are asked, and keep nothing of it."""
+
+    def load() -> LoadedModel:
+        if kind == "head":
+            return HeadReference("glm4_moe").load(tmp_path / "target")
+        return Reference("qwen3").load(tmp_path / "target")
+
+    def drafters(target: LoadedModel, memory: LayerMemory) -> dict[str, Drafter]:
+        if target.head is not None:
+            return {"head": HeadDrafter(target)}
+        layers = len(target.described.layout)
+        draft = load_block_draft(tmp_path / "draft", block_config(num_target_layers=layers))
+        return {"block": BlockDrafter(draft, target)}
+
+    (tmp_path / "target").mkdir()
+    options = Options(context_length=CONTEXT, budget_tokens=16, max_rows=4, prefix_bytes=1 << 30)
+    requests = [asked(n, 12 + 5 * n, 70, 3) for n in range(3)]
+    alone = Engine(load, options)
+    wanted = [answer(alone, one)[0] for one in requests]
+    alone.close()
+    always_drafting(monkeypatch, range(4))
+    engine = Engine(load, options, drafters)
+    for one, ids in zip(requests, wanted, strict=True):
+        got, finish = answer(engine, one)
+        assert got == ids
+        assert finish.usage.drafted_tokens > 0
+        assert finish.usage.dropped_tokens > 0
+    for entry in engine.list_prefixes():
+        assert entry.stop <= CONTEXT
     streams = [engine.submit(one) for one in requests]
     assert [[token for delta in stream for token in delta.ids] for stream in streams] == wanted
     engine.close()
