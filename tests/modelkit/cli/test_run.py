@@ -277,7 +277,7 @@ def test_json_has_the_ids_on_one_line(modelkit: Run, created: Create) -> None:
     created("story")
     shown = modelkit("run", "story", "Once", *GREEDY, "--json").stdout
     assert re.search(r'^  "ids": \[[0-9, ]+\],$', shown, re.MULTILINE)
-    assert len(shown.splitlines()) < 30
+    assert not re.search(r"^ *[0-9]+,?$", shown, re.MULTILINE)
 
 
 @pytest.mark.parametrize(("seconds", "words"), [(0.1, "1,340 tokens/s"), (10.0, "13.4 tokens/s")])
