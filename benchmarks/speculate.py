@@ -45,7 +45,7 @@ from runtime.loaded import LoadedModel, load_model  # noqa: E402
 from runtime.sampling.params import SamplingParams  # noqa: E402
 from runtime.speculate.draft_model import ModelDrafter  # noqa: E402
 from runtime.speculate.drafter import Drafter  # noqa: E402
-from runtime.speculate.learned import from_json  # noqa: E402
+from runtime.speculate.lessons import from_json  # noqa: E402
 from runtime.speculate.ngram import NgramDrafter  # noqa: E402
 
 ISLAND = ROOT / "examples" / "island"

@@ -14,7 +14,7 @@ from typing import Any
 
 from modelkit.errors import ModelkitError
 from modelkit.store.store import Store
-from runtime.speculate.learned import Lessons, from_json
+from runtime.speculate.lessons import Lessons, from_json
 
 _MOST_SETTINGS = 16
 

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 from runtime.cache.budget import Budget
 from runtime.cache.build import LayerMemory, build_memory
+from runtime.cache.layout import sequence_bytes
 from runtime.cache.prefix import Entry
 from runtime.cache.shift import Shift
 from runtime.cpu.threads import Choice, Threads
@@ -26,13 +27,13 @@ from runtime.engine.prefixes import Prefixes
 from runtime.engine.request import Request
 from runtime.engine.row import Row
 from runtime.engine.scheduler import Load, decide
-from runtime.engine.speculation import Speculation
 from runtime.engine.steps import Steps
 from runtime.engine.stream import Stream
 from runtime.engine.thread import MlxThread, ThreadEnded
 from runtime.errors import CacheFull, RuntimeFault
 from runtime.loaded import LoadedModel, check_ids
 from runtime.nn.rope_spec import long_after
+from runtime.speculate.desk import Desk
 from runtime.speculate.drafter import Drafter
 
 T = TypeVar("T")
@@ -95,7 +96,7 @@ class Engine:
 
     def learned(self) -> dict[str, Any]:
         """What is known of the drafters' costs and worth, for a later engine of this model; plain data."""
-        return self._thread.call(lambda: self._speculation.learned())
+        return self._thread.call(lambda: self._desk.learned())
 
     def threads(self) -> Choice:
         """What products of the last step had."""
@@ -103,7 +104,7 @@ class Engine:
 
     def list_prefixes(self) -> list[Entry]:
         """What is kept of earlier sequences: nodes of a tree, parents before children."""
-        return self._thread.call(lambda: self._prefixes.describe() + self._speculation.standby.describe())
+        return self._thread.call(lambda: self._prefixes.describe() + self._desk.describe())
 
     def clear_prefixes(self) -> None:
         """Forget it, but for what running sequences stand on."""
@@ -124,28 +125,25 @@ class Engine:
         """Everything that stands around the model."""
         options, described = self._options, self.model.described
         self._memory = self._new_memory()
-        self._speculation = Speculation(
-            {} if drafters is None else drafters(self.model, self._memory), self._remembered
-        )
+        standing = {} if drafters is None else drafters(self.model, self._memory)
+        self._desk = Desk(standing, self._memory, self._remembered)
         self._prefixes = Prefixes.of(
             self._memory,
             options,
             self.model.dtype,
-            limit_bytes=self._speculation.standby.share(self._memory, options),
+            limit_bytes=self._own_prefix_bytes(),
             long_after=long_after(described.config),
-            ahead=self._speculation.standby.ahead,
+            ahead=self._desk.ahead,
         )
         self._threads = Threads(options.threads)
-        self._places = Places(self._memory, self._prefixes, self._speculation, options.max_rows)
+        self._places = Places(self._memory, self._prefixes, self._desk, options.max_rows)
         self._decoding = self._places.decoding
-        self._steps = Steps(
-            self.model, self._memory, self._prefixes, self._speculation, self._places, self._release
-        )
+        self._steps = Steps(self.model, self._memory, self._prefixes, self._desk, self._places, self._release)
         self._ready = True
 
     def _let_go(self) -> None:
         """Whoever still holds the engine keeps no weights alive."""
-        del self.model, self._memory, self._speculation, self._prefixes
+        del self.model, self._memory, self._desk, self._prefixes
         del self._places, self._decoding, self._steps
 
     def _new_memory(self) -> LayerMemory:
@@ -157,9 +155,17 @@ class Engine:
             budget=budget,
         )
 
+    def _own_prefix_bytes(self) -> int | None:
+        """The target's part of options.prefix_bytes; drafters have the rest."""
+        options, tokens = self._options, self._options.context_length
+        if options.prefix_bytes is None:
+            return None
+        own = sequence_bytes(self._memory.layout, tokens, kept_format=options.kv_format)
+        return self._desk.share(options.prefix_bytes, own, tokens)
+
     def _clear_prefixes(self) -> None:
         self._prefixes.clear()
-        self._speculation.standby.forget()
+        self._desk.forget()
 
     def _work(self) -> bool:
         """One step; False when there is nothing to do."""
@@ -170,8 +176,7 @@ class Engine:
         work = decide(self._load(), self._options.budget_tokens)
         if work.idle:
             self._threads.rest()
-            self._speculation.end(None)
-            self._speculation.standby.wake(self._memory.rows)
+            self._desk.idle()
             return False
         if work.admit:
             self._admit(self._waiting[0])
@@ -211,8 +216,7 @@ class Engine:
     def _step_aside(self, error: CacheFull) -> None:
         """Memory is full, and what ran into that was not done: the youngest row waits for another to end."""
         self._steps.read_back()
-        self._speculation.settle([row.length for row in self._decoding])
-        self._speculation.end(None)
+        self._desk.done(None)
         rows = self._places.rows
         if not rows or self._places.make_way():
             return
@@ -238,7 +242,7 @@ class Engine:
         if not any(row.full for row in self._places.rows):
             return
         self._steps.read_back()  # which may end some of them
-        self._speculation.end(None)
+        self._desk.done(None)
         for row in [row for row in self._places.rows if row.full]:
             if row.outgrown and row.shift is not None and row.shift.turns:
                 self._places.shift(row, self.model.network.shifts)
@@ -283,7 +287,7 @@ class Engine:
         self._blocked = False
         self._steps.reset()
         self._places.reset()
-        self._speculation.end(None)
+        self._desk.done(None)
         if not isinstance(error, RuntimeFault):
             self._clear_prefixes()  # whatever has happened to the device may have happened to pages
 

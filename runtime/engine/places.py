@@ -15,19 +15,17 @@ from runtime.cache.build import LayerMemory
 from runtime.cache.protocol import Rotate
 from runtime.engine.prefixes import Prefixes
 from runtime.engine.row import Row
-from runtime.engine.speculation import Speculation
 from runtime.errors import CacheFull
+from runtime.speculate.desk import Desk
 
 
 class Places:
     """At most `max_rows` of them."""
 
-    def __init__(
-        self, memory: LayerMemory, prefixes: Prefixes, speculation: Speculation, max_rows: int
-    ) -> None:
+    def __init__(self, memory: LayerMemory, prefixes: Prefixes, desk: Desk, max_rows: int) -> None:
         self.decoding: list[Row] = []
         self.prefilling: Row | None = None
-        self._memory, self._prefixes, self._speculation = memory, prefixes, speculation
+        self._memory, self._prefixes, self._desk = memory, prefixes, desk
         self._max_rows = max_rows
 
     @property
@@ -50,7 +48,7 @@ class Places:
         row.rewind()
         self.prefilling = row
         self._prefixes.begin(place, row, list(enumerate(self.decoding)))
-        self._speculation.admit(place, row.ids)
+        self._desk.begin(place, row.ids)
 
     def start_decoding(self) -> None:
         """The row that was prefilled joins the others, where it is."""
@@ -62,7 +60,7 @@ class Places:
         """Free the row's place; what it computed is kept for others."""
         place, last = self.rows.index(row), len(self.decoding) - 1
         self._prefixes.end(place, row)
-        self._speculation.leave(place, row.read)
+        self._desk.end(place, row.read)
         self._clear(place)
         if row is self.prefilling:
             self.prefilling = None
@@ -83,23 +81,23 @@ class Places:
         assert row.shift is not None
         place, shift = self.rows.index(row), row.shift
         self._prefixes.end(place, row)
-        self._speculation.leave(place, row.read)
-        self._speculation.clear(place)
+        self._desk.end(place, row.read)
+        self._desk.clear(place)
         self._memory.remove(place, shift.keep, shift.stop, rotates)
         self._memory.evaluate()
         row.forget()
         row.length -= shift.stop - shift.keep
-        self._speculation.admit(place, ())
+        self._desk.begin(place, ())
 
     def make_way(self) -> bool:
         """Give back memory that no row needs; False when there is none."""
-        if self._speculation.standby.rest():
+        if self._desk.give_way():
             return True
         needed = max(len(self.rows), 1)
         if self._memory.rows <= needed:
             return False
         self._memory.resize(needed)
-        self._speculation.resize(needed)
+        self._desk.resize(needed)
         return True
 
     def reset(self) -> None:
@@ -118,12 +116,12 @@ class Places:
             self._memory.resize(max(rows, min(2 * self._memory.rows, self._max_rows)))
         except CacheFull:
             self._memory.resize(rows)
-        self._speculation.resize(self._memory.rows)
+        self._desk.resize(self._memory.rows)
 
     def _move(self, src: int, dst: int) -> None:
         self._memory.move(src, dst)
-        self._speculation.move(src, dst)
+        self._desk.move(src, dst)
 
     def _clear(self, place: int) -> None:
         self._memory.clear(place)
-        self._speculation.clear(place)
+        self._desk.clear(place)

@@ -11,7 +11,7 @@ they share nothing. Which it is follows from the tokens that it has when it begi
 to the border while it answers begins anew (`Row.room`). What is drawn after n tokens is therefore what one
 pass over these n tokens says, however they came about.
 
-A drafter's memory is not in these pages: it has a store of its own (runtime.engine.speculation), in memory
+A drafter's memory is not in these pages: it has a store of its own (runtime.speculate.standby), in memory
 only, and catches up from ids after a restart.
 """
 

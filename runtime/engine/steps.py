@@ -14,18 +14,19 @@ from typing import cast
 import mlx.core as mx
 
 from runtime.cache.build import LayerMemory
-from runtime.engine.clock import now
 from runtime.engine.drawing import Drawing, grammatical
 from runtime.engine.drawn import Drawn
 from runtime.engine.places import Places
 from runtime.engine.prefixes import Prefixes
 from runtime.engine.row import Row
-from runtime.engine.speculation import Round, Speculation
 from runtime.errors import CacheFull, NotNumbers
 from runtime.loaded import LoadedModel
 from runtime.sampling.constraint import ConstraintFault
 from runtime.sampling.rejection import Guesses
+from runtime.speculate.clock import now
+from runtime.speculate.desk import Desk
 from runtime.speculate.drafter import Rows
+from runtime.speculate.round import Guess, Outlook, Round
 from runtime.step import Inputs, Step
 
 
@@ -37,12 +38,12 @@ class Steps:
         model: LoadedModel,
         memory: LayerMemory,
         prefixes: Prefixes,
-        speculation: Speculation,
+        desk: Desk,
         places: Places,
         release: Callable[[Row], None],
     ) -> None:
         self._model, self._memory, self._prefixes = model, memory, prefixes
-        self._speculation, self._places, self._release = speculation, places, release
+        self._desk, self._places, self._release = desk, places, release
         self._decoding = places.decoding
         self._drawing = Drawing(model.vocab_size)
         self._flying: list[Drawn] = []
@@ -57,14 +58,12 @@ class Steps:
         if any(row.last_is_drawn for row in self._decoding):
             self.read_back()  # what such a row would compute next is of no use to anybody
         began = now()
-        self._speculation.end(began)  # what the last step taught counts for this one
-        proposed = self._propose()
-        rows = len(self._decoding)
-        # A step that decodes nothing is nobody's round, and its time says nothing.
-        self._speculation.begin(began, proposed, max(rows, 1), shared=prefill > 0 or not rows)
-        drawn = self._decode() if proposed is None else []
-        if proposed is not None:
-            self._verify(proposed)
+        self._desk.done(began)  # what the last step taught counts for this one
+        outlook = self._outlook()
+        self._plain = False
+        with self._desk.round(began, outlook, shared=prefill > 0) as here:
+            guess = self._propose(here) if outlook.asks else None
+            drawn = self._decode(here) if guess is None else self._verify(here, guess)
         full: CacheFull | None = None
         try:
             drawn += self._prefill(prefill)
@@ -94,38 +93,39 @@ class Steps:
         self._flying = []
         self._drawing.forget()
 
-    def _propose(self) -> Round | None:
-        """A block of guesses for the decoding rows, if somebody has one that may pay."""
+    def _outlook(self) -> Outlook:
+        """Might somebody have guesses for the decoding rows that may pay?"""
         rows = self._decoding
         limits = [0 if self._plain else row.most_drafts for row in rows]
-        self._plain = False
         flying = sum(len(group.rows) for group in self._flying) == len(rows)
-        if not self._speculation.wanted([row.ids for row in rows], limits, flying=flying):
-            return None
+        return self._desk.outlook([row.ids for row in rows], limits, flying=flying)
+
+    def _propose(self, here: Round) -> Guess | None:
+        """A block of guesses for the decoding rows, once all that they have is known."""
         self.read_back()
         rows = list(self._decoding)
         if not rows:
             return None
         self._drawing.look_ahead(rows)
         seen = Rows([row.ids for row in rows], self._drawing.sampler(rows), self._drawing.ahead)
-        return self._speculation.propose(seen, [row.most_drafts for row in rows])
+        return here.propose(seen, [row.most_drafts for row in rows])
 
-    def _verify(self, proposed: Round) -> None:
+    def _verify(self, here: Round, guess: Guess) -> list[Drawn]:
         """One forward pass over every row's newest token and its drafts; all that the target agrees with is
-        kept.
+        kept, and nothing is in flight.
 
         The target draws its own token at each place. A draft stands while it equals that draw, so the tokens
         are those of plain decoding, and the first draw that differs comes for free.
         """
         rows = list(self._decoding)
-        counts = tuple(1 + count for count in proposed.proposal.counts)
+        counts = tuple(1 + count for count in guess.proposal.counts)
         newest = mx.array([[row.ids[-1]] for row in rows], dtype=mx.int32)
-        inputs = mx.concatenate([newest, proposed.proposal.tokens], axis=1)[:, : max(counts)]
+        inputs = mx.concatenate([newest, guess.proposal.tokens], axis=1)[:, : max(counts)]
         starts, long = tuple(row.length for row in rows), self._prefixes.long(rows)
         step = Step(starts, counts, long=long, inputs=Inputs(inputs))
         self._memory.prepare(step)
         hidden = self._model.network(step, self._memory)
-        guesses = Guesses([count - 1 for count in counts], proposed.proposal.odds)
+        guesses = Guesses([count - 1 for count in counts], guess.proposal.odds)
         group = self._draw(rows, hidden, inputs, [row.length + 1 for row in rows], guesses)
         mx.eval(group.tokens, inputs)
         drawn, drafts = (
@@ -137,26 +137,24 @@ class Steps:
         if self._drawing.ahead is not None:
             allowed = [its[: self._drawing.ahead.allowed(b, its)] for b, its in enumerate(allowed)]
         kept = [row.agrees(drawn[b], allowed[b]) for b, row in enumerate(rows)]
-        self._memory.commit(step, kept)
-        self._speculation.observe(step, hidden, kept)
+        here.keep(step, hidden, kept)
         for row, count, kept_count in zip(rows, counts, kept, strict=True):
             row.length += kept_count
-            row.judged(proposed.drafter, count - 1, kept_count - 1)
-        self._speculation.settle([row.length for row in rows])
-        self._speculation.judge([(count - 1, k - 1) for count, k in zip(counts, kept, strict=True)])
+            row.judged(guess.drafter, count - 1, kept_count - 1)
         for place, row in enumerate(rows):
             for column in range(kept[place]):
                 if not row.done:
                     self._take(row, drawn[place][column], group, place, column)
+        return []
 
-    def _decode(self) -> list[Drawn]:
+    def _decode(self, here: Round) -> list[Drawn]:
         """Feed every decoding row its newest token and draw the next; nothing is waited for."""
         if not self._decoding:
             return []
         rows = list(self._decoding)
         starts, long = tuple(row.length for row in rows), self._prefixes.long(rows)
         step = Step(starts, (1,) * len(rows), long=long, inputs=Inputs(self._newest(rows)))
-        hidden = self._forward(rows, step)
+        hidden = self._forward(rows, step, here)
         for row in rows:
             row.rounds += 1
         return [self._draw(rows, hidden, step.ids, [row.length for row in rows])]
@@ -169,7 +167,7 @@ class Steps:
         place, count = len(self._decoding), self._prefixes.chunk(row, count)
         inputs = Inputs(mx.array([row.ids[row.length : row.length + count]], dtype=mx.int32))
         step = Step((row.length,), (count,), place, self._prefixes.long([row]), inputs)
-        hidden = self._forward([row], step)
+        hidden = self._forward([row], step, self._desk)
         if row.unread:
             self._memory.evaluate()  # and nothing else: the last layer's outputs are never computed
             self._prefixes.reached(place, row)
@@ -177,12 +175,11 @@ class Steps:
         self._places.start_decoding()
         return [self._draw([row], hidden[:, -1:], step.ids[:, -1:], [row.length])]
 
-    def _forward(self, rows: list[Row], step: Step) -> mx.array:
-        """Hidden states [n, L, D] of one step, committed to memory."""
+    def _forward(self, rows: list[Row], step: Step, where: Round | Desk) -> mx.array:
+        """Hidden states [n, L, D] of one step, all of it kept."""
         self._memory.prepare(step)
         hidden = self._model.network(step, self._memory)
-        self._memory.commit(step, step.counts)
-        self._speculation.observe(step, hidden, step.counts)
+        where.keep(step, hidden, step.counts)
         for row, count in zip(rows, step.counts, strict=True):
             row.length += count
         return hidden

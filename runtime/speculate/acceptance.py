@@ -7,7 +7,7 @@ count less and less; and what was not tried for long is known less and less, unt
 import math
 from collections.abc import Sequence
 
-from runtime.speculate.learned import Accepted
+from runtime.speculate.lessons import Accepted
 
 FIRST_GUESS, GUESS_WEIGHT = 0.5, 1.5  # how likely the first draft is kept, and how many drafts that is worth
 MOST_COUNTED = 40.0  # drafts that a mean is made of

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from runtime.speculate.acceptance import Acceptance
 from runtime.speculate.costs import EACH, FIRST_PLAIN, STEADY, Costs, Kind, depths
 from runtime.speculate.depth import EARNED, FIRST_BUDGET, MOST_BUDGET, PLAIN, Decision, Offer, decide
-from runtime.speculate.learned import Lesson
+from runtime.speculate.lessons import Lesson, Lessons
 
 FIRST_PAUSE, LAST_PAUSE = 48, 768  # rounds of drafting between two looks at plain decoding, doubling
 EARLY_PAUSE = 12  # the first where plain decoding was never timed, as an earlier run knew that drafts pay
@@ -147,3 +147,36 @@ class Learner:
             doubt = math.hypot(doubt, math.log(hoped / expected))
             offers.append(Offer(name, depth, math.log(expected) - cost, doubt, math.exp(cost)))
         return offers
+
+
+class Learners:
+    """A Learner for each size of batch: up to 1, 2, 4 ... rows learn together.
+
+    known: what an earlier run learned; of drafters that are not there it is kept as it is.
+    """
+
+    def __init__(self, kinds: Mapping[str, Kind], known: Lessons) -> None:
+        self._kinds, self._known = kinds, known
+        self._learners: dict[int, Learner] = {}
+
+    def of(self, rows: int) -> Learner:
+        size = 1 << (rows - 1).bit_length()
+        if size not in self._learners:
+            known = {name: lesson for (name, its), lesson in self._known.items() if its == size}
+            self._learners[size] = Learner(self._kinds, known)
+        return self._learners[size]
+
+    def left(self) -> None:
+        """A sequence is over."""
+        for learner in self._learners.values():
+            learner.left()
+
+    def lessons(self) -> Lessons:
+        """What is known by now."""
+        own = {
+            (name, size): lesson
+            for size, learner in self._learners.items()
+            for name in self._kinds
+            if (lesson := learner.lesson(name)).accepted
+        }
+        return {**self._known, **own}

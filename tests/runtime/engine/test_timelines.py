@@ -70,7 +70,7 @@ def check(engine: Engine) -> None:
         assert 0 <= row.length <= len(row.ids) + 1  # one token may be on its way
         assert not row.done
     assert places.prefilling is None or places.prefilling.unread > 0
-    drafters = [one for one in engine._speculation.standby._all.values() if isinstance(one, Remembers)]
+    drafters = [one for one in engine._desk._standby._all.values() if isinstance(one, Remembers)]
     held = memory.nbytes + sum(drafter.memory.nbytes for drafter in drafters)
     assert memory.budget.held_bytes == held
     sharing = engine._prefixes._sharing
@@ -130,7 +130,7 @@ class World:
                 self.engine.clear_prefixes()
         # A closed engine lets go of its stores, so they are held here.
         engine = self.engine
-        stores = [engine._prefixes.store, *engine._speculation.standby._stores.values()]
+        stores = [engine._prefixes.store, *engine._desk._standby._stores.values()]
         engine.close()
         for store in stores:
             if store is not None:

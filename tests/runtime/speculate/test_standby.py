@@ -8,13 +8,12 @@ import pytest
 
 from runtime.cache.budget import Budget
 from runtime.cache.build import LayerMemory, build_memory
-from runtime.cache.layout import Full, LayerSpec
+from runtime.cache.layout import Full, LayerSpec, sequence_bytes
 from runtime.cache.pages import take_page
 from runtime.cache.prefix import PrefixStore
-from runtime.engine.options import Options
-from runtime.engine.standby import Standby
 from runtime.errors import CacheFull
 from runtime.speculate.drafter import Drafter
+from runtime.speculate.standby import Standby
 from runtime.step import Step
 
 LAYER = Full(1, 8)
@@ -67,20 +66,14 @@ def settle(drafter: Drafter) -> None:
 
 
 def test_what_is_kept_is_shared_out_by_what_a_sequence_takes(fake: Fake) -> None:
-    target = build_memory([LAYER] * 5)
-    left = standby(fake).share(target, Options(64, prefix_bytes=8000))
+    left = standby(fake).share(8000, sequence_bytes([LAYER] * 5, 64), 64)
     assert fake.store is not None
     assert (left, fake.store.limit_bytes) == (5000, 3000)
 
 
-def test_nothing_is_kept_where_nothing_may_be(fake: Fake) -> None:
-    assert standby(fake).share(build_memory([LAYER]), Options(64)) is None
-    assert fake.store is None
-
-
 def test_pairs_are_listed_as_the_ids_they_begin_with(fake: Fake) -> None:
     group = standby(fake)
-    group.share(build_memory([LAYER]), Options(64, prefix_bytes=1 << 20))
+    group.share(1 << 20, sequence_bytes([LAYER], 64), 64)
     fake.write(3)
     assert fake.store is not None
     fake.store.insert([(5, 6), (6, 7), (7, 8)], 0, take_page(fake.memory, 0, 0))
@@ -95,11 +88,11 @@ def test_one_without_room_rests_until_nothing_runs(fake: Fake) -> None:
     group = standby(fake, other)
     fake.write(2)
     fake.full = True
-    group.tell(settle)
+    group.each(settle)
     assert list(group.awake) == ["d1"]
     assert fake.memory.nbytes == 0
     fake.full = False
-    group.tell(settle)
+    group.each(settle)
     assert (fake.told, other.told) == (["settle", 0], ["settle", "settle"])
     group.wake(4)
     assert list(group.awake) == ["d0", "d1"]

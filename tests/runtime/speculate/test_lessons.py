@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runtime.speculate.learned import Lesson, from_json, to_json
+from runtime.speculate.lessons import Lesson, from_json, to_json
 
 SHARES = st.tuples(st.floats(0, 1), st.integers(1, 10**6))
 LESSONS = st.builds(

@@ -4,19 +4,15 @@ A drafter with layer memory of its own counts in the engine's budget, and is the
 all its memory back and rests until the engine is idle. Rows never fail for the sake of a guess.
 
 Such a drafter also has a prefix store of its own, so that a conversation's next turn finds what it has read.
-The store has its part of Options.prefix_bytes; the target's and the drafters' parts are as large as what they
-keep of a sequence, so all of them remember about equally long. It is in memory only: after a restart a draft
-reads from ids again, which costs it time and nothing else.
+It is in memory only: after a restart a draft reads from ids again, which costs it time and nothing else.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import cast
 
-from runtime.cache.build import LayerMemory
 from runtime.cache.layout import sequence_bytes
 from runtime.cache.prefix import Entry, PrefixStore
-from runtime.engine.options import Options
 from runtime.errors import CacheFull
 from runtime.speculate.costs import Kind
 from runtime.speculate.drafter import Drafter, Graded, Proposal, Reads, Remembers, Rows
@@ -24,7 +20,7 @@ from runtime.speculate.drafter import Drafter, Graded, Proposal, Reads, Remember
 
 class Standby:
     """`awake`: drafters by name, those that rest left out, in order of preference. graded: those that know
-    beforehand how good a guess will be; readers: those that read what the target read.
+    beforehand how good a guess will be.
     """
 
     def __init__(self, drafters: Mapping[str, Drafter]) -> None:
@@ -33,7 +29,8 @@ class Standby:
         self.awake = dict(drafters)
         # Asked for at every step, and looking whether a class has a protocol's methods takes 10 us.
         self.graded = {name: one for name, one in drafters.items() if isinstance(one, Graded)}
-        self.readers = {name: one for name, one in drafters.items() if isinstance(one, Reads)}
+        self._readers = {name: one for name, one in drafters.items() if isinstance(one, Reads)}
+        self._remembering = {name: one for name, one in drafters.items() if isinstance(one, Remembers)}
 
     @property
     def kinds(self) -> dict[str, Kind]:
@@ -45,18 +42,18 @@ class Standby:
         """How many tokens beyond its own the entries of any of them look."""
         return max((drafter.ahead for drafter in self._remembering.values()), default=0)
 
-    def share(self, target: LayerMemory, options: Options) -> int | None:
-        """Give drafters their parts of options.prefix_bytes; what is left for the target."""
-        limit, tokens = options.prefix_bytes, options.context_length
-        if limit is None:
-            return None
+    def share(self, limit_bytes: int, own_bytes: int, tokens: int) -> int:
+        """Give drafters their parts of what may be kept of earlier sequences; what is left for the target.
+
+        own_bytes: what the target keeps of a sequence of `tokens` tokens. The parts are as large as what each
+        keeps of one, so all of them remember about equally long.
+        """
         sizes = {name: sequence_bytes(one.memory.layout, tokens) for name, one in self._remembering.items()}
-        own = sequence_bytes(target.layout, tokens, kept_format=options.kv_format)
-        whole = own + sum(sizes.values())
+        whole = own_bytes + sum(sizes.values())
         for name, drafter in self._remembering.items():
-            self._stores[name] = PrefixStore(drafter.memory.layout, limit * sizes[name] // whole)
+            self._stores[name] = PrefixStore(drafter.memory.layout, limit_bytes * sizes[name] // whole)
             drafter.share(self._stores[name])
-        return limit - sum(store.limit_bytes for store in self._stores.values())
+        return limit_bytes - sum(store.limit_bytes for store in self._stores.values())
 
     def describe(self) -> list[Entry]:
         """What drafters keep of earlier sequences, each under its name."""
@@ -71,6 +68,15 @@ class Standby:
         for store in self._stores.values():
             store.clear()
 
+    def grades(self, ids: Sequence[Sequence[int]]) -> dict[str, int]:
+        """Those who have something to say about these rows, and how good it is."""
+        found = {name: self.graded[name].grade(ids) if name in self.graded else 1 for name in self.awake}
+        return {name: grade for name, grade in found.items() if grade}
+
+    def behind(self, ids: Sequence[Sequence[int]]) -> list[str]:
+        """Those who would have to read for long before they draft for these rows."""
+        return [name for name, one in self._readers.items() if name in self.awake and one.behind(ids)]
+
     def ask(self, name: str, rows: Rows, depth: int) -> Proposal | None:
         try:
             return self.awake[name].propose(rows, depth)
@@ -78,13 +84,16 @@ class Standby:
             self._put_to_rest(name)
             return None
 
-    def tell(self, what: Callable[[Drafter], None]) -> None:
-        """Tell all of them, in turn."""
+    def each(self, what: Callable[[Drafter], None]) -> None:
+        """Do this with all of them, in turn. One that has no room for it rests."""
         for name, drafter in list(self.awake.items()):
             try:
                 what(drafter)
             except CacheFull:
                 self._put_to_rest(name)
+
+    def settle(self, lengths: Sequence[int]) -> None:
+        self.each(lambda drafter: drafter.settle(lengths))
 
     def rest(self) -> bool:
         """Have drafters hand their memory back; False when there was none."""
@@ -102,14 +111,10 @@ class Standby:
         if len(self.awake) < len(self._all):
             resting = [drafter for name, drafter in self._all.items() if name not in self.awake]
             self.awake = dict(self._all)
-            self.tell(lambda drafter: drafter.resize(rows) if drafter in resting else None)
+            self.each(lambda drafter: drafter.resize(rows) if drafter in resting else None)
 
     def _put_to_rest(self, name: str) -> None:
         self.awake.pop(name).resize(0)
-
-    @property
-    def _remembering(self) -> dict[str, Remembers]:
-        return {name: drafter for name, drafter in self._all.items() if isinstance(drafter, Remembers)}
 
 
 def _token(key: object) -> int:

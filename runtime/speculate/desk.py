@@ -1,0 +1,115 @@
+"""The one door to drafters: who drafts the next round and how far, learned from the rounds before.
+
+Several drafters may stand by (a draft model, prompt lookup). What is learned of them is kept per size of
+batch, since both cost and gain depend on how many rows share a round (`runtime.speculate.learner`). What
+happens in a round is in `runtime.speculate.round`.
+
+Drafters hear of everything that happens to places, and may be out of memory at any time: then they rest
+(`runtime.speculate.standby`). Nothing that is asked here changes anything; rounds and places do.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import mlx.core as mx
+
+from runtime.cache.build import LayerMemory
+from runtime.cache.prefix import Entry
+from runtime.speculate.clock import Moment
+from runtime.speculate.drafter import Drafter
+from runtime.speculate.learner import Learners
+from runtime.speculate.lessons import from_json, to_json
+from runtime.speculate.round import Outlook, Round
+from runtime.speculate.standby import Standby
+from runtime.step import Step
+
+
+class Desk:
+    """drafters: by name, in order of preference where nothing is known yet. memory: the target's.
+
+    learned: what `learned()` gave in an earlier run; what is of no use in it is left out.
+    """
+
+    def __init__(self, drafters: Mapping[str, Drafter], memory: LayerMemory, learned: object = None) -> None:
+        self._memory = memory
+        self._standby = Standby(drafters)
+        self._learners = Learners(self._standby.kinds, from_json(learned))
+        self._round: Round | None = None
+
+    def outlook(self, ids: Sequence[Sequence[int]], limits: Sequence[int], *, flying: bool) -> Outlook:
+        """Might a drafter be asked at this step, and what for?
+
+        ids: all tokens of the decoding rows read so far; flying: one more of each is on its way. limits: the
+        most drafts that each row can use.
+        """
+        if not ids or max(limits) < 1:
+            return Outlook(len(ids))
+        grades = self._standby.grades(ids)
+        behind = self._standby.behind(ids)
+        decision = self._learners.of(len(ids)).decide(grades, max(limits), behind)
+        names = [offer.name for offer in decision.offers if offer.name in self._standby.graded]
+        return Outlook(len(ids), decision, {name: grades[name] for name in names} if flying else {})
+
+    def round(self, began: Moment, outlook: Outlook, *, shared: bool) -> Round:
+        """The round of the step that began at `began`, after the one before was done."""
+        self._round = Round(self._standby, self._learners, self._memory, began, outlook, shared=shared)
+        return self._round
+
+    def done(self, now: Moment | None) -> None:
+        """The round that was is over, as another step begins; None when none follows."""
+        last, self._round = self._round, None
+        if last is not None:
+            last.done(now)
+
+    def keep(self, step: Step, hidden: mx.array, kept: Sequence[int]) -> None:
+        """Outside of rounds, where a prompt is read: as `Round.keep`."""
+        self._memory.commit(step, kept)
+        self._standby.each(lambda drafter: drafter.observe(step, hidden, kept))
+
+    def begin(self, row: int, ids: Sequence[int]) -> None:
+        """A sequence that begins with `ids` takes the empty place `row`."""
+        self._standby.each(lambda drafter: drafter.begin(row, ids))
+
+    def end(self, row: int, ids: Sequence[int]) -> None:
+        """The sequence at this place is over; the target's memory holds `ids` of it."""
+        self._standby.each(lambda drafter: drafter.end(row, ids))
+        self._learners.left()
+
+    def move(self, src: int, dst: int) -> None:
+        self._standby.each(lambda drafter: drafter.move(src, dst))
+
+    def clear(self, row: int) -> None:
+        self._standby.each(lambda drafter: drafter.clear(row))
+
+    def resize(self, rows: int) -> None:
+        self._standby.each(lambda drafter: drafter.resize(rows))
+
+    def give_way(self) -> bool:
+        """Hand back the memory that drafters hold, which then rest; False when there was none."""
+        return self._standby.rest()
+
+    def idle(self) -> None:
+        """No row is left and no step follows: those that rest may try again."""
+        self.done(None)
+        self._standby.wake(self._memory.rows)
+
+    def share(self, limit_bytes: int, own_bytes: int, tokens: int) -> int:
+        """See Standby.share. To be called once, before anything runs."""
+        return self._standby.share(limit_bytes, own_bytes, tokens)
+
+    @property
+    def ahead(self) -> int:
+        """How many tokens beyond its own an entry of any drafter's memory looks."""
+        return self._standby.ahead
+
+    def describe(self) -> list[Entry]:
+        """What drafters keep of earlier sequences, each under its name."""
+        return self._standby.describe()
+
+    def forget(self) -> None:
+        """Whatever of it no row needs."""
+        self._standby.forget()
+
+    def learned(self) -> dict[str, Any]:
+        """What is known by now, for a later run, as JSON has it."""
+        return to_json(self._learners.lessons())

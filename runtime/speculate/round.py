@@ -1,0 +1,149 @@
+"""One step of the target with guesses to verify, or without: what happens in it, in the only right order.
+
+    outlook = desk.outlook(ids, limits, flying=...)     might anybody be worth waiting for? a question
+    with desk.round(now, outlook, shared=...) as here:
+        guess = here.propose(rows, limits)              once all tokens are known; left out for a plain round
+        ...                                             the forward pass, and what the target draws
+        here.keep(step, hidden, kept)
+
+`keep` commits first, since layer memory may refuse, and nothing has happened then. Drafters see what the
+target computed before they forget what it did not keep, as what they forget to is where they read on. Leaving
+without `keep`, by whatever exception, commits nothing: drafters forget all that was proposed.
+
+What a round costs is known when the next one begins, so it is learned from by `done`.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import TracebackType
+from typing import Self
+
+import mlx.core as mx
+
+from runtime.cache.build import LayerMemory
+from runtime.speculate.clock import Moment
+from runtime.speculate.depth import Decision
+from runtime.speculate.drafter import Proposal, Rows
+from runtime.speculate.learner import Learners
+from runtime.speculate.standby import Standby
+from runtime.step import Step
+
+NOBODY = Decision(())
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """What can be said of the next round before the tokens in flight are known.
+
+    rows: how many decode. decision: whom one would ask. expected: grades of guesses that take the tokens in
+    flight for granted; whether they come true is a draft judged that costs nothing.
+    """
+
+    rows: int
+    decision: Decision = NOBODY
+    expected: Mapping[str, int] = field(default_factory=dict[str, int])
+
+    @property
+    def asks(self) -> bool:
+        """Might a drafter be asked? If not, no token in flight need be read first."""
+        return bool(self.decision.offers)
+
+
+@dataclass(frozen=True, slots=True)
+class Guess:
+    """A proposal to verify, who made it, and of which grade it is."""
+
+    drafter: str
+    depth: int
+    proposal: Proposal
+    grade: int = 1
+
+
+class Round:
+    """Made by `Desk.round`. shared: the step does other work too, so that its time says nothing."""
+
+    def __init__(
+        self,
+        standby: Standby,
+        learners: Learners,
+        memory: LayerMemory,
+        began: Moment,
+        outlook: Outlook,
+        *,
+        shared: bool,
+    ) -> None:
+        self._standby, self._learners, self._memory = standby, learners, memory
+        self._began, self._outlook, self._shared = began, outlook, shared
+        self._rows = max(outlook.rows, 1)
+        self._guess: Guess | None = None
+        self._price = 0.0 if outlook.asks else outlook.decision.price  # see Decision
+        self._judged: list[tuple[int, int]] = []
+        self._reader: str | None = None  # who caught up with its rows, so that its time is no round's
+        self._tried = False  # who was asked to learn whether it pays
+        self._ran = False
+        self._open: list[int] | None = None  # lengths to settle to: drafters may hold more than the target
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        self._settle()
+
+    def propose(self, rows: Rows, limits: Sequence[int]) -> Guess | None:
+        """Guesses for rows whose tokens are all known; None for a plain round. limits: the most drafts that
+        each row can use.
+        """
+        grades, learner = self._standby.grades(rows.ids), self._learners.of(len(rows))
+        self._rows = len(rows)
+        for name, grade in self._outlook.expected.items():
+            learner.saw(name, grade, grades.get(name, 0) >= grade)
+        if max(limits) < 1:
+            return None
+        decision = learner.decide(grades, max(limits), self._standby.behind(rows.ids))
+        for place, offer in enumerate(decision.offers):
+            self._open = [len(ids) - 1 for ids in rows.ids]
+            proposal = self._standby.ask(offer.name, rows, offer.depth)
+            reading = proposal is not None and proposal.reading
+            if reading and self._reader is None:
+                self._reader, self._tried = offer.name, decision.price > 0 and not place
+            if proposal is not None and any(counts := tuple(map(min, proposal.counts, limits))):
+                self._price = 0.0 if place else decision.price
+                proposal = replace(proposal, counts=counts)
+                self._guess = Guess(offer.name, offer.depth, proposal, grades[offer.name])
+                return self._guess
+            self._settle()  # nobody will judge what was proposed
+            if not reading:  # not asked at every step if it often has nothing
+                learner.saw(offer.name, grades[offer.name], False)
+        return None
+
+    def keep(self, step: Step, hidden: mx.array, kept: Sequence[int]) -> None:
+        """The target computed `hidden` [B, L, D] for this step; of each row the first kept[b] tokens stay.
+
+        NotSupported, with nothing done, where layer memory cannot keep just these.
+        """
+        self._memory.commit(step, kept)
+        self._ran = True
+        if self._guess is not None:
+            self._open = [start + count for start, count in zip(step.starts, kept, strict=True)]
+            self._judged = [(count - 1, n - 1) for count, n in zip(step.counts, kept, strict=True)]
+        self._standby.each(lambda drafter: drafter.observe(step, hidden, kept))
+        self._settle()
+
+    def done(self, now: Moment | None) -> None:
+        """The step is over, as another one begins; None when none follows, so that its cost stays unknown."""
+        spent_s = None if now is None or self._shared or not self._ran else now.since(self._began)
+        seconds = None if self._reader else spent_s
+        learner, guess = self._learners.of(self._rows), self._guess
+        if guess is None:
+            learner.plain(seconds, self._price)
+        else:
+            learner.drafted(guess.drafter, guess.grade, guess.depth, self._judged, seconds, self._price)
+        if self._reader and self._tried and spent_s is not None:
+            learner.read(self._reader, spent_s, judged=guess is not None)
+
+    def _settle(self) -> None:
+        lengths, self._open = self._open, None
+        if lengths is not None:
+            self._standby.settle(lengths)

@@ -1,0 +1,277 @@
+"""Who is asked at a step, and what is learned from it, with made-up drafters and a made-up clock."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import mlx.core as mx
+import pytest
+
+from runtime.cache.build import LayerMemory, build_memory
+from runtime.errors import CacheFull, NotSupported
+from runtime.sampling.params import SamplingParams
+from runtime.sampling.sampler import Sampler
+from runtime.speculate.clock import Moment
+from runtime.speculate.desk import Desk
+from runtime.speculate.drafter import Drafter, Proposal, Rows
+from runtime.speculate.round import Guess, Outlook, Round
+from runtime.step import Step
+from tests.support.drafting import Idle
+from tests.support.oracle import RECURRENT, run
+
+PLAIN_S = 1.0
+
+
+class Made(Idle):
+    """Always proposes; rows whose ids are shorter than `knows` get nothing."""
+
+    limit = 4
+
+    def __init__(self, knows: int = 0) -> None:
+        self.knows, self.asked = knows, 0
+
+    def propose(self, rows: Rows, depth: int) -> Proposal | None:
+        self.asked += 1
+        counts = tuple(depth if len(ids) >= self.knows else 0 for ids in rows.ids)
+        return Proposal(mx.zeros((len(rows), depth), mx.int32), counts)
+
+
+class Silent(Made):
+    """Never has anything."""
+
+    def propose(self, rows: Rows, depth: int) -> Proposal | None:
+        self.asked += 1
+        return None
+
+
+class Knowing(Made):
+    """Says beforehand whether it has something: rows that end in 7 are of grade 2, in 5 of grade 1."""
+
+    def grade(self, ids: Sequence[Sequence[int]]) -> int:
+        return max({7: 2, 5: 1}.get(row[-1], 0) for row in ids)
+
+
+def desk(drafters: dict[str, Drafter], learned: object = None) -> Desk:
+    """Of a target that remembers nothing."""
+    return Desk(drafters, build_memory([]), learned)
+
+
+class Loop:
+    """Steps as the engine takes them. keeps: drafter -> the share of rounds in which all drafts are kept."""
+
+    def __init__(self, desk: Desk, keeps: dict[str, bool], slope: float = 0.1) -> None:
+        self.desk, self.keeps, self.slope = desk, keeps, slope
+        self.now_s = 0.0
+        self.waits = 0
+        self.rounds: list[Guess | None] = []
+
+    def run(self, steps: int, *rows: list[int], limits: Sequence[int] | None = None) -> "Loop":
+        limits = [100] * len(rows) if limits is None else limits
+        for _ in range(steps):
+            self._step(list(rows), limits)
+        return self
+
+    def _step(self, rows: list[list[int]], limits: Sequence[int]) -> None:
+        began = Moment(self.now_s)
+        self.desk.done(began)
+        outlook = self.desk.outlook(rows, limits, flying=False)
+        with self.desk.round(began, outlook, shared=False) as here:
+            guess = None
+            if outlook.asks:
+                self.waits += 1
+                guess = here.propose(Rows(rows, Sampler([SamplingParams()] * len(rows))), limits)
+            drafts = guess.proposal.counts if guess else (0,) * len(rows)
+            step = Step(tuple(len(ids) - 1 for ids in rows), tuple(1 + count for count in drafts))
+            kept = [1 + count * self.keeps[guess.drafter] if guess else 1 for count in drafts]
+            here.keep(step, mx.zeros((len(rows), step.width, 1)), kept)
+        self.now_s += PLAIN_S + (self.slope * guess.depth if guess else 0.0)
+        self.rounds.append(guess)
+
+    def drafters(self, last: int) -> list[str | None]:
+        return [guess and guess.drafter for guess in self.rounds[-last:]]
+
+
+def test_a_parked_drafter_is_asked_again_now_and_then() -> None:
+    its = desk({"made": Made()})
+    loop = Loop(its, {"made": False}, slope=1.0).run(600, [1, 2])
+    assert 2 < sum(name is not None for name in loop.drafters(600)) < 20
+    loop.keeps["made"], loop.slope = True, 0.1
+    assert loop.run(1000, [1, 2]).drafters(200).count("made") > 150
+
+
+def test_of_two_that_have_something_the_better_one_is_asked() -> None:
+    its = desk({"bad": Made(), "good": Made()})
+    loop = Loop(its, {"bad": False, "good": True}).run(400, [1, 2])
+    assert loop.drafters(200).count("good") > 180
+
+
+def test_one_that_has_become_the_better_one_is_found_out() -> None:
+    its = desk({"a": Made(), "b": Made()})
+    loop = Loop(its, {"a": True, "b": False}).run(300, [1, 2])
+    loop.keeps = {"a": False, "b": True}
+    assert loop.run(300, [1, 2]).drafters(100).count("b") > 80
+
+
+def test_a_drafter_with_nothing_to_say_is_not_waited_for() -> None:
+    its = desk({"knowing": Knowing()})
+    loop = Loop(its, {"knowing": True}).run(100, [1, 2, 3])
+    assert loop.waits == 0
+
+
+def test_free_drafts_take_over_where_there_are_any_and_give_way_where_not() -> None:
+    its = desk({"draft": Made(), "knowing": Knowing()})
+    loop = Loop(its, {"draft": False, "knowing": True}).run(100, [1, 2, 3])
+    assert loop.run(200, [1, 7]).drafters(100).count("knowing") > 85
+    assert set(loop.run(50, [1, 2]).drafters(50)) <= {"draft", None}
+
+
+def test_grades_are_learned_apart() -> None:
+    its = desk({"knowing": Knowing()})
+    loop = Loop(its, {"knowing": True}).run(200, [7])
+    loop.keeps["knowing"] = False
+    loop.slope = 0.6
+    assert loop.run(100, [5]).drafters(30).count("knowing") <= 2
+    loop.keeps["knowing"] = True
+    assert loop.run(20, [7]).drafters(20).count("knowing") >= 14  # it looks at plain decoding now and then
+
+
+def test_one_that_says_no_after_all_is_asked_ever_more_rarely() -> None:
+    silent = Silent()
+    Loop(desk({"silent": silent}), {}).run(2000, [1, 2])
+    assert silent.asked < 60
+
+
+def test_a_row_without_a_guess_does_not_keep_the_others_from_drafting() -> None:
+    its = desk({"made": Made(knows=3)})
+    loop = Loop(its, {"made": True}).run(40, [1, 2], [1, 2, 3])
+    counts = [guess.proposal.counts for guess in loop.rounds if guess]
+    assert len(counts) > 20
+    assert all(first == 0 and second > 0 for first, second in counts)
+
+
+def test_a_row_at_its_limit_does_not_keep_the_others_from_drafting() -> None:
+    its = desk({"made": Made()})
+    loop = Loop(its, {"made": True}).run(60, [1, 2], [3, 4], limits=[0, 3])
+    counts = [guess.proposal.counts for guess in loop.rounds if guess]
+    assert counts[-1] == (0, 3)
+
+
+def test_where_no_row_may_have_drafts_nobody_is_waited_for() -> None:
+    loop = Loop(desk({"made": Made()}), {"made": True}).run(50, [1], [2], limits=[0, 0])
+    assert loop.waits == 0
+
+
+def test_a_guess_about_a_token_in_flight_is_judged_when_it_lands() -> None:
+    its = desk({"knowing": Knowing()})
+    for _ in range(40):
+        outlook = its.outlook([[1, 7]], [9], flying=True)
+        with its.round(Moment(0.0), outlook, shared=False) as here:
+            if outlook.asks:
+                assert here.propose(Rows([[1, 7, 3]], Sampler([SamplingParams()])), [9]) is None
+            here.keep(Step((2,), (1,)), mx.zeros((1, 1, 1)), [1])
+        its.done(Moment(PLAIN_S))
+    accepted = its.learned()["drafters"][0]["grades"][0]["accepted"]
+    assert accepted[0][0] == 0.0
+
+
+def test_what_was_learned_serves_from_the_first_step() -> None:
+    first = Loop(desk({"made": Made()}), {"made": True}).run(300, [1, 2])
+    again = Loop(desk({"made": Made()}, first.desk.learned()), {"made": True}).run(1, [1, 2])
+    assert again.rounds[0] is not None
+    assert again.rounds[0].depth >= 3
+
+
+def test_what_was_learned_of_other_drafters_is_kept() -> None:
+    learned = Loop(desk({"made": Made()}), {"made": True}).run(50, [1]).desk.learned()
+    assert desk({"other": Made()}, learned).learned() == learned
+
+
+class Remembering(Made):
+    """Notes what it is told, in order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.told: list[object] = []
+
+    def observe(self, step: Step, hidden: mx.array, kept: Sequence[int]) -> None:
+        self.told.append(("observe", list(kept)))
+
+    def settle(self, lengths: Sequence[int]) -> None:
+        self.told.append(("settle", list(lengths)))
+
+
+def drafting(drafter: Drafter, memory: LayerMemory | None = None) -> tuple[Desk, Outlook]:
+    """A desk that has learned that drafts pay, and what it says of two rows."""
+    learned = Loop(desk({"made": Made()}), {"made": True}).run(300, [1, 2], [3, 4]).desk.learned()
+    its = Desk({"made": drafter}, build_memory([]) if memory is None else memory, learned)
+    outlook = its.outlook([[1, 2], [1, 2, 3]], [9, 9], flying=False)
+    assert outlook.asks
+    return its, outlook
+
+
+def rows() -> Rows:
+    return Rows([[1, 2], [1, 2, 3]], Sampler([SamplingParams()] * 2))
+
+
+def test_asking_changes_nothing() -> None:
+    """However often it is asked, the answer stays, and so does what is learned."""
+    its, first = drafting(Made())
+    before = its.learned()
+    for flying in (True, False) * 50:
+        assert its.outlook([[1, 2], [1, 2, 3]], [9, 9], flying=flying) == first
+    assert its.learned() == before
+
+
+def test_a_kept_round_is_told_in_order() -> None:
+    drafter = Remembering()
+    its, outlook = drafting(drafter)
+    with its.round(Moment(0.0), outlook, shared=False) as here:
+        guess = here.propose(rows(), [9, 9])
+        assert guess is not None
+        step = Step((1, 2), tuple(1 + count for count in guess.proposal.counts))
+        here.keep(step, mx.zeros((2, step.width, 1)), [2, 1])
+    assert drafter.told == [("observe", [2, 1]), ("settle", [3, 3])]
+
+
+def test_a_round_left_by_an_exception_leaves_nothing_of_its_guesses() -> None:
+    """Drafters go back to what the target holds, memory has read nothing, and no draft was judged."""
+    drafter, memory = Remembering(), build_memory([RECURRENT])
+    its, outlook = drafting(drafter, memory)
+    before = its.learned()
+    here = its.round(Moment(0.0), outlook, shared=False)
+    with pytest.raises(CacheFull), here:
+        _fail(here)
+    assert drafter.told == [("settle", [1, 2])]
+    assert [cache.lengths for cache in memory.caches] == [(0,)]
+    its.done(Moment(50.0))
+    assert accepted_of(its.learned()) == accepted_of(before)
+
+
+def test_memory_that_refuses_is_asked_before_anybody_is_told() -> None:
+    """A fold keeps parts of short steps only."""
+    drafter = Remembering()
+    memory = build_memory([RECURRENT], rows=2, slack=1)
+    its, outlook = drafting(drafter, memory)
+    step = Step((0, 0), (3, 3))
+    run(RECURRENT, memory[0], step, [[1, 2, 3]] * 2)
+    here = its.round(Moment(0.0), outlook, shared=False)
+    assert here.propose(rows(), [9, 9]) is not None
+    with pytest.raises(NotSupported), here:
+        here.keep(step, mx.zeros((2, 3, 1)), [2, 2])
+    assert drafter.told == [("settle", [1, 2])]
+
+
+def test_guesses_that_nobody_verifies_are_forgotten() -> None:
+    drafter = Remembering()
+    its, outlook = drafting(drafter)
+    with its.round(Moment(0.0), outlook, shared=False) as here:
+        assert here.propose(rows(), [9, 9]) is not None
+    assert drafter.told == [("settle", [1, 2])]
+
+
+def _fail(here: Round) -> None:
+    assert here.propose(rows(), [9, 9]) is not None
+    raise CacheFull(2, 1)
+
+
+def accepted_of(learned: dict[str, Any]) -> list[Any]:
+    return [[grade["accepted"] for grade in one["grades"]] for one in learned["drafters"]]
