@@ -25,7 +25,7 @@ from runtime.loaded import LoadedModel, load_model
 from runtime.models import describe
 from runtime.nn import ops
 from runtime.speculate.drafter import Drafter
-from runtime.speculate.standing import standing_drafters
+from runtime.speculate.pair import drafters_for
 
 _SMALLER = "Create it with --quantize q4 (or fewer bits), or take a smaller model."
 
@@ -81,7 +81,7 @@ class _Weights:
         draft = None if self.opened.draft is None else _load(self.opened.draft)
         own = draft or target.head
         self.draft_bytes = own.weight_bytes if own else 0
-        return standing_drafters(target, draft, memory)
+        return drafters_for(target, draft, memory)
 
 
 def start_engine(

@@ -78,18 +78,15 @@ class Sharing(Generic[U]):
     def next_mark(self, user: U, length: int) -> int | None:
         """Where behind `length` the row is to be paged next while its prompt is read."""
         use = self._uses.get(user)
-        if use is None:
-            return None
-        while use.marks and use.marks[0] <= length:
-            use.marks = use.marks[1:]  # passed in one step with what stood around it
-        return use.marks[0] if use.marks else None
+        # Those at or before it were passed in one step with what stood around them.
+        return None if use is None else next((mark for mark in use.marks if mark > length), None)
 
     def reached(self, user: U, place: int, keys: Sequence[Hashable]) -> PageNode | None:
         """`keys` are in memory, evaluated: page them if this is a mark."""
         use = self._uses.get(user)
-        if use is None or not use.marks or use.marks[0] != len(keys):
+        if use is None or len(keys) not in use.marks:
             return None
-        use.marks = use.marks[1:]
+        use.marks = tuple(mark for mark in use.marks if mark > len(keys))
         return self.page(user, place, keys)
 
     def end(self, user: U, place: int, keys: Sequence[Hashable]) -> PageNode | None:

@@ -14,8 +14,7 @@ from typing import cast
 import mlx.core as mx
 
 from runtime.cache.build import LayerMemory
-from runtime.engine.drawing import Drawing, grammatical
-from runtime.engine.drawn import Drawn
+from runtime.engine.drawing import Drawing, Drawn, grammatical
 from runtime.engine.places import Places
 from runtime.engine.prefixes import Prefixes
 from runtime.engine.row import Row

@@ -47,12 +47,14 @@ class Desk:
         grades = self._standby.grades(ids)
         behind = self._standby.behind(ids)
         decision = self._learners.of(len(ids)).decide(grades, max(limits), behind)
+        if not flying or not decision.offers:
+            return Outlook(len(ids), decision)
         names = [offer.name for offer in decision.offers if offer.name in self._standby.graded]
-        return Outlook(len(ids), decision, {name: grades[name] for name in names} if flying else {})
+        return Outlook(len(ids), decision, {name: grades[name] for name in names})
 
     def round(self, began: Moment, outlook: Outlook, *, shared: bool) -> Round:
         """The round of the step that began at `began`, after the one before was done."""
-        self._round = Round(self._standby, self._learners, self._memory, began, outlook, shared=shared)
+        self._round = Round(self._standby, self._learners, self._memory, began, outlook, shared)
         return self._round
 
     def done(self, now: Moment | None) -> None:

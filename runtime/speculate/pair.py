@@ -1,13 +1,19 @@
-"""Which drafts only run inside a target, and what keeps a draft from drafting for a target.
+"""Who drafts for a target: what keeps a draft from it, which drafts only run inside one, and the drafters.
 
-Configs are enough to tell: nothing is loaded.
+Configs are enough to tell whether a draft fits: for that nothing is loaded.
 """
 
+from runtime.cache.build import LayerMemory
+from runtime.loaded import LoadedModel
 from runtime.models.architecture import Described
 from runtime.models.dflash_config import Config
 from runtime.models.taps import taps_of
-from runtime.speculate.assistant import assistant_problem, is_assistant
-from runtime.speculate.block import is_block_draft
+from runtime.speculate.assistant import AssistantDrafter, assistant_problem, is_assistant
+from runtime.speculate.block import BlockDrafter, is_block_draft
+from runtime.speculate.draft_model import ModelDrafter
+from runtime.speculate.drafter import Drafter, pass_cost
+from runtime.speculate.head import HeadDrafter
+from runtime.speculate.ngram import NgramDrafter
 
 
 def runs_inside(draft: Described) -> bool:
@@ -20,6 +26,29 @@ def pair_problem(draft: Described, target: Described) -> str | None:
     if is_assistant(draft):
         return assistant_problem(draft, target)
     return _block_problem(draft, target) if is_block_draft(draft) else None
+
+
+def drafters_for(target: LoadedModel, draft: LoadedModel | None, memory: LayerMemory) -> dict[str, Drafter]:
+    """The draft that was asked for, or else the target's own head, and prompt lookup; to be asked in this
+    order.
+
+    memory: the target's; what drafters remember themselves counts in its budget.
+    """
+    own: dict[str, Drafter] = {}
+    if draft is not None:
+        own["draft"] = _of(draft, target, memory)
+    elif target.head is not None:
+        own["head"] = HeadDrafter(target, budget=memory.budget)
+    return {**own, "lookup": NgramDrafter()}
+
+
+def _of(draft: LoadedModel, target: LoadedModel, memory: LayerMemory) -> Drafter:
+    if is_assistant(draft.described):
+        return AssistantDrafter(draft, target, lambda: memory)
+    if is_block_draft(draft.described):
+        return BlockDrafter(draft, target, budget=memory.budget)
+    cost = pass_cost(draft.weight_bytes, len(draft.described.layout), target)
+    return ModelDrafter(draft, vocab_size=target.vocab_size, token_cost=cost, budget=memory.budget)
 
 
 def _block_problem(draft: Described, target: Described) -> str | None:

@@ -14,9 +14,9 @@ What a round costs is known when the next one begins, so it is learned from by `
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from types import TracebackType
-from typing import Self
+from typing import NamedTuple, Self
 
 import mlx.core as mx
 
@@ -29,10 +29,10 @@ from runtime.speculate.standby import Standby
 from runtime.step import Step
 
 NOBODY = Decision(())
+NOTHING: Mapping[str, int] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class Outlook:
+class Outlook(NamedTuple):
     """What can be said of the next round before the tokens in flight are known.
 
     rows: how many decode. decision: whom one would ask. expected: grades of guesses that take the tokens in
@@ -41,7 +41,7 @@ class Outlook:
 
     rows: int
     decision: Decision = NOBODY
-    expected: Mapping[str, int] = field(default_factory=dict[str, int])
+    expected: Mapping[str, int] = NOTHING
 
     @property
     def asks(self) -> bool:
@@ -62,6 +62,14 @@ class Guess:
 class Round:
     """Made by `Desk.round`. shared: the step does other work too, so that its time says nothing."""
 
+    _guess: Guess | None = None
+    _price = 0.0  # see Decision
+    _judged: Sequence[tuple[int, int]] = ()
+    _reader: str | None = None  # who caught up with its rows, so that its time is no round's
+    _tried = False  # who was asked to learn whether it pays
+    _ran = False
+    _open: list[int] | None = None  # lengths to settle to: drafters may hold more than the target
+
     def __init__(
         self,
         standby: Standby,
@@ -69,19 +77,13 @@ class Round:
         memory: LayerMemory,
         began: Moment,
         outlook: Outlook,
-        *,
         shared: bool,
     ) -> None:
         self._standby, self._learners, self._memory = standby, learners, memory
         self._began, self._outlook, self._shared = began, outlook, shared
-        self._rows = max(outlook.rows, 1)
-        self._guess: Guess | None = None
-        self._price = 0.0 if outlook.asks else outlook.decision.price  # see Decision
-        self._judged: list[tuple[int, int]] = []
-        self._reader: str | None = None  # who caught up with its rows, so that its time is no round's
-        self._tried = False  # who was asked to learn whether it pays
-        self._ran = False
-        self._open: list[int] | None = None  # lengths to settle to: drafters may hold more than the target
+        self._rows = outlook.rows or 1
+        if not outlook.decision.offers:
+            self._price = outlook.decision.price
 
     def __enter__(self) -> Self:
         return self
@@ -89,7 +91,8 @@ class Round:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
     ) -> None:
-        self._settle()
+        if self._open is not None:
+            self._settle()
 
     def propose(self, rows: Rows, limits: Sequence[int]) -> Guess | None:
         """Guesses for rows whose tokens are all known; None for a plain round. limits: the most drafts that
@@ -129,7 +132,8 @@ class Round:
             self._open = [start + count for start, count in zip(step.starts, kept, strict=True)]
             self._judged = [(count - 1, n - 1) for count, n in zip(step.counts, kept, strict=True)]
         self._standby.each(lambda drafter: drafter.observe(step, hidden, kept))
-        self._settle()
+        if self._open is not None:
+            self._settle()
 
     def done(self, now: Moment | None) -> None:
         """The step is over, as another one begins; None when none follows, so that its cost stays unknown."""

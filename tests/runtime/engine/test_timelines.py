@@ -3,6 +3,8 @@
 Every answer is that of a fresh single run without drafters and prefixes, and after every step of the engine
 the invariants of rows, prefix stores and budget hold.
 """
+# What holds inside between two steps is the claim.
+# pyright: reportPrivateUsage=false
 
 from collections import Counter
 from collections.abc import Iterator, Sequence

@@ -22,8 +22,7 @@ from runtime.sampling.params import SamplingParams
 from runtime.speculate import block as block_room
 from runtime.speculate.block import BlockDrafter
 from runtime.speculate.drafter import Drafter, Proposal, Rows
-from runtime.speculate.pair import pair_problem, runs_inside
-from runtime.speculate.standing import standing_drafters
+from runtime.speculate.pair import drafters_for, pair_problem, runs_inside
 from runtime.step import Inputs, Step
 from tests.support import drafting
 from tests.support.bench import Bench
@@ -311,7 +310,7 @@ def test_all_drafts_of_a_perfect_draft_stand(sampling: SamplingParams, tmp_path:
     prompts = [tuple((n + i) % ROUND for i in range(12 + 9 * n)) for n in range(3)]
 
     def drafters(target: LoadedModel, memory: LayerMemory) -> dict[str, Drafter]:
-        return standing_drafters(target, looking_back(tmp_path / "draft"), memory)
+        return drafters_for(target, looking_back(tmp_path / "draft"), memory)
 
     engine = Engine(lambda: counting(tmp_path), Options(context_length=256, budget_tokens=7), drafters)
     texts, usages = run(engine, [Request(prompt, 40, sampling) for prompt in prompts])
@@ -357,4 +356,4 @@ def test_a_block_draft_only_runs_inside_its_target() -> None:
 def test_a_block_draft_is_served_by_its_own_drafter(pair: tuple[LoadedModel, LoadedModel]) -> None:
     target, draft = pair
     memory = build_memory(target.described.layout)
-    assert isinstance(standing_drafters(target, draft, memory)["draft"], BlockDrafter)
+    assert isinstance(drafters_for(target, draft, memory)["draft"], BlockDrafter)

@@ -14,7 +14,7 @@ from runtime.engine.request import Request
 from runtime.loaded import LoadedModel, load_model
 from runtime.sampling.params import SamplingParams
 from runtime.speculate.drafter import Proposal, Rows
-from runtime.speculate.standing import standing_drafters
+from runtime.speculate.pair import drafters_for
 from tests.support.assistants import load_assistant
 from tests.support.checkpoints import write_checkpoint
 from tests.support.drafting import always_drafting
@@ -68,7 +68,7 @@ def test_rounds_are_those_of_transformers(name: str, tmp_path: Path, monkeypatch
     told, seen = ROUNDS[name], []
 
     def drafters(target: LoadedModel, memory: Any) -> dict[str, Any]:
-        made: Any = next(iter(standing_drafters(target, pair(name, tmp_path)[1], memory).values()))
+        made: Any = next(iter(drafters_for(target, pair(name, tmp_path)[1], memory).values()))
         made.propose = noting(made.propose, seen)
         return {"it": made}
 

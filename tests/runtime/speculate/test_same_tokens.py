@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import mlx.core as mx
 import pytest
@@ -16,7 +17,7 @@ from runtime.speculate.assistant import AssistantDrafter, assistant_problem
 from runtime.speculate.drafter import Drafter, Proposal, Rows
 from runtime.speculate.head import HeadDrafter
 from runtime.speculate.ngram import NgramDrafter
-from runtime.speculate.standing import standing_drafters
+from runtime.speculate.pair import drafters_for
 from tests.support import drafting
 from tests.support.assistants import load_assistant
 from tests.support.heads import HeadReference
@@ -48,7 +49,7 @@ class Helped:
     def propose(self, rows: Rows, depth: int) -> Proposal | None:
         proposal = self.inner.propose(rows, depth)
         assert proposal is not None
-        tokens = proposal.tokens.tolist()
+        tokens: Any = proposal.tokens.tolist()
         for guess, ids in zip(tokens, rows.ids, strict=True):
             prompt = next(prompt for prompt in self.known if tuple(ids[: len(prompt)]) == prompt)
             right = [*prompt, *self.known[prompt]][len(ids) : len(ids) + len(ids) % (depth + 1)]
@@ -85,9 +86,9 @@ def pair(
     else:
         target, draft = lambda: HeadReference(name).load(folder), None
     engine = Engine(target, OPTIONS)
-    texts = [run(engine, requests(sampling))[0] for sampling in (GREEDY, WARM)]
+    cold, warm = (run(engine, requests(sampling))[0] for sampling in (GREEDY, WARM))
     engine.close()
-    return target, draft, *texts
+    return target, draft, cold, warm
 
 
 @pytest.mark.parametrize("helped", [False, True], ids=["random", "helped"])
@@ -100,7 +101,7 @@ def test_the_tokens_are_those_of_plain_decoding(
 
     def make(target: LoadedModel, memory: LayerMemory) -> dict[str, Drafter]:
         draft = None if load_draft is None else load_draft()
-        found = standing_drafters(target, draft, memory)
+        found = drafters_for(target, draft, memory)
         own = found["head" if draft is None else "draft"]
         return {"own": Helped(own, wanted) if helped else own}
 
@@ -119,7 +120,7 @@ def test_who_stands_by(tmp_path: Path) -> None:
         [load_assistant(name, tmp_path) for name in ("target", "plain")],
     )
     kinds = {
-        name: {key: type(drafter) for key, drafter in standing_drafters(*given, build_memory([])).items()}
+        name: {key: type(drafter) for key, drafter in drafters_for(*given, build_memory([])).items()}
         for name, given in {"head": (headed, None), "draft": (target, draft), "none": (target, None)}.items()
     }
     assert kinds == {
