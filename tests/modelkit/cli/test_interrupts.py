@@ -24,8 +24,9 @@ finally:
     wait()
 """
 PROGRAM = """
-import sys, time
+import signal, sys, time
 from modelkit.cli import interrupts
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs have it ignored
 def say(text): print(text, flush=True)
 def wait(): say("ready"); time.sleep(60)
 interrupts.install()
@@ -37,19 +38,22 @@ with interrupts.InOrder():
 def run(body: str, *, interrupts: int) -> tuple[int, list[str], str]:
     """Exit code, what it said, and its standard error."""
     indented = "\n".join(f"    {line}" for line in body.strip().splitlines())
-    program = subprocess.Popen(
+    with subprocess.Popen(
         [sys.executable, "-c", PROGRAM.replace("{body}", indented)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-    )
-    assert program.stdout is not None
-    said: list[str] = []
-    for _ in range(interrupts):
-        said.append(program.stdout.readline().strip())
-        time.sleep(0.05)
-        program.send_signal(signal.SIGINT)
-    rest, errors = program.communicate(timeout=40)
+    ) as program:
+        assert program.stdout is not None
+        said: list[str] = []
+        try:
+            for _ in range(interrupts):
+                said.append(program.stdout.readline().strip())
+                time.sleep(0.05)
+                program.send_signal(signal.SIGINT)
+            rest, errors = program.communicate(timeout=40)
+        finally:
+            program.kill()
     return program.returncode, said + rest.split("\n")[:-1], errors
 
 
