@@ -12,9 +12,9 @@ turned: rotations and tables of positions go by that. They are the same numbers 
 Dimensions: B rows, L = `width` token columns, D hidden size.
 """
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import mlx.core as mx
 
@@ -48,6 +48,23 @@ class Inputs:
 NOTHING = Inputs()
 
 
+class Adapters(Protocol):
+    """What is added for some of a step's rows behind products and tables (`runtime.nn.adapters`).
+
+    module: the one whose answer y is. The first axis of every array is the step's rows.
+    """
+
+    def linear(self, module: object, x: mx.array, y: mx.array) -> mx.array: ...
+
+    def embed(self, module: object, ids: mx.array, y: mx.array) -> mx.array: ...
+
+    def gather(self, module: object, x: mx.array, chosen: mx.array, y: mx.array) -> mx.array: ...
+
+    def change(self, module: Mapping[str, object]) -> bool:
+        """Do they add anything behind a child of this module?"""
+        ...
+
+
 @dataclass(slots=True)
 class Step:
     starts: tuple[int, ...]
@@ -66,6 +83,9 @@ class Step:
 
     inputs: Inputs = NOTHING
     """Left out where only memory is looked at."""
+
+    adapters: Adapters | None = None
+    """What some rows have that others do not; None: no row has an adapter."""
 
     width: int = field(init=False)
     _memo: dict[Hashable, Any] = field(default_factory=dict[Hashable, Any])
@@ -103,10 +123,10 @@ class Step:
             raise NotSupported("this network has no table of tokens: a step must bring embeddings")
         return self.inputs.embeddings
 
-    def embedded(self, embed: Callable[[mx.array], mx.array]) -> mx.array:
+    def embedded(self, embed: "Callable[[mx.array, Step], mx.array]") -> mx.array:
         """What enters the first layer, [B, L, D]: the step's own vectors, else what `embed` makes of ids."""
         own = self.inputs.embeddings
-        return embed(self.ids) if own is None else own
+        return embed(self.ids, self) if own is None else own
 
     @property
     def moved(self) -> bool:
@@ -149,7 +169,7 @@ class Step:
     def again(self, inputs: Inputs) -> "Step":
         """The same tokens' places with other inputs: masks and tables that were made for this serve that."""
         assert inputs.positions is self.inputs.positions
-        other = Step(self.starts, self.counts, self.first, self.long, inputs)
+        other = Step(self.starts, self.counts, self.first, self.long, inputs, self.adapters)
         other._memo = self._memo
         return other
 

@@ -125,7 +125,7 @@ class Steps:
         self._memory.prepare(step)
         hidden = self._model.network(step, self._memory)
         guesses = Guesses([count - 1 for count in counts], guess.proposal.odds)
-        group = self._draw(rows, hidden, inputs, [row.length + 1 for row in rows], guesses)
+        group = self._draw(rows, hidden, step, inputs, [row.length + 1 for row in rows], guesses)
         mx.eval(group.tokens, inputs)
         drawn, drafts = (
             cast("list[list[int]]", group.tokens.tolist()),
@@ -156,7 +156,7 @@ class Steps:
         hidden = self._forward(rows, step, here)
         for row in rows:
             row.rounds += 1
-        return [self._draw(rows, hidden, step.ids, [row.length for row in rows])]
+        return [self._draw(rows, hidden, step, step.ids, [row.length for row in rows])]
 
     def _prefill(self, count: int) -> list[Drawn]:
         """Read `count` more prompt tokens; the first token is drawn when the prompt is done."""
@@ -172,7 +172,7 @@ class Steps:
             self._prefixes.reached(place, row)
             return []
         self._places.start_decoding()
-        return [self._draw([row], hidden[:, -1:], step.ids[:, -1:], [row.length])]
+        return [self._draw([row], hidden[:, -1:], step, step.ids[:, -1:], [row.length])]
 
     def _forward(self, rows: list[Row], step: Step, where: Round | Desk) -> mx.array:
         """Hidden states [n, L, D] of one step, all of it kept."""
@@ -197,12 +197,13 @@ class Steps:
         self,
         rows: list[Row],
         hidden: mx.array,
+        step: Step,
         inputs: mx.array,
         positions: list[int],
         guesses: Guesses | None = None,
     ) -> Drawn:
         """The tokens that follow each of `inputs` [n, L], whose hidden states are [n, L, D]. See Drawing."""
-        logits = self._model.network.logits(hidden)
+        logits = self._model.network.logits(hidden, step)
         if grammatical(rows):
             # The device computes the logits while the host looks at what came before them.
             mx.async_eval(logits)

@@ -93,7 +93,7 @@ class Block(Module):
 
     def __call__(self, x: mx.array, step: Step, cache: Any) -> mx.array:
         x = x + self.self_attn(self.attention_layernorm(x), step, cache)
-        return x + self.mlp(self.feedforward_layernorm(x))
+        return x + self.mlp(self.feedforward_layernorm(x), step)
 
 
 def _activation(config: Config) -> Any:

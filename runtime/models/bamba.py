@@ -75,7 +75,7 @@ class Block(Module):
     def __call__(self, x: mx.array, step: Step, cache: Any) -> mx.array:
         mixer = self.mamba if self._recurrent else self.self_attn
         x = x + mixer(self.input_layernorm(x), step, cache)
-        return x + self.feed_forward(self.pre_ff_layernorm(x))
+        return x + self.feed_forward(self.pre_ff_layernorm(x), step)
 
 
 def build(config: Config) -> CausalLM:

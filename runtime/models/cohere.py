@@ -22,6 +22,7 @@ from runtime.nn.block import Parallel
 from runtime.nn.norm import HeadLayerNorm, LayerNorm
 from runtime.nn.rope import Rope
 from runtime.nn.self_attention import HeadNormAttention, SelfAttention
+from runtime.step import Step
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +66,8 @@ class Cohere(CausalLM):
         super().__init__(config, blocks, norm())
         self._scale = config.logit_scale
 
-    def logits(self, hidden: mx.array) -> mx.array:
-        return super().logits(hidden) * self._scale
+    def logits(self, hidden: mx.array, step: Step | None = None) -> mx.array:
+        return super().logits(hidden, step) * self._scale
 
 
 def _attention(config: Config, rope: Rope | None) -> SelfAttention:

@@ -28,6 +28,7 @@ from runtime.nn.norm import LayerNorm, RMSNorm
 from runtime.nn.route import Choice, best, top_then_softmax
 from runtime.nn.self_attention import SelfAttention
 from runtime.nn.sparse import SharedMoE
+from runtime.step import Step
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +114,7 @@ class Router(Module):
         self.weight = mx.zeros((config.experts, config.hidden_size))
         self._config = config
 
-    def __call__(self, x: mx.array) -> Choice:
+    def __call__(self, x: mx.array, step: Step) -> Choice:
         config = self._config
         scores = x @ self.weight.T
         if not config.sigmoid:
@@ -135,8 +136,8 @@ class Mixture(SharedMoE):
         )
         self._share = 0.5 if config.shared and config.average else 1.0
 
-    def __call__(self, x: mx.array) -> mx.array:
-        return super().__call__(x) * self._share
+    def __call__(self, x: mx.array, step: Step) -> mx.array:
+        return super().__call__(x, step) * self._share
 
 
 class Cohere2MoE(CausalLM):
@@ -159,8 +160,8 @@ class Cohere2MoE(CausalLM):
         super().__init__(config, blocks, norm())
         self._scale = config.logit_scale
 
-    def logits(self, hidden: mx.array) -> mx.array:
-        return super().logits(hidden) * self._scale
+    def logits(self, hidden: mx.array, step: Step | None = None) -> mx.array:
+        return super().logits(hidden, step) * self._scale
 
 
 def build(config: Config) -> Cohere2MoE:

@@ -26,6 +26,7 @@ from runtime.cache.layout import Full, LayerSpec, Rotating
 from runtime.cache.protocol import Rotate
 from runtime.models.decoder_config import DecoderConfig
 from runtime.models.taps import Taps
+from runtime.nn.linear import embed, linear, tied
 from runtime.nn.mlp import GatedMLP
 from runtime.nn.module import Module
 from runtime.nn.norm import Norm, RMSNorm
@@ -91,9 +92,9 @@ class Trunk(Taps):
             self.note(last, x, step)
         return x
 
-    def embed(self, ids: mx.array) -> mx.array:
+    def embed(self, ids: mx.array, step: Step | None = None) -> mx.array:
         """What enters the first layer, [B, L, D]."""
-        x = self.embed_tokens(ids)
+        x = embed(self.embed_tokens, ids, step)
         return x if self._embed_scale is None else x * self._embed_scale
 
 
@@ -118,16 +119,16 @@ class CausalLM(Module):
     def __call__(self, step: Step, caches: Sequence[Any]) -> mx.array:
         return self.model(step, caches)
 
-    def embed(self, ids: mx.array) -> mx.array:
-        return self.model.embed(ids)
+    def embed(self, ids: mx.array, step: Step | None = None) -> mx.array:
+        return self.model.embed(ids, step)
 
     @property
     def shifts(self) -> list[Rotate | None]:
         """Per layer how its keys are moved, for `LayerMemory.remove` of tokens in the middle of a row."""
         return [getattr(getattr(layer, "self_attn", None), "shift", None) for layer in self.model.layers]
 
-    def logits(self, hidden: mx.array) -> mx.array:
-        return self.model.embed_tokens.as_linear(hidden) if self._tied else self.lm_head(hidden)
+    def logits(self, hidden: mx.array, step: Step | None = None) -> mx.array:
+        return tied(self.model.embed_tokens, hidden) if self._tied else linear(self.lm_head, hidden, step)
 
 
 def softcapped(logits: mx.array, cap: float) -> mx.array:

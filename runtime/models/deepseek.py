@@ -32,6 +32,7 @@ from runtime.nn.rope import Rope
 from runtime.nn.rope_spec import RopeSpec, read_rope, yarn_scale
 from runtime.nn.route import Choice, CorrectedRouter, best, open_groups
 from runtime.nn.sparse import SharedMoE
+from runtime.step import Step
 
 _FAMILIES = ("deepseek_v2", "deepseek_v3", "deepseek_v32", "glm4_moe_lite", "kimi_k2")
 
@@ -207,7 +208,7 @@ class SoftmaxRouter(Module):
         self.weight = mx.zeros((spec.experts, hidden))
         self._spec = spec
 
-    def __call__(self, x: mx.array) -> Choice:
+    def __call__(self, x: mx.array, step: Step) -> Choice:
         spec = self._spec
         scores = x.astype(mx.float32) @ self.weight.T.astype(mx.float32)
         probabilities = mx.softmax(scores, axis=-1)

@@ -24,6 +24,7 @@ from runtime.models.dflash_config import Config, parse
 from runtime.models.family import Family
 from runtime.nn.activation import softplus
 from runtime.nn.attend import Mask, attention, merge_heads, split_heads
+from runtime.nn.linear import linear
 from runtime.nn.module import Module
 from runtime.nn.rope import Rope
 from runtime.nn.self_attention import HeadNormAttention
@@ -46,21 +47,23 @@ class Attention(HeadNormAttention):
     def read(self, context: mx.array, step: Step, cache: Any) -> None:
         """Remember what the target said of the step's tokens, [B, L, D]."""
         assert self._rope is not None
-        keys = self.k_norm(split_heads(self.k_proj(context), self._kv_heads))
-        cache.append(step, self._rope(keys, step), split_heads(self.v_proj(context), self._kv_heads))
+        keys = self.k_norm(split_heads(linear(self.k_proj, context, step), self._kv_heads))
+        cache.append(
+            step, self._rope(keys, step), split_heads(linear(self.v_proj, context, step), self._kv_heads)
+        )
 
     def __call__(self, x: mx.array, step: Step, cache: Any) -> mx.array:
         """x [B, L, D], the block that begins where the rows end -> [B, L, D]."""
-        queries, keys, values = self.project(x)
+        queries, keys, values = self.project(x, step)
         queries, keys = self.place(queries, keys, step)
         keys, values, mask = cache.append(step, keys, values)
         mask = mask if self._causal else both_ways(mask)
         out = merge_heads(attention(queries, keys, values, mask, scale=self._scale))
-        return self.o_proj(self._scaled(out, x) if self._gated else out)
+        return linear(self.o_proj, self._scaled(out, x, step) if self._gated else out, step)
 
-    def _scaled(self, out: mx.array, x: mx.array) -> mx.array:
+    def _scaled(self, out: mx.array, x: mx.array, step: Step) -> mx.array:
         """One gate per head, or one per number."""
-        gate = softplus(self.g_proj(x).astype(mx.float32)).astype(out.dtype)
+        gate = softplus(linear(self.g_proj, x, step).astype(mx.float32)).astype(out.dtype)
         return (out.reshape(*gate.shape, -1) * gate[..., None]).reshape(out.shape)
 
 
@@ -88,7 +91,7 @@ class Block(Module):
 
     def __call__(self, x: mx.array, step: Step, cache: Any) -> mx.array:
         x = x + self.self_attn(self.input_layernorm(x), step, cache)
-        return x + self.mlp(self.post_attention_layernorm(x))
+        return x + self.mlp(self.post_attention_layernorm(x), step)
 
 
 class BlockDraft(Module):
@@ -113,7 +116,7 @@ class BlockDraft(Module):
             parts = mx.split(states, len(self.aux_hidden_norms), axis=-1)
             pairs = zip(self.aux_hidden_norms, parts, strict=True)
             states = mx.concatenate([norm(part) for norm, part in pairs], axis=-1)
-        context = self.hidden_norm(self.fc(states))
+        context = self.hidden_norm(linear(self.fc, states, step))
         for layer, cache in zip(self.layers, caches, strict=True):
             layer.read(context, step, cache)
 

@@ -26,6 +26,7 @@ from runtime.nn.module import Module
 from runtime.nn.route import Choice, best
 from runtime.nn.self_attention import SelfAttention
 from runtime.nn.sparse import SharedMoE
+from runtime.step import Step
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +111,7 @@ class Router(Module):
         self.e_score_correction_bias = mx.zeros((spec.experts,))
         self._spec = spec
 
-    def __call__(self, x: mx.array) -> Choice:
+    def __call__(self, x: mx.array, step: Step) -> Choice:
         """x [..., D] -> experts and weights [..., k]."""
         scores = x.astype(mx.float32) @ self.weight.T.astype(mx.float32)
         probabilities = mx.softmax(scores, axis=-1)

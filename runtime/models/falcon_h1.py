@@ -22,6 +22,7 @@ from runtime.models.experts import Weights
 from runtime.models.family import Family
 from runtime.models.tensor_names import without_spares
 from runtime.nn.conv import stored_filters
+from runtime.nn.linear import embed, linear, tied
 from runtime.nn.mamba2 import Mamba2, Mamba2Spec, step_bounds
 from runtime.nn.mlp import ACTIVATIONS
 from runtime.nn.module import Module
@@ -138,8 +139,8 @@ class Attention(SelfAttention):
         super().__init__(config, rope, qkv_bias=config.attention_bias, output_bias=config.attention_bias)
         self._times = config.times.key
 
-    def project(self, x: mx.array) -> Projected:
-        queries, keys, values = super().project(x)
+    def project(self, x: mx.array, step: Step) -> Projected:
+        queries, keys, values = super().project(x, step)
         return queries, keys * self._times, values
 
 
@@ -153,9 +154,9 @@ class MLP(Module):
         self._activation = ACTIVATIONS[config.activation]
         self._times = config.times
 
-    def __call__(self, x: mx.array) -> mx.array:
-        gate = self._activation(self.gate_proj(x) * self._times.gate)
-        return self.down_proj(gate * self.up_proj(x)) * self._times.down
+    def __call__(self, x: mx.array, step: Step) -> mx.array:
+        gate = self._activation(linear(self.gate_proj, x, step) * self._times.gate)
+        return linear(self.down_proj, gate * linear(self.up_proj, x, step), step) * self._times.down
 
 
 class Block(Module):
@@ -173,7 +174,7 @@ class Block(Module):
         mixed = self.mamba(normed * times.mixer_in, step, memory) * times.mixer_out
         seen = self.self_attn(normed * times.attention_in, step, cache) * times.attention_out
         x = x + mixed + seen
-        return x + self.feed_forward(self.pre_ff_layernorm(x))
+        return x + self.feed_forward(self.pre_ff_layernorm(x), step)
 
 
 def _projected(config: Config) -> mx.array:
@@ -198,8 +199,8 @@ class Trunk(Module):
             x = layer(x, step, caches[2 * i], caches[2 * i + 1])
         return self.final_layernorm(x)
 
-    def embed(self, ids: mx.array) -> mx.array:
-        return self.embed_tokens(ids) * self._times
+    def embed(self, ids: mx.array, step: Step | None = None) -> mx.array:
+        return embed(self.embed_tokens, ids, step) * self._times
 
 
 class FalconH1(Module):
@@ -216,11 +217,11 @@ class FalconH1(Module):
     def __call__(self, step: Step, caches: Sequence[Any]) -> mx.array:
         return self.model(step, caches)
 
-    def embed(self, ids: mx.array) -> mx.array:
-        return self.model.embed(ids)
+    def embed(self, ids: mx.array, step: Step | None = None) -> mx.array:
+        return self.model.embed(ids, step)
 
-    def logits(self, hidden: mx.array) -> mx.array:
-        logits = self.model.embed_tokens.as_linear(hidden) if self._tied else self.lm_head(hidden)
+    def logits(self, hidden: mx.array, step: Step | None = None) -> mx.array:
+        logits = tied(self.model.embed_tokens, hidden) if self._tied else linear(self.lm_head, hidden, step)
         return logits * self._times
 
 

@@ -33,12 +33,17 @@ class Network(Protocol):
         """
         ...
 
-    def embed(self, ids: "mx.array") -> "mx.array":
-        """int32 [B, L] -> what enters the first layer, [B, L, D]: what a step may bring in place of ids."""
+    def embed(self, ids: "mx.array", step: "Step | None" = None) -> "mx.array":
+        """int32 [B, L] -> what enters the first layer, [B, L, D]: what a step may bring in place of ids.
+
+        step: whose ids they are, where its rows may have adapters.
+        """
         ...
 
-    def logits(self, hidden: "mx.array") -> "mx.array":
-        """[..., D] -> [..., V]."""
+    def logits(self, hidden: "mx.array", step: "Step | None" = None) -> "mx.array":
+        """[..., D] -> [..., V]. step: whose hidden states [B, ..., D] they are, where its rows may have
+        adapters.
+        """
         ...
 
     @property

@@ -43,6 +43,7 @@ from runtime.nn.block import PreNorm, Sandwich
 from runtime.nn.norm import one_added
 from runtime.nn.rope import Rope
 from runtime.nn.self_attention import HeadNormAttention, SelfAttention
+from runtime.step import Step
 
 _TANH = "gelu_pytorch_tanh"
 _GENERATIONS = {"gemma": 1, "gemma2": 2, "gemma3": 3, "gemma3_text": 3}
@@ -155,8 +156,8 @@ class Gemma(CausalLM):
         super().__init__(config, blocks, rms_norms(config)(), embed_scale=math.sqrt(config.hidden_size))
         self._softcap = config.logit_softcap
 
-    def logits(self, hidden: mx.array) -> mx.array:
-        logits = super().logits(hidden)
+    def logits(self, hidden: mx.array, step: Step | None = None) -> mx.array:
+        logits = super().logits(hidden, step)
         return logits if self._softcap is None else softcapped(logits, self._softcap)
 
 

@@ -28,6 +28,7 @@ from runtime.models.per_layer import PerLayerTrunk
 from runtime.models.tensor_names import text_tower
 from runtime.models.towers import USUAL
 from runtime.nn.activation import relu
+from runtime.nn.linear import embed, linear, tied
 from runtime.nn.mlp import ACTIVATIONS, GatedMLP
 from runtime.nn.module import Module
 from runtime.nn.norm import RMSNorm
@@ -154,19 +155,19 @@ class AltUp(Module):
         self.router_norm = RMSNorm(hidden, eps=config.norm_eps)
         self._active = config.active
 
-    def predict(self, streams: mx.array) -> mx.array:
-        routed = self._route(streams[:, :, self._active])
-        mixing = self.prediction_coefs(routed).reshape(*routed.shape, -1)
+    def predict(self, streams: mx.array, step: Step) -> mx.array:
+        routed = self._route(streams[:, :, self._active], step)
+        mixing = linear(self.prediction_coefs, routed, step).reshape(*routed.shape, -1)
         return mixing @ streams + streams
 
-    def correct(self, predicted: mx.array, active: mx.array) -> mx.array:
+    def correct(self, predicted: mx.array, active: mx.array, step: Step) -> mx.array:
         """active: what the layer made of the active stream, [B, L, D]."""
         surprise = active - predicted[:, :, self._active]
-        shares = self.correction_coefs(self._route(active)) + 1
+        shares = linear(self.correction_coefs, self._route(active, step), step) + 1
         return predicted + shares[..., None] * surprise[:, :, None]
 
-    def _route(self, active: mx.array) -> mx.array:
-        scores = self.modality_router(self.router_norm(active) / active.shape[-1])
+    def _route(self, active: mx.array, step: Step) -> mx.array:
+        scores = linear(self.modality_router, self.router_norm(active) / active.shape[-1], step)
         return mx.tanh(scores.astype(mx.float32)).astype(active.dtype)
 
 
@@ -177,8 +178,8 @@ class Laurel(Module):
         self.linear_right = nn.Linear(config.laurel_rank, config.hidden_size, bias=False)
         self.post_laurel_norm = RMSNorm(config.hidden_size, eps=config.norm_eps)
 
-    def __call__(self, x: mx.array) -> mx.array:
-        return x + self.post_laurel_norm(self.linear_right(self.linear_left(x)))
+    def __call__(self, x: mx.array, step: Step) -> mx.array:
+        return x + self.post_laurel_norm(linear(self.linear_right, linear(self.linear_left, x, step), step))
 
 
 class SparseMLP(GatedMLP):
@@ -188,10 +189,12 @@ class SparseMLP(GatedMLP):
         super().__init__(hidden, intermediate, activation=activation)
         self._spreads = NormalDist().inv_cdf(share)
 
-    def __call__(self, x: mx.array) -> mx.array:
-        gate = self.gate_proj(x)
+    def __call__(self, x: mx.array, step: Step) -> mx.array:
+        gate = linear(self.gate_proj, x, step)
         cutoff = gate.mean(axis=-1, keepdims=True) + gate.var(axis=-1, keepdims=True).sqrt() * self._spreads
-        return self.down_proj(self._activation(relu(gate - cutoff)) * self.up_proj(x))
+        return linear(
+            self.down_proj, self._activation(relu(gate - cutoff)) * linear(self.up_proj, x, step), step
+        )
 
 
 class Block(Module):
@@ -218,20 +221,22 @@ class Block(Module):
 
     def __call__(self, streams: mx.array, own: Any, step: Step, cache: Any) -> mx.array:
         """streams [B, L, S, D]; own: what the second table has for this layer, [B, L, P]."""
-        predicted = self.altup.predict(streams)
-        corrected = self.altup.correct(predicted, self._compute(predicted[:, :, self._active], step, cache))
+        predicted = self.altup.predict(streams, step)
+        corrected = self.altup.correct(
+            predicted, self._compute(predicted[:, :, self._active], step, cache), step
+        )
         active = corrected[:, :, self._active]
         if self._scale_active:
             active = active * self.altup.correct_output_scale
-        gated = self._activation(self.per_layer_input_gate(active)) * own
-        fed = self.post_per_layer_input_norm(self.per_layer_projection(gated))[:, :, None]
+        gated = self._activation(linear(self.per_layer_input_gate, active, step)) * own
+        fed = self.post_per_layer_input_norm(linear(self.per_layer_projection, gated, step))[:, :, None]
         return mx.concatenate([corrected[:, :, :1], corrected[:, :, 1:] + fed], axis=2)
 
     def _compute(self, x: mx.array, step: Step, cache: Any) -> mx.array:
         normed = self.input_layernorm(x)
         attended = x + self.post_attention_layernorm(self.self_attn(normed, step, cache))
-        x = (attended + self.laurel(normed)) * 2**-0.5
-        return x + self.post_feedforward_layernorm(self.mlp(self.pre_feedforward_layernorm(x)))
+        x = (attended + self.laurel(normed, step)) * 2**-0.5
+        return x + self.post_feedforward_layernorm(self.mlp(self.pre_feedforward_layernorm(x), step))
 
 
 class Trunk(PerLayerTrunk):
@@ -258,19 +263,19 @@ class Trunk(PerLayerTrunk):
     def __call__(self, step: Step, caches: Sequence[Any]) -> mx.array:
         x = step.embedded(self.embed)
         owns = self.layer_inputs(step, x)
-        others = [_as_strong_as(x, project(x)) for project in self.altup_projections]
+        others = [_as_strong_as(x, linear(module, x, step)) for module in self.altup_projections]
         streams = mx.stack([x, *others], axis=2)
         for layer, own, cache in zip(self.layers, owns, caches, strict=True):
             streams = layer(streams, own, step, cache)
         x = streams[:, :, 0]
         others = [
-            _as_strong_as(x, project(streams[:, :, i + 1]))
-            for i, project in enumerate(self.altup_unembed_projections)
+            _as_strong_as(x, linear(module, streams[:, :, i + 1], step))
+            for i, module in enumerate(self.altup_unembed_projections)
         ]
         return self.norm(mx.stack([x, *others]).mean(axis=0))
 
-    def embed(self, ids: mx.array) -> mx.array:
-        return self.embed_tokens(ids) * self._embed_scale
+    def embed(self, ids: mx.array, step: Step | None = None) -> mx.array:
+        return embed(self.embed_tokens, ids, step) * self._embed_scale
 
 
 def _as_strong_as(model: mx.array, x: mx.array) -> mx.array:
@@ -293,11 +298,11 @@ class Gemma3n(Module):
     def __call__(self, step: Step, caches: Sequence[Any]) -> mx.array:
         return self.model(step, caches)
 
-    def embed(self, ids: mx.array) -> mx.array:
-        return self.model.embed(ids)
+    def embed(self, ids: mx.array, step: Step | None = None) -> mx.array:
+        return self.model.embed(ids, step)
 
-    def logits(self, hidden: mx.array) -> mx.array:
-        logits = self.model.embed_tokens.as_linear(hidden) if self._tied else self.lm_head(hidden)
+    def logits(self, hidden: mx.array, step: Step | None = None) -> mx.array:
+        logits = tied(self.model.embed_tokens, hidden) if self._tied else linear(self.lm_head, hidden, step)
         return logits if self._softcap is None else softcapped(logits, self._softcap)
 
 

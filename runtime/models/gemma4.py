@@ -34,6 +34,7 @@ from runtime.models.quantizing import EIGHT_ELSE, REQUESTED, Row, in_cadence, se
 from runtime.models.tensor_names import text_tower
 from runtime.models.towers import USUAL
 from runtime.nn.attend import attend, attention, merge_heads, split_heads
+from runtime.nn.linear import embed, linear, tied
 from runtime.nn.mlp import ACTIVATIONS, GatedMLP
 from runtime.nn.module import Module
 from runtime.nn.moe import Experts
@@ -84,14 +85,20 @@ class Attention(Module):
         self._layer, self._rope = layer, rope
 
     def __call__(self, x: mx.array, step: Step, cache: Any) -> mx.array:
-        queries = self._rope(self.q_norm(split_heads(self.q_proj(x), self._heads)), step)
+        queries = self._rope(self.q_norm(split_heads(linear(self.q_proj, x, step), self._heads)), step)
         if self._layer.donor is not None:
             keys, values, mask = cache.view(step)
-            return self.o_proj(merge_heads(attention(queries, keys, values, mask, scale=1.0)))
-        raw = split_heads(self.k_proj(x), self._layer.kv_heads)
+            return linear(self.o_proj, merge_heads(attention(queries, keys, values, mask, scale=1.0)), step)
+        raw = split_heads(linear(self.k_proj, x, step), self._layer.kv_heads)
         keys = self._rope(self.k_norm(raw), step)
-        values = raw if self._layer.keys_are_values else split_heads(self.v_proj(x), self._layer.kv_heads)
-        return self.o_proj(attend(step, cache, queries, keys, rms(values, self._eps), scale=1.0))
+        values = (
+            raw
+            if self._layer.keys_are_values
+            else split_heads(linear(self.v_proj, x, step), self._layer.kv_heads)
+        )
+        return linear(
+            self.o_proj, attend(step, cache, queries, keys, rms(values, self._eps), scale=1.0), step
+        )
 
 
 class Router(Module):
@@ -102,8 +109,8 @@ class Router(Module):
         self.per_expert_scale = mx.ones((mixture.experts,))
         self._chosen, self._eps = mixture.chosen, config.norm_eps
 
-    def __call__(self, x: mx.array) -> Choice:
-        scores = self.proj(rms(x, self._eps) * self.scale * x.shape[-1] ** -0.5)
+    def __call__(self, x: mx.array, step: Step) -> Choice:
+        scores = linear(self.proj, rms(x, self._eps) * self.scale * x.shape[-1] ** -0.5, step)
         chosen, weights = softmax_then_top(scores, self._chosen)
         return chosen, weights * self.per_expert_scale[chosen]
 
@@ -128,14 +135,14 @@ class Block(Module):
     def __call__(self, x: mx.array, own: mx.array | None, step: Step, cache: Any) -> mx.array:
         """own: what the second table has for this layer, [B, L, P]."""
         x = x + self.post_attention_layernorm(self.self_attn(self.input_layernorm(x), step, cache))
-        x = x + self.post_feedforward_layernorm(self.feed_forward(x))
+        x = x + self.post_feedforward_layernorm(self.feed_forward(x, step))
         if own is not None:
-            gated = self._activation(self.per_layer_input_gate(x)) * own
-            x = x + self.post_per_layer_input_norm(self.per_layer_projection(gated))
+            gated = self._activation(linear(self.per_layer_input_gate, x, step)) * own
+            x = x + self.post_per_layer_input_norm(linear(self.per_layer_projection, gated, step))
         return x * self.layer_scalar
 
-    def feed_forward(self, x: mx.array) -> mx.array:
-        return self.mlp(self.pre_feedforward_layernorm(x))
+    def feed_forward(self, x: mx.array, step: Step) -> mx.array:
+        return self.mlp(self.pre_feedforward_layernorm(x), step)
 
 
 class MixtureBlock(Block):
@@ -154,9 +161,9 @@ class MixtureBlock(Block):
         self.pre_feedforward_layernorm_2 = RMSNorm(hidden, eps=eps)
         self.post_feedforward_layernorm_2 = RMSNorm(hidden, eps=eps)
 
-    def feed_forward(self, x: mx.array) -> mx.array:
-        answers = self.switch_mlp(self.pre_feedforward_layernorm_2(x), self.router(x))
-        dense = self.post_feedforward_layernorm_1(super().feed_forward(x))
+    def feed_forward(self, x: mx.array, step: Step) -> mx.array:
+        answers = self.switch_mlp(self.pre_feedforward_layernorm_2(x), self.router(x, step), step)
+        dense = self.post_feedforward_layernorm_1(super().feed_forward(x, step))
         return dense + self.post_feedforward_layernorm_2(answers)
 
 
@@ -192,8 +199,8 @@ class Trunk(PerLayerTrunk):
             x = layer(x, own, step, cache)
         return self.norm(x)
 
-    def embed(self, ids: mx.array) -> mx.array:
-        return self.embed_tokens(ids) * self._embed_scale
+    def embed(self, ids: mx.array, step: Step | None = None) -> mx.array:
+        return embed(self.embed_tokens, ids, step) * self._embed_scale
 
 
 class Gemma4(Module):
@@ -209,11 +216,11 @@ class Gemma4(Module):
     def __call__(self, step: Step, caches: Sequence[Any]) -> mx.array:
         return self.model(step, caches)
 
-    def embed(self, ids: mx.array) -> mx.array:
-        return self.model.embed(ids)
+    def embed(self, ids: mx.array, step: Step | None = None) -> mx.array:
+        return self.model.embed(ids, step)
 
-    def logits(self, hidden: mx.array) -> mx.array:
-        logits = self.model.embed_tokens.as_linear(hidden) if self._tied else self.lm_head(hidden)
+    def logits(self, hidden: mx.array, step: Step | None = None) -> mx.array:
+        logits = tied(self.model.embed_tokens, hidden) if self._tied else linear(self.lm_head, hidden, step)
         return logits if self._softcap is None else softcapped(logits, self._softcap)
 
 

@@ -23,6 +23,7 @@ from runtime.models.decoder_config import layer_count
 from runtime.models.family import Family
 from runtime.models.gemma4 import CHECKPOINT, make_blocks
 from runtime.models.gemma4_config import read_tower, unused_projections
+from runtime.nn.linear import embed, linear, tied
 from runtime.nn.module import Module
 from runtime.nn.norm import RMSNorm
 from runtime.nn.rope import Rope
@@ -118,13 +119,13 @@ class ClusteredHead(Module):
         self.token_ordering = mx.zeros((config.vocab_size,), mx.int64)
         self._clusters = clusters
 
-    def __call__(self, hidden: mx.array, table: nn.Embedding) -> mx.array:
+    def __call__(self, hidden: mx.array, table: nn.Embedding, step: Step | None) -> mx.array:
         """[B, L, D] -> [B, L, V]; `table` is the tied embedding."""
         clusters = self._clusters
-        searched = mx.argpartition(-self.centroids(hidden), clusters.searched - 1, axis=-1)
+        searched = mx.argpartition(-linear(self.centroids, hidden, step), clusters.searched - 1, axis=-1)
         members = self.token_ordering.reshape(clusters.count, -1)[searched[..., : clusters.searched]]
         tokens = members.flatten(-2, -1).astype(mx.int32)
-        scores = (table(tokens) @ hidden[..., None]).squeeze(-1)
+        scores = (embed(table, tokens, step) @ hidden[..., None]).squeeze(-1)
         nothing = mx.full((*hidden.shape[:-1], self.token_ordering.size), -mx.inf, scores.dtype)
         return mx.put_along_axis(nothing, tokens, scores, axis=-1)
 
@@ -147,18 +148,18 @@ class Assistant(Module):
         hold (the one before the last token's). caches: for each layer the target's cache that `Config.slides`
         says.
         """
-        x = self.pre_projection(mx.concatenate([step.vectors, hidden], axis=-1))
+        x = linear(self.pre_projection, mx.concatenate([step.vectors, hidden], axis=-1), step)
         for layer, cache in zip(self.model.layers, caches, strict=True):
             x = layer(x, None, step, cache)
         return self.model.norm(x)
 
-    def logits(self, hidden: mx.array) -> mx.array:
+    def logits(self, hidden: mx.array, step: Step | None = None) -> mx.array:
         table = self.model.embed_tokens
-        return self.masked_embedding(hidden, table) if self._clustered else table.as_linear(hidden)
+        return self.masked_embedding(hidden, table, step) if self._clustered else tied(table, hidden)
 
-    def feedback(self, hidden: mx.array) -> mx.array:
+    def feedback(self, hidden: mx.array, step: Step | None = None) -> mx.array:
         """[B, 1, D] -> [B, 1, backbone]: what stands for the target's hidden state of the drafted token."""
-        return self.post_projection(hidden)
+        return linear(self.post_projection, hidden, step)
 
 
 def build(config: Config) -> Assistant:

@@ -64,7 +64,7 @@ class Block(Module):
 
     def __call__(self, x: mx.array, step: Step, cache: Any) -> mx.array:
         x = x + self.post_self_attn_layernorm(self.self_attn(self.input_layernorm(x), step, cache))
-        return x + self.post_mlp_layernorm(self.mlp(self.post_attention_layernorm(x)))
+        return x + self.post_mlp_layernorm(self.mlp(self.post_attention_layernorm(x), step))
 
 
 def build(config: Config) -> CausalLM:

@@ -18,6 +18,7 @@ from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
 from runtime.models.family import Family
 from runtime.nn.attend import attend, split_heads
+from runtime.nn.linear import embed, linear, tied
 from runtime.nn.mlp import ACTIVATIONS
 from runtime.nn.module import Module
 from runtime.nn.norm import LayerNorm
@@ -82,9 +83,9 @@ class Attention(Module):
 
     def __call__(self, x: mx.array, step: Step, cache: Any) -> mx.array:
         queries, keys, values = (
-            split_heads(part, self._heads) for part in mx.split(self.c_attn(x), 3, axis=-1)
+            split_heads(part, self._heads) for part in mx.split(linear(self.c_attn, x, step), 3, axis=-1)
         )
-        return self.c_proj(attend(step, cache, queries, keys, values, scale=self._scale))
+        return linear(self.c_proj, attend(step, cache, queries, keys, values, scale=self._scale), step)
 
 
 class MLP(Module):
@@ -94,8 +95,8 @@ class MLP(Module):
         self.c_proj = nn.Linear(config.intermediate_size, config.hidden_size)
         self._activation = ACTIVATIONS[config.activation]
 
-    def __call__(self, x: mx.array) -> mx.array:
-        return self.c_proj(self._activation(self.c_fc(x)))
+    def __call__(self, x: mx.array, step: Step) -> mx.array:
+        return linear(self.c_proj, self._activation(linear(self.c_fc, x, step)), step)
 
 
 class Block(Module):
@@ -108,7 +109,7 @@ class Block(Module):
 
     def __call__(self, x: mx.array, step: Step, cache: Any) -> mx.array:
         x = x + self.attn(self.ln_1(x), step, cache)
-        return x + self.mlp(self.ln_2(x))
+        return x + self.mlp(self.ln_2(x), step)
 
 
 class Trunk(Module):
@@ -122,13 +123,13 @@ class Trunk(Module):
 
     def __call__(self, step: Step, caches: Sequence[Any]) -> mx.array:
         # Padding columns count on past a row's tokens, and so past the table where a row is nearly full.
-        x = step.embedded(self.embed) + self.wpe(mx.minimum(step.positions, self._last))
+        x = step.embedded(self.embed) + embed(self.wpe, mx.minimum(step.positions, self._last), step)
         for layer, cache in zip(self.h, caches, strict=True):
             x = layer(x, step, cache)
         return self.ln_f(x)
 
-    def embed(self, ids: mx.array) -> mx.array:
-        return self.wte(ids)
+    def embed(self, ids: mx.array, step: Step | None = None) -> mx.array:
+        return embed(self.wte, ids, step)
 
 
 class GPT2(Module):
@@ -144,11 +145,11 @@ class GPT2(Module):
     def __call__(self, step: Step, caches: Sequence[Any]) -> mx.array:
         return self.transformer(step, caches)
 
-    def embed(self, ids: mx.array) -> mx.array:
-        return self.transformer.embed(ids)
+    def embed(self, ids: mx.array, step: Step | None = None) -> mx.array:
+        return self.transformer.embed(ids, step)
 
-    def logits(self, hidden: mx.array) -> mx.array:
-        return self.transformer.wte.as_linear(hidden) if self._tied else self.lm_head(hidden)
+    def logits(self, hidden: mx.array, step: Step | None = None) -> mx.array:
+        return tied(self.transformer.wte, hidden) if self._tied else linear(self.lm_head, hidden, step)
 
 
 def build(config: Config) -> GPT2:

@@ -17,6 +17,7 @@ from runtime.models.decoder import attention_layout, layer_ropes
 from runtime.models.decoder_config import DecoderConfig, layer_count, read_shape
 from runtime.models.family import Family
 from runtime.nn.attend import attend
+from runtime.nn.linear import embed, linear, tied
 from runtime.nn.mlp import ACTIVATIONS
 from runtime.nn.module import Module
 from runtime.nn.norm import LayerNorm
@@ -66,10 +67,10 @@ class Attention(Module):
 
     def __call__(self, x: mx.array, step: Step, cache: Any) -> mx.array:
         batch, width, _ = x.shape
-        mixed = self.query_key_value(x).reshape(batch, width, self._heads, -1).swapaxes(1, 2)
+        mixed = linear(self.query_key_value, x, step).reshape(batch, width, self._heads, -1).swapaxes(1, 2)
         queries, keys, values = mx.split(mixed, 3, axis=-1)
         queries, keys = self._rope(queries, step), self._rope(keys, step)
-        return self.dense(attend(step, cache, queries, keys, values, scale=self._scale))
+        return linear(self.dense, attend(step, cache, queries, keys, values, scale=self._scale), step)
 
 
 class MLP(Module):
@@ -79,8 +80,8 @@ class MLP(Module):
         self.dense_4h_to_h = nn.Linear(config.intermediate_size, config.hidden_size)
         self._activation = ACTIVATIONS[config.activation]
 
-    def __call__(self, x: mx.array) -> mx.array:
-        return self.dense_4h_to_h(self._activation(self.dense_h_to_4h(x)))
+    def __call__(self, x: mx.array, step: Step) -> mx.array:
+        return linear(self.dense_4h_to_h, self._activation(linear(self.dense_h_to_4h, x, step)), step)
 
 
 class Block(Module):
@@ -94,7 +95,7 @@ class Block(Module):
 
     def __call__(self, x: mx.array, step: Step, cache: Any) -> mx.array:
         attended = x + self.attention(self.input_layernorm(x), step, cache)
-        return attended + self.mlp(self.post_attention_layernorm(x if self._parallel else attended))
+        return attended + self.mlp(self.post_attention_layernorm(x if self._parallel else attended), step)
 
 
 class Trunk(Module):
@@ -110,8 +111,8 @@ class Trunk(Module):
             x = layer(x, step, cache)
         return self.final_layer_norm(x)
 
-    def embed(self, ids: mx.array) -> mx.array:
-        return self.embed_in(ids)
+    def embed(self, ids: mx.array, step: Step | None = None) -> mx.array:
+        return embed(self.embed_in, ids, step)
 
 
 class GPTNeoX(Module):
@@ -127,11 +128,11 @@ class GPTNeoX(Module):
     def __call__(self, step: Step, caches: Sequence[Any]) -> mx.array:
         return self.gpt_neox(step, caches)
 
-    def embed(self, ids: mx.array) -> mx.array:
-        return self.gpt_neox.embed(ids)
+    def embed(self, ids: mx.array, step: Step | None = None) -> mx.array:
+        return self.gpt_neox.embed(ids, step)
 
-    def logits(self, hidden: mx.array) -> mx.array:
-        return self.gpt_neox.embed_in.as_linear(hidden) if self._tied else self.embed_out(hidden)
+    def logits(self, hidden: mx.array, step: Step | None = None) -> mx.array:
+        return tied(self.gpt_neox.embed_in, hidden) if self._tied else linear(self.embed_out, hidden, step)
 
 
 def build(config: Config) -> GPTNeoX:

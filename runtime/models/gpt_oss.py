@@ -23,6 +23,7 @@ from runtime.models.family import Family
 from runtime.models.tensor_names import without_spares
 from runtime.nn.attend import attend
 from runtime.nn.block import PreNorm
+from runtime.nn.linear import linear
 from runtime.nn.module import Module
 from runtime.nn.moe import Experts
 from runtime.nn.rope import Rope
@@ -76,9 +77,11 @@ class SinkAttention(SelfAttention):
         self.sinks = mx.zeros((config.heads,))
 
     def __call__(self, x: mx.array, step: Step, cache: Any) -> mx.array:
-        queries, keys, values = self.project(x)
+        queries, keys, values = self.project(x, step)
         queries, keys = self.place(queries, keys, step)
-        return self.o_proj(attend(step, cache, queries, keys, values, scale=self._scale, sinks=self.sinks))
+        return linear(
+            self.o_proj, attend(step, cache, queries, keys, values, scale=self._scale, sinks=self.sinks), step
+        )
 
 
 class ClippedExperts(Experts):
@@ -101,8 +104,8 @@ class SparseMLP(Module):
         self.experts = ClippedExperts(config)
         self._chosen = config.chosen
 
-    def __call__(self, x: mx.array) -> mx.array:
-        return self.experts(x, top_then_softmax(self.router(x), self._chosen))
+    def __call__(self, x: mx.array, step: Step) -> mx.array:
+        return self.experts(x, top_then_softmax(linear(self.router, x, step), self._chosen), step)
 
 
 def build(config: Config) -> CausalLM:

@@ -63,7 +63,7 @@ class Block(PreNorm):
 
     def __call__(self, x: mx.array, step: Step, cache: Any) -> mx.array:
         x = x + self.self_attn(self.input_layernorm(x), step, cache) * self._share
-        return x + self.mlp(self.post_attention_layernorm(x)) * self._share
+        return x + self.mlp(self.post_attention_layernorm(x), step) * self._share
 
 
 class Granite(CausalLM):
@@ -74,8 +74,8 @@ class Granite(CausalLM):
         super().__init__(config, blocks, rms_norms(config)(), embed_scale=config.embedding_multiplier)
         self._divisor = config.logits_scaling
 
-    def logits(self, hidden: mx.array) -> mx.array:
-        return super().logits(hidden) / self._divisor
+    def logits(self, hidden: mx.array, step: Step | None = None) -> mx.array:
+        return super().logits(hidden, step) / self._divisor
 
 
 def build(config: Config) -> Granite:

@@ -22,6 +22,7 @@ from runtime.models.family import Family
 from runtime.models.mamba_fields import read_mamba2, recurrent_layers
 from runtime.models.tensor_names import without_spares
 from runtime.nn.conv import stored_filters
+from runtime.nn.linear import linear
 from runtime.nn.mamba2 import Mamba2, Mamba2Spec
 from runtime.nn.mlp import GatedMLP
 from runtime.nn.module import Module
@@ -85,8 +86,8 @@ class SparseMLP(Module):
         self.switch_mlp = Experts(hidden, inner, config.experts, activation=config.activation)
         self._chosen = config.chosen
 
-    def __call__(self, x: mx.array) -> mx.array:
-        return self.switch_mlp(x, top_then_softmax(self.router(x), self._chosen))
+    def __call__(self, x: mx.array, step: Step) -> mx.array:
+        return self.switch_mlp(x, top_then_softmax(linear(self.router, x, step), self._chosen), step)
 
 
 class Block(Module):
@@ -111,9 +112,9 @@ class Block(Module):
         mixer = self.mamba if self._recurrent else self.self_attn
         x = x + mixer(self.input_layernorm(x), step, cache) * self._by
         normed = self.post_attention_layernorm(x)
-        out = self.shared_mlp(normed)
+        out = self.shared_mlp(normed, step)
         if self._sparse:
-            out = out + self.block_sparse_moe(normed)
+            out = out + self.block_sparse_moe(normed, step)
         return x + out * self._by
 
 
@@ -125,8 +126,8 @@ class GraniteHybrid(CausalLM):
         super().__init__(config, layers, norm, embed_scale=config.embed_by)
         self._over = config.logits_over
 
-    def logits(self, hidden: mx.array) -> mx.array:
-        return super().logits(hidden) / self._over
+    def logits(self, hidden: mx.array, step: Step | None = None) -> mx.array:
+        return super().logits(hidden, step) / self._over
 
 
 def build(config: Config) -> GraniteHybrid:

@@ -14,9 +14,11 @@ from runtime.models.experts import Weights, split_gate_up, to_switch
 from runtime.models.family import Family
 from runtime.models.granite import Granite, layout
 from runtime.models.tensor_names import without_spares
+from runtime.nn.linear import linear
 from runtime.nn.module import Module
 from runtime.nn.route import Choice, top_then_softmax
 from runtime.nn.sparse import SharedMoE
+from runtime.step import Step
 
 __all__ = ["Config", "adapt", "build", "layout", "parse"]
 
@@ -49,8 +51,8 @@ class Router(Module):
         self.layer = nn.Linear(config.hidden_size, config.experts, bias=False)
         self._chosen = config.chosen
 
-    def __call__(self, x: mx.array) -> Choice:
-        return top_then_softmax(self.layer(x), self._chosen)
+    def __call__(self, x: mx.array, step: Step) -> Choice:
+        return top_then_softmax(linear(self.layer, x, step), self._chosen)
 
 
 def build(config: Config) -> Granite:

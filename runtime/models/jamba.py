@@ -18,6 +18,7 @@ from runtime.models.experts import Weights, to_switch
 from runtime.models.family import Family
 from runtime.models.tensor_names import without_spares
 from runtime.nn.conv import stored_filters
+from runtime.nn.linear import linear
 from runtime.nn.mamba1 import Mamba1, Mamba1Spec
 from runtime.nn.mlp import GatedMLP
 from runtime.nn.module import Module
@@ -90,8 +91,10 @@ class SparseMLP(Module):
         self.switch_mlp = Experts(hidden, inner, config.experts, activation=config.activation)
         self._chosen = config.chosen
 
-    def __call__(self, x: mx.array) -> mx.array:
-        return self.switch_mlp(x, softmax_then_top(self.router(x), self._chosen, normalize=False))
+    def __call__(self, x: mx.array, step: Step) -> mx.array:
+        return self.switch_mlp(
+            x, softmax_then_top(linear(self.router, x, step), self._chosen, normalize=False), step
+        )
 
 
 class Block(Module):
@@ -113,7 +116,7 @@ class Block(Module):
     def __call__(self, x: mx.array, step: Step, cache: Any) -> mx.array:
         mixer = self.mamba if self._recurrent else self.self_attn
         x = x + mixer(self.input_layernorm(x), step, cache)
-        return x + self.feed_forward(self.pre_ff_layernorm(x))
+        return x + self.feed_forward(self.pre_ff_layernorm(x), step)
 
 
 def build(config: Config) -> CausalLM:

@@ -39,6 +39,7 @@ from runtime.models.towers import USUAL
 from runtime.nn.activation import softplus
 from runtime.nn.attend import attend
 from runtime.nn.block import PreNorm
+from runtime.nn.linear import linear
 from runtime.nn.rope import Rope
 from runtime.nn.rope_spec import RopeSpec, read_rope
 from runtime.nn.route import CorrectedRouter
@@ -157,12 +158,12 @@ class GatedAttention(HeadNormAttention):
         self.g_proj = nn.Linear(config.hidden_size, gates, bias=False)
 
     def __call__(self, x: mx.array, step: Step, cache: Any) -> mx.array:
-        queries, keys, values = self.project(x)
+        queries, keys, values = self.project(x, step)
         queries, keys = self.place(queries, keys, step)
         out = attend(step, cache, queries, keys, values, scale=self._scale)
-        gate = softplus(self.g_proj(x).astype(mx.float32)).astype(out.dtype)
+        gate = softplus(linear(self.g_proj, x, step).astype(mx.float32)).astype(out.dtype)
         gated = out.reshape(*gate.shape, -1) * gate[..., None]
-        return self.o_proj(gated.reshape(out.shape))
+        return linear(self.o_proj, gated.reshape(out.shape), step)
 
 
 def _mlp(config: Config, *, sparse: bool) -> nn.Module:

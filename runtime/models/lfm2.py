@@ -23,6 +23,7 @@ from runtime.models.family import Family
 from runtime.models.tensor_names import text_tower, without_spares
 from runtime.models.towers import USUAL
 from runtime.nn.conv import CausalConv, stored_filters
+from runtime.nn.linear import linear
 from runtime.nn.mlp import GatedMLP
 from runtime.nn.module import Module
 from runtime.nn.moe import Experts
@@ -130,8 +131,8 @@ class ShortConv(Module):
         self.out_proj = nn.Linear(hidden, hidden, bias=bias)
 
     def __call__(self, x: mx.array, step: Step, cache: Any) -> mx.array:
-        before, after, x = mx.split(self.in_proj(x), 3, axis=-1)
-        return self.out_proj(after * cache.scan(step, self._scan, before * x))
+        before, after, x = mx.split(linear(self.in_proj, x, step), 3, axis=-1)
+        return linear(self.out_proj, after * cache.scan(step, self._scan, before * x), step)
 
     def _scan(
         self, states: dict[str, mx.array], x: mx.array, *, counts: mx.array | None
@@ -149,16 +150,16 @@ class SparseMLP(Module):
         self.switch_mlp = Experts(config.hidden_size, spec.inner, spec.experts)
         self._spec = spec
 
-    def __call__(self, x: mx.array) -> mx.array:
+    def __call__(self, x: mx.array, step: Step) -> mx.array:
         spec = self._spec
         choice = sigmoid_top(
-            self.gate(x),
+            linear(self.gate, x, step),
             spec.chosen,
             correction=self.get("expert_bias"),
             normalize=spec.normalize,
             scale=spec.scale,
         )
-        return self.switch_mlp(x, choice)
+        return self.switch_mlp(x, choice, step)
 
 
 class Block(Module):
@@ -180,7 +181,7 @@ class Block(Module):
     def __call__(self, x: mx.array, step: Step, cache: Any) -> mx.array:
         mixer = self.conv if self._convolved else self.self_attn
         x = x + mixer(self.operator_norm(x), step, cache)
-        return x + self.feed_forward(self.ffn_norm(x))
+        return x + self.feed_forward(self.ffn_norm(x), step)
 
 
 def build(config: Config) -> CausalLM:

@@ -28,6 +28,7 @@ from runtime.models.decoder_config import (
 from runtime.models.family import Family
 from runtime.models.tensor_names import text_tower, without_spares
 from runtime.models.towers import USUAL
+from runtime.nn.linear import linear
 from runtime.nn.mlp import GatedMLP
 from runtime.nn.module import Module
 from runtime.nn.moe import Experts
@@ -160,15 +161,15 @@ class Mixture(Module):
         self.shared_expert = GatedMLP(hidden, inner, activation=config.activation)
         self._chosen = config.chosen
 
-    def __call__(self, x: mx.array) -> mx.array:
-        scores = self.router(x)
+    def __call__(self, x: mx.array, step: Step) -> mx.array:
+        scores = linear(self.router, x, step)
         chosen = best(scores, self._chosen)
         gates = mx.sigmoid(mx.take_along_axis(scores, chosen, axis=-1).astype(mx.float32)).astype(x.dtype)
-        answer = self.shared_expert(x)
+        answer = self.shared_expert(x, step)
         for i in range(self._chosen):
             one = slice(i, i + 1)
             whole = mx.ones((*x.shape[:-1], 1), mx.float32)
-            answer = answer + self.experts(x * gates[..., one], (chosen[..., one], whole))
+            answer = answer + self.experts(x * gates[..., one], (chosen[..., one], whole), step)
         return answer
 
 
@@ -187,7 +188,7 @@ class Block(Module):
 
     def __call__(self, x: mx.array, step: Step, cache: Any) -> mx.array:
         x = x + self.self_attn(self.input_layernorm(x), step, cache)
-        return x + self.feed_forward(self.post_attention_layernorm(x))
+        return x + self.feed_forward(self.post_attention_layernorm(x), step)
 
 
 def build(config: Config) -> CausalLM:

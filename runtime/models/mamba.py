@@ -12,6 +12,7 @@ from runtime.errors import UnsupportedModel
 from runtime.models.config import Fields
 from runtime.models.family import Family
 from runtime.nn.conv import stored_filters
+from runtime.nn.linear import embed, linear, tied
 from runtime.nn.mamba1 import Mamba1, Mamba1Spec
 from runtime.nn.mamba2 import Mamba2, Mamba2Spec, step_bounds
 from runtime.nn.module import Module
@@ -125,8 +126,8 @@ class Backbone(Module):
             x = layer(x, step, cache, dtype)
         return self.norm_f(x.astype(dtype))
 
-    def embed(self, ids: mx.array) -> mx.array:
-        return self.embeddings(ids)
+    def embed(self, ids: mx.array, step: Step | None = None) -> mx.array:
+        return embed(self.embeddings, ids, step)
 
 
 class MambaLM(Module):
@@ -142,11 +143,11 @@ class MambaLM(Module):
     def __call__(self, step: Step, caches: Sequence[Any]) -> mx.array:
         return self.backbone(step, caches)
 
-    def embed(self, ids: mx.array) -> mx.array:
-        return self.backbone.embed(ids)
+    def embed(self, ids: mx.array, step: Step | None = None) -> mx.array:
+        return self.backbone.embed(ids, step)
 
-    def logits(self, hidden: mx.array) -> mx.array:
-        return self.backbone.embeddings.as_linear(hidden) if self._tied else self.lm_head(hidden)
+    def logits(self, hidden: mx.array, step: Step | None = None) -> mx.array:
+        return tied(self.backbone.embeddings, hidden) if self._tied else linear(self.lm_head, hidden, step)
 
 
 def build(config: Config) -> MambaLM:

@@ -25,6 +25,7 @@ from runtime.models.rope_block import only_repeats
 from runtime.models.tensor_names import without_spares
 from runtime.nn.attend import attend, split_heads
 from runtime.nn.block import PreNorm
+from runtime.nn.linear import linear
 from runtime.nn.module import Module
 from runtime.nn.rope import Rope
 from runtime.nn.rope_spec import RopeSpec, read_rope
@@ -189,11 +190,15 @@ class Attention(Module):
     def __call__(self, x: mx.array, step: Step, cache: Any) -> mx.array:
         config, rope = self._config, self._rope
         assert rope is not None
-        queries = rope(split_heads(self.q_proj(x), config.heads), step)
-        keys = rope(split_heads(self.k_proj(x), self._kv_heads), step)
-        values = split_heads(self.v_proj(x), self._kv_heads) * config.value_scale
+        queries = rope(split_heads(linear(self.q_proj, x, step), config.heads), step)
+        keys = rope(split_heads(linear(self.k_proj, x, step), self._kv_heads), step)
+        values = split_heads(linear(self.v_proj, x, step), self._kv_heads) * config.value_scale
         scale = config.head_dim**-0.5
-        return self.o_proj(attend(step, cache, queries, keys, values, scale=scale, sinks=self.get("sinks")))
+        return linear(
+            self.o_proj,
+            attend(step, cache, queries, keys, values, scale=scale, sinks=self.get("sinks")),
+            step,
+        )
 
 
 def _mlp(config: Config, *, sparse: bool) -> nn.Module:

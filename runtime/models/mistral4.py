@@ -170,7 +170,7 @@ class Router(Module):
         self.weight = mx.zeros((spec.experts, hidden))
         self._spec = spec
 
-    def __call__(self, x: mx.array) -> Choice:
+    def __call__(self, x: mx.array, step: Step) -> Choice:
         """x [..., D] -> experts and weights [..., k]."""
         spec = self._spec
         scores = x.astype(mx.float32) @ self.weight.T.astype(mx.float32)

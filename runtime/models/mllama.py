@@ -22,6 +22,7 @@ from runtime.models.tensor_names import text_tower, without_spares
 from runtime.models.towers import USUAL
 from runtime.nn.attend import attention, merge_heads, split_heads
 from runtime.nn.block import PreNorm
+from runtime.nn.linear import embed, linear, tied
 from runtime.nn.module import Module
 from runtime.nn.self_attention import SelfAttention
 from runtime.step import Step
@@ -79,13 +80,15 @@ class CrossAttention(Module):
         self._heads, self._kv_heads, self._scale = config.heads, config.kv_heads, config.head_dim**-0.5
 
     def __call__(self, x: mx.array, step: Step, cache: Any) -> mx.array:
-        queries = self.q_norm(split_heads(self.q_proj(x), self._heads))
+        queries = self.q_norm(split_heads(linear(self.q_proj, x, step), self._heads))
         keys, values, mask = cache.view(step)
-        return self.o_proj(merge_heads(attention(queries, keys, values, mask, scale=self._scale)))
+        return linear(
+            self.o_proj, merge_heads(attention(queries, keys, values, mask, scale=self._scale)), step
+        )
 
     def encode(self, features: mx.array, step: Step, cache: Any) -> None:
-        keys = self.k_norm(split_heads(self.k_proj(features), self._kv_heads))
-        cache.append(step, keys, split_heads(self.v_proj(features), self._kv_heads))
+        keys = self.k_norm(split_heads(linear(self.k_proj, features, step), self._kv_heads))
+        cache.append(step, keys, split_heads(linear(self.v_proj, features, step), self._kv_heads))
 
 
 class CrossBlock(Module):
@@ -105,7 +108,7 @@ class CrossBlock(Module):
             return x
         seen = self.cross_attn(self.input_layernorm(x), step, cache)
         y = x + mx.tanh(self.cross_attn_attn_gate) * seen
-        y = y + mx.tanh(self.cross_attn_mlp_gate) * self.mlp(self.post_attention_layernorm(y))
+        y = y + mx.tanh(self.cross_attn_mlp_gate) * self.mlp(self.post_attention_layernorm(y), step)
         return y if all(filled) else mx.where(mx.array(filled)[:, None, None], y, x)
 
 
@@ -126,8 +129,8 @@ class Trunk(Module):
             x = layer(x, step, cache)
         return self.norm(x)
 
-    def embed(self, ids: mx.array) -> mx.array:
-        return self.embed_tokens(ids)
+    def embed(self, ids: mx.array, step: Step | None = None) -> mx.array:
+        return embed(self.embed_tokens, ids, step)
 
 
 class Mllama(Module):
@@ -143,8 +146,8 @@ class Mllama(Module):
     def __call__(self, step: Step, caches: Sequence[Any]) -> mx.array:
         return self.model(step, caches)
 
-    def embed(self, ids: mx.array) -> mx.array:
-        return self.model.embed(ids)
+    def embed(self, ids: mx.array, step: Step | None = None) -> mx.array:
+        return self.model.embed(ids, step)
 
     def encode(self, features: mx.array, step: Step, caches: Sequence[Any]) -> None:
         """Give the rows of `step` an image: projected features [B, T, D]. To be called before the step
@@ -154,10 +157,10 @@ class Mllama(Module):
             if isinstance(layer, CrossBlock):
                 layer.cross_attn.encode(features, step, cache)
 
-    def logits(self, hidden: mx.array) -> mx.array:
+    def logits(self, hidden: mx.array, step: Step | None = None) -> mx.array:
         if self._tied:
-            return self.model.embed_tokens.as_linear(hidden)[..., : self._vocab]
-        return self.lm_head(hidden)
+            return tied(self.model.embed_tokens, hidden)[..., : self._vocab]
+        return linear(self.lm_head, hidden, step)
 
 
 def build(config: Config) -> Mllama:

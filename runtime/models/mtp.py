@@ -14,6 +14,7 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.models.experts import Weights
+from runtime.nn.linear import linear
 from runtime.nn.module import Module
 from runtime.nn.norm import RMSNorm
 from runtime.step import Step
@@ -36,7 +37,7 @@ class Predictor(Module):
 
     def __call__(self, step: Step, cache: Any, hidden: mx.array) -> mx.array:
         joined = mx.concatenate([self.enorm(step.vectors), self.hnorm(hidden)], axis=-1)
-        return self.norm(self.block(self.eh_proj(joined), step, cache))
+        return self.norm(self.block(linear(self.eh_proj, joined, step), step, cache))
 
 
 class DraftHead(Module):

@@ -33,6 +33,7 @@ from runtime.models.towers import Towers
 from runtime.models.wrapper import text_block
 from runtime.nn.attend import attend
 from runtime.nn.block import Sandwich
+from runtime.nn.linear import linear
 from runtime.nn.norm import RMSNorm, one_added, rms
 from runtime.nn.rope import Rope
 from runtime.nn.self_attention import Projected, SelfAttention
@@ -123,13 +124,13 @@ class GatedAttention(SelfAttention):
         self._eps = config.norm_eps
 
     def __call__(self, x: mx.array, step: Step, cache: Any) -> mx.array:
-        queries, keys, values = self.project(x)
+        queries, keys, values = self.project(x, step)
         queries, keys = self.place(queries, keys, step)
         out = attend(step, cache, queries, keys, values, scale=self._scale)
-        return self.o_proj(out * mx.sigmoid(self.gate_proj(x)))
+        return linear(self.o_proj, out * mx.sigmoid(linear(self.gate_proj, x, step)), step)
 
-    def project(self, x: mx.array) -> Projected:
-        queries, keys, values = super().project(x)
+    def project(self, x: mx.array, step: Step) -> Projected:
+        queries, keys, values = super().project(x, step)
         return rms(queries, self._eps), rms(keys, self._eps), values
 
 
@@ -147,8 +148,8 @@ class NormedTrunk(Trunk):
         super().__init__(config, layers, rms_norms(config)(), None)
         self._eps = config.norm_eps
 
-    def embed(self, ids: mx.array) -> mx.array:
-        return rms(super().embed(ids), self._eps)
+    def embed(self, ids: mx.array, step: Step | None = None) -> mx.array:
+        return rms(super().embed(ids, step), self._eps)
 
 
 class MuseGlimmer(CausalLM):
@@ -158,8 +159,8 @@ class MuseGlimmer(CausalLM):
         self.model = NormedTrunk(config, layers)
         self._multiplier, self._softcap = config.multiplier, config.softcap
 
-    def logits(self, hidden: mx.array) -> mx.array:
-        return softcapped(super().logits(hidden) * self._multiplier, self._softcap)
+    def logits(self, hidden: mx.array, step: Step | None = None) -> mx.array:
+        return softcapped(super().logits(hidden, step) * self._multiplier, self._softcap)
 
 
 def build(config: Config) -> MuseGlimmer:

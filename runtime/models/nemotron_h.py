@@ -22,6 +22,7 @@ from runtime.models.nemotron_h_config import Config, ExpertSpec, parse
 from runtime.models.quantizing import EIGHT_ELSE, REQUESTED, SOURCE, Row, more_bits
 from runtime.models.towers import Towers
 from runtime.nn.conv import stored_filters
+from runtime.nn.linear import embed, linear, tied
 from runtime.nn.mamba2 import Mamba2
 from runtime.nn.mlp import ACTIVATIONS, MLP
 from runtime.nn.module import Module
@@ -61,12 +62,14 @@ class SparseMLP(Module):
         self.shared_experts = MLP(hidden, spec.shared, activation, bias=bias)
         self._latent = spec.latent is not None
 
-    def __call__(self, x: mx.array) -> mx.array:
-        choice = self.gate(x)
+    def __call__(self, x: mx.array, step: Step) -> mx.array:
+        choice = self.gate(x, step)
         if not self._latent:
-            return self.switch_mlp(x, choice) + self.shared_experts(x)
-        routed = self.fc2_latent_proj(self.switch_mlp(self.fc1_latent_proj(x), choice))
-        return routed + self.shared_experts(x)
+            return self.switch_mlp(x, choice, step) + self.shared_experts(x, step)
+        routed = linear(
+            self.fc2_latent_proj, self.switch_mlp(linear(self.fc1_latent_proj, x, step), choice, step), step
+        )
+        return routed + self.shared_experts(x, step)
 
 
 class Block(Module):
@@ -78,7 +81,7 @@ class Block(Module):
 
     def __call__(self, x: mx.array, step: Step, cache: Any) -> mx.array:
         normed = self.norm(x)
-        return x + (self.mixer(normed, step, cache) if self._remembers else self.mixer(normed))
+        return x + (self.mixer(normed, step, cache) if self._remembers else self.mixer(normed, step))
 
 
 def _sublayer(config: Config, kind: str) -> nn.Module:
@@ -107,8 +110,8 @@ class Backbone(Module):
             x = layer(x, step, cache)
         return self.norm_f(x)
 
-    def embed(self, ids: mx.array) -> mx.array:
-        return self.embeddings(ids)
+    def embed(self, ids: mx.array, step: Step | None = None) -> mx.array:
+        return embed(self.embeddings, ids, step)
 
 
 class NemotronH(Module):
@@ -124,11 +127,11 @@ class NemotronH(Module):
     def __call__(self, step: Step, caches: Sequence[Any]) -> mx.array:
         return self.backbone(step, caches)
 
-    def embed(self, ids: mx.array) -> mx.array:
-        return self.backbone.embed(ids)
+    def embed(self, ids: mx.array, step: Step | None = None) -> mx.array:
+        return self.backbone.embed(ids, step)
 
-    def logits(self, hidden: mx.array) -> mx.array:
-        return self.backbone.embeddings.as_linear(hidden) if self._tied else self.lm_head(hidden)
+    def logits(self, hidden: mx.array, step: Step | None = None) -> mx.array:
+        return tied(self.backbone.embeddings, hidden) if self._tied else linear(self.lm_head, hidden, step)
 
 
 def build(config: Config) -> NemotronH:

@@ -25,10 +25,12 @@ from runtime.models.decoder_config import (
 from runtime.models.family import Family
 from runtime.models.tensor_names import without_spares
 from runtime.nn.block import PostNorm
+from runtime.nn.linear import linear
 from runtime.nn.norm import RMSNorm
 from runtime.nn.rope import Rope
 from runtime.nn.rope_spec import RopeSpec
 from runtime.nn.self_attention import HeadNormAttention, Projected, SelfAttention
+from runtime.step import Step
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +101,12 @@ class WideNormAttention(SelfAttention):
         self.q_norm = RMSNorm(config.heads * config.head_dim, eps=config.norm_eps)
         self.k_norm = RMSNorm(config.kv_heads * config.head_dim, eps=config.norm_eps)
 
-    def project(self, x: mx.array) -> Projected:
-        return self.split(self.q_norm(self.q_proj(x)), self.k_norm(self.k_proj(x)), self.v_proj(x))
+    def project(self, x: mx.array, step: Step) -> Projected:
+        return self.split(
+            self.q_norm(linear(self.q_proj, x, step)),
+            self.k_norm(linear(self.k_proj, x, step)),
+            linear(self.v_proj, x, step),
+        )
 
 
 def build(config: Config) -> CausalLM:

@@ -21,6 +21,7 @@ from runtime.models.tensor_names import without_spares
 from runtime.nn.block import PostNorm
 from runtime.nn.conv import stored_filters
 from runtime.nn.delta_net import DeltaSpec, GatedDeltaNet
+from runtime.nn.linear import linear
 from runtime.nn.module import Module
 from runtime.nn.norm import RMSNorm
 from runtime.nn.rope import Rope
@@ -94,8 +95,12 @@ class Attention(SelfAttention):
         self.q_norm = RMSNorm(config.heads * config.head_dim, eps=config.norm_eps)
         self.k_norm = RMSNorm(config.kv_heads * config.head_dim, eps=config.norm_eps)
 
-    def project(self, x: mx.array) -> Projected:
-        return self.split(self.q_norm(self.q_proj(x)), self.k_norm(self.k_proj(x)), self.v_proj(x))
+    def project(self, x: mx.array, step: Step) -> Projected:
+        return self.split(
+            self.q_norm(linear(self.q_proj, x, step)),
+            self.k_norm(linear(self.k_proj, x, step)),
+            linear(self.v_proj, x, step),
+        )
 
 
 class RecurrentBlock(Module):
@@ -109,7 +114,7 @@ class RecurrentBlock(Module):
 
     def __call__(self, x: mx.array, step: Step, cache: Any) -> mx.array:
         x = x + self.linear_attn(self.input_layernorm(x), step, cache)
-        return x + self.mlp(self.post_attention_layernorm(x))
+        return x + self.mlp(self.post_attention_layernorm(x), step)
 
 
 def build(config: Config) -> CausalLM:

@@ -14,10 +14,12 @@ from runtime.models.experts import Weights, to_switch
 from runtime.models.family import Family
 from runtime.models.tensor_names import without_spares
 from runtime.nn.block import PreNorm
+from runtime.nn.linear import linear
 from runtime.nn.norm import RMSNorm
 from runtime.nn.rope import Rope
 from runtime.nn.self_attention import Projected, SelfAttention
 from runtime.nn.sparse import SoftmaxMoE
+from runtime.step import Step
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +61,12 @@ class Attention(SelfAttention):
         self.k_norm = RMSNorm(config.kv_heads * config.head_dim, eps=config.norm_eps)
         self._clip = config.clip
 
-    def project(self, x: mx.array) -> Projected:
-        flat = self.q_norm(self.q_proj(x)), self.k_norm(self.k_proj(x)), self.v_proj(x)
+    def project(self, x: mx.array, step: Step) -> Projected:
+        flat = (
+            self.q_norm(linear(self.q_proj, x, step)),
+            self.k_norm(linear(self.k_proj, x, step)),
+            linear(self.v_proj, x, step),
+        )
         if self._clip is None:
             return self.split(*flat)
         return self.split(*(mx.clip(part, -self._clip, self._clip) for part in flat))

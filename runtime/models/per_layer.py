@@ -7,6 +7,7 @@ Dimensions: B rows, L tokens, D hidden size, N layers, P per-layer size.
 import mlx.core as mx
 import mlx.nn as nn
 
+from runtime.nn.linear import embed, linear
 from runtime.nn.module import Module
 from runtime.nn.norm import RMSNorm
 from runtime.step import Step
@@ -29,8 +30,8 @@ class PerLayerTrunk(Module):
         if not size:
             return [None] * layers
         known = mx.where(step.ids < vocab, step.ids, 0)
-        own = self.embed_tokens_per_layer(known) * size**0.5
-        seen = self.per_layer_model_projection(embedded) * embedded.shape[-1] ** -0.5
+        own = embed(self.embed_tokens_per_layer, known, step) * size**0.5
+        seen = linear(self.per_layer_model_projection, embedded, step) * embedded.shape[-1] ** -0.5
         shape = (*known.shape, layers, size)
         mixed = (self.per_layer_projection_norm(seen.reshape(shape)) + own.reshape(shape)) * 2**-0.5
         return [mixed[:, :, i] for i in range(layers)]

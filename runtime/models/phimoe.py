@@ -20,12 +20,14 @@ from runtime.models.experts import Weights, numbered_names, to_switch
 from runtime.models.family import Family
 from runtime.models.tensor_names import without_spares
 from runtime.nn.block import PreNorm
+from runtime.nn.linear import linear
 from runtime.nn.module import Module
 from runtime.nn.moe import Experts
 from runtime.nn.norm import LayerNorm
 from runtime.nn.rope_spec import RopeSpec, read_rope
 from runtime.nn.route import Choice
 from runtime.nn.self_attention import SelfAttention
+from runtime.step import Step
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +90,8 @@ class SparseMLP(Module):
         self.switch_mlp = Experts(*sizes, activation=config.activation)
         self._jitter = config.jitter
 
-    def __call__(self, x: mx.array) -> mx.array:
-        return self.switch_mlp(x, sparse_mixer(self.gate(x), self._jitter))
+    def __call__(self, x: mx.array, step: Step) -> mx.array:
+        return self.switch_mlp(x, sparse_mixer(linear(self.gate, x, step), self._jitter), step)
 
 
 def sparse_mixer(scores: mx.array, jitter: float) -> Choice:

@@ -27,6 +27,7 @@ from runtime.models.towers import USUAL
 from runtime.nn.attend import attend, split_heads
 from runtime.nn.conv import stored_filters
 from runtime.nn.delta_net import DeltaSpec, GatedDeltaNet
+from runtime.nn.linear import linear
 from runtime.nn.mlp import GatedMLP
 from runtime.nn.module import Module
 from runtime.nn.norm import RMSNorm, plus_one
@@ -56,14 +57,14 @@ class Attention(Module):
 
     def __call__(self, x: mx.array, step: Step, cache: Any) -> mx.array:
         config = self._config
-        both = self.q_proj(x).reshape(*x.shape[:2], config.heads, 2 * config.head_dim)
+        both = linear(self.q_proj, x, step).reshape(*x.shape[:2], config.heads, 2 * config.head_dim)
         queries, gate = mx.split(both, 2, axis=-1)
-        keys = self.k_norm(split_heads(self.k_proj(x), config.kv_heads))
-        values = split_heads(self.v_proj(x), config.kv_heads)
+        keys = self.k_norm(split_heads(linear(self.k_proj, x, step), config.kv_heads))
+        values = split_heads(linear(self.v_proj, x, step), config.kv_heads)
         queries = self.q_norm(queries.swapaxes(1, 2))
         queries, keys = self._rope(queries, step), self._rope(keys, step)
         out = attend(step, cache, queries, keys, values, scale=self._scale)
-        return self.o_proj(out * mx.sigmoid(gate.reshape(out.shape)))
+        return linear(self.o_proj, out * mx.sigmoid(gate.reshape(out.shape)), step)
 
 
 class Block(Module):
@@ -94,7 +95,7 @@ class Block(Module):
     def __call__(self, x: mx.array, step: Step, cache: Any) -> mx.array:
         mixer = self.linear_attn if self._recurrent else self.self_attn
         x = x + mixer(self.input_layernorm(x), step, cache)
-        return x + self.mlp(self.post_attention_layernorm(x))
+        return x + self.mlp(self.post_attention_layernorm(x), step)
 
 
 def _rope(config: Config) -> Rope:
@@ -151,7 +152,9 @@ class DraftHead(Module):
         mtp = self.mtp
         joined = [mtp.pre_fc_norm_embedding(step.vectors), mtp.pre_fc_norm_hidden(hidden)]
         place = depth % len(mtp.layers)
-        return mtp.norm(mtp.layers[place](mtp.fc(mx.concatenate(joined, axis=-1)), step, caches[place]))
+        return mtp.norm(
+            mtp.layers[place](linear(mtp.fc, mx.concatenate(joined, axis=-1), step), step, caches[place])
+        )
 
 
 def build_head(config: Config) -> DraftHead:

@@ -104,7 +104,7 @@ class Block(Module):
 
     def __call__(self, x: mx.array, step: Step, cache: Any) -> mx.array:
         x = x + self.temporal_block(self.temporal_pre_norm(x), step, cache)
-        return x + self.mlp_block(self.channel_pre_norm(x))
+        return x + self.mlp_block(self.channel_pre_norm(x), step)
 
 
 class RecurrentGemma(CausalLM):
@@ -115,8 +115,8 @@ class RecurrentGemma(CausalLM):
         super().__init__(config, layers, norm, embed_scale=_embed_scale(config.hidden_size))
         self._cap = config.logit_cap
 
-    def logits(self, hidden: mx.array) -> mx.array:
-        return softcapped(super().logits(hidden), self._cap)
+    def logits(self, hidden: mx.array, step: Step | None = None) -> mx.array:
+        return softcapped(super().logits(hidden, step), self._cap)
 
 
 def _embed_scale(hidden: int) -> float:

@@ -14,10 +14,12 @@ from runtime.models.decoder_config import DecoderConfig, layer_count, one_rope, 
 from runtime.models.family import Family
 from runtime.models.tensor_names import without_spares
 from runtime.nn.block import PreNorm
+from runtime.nn.linear import linear
 from runtime.nn.mlp import ACTIVATIONS
 from runtime.nn.module import Module
 from runtime.nn.norm import LayerNorm
 from runtime.nn.self_attention import SelfAttention
+from runtime.step import Step
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +61,8 @@ class MLP(Module):
         self.c_proj = nn.Linear(config.intermediate_size, config.hidden_size, bias=config.bias)
         self._activation = ACTIVATIONS[config.activation]
 
-    def __call__(self, x: mx.array) -> mx.array:
-        return self.c_proj(self._activation(self.c_fc(x)))
+    def __call__(self, x: mx.array, step: Step) -> mx.array:
+        return linear(self.c_proj, self._activation(linear(self.c_fc, x, step)), step)
 
 
 def build(config: Config) -> CausalLM:

@@ -23,6 +23,7 @@ from runtime.models.family import Family
 from runtime.models.tensor_names import without_spares
 from runtime.nn.attend import attend, split_heads
 from runtime.nn.conv import stored_filters
+from runtime.nn.linear import embed, linear, tied
 from runtime.nn.mamba2 import Mamba2, Mamba2Spec
 from runtime.nn.mlp import ACTIVATIONS
 from runtime.nn.module import Module
@@ -149,9 +150,9 @@ def _adapters(config: Config, block: int, inputs: int, outputs: int) -> list[Ada
     ]
 
 
-def _adapted(base: nn.Linear, adapter: Adapter, x: mx.array) -> mx.array:
+def _adapted(base: nn.Linear, adapter: Adapter, x: mx.array, step: Step) -> mx.array:
     down, up = adapter
-    return base(x) + up(down(x))
+    return linear(base, x, step) + linear(up, linear(down, x, step), step)
 
 
 class SharedAttention(Module):
@@ -176,16 +177,20 @@ class SharedAttention(Module):
     def __call__(self, x: mx.array, use: int, step: Step, cache: Any) -> mx.array:
         config = self._config
         if config.adapted_attention:
-            queries = _adapted(self.q_proj, self.linear_q_adapter_list[use], x)
-            keys = _adapted(self.k_proj, self.linear_k_adapter_list[use], x)
-            values = _adapted(self.v_proj, self.linear_v_adapter_list[use], x)
+            queries = _adapted(self.q_proj, self.linear_q_adapter_list[use], x, step)
+            keys = _adapted(self.k_proj, self.linear_k_adapter_list[use], x, step)
+            values = _adapted(self.v_proj, self.linear_v_adapter_list[use], x, step)
         else:
-            queries, keys, values = self.q_proj(x), self.k_proj(x), self.v_proj(x)
+            queries, keys, values = (
+                linear(self.q_proj, x, step),
+                linear(self.k_proj, x, step),
+                linear(self.v_proj, x, step),
+            )
         queries, keys = split_heads(queries, config.heads), split_heads(keys, config.kv_heads)
         if self._rope is not None:
             queries, keys = self._rope(queries, step), self._rope(keys, step)
         seen = attend(step, cache, queries, keys, split_heads(values, config.kv_heads), scale=self._scale)
-        return self.o_proj(seen)
+        return linear(self.o_proj, seen, step)
 
 
 class SharedMLP(Module):
@@ -197,10 +202,10 @@ class SharedMLP(Module):
         self.gate_up_proj_adapter_list = _adapters(config, block, hidden, 2 * inner)
         self._activation = ACTIVATIONS[config.activation]
 
-    def __call__(self, x: mx.array, use: int) -> mx.array:
-        both = _adapted(self.gate_up_proj, self.gate_up_proj_adapter_list[use], x)
+    def __call__(self, x: mx.array, use: int, step: Step) -> mx.array:
+        both = _adapted(self.gate_up_proj, self.gate_up_proj_adapter_list[use], x, step)
         gate, up = mx.split(both, 2, axis=-1)
-        return self.down_proj(self._activation(gate) * up)
+        return linear(self.down_proj, self._activation(gate) * up, step)
 
 
 class SharedBlock(Module):
@@ -213,7 +218,7 @@ class SharedBlock(Module):
 
     def __call__(self, x: mx.array, embedded: mx.array, use: int, step: Step, cache: Any) -> mx.array:
         joined = self.input_layernorm(mx.concatenate([x, embedded], axis=-1))
-        return self.feed_forward(self.pre_ff_layernorm(self.self_attn(joined, use, step, cache)), use)
+        return self.feed_forward(self.pre_ff_layernorm(self.self_attn(joined, use, step, cache)), use, step)
 
 
 class Recurrent(Module):
@@ -244,7 +249,7 @@ class Hybrid(Module):
         self._block = self.shared_transformer if lender is None else lender
 
     def __call__(self, x: mx.array, embedded: mx.array, step: Step, cache: Any, memory: Any) -> mx.array:
-        beside = self.linear(self._block(x, embedded, self._use, step, cache))
+        beside = linear(self.linear, self._block(x, embedded, self._use, step, cache), step)
         return self.mamba_decoder(x, beside, step, memory)
 
 
@@ -268,8 +273,8 @@ class Trunk(Module):
                 x = layer(x, None, step, next(memories))
         return self.final_layernorm(x)
 
-    def embed(self, ids: mx.array) -> mx.array:
-        return self.embed_tokens(ids)
+    def embed(self, ids: mx.array, step: Step | None = None) -> mx.array:
+        return embed(self.embed_tokens, ids, step)
 
 
 def _layers(config: Config) -> list[Recurrent | Hybrid]:
@@ -300,11 +305,11 @@ class Zamba2(Module):
     def __call__(self, step: Step, caches: Sequence[Any]) -> mx.array:
         return self.model(step, caches)
 
-    def embed(self, ids: mx.array) -> mx.array:
-        return self.model.embed(ids)
+    def embed(self, ids: mx.array, step: Step | None = None) -> mx.array:
+        return self.model.embed(ids, step)
 
-    def logits(self, hidden: mx.array) -> mx.array:
-        return self.model.embed_tokens.as_linear(hidden)
+    def logits(self, hidden: mx.array, step: Step | None = None) -> mx.array:
+        return tied(self.model.embed_tokens, hidden)
 
 
 def build(config: Config) -> Zamba2:

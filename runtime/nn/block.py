@@ -25,7 +25,7 @@ class PreNorm(Module):
 
     def __call__(self, x: mx.array, step: Step, cache: Any) -> mx.array:
         x = x + self.self_attn(self.input_layernorm(x), step, cache)
-        return x + self.mlp(self.post_attention_layernorm(x))
+        return x + self.mlp(self.post_attention_layernorm(x), step)
 
 
 class PostNorm(Module):
@@ -40,7 +40,7 @@ class PostNorm(Module):
 
     def __call__(self, x: mx.array, step: Step, cache: Any) -> mx.array:
         x = x + self.post_attention_layernorm(self.self_attn(x, step, cache))
-        return x + self.post_feedforward_layernorm(self.mlp(x))
+        return x + self.post_feedforward_layernorm(self.mlp(x, step))
 
 
 class Sandwich(Module):
@@ -57,7 +57,7 @@ class Sandwich(Module):
 
     def __call__(self, x: mx.array, step: Step, cache: Any) -> mx.array:
         x = x + self.post_attention_layernorm(self.self_attn(self.input_layernorm(x), step, cache))
-        return x + self.post_feedforward_layernorm(self.mlp(self.pre_feedforward_layernorm(x)))
+        return x + self.post_feedforward_layernorm(self.mlp(self.pre_feedforward_layernorm(x), step))
 
 
 class Parallel(Module):
@@ -71,4 +71,4 @@ class Parallel(Module):
 
     def __call__(self, x: mx.array, step: Step, cache: Any) -> mx.array:
         normed = self.input_layernorm(x)
-        return x + self.self_attn(normed, step, cache) + self.mlp(normed)
+        return x + self.self_attn(normed, step, cache) + self.mlp(normed, step)

@@ -14,6 +14,7 @@ from runtime.nn.activation import silu, softplus
 from runtime.nn.conv import CausalConv
 from runtime.nn.gated_delta import gated_delta
 from runtime.nn.gated_norm import GatedRMSNorm
+from runtime.nn.linear import linear
 from runtime.nn.module import Module
 from runtime.nn.norm import rms
 from runtime.step import Step
@@ -83,9 +84,15 @@ class GatedDeltaNet(Module):
         self._spec = spec
 
     def __call__(self, x: mx.array, step: Step, cache: Any) -> mx.array:
-        y = cache.scan(step, self._scan, self.in_proj_qkv(x), self.in_proj_a(x), self.in_proj_b(x))
-        gate = self.in_proj_z(x).reshape(y.shape)
-        return self.out_proj(self.norm(y, gate).flatten(2))
+        y = cache.scan(
+            step,
+            self._scan,
+            linear(self.in_proj_qkv, x, step),
+            linear(self.in_proj_a, x, step),
+            linear(self.in_proj_b, x, step),
+        )
+        gate = linear(self.in_proj_z, x, step).reshape(y.shape)
+        return linear(self.out_proj, self.norm(y, gate).flatten(2), step)
 
     def _scan(
         self,

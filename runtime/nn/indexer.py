@@ -13,6 +13,7 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.nn.attend import split_heads
+from runtime.nn.linear import linear
 from runtime.nn.module import Module
 from runtime.nn.norm import LayerNorm
 from runtime.nn.plain import causal_mask
@@ -41,7 +42,7 @@ class Indexer(Module):
 
     def key(self, x: mx.array, step: Step) -> mx.array:
         """[B, L, D] -> [B, 1, L, I], rotated."""
-        return self._rope(self.k_norm(self.wk(x))[:, None], step)
+        return self._rope(self.k_norm(linear(self.wk, x, step))[:, None], step)
 
     def select(
         self, x: mx.array, low: mx.array, seen: mx.array, mask: Any, step: Step
@@ -69,8 +70,10 @@ class Indexer(Module):
 
     def _best(self, x: mx.array, low: mx.array, index: mx.array, mask: Any, step: Step) -> mx.array:
         """The T best places for each query, [B, 1, L, T]."""
-        queries = self._rope(split_heads(self.wq_b(low), self._shape.heads), step).astype(mx.float32)
-        shares = self.weights_proj(x).astype(mx.float32).swapaxes(1, 2)[..., None]
+        queries = self._rope(split_heads(linear(self.wq_b, low, step), self._shape.heads), step).astype(
+            mx.float32
+        )
+        shares = linear(self.weights_proj, x, step).astype(mx.float32).swapaxes(1, 2)[..., None]
         turned = index.astype(mx.float32).swapaxes(-1, -2)
         scores = mx.array(0.0)
         at_once = max(1, HELD // (x.shape[0] * x.shape[1] * index.shape[2]))

@@ -16,6 +16,7 @@ from runtime.nn.channel_delta import channel_delta
 from runtime.nn.conv import CausalConv
 from runtime.nn.delta_net import unit
 from runtime.nn.gated_norm import GatedRMSNorm
+from runtime.nn.linear import linear
 from runtime.nn.module import Module
 from runtime.step import Step
 
@@ -64,10 +65,10 @@ class KimiDelta(Module):
         self._spec = spec
 
     def __call__(self, x: mx.array, step: Step, cache: Any) -> mx.array:
-        decay = self.f_b_proj(self.f_a_proj(x))
-        y = cache.scan(step, self._scan, self.qkv_proj(x), decay, self.b_proj(x))
-        gate = self.g_b_proj(self.g_a_proj(x)).reshape(y.shape)
-        return self.o_proj(self.o_norm(y, gate).flatten(2))
+        decay = linear(self.f_b_proj, linear(self.f_a_proj, x, step), step)
+        y = cache.scan(step, self._scan, linear(self.qkv_proj, x, step), decay, linear(self.b_proj, x, step))
+        gate = linear(self.g_b_proj, linear(self.g_a_proj, x, step), step).reshape(y.shape)
+        return linear(self.o_proj, self.o_norm(y, gate).flatten(2), step)
 
     def _scan(
         self,

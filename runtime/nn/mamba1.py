@@ -6,6 +6,7 @@ weights.
 """
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import mlx.core as mx
@@ -14,6 +15,7 @@ import mlx.nn as nn
 from runtime.cache.layout import Recurrent, State
 from runtime.nn.activation import silu, softplus
 from runtime.nn.conv import CausalConv
+from runtime.nn.linear import linear
 from runtime.nn.module import Module
 from runtime.nn.norm import RMSNorm, rms
 from runtime.nn.selective_scan import selective_scan
@@ -66,21 +68,21 @@ class Mamba1(Module):
         self._spec = spec
 
     def __call__(self, x: mx.array, step: Step, cache: Any) -> mx.array:
-        mixed, gate = mx.split(self.in_proj(x), 2, axis=-1)
-        y = cache.scan(step, self._scan, mixed)
-        return self.out_proj((y * silu(gate.astype(mx.float32))).astype(x.dtype))
+        mixed, gate = mx.split(linear(self.in_proj, x, step), 2, axis=-1)
+        y = cache.scan(step, partial(self._scan, step), mixed)
+        return linear(self.out_proj, (y * silu(gate.astype(mx.float32))).astype(x.dtype), step)
 
     def _scan(
-        self, states: dict[str, mx.array], mixed: mx.array, *, counts: mx.array | None
+        self, step: Step, states: dict[str, mx.array], mixed: mx.array, *, counts: mx.array | None
     ) -> tuple[mx.array, dict[str, mx.array]]:
         """mixed [B, L, inner] -> y float32 [B, L, inner]."""
         spec = self._spec
         mixed, conv = self.conv1d(mixed, states["conv"], counts)
         x = silu(mixed)
         ranks, inputs, outputs = self._normed(
-            *mx.split(self.x_proj(x), (spec.rank, spec.rank + spec.state), axis=-1)
+            *mx.split(linear(self.x_proj, x, step), (spec.rank, spec.rank + spec.state), axis=-1)
         )
-        steps = softplus(self.dt_proj(ranks).astype(mx.float32))
+        steps = softplus(linear(self.dt_proj, ranks, step).astype(mx.float32))
         rates = -mx.exp(self.A_log.astype(mx.float32))
         y, state = selective_scan(x, steps, rates, inputs, outputs, states["state"], counts=counts)
         return y + x * self.D.astype(mx.float32), {"conv": conv, "state": state}

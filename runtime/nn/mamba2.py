@@ -21,6 +21,7 @@ from runtime.errors import UnsupportedModel, shown
 from runtime.nn.activation import silu, softplus
 from runtime.nn.conv import CausalConv
 from runtime.nn.gated_norm import GatedRMSNorm, Order
+from runtime.nn.linear import linear
 from runtime.nn.module import Module
 from runtime.nn.ssd import ssd
 from runtime.step import Step
@@ -93,14 +94,14 @@ class Mamba2(Module):
 
     def __call__(self, x: mx.array, step: Step, cache: Any) -> mx.array:
         spec = self._spec
-        projected = self.in_proj(x)
+        projected = linear(self.in_proj, x, step)
         if self._scales is not None:
             projected = projected * self._scales.astype(projected.dtype)
         gate, mixed, steps = mx.split(projected, (spec.inner, spec.inner + spec.channels), axis=-1)
         y = cache.scan(step, self._scan, mixed, steps)
         if spec.norm:
-            return self.out_proj(self.norm(y, gate))
-        return self.out_proj((y * silu(gate.astype(mx.float32))).astype(x.dtype))
+            return linear(self.out_proj, self.norm(y, gate), step)
+        return linear(self.out_proj, (y * silu(gate.astype(mx.float32))).astype(x.dtype), step)
 
     def _scan(
         self, states: dict[str, mx.array], mixed: mx.array, steps: mx.array, *, counts: mx.array | None

@@ -19,6 +19,7 @@ import mlx.nn as nn
 from runtime.cache.layout import Full
 from runtime.nn.attend import attention, merge_heads, split_heads
 from runtime.nn.indexer import Indexer, IndexShape
+from runtime.nn.linear import linear
 from runtime.nn.module import Module
 from runtime.nn.norm import RMSNorm
 from runtime.nn.rope import Rope
@@ -131,7 +132,7 @@ class LatentAttention(Module):
 
     def __call__(self, x: mx.array, step: Step, cache: Any) -> mx.array:
         shape = self._shape
-        low = x if shape.query_rank is None else self.q_a_layernorm(self.q_a_proj(x))
+        low = x if shape.query_rank is None else self.q_a_layernorm(linear(self.q_a_proj, x, step))
         content, position = mx.split(self.queries(low, step), [shape.content], axis=-1)
         position = self._rope(position, step)
         key = self._key(x, step)
@@ -141,18 +142,20 @@ class LatentAttention(Module):
             own = mx.concatenate([key, self.indexer.key(x, step)], axis=-1)
             seen, _, mask = cache.append(step, own, None)
             seen, mask = self.indexer.select(x, low, seen, mask, step)
-        return self.o_proj(merge_heads(self._attend(content, position, seen, mask)))
+        return linear(self.o_proj, merge_heads(self._attend(content, position, seen, mask)), step)
 
     def queries(self, low: mx.array, step: Step) -> mx.array:
         """[B, H, L, N + P], not rotated yet, of what they are made of. Families that scale them by position
         override this.
         """
         project = self.q_proj if self._shape.query_rank is None else self.q_b_proj
-        return split_heads(project(low), self._shape.heads)
+        return split_heads(linear(project, low, step), self._shape.heads)
 
     def _key(self, x: mx.array, step: Step) -> mx.array:
         """What is remembered of the new tokens, [B, 1, L, R + P]."""
-        latent, position = mx.split(self.kv_a_proj_with_mqa(x)[:, None], [self._shape.rank], axis=-1)
+        latent, position = mx.split(
+            linear(self.kv_a_proj_with_mqa, x, step)[:, None], [self._shape.rank], axis=-1
+        )
         return mx.concatenate([self.kv_a_layernorm(latent), self._rope(position, step)], axis=-1)
 
     def _attend(self, content: mx.array, position: mx.array, seen: mx.array, mask: Any) -> mx.array:

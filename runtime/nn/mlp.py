@@ -4,7 +4,9 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.nn.activation import Activation, gated, gelu, gelu_tanh, relu, relu2, silu
+from runtime.nn.linear import linear
 from runtime.nn.module import Module
+from runtime.step import Step
 
 # The names configs use for `hidden_act`. "gelu" is the exact one; the tanh forms are approximations with
 # their own names, and mixing them up costs about 1e-3 of a logit's spread.
@@ -32,8 +34,12 @@ class GatedMLP(Module):
         self.down_proj = nn.Linear(intermediate, hidden, bias=bias)
         self._activation = ACTIVATIONS[activation]
 
-    def __call__(self, x: mx.array) -> mx.array:
-        return self.down_proj(gated(self._activation, self.gate_proj(x), self.up_proj(x)))
+    def __call__(self, x: mx.array, step: Step) -> mx.array:
+        return linear(
+            self.down_proj,
+            gated(self._activation, linear(self.gate_proj, x, step), linear(self.up_proj, x, step)),
+            step,
+        )
 
 
 class FusedGatedMLP(Module):
@@ -45,9 +51,9 @@ class FusedGatedMLP(Module):
         self.down_proj = nn.Linear(intermediate, hidden, bias=False)
         self._activation = ACTIVATIONS[activation]
 
-    def __call__(self, x: mx.array) -> mx.array:
-        gate, up = mx.split(self.gate_up_proj(x), 2, axis=-1)
-        return self.down_proj(gated(self._activation, gate, up))
+    def __call__(self, x: mx.array, step: Step) -> mx.array:
+        gate, up = mx.split(linear(self.gate_up_proj, x, step), 2, axis=-1)
+        return linear(self.down_proj, gated(self._activation, gate, up), step)
 
 
 class MLP(Module):
@@ -59,5 +65,5 @@ class MLP(Module):
         self.down_proj = nn.Linear(intermediate, hidden, bias=bias)
         self.act_fn = activation
 
-    def __call__(self, x: mx.array) -> mx.array:
-        return self.down_proj(self.act_fn(self.up_proj(x)))
+    def __call__(self, x: mx.array, step: Step) -> mx.array:
+        return linear(self.down_proj, self.act_fn(linear(self.up_proj, x, step)), step)

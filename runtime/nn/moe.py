@@ -5,13 +5,16 @@ linear layers is one tensor [E, out, in], named as MLX names it, so that convert
 are and `runtime.weights` quantizes and expands it like any linear layer.
 """
 
+from functools import partial
+
 import mlx.core as mx
 
-from runtime.nn import ops
+from runtime.nn import ops, plain
 from runtime.nn.activation import gated
 from runtime.nn.mlp import ACTIVATIONS
 from runtime.nn.module import Module
 from runtime.nn.route import Choice
+from runtime.step import Adapters, Step
 
 
 class SwitchLinear(Module):
@@ -75,22 +78,28 @@ class Experts(Module):
         self._gated = gated
         self._activation = ACTIVATIONS[activation]
 
-    def __call__(self, x: mx.array, choice: Choice) -> mx.array:
+    def __call__(self, x: mx.array, choice: Choice, step: Step | None = None) -> mx.array:
         """x [B, L, D] -> the weighted sum of its experts' answers [B, L, D]."""
         chosen, weights = choice
+        adapters = None if step is None else step.adapters
+        if adapters is not None and adapters.change(self):
+            # Every row keeps its place, so that it is known whose adapter counts for it.
+            answers = plain.ask(x, chosen, partial(self._answer, adapters), None)
+            return (weights.astype(x.dtype)[..., None, :] @ answers).squeeze(-2)
         # Packed stacks are unpacked row by row, so that many rows at once save nothing.
         together = self._experts if isinstance(self.up_proj, SwitchLinear) else None
-        answers = ops.table.ask(x, chosen, self._answer, together)
+        answers = ops.table.ask(x, chosen, partial(self._answer, None), together)
         return (weights.astype(x.dtype)[..., None, :] @ answers).squeeze(-2)
 
     def inner(self, gate: mx.array, up: mx.array) -> mx.array:
         """What goes down. Families with another gate override this."""
         return gated(self._activation, gate, up)
 
-    def _answer(self, x: mx.array, chosen: mx.array, ordered: bool) -> mx.array:
-        up = self.up_proj(x, chosen, ordered=ordered)
-        if self._gated:
-            inner = self.inner(self.gate_proj(x, chosen, ordered=ordered), up)
-        else:
-            inner = self._activation(up)
-        return self.down_proj(inner, chosen, ordered=ordered)
+    def _answer(self, adapters: Adapters | None, x: mx.array, chosen: mx.array, ordered: bool) -> mx.array:
+        def product(stack: Module, rows: mx.array) -> mx.array:
+            y = stack(rows, chosen, ordered=ordered)
+            return y if adapters is None else adapters.gather(stack, rows, chosen, y)
+
+        up = product(self.up_proj, x)
+        inner = self.inner(product(self.gate_proj, x), up) if self._gated else self._activation(up)
+        return product(self.down_proj, inner)

@@ -17,6 +17,7 @@ from runtime.cache.layout import Recurrent, State
 from runtime.nn.activation import softplus
 from runtime.nn.chunks import silence
 from runtime.nn.conv import CausalConv
+from runtime.nn.linear import linear
 from runtime.nn.linear_scan import linear_scan
 from runtime.nn.mlp import ACTIVATIONS
 from runtime.nn.module import Module
@@ -63,8 +64,10 @@ class RecurrentBlock(Module):
         self._activation = ACTIVATIONS[activation]
 
     def __call__(self, x: mx.array, step: Step, cache: Any) -> mx.array:
-        mixed = cache.scan(step, self._scan, self.linear_x(x), step.positions)
-        return self.linear_out(mixed.astype(x.dtype) * self._activation(self.linear_y(x)))
+        mixed = cache.scan(step, self._scan, linear(self.linear_x, x, step), step.positions)
+        return linear(
+            self.linear_out, mixed.astype(x.dtype) * self._activation(linear(self.linear_y, x, step)), step
+        )
 
     def _scan(
         self, states: dict[str, mx.array], x: mx.array, positions: mx.array, *, counts: mx.array | None

@@ -7,6 +7,7 @@ in the eighth bit would be confused otherwise.
 import mlx.core as mx
 
 from runtime.nn.module import Module
+from runtime.step import Step
 
 Choice = tuple[mx.array, mx.array]
 """(experts int [..., k], their weights float32 [..., k])"""
@@ -87,8 +88,8 @@ class CorrectedRouter(Module):
         self._groups, self._top_groups = groups, top_groups
         self._normalize, self._scale = normalize, scale
 
-    def __call__(self, x: mx.array) -> Choice:
-        """x [..., D] -> experts and weights [..., k]."""
+    def __call__(self, x: mx.array, step: Step) -> Choice:
+        """x [..., D] -> experts and weights [..., k]. All routers get the step; this one needs none."""
         return sigmoid_top(
             x.astype(mx.float32) @ self.weight.T.astype(mx.float32),
             self._chosen,

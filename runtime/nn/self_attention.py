@@ -13,6 +13,7 @@ import mlx.nn as nn
 
 from runtime.cache.protocol import Rotate
 from runtime.nn.attend import attend, split_heads
+from runtime.nn.linear import linear
 from runtime.nn.module import Module
 from runtime.nn.rope import Rope
 from runtime.step import Step
@@ -56,12 +57,12 @@ class Attention(Module):
         self._softcap = softcap
 
     def __call__(self, x: mx.array, step: Step, cache: Any) -> mx.array:
-        queries, keys, values = self.project(x)
+        queries, keys, values = self.project(x, step)
         queries, keys = self.place(queries, keys, step)
         seen = attend(step, cache, queries, keys, values, scale=self._scale, softcap=self._softcap)
-        return self.o_proj(seen)
+        return linear(self.o_proj, seen, step)
 
-    def project(self, x: mx.array) -> Projected:
+    def project(self, x: mx.array, step: Step) -> Projected:
         raise NotImplementedError
 
     def place(self, queries: mx.array, keys: mx.array, step: Step) -> tuple[mx.array, mx.array]:
@@ -106,8 +107,10 @@ class SelfAttention(Attention):
         self.k_proj = nn.Linear(shape.hidden_size, shared, bias=qkv_bias)
         self.v_proj = nn.Linear(shape.hidden_size, shared, bias=qkv_bias)
 
-    def project(self, x: mx.array) -> Projected:
-        return self.split(self.q_proj(x), self.k_proj(x), self.v_proj(x))
+    def project(self, x: mx.array, step: Step) -> Projected:
+        return self.split(
+            linear(self.q_proj, x, step), linear(self.k_proj, x, step), linear(self.v_proj, x, step)
+        )
 
 
 class FusedAttention(Attention):
@@ -119,8 +122,8 @@ class FusedAttention(Attention):
         self.qkv_proj = nn.Linear(shape.hidden_size, inner + 2 * shared, bias=bias)
         self._cuts = [inner, inner + shared]
 
-    def project(self, x: mx.array) -> Projected:
-        return self.split(*mx.split(self.qkv_proj(x), self._cuts, axis=-1))
+    def project(self, x: mx.array, step: Step) -> Projected:
+        return self.split(*mx.split(linear(self.qkv_proj, x, step), self._cuts, axis=-1))
 
 
 class HeadNormAttention(SelfAttention):
@@ -142,6 +145,6 @@ class HeadNormAttention(SelfAttention):
         self.q_norm: Any = norm(shape.heads)
         self.k_norm: Any = norm(shape.kv_heads)
 
-    def project(self, x: mx.array) -> Projected:
-        queries, keys, values = super().project(x)
+    def project(self, x: mx.array, step: Step) -> Projected:
+        queries, keys, values = super().project(x, step)
         return self.q_norm(queries), self.k_norm(keys), values

@@ -5,10 +5,12 @@ from typing import Any
 import mlx.core as mx
 import mlx.nn as nn
 
+from runtime.nn.linear import linear
 from runtime.nn.mlp import GatedMLP
 from runtime.nn.module import Module
 from runtime.nn.moe import Experts
 from runtime.nn.route import softmax_then_top
+from runtime.step import Step
 
 
 class SoftmaxMoE(Module):
@@ -22,8 +24,10 @@ class SoftmaxMoE(Module):
         self.switch_mlp = Experts(hidden, inner, experts, activation=activation)
         self._chosen, self._normalize = chosen, normalize
 
-    def __call__(self, x: mx.array) -> mx.array:
-        return self.switch_mlp(x, softmax_then_top(self.gate(x), self._chosen, normalize=self._normalize))
+    def __call__(self, x: mx.array, step: Step) -> mx.array:
+        return self.switch_mlp(
+            x, softmax_then_top(linear(self.gate, x, step), self._chosen, normalize=self._normalize), step
+        )
 
 
 class GatedSharedMoE(SoftmaxMoE):
@@ -44,8 +48,10 @@ class GatedSharedMoE(SoftmaxMoE):
         self.shared_expert = GatedMLP(hidden, shared, activation=activation)
         self.shared_expert_gate = nn.Linear(hidden, 1, bias=False)
 
-    def __call__(self, x: mx.array) -> mx.array:
-        return super().__call__(x) + mx.sigmoid(self.shared_expert_gate(x)) * self.shared_expert(x)
+    def __call__(self, x: mx.array, step: Step) -> mx.array:
+        return super().__call__(x, step) + mx.sigmoid(
+            linear(self.shared_expert_gate, x, step)
+        ) * self.shared_expert(x, step)
 
 
 class SharedMoE(Module):
@@ -67,6 +73,6 @@ class SharedMoE(Module):
         if shared:
             self.shared_experts = GatedMLP(hidden, shared, activation=activation)
 
-    def __call__(self, x: mx.array) -> mx.array:
-        answer = self.switch_mlp(x, self.gate(x))
-        return answer + self.shared_experts(x) if "shared_experts" in self else answer
+    def __call__(self, x: mx.array, step: Step) -> mx.array:
+        answer = self.switch_mlp(x, self.gate(x, step), step)
+        return answer + self.shared_experts(x, step) if "shared_experts" in self else answer

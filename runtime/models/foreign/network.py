@@ -60,14 +60,16 @@ class ForeignNetwork(nn.Module):
         if step.inputs.embeddings is not None:
             raise NotSupported(_IDS_ONLY)
         step.refuse_positions("mlx-lm's class for this model counts them itself")
+        if step.adapters is not None:
+            raise NotSupported("mlx-lm's class for this model asks its layers itself: no adapters")
         if self._form.ragged or len(set(step.starts)) == 1:
             return self._run(step, caches)[0]
         return self._row_by_row(step, caches)
 
-    def embed(self, ids: mx.array) -> mx.array:
+    def embed(self, ids: mx.array, step: Step | None = None) -> mx.array:
         raise NotSupported(_IDS_ONLY)
 
-    def logits(self, hidden: mx.array) -> mx.array:
+    def logits(self, hidden: mx.array, step: Step | None = None) -> mx.array:
         if not self._form.trunk:
             return hidden
         *lead, size = hidden.shape

@@ -155,7 +155,7 @@ def test_a_failing_step_fails_its_requests_and_no_later_one(tmp_path: Path) -> N
     broken = threading.Event()
     original = type(network).logits
 
-    def logits(self: object, hidden: object) -> object:
+    def logits(self: object, hidden: object, step: object) -> object:
         if broken.is_set():
             raise RuntimeError("the device is gone")
         return original(self, hidden)

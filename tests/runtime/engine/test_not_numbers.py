@@ -13,6 +13,7 @@ from runtime.engine.request import Request
 from runtime.errors import NotNumbers
 from runtime.loaded import LoadedModel
 from runtime.sampling.params import SamplingParams
+from runtime.step import Step
 from tests.support.drafting import Scripted, always_drafting, noise
 from tests.support.parity import Reference
 
@@ -43,7 +44,7 @@ class Late:
     def __call__(self, *given: Any) -> mx.array:
         return self._network(*given)
 
-    def logits(self, hidden: mx.array) -> mx.array:
+    def logits(self, hidden: mx.array, step: Step) -> mx.array:
         self._left -= 1
         return self._network.logits(hidden) * (1 if self._left >= 0 else mx.nan)
 

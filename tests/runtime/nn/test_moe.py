@@ -11,6 +11,7 @@ from runtime.cpu import blocks
 from runtime.nn import ops
 from runtime.nn.moe import Experts
 from runtime.nn.route import CorrectedRouter, open_groups, sigmoid_top, softmax_then_top, top_then_softmax
+from runtime.step import Step
 from runtime.weights import expanded_bytes, fill, fit
 
 HIDDEN, INNER, COUNT = 32, 64, 5
@@ -139,5 +140,5 @@ def test_a_router_tells_scores_apart_that_16_bits_do_not(better: int) -> None:
     rows = [[1.0, 0.0], [1.0, 0.0]]
     rows[better][1] = 2.0**-9
     router.weight = mx.array(rows, dtype=mx.bfloat16)
-    chosen, _ = router(mx.array([[1.0, 1.0]], dtype=mx.bfloat16))
+    chosen, _ = router(mx.array([[1.0, 1.0]], dtype=mx.bfloat16), Step((0,), (1,)))
     assert chosen.item() == better

@@ -5,7 +5,7 @@ import mlx.nn as nn
 import numpy as np
 import pytest
 
-from runtime.nn.norm import HeadLayerNorm, one_added, rms
+from runtime.nn.norm import HeadLayerNorm, LayerNorm, RMSNorm, one_added, rms
 from runtime.nn.ready import make_ready
 
 X = mx.random.normal((2, 3, 5, 8), key=mx.random.key(0)) * 3 + 1
@@ -40,7 +40,7 @@ def test_the_sum_is_not_rounded_to_what_stores_the_weight(stored: mx.Dtype) -> N
     assert got.tolist() == [1 + value for value in weight.tolist()]
 
 
-@pytest.mark.parametrize("kind", [nn.RMSNorm, nn.LayerNorm])
+@pytest.mark.parametrize("kind", [RMSNorm, LayerNorm])
 @pytest.mark.parametrize("narrow", [mx.bfloat16, mx.float16], ids=str)
 def test_a_wide_weight_is_used_whole_and_widens_nothing(narrow: mx.Dtype, kind: type[nn.Module]) -> None:
     norm, x = kind(64), mx.random.normal((1, 2, 64), key=mx.random.key(2)).astype(narrow)

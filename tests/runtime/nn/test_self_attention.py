@@ -3,13 +3,13 @@
 from dataclasses import dataclass
 
 import mlx.core as mx
-import mlx.nn as nn
 import numpy as np
 
 from runtime.cache.layout import Full
 from runtime.cache.oneshot import OneShot
 from runtime.nn import plain
 from runtime.nn.attend import merge_heads, split_heads
+from runtime.nn.norm import RMSNorm
 from runtime.nn.rope import Rope
 from runtime.nn.rope_spec import RopeSpec
 from runtime.nn.self_attention import Attention, FusedAttention, HeadNormAttention, SelfAttention
@@ -63,7 +63,7 @@ def test_without_positions_the_order_of_the_past_does_not_matter() -> None:
 
 
 def test_head_norms_take_the_length_out_of_queries_and_keys() -> None:
-    module = HeadNormAttention(SHAPE, ROPE, lambda _heads: nn.RMSNorm(6, eps=1e-12))
+    module = HeadNormAttention(SHAPE, ROPE, lambda _heads: RMSNorm(6, eps=1e-12))
     before = run(module)
     module.q_proj.weight = module.q_proj.weight * 5
     module.k_proj.weight = module.k_proj.weight * 5

@@ -1,0 +1,36 @@
+"""Linear layers, tables and stacks of experts, called so that they see the step.
+
+A network never calls `mlx.nn.Linear` and its like by themselves: they hold weights, the table of operations
+computes with them, packed or not, and what a step adds for some of its rows comes here (`Step.adapters`). A
+module of any other class that somebody has put in place of one is called as it is.
+
+step None: nothing is added.
+"""
+
+from typing import Any
+
+import mlx.core as mx
+import mlx.nn as nn
+
+from runtime.nn import ops
+from runtime.step import Step
+
+_MATRICES = frozenset({nn.Linear, nn.QuantizedLinear})
+_TABLES = frozenset({nn.Embedding, nn.QuantizedEmbedding})
+
+
+def linear(module: nn.Module, x: mx.array, step: Step | None) -> mx.array:
+    """[B, ..., in] -> [B, ..., out]: x Wᵀ + b."""
+    y = ops.table.linear(module, x) if type(module) in _MATRICES else module(x)
+    return y if step is None or step.adapters is None else step.adapters.linear(module, x, y)
+
+
+def embed(module: nn.Module, ids: mx.array, step: Step | None) -> mx.array:
+    """ids [B, ...] -> the rows of a table, [B, ..., D]."""
+    y = ops.table.embed(module, ids) if type(module) in _TABLES else module(ids)
+    return y if step is None or step.adapters is None else step.adapters.embed(module, ids, y)
+
+
+def tied(module: Any, x: mx.array) -> mx.array:
+    """[..., D] -> [..., V]: a table as the output head."""
+    return ops.table.linear(module, x) if type(module) in _TABLES else module.as_linear(x)
