@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from modelkit.pack.build import Created
     from modelkit.packages import copy, export, remove
     from modelkit.packages import list_packages as list  # noqa: A004 -- read as modelkit.list
+    from modelkit.pieces import Piece
     from modelkit.prefixes import Prefix
     from modelkit.store import BrokenPackage, Exported, Freed, Package
     from modelkit.verbs import create, load
@@ -44,6 +45,7 @@ __all__ = [
     "Model",
     "Modelfile",
     "Package",
+    "Piece",
     "Prefix",
     "TokenLogprob",
     "ToolCall",
@@ -73,6 +75,7 @@ _HOMES = {
     "Model": "modelkit.model",
     "Modelfile": "modelkit.modelfile",
     "Package": "modelkit.store",
+    "Piece": "modelkit.pieces",
     "Prefix": "modelkit.prefixes",
     "TokenLogprob": "runtime.engine.request",
     "ToolCall": "modelkit.chat.message",

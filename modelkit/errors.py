@@ -14,6 +14,7 @@ ModelkitError                where · what is · what was expected · what to do
 ├── TemplateError            a chat template that fails, loops or reaches for more than text
 ├── LoadError                a package that cannot run here (memory, requirements, weights)
 ├── RequestError             a generation request with bad content (ids, lengths, roles)
+├── Busy                     as many requests wait for a model as may
 └── ModelClosed              a request to a model that was closed, or whose engine has ended
 """
 
@@ -90,6 +91,17 @@ class LoadError(ModelkitError):
 
 class RequestError(ModelkitError):
     """A request to a loaded model with content it cannot use."""
+
+
+class Busy(ModelkitError):
+    """A request that came while as many others were waiting as may. Those are not concerned.
+
+    `waiting` is how many they are.
+    """
+
+    def __init__(self, message: str, *, waiting: int, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.waiting = waiting
 
 
 class ModelClosed(ModelkitError):

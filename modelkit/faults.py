@@ -8,9 +8,9 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from modelkit.errors import ModelClosed, ModelkitError, RequestError, StoreError
+from modelkit.errors import Busy, ModelClosed, ModelkitError, RequestError, StoreError
 from runtime.engine.thread import ThreadEnded
-from runtime.errors import RuntimeFault
+from runtime.errors import QueueFull, RuntimeFault
 
 T = TypeVar("T")
 
@@ -21,6 +21,12 @@ def worded(error: Exception) -> ModelkitError:
         return error
     if isinstance(error, ThreadEnded):
         return closed() if error.__cause__ is None else ModelClosed(f"the model can answer no more: {error}")
+    if isinstance(error, QueueFull):
+        return Busy(
+            f"the model is busy: {error}",
+            waiting=error.waiting,
+            hint="Try again when some of them have ended, or load the model with a larger max_waiting.",
+        )
     if isinstance(error, RuntimeFault | ValueError):
         return RequestError(str(error))
     if isinstance(error, OSError):

@@ -1,26 +1,29 @@
 """What a model answers: text with its ids and its cost, whole or piece by piece.
 
-Between the engine, which knows ids, and the user, who reads text, stand two steps: ids become characters that
-are never cut, and stop strings end the text where they begin.
+The engine gives ids, `Pieces` makes text of them, and a stream hands it out: to a thread that waits, or to an
+event loop that does not.
 """
 
+import asyncio
 import reprlib
 import secrets
 import threading
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, replace
 from types import TracebackType
-from typing import Literal
+from typing import Literal, TypeVar
 
 from modelkit.errors import ModelkitError, RequestError
 from modelkit.faults import worded
 from modelkit.modelfile import Resolved
+from modelkit.pieces import Piece, Pieces
 from modelkit.room import Limit
-from modelkit.tokenizer import StopStrings, TextStream
 from runtime.engine.request import Delta, TokenLogprob, Usage
 from runtime.engine.stream import Stream
 from runtime.sampling.params import SamplingParams
 
+T = TypeVar("T")
 Reason = Literal["stop", "length", "cancelled"]
 
 
@@ -43,6 +46,7 @@ class Generation:
     stop: str | None = None
     """The stop string that was found, if one was."""
     logprobs: tuple[TokenLogprob, ...] = ()
+    """One for each of the ids, where they were asked for."""
     cut: Limit | None = None
     """Of the reason "length": "num_predict", or "context", where prompt and answer together fill the
     context (with the parameter context_shift it goes on: usage.dropped_tokens says what was forgotten).
@@ -76,27 +80,29 @@ class GenerationStream:
         for piece in pieces:
             print(piece, end="")
     print(pieces.result.usage)
+
+    `pieces()` gives the same with ids and log-probabilities, special tokens included; `async for` is for
+    event loops.
     """
 
     def __init__(
         self,
         stream: Stream,
-        text: TextStream,
-        stops: StopStrings,
+        pieces: Pieces,
         seed: int,
         limit: Limit = "num_predict",
         dropped_messages: int = 0,
     ) -> None:
         self.dropped_messages = dropped_messages
         self._stream = stream
-        self._text = text
-        self._stops = stops
+        self._pieces = pieces
         self._seed = seed
         self._limit: Limit = limit
-        self._pieces: list[str] = []
+        self._ready: deque[Piece] = deque()
+        self._texts: list[str] = []
         self._ids: list[int] = []
         self._logprobs: list[TokenLogprob] = []
-        self._over = False
+        self._over = self._left = False
         self._fault: ModelkitError | None = None
         # One reader at a time. A signal handler may come back to a stream that its own thread is reading.
         self._reading = threading.RLock()
@@ -105,17 +111,53 @@ class GenerationStream:
         return self
 
     def __next__(self) -> str:
-        with self._reading:
-            try:
-                while not self._over:
-                    piece = self._advance()
-                    if piece:
-                        self._pieces.append(piece)
-                        return piece
-            except BaseException:
-                self._stream.cancel()  # Ctrl-C may strike between two steps: going on would leave a gap
-                raise
+        while (piece := self._next()) is not None:
+            if piece.text:
+                return piece.text
         raise StopIteration
+
+    def pieces(self) -> Iterator[Piece]:
+        """Everything that comes, special tokens and log-probabilities included, from where reading has got
+        to: this and the plain loop read the same answer, once.
+        """
+        while (piece := self._next()) is not None:
+            yield piece
+
+    def __aiter__(self) -> AsyncIterator[str]:
+        """As the plain loop, for event loops: what it waits for is one call of the engine per step, and the
+        loop's thread never stands still.
+        """
+        return self._following()
+
+    async def _following(self) -> AsyncIterator[str]:
+        loop, news = asyncio.get_running_loop(), asyncio.Event()
+        self._stream.listen(lambda: loop.call_soon_threadsafe(news.set))
+        try:
+            while True:
+                news.clear()
+                for piece in self.take():
+                    if piece.text:
+                        yield piece.text
+                if self._stream.ended:
+                    return
+                await news.wait()
+        finally:
+            self.cancel()
+
+    def take(self) -> list[Piece]:
+        """What is there, without waiting; [] where there is none, or no more. Not beside a thread that reads.
+        Raises what the generation failed with.
+        """
+        with self._reading:
+            for delta in self._read(self._stream.take):
+                if not self._over and self._take(delta):
+                    self._stream.cancel()
+            if self._stream.ended and not self._over:
+                self._end()
+            taken = [] if self._left else [*self._ready]
+            self._ready.clear()
+            self._texts += [piece.text for piece in taken]
+            return taken
 
     def __enter__(self) -> "GenerationStream":
         return self
@@ -139,12 +181,14 @@ class GenerationStream:
 
     def cancel(self) -> None:
         """Want no more, and return at once. From any thread, at any moment."""
+        self._left = True
         self._stream.cancel()
 
     def close(self) -> None:
         """Cancel if still running, and wait until the engine has let go of it. From any thread, at any
         moment; a second time does nothing.
         """
+        self._left = True
         self._stream.close()
 
     @property
@@ -161,10 +205,10 @@ class GenerationStream:
         with self._reading:
             if self._fault is not None:
                 raise self._fault
-            finish, found = self._stream.close(), self._stops.matched
+            finish, found = self._stream.close(), self._pieces.matched
             reason = "stop" if found is not None else finish.reason
             return Generation(
-                text="".join(self._pieces),
+                text="".join(self._texts),
                 ids=tuple(self._ids),
                 usage=replace(finish.usage, generated_tokens=len(self._ids)),
                 reason=reason,
@@ -182,36 +226,54 @@ class GenerationStream:
                 pass
         return self.result
 
-    def _advance(self) -> str:
-        """The text of the next delta; sets `_over` where it was the last."""
+    def _next(self) -> Piece | None:
+        """Wait for the next piece; None at the end."""
+        with self._reading:
+            try:
+                while not self._ready and not self._over:
+                    self._advance()
+                if self._left or not self._ready:
+                    return None
+                piece = self._ready.popleft()
+                self._texts.append(piece.text)
+            except BaseException:
+                self._stream.cancel()  # Ctrl-C may strike between two steps: going on would leave a gap
+                raise
+            return piece
+
+    def _advance(self) -> None:
+        """Wait for the next delta."""
+        delta = self._read(self._stream.read)
+        if delta is None:
+            self._end()
+        elif self._take(delta):
+            self._stream.close()
+
+    def _read(self, read: Callable[[], T]) -> T:
         try:
-            delta = self._stream.read()
+            return read()
         except Exception as error:
             self._over, self._fault = True, worded(error)
             raise self._fault from error
-        if delta is None:
-            self._over = True
-            return "" if self._stream.cancelled else self._rest()
-        piece, self._over = self._take(delta)
-        if self._over:
-            self._stream.close()
-        return piece
 
-    def _take(self, delta: Delta) -> tuple[str, bool]:
-        out = ""
+    def _take(self, delta: Delta) -> bool:
+        """Its pieces are ready; True where a stop string ends the answer there."""
         for place, token in enumerate(delta.ids):
             self._ids.append(token)
-            self._logprobs.extend(delta.logprobs[place : place + 1])
-            piece, ended = self._stops.push(self._text.push(token))
-            out += piece
-            if ended:
-                return out, True
-        return out, False
+            logprob = delta.logprobs[place] if delta.logprobs else None
+            if logprob is not None:
+                self._logprobs.append(logprob)
+            pieces, self._over = self._pieces.push(token, logprob)
+            self._ready.extend(pieces)
+            if self._over:
+                break
+        return self._over
 
-    def _rest(self) -> str:
-        """What was held back: an unfinished character, then a tail that might have become a stop string."""
-        piece, ended = self._stops.push(self._text.finish())
-        return piece if ended else piece + self._stops.finish()[0]
+    def _end(self) -> None:
+        """The engine gives no more; what was held back is ready, unless somebody has left."""
+        self._over = True
+        if not self._stream.cancelled:
+            self._ready.extend(self._pieces.finish())
 
 
 def sampling_of(wanted: Resolved, suppressed: tuple[int, ...] = ()) -> SamplingParams:

@@ -18,11 +18,12 @@ from modelkit.memory import Memory
 from modelkit.modelfile import Parameters, Resolved
 from modelkit.opening import Opened, start_engine
 from modelkit.options import Asked
+from modelkit.pieces import Pieces
 from modelkit.prefixes import Prefix
 from modelkit.prompt import Prompt, Prompter
 from modelkit.room import Room, room_for
 from modelkit.settings import Settings
-from modelkit.tokenizer import StopStrings, TextStream, Tokenizer
+from modelkit.tokenizer import StopStrings, Tokenizer
 from runtime.cache.prefix import Entry
 from runtime.engine.engine import Engine
 from runtime.engine.request import Request
@@ -66,7 +67,7 @@ class Running:
         room = self._room(prompt, asked.resolved)
         sampling = sampling_of(asked.resolved, self.suppressed)
         constraint = None if asked.form is None else self.grammars.compile(asked.form)
-        text, stops = TextStream(self.tokenizer, continuing=continuing), StopStrings(asked.resolved.stop)
+        pieces = Pieces(self.tokenizer, StopStrings(asked.resolved.stop), continuing=continuing)
         with translated():
             request = Request(
                 prompt.ids,
@@ -80,7 +81,7 @@ class Running:
                 keep=room.keep,
             )
             stream = self.engine.submit(request)
-            return GenerationStream(stream, text, stops, sampling.seed, room.limit, prompt.dropped)
+            return GenerationStream(stream, pieces, sampling.seed, room.limit, prompt.dropped)
 
     def fit(self, wanted: Resolved, *, truncate: bool = True) -> Fit | None:
         """What a conversation has to fit; None where nothing may be left out of it."""

@@ -34,6 +34,8 @@ class Settings:
     """The column of `runtime.nn.ops` that models compute by: MODELKIT_OPS. "plain" is every operation as it
     is defined, to tell a wrong kernel from a wrong model; None leaves it to the device.
     """
+    max_waiting: int = 512
+    """How many requests may wait for a loaded model; `load` can say another number."""
 
     @classmethod
     def from_environment(cls, environment: dict[str, str] | None = None) -> "Settings":

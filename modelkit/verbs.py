@@ -17,6 +17,8 @@ from modelkit.modelfile.keywords import LoadParameters
 from modelkit.opening import open_model
 from modelkit.settings import Settings, read_size, settings_at
 
+_MOST_WAITING = 1_000_000
+
 if TYPE_CHECKING:
     from modelkit.pack.build import Created
     from modelkit.pack.conversion import Progress
@@ -62,6 +64,7 @@ def load(
     home: str | os.PathLike[str] | None = None,
     cache_memory: str | int | None = None,
     cache_disk: str | int | None = None,
+    max_waiting: int = 512,
     on_memory: Callable[[Memory, str | None], None] | None = None,
     **parameters: Unpack[LoadParameters],
 ) -> Model:
@@ -69,7 +72,8 @@ def load(
 
     cache_memory, cache_disk: bytes for what is kept of earlier prompts, in memory and on disk, as a number or
     a text such as "2GB", instead of MODELKIT_CACHE_MEMORY and MODELKIT_CACHE_DISK; 0 keeps nothing there.
-    Pages on disk are those of all packages together. on_memory: called before any weight is read with what
+    Pages on disk are those of all packages together. max_waiting: how many requests may wait while others
+    are answered; one more raises Busy. on_memory: called before any weight is read with what
     the model will take, and a sentence where that is more than there is.
     parameters: any PARAMETER, as a default for all requests to this model; num_ctx, num_batch and num_thread
     can be set here only. Use the result as a context manager, or close it. Raises ModelkitError.
@@ -78,7 +82,8 @@ def load(
     wanted = Parameters(parameters)
     callbacks = Callbacks()
     tell = None if on_memory is None else callbacks.heard(arguments.function(on_memory, "on_memory"))
-    settings = _with_limits(settings_at(home), cache_memory, cache_disk)
+    waiting = arguments.whole(max_waiting, "max_waiting", 1, _MOST_WAITING)
+    settings = replace(_with_limits(settings_at(home), cache_memory, cache_disk), max_waiting=waiting)
     with translated(callbacks), open_model(arguments.path(name, "name"), settings) as opened:
         model = Model(opened, wanted, settings, tell)
     model.load_s = time.monotonic() - started

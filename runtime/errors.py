@@ -7,6 +7,7 @@ RuntimeFault
 ├── WeightMismatch     tensors missing, surplus or misshapen
 ├── TooLarge           weights would take more memory than there is
 ├── BadTokenIds        an id outside the vocabulary
+├── QueueFull          as many requests wait as may
 └── NotNumbers         logits that are NaN or infinite
 
 `shown` is how messages quote what a stranger's file says.
@@ -72,6 +73,15 @@ class NotNumbers(RuntimeFault):
             "Check the weights at their source"
         )
         self.tokens = tokens
+
+
+class QueueFull(RuntimeFault):
+    """`waiting` requests have no place yet, and no more may wait."""
+
+    def __init__(self, waiting: int) -> None:
+        those = "1 request waits" if waiting == 1 else f"{waiting:,} requests wait"
+        super().__init__(f"{those} for a place already, and no more may")
+        self.waiting = waiting
 
 
 class BadTokenIds(RuntimeFault):

@@ -54,6 +54,7 @@ FLOORS: list[tuple[bool, tuple[str, ...]]] = [
             "modelkit.generation",
             "modelkit.grammar",
             "modelkit.options",
+            "modelkit.pieces",
             "modelkit.prompt",
             "modelkit.room",
             "modelkit.running",

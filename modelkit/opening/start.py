@@ -106,7 +106,9 @@ def start_engine(
     learned = learning.recall() if learning else None
     ops.use(settings.operations)
     with _loading(opened):
-        engine = Engine(weights.target, _options(wanted, limits), weights.drafters, learned)
+        engine = Engine(
+            weights.target, _options(wanted, limits, settings.max_waiting), weights.drafters, learned
+        )
     device.give_back()  # packed weights that were expanded have left as much behind
     held = replace(limits.memory, weight_bytes=engine.model.weight_bytes, draft_bytes=weights.draft_bytes)
     notes = (*limits.notes, *engine.model.notes, *_idle_threads(wanted))
@@ -128,10 +130,11 @@ def _limits(opened: Opened, wanted: Resolved, settings: Settings, *, guesses: bo
     return _Limits(context, kv_format, kept, memory, short, notes)
 
 
-def _options(wanted: Resolved, limits: _Limits) -> Options:
+def _options(wanted: Resolved, limits: _Limits, max_waiting: int) -> Options:
     return Options(
         context_length=limits.context,
         budget_tokens=wanted.num_batch,
+        max_waiting=max_waiting,
         prefix_bytes=limits.kept.memory_bytes,
         prefix_folder=limits.kept.folder,
         kv_format=limits.kv_format,

@@ -19,8 +19,8 @@ MOST_EOS = 256
 class Tokenizer:
     """Made by `load_tokenizer`.
 
-    `specials` holds the texts of the special tokens; `bos_id`, `eos_id`, `unk_id` and `pad_id` their ids,
-    None where the model has no such token. `decoder` is the decoder part of tokenizer.json.
+    `specials` holds the texts of the special tokens; `bos_id` and `eos_id` the ids of two of them, None where
+    the model has no such token. `decoder` is the decoder part of tokenizer.json.
     """
 
     def __init__(
@@ -37,8 +37,6 @@ class Tokenizer:
         self.decoder = decoder
         self.bos_id = self._id_of(specials.bos)
         self.eos_id = self._id_of(specials.eos)
-        self.unk_id = self._id_of(specials.unk)
-        self.pad_id = self._id_of(specials.pad)
         own = native.num_special_tokens_to_add(False) > 0
         self._before = [self.bos_id] if add_bos and not own and self.bos_id is not None else []
         self._after = [self.eos_id] if add_eos and not own and self.eos_id is not None else []

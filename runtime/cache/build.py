@@ -16,7 +16,6 @@ from runtime.cache.attention import KVCache
 from runtime.cache.budget import Budget
 from runtime.cache.encoder import EncoderCache
 from runtime.cache.layout import Chunked, Encoder, Full, LayerSpec, Recurrent, Rotating, Shared, Stateless
-from runtime.cache.oneshot import OneShot, OneShotScan
 from runtime.cache.protocol import LayerCache, Rotate
 from runtime.cache.recurrent import RecurrentCache
 from runtime.cache.snapshot import Snapshot, resumable
@@ -71,24 +70,6 @@ def build_memory(
                 return None
 
     return LayerMemory(layout, [build(spec) for spec in layout], rows=rows, budget=budget)
-
-
-def build_one_shot(
-    layout: Sequence[LayerSpec], *, dtype: mx.Dtype = mx.float32
-) -> list[OneShot | OneShotScan | None]:
-    """Memory that lasts one step, in the same places."""
-
-    def build(spec: LayerSpec) -> OneShot | OneShotScan | None:
-        match spec:
-            case Full() | Rotating() | Chunked() | Encoder():
-                return OneShot(spec)
-            case Recurrent():
-                return OneShotScan(spec, dtype=dtype)
-            case Shared() | Stateless():
-                return None
-
-    own = [build(spec) for spec in layout]
-    return [own[donor] for donor in donors(layout)]
 
 
 def donors(layout: Sequence[LayerSpec]) -> list[int]:

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 from runtime.quant import find_format
 
-KEPT_FORMATS = ("f32", "f16", "bf16", "q8", "q4")
 # Elements of a key or value that share a scale: the first of these that divides its size.
 GROUP_SIZES = (64, 32)
 

@@ -12,29 +12,23 @@ Invariant: methods without an underscore may be called from any thread, all else
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, TypeVar
 
-from runtime.cache.budget import Budget
-from runtime.cache.build import LayerMemory, build_memory
-from runtime.cache.layout import sequence_bytes
 from runtime.cache.prefix import Entry
 from runtime.cache.shift import Shift
-from runtime.cpu.threads import Choice, Threads
+from runtime.cpu.threads import Choice
+from runtime.engine.bell import Bell, Wake
 from runtime.engine.options import Options
-from runtime.engine.places import Places
-from runtime.engine.prefixes import Prefixes
 from runtime.engine.request import Request
+from runtime.engine.room import Drafters, furnish
 from runtime.engine.row import Row
 from runtime.engine.scheduler import Load, decide
-from runtime.engine.steps import Steps
 from runtime.engine.stream import Stream
 from runtime.engine.thread import MlxThread, ThreadEnded
+from runtime.engine.waiting import Waiting
 from runtime.errors import CacheFull, RuntimeFault
 from runtime.loaded import LoadedModel, check_ids
-from runtime.nn.rope_spec import long_after
-from runtime.speculate.desk import Desk
-from runtime.speculate.drafter import Drafter
 
 T = TypeVar("T")
 
@@ -48,26 +42,34 @@ class Engine:
         self,
         load: Callable[[], LoadedModel],
         options: Options,
-        drafters: Callable[[LoadedModel, LayerMemory], Mapping[str, Drafter]] | None = None,
+        drafters: Drafters | None = None,
         learned: object = None,
     ) -> None:
-        self._options, self._remembered = options, learned
+        self._options = options
         self._waiting: deque[Row] = deque()
+        self._queue = Waiting(options.max_waiting)
+        self._bell = Bell()
         self._blocked = False
-        self._ready = False
-        self._closing = threading.Lock()
-        self._thread = MlxThread(self._work, failed=self._fail, ended=self._end_all)
+        self._closed, self._closing = False, threading.Lock()
+        self._thread = MlxThread()
         try:
-            self.model = self._thread.call(load)
-            self._vocab_size = self.model.vocab_size
-            self._thread.call(lambda: self._furnish(drafters))
+            room = self._thread.call(lambda: furnish(load(), options, drafters, learned, self._release))
+            self.model, self._memory, self._threads = room.model, room.memory, room.threads
+            self._prefixes, self._desk = room.prefixes, room.desk
+            self._places, self._steps = room.places, room.steps
+            self._decoding = room.places.decoding
+            self._vocab_size = room.model.vocab_size
+            self._thread.serve(self._work, failed=self._fail, ended=self._end_all)
         except BaseException:
             self._thread.close()
             raise
 
-    def submit(self, request: Request) -> Stream:
-        """Queue a request. Raises BadTokenIds for ids outside the vocabulary, ValueError for an impossible
-        length, ThreadEnded when the engine runs no more.
+    def submit(self, request: Request, wake: Wake | None = None) -> Stream:
+        """Queue a request. wake: called on the engine's thread, once per step at most, when there is
+        something new to `take` from the stream; see `bell`.
+
+        Raises BadTokenIds for ids outside the vocabulary, ValueError for an impossible length, QueueFull when
+        too many wait, ThreadEnded when the engine runs no more.
         """
         check_ids(request.ids, self._vocab_size)
         check_ids([*request.sampling.logit_bias, *request.sampling.suppressed], self._vocab_size)
@@ -80,9 +82,14 @@ class Engine:
             )
         if request.keep is not None and not 0 <= request.keep <= len(request.ids):
             raise ValueError(f"{request.keep} tokens to keep of a prompt of {len(request.ids)}")
-        stream = Stream()
+        stream = Stream(self._bell, wake)
         row = Row(request, stream)
-        self._thread.post(lambda: self._waiting.append(row), stream.put)
+        self._queue.enter()
+        try:
+            self._thread.post(lambda: self._waiting.append(row), stream.put)
+        except BaseException:
+            self._queue.leave()
+            raise
         return stream
 
     def call(self, function: Callable[[LoadedModel], T]) -> T:
@@ -116,52 +123,15 @@ class Engine:
         """
         self._thread.close()
         with self._closing:
-            if self._ready:
-                self._ready = False
+            if not self._closed:
+                self._closed = True
                 self._prefixes.close()
                 self._let_go()
-
-    def _furnish(self, drafters: Callable[[LoadedModel, LayerMemory], Mapping[str, Drafter]] | None) -> None:
-        """Everything that stands around the model."""
-        options, described = self._options, self.model.described
-        self._memory = self._new_memory()
-        standing = {} if drafters is None else drafters(self.model, self._memory)
-        self._desk = Desk(standing, self._memory, self._remembered)
-        self._prefixes = Prefixes.of(
-            self._memory,
-            options,
-            self.model.dtype,
-            limit_bytes=self._own_prefix_bytes(),
-            long_after=long_after(described.config),
-            ahead=self._desk.ahead,
-        )
-        self._threads = Threads(options.threads)
-        self._places = Places(self._memory, self._prefixes, self._desk, options.max_rows)
-        self._decoding = self._places.decoding
-        self._steps = Steps(self.model, self._memory, self._prefixes, self._desk, self._places, self._release)
-        self._ready = True
 
     def _let_go(self) -> None:
         """Whoever still holds the engine keeps no weights alive."""
         del self.model, self._memory, self._desk, self._prefixes
         del self._places, self._decoding, self._steps
-
-    def _new_memory(self) -> LayerMemory:
-        budget = Budget(self._options.cache_bytes)
-        return build_memory(
-            self.model.described.layout,
-            dtype=self.model.dtype,
-            kept_format=self._options.kv_format,
-            budget=budget,
-        )
-
-    def _own_prefix_bytes(self) -> int | None:
-        """The target's part of options.prefix_bytes; drafters have the rest."""
-        options, tokens = self._options, self._options.context_length
-        if options.prefix_bytes is None:
-            return None
-        own = sequence_bytes(self._memory.layout, tokens, kept_format=options.kv_format)
-        return self._desk.share(options.prefix_bytes, own, tokens)
 
     def _clear_prefixes(self) -> None:
         self._prefixes.clear()
@@ -169,8 +139,12 @@ class Engine:
 
     def _work(self) -> bool:
         """One step; False when there is nothing to do."""
-        if not self._ready:
-            return False
+        try:
+            return self._next()
+        finally:
+            self._bell.ring()
+
+    def _next(self) -> bool:
         self._drop_cancelled()
         self._make_room()
         work = decide(self._load(), self._options.budget_tokens)
@@ -200,6 +174,7 @@ class Engine:
                 self._wait_for_room(error)
                 return
         self._waiting.popleft()
+        self._leaves_queue(row)
         if not row.admitted:
             row.admitted, row.cached = time.monotonic(), row.length
         if row.request.max_tokens == 0:
@@ -211,7 +186,15 @@ class Engine:
             return
         self._blocked = bool(self._decoding)
         if not self._blocked:
-            self._waiting.popleft().stream.put(error)
+            row = self._waiting.popleft()
+            self._leaves_queue(row)
+            row.stream.put(error)
+
+    def _leaves_queue(self, row: Row) -> None:
+        """It has a place, or ends without one."""
+        if row.queued:
+            row.queued = False
+            self._queue.leave()
 
     def _step_aside(self, error: CacheFull) -> None:
         """Memory is full, and what ran into that was not done: the youngest row waits for another to end."""
@@ -269,6 +252,7 @@ class Engine:
     def _drop_cancelled(self) -> None:
         for row in [row for row in self._waiting if row.cancelled]:
             self._waiting.remove(row)
+            self._leaves_queue(row)
             row.end("cancelled")
         for row in [row for row in self._places.rows if row.cancelled]:
             row.end("cancelled")
@@ -284,17 +268,17 @@ class Engine:
             row.stream.put(error)
         for row in [row for row in self._waiting if row.done]:
             self._waiting.remove(row)
+            self._leaves_queue(row)
         self._blocked = False
         self._steps.reset()
         self._places.reset()
         self._desk.done(None)
+        self._bell.ring()
         if not isinstance(error, RuntimeFault):
             self._clear_prefixes()  # whatever has happened to the device may have happened to pages
 
     def _end_all(self, reason: BaseException | None) -> None:
         """The thread ends: so does every stream. All are told before anything else is tried."""
-        if not self._ready:
-            return
         self._threads.rest()
         placed = self._places.rows
         for row in [*self._waiting, *placed]:
@@ -303,6 +287,7 @@ class Engine:
             else:
                 row.stream.put(_for_readers(reason))
         self._waiting.clear()
+        self._bell.ring()
         if reason is None:
             for row in placed:
                 self._release(row)

@@ -63,39 +63,32 @@ class Drafts:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What one request cost. Counts are tokens, times are seconds.
-
-    prompt: tokens of the prompt; cached: those of them not computed again; generated: tokens emitted, stop
-    token excluded.
-    drafted and accepted: speculation's proposals and how many of them were kept; drafts: the same by drafter.
-    rounds: passes of the target after the prompt was read. A round without drafts makes one token, and the
-    first token comes out of the prompt's own pass.
-    dropped: tokens that were forgotten while answering, as the context was full.
-    wait_s: in the queue; prefill_s: from there to the first token; decode_s: from the first token to the
-    last.
-    """
+    """What one request cost. Counts are tokens, times are seconds."""
 
     prompt_tokens: int = 0
+    """All of the prompt."""
     cached_tokens: int = 0
+    """Those of them that were not computed again."""
     generated_tokens: int = 0
+    """Tokens emitted, the stop token excluded."""
     drafted_tokens: int = 0
+    """What drafters proposed."""
     accepted_tokens: int = 0
+    """How many of the proposed tokens were kept."""
     wait_s: float = 0.0
+    """In the queue."""
     prefill_s: float = 0.0
+    """From there to the first token."""
     decode_s: float = 0.0
+    """From the first token to the last."""
     rounds: int = 0
+    """Passes of the target after the prompt was read. One without drafts makes one token, and the first token
+    comes out of the prompt's own pass.
+    """
     dropped_tokens: int = 0
+    """Tokens that were forgotten while answering, as the context was full."""
     drafts: tuple[Drafts, ...] = ()
-
-    @property
-    def tokens_per_round(self) -> float:
-        """What a pass of the target made on average; 0 where there was none."""
-        return max(self.generated_tokens - 1, 0) / self.rounds if self.rounds else 0.0
-
-    @property
-    def mean_depth(self) -> float:
-        """Drafts per pass of the target."""
-        return self.drafted_tokens / self.rounds if self.rounds else 0.0
+    """Drafted and accepted by drafter."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,8 @@ from runtime.sampling.constraint import ConstraintFault, Matcher
 class Row:
     """`ids` are the prompt and all tokens read back so far; `length` is how many tokens layer memory holds.
     room: the most tokens that may be read as this row is read now; at the next it begins anew, as a long one
-    (`runtime.engine.prefixes`). cached: tokens of the prompt that were not computed again. done: the row has
+    (`runtime.engine.prefixes`). cached: tokens of the prompt that were not computed again. queued: it
+    has had no place yet, and counts among those that wait. done: the row has
     no place any more, whatever is still in flight for it. rounds: passes of the target that decoded it.
     drafts: drafter -> (drafted, accepted). stop_id: the token that ended the text. matcher: stands in the
     request's grammar where `ids` end. shift: what it forgets when its context is full. dropped: what it has
@@ -30,6 +31,7 @@ class Row:
     length: int = 0
     room: int | None = None
     cached: int = 0
+    queued: bool = True
     done: bool = False
     submitted: float = field(default_factory=time.monotonic)
     rounds: int = 0

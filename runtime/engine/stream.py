@@ -4,6 +4,7 @@ One thread reads, and any thread may leave at any moment: a timer, a stop button
 
     the engine's thread   put      deltas, and last of all one Finish or an exception
     the reader            read     the next delta; None at the end
+                          take     all that is there, without waiting: for event loops, told by `wake`
     whoever has enough    cancel   says so and returns; close also waits until the engine has let go
 
 Invariants:
@@ -21,15 +22,25 @@ from collections.abc import Iterator
 from dataclasses import replace
 from types import TracebackType
 
+from runtime.engine.bell import Bell, Wake
 from runtime.engine.request import Delta, Finish
+
+
+class WakeFailed(RuntimeError):
+    """The `wake` of this stream raised an error, which is the cause; nobody could be told of what came."""
 
 
 class Stream:
     """Iterating gives the `Delta`s as tokens come; leaving the loop early cancels the request, and the engine
     stops within one step. A failure of the engine is raised to the reader.
+
+    bell: what the engine rings after each step. wake: called then if there is something new to take.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, bell: Bell | None = None, wake: Wake | None = None) -> None:
+        self.wake = wake
+        self._bell = bell
+        self._deaf = False
         self._events: queue.SimpleQueue[Delta | Finish | BaseException] = queue.SimpleQueue()
         self._last: Finish | BaseException | None = None
         self._ended = False
@@ -40,16 +51,30 @@ class Stream:
         """The engine's side: one more event. A Finish or an exception is the last; after it, nothing counts.
         Never waits.
         """
+        if self._last is not None:
+            return
         if not isinstance(event, Delta):
-            if self._last is not None:
-                return
             self._last = event
         self._events.put(event)
+        if self.wake is not None and self._bell is not None:
+            self._bell.note(self)
+
+    def listen(self, wake: Wake) -> None:
+        """The reader's side: call `wake` from now on, and nobody else. Take what is there already."""
+        self.wake = wake
+
+    def unheard(self, error: BaseException) -> None:
+        """The engine's side: `wake` failed, so the stream ends here. Readers who come anyway are told."""
+        failure = WakeFailed(f"the wake callback of a stream failed: {error!r}")
+        failure.__cause__ = error
+        self.wake = None
+        self.put(failure)
+        self._deaf = True
 
     @property
     def cancelled(self) -> bool:
-        """The caller has left. The engine looks before each step."""
-        return self._cancelled
+        """The caller has left, or cannot be told of more. The engine looks before each step."""
+        return self._cancelled or self._deaf
 
     @property
     def ended(self) -> bool:
@@ -76,6 +101,22 @@ class Stream:
         if isinstance(self._last, BaseException) and not self._cancelled:
             raise self._last
         return None
+
+    def take(self) -> list[Delta]:
+        """All deltas that are there, without waiting; [] where there is none, or no more (`ended`). Raises
+        what the engine failed with, once everything before has been taken.
+        """
+        taken: list[Delta] = []
+        while not self._ended:
+            try:
+                event = self._take(wait=False)
+            except queue.Empty:
+                return taken
+            if event is not None:
+                taken.append(event)
+        if not taken and isinstance(self._last, BaseException) and not self._cancelled:
+            raise self._last
+        return taken
 
     def cancel(self) -> None:
         """Want no more. Returns at once."""
@@ -106,10 +147,12 @@ class Stream:
     ) -> None:
         self.close()
 
-    def _take(self) -> Delta | None:
-        """Wait for an event: a delta that is still wanted, or None for any other."""
+    def _take(self, *, wait: bool = True) -> Delta | None:
+        """The next event: a delta that is still wanted, or None for any other. queue.Empty where there is
+        none and nobody wants to wait.
+        """
         try:
-            event = self._events.get()
+            event = self._events.get(wait)
             if isinstance(event, Delta):
                 if not self._cancelled:
                     return event
@@ -117,6 +160,8 @@ class Stream:
                 return None
             self._ended = True
             self._events.put(event)
+        except queue.Empty:
+            raise
         except BaseException:
             self.cancel()
             if self._last is not None:

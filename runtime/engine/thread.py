@@ -4,10 +4,10 @@ Lazy arrays and streams cannot change threads; evaluated arrays can, and `mx.eva
 lock. So every array is made and evaluated here, and everybody else hands over closures and receives plain
 values.
 
-Nobody waits for a thread that does not come. An error of a closure goes to whoever posted it, an error of
-`work` to `failed`, and the thread lives on. Where it cannot (`failed` raises as well, or `work` something
-that is no Exception), it ends: what was posted and has not run is refused, `ended` is told why, and whoever
-comes later gets ThreadEnded at once.
+Whoever waits for this thread is told when it will not answer. An error of a closure goes to whoever posted
+it, an error of `work` to `failed`, and the thread lives on. Where it cannot (`failed` raises as well, or
+`work` something that is no Exception), it ends: what was posted and has not run is refused, `ended` is told
+why, and whoever comes later gets ThreadEnded at once.
 """
 
 import atexit
@@ -29,22 +29,12 @@ class ThreadEnded(RuntimeError):
 
 
 class MlxThread:
-    """Runs posted closures in order and, between them, `work` for as long as it returns True.
+    """Runs posted closures in order and, once it serves, work between them."""
 
-    `work` must return soon (one step): closures wait for it. failed: sets right what an error of `work` left
-    behind, so that it can be called again. ended: called once, on the thread, when no closure will run any
-    more; given the error that was the reason, None after `close`. Neither may wait for the thread.
-    """
-
-    def __init__(
-        self,
-        work: Callable[[], bool],
-        *,
-        failed: Callable[[Exception], None],
-        ended: Callable[[BaseException | None], None],
-        name: str = "modelkit-mlx",
-    ) -> None:
-        self._work, self._failed, self._ended = work, failed, ended
+    def __init__(self, name: str = "modelkit-mlx") -> None:
+        self._work: Callable[[], bool] = lambda: False
+        self._failed: Callable[[Exception], None] = lambda _error: None
+        self._ended: Callable[[BaseException | None], None] = lambda _reason: None
         self._inbox: deque[tuple[Callable[[], object], Refuse]] = deque()
         self._wake = threading.Condition()
         self._closing = False
@@ -54,6 +44,25 @@ class MlxThread:
         self._thread.start()
         # A program that never closes us must still end in good order.
         atexit.register(self.close)
+
+    def serve(
+        self,
+        work: Callable[[], bool],
+        *,
+        failed: Callable[[Exception], None],
+        ended: Callable[[BaseException | None], None],
+    ) -> None:
+        """From now on call `work` between closures, again and again for as long as it returns True.
+
+        It must return soon (one step): closures wait for it. failed: sets right what an error of `work` left
+        behind, so that it can be called again. ended: called once, on the thread, when no closure will run
+        any more; given the error that was the reason, None after `close`. Neither may wait for the thread.
+        """
+
+        def begin() -> None:
+            self._work, self._failed, self._ended = work, failed, ended
+
+        self.call(begin)
 
     def post(self, closure: Callable[[], object], refused: Refuse) -> None:
         """Run `closure` on the thread, soon. refused: called, on the thread, with what the closure raised, or

@@ -27,13 +27,6 @@ class Distribution:
         place = mx.argmax(self.values + gumbel(key, self.ids), axis=-1, keepdims=True)
         return mx.take_along_axis(self.ids, place, axis=-1).squeeze(-1)
 
-    def log_prob(self, tokens: mx.array) -> mx.array:
-        """Log-probability of tokens, int32 [B, T]: float32 [B, T], -inf for a token that cannot be drawn."""
-        normalised = self.values - mx.logsumexp(self.values, axis=-1, keepdims=True)
-        if self.ids is None:
-            return mx.take_along_axis(normalised, tokens[..., None], axis=-1).squeeze(-1)
-        return mx.where(self.ids == tokens[..., None], normalised, -mx.inf).max(axis=-1)
-
     def dense(self, size: int) -> mx.array:
         """Log-probabilities of all ids in [0, size): float32 [B, T, size]."""
         normalised = self.values - mx.logsumexp(self.values, axis=-1, keepdims=True)

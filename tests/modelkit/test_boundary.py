@@ -102,6 +102,7 @@ CALLS: dict[str, dict[str, Any]] = {
         "name": "story",
         "cache_memory": 0,
         "cache_disk": 0,
+        "max_waiting": 8,
         "on_memory": None,
         **HOME,
         **dict.fromkeys((*SOME, "num_ctx", "kv_format")),

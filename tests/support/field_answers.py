@@ -13,13 +13,13 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 
-from runtime.cache.build import build_one_shot
 from runtime.errors import UnsupportedModel, WeightMismatch
 from runtime.loaded import load_model
 from runtime.models import describe
 from runtime.step import Inputs, Step
 from tests.support.checkpoints import write_checkpoint
 from tests.support.field_changes import spelled
+from tests.support.oneshot import build_one_shot
 from tests.support.parity import Reference
 
 FOLDER = Path(__file__).resolve().parents[1] / "data" / "fields"

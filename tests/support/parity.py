@@ -10,11 +10,12 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 
-from runtime.cache.build import build_memory, build_one_shot
+from runtime.cache.build import build_memory
 from runtime.loaded import LoadedModel, load_model
 from runtime.nn.rope_spec import long_after
 from runtime.step import Inputs, Step
 from tests.support.checkpoints import write_checkpoint
+from tests.support.oneshot import build_one_shot
 
 FOLDER = Path(__file__).resolve().parents[1] / "data" / "references"
 SPECIAL = FOLDER.parent / "special"

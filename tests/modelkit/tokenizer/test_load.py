@@ -96,9 +96,9 @@ def test_a_named_token_that_is_a_mere_piece_becomes_special(tmp_path: Path):
 
 def test_a_named_token_outside_the_vocabulary_gets_no_id(tmp_path: Path):
     """Its id would be one after the last, and no embedding has a row there."""
-    tokenizer = load(tmp_path, tokenizer_config={**CONFIG, "pad_token": "<pad>"})
-    assert tokenizer.specials.pad == "<pad>"
-    assert tokenizer.pad_id is None
+    tokenizer = load(tmp_path, tokenizer_config={**CONFIG, "bos_token": "<bos>"})
+    assert tokenizer.specials.bos == "<bos>"
+    assert tokenizer.bos_id is None
     assert tokenizer.vocab_size == 30
 
 

@@ -7,7 +7,7 @@ import mlx.core as mx
 import pytest
 
 from runtime.cache.budget import Budget
-from runtime.cache.build import LayerMemory, build_memory, build_one_shot, donors
+from runtime.cache.build import LayerMemory, build_memory, donors
 from runtime.cache.layout import (
     Encoder,
     Full,
@@ -21,6 +21,7 @@ from runtime.cache.layout import (
 )
 from runtime.errors import CacheFull, NotSupported
 from runtime.step import Step
+from tests.support.oneshot import build_one_shot
 from tests.support.oracle import HEADS, RECURRENT, SIZE, fold
 
 FULL, WINDOW = Full(HEADS, SIZE), Rotating(HEADS, SIZE, window=8)

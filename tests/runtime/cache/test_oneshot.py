@@ -6,9 +6,10 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from runtime.cache.build import build_memory, build_one_shot
+from runtime.cache.build import build_memory
 from runtime.cache.layout import Chunked, Encoder, Full, LayerSpec, Rotating, Shared
 from runtime.step import Step
+from tests.support.oneshot import build_one_shot
 from tests.support.oracle import HEADS, RECURRENT, SIZE, Row, expected, run
 
 KINDS: list[LayerSpec] = [

@@ -1,6 +1,5 @@
 """Prefixes in the engine: the tokens are those of a fresh run, and what is computed again is bounded."""
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +12,7 @@ from runtime.cache.build import LayerMemory
 from runtime.cache.page_folder import PrefixFolder
 from runtime.engine.engine import Engine, Options
 from runtime.engine.request import Finish, Request
+from runtime.engine.stream import Stream
 from runtime.loaded import LoadedModel
 from runtime.sampling.params import SamplingParams
 from runtime.speculate.draft_model import ModelDrafter
@@ -193,17 +193,22 @@ def test_a_stop_token_is_part_of_what_is_kept(pair: Pair) -> None:
     assert len(following.ids) - finish.usage.cached_tokens == 2
 
 
-def prefilled(engine: Engine, least: int) -> None:
-    """Wait until the row being prefilled has read `least` tokens."""
-    while engine.call(lambda _model: (row := engine._places.prefilling) is None or row.length < least):
-        time.sleep(0.001)
+def cancel_at(engine: Engine, stream: Stream, least: int) -> None:
+    """Once the row being prefilled has read `least` tokens, between two steps."""
+
+    def step() -> None:
+        while (row := engine._places.prefilling) is None or row.length < least:
+            engine._work()
+        stream.cancel()
+
+    engine.call(lambda _model: step())
 
 
 def test_a_cancelled_prefill_keeps_what_it_computed(tmp_path: Path, pair: Pair) -> None:
     slow = start(tmp_path, pair.kind, budget_tokens=2)
     request = Request(tuple(range(3, 150)), 4, GREEDY)
     stream = slow.submit(request)
-    prefilled(slow, 40)
+    cancel_at(slow, stream, 40)
     stream.close()
     tokens, finish = run(slow, request)
     assert 40 <= finish.usage.cached_tokens < 147

@@ -25,7 +25,8 @@ class Worker:
         self.failures: list[Exception] = []
         self.ends: list[BaseException | None] = []
         self.failed_raises = failed_raises
-        self.thread = MlxThread(self.work, failed=self.failed, ended=self.ends.append)
+        self.thread = MlxThread()
+        self.thread.serve(self.work, failed=self.failed, ended=self.ends.append)
 
     def work(self) -> bool:
         if self.errors:

@@ -196,8 +196,7 @@ def _watched(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def checked(engine: Engine) -> bool:
         busy = work(engine)
-        if engine._ready:
-            check(engine)
+        check(engine)
         return busy
 
     monkeypatch.setattr(Engine, "_work", checked)

@@ -6,7 +6,6 @@ import mlx.core as mx
 import numpy as np
 
 from runtime.cache.layout import Full
-from runtime.cache.oneshot import OneShot
 from runtime.nn import plain
 from runtime.nn.attend import merge_heads, split_heads
 from runtime.nn.norm import RMSNorm
@@ -14,6 +13,7 @@ from runtime.nn.rope import Rope
 from runtime.nn.rope_spec import RopeSpec
 from runtime.nn.self_attention import Attention, FusedAttention, HeadNormAttention, SelfAttention
 from runtime.step import Step
+from tests.support.oneshot import OneShot
 
 
 @dataclass(frozen=True)

@@ -33,12 +33,3 @@ def test_have_the_same_probabilities(seed: int) -> None:
     few, dense = both(seed)
     np.testing.assert_allclose(np.array(few.dense(V)), np.array(dense.dense(V)), rtol=1e-5)
     assert abs(np.exp(np.array(few.dense(V))).sum() - 1) < 1e-5
-
-
-@given(seed=st.integers(0, 99), token=st.integers(0, V - 1))
-def test_log_prob_is_the_dense_entry(seed: int, token: int) -> None:
-    few, dense = both(seed)
-    tokens = mx.array([[token]])
-    expected = np.array(dense.dense(V))[0, 0, token]
-    np.testing.assert_allclose(few.log_prob(tokens).item(), expected, rtol=1e-5)
-    np.testing.assert_allclose(dense.log_prob(tokens).item(), expected, rtol=1e-5)

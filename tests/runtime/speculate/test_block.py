@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runtime.cache.build import LayerMemory, build_memory, build_one_shot
+from runtime.cache.build import LayerMemory, build_memory
 from runtime.cache.prefix import PrefixStore
 from runtime.engine.engine import Engine, Options
 from runtime.engine.request import Request, Usage
@@ -28,6 +28,7 @@ from tests.support import drafting
 from tests.support.bench import Bench
 from tests.support.checkpoints import random_state
 from tests.support.dflash import block_config, block_shapes, block_states, load_block_draft
+from tests.support.oneshot import build_one_shot
 from tests.support.parity import Reference
 from tests.support.tiny import CONFIG as TINY
 from tests.support.tiny import llama_shapes

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runtime.cache.build import build_one_shot
 from runtime.device import device
 from runtime.loaded import LoadedModel, check_weights, load_model
 from runtime.speculate import head as head_room
@@ -18,6 +17,7 @@ from runtime.step import Inputs, Step
 from tests.support.bench import Bench
 from tests.support.checkpoints import random_state, write_checkpoint
 from tests.support.heads import FOLDER, HeadReference
+from tests.support.oneshot import build_one_shot
 from tests.support.parity import Reference, bar
 
 

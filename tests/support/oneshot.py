@@ -1,12 +1,23 @@
-"""Memory that remembers nothing: one step from position 0 sees itself only. For training, and for scoring
-in one go.
+"""Memory that remembers nothing: one step from index 0 sees itself only. What layer memory is compared with.
 
-The same calls as the real memories, without buffers, copies or commits, so gradients pass through.
+The same calls as the real memories, without buffers, copies or commits.
 """
+
+from collections.abc import Sequence
 
 import mlx.core as mx
 
-from runtime.cache.layout import Chunked, Encoder, Full, Recurrent, Rotating
+from runtime.cache.build import donors
+from runtime.cache.layout import (
+    Chunked,
+    Encoder,
+    Full,
+    LayerSpec,
+    Recurrent,
+    Rotating,
+    Shared,
+    Stateless,
+)
 from runtime.cache.protocol import ScanFunction, View
 from runtime.cache.recurrent import zero_states
 from runtime.cache.snapshot import Reach
@@ -48,3 +59,21 @@ class OneShotScan:
         level = min(step.counts) == step.width
         counts = None if level else mx.array(step.counts, dtype=mx.int32)
         return fn(zero_states(self._spec, len(step.starts), self._dtype), *inputs, counts=counts)[0]
+
+
+def build_one_shot(
+    layout: Sequence[LayerSpec], *, dtype: mx.Dtype = mx.float32
+) -> list[OneShot | OneShotScan | None]:
+    """Memory that lasts one step, in the same places."""
+
+    def build(spec: LayerSpec) -> OneShot | OneShotScan | None:
+        match spec:
+            case Full() | Rotating() | Chunked() | Encoder():
+                return OneShot(spec)
+            case Recurrent():
+                return OneShotScan(spec, dtype=dtype)
+            case Shared() | Stateless():
+                return None
+
+    own = [build(spec) for spec in layout]
+    return [own[donor] for donor in donors(layout)]

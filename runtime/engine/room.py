@@ -1,0 +1,68 @@
+"""What stands on the engine's thread around one model: made there, whole, before anything is asked of it."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from runtime.cache.budget import Budget
+from runtime.cache.build import LayerMemory, build_memory
+from runtime.cache.layout import sequence_bytes
+from runtime.cpu.threads import Threads
+from runtime.engine.options import Options
+from runtime.engine.places import Places
+from runtime.engine.prefixes import Prefixes
+from runtime.engine.row import Row
+from runtime.engine.steps import Steps
+from runtime.loaded import LoadedModel
+from runtime.nn.rope_spec import long_after
+from runtime.speculate.desk import Desk
+from runtime.speculate.drafter import Drafter
+
+Drafters = Callable[[LoadedModel, LayerMemory], Mapping[str, Drafter]]
+"""Makes the drafters of a model, by their names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    model: LoadedModel
+    memory: LayerMemory
+    desk: Desk
+    prefixes: Prefixes
+    threads: Threads
+    places: Places
+    steps: Steps
+
+
+def furnish(
+    model: LoadedModel,
+    options: Options,
+    drafters: Drafters | None,
+    learned: object,
+    release: Callable[[Row], None],
+) -> Room:
+    """learned: as in Engine. release: called with each row that has ended, to free its place."""
+    memory = build_memory(
+        model.described.layout,
+        dtype=model.dtype,
+        kept_format=options.kv_format,
+        budget=Budget(options.cache_bytes),
+    )
+    desk = Desk({} if drafters is None else drafters(model, memory), memory, learned)
+    prefixes = Prefixes.of(
+        memory,
+        options,
+        model.dtype,
+        limit_bytes=_own_prefix_bytes(memory, options, desk),
+        long_after=long_after(model.described.config),
+        ahead=desk.ahead,
+    )
+    places = Places(memory, prefixes, desk, options.max_rows)
+    steps = Steps(model, memory, prefixes, desk, places, release)
+    return Room(model, memory, desk, prefixes, Threads(options.threads), places, steps)
+
+
+def _own_prefix_bytes(memory: LayerMemory, options: Options, desk: Desk) -> int | None:
+    """The target's part of options.prefix_bytes; drafters have the rest."""
+    if options.prefix_bytes is None:
+        return None
+    own = sequence_bytes(memory.layout, options.context_length, kept_format=options.kv_format)
+    return desk.share(options.prefix_bytes, own, options.context_length)

@@ -1,0 +1,172 @@
+"""Readers on an event loop: woken once per step, and never waiting; and how many requests may wait."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from runtime.engine.engine import Engine, Options
+from runtime.engine.request import Request
+from runtime.engine.steps import Steps
+from runtime.engine.stream import Stream, WakeFailed
+from runtime.errors import QueueFull
+from runtime.sampling.params import SamplingParams
+from tests.support.parity import Reference
+
+GREEDY = SamplingParams(temperature=0)
+
+
+def start(folder: Path, **options: int) -> Engine:
+    settings = Options(**{"context_length": 256, "budget_tokens": 16, "max_rows": 4, **options})
+    return Engine(lambda: Reference("llama").load(folder), settings)
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+    running = start(tmp_path_factory.mktemp("model"))
+    yield running
+    running.close()
+
+
+def request(seed: int, count: int = 24) -> Request:
+    return Request(tuple((seed * 7 + i * i + 3) % 150 + 3 for i in range(20)), count, GREEDY)
+
+
+def tokens(engine: Engine, one: Request) -> list[int]:
+    return [token for delta in engine.submit(one) for token in delta.ids]
+
+
+async def follow(engine: Engine, one: Request) -> list[int]:
+    loop, news, got = asyncio.get_running_loop(), asyncio.Event(), list[int]()
+    stream = engine.submit(one, lambda: loop.call_soon_threadsafe(news.set))
+    while not stream.ended:
+        await news.wait()
+        news.clear()
+        got += [token for delta in stream.take() for token in delta.ids]
+    return got
+
+
+def test_a_loop_follows_several_streams(engine: Engine) -> None:
+    requests = [request(n, 5 + 6 * n) for n in range(6)]
+    alone = [tokens(engine, one) for one in requests]
+
+    async def all_of_them() -> list[list[int]]:
+        return await asyncio.gather(*(follow(engine, one) for one in requests))
+
+    assert asyncio.run(all_of_them()) == alone
+
+
+def test_one_wake_for_all_streams_is_called_once_per_step(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps, woken, threads = [0], list[int](), set[str]()
+    run = Steps.run
+
+    def counted(self: Steps, prefill: int) -> None:
+        steps[0] += 1
+        run(self, prefill)
+
+    monkeypatch.setattr(Steps, "run", counted)
+
+    def wake() -> None:
+        woken.append(steps[0])
+        threads.add(threading.current_thread().name)
+
+    streams = [engine.submit(request(n), wake) for n in range(4)]
+    got = [sum(len(delta.ids) for delta in stream) for stream in streams]
+    engine.call(lambda _model: None)
+    assert got == [24] * 4
+    assert len(woken) == len(set(woken)) <= steps[0]
+    assert len(woken) < sum(got)
+    assert threads == {"modelkit-mlx"}
+
+
+def test_what_is_there_is_taken_without_waiting(engine: Engine) -> None:
+    held = threading.Event()
+    blocked = threading.Thread(target=lambda: engine.call(lambda _model: held.wait(100)))
+    blocked.start()
+    stream = engine.submit(request(1))
+    assert stream.take() == []
+    assert not stream.ended
+    held.set()
+    blocked.join()
+    rest = [token for delta in stream for token in delta.ids]
+    assert rest == tokens(engine, request(1))
+    assert stream.take() == []
+    assert stream.ended
+
+
+def test_one_who_has_left_is_told_of_the_end(engine: Engine) -> None:
+    done = threading.Event()
+    stream = engine.submit(request(2, 200))
+    stream.listen(done.set)
+    stream.cancel()
+    while not stream.ended:
+        assert done.wait(100)
+        done.clear()
+        assert stream.take() == []
+    assert stream.finish is not None
+    assert stream.finish.reason == "cancelled"
+
+
+def fails() -> None:
+    raise RuntimeError("the loop is closed")
+
+
+def exits() -> None:
+    raise SystemExit(3)
+
+
+@pytest.mark.parametrize("wake", [fails, exits])
+def test_a_wake_that_fails_ends_its_streams_and_nothing_else(
+    engine: Engine, wake: Callable[[], None]
+) -> None:
+    expected = tokens(engine, request(3, 100))
+    other, deaf = engine.submit(request(3, 100)), [engine.submit(request(n, 200), wake) for n in range(2)]
+    assert [token for delta in other for token in delta.ids] == expected
+    for stream in deaf:
+        with pytest.raises(WakeFailed) as caught:
+            list(stream)
+        assert isinstance(caught.value.__cause__, RuntimeError | SystemExit)
+        assert stream.cancelled
+    assert tokens(engine, request(3, 100)) == expected
+
+
+def test_failures_come_after_what_came_before_them() -> None:
+    stream = Stream()
+    stream.put(RuntimeError("it died"))
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="it died"):
+            stream.take()
+
+
+def test_the_queue_has_a_limit(tmp_path: Path) -> None:
+    engine = start(tmp_path, max_rows=1, max_waiting=2)
+    wanted = tokens(engine, request(5))
+    running = engine.submit(request(4, 200))
+    assert running.read() is not None  # it has a place
+    waiting = [engine.submit(request(5)) for _ in range(2)]
+    for _ in range(3):
+        with pytest.raises(QueueFull, match="2 requests wait"):
+            engine.submit(request(6))
+    waiting[0].cancel()
+    engine.call(lambda _model: None)
+    engine.call(lambda _model: None)  # a step has been in between
+    waiting[0] = engine.submit(request(5))
+    with pytest.raises(QueueFull):
+        engine.submit(request(6))
+    running.close()
+    assert [[token for delta in stream for token in delta.ids] for stream in waiting] == [wanted] * 2
+    for _ in range(5):
+        assert tokens(engine, request(5)) == wanted  # every one of them has left the queue
+    engine.close()
+
+
+def test_a_request_that_could_not_be_queued_does_not_count(tmp_path: Path) -> None:
+    engine = start(tmp_path, max_waiting=1)
+    engine.close()
+    for _ in range(3):
+        with pytest.raises(RuntimeError, match="closed"):
+            engine.submit(request(1))
