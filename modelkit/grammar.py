@@ -134,10 +134,24 @@ class Grammars:
 
         size = max(self._vocab_size, self._tokenizer.vocab_size)
         stops = sorted(self._stop_ids) or None
-        text = self._tokenizer.to_json()
+        text = _spaces_spelled_out(self._tokenizer.to_json())
         return guarded(
             "reading its vocabulary for a grammar", lambda: llguidance.LLTokenizer(text, size, stops)
         )
+
+
+def _spaces_spelled_out(text: str) -> str:
+    """A tokenizer.json whose decoder the library knows: of Metaspace (T5) it only knows the parts."""
+    document = json.loads(text)
+    decoder = document.get("decoder") or {}
+    if decoder.get("type") != "Metaspace":
+        return text
+    space = {"type": "Replace", "pattern": {"String": decoder.get("replacement", "▁")}, "content": " "}
+    document["decoder"] = {
+        "type": "Sequence",
+        "decoders": [space, {"type": "ByteFallback"}, {"type": "Fuse"}],
+    }
+    return json.dumps(document)
 
 
 class Grammar:
