@@ -50,6 +50,9 @@ class Model:
     """Bytes of weights, of one sequence of the whole context, and of what is kept of earlier prompts."""
     has_template: bool
     """Is there a chat template? Without one, `chat` is refused and `generate` takes the prompt as it is."""
+    start_id: int | None
+    """The id that every answer begins with where an encoder reads the prompt (T5); None where answers go on
+    from the prompt."""
 
     def __init__(
         self,
@@ -64,6 +67,7 @@ class Model:
         self.defaults, self.context_length = running.defaults, running.context_length
         self.memory, self.notes = running.memory, running.notes
         self.has_template = running.prompter.template is not None
+        self.start_id = running.start_id
         self._running: Running | None = running
         self._closing = threading.Lock()
 
@@ -186,14 +190,17 @@ class Model:
         answer = running.answer(prompt, asked, continuing=False)
         return answer if streaming else answer.whole()
 
-    def logits(self, ids: Sequence[int], *, chunk: int | None = None) -> "np.ndarray":
+    def logits(
+        self, ids: Sequence[int], *, source: Sequence[int] = (), chunk: int | None = None
+    ) -> "np.ndarray":
         """What the model predicts after each token, float32 [T, V], for scoring and evaluation.
 
-        chunk: read the ids in steps of this many tokens; by default in steps of num_batch.
+        source: the prompt, for a model whose encoder reads it (T5); ids are then the answer's, from
+        `start_id` on. chunk: read the ids in steps of this many tokens; by default in steps of num_batch.
         """
         running = self._open
         width = arguments.given(_step, chunk, "chunk") or self.defaults.resolved().num_batch
-        return running.score(arguments.ids(ids, "ids"), width)
+        return running.score(arguments.ids(ids, "ids"), width, arguments.ids(source, "source"))
 
     @property
     def threads(self) -> str | None:

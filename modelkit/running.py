@@ -59,6 +59,8 @@ class Running:
     """Where what is learned about drafts is kept; None for nowhere."""
     notes: tuple[str, ...]
     """Sentences for the user."""
+    start_id: int | None = None
+    """What answers begin with where an encoder reads the prompt; None where they go on from it."""
 
     def answer(self, prompt: Prompt, asked: Asked, *, continuing: bool) -> GenerationStream:
         """Start an answer. continuing: it goes on where the prompt's text ends, so a blank in front of it
@@ -67,10 +69,12 @@ class Running:
         room = self._room(prompt, asked.resolved)
         sampling = sampling_of(asked.resolved, self.suppressed)
         constraint = None if asked.form is None else self.grammars.compile(asked.form)
+        ids, source = (prompt.ids, ()) if self.start_id is None else ((self.start_id,), prompt.ids)
+        continuing = continuing and self.start_id is None
         pieces = Pieces(self.tokenizer, StopStrings(asked.resolved.stop), continuing=continuing)
         with translated():
             request = Request(
-                prompt.ids,
+                ids,
                 room.tokens,
                 sampling,
                 self.stop_ids,
@@ -79,6 +83,7 @@ class Running:
                 marks=prompt.marks,
                 constraint=constraint,
                 keep=room.keep,
+                source=source,
             )
             stream = self.engine.submit(request)
             return GenerationStream(stream, pieces, sampling.seed, room.limit, prompt.dropped)
@@ -87,12 +92,25 @@ class Running:
         """What a conversation has to fit; None where nothing may be left out of it."""
         return Fit.of(self.context_length, wanted.num_predict, wanted.num_keep) if truncate else None
 
-    def score(self, ids: tuple[int, ...], width: int) -> "np.ndarray":
-        """float32 [T, V]: what follows each of the ids, read in steps of `width`."""
+    def score(self, ids: tuple[int, ...], width: int, source: tuple[int, ...]) -> "np.ndarray":
+        """float32 [T, V]: what follows each of the ids, read in steps of `width`, by a model whose encoder
+        has read `source`.
+        """
         if not 0 < len(ids) <= self.context_length:
             raise RequestError(f"{len(ids)} ids; expected 1 to {self.context_length}")
+        if self.start_id is None and source:
+            raise RequestError(
+                "source has ids, and this model has no encoder to read them",
+                hint="Put the prompt in front of ids.",
+            )
+        if self.start_id is not None and not 0 < len(source) <= self.context_length:
+            raise RequestError(
+                f"source has {len(source)} ids; expected 1 to {self.context_length}: an encoder reads the "
+                f"prompt, and ids are the answer's, from the id {self.start_id} on that all begin with",
+                hint="Give the prompt's ids as source.",
+            )
         with translated():
-            return self.engine.call(lambda model: score(model, ids, width, self.kv_format))
+            return self.engine.call(lambda model: score(model, ids, width, self.kv_format, source))
 
     def prefixes(self) -> list[Prefix]:
         with translated():
@@ -108,13 +126,15 @@ class Running:
             self.learning.keep(learned)
 
     def _room(self, prompt: Prompt, wanted: Resolved) -> Room:
+        """Prompt and answer share the context, but where an encoder reads the prompt each has all of it."""
         if not prompt.ids:
             raise RequestError(
                 "the prompt is empty: it has no tokens", hint="Give at least one character of text."
             )
-        room = room_for(len(prompt.ids), self.context_length, wanted)
-        if room is None:
-            raise _too_long(prompt, self.context_length)
+        read = len(prompt.ids) if self.start_id is None else 1
+        room = room_for(read, self.context_length, wanted)
+        if room is None or len(prompt.ids) > self.context_length:
+            raise _too_long(prompt, self.context_length, shared=self.start_id is None)
         return room
 
 
@@ -144,12 +164,14 @@ def start(
         kv_format=started.kv_format,
         learning=started.learning,
         notes=(*opened.notes, *started.notes, *_notes(opened.label, prompter), *prompter.notes()),
+        start_id=ready.start_id,
     )
 
 
-def _too_long(prompt: Prompt, context: int) -> RequestError:
-    """For a prompt that leaves no room for one token of answer."""
-    said = f"the prompt has {len(prompt.ids)} tokens and the context is {context}, answer included"
+def _too_long(prompt: Prompt, context: int, *, shared: bool) -> RequestError:
+    """For a prompt that leaves no room for one token of answer. shared: both share the context."""
+    both = ", answer included" if shared else ""
+    said = f"the prompt has {len(prompt.ids)} tokens and the context is {context}{both}"
     if not prompt.dropped:
         hint = "Shorten the prompt, or load the model with a larger num_ctx if it was lowered."
         return RequestError(said, hint=hint)

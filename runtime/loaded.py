@@ -250,14 +250,22 @@ def _float_of(weights: Mapping[str, mx.array]) -> mx.Dtype:
     return max(counts, key=lambda dtype: counts[dtype], default=mx.float32)
 
 
-def score(model: LoadedModel, ids: Sequence[int], chunk: int, kept_format: str | None = None) -> "np.ndarray":
+def score(
+    model: LoadedModel,
+    ids: Sequence[int],
+    chunk: int,
+    kept_format: str | None = None,
+    source: Sequence[int] = (),
+) -> "np.ndarray":
     """What the model predicts after each of `ids`, float32 [T, V], read in steps of `chunk` tokens.
 
-    kept_format: as in KVRows.
+    kept_format: as in KVRows. source: what the encoder reads, for models whose prompts an encoder reads; ids
+    are then what the decoder is given, from the id on that answers begin with.
     """
     import numpy as np
 
     check_ids(ids, model.vocab_size)
+    check_ids(source, model.vocab_size)
     border = long_after(model.described.config)
     long = None if border is None else (len(ids) > border,)
     memory = build_memory(model.described.layout, dtype=model.dtype, kept_format=kept_format)
@@ -267,6 +275,8 @@ def score(model: LoadedModel, ids: Sequence[int], chunk: int, kept_format: str |
         inputs = Inputs(mx.array([part], dtype=mx.int32))
         step = Step(starts=(start,), counts=(len(part),), long=long, inputs=inputs)
         memory.prepare(step)
+        if source and not start:
+            model.network.encode(Inputs(mx.array([source], dtype=mx.int32)), step, memory)
         hidden = model.network(step, memory)
         rows.append(np.array(model.network.logits(hidden)[0].astype(mx.float32)))
         memory.commit(step, step.counts)

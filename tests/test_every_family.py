@@ -26,7 +26,8 @@ def test_from_modelfile_to_text(name: str, tmp_path: Path) -> None:
     modelkit.create(tmp_path / "Modelfile", name="it", quantize="q8", home=tmp_path)
     with modelkit.load("it", home=tmp_path) as model:
         ids = [int(token) for token in reference.answers["ids"]]
-        got = model.logits(ids)[:, reference.answers["columns"]]
+        source = [] if reference.source is None else [int(token) for token in reference.source]
+        got = model.logits(ids, source=source)[:, reference.answers["columns"]]
         difference = np.abs(got - reference.answers["logits"]).mean() / reference.answers["std"]
         assert difference < TOLERANCE
         answer = model.generate(ids[:8], num_predict=6, seed=1)

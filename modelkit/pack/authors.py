@@ -1,4 +1,5 @@
-"""What a model's authors recommend in generation_config.json: sampling, and ids that are never drawn.
+"""What a model's authors recommend in generation_config.json: sampling, ids that are never drawn, and the id
+that answers begin with.
 
 Nothing in that file keeps a model from running, so a value that cannot be used is a note.
 """
@@ -8,6 +9,7 @@ from typing import Any
 
 from modelkit.errors import ParameterError
 from modelkit.modelfile import Parameters
+from runtime.models import Described
 
 # Their names, and what they are called here.
 _SAMPLING = {
@@ -60,3 +62,18 @@ def read_suppressed(config: Mapping[str, Any], vocab_size: int) -> tuple[tuple[i
     if config.get("begin_suppress_tokens"):
         notes.append("generation_config.json: begin_suppress_tokens is not applied")
     return tuple(sorted(set(known))), tuple(notes)
+
+
+def read_start(config: Mapping[str, Any], described: Described) -> tuple[int | None, tuple[str, ...]]:
+    """What answers begin with where an encoder reads the prompt, and a note for what cannot be used. The
+    authors' word here goes before that of config.json, as in transformers.
+    """
+    start, own = config.get("decoder_start_token_id"), described.start_id
+    if own is None or start is None:
+        return own, ()
+    if type(start) is int and 0 <= start < described.vocab_size:
+        return start, ()
+    return own, (
+        f"generation_config.json: decoder_start_token_id is {str(start)[:40]}, expected an id below "
+        f"{described.vocab_size}; {own} is used, as config.json says",
+    )

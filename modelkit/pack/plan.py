@@ -182,7 +182,7 @@ def _tiles(inventory: Inventory, kind: BlockFp8Weights) -> dict[str, Tiles]:
 
 def _kept(inventory: Inventory, folded: set[str]) -> list[TensorInfo]:
     """The tensors that get a decision of their own: not folded into another, not to be left out."""
-    out = {*folded, *_masks(inventory)}
+    out = {*folded, *_masks(inventory), *_copies(inventory)}
     return [tensor for name, tensor in inventory.tensors.items() if name not in out]
 
 
@@ -190,6 +190,14 @@ def _masks(inventory: Inventory) -> list[str]:
     """Attention masks that old checkpoints store; MLX has no module for them."""
     endings = checkpoint_of(inventory.config).spare
     return [name for name in inventory.tensors if endings and name.endswith(endings)]
+
+
+def _copies(inventory: Inventory) -> list[str]:
+    """Names under which a file repeats a tensor that it has."""
+    original, endings = checkpoint_of(inventory.config).copies
+    if original not in inventory.tensors:
+        return []
+    return [name for name in inventory.tensors if name.endswith(endings)]
 
 
 def _untouched(tensor: Planned) -> bool:
@@ -247,4 +255,8 @@ def _dropped_notes(inventory: Inventory, left: set[str]) -> tuple[str, ...]:
     notes = [f"{head} is left out: it repeats the embedding, to which config.json ties it" for head in left]
     if masks:
         notes.append(f"{counted(len(masks), 'stored mask')} left out, which follow from the positions")
+    copies = _copies(inventory)
+    if copies:
+        original = checkpoint_of(inventory.config).copies[0]
+        notes.append(f"{', '.join(copies)} left out: {original} says the same, or nothing reads it")
     return tuple(notes)

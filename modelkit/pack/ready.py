@@ -12,7 +12,7 @@ from modelkit.chat.find import find_template
 from modelkit.chat.template import ChatTemplate
 from modelkit.errors import LoadError, TemplateError, TokenizerError
 from modelkit.modelfile import Parameters, Resolved
-from modelkit.pack.authors import read_generation_config, read_suppressed
+from modelkit.pack.authors import read_generation_config, read_start, read_suppressed
 from modelkit.source.inventory import Inventory
 from modelkit.tokenizer import Tokenizer
 from runtime.cache.layout import LayerSpec, keeps_tokens, misfits
@@ -38,6 +38,8 @@ class Ready:
     """The package's, and its authors' where it sets none."""
     notes: tuple[str, ...]
     """Sentences for the user."""
+    start_id: int | None = None
+    """What answers begin with where an encoder reads the prompt; None where they go on from it."""
 
 
 def make_ready(
@@ -65,7 +67,8 @@ def make_ready(
     kept_format(label, described.layout, merged.resolved().kv_format)
     _check_keep(label, described.context_length, merged.resolved())
     template, fault = _template(inventory.files, explicit_template, tokenizer)
-    return Ready(tokenizer, stop_ids, suppressed, template, fault, merged, notes + more)
+    start, other = read_start(generation, described)
+    return Ready(tokenizer, stop_ids, suppressed, template, fault, merged, (*notes, *more, *other), start)
 
 
 def _check_keep(label: str, longest: int, wanted: Resolved) -> None:

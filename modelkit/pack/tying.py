@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from modelkit.errors import PlanError
+from modelkit.pack.families import checkpoint_of
 from modelkit.pack.heads import in_head
 from modelkit.pack.reader import Reader
 from modelkit.pack.slabs import whole
@@ -19,8 +20,9 @@ from modelkit.source.inventory import Inventory
 from modelkit.source.tensor import TensorInfo
 from runtime.models.wrapper import text_block
 
-_HEADS = ("lm_head.weight", "embed_out.weight")
+_HEADS = ("lm_head.weight", "embed_out.weight", "lm_head.out_proj.weight")
 _TABLES = ("embed_tokens.weight", ".embeddings.weight", "wte.weight", "embed_in.weight")
+_ANSWERS = ("shared.weight", "decoder.embed_tokens.weight")
 _KEY = "tie_word_embeddings"
 _CONFIG = "config.json"
 _BLOCK_BYTES = 8 << 20
@@ -60,7 +62,9 @@ def _pair(inventory: Inventory) -> tuple[TensorInfo, TensorInfo] | None:
     is_head = in_head(inventory.config)
     own = [t for t in own if not is_head(t.name)]
     heads = [t for t in own if t.name.endswith(_HEADS)]
-    tables = [t for t in own if t.name.endswith(_TABLES)]
+    # Files with two stacks have tables for both; the answer's is the one that a head repeats.
+    ends = next((one for one in _ANSWERS if any(t.name.endswith(one) for t in own)), _TABLES)
+    tables = [t for t in own if t.name.endswith(ends)]
     return (heads[0], tables[0]) if len(heads) == 1 and len(tables) == 1 else None
 
 
@@ -77,6 +81,7 @@ def _untied(inventory: Inventory, head: TensorInfo, table: TensorInfo) -> Invent
     name = text_block(config)
     if name is not None and _KEY in config[name]:
         config[name] = {**config[name], _KEY: False}
+    config = {**dict(checkpoint_of(inventory.config).tied_fields), **config}
     if _tied(config) or not _runs(config):
         raise PlanError(
             f"{inventory.origin}: {head.name} differs from {table.name}, and config.json ties them, as this "

@@ -120,6 +120,8 @@ class EncoderCache(Lengths):
         self._lengths[row] = stop
 
     def clear(self, row: int) -> None:
+        if self._pending is not None and row in self._pending.step.rows:
+            self._forget_pending()
         self._put(row, None)
         self._lengths[row] = 0
 

@@ -74,10 +74,14 @@ class Recurrent:
 
 @dataclass(frozen=True, slots=True)
 class Encoder:
-    """Keys and values of something that is not a token stream (an image, an encoded text)."""
+    """Keys and values of something that is not a token stream (an image, an encoded text).
+
+    of_prompt: it is the request's prompt, read by an encoder: one entry for each token of it.
+    """
 
     kv_heads: int
     head_dim: int
+    of_prompt: bool = False
     kind = "encoder"
 
 
@@ -111,6 +115,11 @@ def keeps_tokens(spec: LayerSpec) -> bool:
     return isinstance(spec, Full | Rotating | Chunked)
 
 
+def reads_prompt(layout: Sequence[LayerSpec]) -> bool:
+    """Does an encoder read the prompt, so that the answer is all that the other layers remember?"""
+    return any(isinstance(spec, Encoder) and spec.of_prompt for spec in layout)
+
+
 def misfits(layout: Sequence[LayerSpec], kept_format: str | None) -> list[str]:
     """The layers whose keys or values this format cannot hold, one sentence each."""
     row = find_format(kept_format) if kept_format is not None else None
@@ -131,6 +140,8 @@ def bytes_per_token(spec: LayerSpec, element_bytes: int = 2, kept_format: str | 
         case Full() | Rotating() | Chunked():
             per_head = sum(_vector_bytes(size, element_bytes, kept_format) for size in _sizes(spec))
             return spec.kv_heads * per_head
+        case Encoder(of_prompt=True):
+            return 2 * spec.kv_heads * spec.head_dim * element_bytes
         case _:
             return 0
 
@@ -138,9 +149,12 @@ def bytes_per_token(spec: LayerSpec, element_bytes: int = 2, kept_format: str | 
 def bytes_per_sequence(
     spec: LayerSpec, tokens: int, element_bytes: int = 2, slack: int = 0, kept_format: str | None = None
 ) -> int:
-    """What one sequence of `tokens` tokens holds in this layer. Windowed kinds keep `slack` tokens more."""
+    """What one sequence of `tokens` tokens holds in this layer. Windowed kinds keep `slack` tokens more.
+
+    Where an encoder reads the prompt: of a prompt of `tokens` tokens, and an answer of as many.
+    """
     match spec:
-        case Full():
+        case Full() | Encoder(of_prompt=True):
             return tokens * bytes_per_token(spec, element_bytes, kept_format)
         case Rotating():
             return min(tokens, spec.window + slack) * bytes_per_token(spec, element_bytes, kept_format)

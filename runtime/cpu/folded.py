@@ -69,6 +69,8 @@ def folded_attention(
     queries = queries * (scale if softcap is None else scale / softcap)
     added = _added(step, mask, width, seen)
     if width == 1:
+        if added is not None and added.shape[1] > 1:
+            added = added.reshape(added.shape[0], keys.shape[1], -1, seen)
         return _block(queries, keys, values, added, softcap)
     parts: list[mx.array] = []
     for start in range(0, width, BLOCK):

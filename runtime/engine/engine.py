@@ -55,10 +55,11 @@ class Engine:
         try:
             room = self._thread.call(lambda: furnish(load(), options, drafters, learned, self._release))
             self.model, self._memory, self._threads = room.model, room.memory, room.threads
-            self._prefixes, self._desk = room.prefixes, room.desk
+            self._prefixes, self._sources, self._desk = room.prefixes, room.sources, room.desk
             self._places, self._steps = room.places, room.steps
             self._decoding = room.places.decoding
             self._vocab_size = room.model.vocab_size
+            self._reads = room.model.described.start_id is not None
             self._thread.serve(self._work, failed=self._fail, ended=self._end_all)
         except BaseException:
             self._thread.close()
@@ -72,9 +73,15 @@ class Engine:
         too many wait, ThreadEnded when the engine runs no more.
         """
         check_ids(request.ids, self._vocab_size)
+        check_ids(request.source, self._vocab_size)
         check_ids([*request.sampling.logit_bias, *request.sampling.suppressed], self._vocab_size)
         context = self._options.context_length
         wanted = len(request.ids) + (request.max_tokens if request.keep is None else 1)
+        if bool(request.source) != self._reads or len(request.source) > context:
+            raise ValueError(
+                f"{len(request.source)} tokens for an encoder to read; expected "
+                f"{f'1 to {context}' if self._reads else 'none'}"
+            )
         if not request.ids or request.max_tokens < 0 or wanted > context:
             raise ValueError(
                 f"{len(request.ids)} prompt tokens and {request.max_tokens} to generate "
@@ -111,7 +118,9 @@ class Engine:
 
     def list_prefixes(self) -> list[Entry]:
         """What is kept of earlier sequences: nodes of a tree, parents before children."""
-        return self._thread.call(lambda: self._prefixes.describe() + self._desk.describe())
+        return self._thread.call(
+            lambda: [*self._prefixes.describe(), *self._sources.describe(), *self._desk.describe()]
+        )
 
     def clear_prefixes(self) -> None:
         """Forget it, but for what running sequences stand on."""
@@ -126,15 +135,17 @@ class Engine:
             if not self._closed:
                 self._closed = True
                 self._prefixes.close()
+                self._sources.close()
                 self._let_go()
 
     def _let_go(self) -> None:
         """Whoever still holds the engine keeps no weights alive."""
-        del self.model, self._memory, self._desk, self._prefixes
+        del self.model, self._memory, self._desk, self._prefixes, self._sources
         del self._places, self._decoding, self._steps
 
     def _clear_prefixes(self) -> None:
         self._prefixes.clear()
+        self._sources.clear()
         self._desk.forget()
 
     def _work(self) -> bool:

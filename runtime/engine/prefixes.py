@@ -22,6 +22,7 @@ import mlx.core as mx
 
 from runtime.cache.build import LayerMemory
 from runtime.cache.disk_pages import DiskPages, Stored
+from runtime.cache.layout import reads_prompt
 from runtime.cache.prefix import Entry, Match, PageNode, PrefixStore
 from runtime.cache.sharing import Sharing
 from runtime.cache.trie import Keys, common
@@ -56,6 +57,8 @@ class Prefixes:
         """What the options ask for. dtype: of the activations. limit_bytes: the target's part of
         options.prefix_bytes. OSError where the folder cannot be made.
         """
+        if reads_prompt(memory.layout):
+            return cls(None, None, None, 0)  # see runtime.engine.sources
         limit, folder = limit_bytes or options.prefix_bytes, options.prefix_folder
         disk = None if folder is None else DiskPages(folder, memory.layout, dtype, options.kv_format)
         sharing: Sharing[Row] | None = None

@@ -13,7 +13,8 @@ Reason = Literal["stop", "length", "cancelled"]
 class Request:
     """One sequence to continue.
 
-    ids: the prompt, at least one token. max_tokens: upper bound of generated tokens, at least 0. stop_ids:
+    ids: the prompt, at least one token; where an encoder reads the prompt, that is `source`, and ids are what
+    the answer begins with. max_tokens: upper bound of generated tokens, at least 0. stop_ids:
     ids that end the text; they are not part of it.
     top_logprobs: None for none, n to report the chosen token's log-probability and those of the n likeliest.
     draft_tokens: most tokens to guess ahead, 0 for none, None to leave it to what pays.
@@ -33,6 +34,11 @@ class Request:
     marks: tuple[int, ...] = ()
     constraint: Constraint | None = None
     keep: int | None = None
+    source: tuple[int, ...] = ()
+
+    @property
+    def prompt_tokens(self) -> int:
+        return len(self.source) or len(self.ids)
 
 
 @dataclass(frozen=True, slots=True)

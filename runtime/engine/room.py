@@ -11,6 +11,7 @@ from runtime.engine.options import Options
 from runtime.engine.places import Places
 from runtime.engine.prefixes import Prefixes
 from runtime.engine.row import Row
+from runtime.engine.sources import Sources
 from runtime.engine.steps import Steps
 from runtime.loaded import LoadedModel
 from runtime.nn.rope_spec import long_after
@@ -27,6 +28,7 @@ class Room:
     memory: LayerMemory
     desk: Desk
     prefixes: Prefixes
+    sources: Sources
     threads: Threads
     places: Places
     steps: Steps
@@ -47,17 +49,19 @@ def furnish(
         budget=Budget(options.cache_bytes),
     )
     desk = Desk({} if drafters is None else drafters(model, memory), memory, learned)
+    limit_bytes = _own_prefix_bytes(memory, options, desk)
+    sources = Sources.of(model, memory, options, limit_bytes)
     prefixes = Prefixes.of(
         memory,
         options,
         model.dtype,
-        limit_bytes=_own_prefix_bytes(memory, options, desk),
+        limit_bytes=limit_bytes,
         long_after=long_after(model.described.config),
         ahead=desk.ahead,
     )
     places = Places(memory, prefixes, desk, options.max_rows)
-    steps = Steps(model, memory, prefixes, desk, places, release)
-    return Room(model, memory, desk, prefixes, Threads(options.threads), places, steps)
+    steps = Steps(model, memory, prefixes, sources, desk, places, release)
+    return Room(model, memory, desk, prefixes, sources, Threads(options.threads), places, steps)
 
 
 def _own_prefix_bytes(memory: LayerMemory, options: Options, desk: Desk) -> int | None:

@@ -165,7 +165,7 @@ class Row:
         admitted = self.admitted or now
         first = self.first_token or now
         usage = Usage(
-            prompt_tokens=len(self.request.ids),
+            prompt_tokens=self.request.prompt_tokens,
             cached_tokens=self.cached,
             generated_tokens=self.generated,
             drafted_tokens=sum(drafted for drafted, _ in self.drafts.values()),

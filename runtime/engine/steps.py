@@ -18,6 +18,7 @@ from runtime.engine.drawing import Drawing, Drawn, grammatical
 from runtime.engine.places import Places
 from runtime.engine.prefixes import Prefixes
 from runtime.engine.row import Row
+from runtime.engine.sources import Sources
 from runtime.errors import CacheFull, NotNumbers
 from runtime.loaded import LoadedModel
 from runtime.sampling.constraint import ConstraintFault
@@ -37,11 +38,12 @@ class Steps:
         model: LoadedModel,
         memory: LayerMemory,
         prefixes: Prefixes,
+        sources: Sources,
         desk: Desk,
         places: Places,
         release: Callable[[Row], None],
     ) -> None:
-        self._model, self._memory, self._prefixes = model, memory, prefixes
+        self._model, self._memory, self._prefixes, self._sources = model, memory, prefixes, sources
         self._desk, self._places, self._release = desk, places, release
         self._decoding = places.decoding
         self._drawing = Drawing(model.vocab_size)
@@ -166,7 +168,12 @@ class Steps:
         place, count = len(self._decoding), self._prefixes.chunk(row, count)
         inputs = Inputs(mx.array([row.ids[row.length : row.length + count]], dtype=mx.int32))
         step = Step((row.length,), (count,), place, self._prefixes.long([row]), inputs)
+        begins = bool(row.request.source) and not row.length
+        if begins:
+            self._sources.bring(row, step)
         hidden = self._forward([row], step, self._desk)
+        if begins:
+            self._sources.keep(row, place)
         if row.unread:
             self._memory.evaluate()  # and nothing else: the last layer's outputs are never computed
             self._prefixes.reached(place, row)

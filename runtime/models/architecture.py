@@ -38,6 +38,11 @@ class Described:
         return self.config.context_length
 
     @property
+    def start_id(self) -> int | None:
+        """What answers begin with where an encoder reads the prompt; None where answers go on from it."""
+        return None if self.family.start_id is None else self.family.start_id(self.config)
+
+    @property
     def through(self) -> str | None:
         """What runs it, if that is none of ours: "mlx-lm 0.32.2 (helium)"."""
         return self.family.through

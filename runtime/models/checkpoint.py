@@ -38,6 +38,10 @@ class Checkpoint:
     """What MLX has before every name but the head's."""
     spare: tuple[str, ...] = ()
     """How names of what is left out end."""
+    copies: tuple[str, tuple[str, ...]] = ("", ())
+    """A tensor, and how the names end of those that repeat it or that nothing reads beside it."""
+    tied_fields: tuple[tuple[str, Any], ...] = ()
+    """Config fields that follow from the tying of head and embedding: to be written where that is undone."""
     settled: bool = False
     """mlx-lm takes a checkpoint whose experts are stacked for one of its own, in which filters are
     [channels, taps, 1] and norms are stored whole, not less one."""

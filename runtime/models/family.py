@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import mlx.core as mx
 
     from runtime.cache.protocol import Rotate
-    from runtime.step import Step
+    from runtime.step import Inputs, Step
 
 
 class Network(Protocol):
@@ -49,6 +49,14 @@ class Network(Protocol):
     @property
     def shifts(self) -> "Sequence[Rotate | None]":
         """Per layer how its keys are moved to other positions, None where they cannot be; () for no layer."""
+        ...
+
+
+class Reader(Network, Protocol):
+    """A Network whose prompts are read by an encoder; the rest of it writes the answer."""
+
+    def encode(self, prompt: "Inputs", step: "Step", caches: Sequence[Any]) -> None:
+        """Read whole prompts [B, T], one for each row of a step that begins; that step follows."""
         ...
 
 
@@ -99,5 +107,8 @@ class Family:
     drafts_as: Literal["model", "assistant", "block"] = "model"
     """How it drafts for another: as any language model does, or inside its target, whose layer memory an
     assistant reads and whose hidden states a block draft does. Those two cannot run by themselves."""
+    start_id: Callable[[Any], int] | None = None
+    """The id that answers begin with, where an encoder reads the prompt (see Reader); None elsewhere: the
+    answer goes on where the prompt ends."""
     through: str | None = None
     """What runs it, if that is none of our code: "mlx-lm 0.32.2 (helium)"."""

@@ -2,7 +2,8 @@
 
 A cross-attention layer remembers the image's keys and values, not the text's; its gates open by tanh. Rows
 without an image pass it by. Whoever has run the vision tower and its projector calls `Mllama.encode` in the
-step whose first token the image belongs to; text from that token on sees it.
+step whose first token the image belongs to; text from that token on sees it. Nothing here runs a tower yet,
+so outside of tests every row is one without an image.
 """
 
 from collections.abc import Mapping, Sequence

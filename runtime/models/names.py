@@ -209,6 +209,14 @@ ARCHITECTURES: dict[str, str] = {
     "dots1": "dots1",
     "solar_open": "dots1",
     "exaone_moe": "dots1",
+    "T5ForConditionalGeneration": "t5",
+    "MT5ForConditionalGeneration": "t5",
+    "UMT5ForConditionalGeneration": "t5",
+    "t5": "t5",
+    "mt5": "t5",
+    "umt5": "t5",
+    "T5GemmaForConditionalGeneration": "t5gemma",
+    "t5gemma": "t5gemma",
 }
 
 # Wrappers with text models of several families: the wrapper's own module, but for these model types inside.

@@ -9,6 +9,13 @@ from typing import Any
 
 from runtime.errors import UnsupportedModel, shown
 
+_T5 = {
+    "hidden_size": "d_model",
+    "num_attention_heads": "num_heads",
+    "num_hidden_layers": "num_layers",
+    "head_dim": "d_kv",
+}
+
 # model_type -> {other name: the name that transformers stores}
 ALIASES: dict[str, dict[str, str]] = {
     "deepseek_v2": {"num_experts": "n_routed_experts"},
@@ -35,12 +42,15 @@ ALIASES: dict[str, dict[str, str]] = {
     },
     "mimo_v2_flash": {"num_local_experts": "n_routed_experts"},
     "mixtral": {"num_experts": "num_local_experts"},
+    "mt5": _T5,
     "nemotron_h": {"layer_types": "layers_block_type", "num_local_experts": "n_routed_experts"},
     "olmoe": {"num_local_experts": "num_experts"},
     "qwen3_moe": {"num_experts": "num_local_experts"},
     "qwen3_vl_moe": {"num_experts": "num_local_experts"},
     "qwen3_vl_moe_text": {"num_experts": "num_local_experts"},
     "recurrent_gemma": {"sliding_window": "attention_window_size", "layer_types": "layers_block_type"},
+    "t5": _T5,
+    "umt5": _T5,
     "zamba2": {"layer_types": "layers_block_type", "head_dim": "attention_head_dim"},
 }
 # What kinds of layers were called before transformers 5.

@@ -106,7 +106,8 @@ def attend(
         scores = mx.tanh(scores / softcap) * softcap
     visible = causal_mask(width, seen) if isinstance(mask, str) else mask
     if visible is not None:
-        visible = visible[:, :, None] if visible.ndim == 4 else visible
+        if visible.ndim == 4:  # one for all heads, or one for each
+            visible = mx.unflatten(visible, 1, (1, 1) if visible.shape[1] == 1 else (groups, -1))
         low = mx.array(-float("inf"), scores.dtype)
         scores = mx.where(visible, scores, low) if visible.dtype == mx.bool_ else scores + visible
     weights = _with_sinks(scores, sinks, groups)

@@ -22,7 +22,13 @@ def runs_inside(draft: Described) -> bool:
 
 
 def pair_problem(draft: Described, target: Described) -> str | None:
-    """A sentence; None when nothing does. Any language model can draft for any other."""
+    """A sentence; None when nothing does. Any language model can draft for any other that
+    reads its prompt as it writes its answer.
+    """
+    if draft.start_id is not None:
+        return f"{draft.name} reads prompts with an encoder, and drafts go on from what stands there"
+    if target.start_id is not None:
+        return f"a draft sees the answer alone, and not the prompt that {target.name}'s encoder has read"
     if is_assistant(draft):
         return assistant_problem(draft, target)
     return _block_problem(draft, target) if is_block_draft(draft) else None

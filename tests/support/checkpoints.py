@@ -20,7 +20,8 @@ from safetensors.numpy import save_file
 RULES: tuple[tuple[str, float, float | None], ...] = (
     (r"norm\w*\.weight$|layernorm\w*\.weight$|norm_f\.weight$", 1.0, 0.1),
     (r"bias$", 0.0, 0.1),
-    (r"embed\w*\.weight$|embeddings\.weight$", 0.0, 1.0),
+    (r"embed\w*\.weight$|embeddings\.weight$|^shared\.weight$", 0.0, 1.0),
+    (r"Attention\.q\.weight$", 0.0, 0.05),  # T5's scores are not scaled
     (r"A_log$", 0.5, 0.3),
     (r"dt_bias$", -1.0, 0.5),
     (r"\.D$", 1.0, 0.1),

@@ -118,7 +118,8 @@ class FieldAnswers:
             folder = folder / str(abs(hash(repr(case.field)))) if case.tensors else folder
             path = write_checkpoint(folder, case.config, {**tensors, **case.tensors.get("added", {})})
             path = path / "model.safetensors"
-        model, ids = load_model(case.config, [path]), self.reference.answers["ids"]
+        model = self.reference.reading(load_model(case.config, [path]))
+        ids = self.reference.answers["ids"]
         step = Step(starts=(0,), counts=(len(ids),), inputs=Inputs(mx.array(ids)[None]))
         memory = build_one_shot(model.described.layout, dtype=model.dtype)
         hidden = model.network(step, memory)

@@ -24,6 +24,8 @@ ELSEWHERE = frozenset(
     {"auto_map", "decoder", "generator", "text_config", "text_encoder", "quantization_config"}
     | {"kv_sharing_modes", "vision_aspect_ratio", "vision_feature_layer", "vision_feature_select_strategy"}
 )
+# Blocks that are each a model of its own; without one, transformers makes it of billions of weights.
+_STACKS = (("encoder",), ("decoder",))
 _ACTIVATIONS = ("relu", "gelu", "silu", "gelu_pytorch_tanh", "relu2")
 _WORDS: dict[str, tuple[str, ...]] = {
     "topk_method": ("greedy", "group_limited_greedy", "noaux_tc"),
@@ -95,6 +97,11 @@ def _all(config: Mapping[str, Any], asked: set[str], aliases: Mapping[str, str])
         if name in own:
             for _, value in _of_field((*inner, name), own[name]):
                 yield (*inner, other), value
+    for stack in _STACKS:
+        if isinstance(config.get(*stack), Mapping):
+            for name, values in EXTRA.items():
+                for value in values:
+                    yield (*stack, name), value
     if inner:
         tied = config.get("tie_word_embeddings")
         yield ("tie_word_embeddings",), not tied
@@ -107,7 +114,7 @@ def _of_field(path: Path, value: Any) -> Iterator[Change]:
         return
     for other in _others(path[-1], value):
         yield path, other
-    if len(path) < 3:
+    if len(path) < 3 and path not in _STACKS:
         yield path, ABSENT
         if value is not None:
             yield path, None

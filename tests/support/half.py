@@ -80,7 +80,7 @@ class Half:
         if on is None and on_processor():
             for module in model.network.modules():
                 module.__class__ = RoundedSwitch if type(module) is SwitchLinear else type(module)
-        return model
+        return Reference(self.name).reading(model)
 
     def distances(self, logits: np.ndarray) -> np.ndarray:
         """Distances from the reference in its standard deviations, [T, columns]; logits [T, V]."""

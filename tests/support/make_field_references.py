@@ -23,7 +23,13 @@ import transformers
 from tests.support import field_changes
 from tests.support.checkpoints import random_state
 from tests.support.make_references import FOLDER as REFERENCES
-from tests.support.make_references import _auto_class, _is_tied, _own_tensors
+from tests.support.make_references import (
+    _auto_class,
+    _is_tied,
+    _own_tensors,
+    _reading,
+    source_ids,
+)
 
 FOLDER = REFERENCES.parent / "fields"
 PLACES = (31, 47)
@@ -149,6 +155,7 @@ def _ask(
         if tensors is None:
             return None
         _fill(model, state)
+        _reading(model, source_ids(config))
         with torch.no_grad():
             logits = model(torch.from_numpy(ids.astype(np.int64))[None]).logits[0].float().numpy()
     except Exception:  # noqa: BLE001 -- whatever it is, transformers has no answer

@@ -31,6 +31,8 @@ from tests.support.entries import SMALL
 DATA = Path(__file__).resolve().parents[1] / "data"
 FOLDER, HALF = DATA / "references", DATA / "half"
 TOKENS, COLUMNS, GREEDY = 48, 48, 64
+SOURCE = 29  # tokens that an encoder reads
+WHOLE = ("t5", "mt5", "umt5", "t5gemma")  # entries that say all their sizes
 HALF_COLUMNS = slice(None, None, 3)  # of those above
 LAST_BITS, STEADY = 2e-7, 5e-5
 STORED = {"bf16": torch.bfloat16, "f16": torch.float16}
@@ -56,13 +58,53 @@ def main(names: list[str]) -> None:
 
 
 def _reference_model(model_type: str, overrides: dict[str, Any]) -> Any:
-    config = transformers.AutoConfig.for_model(model_type, **{**SMALL, **overrides})
+    small = {} if model_type in WHOLE else SMALL
+    config = transformers.AutoConfig.for_model(model_type, **{**small, **overrides})
     model = _auto_class(config).from_config(config, attn_implementation="eager").float().eval()
+    if model_type == "t5" and overrides.get("tie_word_embeddings") is False:
+        _untie(model)
     shapes = {key: tuple(value.shape) for key, value in _own_tensors(model).items()}
     if _is_tied(model):
         shapes.pop("lm_head.weight", None)
     model.saved_shapes = shapes
     _fill(model, torch.float32)
+    return _reading(model, source_ids(model.config))
+
+
+def _untie(model: Any) -> None:
+    """T5's class ties its head whatever the config says, but not where a file has one that differs: v1.1."""
+    model.lm_head.weight = torch.nn.Parameter(model.lm_head.weight.detach().clone())
+    tied = type(model)._tied_weights_keys
+    model._tied_weights_keys = {name: own for name, own in tied.items() if name != "lm_head.weight"}
+
+
+def source_ids(config: Any) -> np.ndarray | None:
+    """What an encoder reads; None for a model that has none."""
+    if not config.is_encoder_decoder:
+        return None
+    return np.random.default_rng(11).integers(3, vocab_size(config), SOURCE)
+
+
+def vocab_size(config: Any) -> int:
+    return config.vocab_size if config.is_encoder_decoder else config.get_text_config().vocab_size
+
+
+def _reading(model: Any, source: np.ndarray | None) -> Any:
+    """The model, called with the ids of its decoder alone where an encoder reads `source`."""
+    if source is None:
+        return model
+    read, plain = torch.from_numpy(source.astype(np.int64))[None], model.forward
+
+    def forward(ids: torch.Tensor) -> Any:
+        return plain(
+            input_ids=read,
+            attention_mask=torch.ones_like(read),
+            decoder_input_ids=ids,
+            decoder_attention_mask=torch.ones_like(ids),
+            use_cache=False,
+        )
+
+    model.forward = forward
     return model
 
 
@@ -93,6 +135,8 @@ def _own_tensors(model: Any) -> dict[str, Any]:
 
 def _auto_class(config: Any) -> Any:
     """Multimodal models that are no causal models to transformers answer text alone just as well."""
+    if config.is_encoder_decoder:
+        return transformers.AutoModelForSeq2SeqLM
     if type(config) in transformers.AutoModelForCausalLM._model_mapping:
         return transformers.AutoModelForCausalLM
     return transformers.AutoModelForImageTextToText
@@ -100,7 +144,7 @@ def _auto_class(config: Any) -> Any:
 
 def _write(name: str, model: Any) -> None:
     rng = np.random.default_rng(7)
-    vocab = model.config.get_text_config().vocab_size
+    vocab, source = vocab_size(model.config), source_ids(model.config)
     ids = rng.integers(3, vocab, TOKENS)
     columns = np.sort(rng.choice(vocab, COLUMNS, replace=False))
     with torch.no_grad():
@@ -108,6 +152,8 @@ def _write(name: str, model: Any) -> None:
         greedy, margin = _greedy(model, ids[:16])
     config = {key: value for key, value in model.config.to_dict().items() if key != "transformers_version"}
     config["architectures"] = [type(model).__name__]
+    if config["model_type"] == "t5":  # as files say it; see _untie
+        config["tie_word_embeddings"] = "lm_head.weight" not in model.saved_shapes
     record = {
         "config": config,
         "tensors": model.saved_shapes,
@@ -124,6 +170,7 @@ def _write(name: str, model: Any) -> None:
         std=np.float32(logits.std()),
         greedy=np.array(greedy, np.int32),
         margin=np.array(margin, np.float32),
+        **({} if source is None else {"source": source.astype(np.int32)}),
     )
 
 

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -53,13 +53,41 @@ class Reference:
         """The model from its seed, float32."""
         config = self.record["config"] if config is None else config
         write_checkpoint(folder, config, self.record["tensors"])
-        return load_model(config, [folder / "model.safetensors"])
+        return self.reading(load_model(config, [folder / "model.safetensors"]))
+
+    def reading(self, model: LoadedModel) -> LoadedModel:
+        """The model; one with an encoder reads the reference's source by itself where rows begin."""
+        if self.source is None:
+            return model
+        return replace(model, network=Reading(model.network, self.source))
+
+    @property
+    def source(self) -> np.ndarray | None:
+        """What the encoder has read for the reference's answers; None for a model that has none."""
+        return self.answers.get("source")
 
     def error(self, logits: np.ndarray, columns: bool = True) -> float:
         """Largest difference from the reference, in units of the reference's standard deviation."""
         got = logits[:, self.answers["columns"]] if columns else logits
         wanted = self.answers["logits"][: len(got)]
         return float(np.abs(got - wanted).max() / self.answers["std"])
+
+
+class Reading:
+    """A network whose encoder reads one source for all rows, before the step that they begin with."""
+
+    def __init__(self, network: Any, source: np.ndarray) -> None:
+        self.plain = network
+        self._source = mx.array(source)[None]
+
+    def __call__(self, step: Step, caches: Any) -> mx.array:
+        assert any(step.starts) == all(step.starts), "rows begin together here"
+        if not any(step.starts):
+            self.plain.encode(Inputs(mx.repeat(self._source, len(step.starts), axis=0)), step, caches)
+        return self.plain(step, caches)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.plain, name)
 
 
 def bar(reference: Reference) -> float:

@@ -21,11 +21,12 @@ WITHOUT_POSITIONS = {
     "jamba",
     "kimi_linear",
     "mamba",
+    "mt5",
     "nemotron_h",
     "olmo_hybrid",
     "granitemoehybrid",
 }
-"""No layer of theirs goes by positions."""
+"""No layer of theirs goes by positions, or it counts tokens (T5)."""
 
 ABSOLUTE = {"gpt2", "hunyuan", "llama4", "ministral3", "mistral4", "recurrent_gemma"}
 """Their answers depend on where a text begins, not only on how far its tokens are apart."""

@@ -1,0 +1,209 @@
+"""T5Gemma: two Gemma 2 stacks, one that reads the prompt both ways and one that writes the answer.
+
+Each stack has a config block of its own (`encoder`, `decoder`), which may differ in every size. Blocks norm
+around each sublayer, cap scores and rotate positions as Gemma 2 does; a decoder's layer attends to its own
+tokens, then without positions to what the encoder made of the prompt. Sliding layers of the encoder see as
+far ahead as back.
+
+Source: arXiv 2504.06225; transformers modeling_t5gemma.py.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import mlx.core as mx
+import mlx.nn as nn
+
+from runtime.cache.layout import Encoder, LayerSpec
+from runtime.models.checkpoint import Checkpoint, always
+from runtime.models.decoder import (
+    attention_layout,
+    gated_mlp,
+    layer_ropes,
+    rms_norms,
+    softcapped,
+)
+from runtime.models.family import Family
+from runtime.models.quantizing import EIGHT, Row
+from runtime.models.t5gemma_config import Config, StackConfig, parse
+from runtime.nn.attend import attend_over, split_heads
+from runtime.nn.bidirectional import attend_both_ways, whole_texts
+from runtime.nn.linear import embed, linear, tied
+from runtime.nn.module import Module
+from runtime.nn.norm import one_added
+from runtime.nn.rope import Rope
+from runtime.nn.self_attention import SelfAttention
+from runtime.step import Inputs, Step
+
+
+def layout(config: Config) -> list[LayerSpec]:
+    """Of each decoder layer: its own tokens, then what the encoder made of the prompt."""
+    decoder = config.decoder
+    read = Encoder(decoder.kv_heads, decoder.head_dim, of_prompt=True)
+    return [spec for own in attention_layout(decoder) for spec in (own, read)]
+
+
+def _self_attention(config: StackConfig, rope: Rope | None) -> SelfAttention:
+    return SelfAttention(
+        config,
+        rope,
+        qkv_bias=config.bias,
+        output_bias=config.bias,
+        scale=config.scale,
+        softcap=config.score_softcap,
+    )
+
+
+class CrossAttention(Module):
+    """Queries of the decoder's tokens, keys and values of the encoder's."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        own, read = config.decoder, config.encoder.hidden_size
+        inner, shared = own.heads * own.head_dim, own.kv_heads * own.head_dim
+        self.q_proj = nn.Linear(own.hidden_size, inner, bias=own.bias)
+        self.k_proj = nn.Linear(read, shared, bias=own.bias)
+        self.v_proj = nn.Linear(read, shared, bias=own.bias)
+        self.o_proj = nn.Linear(inner, own.hidden_size, bias=own.bias)
+        self._heads, self._kv_heads = own.heads, own.kv_heads
+        self._scale, self._softcap = own.scale, own.score_softcap
+
+    def keys_values(self, read: mx.array, step: Step) -> tuple[mx.array, mx.array]:
+        keys, values = linear(self.k_proj, read, step), linear(self.v_proj, read, step)
+        return split_heads(keys, self._kv_heads), split_heads(values, self._kv_heads)
+
+    def __call__(self, x: mx.array, step: Step, cache: Any) -> mx.array:
+        queries = split_heads(linear(self.q_proj, x, step), self._heads)
+        seen = attend_over(step, cache.view(step), queries, scale=self._scale, softcap=self._softcap)
+        return linear(self.o_proj, seen, step)
+
+
+class EncoderLayer(Module):
+    def __init__(self, config: StackConfig, rope: Rope | None, window: int | None) -> None:
+        super().__init__()
+        norm = rms_norms(config)
+        self.self_attn: Any = _self_attention(config, rope)
+        self.mlp: Any = gated_mlp(config)
+        self.pre_self_attn_layernorm: Any = norm()
+        self.post_self_attn_layernorm: Any = norm()
+        self.pre_feedforward_layernorm: Any = norm()
+        self.post_feedforward_layernorm: Any = norm()
+        self._scale, self._softcap, self._window = config.scale, config.score_softcap, window
+
+    def __call__(self, x: mx.array, whole: Step) -> mx.array:
+        """whole: see `whole_texts`."""
+        attention = self.self_attn
+        queries, keys, values = attention.project(self.pre_self_attn_layernorm(x), whole)
+        queries, keys = attention.place(queries, keys, whole)
+        seen = attend_both_ways(
+            queries, keys, values, scale=self._scale, softcap=self._softcap, window=self._window
+        )
+        x = x + self.post_self_attn_layernorm(linear(attention.o_proj, seen, whole))
+        return x + self.post_feedforward_layernorm(self.mlp(self.pre_feedforward_layernorm(x), whole))
+
+
+class DecoderLayer(Module):
+    def __init__(self, config: Config, rope: Rope | None) -> None:
+        super().__init__()
+        norm = rms_norms(config.decoder)
+        self.self_attn: Any = _self_attention(config.decoder, rope)
+        self.cross_attn: Any = CrossAttention(config)
+        self.mlp: Any = gated_mlp(config.decoder)
+        self.pre_self_attn_layernorm: Any = norm()
+        self.post_self_attn_layernorm: Any = norm()
+        self.pre_cross_attn_layernorm: Any = norm()
+        self.post_cross_attn_layernorm: Any = norm()
+        self.pre_feedforward_layernorm: Any = norm()
+        self.post_feedforward_layernorm: Any = norm()
+
+    def __call__(self, x: mx.array, step: Step, own: Any, read: Any) -> mx.array:
+        x = x + self.post_self_attn_layernorm(self.self_attn(self.pre_self_attn_layernorm(x), step, own))
+        x = x + self.post_cross_attn_layernorm(self.cross_attn(self.pre_cross_attn_layernorm(x), step, read))
+        return x + self.post_feedforward_layernorm(self.mlp(self.pre_feedforward_layernorm(x), step))
+
+
+class Stack(Module):
+    """Embedding, layers and the last norm."""
+
+    def __init__(self, config: StackConfig, layers: Sequence[nn.Module]) -> None:
+        super().__init__()
+        self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
+        self.layers: Any = list(layers)
+        self.norm: Any = rms_norms(config)()
+        self._embed_scale = math.sqrt(config.hidden_size)
+
+    def embed(self, ids: mx.array, step: Step | None = None) -> mx.array:
+        return embed(self.embed_tokens, ids, step) * self._embed_scale
+
+
+class Stacks(Module):
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        read, written = config.encoder, config.decoder
+        self.encoder = Stack(
+            read,
+            [EncoderLayer(read, *layer) for layer in zip(layer_ropes(read), read.windows, strict=True)],
+        )
+        self.decoder = Stack(written, [DecoderLayer(config, rope) for rope in layer_ropes(written)])
+
+
+class T5Gemma(Module):
+    shifts: ClassVar[tuple[()]] = ()  # a row that has outgrown its context reads what is left anew
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.model = Stacks(config)
+        if not config.tied:
+            self.lm_head: Any = {"out_proj": nn.Linear(config.hidden_size, config.vocab_size, bias=False)}
+        self._tied, self._softcap = config.tied, config.decoder.logit_softcap
+
+    def encode(self, prompt: Inputs, step: Step, caches: Sequence[Any]) -> None:
+        """Read whole prompts [B, T], one for each row of a step that begins; that step follows."""
+        whole, encoder = whole_texts(prompt, step), self.model.encoder
+        x = whole.embedded(encoder.embed)
+        for layer in encoder.layers:
+            x = layer(x, whole)
+        read = encoder.norm(x)
+        for layer, cache in zip(self.model.decoder.layers, caches[1::2], strict=True):
+            cache.append(step, *layer.cross_attn.keys_values(read, whole))
+
+    def __call__(self, step: Step, caches: Sequence[Any]) -> mx.array:
+        decoder = self.model.decoder
+        x = step.embedded(decoder.embed)
+        for layer, own, read in zip(decoder.layers, caches[::2], caches[1::2], strict=True):
+            x = layer(x, step, own, read)
+        return decoder.norm(x)
+
+    def embed(self, ids: mx.array, step: Step | None = None) -> mx.array:
+        return self.model.decoder.embed(ids, step)
+
+    def logits(self, hidden: mx.array, step: Step | None = None) -> mx.array:
+        table = self.model.decoder.embed_tokens
+        logits = tied(table, hidden) if self._tied else linear(self.lm_head["out_proj"], hidden, step)
+        return logits if self._softcap is None else softcapped(logits, self._softcap)
+
+
+def build(config: Config) -> T5Gemma:
+    return T5Gemma(config)
+
+
+def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
+    """Norms get their 1; a head that repeats the embedding is left out, one that a file lacks repeats it."""
+    head, table = "lm_head.out_proj.", "model.decoder.embed_tokens."
+    kept = {name: x for name, x in weights.items() if not (config.tied and name.startswith(head))}
+    if not config.tied and f"{head}weight" not in kept:
+        kept |= {head + name.removeprefix(table): x for name, x in kept.items() if name.startswith(table)}
+    return one_added(kept)
+
+
+ROWS: tuple[Row, ...] = (Row(lambda t, _: t.ends("lm_head.out_proj.weight"), EIGHT, "output head"),)
+
+FAMILY = Family(
+    parse=parse,
+    layout=layout,
+    build=build,
+    adapt=adapt,
+    start_id=lambda config: config.start_id,
+    checkpoint=always(Checkpoint(rows=ROWS)),
+)

@@ -1,0 +1,86 @@
+"""Attention of an encoder: every token of a text sees all others, those behind it too.
+
+Nothing is remembered, so there is no cache; what a layer computes of the whole text is at hand. Scores are
+the only thing that grows with the square of the text's length, so queries are answered in blocks of at most
+SCORES scores at a time, one block after the other.
+
+Dimensions: B rows, H query heads, G key-value heads, T tokens, D head size.
+"""
+
+from collections.abc import Callable
+
+import mlx.core as mx
+
+from runtime.nn.attend import attention, merge_heads
+from runtime.step import Inputs, Step
+
+SCORES = 1 << 24
+"""Scores that are held at once; 64 MiB in float32."""
+
+LEAST_BLOCK = 128
+"""Queries that are answered together although a window lets each see few keys."""
+
+Between = Callable[[range, range], mx.array]
+"""between(queries, keys): what is added to the scores of these positions, [1, H, len(queries), len(keys)]."""
+
+
+def whole_texts(inputs: Inputs, step: Step) -> Step:
+    """Texts [B, T] of one length that the rows of `step` read whole: a step for what goes by their tokens."""
+    assert inputs.shape is not None
+    rows, length = inputs.shape
+    return Step((0,) * rows, (length,) * rows, step.first, inputs=inputs, adapters=step.adapters)
+
+
+def attend_both_ways(
+    queries: mx.array,
+    keys: mx.array,
+    values: mx.array,
+    *,
+    scale: float,
+    softcap: float | None = None,
+    window: int | None = None,
+    between: Between | None = None,
+) -> mx.array:
+    """Queries [B, H, T, D] over keys and values [B, G, T, D]; returns [B, T, H * D].
+
+    window: only keys at most so many positions away are seen, on either side.
+    """
+    batch, heads, length, _ = queries.shape
+    most = length if window is None else min(length, max(window, LEAST_BLOCK))
+    reach = length if window is None else min(length, 2 * window + most)
+    rows = max(min(SCORES // (batch * heads * reach), most), 1)
+    parts: list[mx.array] = []
+    for start in range(0, length, rows):
+        asking = range(start, min(start + rows, length))
+        seen = _seen_by(asking, length, window)
+        part = attention(
+            queries[:, :, asking.start : asking.stop],
+            keys[:, :, seen.start : seen.stop],
+            values[:, :, seen.start : seen.stop],
+            _mask(asking, seen, window, between, queries.dtype),
+            scale=scale,
+            softcap=softcap,
+        )
+        if rows < length:
+            mx.eval(part)  # or all blocks' scores would wait to be computed together
+        parts.append(part)
+    return merge_heads(parts[0] if len(parts) == 1 else mx.concatenate(parts, axis=2))
+
+
+def _seen_by(asking: range, length: int, window: int | None) -> range:
+    """The keys that any of these queries sees."""
+    if window is None:
+        return range(length)
+    return range(max(asking.start - window, 0), min(asking.stop + window, length))
+
+
+def _mask(
+    asking: range, seen: range, window: int | None, between: Between | None, dtype: mx.Dtype
+) -> mx.array | None:
+    if between is not None:
+        assert window is None
+        return between(asking, seen).astype(dtype)
+    if window is None or max(asking.stop - 1 - seen.start, seen.stop - 1 - asking.start) <= window:
+        return None
+    apart = mx.arange(asking.start, asking.stop)[:, None] - mx.arange(seen.start, seen.stop)[None]
+    return (mx.abs(apart) <= window)[None, None]
