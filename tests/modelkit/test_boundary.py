@@ -94,7 +94,7 @@ CALLS: dict[str, dict[str, Any]] = {
     "model.generate": {"prompt": "Hi", "raw": False, **ANSWER},
     "model.chat": {**TALK, "truncate": True, **ANSWER},
     "model.prompt": TALK,
-    "model.logits": {"ids": [1, 2], "chunk": None},
+    "model.logits": {"ids": [1, 2], "source": (), "chunk": None},
     "model.encode": {"text": "Hi"},
     "model.decode": {"ids": [1, 2]},
     "model.prefixes": {},
