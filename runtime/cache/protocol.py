@@ -18,7 +18,7 @@ Invariants that every kind keeps, and that the contract suite in tests/runtime/c
 """
 
 from collections.abc import Callable, Sequence
-from typing import Literal, Protocol
+from typing import Literal, Protocol, cast
 
 import mlx.core as mx
 
@@ -158,3 +158,27 @@ class ScanningCache(Protocol):
     def scan(self, step: Step, fn: ScanFunction, *inputs: mx.array) -> mx.array:
         """Run `fn` from the rows' states over the step's inputs; keep the new states for `commit`."""
         ...
+
+
+class EncodedCache(AttentionCache, Protocol):
+    """What layers call that attend to a source beside the tokens."""
+
+    def filled(self, step: Step) -> tuple[bool, ...]:
+        """Which rows of the step hold a source."""
+        ...
+
+
+class StepCache(EncodedCache, ScanningCache, Protocol):
+    """All that layers of any kind call during a step. Each calls what the kind in its layout has, no more."""
+
+
+Caches = Sequence[AttentionCache | ScanningCache | None]
+"""One entry per layer of a layout, None where a layer remembers nothing."""
+
+
+def by_layout(caches: Caches) -> Sequence[StepCache]:
+    """The same caches, each taken for the kind that its layer calls.
+
+    Which kind that is, a family says in its layout; no type can, as the layers of one list differ.
+    """
+    return cast("Sequence[StepCache]", caches)

@@ -9,6 +9,7 @@ from typing import Any
 import mlx.core as mx
 
 from runtime.cache.layout import LayerSpec
+from runtime.cache.protocol import StepCache
 from runtime.models.config import Fields, whole_heads
 from runtime.models.decoder import CausalLM, attention_layout, head_norms, layer_ropes, rms_norms
 from runtime.models.decoder_config import DecoderConfig, layer_count, read_shape
@@ -17,6 +18,7 @@ from runtime.models.tensor_names import without_spares
 from runtime.nn.activation import softplus
 from runtime.nn.mlp import ACTIVATIONS, MLP
 from runtime.nn.module import Module
+from runtime.nn.norm import Normalize
 from runtime.nn.rope import Rope
 from runtime.nn.rope_spec import RopeSpec, read_rope
 from runtime.nn.self_attention import HeadNormAttention
@@ -88,10 +90,10 @@ class Block(Module):
         bias, norm = config.bias, rms_norms(config)
         self.self_attn = HeadNormAttention(config, rope, head_norms(config), qkv_bias=bias, output_bias=bias)
         self.mlp = MLP(config.hidden_size, config.intermediate_size, _activation(config))
-        self.attention_layernorm: Any = norm()
-        self.feedforward_layernorm: Any = norm()
+        self.attention_layernorm: Normalize = norm()
+        self.feedforward_layernorm: Normalize = norm()
 
-    def __call__(self, x: mx.array, step: Step, cache: Any) -> mx.array:
+    def __call__(self, x: mx.array, step: Step, cache: StepCache) -> mx.array:
         x = x + self.self_attn(self.attention_layernorm(x), step, cache)
         return x + self.mlp(self.feedforward_layernorm(x), step)
 

@@ -7,6 +7,7 @@ from typing import Any
 import mlx.core as mx
 
 from runtime.cache.layout import Full, LayerSpec
+from runtime.cache.protocol import StepCache
 from runtime.models.config import Fields
 from runtime.models.decoder import CausalLM, layer_ropes
 from runtime.models.decoder_config import DecoderConfig, layer_count, listed_layers, one_rope, read_shape
@@ -72,7 +73,7 @@ class Block(Module):
         self.pre_ff_layernorm = RMSNorm(hidden, eps=eps)
         self._recurrent = recurrent
 
-    def __call__(self, x: mx.array, step: Step, cache: Any) -> mx.array:
+    def __call__(self, x: mx.array, step: Step, cache: StepCache) -> mx.array:
         mixer = self.mamba if self._recurrent else self.self_attn
         x = x + mixer(self.input_layernorm(x), step, cache)
         return x + self.feed_forward(self.pre_ff_layernorm(x), step)

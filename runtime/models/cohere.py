@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import mlx.core as mx
-import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec
 from runtime.models.config import Fields
@@ -19,7 +18,7 @@ from runtime.models.decoder_config import DecoderConfig, layer_count, one_rope, 
 from runtime.models.family import Family
 from runtime.models.tensor_names import without_spares
 from runtime.nn.block import Parallel
-from runtime.nn.norm import HeadLayerNorm, LayerNorm
+from runtime.nn.norm import HeadLayerNorm, LayerNorm, Normalize
 from runtime.nn.rope import Rope
 from runtime.nn.self_attention import HeadNormAttention, SelfAttention
 from runtime.step import Step
@@ -58,7 +57,7 @@ def layout(config: Config) -> list[LayerSpec]:
 
 class Cohere(CausalLM):
     def __init__(self, config: Config) -> None:
-        def norm() -> nn.Module:
+        def norm() -> Normalize:
             return LayerNorm(config.hidden_size, eps=config.norm_eps, bias=False)
 
         ropes = layer_ropes(config)
@@ -75,7 +74,7 @@ def _attention(config: Config, rope: Rope | None) -> SelfAttention:
     if not config.head_norm:
         return SelfAttention(config, rope, qkv_bias=bias, output_bias=bias)
 
-    def norm(heads: int) -> nn.Module:
+    def norm(heads: int) -> Normalize:
         return HeadLayerNorm(heads, config.head_dim, config.norm_eps)
 
     return HeadNormAttention(config, rope, norm, qkv_bias=bias, output_bias=bias)

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import mlx.core as mx
-import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec
 from runtime.models.checkpoint import Checkpoint, always
@@ -22,9 +21,10 @@ from runtime.models.quantizing import EIGHT_ELSE, REQUESTED, Row, in_cadence, se
 from runtime.models.rope_block import only_repeats
 from runtime.models.tensor_names import without_spares
 from runtime.nn.block import Parallel
+from runtime.nn.layer import FeedForward
 from runtime.nn.mlp import GatedMLP
 from runtime.nn.module import Module
-from runtime.nn.norm import LayerNorm, RMSNorm
+from runtime.nn.norm import LayerNorm, Normalize, RMSNorm
 from runtime.nn.route import Choice, best, top_then_softmax
 from runtime.nn.self_attention import SelfAttention
 from runtime.nn.sparse import SharedMoE
@@ -142,12 +142,12 @@ class Mixture(SharedMoE):
 
 class Cohere2MoE(CausalLM):
     def __init__(self, config: Config) -> None:
-        def norm() -> nn.Module:
+        def norm() -> Normalize:
             if config.rms:
                 return RMSNorm(config.hidden_size, eps=config.norm_eps)
             return LayerNorm(config.hidden_size, eps=config.norm_eps, bias=False)
 
-        def mlp(sparse: bool) -> nn.Module:
+        def mlp(sparse: bool) -> FeedForward:
             if sparse:
                 return Mixture(config)
             return GatedMLP(config.hidden_size, config.dense_size, activation=config.activation)

@@ -17,19 +17,19 @@ logits are asked for at few positions, in a prompt at the last. A family says wh
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.cache.layout import Full, LayerSpec, Rotating
-from runtime.cache.protocol import Rotate
+from runtime.cache.protocol import Caches, Rotate, by_layout
 from runtime.models.decoder_config import DecoderConfig
 from runtime.models.taps import Taps
+from runtime.nn.layer import Layer
 from runtime.nn.linear import embed, linear, tied
 from runtime.nn.mlp import GatedMLP
 from runtime.nn.module import Module
-from runtime.nn.norm import Norm, RMSNorm
+from runtime.nn.norm import Norm, Normalize, RMSNorm
 from runtime.nn.rope import Rope
 from runtime.step import Step
 
@@ -54,7 +54,7 @@ def rms_norms(config: DecoderConfig) -> Norm:
     return lambda: RMSNorm(config.hidden_size, eps=config.norm_eps)
 
 
-def head_norms(config: DecoderConfig) -> Callable[[int], nn.Module]:
+def head_norms(config: DecoderConfig) -> Callable[[int], Normalize]:
     """Makes norms that all heads share."""
     return lambda _heads: RMSNorm(config.head_dim, eps=config.norm_eps)
 
@@ -69,21 +69,21 @@ class Trunk(Taps):
     """Everything below the output head."""
 
     def __init__(
-        self, config: DecoderConfig, layers: Sequence[nn.Module], norm: nn.Module, embed_scale: float | None
+        self, config: DecoderConfig, layers: Sequence[Layer], norm: Normalize, embed_scale: float | None
     ) -> None:
         super().__init__()
         self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
-        self.layers: Any = list(layers)
-        self.norm: Any = norm
+        self.layers: list[Layer] = list(layers)
+        self.norm: Normalize = norm
         self._embed_scale = embed_scale
         self._turned = any(rope is not None for rope in config.ropes)
 
-    def __call__(self, step: Step, caches: Sequence[Any]) -> mx.array:
+    def __call__(self, step: Step, caches: Caches) -> mx.array:
         if not self._turned:
             step.refuse_positions("no layer of this network goes by positions")
         x = step.embedded(self.embed)
         last = len(self.layers) - 1
-        for place, (layer, cache) in enumerate(zip(self.layers, caches, strict=True)):
+        for place, (layer, cache) in enumerate(zip(self.layers, by_layout(caches), strict=True)):
             x = layer(x, step, cache)
             if place in self._wanted and place != last:
                 self.note(place, x, step)
@@ -104,8 +104,8 @@ class CausalLM(Module):
     def __init__(
         self,
         config: DecoderConfig,
-        layers: Sequence[nn.Module],
-        norm: nn.Module,
+        layers: Sequence[Layer],
+        norm: Normalize,
         *,
         embed_scale: float | None = None,
         head_bias: bool = False,
@@ -116,7 +116,7 @@ class CausalLM(Module):
             self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=head_bias)
         self._tied = config.tied
 
-    def __call__(self, step: Step, caches: Sequence[Any]) -> mx.array:
+    def __call__(self, step: Step, caches: Caches) -> mx.array:
         return self.model(step, caches)
 
     def embed(self, ids: mx.array, step: Step | None = None) -> mx.array:

@@ -26,6 +26,7 @@ from runtime.models.mtp import DraftHead, Predictor, head_only, without_head
 from runtime.models.tensor_names import without_spares
 from runtime.nn.block import PreNorm
 from runtime.nn.indexer import IndexShape
+from runtime.nn.layer import FeedForward
 from runtime.nn.mla import LatentAttention, LatentShape, split_latent_heads
 from runtime.nn.module import Module
 from runtime.nn.rope import Rope
@@ -216,7 +217,7 @@ class SoftmaxRouter(Module):
         return chosen, mx.take_along_axis(probabilities, chosen, axis=-1) * spec.scale
 
 
-def _mlp(config: Config, *, sparse: bool) -> nn.Module:
+def _mlp(config: Config, *, sparse: bool) -> FeedForward:
     if not sparse:
         return gated_mlp(config)
     hidden, spec = config.hidden_size, config.mixture

@@ -10,13 +10,14 @@ Laguna's drafts gate the answer of attention, and norm what they read once more 
 Source: Chen et al., DFlash (arXiv 2602.06036); z-lab/dflash `model.py`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec
+from runtime.cache.protocol import AttentionCache, Caches, by_layout
 from runtime.models import laguna
 from runtime.models.checkpoint import Checkpoint
 from runtime.models.decoder import attention_layout, gated_mlp, head_norms, layer_ropes, rms_norms
@@ -26,6 +27,7 @@ from runtime.nn.activation import softplus
 from runtime.nn.attend import Mask, attention, merge_heads, split_heads
 from runtime.nn.linear import linear
 from runtime.nn.module import Module
+from runtime.nn.norm import Normalize
 from runtime.nn.rope import Rope
 from runtime.nn.self_attention import HeadNormAttention
 from runtime.step import Step
@@ -44,7 +46,7 @@ class Attention(HeadNormAttention):
             self.g_proj = nn.Linear(config.hidden_size, config.gates, bias=False)
         self._gated, self._causal = config.gates > 0, causal
 
-    def read(self, context: mx.array, step: Step, cache: Any) -> None:
+    def read(self, context: mx.array, step: Step, cache: AttentionCache) -> None:
         """Remember what the target said of the step's tokens, [B, L, D]."""
         assert self._rope is not None
         keys = self.k_norm(split_heads(linear(self.k_proj, context, step), self._kv_heads))
@@ -52,13 +54,14 @@ class Attention(HeadNormAttention):
             step, self._rope(keys, step), split_heads(linear(self.v_proj, context, step), self._kv_heads)
         )
 
-    def __call__(self, x: mx.array, step: Step, cache: Any) -> mx.array:
+    def __call__(self, x: mx.array, step: Step, cache: AttentionCache) -> mx.array:
         """x [B, L, D], the block that begins where the rows end -> [B, L, D]."""
         queries, keys, values = self.project(x, step)
         queries, keys = self.place(queries, keys, step)
-        keys, values, mask = cache.append(step, keys, values)
+        seen_keys, seen_values, mask = cache.append(step, keys, values)
+        assert seen_values is not None
         mask = mask if self._causal else both_ways(mask)
-        out = merge_heads(attention(queries, keys, values, mask, scale=self._scale))
+        out = merge_heads(attention(queries, seen_keys, seen_values, mask, scale=self._scale))
         return linear(self.o_proj, self._scaled(out, x, step) if self._gated else out, step)
 
     def _scaled(self, out: mx.array, x: mx.array, step: Step) -> mx.array:
@@ -81,15 +84,15 @@ class Block(Module):
         norm = rms_norms(config)
         self.self_attn = Attention(config, rope, causal=causal)
         self.mlp = gated_mlp(config)
-        self.input_layernorm: Any = norm()
-        self.post_attention_layernorm: Any = norm()
+        self.input_layernorm: Normalize = norm()
+        self.post_attention_layernorm: Normalize = norm()
         self._norms_context = config.norms_context
 
-    def read(self, context: mx.array, step: Step, cache: Any) -> None:
+    def read(self, context: mx.array, step: Step, cache: AttentionCache) -> None:
         own = self.input_layernorm(context) if self._norms_context else context
         self.self_attn.read(own, step, cache)
 
-    def __call__(self, x: mx.array, step: Step, cache: Any) -> mx.array:
+    def __call__(self, x: mx.array, step: Step, cache: AttentionCache) -> mx.array:
         x = x + self.self_attn(self.input_layernorm(x), step, cache)
         return x + self.mlp(self.post_attention_layernorm(x), step)
 
@@ -99,15 +102,15 @@ class BlockDraft(Module):
         super().__init__()
         norm, states = rms_norms(config), len(config.target_layers)
         self.fc = nn.Linear(states * config.hidden_size, config.hidden_size, bias=False)
-        self.hidden_norm: Any = norm()
+        self.hidden_norm: Normalize = norm()
         if config.norms_context:
             self.aux_hidden_norms = [norm() for _ in range(states)]
         kinds = zip(layer_ropes(config), config.causal, strict=True)
         self.layers = [Block(config, rope, causal=causal) for rope, causal in kinds]
-        self.norm: Any = norm()
+        self.norm: Normalize = norm()
         self._norms_context = config.norms_context
 
-    def read(self, step: Step, caches: Sequence[Any]) -> None:
+    def read(self, step: Step, caches: Caches) -> None:
         """Remember the tokens of a target's step; the caller commits. `step` brings what the target made of
         them, [B, L, target layers * D].
         """
@@ -117,15 +120,15 @@ class BlockDraft(Module):
             pairs = zip(self.aux_hidden_norms, parts, strict=True)
             states = mx.concatenate([norm(part) for norm, part in pairs], axis=-1)
         context = self.hidden_norm(linear(self.fc, states, step))
-        for layer, cache in zip(self.layers, caches, strict=True):
+        for layer, cache in zip(self.layers, by_layout(caches), strict=True):
             layer.read(context, step, cache)
 
-    def __call__(self, step: Step, caches: Sequence[Any]) -> mx.array:
+    def __call__(self, step: Step, caches: Caches) -> mx.array:
         """Normed hidden states [B, L, D] of the vectors that the step brings: the last token's, then masks.
         Do not commit.
         """
         x = step.vectors
-        for layer, cache in zip(self.layers, caches, strict=True):
+        for layer, cache in zip(self.layers, by_layout(caches), strict=True):
             x = layer(x, step, cache)
         return self.norm(x)
 

@@ -9,8 +9,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import mlx.nn as nn
-
 from runtime.cache.layout import LayerSpec
 from runtime.errors import UnsupportedModel, shown
 from runtime.models.checkpoint import Checkpoint
@@ -24,6 +22,7 @@ from runtime.models.mixture import MixtureSpec, corrected_mixture
 from runtime.models.olmo2 import full_every
 from runtime.models.tensor_names import without_spares
 from runtime.nn.block import PreNorm
+from runtime.nn.layer import FeedForward, Mixer
 from runtime.nn.rope import Rope
 from runtime.nn.self_attention import HeadNormAttention, SelfAttention
 
@@ -211,7 +210,7 @@ def layout(config: Config) -> list[LayerSpec]:
 def build(config: Config) -> CausalLM:
     norm = rms_norms(config)
 
-    def mlp(sparse: bool) -> nn.Module:
+    def mlp(sparse: bool) -> FeedForward:
         if sparse:
             return corrected_mixture(config.hidden_size, config.mixture, config.activation)
         return gated_mlp(config)
@@ -223,7 +222,7 @@ def build(config: Config) -> CausalLM:
     return CausalLM(config, layers, norm())
 
 
-def _attention(config: Config, rope: Rope | None) -> nn.Module:
+def _attention(config: Config, rope: Rope | None) -> Mixer:
     bias, output_bias = config.qkv_bias, config.output_bias
     if config.head_norm:
         return HeadNormAttention(config, rope, head_norms(config), qkv_bias=bias, output_bias=output_bias)

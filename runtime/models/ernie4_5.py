@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import mlx.core as mx
-import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec
 from runtime.errors import UnsupportedModel
@@ -22,6 +21,7 @@ from runtime.models.experts import Weights, to_switch
 from runtime.models.family import Family
 from runtime.models.tensor_names import without_spares
 from runtime.nn.block import PreNorm
+from runtime.nn.layer import FeedForward
 from runtime.nn.module import Module
 from runtime.nn.route import Choice, best
 from runtime.nn.self_attention import SelfAttention
@@ -140,7 +140,7 @@ class SharedExperts(SharedMoE):
 def build(config: Config) -> CausalLM:
     norm, bias = rms_norms(config), config.bias
 
-    def mlp(sparse: bool) -> nn.Module:
+    def mlp(sparse: bool) -> FeedForward:
         if sparse and config.mixture is not None:
             return SharedExperts(config, config.mixture)
         return gated_mlp(config, bias=bias)

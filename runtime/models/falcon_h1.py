@@ -6,7 +6,7 @@ leave the key multiplier out; mlx-lm's converter folds the multipliers it knows 
 `adapt` takes back out.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -14,6 +14,7 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.cache.layout import Full, LayerSpec
+from runtime.cache.protocol import AttentionCache, Caches, ScanningCache, by_layout
 from runtime.errors import UnsupportedModel, shown
 from runtime.models.config import Fields
 from runtime.models.decoder import layer_ropes
@@ -169,7 +170,7 @@ class Block(Module):
         self.pre_ff_layernorm = RMSNorm(config.hidden_size, eps=config.norm_eps)
         self._times = config.times
 
-    def __call__(self, x: mx.array, step: Step, memory: Any, cache: Any) -> mx.array:
+    def __call__(self, x: mx.array, step: Step, memory: ScanningCache, cache: AttentionCache) -> mx.array:
         times, normed = self._times, self.input_layernorm(x)
         mixed = self.mamba(normed * times.mixer_in, step, memory) * times.mixer_out
         seen = self.self_attn(normed * times.attention_in, step, cache) * times.attention_out
@@ -193,10 +194,11 @@ class Trunk(Module):
         self.final_layernorm = RMSNorm(config.hidden_size, eps=config.norm_eps)
         self._times = config.times.embedding
 
-    def __call__(self, step: Step, caches: Sequence[Any]) -> mx.array:
+    def __call__(self, step: Step, caches: Caches) -> mx.array:
         x = step.embedded(self.embed)
+        memories = by_layout(caches)
         for i, layer in enumerate(self.layers):
-            x = layer(x, step, caches[2 * i], caches[2 * i + 1])
+            x = layer(x, step, memories[2 * i], memories[2 * i + 1])
         return self.final_layernorm(x)
 
     def embed(self, ids: mx.array, step: Step | None = None) -> mx.array:
@@ -214,7 +216,7 @@ class FalconH1(Module):
         self._tied = config.tied
         self._times = config.times.head
 
-    def __call__(self, step: Step, caches: Sequence[Any]) -> mx.array:
+    def __call__(self, step: Step, caches: Caches) -> mx.array:
         return self.model(step, caches)
 
     def embed(self, ids: mx.array, step: Step | None = None) -> mx.array:

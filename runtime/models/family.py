@@ -14,7 +14,7 @@ from runtime.models.checkpoint import PLAIN, Checkpoint, always
 if TYPE_CHECKING:
     import mlx.core as mx
 
-    from runtime.cache.protocol import Rotate
+    from runtime.cache.protocol import Caches, Rotate
     from runtime.step import Inputs, Step
 
 
@@ -25,7 +25,7 @@ class Network(Protocol):
     where a layer remembers nothing.
     """
 
-    def __call__(self, step: "Step", caches: Sequence[Any]) -> "mx.array":
+    def __call__(self, step: "Step", caches: "Caches") -> "mx.array":
         """The last layer's normed hidden states [B, L, D] of what the step brings.
 
         NotSupported for inputs that the network cannot take: embeddings without ids where ids are looked up
@@ -55,7 +55,7 @@ class Network(Protocol):
 class Reader(Network, Protocol):
     """A Network whose prompts are read by an encoder; the rest of it writes the answer."""
 
-    def encode(self, prompt: "Inputs", step: "Step", caches: Sequence[Any]) -> None:
+    def encode(self, prompt: "Inputs", step: "Step", caches: "Caches") -> None:
         """Read whole prompts [B, T], one for each row of a step that begins; that step follows."""
         ...
 

@@ -16,6 +16,7 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec
+from runtime.cache.protocol import AttentionCache, Caches, by_layout
 from runtime.errors import UnsupportedModel, shown
 from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
@@ -219,7 +220,9 @@ class Block(Module):
         self._active, self._scale_active = config.active, config.scale_active
         self._activation = ACTIVATIONS[activation]
 
-    def __call__(self, streams: mx.array, own: Any, step: Step, cache: Any) -> mx.array:
+    def __call__(
+        self, streams: mx.array, own: mx.array | None, step: Step, cache: AttentionCache
+    ) -> mx.array:
         """streams [B, L, S, D]; own: what the second table has for this layer, [B, L, P]."""
         predicted = self.altup.predict(streams, step)
         corrected = self.altup.correct(
@@ -228,11 +231,12 @@ class Block(Module):
         active = corrected[:, :, self._active]
         if self._scale_active:
             active = active * self.altup.correct_output_scale
+        assert own is not None, "every file of this family has the second table"
         gated = self._activation(linear(self.per_layer_input_gate, active, step)) * own
         fed = self.post_per_layer_input_norm(linear(self.per_layer_projection, gated, step))[:, :, None]
         return mx.concatenate([corrected[:, :, :1], corrected[:, :, 1:] + fed], axis=2)
 
-    def _compute(self, x: mx.array, step: Step, cache: Any) -> mx.array:
+    def _compute(self, x: mx.array, step: Step, cache: AttentionCache) -> mx.array:
         normed = self.input_layernorm(x)
         attended = x + self.post_attention_layernorm(self.self_attn(normed, step, cache))
         x = (attended + self.laurel(normed, step)) * 2**-0.5
@@ -260,12 +264,12 @@ class Trunk(PerLayerTrunk):
         self.norm = RMSNorm(hidden, eps=config.norm_eps)
         self._embed_scale = math.sqrt(hidden)
 
-    def __call__(self, step: Step, caches: Sequence[Any]) -> mx.array:
+    def __call__(self, step: Step, caches: Caches) -> mx.array:
         x = step.embedded(self.embed)
         owns = self.layer_inputs(step, x)
         others = [_as_strong_as(x, linear(module, x, step)) for module in self.altup_projections]
         streams = mx.stack([x, *others], axis=2)
-        for layer, own, cache in zip(self.layers, owns, caches, strict=True):
+        for layer, own, cache in zip(self.layers, owns, by_layout(caches), strict=True):
             streams = layer(streams, own, step, cache)
         x = streams[:, :, 0]
         others = [
@@ -295,7 +299,7 @@ class Gemma3n(Module):
             self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
         self._tied, self._softcap = config.tied, config.logit_softcap
 
-    def __call__(self, step: Step, caches: Sequence[Any]) -> mx.array:
+    def __call__(self, step: Step, caches: Caches) -> mx.array:
         return self.model(step, caches)
 
     def embed(self, ids: mx.array, step: Step | None = None) -> mx.array:

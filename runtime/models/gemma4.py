@@ -9,13 +9,14 @@ everywhere.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, ClassVar, Protocol
 
 import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec
+from runtime.cache.protocol import AttentionCache, Caches, by_layout
 from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
 from runtime.models.decoder import softcapped
@@ -84,10 +85,11 @@ class Attention(Module):
         self._heads, self._eps = config.heads, config.norm_eps
         self._layer, self._rope = layer, rope
 
-    def __call__(self, x: mx.array, step: Step, cache: Any) -> mx.array:
+    def __call__(self, x: mx.array, step: Step, cache: AttentionCache) -> mx.array:
         queries = self._rope(self.q_norm(split_heads(linear(self.q_proj, x, step), self._heads)), step)
         if self._layer.donor is not None:
             keys, values, mask = cache.view(step)
+            assert values is not None
             return linear(self.o_proj, merge_heads(attention(queries, keys, values, mask, scale=1.0)), step)
         raw = split_heads(linear(self.k_proj, x, step), self._layer.kv_heads)
         keys = self._rope(self.k_norm(raw), step)
@@ -132,7 +134,7 @@ class Block(Module):
             self.post_per_layer_input_norm = RMSNorm(hidden, eps=eps)
             self._activation = ACTIVATIONS[config.activation]
 
-    def __call__(self, x: mx.array, own: mx.array | None, step: Step, cache: Any) -> mx.array:
+    def __call__(self, x: mx.array, own: mx.array | None, step: Step, cache: AttentionCache) -> mx.array:
         """own: what the second table has for this layer, [B, L, P]."""
         x = x + self.post_attention_layernorm(self.self_attn(self.input_layernorm(x), step, cache))
         x = x + self.post_feedforward_layernorm(self.feed_forward(x, step))
@@ -192,10 +194,10 @@ class Trunk(PerLayerTrunk):
         self.norm = RMSNorm(config.hidden_size, eps=config.norm_eps)
         self._embed_scale = math.sqrt(config.hidden_size)
 
-    def __call__(self, step: Step, caches: Sequence[Any]) -> mx.array:
+    def __call__(self, step: Step, caches: Caches) -> mx.array:
         x = step.embedded(self.embed)
         owns = self.layer_inputs(step, x)
-        for layer, own, cache in zip(self.layers, owns, caches, strict=True):
+        for layer, own, cache in zip(self.layers, owns, by_layout(caches), strict=True):
             x = layer(x, own, step, cache)
         return self.norm(x)
 
@@ -213,7 +215,7 @@ class Gemma4(Module):
             self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
         self._tied, self._softcap = config.tied, config.logit_softcap
 
-    def __call__(self, step: Step, caches: Sequence[Any]) -> mx.array:
+    def __call__(self, step: Step, caches: Caches) -> mx.array:
         return self.model(step, caches)
 
     def embed(self, ids: mx.array, step: Step | None = None) -> mx.array:

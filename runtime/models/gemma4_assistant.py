@@ -7,7 +7,7 @@ that state's place for the next token. The small ones score only the tokens of a
 vocabulary ("ordered embeddings").
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,7 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec, Stateless
+from runtime.cache.protocol import Caches, by_layout
 from runtime.errors import UnsupportedModel, shown
 from runtime.models import gemma4_config
 from runtime.models.checkpoint import always
@@ -141,7 +142,7 @@ class Assistant(Module):
             self.masked_embedding = ClusteredHead(config, config.clusters)
         self._clustered = config.clusters is not None
 
-    def __call__(self, step: Step, caches: Sequence[Any], hidden: mx.array) -> mx.array:
+    def __call__(self, step: Step, caches: Caches, hidden: mx.array) -> mx.array:
         """The target's embedding and hidden state of the last token, [B, 1, backbone] each -> [B, 1, D].
 
         step: one token per row, brought as the target's `embed` gives it, at the last index that the caches
@@ -149,7 +150,7 @@ class Assistant(Module):
         says.
         """
         x = linear(self.pre_projection, mx.concatenate([step.vectors, hidden], axis=-1), step)
-        for layer, cache in zip(self.model.layers, caches, strict=True):
+        for layer, cache in zip(self.model.layers, by_layout(caches), strict=True):
             x = layer(x, None, step, cache)
         return self.model.norm(x)
 

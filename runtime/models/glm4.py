@@ -10,6 +10,7 @@ from typing import Any
 import mlx.core as mx
 
 from runtime.cache.layout import LayerSpec
+from runtime.cache.protocol import StepCache
 from runtime.models.config import Fields
 from runtime.models.decoder import CausalLM, attention_layout, layer_ropes, rms_norms
 from runtime.models.decoder_config import DecoderConfig, layer_count, one_rope, read_shape
@@ -17,6 +18,7 @@ from runtime.models.family import Family
 from runtime.models.tensor_names import without_spares
 from runtime.nn.mlp import FusedGatedMLP
 from runtime.nn.module import Module
+from runtime.nn.norm import Normalize
 from runtime.nn.rope import Rope
 from runtime.nn.self_attention import SelfAttention
 from runtime.step import Step
@@ -57,12 +59,12 @@ class Block(Module):
         norm = rms_norms(config)
         self.self_attn = SelfAttention(config, rope, qkv_bias=config.qkv_bias)
         self.mlp = FusedGatedMLP(config.hidden_size, config.intermediate_size, activation=config.activation)
-        self.input_layernorm: Any = norm()
-        self.post_self_attn_layernorm: Any = norm()
-        self.post_attention_layernorm: Any = norm()
-        self.post_mlp_layernorm: Any = norm()
+        self.input_layernorm: Normalize = norm()
+        self.post_self_attn_layernorm: Normalize = norm()
+        self.post_attention_layernorm: Normalize = norm()
+        self.post_mlp_layernorm: Normalize = norm()
 
-    def __call__(self, x: mx.array, step: Step, cache: Any) -> mx.array:
+    def __call__(self, x: mx.array, step: Step, cache: StepCache) -> mx.array:
         x = x + self.post_self_attn_layernorm(self.self_attn(self.input_layernorm(x), step, cache))
         return x + self.post_mlp_layernorm(self.mlp(self.post_attention_layernorm(x), step))
 

@@ -4,8 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import mlx.nn as nn
-
 from runtime.cache.layout import Full, LayerSpec
 from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
@@ -17,6 +15,7 @@ from runtime.models.family import Family, Head
 from runtime.models.mtp import DraftHead, Predictor, head_only, without_head
 from runtime.models.tensor_names import without_spares
 from runtime.nn.block import PreNorm
+from runtime.nn.layer import Mixer
 from runtime.nn.rope import Rope
 from runtime.nn.rope_spec import RopeSpec
 from runtime.nn.route import CorrectedRouter
@@ -94,7 +93,7 @@ def _mixture(config: Config) -> SharedMoE:
 
 def _block(config: Config, rope: Rope, *, sparse: bool) -> PreNorm:
     if config.head_norm:
-        attention: nn.Module = HeadNormAttention(config, rope, head_norms(config), qkv_bias=config.bias)
+        attention: Mixer = HeadNormAttention(config, rope, head_norms(config), qkv_bias=config.bias)
     else:
         attention = SelfAttention(config, rope, qkv_bias=config.bias)
     return PreNorm(attention, _mixture(config) if sparse else gated_mlp(config), rms_norms(config))

@@ -5,7 +5,7 @@ is shows in the shape of c_attn.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -13,6 +13,7 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.cache.layout import Full, LayerSpec
+from runtime.cache.protocol import AttentionCache, Caches, StepCache, by_layout
 from runtime.errors import UnsupportedModel
 from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
@@ -81,7 +82,7 @@ class Attention(Module):
         self.c_proj = nn.Linear(config.hidden_size, config.hidden_size)
         self._heads, self._scale = config.heads, scale
 
-    def __call__(self, x: mx.array, step: Step, cache: Any) -> mx.array:
+    def __call__(self, x: mx.array, step: Step, cache: AttentionCache) -> mx.array:
         queries, keys, values = (
             split_heads(part, self._heads) for part in mx.split(linear(self.c_attn, x, step), 3, axis=-1)
         )
@@ -107,7 +108,7 @@ class Block(Module):
         self.ln_2 = LayerNorm(config.hidden_size, eps=config.norm_eps)
         self.mlp = MLP(config)
 
-    def __call__(self, x: mx.array, step: Step, cache: Any) -> mx.array:
+    def __call__(self, x: mx.array, step: Step, cache: StepCache) -> mx.array:
         x = x + self.attn(self.ln_1(x), step, cache)
         return x + self.mlp(self.ln_2(x), step)
 
@@ -121,10 +122,10 @@ class Trunk(Module):
         self.ln_f = LayerNorm(config.hidden_size, eps=config.norm_eps)
         self._last = config.context_length - 1
 
-    def __call__(self, step: Step, caches: Sequence[Any]) -> mx.array:
+    def __call__(self, step: Step, caches: Caches) -> mx.array:
         # Padding columns count on past a row's tokens, and so past the table where a row is nearly full.
         x = step.embedded(self.embed) + embed(self.wpe, mx.minimum(step.positions, self._last), step)
-        for layer, cache in zip(self.h, caches, strict=True):
+        for layer, cache in zip(self.h, by_layout(caches), strict=True):
             x = layer(x, step, cache)
         return self.ln_f(x)
 
@@ -142,7 +143,7 @@ class GPT2(Module):
             self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
         self._tied = config.tied
 
-    def __call__(self, step: Step, caches: Sequence[Any]) -> mx.array:
+    def __call__(self, step: Step, caches: Caches) -> mx.array:
         return self.transformer(step, caches)
 
     def embed(self, ids: mx.array, step: Step | None = None) -> mx.array:

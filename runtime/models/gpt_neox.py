@@ -4,7 +4,7 @@ own.
 Queries, keys and values are one matrix whose rows go head by head.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -12,6 +12,7 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec
+from runtime.cache.protocol import AttentionCache, Caches, StepCache, by_layout
 from runtime.models.config import Fields
 from runtime.models.decoder import attention_layout, layer_ropes
 from runtime.models.decoder_config import DecoderConfig, layer_count, read_shape
@@ -65,7 +66,7 @@ class Attention(Module):
         self.dense = nn.Linear(inner, config.hidden_size, bias=config.bias)
         self._heads, self._scale, self._rope = config.heads, config.head_dim**-0.5, rope
 
-    def __call__(self, x: mx.array, step: Step, cache: Any) -> mx.array:
+    def __call__(self, x: mx.array, step: Step, cache: AttentionCache) -> mx.array:
         batch, width, _ = x.shape
         mixed = linear(self.query_key_value, x, step).reshape(batch, width, self._heads, -1).swapaxes(1, 2)
         queries, keys, values = mx.split(mixed, 3, axis=-1)
@@ -93,7 +94,7 @@ class Block(Module):
         self.mlp = MLP(config)
         self._parallel = config.parallel
 
-    def __call__(self, x: mx.array, step: Step, cache: Any) -> mx.array:
+    def __call__(self, x: mx.array, step: Step, cache: StepCache) -> mx.array:
         attended = x + self.attention(self.input_layernorm(x), step, cache)
         return attended + self.mlp(self.post_attention_layernorm(x if self._parallel else attended), step)
 
@@ -105,9 +106,9 @@ class Trunk(Module):
         self.layers = [Block(config, rope) for rope in layer_ropes(config) if rope is not None]
         self.final_layer_norm = LayerNorm(config.hidden_size, eps=config.norm_eps)
 
-    def __call__(self, step: Step, caches: Sequence[Any]) -> mx.array:
+    def __call__(self, step: Step, caches: Caches) -> mx.array:
         x = step.embedded(self.embed)
-        for layer, cache in zip(self.layers, caches, strict=True):
+        for layer, cache in zip(self.layers, by_layout(caches), strict=True):
             x = layer(x, step, cache)
         return self.final_layer_norm(x)
 
@@ -125,7 +126,7 @@ class GPTNeoX(Module):
             self.embed_out = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
         self._tied = config.tied
 
-    def __call__(self, step: Step, caches: Sequence[Any]) -> mx.array:
+    def __call__(self, step: Step, caches: Caches) -> mx.array:
         return self.gpt_neox(step, caches)
 
     def embed(self, ids: mx.array, step: Step | None = None) -> mx.array:

@@ -14,6 +14,7 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec
+from runtime.cache.protocol import AttentionCache
 from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields, whole_heads
 from runtime.models.decoder import CausalLM, attention_layout, layer_ropes, rms_norms
@@ -76,7 +77,7 @@ class SinkAttention(SelfAttention):
         super().__init__(config, rope, qkv_bias=config.bias, output_bias=config.bias)
         self.sinks = mx.zeros((config.heads,))
 
-    def __call__(self, x: mx.array, step: Step, cache: Any) -> mx.array:
+    def __call__(self, x: mx.array, step: Step, cache: AttentionCache) -> mx.array:
         queries, keys, values = self.project(x, step)
         queries, keys = self.place(queries, keys, step)
         return linear(

@@ -5,15 +5,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import mlx.core as mx
-import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec
+from runtime.cache.protocol import StepCache
 from runtime.models.config import Fields
 from runtime.models.decoder import CausalLM, attention_layout, gated_mlp, layer_ropes, rms_norms
 from runtime.models.decoder_config import DecoderConfig, layer_count, one_rope, read_shape
 from runtime.models.family import Family
 from runtime.models.tensor_names import without_spares
 from runtime.nn.block import PreNorm
+from runtime.nn.layer import FeedForward
 from runtime.nn.rope import Rope
 from runtime.nn.self_attention import SelfAttention
 from runtime.step import Step
@@ -53,7 +54,7 @@ def layout(config: Config) -> list[LayerSpec]:
 
 
 class Block(PreNorm):
-    def __init__(self, config: Config, rope: Rope | None, mlp: nn.Module) -> None:
+    def __init__(self, config: Config, rope: Rope | None, mlp: FeedForward) -> None:
         bias = config.attention_bias
         attention = SelfAttention(
             config, rope, qkv_bias=bias, output_bias=bias, scale=config.attention_multiplier
@@ -61,7 +62,7 @@ class Block(PreNorm):
         super().__init__(attention, mlp, rms_norms(config))
         self._share = config.residual_multiplier
 
-    def __call__(self, x: mx.array, step: Step, cache: Any) -> mx.array:
+    def __call__(self, x: mx.array, step: Step, cache: StepCache) -> mx.array:
         x = x + self.self_attn(self.input_layernorm(x), step, cache) * self._share
         return x + self.mlp(self.post_attention_layernorm(x), step) * self._share
 
@@ -69,7 +70,7 @@ class Block(PreNorm):
 class Granite(CausalLM):
     """mlp() makes the feed-forward block of one layer."""
 
-    def __init__(self, config: Config, mlp: Callable[[], nn.Module]) -> None:
+    def __init__(self, config: Config, mlp: Callable[[], FeedForward]) -> None:
         blocks = [Block(config, rope, mlp()) for rope in layer_ropes(config)]
         super().__init__(config, blocks, rms_norms(config)(), embed_scale=config.embedding_multiplier)
         self._divisor = config.logits_scaling

@@ -13,6 +13,7 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.cache.layout import Full, LayerSpec
+from runtime.cache.protocol import StepCache
 from runtime.models.checkpoint import Checkpoint
 from runtime.models.config import Fields
 from runtime.models.decoder import CausalLM, layer_ropes
@@ -108,7 +109,7 @@ class Block(Module):
         self._recurrent, self._sparse = recurrent, config.experts > 0
         self._by = config.residual_by
 
-    def __call__(self, x: mx.array, step: Step, cache: Any) -> mx.array:
+    def __call__(self, x: mx.array, step: Step, cache: StepCache) -> mx.array:
         mixer = self.mamba if self._recurrent else self.self_attn
         x = x + mixer(self.input_layernorm(x), step, cache) * self._by
         normed = self.post_attention_layernorm(x)

@@ -14,6 +14,7 @@ from runtime.models.experts import Weights, split_gate_up, to_switch
 from runtime.models.family import Family
 from runtime.models.granite import Granite, layout
 from runtime.models.tensor_names import without_spares
+from runtime.nn.layer import FeedForward
 from runtime.nn.linear import linear
 from runtime.nn.module import Module
 from runtime.nn.route import Choice, top_then_softmax
@@ -56,7 +57,7 @@ class Router(Module):
 
 
 def build(config: Config) -> Granite:
-    def mlp() -> nn.Module:
+    def mlp() -> FeedForward:
         return SharedMoE(
             config.hidden_size,
             config.intermediate_size,

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import mlx.core as mx
-import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec
 from runtime.errors import UnsupportedModel
@@ -26,6 +25,7 @@ from runtime.models.tensor_names import without_spares
 from runtime.nn.block import PreNorm
 from runtime.nn.conv import stored_filters
 from runtime.nn.kimi_delta import KimiDelta, KimiDeltaSpec
+from runtime.nn.layer import Mixer
 from runtime.nn.mla import LatentAttention, LatentShape, split_latent_heads
 from runtime.nn.rope import Rope
 from runtime.nn.rope_spec import RopeSpec
@@ -173,7 +173,7 @@ class Unrotated(Rope):
 def build(config: Config) -> CausalLM:
     norm = rms_norms(config)
 
-    def mixer(recurrent: bool) -> nn.Module:
+    def mixer(recurrent: bool) -> Mixer:
         return (
             KimiDelta(config.hidden_size, config.delta)
             if recurrent

@@ -13,6 +13,7 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec
+from runtime.cache.protocol import AttentionCache
 from runtime.errors import UnsupportedModel, shown
 from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
@@ -39,6 +40,7 @@ from runtime.models.towers import USUAL
 from runtime.nn.activation import softplus
 from runtime.nn.attend import attend
 from runtime.nn.block import PreNorm
+from runtime.nn.layer import FeedForward
 from runtime.nn.linear import linear
 from runtime.nn.rope import Rope
 from runtime.nn.rope_spec import RopeSpec, read_rope
@@ -157,7 +159,7 @@ class GatedAttention(HeadNormAttention):
         gates = heads if config.by_head else heads * config.head_dim
         self.g_proj = nn.Linear(config.hidden_size, gates, bias=False)
 
-    def __call__(self, x: mx.array, step: Step, cache: Any) -> mx.array:
+    def __call__(self, x: mx.array, step: Step, cache: AttentionCache) -> mx.array:
         queries, keys, values = self.project(x, step)
         queries, keys = self.place(queries, keys, step)
         out = attend(step, cache, queries, keys, values, scale=self._scale)
@@ -166,7 +168,7 @@ class GatedAttention(HeadNormAttention):
         return linear(self.o_proj, gated.reshape(out.shape), step)
 
 
-def _mlp(config: Config, *, sparse: bool) -> nn.Module:
+def _mlp(config: Config, *, sparse: bool) -> FeedForward:
     if not sparse:
         return gated_mlp(config)
     hidden = config.hidden_size

@@ -14,6 +14,7 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.cache.layout import Full, LayerSpec, Recurrent, State
+from runtime.cache.protocol import ScanningCache, StepCache
 from runtime.models.checkpoint import Checkpoint
 from runtime.models.config import Fields
 from runtime.models.decoder import CausalLM, layer_ropes
@@ -130,7 +131,7 @@ class ShortConv(Module):
         self.conv = CausalConv(hidden, config.taps, bias=bias)
         self.out_proj = nn.Linear(hidden, hidden, bias=bias)
 
-    def __call__(self, x: mx.array, step: Step, cache: Any) -> mx.array:
+    def __call__(self, x: mx.array, step: Step, cache: ScanningCache) -> mx.array:
         before, after, x = mx.split(linear(self.in_proj, x, step), 3, axis=-1)
         return linear(self.out_proj, after * cache.scan(step, self._scan, before * x), step)
 
@@ -178,7 +179,7 @@ class Block(Module):
         self.operator_norm = RMSNorm(config.hidden_size, eps=config.norm_eps)
         self.ffn_norm = RMSNorm(config.hidden_size, eps=config.norm_eps)
 
-    def __call__(self, x: mx.array, step: Step, cache: Any) -> mx.array:
+    def __call__(self, x: mx.array, step: Step, cache: StepCache) -> mx.array:
         mixer = self.conv if self._convolved else self.self_attn
         x = x + mixer(self.operator_norm(x), step, cache)
         return x + self.feed_forward(self.ffn_norm(x), step)

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import mlx.core as mx
-import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec
 from runtime.models.config import Fields
@@ -20,6 +19,7 @@ from runtime.models.decoder_config import DecoderConfig, layer_count, one_rope, 
 from runtime.models.family import Family
 from runtime.models.tensor_names import without_spares
 from runtime.nn.block import PreNorm
+from runtime.nn.layer import Mixer
 from runtime.nn.rope import Rope
 from runtime.nn.self_attention import HeadNormAttention, SelfAttention
 
@@ -84,7 +84,7 @@ def build(config: Config) -> CausalLM:
     return CausalLM(config, layers, norm())
 
 
-def _attention(config: Config, rope: Rope | None) -> nn.Module:
+def _attention(config: Config, rope: Rope | None) -> Mixer:
     bias, output_bias = config.qkv_bias, config.output_bias
     if config.head_norm:
         return HeadNormAttention(config, rope, head_norms(config), qkv_bias=bias, output_bias=output_bias)

@@ -14,6 +14,7 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.cache.layout import Chunked, Full, LayerSpec
+from runtime.cache.protocol import StepCache
 from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
 from runtime.models.decoder import CausalLM, layer_ropes, rms_norms
@@ -32,7 +33,7 @@ from runtime.nn.linear import linear
 from runtime.nn.mlp import GatedMLP
 from runtime.nn.module import Module
 from runtime.nn.moe import Experts
-from runtime.nn.norm import rms
+from runtime.nn.norm import Normalize, rms
 from runtime.nn.rope import Rope
 from runtime.nn.route import best
 from runtime.nn.self_attention import SelfAttention
@@ -183,10 +184,10 @@ class Block(Module):
             if mixture
             else GatedMLP(config.hidden_size, config.dense_size, activation=config.activation)
         )
-        self.input_layernorm: Any = norm()
-        self.post_attention_layernorm: Any = norm()
+        self.input_layernorm: Normalize = norm()
+        self.post_attention_layernorm: Normalize = norm()
 
-    def __call__(self, x: mx.array, step: Step, cache: Any) -> mx.array:
+    def __call__(self, x: mx.array, step: Step, cache: StepCache) -> mx.array:
         x = x + self.self_attn(self.input_layernorm(x), step, cache)
         return x + self.feed_forward(self.post_attention_layernorm(x), step)
 

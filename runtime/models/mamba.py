@@ -1,6 +1,6 @@
 """Mamba, Falcon-Mamba and Mamba-2: no attention and no feed-forward; every layer is a norm and a mixer."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -8,6 +8,7 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec
+from runtime.cache.protocol import Caches, ScanningCache, by_layout
 from runtime.errors import UnsupportedModel
 from runtime.models.config import Fields
 from runtime.models.family import Family
@@ -102,9 +103,9 @@ class Block(Module):
         super().__init__()
         self.norm = RMSNorm(config.hidden_size, eps=config.norm_eps)
         mixer = config.mixer
-        self.mixer: Any = Mamba2(mixer) if isinstance(mixer, Mamba2Spec) else Mamba1(mixer)
+        self.mixer = Mamba2(mixer) if isinstance(mixer, Mamba2Spec) else Mamba1(mixer)
 
-    def __call__(self, x: mx.array, step: Step, cache: Any, dtype: mx.Dtype) -> mx.array:
+    def __call__(self, x: mx.array, step: Step, cache: ScanningCache, dtype: mx.Dtype) -> mx.array:
         return x + self.mixer(self.norm(x.astype(dtype)), step, cache)
 
 
@@ -116,13 +117,13 @@ class Backbone(Module):
         self.norm_f = RMSNorm(config.hidden_size, eps=config.norm_eps)
         self._wide = config.wide_residual
 
-    def __call__(self, step: Step, caches: Sequence[Any]) -> mx.array:
+    def __call__(self, step: Step, caches: Caches) -> mx.array:
         step.refuse_positions("no layer of this network goes by positions")
         x = step.embedded(self.embed)
         dtype = x.dtype
         if self._wide:
             x = x.astype(mx.float32)
-        for layer, cache in zip(self.layers, caches, strict=True):
+        for layer, cache in zip(self.layers, by_layout(caches), strict=True):
             x = layer(x, step, cache, dtype)
         return self.norm_f(x.astype(dtype))
 
@@ -140,7 +141,7 @@ class MambaLM(Module):
             self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
         self._tied = config.tied
 
-    def __call__(self, step: Step, caches: Sequence[Any]) -> mx.array:
+    def __call__(self, step: Step, caches: Caches) -> mx.array:
         return self.backbone(step, caches)
 
     def embed(self, ids: mx.array, step: Step | None = None) -> mx.array:

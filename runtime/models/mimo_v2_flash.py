@@ -13,6 +13,7 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.cache.layout import Full, LayerSpec, Rotating
+from runtime.cache.protocol import AttentionCache
 from runtime.errors import UnsupportedModel, shown
 from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
@@ -25,6 +26,7 @@ from runtime.models.rope_block import only_repeats
 from runtime.models.tensor_names import without_spares
 from runtime.nn.attend import attend, split_heads
 from runtime.nn.block import PreNorm
+from runtime.nn.layer import FeedForward
 from runtime.nn.linear import linear
 from runtime.nn.module import Module
 from runtime.nn.rope import Rope
@@ -187,7 +189,7 @@ class Attention(Module):
             self.sinks = mx.zeros((heads,))
         self._config, self._kv_heads, self._rope = config, kv_heads, rope
 
-    def __call__(self, x: mx.array, step: Step, cache: Any) -> mx.array:
+    def __call__(self, x: mx.array, step: Step, cache: AttentionCache) -> mx.array:
         config, rope = self._config, self._rope
         assert rope is not None
         queries = rope(split_heads(linear(self.q_proj, x, step), config.heads), step)
@@ -201,7 +203,7 @@ class Attention(Module):
         )
 
 
-def _mlp(config: Config, *, sparse: bool) -> nn.Module:
+def _mlp(config: Config, *, sparse: bool) -> FeedForward:
     if not sparse:
         return gated_mlp(config)
     hidden = config.hidden_size

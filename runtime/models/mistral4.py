@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import mlx.core as mx
-import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec
 from runtime.errors import UnsupportedModel
@@ -23,6 +22,7 @@ from runtime.models.mixture import MixtureSpec
 from runtime.models.tensor_names import text_tower, without_spares
 from runtime.models.towers import USUAL
 from runtime.nn.block import PreNorm
+from runtime.nn.layer import FeedForward
 from runtime.nn.mla import LatentAttention, LatentShape, split_latent_heads
 from runtime.nn.module import Module
 from runtime.nn.rope import Rope
@@ -182,7 +182,7 @@ class Router(Module):
         return chosen, weights * spec.scale
 
 
-def _mlp(config: Config, *, sparse: bool) -> nn.Module:
+def _mlp(config: Config, *, sparse: bool) -> FeedForward:
     if not sparse:
         return gated_mlp(config)
     hidden, spec = config.hidden_size, config.mixture

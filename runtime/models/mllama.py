@@ -6,7 +6,7 @@ step whose first token the image belongs to; text from that token on sees it. No
 so outside of tests every row is one without an image.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -14,6 +14,7 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.cache.layout import Encoder, Full, LayerSpec
+from runtime.cache.protocol import AttentionCache, Caches, EncodedCache, by_layout
 from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
 from runtime.models.decoder import gated_mlp, head_norms, layer_ropes, rms_norms
@@ -25,6 +26,7 @@ from runtime.nn.attend import attention, merge_heads, split_heads
 from runtime.nn.block import PreNorm
 from runtime.nn.linear import embed, linear, tied
 from runtime.nn.module import Module
+from runtime.nn.norm import Normalize
 from runtime.nn.self_attention import SelfAttention
 from runtime.step import Step
 
@@ -76,18 +78,19 @@ class CrossAttention(Module):
         self.v_proj = nn.Linear(config.hidden_size, shared, bias=False)
         self.o_proj = nn.Linear(inner, config.hidden_size, bias=False)
         norm = head_norms(config)
-        self.q_norm: Any = norm(config.heads)
-        self.k_norm: Any = norm(config.kv_heads)
+        self.q_norm: Normalize = norm(config.heads)
+        self.k_norm: Normalize = norm(config.kv_heads)
         self._heads, self._kv_heads, self._scale = config.heads, config.kv_heads, config.head_dim**-0.5
 
-    def __call__(self, x: mx.array, step: Step, cache: Any) -> mx.array:
+    def __call__(self, x: mx.array, step: Step, cache: AttentionCache) -> mx.array:
         queries = self.q_norm(split_heads(linear(self.q_proj, x, step), self._heads))
         keys, values, mask = cache.view(step)
+        assert values is not None
         return linear(
             self.o_proj, merge_heads(attention(queries, keys, values, mask, scale=self._scale)), step
         )
 
-    def encode(self, features: mx.array, step: Step, cache: Any) -> None:
+    def encode(self, features: mx.array, step: Step, cache: AttentionCache) -> None:
         keys = self.k_norm(split_heads(linear(self.k_proj, features, step), self._kv_heads))
         cache.append(step, keys, split_heads(linear(self.v_proj, features, step), self._kv_heads))
 
@@ -98,12 +101,12 @@ class CrossBlock(Module):
         norm = rms_norms(config)
         self.cross_attn = CrossAttention(config)
         self.mlp = gated_mlp(config)
-        self.input_layernorm: Any = norm()
-        self.post_attention_layernorm: Any = norm()
+        self.input_layernorm: Normalize = norm()
+        self.post_attention_layernorm: Normalize = norm()
         self.cross_attn_attn_gate = mx.zeros((1,))
         self.cross_attn_mlp_gate = mx.zeros((1,))
 
-    def __call__(self, x: mx.array, step: Step, cache: Any) -> mx.array:
+    def __call__(self, x: mx.array, step: Step, cache: EncodedCache) -> mx.array:
         filled = cache.filled(step)
         if not any(filled):
             return x
@@ -118,15 +121,15 @@ class Trunk(Module):
         super().__init__()
         self.embed_tokens = nn.Embedding(config.vocab_size + _SPARE_IDS, config.hidden_size)
         norm = rms_norms(config)
-        self.layers: Any = [
+        self.layers: list[CrossBlock | PreNorm] = [
             CrossBlock(config) if crosses else PreNorm(SelfAttention(config, rope), gated_mlp(config), norm)
             for crosses, rope in zip(config.crossing, layer_ropes(config), strict=True)
         ]
-        self.norm: Any = norm()
+        self.norm: Normalize = norm()
 
-    def __call__(self, step: Step, caches: Sequence[Any]) -> mx.array:
+    def __call__(self, step: Step, caches: Caches) -> mx.array:
         x = step.embedded(self.embed)
-        for layer, cache in zip(self.layers, caches, strict=True):
+        for layer, cache in zip(self.layers, by_layout(caches), strict=True):
             x = layer(x, step, cache)
         return self.norm(x)
 
@@ -144,17 +147,17 @@ class Mllama(Module):
             self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
         self._tied, self._vocab = config.tied, config.vocab_size
 
-    def __call__(self, step: Step, caches: Sequence[Any]) -> mx.array:
+    def __call__(self, step: Step, caches: Caches) -> mx.array:
         return self.model(step, caches)
 
     def embed(self, ids: mx.array, step: Step | None = None) -> mx.array:
         return self.model.embed(ids, step)
 
-    def encode(self, features: mx.array, step: Step, caches: Sequence[Any]) -> None:
+    def encode(self, features: mx.array, step: Step, caches: Caches) -> None:
         """Give the rows of `step` an image: projected features [B, T, D]. To be called before the step
         itself.
         """
-        for layer, cache in zip(self.model.layers, caches, strict=True):
+        for layer, cache in zip(self.model.layers, by_layout(caches), strict=True):
             if isinstance(layer, CrossBlock):
                 layer.cross_attn.encode(features, step, cache)
 

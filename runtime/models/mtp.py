@@ -8,12 +8,13 @@ are is the config's `num_nextn_predict_layers`. Source: DeepSeek-V3 (arXiv 2412.
 
 import re
 from collections.abc import Sequence
-from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
 
+from runtime.cache.protocol import Caches, StepCache, by_layout
 from runtime.models.experts import Weights
+from runtime.nn.layer import Layer
 from runtime.nn.linear import linear
 from runtime.nn.module import Module
 from runtime.nn.norm import RMSNorm
@@ -27,15 +28,15 @@ _COPIES = ("embed_tokens.", "shared_head.head.")
 class Predictor(Module):
     """From a token's embedding and the hidden state before it to the one that predicts the token after."""
 
-    def __init__(self, hidden: int, eps: float, block: nn.Module) -> None:
+    def __init__(self, hidden: int, eps: float, block: Layer) -> None:
         super().__init__()
         self.enorm = RMSNorm(hidden, eps=eps)
         self.hnorm = RMSNorm(hidden, eps=eps)
         self.eh_proj = nn.Linear(2 * hidden, hidden, bias=False)
-        self.block: Any = block
+        self.block: Layer = block
         self.norm = RMSNorm(hidden, eps=eps)
 
-    def __call__(self, step: Step, cache: Any, hidden: mx.array) -> mx.array:
+    def __call__(self, step: Step, cache: StepCache, hidden: mx.array) -> mx.array:
         joined = mx.concatenate([self.enorm(step.vectors), self.hnorm(hidden)], axis=-1)
         return self.norm(self.block(linear(self.eh_proj, joined, step), step, cache))
 
@@ -45,13 +46,13 @@ class DraftHead(Module):
         super().__init__()
         self.mtp = list(predictors)
 
-    def __call__(self, step: Step, caches: Sequence[Any], hidden: mx.array, *, depth: int = 0) -> mx.array:
+    def __call__(self, step: Step, caches: Caches, hidden: mx.array, *, depth: int = 0) -> mx.array:
         """step: brings the tokens at positions p + 1 as the target's table has them; hidden: the normed
         states at p; all [B, L, D].
 
         hidden is the target's for depth 0, and what depth - 1 returned for the others.
         """
-        return self.mtp[depth](step, caches[depth], hidden)
+        return self.mtp[depth](step, by_layout(caches)[depth], hidden)
 
 
 def without_head(weights: Weights, layers: int, heads: int) -> Weights:

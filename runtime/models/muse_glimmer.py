@@ -13,6 +13,7 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec
+from runtime.cache.protocol import AttentionCache
 from runtime.errors import UnsupportedModel, shown
 from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
@@ -33,6 +34,7 @@ from runtime.models.towers import Towers
 from runtime.models.wrapper import text_block
 from runtime.nn.attend import attend
 from runtime.nn.block import Sandwich
+from runtime.nn.layer import Layer
 from runtime.nn.linear import linear
 from runtime.nn.norm import RMSNorm, one_added, rms
 from runtime.nn.rope import Rope
@@ -123,7 +125,7 @@ class GatedAttention(SelfAttention):
         self.gate_proj = nn.Linear(config.hidden_size, config.heads * config.head_dim, bias=False)
         self._eps = config.norm_eps
 
-    def __call__(self, x: mx.array, step: Step, cache: Any) -> mx.array:
+    def __call__(self, x: mx.array, step: Step, cache: AttentionCache) -> mx.array:
         queries, keys, values = self.project(x, step)
         queries, keys = self.place(queries, keys, step)
         out = attend(step, cache, queries, keys, values, scale=self._scale)
@@ -144,7 +146,7 @@ class Block(Sandwich):
 class NormedTrunk(Trunk):
     """What a token's row of the table is, over its root mean square, enters the first layer."""
 
-    def __init__(self, config: Config, layers: Sequence[nn.Module]) -> None:
+    def __init__(self, config: Config, layers: Sequence[Layer]) -> None:
         super().__init__(config, layers, rms_norms(config)(), None)
         self._eps = config.norm_eps
 

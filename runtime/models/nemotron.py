@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import mlx.core as mx
-import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec
 from runtime.models.config import Fields
@@ -15,7 +14,7 @@ from runtime.models.family import Family
 from runtime.models.tensor_names import without_spares
 from runtime.nn.block import PreNorm
 from runtime.nn.mlp import ACTIVATIONS, MLP
-from runtime.nn.norm import LayerNorm, one_added
+from runtime.nn.norm import LayerNorm, Normalize, one_added
 from runtime.nn.self_attention import SelfAttention
 
 
@@ -45,7 +44,7 @@ def layout(config: Config) -> list[LayerSpec]:
 
 
 def build(config: Config) -> CausalLM:
-    def norm() -> nn.Module:
+    def norm() -> Normalize:
         return LayerNorm(config.hidden_size, eps=config.norm_eps)
 
     def mlp() -> MLP:

@@ -8,13 +8,13 @@ in decoding.
 """
 
 import re
-from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.cache.layout import Full, LayerSpec, Stateless
+from runtime.cache.protocol import Caches, StepCache, by_layout
 from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.experts import Weights, stacked_experts, switch_names
 from runtime.models.family import Family
@@ -76,15 +76,17 @@ class Block(Module):
     def __init__(self, config: Config, kind: str) -> None:
         super().__init__()
         self.norm = RMSNorm(config.hidden_size, eps=config.norm_eps)
-        self.mixer: Any = _sublayer(config, kind)
-        self._remembers = kind in "M*"
+        self.mixer = _sublayer(config, kind)
 
-    def __call__(self, x: mx.array, step: Step, cache: Any) -> mx.array:
+    def __call__(self, x: mx.array, step: Step, cache: StepCache) -> mx.array:
         normed = self.norm(x)
-        return x + (self.mixer(normed, step, cache) if self._remembers else self.mixer(normed, step))
+        mixer = self.mixer
+        if isinstance(mixer, Mamba2 | SelfAttention):
+            return x + mixer(normed, step, cache)
+        return x + mixer(normed, step)
 
 
-def _sublayer(config: Config, kind: str) -> nn.Module:
+def _sublayer(config: Config, kind: str) -> Mamba2 | SelfAttention | SparseMLP | MLP:
     if kind == "M":
         return Mamba2(config.mixer)
     if kind == "*":
@@ -103,10 +105,10 @@ class Backbone(Module):
         self.layers = [Block(config, kind) for kind in config.kinds]
         self.norm_f = RMSNorm(config.hidden_size, eps=config.norm_eps)
 
-    def __call__(self, step: Step, caches: Sequence[Any]) -> mx.array:
+    def __call__(self, step: Step, caches: Caches) -> mx.array:
         step.refuse_positions("no layer of this network goes by positions")
         x = step.embedded(self.embed)
-        for layer, cache in zip(self.layers, caches, strict=True):
+        for layer, cache in zip(self.layers, by_layout(caches), strict=True):
             x = layer(x, step, cache)
         return self.norm_f(x)
 
@@ -124,7 +126,7 @@ class NemotronH(Module):
             self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
         self._tied = config.tied
 
-    def __call__(self, step: Step, caches: Sequence[Any]) -> mx.array:
+    def __call__(self, step: Step, caches: Caches) -> mx.array:
         return self.backbone(step, caches)
 
     def embed(self, ids: mx.array, step: Step | None = None) -> mx.array:

@@ -11,6 +11,7 @@ from typing import Any
 import mlx.core as mx
 
 from runtime.cache.layout import Full, LayerSpec
+from runtime.cache.protocol import StepCache
 from runtime.models.config import Fields
 from runtime.models.decoder import CausalLM, gated_mlp, layer_ropes, rms_norms
 from runtime.models.decoder_config import DecoderConfig, layer_count, one_rope, read_shape
@@ -21,9 +22,10 @@ from runtime.models.tensor_names import without_spares
 from runtime.nn.block import PostNorm
 from runtime.nn.conv import stored_filters
 from runtime.nn.delta_net import DeltaSpec, GatedDeltaNet
+from runtime.nn.layer import FeedForward
 from runtime.nn.linear import linear
 from runtime.nn.module import Module
-from runtime.nn.norm import RMSNorm
+from runtime.nn.norm import Normalize, RMSNorm
 from runtime.nn.rope import Rope
 from runtime.nn.self_attention import Projected, SelfAttention
 from runtime.step import Step
@@ -108,11 +110,11 @@ class RecurrentBlock(Module):
         super().__init__()
         norm = rms_norms(config)
         self.linear_attn = GatedDeltaNet(config.hidden_size, config.delta)
-        self.mlp: Any = gated_mlp(config)
-        self.input_layernorm: Any = norm()
-        self.post_attention_layernorm: Any = norm()
+        self.mlp: FeedForward = gated_mlp(config)
+        self.input_layernorm: Normalize = norm()
+        self.post_attention_layernorm: Normalize = norm()
 
-    def __call__(self, x: mx.array, step: Step, cache: Any) -> mx.array:
+    def __call__(self, x: mx.array, step: Step, cache: StepCache) -> mx.array:
         x = x + self.linear_attn(self.input_layernorm(x), step, cache)
         return x + self.mlp(self.post_attention_layernorm(x), step)
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import mlx.core as mx
-import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec
 from runtime.errors import UnsupportedModel
@@ -17,8 +16,9 @@ from runtime.models.decoder_config import DecoderConfig, layer_count, one_rope, 
 from runtime.models.family import Family
 from runtime.models.tensor_names import without_spares
 from runtime.nn.block import Parallel
+from runtime.nn.layer import FeedForward, Mixer
 from runtime.nn.mlp import ACTIVATIONS, MLP
-from runtime.nn.norm import LayerNorm
+from runtime.nn.norm import LayerNorm, Normalize
 from runtime.nn.rope import Rope
 from runtime.nn.self_attention import HeadNormAttention, SelfAttention
 
@@ -50,21 +50,21 @@ def layout(config: Config) -> list[LayerSpec]:
     return attention_layout(config)
 
 
-def _attention(config: Config, rope: Rope | None) -> nn.Module:
+def _attention(config: Config, rope: Rope | None) -> Mixer:
     if not config.head_norm:
         return SelfAttention(config, rope, qkv_bias=True, output_bias=True)
 
-    def norm(_heads: int) -> nn.Module:
+    def norm(_heads: int) -> Normalize:
         return LayerNorm(config.head_dim, eps=config.norm_eps)
 
     return HeadNormAttention(config, rope, norm, qkv_bias=True, output_bias=True)
 
 
 def build(config: Config) -> CausalLM:
-    def norm() -> nn.Module:
+    def norm() -> Normalize:
         return LayerNorm(config.hidden_size, eps=config.norm_eps)
 
-    def mlp() -> nn.Module:
+    def mlp() -> FeedForward:
         activation = ACTIVATIONS[config.activation]
         return MLP(config.hidden_size, config.intermediate_size, activation, bias=True)
 

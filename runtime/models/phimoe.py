@@ -23,7 +23,7 @@ from runtime.nn.block import PreNorm
 from runtime.nn.linear import linear
 from runtime.nn.module import Module
 from runtime.nn.moe import Experts
-from runtime.nn.norm import LayerNorm
+from runtime.nn.norm import LayerNorm, Normalize
 from runtime.nn.rope_spec import RopeSpec, read_rope
 from runtime.nn.route import Choice
 from runtime.nn.self_attention import SelfAttention
@@ -114,7 +114,7 @@ def _nearly_best(open_scores: mx.array, scores: mx.array, jitter: float) -> Choi
 
 
 def build(config: Config) -> CausalLM:
-    def norm() -> nn.Module:
+    def norm() -> Normalize:
         return LayerNorm(config.hidden_size, eps=config.norm_eps)
 
     bias = config.bias

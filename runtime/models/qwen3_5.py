@@ -8,13 +8,14 @@ token after the next.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.cache.layout import Full, LayerSpec
+from runtime.cache.protocol import AttentionCache, Caches, StepCache, by_layout
 from runtime.errors import UnsupportedModel
 from runtime.models.checkpoint import Checkpoint
 from runtime.models.decoder import CausalLM
@@ -55,7 +56,7 @@ class Attention(Module):
         self._rope = rope
         self._scale = config.head_dim**-0.5
 
-    def __call__(self, x: mx.array, step: Step, cache: Any) -> mx.array:
+    def __call__(self, x: mx.array, step: Step, cache: AttentionCache) -> mx.array:
         config = self._config
         both = linear(self.q_proj, x, step).reshape(*x.shape[:2], config.heads, 2 * config.head_dim)
         queries, gate = mx.split(both, 2, axis=-1)
@@ -92,7 +93,7 @@ class Block(Module):
         self.post_attention_layernorm = RMSNorm(hidden, eps=config.norm_eps)
         self._recurrent = recurrent
 
-    def __call__(self, x: mx.array, step: Step, cache: Any) -> mx.array:
+    def __call__(self, x: mx.array, step: Step, cache: StepCache) -> mx.array:
         mixer = self.linear_attn if self._recurrent else self.self_attn
         x = x + mixer(self.input_layernorm(x), step, cache)
         return x + self.mlp(self.post_attention_layernorm(x), step)
@@ -143,7 +144,7 @@ class DraftHead(Module):
         super().__init__()
         self.mtp = Predictor(config)
 
-    def __call__(self, step: Step, caches: Sequence[Any], hidden: mx.array, *, depth: int = 0) -> mx.array:
+    def __call__(self, step: Step, caches: Caches, hidden: mx.array, *, depth: int = 0) -> mx.array:
         """step: brings the tokens at positions p + 1 as the target's table has them; hidden: the normed
         states at p; all [B, L, D].
 
@@ -152,9 +153,8 @@ class DraftHead(Module):
         mtp = self.mtp
         joined = [mtp.pre_fc_norm_embedding(step.vectors), mtp.pre_fc_norm_hidden(hidden)]
         place = depth % len(mtp.layers)
-        return mtp.norm(
-            mtp.layers[place](linear(mtp.fc, mx.concatenate(joined, axis=-1), step), step, caches[place])
-        )
+        x = linear(mtp.fc, mx.concatenate(joined, axis=-1), step)
+        return mtp.norm(mtp.layers[place](x, step, by_layout(caches)[place]))
 
 
 def build_head(config: Config) -> DraftHead:

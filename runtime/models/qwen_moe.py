@@ -9,8 +9,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import mlx.nn as nn
-
 from runtime.cache.layout import LayerSpec
 from runtime.errors import UnsupportedModel
 from runtime.models.checkpoint import Checkpoint, always
@@ -22,6 +20,7 @@ from runtime.models.family import Family
 from runtime.models.tensor_names import text_tower, without_spares
 from runtime.models.towers import USUAL
 from runtime.nn.block import PreNorm
+from runtime.nn.layer import FeedForward
 from runtime.nn.rope import Rope
 from runtime.nn.self_attention import HeadNormAttention, SelfAttention
 from runtime.nn.sparse import GatedSharedMoE, SoftmaxMoE
@@ -120,7 +119,7 @@ def _attention(config: Config, rope: Rope | None) -> SelfAttention:
     return HeadNormAttention(config, rope, head_norms(config), qkv_bias=config.bias, output_bias=config.bias)
 
 
-def _mlp(config: Config) -> nn.Module:
+def _mlp(config: Config) -> FeedForward:
     sizes = (config.hidden_size, config.expert_size, config.experts, config.chosen)
     normalize, activation = config.normalize, config.activation
     if config.second:

@@ -11,6 +11,7 @@ from typing import Any
 import mlx.core as mx
 
 from runtime.cache.layout import LayerSpec, Rotating
+from runtime.cache.protocol import StepCache
 from runtime.errors import UnsupportedModel, shown
 from runtime.models.config import Fields
 from runtime.models.decoder import CausalLM, layer_ropes, softcapped
@@ -19,6 +20,7 @@ from runtime.models.experts import Weights
 from runtime.models.family import Family
 from runtime.models.tensor_names import without_spares
 from runtime.nn.conv import stored_filters
+from runtime.nn.layer import Mixer
 from runtime.nn.mlp import GatedMLP
 from runtime.nn.module import Module
 from runtime.nn.norm import RMSNorm, one_added
@@ -95,14 +97,14 @@ class Block(Module):
         hidden, eps = config.hidden_size, config.norm_eps
         self.temporal_pre_norm = RMSNorm(hidden, eps=eps)
         self.channel_pre_norm = RMSNorm(hidden, eps=eps)
-        self.temporal_block: Any = (
+        self.temporal_block: Mixer = (
             RecurrentBlock(hidden, config.width, config.heads, config.taps, config.activation)
             if recurrent
             else SelfAttention(config, rope, qkv_bias=config.attention_bias, output_bias=True)
         )
         self.mlp_block = GatedMLP(hidden, config.intermediate_size, activation=config.activation, bias=True)
 
-    def __call__(self, x: mx.array, step: Step, cache: Any) -> mx.array:
+    def __call__(self, x: mx.array, step: Step, cache: StepCache) -> mx.array:
         x = x + self.temporal_block(self.temporal_pre_norm(x), step, cache)
         return x + self.mlp_block(self.channel_pre_norm(x), step)
 

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import mlx.core as mx
-import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec
 from runtime.models.config import Fields
@@ -19,7 +18,7 @@ from runtime.models.decoder_config import DecoderConfig, layer_count, one_rope, 
 from runtime.models.family import Family
 from runtime.models.tensor_names import without_spares
 from runtime.nn.block import Parallel, PreNorm
-from runtime.nn.norm import HeadLayerNorm, LayerNorm
+from runtime.nn.norm import HeadLayerNorm, LayerNorm, Normalize
 from runtime.nn.rope import Rope
 from runtime.nn.self_attention import HeadNormAttention, SelfAttention
 
@@ -50,7 +49,7 @@ def layout(config: Config) -> list[LayerSpec]:
 
 
 def build(config: Config) -> CausalLM:
-    def norm() -> nn.Module:
+    def norm() -> Normalize:
         return LayerNorm(config.hidden_size, eps=config.norm_eps)
 
     wiring = Parallel if config.parallel else PreNorm
@@ -62,7 +61,7 @@ def _attention(config: Config, rope: Rope | None) -> SelfAttention:
     if not config.head_norm:
         return SelfAttention(config, rope, qkv_bias=config.bias)
 
-    def norm(heads: int) -> nn.Module:
+    def norm(heads: int) -> Normalize:
         return HeadLayerNorm(heads, config.head_dim, config.norm_eps)
 
     return HeadNormAttention(config, rope, norm, qkv_bias=config.bias)

@@ -17,7 +17,7 @@ from runtime.nn.block import PreNorm
 from runtime.nn.linear import linear
 from runtime.nn.mlp import ACTIVATIONS
 from runtime.nn.module import Module
-from runtime.nn.norm import LayerNorm
+from runtime.nn.norm import LayerNorm, Normalize
 from runtime.nn.self_attention import SelfAttention
 from runtime.step import Step
 
@@ -66,7 +66,7 @@ class MLP(Module):
 
 
 def build(config: Config) -> CausalLM:
-    def norm() -> nn.Module:
+    def norm() -> Normalize:
         return LayerNorm(config.hidden_size, eps=config.norm_eps)
 
     layers = [

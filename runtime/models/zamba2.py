@@ -7,7 +7,7 @@ size has no bounds, as in the kernels the models were trained with; transformers
 `time_step_min` in prefill only.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -15,6 +15,7 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.cache.layout import Full, LayerSpec
+from runtime.cache.protocol import AttentionCache, Caches, ScanningCache, by_layout
 from runtime.errors import UnsupportedModel, shown
 from runtime.models.config import Fields, whole_heads
 from runtime.models.decoder_config import DecoderConfig, read_shape
@@ -174,7 +175,7 @@ class SharedAttention(Module):
         self._rope = rope
         self._scale = (config.head_dim / 2) ** -0.5
 
-    def __call__(self, x: mx.array, use: int, step: Step, cache: Any) -> mx.array:
+    def __call__(self, x: mx.array, use: int, step: Step, cache: AttentionCache) -> mx.array:
         config = self._config
         if config.adapted_attention:
             queries = _adapted(self.q_proj, self.linear_q_adapter_list[use], x, step)
@@ -216,7 +217,9 @@ class SharedBlock(Module):
         self.input_layernorm = RMSNorm(2 * config.hidden_size, eps=config.norm_eps)
         self.pre_ff_layernorm = RMSNorm(config.hidden_size, eps=config.norm_eps)
 
-    def __call__(self, x: mx.array, embedded: mx.array, use: int, step: Step, cache: Any) -> mx.array:
+    def __call__(
+        self, x: mx.array, embedded: mx.array, use: int, step: Step, cache: AttentionCache
+    ) -> mx.array:
         joined = self.input_layernorm(mx.concatenate([x, embedded], axis=-1))
         return self.feed_forward(self.pre_ff_layernorm(self.self_attn(joined, use, step, cache)), use, step)
 
@@ -229,7 +232,7 @@ class Recurrent(Module):
         self.mamba = Mamba2(config.mixer)
         self.input_layernorm = RMSNorm(config.hidden_size, eps=config.norm_eps)
 
-    def __call__(self, x: mx.array, beside: mx.array | None, step: Step, memory: Any) -> mx.array:
+    def __call__(self, x: mx.array, beside: mx.array | None, step: Step, memory: ScanningCache) -> mx.array:
         heard = x if beside is None else x + beside
         return x + self.mamba(self.input_layernorm(heard), step, memory)
 
@@ -248,7 +251,9 @@ class Hybrid(Module):
         self._use = use
         self._block = self.shared_transformer if lender is None else lender
 
-    def __call__(self, x: mx.array, embedded: mx.array, step: Step, cache: Any, memory: Any) -> mx.array:
+    def __call__(
+        self, x: mx.array, embedded: mx.array, step: Step, cache: AttentionCache, memory: ScanningCache
+    ) -> mx.array:
         beside = linear(self.linear, self._block(x, embedded, self._use, step, cache), step)
         return self.mamba_decoder(x, beside, step, memory)
 
@@ -261,11 +266,11 @@ class Trunk(Module):
         self.final_layernorm = RMSNorm(config.hidden_size, eps=config.norm_eps)
         self._turned = config.ropes[0] is not None
 
-    def __call__(self, step: Step, caches: Sequence[Any]) -> mx.array:
+    def __call__(self, step: Step, caches: Caches) -> mx.array:
         if not self._turned:
             step.refuse_positions("no layer of this network goes by positions")
         x = embedded = step.embedded(self.embed)
-        memories = iter(caches)
+        memories = iter(by_layout(caches))
         for layer in self.layers:
             if isinstance(layer, Hybrid):
                 x = layer(x, embedded, step, next(memories), next(memories))
@@ -302,7 +307,7 @@ class Zamba2(Module):
         super().__init__()
         self.model = Trunk(config)
 
-    def __call__(self, step: Step, caches: Sequence[Any]) -> mx.array:
+    def __call__(self, step: Step, caches: Caches) -> mx.array:
         return self.model(step, caches)
 
     def embed(self, ids: mx.array, step: Step | None = None) -> mx.array:

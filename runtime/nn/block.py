@@ -3,27 +3,26 @@
 Names are those of most checkpoints. A family with other names or a wiring of its own has its own block.
 """
 
-from typing import Any
-
 import mlx.core as mx
-import mlx.nn as nn
 
+from runtime.cache.protocol import StepCache
+from runtime.nn.layer import FeedForward, Mixer
 from runtime.nn.module import Module
-from runtime.nn.norm import Norm
+from runtime.nn.norm import Norm, Normalize
 from runtime.step import Step
 
 
 class PreNorm(Module):
     """Each sublayer reads a normed stream and adds to the raw one (Llama)."""
 
-    def __init__(self, attention: nn.Module, mlp: nn.Module, norm: Norm) -> None:
+    def __init__(self, attention: Mixer, mlp: FeedForward, norm: Norm) -> None:
         super().__init__()
-        self.self_attn: Any = attention
-        self.mlp: Any = mlp
-        self.input_layernorm: Any = norm()
-        self.post_attention_layernorm: Any = norm()
+        self.self_attn: Mixer = attention
+        self.mlp: FeedForward = mlp
+        self.input_layernorm: Normalize = norm()
+        self.post_attention_layernorm: Normalize = norm()
 
-    def __call__(self, x: mx.array, step: Step, cache: Any) -> mx.array:
+    def __call__(self, x: mx.array, step: Step, cache: StepCache) -> mx.array:
         x = x + self.self_attn(self.input_layernorm(x), step, cache)
         return x + self.mlp(self.post_attention_layernorm(x), step)
 
@@ -31,14 +30,14 @@ class PreNorm(Module):
 class PostNorm(Module):
     """Each sublayer reads the raw stream; what it adds is normed (OLMo 2)."""
 
-    def __init__(self, attention: nn.Module, mlp: nn.Module, norm: Norm) -> None:
+    def __init__(self, attention: Mixer, mlp: FeedForward, norm: Norm) -> None:
         super().__init__()
-        self.self_attn: Any = attention
-        self.mlp: Any = mlp
-        self.post_attention_layernorm: Any = norm()
-        self.post_feedforward_layernorm: Any = norm()
+        self.self_attn: Mixer = attention
+        self.mlp: FeedForward = mlp
+        self.post_attention_layernorm: Normalize = norm()
+        self.post_feedforward_layernorm: Normalize = norm()
 
-    def __call__(self, x: mx.array, step: Step, cache: Any) -> mx.array:
+    def __call__(self, x: mx.array, step: Step, cache: StepCache) -> mx.array:
         x = x + self.post_attention_layernorm(self.self_attn(x, step, cache))
         return x + self.post_feedforward_layernorm(self.mlp(x, step))
 
@@ -46,16 +45,16 @@ class PostNorm(Module):
 class Sandwich(Module):
     """Normed before and after each sublayer (Gemma 2)."""
 
-    def __init__(self, attention: nn.Module, mlp: nn.Module, norm: Norm) -> None:
+    def __init__(self, attention: Mixer, mlp: FeedForward, norm: Norm) -> None:
         super().__init__()
-        self.self_attn: Any = attention
-        self.mlp: Any = mlp
-        self.input_layernorm: Any = norm()
-        self.post_attention_layernorm: Any = norm()
-        self.pre_feedforward_layernorm: Any = norm()
-        self.post_feedforward_layernorm: Any = norm()
+        self.self_attn: Mixer = attention
+        self.mlp: FeedForward = mlp
+        self.input_layernorm: Normalize = norm()
+        self.post_attention_layernorm: Normalize = norm()
+        self.pre_feedforward_layernorm: Normalize = norm()
+        self.post_feedforward_layernorm: Normalize = norm()
 
-    def __call__(self, x: mx.array, step: Step, cache: Any) -> mx.array:
+    def __call__(self, x: mx.array, step: Step, cache: StepCache) -> mx.array:
         x = x + self.post_attention_layernorm(self.self_attn(self.input_layernorm(x), step, cache))
         return x + self.post_feedforward_layernorm(self.mlp(self.pre_feedforward_layernorm(x), step))
 
@@ -63,12 +62,12 @@ class Sandwich(Module):
 class Parallel(Module):
     """Both sublayers read the same normed stream (Cohere)."""
 
-    def __init__(self, attention: nn.Module, mlp: nn.Module, norm: Norm) -> None:
+    def __init__(self, attention: Mixer, mlp: FeedForward, norm: Norm) -> None:
         super().__init__()
-        self.self_attn: Any = attention
-        self.mlp: Any = mlp
-        self.input_layernorm: Any = norm()
+        self.self_attn: Mixer = attention
+        self.mlp: FeedForward = mlp
+        self.input_layernorm: Normalize = norm()
 
-    def __call__(self, x: mx.array, step: Step, cache: Any) -> mx.array:
+    def __call__(self, x: mx.array, step: Step, cache: StepCache) -> mx.array:
         normed = self.input_layernorm(x)
         return x + self.self_attn(normed, step, cache) + self.mlp(normed, step)

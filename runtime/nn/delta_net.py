@@ -3,12 +3,12 @@ gated norm.
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.cache.layout import Recurrent, State
+from runtime.cache.protocol import ScanningCache
 from runtime.errors import UnsupportedModel
 from runtime.nn.activation import silu, softplus
 from runtime.nn.conv import CausalConv
@@ -83,7 +83,7 @@ class GatedDeltaNet(Module):
         self.out_proj = nn.Linear(spec.values, hidden, bias=False)
         self._spec = spec
 
-    def __call__(self, x: mx.array, step: Step, cache: Any) -> mx.array:
+    def __call__(self, x: mx.array, step: Step, cache: ScanningCache) -> mx.array:
         y = cache.scan(
             step,
             self._scan,

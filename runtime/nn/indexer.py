@@ -7,11 +7,11 @@ Hadamard rotation of queries and keys leaves their products as they are and is l
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
 
+from runtime.cache.protocol import Mask
 from runtime.nn.attend import split_heads
 from runtime.nn.linear import linear
 from runtime.nn.module import Module
@@ -45,8 +45,8 @@ class Indexer(Module):
         return self._rope(self.k_norm(linear(self.wk, x, step))[:, None], step)
 
     def select(
-        self, x: mx.array, low: mx.array, seen: mx.array, mask: Any, step: Step
-    ) -> tuple[mx.array, Any]:
+        self, x: mx.array, low: mx.array, seen: mx.array, mask: Mask, step: Step
+    ) -> tuple[mx.array, Mask]:
         """What is left of the visible tokens: their keys without the index columns, and a mask.
 
         low [B, L, query rank]: what the layer's queries are made of. seen [B, 1, K, columns]. A single
@@ -68,7 +68,9 @@ class Indexer(Module):
         ranked = mx.put_along_axis(ranked, best, mx.array(True), axis=-1)
         return keys, ranked if mask is None else ranked & mask
 
-    def _best(self, x: mx.array, low: mx.array, index: mx.array, mask: Any, step: Step) -> mx.array:
+    def _best(
+        self, x: mx.array, low: mx.array, index: mx.array, mask: mx.array | None, step: Step
+    ) -> mx.array:
         """The T best places for each query, [B, 1, L, T]."""
         queries = self._rope(split_heads(linear(self.wq_b, low, step), self._shape.heads), step).astype(
             mx.float32

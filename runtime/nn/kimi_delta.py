@@ -5,12 +5,12 @@ Decay and gate come through a bottleneck of one head's size.
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.cache.layout import Recurrent, State
+from runtime.cache.protocol import ScanningCache
 from runtime.nn.activation import silu, softplus
 from runtime.nn.channel_delta import channel_delta
 from runtime.nn.conv import CausalConv
@@ -64,7 +64,7 @@ class KimiDelta(Module):
         self.o_proj = nn.Linear(spec.inner, hidden, bias=False)
         self._spec = spec
 
-    def __call__(self, x: mx.array, step: Step, cache: Any) -> mx.array:
+    def __call__(self, x: mx.array, step: Step, cache: ScanningCache) -> mx.array:
         decay = linear(self.f_b_proj, linear(self.f_a_proj, x, step), step)
         y = cache.scan(step, self._scan, linear(self.qkv_proj, x, step), decay, linear(self.b_proj, x, step))
         gate = linear(self.g_b_proj, linear(self.g_a_proj, x, step), step).reshape(y.shape)

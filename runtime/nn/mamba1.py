@@ -7,12 +7,13 @@ weights.
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
 import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.cache.layout import Recurrent, State
+from runtime.cache.protocol import ScanningCache
 from runtime.nn.activation import silu, softplus
 from runtime.nn.conv import CausalConv
 from runtime.nn.linear import linear
@@ -67,7 +68,7 @@ class Mamba1(Module):
         self.out_proj = nn.Linear(spec.inner, spec.hidden, bias=spec.bias)
         self._spec = spec
 
-    def __call__(self, x: mx.array, step: Step, cache: Any) -> mx.array:
+    def __call__(self, x: mx.array, step: Step, cache: ScanningCache) -> mx.array:
         mixed, gate = mx.split(linear(self.in_proj, x, step), 2, axis=-1)
         y = cache.scan(step, partial(self._scan, step), mixed)
         return linear(self.out_proj, (y * silu(gate.astype(mx.float32))).astype(x.dtype), step)

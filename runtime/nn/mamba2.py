@@ -17,6 +17,7 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.cache.layout import Recurrent, State
+from runtime.cache.protocol import ScanningCache
 from runtime.errors import UnsupportedModel, shown
 from runtime.nn.activation import silu, softplus
 from runtime.nn.conv import CausalConv
@@ -92,7 +93,7 @@ class Mamba2(Module):
         self._spec = spec
         self._scales = scales
 
-    def __call__(self, x: mx.array, step: Step, cache: Any) -> mx.array:
+    def __call__(self, x: mx.array, step: Step, cache: ScanningCache) -> mx.array:
         spec = self._spec
         projected = linear(self.in_proj, x, step)
         if self._scales is not None:

@@ -11,12 +11,12 @@ DeepSeek-V2 (arXiv 2405.04434).
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.cache.layout import Full
+from runtime.cache.protocol import AttentionCache, Mask
 from runtime.nn.attend import attention, merge_heads, split_heads
 from runtime.nn.indexer import Indexer, IndexShape
 from runtime.nn.linear import linear
@@ -130,7 +130,7 @@ class LatentAttention(Module):
             self.indexer = Indexer(shape.index, shape.hidden, shape.query_rank, index_rope)
         self._shape, self._rope = shape, rope
 
-    def __call__(self, x: mx.array, step: Step, cache: Any) -> mx.array:
+    def __call__(self, x: mx.array, step: Step, cache: AttentionCache) -> mx.array:
         shape = self._shape
         low = x if shape.query_rank is None else self.q_a_layernorm(linear(self.q_a_proj, x, step))
         content, position = mx.split(self.queries(low, step), [shape.content], axis=-1)
@@ -158,18 +158,18 @@ class LatentAttention(Module):
         )
         return mx.concatenate([self.kv_a_layernorm(latent), self._rope(position, step)], axis=-1)
 
-    def _attend(self, content: mx.array, position: mx.array, seen: mx.array, mask: Any) -> mx.array:
+    def _attend(self, content: mx.array, position: mx.array, seen: mx.array, mask: Mask) -> mx.array:
         """Queries in two parts [B, H, L, N] and [B, H, L, P] over what is remembered -> [B, H, L, V]."""
         form = self.expanded if self._shape.expands(content.shape[2]) else self.absorbed
         return form(content, position, seen, mask)
 
-    def absorbed(self, content: mx.array, position: mx.array, seen: mx.array, mask: Any) -> mx.array:
+    def absorbed(self, content: mx.array, position: mx.array, seen: mx.array, mask: Mask) -> mx.array:
         """With queries taken to the latents: all heads share the one key there is."""
         queries = mx.concatenate([self.k_b_proj.back(content), position], axis=-1)
         latents = seen[..., : self._shape.rank]
         return self.v_b_proj(attention(queries, seen, latents, mask, scale=self._shape.scale))
 
-    def expanded(self, content: mx.array, position: mx.array, seen: mx.array, mask: Any) -> mx.array:
+    def expanded(self, content: mx.array, position: mx.array, seen: mx.array, mask: Mask) -> mx.array:
         """With keys and values made for every visible token."""
         latents, turned = mx.split(seen, [self._shape.rank], axis=-1)
         keys = self.k_b_proj(latents)

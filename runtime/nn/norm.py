@@ -8,12 +8,14 @@ the file's type: near 1 a 16-bit float has 3 digits, and files store less than 1
 from collections.abc import Callable
 
 import mlx.core as mx
-import mlx.nn as nn
 
 from runtime.nn import ops
 from runtime.nn.module import Module
 
-Norm = Callable[[], nn.Module]
+Normalize = Callable[[mx.array], mx.array]
+"""A norm, as blocks call it: a module with that call."""
+
+Norm = Callable[[], Normalize]
 """Makes one norm of a block; blocks call it once for each place that has one."""
 
 

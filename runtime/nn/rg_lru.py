@@ -8,12 +8,11 @@ and the very first token enters with weight one instead of the root. Source: Gri
 section 2.4.
 """
 
-from typing import Any
-
 import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.cache.layout import Recurrent, State
+from runtime.cache.protocol import ScanningCache
 from runtime.nn.activation import softplus
 from runtime.nn.chunks import silence
 from runtime.nn.conv import CausalConv
@@ -63,7 +62,7 @@ class RecurrentBlock(Module):
         self.rg_lru = Gates(width, heads)
         self._activation = ACTIVATIONS[activation]
 
-    def __call__(self, x: mx.array, step: Step, cache: Any) -> mx.array:
+    def __call__(self, x: mx.array, step: Step, cache: ScanningCache) -> mx.array:
         mixed = cache.scan(step, self._scan, linear(self.linear_x, x, step), step.positions)
         return linear(
             self.linear_out, mixed.astype(x.dtype) * self._activation(linear(self.linear_y, x, step)), step

@@ -6,15 +6,16 @@ size.
 """
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Protocol
 
 import mlx.core as mx
 import mlx.nn as nn
 
-from runtime.cache.protocol import Rotate
+from runtime.cache.protocol import AttentionCache, Rotate
 from runtime.nn.attend import attend, split_heads
 from runtime.nn.linear import linear
 from runtime.nn.module import Module
+from runtime.nn.norm import Normalize
 from runtime.nn.rope import Rope
 from runtime.step import Step
 
@@ -56,7 +57,7 @@ class Attention(Module):
         self._scale = shape.head_dim**-0.5 if scale is None else scale
         self._softcap = softcap
 
-    def __call__(self, x: mx.array, step: Step, cache: Any) -> mx.array:
+    def __call__(self, x: mx.array, step: Step, cache: AttentionCache) -> mx.array:
         queries, keys, values = self.project(x, step)
         queries, keys = self.place(queries, keys, step)
         seen = attend(step, cache, queries, keys, values, scale=self._scale, softcap=self._softcap)
@@ -135,15 +136,15 @@ class HeadNormAttention(SelfAttention):
         self,
         shape: HeadShape,
         rope: Rope | None,
-        norm: Callable[[int], nn.Module],
+        norm: Callable[[int], Normalize],
         *,
         qkv_bias: bool = False,
         output_bias: bool = False,
         scale: float | None = None,
     ) -> None:
         super().__init__(shape, rope, qkv_bias=qkv_bias, output_bias=output_bias, scale=scale)
-        self.q_norm: Any = norm(shape.heads)
-        self.k_norm: Any = norm(shape.kv_heads)
+        self.q_norm: Normalize = norm(shape.heads)
+        self.k_norm: Normalize = norm(shape.kv_heads)
 
     def project(self, x: mx.array, step: Step) -> Projected:
         queries, keys, values = super().project(x, step)
