@@ -22,6 +22,9 @@ from runtime.cache.snapshot import Snapshot, resumable
 from runtime.errors import NotSupported
 from runtime.step import Step
 
+OwnCache = KVCache | RecurrentCache | EncoderCache
+"""The kinds of memory that a layer can own: each a LayerCache, and what a layer of its kind calls."""
+
 Page = tuple[Snapshot | None, ...]
 """One snapshot per layer of the layout; None for layers that own nothing."""
 
@@ -50,7 +53,7 @@ def build_memory(
     """Memory for a layout. `slack`, `kept_format` and `grain` as in KVRows; all layers share the budget."""
     budget = budget or Budget()
 
-    def build(spec: LayerSpec) -> LayerCache | None:
+    def build(spec: LayerSpec) -> OwnCache | None:
         match spec:
             case Full() | Rotating() | Chunked():
                 return KVCache(
@@ -84,11 +87,11 @@ def donors(layout: Sequence[LayerSpec]) -> list[int]:
     return found
 
 
-class LayerMemory(Sequence[LayerCache | None]):
+class LayerMemory(Sequence[OwnCache | None]):
     """What a whole model remembers. Give it to the network as its `caches`."""
 
     def __init__(
-        self, layout: Sequence[LayerSpec], own: Sequence[LayerCache | None], *, rows: int, budget: Budget
+        self, layout: Sequence[LayerSpec], own: Sequence[OwnCache | None], *, rows: int, budget: Budget
     ) -> None:
         self.layout = tuple(layout)
         self.budget = budget
@@ -100,10 +103,10 @@ class LayerMemory(Sequence[LayerCache | None]):
         self._by_pickiness = sorted(self.caches, key=lambda cache: not isinstance(cache, RecurrentCache))
 
     @overload
-    def __getitem__(self, index: int) -> LayerCache | None: ...
+    def __getitem__(self, index: int) -> OwnCache | None: ...
     @overload
-    def __getitem__(self, index: slice) -> list[LayerCache | None]: ...
-    def __getitem__(self, index: int | slice) -> LayerCache | list[LayerCache | None] | None:
+    def __getitem__(self, index: slice) -> list[OwnCache | None]: ...
+    def __getitem__(self, index: int | slice) -> OwnCache | list[OwnCache | None] | None:
         return self._seen[index]
 
     def __len__(self) -> int:

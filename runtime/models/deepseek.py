@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import mlx.core as mx
-import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec
 from runtime.errors import UnsupportedModel
@@ -31,7 +30,7 @@ from runtime.nn.mla import LatentAttention, LatentShape, split_latent_heads
 from runtime.nn.module import Module
 from runtime.nn.rope import Rope
 from runtime.nn.rope_spec import RopeSpec, read_rope, yarn_scale
-from runtime.nn.route import Choice, CorrectedRouter, best, open_groups
+from runtime.nn.route import Choice, CorrectedRouter, Router, best, open_groups
 from runtime.nn.sparse import SharedMoE
 from runtime.step import Step
 
@@ -222,7 +221,7 @@ def _mlp(config: Config, *, sparse: bool) -> FeedForward:
         return gated_mlp(config)
     hidden, spec = config.hidden_size, config.mixture
     if spec.softmax:
-        router: nn.Module = SoftmaxRouter(hidden, spec)
+        router: Router = SoftmaxRouter(hidden, spec)
     else:
         router = CorrectedRouter(
             hidden,

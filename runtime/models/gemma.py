@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import mlx.core as mx
-import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec
 from runtime.errors import UnsupportedModel
@@ -40,6 +39,7 @@ from runtime.models.tensor_names import text_tower, without_spares
 from runtime.models.towers import USUAL
 from runtime.models.wrapper import text_block
 from runtime.nn.block import PreNorm, Sandwich
+from runtime.nn.layer import Layer
 from runtime.nn.norm import one_added
 from runtime.nn.rope import Rope
 from runtime.nn.self_attention import HeadNormAttention, SelfAttention
@@ -161,7 +161,7 @@ class Gemma(CausalLM):
         return logits if self._softcap is None else softcapped(logits, self._softcap)
 
 
-def _block(config: Config, rope: Rope | None) -> nn.Module:
+def _block(config: Config, rope: Rope | None) -> Layer:
     wiring = PreNorm if config.generation == 1 else Sandwich
     return wiring(_attention(config, rope), gated_mlp(config), rms_norms(config))
 

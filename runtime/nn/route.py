@@ -4,6 +4,8 @@ Dimensions: E experts, k of them chosen per token. Scores are float32 here: two 
 in the eighth bit would be confused otherwise.
 """
 
+from collections.abc import Callable
+
 import mlx.core as mx
 
 from runtime.nn.module import Module
@@ -11,6 +13,9 @@ from runtime.step import Step
 
 Choice = tuple[mx.array, mx.array]
 """(experts int [..., k], their weights float32 [..., k])"""
+
+Router = Callable[[mx.array, Step], Choice]
+"""Chooses the experts of each token, by its hidden state [..., D]: a module with that call."""
 
 
 def softmax_then_top(scores: mx.array, k: int, *, normalize: bool = True) -> Choice:

@@ -1,7 +1,5 @@
 """Feed-forward blocks of a router and experts, [B, L, D] -> [B, L, D], named as most checkpoints do."""
 
-from typing import Any
-
 import mlx.core as mx
 import mlx.nn as nn
 
@@ -9,7 +7,7 @@ from runtime.nn.linear import linear
 from runtime.nn.mlp import GatedMLP
 from runtime.nn.module import Module
 from runtime.nn.moe import Experts
-from runtime.nn.route import softmax_then_top
+from runtime.nn.route import Router, softmax_then_top
 from runtime.step import Step
 
 
@@ -62,13 +60,13 @@ class SharedMoE(Module):
         hidden: int,
         inner: int,
         experts: int,
-        router: nn.Module,
+        router: Router,
         *,
         shared: int,
         activation: str = "silu",
     ) -> None:
         super().__init__()
-        self.gate: Any = router
+        self.gate: Router = router
         self.switch_mlp = Experts(hidden, inner, experts, activation=activation)
         if shared:
             self.shared_experts = GatedMLP(hidden, shared, activation=activation)
