@@ -20,21 +20,19 @@ Kind = Literal["metal", "cuda", "cpu"]
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """MLX's default device. Bytes are of the memory it computes in, a GPU's or the machine's; 0: unknown.
-
-    available_bytes: what could be allocated now, MLX's own reusable buffers included.
-    fast_dtype: the float type that weights and activations should have; None: the source's.
-    fast_quantized: products with quantized weights are at least as fast as with float ones.
-    cores: physical processor cores this process may use.
-    """
+    """MLX's default device. Bytes are of the memory it computes in, a GPU's or the machine's; 0: unknown."""
 
     kind: Kind
     name: str
     total_bytes: int
     available_bytes: int
+    """What could be allocated now, MLX's own reusable buffers included."""
     fast_dtype: str | None
+    """The float type that weights and activations should have; None: the source's."""
     fast_quantized: bool
+    """Products with quantized weights are at least as fast as with float ones."""
     cores: int
+    """Physical processor cores this process may use."""
 
 
 def device() -> Device:

@@ -18,18 +18,18 @@ ROOT = Path("/")
 
 @dataclass(frozen=True, slots=True)
 class Activity:
-    """Totals of processor time, to be compared with an earlier look; seconds.
-
-    at_s: the clock. idle_s: of all the processors that this process may use. own_s: spent by this process.
-    processors: how many those are, hyper-threads counted. running: threads of the whole machine that have a
-    processor or wait for one now, the asking one included.
-    """
+    """Totals of processor time, in seconds, to be compared with an earlier look."""
 
     at_s: float
+    """The clock."""
     idle_s: float
+    """Of all the processors that this process may use."""
     own_s: float
+    """Spent by this process."""
     processors: int
+    """How many this process may use, hyper-threads counted."""
     running: int
+    """Threads of the whole machine that have a processor or wait for one now, the asking one included."""
 
 
 def activity(root: Path = ROOT) -> Activity | None:

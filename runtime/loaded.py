@@ -33,26 +33,32 @@ _Part = tuple[nn.Module, dict[str, mx.array]]
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """A draft head out of the target's own file: its modules, and what its layers remember."""
+    """A draft head out of the target's own file."""
 
     network: Any
+    """Its modules, filled with weights."""
     layout: tuple[LayerSpec, ...]
+    """What each of its layers remembers."""
     weight_bytes: int
+    """As they are held."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedModel:
-    """A network filled with weights. `dtype` is what activations and layer memory use.
-
-    head: the draft head, where there is one and it was asked for. notes: sentences for the user.
-    """
+    """A network filled with weights."""
 
     described: Described
+    """What its config says."""
     network: Any
+    """Its modules, as the family's `build` made them."""
     dtype: mx.Dtype
+    """What activations and layer memory use."""
     weight_bytes: int
+    """Of the network, as they are held."""
     head: Head | None = None
+    """The draft head, where there is one and it was asked for."""
     notes: tuple[str, ...] = ()
+    """Sentences for the user."""
 
     @property
     def vocab_size(self) -> int:
@@ -84,16 +90,18 @@ def check_weights(config: Mapping[str, Any], tensors: Mapping[str, tuple[str, tu
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What loading will take. weight_bytes and head_bytes: as they will be held. head_layout: what a draft
-    head's layers remember. element_bytes: of an activation, and so of a key or value unless another format is
-    asked for.
-    """
+    """What loading will take."""
 
     described: Described
+    """What the config says."""
     weight_bytes: int
+    """As they will be held."""
     element_bytes: int
+    """Of an activation, and so of a key or value unless another format is asked for."""
     head_bytes: int = 0
+    """Of the draft head's weights, as they will be held."""
     head_layout: tuple[LayerSpec, ...] = ()
+    """What the draft head's layers remember; () for no head."""
 
 
 def foresee(

@@ -10,17 +10,22 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """`name` is what users type and manifests say; `bits` counts the codes only, `bits_per_weight` all of
-    it.
-    """
+    """One way to store a matrix."""
 
     name: str
+    """What users type and manifests say."""
     bits: int
+    """Of a float or a code alone; `bits_per_weight` counts the scales too."""
     mode: str | None = None
+    """MLX's quantization mode; None: plain floats."""
     group_size: int = 0
-    scale_bytes: int = 0  # per group; affine: the scale and the bias together, in 16-bit floats
+    """Elements of a row that share a scale; 0: not quantized."""
+    scale_bytes: int = 0
+    """Per group; affine: the scale and the bias together, in 16-bit floats."""
     aliases: tuple[str, ...] = ()
+    """Other names that users may type."""
     help: str = ""
+    """For people, in one phrase."""
 
     @property
     def quantized(self) -> bool:

@@ -44,11 +44,14 @@ _MODES = ("affine", *_MICROSCALED.values())
 
 @dataclass(frozen=True, slots=True)
 class Packing:
-    """How one quantized module is stored: bits per code, elements per group, MLX quantization mode."""
+    """How one quantized module is stored."""
 
     bits: int
+    """Per code."""
     group_size: int
+    """Elements of a row that share a scale."""
     mode: str
+    """MLX's quantization mode."""
 
 
 def fit(network: nn.Module, weights: Mapping[str, mx.array], config: Mapping[str, Any]) -> None:

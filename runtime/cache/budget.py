@@ -7,13 +7,12 @@ from runtime.errors import CacheFull
 
 @dataclass(slots=True)
 class Budget:
-    """`held_bytes` is what live buffers take now; `limit_bytes` None means no limit.
-
-    Every buffer is claimed here before it is allocated, so a refusal costs nothing.
-    """
+    """Every buffer is claimed here before it is allocated, so a refusal costs nothing."""
 
     limit_bytes: int | None = None
+    """None: no limit."""
     held_bytes: int = 0
+    """What live buffers take now."""
 
     def fits(self, more_bytes: int) -> bool:
         return self.limit_bytes is None or self.held_bytes + more_bytes <= self.limit_bytes

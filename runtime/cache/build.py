@@ -31,13 +31,14 @@ Page = tuple[Snapshot | None, ...]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Mark:
-    """Where a row stood, and what its layers need to stand there again: see LayerMemory.rewind.
-
-    Of use while the row goes on from there; nothing once it was cleared, moved or restored.
+    """Where a row stood, and what its layers need to stand there again: see LayerMemory.rewind. It is valid
+    while the row only goes on from there, and no more once the row was cleared, moved or restored.
     """
 
     length: int
+    """Tokens that the row held."""
     states: Page
+    """One per layer; None for a layer that owns nothing, or that can be cut there without it."""
 
 
 def build_memory(
@@ -143,7 +144,7 @@ class LayerMemory(Sequence[OwnCache | None]):
 
     def commit(self, step: Step, kept: Sequence[int]) -> None:
         """As LayerCache.commit, in every layer."""
-        for cache in self._by_pickiness:
+        for cache in self._by_pickiness:  # in another order a refusal would leave layers at two lengths
             cache.commit(step, kept)
 
     def can_resume(self, row: int, length: int) -> bool:
@@ -166,6 +167,7 @@ class LayerMemory(Sequence[OwnCache | None]):
             return self._length(row)
         known = sorted((mark for mark in marks if mark.length <= length), key=lambda mark: -mark.length)
         for mark in (Mark(length, (None,) * len(self._own)), *known):
+            # All are asked before any returns: layers of one row must stand at one length.
             if self._knows(row, mark):
                 self._return(row, mark)
                 return mark.length
@@ -184,7 +186,7 @@ class LayerMemory(Sequence[OwnCache | None]):
         for i, (spec, column) in enumerate(zip(self.layout, columns, strict=True)):
             if not resumable(spec, column, stop):
                 raise NotSupported(f"the pages do not let layer {i} ({spec.kind}) resume at {stop}")
-        self.reserve(stop)
+        self.reserve(stop)  # CacheFull comes here, before a layer has changed
         for cache, column in zip(self._own, columns, strict=True):
             if cache is not None:
                 cache.restore(row, [snapshot for snapshot in column if snapshot is not None], stop)

@@ -21,13 +21,18 @@ Parts = tuple[mx.array, ...]
 
 @dataclass(frozen=True, slots=True)
 class Codec:
-    """`size` elements per head and token, computed in `dtype`, kept in `stored` or packed in `bits` each."""
+    """How one vector, a key or a value of one head and token, is kept."""
 
     size: int
+    """Elements of the vector."""
     dtype: mx.Dtype
+    """What it is computed in."""
     stored: mx.Dtype
+    """What its elements are kept in; of a packed vector, its scales and biases."""
     bits: int = 0
+    """Of each packed code; 0: not packed."""
     group_size: int = 0
+    """Elements that share a scale and a bias; 0: not packed."""
 
     @classmethod
     def of(cls, name: str | None, size: int, dtype: mx.Dtype) -> "Codec":

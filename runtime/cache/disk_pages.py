@@ -57,10 +57,11 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A page of [start, stop)."""
+    """A page as the disk gave it, or is to keep it."""
 
     start: int
     stop: int
+    """The position after its last token."""
     page: Page
 
 

@@ -25,11 +25,14 @@ from runtime.step import Step
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Source:
-    """keys and values [1, H, T, D], which came with the token at position `since`."""
+    """Keys and values of something that is not a token stream."""
 
     keys: mx.array
+    """[1, H, T, D]."""
     values: mx.array
+    """[1, H, T, D]."""
     since: int
+    """The position of the token that they came with."""
 
     @property
     def nbytes(self) -> int:

@@ -18,54 +18,58 @@ GROUP_SIZES = (64, 32)
 
 @dataclass(frozen=True, slots=True)
 class Full:
-    """Attention over the whole past: keys [kv_heads, head_dim] and values [kv_heads, value_dim] per token.
-
-    value_dim 0 means that the values are a prefix of the keys (multi-head latent attention).
-    """
+    """Attention over the whole past."""
 
     kv_heads: int
+    """Heads that keys and values have; several query heads may share one."""
     head_dim: int
+    """Elements of a key, per head."""
     value_dim: int | None = None
+    """Elements of a value, per head. None: as many as a key has. 0: values are a prefix of the keys
+    (multi-head latent attention).
+    """
     kind = "full"
 
 
 @dataclass(frozen=True, slots=True)
 class Rotating:
-    """Attention over the last `window` tokens, the query's own included."""
+    """Attention over the last tokens only. Fields as in Full, and:"""
 
     kv_heads: int
     head_dim: int
     window: int
+    """Tokens that a query sees, its own included."""
     value_dim: int | None = None
     kind = "rotating"
 
 
 @dataclass(frozen=True, slots=True)
 class Chunked:
-    """Attention inside blocks of `chunk` tokens: position p sees the keys from p - p % chunk on."""
+    """Attention inside blocks of tokens. Fields as in Full, and:"""
 
     kv_heads: int
     head_dim: int
     chunk: int
+    """Tokens of a block: position p sees the keys from p - p % chunk on."""
     value_dim: int | None = None
     kind = "chunked"
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """One named array of a recurrent layer, for one sequence. dtype "activation" follows the weights."""
+    """One named array of a recurrent layer, for one sequence."""
 
     shape: tuple[int, ...]
     dtype: str = "activation"
+    """"activation": the type that activations have; else a name such as "float32"."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recurrent:
-    """A fold over all tokens: for example {"conv": State((3, 512)), "state": State((8, 64, 64),
-    "float32")}.
-    """
+    """A layer that folds all tokens into arrays of constant size."""
 
     states: Mapping[str, State]
+    """By name, for example {"conv": State((3, 512)), "state": State((8, 64, 64), "float32")}."""
     kind = "recurrent"
 
     def __hash__(self) -> int:
@@ -74,22 +78,23 @@ class Recurrent:
 
 @dataclass(frozen=True, slots=True)
 class Encoder:
-    """Keys and values of something that is not a token stream (an image, an encoded text).
-
-    of_prompt: it is the request's prompt, read by an encoder: one entry for each token of it.
-    """
+    """Keys and values of something that is not a token stream (an image, an encoded text)."""
 
     kv_heads: int
+    """As in Full."""
     head_dim: int
+    """Elements of a key, and of a value, per head."""
     of_prompt: bool = False
+    """It is the request's prompt, read by an encoder: one entry for each token of it."""
     kind = "encoder"
 
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """Reads the cache of an earlier layer, owns nothing. `layer` is the donor's index."""
+    """A layer that reads the memory of an earlier one and has none itself."""
 
     layer: int
+    """Index of the layer it reads."""
     kind = "shared"
 
 

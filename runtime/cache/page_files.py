@@ -33,23 +33,27 @@ class BadPage(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
+    """One tensor of a page file."""
+
     dtype: str
+    """Its name in the safetensors format."""
     shape: tuple[int, ...]
     data: Buffer
+    """Its bytes, row by row."""
 
 
 @dataclass(frozen=True, slots=True)
 class PageFacts:
-    """What a page says of itself. before: `PageFile.key` of the page that ends where it begins; "" for none.
-
-    kept: how its keys and values are kept. ids: the keys of [start, stop) that are token ids. layers: those
-    it holds something of.
-    """
+    """What a page file's header says of the page."""
 
     before: str
+    """`PageFile.key` of the page that ends where this one begins; "" for none."""
     kept: str
+    """The format of its keys and values."""
     ids: tuple[int, ...]
+    """The keys of [start, stop), as far as they are token ids."""
     layers: tuple[int, ...]
+    """Indices of the layers that it holds something of."""
 
 
 def write_page(path: Path, tensors: Mapping[str, Tensor], before: str = "", kept: str = "") -> None:

@@ -24,30 +24,34 @@ STALE_S = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class PrefixFolder:
-    """Where pages are kept on disk. model: digest of everything that is loaded. limit_bytes: for the pages of
-    all models in the folder together.
-    """
+    """Where pages are kept on disk."""
 
     path: Path
     model: str
+    """Digest of everything that is loaded; pages of another digest are not read."""
     limit_bytes: int
+    """For the pages of all models in the folder together."""
 
 
 @dataclass(frozen=True, slots=True)
 class PageFile:
-    """The page of [start, stop) of some sequence. model: `model_mark` of the model it belongs to.
-
-    key: sha256 over the namespace and all keys before stop. partial: it was still being written.
-    """
+    """A file that holds the page of [start, stop) of some sequence."""
 
     path: Path
     model: str
+    """`model_mark` of the model that computed it."""
     start: int
+    """The position of its first token."""
     stop: int
+    """The position after its last."""
     key: str
+    """sha256 over the namespace and all keys before stop."""
     nbytes: int
+    """Of the file."""
     used_at_s: float
+    """When it was last read or written, in seconds since 1970."""
     partial: bool
+    """It is still being written, or whoever wrote it died."""
 
 
 def model_mark(model: str) -> str:

@@ -48,8 +48,8 @@ def split_page(page: Page, at: int) -> tuple[Page, Page]:
 
 
 def lightened(layout: Sequence[LayerSpec], page: Page, following: Page) -> Page:
-    """What is still of use when nobody resumes at the page's stop any more: what lies in the view of the page
-    that follows. The same page if that is all of it.
+    """What is still needed when no sequence starts at the page's stop any more: what the page that follows
+    sees of it. The same page if that is all of it.
     """
 
     def needed(spec: LayerSpec, mine: Snapshot | None, later: Snapshot | None) -> Snapshot | None:

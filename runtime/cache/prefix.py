@@ -33,36 +33,39 @@ PageNode = Node[Page]
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """What the store has of a prompt.
-
-    matched: leading keys that it knows. offset: how many of these a row can start with, less than the prompt
-    so that something is left to compute. pages: what to restore, in order. node: the deepest of them, or the
-    root.
-    """
+    """What the store has of a prompt."""
 
     matched: int
+    """Leading keys that it knows."""
     offset: int
+    """How many of these a row can start with; fewer than the prompt has, so that something is left to
+    compute.
+    """
     pages: tuple[Page, ...]
+    """What to restore, in order of position."""
     node: PageNode
+    """The deepest of the pages' nodes, or the root."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One node, for people: an edge [start, stop) of the tree, `depth` nodes below the root.
-
-    resumable: a sequence can start at its stop. space: what sets its sequences apart from others that begin
-    alike, "" for nothing.
-    """
+    """One node as people are shown it: an edge of the tree, which holds the tokens [start, stop)."""
 
     depth: int
+    """Nodes on the way from the root."""
     start: int
     stop: int
     keys: Keys
+    """Those of the edge."""
     nbytes: int
     resumable: bool
+    """A sequence can start at its stop."""
     pins: int
+    """Sequences that rely on it now."""
     used_at_s: float
+    """When it was last read or written, in seconds since 1970."""
     space: str = ""
+    """What sets its sequences apart from others that begin alike; "" for nothing."""
 
 
 class PrefixStore:
@@ -244,8 +247,8 @@ class PrefixStore:
         return victim
 
     def _age(self, node: PageNode) -> tuple[bool, int, int]:
-        """The order of eviction. First a leaf left over from a cut, at whose end no fold is known: it serves
-        nobody.
+        """The order of eviction. First a leaf left over from a cut, at whose end no fold is known: no
+        sequence can start there.
         """
         of_use = bool(node.children) or all(node.page[i] is not None for i in self._folds)
         return of_use, node.used, -node.stop

@@ -28,11 +28,12 @@ States = dict[str, mx.array]
 
 @dataclass(frozen=True, slots=True)
 class _Scan:
-    """A step between `scan` and `commit`. `inputs` None: too wide to be run again."""
+    """A step between `scan` and `commit`."""
 
     step: Step
     fn: ScanFunction
     inputs: tuple[mx.array, ...] | None
+    """None: the step is too wide to be run again."""
     after: States
 
 
@@ -75,6 +76,7 @@ class RecurrentCache(Lengths):
         if any(kept):
             assert self._scan is not None
             assert self._scan.step is step
+            # The states kept are made first, as that may refuse; the live ones are then replaced.
             self._adopt(step, self._kept_states(self._scan, kept))
         self._scan = None
         for row, start, n in zip(step.rows, step.starts, kept, strict=True):

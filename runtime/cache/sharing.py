@@ -27,11 +27,14 @@ U = TypeVar("U", bound=Hashable)
 
 @dataclass(slots=True)
 class Use:
-    """What a user has to do with the store. marks: where it is still to be paged, ascending."""
+    """What the store holds for one user."""
 
     kept: int
+    """How many of the user's keys are in the store, from the first on."""
     node: PageNode
+    """Where these end. It is held, so it stays."""
     marks: tuple[int, ...]
+    """Positions at which the user is still to be paged, ascending."""
 
 
 class Sharing(Generic[U]):
@@ -109,10 +112,10 @@ class Sharing(Generic[U]):
         if len(keys) <= use.kept:
             return None
         node = self.store.insert(keys, use.kept, take_page(self._memory, place, use.kept))
-        mx.eval(self.store.changed())
+        mx.eval(self.store.changed())  # now, not with the next step: see above
         if node is None:
             return None
-        self.store.hold(node)
+        self.store.hold(node)  # before the old one is let go: in between, eviction could take both
         self.store.release(use.node)
         use.kept, use.node = len(keys), node
         return node

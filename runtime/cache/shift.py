@@ -18,12 +18,15 @@ from runtime.cache.snapshot import Reach
 
 @dataclass(frozen=True, slots=True)
 class Shift:
-    """A row that holds `room` tokens forgets [keep, stop). turns: out of its memory; else it reads anew."""
+    """What a row forgets when its context is full: the tokens [keep, stop)."""
 
     keep: int
+    """Tokens in front that stay."""
     stop: int
     room: int
+    """How many tokens the row holds when it forgets."""
     turns: bool
+    """They are cut out of its memory. If not, the row is read again without them."""
 
     @classmethod
     def of(

@@ -67,11 +67,12 @@ def detached(x: mx.array) -> mx.array:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Span:
-    """Entries [held_from, stop) of an edge [start, stop), in arrays [1, H, stop - held_from, ...]."""
+    """Keys and values of an edge [start, stop) of the tree."""
 
     start: int
     stop: int
     arrays: tuple[mx.array, ...]
+    """Each [1, H, stop - held_from, ...]: the entries [held_from, stop)."""
 
     @property
     def held_from(self) -> int:
@@ -107,11 +108,12 @@ class Span:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Checkpoint:
-    """The state after [0, stop), in arrays [1, ...] in the layout's order. `start`: of its edge."""
+    """A recurrent layer's state after the tokens [0, stop), for an edge [start, stop) of the tree."""
 
     start: int
     stop: int
     arrays: tuple[mx.array, ...]
+    """Each [1, ...], in the layout's order."""
 
     @property
     def nbytes(self) -> int:

@@ -18,18 +18,21 @@ Keys = tuple[Hashable, ...]
 
 @dataclass(slots=True, eq=False)
 class Node(Generic[P]):
-    """pins: how many users rely on `stop` being on the path. used: when it was last of use, as an ordinal;
-    used_at_s: the same by the clock, for people.
-    """
+    """An edge of the tree, and the page of its keys."""
 
     keys: Keys
+    """Those of the edge: `start` to `stop`."""
     start: int
     page: P
+    """What is kept for them."""
     parent: "Node[P] | None" = None
     children: "dict[Hashable, Node[P]]" = field(default_factory=dict)
     pins: int = 0
+    """How many users rely on `stop` being on the path."""
     used: int = 0
+    """When it was last read or written, as an ordinal, not a time: the order of eviction."""
     used_at_s: float = 0.0
+    """The same in seconds since 1970, for people."""
 
     @property
     def stop(self) -> int:

@@ -17,12 +17,16 @@ NOWHERE = 1 << 30
 
 
 class Visible(NamedTuple):
-    """Slots [start, stop) and who sees which. `slot`: where all rows write, None if they differ."""
+    """Which slots a step's queries see."""
 
     start: int
+    """The first slot."""
     stop: int
+    """The slot after the last."""
     slot: int | None
+    """Where all rows write; None if they differ."""
     mask: Mask
+    """Who sees which of them."""
 
 
 def visible_slots(step: Step, reach: Reach, bases: tuple[int, ...]) -> Visible:

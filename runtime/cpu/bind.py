@@ -39,19 +39,20 @@ FAST = ("openblas", "mkl", "blis", "armpl", "nvpl")  # in the file or folder nam
 
 @dataclass(frozen=True, slots=True)
 class BlasReport:
-    """Which BLAS multiplies MLX's float32 matrices on the CPU.
-
-    name: for example "OpenBLAS 0.3.34", or the file MLX was linked with. config: the library's own
-    description. threads: 0 when it is not ours to know. bound: this process put it there. gemv: one-row
-    products take the fast way. reason: why nothing was bound; None when it was.
-    """
+    """Which BLAS multiplies MLX's float32 matrices on the CPU."""
 
     name: str
+    """For example "OpenBLAS 0.3.34", or the file MLX was linked with."""
     config: str = ""
+    """The library's own description."""
     threads: int = 0
+    """0 where this process does not decide it."""
     bound: bool = False
+    """This process put it there."""
     gemv: bool = False
+    """One-row products take the fast way."""
     reason: str | None = None
+    """Why nothing was bound; None when it was."""
 
 
 _lock = threading.Lock()

@@ -49,10 +49,12 @@ class _PhdrInfo(ctypes.Structure):
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """One pointer-sized cell of a library's offset table. `sealed`: the loader made its page read-only."""
+    """One pointer-sized cell of a library's offset table."""
 
     address: int
+    """Of the cell, in this process."""
     sealed: bool
+    """The loader made its page read-only."""
 
     def read(self) -> int:
         return ctypes.c_uint64.from_address(self.address).value

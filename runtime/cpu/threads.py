@@ -31,16 +31,18 @@ QUIET_LOOKS = 2
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """threads: what products get, of `most`. others: cores that other programs keep busy; None where that is
-    unknown. engines: of this process that are at work, between which the free cores are divided. wanted: the
-    number was asked for.
-    """
+    """How many threads products get, and why."""
 
     threads: int
+    """What they get."""
     most: int
+    """What they could get at most."""
     others: float | None = None
+    """Cores that other programs keep busy; None where that is unknown."""
     engines: int = 1
+    """Engines of this process that compute now; they divide the free cores."""
     wanted: bool = False
+    """The number was asked for."""
 
     def __str__(self) -> str:
         count = f"{self.threads} thread{'s' if self.threads > 1 else ''}"

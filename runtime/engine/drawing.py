@@ -22,15 +22,16 @@ LOOK = 32
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """Tokens [n, L] drawn for these rows, not read back yet.
-
-    broken: bool [n, L], whether the logits were no numbers; None where that was not looked at (see Drawing).
-    """
+    """Tokens drawn for some rows and not read back yet."""
 
     rows: list[Row]
+    """The n rows they are for."""
     tokens: mx.array
+    """int32 [n, L]."""
     logprobs: Logprobs | None = None
+    """None where no row asked for them."""
     broken: mx.array | None = None
+    """bool [n, L], whether the logits were no numbers; None where that was not looked at (see Drawing)."""
 
     @property
     def arrays(self) -> list[mx.array]:

@@ -139,6 +139,7 @@ class Prefixes:
     def _keys(self, row: Row, ids: Sequence[int]) -> Keys:
         if self._long_after is None or not ids or (row.room or self._long_after + 1) <= self._long_after:
             return tuple(ids)
+        # One key suffices: a prefix is shared from the first key on or not at all.
         return ((LONG, ids[0]), *ids[1:])
 
     def _share(self, sharing: Sharing[Row], keys: Keys, match: Match, live: Iterable[Placed]) -> bool:
@@ -168,7 +169,7 @@ def _found(keys: Keys, match: Match, store: PrefixStore, disk: DiskPages) -> Mat
     pages = disk.find(keys, above=match.offset, limit_bytes=store.limit_bytes)
     for stored in pages:
         store.insert(keys[: stored.stop], stored.start, stored.page)
-    mx.eval(store.changed())
+    mx.eval(store.changed())  # before the next step: see runtime.cache.sharing
     return store.lookup(keys) if pages else match
 
 

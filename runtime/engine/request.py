@@ -11,30 +11,35 @@ Reason = Literal["stop", "length", "cancelled"]
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One sequence to continue.
-
-    ids: the prompt, at least one token; where an encoder reads the prompt, that is `source`, and ids are what
-    the answer begins with. max_tokens: upper bound of generated tokens, at least 0. stop_ids:
-    ids that end the text; they are not part of it.
-    top_logprobs: None for none, n to report the chosen token's log-probability and those of the n likeliest.
-    draft_tokens: most tokens to guess ahead, 0 for none, None to leave it to what pays.
-    marks: where other prompts may branch off this one, as token offsets: behind the system part, behind each
-    message, before the generation prompt. Only the speed of later requests depends on them.
-    keep: when the context fills up while this is answered, so many of the first tokens stay, some behind them
-    are forgotten and the answer goes on (see runtime.cache.shift); None: it may not come to that.
-    constraint: the grammar that the answer follows, from its first token on; an answer that is whole ends.
-    """
+    """One sequence to continue."""
 
     ids: tuple[int, ...]
+    """The prompt, at least one token. Where an encoder reads it, it is `source`; ids begin the answer."""
     max_tokens: int
+    """Upper bound of generated tokens, at least 0."""
     sampling: SamplingParams
     stop_ids: frozenset[int] = frozenset()
+    """Ids that end the text; they are not part of it."""
     top_logprobs: int | None = None
+    """How many of the likeliest tokens are reported with each token and its own log-probability; None:
+    nothing is.
+    """
     draft_tokens: int | None = None
+    """Most tokens to guess ahead; 0: none, None: as many as pay."""
     marks: tuple[int, ...] = ()
+    """Where other prompts may branch off this one, as token offsets: behind the system part, behind each
+    message, before the generation prompt. Only the speed of later requests depends on them.
+    """
     constraint: Constraint | None = None
+    """The grammar that the answer follows from its first token on; the answer ends once it is whole. None: no
+    grammar.
+    """
     keep: int | None = None
+    """How many of the first tokens stay when the context fills up: some behind them are forgotten and the
+    answer goes on (see runtime.cache.shift). None: prompt and max_tokens fit the context.
+    """
     source: tuple[int, ...] = ()
+    """The prompt, where an encoder reads it; () elsewhere."""
 
     @property
     def prompt_tokens(self) -> int:
@@ -43,11 +48,15 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class TokenLogprob:
-    """log p of one token under the model's own distribution, before penalties and temperature."""
+    """The natural logarithm of a token's probability under the model's own distribution, before penalties and
+    temperature.
+    """
 
     id: int
+    """The token that was chosen."""
     logprob: float
     top: tuple[tuple[int, float], ...] = ()
+    """(id, log-probability) of the likeliest, best first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +69,13 @@ class Delta:
 
 @dataclass(frozen=True, slots=True)
 class Drafts:
-    """What one drafter proposed, and how much of it was kept, in tokens."""
+    """What one drafter proposed."""
 
     drafter: str
+    """Its name."""
     drafted_tokens: int
     accepted_tokens: int
+    """How many of them were kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +110,9 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """Why a stream ended, and what it cost. `stop_id` is the id that ended it, when one did."""
+    """Why a stream ended, and what it cost."""
 
     reason: Reason
     usage: Usage = field(default_factory=Usage)
     stop_id: int | None = None
+    """The id that ended it; None where none did."""

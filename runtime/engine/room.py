@@ -24,13 +24,21 @@ Drafters = Callable[[LoadedModel, LayerMemory], Mapping[str, Drafter]]
 
 @dataclass(frozen=True, slots=True)
 class Room:
+    """The parts of an engine around one model, which live on its thread."""
+
     model: LoadedModel
     memory: LayerMemory
+    """The target's."""
     desk: Desk
+    """Chooses drafters and learns what they cost."""
     prefixes: Prefixes
+    """What is known of earlier sequences."""
     sources: Sources
+    """Prompts that an encoder reads."""
     threads: Threads
+    """How many products get, chosen before each step."""
     places: Places
+    """Which row has which place in memory."""
     steps: Steps
 
 

@@ -11,36 +11,44 @@ from runtime.sampling.constraint import ConstraintFault, Matcher
 
 @dataclass(slots=True, eq=False)
 class Row:
-    """`ids` are the prompt and all tokens read back so far; `length` is how many tokens layer memory holds.
-    room: the most tokens that may be read as this row is read now; at the next it begins anew, as a long one
-    (`runtime.engine.prefixes`). cached: tokens of the prompt that were not computed again. queued: it
-    has had no place yet, and counts among those that wait. done: the row has
-    no place any more, whatever is still in flight for it. rounds: passes of the target that decoded it.
-    drafts: drafter -> (drafted, accepted). stop_id: the token that ended the text. matcher: stands in the
-    request's grammar where `ids` end. shift: what it forgets when its context is full. dropped: what it has
-    forgotten, which stood behind the first shift.keep ids. fault: why it cannot say what comes next.
-
-    Times are of the monotonic clock, in seconds; 0 until they happen.
-    """
+    """What the engine notes of one request. Times: seconds of the monotonic clock, 0 until they happen."""
 
     request: Request
     stream: Stream
     shift: Shift | None = None
+    """What it forgets when its context is full; None: prompt and answer fit."""
     ids: list[int] = field(init=False)
+    """The prompt and all tokens read back so far, less those of `dropped`."""
     dropped: list[int] = field(init=False, default_factory=list[int])
+    """What it has forgotten, which stood behind the first shift.keep ids."""
     length: int = 0
+    """How many of `ids` layer memory holds, from the first on."""
     room: int | None = None
+    """The most tokens it may hold as it is read now; with one more it begins anew, as a long row
+    (`runtime.engine.prefixes`) or after a shift. None: no limit.
+    """
     cached: int = 0
+    """Tokens of the prompt that were not computed again."""
     queued: bool = True
+    """It has had no place yet, and counts among those that wait."""
     done: bool = False
+    """It has no place any more, whatever is still in flight for it."""
     submitted: float = field(default_factory=time.monotonic)
+    """When the request came."""
     rounds: int = 0
+    """Passes of the target that decoded it."""
     drafts: dict[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])
+    """By drafter: (drafted, accepted) tokens."""
     stop_id: int | None = None
+    """The token that ended the text."""
     matcher: Matcher | None = field(init=False, default=None)
+    """Stands in the request's grammar where `ids` end; None: no grammar."""
     fault: ConstraintFault | None = None
+    """Why the grammar cannot say what comes next."""
     admitted: float = 0.0
+    """When it got a place."""
     first_token: float = 0.0
+    """When its first token was read back."""
 
     def __post_init__(self) -> None:
         self.ids = list(self.request.ids)
@@ -116,7 +124,7 @@ class Row:
 
     @property
     def open_matcher(self) -> Matcher | None:
-        """The matcher of a row that goes on: what one that is done would draw next is of no use."""
+        """The matcher of a row that goes on: one that is done draws nothing more."""
         return None if self.done else self.matcher
 
     def agrees(self, drawn: list[int], drafts: list[int]) -> int:

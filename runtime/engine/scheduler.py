@@ -10,28 +10,28 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """The engine's state as the decision sees it.
-
-    decoding: rows that continue. prefilling: tokens still to be read of the row being prefilled, 0 for none.
-    waiting: requests without a row. free_rows: rows that could still be opened.
-    """
+    """The engine's state as the decision sees it."""
 
     decoding: int
+    """Rows that continue."""
     prefilling: int
+    """Tokens still to be read of the row being prefilled; 0: there is none."""
     waiting: int
+    """Requests without a row."""
     free_rows: int
+    """Rows that could still be opened."""
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """decode: run one step over all decoding rows. prefill: tokens to read of the row being prefilled.
-
-    admit: open a row for the oldest waiting request first.
-    """
+    """What the next step does."""
 
     decode: bool = False
+    """Run one step over all decoding rows."""
     prefill: int = 0
+    """Tokens to read of the row being prefilled."""
     admit: bool = False
+    """Open a row for the oldest waiting request first."""
 
     @property
     def idle(self) -> bool:

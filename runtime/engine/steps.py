@@ -57,7 +57,7 @@ class Steps:
         part can be tried again.
         """
         if any(row.last_is_drawn for row in self._decoding):
-            self.read_back()  # what such a row would compute next is of no use to anybody
+            self.read_back()  # such a row is over then, and computes no token that would be thrown away
         began = now()
         self._desk.done(began)  # what the last step taught counts for this one
         outlook = self._outlook()
@@ -70,6 +70,7 @@ class Steps:
             drawn += self._prefill(prefill)
         except CacheFull as error:
             full = error  # the rows that decode have taken their step
+        # This step is on its way before the last one's tokens are waited for: the device never idles.
         mx.async_eval([array for group in drawn for array in group.arrays])
         self.read_back()
         self._flying = drawn
@@ -103,6 +104,7 @@ class Steps:
 
     def _propose(self, here: Round) -> Guess | None:
         """A block of guesses for the decoding rows, once all that they have is known."""
+        # First: a drafter needs all ids, the ones in flight too, and rows that end with those leave.
         self.read_back()
         rows = list(self._decoding)
         if not rows:
@@ -124,11 +126,11 @@ class Steps:
         inputs = mx.concatenate([newest, guess.proposal.tokens], axis=1)[:, : max(counts)]
         starts, long = tuple(row.length for row in rows), self._prefixes.long(rows)
         step = Step(starts, counts, long=long, inputs=Inputs(inputs))
-        self._memory.prepare(step)
+        self._memory.prepare(step)  # first: CacheFull inside the network would leave layers at two lengths
         hidden = self._model.network(step, self._memory)
         guesses = Guesses([count - 1 for count in counts], guess.proposal.odds)
         group = self._draw(rows, hidden, step, inputs, [row.length + 1 for row in rows], guesses)
-        mx.eval(group.tokens, inputs)
+        mx.eval(group.tokens, inputs)  # together: the drafts may be lazy, and one wait serves for both
         drawn, drafts = (
             cast("list[list[int]]", group.tokens.tolist()),
             cast("list[list[int]]", inputs.tolist()),
@@ -183,9 +185,9 @@ class Steps:
 
     def _forward(self, rows: list[Row], step: Step, where: Round | Desk) -> mx.array:
         """Hidden states [n, L, D] of one step, all of it kept."""
-        self._memory.prepare(step)
+        self._memory.prepare(step)  # first: CacheFull inside the network would leave layers at two lengths
         hidden = self._model.network(step, self._memory)
-        where.keep(step, hidden, step.counts)
+        where.keep(step, hidden, step.counts)  # last: only now does what the layers wrote count
         for row, count in zip(rows, step.counts, strict=True):
             row.length += count
         return hidden

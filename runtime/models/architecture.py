@@ -20,10 +20,15 @@ class Described:
     """A config understood: its family, parsed config and layout. Nothing is allocated for it."""
 
     name: str
+    """The architecture that the config names."""
     family: Family
+    """What runs it."""
     config: Any
+    """The family's own Config."""
     layout: tuple[LayerSpec, ...]
+    """What each layer remembers."""
     checkpoint: Checkpoint = PLAIN
+    """What is particular to its files."""
 
     @property
     def vocab_size(self) -> int:

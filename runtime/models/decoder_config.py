@@ -16,22 +16,30 @@ from runtime.nn.rope_spec import RopeSpec, read_rope
 
 @dataclass(frozen=True, slots=True)
 class DecoderConfig:
-    """windows[i]: layer i's sliding window in tokens, None for full attention. ropes[i]: how its positions
-    are rotated, None for not at all.
-    """
+    """What configs of decoder-only families have in common."""
 
     vocab_size: int
     hidden_size: int
     intermediate_size: int
+    """Of the MLP."""
     heads: int
+    """Of queries."""
     kv_heads: int
+    """Of keys and values; `heads` is a multiple of it."""
     head_dim: int
+    """Elements of a query, key or value, per head."""
     norm_eps: float
+    """Added to the mean square, or variance, in each norm."""
     activation: str
+    """A name of ACTIVATIONS, in the MLP."""
     tied: bool
+    """The output head is the embedding table."""
     context_length: int
+    """Tokens."""
     windows: tuple[int | None, ...]
+    """Of each layer: its sliding window in tokens; None: full attention."""
     ropes: tuple[RopeSpec | None, ...]
+    """Of each layer: how its positions are rotated; None: not at all."""
 
     @property
     def layers(self) -> int:

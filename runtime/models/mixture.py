@@ -10,16 +10,24 @@ from runtime.nn.sparse import SharedMoE
 
 @dataclass(frozen=True, slots=True)
 class MixtureSpec:
-    """inner: the size of an expert; shared: of the shared ones together, 0 for none."""
+    """The sizes of a mixture, and how its experts are chosen."""
 
     experts: int
+    """How many there are, shared ones apart."""
     chosen: int
+    """How many of them compute each token."""
     inner: int
+    """The size of an expert."""
     shared: int = 0
+    """The size of the shared experts together; 0: there are none."""
     groups: int = 1
+    """Into how many equal groups the experts are divided."""
     top_groups: int = 1
+    """From how many of the groups experts are chosen."""
     normalize: bool = True
+    """The chosen experts' gates are divided by their sum."""
     scale: float = 1.0
+    """Multiplies the gates."""
 
 
 def corrected_mixture(hidden: int, spec: MixtureSpec, activation: str) -> SharedMoE:

@@ -22,19 +22,21 @@ from runtime.step import Step
 
 @dataclass(frozen=True, slots=True)
 class DeltaSpec:
-    """Key heads and value heads of the gated delta net (a key head serves several value heads), and their
-    sizes.
-
-    strength: what a token writes at most; beyond 1 it may overwrite with the opposite sign (OLMo hybrid).
-    """
+    """The heads of a gated delta net."""
 
     key_heads: int
+    """Of queries and keys; each serves value_heads / key_heads value heads."""
     value_heads: int
     key_dim: int
+    """Elements of a query or key, per head."""
     value_dim: int
+    """Elements of a value, per head."""
     taps: int
+    """Of the convolution: tokens that it sees."""
     eps: float
+    """Of the norm."""
     strength: float = 1.0
+    """What a token writes at most; beyond 1 it may overwrite with the opposite sign (OLMo hybrid)."""
 
     def __post_init__(self) -> None:
         if self.value_heads % self.key_heads:

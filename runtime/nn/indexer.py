@@ -26,9 +26,14 @@ HELD = 1 << 26
 
 @dataclass(frozen=True, slots=True)
 class IndexShape:
+    """The sizes of an indexer."""
+
     heads: int
+    """J in the text above."""
     size: int
+    """I: elements of an index key, and of a query per head."""
     chosen: int
+    """T: how many tokens a query sees at most."""
 
 
 class Indexer(Module):

@@ -23,12 +23,15 @@ from runtime.step import Step
 
 @dataclass(frozen=True, slots=True)
 class KimiDeltaSpec:
-    """KDA: heads of one size for queries, keys and values, and the taps of their convolution."""
+    """The heads of a KDA mixer."""
 
     heads: int
     size: int
+    """Elements of a query, key or value, per head."""
     taps: int
+    """Of the convolution: tokens that it sees."""
     eps: float
+    """Of the norm."""
 
     @property
     def inner(self) -> int:

@@ -25,20 +25,26 @@ from runtime.step import Step
 
 @dataclass(frozen=True, slots=True)
 class Mamba1Spec:
-    """inner channels of `state` numbers each; step sizes come from `rank` numbers.
-
-    norms: of step sizes, B and C. "plain" has no weights.
-    """
+    """The sizes of a Mamba mixer."""
 
     hidden: int
+    """D: width of its input and output."""
     inner: int
+    """Channels of the state space."""
     state: int
+    """Numbers of state per channel."""
     taps: int
+    """Of the convolution: tokens that it sees."""
     rank: int
+    """Numbers that step sizes are made of."""
     eps: float
+    """Of the norms."""
     conv_bias: bool = True
+    """The convolution has a bias."""
     bias: bool = False
+    """The projections in and out have one."""
     norms: Literal["none", "plain", "weighted"] = "none"
+    """Of step sizes, B and C. "plain": without weights."""
 
     @property
     def memory(self) -> Recurrent:

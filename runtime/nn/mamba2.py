@@ -30,26 +30,33 @@ from runtime.step import Step
 
 @dataclass(frozen=True, slots=True)
 class Mamba2Spec:
-    """heads of head_dim channels; B and C of `state` numbers for each of `groups` groups; a convolution
-    of `taps`.
-
-    norm None: the output is only gated. norm_groups: parts that are normed apart. steps: bounds of the
-    step size.
-    """
+    """The sizes of a Mamba-2 mixer."""
 
     hidden: int
+    """D: width of its input and output."""
     heads: int
     head_dim: int
+    """Channels of a head."""
     groups: int
+    """Of heads that share one B and one C."""
     state: int
+    """Numbers of B and of C per group, and of state per channel."""
     taps: int
+    """Of the convolution: tokens that it sees."""
     eps: float
+    """Of the norm."""
     conv_bias: bool = True
+    """The convolution has a bias."""
     in_bias: bool = False
+    """The projection in has one."""
     out_bias: bool = False
+    """The projection out has one."""
     norm: Order | None = "gate first"
+    """Whether the gate acts before the norm or after it. None: the output is gated and not normed."""
     norm_groups: int = 1
+    """Equal parts of the channels that are normed apart."""
     steps: tuple[float, float] = (0.0, math.inf)
+    """Bounds that step sizes are clipped to."""
 
     def __post_init__(self) -> None:
         if self.heads % self.groups or self.inner % self.norm_groups:

@@ -29,19 +29,30 @@ from runtime.weights import stored_packing, unpacked
 
 @dataclass(frozen=True, slots=True)
 class LatentShape:
-    """query_rank None: queries are made in one step. scale is the scores'. bias: next to x."""
+    """The sizes of multi-head latent attention. Letters are those of the text above."""
 
     hidden: int
+    """Width of its input and output."""
     heads: int
+    """H."""
     query_rank: int | None
+    """The size of the vector that queries are made of. None: they are made of the input in one step."""
     rank: int
+    """R: the size of the latent."""
     content: int
+    """N: elements of a query or key that carry content, per head."""
     position: int
+    """P: elements that carry position, per head."""
     value: int
+    """V: elements of a value, per head."""
     scale: float
+    """Multiplies the scores."""
     bias: bool = False
+    """The projections of the input to smaller vectors have a bias."""
     norm_eps: float = 1e-6
+    """Of the norms behind them."""
     index: IndexShape | None = None
+    """The indexer that chooses what a query sees; None: it sees all."""
 
     @property
     def memory(self) -> Full:

@@ -18,20 +18,22 @@ from runtime.errors import UnsupportedModel, shown
 
 @dataclass(frozen=True, slots=True)
 class RopeSpec:
-    """`dims` of the head are rotated (the first ones); pair i turns by position / wavelengths[i] radians.
-
-    attention_factor multiplies cos and sin (YaRN, LongRoPE). traditional: pairs are neighbours (2i, 2i+1)
-    instead of halves (i, i + dims/2). LongRoPE: long_wavelengths take over in sequences of more than
-    `long_after` tokens, for all of their tokens; no sequence has more than `reach`.
-    """
+    """How the positions of a head are rotated."""
 
     dims: int
+    """How many elements of the head are rotated: the first ones."""
     wavelengths: tuple[float, ...]
+    """Pair i turns by position / wavelengths[i] radians."""
     attention_factor: float = 1.0
+    """Multiplies cos and sin (YaRN, LongRoPE)."""
     traditional: bool = False
+    """Pairs are neighbours (2i, 2i+1) instead of halves (i, i + dims/2)."""
     long_wavelengths: tuple[float, ...] | None = None
+    """LongRoPE: these hold in sequences of more than `long_after` tokens, for all of their tokens."""
     long_after: int = 0
+    """In tokens."""
     reach: int = 0
+    """The most tokens a sequence may have; 0 where that is not limited here."""
 
 
 def long_after(config: object) -> int | None:

@@ -12,13 +12,12 @@ from runtime.sampling.noise import dense_gumbel, gumbel
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """values: float32 [B, T, K], log-probabilities up to a constant, -inf for ids that cannot be drawn.
-
-    ids: int32 [B, T, K], the ids the values belong to; None when K = V and the index is the id.
-    """
+    """What tokens are drawn from."""
 
     values: mx.array
+    """float32 [B, T, K], log-probabilities up to a constant, -inf for ids that cannot be drawn."""
     ids: mx.array | None = None
+    """int32 [B, T, K], the ids the values belong to; None when K = V and the index is the id."""
 
     def draw(self, key: mx.array) -> mx.array:
         """The token of each position, int32 [B, T], under the noise that `key` (`noise.keys`) names."""

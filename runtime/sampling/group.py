@@ -45,13 +45,19 @@ class Kind:
     """The work that a row wants, without its numbers."""
 
     greedy: bool
+    """It takes the likeliest token, without noise."""
     penalised: bool
+    """By recent tokens."""
     biased: bool
+    """By ids."""
     top_k: int = 0
+    """The k it keeps; 0: all."""
     typical: bool = False
+    """Whether typical_p filters; likewise top_p and min_p."""
     top_p: bool = False
     min_p: bool = False
     rejecting: bool = False
+    """Drafts are judged by rejection sampling."""
 
     @classmethod
     def of(cls, params: SamplingParams) -> "Kind":

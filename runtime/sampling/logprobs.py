@@ -12,11 +12,14 @@ from runtime.sampling.filters import best
 
 @dataclass(frozen=True, slots=True)
 class Logprobs:
-    """chosen: float32 [B, T]. ids: int32 [B, T, N], values: float32 [B, T, N], the likeliest, best first."""
+    """Log-probabilities of the tokens that were chosen, and of the likeliest."""
 
     chosen: mx.array
+    """float32 [B, T]."""
     ids: mx.array
+    """int32 [B, T, N]: the likeliest, best first."""
     values: mx.array
+    """float32 [B, T, N]: theirs."""
 
 
 def logprobs(logits: mx.array, tokens: mx.array, alternatives: int) -> Logprobs:

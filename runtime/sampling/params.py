@@ -15,41 +15,48 @@ Acceptance = Literal["coupled", "rejection"]
 
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
-    """Raises ValueError on a value outside its range (`ranges`); the message names field, value and range.
-
-    temperature: logits are divided by it; 0 (and below COLD, where float32 cannot tell) takes the likeliest
-    token. top_k: keep the k likeliest; 0 is off. typical_p: keep the tokens whose surprise is closest to the
-    expected one, up to this mass (Meister et al.,
-        "Locally Typical Sampling", 2022); 1 is off.
-    top_p: keep the likeliest tokens up to this mass (Holtzman et al., "The Curious Case of Neural Text
-        Degeneration", 2019); 1 is off.
-    min_p: keep tokens at least this likely relative to the likeliest one (Nguyen et al., "Turning Up the
-    Heat",
-        2024); 0 is off.
-    repeat_penalty: divides positive and multiplies negative logits of recent tokens (Keskar et al., "CTRL",
-    2019). presence_penalty, frequency_penalty: subtracted from a recent token's logit once, and once per
-    occurrence. repeat_last_n: how many tokens are recent, prompt included; 0 is none, -1 all. seed: names the
-    noise; with the prompt it decides every token drawn. logit_bias: added to the logits of these ids.
-    suppressed: ids that are never drawn.
-    draft_acceptance: "coupled" keeps a draft while it is what the row draws anyway, so that drafts never
-        show. "rejection" keeps it with probability min(1, p/q) and else draws from what p has over q
-        (Leviathan et al., "Fast Inference from Transformers via Speculative Decoding", 2023): a few more are
-        kept, the odds are the same, but which token is drawn depends on what was proposed.
+    """How a row's tokens are drawn. Raises ValueError on a value outside its range (`ranges`); the message
+    names field, value and range.
     """
 
     temperature: float = 1.0
+    """Logits are divided by it; 0 (and below COLD, where float32 cannot tell) takes the likeliest token."""
     top_k: int = 0
+    """Keep the k likeliest tokens; 0 is off."""
     typical_p: float = 1.0
+    """Keep the tokens whose surprise is closest to the expected one, up to this mass (Meister et al.,
+    "Locally Typical Sampling", 2022); 1 is off.
+    """
     top_p: float = 1.0
+    """Keep the likeliest tokens up to this mass (Holtzman et al., "The Curious Case of Neural Text
+    Degeneration", 2019); 1 is off.
+    """
     min_p: float = 0.0
+    """Keep tokens at least this likely relative to the likeliest one (Nguyen et al., "Turning Up the Heat",
+    2024); 0 is off.
+    """
     repeat_penalty: float = 1.0
+    """Divides positive and multiplies negative logits of recent tokens (Keskar et al., "CTRL", 2019); 1 is
+    off.
+    """
     presence_penalty: float = 0.0
+    """Subtracted once from the logit of a recent token; 0 is off."""
     frequency_penalty: float = 0.0
+    """Subtracted from the logit of a recent token for each time that it occurs; 0 is off."""
     repeat_last_n: int = 64
+    """How many tokens are recent, prompt included; 0 is none, -1 all."""
     seed: int = 0
+    """Names the noise; with the prompt it decides every token drawn."""
     logit_bias: Mapping[int, float] = field(default_factory=dict[int, float], hash=False)
+    """By id: added to its logit."""
     suppressed: tuple[int, ...] = ()
+    """Ids that are never drawn."""
     draft_acceptance: Acceptance = "coupled"
+    """"coupled" keeps a draft while it is what the row draws anyway, so that drafts never show. "rejection"
+    keeps it with probability min(1, p/q) and else draws from what p has over q (Leviathan et al., "Fast
+    Inference from Transformers via Speculative Decoding", 2023): a few more are kept, the odds are the same,
+    but which token is drawn depends on what was proposed.
+    """
 
     def __post_init__(self) -> None:
         for name, span in RANGES.items():

@@ -18,12 +18,16 @@ ABSENT = -1
 
 @dataclass(frozen=True, slots=True)
 class Penalties:
-    """The penalties of B rows as arrays [B, 1, 1], and how many ids each row looks back on."""
+    """The penalties of B rows."""
 
     windows: tuple[int, ...]
+    """Of each row: how many ids it looks back on; WHOLE_CONTEXT: all."""
     repeat: mx.array
+    """float32 [B, 1, 1]."""
     presence: mx.array
+    """float32 [B, 1, 1]."""
     frequency: mx.array
+    """float32 [B, 1, 1]."""
 
     @classmethod
     def of(cls, params: Sequence[SamplingParams]) -> "Penalties":

@@ -12,11 +12,14 @@ WHOLE_CONTEXT = -1
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """low, high: ints for whole numbers, floats for any."""
+    """The values that one setting may have, both ends included."""
 
     low: float
+    """The least; an int where the setting is a whole number."""
     high: float
+    """The greatest, of the same type."""
     above: bool = False
+    """The least is excluded."""
 
     @property
     def whole(self) -> bool:

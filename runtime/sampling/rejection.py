@@ -21,14 +21,14 @@ from runtime.sampling.distribution import Distribution
 
 @dataclass(frozen=True, slots=True)
 class Guesses:
-    """The drafts of a block: they are its inputs behind the first. counts: how many are meant, per row.
-
-    odds: per row the log-probabilities [1, depth, V] that its drafts were drawn from, None where they were
-    not drawn by chance; () when none was. Only rows that reject need any.
-    """
+    """The drafts of a block: they are its inputs behind the first."""
 
     counts: Sequence[int]
+    """How many of them are meant, per row."""
     odds: Sequence[mx.array | None] = ()
+    """Per row the log-probabilities [1, depth, V] that its drafts were drawn from, None where they were not
+    drawn by chance; () when none was. Only rows that reject need any.
+    """
 
     def take(self, rows: Sequence[int]) -> "Guesses":
         return Guesses(

@@ -38,10 +38,12 @@ def is_block_draft(draft: Described) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """The tokens [start, stop) of a step's row `place`; states [B, L, n * D] are those of the whole step."""
+    """Tokens [start, stop) of one row of a step."""
 
     states: mx.array
+    """[B, L, n * D]: those of the whole step."""
     place: int
+    """The row's."""
     start: int
     stop: int
 
@@ -60,9 +62,10 @@ class _Run:
 
 @dataclass(slots=True, eq=False)
 class _Line:
-    """One row, see above. prompt: what its sequence began with."""
+    """One row, see above."""
 
     prompt: Sequence[int] = ()
+    """What its sequence began with."""
     base: int = 0
     read: int = 0
     stop: int = 0

@@ -15,10 +15,12 @@ WAITING = 1.25  # wall time per processor time beyond which a step was kept wait
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """Seconds on two clocks of this process; worked_s is None where a GPU computes."""
+    """A reading of two clocks, in seconds."""
 
     wall_s: float
+    """Of the monotonic clock."""
     worked_s: float | None = None
+    """Processor time of this process; None where a GPU computes."""
 
     def since(self, earlier: "Moment") -> float:
         """Seconds that passed, those left out in which the process was kept from the processor."""

@@ -51,14 +51,12 @@ _UNKNOWN: Place = ("", -1)  # what went before says nothing: other work ran, or 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What is known of a drafter beforehand.
-
-    token_cost: of making one drafted token, in plain rounds, by the shapes of both models; verifying it comes
-    on top. limit: the largest depth.
-    """
+    """What is known of a drafter beforehand."""
 
     token_cost: float
+    """Of making one drafted token, in plain rounds, by the shapes of both models; without verifying it."""
     limit: int
+    """The largest depth."""
 
 
 class Costs:

@@ -17,15 +17,18 @@ FIRST_BUDGET, MOST_BUDGET = 2.5, 4.0  # plain rounds
 
 
 class Offer(NamedTuple):
-    """gain: the logarithm of the speed in terms of plain decoding's; doubt: its standard deviation. cost: of
-    the round, in plain rounds. Depth 0 is plain decoding.
-    """
+    """A drafter at one depth. Depth 0 is plain decoding."""
 
     name: str
+    """The drafter's."""
     depth: int
+    """Tokens it would guess."""
     gain: float
+    """The logarithm of the speed in terms of plain decoding's."""
     doubt: float
+    """The standard deviation of `gain`."""
     cost: float
+    """Of the round, in plain rounds."""
 
 
 PLAIN = Offer("", 0, 0.0, 0.0, 1.0)
@@ -33,12 +36,13 @@ PLAIN = Offer("", 0, 0.0, 0.0, 1.0)
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Whom to ask, in this order, until one proposes; nobody for a plain round. price: plain rounds that the
-    first of them is expected to lose, as it is tried to learn.
-    """
+    """Whom to ask."""
 
     offers: tuple[Offer, ...]
+    """Asked in this order until one proposes; () for a plain round."""
     price: float = 0.0
+    """Plain rounds that the first offer is expected to lose, where it is asked only to learn what it costs.
+    """
 
 
 def decide(offers: Sequence[Offer], budget: float, dear: Collection[str] = ()) -> Decision:

@@ -27,7 +27,7 @@ from runtime.step import Step
 class Desk:
     """drafters: by name, in order of preference where nothing is known yet. memory: the target's.
 
-    learned: what `learned()` gave in an earlier run; what is of no use in it is left out.
+    learned: what `learned()` gave in an earlier run; what is not understood in it is left out.
     """
 
     def __init__(self, drafters: Mapping[str, Drafter], memory: LayerMemory, learned: object = None) -> None:

@@ -28,13 +28,14 @@ LAG, CHUNK = 8, 256
 
 @dataclass(slots=True, eq=False)
 class _Line:
-    """One row, `length` tokens of which are in memory. found: it has looked into the prefix store. long: it
-    is read as a long sequence, as in `runtime.engine.prefixes`.
-    """
+    """One row as the draft model knows it."""
 
     length: int = 0
+    """Tokens of it in memory."""
     found: bool = False
+    """It has looked into the prefix store."""
     long: bool = False
+    """It is read as a long sequence, as in `runtime.engine.prefixes`."""
 
 
 class ModelDrafter:

@@ -23,16 +23,16 @@ from runtime.step import Step
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """The decoding rows as a drafter sees them.
-
-    ids: all tokens of each row; the last one is not in the target's memory yet. sampler: draws as the rows
-    want it; a drafter that samples with it at the same positions gets the noise that the target will draw
-    with. ahead: what the rows' grammars allow along their drafts; None where no row has a grammar.
-    """
+    """The decoding rows as a drafter sees them."""
 
     ids: Sequence[Sequence[int]]
+    """All tokens of each row; the last one is not in the target's memory yet."""
     sampler: Sampler
+    """Draws as the rows want it; a drafter that samples with it at the same positions gets the noise that the
+    target will draw with.
+    """
     ahead: Ahead | None = None
+    """What the rows' grammars allow along their drafts; None where no row has a grammar."""
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -40,26 +40,31 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """tokens: int32 [n, depth], may be lazy; row b proposes its first counts[b] of them, the rest is
-    padding.
-
-    reading: part of the time went into tokens that the drafter lacked, so its cost says nothing; rows that it
-    has not caught up with have a count of 0.
-    odds: per row the log-probabilities [1, depth, V] that its tokens were drawn from, for rows that reject;
-    None where they are certain, () where all are.
-    """
+    """What a drafter guesses for n rows."""
 
     tokens: mx.array
+    """int32 [n, depth], may be lazy. Row b proposes its first counts[b]; the rest is padding."""
     counts: tuple[int, ...]
+    """Of each row; 0 for rows that it proposes nothing for."""
     reading: bool = False
+    """Part of the time went into tokens that the drafter lacked, so its cost says nothing; rows that it has
+    not caught up with have a count of 0.
+    """
     odds: tuple[mx.array | None, ...] = ()
+    """Per row the log-probabilities [1, depth, V] that its tokens were drawn from, for rows that reject; None
+    where they are certain, () where all are.
+    """
 
 
 class Drafter(Protocol):
-    """`limit` is the largest depth that it can propose. token_cost: see `runtime.speculate.costs.Kind`."""
+    """Guesses the tokens that come next, one sequence per place."""
 
     limit: int
+    """The largest depth that it can propose."""
+    """The largest depth that it can propose."""
     token_cost: float
+    """See `runtime.speculate.costs.Kind`."""
+    """See `runtime.speculate.costs.Kind`."""
 
     def begin(self, row: int, ids: Sequence[int]) -> None:
         """A sequence that begins with `ids`, its whole prompt, takes the empty place `row`. The target may
@@ -127,7 +132,8 @@ class Remembers(Protocol):
     """
 
     memory: LayerMemory
-    ahead: int  # how many tokens beyond its own an entry of it looks
+    ahead: int
+    """How many tokens beyond its own an entry of the memory depends on."""
 
     def share(self, store: PrefixStore) -> None:
         """Start rows from what earlier ones left in `store`, which is for this drafter alone."""

@@ -39,12 +39,14 @@ Pair = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """`count` tokens of a step's row `place`, with the target's hidden states."""
+    """Tokens of one row of a step, with the target's hidden states."""
 
     hidden: mx.array
     tokens: mx.array
     place: int
+    """The row's."""
     count: int
+    """How many tokens."""
 
     def part(self, array: mx.array) -> mx.array:
         return array[self.place : self.place + 1, : self.count]
@@ -52,17 +54,20 @@ class _Run:
 
 @dataclass(slots=True, eq=False)
 class _Line:
-    """One row. stop: the position after the last observed one. read, held: pairs in memory, true and all.
-
-    runs: observed, and not read yet. prompt: the ids it began with. whole: slots are positions.
-    """
+    """One row as the head knows it."""
 
     stop: int = 0
+    """The position after the last observed one."""
     read: int = 0
+    """Pairs in memory that are true."""
     held: int = 0
+    """All pairs in memory, proposed ones too."""
     runs: list[_Run] = field(default_factory=list[_Run])
+    """Observed and not read yet."""
     prompt: tuple[int, ...] = ()
+    """The ids that the row began with."""
     whole: bool = True
+    """Slots in memory are positions."""
 
     @property
     def waiting(self) -> int:
@@ -119,7 +124,7 @@ class HeadDrafter:
 
     def observe(self, step: Step, hidden: mx.array, kept: Sequence[int]) -> None:
         if step.width > 1:
-            # A prompt's hidden states are of no use to the engine. Left lazy, they would hold a view of the
+            # A prompt's hidden states are not wanted by the engine. Left lazy, they would hold a view of the
             # target's memory, and its next write would copy all of it.
             mx.async_eval(hidden)
         for place, (row, start, count) in enumerate(zip(step.rows, step.starts, kept, strict=True)):

@@ -95,7 +95,7 @@ class Learner:
             self._decided.clear()
 
     def left(self) -> None:
-        """A sequence is over: what was begun to be read was of no use."""
+        """A sequence is over: what a drafter began to read for it was read in vain."""
         self._begun = None
 
     def saw(self, name: str, grade: int, kept: bool) -> None:

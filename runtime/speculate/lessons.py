@@ -18,15 +18,14 @@ Accepted = tuple[tuple[float, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class Lesson:
-    """Of one drafter in batches of one size. costs: depth -> of a round, in plain rounds. accepted: by grade
-    of guess.
-
-    depth: what paid best, by grade; for people to read, a run finds it out again.
-    """
+    """What was learned of one drafter in batches of one size."""
 
     costs: Mapping[int, float]
+    """By depth: of a round, in plain rounds."""
     accepted: Mapping[int, Accepted]
+    """By grade of guess."""
     depth: Mapping[int, int]
+    """By grade: what paid best. For people to read; a run finds it out again."""
 
 
 Lessons = Mapping[tuple[str, int], Lesson]

@@ -2,7 +2,7 @@
 
 Needs no model and no memory: answers that quote, correct or continue their prompt repeat long runs of it. How
 long a run has matched says how far it can be trusted, so guesses come in grades; and whether there is a match
-at all is known from the tokens read so far, so where nothing repeats nobody waits for an answer.
+at all is known from the tokens read so far, so where nothing repeats, no step waits for an answer.
 Source: prompt lookup decoding (A. Saxena, 2023).
 """
 

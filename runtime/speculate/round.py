@@ -33,15 +33,16 @@ NOTHING: Mapping[str, int] = {}
 
 
 class Outlook(NamedTuple):
-    """What can be said of the next round before the tokens in flight are known.
-
-    rows: how many decode. decision: whom one would ask. expected: grades of guesses that take the tokens in
-    flight for granted; whether they come true is a draft judged that costs nothing.
-    """
+    """What can be said of the next round before the tokens in flight are known."""
 
     rows: int
+    """How many decode."""
     decision: Decision = NOBODY
+    """Whom one would ask."""
     expected: Mapping[str, int] = NOTHING
+    """By drafter: the grade of a guess that takes the tokens in flight for granted. Whether they come true
+    judges a draft at no cost.
+    """
 
     @property
     def asks(self) -> bool:
@@ -51,12 +52,15 @@ class Outlook(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Guess:
-    """A proposal to verify, who made it, and of which grade it is."""
+    """A proposal to verify."""
 
     drafter: str
+    """The name of who made it."""
     depth: int
+    """As it was asked for; the proposal may have fewer tokens."""
     proposal: Proposal
     grade: int = 1
+    """The drafter's, when it was asked."""
 
 
 class Round:
@@ -106,6 +110,7 @@ class Round:
             return None
         decision = learner.decide(grades, max(limits), self._standby.behind(rows.ids))
         for place, offer in enumerate(decision.offers):
+            # Set before asking: whatever is raised in the middle, `__exit__` forgets what was proposed.
             self._open = [len(ids) - 1 for ids in rows.ids]
             proposal = self._standby.ask(offer.name, rows, offer.depth)
             reading = proposal is not None and proposal.reading
@@ -126,11 +131,13 @@ class Round:
 
         NotSupported, with nothing done, where layer memory cannot keep just these.
         """
+        # First, as it may refuse: nothing has happened yet then, and `_settle` forgets all that was proposed.
         self._memory.commit(step, kept)
         self._ran = True
         if self._guess is not None:
             self._open = [start + count for start, count in zip(step.starts, kept, strict=True)]
             self._judged = [(count - 1, n - 1) for count, n in zip(step.counts, kept, strict=True)]
+        # Before settling: a drafter reads on from what it forgets to, and `hidden` is not there again.
         self._standby.each(lambda drafter: drafter.observe(step, hidden, kept))
         if self._open is not None:
             self._settle()

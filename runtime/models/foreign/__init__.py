@@ -37,14 +37,18 @@ KINDS: dict[str, Kind] = {name: kind for kind in (*dense.KINDS, *experts.KINDS) 
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """values: what the class and its mends are given, as JSON."""
+    """What a config.json says that is run by one of mlx-lm's classes."""
 
     vocab_size: int
     hidden_size: int
     context_length: int
+    """Tokens."""
     tied: bool
+    """The output head is the embedding table."""
     form: Form
+    """How the class's caches map on a layout."""
     values: str
+    """What the class and its mends are given, as JSON."""
 
 
 class Foreign:

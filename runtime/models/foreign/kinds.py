@@ -29,26 +29,32 @@ def _nothing(model: Any, values: Values) -> None:
 
 @dataclass(frozen=True, slots=True, eq=False)  # one object each, so that it can key a cache
 class Kind:
-    """file: of mlx-lm's `models`. types, classes: model_type and architectures[0] in config.json.
-
-    fields, aliases, ropes: what transformers reads; ropes None where positions are no rotations. length: the
-    field that bounds sequences. spell(values) -> what the class calls otherwise, or refuses by name; mend
-    changes an instance in place. spare: ends of names of tensors that carry nothing. ragged: rows may stand
-    at different positions.
-    """
+    """One of mlx-lm's model files, and which configs it may run."""
 
     file: str
+    """Its name in mlx-lm's `models`."""
     types: tuple[str, ...]
+    """model_type in config.json."""
     classes: tuple[str, ...]
+    """architectures[0] in config.json."""
     fields: Mapping[str, Field]
+    """What transformers reads."""
     ropes: Ropes | None = None
+    """The same of rotations; None where positions are no rotations."""
     aliases: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Other names of fields that transformers reads."""
     length: str = "max_position_embeddings"
+    """The field that bounds sequences."""
     spell: Callable[[Values], Values] = _as_read
+    """Values read -> what the class calls otherwise, or refuses by name."""
     mend: Callable[[Any, Values], None] = _nothing
+    """Changes an instance of the class in place."""
     spare: tuple[str, ...] = ()
+    """Ends of names of tensors that carry nothing."""
     ragged: bool = True
+    """Rows may stand at different positions."""
     checkpoint: Checkpoint = PLAIN
+    """What is particular to its files."""
 
     @property
     def who(self) -> str:

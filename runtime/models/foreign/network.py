@@ -28,15 +28,16 @@ _IDS_ONLY = "a model that runs through mlx-lm's class takes ids only, no embeddi
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How mlx-lm's caches map on a layout.
-
-    specs: one per layer. trunk: names that lead to the module that runs all layers; () where there is none,
-    and hidden states are logits. ragged: rows may stand at different positions.
-    """
+    """How mlx-lm's caches map on a layout."""
 
     specs: tuple[Full | Rotating, ...]
+    """One per layer."""
     trunk: tuple[str, ...] = ()
+    """Names that lead to the module that runs all layers; () where there is none, and hidden states are
+    logits.
+    """
     ragged: bool = True
+    """Rows may stand at different positions."""
 
 
 class ForeignNetwork(nn.Module):

@@ -34,7 +34,7 @@ class Found:
 
 
 def look_at(model: nn.Module, *, ragged: bool) -> Found:
-    """`model`: an instance with unevaluated weights, of no use afterwards. Raises UnsupportedModel.
+    """`model`: an instance with unevaluated weights, not to be used afterwards. Raises UnsupportedModel.
 
     ragged: whether the class takes rows at different positions.
     """

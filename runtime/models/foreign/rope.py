@@ -26,16 +26,18 @@ _PARTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {  # what must be t
 
 @dataclass(frozen=True, slots=True)
 class Ropes:
-    """theta, share: transformers' defaults, share None where part of a head cannot be told to turn.
-
-    types: the ways to scale that the class was proven with. by_layer: names of kinds of layers that each have
-    a block of their own, which must say its theta.
-    """
+    """Which rotations a class of mlx-lm computes as transformers does."""
 
     theta: float = 10000.0
+    """transformers' default."""
     types: tuple[str, ...] = ("default",)
+    """The ways to scale that the class was proven with."""
     share: float | None = None
+    """transformers' default for the part of a head that turns; None: the class turns whole heads only."""
     by_layer: tuple[str, ...] = ()
+    """Names of kinds of layers that each have a block of their own, which must say its theta. (): one block
+    for all.
+    """
 
 
 def read_rope(raw: Raw, ropes: Ropes, who: str) -> dict[str, Any]:
