@@ -13,6 +13,7 @@ import logging
 import os
 import queue
 import threading
+import time
 from collections.abc import Hashable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -196,10 +197,13 @@ class DiskPages:
                 with suppress(OSError):
                     file.path.unlink(missing_ok=True)
                 break
-        for file in reversed(chain[: len(found)]):
-            # Leaves first: what leads to them is then younger, and is not dropped before them.
+        now_ns = time.time_ns()
+        for place, file in enumerate(reversed(chain[: len(found)])):
+            # What leads to a leaf is younger, and is not dropped before it. The file system's own clock has
+            # ticks of milliseconds, in which all of them would be equally old.
+            used_ns = now_ns + place * 1000
             with suppress(OSError):
-                os.utime(file.path)
+                os.utime(file.path, ns=(used_ns, used_ns))
         return found
 
     def _page(self, file: PageFile, keys: Sequence[Hashable]) -> Page:
