@@ -158,7 +158,7 @@ def load_model(
     if with_head:
         heads, notes = _fitted_head(described, config, weights, dtype)
         parts += heads
-    weights.clear()
+    weights.clear()  # tensors that no part took would stay in memory
     expand, wanted = _demand(parts, dtype, on)
     if on is not None and wanted > on.available_bytes > 0 and len(parts) > 1:
         notes = (f"the draft head is not used: with it the model would take {wanted:,} bytes",)
@@ -170,7 +170,7 @@ def load_model(
     for module, fitted in parts:
         fill(module, fitted, dtype=dtype, expand=expand, keep=described.family.keeps_dtype)
         module.eval()
-        make_ready(module, compute)
+        make_ready(module, compute)  # last: it makes twins of layers, with the arrays they have by now
     network = parts[0][0]
     head = _head(described, parts[1][0]) if len(parts) > 1 else None
     return LoadedModel(described, network, compute, weight_bytes(network), head, notes)

@@ -4,7 +4,7 @@ A page's file is found by a digest of all keys before its stop, so a lookup read
 pages that lead to the deepest stop it knows. Files are written on a thread of their own, from arrays that are
 evaluated already; the prefix store never waits for it. Whatever cannot be read, or does not fit the layout,
 is removed and computed again. Several processes may share the folder: files appear whole, and one that
-somebody else removed is one that is not there.
+another process has removed counts as not there.
 
 Invariant: `namespace` names all that a page's meaning depends on beside its keys: model, layout, dtypes.
 """

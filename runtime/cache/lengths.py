@@ -1,6 +1,6 @@
 """What all kinds of layer memory know of their rows alike: how many tokens each has read.
 
-Kinds that grow with something else than tokens also share here that tokens need no room.
+Also here: kinds whose size does not depend on the number of tokens need no room for more of them.
 """
 
 import sys

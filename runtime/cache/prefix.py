@@ -1,7 +1,7 @@
 """The prefix store: what was computed for the beginning of one sequence serves every other that begins alike.
 
 A radix tree whose nodes hold pages, shared by all rows. It copies nothing by itself: rows give it pages and
-are put back from them, so it owes nothing to any live state, and a lookup decides everything before such
+are put back from them, so it depends on no live state, and a lookup decides everything before such
 state is touched.
 
 Bytes are bounded. What was used least recently goes first: a leaf is dropped, and a node with one child gives

@@ -6,7 +6,7 @@ the kept ones.
 
 Invariants: states are [rows, *shape], zero where nothing was read; the inputs of a step are remembered
 until its commit, if it is at most `slack` wide; a stored state never shares memory with the forward pass
-that made it, which would keep a prompt's worth of activations alive for the sake of three of its rows.
+that made it, which would keep all activations of a prompt alive, though only three of its rows are needed.
 """
 
 from collections.abc import Sequence

@@ -2,7 +2,7 @@
 rows.
 
 Each row's tokens lie in the order of their positions: position p of row b is in slot p - bases[b]. A row
-holds [bases[b], lengths[b]); slots beyond that are nobody's.
+holds [bases[b], lengths[b]); slots beyond that are unused.
 
 Invariant: a row holds at least what its last token saw, [reach.needed(length), length); right after a step,
 what its last 1 + slack tokens saw.

@@ -1,4 +1,4 @@
-"""Linear layers and norms for a processor, where every node of a graph is felt (3 to 8 us each).
+"""Linear layers and norms for a processor, where every node of a graph takes time (3 to 8 us).
 
 MLX makes four nodes of a linear layer and eleven of an RMS norm, views and broadcasts included. What is the
 same for every token (the transposed view, constants of the right rank) is made once and kept beside the

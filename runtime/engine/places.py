@@ -3,7 +3,7 @@
 A finished row's place is taken by the last decoding one, so that a step covers neighbouring rows and every
 cache can hand out plain slices. Drafters and the prefix store are told of everything that happens to places.
 
-When memory runs out, those that can do without give way first: drafters, then places that nobody has.
+When memory runs out, those that can do without give way first: drafters, then empty places.
 
 Invariant: `decoding` stays the same list for as long as this lives; a row is in it, is `prefilling`, or has
 no place.
@@ -59,6 +59,7 @@ class Places:
     def release(self, row: Row) -> None:
         """Free the row's place; what it computed is kept for others."""
         place, last = self.rows.index(row), len(self.decoding) - 1
+        # Before the place is cleared or taken: what is kept for others is copied out of it.
         self._prefixes.end(place, row)
         self._desk.end(place, row.read)
         self._clear(place)
@@ -84,7 +85,7 @@ class Places:
         self._desk.end(place, row.read)
         self._desk.clear(place)
         self._memory.remove(place, shift.keep, shift.stop, rotates)
-        self._memory.evaluate()
+        self._memory.evaluate()  # or the next write would find the copies not done, and copy the buffers
         row.forget()
         row.length -= shift.stop - shift.keep
         self._desk.begin(place, ())

@@ -11,7 +11,7 @@ Invariants:
 - The last event never leaves the queue: whoever takes it puts it back. So any number of threads can wait for
   it, and none misses it, however late it comes.
 - `cancel` sets a flag and takes no lock. The garbage collector may call it anywhere, on the engine's own
-  thread too, and in the middle of `put`; waiting there would be waiting for oneself.
+  thread too, and in the middle of `put`; waiting there would never end.
 - What `read` has given is a beginning of what the engine made, without gaps: from the moment that somebody
   left, all that is still queued is dropped, whichever thread finds it. An interrupt (Ctrl-C) may strike with
   an event in hand, so a wait that is interrupted leaves the stream, too.

@@ -1,7 +1,7 @@
 """A block diffusion draft (DFlash): all tokens of a proposal from one pass over a block of masks.
 
 It reads its target's hidden states after a few layers (`Taps`), noted as they go by and read in one forward
-pass when they are wanted, or when FLUSH tokens of a row wait; so a parked draft costs next to nothing. The
+pass when they are wanted, or when FLUSH tokens of a row wait; so a draft that is not asked costs little. The
 block itself is written behind what is remembered and never committed.
 
 Invariants, per row: memory holds the `read` tokens from position `base` on, the next ones wait in `runs`, and

@@ -1,7 +1,7 @@
 """The drafters that stand by: told of all that happens to places, and put to rest when memory is short.
 
 A drafter with layer memory of its own counts in the engine's budget, and is the first to give way: it hands
-all its memory back and rests until the engine is idle. Rows never fail for the sake of a guess.
+all its memory back and rests until the engine is idle. So drafting never makes a row fail.
 
 Such a drafter also has a prefix store of its own, so that a conversation's next turn finds what it has read.
 It is in memory only: after a restart a draft reads from ids again, which costs it time and nothing else.
