@@ -10,7 +10,6 @@ Dimensions: B rows, L tokens, D hidden size, V vocabulary.
 """
 
 import copy
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -18,6 +17,7 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.cache.layout import Full, Rotating
+from runtime.cache.protocol import Caches, by_layout
 from runtime.errors import NotSupported
 from runtime.models.foreign.caches import Attention
 from runtime.models.foreign.trunk import From, Reached, StandIn, Until, put_in
@@ -57,7 +57,7 @@ class ForeignNetwork(nn.Module):
         object.__setattr__(self, "_shell", shell)
         self._form = form
 
-    def __call__(self, step: Step, caches: Sequence[Any]) -> mx.array:
+    def __call__(self, step: Step, caches: Caches) -> mx.array:
         if step.inputs.embeddings is not None:
             raise NotSupported(_IDS_ONLY)
         step.refuse_positions("mlx-lm's class for this model counts them itself")
@@ -77,19 +77,20 @@ class ForeignNetwork(nn.Module):
         logits = self._call(None, None, From(hidden.reshape(1, -1, size)))
         return logits.reshape(*lead, -1)
 
-    def _run(self, step: Step, caches: Sequence[Any]) -> tuple[mx.array, list[Attention]]:
+    def _run(self, step: Step, caches: Caches) -> tuple[mx.array, list[Attention]]:
         """Hidden states, and the dressed caches after the step."""
-        dressed = [Attention(cache, spec, step) for spec, cache in zip(self._form.specs, caches, strict=True)]
+        pairs = zip(self._form.specs, by_layout(caches), strict=True)
+        dressed = [Attention(cache, spec, step) for spec, cache in pairs]
         return self._hidden(step.ids, dressed), dressed
 
-    def _row_by_row(self, step: Step, caches: Sequence[Any]) -> mx.array:
+    def _row_by_row(self, step: Step, caches: Caches) -> mx.array:
         rows: list[mx.array] = []
         ran: list[list[Attention]] = []
         for place, count in enumerate(step.counts):
             hidden, dressed = self._run(_alone(step, place, count), caches)
             rows.append(_padded(hidden, 1, step.width))
             ran.append(dressed)
-        for i, cache in enumerate(caches):
+        for i, cache in enumerate(by_layout(caches)):
             # Memory ends a step as a whole: what rows wrote one by one is written once more.
             given = [dressed[i].given or () for dressed in ran]
             keys, values = (
@@ -107,7 +108,7 @@ class ForeignNetwork(nn.Module):
             return reached.hidden
         raise AssertionError("the trunk was called when the model was looked at")
 
-    def _call(self, tokens: mx.array | None, caches: list[Any] | None, stand_in: StandIn | None) -> Any:
+    def _call(self, tokens: mx.array | None, caches: list[Attention] | None, stand_in: StandIn | None) -> Any:
         """mlx-lm's own call, with our modules, and something in the place of the trunk."""
         model: Any = copy.copy(self._shell)
         dict.update(model, self)
