@@ -10,13 +10,14 @@ The stream of residuals grows beyond what float16 can hold, so in that type it i
 Sources: arXiv 1910.10683 (T5), 2010.11934 (mT5), 2304.09151 (UMT5); transformers modeling_t5.py.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Mapping
+from typing import ClassVar
 
 import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.cache.layout import Encoder, Full, LayerSpec
+from runtime.cache.protocol import AttentionCache, Caches, by_layout
 from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.family import Family
 from runtime.models.quantizing import EIGHT_ELSE, SOURCE, Row
@@ -63,12 +64,12 @@ class Attention(Module):
         queries, (keys, values) = self.queries(x, whole), self.keys_values(x, whole)
         return linear(self.o, attend_both_ways(queries, keys, values, scale=1.0, between=between), whole)
 
-    def onward(self, x: mx.array, step: Step, cache: Any, bias: Bias) -> mx.array:
+    def onward(self, x: mx.array, step: Step, cache: AttentionCache, bias: Bias) -> mx.array:
         """Tokens see what stands before them."""
         queries, (keys, values) = self.queries(x, step), self.keys_values(x, step)
         return linear(self.o, attend(step, cache, queries, keys, values, scale=1.0, bias=bias), step)
 
-    def across(self, x: mx.array, step: Step, cache: Any) -> mx.array:
+    def across(self, x: mx.array, step: Step, cache: AttentionCache) -> mx.array:
         """Tokens see what the encoder read."""
         return linear(self.o, attend_over(step, cache.view(step), self.queries(x, step), scale=1.0), step)
 
@@ -93,7 +94,11 @@ class FeedForward(Module):
 
 
 class Sublayer(Module):
-    """`name`: what the checkpoint calls the part that the norm stands before."""
+    """`name`: what the checkpoint calls the part that the norm stands before, one of these."""
+
+    SelfAttention: Attention
+    EncDecAttention: Attention
+    DenseReluDense: FeedForward
 
     def __init__(self, config: Config, name: str, part: nn.Module) -> None:
         super().__init__()
@@ -107,9 +112,9 @@ class Sublayer(Module):
 class Block(Module):
     def __init__(self, config: Config, *, biased: bool, decodes: bool) -> None:
         super().__init__()
-        parts = [("SelfAttention", Attention(config, biased=biased))]
+        parts: list[tuple[str, nn.Module]] = [("SelfAttention", Attention(config, biased=biased))]
         parts += [("EncDecAttention", Attention(config))] if decodes else []
-        self.layer: Any = [
+        self.layer = [
             Sublayer(config, name, part) for name, part in (*parts, ("DenseReluDense", FeedForward(config)))
         ]
 
@@ -120,9 +125,7 @@ class Stack(Module):
     def __init__(self, config: Config, *, decodes: bool) -> None:
         super().__init__()
         layers = config.decoder_layers if decodes else config.encoder_layers
-        self.block: Any = [
-            Block(config, biased=config.own_bias or not i, decodes=decodes) for i in range(layers)
-        ]
+        self.block = [Block(config, biased=config.own_bias or not i, decodes=decodes) for i in range(layers)]
         self.final_layer_norm = RMSNorm(config.hidden_size, eps=config.norm_eps)
         self._positions = RelativeBias(config.buckets, config.max_distance, both_ways=not decodes)
         self._own_bias = config.own_bias
@@ -137,12 +140,13 @@ class Stack(Module):
             x = x + forward.DenseReluDense(forward.normed(x, dtype), whole)
         return self.final_layer_norm(x).astype(dtype)
 
-    def __call__(self, x: mx.array, step: Step, caches: Sequence[Any]) -> mx.array:
+    def __call__(self, x: mx.array, step: Step, caches: Caches) -> mx.array:
         """Embedded tokens [B, L, D] of a step -> normed hidden states; caches: two for each layer."""
         dtype, x = x.dtype, _wide(x)
+        memories = by_layout(caches)
         for i, block in enumerate(self.block):
             own, cross, forward = block.layer
-            remembered, read = caches[2 * i : 2 * i + 2]
+            remembered, read = memories[2 * i : 2 * i + 2]
             bias = self._bias(i, step)
             x = x + own.SelfAttention.onward(own.normed(x, dtype), step, remembered, bias)
             x = x + cross.EncDecAttention.across(cross.normed(x, dtype), step, read)
@@ -178,14 +182,14 @@ class T5(Module):
         self._tied = config.tied
         self._scale = config.hidden_size**-0.5 if config.scaled else None
 
-    def encode(self, prompt: Inputs, step: Step, caches: Sequence[Any]) -> None:
+    def encode(self, prompt: Inputs, step: Step, caches: Caches) -> None:
         """Read whole prompts [B, T], one for each row of a step that begins; that step follows."""
         whole = whole_texts(prompt, step)
         read = self.encoder.encode(self._entering(whole), whole)
-        for block, cache in zip(self.decoder.block, caches[1::2], strict=True):
+        for block, cache in zip(self.decoder.block, by_layout(caches)[1::2], strict=True):
             cache.append(step, *block.layer[1].EncDecAttention.keys_values(read, whole))
 
-    def __call__(self, step: Step, caches: Sequence[Any]) -> mx.array:
+    def __call__(self, step: Step, caches: Caches) -> mx.array:
         return self.decoder(self._entering(step), step, caches)
 
     def embed(self, ids: mx.array, step: Step | None = None) -> mx.array:

@@ -9,13 +9,13 @@ Source: arXiv 2504.06225; transformers modeling_t5gemma.py.
 """
 
 import math
-from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.cache.layout import Encoder, LayerSpec
+from runtime.cache.protocol import AttentionCache, Caches, by_layout
 from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.decoder import (
     attention_layout,
@@ -73,7 +73,7 @@ class CrossAttention(Module):
         keys, values = linear(self.k_proj, read, step), linear(self.v_proj, read, step)
         return split_heads(keys, self._kv_heads), split_heads(values, self._kv_heads)
 
-    def __call__(self, x: mx.array, step: Step, cache: Any) -> mx.array:
+    def __call__(self, x: mx.array, step: Step, cache: AttentionCache) -> mx.array:
         queries = split_heads(linear(self.q_proj, x, step), self._heads)
         seen = attend_over(step, cache.view(step), queries, scale=self._scale, softcap=self._softcap)
         return linear(self.o_proj, seen, step)
@@ -83,12 +83,12 @@ class EncoderLayer(Module):
     def __init__(self, config: StackConfig, rope: Rope | None, window: int | None) -> None:
         super().__init__()
         norm = rms_norms(config)
-        self.self_attn: Any = _self_attention(config, rope)
-        self.mlp: Any = gated_mlp(config)
-        self.pre_self_attn_layernorm: Any = norm()
-        self.post_self_attn_layernorm: Any = norm()
-        self.pre_feedforward_layernorm: Any = norm()
-        self.post_feedforward_layernorm: Any = norm()
+        self.self_attn = _self_attention(config, rope)
+        self.mlp = gated_mlp(config)
+        self.pre_self_attn_layernorm = norm()
+        self.post_self_attn_layernorm = norm()
+        self.pre_feedforward_layernorm = norm()
+        self.post_feedforward_layernorm = norm()
         self._scale, self._softcap, self._window = config.scale, config.score_softcap, window
 
     def __call__(self, x: mx.array, whole: Step) -> mx.array:
@@ -107,45 +107,53 @@ class DecoderLayer(Module):
     def __init__(self, config: Config, rope: Rope | None) -> None:
         super().__init__()
         norm = rms_norms(config.decoder)
-        self.self_attn: Any = _self_attention(config.decoder, rope)
-        self.cross_attn: Any = CrossAttention(config)
-        self.mlp: Any = gated_mlp(config.decoder)
-        self.pre_self_attn_layernorm: Any = norm()
-        self.post_self_attn_layernorm: Any = norm()
-        self.pre_cross_attn_layernorm: Any = norm()
-        self.post_cross_attn_layernorm: Any = norm()
-        self.pre_feedforward_layernorm: Any = norm()
-        self.post_feedforward_layernorm: Any = norm()
+        self.self_attn = _self_attention(config.decoder, rope)
+        self.cross_attn = CrossAttention(config)
+        self.mlp = gated_mlp(config.decoder)
+        self.pre_self_attn_layernorm = norm()
+        self.post_self_attn_layernorm = norm()
+        self.pre_cross_attn_layernorm = norm()
+        self.post_cross_attn_layernorm = norm()
+        self.pre_feedforward_layernorm = norm()
+        self.post_feedforward_layernorm = norm()
 
-    def __call__(self, x: mx.array, step: Step, own: Any, read: Any) -> mx.array:
+    def __call__(self, x: mx.array, step: Step, own: AttentionCache, read: AttentionCache) -> mx.array:
         x = x + self.post_self_attn_layernorm(self.self_attn(self.pre_self_attn_layernorm(x), step, own))
         x = x + self.post_cross_attn_layernorm(self.cross_attn(self.pre_cross_attn_layernorm(x), step, read))
         return x + self.post_feedforward_layernorm(self.mlp(self.pre_feedforward_layernorm(x), step))
 
 
 class Stack(Module):
-    """Embedding, layers and the last norm."""
+    """Embedding and the last norm; layers are the two kinds' own."""
 
-    def __init__(self, config: StackConfig, layers: Sequence[nn.Module]) -> None:
+    def __init__(self, config: StackConfig) -> None:
         super().__init__()
         self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
-        self.layers: Any = list(layers)
-        self.norm: Any = rms_norms(config)()
+        self.norm = rms_norms(config)()
         self._embed_scale = math.sqrt(config.hidden_size)
 
     def embed(self, ids: mx.array, step: Step | None = None) -> mx.array:
         return embed(self.embed_tokens, ids, step) * self._embed_scale
 
 
+class EncoderStack(Stack):
+    def __init__(self, config: StackConfig) -> None:
+        super().__init__(config)
+        kinds = zip(layer_ropes(config), config.windows, strict=True)
+        self.layers = [EncoderLayer(config, rope, window) for rope, window in kinds]
+
+
+class DecoderStack(Stack):
+    def __init__(self, config: Config) -> None:
+        super().__init__(config.decoder)
+        self.layers = [DecoderLayer(config, rope) for rope in layer_ropes(config.decoder)]
+
+
 class Stacks(Module):
     def __init__(self, config: Config) -> None:
         super().__init__()
-        read, written = config.encoder, config.decoder
-        self.encoder = Stack(
-            read,
-            [EncoderLayer(read, *layer) for layer in zip(layer_ropes(read), read.windows, strict=True)],
-        )
-        self.decoder = Stack(written, [DecoderLayer(config, rope) for rope in layer_ropes(written)])
+        self.encoder = EncoderStack(config.encoder)
+        self.decoder = DecoderStack(config)
 
 
 class T5Gemma(Module):
@@ -155,23 +163,24 @@ class T5Gemma(Module):
         super().__init__()
         self.model = Stacks(config)
         if not config.tied:
-            self.lm_head: Any = {"out_proj": nn.Linear(config.hidden_size, config.vocab_size, bias=False)}
+            self.lm_head = {"out_proj": nn.Linear(config.hidden_size, config.vocab_size, bias=False)}
         self._tied, self._softcap = config.tied, config.decoder.logit_softcap
 
-    def encode(self, prompt: Inputs, step: Step, caches: Sequence[Any]) -> None:
+    def encode(self, prompt: Inputs, step: Step, caches: Caches) -> None:
         """Read whole prompts [B, T], one for each row of a step that begins; that step follows."""
         whole, encoder = whole_texts(prompt, step), self.model.encoder
         x = whole.embedded(encoder.embed)
         for layer in encoder.layers:
             x = layer(x, whole)
         read = encoder.norm(x)
-        for layer, cache in zip(self.model.decoder.layers, caches[1::2], strict=True):
+        for layer, cache in zip(self.model.decoder.layers, by_layout(caches)[1::2], strict=True):
             cache.append(step, *layer.cross_attn.keys_values(read, whole))
 
-    def __call__(self, step: Step, caches: Sequence[Any]) -> mx.array:
+    def __call__(self, step: Step, caches: Caches) -> mx.array:
         decoder = self.model.decoder
         x = step.embedded(decoder.embed)
-        for layer, own, read in zip(decoder.layers, caches[::2], caches[1::2], strict=True):
+        memories = by_layout(caches)
+        for layer, own, read in zip(decoder.layers, memories[::2], memories[1::2], strict=True):
             x = layer(x, step, own, read)
         return decoder.norm(x)
 
