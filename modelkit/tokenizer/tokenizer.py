@@ -5,6 +5,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from modelkit.errors import RequestError, TokenizerError
+from modelkit.tokenizer.fingerprint import fingerprint_of
 from modelkit.tokenizer.native import guarded
 from modelkit.tokenizer.special import Specials
 from runtime.models.wrapper import levels
@@ -106,8 +107,6 @@ class Tokenizer:
     @cached_property
     def fingerprint(self) -> str:
         """SHA-256 of model type, pieces, merges and added tokens: equal for equal tokenizers."""
-        from modelkit.tokenizer.compare import fingerprint_of
-
         return fingerprint_of(self._native.to_str())
 
 
