@@ -5,6 +5,9 @@ once. While it works, the first one is a KeyboardInterrupt, so that everything i
 whom that takes too long, ends the process at once. One answer is not worth more than a moment of putting away
 (`Soon`). Exit code 130 in every case.
 
+One moment is no good for an exception: while a module of C or C++ is imported. An interrupt that comes then
+has its effect as soon as that is done.
+
 Relies on nothing that takes time to import: `entry` sets the handler before all else. Where it was never set
 (commands called from Python, an ignored SIGINT) these functions only count.
 """
@@ -15,6 +18,7 @@ import signal
 from types import FrameType, TracebackType
 
 INTERRUPTED = 130
+LATER_S = 0.02  # until an interrupt that came at a wrong moment is tried again
 
 _at_once = 1  # above 0: nothing to lose
 _pending = False  # a KeyboardInterrupt is on its way through the command
@@ -28,6 +32,7 @@ def install() -> None:
         # Registered first, so called last. Python then takes our handler away, and a signal in its very last
         # moments would end with another exit code a command that has done all its work.
         atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)
+        atexit.register(signal.setitimer, signal.ITIMER_REAL, 0)  # nor one that waits to be tried again
 
 
 def pending() -> bool:
@@ -89,10 +94,13 @@ def _add(change: int) -> None:
     _at_once += change
 
 
-def _interrupted(_signal: int, _frame: FrameType | None) -> None:
+def _interrupted(_signal: int, frame: FrameType | None) -> None:
     global _pending
     if _at_once > 0 or _pending:
         _leave()
+    if _makes_extension(frame):
+        _again_soon()
+        return
     _pending = True
     if _patience_s is not None:
         import threading  # takes its time, and is there by now
@@ -101,6 +109,22 @@ def _interrupted(_signal: int, _frame: FrameType | None) -> None:
         last.daemon = True
         last.start()
     raise KeyboardInterrupt
+
+
+def _makes_extension(frame: FrameType | None) -> bool:
+    """Is a module of C or C++ being imported? It runs Python while it is made, and an exception out of that
+    ends the import with an ImportError, or the process.
+    """
+    while frame is not None:
+        if type(frame.f_locals.get("self")).__name__ == "ExtensionFileLoader":
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _again_soon() -> None:
+    signal.signal(signal.SIGALRM, _interrupted)
+    signal.setitimer(signal.ITIMER_REAL, LATER_S)
 
 
 def _leave(last_word: bytes = b"") -> None:

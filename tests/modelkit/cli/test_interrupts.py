@@ -91,3 +91,40 @@ def test_whoever_has_it_ignored_is_not_interrupted() -> None:
         check=True,
     )
     assert ran.stdout == "True\n"
+
+
+IMPORTING = """
+import signal, sys
+from modelkit.cli import interrupts
+signal.signal(signal.SIGINT, signal.default_int_handler)
+interrupts.install()
+calls = 0
+def inside(frame):
+    while frame is not None and type(frame.f_locals.get("self")).__name__ != "ExtensionFileLoader":
+        frame = frame.f_back
+    return frame is not None
+def look(frame, event, _):
+    global calls
+    if event == "call" and inside(frame.f_back):
+        calls += 1
+        if calls == {call}:
+            sys.setprofile(None)
+            signal.raise_signal(signal.SIGINT)
+with interrupts.InOrder():
+    sys.setprofile(look)
+    try:
+        import mlx.core
+        import time
+        time.sleep(20)
+    except KeyboardInterrupt:
+        print("put away")
+        sys.exit(130)
+"""
+
+
+@pytest.mark.parametrize("call", [2, 60, 300])
+def test_one_that_meets_the_import_of_an_extension_waits_for_its_end(call: int) -> None:
+    """MLX runs Python while its module is made, and took an exception there for an error of its own."""
+    program = IMPORTING.replace("{call}", str(call))
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (130, "put away\n", "")
