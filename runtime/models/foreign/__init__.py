@@ -144,8 +144,7 @@ def _instance(module: ModuleType, kind: Kind, text: str) -> Any:
     """A mended instance with unevaluated weights."""
     values = json.loads(text)
     try:
-        model = module.Model(module.ModelArgs.from_dict(values))
-        kind.mend(model, values)
+        model = kind.mend(module.Model(module.ModelArgs.from_dict(values)), values)
     except Exception as fault:
         raise UnsupportedModel(
             f"{kind.who} cannot be built from this config.json: {reason(fault)}"

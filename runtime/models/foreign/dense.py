@@ -46,18 +46,20 @@ def _whole_heads(values: Values) -> Values:
     return older_rope(values)
 
 
-def _without_spare_head(model: Any, values: Values) -> None:
+def _without_spare_head(model: Any, values: Values) -> Any:
     """The class makes a head whether it is used or not."""
     if values["tie_word_embeddings"]:
         model.pop("lm_head")
+    return model
 
 
-def _turn_a_part(model: Any, values: Values) -> None:
+def _turn_a_part(model: Any, values: Values) -> Any:
     """The class turns whole heads, and every published file asks for half of one."""
     rope = values["rope"]
     turned = int(values["head_dim"] * rope["partial_rotary_factor"])
     for layer in model.layers:
         layer.self_attn.rope = nn.RoPE(turned, traditional=True, base=rope["rope_theta"])
+    return model
 
 
 def _spell_gptj(values: Values) -> Values:
@@ -82,17 +84,22 @@ _BIGCODE_ACTIVATIONS: dict[str, Activation] = {
 }
 
 
-def _activate(model: Any, values: Values) -> None:
+def _activate(model: Any, values: Values) -> Any:
     """The class has the exact GELU only; published files want the tanh form."""
     activation = _BIGCODE_ACTIVATIONS[values["activation_function"]]
 
     for layer in model.layers:
-        _answer_by(layer.mlp, lambda mlp, x: mlp.c_proj(activation(mlp.c_fc(x))))
+        layer.mlp = _answering(layer.mlp, lambda mlp, x: mlp.c_proj(activation(mlp.c_fc(x))))
+    return model
 
 
-def _answer_by(module: Any, call: Callable[..., mx.array]) -> None:
-    """Let call(module, ...) be what the instance does when it is called."""
-    module.__class__ = type("Mended", (type(module),), {"__call__": call})
+def _answering(module: Any, call: Callable[..., mx.array]) -> Any:
+    """A module with the parts of this one that does call(module, ...) when it is called."""
+    kind = type("Mended", (type(module),), {"__call__": call})
+    mended = kind.__new__(kind)
+    vars(mended).update(vars(module))
+    dict.update(mended, module)
+    return mended
 
 
 def _spell_minicpm3(values: Values) -> Values:
@@ -123,14 +130,14 @@ def _one_list(values: Values) -> Values:
     return {"long_factor": short, "original_max_position_embeddings": original}
 
 
-def _scale_tied_head(model: Any, values: Values) -> None:
+def _scale_tied_head(model: Any, values: Values) -> Any:
     """The class forgets to scale what goes into a tied head."""
     if not values["tie_word_embeddings"]:
-        return
+        return model
     ratio = values["dim_model_base"] / values["hidden_size"]
 
     unscaled = type(model).__call__
-    _answer_by(model, lambda model, *args, **named: unscaled(model, *args, **named) * ratio)
+    return _answering(model, lambda model, *args, **named: unscaled(model, *args, **named) * ratio)
 
 
 def _spell_youtu(values: Values) -> Values:
@@ -138,12 +145,13 @@ def _spell_youtu(values: Values) -> Values:
     return {**older_rope(values), "rope_traditional": values["rope_interleave"], "mlp_bias": False}
 
 
-def _plain_inner_norms(model: Any, values: Values) -> None:
+def _plain_inner_norms(model: Any, values: Values) -> Any:
     """transformers gives the norms of ranks their own epsilon, whatever rms_norm_eps says."""
     for layer in model.layers:
         for norm in (layer.self_attn.get("q_a_layernorm"), layer.self_attn.kv_a_layernorm):
             if norm is not None:
                 norm.eps = 1e-6
+    return model
 
 
 KINDS = (

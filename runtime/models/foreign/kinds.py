@@ -23,8 +23,8 @@ def _as_read(values: Values) -> Values:
     return {}
 
 
-def _nothing(model: Any, values: Values) -> None:
-    pass
+def _nothing(model: Any, values: Values) -> Any:
+    return model
 
 
 @dataclass(frozen=True, slots=True, eq=False)  # one object each, so that it can key a cache
@@ -47,8 +47,8 @@ class Kind:
     """The field that bounds sequences."""
     spell: Callable[[Values], Values] = _as_read
     """Values read -> what the class calls otherwise, or refuses by name."""
-    mend: Callable[[Any, Values], None] = _nothing
-    """Changes an instance of the class in place."""
+    mend: Callable[[Any, Values], Any] = _nothing
+    """An instance of the class -> one that is right; it may be the same, with parts changed."""
     spare: tuple[str, ...] = ()
     """Ends of names of tensors that carry nothing."""
     ragged: bool = True
