@@ -33,19 +33,27 @@ from runtime.step import Step
 
 @dataclass(frozen=True, slots=True)
 class Config(DecoderConfig):
-    """sparse[i]: layer i's feed-forward is a mixture. rms: norms are RMSNorms, else bias-free LayerNorms."""
-
     bias: bool
+    """Of the attention's projections, that of its output too."""
     rms: bool
+    """Norms are RMSNorms, else LayerNorms without biases."""
     logit_scale: float
+    """Logits are multiplied by it."""
     sparse: tuple[bool, ...]
+    """Of each layer: its feed-forward is a mixture."""
     dense_size: int
+    """Size of the MLP in layers that are no mixtures."""
     experts: int
     chosen: int
+    """Experts asked per token."""
     shared: int
+    """Size of the shared experts together; 0: none."""
     sigmoid: bool
+    """Weights of experts are sigmoids of their scores, else a softmax over the chosen ones."""
     normalize: bool
+    """Sigmoid weights are scaled to sum to one."""
     average: bool
+    """Shared and routed answers are averaged, else summed."""
 
 
 def parse(raw: Mapping[str, Any]) -> Config:

@@ -39,29 +39,39 @@ _FAMILIES = ("deepseek_v2", "deepseek_v3", "deepseek_v32", "glm4_moe_lite", "kim
 
 @dataclass(frozen=True, slots=True)
 class MixtureSpec:
-    """inner: the size of an expert; shared: of the shared ones together, 0 for none. softmax: V2's way."""
+    """Routed experts, and the shared ones beside them."""
 
     experts: int
     chosen: int
+    """Experts asked per token."""
     inner: int
+    """Size of an expert."""
     shared: int
+    """Size of the shared experts together; 0: none."""
     groups: int
+    """Equal groups that the experts stand in; 1: no grouping."""
     top_groups: int
+    """Groups per token whose experts may be chosen."""
     normalize: bool
+    """Weights of the chosen experts are scaled to sum to one."""
     scale: float
+    """Weights of the chosen experts are multiplied by it."""
     softmax: bool
+    """V2's router: a softmax over all experts, else sigmoids with a correction of the choice."""
 
 
 @dataclass(frozen=True, slots=True)
 class Config(DecoderConfig):
-    """sparse[i]: layer i's feed-forward is a mixture. draft_heads: stored behind the last layer."""
-
     latent: LatentShape
     rope: RopeSpec
+    """Of the part of queries and keys that is rotated."""
     index_rope: RopeSpec | None
+    """Of the indexer; None: no indexer."""
     sparse: tuple[bool, ...]
+    """Of each layer: its feed-forward is a mixture."""
     mixture: MixtureSpec
     draft_heads: int
+    """Stored behind the last layer; 0: none."""
 
 
 def parse(raw: Mapping[str, Any]) -> Config:

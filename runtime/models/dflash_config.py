@@ -37,25 +37,28 @@ _KNOWN = (
 
 @dataclass(frozen=True, slots=True)
 class Config(DecoderConfig):
-    """vocab_size is 0: embedding and head are the target's.
-
-    block: tokens of a block, the last known one first. target_layers: whose states are read; of_layers and
-    of_vocab: how many layers and ids the target has, None where the file does not say. causal[i]: whether
-    tokens of a block see only those before them in layer i. embed_scale: of the target's embeddings. gates:
-    numbers per token that scale the answer of attention, 0 for none. norms_context: what is read is normed
-    per target layer and again per layer of the draft (Laguna).
-    """
+    """Of a block draft. `vocab_size` is 0: embedding and head are the target's."""
 
     block: int
+    """Tokens of a block, the last known one first."""
     mask_token: int
+    """Id that stands where a token is yet to be drafted."""
     target_layers: tuple[int, ...]
+    """Indices of the target's layers whose states are read."""
     causal: tuple[bool, ...]
+    """Of each layer: tokens of a block see only those before them in it."""
     bias: bool = False
+    """Of the attention's projections."""
     embed_scale: float = 1.0
+    """The target's embeddings are multiplied by it."""
     gates: int = 0
+    """Numbers per token that scale the answer of attention; 0: none."""
     norms_context: bool = False
+    """What is read is normed per target layer and again per layer of the draft (Laguna)."""
     of_layers: int | None = None
+    """Layers of the target; None: the file does not say."""
     of_vocab: int | None = None
+    """Ids of the target's vocabulary; None: the file does not say."""
 
 
 def parse(raw: Mapping[str, Any]) -> Config:

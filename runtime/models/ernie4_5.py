@@ -31,22 +31,27 @@ from runtime.step import Step
 
 @dataclass(frozen=True, slots=True)
 class Mixture:
-    """shared: size of the shared experts together, 0 for none. least: what the sum of weights is at least."""
+    """Routed experts, and the shared ones beside them."""
 
     experts: int
     chosen: int
+    """Experts asked per token."""
     inner: int
+    """Size of an expert."""
     shared: int
+    """Size of the shared experts together; 0: none."""
     least: float
+    """What the sum that weights are divided by is at least."""
 
 
 @dataclass(frozen=True, slots=True)
 class Config(DecoderConfig):
-    """sparse[i]: layer i's feed-forward is a mixture. bias: of all projections, in a mixture of the head."""
-
     bias: bool
+    """Of all projections but the routed experts'; of the head too where there is a mixture."""
     sparse: tuple[bool, ...]
+    """Of each layer: its feed-forward is a mixture."""
     mixture: Mixture | None
+    """None: all layers have plain MLPs."""
 
 
 def parse(raw: Mapping[str, Any]) -> Config:

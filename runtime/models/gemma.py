@@ -51,13 +51,18 @@ _GENERATIONS = {"gemma": 1, "gemma2": 2, "gemma3": 3, "gemma3_text": 3}
 
 @dataclass(frozen=True, slots=True)
 class Config(DecoderConfig):
-    """softcaps bend attention scores and logits: cap * tanh(x / cap). scale multiplies scores."""
+    """A softcap bends what it is for: cap * tanh(x / cap)."""
 
     generation: int
+    """1, 2 or 3."""
     bias: bool
+    """Of the attention's projections, that of its output too."""
     scale: float
+    """Attention scores are multiplied by it."""
     score_softcap: float | None
+    """Of attention scores; None: none."""
     logit_softcap: float | None
+    """Of logits; None: none."""
 
 
 def parse(raw: Mapping[str, Any]) -> Config:

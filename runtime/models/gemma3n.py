@@ -39,24 +39,36 @@ from runtime.step import Step
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """streams: residual streams of AltUp. sparsities[i]: share of layer i's gates that are cut off."""
-
     vocab_size: int
     hidden_size: int
     heads: int
+    """Of queries."""
     norm_eps: float
+    """Added to the mean square in each norm."""
     activation: str
+    """A name of ACTIVATIONS, in the MLP."""
     tied: bool
+    """The output head is the embedding table."""
     context_length: int
+    """Tokens."""
     bias: bool
+    """Of the attention's projections."""
     logit_softcap: float | None
+    """Logits become cap * tanh(x / cap); None: they stay as they are."""
     per_layer_size: int
+    """Elements of the vector that the second table gives each token per layer."""
     per_layer_vocab: int
+    """Rows of the second table; ids beyond it read row 0."""
     streams: int
+    """Residual streams of AltUp."""
     active: int
+    """Index of the stream that layers compute on."""
     scale_active: bool
+    """The active stream is scaled by stored weights before it feeds the others."""
     laurel_rank: int
+    """Inner size of the low-rank branch beside attention."""
     sparsities: tuple[float, ...]
+    """Of each layer: the share of the MLP's gates that are cut off, below 1; 0: none."""
     layers: tuple[Layer, ...]
 
 

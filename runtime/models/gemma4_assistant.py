@@ -33,19 +33,21 @@ from runtime.step import Step
 
 @dataclass(frozen=True, slots=True)
 class Clusters:
-    """The vocabulary in `count` clusters of equal size, of which the best `searched` are scored."""
+    """The vocabulary in clusters of equal size."""
 
     count: int
     searched: int
+    """So many of the best clusters have their tokens scored."""
 
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """backbone_size: the target's hidden size."""
-
     tower: gemma4_config.Config
+    """Its layers all read the target's keys and values."""
     backbone_size: int
+    """The target's hidden size."""
     clusters: Clusters | None
+    """None: all tokens are scored."""
 
     @property
     def vocab_size(self) -> int:

@@ -20,40 +20,56 @@ _ROPES: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """window None: full attention. donor: the layer whose keys and values are read, None for its own."""
+    """What one layer has of its own."""
 
     window: int | None
+    """Sliding window in tokens; None: full attention."""
     rope: RopeSpec
     head_dim: int
+    """Elements of a query, key or value, per head."""
     kv_heads: int
+    """Of keys and values."""
     intermediate_size: int
+    """Of the MLP."""
     donor: int | None
+    """Index of the layer whose keys and values are read; None: its own."""
     keys_are_values: bool
+    """Keys, before norm and rotation, are taken for values."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mixture:
     experts: int
     chosen: int
+    """Experts asked per token."""
     intermediate_size: int
+    """Of an expert."""
 
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """per_layer_size 0: no second table."""
-
     vocab_size: int
     hidden_size: int
     heads: int
+    """Of queries."""
     norm_eps: float
+    """Added to the mean square in each norm."""
     activation: str
+    """A name of ACTIVATIONS, in the MLP."""
     tied: bool
+    """The output head is the embedding table."""
     context_length: int
+    """Tokens."""
     bias: bool
+    """Of the attention's projections."""
     logit_softcap: float | None
+    """Logits become cap * tanh(x / cap); None: they stay as they are."""
     per_layer_size: int
+    """Elements of the vector that a second table gives each token per layer; 0: no such table."""
     per_layer_vocab: int
+    """Rows of the second table; ids beyond it read row 0."""
     mixture: Mixture | None
+    """None: layers have plain MLPs alone."""
     layers: tuple[Layer, ...]
 
 

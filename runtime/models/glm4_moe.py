@@ -25,21 +25,30 @@ from runtime.nn.sparse import SharedMoE
 
 @dataclass(frozen=True, slots=True)
 class Config(DecoderConfig):
-    """The first `dense` layers have plain MLPs. shared: size of the shared experts together, 0 for none."""
-
     rope: RopeSpec
+    """Of all layers and draft heads."""
     bias: bool
+    """Of the projections to queries, keys and values."""
     head_norm: bool
+    """Queries and keys are normed per head."""
     dense: int
+    """So many first layers have plain MLPs, the others mixtures."""
     experts: int
     chosen: int
+    """Experts asked per token."""
     expert_size: int
     shared: int
+    """Size of the shared experts together; 0: none."""
     groups: int
+    """Equal groups that the experts stand in; 1: no grouping."""
     top_groups: int
+    """Groups per token whose experts may be chosen."""
     normalize: bool
+    """Weights of the chosen experts are scaled to sum to one."""
     scale: float
+    """Weights of the chosen experts are multiplied by it."""
     draft_heads: int
+    """Stored behind the last layer; 0: none."""
 
 
 def parse(raw: Mapping[str, Any]) -> Config:

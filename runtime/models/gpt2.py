@@ -28,17 +28,21 @@ from runtime.step import Step
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """scales[i] multiplies layer i's scores."""
-
     vocab_size: int
     hidden_size: int
     intermediate_size: int
+    """Of the MLP."""
     heads: int
     norm_eps: float
+    """Added to the variance in each norm."""
     activation: str
+    """A name of ACTIVATIONS, in the MLP."""
     tied: bool
+    """The output head is the embedding table."""
     context_length: int
+    """Tokens."""
     scales: tuple[float, ...]
+    """Of each layer: what its attention scores are multiplied by."""
 
 
 def parse(raw: Mapping[str, Any]) -> Config:

@@ -38,13 +38,15 @@ _YARN = {"rope_type": "yarn", "factor": 32.0, "truncate": False, "original_max_p
 
 @dataclass(frozen=True, slots=True)
 class Config(DecoderConfig):
-    """alpha and limit: of the clipped SwiGLU."""
-
     bias: bool
+    """Of the attention's projections, that of its output too."""
     experts: int
     chosen: int
+    """Experts asked per token."""
     alpha: float
+    """Of the clipped SwiGLU: gates are multiplied by it inside the sigmoid."""
     limit: float
+    """Of the clipped SwiGLU: gates are at most this, what they multiply is within it on both sides."""
 
 
 def parse(raw: Mapping[str, Any]) -> Config:

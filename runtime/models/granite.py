@@ -22,14 +22,16 @@ from runtime.step import Step
 
 @dataclass(frozen=True, slots=True)
 class Config(DecoderConfig):
-    """Scores, sublayer outputs and the embedding are multiplied; logits are divided by logits_scaling."""
-
     attention_bias: bool
     mlp_bias: bool
     attention_multiplier: float
+    """Attention scores are multiplied by it."""
     residual_multiplier: float
+    """What a sublayer adds is multiplied by it."""
     embedding_multiplier: float
+    """Embeddings are multiplied by it."""
     logits_scaling: float
+    """Logits are divided by it."""
 
 
 def parse(raw: Mapping[str, Any]) -> Config:

@@ -37,18 +37,24 @@ from runtime.step import Step
 
 @dataclass(frozen=True, slots=True)
 class Config(DecoderConfig):
-    """experts 0: the shared block is all. residual_by: what a sublayer's output is multiplied by."""
-
     attention_bias: bool
     recurrent: tuple[bool, ...]
+    """Of each layer: it is a Mamba-2 layer, else attention."""
     mixer: Mamba2Spec
     experts: int
+    """0: the shared block is all."""
     chosen: int
+    """Experts asked per token."""
     shared_size: int
+    """Of the shared block."""
     embed_by: float
+    """Embeddings are multiplied by it."""
     scores_by: float
+    """Attention scores are multiplied by it."""
     residual_by: float
+    """What a sublayer adds is multiplied by it."""
     logits_over: float
+    """Logits are divided by it."""
 
 
 def parse(raw: Mapping[str, Any]) -> Config:

@@ -26,11 +26,11 @@ __all__ = ["Config", "adapt", "build", "layout", "parse"]
 
 @dataclass(frozen=True, slots=True)
 class Config(granite.Config):
-    """shared: the size of the shared expert, 0 for none."""
-
     experts: int
     chosen: int
+    """Experts asked per token."""
     shared: int
+    """Size of the shared expert; 0: none."""
 
 
 def parse(raw: Mapping[str, Any]) -> Config:
