@@ -31,12 +31,12 @@ Windows = tuple[int | None, ...]
 
 @dataclass(frozen=True, slots=True)
 class Config(DecoderConfig):
-    """sparse[i]: layer i's feed-forward is a mixture."""
-
     head_norm: bool
+    """Queries and keys are normed per head."""
     qkv_bias: bool
     output_bias: bool
     sparse: tuple[bool, ...]
+    """Of each layer: its feed-forward is a mixture."""
     mixture: MixtureSpec
 
 

@@ -35,18 +35,27 @@ from runtime.step import Step
 
 @dataclass(frozen=True, slots=True)
 class Multipliers:
-    """`projected`: of the mixer's gate, x, B, C and step size."""
+    """What activations are multiplied by, each at its place."""
 
     embedding: float
     head: float
+    """Of logits."""
     key: float
+    """Of attention's keys."""
     attention_in: float
+    """Of what attention reads."""
     attention_out: float
+    """Of its answer."""
     mixer_in: float
+    """Of what the mixer reads."""
     mixer_out: float
+    """Of its answer."""
     gate: float
+    """Of the MLP's gate, before the activation."""
     down: float
+    """Of the MLP's answer."""
     projected: tuple[float, ...]
+    """Of the mixer's gate, x, B, C and step size."""
 
 
 @dataclass(frozen=True, slots=True)

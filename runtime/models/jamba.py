@@ -32,13 +32,15 @@ from runtime.step import Step
 
 @dataclass(frozen=True, slots=True)
 class Config(DecoderConfig):
-    """recurrent[i] and sparse[i] say what layer i is; experts and chosen of a sparse one."""
-
     mixer: Mamba1Spec
     recurrent: tuple[bool, ...]
+    """Of each layer: it is a Mamba layer; else attention."""
     sparse: tuple[bool, ...]
+    """Of each layer: its feed-forward is a mixture."""
     experts: int
+    """Of a sparse layer."""
     chosen: int
+    """Experts per token."""
 
 
 def parse(raw: Mapping[str, Any]) -> Config:

@@ -36,16 +36,20 @@ from runtime.step import Step
 
 @dataclass(frozen=True, slots=True)
 class MixtureSpec:
-    """shared: the size of the shared experts together."""
-
     experts: int
     chosen: int
+    """Experts per token."""
     inner: int
+    """Width of one expert."""
     shared: int
+    """Width of the shared experts together; 0: none."""
     groups: int
+    """Of experts, equally many in each; the chosen come from the best `top_groups` of them."""
     top_groups: int
     normalize: bool
+    """The weights of the chosen are divided by their sum."""
     scale: float
+    """The weights of the chosen are multiplied by it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +58,9 @@ class Config(DecoderConfig):
     latent: LatentShape
     mixture: MixtureSpec
     recurrent: tuple[bool, ...]
+    """Of each layer: it is a delta net; else latent attention."""
     sparse: tuple[bool, ...]
+    """Of each layer: its feed-forward is a mixture."""
 
 
 def parse(raw: Mapping[str, Any]) -> Config:

@@ -52,17 +52,22 @@ from runtime.step import Step
 
 @dataclass(frozen=True, slots=True)
 class Config(DecoderConfig):
-    """layer_heads[i], sparse[i]: of layer i. by_head: one gate per head, else one per number."""
-
     layer_heads: tuple[int, ...]
+    """Of each layer: its query heads."""
     sparse: tuple[bool, ...]
+    """Of each layer: its feed-forward is a mixture."""
     bias: bool
     by_head: bool
+    """Attention's answer has one gate per head; else one per number."""
     experts: int
     chosen: int
+    """Experts per token."""
     expert_size: int
+    """Width of one expert."""
     shared: int
+    """Width of the shared expert."""
     scale: float
+    """The weights of the chosen are multiplied by it."""
 
 
 def parse(raw: Mapping[str, Any]) -> Config:

@@ -37,25 +37,30 @@ from runtime.step import Step
 
 @dataclass(frozen=True, slots=True)
 class ExpertSpec:
-    """The first `dense` layers have an ordinary feed-forward block."""
-
     dense: int
+    """So many first layers have an ordinary feed-forward block."""
     experts: int
     chosen: int
+    """Experts per token."""
     inner: int
+    """Width of one expert."""
     corrected: bool
+    """A stored number per expert is added to its score for the choice."""
     normalize: bool
+    """The weights of the chosen are divided by their sum."""
     scale: float
+    """The weights of the chosen are multiplied by it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Config(DecoderConfig):
-    """convolved[i]: layer i is a convolution of `taps`, with biases if conv_bias."""
-
     convolved: tuple[bool, ...]
+    """Of each layer: it is a convolution; else attention."""
     taps: int
+    """Tokens that a convolution spans."""
     conv_bias: bool
     expert: ExpertSpec | None
+    """None: no layer has experts."""
 
 
 def parse(raw: Mapping[str, Any]) -> Config:

@@ -45,23 +45,26 @@ class Temperature:
     """Queries of layers without positions grow: by 1 + slope * ln(1 + floor((p + 1) / floor)) at p."""
 
     floor: float
+    """Tokens."""
     slope: float
 
 
 @dataclass(frozen=True, slots=True)
 class Config(DecoderConfig):
-    """chunks[i]: the length of layer i's chunks, None for full attention. mixtures[i]: does layer i have
-    experts?
-    """
-
     chunks: tuple[int | None, ...]
+    """Of each layer: the length of its chunks in tokens; None: full attention."""
     mixtures: tuple[bool, ...]
+    """Of each layer: it has experts."""
     experts: int
     chosen: int
+    """Experts per token."""
     dense_size: int
+    """Width of the MLP in layers without experts."""
     bias: bool
     head_norm: bool
+    """Queries and keys are normed, in layers with positions."""
     temperature: Temperature | None
+    """None: queries are left as they are."""
 
 
 def parse(raw: Mapping[str, Any]) -> Config:

@@ -25,14 +25,13 @@ UNBOUNDED = 1 << 20  # a state has no positions; something must stand where othe
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """wide_residual: the sum over layers is kept in float32 whatever the weights are."""
-
     vocab_size: int
     hidden_size: int
     layers: int
     norm_eps: float
     mixer: Mamba1Spec | Mamba2Spec
     wide_residual: bool
+    """The sum over layers is kept in float32 whatever the weights are."""
     tied: bool
     context_length: int = UNBOUNDED
 

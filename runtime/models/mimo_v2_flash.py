@@ -40,20 +40,27 @@ _KINDS = ("full_attention", "sliding_attention")
 
 @dataclass(frozen=True, slots=True)
 class Config(DecoderConfig):
-    """kv_heads is that of full layers. sparse[i]: layer i has a mixture. value_scale: on values."""
-
     sliding_kv_heads: int
+    """Of layers with a sliding window; `kv_heads` is that of full layers."""
     value_dim: int
+    """Elements of a value, per head; `head_dim` is that of queries and keys."""
     value_scale: float
+    """Values are multiplied by it."""
     bias: bool
     sparse: tuple[bool, ...]
+    """Of each layer: its feed-forward is a mixture."""
     experts: int
     chosen: int
+    """Experts per token."""
     expert_size: int
+    """Width of one expert."""
     groups: int
+    """Of experts, equally many in each; the chosen come from the best `top_groups` of them."""
     top_groups: int
     normalize: bool
+    """The weights of the chosen are divided by their sum."""
     scale: float
+    """The weights of the chosen are multiplied by it."""
 
     def kv_heads_of(self, window: int | None) -> int:
         return self.kv_heads if window is None else self.sliding_kv_heads

@@ -57,12 +57,11 @@ _YARN: dict[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class Config(DecoderConfig):
-    """The first `dense` layers have plain MLPs."""
-
     latent: LatentShape
     rope: RopeSpec
     sharpening: Sharpening
     dense: int
+    """So many first layers have plain MLPs."""
     mixture: MixtureSpec
 
 

@@ -44,13 +44,15 @@ from runtime.step import Step
 
 @dataclass(frozen=True, slots=True)
 class Config(DecoderConfig):
-    """scale multiplies scores. after_eps: of the norms after each sublayer."""
-
     bias: bool
     scale: float
+    """Scores are multiplied by it."""
     after_eps: float
+    """Of the norms after each sublayer."""
     multiplier: float
+    """Logits are multiplied by it, before the cap."""
     softcap: float
+    """Logits become cap * tanh(logit / cap)."""
 
 
 def parse(raw: Mapping[str, Any]) -> Config:

@@ -27,25 +27,26 @@ _KINDS = {
 
 @dataclass(frozen=True, slots=True)
 class ExpertSpec:
-    """latent: the size experts work in, None for the hidden size itself. shared: size of the always-on
-    block.
-    """
-
     experts: int
     chosen: int
+    """Experts per token."""
     inner: int
+    """Width of one expert."""
     shared: int
+    """Width of the block that every token passes."""
     latent: int | None
+    """The size that experts work in; None: the hidden size itself."""
     groups: int
+    """Of experts, equally many in each; the chosen come from the best `top_groups` of them."""
     top_groups: int
     normalize: bool
+    """The weights of the chosen are divided by their sum."""
     scale: float
+    """The weights of the chosen are multiplied by it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """kinds[i] is M, *, - or E."""
-
     vocab_size: int
     hidden_size: int
     intermediate_size: int
@@ -59,8 +60,10 @@ class Config:
     tied: bool
     context_length: int
     kinds: tuple[str, ...]
+    """Of each layer: M (Mamba), * (attention), - (MLP) or E (experts)."""
     mixer: Mamba2Spec
     expert: ExpertSpec | None
+    """None: no layer is of kind E."""
 
 
 def parse(raw: Mapping[str, Any]) -> Config:

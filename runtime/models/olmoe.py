@@ -24,13 +24,14 @@ from runtime.step import Step
 
 @dataclass(frozen=True, slots=True)
 class Config(DecoderConfig):
-    """clip: queries, keys and values are held within [-clip, clip]."""
-
     bias: bool
     clip: float | None
+    """Queries, keys and values are held within [-clip, clip]; None: they are not."""
     experts: int
     chosen: int
+    """Experts per token."""
     normalize: bool
+    """The weights of the chosen are divided by their sum."""
 
 
 def parse(raw: Mapping[str, Any]) -> Config:

@@ -25,9 +25,8 @@ from runtime.nn.self_attention import HeadNormAttention, SelfAttention
 
 @dataclass(frozen=True, slots=True)
 class Config(DecoderConfig):
-    """head_norm: a LayerNorm, shared by all heads, on queries and on keys."""
-
     head_norm: bool
+    """A LayerNorm, shared by all heads, on queries and on keys."""
 
 
 def parse(raw: Mapping[str, Any]) -> Config:

@@ -32,12 +32,11 @@ from runtime.step import Step
 
 @dataclass(frozen=True, slots=True)
 class Config(DecoderConfig):
-    """jitter: how much worse, relatively, an expert may be and still share in a softmax (half of it)."""
-
     bias: bool
     head_bias: bool
     experts: int
     jitter: float
+    """Half of how much worse, relatively, an expert may be and still share in a softmax."""
 
 
 def parse(raw: Mapping[str, Any]) -> Config:

@@ -14,21 +14,27 @@ from runtime.nn.delta_net import DeltaSpec
 class ExpertSpec:
     experts: int
     chosen: int
+    """Experts per token."""
     inner: int
+    """Width of one expert."""
     shared: int
+    """Width of the shared expert."""
     normalize: bool
+    """The weights of the chosen are divided by their sum."""
 
 
 @dataclass(frozen=True, slots=True)
 class Config(DecoderConfig):
-    """recurrent[i]: layer i is a delta net. sparse[i]: its feed-forward is a mixture (of `expert`)."""
-
     bias: bool
     delta: DeltaSpec
     recurrent: tuple[bool, ...]
+    """Of each layer: it is a delta net; else attention."""
     sparse: tuple[bool, ...]
+    """Of each layer: its feed-forward is a mixture."""
     expert: ExpertSpec | None
+    """None: no layer has a mixture."""
     head_layers: int
+    """Of the draft head."""
 
 
 def parse(raw: Mapping[str, Any]) -> Config:

@@ -28,14 +28,17 @@ from runtime.nn.sparse import GatedSharedMoE, SoftmaxMoE
 
 @dataclass(frozen=True, slots=True)
 class Config(DecoderConfig):
-    """sparse[i]: layer i's feed-forward is a mixture. shared: the shared expert's size, 0 for none."""
-
     sparse: tuple[bool, ...]
+    """Of each layer: its feed-forward is a mixture."""
     experts: int
     chosen: int
+    """Experts per token."""
     expert_size: int
+    """Width of one expert."""
     shared: int
+    """Width of the shared expert; 0: none."""
     normalize: bool
+    """The weights of the chosen are divided by their sum."""
     bias: bool
 
     @property

@@ -32,13 +32,15 @@ from runtime.step import Step
 
 @dataclass(frozen=True, slots=True)
 class Config(DecoderConfig):
-    """width: channels of a recurrent block, whose windows are None."""
-
     attention_bias: bool
     recurrent: tuple[bool, ...]
+    """Of each layer: it is a recurrent block, and its window None; else attention."""
     width: int
+    """Channels of a recurrent block."""
     taps: int
+    """Tokens that its convolution spans."""
     logit_cap: float
+    """Logits become cap * tanh(logit / cap)."""
 
 
 def parse(raw: Mapping[str, Any]) -> Config:

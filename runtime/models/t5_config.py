@@ -26,13 +26,17 @@ class Config:
     encoder_layers: int
     decoder_layers: int
     buckets: int
+    """Of distances; each has a bias per head."""
     max_distance: int
+    """Tokens; all distances beyond it share a bucket."""
     norm_eps: float
     activation: str
     gated: bool
+    """A second projection gates the feed-forward block."""
     own_bias: bool
     """Each layer has a bias of its own; else the first layer's serves all of its stack."""
     tied: bool
+    """The output head is the embedding table."""
     scaled: bool
     """Hidden states are divided by the root of their size before the head."""
     start_id: int

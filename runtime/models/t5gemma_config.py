@@ -33,6 +33,7 @@ class Config:
     encoder: StackConfig
     decoder: StackConfig
     tied: bool
+    """The output head is the embedding table."""
     start_id: int
     """What every answer begins with."""
 

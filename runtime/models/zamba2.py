@@ -38,12 +38,13 @@ _KINDS = {"mamba": False, "linear_attention": False, "hybrid": True}
 
 @dataclass(frozen=True, slots=True)
 class Config(DecoderConfig):
-    """hybrid[i]: layer i also runs a shared block; the k-th such layer runs block k mod `blocks`."""
-
     hybrid: tuple[bool, ...]
+    """Of each layer: it also runs a shared block. The k-th such layer runs block k mod `blocks`."""
     blocks: int
     rank: int
+    """Of the adapters."""
     adapted_attention: bool
+    """Queries, keys and values have adapters too."""
     bias: bool
     mixer: Mamba2Spec
 
