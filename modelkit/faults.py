@@ -1,7 +1,6 @@
 """Errors of the floor below, in the words of this one: what leaves the Python API is a ModelkitError.
 
-One that was not
-foreseen keeps its own text and is attached as the cause.
+One that was not foreseen keeps its own text and is attached as the cause.
 """
 
 from collections.abc import Callable, Generator

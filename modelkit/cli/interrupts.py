@@ -22,6 +22,7 @@ LATER_S = 0.02  # until an interrupt that came at a wrong moment is tried again
 
 _at_once = 1  # above 0: nothing to lose
 _pending = False  # a KeyboardInterrupt is on its way through the command
+_put_off = False  # one came at a wrong moment and is tried again soon
 _patience_s: float | None = None  # how long that may take before the process ends all the same
 
 
@@ -94,11 +95,12 @@ def _add(change: int) -> None:
     _at_once += change
 
 
-def _interrupted(_signal: int, frame: FrameType | None) -> None:
-    global _pending
-    if _at_once > 0 or _pending:
+def _interrupted(number: int, frame: FrameType | None) -> None:
+    global _pending, _put_off
+    if _at_once > 0 or _pending or (_put_off and number == signal.SIGINT):
         _leave()
-    if _makes_extension(frame):
+    _put_off = _makes_extension(frame)
+    if _put_off:
         _again_soon()
         return
     _pending = True
