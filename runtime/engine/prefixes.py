@@ -59,11 +59,11 @@ class Prefixes:
         """
         if reads_prompt(memory.layout):
             return cls(None, None, None, 0)  # see runtime.engine.sources
-        limit, folder = limit_bytes or options.prefix_bytes, options.prefix_folder
+        folder = options.prefix_folder
         disk = None if folder is None else DiskPages(folder, memory.layout, dtype, options.kv_format)
         sharing: Sharing[Row] | None = None
-        if limit is not None:
-            store = PrefixStore(memory.layout, limit)
+        if limit_bytes is not None:
+            store = PrefixStore(memory.layout, limit_bytes)
             sharing = Sharing(memory, store, spacing=options.mark_spacing, marking=disk is not None)
         return cls(sharing, disk, long_after, ahead)
 

@@ -39,9 +39,9 @@ class Sources:
         cls, model: LoadedModel, memory: LayerMemory, options: Options, limit_bytes: int | None
     ) -> "Sources":
         """What the options ask for. limit_bytes: the target's part of options.prefix_bytes."""
-        limit, folder = limit_bytes or options.prefix_bytes, options.prefix_folder
+        folder = options.prefix_folder
         read = _encoders(memory.layout)
-        store = None if limit is None else PrefixStore(read, limit)
+        store = None if limit_bytes is None else PrefixStore(read, limit_bytes)
         disk = None if folder is None or store is None else DiskPages(folder, read, model.dtype)
         return cls(model, memory, store, disk)
 
