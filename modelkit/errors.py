@@ -9,6 +9,7 @@ ModelkitError                where · what is · what was expected · what to do
 │   ├── MalformedFile        bytes that break their format's rules
 │   └── UnsupportedSource    sound, but of a kind modelkit does not import (names it)
 ├── PlanError                a create that was refused before the first byte was written
+├── FetchError               what cannot be fetched: not there, not allowed, no network, not what was promised
 ├── StoreError               the store on disk: damaged content, no space, not ours
 ├── TokenizerError           a tokenizer that cannot be loaded or does not fit
 ├── TemplateError            a chat template that fails, loops or reaches for more than text
@@ -71,6 +72,10 @@ class UnsupportedSource(SourceError):
 
 class PlanError(ModelkitError):
     """A create refused before anything was written."""
+
+
+class FetchError(ModelkitError):
+    """A model, or a part of one, that cannot be fetched from another machine, or sent to one."""
 
 
 class StoreError(ModelkitError):

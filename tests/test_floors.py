@@ -39,11 +39,12 @@ FLOORS: list[tuple[bool, tuple[str, ...]]] = [
             "modelkit.arguments",
             "modelkit.faults",
             "modelkit.words",
+            "modelkit.address",
             "modelkit.elsewhere",
         ),
     ),
     (False, ("modelkit.source", "modelkit.store", "modelkit.modelfile", "modelkit.tokenizer")),
-    (True, ("modelkit.pack", "modelkit.chat", "modelkit.registry")),
+    (True, ("modelkit.pack", "modelkit.chat", "modelkit.fetch")),
     (
         True,
         (

@@ -1,0 +1,209 @@
+"""Ollama's packages: a manifest of Docker's second version; layers are a GGUF file and what belongs to it.
+
+    application/vnd.ollama.image.model      the GGUF file; adapter, projector: further ones
+    application/vnd.ollama.image.template   a Go template; system, license: plain texts
+    application/vnd.ollama.image.params     JSON: parameter -> value, or a list of them
+    application/vnd.ollama.image.messages   JSON: turns, `role` and `content`
+    application/vnd.ollama.image.tensor     one tensor of a model in safetensors; json: one of its files
+
+Ollama's registry and its store on a disk have the same manifests, so both are read here. Nothing is opened
+or fetched: `read` gives the bytes of a small layer. Everything in a manifest is checked before it is used,
+and digests are the only names that become paths. Whatever has no meaning here is said in a note, not lost.
+"""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Self
+
+from modelkit.errors import FetchError, ModelfileError, ParameterError, StoreError
+from modelkit.modelfile.parameters import parse_parameter
+from modelkit.modelfile.recipe import go_action
+from modelkit.modelfile.syntax import Directive
+from modelkit.store.canonical import parse_object
+from modelkit.store.digest import Blob, Digest
+from modelkit.store.manifest import LAYER_LIMIT, MANIFEST_LIMIT_BYTES, parse_descriptor
+
+MANIFEST_TYPE = "application/vnd.docker.distribution.manifest.v2+json"
+CONFIG_TYPE = "application/vnd.docker.container.image.v1+json"
+LAYER_PREFIX = "application/vnd.ollama.image."
+TEXT_LIMIT_BYTES = 1 << 20
+
+_LARGE = ("model", "adapter", "projector", "draft", "tensor")
+_SMALL = ("template", "system", "license", "params", "messages", "json", "prompt")
+
+Read = Callable[[Blob], bytes]  # the bytes of a small layer, checked against its digest
+
+
+@dataclass(frozen=True, slots=True)
+class OllamaLayer:
+    """One layer of a manifest."""
+
+    kind: str
+    """What its media type ends in: `model`, `template`."""
+    blob: Blob
+    name: str | None = None
+    """Of a tensor or a file; as it came, so it is no path yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class OllamaManifest:
+    """A checked manifest."""
+
+    config: Blob
+    layers: tuple[OllamaLayer, ...]
+
+    @classmethod
+    def parse(cls, raw: bytes) -> Self:
+        """Read an untrusted manifest. Raises StoreError for all that is no model of Ollama's."""
+        value = parse_object(raw, "the manifest", MANIFEST_LIMIT_BYTES)
+        layers = value.get("layers")
+        if value.get("schemaVersion") != 2 or not isinstance(layers, list):
+            raise StoreError("this is no manifest of schema version 2")
+        if not 1 <= len(layers) <= LAYER_LIMIT:
+            raise StoreError(f"a model has 1 to {LAYER_LIMIT} layers, not {len(layers)}")
+        found = tuple(_layer(one) for one in layers)
+        sizes: dict[Digest, int] = {}
+        for layer in found:
+            if sizes.setdefault(layer.blob.digest, layer.blob.size_bytes) != layer.blob.size_bytes:
+                raise StoreError(f"a manifest gives two sizes for {layer.blob.digest}")
+        return cls(parse_descriptor(value.get("config")), found)
+
+    def all(self, kind: str) -> list[Blob]:
+        """The layers of a kind, in their order."""
+        return [layer.blob for layer in self.layers if layer.kind == kind]
+
+    def gguf(self) -> Blob:
+        """The GGUF file. Raises FetchError where there is none, or more than one."""
+        if self.all("tensor"):
+            raise FetchError(
+                "this is one of Ollama's packages in safetensors; only its GGUF packages are read",
+                hint="Take the model from the hub that it was made of: modelkit pull hf.co/OWNER/MODEL",
+            )
+        found = self.all("model")
+        if len(found) != 1:
+            raise FetchError(
+                f"the package has {len(found)} layers with a model; exactly one is read here",
+                hint="A model that runs elsewhere only (`:cloud`) has none." if not found else None,
+            )
+        return found[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Belongings:
+    """What a Modelfile says beside FROM and ADAPTER for such a package."""
+
+    directives: tuple[Directive, ...]
+    notes: tuple[str, ...]
+    """What has no meaning here, in sentences for the user."""
+
+
+def belongings(manifest: OllamaManifest, read: Read) -> Belongings:
+    """Parameters, system text, turns and licences, and the template where it is jinja.
+
+    Raises FetchError where a layer is not what its kind promises.
+    """
+    made, notes = list[Directive](), list[str]()
+    for layer in manifest.layers:
+        if layer.kind in _READERS:
+            if layer.blob.size_bytes > TEXT_LIMIT_BYTES:
+                raise FetchError(
+                    f"the {layer.kind} of the package has {layer.blob.size_bytes} bytes, at most"
+                    f" {TEXT_LIMIT_BYTES} are expected"
+                )
+            _READERS[layer.kind](_text(layer.kind, read(layer.blob)), made, notes)
+        elif layer.kind == "projector":
+            notes.append("its projector is left out: images are not read here, text is")
+        elif layer.kind not in ("model", "adapter"):
+            notes.append(f"its {layer.kind} is left out: it has no meaning here")
+    return Belongings(tuple(_once(made)), tuple(dict.fromkeys(notes)))
+
+
+def _layer(value: object) -> OllamaLayer:
+    blob = parse_descriptor(value)
+    media_type: Any = value.get("mediaType") if isinstance(value, dict) else None
+    kind = media_type.removeprefix(LAYER_PREFIX) if isinstance(media_type, str) else ""
+    if kind == media_type or kind not in (*_LARGE, *_SMALL):
+        raise StoreError(f"a layer of the kind {ascii(media_type)[:100]} is none of Ollama's")
+    name: Any = value.get("name") if isinstance(value, dict) else None
+    return OllamaLayer(kind, blob, name if isinstance(name, str) else None)
+
+
+def _text(kind: str, raw: bytes) -> str:
+    try:
+        return raw.decode()
+    except UnicodeDecodeError as error:
+        raise FetchError(f"the {kind} of the package is not UTF-8 text") from error
+
+
+def _json(kind: str, text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise FetchError(f"the {kind} of the package are not sound JSON") from error
+
+
+def _add(made: list[Directive], notes: list[str], keyword: str, value: str, name: str | None = None) -> None:
+    """A directive, or a note where no Modelfile can hold it."""
+    try:
+        made.append(Directive(keyword, value, name=name))
+    except ModelfileError as error:
+        notes.append(f"its {keyword} is left out: {error.message.partition(': ')[2]}")
+
+
+def _template(text: str, made: list[Directive], notes: list[str]) -> None:
+    if go_action(text) or "{%" not in text:
+        notes.append("its template is one of Ollama's (Go); the one in the model's own file is used")
+    else:
+        _add(made, notes, "TEMPLATE", text)
+
+
+def _system(text: str, made: list[Directive], notes: list[str]) -> None:
+    _add(made, notes, "SYSTEM", text)
+
+
+def _license(text: str, made: list[Directive], notes: list[str]) -> None:
+    if text.strip():
+        _add(made, notes, "LICENSE", text)
+
+
+def _params(text: str, made: list[Directive], notes: list[str]) -> None:
+    value = _json("params", text)
+    if not isinstance(value, dict):
+        raise FetchError("the params of the package are no JSON object")
+    for name, given in value.items():
+        for one in given if isinstance(given, list) else [given]:
+            spelled = one if isinstance(one, str) else json.dumps(one)
+            try:
+                parse_parameter(str(name), spelled)
+            except ParameterError as error:
+                notes.append(f"its parameter {name!a:.60} is left out: {error.message}")
+            else:
+                _add(made, notes, "PARAMETER", spelled, str(name))
+
+
+def _messages(text: str, made: list[Directive], notes: list[str]) -> None:
+    value = _json("messages", text)
+    if not isinstance(value, list):
+        raise FetchError("the messages of the package are no JSON list")
+    for turn in value:
+        role, content = (turn.get("role"), turn.get("content")) if isinstance(turn, dict) else (None, None)
+        if not isinstance(role, str) or not isinstance(content, str):
+            raise FetchError("a message of the package has no role or no content")
+        _add(made, notes, "MESSAGE", content, role)
+
+
+def _once(made: list[Directive]) -> list[Directive]:
+    """Without a second SYSTEM or TEMPLATE: the last one counts in Ollama."""
+    single = ("SYSTEM", "TEMPLATE")
+    last = {one.keyword: place for place, one in enumerate(made)}
+    return [one for place, one in enumerate(made) if one.keyword not in single or last[one.keyword] == place]
+
+
+_READERS: dict[str, Callable[[str, list[Directive], list[str]], None]] = {
+    "template": _template,
+    "system": _system,
+    "license": _license,
+    "params": _params,
+    "messages": _messages,
+}
