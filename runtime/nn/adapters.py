@@ -10,26 +10,13 @@ Dimensions: B rows, L tokens, r the rank, E experts.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.errors import WeightMismatch
-
-
-@dataclass(frozen=True, slots=True)
-class LowRank:
-    """What is added behind one module."""
-
-    down: mx.array
-    """A: [in, r]; of a table [V, r], of experts [E, in, r]."""
-
-    up: mx.array
-    """B: [r, out]; of experts [E, r, out]."""
-
-    scale: float = 1.0
+from runtime.nn.low_rank import LowRank
 
 
 class Adapter:

@@ -11,7 +11,8 @@ import pytest
 from runtime.cache.build import build_memory
 from runtime.errors import WeightMismatch
 from runtime.loaded import LoadedModel
-from runtime.nn.adapters import Adapter, LowRank, RowAdapters
+from runtime.nn.adapters import Adapter, RowAdapters
+from runtime.nn.low_rank import LowRank
 from runtime.nn.moe import SwitchLinear
 from runtime.step import Inputs, Step
 from tests.support.parity import Reference
