@@ -19,6 +19,7 @@ FLOORS: list[tuple[bool, tuple[str, ...]]] = [
             "runtime.host",
             "runtime.step",
             "runtime.quant",
+            "runtime.blocks",
             "runtime.cache.layout",
             "runtime.cache.snapshot",
             "runtime.cache.protocol",

@@ -66,11 +66,11 @@ def refuse_stand_in(head: bytes, label: str) -> None:
         raise MalformedFile(f"{label} is a web page, not the file itself", hint="Download the file again.")
 
 
-def refuse_other_weights(head: bytes, label: str) -> None:
-    """Raise when `head` starts another kind of weights file than safetensors."""
+def refuse_other_weights(head: bytes, label: str, *, wanted: str = "safetensors") -> None:
+    """Raise when `head` starts another kind of weights file than the `wanted` one."""
     for magic, kind, hint in _MAGIC:
         if head.startswith(magic):
-            raise UnsupportedSource(f"{label} is {kind}, not safetensors", hint=hint)
+            raise UnsupportedSource(f"{label} is {kind}, not {wanted}", hint=hint)
 
 
 def describe(head: bytes) -> str:
