@@ -1,15 +1,17 @@
-"""What FROM, DRAFT and ADAPTER point at: something on this disk, or a model's name.
+"""What FROM, DRAFT and ADAPTER point at: something on this disk, an address, or a model's name.
 
-A text that looks like a path (`looks_like_path`), or that names an entry of the Modelfile's folder, is a path
-from that folder on and must exist: a typing error in a path is never taken for a name, and nothing is ever
-downloaded because of it. Any other text is a name; whether it is a good one, and stored, the store will say.
+A text that names an entry of the Modelfile's folder is that. An address (`modelkit.address`) is fetched. A
+text that looks like a path (`looks_like_path`) must exist: a typing error in a path is never taken for a
+name, and nothing is ever downloaded because of it. Any other text is a name; whether it is a good one, and
+stored, the store will say.
 """
 
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from modelkit.errors import ModelfileError
+from modelkit.address import Address, is_address, read_address
+from modelkit.errors import InvalidName, ModelfileError
 from modelkit.modelfile.syntax import Directive
 
 _PATH_STARTS = ("./", "../", "/", "~")
@@ -24,7 +26,9 @@ class Reference:
     text: str
     """As it is written."""
     path: Path | None
-    """Absolute; None when the text is a model name."""
+    """Absolute; None when the text is a model's name or an address."""
+    address: Address | None = None
+    """Where to fetch it from; None when the text is a path or the name of a stored package."""
     line: int = field(default=0, compare=False)
     """Where it stands, from 1; 0 for a reference made in code."""
     column: int = field(default=0, compare=False)
@@ -33,6 +37,8 @@ class Reference:
 
 def looks_like_path(text: str) -> bool:
     """Whether `text` can only be meant as a path, whatever is on disk. `library/model` can be a name."""
+    if is_address(text):
+        return False
     if text in (".", "..") or "\\" in text:
         return True
     return text.startswith(_PATH_STARTS) or text.lower().endswith(_PATH_ENDS)
@@ -45,7 +51,7 @@ def resolve(directive: Directive, folder: Path, file: str, *, name_allowed: bool
     """
     text = directive.value
 
-    def refuse(message: str, hint: str) -> ModelfileError:
+    def refuse(message: str, hint: str | None) -> ModelfileError:
         return ModelfileError(message, file=file, line=directive.line, column=directive.column, hint=hint)
 
     try:
@@ -56,9 +62,14 @@ def resolve(directive: Directive, folder: Path, file: str, *, name_allowed: bool
     path = folder.absolute() / expanded
     problem = _problem(path)
     if problem is None:
-        return Reference(text, path, directive.line, directive.column)
-    if name_allowed and not looks_like_path(text):
-        return Reference(text, None, directive.line, directive.column)
+        return Reference(text, path, None, directive.line, directive.column)
+    if name_allowed:
+        try:
+            address = read_address(text)
+        except InvalidName as error:
+            raise refuse(f"{directive.keyword}: {error.message}", error.hint) from error
+        if address is not None or not looks_like_path(text):
+            return Reference(text, None, address, directive.line, directive.column)
     message = f"{directive.keyword} {_shown(text)}: {problem} ({_shown(str(path))})"
     raise refuse(message, _hint(directive.keyword, text, name_allowed=name_allowed))
 

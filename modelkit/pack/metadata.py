@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from modelkit.errors import ModelkitError, StoreError
+from modelkit.fetch.upstream import Upstream, read_upstream
 from modelkit.modelfile import ROLES, Parameters
 from modelkit.source.strict_json import read_json
 from modelkit.store.canonical import canonical
@@ -27,12 +28,15 @@ class Provenance:
     """The format that was asked for; None: as they were."""
     sources: Mapping[str, Digest]
     """The digests of the source files, by name."""
+    upstream: Upstream | None = None
+    """Where those files were fetched from; None: a folder or a file said nothing of that."""
 
     def to_json(self) -> dict[str, Any]:
-        return {
+        value = {
             "format": self.format,
             "sources": {name: str(digest) for name, digest in sorted(self.sources.items())},
         }
+        return {**value, "upstream": self.upstream.to_json()} if self.upstream else value
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,4 +157,5 @@ def _message(value: Mapping[str, Any]) -> tuple[str, str]:
 def _provenance(value: Mapping[str, Any]) -> Provenance:
     sources = _object(value.get("sources"), "sources")
     digests = {name: Digest.parse(digest) for name, digest in sources.items()}
-    return Provenance(_text(value, "format"), digests)
+    upstream = read_upstream(value["upstream"]) if "upstream" in value else None
+    return Provenance(_text(value, "format"), digests, upstream)

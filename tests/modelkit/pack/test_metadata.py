@@ -6,15 +6,18 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from modelkit.errors import StoreError
+from modelkit.fetch.upstream import Upstream, bare_endpoint, read_upstream
 from modelkit.modelfile import Parameters
 from modelkit.pack.metadata import DraftFacts, Metadata, Provenance, read_metadata
-from modelkit.store.digest import Digest
+from modelkit.store.digest import Blob, Digest
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
 PROVENANCE = st.builds(
     Provenance,
     st.none() | st.sampled_from(["q4", "mxfp8"]),
     st.dictionaries(TEXT, st.binary(max_size=3).map(Digest.of), max_size=2),
+    st.none()
+    | st.builds(Upstream, st.just("hub"), st.just("https://hf.co"), st.sampled_from(["a/b", "C/d"])),
 )
 METADATA = st.builds(
     Metadata,
@@ -64,3 +67,36 @@ def test_hostile_content_is_one_clear_error(tmp_path: Path, value: object) -> No
     path.write_text(json.dumps(value))
     with pytest.raises(StoreError, match=r"p/modelkit\.json cannot be used"):
         read_metadata(path, "p")
+
+
+def test_where_files_were_fetched_from_is_read_back() -> None:
+    blob = Blob(Digest("ab" * 32), 7)
+    upstream = Upstream(
+        "hub", "https://huggingface.co", "Qwen/Qwen3-8B", "main", "c" * 40, None, "mit", {"a.json": blob}
+    )
+    assert read_upstream(upstream.to_json()) == upstream
+    assert upstream.address == f"hf.co/Qwen/Qwen3-8B@{'c' * 40}"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"kind": "pigeon"},
+        {"endpoint": None},
+        {"repository": "a\nb"},
+        {"commit": 7},
+        {"files": []},
+        {"files": {"a": {"digest": "sha256:1", "size": 1}}},
+        {"files": {"a": {"digest": "sha256:" + "0" * 64, "size": -1}}},
+    ],
+)
+def test_an_upstream_that_we_do_not_write_is_refused(change: dict[str, object]) -> None:
+    with pytest.raises((ValueError, StoreError)):
+        read_upstream({"kind": "hub", "endpoint": "https://hf.co", "repository": "a/b", **change})
+
+
+def test_a_server_is_recorded_without_a_password() -> None:
+    assert (
+        bare_endpoint("https://amy:hunter2@hub.example.org:8080/x/?token=1")
+        == "https://hub.example.org:8080/x"
+    )

@@ -1,0 +1,56 @@
+"""How much of the network a command may use, and who hears of it."""
+
+from dataclasses import dataclass, field
+from typing import NoReturn, Protocol
+
+from modelkit.errors import FetchError
+
+
+class Told(Protocol):
+    """Who hears what is fetched. Calls come one at a time, though perhaps from several threads."""
+
+    def say(self, sentence: str) -> None:
+        """A sentence, before anything large moves."""
+        ...
+
+    def begin(self, label: str, total_bytes: int) -> None:
+        """A bar begins."""
+        ...
+
+    def advance(self, done_bytes: int) -> None:
+        """Bytes since the last call; fewer than none where some have to come again."""
+        ...
+
+    def finish(self) -> None:
+        """The bar ends, whether all came or not."""
+        ...
+
+
+class Untold:
+    """Nobody listens."""
+
+    def say(self, sentence: str) -> None: ...
+    def begin(self, label: str, total_bytes: int) -> None: ...
+    def advance(self, done_bytes: int) -> None: ...
+    def finish(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """What a command may fetch."""
+
+    offline: bool = False
+    """Nothing at all: only what lies on this machine is used."""
+    told: Told = field(default_factory=Untold)
+
+    def require(self, what: str) -> None:
+        """Raise FetchError where `what` would have to be fetched and must not be."""
+        if self.offline:
+            refuse_offline(what)
+
+
+def refuse_offline(what: str) -> NoReturn:
+    raise FetchError(
+        f"{what} is not on this machine, and --offline forbids to fetch it",
+        hint="Leave --offline out, or name what is here: `modelkit list` shows it.",
+    )

@@ -1,0 +1,61 @@
+"""An address -> a package in the store: what a room that fetches packages gives, and what they are called."""
+
+import re
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from modelkit.address import Address, HubAddress, OllamaAddress
+from modelkit.fetch.access import Access
+from modelkit.store.digest import Digest
+from modelkit.store.name import Name
+from modelkit.store.store import Store
+
+AddressT = TypeVar("AddressT", bound=Address, contravariant=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Pulled:
+    """A package that was fetched."""
+
+    name: Name
+    digest: Digest
+    """Its manifest's."""
+    size_bytes: int
+    """Of all its files."""
+    notes: tuple[str, ...] = ()
+    """Sentences for the user."""
+
+
+class Pull(Protocol[AddressT]):
+    """What fetches packages of one kind of address: `name` stands for the package when it returns, and
+    before that nothing has changed. Raises FetchError, StoreError and what `create` raises.
+    """
+
+    def __call__(self, address: AddressT, name: Name, store: Store, access: Access) -> Pulled: ...
+
+
+def name_for(address: Address) -> Name:
+    """What a package is called that comes from there, if nobody says: `hf.co/Qwen/Qwen3-8B-GGUF:Q4_K_M` gives
+    `qwen/qwen3-8b-gguf:q4_k_m`, `ollama.com/library/llama3.2:1b` gives `llama3.2:1b`.
+    """
+    path = address.repository.removeprefix("library/").split("/")
+    if isinstance(address, HubAddress):
+        tag = "-".join(filter(None, (address.quant, _short(address.revision))))
+    elif isinstance(address, OllamaAddress):
+        tag = address.tag
+    else:
+        tag = address.tag or _short((address.digest or "").removeprefix("sha256:"))
+    namespace = _part(path[-2], dots=False) if len(path) > 1 else ""
+    return Name.parse(f"{namespace}/{_part(path[-1])}:{_part(tag or 'latest')}".removeprefix("/"))
+
+
+def _short(revision: str | None) -> str:
+    """A commit as it is shown, a branch as it is."""
+    text = revision or ""
+    return text[:12] if re.fullmatch(r"[0-9a-f]{40,64}", text) else text
+
+
+def _part(text: str, *, dots: bool = True) -> str:
+    """One part of a name, with `-` for what no name has."""
+    plain = re.sub(r"[^a-z0-9._-]" if dots else r"[^a-z0-9_-]", "-", text.lower())
+    return re.sub(r"\.\.+", ".", plain)[:80].strip(".-") or "model"

@@ -1,0 +1,108 @@
+"""Where a model's files came from, as a package remembers it.
+
+A function of what was fetched and nothing else: no time, no path of this machine, no token, no name of a
+user. The same files of the same commit give the same record, whether they came just now or lay in a cache.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+from modelkit.store.digest import Blob, Digest
+
+KINDS = ("hub", "ollama", "registry")
+HUB = "https://huggingface.co"
+
+_PLAIN = re.compile(r"[\x20-\x7e]{1,400}")
+
+
+@dataclass(frozen=True, slots=True)
+class Upstream:
+    """A place in the network, and what was taken from it."""
+
+    kind: str
+    """One of KINDS."""
+    endpoint: str
+    """The server, `https://huggingface.co`; without a user's name and password."""
+    repository: str
+    """`Qwen/Qwen3-8B`, in the letters that the server has for it."""
+    requested: str | None = None
+    """The branch, tag or commit that was asked for; None: what the server gives by itself."""
+    commit: str | None = None
+    """What that stood for: a commit of the hub, or the digest of a registry's manifest."""
+    quant: str | None = None
+    """Which of several files of weights was asked for: `Q4_K_M`."""
+    licence: str | None = None
+    """Its identifier: `apache-2.0`."""
+    files: Mapping[str, Blob] = field(default_factory=dict[str, Blob])
+    """What was taken, by name: sizes and digests."""
+
+    @property
+    def address(self) -> str:
+        """What FROM says to get the same files again."""
+        if self.kind == "hub":
+            quant = f":{self.quant}" if self.quant else ""
+            return f"hf.co/{self.repository}{quant}" + (f"@{self.commit}" if self.commit else "")
+        host = "ollama.com" if self.kind == "ollama" else f"oci://{urlsplit(self.endpoint).netloc}"
+        asked = f":{self.requested}" if self.requested else ""
+        return f"{host}/{self.repository}{asked}" + (f"@{self.commit}" if self.commit else "")
+
+    def to_json(self) -> dict[str, Any]:
+        value = {
+            "kind": self.kind,
+            "endpoint": self.endpoint,
+            "repository": self.repository,
+            "requested": self.requested,
+            "commit": self.commit,
+            "quant": self.quant,
+            "licence": self.licence,
+            "files": {
+                name: {"digest": str(blob.digest), "size": blob.size_bytes}
+                for name, blob in sorted(self.files.items())
+            },
+        }
+        return {key: item for key, item in value.items() if item not in (None, {})}
+
+
+def read_upstream(value: object) -> Upstream:
+    """From a package's modelkit.json. Raises ValueError, StoreError for what `to_json` does not make."""
+    if not isinstance(value, dict) or value.get("kind") not in KINDS:
+        raise ValueError("`upstream` is of no known kind")
+    texts = {key: _text(value, key) for key in ("endpoint", "repository", *_OPTIONAL)}
+    files: Any = value.get("files", {})
+    if not isinstance(files, dict) or not all(isinstance(one, dict) for one in files.values()):
+        raise ValueError("`upstream.files` holds what is no object")
+    return Upstream(
+        kind=value["kind"],
+        endpoint=texts.pop("endpoint") or "",
+        repository=texts.pop("repository") or "",
+        files={str(name): _blob(one) for name, one in files.items()},
+        **texts,
+    )
+
+
+_OPTIONAL = ("requested", "commit", "quant", "licence")
+
+
+def bare_endpoint(url: str) -> str:
+    """A server's address without a user's name, password, query or a slash at its end."""
+    parts = urlsplit(url)
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path.rstrip("/"), "", ""))
+
+
+def _text(value: Mapping[str, Any], key: str) -> str | None:
+    found = value.get(key)
+    if found is None and key in _OPTIONAL:
+        return None
+    if not isinstance(found, str) or not _PLAIN.fullmatch(found):
+        raise ValueError(f"`upstream.{key}` is no plain text")
+    return found
+
+
+def _blob(value: Mapping[str, Any]) -> Blob:
+    size = value.get("size")
+    if type(size) is not int or size < 0:
+        raise ValueError("`upstream.files` gives a size that is none")
+    return Blob(Digest.parse(value.get("digest")), size)
