@@ -19,6 +19,11 @@ from dataclasses import dataclass, field
 
 import mlx.core as mx
 
+HEAD = "lm_head"
+"""The output head's name also where a network has no such module, its table being the head too: a pair or a
+parameter of this name changes the product alone, one of the table's name lookups alone.
+"""
+
 LEAVES = ("lora_down", "lora_up", "lora_magnitude", "lora_bias")
 
 
@@ -35,12 +40,12 @@ class LowRank:
     """A: [in, r]; of a table [V, r], of experts [E, in, r]."""
 
     up: mx.array
-    """B: [r, out]; of experts [E, r, out]."""
+    """B: [r, out]; of experts [E, r, out]. Matrices by heads (`runtime.nn.mla`) share one A: [H, r, out]."""
 
     scale: float = 1.0
 
     magnitude: mx.array | None = None
-    """DoRA's m: [out]; None: LoRA. Experts have none."""
+    """DoRA's m: [out], by heads [H, out]; None: LoRA. Experts have none."""
 
     bias: mx.array | None = None
     """[out]; never beside a magnitude, nor for experts."""
