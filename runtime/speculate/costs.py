@@ -42,7 +42,7 @@ RUN = 3  # far times on one side in a row, after which the speed has changed, or
 JUMP, COST_JUMP = 0.5, 0.25  # by so much
 
 FIRST_PLAIN = 3  # plain rounds that are timed before anything is tried; the middle one counts
-STEADY, EACH = 16, 4  # behind so many plain rounds in a row, only each fourth is looked at: nothing changes
+STEADY, EACH = 16, 16  # behind so many plain rounds in a row, only each 16th is looked at: nothing changes
 
 Place = tuple[str, int]
 """A drafter's name and a depth of the ladder."""
