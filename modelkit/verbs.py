@@ -30,14 +30,16 @@ def create(
     name: str | None = None,
     quantize: str | None = None,
     quantize_draft: str | None = None,
+    plain: bool = False,
     home: str | os.PathLike[str] | None = None,
     progress: "Progress | None" = None,
 ) -> "Created":
     """Make a package from a Modelfile (a path, or a Modelfile built in code).
 
     name: what to call it; by default the name of the folder that holds the Modelfile. quantize,
-    quantize_draft: a format such as "q4", for the target and for the draft. home: the folder of the store,
-    instead of MODELKIT_HOME. Raises ModelkitError; then nothing has changed.
+    quantize_draft: a format such as "q4", for the target and for the draft, instead of what the Modelfile's
+    QUANTIZE says. plain: every matrix alike; otherwise sensitive ones get more bits. home: the folder of the
+    store, instead of MODELKIT_HOME. Raises ModelkitError; then nothing has changed.
     """
     from modelkit.pack.build import build
     from modelkit.store.name import Name, valid_name_from
@@ -45,6 +47,7 @@ def create(
 
     wanted = given(arguments.text, quantize, "quantize")
     wanted_draft = given(arguments.text, quantize_draft, "quantize_draft")
+    alike = arguments.flag(plain, "plain")
     callbacks = Callbacks()
     told = None if progress is None else _Told(progress, callbacks)
     with translated(callbacks):
@@ -55,7 +58,9 @@ def create(
         named = given(arguments.text, name, "name")
         target = valid_name_from(folder.name) if named is None else Name.parse(named)
         store, recipe = Store(settings_at(home).home), parsed.recipe(folder)
-        return build(recipe, target, store, quantize=wanted, quantize_draft=wanted_draft, progress=told)
+        return build(
+            recipe, target, store, quantize=wanted, quantize_draft=wanted_draft, plain=alike, progress=told
+        )
 
 
 def load(

@@ -1,5 +1,9 @@
 """The table of weight formats. One row per way to store a matrix; everything else reads this table.
 
+    q4           4-bit affine, groups of 64
+    q4g32        the same in groups of 32
+    mxfp4, bf16  what is not affine has groups of one size, or none
+
 Formats with a `mode` are MLX's own quantized layouts: packed codes in `weight` (uint32), one scale per group
 of `group_size` elements of a row in `scales`, and for affine formats an offset per group in `biases`.
 Source: the quantization modes of `mlx.core.quantize`.
@@ -40,13 +44,34 @@ class Format:
         return not self.quantized or (len(shape) >= 2 and shape[-1] > 0 and shape[-1] % self.group_size == 0)
 
 
+GROUPS = (64, 32, 128)
+"""Elements per scale that affine formats may have; the first is what a name without `g` means."""
+
+_AFFINE: tuple[tuple[int, tuple[str, ...], str], ...] = (
+    (1, (), "1-bit affine, for weights trained to two values per group"),
+    (2, (), "2-bit affine, for experiments"),
+    (3, (), "3-bit affine"),
+    (4, ("int4",), "4-bit affine; sensitive matrices at 8 bits"),
+    (5, (), "5-bit affine"),
+    (6, (), "6-bit affine"),
+    (8, ("int8",), "8-bit affine, close to lossless"),
+)
+
+
+def _affine(bits: int, aliases: tuple[str, ...], said: str) -> tuple[Format, ...]:
+    """The row of a width, and one for each other size of groups."""
+    first, *others = GROUPS
+    return (
+        Format(f"q{bits}", bits, "affine", first, 4, (*aliases, f"q{bits}g{first}"), said),
+        *(
+            Format(f"q{bits}g{group}", bits, "affine", group, 4, (), f"{bits}-bit affine, groups of {group}")
+            for group in others
+        ),
+    )
+
+
 FORMATS: tuple[Format, ...] = (
-    Format("q2", 2, "affine", 64, 4, help="2-bit affine, for experiments"),
-    Format("q3", 3, "affine", 64, 4, help="3-bit affine"),
-    Format("q4", 4, "affine", 64, 4, ("int4",), "4-bit affine; sensitive matrices at 8 bits"),
-    Format("q5", 5, "affine", 64, 4, help="5-bit affine"),
-    Format("q6", 6, "affine", 64, 4, help="6-bit affine"),
-    Format("q8", 8, "affine", 64, 4, ("int8",), "8-bit affine, close to lossless"),
+    *(row for width in _AFFINE for row in _affine(*width)),
     Format("mxfp4", 4, "mxfp4", 32, 1, help="4-bit microscaling float (OCP MX)"),
     Format("mxfp8", 8, "mxfp8", 32, 1, help="8-bit microscaling float (OCP MX)"),
     Format("nvfp4", 4, "nvfp4", 16, 1, help="4-bit NVIDIA float"),
@@ -54,6 +79,14 @@ FORMATS: tuple[Format, ...] = (
     Format("f16", 16, help="float16"),
     Format("f32", 32, help="float32"),
 )
+
+MAIN = tuple(row for row in FORMATS if row.mode != "affine" or row.group_size == GROUPS[0])
+"""The formats without those that differ from one of these in the size of their groups alone."""
+
+NAMES = " ".join(row.name for row in MAIN)
+"""The names for messages, with `OTHER_GROUPS`."""
+
+OTHER_GROUPS = "q4g32 and q4g128 are q4 in groups of 32 and 128, and so for each of the q formats"
 
 
 def find_format(text: str) -> Format | None:

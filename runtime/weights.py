@@ -134,7 +134,7 @@ def stored_packing(width: int, weight: mx.array, scales: mx.array, biases: mx.ar
         return None
     bits, group = weight.shape[-1] * 32 // width, width // scales.shape[-1]
     if biases is not None:
-        good = bits in (2, 3, 4, 5, 6, 8) and group in (32, 64, 128) and scales.dtype != mx.uint8
+        good = bits in (1, 2, 3, 4, 5, 6, 8) and group in (32, 64, 128) and scales.dtype != mx.uint8
         return Packing(bits, group, "affine") if good else None
     mode = _MICROSCALED.get((bits, group)) if scales.dtype == mx.uint8 else None
     return Packing(bits, group, mode) if mode else None

@@ -14,7 +14,7 @@ from modelkit.cli.progress import Bars
 from modelkit.cli.screen import echo, emit_json, note, state
 from modelkit.cli.tables import table
 from modelkit.cli.ui import json_option, quantity, size
-from runtime.quant import FORMATS, find_format
+from runtime.quant import FORMATS, MAIN, NAMES, OTHER_GROUPS, find_format
 
 if TYPE_CHECKING:
     from modelkit.pack.build import Created
@@ -32,8 +32,7 @@ class FormatName(click.ParamType):
         row = find_format(value)
         if row is None:
             word = words.find(words.FORMATS, str(value))
-            names = ", ".join(row.name for row in FORMATS)
-            meant = f"; here it is {word.ours}" if word else f"; the formats are {names}"
+            meant = f"; here it is {word.ours}" if word else f"; the formats are {NAMES} ({OTHER_GROUPS})"
             self.fail(f"there is no format {str(value)[:40]!r}{meant}", param, ctx)
         return row.name
 
@@ -46,9 +45,8 @@ class FormatName(click.ParamType):
 def _formats() -> list[tuple[str, str]]:
     """The table of formats for --help."""
     return [
-        (row.name, row.help + (f" (also: {', '.join(row.aliases)})" if row.aliases else ""))
-        for row in FORMATS
-    ]
+        (row.name, row.help + (f" (also: {', '.join(row.aliases)})" if row.aliases else "")) for row in MAIN
+    ] + [("q4g32 q4g128 ...", "any q format in groups of 32 or 128; without g they are of 64")]
 
 
 @click.command("create", cls=Explained, tables={"Formats": _formats()})
@@ -58,6 +56,7 @@ def _formats() -> list[tuple[str, str]]:
 )
 @click.option("-q", "--quantize", type=FormatName(), help="Store the target's weights so.")
 @click.option("--quantize-draft", "--draft-quantize", type=FormatName(), help="Store the draft's weights so.")
+@click.option("--plain", is_flag=True, help="Every matrix alike; else sensitive ones get more bits.")
 @click.option("--dry-run", is_flag=True, help="Show what would become of every tensor; write nothing.")
 @json_option
 def command(
@@ -65,6 +64,7 @@ def command(
     file: Path,
     quantize: str | None,
     quantize_draft: str | None,
+    plain: bool,
     dry_run: bool,
     as_json: bool,
 ) -> None:
@@ -72,7 +72,7 @@ def command(
 
     Without NAME the package is called like the folder that holds the Modelfile. Everything that can be
     refused is refused before the first byte is written, and a package of that name stays as it was until the
-    new one is whole.
+    new one is whole. --quantize and --quantize-draft take the place of QUANTIZE lines in the Modelfile.
 
     \b
     modelkit create story -f Modelfile --quantize q4 --quantize-draft q4
@@ -84,7 +84,7 @@ def command(
 
     chosen, store = _name(name, file), open_store()
     recipe = Modelfile.read(file).recipe()
-    prepared = prepare(recipe, store, quantize=quantize, quantize_draft=quantize_draft)
+    prepared = prepare(recipe, store, quantize=quantize, quantize_draft=quantize_draft, plain=plain)
     if not as_json:
         for text in prepared.notes:
             note(text)

@@ -15,8 +15,6 @@ from modelkit.errors import ModelkitError
 if TYPE_CHECKING:
     from modelkit.store import BrokenPackage, Package
 
-_DTYPES = {"bfloat16": "bf16", "float16": "f16", "float32": "f32"}
-
 
 @click.command("list")
 @click.argument("prefix", default="", shell_complete=complete_name)
@@ -78,14 +76,14 @@ def _draft(package: "Package") -> dict[str, Any] | None:
     config = _config(package, "draft/config.json")
     return {
         "architecture": architecture_name(config) if config else None,
-        "format": _draft_format(package) or _format(config),
+        "format": _draft_format(package),
         "size_bytes": sum(blob.size_bytes for blob in blobs),
     }
 
 
 def _draft_format(package: "Package") -> str | None:
-    """The word that `create` and `show` have for it: that of most of its elements, which need not be the one
-    in its config.json. None for a draft that cannot be read.
+    """The word that `create` and `show` have for it, made from what is stored: a config.json names what was
+    asked for. None for a draft that cannot be read.
     """
     from modelkit.pack.plan import plan
     from modelkit.source.inventory import read_inventory
@@ -107,18 +105,6 @@ def _config(package: "Package", path: str) -> dict[str, Any]:
         return read_json(package.files[path], nonfinite=True) if path in package.files else {}
     except ModelkitError:
         return {}
-
-
-def _format(config: dict[str, Any]) -> str | None:
-    """What config.json says of how weights are stored unless it says otherwise of one."""
-    from runtime.quant import FORMATS
-
-    block = config.get("quantization")
-    if not isinstance(block, dict):
-        return _DTYPES.get(str(config.get("dtype") or config.get("torch_dtype")))
-    stored = (block.get("bits"), block.get("group_size"), block.get("mode", "affine"))
-    named = (row.name for row in FORMATS if (row.bits, row.group_size, row.mode) == stored)
-    return next(named, None)
 
 
 def _text(value: object) -> str | None:

@@ -228,7 +228,7 @@ class Session:
             return
         from modelkit.cli.show import print_part
 
-        print_part(package, part, show_text)
+        print_part(package, store, part, show_text)
 
 
 def _words(text: str) -> tuple[str, str]:

@@ -12,7 +12,7 @@ from modelkit.cli.tables import sections
 from modelkit.cli.ui import count, json_option, quantity, size
 
 if TYPE_CHECKING:
-    from modelkit.store import Package
+    from modelkit.store import Package, Store
 
 _PARTS = ("modelfile", "parameters", "template", "system", "license")
 _TEXT_LINES = 2
@@ -43,7 +43,7 @@ def command(name: str, verbose: bool, as_json: bool, **parts: bool) -> None:
     store = open_store()
     package = store.resolve(name)
     if chosen:
-        print_part(package, chosen[0])
+        print_part(package, store, chosen[0])
         return
     from modelkit.cli.facts import facts_of
 
@@ -79,11 +79,13 @@ def overview(facts: Facts) -> str:
     return sections(parts)
 
 
-def print_part(package: "Package", part: str, emit: Callable[[str], None] = emit_text) -> None:
+def print_part(
+    package: "Package", store: "Store", part: str, emit: Callable[[str], None] = emit_text
+) -> None:
     """One of the package's texts; a note where it has none."""
-    from modelkit.cli.texts import PARTS
+    from modelkit.cli.texts import PARTS, modelfile
 
-    text = PARTS[part](package)
+    text = modelfile(package, store) if part == "modelfile" else PARTS[part](package)
     if text:
         emit(text)
     else:

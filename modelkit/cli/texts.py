@@ -1,19 +1,22 @@
 """The texts that a package holds, and the Modelfile that makes it again, digest for digest.
 
-Everything comes with FROM, the draft and the files of licences included; the other lines of the Modelfile say
-in the open what the package holds, so that a copy of it is a good start for a package of one's own.
+FROM, DRAFT and QUANTIZE are those that it was made from, while they are there; otherwise everything comes
+FROM the package itself, and comments say what is known of its sources. The other lines say in the open what
+the package holds, so that a copy of it is a good start for a package of one's own.
 """
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from modelkit.chat.find import find_template
 from modelkit.errors import ModelfileError
 from modelkit.modelfile import Directive, Modelfile
+from modelkit.pack import origins
 from modelkit.pack.metadata import FILE as METADATA
 from modelkit.pack.metadata import Metadata, read_metadata
 from modelkit.source.strict_json import read_json
 from modelkit.store.package import Package
+from modelkit.store.store import Store
 from modelkit.tokenizer.special import Specials, read_specials
 
 _LICENSES = ("LICENSE", "LICENCE", "COPYING")
@@ -25,11 +28,33 @@ def recipe(package: Package) -> Metadata:
     return read_metadata(package.files.get(METADATA), str(package.name))
 
 
-def modelfile(package: Package) -> str:
+def modelfile(package: Package, store: Store) -> str:
     """Creating from this text gives the package's own digest again."""
-    text = str(Modelfile(tuple(_directives(package))))
+    lines = origins.recall(store, package.digest)
+    if lines and all(line.holds(store) for line in lines):
+        first = [Directive(line.keyword, line.value) for line in lines]
+        comments = []
+        based = any(line.keyword == "FROM" and line.package for line in lines)
+    else:
+        first, based = [Directive("FROM", package.name.short)], False
+        comments = list(_sources(package, lines))
     has_draft = any(path.startswith("draft/") for path in package.files)
-    return f"# The draft comes with FROM.\n{text}" if has_draft else text
+    if has_draft and not any(one.keyword == "DRAFT" for one in first):
+        comments.append("The draft comes with FROM.")
+    text = str(Modelfile((*first, *_directives(package, clear=based))))
+    return "".join(f"# {comment}\n" for comment in comments) + text
+
+
+def _sources(package: Package, lines: Iterable[origins.Line]) -> Iterator[str]:
+    """What is known of the sources of a package, of which not all are there."""
+    for line in lines:
+        yield f"Made with {line.keyword} {line.value}".replace("\n", " ")
+    made = recipe(package)
+    for role, one in (("", made.provenance), ("draft ", made.draft_provenance)):
+        if one and one.format and not lines:
+            yield f"Made with QUANTIZE {role}{one.format}"
+        for name, digest in one.sources.items() if one else ():
+            yield f"Made from {role}{name!r} {digest}"
 
 
 def parameters(package: Package) -> str:
@@ -66,7 +91,6 @@ def licenses(package: Package, *, errors: str = "replace") -> dict[str, str]:
 
 
 PARTS: dict[str, Callable[[Package], str]] = {
-    "modelfile": modelfile,
     "parameters": parameters,
     "template": template,
     "system": system,
@@ -74,9 +98,13 @@ PARTS: dict[str, Callable[[Package], str]] = {
 }
 
 
-def _directives(package: Package) -> Iterator[Directive]:
+def _directives(package: Package, *, clear: bool) -> Iterator[Directive]:
+    """Without those that say where weights come from. clear: FROM may bring a system message, which is not
+    the package's.
+    """
     made = recipe(package)
-    yield Directive("FROM", package.name.short)
+    if clear and made.system is None:
+        yield Directive("SYSTEM", "")
     if made.own_template and _TEMPLATE in package.files:
         yield Directive("TEMPLATE", template(package))
     for keyword, value in (("SYSTEM", made.system), ("RENDERER", made.renderer), ("PARSER", made.parser)):

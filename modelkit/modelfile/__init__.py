@@ -4,9 +4,10 @@
     text <-syntax.format-- directives
 
 `directives` and `parameter_table` are the two tables that everything else follows. This room relies on the
-standard library, `modelkit.arguments`, `modelkit.words` and the sampler's table of ranges alone, opens no
-file but the Modelfile itself, and raises ModelfileError, ParameterError for a parameter that did not come
-from a file, and RequestError for an argument of a wrong type.
+standard library, `modelkit.arguments`, `modelkit.words`, the sampler's table of ranges and that of formats,
+opens no file but the Modelfile itself, and raises ModelfileError, ParameterError for a parameter that did
+not come from a file, PlanError for words of QUANTIZE that did not, and RequestError for an argument of a
+wrong type.
 """
 
 import os
@@ -20,6 +21,7 @@ from modelkit.modelfile import syntax
 from modelkit.modelfile.directives import DIRECTIVES, ROLES
 from modelkit.modelfile.parameter_table import PARAMETERS, REFUSED, Parameter, ParameterValue, Resolved
 from modelkit.modelfile.parameters import Parameters, check_name, check_parameter, parse_parameter
+from modelkit.modelfile.quantizing import Quantizing, parse_quantizing
 from modelkit.modelfile.recipe import Recipe, require_from
 from modelkit.modelfile.reference import Reference, looks_like_path
 from modelkit.modelfile.syntax import Directive
@@ -34,6 +36,7 @@ __all__ = [
     "Parameter",
     "ParameterValue",
     "Parameters",
+    "Quantizing",
     "Recipe",
     "Reference",
     "Resolved",
@@ -41,6 +44,7 @@ __all__ = [
     "check_parameter",
     "looks_like_path",
     "parse_parameter",
+    "parse_quantizing",
 ]
 
 MAX_BYTES = 1 << 20

@@ -37,6 +37,13 @@ DIRECTIVES: dict[str, DirectiveRow] = {
             help="A small model that proposes tokens for the target to check. Changes speed, never the text.",
         ),
         DirectiveRow(
+            "QUANTIZE",
+            takes="a format",
+            example="QUANTIZE q4",
+            help="How the weights are stored, as with --quantize; `QUANTIZE draft q4` is for the draft.",
+            repeats=True,
+        ),
+        DirectiveRow(
             "ADAPTER",
             takes="a path",
             example="ADAPTER ./lora",

@@ -11,14 +11,15 @@ import re
 import reprlib
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
-from modelkit.errors import ModelfileError, ModelkitError, ParameterError
+from modelkit.errors import ModelfileError, ModelkitError, ParameterError, PlanError
 from modelkit.modelfile.directives import DIRECTIVES
 from modelkit.modelfile.parameter_table import PASSED_OVER, REFUSED
 from modelkit.modelfile.parameters import PARAMETERS, Parameters
+from modelkit.modelfile.quantizing import Quantizing, of_draft, parse_quantizing
 from modelkit.modelfile.reference import Reference, resolve
 from modelkit.modelfile.syntax import Directive
 
@@ -49,6 +50,9 @@ class Recipe:
 
     from_: Reference
     draft: Reference | None = None
+    quantize: Quantizing | None = None
+    """How the target's weights shall be stored."""
+    quantize_draft: Quantizing | None = None
     adapters: tuple[Reference, ...] = ()
     """LoRA adapters, in the order of their lines."""
     parameters: Parameters = field(default_factory=Parameters)
@@ -77,9 +81,12 @@ class Recipe:
         Raises ModelfileError at the first line at fault; its message has those of all others too.
         """
         made = _Maker(directives, folder, file)
+        quantize, quantize_draft = made.quantizing()
         recipe = cls(
             from_=made.source(),
             draft=made.part(made.draft, None),
+            quantize=quantize,
+            quantize_draft=quantize_draft,
             adapters=made.adapters(),
             parameters=made.parameters(),
             template=made.part(made.template, None),
@@ -196,6 +203,24 @@ class _Maker:
             for one in self.all("ADAPTER")
         ]
         return tuple(one for one in found if one is not None)
+
+    def quantizing(self) -> tuple[Quantizing | None, Quantizing | None]:
+        """What the QUANTIZE lines say of the target, and of the draft."""
+        found: dict[bool, Quantizing] = {}
+        for directive in self.all("QUANTIZE"):
+            self.part(lambda one=directive: self._quantizing(one, found), None)
+        return found.get(False), found.get(True)
+
+    def _quantizing(self, directive: Directive, found: dict[bool, Quantizing]) -> None:
+        draft, text = of_draft(directive.value)
+        if draft in found:
+            what = f"a second QUANTIZE for the {'draft' if draft else 'target'}"
+            raise self._error(directive, f"{what}; see {found[draft].place}", "Remove one of the two.")
+        try:
+            said = parse_quantizing(text)
+        except PlanError as error:
+            raise self._error(directive, error.message, error.hint) from error
+        found[draft] = replace(said, place=f"{self._file}:{directive.line}:{directive.column}")
 
     def draft(self) -> Reference | None:
         directive = self._one("DRAFT")

@@ -17,10 +17,15 @@ from modelkit.source.prequantized import BlockFp8Weights
 from runtime.quant import Format
 
 
-def decide(source: Source, role: Role, wanted: Format | None = None, *, settled: bool = False) -> Part:
-    """settled: an earlier `decide` made this source, so no weight has to be read again for its head."""
+def decide(
+    source: Source, role: Role, wanted: Format | None = None, *, settled: bool = False, plain: bool = False
+) -> Part:
+    """settled: an earlier `decide` made this source, so no weight has to be read again for its head. plain:
+    as for `plan`.
+    """
     source, spare = (source, None) if settled else settle_head(source)
-    return Part(source, plan(source.inventory, source.kind, wanted, role=role, spare=spare), None, None)
+    decided = plan(source.inventory, source.kind, wanted, role=role, spare=spare, plain=plain)
+    return Part(source, decided)
 
 
 def refuse_unconverted(part: Part) -> None:

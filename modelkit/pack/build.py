@@ -11,6 +11,7 @@ from typing import Any
 
 from modelkit.errors import StoreError
 from modelkit.modelfile import Recipe
+from modelkit.pack import origins
 from modelkit.pack.checks import architecture_of
 from modelkit.pack.conversion import (
     Part,
@@ -64,15 +65,15 @@ def build(
     *,
     quantize: str | None = None,
     quantize_draft: str | None = None,
+    plain: bool = False,
     progress: Progress | None = None,
 ) -> Created:
     """Prepare and write.
 
     Raises what `prepare` does, and SourceError or StoreError when reading or writing fails.
     """
-    return write_package(
-        prepare(recipe, store, quantize=quantize, quantize_draft=quantize_draft), name, store, progress
-    )
+    prepared = prepare(recipe, store, quantize=quantize, quantize_draft=quantize_draft, plain=plain)
+    return write_package(prepared, name, store, progress)
 
 
 def write_package(
@@ -104,6 +105,7 @@ def _write_package(prepared: Preparation, name: Name, store: Store, progress: Pr
     # From here on the package is there, whatever happens: the name may stand for another one already.
     for one in written.values():
         remember(store, one.key, one.weights)
+    origins.remember(store, digest, prepared.origin)
     converted = any(one.converted for one in written.values())
     return Created(name, digest, artifact.size_bytes, converted, prepared.notes, prepared)
 
@@ -143,7 +145,7 @@ def _write_part(part: Part, new: Transaction, store: Store, progress: Progress) 
     weights, read = write_weights(part, new, store, progress)
     digests = read or source_digests(part.source, store)
     assert digests is not None
-    wanted = part.plan.format.name if part.plan.format else None
+    wanted = str(part.asked) if part.asked else None
     return _Written(
         weights=weights,
         files={**weights, INDEX: new.add_bytes(_index(part.plan))},

@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import Protocol, Self
 
 from modelkit.errors import StoreError
+from modelkit.modelfile import Quantizing
 from modelkit.pack.metadata import Provenance
 from modelkit.pack.planned import Plan
 from modelkit.pack.reader import Reader
@@ -53,10 +54,12 @@ class Part:
 
     source: Source
     plan: Plan
-    inherited: Provenance | None
+    inherited: Provenance | None = None
     """What a stored package says of where the same weights came from."""
-    reused: Mapping[str, Digest] | None
+    reused: Mapping[str, Digest] | None = None
     """The weight files by path, where an earlier conversion left them in the store."""
+    asked: Quantizing | None = None
+    """How its weights were to be stored."""
 
     @property
     def write_bytes(self) -> int:

@@ -25,7 +25,7 @@ class Provenance:
     """Where one model's weights came from."""
 
     format: str | None
-    """The format that was asked for; None: as they were."""
+    """What was asked for, in the words of QUANTIZE; None: as they were."""
     sources: Mapping[str, Digest]
     """The digests of the source files, by name."""
     upstream: Upstream | None = None

@@ -16,7 +16,6 @@ from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
-from modelkit import words
 from modelkit.errors import PlanError
 from modelkit.pack import heads
 from modelkit.pack.config import converted_config, mlx_config
@@ -39,24 +38,13 @@ from modelkit.source.prequantized import (
 )
 from modelkit.source.tensor import TensorInfo
 from runtime.models.quantizing import Tensor
-from runtime.quant import FORMATS, Format, find_format
+from runtime.quant import FORMATS, Format
 
 SHARD_BYTES = 5 << 30
 
 FP8_DEFAULT = "mxfp8"
 
 _ROWS = {row.name: row for row in FORMATS}
-
-
-def parse_format(text: str) -> Format:
-    """The format that a user named; PlanError lists the ones there are."""
-    found = find_format(text)
-    if found is None:
-        word = words.find(words.FORMATS, text)
-        names = " ".join(row.name for row in FORMATS)
-        hint = f"Here it is {word.ours}." if word else f"The formats are: {names}"
-        raise PlanError(f"there is no format {text!r:.60}", hint=hint)
-    return found
 
 
 def plan(
@@ -66,9 +54,10 @@ def plan(
     *,
     role: Role = "target",
     spare: str | None = None,
+    plain: bool = False,
 ) -> Plan:
     """Decide. `wanted` None keeps the source's precision. spare: a head that only repeats the embedding; it
-    is left out of what is written anew.
+    is left out of what is written anew. plain: no matrix gets more bits than another.
 
     Raises PlanError for a quantized source that should be quantized again, broken expert stacks, names that
     clash, scales that do not fit.
@@ -85,19 +74,24 @@ def plan(
         case Mxfp4Blocks():
             return _repack(inventory, kind, role, left)
         case BlockFp8Weights():
-            return _convert(inventory, _tiles(inventory, kind), wanted, role, left)
+            return _convert(inventory, _tiles(inventory, kind), wanted, role, left, plain)
         case FloatWeights():
-            return _convert(inventory, {}, wanted, role, left)
+            return _convert(inventory, {}, wanted, role, left, plain)
 
 
 def _convert(
-    inventory: Inventory, tiles: Mapping[str, Tiles], wanted: Format | None, role: Role, left: set[str]
+    inventory: Inventory,
+    tiles: Mapping[str, Tiles],
+    wanted: Format | None,
+    role: Role,
+    left: set[str],
+    plain: bool,
 ) -> Plan:
     if wanted is None and not tiles:
         return _keep_files(inventory, role, "float", {})
     chosen = wanted or _ROWS[FP8_DEFAULT]
     folded = {tile.scales.name for tile in tiles.values()} | left
-    planned = _decide_all(inventory, tiles, folded, wanted, role)
+    planned = _decide_all(inventory, tiles, folded, wanted, role, plain)
     notes = quantizing_notes(planned, chosen)
     if all(_untouched(tensor) for tensor in planned):
         decided = {tensor.name: tensor for tensor in planned}
@@ -119,6 +113,7 @@ def _decide_all(
     folded: set[str],
     wanted: Format | None,
     role: Role,
+    plain: bool,
 ) -> tuple[Planned, ...]:
     """By the policy; where nothing is asked for, only FP8 matrices are its business."""
     files = checkpoint_of(inventory.config)
@@ -129,7 +124,7 @@ def _decide_all(
             choice = Choice(None, "not FP8 in the source")
         else:
             tensor = Tensor(matrix.known_as, matrix.dtype, matrix.shape)
-            choice = choose(tensor, request, files.rows, draft=role == "draft")
+            choice = choose(tensor, request, files.rows, draft=role == "draft", plain=plain)
         planned.append(decide(matrix, choice))
     return _in_order(planned)
 

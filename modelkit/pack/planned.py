@@ -17,6 +17,8 @@ from modelkit.pack.slabs import Columns, Piece
 from modelkit.source.tensor import BITS
 from runtime.quant import Format
 
+_NAMED = 2  # formats that a label names at most
+
 Role = Literal["target", "draft"]
 
 
@@ -123,11 +125,17 @@ class Plan:
 
     @property
     def label(self) -> str:
-        """The format in one word: of the elements, most are stored so."""
+        """The format in a word: more than half of the elements are stored so. `q5+q4` where it takes two to
+        be more than half, and `mixed` where it takes more: nothing is called by the name of its smaller part.
+        """
         share: dict[str, int] = {}
         for tensor in self.tensors:
             share[tensor.label] = share.get(tensor.label, 0) + tensor.elements
-        return max(share, key=lambda label: share[label], default="")
+        most = sorted(share, key=lambda label: -share[label])
+        for count in range(1, _NAMED + 1):
+            if 2 * sum(share[label] for label in most[:count]) > self.elements:
+                return "+".join(most[:count])
+        return "mixed" if most else ""
 
     @property
     def quantized(self) -> bool:

@@ -4,15 +4,16 @@ Three tables are read in this order: `KEEP` (what never loses precision), the ro
 `GENERIC`. A row offers formats in order of preference; one that the tensor's shape does not fit is passed
 over, and when none fits the tensor stays at source precision and says so.
 
-    q2 q3 q4 q5          sensitive matrices (v, k, down), the embedding and the head at q8
+    q1 q2 q3 q4 q5       sensitive matrices (v, k, down), the embedding and the head at q8
     q6 q8 mxfp8          every matrix alike; the embedding and the head of q6 at q8
     mxfp4 nvfp4          sensitive matrices outside expert stacks, the embedding and the head at mxfp8
+    plain, any of these  every matrix alike; what a family keeps at the source's precision stays so
     f32 f16 bf16         every floating tensor cast, except state decays and router corrections
 
 Towers, norms, biases, routers, convolutions and state-space parameters keep the source's precision: quantized
 vision towers distort features by a quarter, and noise in a router picks other experts.
 The rules agree with Ollama's, with two differences on purpose: token embeddings are quantized in every
-family, and 2-, 3- and 5-bit affine formats are promoted like 4-bit ones.
+family, and 1-, 2-, 3- and 5-bit affine formats are promoted like 4-bit ones.
 """
 
 from dataclasses import dataclass
@@ -88,15 +89,23 @@ DRAFT: tuple[Row, ...] = (
 )
 
 
-def choose(tensor: Tensor, request: Request, family: tuple[Row, ...] = (), *, draft: bool = False) -> Choice:
+def choose(
+    tensor: Tensor,
+    request: Request,
+    family: tuple[Row, ...] = (),
+    *,
+    draft: bool = False,
+    plain: bool = False,
+) -> Choice:
     """The format of one tensor.
 
-    `family` are the rows of its `Checkpoint`; `draft` puts the head at the requested format.
+    `family` are the rows of its `Checkpoint`; `draft` puts the head at the requested format, `plain` every
+    matrix.
     """
     if not request.format.quantized:
         return _cast(tensor, request.format)
     for row in (*KEEP, *(DRAFT if draft else ()), *family, *GENERIC):
-        if row.when(tensor, request):
+        if (not plain or row.offers in (SOURCE, REQUESTED)) and row.when(tensor, request):
             return _settle(row, tensor, request)
     raise AssertionError("the last generic row matches everything")
 

@@ -10,22 +10,22 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from modelkit.errors import LoadError, PlanError
-from modelkit.modelfile import Recipe
+from modelkit.modelfile import Quantizing, Recipe
 from modelkit.pack import checks
 from modelkit.pack.accept import decide
+from modelkit.pack.asked import Asked, placed, settle
 from modelkit.pack.conversion import Part, memo_key, recall, source_digests
 from modelkit.pack.copies import refuse_same
 from modelkit.pack.heads import has_head, head_notes
 from modelkit.pack.licenses import license_files
 from modelkit.pack.metadata import DraftFacts, Metadata, Provenance
-from modelkit.pack.plan import parse_format
+from modelkit.pack.origins import Line, lines_of
 from modelkit.pack.planned import Role
 from modelkit.pack.ready import Ready, make_ready
 from modelkit.pack.sources import Origin, Source, open_origin
 from modelkit.pack.worded import worded
 from modelkit.store.store import Store
 from runtime.models import describe
-from runtime.quant import Format
 
 if TYPE_CHECKING:
     from modelkit.chat.capabilities import Capabilities
@@ -48,6 +48,8 @@ class Preparation:
     """The files that the Modelfile itself brings, by path."""
     notes: tuple[str, ...]
     """Sentences for the user."""
+    origin: tuple[Line, ...]
+    """The directives that say where the weights come from."""
     write_bytes: int
     """What may have to be written, at most."""
 
@@ -71,27 +73,31 @@ class Preparation:
 
 
 def prepare(
-    recipe: Recipe, store: Store, *, quantize: str | None = None, quantize_draft: str | None = None
+    recipe: Recipe,
+    store: Store,
+    *,
+    quantize: str | None = None,
+    quantize_draft: str | None = None,
+    plain: bool = False,
 ) -> Preparation:
-    """Decide and check everything; `quantize` and `quantize_draft` are formats as users type them.
+    """Decide and check everything; `quantize` and `quantize_draft` are words of QUANTIZE, which take the
+    place of the recipe's. plain: no matrix gets more bits than another.
 
     Raises PlanError, SourceError, StoreError, ModelNotFound, TokenizerError, TemplateError.
     """
     with worded():
-        return _prepare(recipe, store, quantize, quantize_draft)
+        return _prepare(recipe, store, settle(recipe, quantize, quantize_draft, plain=plain))
 
 
-def _prepare(recipe: Recipe, store: Store, quantize: str | None, quantize_draft: str | None) -> Preparation:
+def _prepare(recipe: Recipe, store: Store, asked: Asked) -> Preparation:
     with recipe.at("ADAPTER"):
         checks.refuse_unsupported(recipe)
-    wanted = parse_format(quantize) if quantize else None
-    wanted_draft = parse_format(quantize_draft) if quantize_draft else None
     with recipe.at("FROM"):
         origin = open_origin(recipe.from_, store)
     with recipe.at("DRAFT"):
         beside = open_origin(recipe.draft, store) if recipe.draft else None
-    target = _part(origin.source, "target", wanted, origin.metadata.provenance, store)
-    draft = _draft_part(origin, beside, wanted_draft, store)
+    target = _part(origin.source, "target", asked.target, origin.metadata.provenance, store)
+    draft = _draft_part(origin, beside, asked.draft, store)
     metadata = merge(origin.metadata, recipe, draft)
     if metadata.requires is not None:
         with recipe.at("REQUIRES"):
@@ -109,9 +115,12 @@ def _prepare(recipe: Recipe, store: Store, quantize: str | None, quantize_draft:
     write_bytes = sum(part.write_bytes for part in (target, draft) if part)
     if write_bytes:
         store.require_space(write_bytes)
-    notes = (*_notes(recipe, beside, target, draft), *notes, *ready.notes, *template.notes)
+    notes = (*asked.notes, *_notes(recipe, beside, target, draft), *notes, *ready.notes, *template.notes)
     notes += checks.check_placed(template, metadata, ready.tokenizer)
-    return Preparation(target, draft, metadata, template.capabilities, texts, notes, write_bytes)
+    origin_lines = lines_of(recipe, asked, store)
+    return Preparation(
+        target, draft, metadata, template.capabilities, texts, notes, origin_lines, write_bytes
+    )
 
 
 def merge(inherited: Metadata, recipe: Recipe, draft: Part | None) -> Metadata:
@@ -132,10 +141,11 @@ def merge(inherited: Metadata, recipe: Recipe, draft: Part | None) -> Metadata:
 
 
 def _part(
-    source: Source, role: Role, wanted: Format | None, inherited: Provenance | None, store: Store
+    source: Source, role: Role, asked: Quantizing | None, inherited: Provenance | None, store: Store
 ) -> Part:
-    part = decide(source, role, wanted)
-    part = replace(part, inherited=inherited if wanted is None else None)
+    with placed(asked):
+        part = decide(source, role, asked.format, plain=asked.plain) if asked else decide(source, role)
+    part = replace(part, asked=asked, inherited=None if asked else inherited)
     digests = source_digests(part.source, store, read=False)
     if digests is None:
         return part
@@ -157,21 +167,22 @@ def _ready(target: Part, recipe: Recipe, metadata: Metadata, tokenizer: "Tokeniz
         raise PlanError(error.message, hint=error.hint) from error
 
 
-def _draft_part(origin: Origin, beside: Origin | None, wanted: Format | None, store: Store) -> Part | None:
+def _draft_part(origin: Origin, beside: Origin | None, asked: Quantizing | None, store: Store) -> Part | None:
     """The draft that DRAFT names, else the one that FROM brought."""
     if beside:
-        return _part(beside.source, "draft", wanted, beside.metadata.provenance, store)
+        return _part(beside.source, "draft", asked, beside.metadata.provenance, store)
     if origin.draft:
-        return _part(origin.draft, "draft", wanted, origin.metadata.draft_provenance, store)
-    if wanted is None:
+        return _part(origin.draft, "draft", asked, origin.metadata.draft_provenance, store)
+    if asked is None:
         return None
-    missing = f"there is no draft to store as {wanted.name}"
-    if has_head(origin.source.inventory):
-        raise PlanError(
-            f"{missing}: the model's own draft head is stored with the model, as its format says",
-            hint="Leave the draft's format out, or add a DRAFT line, which takes the head's place.",
-        )
-    raise PlanError(missing, hint="Add a DRAFT line to the Modelfile, or leave the draft's format out.")
+    missing = f"there is no draft to store as {asked}"
+    with placed(asked):
+        if has_head(origin.source.inventory):
+            raise PlanError(
+                f"{missing}: the model's own draft head is stored with the model, as its format says",
+                hint="Leave the draft's format out, or add a DRAFT line, which takes the head's place.",
+            )
+        raise PlanError(missing, hint="Add a DRAFT line to the Modelfile, or leave the draft's format out.")
 
 
 def _notes(recipe: Recipe, beside: Origin | None, target: Part, draft: Part | None) -> Iterator[str]:

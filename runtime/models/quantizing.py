@@ -19,7 +19,8 @@ REQUESTED: tuple[Offer, ...] = ("requested",)
 EIGHT: tuple[Offer, ...] = ("8-bit",)
 EIGHT_ELSE: tuple[Offer, ...] = ("8-bit", "requested")
 
-_ROW = {row.name: row for row in FORMATS}
+_AFFINE8 = {row.group_size: row for row in FORMATS if row.mode == "affine" and row.bits == 8}
+_MXFP8 = next(row for row in FORMATS if row.name == "mxfp8")
 _LAYER = re.compile(r"\.layers\.(\d+)\.", re.ASCII)
 _STACKS = (".experts.", ".switch_mlp.", ".switch_glu.", ".mlp.shared_experts.", ".mixer.shared_experts.")
 _TABLES = ("embed_tokens.weight", "embed_tokens_per_layer.weight", "embeddings.weight", "wte.weight")
@@ -73,8 +74,8 @@ class Request:
 
     @property
     def eight(self) -> Format:
-        """The 8-bit partner: q8 for affine formats, mxfp8 for microscaling floats."""
-        return _ROW["q8" if self.format.mode == "affine" else "mxfp8"]
+        """The 8-bit partner: q8 in the same groups for affine formats, mxfp8 for microscaling floats."""
+        return _AFFINE8[self.format.group_size] if self.format.mode == "affine" else _MXFP8
 
 
 @dataclass(frozen=True, slots=True)

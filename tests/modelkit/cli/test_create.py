@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
-from runtime.quant import FORMATS
+from runtime.quant import MAIN
 
 Run = Callable[..., Result]
 Write = Callable[..., Path]
@@ -63,12 +63,14 @@ def test_the_other_spelling_of_quantize_draft(modelkit: Run, modelfile: Write, d
 def test_an_unknown_format_is_wrong_usage(modelkit: Run, modelfile: Write) -> None:
     result = modelkit("create", "x", "-f", str(modelfile()), "-q", "q9")
     assert result.exit_code == 2
-    assert all(row.name in result.stderr for row in FORMATS)
+    assert all(row.name in result.stderr for row in MAIN)
+    assert "q4g32" in result.stderr
 
 
 def test_help_lists_every_format(modelkit: Run) -> None:
     shown = modelkit("create", "--help").stdout
-    assert all(f"{row.name} " in shown and row.help in shown for row in FORMATS)
+    assert all(f"{row.name} " in shown and row.help in shown for row in MAIN)
+    assert "groups of 32 or 128" in shown
 
 
 def test_a_draft_format_without_a_draft_is_refused(modelkit: Run, modelfile: Write, home: Path) -> None:

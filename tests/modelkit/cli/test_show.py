@@ -182,11 +182,11 @@ def test_the_modelfile_makes_the_same_package(
     assert facts("second")["digest"] == facts("story")["digest"]
 
 
-def test_the_modelfile_says_what_the_package_holds(modelkit: Run, created: Create) -> None:
+def test_the_modelfile_says_what_the_package_holds(modelkit: Run, created: Create, checkpoints: Path) -> None:
     created("story", "SYSTEM Be brief.", "PARAMETER top_k 7")
     assert (
         modelkit("show", "story", "--modelfile").stdout
-        == "FROM story:latest\nSYSTEM Be brief.\nPARAMETER top_k 7\n"
+        == f"FROM {checkpoints / 'target'}\nSYSTEM Be brief.\nPARAMETER top_k 7\n"
     )
 
 

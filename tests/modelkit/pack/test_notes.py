@@ -4,7 +4,8 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
-from modelkit.pack.plan import parse_format, plan
+from modelkit.modelfile.quantizing import parse_format
+from modelkit.pack.plan import plan
 from modelkit.source.inventory import Inventory
 from modelkit.source.prequantized import FloatWeights
 

@@ -7,8 +7,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from modelkit.errors import PlanError
+from modelkit.modelfile.quantizing import parse_format
 from modelkit.pack import plan as planning
-from modelkit.pack.plan import parse_format, plan
+from modelkit.pack.plan import plan
 from modelkit.pack.planned import Plan
 from modelkit.source.inventory import Inventory
 from modelkit.source.prequantized import (

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from modelkit.errors import MalformedFile
+from modelkit.modelfile.quantizing import parse_format
 from modelkit.pack import write
-from modelkit.pack.plan import parse_format, plan
+from modelkit.pack.plan import plan
 from modelkit.pack.reader import Reader
 from modelkit.pack.transform import transform
 from modelkit.source.inventory import Inventory

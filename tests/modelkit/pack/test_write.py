@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from modelkit.errors import SourceError
-from modelkit.pack.plan import parse_format, plan
+from modelkit.modelfile.quantizing import parse_format
+from modelkit.pack.plan import plan
 from modelkit.pack.planned import Planned, PlannedFile
 from modelkit.pack.reader import Reader
 from modelkit.pack.slabs import Piece, Slab

@@ -1,0 +1,60 @@
+"""How weights shall be stored: what options say, else the QUANTIZE lines of the Modelfile.
+
+Options win, and a note says so where a line says something else. Pure.
+"""
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+from modelkit.errors import PlanError
+from modelkit.modelfile import Quantizing, Recipe, parse_quantizing
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What holds."""
+
+    target: Quantizing | None
+    """None: as the source is."""
+    draft: Quantizing | None
+    notes: tuple[str, ...]
+    """Sentences for the user."""
+
+
+def settle(recipe: Recipe, quantize: str | None, quantize_draft: str | None, *, plain: bool) -> Asked:
+    """quantize, quantize_draft: words of QUANTIZE from options. plain: no matrix of either model gets more
+    bits than another. Raises PlanError.
+    """
+    notes: list[str] = []
+    target = _one(quantize, recipe.quantize, plain, "--quantize", notes)
+    draft = _one(quantize_draft, recipe.quantize_draft, plain, "--quantize-draft", notes)
+    if plain and not (target or draft):
+        raise PlanError(
+            "plain says how a format is dealt out, and no format is asked for",
+            hint="Name one: -q q4 --plain, or QUANTIZE q4 in the Modelfile.",
+        )
+    return Asked(target, draft, tuple(notes))
+
+
+def _one(
+    option: str | None, line: Quantizing | None, plain: bool, name: str, notes: list[str]
+) -> Quantizing | None:
+    said = parse_quantizing(option) if option else line
+    if said is None:
+        return None
+    chosen = replace(said, plain=said.plain or plain)
+    if line and chosen != line:
+        notes.append(f"{line.place}: QUANTIZE {line} gives way to {name if option else '--plain'}: {chosen}")
+    return chosen
+
+
+@contextmanager
+def placed(asked: Quantizing | None) -> Generator[None]:
+    """A refusal of what a line of the Modelfile asks for gets the line's place in front."""
+    try:
+        yield
+    except PlanError as error:
+        if asked is None or not asked.place:
+            raise
+        raise PlanError(f"{asked.place}: {error.message}", hint=error.hint) from error
