@@ -1,0 +1,24 @@
+"""Architectures of llama.cpp as checkpoints of transformers, and the other way round.
+
+`read_architecture` says what a GGUF file is in the words of a checkpoint, `describe_for_gguf` what a
+checkpoint is in the words of a GGUF file. Both read one table: a row is an architecture with settings
+(metadata and config) and rules (names of tensors, and how rows move). All of it is values; `apply` computes
+them.
+"""
+
+from modelkit.source.gguf.architectures.apply import apply
+from modelkit.source.gguf.architectures.describe import Described, describe_for_gguf
+from modelkit.source.gguf.architectures.moves import Origin, Run
+from modelkit.source.gguf.architectures.read import Imported, read_architecture
+from modelkit.source.gguf.architectures.table import TABLE
+
+__all__ = [
+    "TABLE",
+    "Described",
+    "Imported",
+    "Origin",
+    "Run",
+    "apply",
+    "describe_for_gguf",
+    "read_architecture",
+]

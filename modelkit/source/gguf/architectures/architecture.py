@@ -1,0 +1,132 @@
+"""One row of the table: an architecture of llama.cpp's as settings and rules."""
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from modelkit.source.gguf.architectures.exchange import Reading
+from modelkit.source.gguf.architectures.facts import Facts
+from modelkit.source.gguf.architectures.moves import Link, Shape
+from modelkit.source.gguf.architectures.rules import Rule
+from modelkit.source.gguf.architectures.settings import Setting
+
+_THEIR_LAYER = re.compile(r"blk\.(\d{1,5})\.(.+)", re.ASCII)
+_LEAVES = (".weight", ".bias")
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What a checkpoint of the architecture calls itself."""
+
+    model_type: str
+    class_name: str
+    """`architectures[0]` of config.json."""
+    when: Callable[[Reading], bool] = lambda _: True
+    """Does a GGUF file hold this kind? The first one of an architecture that says yes is taken."""
+    settings: tuple[Setting, ...] = ()
+    """Besides those of the architecture."""
+
+
+@dataclass(frozen=True, slots=True)
+class Architecture:
+    name: str
+    """`general.architecture`."""
+    kinds: tuple[Kind, ...]
+    settings: tuple[Setting, ...]
+    """In the order in which they are read: later ones may look at the fields of earlier ones."""
+    top: tuple[Rule, ...]
+    """Tensors outside the blocks."""
+    block: tuple[Rule, ...]
+    """Tensors of a block; theirs begin with `blk.N.`, ours with `home`."""
+    home: str = "model.layers.{}."
+    exact: str = "bits"
+    """How much comes back: `bits`, or what does not, in a few words for the documentation."""
+    condition: Callable[[Mapping[str, Any]], bool] | None = None
+    """Where several architectures have a kind in common: which configs are written as this one."""
+
+    def writes(self, config: Mapping[str, Any]) -> bool:
+        """Is it this architecture that a config of one of its kinds is written as?"""
+        return self.condition is None or self.condition(config)
+
+    def kind_of(self, file: Reading) -> Kind:
+        return next(kind for kind in self.kinds if kind.when(file))
+
+    def kind_named(self, model_type: str) -> Kind | None:
+        return next((kind for kind in self.kinds if kind.model_type == model_type), None)
+
+
+def links_from_theirs(
+    row: Architecture, shapes: Mapping[str, Shape], facts: Facts
+) -> tuple[list[Link], list[str]]:
+    """The links of a GGUF file's tensors, and the names that no rule knows or that do not fit theirs."""
+    return _links(row, shapes, facts, ours=False)
+
+
+def links_from_ours(
+    row: Architecture, shapes: Mapping[str, Shape], facts: Facts
+) -> tuple[list[Link], list[str]]:
+    """The same for a checkpoint's tensors."""
+    return _links(row, shapes, facts, ours=True)
+
+
+def _links(
+    row: Architecture, shapes: Mapping[str, Shape], facts: Facts, *, ours: bool
+) -> tuple[list[Link], list[str]]:
+    links: list[Link] = []
+    left = dict(shapes)
+    for name in shapes:
+        if name not in left:
+            continue
+        link = next(_matching(row, name, left, facts, ours=ours), None)
+        if link is None:
+            continue
+        links.append(link)
+        for side in link.ours if ours else link.theirs:
+            left.pop(side.name, None)
+    return links, list(left)
+
+
+def _matching(
+    row: Architecture, name: str, shapes: Mapping[str, Shape], facts: Facts, *, ours: bool
+) -> Iterator[Link]:
+    """The links that rules make of a tensor and those that belong to it, best first."""
+    layer, bare, rules = _place(row, name, ours=ours)
+    for rule in rules:
+        given, other = (rule.ours, rule.theirs) if ours else (rule.theirs, rule.ours)
+        leaf = next((found for t in given if (found := _leaf(t, bare)) is not None), None)
+        if leaf is None:
+            continue
+        names = tuple(_full(row, t, leaf, layer, ours=ours) for t in given)
+        if any(member not in shapes for member in names):
+            continue
+        others = tuple(_full(row, t, leaf, layer, ours=not ours) for t in other)
+        theirs, mine = (others, names) if ours else (names, others)
+        here = {member: shapes[member] for member in names}
+        link = rule.move.link(theirs, mine, here, facts, max(layer, 0))
+        if link is not None:
+            yield link
+
+
+def _place(row: Architecture, name: str, *, ours: bool) -> tuple[int, str, Sequence[Rule]]:
+    """(layer or -1, the rest of the name, the rules for it)."""
+    home = re.escape(row.home).replace(r"\{\}", r"(\d{1,5})") + "(.+)"
+    found = (re.compile(home, re.ASCII) if ours else _THEIR_LAYER).fullmatch(name)
+    if found is None:
+        return -1, name, row.top
+    return int(found[1]), found[2], row.block
+
+
+def _leaf(template: str, name: str) -> str | None:
+    """What the `.*` of a template stands for in a name; "" where it has none and is the name."""
+    if not template.endswith(".*"):
+        return "" if template == name else None
+    rest = name.removeprefix(template[:-2])
+    return rest if template[:-2] + rest == name and rest in _LEAVES else None
+
+
+def _full(row: Architecture, template: str, leaf: str, layer: int, *, ours: bool) -> str:
+    name = template[:-2] + leaf if template.endswith(".*") else template
+    if layer < 0:
+        return name
+    return (row.home.format(layer) if ours else f"blk.{layer}.") + name

@@ -1,0 +1,67 @@
+"""A checkpoint's config and tensors -> the metadata and the tensors of a GGUF file, by the same table."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from modelkit.errors import UnsupportedSource
+from modelkit.source.display import shown
+from modelkit.source.gguf.architectures.architecture import Architecture, Kind, links_from_ours
+from modelkit.source.gguf.architectures.exchange import Writing
+from modelkit.source.gguf.architectures.facts import Facts
+from modelkit.source.gguf.architectures.moves import Origin, Shape
+from modelkit.source.gguf.architectures.table import TABLE
+
+_SHOWN = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """What a GGUF file of a checkpoint says, but for the vocabulary."""
+
+    architecture: str
+    metadata: Mapping[str, Any]
+    """Whole keys. Numbers without a point are to be written as u32 (in arrays i32), others as f32."""
+    tensors: Mapping[str, Origin]
+    """The file's tensors by name, each with the checkpoint's tensors that it is made of."""
+    extra: Mapping[str, tuple[float, ...]]
+    """Tensors of float32 that follow from the config."""
+
+
+def describe_for_gguf(config: Mapping[str, Any], shapes: Mapping[str, Shape], label: str) -> Described:
+    """config: of the text model, flat. shapes: of its tensors, under the names that packages have (experts in
+    stacks, projections apart). label: how messages call the model.
+
+    Raises UnsupportedSource for a model that GGUF has no architecture for, and for tensors that have no
+    place.
+    """
+    row, kind = _row(config, label)
+    facts = Facts(config)
+    out = Writing(row.name, facts, shapes, label)
+    out.metadata["general.architecture"] = row.name
+    out.put("block_count", facts.layers + _heads(facts, shapes))
+    for setting in (*row.settings, *kind.settings):
+        setting.write(out)
+    links, left = links_from_ours(row, shapes, facts)
+    left = [name for name in left if not out.told(name)]
+    if left:
+        listed = ", ".join(f"`{shown(name)}` {list(shapes[name])}" for name in left[:_SHOWN])
+        raise UnsupportedSource(f"{label}: {listed} has no place in a GGUF file of a {row.name} model")
+    tensors = {origin.name: origin for link in links for origin in link.do()}
+    return Described(row.name, out.metadata, tensors, out.extra)
+
+
+def _row(config: Mapping[str, Any], label: str) -> tuple[Architecture, Kind]:
+    model_type = str(config.get("model_type"))
+    for row in TABLE.values():
+        kind = row.kind_named(model_type)
+        if kind is not None and row.writes(config):
+            return row, kind
+    raise UnsupportedSource(
+        f"{label} has the model_type {shown(model_type)}, for which no GGUF architecture is known here"
+    )
+
+
+def _heads(facts: Facts, shapes: Mapping[str, Shape]) -> int:
+    """Draft heads that are written as blocks behind the last."""
+    return 0

@@ -1,0 +1,136 @@
+"""Metadata and config while one is made from the other: what was read is remembered, what is wrong is
+refused.
+
+Keys are those of the file's architecture, without its name in front (`context_length` for
+`llama.context_length`); a key that begins with a dot is a whole name (`.xielu.eps`).
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NoReturn
+
+from modelkit.errors import MalformedFile, UnsupportedSource
+from modelkit.source.display import shown
+from modelkit.source.gguf.architectures.facts import Facts
+from modelkit.source.gguf.architectures.moves import Shape
+from modelkit.source.gguf.architectures.numbers import shortest
+
+
+class Reading:
+    """A GGUF file on its way to a config."""
+
+    def __init__(
+        self,
+        architecture: str,
+        metadata: Mapping[str, Any],
+        shapes: Mapping[str, Shape],
+        values: Callable[[str], Sequence[float]],
+        label: str,
+    ) -> None:
+        """values: the numbers of a small float tensor."""
+        self.architecture = architecture
+        self.shapes = shapes
+        self.values = values
+        self.config: dict[str, Any] = {}
+        self.notes: list[str] = []
+        self.used_tensors: set[str] = set()
+        """Those that say something about the config and are no weights."""
+        self._metadata = metadata
+        self._label = label
+        self._used: set[str] = set()
+
+    def full(self, key: str) -> str:
+        return key[1:] if key.startswith(".") else f"{self.architecture}.{key}"
+
+    def get(self, key: str, kind: type | tuple[type, ...] | None = None) -> Any:
+        """The value of a key, None where it is not there. Raises MalformedFile for one of another kind."""
+        name = self.full(key)
+        self._used.add(name)
+        value = self._metadata.get(name)
+        if value is None:
+            return None
+        if isinstance(value, (list, tuple)):
+            return [shortest(item) if type(item) is float else item for item in value]
+        if kind is not None and type(value) not in (kind if isinstance(kind, tuple) else (kind,)):
+            self.refuse(f"`{name}` is {shown(repr(value))}, which is not of its kind")
+        return shortest(value) if type(value) is float else value
+
+    def count(self, key: str, default: int | None = None) -> int:
+        """A natural number. Raises MalformedFile where it is missing and no default is known."""
+        value = self.get(key)
+        if value is None and default is not None:
+            return default
+        if type(value) is not int or value < 0:
+            self.refuse(f"`{self.full(key)}` is {shown(repr(value))}; a number was expected")
+        return value
+
+    def number(self, key: str, default: float | None = None) -> float:
+        value = self.get(key)
+        value = default if value is None else value
+        if value is None or type(value) not in (int, float):
+            self.refuse(f"`{self.full(key)}` is {shown(repr(value))}; a number was expected")
+        return value
+
+    def skip(self, *keys: str) -> None:
+        """Keys that say nothing which is not said elsewhere."""
+        self._used.update(self.full(key) for key in keys)
+
+    def unread(self) -> list[str]:
+        """Keys of the architecture that nothing has looked at."""
+        prefix = f"{self.architecture}."
+        return [key for key in self._metadata if key.startswith(prefix) and key not in self._used]
+
+    @property
+    def blocks(self) -> int:
+        """All blocks of the file, those of draft heads included."""
+        return self.count("block_count")
+
+    @property
+    def layers(self) -> int:
+        """Blocks of the model itself."""
+        heads = self.count("nextn_predict_layers", 0)
+        if not 0 <= heads < self.blocks:
+            self.refuse(f"{heads} of {self.blocks} blocks are said to be draft heads")
+        return self.blocks - heads
+
+    def has(self, layer: int, name: str) -> bool:
+        """Is there a tensor of that name in a block, whatever its ending?"""
+        return any(f"blk.{layer}.{name}{leaf}" in self.shapes for leaf in (".weight", ".bias", ""))
+
+    def rows(self, layer: int, name: str) -> int:
+        """Rows of a matrix of a block; 0 where it is not there."""
+        return self.shapes.get(f"blk.{layer}.{name}.weight", (0,))[0]
+
+    def refuse(self, sentence: str) -> NoReturn:
+        raise MalformedFile(f"{self._label}: {sentence}")
+
+    def unsupported(self, sentence: str, hint: str | None = None) -> NoReturn:
+        raise UnsupportedSource(f"{self._label}: {sentence}", hint=hint)
+
+
+class Writing:
+    """A config on its way to metadata."""
+
+    def __init__(self, architecture: str, facts: Facts, names: Iterable[str], label: str) -> None:
+        self.architecture = architecture
+        self.facts = facts
+        self.names = frozenset(names)
+        """The checkpoint's tensors."""
+        self.metadata: dict[str, Any] = {}
+        self.extra: dict[str, tuple[float, ...]] = {}
+        """Tensors that follow from the config: name -> numbers, to be written as float32."""
+        self._told: set[str] = set()
+        self._label = label
+
+    def put(self, key: str, value: Any) -> None:
+        name = key[1:] if key.startswith(".") else f"{self.architecture}.{key}"
+        self.metadata[name] = value
+
+    def tell(self, *names: str) -> None:
+        """Tensors that the metadata hold already."""
+        self._told.update(names)
+
+    def told(self, name: str) -> bool:
+        return name in self._told
+
+    def refuse(self, sentence: str) -> NoReturn:
+        raise UnsupportedSource(f"{self._label}: {sentence}")

@@ -1,0 +1,174 @@
+"""What many rows of the table share: settings of a decoder, and rules for its usual tensors."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from modelkit.source.gguf.architectures.changes import PLUS_ONE
+from modelkit.source.gguf.architectures.exchange import Reading, Writing
+from modelkit.source.gguf.architectures.facts import Facts
+from modelkit.source.gguf.architectures.rules import Kept, Move, Parted, Regrouped, Rule
+from modelkit.source.gguf.architectures.settings import Same, Setting, Special, Written
+
+KEPT = Kept()
+SHIFTED = Kept(change=PLUS_ONE)
+"""Norms that the file has whole and the checkpoint less one."""
+
+
+def rule(theirs: str | Sequence[str], ours: str | Sequence[str], move: Move = KEPT) -> Rule:
+    def names(given: str | Sequence[str]) -> tuple[str, ...]:
+        return (given,) if isinstance(given, str) else tuple(given)
+
+    return Rule(names(theirs), names(ours), move)
+
+
+def rules(pairs: str, move: Move = KEPT) -> tuple[Rule, ...]:
+    """From lines of `theirs = ours`."""
+    found: list[Rule] = []
+    for line in pairs.split("\n"):
+        theirs, _, ours = line.partition("=")
+        if ours:
+            found.append(rule(theirs.strip(), ours.strip(), move))
+    return tuple(found)
+
+
+# A head's rows are pairs (i, i + half) in checkpoints and neighbours in GGUF: [heads, half, 2] -> [heads, 2,
+# half].
+PAIRED_Q = Regrouped(lambda facts, _: (facts.heads, -1, 2), (0, 2, 1))
+PAIRED_K = Regrouped(lambda facts, _: (facts.kv_heads, -1, 2), (0, 2, 1))
+
+
+def _qkv_rows(facts: Facts, layer: int) -> tuple[int, ...]:
+    kv = facts.kv_heads * facts.head_dim
+    return facts.heads * facts.head_dim, kv, kv
+
+
+QKV = ("self_attn.q_proj.*", "self_attn.k_proj.*", "self_attn.v_proj.*")
+FUSED_QKV = rule("attn_qkv.*", QKV, Parted(_qkv_rows))
+FUSED_QKV_PAIRED = rule("attn_qkv.*", QKV, Parted(_qkv_rows, (PAIRED_Q, PAIRED_K, None)))
+
+TOP = rules("""
+    token_embd.* = model.embed_tokens.*
+    output_norm.* = model.norm.*
+    output.* = lm_head.*
+""")
+ATTENTION = rules("""
+    attn_q.* = self_attn.q_proj.*
+    attn_k.* = self_attn.k_proj.*
+    attn_v.* = self_attn.v_proj.*
+    attn_output.* = self_attn.o_proj.*
+""")
+PAIRED_ATTENTION = (
+    rule("attn_q.*", "self_attn.q_proj.*", PAIRED_Q),
+    rule("attn_k.*", "self_attn.k_proj.*", PAIRED_K),
+    *ATTENTION[2:],
+    FUSED_QKV_PAIRED,
+)
+HEAD_NORMS = rules("""
+    attn_q_norm.* = self_attn.q_norm.*
+    attn_k_norm.* = self_attn.k_norm.*
+""")
+NORMS = rules("""
+    attn_norm.* = input_layernorm.*
+    ffn_norm.* = post_attention_layernorm.*
+""")
+MLP = rules("""
+    ffn_gate.* = mlp.gate_proj.*
+    ffn_up.* = mlp.up_proj.*
+    ffn_down.* = mlp.down_proj.*
+""")
+ROUTER = rule("ffn_gate_inp.weight", "mlp.gate.weight")
+
+
+def expert_rows(facts: Facts, _: int) -> tuple[int, ...]:
+    inner = facts.count("moe_intermediate_size", "expert_intermediate_size", "intermediate_size")
+    return inner, inner
+
+
+def experts(home: str = "mlp.switch_mlp") -> tuple[Rule, ...]:
+    """Stacks of experts under MLX's names, gate and up together or apart."""
+    pair = (f"{home}.gate_proj.*", f"{home}.up_proj.*")
+    return (
+        *rules(f"""
+            ffn_gate_exps.* = {home}.gate_proj.*
+            ffn_up_exps.* = {home}.up_proj.*
+            ffn_down_exps.* = {home}.down_proj.*
+        """),
+        rule("ffn_gate_up_exps.*", pair, Parted(expert_rows)),
+    )
+
+
+def shared_expert(home: str) -> tuple[Rule, ...]:
+    return rules(f"""
+        ffn_gate_shexp.* = {home}.gate_proj.*
+        ffn_up_shexp.* = {home}.up_proj.*
+        ffn_down_shexp.* = {home}.down_proj.*
+    """)
+
+
+def _head_dim(file: Reading) -> None:
+    size = file.count("attention.key_length", 0)
+    if size:
+        file.config["head_dim"] = size
+    value = file.count("attention.value_length", size)
+    if value != size:
+        file.unsupported(f"heads have keys of {size} numbers and values of {value}, which is not computed")
+
+
+def _write_head_dim(out: Writing) -> None:
+    size = out.facts.get("head_dim")
+    if size is not None:
+        out.put("attention.key_length", size)
+        out.put("attention.value_length", size)
+
+
+HEAD_DIM = Special(_head_dim, _write_head_dim)
+CONTEXT = Same("context_length", ("max_position_embeddings", "n_positions"))
+HIDDEN = Same("embedding_length", ("hidden_size",), needed=True)
+INNER = Same("feed_forward_length", ("intermediate_size",), needed=True)
+
+
+def _kv_heads(file: Reading) -> None:
+    heads = file.config["num_attention_heads"]
+    file.config["num_key_value_heads"] = file.count("attention.head_count_kv", heads)
+
+
+HEADS = (
+    Same("attention.head_count", ("num_attention_heads",), needed=True),
+    Special(_kv_heads, lambda out: out.put("attention.head_count_kv", out.facts.kv_heads)),
+)
+RMS = Same("attention.layer_norm_rms_epsilon", ("rms_norm_eps", "norm_eps"), needed=True)
+LAYER_NORM = "attention.layer_norm_epsilon"
+VOCAB = Written("vocab_size", lambda out: out.facts.get("vocab_size"))
+
+
+def decoder(*more: Setting, rms: Setting = RMS, inner: Setting = INNER) -> tuple[Setting, ...]:
+    """Sizes that every decoder has, then others."""
+    return (CONTEXT, HIDDEN, inner, *HEADS, HEAD_DIM, rms, *more)
+
+
+def bias_flag(name: str, tensor: str) -> Setting:
+    """A field that says whether there are biases; the tensors do in GGUF."""
+
+    def read(file: Reading) -> None:
+        file.config[name] = any(f"blk.{i}.{tensor}.bias" in file.shapes for i in range(file.layers))
+
+    return Special(read, lambda _: None)
+
+
+def expert_settings(*names: str) -> tuple[Setting, ...]:
+    """How many experts there are and how many are asked. names: of the field for the first."""
+    return (
+        Same("expert_count", names or ("num_experts", "num_local_experts"), needed=True),
+        Same("expert_used_count", ("num_experts_per_tok",), needed=True),
+    )
+
+
+GATING = {1: "softmax", 2: "sigmoid", 4: "sqrtsoftplus"}
+
+
+def has_experts(file: Reading) -> bool:
+    return file.count("expert_count", 0) > 0
+
+
+def put_nothing(_: Any) -> None:
+    """For settings that write nothing."""

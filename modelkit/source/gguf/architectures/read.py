@@ -1,0 +1,142 @@
+"""A GGUF file's metadata and tensors' shapes -> config.json and where the checkpoint's tensors come from.
+
+Pure but for `values`, which reads the numbers of the few small tensors that say something about the config.
+What is not understood is refused by name: an architecture, a key that may change numbers, a tensor too many.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from modelkit.errors import MalformedFile, UnsupportedSource
+from modelkit.source.display import shown
+from modelkit.source.gguf.architectures.architecture import Architecture, links_from_theirs
+from modelkit.source.gguf.architectures.exchange import Reading
+from modelkit.source.gguf.architectures.facts import Facts
+from modelkit.source.gguf.architectures.moves import Origin, Shape
+from modelkit.source.gguf.architectures.table import ELSEWHERE, TABLE
+
+# Images and sound, which Ollama keeps in the text model's file. No model here runs them.
+_TOWERS = ("v.", "mm.", "a.", "s.", "mtmd.")
+_TOKENS = ("bos", "eos", "padding")
+_SHOWN = 5
+_MOST_BLOCKS = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """What a GGUF file is, in the words of a checkpoint."""
+
+    config: dict[str, Any]
+    """config.json, in the spelling of transformers 5."""
+    tensors: Mapping[str, Origin]
+    """The checkpoint's tensors by name, each with the tensors of the file that it is made of."""
+    scales: Mapping[str, str]
+    """Tensors of the checkpoint that are packed with a factor apart (NVFP4): where the factor lies in the
+    file.
+    """
+    notes: tuple[str, ...]
+    """Sentences for the user."""
+
+
+def read_architecture(
+    metadata: Mapping[str, Any],
+    shapes: Mapping[str, Shape],
+    values: Callable[[str], Sequence[float]],
+    label: str,
+) -> Imported:
+    """shapes: of all tensors, slowest dimension first. values: the numbers of a float tensor. label: how
+    messages call the file.
+
+    Raises UnsupportedSource for what this version does not know, MalformedFile for what contradicts itself.
+    """
+    row = _row(metadata, label)
+    file = Reading(row.name, metadata, shapes, values, label)
+    if file.blocks < 1 or file.blocks > _MOST_BLOCKS:
+        file.refuse(f"`{file.full('block_count')}` is {file.blocks}; 1 to {_MOST_BLOCKS} were expected")
+    kind = row.kind_of(file)
+    file.config |= {"architectures": [kind.class_name], "model_type": kind.model_type}
+    _read_common(file, metadata)
+    for setting in (*row.settings, *kind.settings):
+        setting.read(file)
+    _refuse_unread(file)
+    return _with_tensors(row, file)
+
+
+def _row(metadata: Mapping[str, Any], label: str) -> Architecture:
+    name = metadata.get("general.architecture")
+    if not isinstance(name, str):
+        raise MalformedFile(f"{label}: the metadata has no `general.architecture`")
+    kind = metadata.get("general.type", "model")
+    if kind != "model":
+        raise UnsupportedSource(
+            f"{label} is no model: its `general.type` is {shown(str(kind))}",
+            hint="FROM takes the model's own file.",
+        )
+    if name in ELSEWHERE:
+        raise UnsupportedSource(f"{label}: {ELSEWHERE[name]}")
+    if name not in TABLE:
+        raise UnsupportedSource(
+            f"{label} has the architecture `{shown(name)}`, which modelkit does not run",
+            hint=f"It reads {', '.join(sorted(TABLE))}.",
+        )
+    return TABLE[name]
+
+
+def _read_common(file: Reading, metadata: Mapping[str, Any]) -> None:
+    embedding = file.shapes.get("token_embd.weight")
+    if embedding is None or len(embedding) != 2:
+        file.refuse("there is no tensor `token_embd.weight`, so this is no whole model")
+    file.config["num_hidden_layers"] = file.layers
+    file.config["vocab_size"] = embedding[0]
+    told = file.get("vocab_size", int)
+    if told is not None and told != embedding[0]:
+        file.notes.append(f"the vocabulary has {embedding[0]:,} rows; the metadata says {told:,}")
+    file.config["tie_word_embeddings"] = "output.weight" not in file.shapes
+    for name in _TOKENS:
+        value = metadata.get(f"tokenizer.ggml.{name}_token_id")
+        if type(value) is int and 0 <= value < embedding[0]:
+            file.config[f"{name.replace('padding', 'pad')}_token_id"] = value
+
+
+def _refuse_unread(file: Reading) -> None:
+    unread = file.unread()
+    if unread:
+        listed = ", ".join(f"`{shown(key)}`" for key in unread[:_SHOWN])
+        file.unsupported(
+            f"{listed} in the metadata may change the model's numbers, and this version of modelkit does not "
+            "know what it means"
+        )
+
+
+def _with_tensors(row: Architecture, file: Reading) -> Imported:
+    towers = [name for name in file.shapes if name.startswith(_TOWERS)]
+    weights = {
+        name: shape
+        for name, shape in file.shapes.items()
+        if name not in file.used_tensors and name not in towers
+    }
+    links, left = links_from_theirs(row, weights, Facts(file.config))
+    factors = {name for name in left if name.endswith((".scale", ".input_scale"))}
+    factors = {name for name in factors if f"{name.rpartition('.')[0]}.weight" in weights}
+    surplus = [name for name in left if name not in factors]
+    if surplus:
+        listed = ", ".join(f"`{shown(name)}` {list(weights[name])}" for name in surplus[:_SHOWN])
+        more = f" and {len(surplus) - _SHOWN} more" if len(surplus) > _SHOWN else ""
+        file.unsupported(
+            f"{listed}{more}: no tensor of that name and shape belongs to a {row.name} model here"
+        )
+    if towers:
+        file.notes.append(f"{len(towers)} tensors for images and sound are left out")
+    tensors = {origin.name: origin for link in links for origin in link.undo()}
+    return Imported(file.config, tensors, _scales(tensors, factors), tuple(file.notes))
+
+
+def _scales(tensors: Mapping[str, Origin], factors: set[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for name, origin in tensors.items():
+        for source in origin.tensors:
+            factor = f"{source.removesuffix('.weight')}.scale"
+            if factor in factors:
+                found[name] = factor
+    return found

@@ -1,0 +1,180 @@
+"""Rotation: `rope.*` keys and the tensor `rope_freqs` on one side, `rope_parameters` on the other."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from modelkit.source.gguf.architectures.exchange import Reading, Writing
+from modelkit.source.gguf.architectures.facts import Facts
+from modelkit.source.gguf.architectures.numbers import as_float32
+
+FREQS = "rope_freqs.weight"
+
+# Llama 3's factors are told as one number for each pair; these are what they are made of in published models.
+_LOW, _HIGH = 1.0, 4.0
+_CONTEXTS = (8192, 4096, 2048, 16384, 32768)
+
+_YARN = (
+    ("rope.scaling.yarn_ext_factor", "extrapolation_factor"),
+    ("rope.scaling.yarn_attn_factor", "attention_factor"),
+    ("rope.scaling.yarn_beta_fast", "beta_fast"),
+    ("rope.scaling.yarn_beta_slow", "beta_slow"),
+)
+
+
+def rope_block(facts: Facts) -> dict[str, Any]:
+    """The config's rotation in the spelling of transformers 5, whichever it has."""
+    block = facts.get("rope_parameters", "rope_scaling", default={})
+    found = dict(block) if isinstance(block, Mapping) else {}
+    found.setdefault("rope_type", found.get("type", "default"))
+    theta = facts.get("rope_theta", "rotary_emb_base")
+    if theta is not None:
+        found.setdefault("rope_theta", theta)
+    partial = facts.get("partial_rotary_factor", "rotary_pct")
+    if partial is not None:
+        found.setdefault("partial_rotary_factor", partial)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Rope:
+    """One rotation for all layers."""
+
+    theta: float = 10000.0
+    """transformers' default."""
+    dimensions: bool = True
+    """Does the file say how many numbers of a head are rotated?"""
+    partial: float = 1.0
+    """transformers' default of the rotated share."""
+
+    def read(self, file: Reading) -> None:
+        block: dict[str, Any] = {"rope_theta": file.number("rope.freq_base", 10000.0)}
+        block |= read_scaling(file)
+        size = file.config.get("head_dim") or Facts(file.config).head_dim
+        rotated = file.count("rope.dimension_count", size)
+        if not 0 < rotated <= size:
+            file.refuse(f"`{file.full('rope.dimension_count')}` is {rotated}, and a head has {size} numbers")
+        if rotated != size or self.partial != 1.0:
+            block["partial_rotary_factor"] = rotated / size
+        file.config["rope_parameters"] = block
+
+    def write(self, out: Writing) -> None:
+        block = rope_block(out.facts)
+        out.put("rope.freq_base", float(block.get("rope_theta", self.theta)))
+        write_scaling(out, block)
+        if self.dimensions:
+            share = block.get("partial_rotary_factor", self.partial)
+            out.put("rope.dimension_count", int(out.facts.head_dim * share))
+
+
+def read_scaling(file: Reading) -> dict[str, Any]:
+    """`rope_type` and what belongs to it."""
+    kind = file.get("rope.scaling.type", str)
+    factor, linear = file.get("rope.scaling.factor"), file.get("rope.scale_linear")
+    original = file.get("rope.scaling.original_context_length", int)
+    more = {name: file.get(key) for key, name in _YARN}
+    if FREQS in file.shapes:
+        return _llama3(file, kind)
+    if kind is None and linear not in (None, 1.0):
+        kind, factor = "linear", linear
+    if kind in (None, "none") or (kind == "linear" and factor in (None, 1.0)):
+        return {"rope_type": "default"}
+    if kind == "linear":
+        return {"rope_type": "linear", "factor": factor}
+    if kind != "yarn" or factor is None:
+        file.unsupported(
+            f"`{file.full('rope.scaling.type')}` is {kind!r:.80}; none, linear and yarn are known here"
+        )
+    if original is not None:
+        more["original_max_position_embeddings"] = original
+    if more.pop("extrapolation_factor") not in (None, 1.0):
+        file.unsupported(f"`{file.full('rope.scaling.yarn_ext_factor')}` is not 1, which is not computed")
+    return {"rope_type": "yarn", "factor": factor} | {k: v for k, v in more.items() if v is not None}
+
+
+def write_scaling(out: Writing, block: Mapping[str, Any]) -> None:
+    kind = block.get("rope_type", "default")
+    if kind == "llama3":
+        out.extra[FREQS] = llama3_factors(block, out.facts.head_dim)
+    elif kind == "linear":
+        out.put("rope.scaling.type", "linear")
+        out.put("rope.scaling.factor", float(block["factor"]))
+    elif kind == "yarn":
+        out.put("rope.scaling.type", "yarn")
+        out.put("rope.scaling.factor", float(block["factor"]))
+        out.put("rope.scaling.original_context_length", int(block["original_max_position_embeddings"]))
+        for key, name in _YARN:
+            if block.get(name) is not None:
+                out.put(key, float(block[name]))
+    elif kind != "default":
+        out.refuse(f"rope_type {kind!r:.80} is not written for {out.architecture}")
+
+
+def llama3_factors(block: Mapping[str, Any], head_dim: int) -> tuple[float, ...]:
+    """What each pair's frequency is divided by, as float32. Source: transformers' llama3 rotation."""
+    factor, low, high = (float(block[name]) for name in ("factor", "low_freq_factor", "high_freq_factor"))
+    context, base = block["original_max_position_embeddings"], float(block["rope_theta"])
+    found: list[float] = []
+    for pair in range(head_dim // 2):
+        power = as_float32(base ** as_float32(2 * pair / head_dim))
+        wavelength = as_float32(as_float32(2 * math.pi) / as_float32(1.0 / power))
+        if wavelength < context / high:
+            found.append(1.0)
+        elif wavelength > context / low:
+            found.append(factor)
+        else:
+            smooth = as_float32(as_float32(as_float32(context / wavelength) - low) / (high - low))
+            part = as_float32(as_float32(as_float32(1 - smooth) / factor) + smooth)
+            found.append(as_float32(1 / part))
+    return tuple(found)
+
+
+def _llama3(file: Reading, kind: str | None) -> dict[str, Any]:
+    """Llama 3's rotation, told by its factors."""
+    file.used_tensors.add(FREQS)
+    stored = [float(number) for number in file.values(FREQS)]
+    if kind not in (None, "none"):
+        file.unsupported(f"`{FREQS}` stands beside `{file.full('rope.scaling.type')}` {kind!r:.80}")
+    if all(number == 1.0 for number in stored):
+        return {"rope_type": "default"}
+    if 2 * len(stored) != Facts(file.config).head_dim:
+        file.refuse(f"`{FREQS}` has {len(stored)} numbers, and a head has {Facts(file.config).head_dim}")
+    found = _llama3_block(file, stored)
+    if found is None:
+        file.unsupported(
+            f"the factors in `{FREQS}` are not Llama 3's with any parameters that are known here"
+        )
+    return found
+
+
+def _llama3_block(file: Reading, stored: Sequence[float]) -> dict[str, Any] | None:
+    """The parameters that the stored factors were made of, found by making them again."""
+    base = file.number("rope.freq_base", 10000.0)
+    for factor in sorted({max(stored), *(2.0, 4.0, 8.0, 16.0, 32.0)}, reverse=True):
+        for context in _contexts(file):
+            block = {
+                "rope_type": "llama3",
+                "rope_theta": base,
+                "factor": factor,
+                "low_freq_factor": _LOW,
+                "high_freq_factor": _HIGH,
+                "original_max_position_embeddings": context,
+            }
+            if close(llama3_factors(block, 2 * len(stored)), stored):
+                del block["rope_theta"]
+                return block
+    return None
+
+
+def _contexts(file: Reading) -> tuple[int, ...]:
+    whole = file.count("context_length")
+    halves = {whole >> shift for shift in range(9) if whole >> shift >= 16}
+    return (*_CONTEXTS, *sorted(halves - set(_CONTEXTS)))
+
+
+def close(found: Sequence[float], stored: Sequence[float], bound: float = 1e-5) -> bool:
+    """The same up to the last bits of the float32 they were computed in."""
+    return len(found) == len(stored) and all(
+        abs(a - b) <= bound * abs(b) for a, b in zip(found, stored, strict=True)
+    )
