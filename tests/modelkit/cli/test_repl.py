@@ -261,7 +261,7 @@ def test_show_parts_of_the_package(created: Callable[..., None], capsys: pytest.
     talk(Model(), "/show", "/show modelfile", "/show system", "/set system No.", "/show system")
     shown = capsys.readouterr().out
     assert "architecture      LlamaForCausalLM" in shown
-    assert "FROM story:latest\nSYSTEM Be brief.\n" in shown
+    assert "/target\nSYSTEM Be brief.\n" in shown
     assert shown.rstrip().endswith("Be brief.\nThe system message is changed.\nNo.")
 
 
