@@ -1,0 +1,259 @@
+"""What an adapter says, by names of checkpoints -> which modules of the network it changes.
+
+Where a module's rows come from is the family's own word (`runtime.models.passage`). Refused by name is what
+arrives nowhere, in shapes that the network does not have, or where an adapter cannot act. No number is read.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import mlx.nn as nn
+import numpy as np
+
+from modelkit.errors import SourceError
+from modelkit.source.adapters.value import AdapterSource, Factor, OwnRows, Pair, refuse
+from modelkit.source.display import shown
+from runtime.models import Described
+from runtime.models.passage import Arrival, Passage, parameters, trace
+from runtime.nn.moe import SwitchLinear
+
+Shapes = Mapping[str, tuple[int, ...]]
+Kind = Literal["linear", "table", "experts", "other"]
+
+_HINT = "An adapter fits the base that it was trained on, and no other."
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A module that an adapter changes."""
+
+    module: str
+    """In the network."""
+    kind: Kind
+    """What computes it; other: routers, latent heads."""
+    arrival: Arrival
+    """Where its rows come from."""
+    pairs: tuple[Pair, ...]
+    """What they come from, in the order of `arrival.sources`."""
+
+    @property
+    def rank(self) -> int:
+        return max(sum(self.pairs[i].rank for i in blocks) for blocks in self.blocks)
+
+    @property
+    def scale(self) -> float:
+        """The largest of its pairs'."""
+        return max((pair.scale for pair in self.pairs), key=abs)
+
+    def share(self, place: int) -> float:
+        """The scale of a pair, in units of that."""
+        return self.pairs[place].scale / (self.scale or 1.0)
+
+    @property
+    def blocks(self) -> list[list[int]]:
+        """Which pairs make up each matrix of the module, in order."""
+        source = self.arrival.source
+        rows = source.reshape(-1, source.shape[-1])
+        return [[i for i in dict.fromkeys(row.tolist()) if i >= 0] for row in rows]
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """An adapter in a network."""
+
+    source: AdapterSource
+    placed: tuple[Placed, ...]
+    whole: tuple[str, ...]
+    """Parameters of the network that it brings whole."""
+    rows: Mapping[str, OwnRows]
+    """By the table's parameter in the network."""
+
+    @property
+    def rank(self) -> int:
+        return max((pair.rank for pair in self.source.pairs), default=0)
+
+
+def place(adapter: AdapterSource, described: Described, stored: Shapes) -> Placement:
+    """stored: the base's own tensors (name -> shape). Raises SourceError, WeightMismatch."""
+    network = parameters(described)
+    kinds = _kinds(described)
+    pairs = _oriented(adapter, described, stored, kinds)
+    passage = trace(described, {name: pair.shape for name, pair in pairs.items()}, stored, adapter.form)
+    refuse(adapter.label, _lost(passage, described), _HINT)
+    placed: list[Placed] = []
+    problems: list[str] = []
+    for arrival in passage.arrivals:
+        module = arrival.name.removesuffix(".weight")
+        own = tuple(pairs[name] for name in arrival.sources)
+        kind = kinds.get(module)
+        if own[0].table and kind != "table" and _has_table(passage, arrival, kinds):
+            continue  # a head that a checkpoint lacks repeats the table, and not what is looked up in it
+        problem = _problem(arrival, own, kind)
+        if kind is None or problem is not None:
+            problems.append(problem or f"{shown(arrival.sources[0])} is no matrix that adapters change")
+        else:
+            placed.append(Placed(module, kind, arrival, own))
+    refuse(adapter.label, problems, _HINT)
+    whole = _whole(adapter, described, stored)
+    rows = _rows(adapter, described, network)
+    return Placement(adapter, tuple(placed), whole, rows)
+
+
+def _kinds(described: Described) -> dict[str, Kind]:
+    """The network's modules that hold matrices."""
+    found: dict[str, Kind] = {}
+    modules: Any = described.family.build(described.config).named_modules()
+    for name, module in modules:
+        if isinstance(module, nn.Linear):
+            found[name] = "linear"
+        elif isinstance(module, nn.Embedding):
+            found[name] = "table"
+        elif isinstance(module, SwitchLinear):
+            found[name] = "experts"
+        elif "weight" in module and module.weight.ndim > 1:
+            found[name] = "other"
+    return found
+
+
+def _oriented(
+    adapter: AdapterSource, described: Described, stored: Shapes, kinds: Mapping[str, Kind]
+) -> dict[str, Pair]:
+    """The pairs by the name of their one matrix: which of several it is, and which way round, is told by what
+    arrives.
+    """
+    settled: dict[str, Pair] = {}
+    waiting: list[tuple[Pair, list[Pair]]] = []
+    for pair in adapter.pairs:
+        options = _options(pair, adapter, kinds)
+        if len(options) == 1:
+            _claim(settled, options[0], adapter)
+        else:
+            waiting.append((pair, options))
+    while waiting:
+        tried: dict[str, int] = {}
+        for place, (_, options) in enumerate(waiting):
+            if options and options[0].names[0] not in tried and options[0].names[0] not in settled:
+                tried[options[0].names[0]] = place
+        if not tried:
+            names = [shown(pair.names[0]) for pair, _ in waiting]
+            refuse(
+                adapter.label, [f"{name} has a pair of shapes that the base has not" for name in names], _HINT
+            )
+        shapes = {name: waiting[place][1][0].shape for name, place in tried.items()}
+        found = trace(described, shapes, stored, adapter.form)
+        for name, place in tried.items():
+            if name in found.lost:
+                waiting[place][1].pop(0)
+            else:
+                settled[name] = waiting[place][1][0]
+        done = {place for name, place in tried.items() if name not in found.lost}
+        taken = set(settled)
+        waiting = [
+            (pair, [o for o in options if o.names[0] not in taken])
+            for place, (pair, options) in enumerate(waiting)
+            if place not in done
+        ]
+    return settled
+
+
+def _options(pair: Pair, adapter: AdapterSource, kinds: Mapping[str, Kind]) -> list[Pair]:
+    one = [replace(pair, names=(name,)) for name in pair.names]
+    if adapter.kind == "mlx-lm":
+        table = kinds.get(pair.names[0].removesuffix(".weight")) == "table" and pair.magnitude is None
+        return [replace(_turned(one[0]), table=True)] if table else one
+    return [*one, *map(_turned, one)] if pair.either_way else one
+
+
+def _turned(pair: Pair) -> Pair:
+    """For the transpose of the matrix."""
+    return replace(pair, left=_swapped(pair.right), right=_swapped(pair.left))
+
+
+def _swapped(factor: Factor) -> Factor:
+    return replace(factor, turned=not factor.turned)
+
+
+def _claim(settled: dict[str, Pair], pair: Pair, adapter: AdapterSource) -> None:
+    if pair.names[0] in settled:
+        refuse(adapter.label, [f"{shown(pair.names[0])} has two pairs"])
+    settled[pair.names[0]] = pair
+
+
+def _lost(passage: Passage, described: Described) -> list[str]:
+    tied = getattr(described.config, "tied", False)
+    return [
+        f"{shown(name.removesuffix('.weight'))} is the embedding in this model, whose head is tied to it"
+        if tied and name.startswith("lm_head.")
+        else f"{shown(name.removesuffix('.weight'))} belongs to no matrix of this base, or has another shape"
+        for name in passage.lost
+    ]
+
+
+def _problem(arrival: Arrival, pairs: tuple[Pair, ...], kind: Kind | None) -> str | None:
+    name = shown(pairs[0].names[0].removesuffix(".weight"))
+    columns = {pair.shape[-1] for pair in pairs}
+    if columns != {arrival.shape[-1]}:
+        return f"A of {name} takes {max(columns)} numbers, and the base has {arrival.shape[-1]}"
+    if (kind == "table") != pairs[0].table:
+        return f"{name} is {'a' if kind == 'table' else 'no'} table here, and otherwise in the adapter"
+    with_magnitude = [pair.magnitude is not None for pair in pairs]
+    if any(with_magnitude) and (not all(with_magnitude) or (arrival.source < 0).any()):
+        return f"{name} is joined with others here, and not all of them have magnitudes"
+    if any(pair.magnitude or pair.bias for pair in pairs) and kind in ("experts", "other"):
+        return f"{name} has a magnitude or a bias, which is not computed for what it becomes here"
+    if kind == "table" and len(pairs) > 1:
+        return f"{name} is joined with another table here"
+    return None
+
+
+def _has_table(passage: Passage, arrival: Arrival, kinds: Mapping[str, Kind]) -> bool:
+    """Does the same tensor arrive in a table as well?"""
+    others = (one for one in passage.arrivals if one.sources == arrival.sources)
+    return any(kinds.get(one.name.removesuffix(".weight")) == "table" for one in others)
+
+
+def _whole(adapter: AdapterSource, described: Described, stored: Shapes) -> tuple[str, ...]:
+    if not adapter.whole:
+        return ()
+    shapes = {name: tensor.shape for name, tensor in adapter.whole.items()}
+    passage = trace(described, shapes, stored, adapter.form)
+    problems = _lost(passage, described)
+    for arrival in passage.arrivals:
+        if (arrival.source < 0).any():
+            problems.append(f"{shown(arrival.sources[0])} is only a part of {arrival.name} here")
+    problems += _untied(adapter, described, passage.arrivals)
+    refuse(adapter.label, problems, _HINT)
+    return tuple(sorted(arrival.name for arrival in passage.arrivals))
+
+
+def _untied(adapter: AdapterSource, described: Described, arrivals: Iterable[Arrival]) -> list[str]:
+    """PEFT gives the embedding other numbers and leaves the head that was tied to it; here they are one."""
+    if not (adapter.unties and getattr(described.config, "tied", False)):
+        return []
+    tables = [one.name for one in arrivals if one.shape[0] == described.vocab_size and len(one.shape) == 2]
+    return [f"{name} is the head, too, in this base, and was not in training" for name in tables]
+
+
+def _rows(adapter: AdapterSource, described: Described, network: Shapes) -> dict[str, OwnRows]:
+    found: dict[str, OwnRows] = {}
+    for rows in adapter.rows:
+        width = rows.values.shape[1]
+        heights = {shape[0] for shape in network.values() if len(shape) == 2 and shape[1] == width}
+        traced = [
+            trace(described, {rows.name: (height, width)}, {}, adapter.form) for height in sorted(heights)
+        ]
+        arrivals = [one for passage in traced for one in passage.arrivals]
+        if len(arrivals) != 1 or len(arrivals[0].shape) != 2:
+            raise SourceError(f"{adapter.label}: {shown(rows.name)} is no table of this base", hint=_HINT)
+        if max(rows.ids, default=0) >= arrivals[0].shape[0]:
+            raise SourceError(
+                f"{adapter.label}: token {max(rows.ids)} has a row of its own, and {arrivals[0].name} has "
+                f"{arrivals[0].shape[0]:,} rows",
+                hint=_HINT,
+            )
+        moved = np.flatnonzero(arrivals[0].row != np.arange(arrivals[0].shape[0]))
+        if moved.size or (arrivals[0].times != 1).any():
+            raise SourceError(f"{adapter.label}: rows of {shown(rows.name)} are not kept in order here")
+        found[arrivals[0].name] = rows
+    return found

@@ -1,0 +1,61 @@
+"""The numbers of a tensor as the words that stand in its file, so that moving them changes none."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from modelkit.errors import MalformedFile
+from modelkit.pack.reader import Reader
+from modelkit.source.display import shown
+from modelkit.source.tensor import TensorInfo
+
+_WORD = {"F32": np.uint32, "F16": np.uint16, "BF16": np.uint16, "I32": np.uint32}
+_EXPONENT = {"F32": 0x7F800000, "F16": 0x7C00, "BF16": 0x7F80}
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """A tensor in memory."""
+
+    dtype: str
+    """As safetensors names it."""
+    array: np.ndarray
+    """Unsigned words of its size, in its shape."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.array.shape
+
+    def floats(self) -> np.ndarray:
+        """float32; exact."""
+        if self.dtype == "BF16":
+            return (self.array.astype(np.uint32) << 16).view(np.float32)
+        return (
+            np.ascontiguousarray(self.array)
+            .view(np.float16 if self.dtype == "F16" else np.float32)
+            .astype(np.float32)
+        )
+
+    def turned(self) -> "Words":
+        """The last two axes swapped."""
+        return Words(self.dtype, self.array.swapaxes(-1, -2))
+
+    def tobytes(self) -> bytes:
+        return np.ascontiguousarray(self.array).tobytes()
+
+
+def of_floats(values: np.ndarray) -> Words:
+    return Words("F32", np.ascontiguousarray(values, np.float32).view(np.uint32))
+
+
+def read_words(reader: Reader, tensor: TensorInfo) -> Words:
+    """The tensor's numbers. Raises MalformedFile for NaN and infinities."""
+    raw = reader.read_range(tensor.path, tensor.start, tensor.stop)
+    array = np.frombuffer(raw, _WORD[tensor.dtype]).reshape(tensor.shape)
+    exponent = _EXPONENT[tensor.dtype]
+    if ((array & exponent) == exponent).any():
+        raise MalformedFile(
+            f"`{shown(tensor.name)}` has numbers that are NaN or infinite",
+            hint="The adapter is damaged, or its training diverged. Take an earlier checkpoint of it.",
+        )
+    return Words(tensor.dtype, array)

@@ -1,0 +1,78 @@
+"""A path -> the adapter that is there. What else an adapter may be is refused with what to do."""
+
+import re
+from pathlib import Path
+
+from modelkit.errors import SourceError, UnsupportedSource
+from modelkit.source.adapters import mlx, peft
+from modelkit.source.adapters.value import AdapterSource
+from modelkit.source.display import shown
+from modelkit.source.sniff import weights_kind
+from modelkit.source.tree import Files, read_directory
+
+_PICKLES = "Save it again as safetensors: `model.save_pretrained(folder)` of a current peft does so."
+_WRITTEN = ("adapter_model.bin", "adapters.npz", "adapter_model.pt", "adapters.npy", "adapter_model.pth")
+_NOT_NAMED = re.compile(r"[^A-Za-z0-9._-]+")
+MAX_NAME = 64
+
+
+def read_adapter(path: Path) -> AdapterSource:
+    """The adapter at `path`: a folder of PEFT's or mlx-lm's, or the weights file in one.
+
+    Raises SourceError where there is none, UnsupportedSource for another form, MalformedFile.
+    """
+    if not path.is_dir():
+        return _of_file(path)
+    return read_folder(read_directory(path), str(path))
+
+
+def read_folder(files: Files, label: str) -> AdapterSource:
+    found = [reader for name, reader in _READERS.items() if name in files]
+    if peft.CONFIG not in files and found:
+        raise SourceError(f"{label} has no {peft.CONFIG}", hint="Copy it from where the adapter came from.")
+    if len(found) == 1:
+        return found[0](files, label)
+    if found:
+        raise SourceError(
+            f"{label} holds two adapters, {' and '.join(_READERS)}", hint="Put each into a folder of its own."
+        )
+    raise _refused(files, label)
+
+
+_READERS = {peft.WEIGHTS: peft.read_peft, mlx.WEIGHTS: mlx.read_mlx}
+
+
+def adapter_name(path: Path) -> str:
+    """What an adapter at this path is called: its folder's or file's name, of letters, digits and `._-`."""
+    name = path.absolute().name if path.is_dir() else path.absolute().stem
+    if not path.is_dir() and path.name in _READERS:
+        name = path.absolute().parent.name
+    safe = _NOT_NAMED.sub("-", name).strip(".-")[:MAX_NAME]
+    if not safe:
+        raise SourceError(
+            f"{shown(str(path))} has no name that an adapter could have",
+            hint="Give the folder a name of letters and digits.",
+        )
+    return safe
+
+
+def _of_file(path: Path) -> AdapterSource:
+    if path.name in _READERS:
+        return read_folder(read_directory(path.parent), str(path.parent))
+    raise _refused({path.name: path}, str(path))
+
+
+def _refused(files: Files, label: str) -> SourceError:
+    """What to say of a path where no adapter is."""
+    pickled = next((name for name in _WRITTEN if name in files), None)
+    kind = next((known for name in (pickled, *files) if name and (known := weights_kind(name))), None)
+    if pickled is not None:
+        return UnsupportedSource(f"{label} holds its adapter as `{pickled}` only", hint=_PICKLES)
+    if "model.safetensors" in files or "config.json" in files:
+        return SourceError(f"{label} is a model, not an adapter", hint="FROM and DRAFT take models.")
+    if kind is not None:
+        return UnsupportedSource(f"{label} holds {kind[0]}, which is no adapter that is read", hint=_PICKLES)
+    return SourceError(
+        f"{label} holds no adapter: there is neither {peft.WEIGHTS} (PEFT) nor {mlx.WEIGHTS} (mlx-lm)",
+        hint="ADAPTER takes the folder that training saved.",
+    )

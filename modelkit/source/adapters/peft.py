@@ -1,0 +1,160 @@
+"""PEFT's folders: adapter_config.json and adapter_model.safetensors.
+
+Keys are `base_model.model.`, the module's path in transformers, and one of
+
+    .lora_A.weight [r, C]   .lora_B.weight [R, r]   .lora_B.bias [R]        a linear layer
+    .lora_embedding_A [r, V]   .lora_embedding_B [D, r]                     a table
+    .lora_magnitude_vector[.weight] [R]                                     DoRA, new and old
+    .lora_A.weight [E · r, C]   .lora_B.weight [R, r · E]                   a parameter (`target_parameters`);
+                                                                            a second one inside `.base_layer`
+    .token_adapter.trainable_tokens_delta [n, D]                            rows of a table
+    .weight, .bias                                                          saved whole (`modules_to_save`)
+
+Source: peft 0.21, tuners/lora/layer.py (ParamWrapper), utils/save_and_load.py.
+"""
+
+from collections.abc import Mapping
+
+from modelkit.errors import UnsupportedSource
+from modelkit.source.adapters.peft_config import PeftConfig, read_peft_config
+from modelkit.source.adapters.value import AdapterSource, Factor, OwnRows, Pair, check_pair, refuse
+from modelkit.source.display import shown
+from modelkit.source.inventory import WeightFile
+from modelkit.source.safetensors import read_header
+from modelkit.source.strict_json import read_json
+from modelkit.source.tensor import TensorInfo
+from modelkit.source.tree import Files
+
+CONFIG = "adapter_config.json"
+WEIGHTS = "adapter_model.safetensors"
+
+_PREFIX = "base_model.model."
+_LEAVES = {
+    ".lora_A.weight": "A",
+    ".lora_B.weight": "B",
+    ".lora_B.bias": "bias",
+    ".lora_embedding_A": "table A",
+    ".lora_embedding_B": "table B",
+    ".lora_magnitude_vector": "magnitude",
+    ".lora_magnitude_vector.weight": "magnitude",
+}
+_TOKENS = ".token_adapter.trainable_tokens_delta"
+_KNOWN = ("r", "lora_alpha", "use_rslora", "use_dora", "rank_pattern", "alpha_pattern")
+
+
+def read_peft(files: Files, label: str) -> AdapterSource:
+    """Raises SourceError and its kinds, naming what is wrong."""
+    config = read_peft_config(read_json(files[CONFIG], label=f"{label}/{CONFIG}"), f"{label}/{CONFIG}")
+    header = read_header(files[WEIGHTS], label=f"{label}/{WEIGHTS}")
+    modules: dict[str, dict[str, TensorInfo]] = {}
+    whole: dict[str, TensorInfo] = {}
+    rows: list[OwnRows] = []
+    problems: list[str] = []
+    for tensor in header.tensors:
+        name = _bare(tensor.name)
+        ending = next((leaf for leaf in _LEAVES if name.endswith(leaf)), None)
+        if ending is not None:
+            modules.setdefault(name.removesuffix(ending), {})[_LEAVES[ending]] = tensor
+        elif name.endswith(_TOKENS):
+            rows.append(_own_rows(name.removesuffix(_TOKENS), tensor, config, label))
+        elif ".lora_" in name or ".token_adapter." in name:
+            problems.append(f"`{shown(tensor.name)}` is nothing that a LoRA has")
+        elif not name.endswith(".base_layer.weight"):  # the base's own table, saved beside its adapter
+            whole[name.replace(".base_layer.", ".")] = tensor
+    pairs = [_pair(module, parts, config, problems) for module, parts in modules.items()]
+    refuse(f"{label}/{WEIGHTS}", problems)
+    return AdapterSource(
+        label=label,
+        kind="peft",
+        file=WeightFile(WEIGHTS, files[WEIGHTS], header),
+        pairs=tuple(pair for pair in pairs if pair is not None),
+        whole=whole,
+        rows=tuple(rows),
+        base=config.base,
+        unties=not config.ties,
+        facts={key: config.raw[key] for key in _KNOWN if config.raw.get(key)},
+        notes=_notes(config),
+    )
+
+
+def _bare(key: str) -> str:
+    """The name in a checkpoint. Files that were made without PEFT's wrapper lack its prefix."""
+    return key.removeprefix(_PREFIX).removeprefix("base_model.")
+
+
+def _notes(config: PeftConfig) -> tuple[str, ...]:
+    if not config.dora:
+        return ()
+    return ("DoRA: its norms are those of the base as it is stored here, packed or not",)
+
+
+def _pair(
+    module: str, parts: Mapping[str, TensorInfo], config: PeftConfig, problems: list[str]
+) -> Pair | None:
+    """The pair of one module; what is wrong with it goes to `problems`."""
+    table = "table A" in parts or "table B" in parts
+    first, second = ("table A", "table B") if table else ("A", "B")
+    short = next((name for name in (first, second) if name not in parts), None)
+    if short is not None or (table and {"A", "B", "bias"} & parts.keys()):
+        problems.append(f"{shown(module)} has no whole pair: {short or 'another beside it'} is missing")
+        return None
+    a, b = parts[first], parts[second]
+    if len(a.shape) != 2 or len(b.shape) != 2:
+        problems.append(f"A and B of {shown(module)} have shapes {list(a.shape)} and {list(b.shape)}")
+        return None
+    made = _of_table(module, a, b, config) if table else _of_module(module, a, b, config)
+    made = _with(made, parts.get("magnitude"), parts.get("bias"))
+    fault = check_pair(made, config.rank_of(made.names[0].removesuffix(".weight")))
+    if fault is None and (made.magnitude is not None) != (config.dora and not made.left.experts):
+        fault = f"{shown(module)} has {'a' if made.magnitude else 'no'} magnitude, against `use_dora`"
+    if fault is not None:
+        problems.append(fault)
+    return made
+
+
+def _with(pair: Pair, magnitude: TensorInfo | None, bias: TensorInfo | None) -> Pair:
+    fields = (pair.names, pair.left, pair.right, pair.scale, magnitude, bias, pair.table, pair.either_way)
+    return Pair(*fields)
+
+
+def _of_table(module: str, a: TensorInfo, b: TensorInfo, config: PeftConfig) -> Pair:
+    return Pair(
+        (f"{module}.weight",),
+        Factor(a, turned=True),
+        Factor(b, turned=True),
+        config.scale_of(module),
+        table=True,
+    )
+
+
+def _of_module(module: str, a: TensorInfo, b: TensorInfo, config: PeftConfig) -> Pair:
+    owner = module.replace(".base_layer", "")
+    names = _targets(owner, config)
+    if not names:
+        return Pair((f"{module}.weight",), Factor(b), Factor(a), config.scale_of(module))
+    experts = max(a.shape[0] // config.rank_of(names[0]), 1)
+    left, right = Factor(b, experts=experts, rank_last=True), Factor(a, experts=experts)
+    return Pair(names, left, right, config.scale_of(names[0]), either_way=True)
+
+
+def _targets(owner: str, config: PeftConfig) -> tuple[str, ...]:
+    """The parameters of this module that are targets, but for `weight`, which is a linear layer's."""
+    found: list[str] = []
+    for target in config.targets:
+        module, _, leaf = target.rpartition(".")
+        if leaf != "weight" and (owner == module or owner.endswith(f".{module}") or not module):
+            found.append(f"{owner}.{leaf}")
+    return tuple(found)
+
+
+def _own_rows(module: str, values: TensorInfo, config: PeftConfig, label: str) -> OwnRows:
+    fits = [ids for name, ids in config.tokens.items() if not name or f".{module}".endswith(f".{name}")]
+    if len(fits) != 1:
+        raise UnsupportedSource(
+            f"{label}: `trainable_token_indices` does not say which ids the rows of {shown(module)} are for"
+        )
+    if len(values.shape) != 2 or values.shape[0] != len(fits[0]):
+        raise UnsupportedSource(
+            f"{label}: {shown(module)} has own rows {list(values.shape)} for {len(fits[0])} ids"
+        )
+    return OwnRows(f"{module}.weight", fits[0], values)

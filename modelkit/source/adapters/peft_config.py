@@ -1,0 +1,172 @@
+"""PEFT's adapter_config.json: what changes numbers is read or refused; a field that nobody knows is refused
+where it says anything.
+
+Source: LoraConfig of peft 0.21 and its loading code. Which modules get adapters (`target_modules` and its
+like) says where training created them; in loading the file's keys decide.
+"""
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from modelkit.errors import MalformedFile, UnsupportedSource
+from modelkit.source.adapters.value import MAX_RANK, refuse_field
+from modelkit.source.display import shown
+
+_CONVERT = (
+    "That start changes the base's own weights. Save it with "
+    "`save_pretrained(..., path_initial_model_for_weight_conversion=...)`, which makes a plain LoRA of it."
+)
+_STARTS = (True, False, None, "gaussian", "eva", "orthogonal", "mica")
+"""Values of init_lora_weights that leave the base as it is."""
+
+_SILENT = frozenset({
+    "alpha_pattern", "arrow_router", "auto_mapping", "base_model_name_or_path", "bias", "corda_config",
+    "ensure_weight_tying", "eva_config", "exclude_modules", "fan_in_fan_out", "inference_mode",
+    "init_lora_weights", "layers_pattern", "layers_to_transform", "lora_alpha", "lora_bias", "lora_dropout",
+    "lora_ga_config", "loftq_config", "megatron_core", "modules_to_save", "peft_type", "peft_version",
+    "qalora_group_size", "r", "rank_pattern", "revision", "runtime_config", "target_modules",
+    "target_parameters", "task_type", "trainable_token_indices", "use_dora", "use_rslora",
+})  # fmt: skip
+"""Read here, or without a word in the numbers; what the starts of training have as configs counts by
+init_lora_weights."""
+
+_QUANTIFIER = re.compile(r"[*+{]")
+_MAX_PATTERNS = 4096
+_MAX_PATTERN_CHARACTERS = 512
+
+
+@dataclass(frozen=True, slots=True)
+class PeftConfig:
+    rank: int
+    alpha: float
+    ranks: tuple[tuple[re.Pattern[str], int], ...]
+    """Modules with a rank of their own; the first that fits counts."""
+    alphas: tuple[tuple[re.Pattern[str], float], ...]
+    rank_stabilized: bool
+    dora: bool
+    targets: tuple[str, ...]
+    """Parameters that are adapted by themselves (`target_parameters`), as endings of their names."""
+    tokens: Mapping[str, tuple[int, ...]]
+    """Ids that have rows of their own, by the table's name or its end; "" for whichever table it is."""
+    ties: bool
+    """Does what is done to the embedding hold for a head that is tied to it?"""
+    base: str | None
+    raw: Mapping[str, Any]
+
+    def rank_of(self, module: str) -> int:
+        return next((rank for pattern, rank in self.ranks if pattern.match(module)), self.rank)
+
+    def scale_of(self, module: str) -> float:
+        rank = self.rank_of(module)
+        alpha = next((alpha for pattern, alpha in self.alphas if pattern.match(module)), self.alpha)
+        return alpha / math.sqrt(rank) if self.rank_stabilized else alpha / rank
+
+
+def read_peft_config(raw: Mapping[str, Any], label: str) -> PeftConfig:
+    """Raises UnsupportedSource for what is not computed here, MalformedFile for values of a wrong type."""
+    _refuse_others(raw, label)
+    return PeftConfig(
+        rank=_rank(raw.get("r"), "r", label),
+        alpha=_number(raw.get("lora_alpha", 8), "lora_alpha", label),
+        ranks=tuple(_patterns(raw, "rank_pattern", _rank, label)),
+        alphas=tuple(_patterns(raw, "alpha_pattern", _number, label)),
+        rank_stabilized=_flag(raw, "use_rslora", label),
+        dora=_flag(raw, "use_dora", label),
+        targets=_texts(raw.get("target_parameters"), "target_parameters", label),
+        tokens=_tokens(raw.get("trainable_token_indices"), label),
+        ties=_flag(raw, "ensure_weight_tying", label),
+        base=_base(raw, label),
+        raw=raw,
+    )
+
+
+def _refuse_others(raw: Mapping[str, Any], label: str) -> None:
+    kind = raw.get("peft_type")
+    if kind != "LORA":
+        raise UnsupportedSource(
+            f"{label} is an adapter of PEFT's type {shown(repr(kind))}",
+            hint="LORA, with or without DoRA, is read.",
+        )
+    start = raw.get("init_lora_weights", True)
+    if not any(start is one or (isinstance(start, str) and start == one) for one in _STARTS):
+        refuse_field(label, "init_lora_weights", start, _CONVERT)
+    for name, value in raw.items():
+        if name not in _SILENT and value:
+            refuse_field(label, name, value)
+    if raw.get("bias", "none") not in ("none", "all", "lora_only"):
+        refuse_field(label, "bias", raw["bias"])
+    for name in ("fan_in_fan_out", "lora_bias"):
+        _flag(raw, name, label)
+
+
+def _patterns(raw: Mapping[str, Any], key: str, read: Any, label: str) -> list[tuple[re.Pattern[str], Any]]:
+    found = raw.get(key) or {}
+    if not isinstance(found, dict) or len(found) > _MAX_PATTERNS:
+        raise MalformedFile(f"{label}: `{key}` is no object of at most {_MAX_PATTERNS} names")
+    return [(_pattern(name, key, label), read(value, key, label)) for name, value in found.items()]
+
+
+def _pattern(text: str, key: str, label: str) -> re.Pattern[str]:
+    """As PEFT matches: the end of a module's name, after a dot or whole.
+
+    A pattern of a stranger could take for ever: repeated groups and more than three repetitions are refused.
+    """
+    quantified = len(_QUANTIFIER.findall(text.replace("\\", "")))
+    grouped = re.search(r"\)\s*[*+{]", text) is not None
+    if len(text) > _MAX_PATTERN_CHARACTERS or quantified > 3 or grouped:
+        raise UnsupportedSource(f"{label}: the pattern {shown(text)} in `{key}` is too involved")
+    try:
+        return re.compile(rf"(?:[^\n]*\.)?(?:{text})$")
+    except (re.error, OverflowError, RecursionError) as error:
+        raise MalformedFile(f"{label}: {shown(text)} in `{key}` is no pattern: {error}") from error
+
+
+def _rank(value: object, key: str, label: str) -> int:
+    if type(value) is not int or not 0 < value <= MAX_RANK:
+        raise MalformedFile(
+            f"{label}: `{key}` is {shown(repr(value))}; a rank from 1 to {MAX_RANK:,} was expected"
+        )
+    return value
+
+
+def _number(value: object, key: str, label: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < 1e9:
+        raise MalformedFile(f"{label}: `{key}` is {shown(repr(value))}; a number was expected")
+    return float(value)
+
+
+def _flag(raw: Mapping[str, Any], key: str, label: str) -> bool:
+    value = raw.get(key)
+    if value not in (True, False, None):
+        raise MalformedFile(f"{label}: `{key}` is {shown(repr(value))}; true or false was expected")
+    return bool(value)
+
+
+def _texts(value: object, key: str, label: str) -> tuple[str, ...]:
+    if value is None:
+        return ()
+    if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+        raise MalformedFile(f"{label}: `{key}` is no list of names")
+    return tuple(value)
+
+
+def _tokens(value: object, label: str) -> dict[str, tuple[int, ...]]:
+    if not value:
+        return {}
+    lists: dict[str, Any] = value if isinstance(value, dict) else {"": value}
+    for ids in lists.values():
+        if not isinstance(ids, list) or not all(type(one) is int and 0 <= one < 1 << 24 for one in ids):
+            raise MalformedFile(f"{label}: `trainable_token_indices` holds no lists of token ids")
+        if len(set(ids)) != len(ids):
+            raise MalformedFile(f"{label}: `trainable_token_indices` has an id twice")
+    return {name: tuple(ids) for name, ids in lists.items()}
+
+
+def _base(raw: Mapping[str, Any], label: str) -> str | None:
+    name = raw.get("base_model_name_or_path")
+    if name is not None and not isinstance(name, str):
+        raise MalformedFile(f"{label}: `base_model_name_or_path` is no text")
+    return name or None

@@ -1,0 +1,150 @@
+"""What an adapter says, whoever wrote it: which tensors change which matrices of a checkpoint, and how.
+
+A matrix W [R, C] (R outputs; of a table R ids) gets + scale · left right, with left [R, r] and right [r, C];
+a stack [E, R, C] likewise for each of its E. Nothing here reads numbers.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, NoReturn
+
+from modelkit.errors import SourceError, UnsupportedSource
+from modelkit.source.display import shown
+from modelkit.source.inventory import WeightFile
+from modelkit.source.tensor import TensorInfo
+
+FLOATS = ("F32", "F16", "BF16")
+MAX_RANK = 1 << 16
+_SHOWN = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Factor:
+    """One of the two matrices of a pair, as stored and as meant."""
+
+    tensor: TensorInfo
+    turned: bool = False
+    """Its last two axes are to be swapped."""
+    experts: int = 0
+    """PEFT's form for E experts in one matrix, [E · r, C]; 0: as the shape says."""
+    rank_last: bool = False
+    """Of those, [R, r · E]."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """As meant."""
+        *leading, rows, columns = self.tensor.shape
+        if self.experts:
+            leading = [self.experts]
+            rows = rows if self.rank_last else rows // self.experts
+            columns = columns // self.experts if self.rank_last else columns
+        return (*leading, columns, rows) if self.turned else (*leading, rows, columns)
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """What is added to one matrix."""
+
+    names: tuple[str, ...]
+    """Of the matrix, in a checkpoint: `model.layers.0.mlp.up_proj.weight`; several where the shapes alone
+    tell which it is."""
+    left: Factor
+    """[R, r] or [E, R, r]."""
+    right: Factor
+    """[r, C] or [E, r, C]."""
+    scale: float
+    magnitude: TensorInfo | None = None
+    """DoRA: [R]; of a table [C]."""
+    bias: TensorInfo | None = None
+    """[R]: added with the pair, times its scale."""
+    table: bool = False
+    """Is the matrix looked up by its rows?"""
+    either_way: bool = False
+    """May it be meant for the transpose of the matrix (PEFT before 0.18 did so for stacks)?"""
+
+    @property
+    def rank(self) -> int:
+        return self.left.shape[-1]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of the matrix."""
+        return (*self.left.shape[:-1], self.right.shape[-1])
+
+    @property
+    def tensors(self) -> tuple[TensorInfo, ...]:
+        every = (self.left.tensor, self.right.tensor, self.magnitude, self.bias)
+        return tuple(tensor for tensor in every if tensor is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class OwnRows:
+    """Rows of a table that are others."""
+
+    name: str
+    """Of the table, in a checkpoint."""
+    ids: tuple[int, ...]
+    values: TensorInfo
+    """[n, D]."""
+
+
+@dataclass(frozen=True, slots=True)
+class AdapterSource:
+    """One adapter, read by its headers."""
+
+    label: str
+    """How messages call it."""
+    kind: Literal["peft", "mlx-lm", "gguf"]
+    file: WeightFile
+    """Where all its tensors are."""
+    pairs: tuple[Pair, ...]
+    whole: Mapping[str, TensorInfo] = field(default_factory=dict[str, TensorInfo])
+    """Whole tensors, by their names in a checkpoint."""
+    rows: tuple[OwnRows, ...] = ()
+    base: str | None = None
+    """What it says it was trained on."""
+    unties: bool = False
+    """Does a whole embedding leave a head that was tied to it as it was?"""
+    facts: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """For the user: rank, alpha and the like, as its config has them."""
+    notes: tuple[str, ...] = ()
+    """Sentences for the user."""
+
+    @property
+    def form(self) -> Literal["published", "mlx"]:
+        """Whose numbers it changes, where transformers' and mlx-lm's differ."""
+        return "mlx" if self.kind == "mlx-lm" else "published"
+
+
+def refuse(label: str, problems: list[str], hint: str | None = None) -> None:
+    """Raise SourceError naming the first few problems; nothing where there are none."""
+    if problems:
+        more = len(problems) - _SHOWN
+        rest = f"; and {more} more" if more > 0 else ""
+        raise SourceError(f"{label}: {'; '.join(problems[:_SHOWN])}{rest}", hint=hint)
+
+
+def refuse_field(label: str, name: str, value: object, hint: str | None = None) -> NoReturn:
+    said = shown(repr(value))
+    raise UnsupportedSource(
+        f"{label}: `{shown(name)}` is {said}, which changes the numbers and is not computed here", hint=hint
+    )
+
+
+def check_pair(pair: Pair, wanted: int | None) -> str | None:
+    """What is wrong with a pair by itself: shapes that do not meet, a rank other than its config's."""
+    name, left, right = pair.names[0].removesuffix(".weight"), pair.left.shape, pair.right.shape
+    odd = [tensor for tensor in pair.tensors if tensor.dtype not in FLOATS]
+    if odd:
+        return f"`{shown(odd[0].name)}` is {odd[0].dtype}, and {' or '.join(FLOATS)} was expected"
+    if len(left) != len(right) or left[:-2] != right[:-2] or left[-1] != right[-2]:
+        return f"A and B of {shown(name)} do not meet: {list(right)} and {list(left)}"
+    if not 0 < pair.rank <= MAX_RANK or 0 in (*left, *right):
+        return f"{shown(name)} has the rank {pair.rank}"
+    if wanted is not None and pair.rank != wanted:
+        return f"{shown(name)} has the rank {pair.rank}, and its config says {wanted}"
+    outputs = right[-1] if pair.table else left[-2]
+    for extra, what in ((pair.magnitude, "magnitude"), (pair.bias, "bias")):
+        if extra is not None and (extra.shape != (outputs,) or len(left) > 2):
+            return f"the {what} of {shown(name)} has shape {list(extra.shape)}, [{outputs}] was expected"
+    return None

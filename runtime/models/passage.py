@@ -1,0 +1,284 @@
+"""Where the rows of tensors arrive in the network: the family's own `adapt`, asked with arrays that say where
+they come from.
+
+An adapter changes a matrix by A and B of low rank. The rows of B go the ways of the matrix's rows: they are
+renamed, cut (fused gate and up, latent heads), stacked (experts), moved (heads, interleaved projections) and
+scaled. `adapt` knows these ways for every spelling of a checkpoint, so it is asked, not repeated: it gets one
+column per matrix, filled with where each row is from, among the network's own parameters, and what comes out
+is read. A, which goes along the columns, stays: no `adapt` moves the columns of what has its output first, or
+packed matrices could not pass.
+
+Experts that are held without `.weight` may be stored input first; which it is shows in the shape of the other
+matrix beside them.
+
+Dimensions: E experts, R rows (outputs; ids of a table), C columns.
+"""
+
+import math
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import mlx.core as mx
+import numpy as np
+from mlx.utils import tree_flatten
+
+from runtime.errors import RuntimeFault, WeightMismatch
+from runtime.models.architecture import Described
+from runtime.models.unused import without_unused
+
+Shape = tuple[int, ...]
+Form = Literal["published", "mlx"]
+"""Whose numbers they are, where the two differ: transformers' and those of published files, or what mlx-lm's
+conversions hold (filters in its axis order, norms whole, multipliers folded in)."""
+
+_EXPERT = re.compile(r"(.*\.experts)\.(\d{1,5})\.(.+)", re.ASCII)
+_PAIR = (("gate_up_proj", "down_proj"), ("down_proj", "gate_up_proj"))
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """One parameter of the network that rows arrive in."""
+
+    name: str
+    shape: Shape
+    """In the network, unpacked."""
+    sources: tuple[str, ...]
+    """The tensors that its rows come from, in order of their first row."""
+    source: np.ndarray
+    """int32, all dimensions but the last: which of `sources`, -1 where a row is none of theirs."""
+    row: np.ndarray
+    """int64, likewise: its place among all rows of that tensor."""
+    times: np.ndarray
+    """float32, likewise: what the row is multiplied by."""
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """Where everything went."""
+
+    arrivals: tuple[Arrival, ...]
+    lost: tuple[str, ...]
+    """Tensors of which a row arrives nowhere."""
+
+
+def parameters(described: Described) -> dict[str, Shape]:
+    """name -> shape of all that the network holds, unpacked. Nothing is allocated."""
+    flat: Any = tree_flatten(described.family.build(described.config).parameters())
+    return {name: tuple(array.shape) for name, array in flat}
+
+
+def trace(
+    described: Described,
+    tensors: Mapping[str, Shape],
+    stored: Mapping[str, Shape],
+    form: Form = "published",
+) -> Passage:
+    """Follow tensors (output first, by their names in checkpoints, with `.weight`) into the network.
+
+    stored: the base's own tensors, for what arrives only beside its fellows (queries, keys and values that
+    are joined). WeightMismatch where a family refuses what it is given.
+    """
+    network = parameters(described)
+    asked = _Asked(described, network, tensors, form)
+    found = asked.among(_context(network, form))
+    rest = [name for name in tensors if name not in found.complete]
+    if rest:
+        beside = {name: shape for name, shape in stored.items() if not name.endswith((".scales", ".biases"))}
+        more = asked.among(beside)
+        found = found.with_others(more, rest)
+    return Passage(tuple(found.arrivals), tuple(name for name in tensors if name not in found.complete))
+
+
+def placed(
+    described: Described, arrays: Mapping[str, mx.array], form: Form = "published"
+) -> dict[str, mx.array]:
+    """Whole tensors by their names in checkpoints -> parameters of the network, those alone that hold nothing
+    else. Lazy.
+    """
+    network = parameters(described)
+    given = {name: mx.zeros(shape) for name, shape in _context(network, form).items()}
+    names = trace(described, {name: tuple(array.shape) for name, array in arrays.items()}, {}, form)
+    whole = {arrival.name for arrival in names.arrivals if (arrival.source >= 0).all()}
+    for name in whole:
+        given.pop(name, None)
+    adapted = _adapt(described, {**given, **arrays})
+    return {name: adapted[name] for name in whole}
+
+
+@dataclass(slots=True)
+class _Found:
+    arrivals: list[Arrival]
+    complete: set[str]
+
+    def with_others(self, more: "_Found", names: Iterable[str]) -> "_Found":
+        """This, and what `more` says of these tensors."""
+        wanted = set(names) & more.complete
+        others = [one for one in more.arrivals if wanted & set(one.sources)]
+        taken = {one.name for one in others}
+        kept = [one for one in self.arrivals if one.name not in taken]
+        return _Found(kept + others, self.complete | wanted)
+
+
+class _Asked:
+    """The questions to one family about some tensors."""
+
+    def __init__(
+        self, described: Described, network: Mapping[str, Shape], tensors: Mapping[str, Shape], form: Form
+    ) -> None:
+        self._described = described
+        self._network = network
+        self._names = tuple(tensors)
+        alone = {name: mx.zeros(_thin(name, shape)) for name, shape in tensors.items()}
+        self._siblings = _siblings(alone, network)
+        outputs = _adapt(described, {**alone, **self._siblings})
+        self._own = set(outputs)
+        self._turned = {name for name in tensors if _is_bare(name) and self._input_first(name, tensors)}
+        self._shapes = {
+            name: (*shape[:-2], shape[-1], shape[-2]) if name in self._turned else _thin(name, shape)
+            for name, shape in tensors.items()
+        }
+
+    def among(self, context: Mapping[str, Shape]) -> _Found:
+        """Where they arrive, beside these tensors, none of which is one of theirs."""
+        beside = {
+            name: mx.zeros(_thin(name, shape)) for name, shape in context.items() if name not in self._own
+        }
+        beside |= self._siblings
+        nothing = self._run(beside, lambda _, shape: mx.zeros(shape))  # norms gain 1 on their way
+        fills = (lambda _, s: mx.ones(s), lambda place, s: mx.full(s, place + 1.0), self._numbered)
+        ones, source, rows = (
+            {name: array - nothing[name] for name, array in self._run(beside, fill).items()} for fill in fills
+        )
+        return self._read(ones, source, rows)
+
+    def _run(self, beside: Mapping[str, mx.array], fill: Any) -> dict[str, mx.array]:
+        own = {name: fill(place, self._shapes[name]) for place, name in enumerate(self._names)}
+        return _adapt(self._described, {**{n: a for n, a in beside.items() if n not in own}, **own})
+
+    def _numbered(self, place: int, shape: Shape) -> mx.array:
+        """Every number is that of its row, counted through all matrices."""
+        turned = self._names[place] in self._turned
+        numbers = mx.arange(_rows(shape, turned=turned), dtype=mx.float32)
+        if len(shape) < 2:
+            return numbers.reshape(shape)
+        numbers = numbers.reshape(*shape[:-2], shape[-1 if turned else -2])
+        return mx.broadcast_to(numbers[..., None, :] if turned else numbers[..., None], shape)
+
+    def _read(
+        self, ones: Mapping[str, mx.array], source: Mapping[str, mx.array], rows: Mapping[str, mx.array]
+    ) -> _Found:
+        arrivals: list[Arrival] = []
+        seen: dict[str, set[int]] = {name: set() for name in self._names}
+        for name in source:
+            arrival = self._arrival(name, ones[name], source[name], rows[name])
+            if arrival is not None:
+                arrivals.append(arrival)
+                for place, tensor in enumerate(arrival.sources):
+                    seen[tensor].update(np.unique(arrival.row[arrival.source == place]).tolist())
+        complete = {
+            name
+            for name in self._names
+            if len(seen[name]) == _rows(self._shapes[name], turned=name in self._turned)
+        }
+        return _Found(arrivals, complete)
+
+    def _arrival(self, name: str, ones: mx.array, source: mx.array, rows: mx.array) -> Arrival | None:
+        wanted = self._network.get(name)
+        if wanted is None or ones.ndim != len(wanted) or not _fits(tuple(ones.shape), wanted):
+            return None
+        one = ones.ndim < 2
+        first = [array if one else array[..., 0] for array in (ones, source, rows)]
+        times, number, row = (np.array(array.astype(mx.float32)) for array in first)
+        if not number.any():
+            return None
+        if not one and ones.shape[-1] > 1 and not mx.array_equal(rows[..., 0], rows[..., -1]).item():
+            return None  # its columns moved
+        theirs = number != 0
+        times = np.where(theirs, times, 1)
+        which = np.rint(number / times).astype(np.int64) - 1
+        row = np.rint(row / times).astype(np.int64)
+        order = list(dict.fromkeys(which[theirs].tolist()))
+        place = np.full(len(self._names) + 1, -1, np.int32)
+        place[order] = range(len(order))
+        return Arrival(
+            name, wanted, tuple(self._names[i] for i in order), place[which], np.where(theirs, row, -1), times
+        )
+
+    def _input_first(self, name: str, tensors: Mapping[str, Shape]) -> bool:
+        """Does the family expect this stack [E, in, out]?
+
+        Told by the one of the two stacks that is not square: with M numbers inside an expert and D outside,
+        one is [2M, D] and the other [D, M].
+        """
+        stem, _, leaf = name.rpartition(".")
+        _, rows, columns = tensors[name]
+        hidden, inner = (columns, rows // 2) if leaf == "gate_up_proj" else (rows, columns)
+        pair = {f"{stem}.gate_up_proj": (2 * inner, hidden), f"{stem}.down_proj": (hidden, inner)}
+        experts = tensors[name][0]
+        for turned in (False, True):
+            given = {
+                one: mx.zeros((experts, *(shape[::-1] if turned else shape))) for one, shape in pair.items()
+            }
+            outputs = _adapt(self._described, given)
+            if all(self._network.get(one) == tuple(array.shape) for one, array in outputs.items()):
+                return turned
+        return False
+
+
+def _adapt(described: Described, weights: Mapping[str, mx.array]) -> dict[str, mx.array]:
+    try:
+        return described.family.adapt(described.config, without_unused(described, weights))
+    except RuntimeFault:
+        raise
+    except (ValueError, IndexError, KeyError, TypeError) as fault:
+        raise WeightMismatch([f"{described.name} cannot take these tensors: {fault!s:.200}"]) from fault
+
+
+def _rows(shape: Shape, *, turned: bool) -> int:
+    """Of all its matrices together."""
+    return math.prod(shape) // (1 if len(shape) < 2 else shape[-2 if turned else -1])
+
+
+def _is_bare(name: str) -> bool:
+    """A stack of experts that is a parameter by itself, without `.weight`."""
+    return name.endswith((".experts.gate_up_proj", ".experts.down_proj"))
+
+
+def _thin(name: str, shape: Shape) -> Shape:
+    """One column of each matrix; whole what may be turned over, and what has no rows."""
+    if len(shape) < 2 or not name.endswith(".weight") or "conv" in name:
+        return shape
+    return (*shape[:-1], 1)
+
+
+def _fits(got: Shape, wanted: Shape) -> bool:
+    if len(wanted) < 2:
+        return got == wanted
+    return got[:-1] == wanted[:-1] and got[-1] in (1, wanted[-1])
+
+
+def _context(network: Mapping[str, Shape], form: Form) -> dict[str, Shape]:
+    """The network's own parameters as a checkpoint of that form has them: filters tell which it is."""
+    if form == "mlx":
+        return dict(network)
+    return {
+        name: (shape[0], shape[2], shape[1])
+        if "conv" in name and len(shape) == 3 and shape[2] == 1
+        else shape
+        for name, shape in network.items()
+    }
+
+
+def _siblings(alone: Mapping[str, mx.array], network: Mapping[str, Shape]) -> dict[str, mx.array]:
+    """Experts that an adapter leaves out, without which a stack is not whole."""
+    counts = {shape[0] for name, shape in network.items() if len(shape) > 2 and "conv" not in name}
+    found: dict[str, mx.array] = {}
+    for name, array in alone.items():
+        expert = _EXPERT.fullmatch(name)
+        for index in range(max(counts, default=0)) if expert else ():
+            other = f"{expert[1]}.{index}.{expert[3]}" if expert else ""
+            if other not in alone and other not in found:
+                found[other] = mx.zeros(array.shape)
+    return found

@@ -1,0 +1,83 @@
+"""Every matrix of every family: the pair goes where the fused matrix goes."""
+
+from pathlib import Path
+
+import mlx.core as mx
+import numpy as np
+import pytest
+
+from modelkit.pack.adapters.filled import as_arrays, fill
+from modelkit.pack.adapters.place import place
+from modelkit.source.adapters.opened import read_adapter
+from runtime.models import Described, describe
+from runtime.models.unused import without_unused
+from runtime.nn.low_rank import LowRank, LowRanks
+from tests.support.checkpoints import random_state
+from tests.support.parity import Reference
+from tests.support.peft_folders import delta_of, matrices, pair_for, peft_tensors, write_peft
+
+SCALE = 2.0  # 6 / 3
+
+
+@pytest.mark.parametrize("name", Reference.names())
+def test_a_pair_goes_where_the_matrix_goes(name: str, tmp_path: Path) -> None:
+    reference = Reference(name)
+    described = describe(reference.record["config"])
+    state = random_state(reference.record["tensors"])
+    taken = _taken(described, {n: tuple(a.shape) for n, a in state.items()})
+    tensors: dict[str, np.ndarray] = {}
+    fused = dict(state)
+    for matrix, shape in taken.items():
+        first = _input_first(described, matrix)
+        left, right = pair_for(matrix, shape, 3, input_first=first)
+        tensors |= peft_tensors(matrix, left, right)
+        fused[matrix] = state[matrix] + delta_of(left, right, SCALE, input_first=first)
+    stacks = sorted({one.partition("layers.")[2].partition(".")[2] for one in taken if one.endswith("_proj")})
+    folder = write_peft(tmp_path / "lora", tensors, target_parameters=stacks or None)
+    placement = place(read_adapter(folder), described, {n: tuple(a.shape) for n, a in state.items()})
+    filled, scales = fill(placement, described)
+    found = LowRanks.of(as_arrays(filled), scales)
+    before, after = _adapted(described, state), _adapted(described, fused)
+    changed = {key for key in before if not np.array_equal(before[key], after[key])}
+    repeated = {key for key in changed if key.startswith("lm_head.")}  # a head that the file lacks
+    assert changed - repeated <= {f"{module}.weight" for module in found.pairs} <= changed
+    for one in placement.placed:
+        wanted = after[f"{one.module}.weight"] - before[f"{one.module}.weight"]
+        got = _delta(found.pairs[one.module], table=one.kind == "table")
+        np.testing.assert_allclose(got, wanted, atol=2e-5, rtol=1e-4, err_msg=one.module)
+
+
+def _taken(described: Described, shapes: dict[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
+    """Matrices that the family computes with: not those of towers, and of tied heads."""
+    kept = matrices({name: shapes[name] for name in without_unused(described, shapes)})
+    placeholders = {name: mx.zeros(shape) for name, shape in shapes.items()}
+    alive: dict[str, tuple[int, ...]] = {}
+    whole = described.family.adapt(described.config, placeholders)
+    for name, shape in kept.items():
+        rest = {other: array for other, array in placeholders.items() if other != name}
+        if _shapes(described.family.adapt(described.config, rest)) != _shapes(whole):
+            alive[name] = shape
+    return alive
+
+
+def _shapes(weights: dict[str, mx.array]) -> dict[str, tuple[int, ...]]:
+    return {name: tuple(array.shape) for name, array in weights.items()}
+
+
+def _input_first(described: Described, name: str) -> bool:
+    """Does the checkpoint hold it [in, out]?"""
+    kind = described.config.__class__.__module__.rpartition(".")[2]
+    if name.endswith("_proj") and not name.endswith(".weight"):
+        return kind in ("gpt_oss", "llama4") or "VLMoe" in described.name
+    return kind == "gpt2" and ".c_" in name
+
+
+def _adapted(described: Described, state: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    arrays = {name: mx.array(array) for name, array in state.items()}
+    adapted = described.family.adapt(described.config, without_unused(described, arrays))
+    return {name: np.array(array) for name, array in adapted.items()}
+
+
+def _delta(pair: LowRank, *, table: bool) -> np.ndarray:
+    delta = np.array(pair.scale * (pair.down @ pair.up))
+    return delta if table else delta.swapaxes(-1, -2)
