@@ -109,8 +109,11 @@ def by_hand(model: LoadedModel, one: Request, context: int = CONTEXT) -> list[in
     return out
 
 
-@pytest.mark.parametrize("sampling", [GREEDY, WARM], ids=["greedy", "warm"])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("kind", "sampling"),
+    [*((kind, WARM) for kind in KINDS), ("llama", GREEDY), ("fold", GREEDY)],
+    ids=[*(f"{kind}-warm" for kind in KINDS), "llama-greedy", "fold-greedy"],
+)
 def test_the_answer_goes_on_as_by_hand(kind: str, sampling: SamplingParams, folders: Folders) -> None:
     model = KINDS[kind].load(folders(kind))
     engine = start(kind, folders)
@@ -146,8 +149,11 @@ def test_noise_does_not_come_back_with_the_positions(folders: Folders) -> None:
         assert same < len(ids) // 4
 
 
-@pytest.mark.parametrize("prefix_bytes", [None, 1 << 30], ids=["forgetful", "prefixes"])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("kind", "prefix_bytes"),
+    [*((kind, 1 << 30) for kind in KINDS), ("llama", None)],
+    ids=[*(f"{kind}-prefixes" for kind in KINDS), "llama-forgetful"],
+)
 def test_rows_beside_each_other_do_not_notice(kind: str, prefix_bytes: int | None, folders: Folders) -> None:
     requests = [asked(n, 9 + 10 * n, 50 + 7 * n, 2 * n) for n in range(3)]
     requests.append(Request(prompt(5, 12), 20, WARM))
