@@ -56,12 +56,26 @@ class Adapters(Protocol):
 
     def linear(self, module: object, x: mx.array, y: mx.array) -> mx.array: ...
 
+    def head(self, module: object, x: mx.array, y: mx.array) -> mx.array:
+        """module: a table that is the output head, too."""
+        ...
+
+    def by_heads(self, module: object, x: mx.array, y: mx.array) -> mx.array:
+        """x [B, H or 1, L, in], y [B, H, L, out], by a matrix per head."""
+        ...
+
+    def by_heads_back(self, module: object, x: mx.array, y: mx.array) -> mx.array:
+        """x [B, H, L, out], y [B, H, L, in], by the same matrices the other way."""
+        ...
+
     def embed(self, module: object, ids: mx.array, y: mx.array) -> mx.array: ...
 
     def gather(self, module: object, x: mx.array, chosen: mx.array, y: mx.array) -> mx.array: ...
 
-    def change(self, module: Mapping[str, object]) -> bool:
-        """Do they add anything behind a child of this module?"""
+    def mixed(self, module: Mapping[str, object]) -> bool:
+        """Do they add different things for different rows behind a child of this module? Where not, `gather`
+        takes x and chosen in any order.
+        """
         ...
 
 

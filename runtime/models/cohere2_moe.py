@@ -6,7 +6,7 @@ may rotate whatever they see. Shared experts are summed with the routed answers,
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import mlx.core as mx
 
@@ -22,6 +22,7 @@ from runtime.models.rope_block import only_repeats
 from runtime.models.tensor_names import without_spares
 from runtime.nn.block import Parallel
 from runtime.nn.layer import FeedForward
+from runtime.nn.linear import added
 from runtime.nn.mlp import GatedMLP
 from runtime.nn.module import Module
 from runtime.nn.norm import LayerNorm, Normalize, RMSNorm
@@ -117,6 +118,8 @@ def layout(config: Config) -> list[LayerSpec]:
 class Router(Module):
     """The best experts by score; their weights are a softmax over those, or sigmoids."""
 
+    takes_pairs: ClassVar[bool] = True
+
     def __init__(self, config: Config) -> None:
         super().__init__()
         self.weight = mx.zeros((config.experts, config.hidden_size))
@@ -124,7 +127,7 @@ class Router(Module):
 
     def __call__(self, x: mx.array, step: Step) -> Choice:
         config = self._config
-        scores = x @ self.weight.T
+        scores = added(self, x, x @ self.weight.T, step)
         if not config.sigmoid:
             return top_then_softmax(scores, config.chosen)
         chosen = best(scores, config.chosen)

@@ -127,8 +127,15 @@ class CausalLM(Module):
         """Per layer how its keys are moved, for `LayerMemory.remove` of tokens in the middle of a row."""
         return [getattr(getattr(layer, "self_attn", None), "shift", None) for layer in self.model.layers]
 
+    @property
+    def tied_table(self) -> nn.Module | None:
+        """The table that is the head, too."""
+        return self.model.embed_tokens if self._tied else None
+
     def logits(self, hidden: mx.array, step: Step | None = None) -> mx.array:
-        return tied(self.model.embed_tokens, hidden) if self._tied else linear(self.lm_head, hidden, step)
+        return (
+            tied(self.model.embed_tokens, hidden, step) if self._tied else linear(self.lm_head, hidden, step)
+        )
 
 
 def softcapped(logits: mx.array, cap: float) -> mx.array:

@@ -8,7 +8,7 @@ GLM hold draft heads behind the last layer.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import mlx.core as mx
 
@@ -26,6 +26,7 @@ from runtime.models.tensor_names import without_spares
 from runtime.nn.block import PreNorm
 from runtime.nn.indexer import IndexShape
 from runtime.nn.layer import FeedForward
+from runtime.nn.linear import added
 from runtime.nn.mla import LatentAttention, LatentShape, split_latent_heads
 from runtime.nn.module import Module
 from runtime.nn.rope import Rope
@@ -213,6 +214,8 @@ def layout(config: Config) -> list[LayerSpec]:
 class SoftmaxRouter(Module):
     """V2: probabilities, not normalised; of each group of experts only the best one judges it."""
 
+    takes_pairs: ClassVar[bool] = True
+
     def __init__(self, hidden: int, spec: MixtureSpec) -> None:
         super().__init__()
         self.weight = mx.zeros((spec.experts, hidden))
@@ -220,7 +223,8 @@ class SoftmaxRouter(Module):
 
     def __call__(self, x: mx.array, step: Step) -> Choice:
         spec = self._spec
-        scores = x.astype(mx.float32) @ self.weight.T.astype(mx.float32)
+        x = x.astype(mx.float32)
+        scores = added(self, x, x @ self.weight.T.astype(mx.float32), step)
         probabilities = mx.softmax(scores, axis=-1)
         chosen = best(open_groups(probabilities, spec.groups, spec.top_groups, judges=1), spec.chosen)
         return chosen, mx.take_along_axis(probabilities, chosen, axis=-1) * spec.scale

@@ -7,7 +7,7 @@ published files (`model.mtp_*`) are left out.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import mlx.core as mx
 
@@ -22,6 +22,7 @@ from runtime.models.family import Family
 from runtime.models.tensor_names import without_spares
 from runtime.nn.block import PreNorm
 from runtime.nn.layer import FeedForward
+from runtime.nn.linear import added
 from runtime.nn.module import Module
 from runtime.nn.route import Choice, best
 from runtime.nn.self_attention import SelfAttention
@@ -110,6 +111,8 @@ def layout(config: Config) -> list[LayerSpec]:
 
 
 class Router(Module):
+    takes_pairs: ClassVar[bool] = True
+
     def __init__(self, hidden: int, spec: Mixture) -> None:
         super().__init__()
         self.weight = mx.zeros((spec.experts, hidden))
@@ -118,7 +121,8 @@ class Router(Module):
 
     def __call__(self, x: mx.array, step: Step) -> Choice:
         """x [..., D] -> experts and weights [..., k]."""
-        scores = x.astype(mx.float32) @ self.weight.T.astype(mx.float32)
+        x = x.astype(mx.float32)
+        scores = added(self, x, x @ self.weight.T.astype(mx.float32), step)
         probabilities = mx.softmax(scores, axis=-1)
         corrected = probabilities + self.e_score_correction_bias.astype(mx.float32)
         chosen = best(corrected, self._spec.chosen)

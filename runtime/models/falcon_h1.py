@@ -231,8 +231,15 @@ class FalconH1(Module):
     def embed(self, ids: mx.array, step: Step | None = None) -> mx.array:
         return self.model.embed(ids, step)
 
+    @property
+    def tied_table(self) -> nn.Module | None:
+        """The table that is the head, too."""
+        return self.model.embed_tokens if self._tied else None
+
     def logits(self, hidden: mx.array, step: Step | None = None) -> mx.array:
-        logits = tied(self.model.embed_tokens, hidden) if self._tied else linear(self.lm_head, hidden, step)
+        logits = (
+            tied(self.model.embed_tokens, hidden, step) if self._tied else linear(self.lm_head, hidden, step)
+        )
         return logits * self._times
 
 

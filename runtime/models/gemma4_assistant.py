@@ -158,7 +158,7 @@ class Assistant(Module):
 
     def logits(self, hidden: mx.array, step: Step | None = None) -> mx.array:
         table = self.model.embed_tokens
-        return self.masked_embedding(hidden, table, step) if self._clustered else tied(table, hidden)
+        return self.masked_embedding(hidden, table, step) if self._clustered else tied(table, hidden, step)
 
     def feedback(self, hidden: mx.array, step: Step | None = None) -> mx.array:
         """[B, 1, D] -> [B, 1, backbone]: what stands for the target's hidden state of the drafted token."""

@@ -153,8 +153,13 @@ class GPT2(Module):
     def embed(self, ids: mx.array, step: Step | None = None) -> mx.array:
         return self.transformer.embed(ids, step)
 
+    @property
+    def tied_table(self) -> nn.Module | None:
+        """The table that is the head, too."""
+        return self.transformer.wte if self._tied else None
+
     def logits(self, hidden: mx.array, step: Step | None = None) -> mx.array:
-        return tied(self.transformer.wte, hidden) if self._tied else linear(self.lm_head, hidden, step)
+        return tied(self.transformer.wte, hidden, step) if self._tied else linear(self.lm_head, hidden, step)
 
 
 def build(config: Config) -> GPT2:

@@ -132,8 +132,15 @@ class GPTNeoX(Module):
     def embed(self, ids: mx.array, step: Step | None = None) -> mx.array:
         return self.gpt_neox.embed(ids, step)
 
+    @property
+    def tied_table(self) -> nn.Module | None:
+        """The table that is the head, too."""
+        return self.gpt_neox.embed_in if self._tied else None
+
     def logits(self, hidden: mx.array, step: Step | None = None) -> mx.array:
-        return tied(self.gpt_neox.embed_in, hidden) if self._tied else linear(self.embed_out, hidden, step)
+        return (
+            tied(self.gpt_neox.embed_in, hidden, step) if self._tied else linear(self.embed_out, hidden, step)
+        )
 
 
 def build(config: Config) -> GPTNeoX:

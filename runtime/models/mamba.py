@@ -146,8 +146,15 @@ class MambaLM(Module):
     def embed(self, ids: mx.array, step: Step | None = None) -> mx.array:
         return self.backbone.embed(ids, step)
 
+    @property
+    def tied_table(self) -> nn.Module | None:
+        """The table that is the head, too."""
+        return self.backbone.embeddings if self._tied else None
+
     def logits(self, hidden: mx.array, step: Step | None = None) -> mx.array:
-        return tied(self.backbone.embeddings, hidden) if self._tied else linear(self.lm_head, hidden, step)
+        return (
+            tied(self.backbone.embeddings, hidden, step) if self._tied else linear(self.lm_head, hidden, step)
+        )
 
 
 def build(config: Config) -> MambaLM:

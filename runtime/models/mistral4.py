@@ -4,7 +4,7 @@ by a softmax in groups. Published as the text tower of a Mistral 3 wrapper.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import mlx.core as mx
 
@@ -23,6 +23,7 @@ from runtime.models.tensor_names import text_tower, without_spares
 from runtime.models.towers import USUAL
 from runtime.nn.block import PreNorm
 from runtime.nn.layer import FeedForward
+from runtime.nn.linear import added
 from runtime.nn.mla import LatentAttention, LatentShape, split_latent_heads
 from runtime.nn.module import Module
 from runtime.nn.rope import Rope
@@ -164,6 +165,8 @@ class SharpenedLatent(LatentAttention):
 class Router(Module):
     """Probabilities over all experts, of which the best in the open groups count."""
 
+    takes_pairs: ClassVar[bool] = True
+
     def __init__(self, hidden: int, spec: MixtureSpec) -> None:
         super().__init__()
         self.weight = mx.zeros((spec.experts, hidden))
@@ -172,7 +175,8 @@ class Router(Module):
     def __call__(self, x: mx.array, step: Step) -> Choice:
         """x [..., D] -> experts and weights [..., k]."""
         spec = self._spec
-        scores = x.astype(mx.float32) @ self.weight.T.astype(mx.float32)
+        x = x.astype(mx.float32)
+        scores = added(self, x, x @ self.weight.T.astype(mx.float32), step)
         probabilities = mx.softmax(scores, axis=-1)
         chosen = best(open_groups(probabilities, spec.groups, spec.top_groups), spec.chosen)
         weights = mx.take_along_axis(probabilities, chosen, axis=-1)

@@ -161,9 +161,14 @@ class Mllama(Module):
             if isinstance(layer, CrossBlock):
                 layer.cross_attn.encode(features, step, cache)
 
+    @property
+    def tied_table(self) -> nn.Module | None:
+        """The table that is the head, too."""
+        return self.model.embed_tokens if self._tied else None
+
     def logits(self, hidden: mx.array, step: Step | None = None) -> mx.array:
         if self._tied:
-            return tied(self.model.embed_tokens, hidden)[..., : self._vocab]
+            return tied(self.model.embed_tokens, hidden, step)[..., : self._vocab]
         return linear(self.lm_head, hidden, step)
 
 

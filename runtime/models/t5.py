@@ -38,6 +38,10 @@ def layout(config: Config) -> list[LayerSpec]:
     return [spec for _ in range(config.decoder_layers) for spec in (own, read)]
 
 
+class Biases(nn.Embedding):
+    """A number for each distance and head. Attention reads the weight itself, so adapters find no table."""
+
+
 class Attention(Module):
     """Projections for scores that are not scaled. biased: the layer has a table of biases by distance."""
 
@@ -49,7 +53,7 @@ class Attention(Module):
         self.v = nn.Linear(config.hidden_size, inner, bias=False)
         self.o = nn.Linear(inner, config.hidden_size, bias=False)
         if biased:
-            self.relative_attention_bias = nn.Embedding(config.buckets, config.heads)
+            self.relative_attention_bias = Biases(config.buckets, config.heads)
         self._heads = config.heads
 
     def queries(self, x: mx.array, step: Step) -> mx.array:
@@ -199,9 +203,14 @@ class T5(Module):
         step.refuse_positions("this network counts how many tokens lie between two")
         return step.embedded(self.embed)
 
+    @property
+    def tied_table(self) -> nn.Module | None:
+        """The table that is the head, too."""
+        return self.shared if self._tied else None
+
     def logits(self, hidden: mx.array, step: Step | None = None) -> mx.array:
         hidden = hidden if self._scale is None else hidden * self._scale
-        return tied(self.shared, hidden) if self._tied else linear(self.lm_head, hidden, step)
+        return tied(self.shared, hidden, step) if self._tied else linear(self.lm_head, hidden, step)
 
 
 def build(config: Config) -> T5:

@@ -187,9 +187,14 @@ class T5Gemma(Module):
     def embed(self, ids: mx.array, step: Step | None = None) -> mx.array:
         return self.model.decoder.embed(ids, step)
 
+    @property
+    def tied_table(self) -> nn.Module | None:
+        """The table that is the head, too."""
+        return self.model.decoder.embed_tokens if self._tied else None
+
     def logits(self, hidden: mx.array, step: Step | None = None) -> mx.array:
         table = self.model.decoder.embed_tokens
-        logits = tied(table, hidden) if self._tied else linear(self.lm_head["out_proj"], hidden, step)
+        logits = tied(table, hidden, step) if self._tied else linear(self.lm_head["out_proj"], hidden, step)
         return logits if self._softcap is None else softcapped(logits, self._softcap)
 
 

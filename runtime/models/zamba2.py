@@ -314,8 +314,13 @@ class Zamba2(Module):
     def embed(self, ids: mx.array, step: Step | None = None) -> mx.array:
         return self.model.embed(ids, step)
 
+    @property
+    def tied_table(self) -> nn.Module | None:
+        """The table that is the head, too."""
+        return self.model.embed_tokens
+
     def logits(self, hidden: mx.array, step: Step | None = None) -> mx.array:
-        return tied(self.model.embed_tokens, hidden)
+        return tied(self.model.embed_tokens, hidden, step)
 
 
 def build(config: Config) -> Zamba2:

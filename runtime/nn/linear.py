@@ -15,22 +15,35 @@ import mlx.nn as nn
 from runtime.nn import ops
 from runtime.step import Step
 
-_MATRICES = frozenset({nn.Linear, nn.QuantizedLinear})
-_TABLES = frozenset({nn.Embedding, nn.QuantizedEmbedding})
+MATRICES = frozenset({nn.Linear, nn.QuantizedLinear})
+TABLES = frozenset({nn.Embedding, nn.QuantizedEmbedding})
 
 
 def linear(module: nn.Module, x: mx.array, step: Step | None) -> mx.array:
     """[B, ..., in] -> [B, ..., out]: x Wᵀ + b."""
-    y = ops.table.linear(module, x) if type(module) in _MATRICES else module(x)
+    y = ops.table.linear(module, x) if type(module) in MATRICES else module(x)
+    return y if step is None or step.adapters is None else step.adapters.linear(module, x, y)
+
+
+def added(module: nn.Module, x: mx.array, y: mx.array, step: Step | None) -> mx.array:
+    """y [B, ..., out], what a module with `takes_pairs` has computed as x Wᵀ by itself, with what the step
+    adds.
+    """
     return y if step is None or step.adapters is None else step.adapters.linear(module, x, y)
 
 
 def embed(module: nn.Module, ids: mx.array, step: Step | None) -> mx.array:
     """ids [B, ...] -> the rows of a table, [B, ..., D]."""
-    y = ops.table.embed(module, ids) if type(module) in _TABLES else module(ids)
+    y = ops.table.embed(module, ids) if type(module) in TABLES else module(ids)
     return y if step is None or step.adapters is None else step.adapters.embed(module, ids, y)
 
 
-def tied(module: Any, x: mx.array) -> mx.array:
-    """[..., D] -> [..., V]: a table as the output head."""
-    return ops.table.linear(module, x) if type(module) in _TABLES else module.as_linear(x)
+def tied(module: Any, x: mx.array, step: Step | None) -> mx.array:
+    """[B, ..., D] -> [B, ..., V]: a table as the output head."""
+    y = ops.table.linear(module, x) if type(module) in TABLES else module.as_linear(x)
+    return y if step is None or step.adapters is None else step.adapters.head(module, x, y)
+
+
+def head_of(network: Any) -> nn.Module | None:
+    """The table that is this network's head too; None where its head is a module of its own."""
+    return getattr(network, "tied_table", None)

@@ -11,6 +11,7 @@ DeepSeek-V2 (arXiv 2405.04434).
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -118,6 +119,18 @@ class QuantizedHeadLinear(Module):
         )
 
 
+def by_heads(module: Any, x: mx.array, step: Step | None) -> mx.array:
+    """[B, H or 1, L, in] -> [B, H, L, out], with what the step adds."""
+    y = module(x)
+    return y if step is None or step.adapters is None else step.adapters.by_heads(module, x, y)
+
+
+def by_heads_back(module: Any, x: mx.array, step: Step | None) -> mx.array:
+    """[B, H, L, out] -> [B, H, L, in], with what the step adds."""
+    y = module.back(x)
+    return y if step is None or step.adapters is None else step.adapters.by_heads_back(module, x, y)
+
+
 class LatentAttention(Module):
     """[B, L, D] -> [B, L, D]."""
 
@@ -153,7 +166,7 @@ class LatentAttention(Module):
             own = mx.concatenate([key, self.indexer.key(x, step)], axis=-1)
             seen, _, mask = cache.append(step, own, None)
             seen, mask = self.indexer.select(x, low, seen, mask, step)
-        return linear(self.o_proj, merge_heads(self._attend(content, position, seen, mask)), step)
+        return linear(self.o_proj, merge_heads(self._attend(content, position, seen, mask, step)), step)
 
     def queries(self, low: mx.array, step: Step) -> mx.array:
         """[B, H, L, N + P], not rotated yet, of what they are made of. Families that scale them by position
@@ -169,25 +182,33 @@ class LatentAttention(Module):
         )
         return mx.concatenate([self.kv_a_layernorm(latent), self._rope(position, step)], axis=-1)
 
-    def _attend(self, content: mx.array, position: mx.array, seen: mx.array, mask: Mask) -> mx.array:
+    def _attend(
+        self, content: mx.array, position: mx.array, seen: mx.array, mask: Mask, step: Step
+    ) -> mx.array:
         """Queries in two parts [B, H, L, N] and [B, H, L, P] over what is remembered -> [B, H, L, V]."""
         form = self.expanded if self._shape.expands(content.shape[2]) else self.absorbed
-        return form(content, position, seen, mask)
+        return form(content, position, seen, mask, step)
 
-    def absorbed(self, content: mx.array, position: mx.array, seen: mx.array, mask: Mask) -> mx.array:
+    def absorbed(
+        self, content: mx.array, position: mx.array, seen: mx.array, mask: Mask, step: Step | None = None
+    ) -> mx.array:
         """With queries taken to the latents: all heads share the one key there is."""
-        queries = mx.concatenate([self.k_b_proj.back(content), position], axis=-1)
+        queries = mx.concatenate([by_heads_back(self.k_b_proj, content, step), position], axis=-1)
         latents = seen[..., : self._shape.rank]
-        return self.v_b_proj(attention(queries, seen, latents, mask, scale=self._shape.scale))
+        read = attention(queries, seen, latents, mask, scale=self._shape.scale)
+        return by_heads(self.v_b_proj, read, step)
 
-    def expanded(self, content: mx.array, position: mx.array, seen: mx.array, mask: Mask) -> mx.array:
+    def expanded(
+        self, content: mx.array, position: mx.array, seen: mx.array, mask: Mask, step: Step | None = None
+    ) -> mx.array:
         """With keys and values made for every visible token."""
         latents, turned = mx.split(seen, [self._shape.rank], axis=-1)
-        keys = self.k_b_proj(latents)
+        keys = by_heads(self.k_b_proj, latents, step)
         turned = mx.broadcast_to(turned, (*keys.shape[:3], turned.shape[-1]))
         queries = mx.concatenate([content, position], axis=-1)
         keys = mx.concatenate([keys, turned], axis=-1)
-        return attention(queries, keys, self.v_b_proj(latents), mask, scale=self._shape.scale)
+        values = by_heads(self.v_b_proj, latents, step)
+        return attention(queries, keys, values, mask, scale=self._shape.scale)
 
 
 def split_latent_heads(weights: dict[str, mx.array], shape: LatentShape) -> dict[str, mx.array]:

@@ -82,13 +82,12 @@ class Experts(Module):
         """x [B, L, D] -> the weighted sum of its experts' answers [B, L, D]."""
         chosen, weights = choice
         adapters = None if step is None else step.adapters
-        if adapters is not None and adapters.change(self):
-            # Every row keeps its place, so that it is known whose adapter counts for it.
-            answers = plain.ask(x, chosen, partial(self._answer, adapters), None)
-            return (weights.astype(x.dtype)[..., None, :] @ answers).squeeze(-2)
         # Packed stacks are unpacked row by row, so that many rows at once save nothing.
         together = self._experts if isinstance(self.up_proj, SwitchLinear) else None
-        answers = ops.table.ask(x, chosen, partial(self._answer, None), together)
+        # Where rows have different adapters, each keeps its place, so that it is known whose counts for it.
+        mixed = adapters is not None and adapters.mixed(self)
+        ask = plain.ask if mixed else ops.table.ask
+        answers = ask(x, chosen, partial(self._answer, adapters), together)
         return (weights.astype(x.dtype)[..., None, :] @ answers).squeeze(-2)
 
     def inner(self, gate: mx.array, up: mx.array) -> mx.array:

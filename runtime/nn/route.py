@@ -5,9 +5,11 @@ in the eighth bit would be confused otherwise.
 """
 
 from collections.abc import Callable
+from typing import ClassVar
 
 import mlx.core as mx
 
+from runtime.nn.linear import added
 from runtime.nn.module import Module
 from runtime.step import Step
 
@@ -75,6 +77,8 @@ def best(scores: mx.array, k: int) -> mx.array:
 class CorrectedRouter(Module):
     """Independent gates with a stored correction of the choice, in groups (DeepSeek-V3, its followers)."""
 
+    takes_pairs: ClassVar[bool] = True
+
     def __init__(
         self,
         hidden: int,
@@ -94,9 +98,10 @@ class CorrectedRouter(Module):
         self._normalize, self._scale = normalize, scale
 
     def __call__(self, x: mx.array, step: Step) -> Choice:
-        """x [..., D] -> experts and weights [..., k]. All routers get the step; this one needs none."""
+        """x [B, ..., D] -> experts and weights [B, ..., k]."""
+        x = x.astype(mx.float32)
         return sigmoid_top(
-            x.astype(mx.float32) @ self.weight.T.astype(mx.float32),
+            added(self, x, x @ self.weight.T.astype(mx.float32), step),
             self._chosen,
             correction=self.e_score_correction_bias,
             groups=self._groups,

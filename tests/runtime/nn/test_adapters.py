@@ -1,5 +1,9 @@
-"""Rows of one step with different adapters, or none, answer as models with those fused into their weights."""
+"""Rows of one step with different adapters, several, or none answer as models with those fused into their
+weights.
+"""
 
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,35 +15,66 @@ import pytest
 from runtime.cache.build import build_memory
 from runtime.errors import WeightMismatch
 from runtime.loaded import LoadedModel
-from runtime.nn.adapters import Adapter, RowAdapters
-from runtime.nn.low_rank import LowRank
-from runtime.nn.moe import SwitchLinear
+from runtime.nn.adapter_stacks import Deck
+from runtime.nn.adapters import Adapter, kind_of, logical_shape
+from runtime.nn.fused_pairs import floats, fused
+from runtime.nn.linear import MATRICES
+from runtime.nn.low_rank import HEAD, LowRank, LowRanks, Rows
+from runtime.nn.row_adapters import RowAdapters
 from runtime.step import Inputs, Step
 from tests.support.parity import Reference
 
-FAMILIES = ["llama", "gemma2", "qwen3_moe", "qwen3_5", "gpt2", "deepseek_v3", "mamba"]
-KINDS = (nn.Linear, nn.Embedding, SwitchLinear)
-RANK, SCALE = 3, 0.7
+FEW = ["llama", "gemma2", "qwen3_moe", "qwen3_5", "gpt2", "deepseek_v3", "mamba", "t5"]
+MORE = [name for name in Reference.names() if name not in FEW]
 
 
-def pairs_of(network: nn.Module, seed: int) -> dict[str, LowRank]:
-    """A pair for every layer but tied tables, where fusing would change the head too."""
-    mx.random.seed(seed)
-    found: dict[str, LowRank] = {}
-    for name, module in network.named_modules():
-        if isinstance(module, KINDS) and not (isinstance(module, nn.Embedding) and "lm_head" not in network):
-            *stack, out, width = module.weight.shape
-            first, last = (out, width) if isinstance(module, nn.Embedding) else (width, out)
-            down, up = mx.random.normal((*stack, first, RANK)), mx.random.normal((*stack, RANK, last))
-            found[name] = LowRank(down * 0.2, up * 0.2, SCALE)
-    return found
+def pairs_of(network: Any, seed: int, dora: bool) -> dict[str, LowRank]:
+    """For everything that takes one, of rank 2 or 3, with magnitudes or biases where they may be; none for
+    tied tables, where fusing would change the head too.
+    """
+    random, pairs = np.random.default_rng(seed), {}
+
+    def array(*shape: int) -> mx.array:
+        return mx.array(random.normal(size=shape).astype(np.float32) * 0.2)
+
+    # Some stand in two places.
+    once = {id(module): (name, module) for name, module in network.named_modules()}
+    for name, module in once.values():
+        kind = kind_of(module)
+        if kind is None or module is getattr(network, "tied_table", None):
+            continue
+        *stack, out, width = logical_shape(module)
+        first, last = (out, width) if kind == "table" else (width, out)
+        down = array(*(stack if kind == "experts" else ()), first, 2 + seed % 2)
+        magnitude = bias = None
+        if dora and kind != "experts":
+            norm = mx.linalg.norm(floats(module), axis=0 if kind == "table" else -1)
+            magnitude = norm * (1 + array(*norm.shape))
+        elif type(module) in MATRICES:
+            bias = array(last)
+        pairs[name] = LowRank(down, array(*stack, down.shape[-1], last), 0.7, magnitude, bias)
+    return pairs
 
 
-def fuse(network: nn.Module, pairs: dict[str, LowRank]) -> None:
-    modules: dict[str, Any] = dict(network.named_modules())
-    for name, pair in pairs.items():
-        module, more = modules[name], pair.scale * (pair.down @ pair.up)
-        module.weight = module.weight + (more if isinstance(module, nn.Embedding) else more.swapaxes(-1, -2))
+@contextmanager
+def fusing(network: Any, sets: list[tuple[dict[str, LowRank], float]]) -> Generator[None]:
+    """A network of floats with these fused into its weights."""
+    named = {name for pairs, _ in sets for name in pairs}
+    modules = {name: module for name, module in network.named_modules() if name in named}
+    before = {name: dict(module) for name, module in modules.items()}
+    for name, module in modules.items():
+        table, base = kind_of(module) == "table", module.weight
+        for pairs, scale in sets:
+            pair = pairs[name]
+            module.weight = module.weight + fused(base, pair, scale=scale, table=table) - base
+            if pair.bias is not None:
+                module.bias = module.get("bias", 0) + pair.bias * (pair.scale * scale)
+    yield
+    for name, module in modules.items():
+        for leaf in [leaf for leaf in module if leaf not in before[name]]:
+            del module[leaf]
+        for leaf, value in before[name].items():
+            module[leaf] = value
 
 
 def logits(model: LoadedModel, rows: list[list[int]], adapters: RowAdapters | None) -> list[np.ndarray]:
@@ -64,56 +99,151 @@ def logits(model: LoadedModel, rows: list[list[int]], adapters: RowAdapters | No
     return [np.concatenate(parts) for parts in out]
 
 
-@pytest.mark.parametrize("packed", [False, True], ids=["float", "packed"])
-@pytest.mark.parametrize("family", FAMILIES)
-def test_each_row_answers_as_if_its_adapter_were_fused(family: str, packed: bool, tmp_path: Path) -> None:
+def check(family: str, folder: Path, *, packed: bool, dora: bool) -> None:
     reference = Reference(family)
     ids = reference.answers["ids"].tolist()
     rows = [ids[:9], ids[:7], ids[2:9], ids[:9]]
-    models = [reference.load(tmp_path / str(i)) for i in range(3)]
-    shared, sets = models[0], [pairs_of(models[0].network, seed) for seed in (1, 2)]
+    shared, plain = (reference.load(folder / str(i)) for i in range(2))
     if packed:
-        for model in models:
-            _pack(model.network)
-    one, two = (Adapter(shared.network, pairs) for pairs in sets)
-    got = logits(shared, rows, RowAdapters([one, None, two, one]))
-    plain = logits(shared, rows, None)
-    for model, pairs in zip(models[1:], sets, strict=True):
-        _unpack(model.network)
-        fuse(model.network, pairs)
-    wanted = [logits(model, rows, None) for model in models[1:]]
-    for row, answer in ((0, wanted[0][0]), (1, plain[1]), (2, wanted[1][2]), (3, wanted[0][3])):
-        assert np.abs(got[row] - answer).max() < 2e-3 * answer.std()
-    assert np.abs(got[0] - plain[0]).max() > 0.05 * plain[0].std()
+        _pack(shared.network)
+        _unpack_into(plain.network, shared.network)
+    pairs = [pairs_of(shared.network, seed, dora) for seed in (1, 2)]
+    one, two = (Adapter(shared.network, LowRanks(its)) for its in pairs)
+    mine = RowAdapters(Deck([one, two]), [((one, 1.0),), (), ((two, 1.0),), ((two, 0.5), (one, -0.3))])
+    got, base = logits(shared, rows, mine), logits(shared, rows, None)
+    for row, sets in enumerate(
+        [[(pairs[0], 1.0)], [], [(pairs[1], 1.0)], [(pairs[1], 0.5), (pairs[0], -0.3)]]
+    ):
+        with fusing(plain.network, sets):
+            wanted = logits(plain, rows, None)[row]
+        assert np.abs(got[row] - wanted).max() < 2e-3 * wanted.std()
+    assert np.abs(got[0] - base[0]).max() > 0.05 * base[0].std()
 
 
-def _pack(network: nn.Module) -> None:
+@pytest.mark.parametrize("dora", [False, True], ids=["lora", "dora"])
+@pytest.mark.parametrize("family", FEW)
+def test_each_row_answers_as_if_its_adapters_were_fused(family: str, dora: bool, tmp_path: Path) -> None:
+    check(family, tmp_path, packed=dora, dora=dora)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dora", [False, True], ids=["lora", "dora"])
+@pytest.mark.parametrize("family", MORE)
+def test_so_it_is_in_every_family(family: str, dora: bool, tmp_path: Path) -> None:
+    check(family, tmp_path, packed=False, dora=dora)
+
+
+def _pack(network: Any) -> None:
     def fits(_: str, module: Any) -> bool:
-        return type(module) is nn.Linear and module.weight.shape[1] % 32 == 0
+        return hasattr(module, "to_quantized") and module.weight.shape[-1] % 32 == 0
 
-    nn.quantize(network, 32, 8, class_predicate=fits)
-
-
-def _unpack(network: nn.Module) -> None:
-    """What packed matrices stand for, in plain ones."""
-    for name, module in list(network.named_modules()):
-        if isinstance(module, nn.QuantizedLinear):
-            weight = mx.dequantize(
-                module.weight, module.scales, module.biases, module.group_size, module.bits, mode=module.mode
-            )
-            plain = nn.Linear(weight.shape[1], weight.shape[0], "bias" in module)
-            plain.weight = weight
-            if "bias" in module:
-                plain.bias = module.bias
-            holder: Any = network
-            *parents, last = name.split(".")
-            for part in parents:
-                holder = holder[int(part)] if part.isdigit() else holder[part]
-            holder[last] = plain
+    nn.quantize(getattr(network, "plain", network), 32, 8, class_predicate=fits)
 
 
-def test_a_name_that_the_network_lacks_is_refused(tmp_path: Path) -> None:
-    model = Reference("llama").load(tmp_path)
-    pair = LowRank(mx.zeros((4, 2)), mx.zeros((2, 4)))
-    with pytest.raises(WeightMismatch, match=r"model\.layers\.0\.nothing belongs to no module"):
-        Adapter(model.network, {"model.layers.0.nothing": pair})
+def _unpack_into(network: Any, packed: Any) -> None:
+    """What packed matrices stand for, in the places of plain ones."""
+    modules: dict[str, Any] = dict(packed.named_modules())
+    for name, module in network.named_modules():
+        if "scales" in modules[name]:
+            module.weight = floats(modules[name])
+
+
+@pytest.fixture(scope="module")
+def tied(tmp_path_factory: pytest.TempPathFactory) -> LoadedModel:
+    return Reference("gemma2").load(tmp_path_factory.mktemp("tied"))
+
+
+def on(model: LoadedModel, brought: LowRanks, hidden: mx.array) -> tuple[mx.array, mx.array]:
+    """Logits of hidden states [2, L, D] whose first row has the adapter at half its scale, and of none."""
+    adapter = Adapter(model.network, brought)
+    adapters = RowAdapters(Deck([adapter]), [((adapter, 0.5),), ()])
+    step = Step((0, 0), (hidden.shape[1],) * 2, adapters=adapters)
+    return model.network.logits(hidden, step), model.network.logits(hidden)
+
+
+def test_a_tied_head_and_its_table_have_adapters_of_their_own(tied: LoadedModel) -> None:
+    table, hidden = tied.network.tied_table, mx.random.normal((2, 3, tied.described.config.hidden_size))
+    tokens, width = table.weight.shape
+    down, up = mx.random.normal((width, 2)), mx.random.normal((2, tokens))
+    got, base = on(tied, LowRanks({HEAD: LowRank(down, up)}), hidden)
+    # The soft cap of this family lies behind the product.
+    cap = tied.described.config.logit_softcap
+    wanted = mx.tanh((mx.arctanh(base[0] / cap) * cap + (hidden[0] @ down @ up) * 0.5) / cap) * cap
+    np.testing.assert_allclose(np.array(got[0]), np.array(wanted), atol=1e-3)
+    assert mx.array_equal(got[1], base[1])
+    got, base = on(tied, LowRanks({"model.embed_tokens": LowRank(up.T, down.T)}), hidden)
+    assert mx.array_equal(got, base)
+
+
+def test_whole_weights_and_rows_stand_in_the_place_of_the_bases(tied: LoadedModel) -> None:
+    network, ids = tied.network, mx.array([[1, 2, 3], [1, 2, 3]])
+    table = network.tied_table.weight
+    other = table + mx.random.normal(table.shape)
+    rows = Rows(mx.array([3, 1]), mx.random.normal((2, table.shape[1])))
+    for brought, changed in (
+        (LowRanks(whole={"model.embed_tokens.weight": other}), other[mx.array([1, 2, 3])]),
+        (
+            LowRanks(rows={"model.embed_tokens.weight": rows}),
+            mx.stack([rows.values[1], table[2], rows.values[0]]),
+        ),
+    ):
+        adapter = Adapter(network, brought)
+        adapters = RowAdapters(Deck([adapter]), [((adapter, 1.0),), ()])
+        step = Step((0, 0), (3, 3), inputs=Inputs(ids), adapters=adapters)
+        got, base = network.embed(ids, step), network.embed(ids)
+        scale = (base / table[ids])[0, 0, 0]
+        np.testing.assert_allclose(np.array(got[0]), np.array(changed * scale), rtol=1e-4, atol=1e-5)
+        assert mx.array_equal(got[1], base[1])
+    hidden = mx.random.normal((2, 2, table.shape[1]))
+    for brought, weight in (
+        (LowRanks(whole={f"{HEAD}.weight": other}), other),
+        (LowRanks(rows={f"{HEAD}.weight": rows}), mx.array(np.array(table))),
+    ):
+        if brought.rows:
+            weight[rows.ids] = rows.values
+        adapter = Adapter(network, brought)
+        adapters = RowAdapters(Deck([adapter]), [((adapter, 1.0),), ()])
+        got = network.logits(hidden, Step((0, 0), (2, 2), adapters=adapters))
+        cap = tied.described.config.logit_softcap
+        np.testing.assert_allclose(
+            np.array(got[0]), np.array(mx.tanh(hidden[0] @ weight.T / cap) * cap), atol=1e-4
+        )
+        assert mx.array_equal(got[1], network.logits(hidden)[1])
+
+
+@pytest.mark.parametrize(
+    ("brought", "said"),
+    [
+        (LowRanks({"model.layers.0.nothing": LowRank(mx.zeros((4, 2)), mx.zeros((2, 4)))}), "belongs to no"),
+        (
+            LowRanks({"model.layers.0.mlp.up_proj": LowRank(mx.zeros((4, 2)), mx.zeros((2, 4)))}),
+            "has shape 4×2",
+        ),
+        (
+            LowRanks({"model.norm": LowRank(mx.zeros((4, 2)), mx.zeros((2, 4)))}),
+            "takes a pair.*--fuse-adapters",
+        ),
+        (LowRanks(whole={"model.norm.weight": mx.zeros((64,))}), "cannot differ.*--fuse-adapters"),
+        (LowRanks(whole={"model.embed_tokens.weight": mx.zeros((3, 4))}), "has shape 3×4"),
+        (
+            LowRanks(rows={"model.embed_tokens.weight": Rows(mx.array([10**6]), mx.zeros((1, 64)))}),
+            "do not fit",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_refused_by_name(brought: LowRanks, said: str, tied: LoadedModel) -> None:
+    with pytest.raises(WeightMismatch, match=said):
+        Adapter(tied.network, brought)
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen3_moe", "deepseek_v3"])
+def test_a_row_has_the_same_bits_in_any_company(family: str, tmp_path: Path) -> None:
+    model = Reference(family).load(tmp_path)
+    adapters = [Adapter(model.network, LowRanks(pairs_of(model.network, seed, seed == 2))) for seed in (1, 2)]
+    deck, (one, two) = Deck(adapters), adapters
+    ids = Reference(family).answers["ids"].tolist()[:4]
+    sets = [((one, 1.0),), (), ((two, 0.5), (one, 1.0)), ((two, 1.0),)]
+    for its in sets:
+        alone = logits(model, [ids] * 4, RowAdapters(deck, [its] * 4) if its else None)[0]
+        company = [its, sets[2], (), sets[0]]
+        np.testing.assert_array_equal(logits(model, [ids] * 4, RowAdapters(deck, company))[0], alone)

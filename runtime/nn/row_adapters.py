@@ -1,0 +1,213 @@
+"""The adapters of a step's rows: rows with different ones, several, or none share a step.
+
+Each row's pair is gathered by its place in the module's stack, so a row is multiplied by itself, whoever its
+neighbours are: what is added to it does not depend on them, to the last bit. A row without an adapter gets
+another one's numbers times zero. Where no row has one there is no `RowAdapters`, and nothing is computed.
+
+Dimensions: B rows, L tokens, r the rank, E experts, H heads, n adapters of a module.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import mlx.core as mx
+
+from runtime.nn import ops
+from runtime.nn.adapter_stacks import Deck, Stack
+from runtime.nn.adapters import Adapter, Part
+
+Members = tuple[tuple[Adapter, float], ...]
+"""The adapters of one row, in order, each with its scale."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where in a stack the k-th adapter of each row is."""
+
+    slots: mx.array
+    """int32 [B]"""
+    scales: mx.array | None
+    """float32 [B], 0 for rows without one; None: all are 1."""
+    alike: float | None
+    """The scale, where all rows have the same adapter at the same scale."""
+    rows: tuple[tuple[int, Adapter, float], ...]
+    """(row, adapter, scale) of those that have one."""
+
+    def scaled(self, more: mx.array) -> mx.array:
+        """[B, ...], each row times its scale."""
+        if self.scales is None:
+            return more
+        return more * self.scales.astype(more.dtype).reshape(-1, *[1] * (more.ndim - 1))
+
+    def of(self, stacked: mx.array, like: mx.array) -> mx.array:
+        """[n, out] -> [B, 1, ..., out], each row's own, of the form and type of an answer [B, ..., out]."""
+        own = _as(stacked, like)[self.slots]
+        return own.reshape(own.shape[0], *[1] * (like.ndim - 2), -1)
+
+    def flat(self, each: int, axes: int = 2) -> mx.array:
+        """int32 [B, each], of `axes` axes: where each row's matrices are in a stack of stacks of `each`."""
+        own = (self.slots * each).reshape(-1, *[1] * (axes - 1))
+        return own + mx.arange(each, dtype=mx.int32)
+
+
+class RowAdapters:
+    """`runtime.step.Adapters`. rows: of each row the adapters, () for none; all of them are in the deck."""
+
+    def __init__(self, deck: Deck, rows: Sequence[Members]) -> None:
+        self._deck, self._rows = deck, tuple(rows)
+        self._known: dict[tuple[Adapter, ...], list[Place]] = {}
+
+    def linear(self, module: object, x: mx.array, y: mx.array) -> mx.array:
+        stack = self._deck.get(module)
+        return y if stack is None else self._linear(stack, module, x, y)
+
+    def head(self, module: object, x: mx.array, y: mx.array) -> mx.array:
+        stack = self._deck.get(module, head=True)
+        return y if stack is None else self._linear(stack, module, x, y)
+
+    def embed(self, module: object, ids: mx.array, y: mx.array) -> mx.array:
+        stack, out = self._deck.get(module), y
+        for place in self._places(stack):
+            assert stack is not None
+            if stack.down is not None and stack.up is not None:
+                tokens, rank = stack.down.shape[-2:]
+                at = place.slots[:, None] * tokens + ids.reshape(ids.shape[0], -1)
+                inner = place.scaled(_as(stack.down.reshape(-1, rank)[at], y))
+                more = mx.gather_mm(inner, _as(stack.up, y), rhs_indices=place.slots)
+                out = out + more.reshape(y.shape)
+            if stack.factor is not None:
+                out = out + place.scaled(y * place.of(stack.factor, y))
+            if stack.replaces:
+                out = _replaced(stack, place, ids, y, out, _looked_up)
+        return out
+
+    def gather(self, module: object, x: mx.array, chosen: mx.array, y: mx.array) -> mx.array:
+        stack, out = self._deck.get(module), y
+        for place in self._places(stack):
+            assert stack is not None
+            assert stack.down is not None
+            assert stack.up is not None
+            experts = stack.down.shape[1]
+            if place.alike is not None:  # chosen may be in any order, and of any form
+                at = chosen + place.slots[0] * experts
+                scale = None if place.alike == 1 else mx.array(place.alike, dtype=x.dtype)
+            else:
+                form = (-1, *[1] * (chosen.ndim - 1))
+                at = chosen + (place.slots * experts).reshape(form)
+                scale = None if place.scales is None else _as(place.scales, x).reshape(*form, 1, 1)
+            inner = mx.gather_mm(x, _as(stack.down.flatten(0, 1), x), rhs_indices=at)
+            inner = inner if scale is None else inner * scale
+            out = out + _as(mx.gather_mm(inner, _as(stack.up.flatten(0, 1), x), rhs_indices=at), y)
+        return out
+
+    def by_heads(self, module: object, x: mx.array, y: mx.array) -> mx.array:
+        stack, out = self._deck.get(module), y
+        for place in self._places(stack):
+            assert stack is not None
+            if stack.down is not None and stack.up is not None:
+                inner = mx.gather_mm(x, _as(stack.down, x), rhs_indices=place.slots[:, None])
+                up, at = _as(stack.up.flatten(0, 1), x), place.flat(stack.up.shape[1])
+                out = out + mx.gather_mm(place.scaled(inner), up, rhs_indices=at)
+            if stack.factor is not None:
+                out = out + place.scaled(y * _as(stack.factor, y)[place.slots][:, :, None])
+        return out
+
+    def by_heads_back(self, module: Any, x: mx.array, y: mx.array) -> mx.array:
+        stack, out = self._deck.get(module), y
+        for place in self._places(stack):
+            assert stack is not None
+            if stack.down is not None and stack.up is not None:
+                up, at = _as(stack.up.flatten(0, 1), x).swapaxes(-1, -2), place.flat(stack.up.shape[1])
+                inner = place.scaled(mx.gather_mm(x, up, rhs_indices=at))
+                down = _as(stack.down, x).swapaxes(-1, -2)
+                out = out + mx.gather_mm(inner, down, rhs_indices=place.slots[:, None])
+            if stack.factor is not None:
+                out = out + module.back(place.scaled(x * _as(stack.factor, x)[place.slots][:, :, None]))
+        return out
+
+    def mixed(self, module: Mapping[str, object]) -> bool:
+        places = [place for child in module.values() for place in self._places(self._deck.get(child))]
+        return any(place.alike is None for place in places)
+
+    def _linear(self, stack: Stack, module: Any, x: mx.array, y: mx.array) -> mx.array:
+        out = y
+        for place in self._places(stack):
+            if stack.down is not None and stack.up is not None:
+                flat = x if x.ndim == 3 else x.reshape(x.shape[0], -1, x.shape[-1])
+                inner = place.scaled(mx.gather_mm(flat, _as(stack.down, x), rhs_indices=place.slots))
+                more = mx.gather_mm(inner, _as(stack.up, x), rhs_indices=place.slots)
+                out = out + _as(more if x.ndim == 3 else more.reshape(y.shape), y)
+            if stack.factor is not None:
+                base = y - module["bias"] if "bias" in module else y
+                out = out + _as(place.scaled(base * place.of(stack.factor, y)), y)
+            if stack.bias is not None:
+                out = out + place.scaled(place.of(stack.bias, y))
+            if stack.replaces:
+                out = _replaced(stack, place, x, y, out, _multiplied)
+        return out
+
+    def _places(self, stack: Stack | None) -> list[Place]:
+        """One for each adapter that a row has behind the module, in the rows' orders."""
+        if stack is None:
+            return []
+        adapters = stack.adapters
+        known = self._known.get(adapters)
+        if known is None:
+            known = self._known[adapters] = _places(adapters, self._rows)
+        return known
+
+
+def _places(adapters: tuple[Adapter, ...], rows: Sequence[Members]) -> list[Place]:
+    slots = {adapter: place for place, adapter in enumerate(adapters)}
+    own = [[(adapter, scale) for adapter, scale in row if adapter in slots] for row in rows]
+    places: list[Place] = []
+    for k in range(max(map(len, own), default=0)):
+        having = tuple((i, *row[k]) for i, row in enumerate(own) if len(row) > k)
+        at, scales = [0] * len(rows), [0.0] * len(rows)
+        for i, adapter, scale in having:
+            at[i], scales[i] = slots[adapter], scale
+        alike = len(having) == len(rows) and len(set(zip(at, scales, strict=True))) == 1
+        array = None if all(scale == 1 for scale in scales) else mx.array(scales, dtype=mx.float32)
+        places.append(Place(mx.array(at, dtype=mx.int32), array, scales[0] if alike else None, having))
+    return places
+
+
+def _as(array: mx.array, like: mx.array) -> mx.array:
+    return array if array.dtype == like.dtype else array.astype(like.dtype)
+
+
+def _replaced(stack: Stack, place: Place, x: mx.array, y: mx.array, out: mx.array, answer: Any) -> mx.array:
+    """With what whole weights, or rows of the weight, answer for their rows, in place of the base's y."""
+    pieces: list[mx.array] | None = None
+    for row, adapter, scale in place.rows:
+        part, mine = stack.parts[adapter], slice(row, row + 1)
+        if part.whole is None and part.rows is None:
+            continue
+        other = _as(answer(part, x[mine], y[mine]), y)
+        if out is not y or scale != 1:
+            other = out[mine] + (other - y[mine]) * scale
+        pieces = pieces or [out[i : i + 1] for i in range(out.shape[0])]
+        pieces[row] = other
+    return out if pieces is None else mx.concatenate(pieces)
+
+
+def _multiplied(part: Part, x: mx.array, y: mx.array) -> mx.array:
+    """x Wᵀ + b where W, or some of its rows, are the part's."""
+    if part.whole is not None:
+        y = ops.table.linear(part.whole, x)
+    if part.rows is not None:
+        y = y + 0  # assignment would reach whoever else holds it
+        y[..., part.rows.ids] = _as(x @ part.rows.values.T, y)
+    return y
+
+
+def _looked_up(part: Part, ids: mx.array, y: mx.array) -> mx.array:
+    """The rows of a table, some or all of which are the part's."""
+    if part.whole is not None:
+        y = ops.table.embed(part.whole, ids)
+    if part.rows is not None:
+        hits = ids[..., None] == part.rows.ids
+        found = part.rows.values[mx.argmax(hits, axis=-1)]
+        y = mx.where(hits.any(axis=-1, keepdims=True), _as(found, y), y)
+    return y
