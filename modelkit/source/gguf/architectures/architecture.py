@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from modelkit.source.gguf.architectures.exchange import Reading
@@ -24,6 +25,8 @@ class Kind:
     """`architectures[0]` of config.json."""
     when: Callable[[Reading], bool] = lambda _: True
     """Does a GGUF file hold this kind? The first one of an architecture that says yes is taken."""
+    aliases: tuple[str, ...] = ()
+    """Other model types whose text is the same, for writing."""
     settings: tuple[Setting, ...] = ()
     """Besides those of the architecture."""
 
@@ -42,6 +45,10 @@ class Architecture:
     home: str = "model.layers.{}."
     exact: str = "bits"
     """How much comes back: `bits`, or what does not, in a few words for the documentation."""
+    head: tuple[Rule, ...] = ()
+    """Of a draft head's block, besides `block`. A name that begins with `^` is whole."""
+    head_home: str = ""
+    """Where a draft head's block lies in a checkpoint, counted from 0; "": behind the layers."""
     condition: Callable[[Mapping[str, Any]], bool] | None = None
     """Where several architectures have a kind in common: which configs are written as this one."""
 
@@ -53,7 +60,7 @@ class Architecture:
         return next(kind for kind in self.kinds if kind.when(file))
 
     def kind_named(self, model_type: str) -> Kind | None:
-        return next((kind for kind in self.kinds if kind.model_type == model_type), None)
+        return next((kind for kind in self.kinds if model_type in (kind.model_type, *kind.aliases)), None)
 
 
 def links_from_theirs(
@@ -87,20 +94,27 @@ def _links(
     return links, list(left)
 
 
+def layer_of(row: Architecture, name: str, facts: Facts) -> int:
+    """The layer that a checkpoint's tensor belongs to, draft heads' after the model's; -1: none."""
+    return _place(row, name, facts, ours=True)[0]
+
+
 def _matching(
     row: Architecture, name: str, shapes: Mapping[str, Shape], facts: Facts, *, ours: bool
 ) -> Iterator[Link]:
     """The links that rules make of a tensor and those that belong to it, best first."""
-    layer, bare, rules = _place(row, name, ours=ours)
+    layer, bare, rules = _place(row, name, facts, ours=ours)
     for rule in rules:
         given, other = (rule.ours, rule.theirs) if ours else (rule.theirs, rule.ours)
+        if ours and not rule.written:
+            continue
         leaf = next((found for t in given if (found := _leaf(t, bare)) is not None), None)
         if leaf is None:
             continue
-        names = tuple(_full(row, t, leaf, layer, ours=ours) for t in given)
+        names = tuple(_full(row, t, leaf, layer, facts, ours=ours) for t in given)
         if any(member not in shapes for member in names):
             continue
-        others = tuple(_full(row, t, leaf, layer, ours=not ours) for t in other)
+        others = tuple(_full(row, t, leaf, layer, facts, ours=not ours) for t in other)
         theirs, mine = (others, names) if ours else (names, others)
         here = {member: shapes[member] for member in names}
         link = rule.move.link(theirs, mine, here, facts, max(layer, 0))
@@ -108,13 +122,24 @@ def _matching(
             yield link
 
 
-def _place(row: Architecture, name: str, *, ours: bool) -> tuple[int, str, Sequence[Rule]]:
-    """(layer or -1, the rest of the name, the rules for it)."""
-    home = re.escape(row.home).replace(r"\{\}", r"(\d{1,5})") + "(.+)"
-    found = (re.compile(home, re.ASCII) if ours else _THEIR_LAYER).fullmatch(name)
-    if found is None:
-        return -1, name, row.top
-    return int(found[1]), found[2], row.block
+def _place(row: Architecture, name: str, facts: Facts, *, ours: bool) -> tuple[int, str, Sequence[Rule]]:
+    """(layer or -1, the rest of the name, the rules for it). Draft heads' layers come after the model's."""
+    found = (_pattern(row.home) if ours else _THEIR_LAYER).fullmatch(name)
+    if found is not None:
+        layer = int(found[1])
+        return layer, found[2], (*row.head, *row.block) if layer >= facts.layers else row.block
+    if ours and row.head_home:
+        found = _pattern(row.head_home).fullmatch(name)
+        if found is not None:
+            return facts.layers + int(found[1]), found[2], row.block
+    if ours and any(f"^{name}" in rule.ours for rule in row.head):
+        return facts.layers, f"^{name}", row.head
+    return -1, name, row.top
+
+
+@cache
+def _pattern(home: str) -> re.Pattern[str]:
+    return re.compile(re.escape(home).replace(r"\{\}", r"(\d{1,5})") + "(.+)", re.ASCII)
 
 
 def _leaf(template: str, name: str) -> str | None:
@@ -125,8 +150,13 @@ def _leaf(template: str, name: str) -> str | None:
     return rest if template[:-2] + rest == name and rest in _LEAVES else None
 
 
-def _full(row: Architecture, template: str, leaf: str, layer: int, *, ours: bool) -> str:
+def _full(row: Architecture, template: str, leaf: str, layer: int, facts: Facts, *, ours: bool) -> str:
     name = template[:-2] + leaf if template.endswith(".*") else template
+    if name.startswith("^"):
+        return name[1:]
     if layer < 0:
         return name
-    return (row.home.format(layer) if ours else f"blk.{layer}.") + name
+    if not ours:
+        return f"blk.{layer}.{name}"
+    head = row.head_home and layer >= facts.layers
+    return (row.head_home.format(layer - facts.layers) if head else row.home.format(layer)) + name

@@ -1,12 +1,12 @@
 """A checkpoint's config and tensors -> the metadata and the tensors of a GGUF file, by the same table."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from modelkit.errors import UnsupportedSource
 from modelkit.source.display import shown
-from modelkit.source.gguf.architectures.architecture import Architecture, Kind, links_from_ours
+from modelkit.source.gguf.architectures.architecture import Architecture, Kind, layer_of, links_from_ours
 from modelkit.source.gguf.architectures.exchange import Writing
 from modelkit.source.gguf.architectures.facts import Facts
 from modelkit.source.gguf.architectures.moves import Origin, Shape
@@ -26,20 +26,29 @@ class Described:
     """The file's tensors by name, each with the checkpoint's tensors that it is made of."""
     extra: Mapping[str, tuple[float, ...]]
     """Tensors of float32 that follow from the config."""
+    notes: tuple[str, ...]
+    """Sentences for the user: what GGUF cannot say."""
 
 
-def describe_for_gguf(config: Mapping[str, Any], shapes: Mapping[str, Shape], label: str) -> Described:
+def describe_for_gguf(
+    config: Mapping[str, Any],
+    shapes: Mapping[str, Shape],
+    values: Callable[[str], Sequence[float]],
+    label: str,
+) -> Described:
     """config: of the text model, flat. shapes: of its tensors, under the names that packages have (experts in
-    stacks, projections apart). label: how messages call the model.
+    stacks, projections apart). values: the numbers of a small float tensor. label: how messages call the
+    model.
 
     Raises UnsupportedSource for a model that GGUF has no architecture for, and for tensors that have no
     place.
     """
     row, kind = _row(config, label)
-    facts = Facts(config)
-    out = Writing(row.name, facts, shapes, label)
+    facts = Facts(config, less_one=any(_is_published_filter(name, shape) for name, shape in shapes.items()))
+    out = Writing(row.name, facts, shapes, values, label)
     out.metadata["general.architecture"] = row.name
-    out.put("block_count", facts.layers + _heads(facts, shapes))
+    out.heads = _heads(row, facts, shapes)
+    out.put("block_count", facts.layers + out.heads)
     for setting in (*row.settings, *kind.settings):
         setting.write(out)
     links, left = links_from_ours(row, shapes, facts)
@@ -48,7 +57,7 @@ def describe_for_gguf(config: Mapping[str, Any], shapes: Mapping[str, Shape], la
         listed = ", ".join(f"`{shown(name)}` {list(shapes[name])}" for name in left[:_SHOWN])
         raise UnsupportedSource(f"{label}: {listed} has no place in a GGUF file of a {row.name} model")
     tensors = {origin.name: origin for link in links for origin in link.do()}
-    return Described(row.name, out.metadata, tensors, out.extra)
+    return Described(row.name, out.metadata, tensors, out.extra, tuple(out.notes))
 
 
 def _row(config: Mapping[str, Any], label: str) -> tuple[Architecture, Kind]:
@@ -62,6 +71,11 @@ def _row(config: Mapping[str, Any], label: str) -> tuple[Architecture, Kind]:
     )
 
 
-def _heads(facts: Facts, shapes: Mapping[str, Shape]) -> int:
+def _heads(row: Architecture, facts: Facts, shapes: Mapping[str, Shape]) -> int:
     """Draft heads that are written as blocks behind the last."""
-    return 0
+    places = [layer_of(row, name, facts) for name in shapes]
+    return max((place + 1 - facts.layers for place in places), default=0) if row.head else 0
+
+
+def _is_published_filter(name: str, shape: Shape) -> bool:
+    return name.endswith("conv1d.weight") and shape[-1] != 1

@@ -5,7 +5,7 @@ Keys are those of the file's architecture, without its name in front (`context_l
 `llama.context_length`); a key that begins with a dot is a whole name (`.xielu.eps`).
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
 from modelkit.errors import MalformedFile, UnsupportedSource
@@ -34,6 +34,8 @@ class Reading:
         self.notes: list[str] = []
         self.used_tensors: set[str] = set()
         """Those that say something about the config and are no weights."""
+        self.constants: dict[str, tuple[Shape, tuple[float, ...]]] = {}
+        """Tensors of the checkpoint whose numbers stand in the metadata."""
         self._metadata = metadata
         self._label = label
         self._used: set[str] = set()
@@ -110,14 +112,25 @@ class Reading:
 class Writing:
     """A config on its way to metadata."""
 
-    def __init__(self, architecture: str, facts: Facts, names: Iterable[str], label: str) -> None:
+    def __init__(
+        self,
+        architecture: str,
+        facts: Facts,
+        shapes: Mapping[str, Shape],
+        values: Callable[[str], Sequence[float]],
+        label: str,
+    ) -> None:
+        """values: the numbers of a small float tensor of the checkpoint."""
         self.architecture = architecture
         self.facts = facts
-        self.names = frozenset(names)
-        """The checkpoint's tensors."""
+        self.shapes = shapes
+        self._values = values
         self.metadata: dict[str, Any] = {}
         self.extra: dict[str, tuple[float, ...]] = {}
         """Tensors that follow from the config: name -> numbers, to be written as float32."""
+        self.notes: list[str] = []
+        self.heads = 0
+        """Blocks of draft heads behind the model's own."""
         self._told: set[str] = set()
         self._label = label
 
@@ -125,9 +138,12 @@ class Writing:
         name = key[1:] if key.startswith(".") else f"{self.architecture}.{key}"
         self.metadata[name] = value
 
-    def tell(self, *names: str) -> None:
-        """Tensors that the metadata hold already."""
-        self._told.update(names)
+    def numbers(self, tensor: str) -> Sequence[float]:
+        """The numbers of a tensor that goes into the metadata."""
+        if tensor not in self.shapes:
+            self.refuse(f"the tensor {tensor} is missing")
+        self._told.add(tensor)
+        return self._values(tensor)
 
     def told(self, name: str) -> bool:
         return name in self._told

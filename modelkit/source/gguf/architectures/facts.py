@@ -10,6 +10,8 @@ class Facts:
     """A text model's config."""
 
     config: Mapping[str, Any]
+    less_one: bool = False
+    """Of a checkpoint with filters: are they as published, [channels, 1, taps], and norms less one?"""
 
     def get(self, *names: str, default: Any = None) -> Any:
         """The first of these fields that is there and not null."""

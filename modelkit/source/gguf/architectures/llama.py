@@ -1,8 +1,13 @@
 """Llama and its kin: pairs of rotated rows side by side, which checkpoints have half a head apart."""
 
 from modelkit.source.gguf.architectures.architecture import Architecture, Kind
+from modelkit.source.gguf.architectures.exchange import Reading, Writing
 from modelkit.source.gguf.architectures.parts import (
+    ATTENTION,
+    FUSED_QKV,
+    HEAD_NORMS,
     MLP,
+    NO_WINDOW,
     NORMS,
     PAIRED_ATTENTION,
     TOP,
@@ -13,27 +18,124 @@ from modelkit.source.gguf.architectures.parts import (
     experts,
     has_experts,
     rule,
+    rules,
 )
-from modelkit.source.gguf.architectures.rope import Rope
+from modelkit.source.gguf.architectures.rope import Rope, rope_block
+from modelkit.source.gguf.architectures.settings import Special
 
-_MIXTRAL = (
-    rule("ffn_gate_inp.weight", "block_sparse_moe.gate.weight"),
-    *experts("block_sparse_moe.switch_mlp"),
-)
+_BIASES = (bias_flag("attention_bias", "attn_q"), bias_flag("mlp_bias", "ffn_gate"))
 
 LLAMA = Architecture(
     "llama",
     (
-        Kind("mixtral", "MixtralForCausalLM", has_experts, expert_settings("num_local_experts")),
-        Kind(
-            "llama",
-            "LlamaForCausalLM",
-            settings=(bias_flag("attention_bias", "attn_q"), bias_flag("mlp_bias", "ffn_gate")),
-        ),
+        Kind("mixtral", "MixtralForCausalLM", has_experts, settings=expert_settings("num_local_experts")),
+        Kind("llama", "LlamaForCausalLM", settings=_BIASES),
         Kind("mistral", "MistralForCausalLM"),
     ),
-    decoder(Rope(), VOCAB),
+    decoder(Rope(), VOCAB, NO_WINDOW),
     TOP,
-    (*NORMS, *PAIRED_ATTENTION, *MLP, *_MIXTRAL),
+    (
+        *NORMS,
+        *PAIRED_ATTENTION,
+        *MLP,
+        rule("ffn_gate_inp.weight", "block_sparse_moe.gate.weight"),
+        *experts("block_sparse_moe.switch_mlp"),
+    ),
     exact="bits; a sliding window is not in the file",
+)
+
+
+def _read_scales(file: Reading) -> None:
+    block = file.config["rope_parameters"]
+    scale = file.get("rope.scaling.yarn_log_multiplier")
+    if scale is not None:
+        block |= {"mscale": scale, "mscale_all_dim": scale}
+    beta = file.get("attention.temperature_scale")
+    if beta is not None:
+        block["llama_4_scaling_beta"] = beta
+
+
+def _write_scales(out: Writing) -> None:
+    block = rope_block(out.facts)
+    scale = block.get("mscale_all_dim")
+    if scale is not None:
+        if block.get("mscale", scale) != scale:
+            out.refuse("mscale and mscale_all_dim differ, which GGUF cannot say for mistral3")
+        out.put("rope.scaling.yarn_log_multiplier", float(scale))
+    if block.get("llama_4_scaling_beta") is not None:
+        out.put("attention.temperature_scale", float(block["llama_4_scaling_beta"]))
+
+
+MISTRAL3 = Architecture(
+    "mistral3",
+    (Kind("ministral3", "Ministral3ForCausalLM"),),
+    decoder(Rope(), VOCAB, Special(_read_scales, _write_scales), NO_WINDOW),
+    TOP,
+    (*NORMS, *PAIRED_ATTENTION, *MLP),
+)
+
+SMOLLM3 = Architecture(
+    "smollm3",
+    (Kind("smollm3", "SmolLM3ForCausalLM"),),
+    decoder(
+        Rope(theta=2000000.0),
+        VOCAB,
+        Special(
+            lambda file: file.config.update(
+                no_rope_layers=[int((i + 1) % 4 != 0) for i in range(file.layers)]
+            ),
+            lambda out: _every_fourth(out),
+        ),
+        bias_flag("attention_bias", "attn_q"),
+        bias_flag("mlp_bias", "ffn_gate"),
+        NO_WINDOW,
+    ),
+    TOP,
+    (*NORMS, *PAIRED_ATTENTION, *MLP),
+)
+
+
+def _every_fourth(out: Writing) -> None:
+    """llama.cpp leaves the rotation out of every fourth layer, whatever a file says."""
+    listed = out.facts.get("no_rope_layers")
+    wanted = [int((i + 1) % 4 != 0) for i in range(out.facts.layers)]
+    step = out.facts.get("no_rope_layer_interval", default=4)
+    if (listed or [int((i + 1) % step != 0) for i in range(out.facts.layers)]) != wanted:
+        out.refuse(f"no_rope_layers is not every fourth layer, which GGUF cannot say for {out.architecture}")
+
+
+_XIELU = ("alpha_p", "alpha_n", "beta", "eps")
+
+
+def _read_xielu(file: Reading) -> None:
+    for name in _XIELU:
+        told = file.get(f".xielu.{name}")
+        if not isinstance(told, list) or len(told) != file.layers:
+            file.refuse(f"`xielu.{name}` has to hold one number for each of {file.layers} layers")
+        for layer, number in enumerate(told):
+            shape = (1,) if name.startswith("alpha") else ()
+            file.constants[f"model.layers.{layer}.mlp.act_fn.{name}"] = shape, (number,)
+
+
+def _write_xielu(out: Writing) -> None:
+    for name in _XIELU:
+        tensors = [f"model.layers.{layer}.mlp.act_fn.{name}" for layer in range(out.facts.layers)]
+        out.put(f".xielu.{name}", [out.numbers(tensor)[0] for tensor in tensors])
+
+
+APERTUS = Architecture(
+    "apertus",
+    (Kind("apertus", "ApertusForCausalLM"),),
+    decoder(Rope(theta=12000000.0), VOCAB, Special(_read_xielu, _write_xielu), _BIASES[0]),
+    TOP,
+    (
+        *rules("""
+            attn_norm.* = attention_layernorm.*
+            ffn_norm.* = feedforward_layernorm.*
+        """),
+        *ATTENTION,
+        FUSED_QKV,
+        *HEAD_NORMS,
+        *MLP,
+    ),
 )

@@ -96,6 +96,10 @@ class Side:
     """Which of the link's, by number."""
     groups: int = 1
     """Its rows are that many groups, each with its share of every atom; 1: atom after atom."""
+    change: Change | None = None
+    """What is done to this tensor alone, from the other side to this one; the link is then read this way
+    only.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +136,7 @@ def _origin(side: Side, sources: Sequence[Side], atoms: tuple[Atom, ...], change
         places = _places(sources, atoms, atom)
         for stride in _cut(atoms[atom], group * share, share):
             runs += _located(stride, places)
-    return Origin(side.name, side.shape, tuple(_merged(runs)), change)
+    return Origin(side.name, side.shape, tuple(_merged(runs)), side.change or change)
 
 
 @dataclass(frozen=True, slots=True)

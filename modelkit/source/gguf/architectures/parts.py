@@ -6,6 +6,7 @@ from typing import Any
 from modelkit.source.gguf.architectures.changes import PLUS_ONE
 from modelkit.source.gguf.architectures.exchange import Reading, Writing
 from modelkit.source.gguf.architectures.facts import Facts
+from modelkit.source.gguf.architectures.rope import rope_block
 from modelkit.source.gguf.architectures.rules import Kept, Move, Parted, Regrouped, Rule
 from modelkit.source.gguf.architectures.settings import Same, Setting, Special, Written
 
@@ -14,11 +15,13 @@ SHIFTED = Kept(change=PLUS_ONE)
 """Norms that the file has whole and the checkpoint less one."""
 
 
-def rule(theirs: str | Sequence[str], ours: str | Sequence[str], move: Move = KEPT) -> Rule:
+def rule(
+    theirs: str | Sequence[str], ours: str | Sequence[str], move: Move = KEPT, *, written: bool = True
+) -> Rule:
     def names(given: str | Sequence[str]) -> tuple[str, ...]:
         return (given,) if isinstance(given, str) else tuple(given)
 
-    return Rule(names(theirs), names(ours), move)
+    return Rule(names(theirs), names(ours), move, written)
 
 
 def rules(pairs: str, move: Move = KEPT) -> tuple[Rule, ...]:
@@ -163,7 +166,74 @@ def expert_settings(*names: str) -> tuple[Setting, ...]:
     )
 
 
-GATING = {1: "softmax", 2: "sigmoid", 4: "sqrtsoftplus"}
+def windows(
+    *, period: int | None = None, full_first: bool = False, pattern: bool = True, always: int | None = None
+) -> tuple[Setting, ...]:
+    """A window for some layers: `sliding_window` and `layer_types`.
+
+    period: which layers see everything where the file does not say, every how many one (the last of them, or
+    the first with full_first). pattern: does llama.cpp's converter write which? always: the window that
+    llama.cpp takes where none is told.
+    """
+
+    def kinds(file: Reading) -> list[bool]:
+        told = file.get("attention.sliding_window_pattern")
+        if isinstance(told, list):
+            if len(told) < file.layers:
+                file.refuse(f"`{file.full('attention.sliding_window_pattern')}` has {len(told)} entries")
+            return [bool(one) for one in told[: file.layers]]
+        every = told if type(told) is int and told > 0 else period
+        if every is None:
+            return [True] * file.layers
+        return [not _is_full(i, every, full_first) for i in range(file.layers)]
+
+    def read(file: Reading) -> None:
+        size = file.count("attention.sliding_window", always or 0)
+        sliding = kinds(file) if size else [False] * file.layers
+        file.config["sliding_window"] = size or None
+        file.config["layer_types"] = [WORDS[one] for one in sliding]
+
+    def write(out: Writing) -> None:
+        size, told = out.facts.get("sliding_window"), sliding_layers(out)
+        if size is None or not any(told):
+            if period is not None:
+                out.refuse(f"no layer has a window, which GGUF cannot say for {out.architecture}")
+            return
+        out.put("attention.sliding_window", size)
+        if pattern:
+            out.put("attention.sliding_window_pattern", told)
+        elif period is None or told != [not _is_full(i, period, full_first) for i in range(len(told))]:
+            out.refuse(f"layer_types are not those that llama.cpp takes for {out.architecture}")
+
+    return (Special(read, write),)
+
+
+WORDS = {True: "sliding_attention", False: "full_attention"}
+
+
+def _is_full(layer: int, every: int, first: bool) -> bool:
+    return layer % every == (0 if first else every - 1)
+
+
+def sliding_layers(out: Writing) -> list[bool]:
+    """Of each layer: does it have a window? By `layer_types`."""
+    kinds = out.facts.get("layer_types", default=())
+    if kinds:
+        return [kind == WORDS[True] for kind in kinds]
+    return [out.facts.get("sliding_window") is not None] * out.facts.layers
+
+
+def no_window(out: Writing) -> None:
+    """llama.cpp computes these models without one, so what is written only matters up to its length."""
+    size = out.facts.get("sliding_window")
+    if size is None or out.facts.get("use_sliding_window") is False:
+        return
+    if out.facts.get("layer_types") and not any(sliding_layers(out)):
+        return
+    out.notes.append(f"the window of {size:,} tokens has no place in GGUF: llama.cpp will see further back")
+
+
+NO_WINDOW = Special(lambda _: None, no_window)
 
 
 def has_experts(file: Reading) -> bool:
@@ -172,3 +242,94 @@ def has_experts(file: Reading) -> bool:
 
 def put_nothing(_: Any) -> None:
     """For settings that write nothing."""
+
+
+def output_norm(ours: str) -> tuple[Rule, ...]:
+    """TOP with another name for the last norm."""
+    return rules(f"""
+        token_embd.* = model.embed_tokens.*
+        output_norm.* = {ours}.*
+        output.* = lm_head.*
+    """)
+
+
+def is_sparse(file: Reading) -> list[bool]:
+    """Which layers are mixtures, by their tensors."""
+    return [file.has(layer, "ffn_gate_inp") for layer in range(file.layers)]
+
+
+def leading_dense(name: str = "first_k_dense_replace", default: int = 0) -> Setting:
+    """How many layers are no mixtures, which are the first ones."""
+
+    def read(file: Reading) -> None:
+        sparse = is_sparse(file)
+        count = sparse.index(True) if True in sparse else len(sparse)
+        if not all(sparse[count:]):
+            file.unsupported("mixtures and dense layers alternate, which is not known of this architecture")
+        told = file.count("leading_dense_block_count", count)
+        if told != count:
+            file.notes.append(
+                f"the metadata says {told} leading dense layers; by their tensors it is {count}"
+            )
+        file.config[name] = count
+
+    def write(out: Writing) -> None:
+        out.put("leading_dense_block_count", dense_count(out, name, default))
+
+    return Special(read, write)
+
+
+def dense_count(out: Writing, name: str, default: int) -> int:
+    kinds = out.facts.get("mlp_layer_types")
+    if not kinds:
+        return out.facts.count(name, default=default)
+    count = next((i for i, kind in enumerate(kinds) if kind != "dense"), len(kinds))
+    if "dense" in kinds[count:]:
+        out.refuse("mlp_layer_types has dense layers behind mixtures, which GGUF cannot say")
+    return count
+
+
+MOE_INNER = Same("expert_feed_forward_length", ("moe_intermediate_size",))
+SHARED_COUNT = Same("expert_shared_count", ("n_shared_experts",))
+ROUTED_SCALE = Same("expert_weights_scale", ("routed_scaling_factor",), kind=float)
+NORMALIZED = Same("expert_weights_norm", ("norm_topk_prob",))
+GROUPS = (
+    Same("expert_group_count", ("n_group",)),
+    Same("expert_group_used_count", ("topk_group",)),
+)
+
+
+def gating(only: int, *, written: bool = True) -> Setting:
+    """How a router's scores become weights; the family knows, so a file may only agree."""
+    return Written("expert_gating_func", lambda _: only if written else None, lambda _: only)
+
+
+def heads_behind(name: str = "num_nextn_predict_layers", *, zero: bool = False) -> Setting:
+    """Draft heads are blocks behind the last. zero: is it written that there are none?"""
+
+    def write(out: Writing) -> None:
+        if out.heads or zero:
+            out.put("nextn_predict_layers", out.heads)
+
+    return Special(lambda file: file.config.update({name: file.blocks - file.layers}), write)
+
+
+NEXTN = rules("""
+    nextn.eh_proj.* = eh_proj.*
+    nextn.enorm.* = enorm.*
+    nextn.hnorm.* = hnorm.*
+    nextn.embed_tokens.* = embed_tokens.*
+    nextn.shared_head_norm.* = shared_head.norm.*
+    nextn.shared_head_head.* = shared_head.head.*
+""")
+CORRECTION = rule("exp_probs_b.bias", "mlp.gate.e_score_correction_bias")
+
+
+def _write_unscaled(out: Writing) -> None:
+    if rope_block(out.facts)["rope_type"] != "default":
+        out.refuse(f"the rotation is scaled, which llama.cpp does not compute for {out.architecture}")
+    out.put("rope.scaling.type", "none")
+
+
+UNSCALED = Special(lambda _: None, _write_unscaled)
+"""The rotation is never scaled, and the file says so."""

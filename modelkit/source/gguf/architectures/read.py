@@ -35,6 +35,8 @@ class Imported:
     """Tensors of the checkpoint that are packed with a factor apart (NVFP4): where the factor lies in the
     file.
     """
+    constants: Mapping[str, tuple[Shape, tuple[float, ...]]]
+    """Tensors of the checkpoint whose numbers stand in the metadata: shape and numbers, to be float32."""
     notes: tuple[str, ...]
     """Sentences for the user."""
 
@@ -129,7 +131,7 @@ def _with_tensors(row: Architecture, file: Reading) -> Imported:
     if towers:
         file.notes.append(f"{len(towers)} tensors for images and sound are left out")
     tensors = {origin.name: origin for link in links for origin in link.undo()}
-    return Imported(file.config, tensors, _scales(tensors, factors), tuple(file.notes))
+    return Imported(file.config, tensors, _scales(tensors, factors), file.constants, tuple(file.notes))
 
 
 def _scales(tensors: Mapping[str, Origin], factors: set[str]) -> dict[str, str]:

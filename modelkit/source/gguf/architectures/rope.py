@@ -47,6 +47,8 @@ class Rope:
     """Does the file say how many numbers of a head are rotated?"""
     partial: float = 1.0
     """transformers' default of the rotated share."""
+    silent: bool = False
+    """Does the converter write nothing, so that the base has to be llama.cpp's 10000?"""
 
     def read(self, file: Reading) -> None:
         block: dict[str, Any] = {"rope_theta": file.number("rope.freq_base", 10000.0)}
@@ -61,7 +63,9 @@ class Rope:
 
     def write(self, out: Writing) -> None:
         block = rope_block(out.facts)
-        out.put("rope.freq_base", float(block.get("rope_theta", self.theta)))
+        base = float(block.get("rope_theta", self.theta))
+        if not (self.silent and base == 10000.0):
+            out.put("rope.freq_base", base)
         write_scaling(out, block)
         if self.dimensions:
             share = block.get("partial_rotary_factor", self.partial)
@@ -178,3 +182,47 @@ def close(found: Sequence[float], stored: Sequence[float], bound: float = 1e-5) 
     return len(found) == len(stored) and all(
         abs(a - b) <= bound * abs(b) for a, b in zip(found, stored, strict=True)
     )
+
+
+@dataclass(frozen=True, slots=True)
+class TwoRopes:
+    """A rotation for layers that see everything, and a plain one for those with a window."""
+
+    theta: float
+    """transformers' default of the first."""
+    window_theta: float | None
+    """llama.cpp's and transformers' default of the second; None: that of the first."""
+
+    def read(self, file: Reading) -> None:
+        base = file.number("rope.freq_base", 10000.0)
+        window = file.get("rope.freq_base_swa")
+        file.skip("rope.dimension_count", "rope.dimension_count_swa")
+        default = base if self.window_theta is None else self.window_theta
+        file.config["rope_parameters"] = {
+            "full_attention": {"rope_theta": base} | read_scaling(file),
+            "sliding_attention": {
+                "rope_type": "default",
+                "rope_theta": default if window is None else window,
+            },
+        }
+
+    def write(self, out: Writing) -> None:
+        full, window = rope_blocks(out.facts)
+        base = float(full.get("rope_theta", self.theta))
+        out.put("rope.freq_base", base)
+        write_scaling(out, full)
+        if window.get("rope_type", "default") != "default":
+            out.refuse("layers with a window have a rotation that is scaled, which GGUF cannot say")
+        default = base if self.window_theta is None else self.window_theta
+        out.put("rope.freq_base_swa", float(window.get("rope_theta", default)))
+
+
+def rope_blocks(facts: Facts) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The rotations of layers that see everything and of those with a window."""
+    block = facts.get("rope_parameters", default={}) or {}
+    full, window = block.get("full_attention"), block.get("sliding_attention")
+    if isinstance(full, Mapping) or isinstance(window, Mapping):
+        return dict(full or {}), dict(window or {})
+    one = rope_block(facts)
+    local = facts.get("rope_local_base_freq")
+    return one, {} if local is None else {"rope_theta": local}

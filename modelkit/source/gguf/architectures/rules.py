@@ -38,8 +38,8 @@ class Rule:
     theirs: tuple[str, ...]
     ours: tuple[str, ...]
     move: Move
-    spare: bool = False
-    """Written by the converter and not read here: nothing is lost without it."""
+    written: bool = True
+    """False: a form that some files have, and that is read only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +114,8 @@ class Parted:
     """Rows of the parts; of a stack's, in each matrix."""
     grids: tuple["Regrouped | None", ...] = ()
     """How the rows of each part move besides."""
+    groups: Callable[[Facts], int] = lambda _: 1
+    """Of the rows of a matrix; a stack's are its matrices."""
 
     def link(
         self,
@@ -123,44 +125,43 @@ class Parted:
         facts: Facts,
         layer: int,
     ) -> Link | None:
-        sizes, given = self.sizes(facts, layer), shapes.get(theirs[0]) or shapes.get(ours[0])
-        assert given is not None
+        found = self.sides(theirs[0], ours, shapes, facts, layer)
+        return found and Link((found[0],), found[1], found[2])
+
+    def sides(
+        self, whole: str, parts: Sequence[str], shapes: Mapping[str, Shape], facts: Facts, layer: int
+    ) -> tuple[Side, tuple[Side, ...], tuple[Atom, ...]] | None:
+        sizes, given = self.sizes(facts, layer), shapes[next(iter(shapes))]
         stack, rest = (given[:1], given[2:]) if len(given) == 3 else ((), given[1:])
-        count = stack[0] if stack else 1
-        whole = (*stack, sum(sizes), *rest)
-        if theirs[0] in shapes and given != whole:
-            return None
-        if any(
-            name in shapes and shapes[name] != (*stack, n, *rest) for name, n in zip(ours, sizes, strict=True)
-        ):
+        fitting = {n: (*stack, rows, *rest) for n, rows in zip(parts, sizes, strict=True)}
+        fitting[whole] = (*stack, sum(sizes), *rest)
+        if any(fitting[name] != shape for name, shape in shapes.items()):
             return None
         atoms: list[Atom] = []
+        count = stack[0] if stack else 1
         for place, size in enumerate(sizes):
             grid = self.grids[place] if self.grids else None
             cut = _filled(grid.sizes(facts, layer), size) if grid else ()
             if cut is None:
                 return None
             atoms.append(Atom(size * count, cut, grid.order) if grid else Atom(size * count))
-        return Link(
-            (Side(theirs[0], whole, tuple(range(len(sizes))), count),),
-            tuple(
-                Side(n, (*stack, rows, *rest), (i,))
-                for i, (n, rows) in enumerate(zip(ours, sizes, strict=True))
-            ),
+        groups = count if stack else self.groups(facts)
+        if any(atom.rows % groups for atom in atoms):
+            return None
+        return (
+            Side(whole, fitting[whole], tuple(range(len(sizes))), groups),
+            tuple(Side(name, fitting[name], (i,)) for i, name in enumerate(parts)),
             tuple(atoms),
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """Several tensors of theirs are one of ours: each of its `groups` has a share of every one.
+    """The other way round: several tensors of theirs are one of ours."""
 
-    shapes: theirs, for a given shape of ours.
-    """
-
-    sizes: Sizes
-    """Rows of the parts."""
-    groups: Callable[[Facts], int] = lambda _: 1
+    parted: Parted
+    counts: tuple[int, ...] = ()
+    """How many of the parts each of their tensors holds; one each if empty."""
 
     def link(
         self,
@@ -170,20 +171,33 @@ class Joined:
         facts: Facts,
         layer: int,
     ) -> Link | None:
-        sizes = self.sizes(facts, layer)
-        rest = (shapes.get(ours[0]) or shapes[theirs[0]])[1:]
-        if any(name in shapes and shapes[name] != (n, *rest) for name, n in zip(theirs, sizes, strict=True)):
+        whole = {ours[0]: shapes[ours[0]]} if ours[0] in shapes else None
+        if whole is None:
+            return None if self.counts else self._link(theirs, ours, shapes, facts, layer)
+        if not self.counts:
+            return self._link(theirs, ours, whole, facts, layer)
+        names = tuple(f"{i}" for i in range(sum(self.counts)))
+        found = self.parted.sides(ours[0], names, whole, facts, layer)
+        if found is None:
             return None
-        if ours[0] in shapes and shapes[ours[0]] != (sum(sizes), *rest):
-            return None
-        every = tuple(range(len(sizes)))
-        return Link(
-            tuple(
-                Side(n, (rows, *rest), (i,)) for i, (n, rows) in enumerate(zip(theirs, sizes, strict=True))
-            ),
-            (Side(ours[0], (sum(sizes), *rest), every, self.groups(facts)),),
-            tuple(Atom(rows) for rows in sizes),
-        )
+        sides: list[Side] = []
+        for name, count in zip(theirs, self.counts, strict=True):
+            first = sum(self.counts[: len(sides)])
+            members = tuple(range(first, first + count))
+            rows = sum(found[2][member].rows for member in members)
+            sides.append(Side(name, (rows, *whole[ours[0]][1:]), members))
+        return Link(tuple(sides), (found[0],), found[2])
+
+    def _link(
+        self,
+        theirs: Sequence[str],
+        ours: Sequence[str],
+        shapes: Mapping[str, Shape],
+        facts: Facts,
+        layer: int,
+    ) -> Link | None:
+        found = self.parted.sides(ours[0], theirs, shapes, facts, layer)
+        return found and Link(found[1], (found[0],), found[2])
 
 
 @dataclass(frozen=True, slots=True)

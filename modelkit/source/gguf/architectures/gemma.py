@@ -1,0 +1,102 @@
+"""Gemma 1 to 3: norms that checkpoints store less one, and heads that are always tied."""
+
+from modelkit.source.gguf.architectures.architecture import Architecture, Kind
+from modelkit.source.gguf.architectures.exchange import Reading, Writing
+from modelkit.source.gguf.architectures.parts import (
+    ATTENTION,
+    FUSED_QKV,
+    MLP,
+    SHIFTED,
+    bias_flag,
+    decoder,
+    rules,
+    windows,
+)
+from modelkit.source.gguf.architectures.rope import Rope, TwoRopes
+from modelkit.source.gguf.architectures.settings import Same, Special
+
+_TOP = (
+    *rules("""
+        token_embd.* = model.embed_tokens.*
+        output.* = lm_head.*
+    """),
+    *rules("output_norm.* = model.norm.*", SHIFTED),
+)
+_REST = (*ATTENTION, FUSED_QKV, *MLP)
+_FOUR_NORMS = rules(
+    """
+    attn_norm.* = input_layernorm.*
+    post_attention_norm.* = post_attention_layernorm.*
+    ffn_norm.* = pre_feedforward_layernorm.*
+    post_ffw_norm.* = post_feedforward_layernorm.*
+    attn_q_norm.* = self_attn.q_norm.*
+    attn_k_norm.* = self_attn.k_norm.*
+    """,
+    SHIFTED,
+)
+_BIAS = bias_flag("attention_bias", "attn_q")
+
+
+def query_scale(layers: int) -> Special:
+    """Scores are divided by the root of a head's size, or of hidden / heads in the largest model, which
+    llama.cpp knows by its number of layers.
+    """
+
+    def scalar(count: int, hidden: int, heads: int, size: int) -> int:
+        return hidden // heads if count == layers else size
+
+    def read(file: Reading) -> None:
+        config = file.config
+        heads = config["num_attention_heads"]
+        size = config.get("head_dim") or config["hidden_size"] // heads
+        config["query_pre_attn_scalar"] = scalar(file.layers, config["hidden_size"], heads, size)
+
+    def write(out: Writing) -> None:
+        facts = out.facts
+        wanted = scalar(facts.layers, facts.hidden, facts.heads, facts.head_dim)
+        if facts.get("query_pre_attn_scalar", default=256) != wanted:
+            out.refuse(f"query_pre_attn_scalar is not {wanted}, which GGUF cannot say for {out.architecture}")
+
+    return Special(read, write)
+
+
+GEMMA = Architecture(
+    "gemma",
+    (Kind("gemma", "GemmaForCausalLM"),),
+    decoder(Rope(dimensions=False, silent=True), _BIAS),
+    _TOP,
+    (
+        *rules("attn_norm.* = input_layernorm.*\nffn_norm.* = post_attention_layernorm.*", SHIFTED),
+        *_REST,
+    ),
+    exact="bits; norms within 3e-8",
+)
+GEMMA2 = Architecture(
+    "gemma2",
+    (Kind("gemma2", "Gemma2ForCausalLM"),),
+    decoder(
+        Rope(dimensions=False, silent=True),
+        Same("attn_logit_softcapping", ("attn_logit_softcapping",), default=50.0, absent=50.0, kind=float),
+        Same("final_logit_softcapping", ("final_logit_softcapping",), default=30.0, absent=30.0, kind=float),
+        *windows(period=2, pattern=False, always=4096),
+        query_scale(46),
+        _BIAS,
+    ),
+    _TOP,
+    (*_FOUR_NORMS, *_REST),
+    exact="bits; norms within 3e-8",
+)
+GEMMA3 = Architecture(
+    "gemma3",
+    (Kind("gemma3_text", "Gemma3ForCausalLM", aliases=("gemma3",)),),
+    decoder(
+        TwoRopes(theta=1000000.0, window_theta=10000.0),
+        Same("final_logit_softcapping", ("final_logit_softcapping",)),
+        *windows(period=6, pattern=False, always=1024),
+        query_scale(62),
+        _BIAS,
+    ),
+    _TOP,
+    (*_FOUR_NORMS, *_REST),
+    exact="bits; norms within 3e-8",
+)

@@ -1,0 +1,81 @@
+"""Granite, its mixtures, and Granite 4's hybrids with Bamba."""
+
+from modelkit.source.gguf.architectures.architecture import Architecture, Kind
+from modelkit.source.gguf.architectures.facts import Facts
+from modelkit.source.gguf.architectures.parts import (
+    MLP,
+    NORMS,
+    PAIRED_ATTENTION,
+    TOP,
+    VOCAB,
+    bias_flag,
+    decoder,
+    expert_settings,
+    experts,
+    rule,
+)
+from modelkit.source.gguf.architectures.rope import Rope
+from modelkit.source.gguf.architectures.rules import Joined, Parted
+from modelkit.source.gguf.architectures.settings import Same
+
+MULTIPLIERS = tuple(
+    Same(key, (name,), default=1.0, absent=1.0, kind=float)
+    for key, name in (
+        ("attention.scale", "attention_multiplier"),
+        ("embedding_scale", "embedding_multiplier"),
+        ("residual_scale", "residual_multiplier"),
+        ("logit_scale", "logits_scaling"),
+    )
+)
+_BIASES = (bias_flag("attention_bias", "attn_q"), bias_flag("mlp_bias", "ffn_gate"))
+
+GRANITE = Architecture(
+    "granite",
+    (Kind("granite", "GraniteForCausalLM"),),
+    decoder(Rope(), VOCAB, *MULTIPLIERS, *_BIASES),
+    TOP,
+    (*NORMS, *PAIRED_ATTENTION, *MLP),
+)
+
+
+def _inner(facts: Facts, _: int) -> tuple[int, ...]:
+    return (facts.count("intermediate_size"),) * 2
+
+
+def _shared_inner(facts: Facts, _: int) -> tuple[int, ...]:
+    return (facts.count("shared_intermediate_size"),) * 2
+
+
+SHARED = Same("expert_shared_feed_forward_length", ("shared_intermediate_size",))
+MIXTURE = (
+    rule("ffn_gate_inp.weight", "block_sparse_moe.router.layer.weight"),
+    *experts("block_sparse_moe.switch_mlp"),
+    rule(
+        ("ffn_gate_exps.weight", "ffn_up_exps.weight"),
+        "block_sparse_moe.input_linear.weight",
+        Joined(Parted(_inner)),
+    ),
+    rule("ffn_down_exps.weight", "block_sparse_moe.output_linear.weight"),
+    rule(
+        ("ffn_gate_shexp.weight", "ffn_up_shexp.weight"),
+        "shared_mlp.input_linear.weight",
+        Joined(Parted(_shared_inner)),
+    ),
+    rule("ffn_down_shexp.weight", "shared_mlp.output_linear.weight"),
+)
+
+GRANITEMOE = Architecture(
+    "granitemoe",
+    (
+        Kind(
+            "granitemoeshared",
+            "GraniteMoeSharedForCausalLM",
+            lambda file: file.has(0, "ffn_up_shexp"),
+            settings=(SHARED,),
+        ),
+        Kind("granitemoe", "GraniteMoeForCausalLM"),
+    ),
+    decoder(Rope(), VOCAB, *expert_settings("num_local_experts"), *MULTIPLIERS, _BIASES[0]),
+    TOP,
+    (*NORMS, *PAIRED_ATTENTION, *MIXTURE),
+)

@@ -1,0 +1,310 @@
+"""Mixtures of experts: GLM 4 MoE, dots.llm1, EXAONE MoE, ERNIE 4.5, MiniMax M2, Command with experts,
+GPT-OSS.
+"""
+
+from modelkit.source.gguf.architectures.architecture import Architecture, Kind
+from modelkit.source.gguf.architectures.exchange import Reading, Writing
+from modelkit.source.gguf.architectures.parts import (
+    ATTENTION,
+    CORRECTION,
+    FUSED_QKV,
+    GROUPS,
+    HEAD_NORMS,
+    MLP,
+    MOE_INNER,
+    NEXTN,
+    NO_WINDOW,
+    NORMALIZED,
+    NORMS,
+    ROUTED_SCALE,
+    ROUTER,
+    SHARED_COUNT,
+    TOP,
+    UNSCALED,
+    VOCAB,
+    bias_flag,
+    decoder,
+    dense_count,
+    expert_settings,
+    experts,
+    gating,
+    heads_behind,
+    is_sparse,
+    leading_dense,
+    rule,
+    shared_expert,
+    windows,
+)
+from modelkit.source.gguf.architectures.plain import layer_norm_decoder
+from modelkit.source.gguf.architectures.rope import Rope
+from modelkit.source.gguf.architectures.settings import Always, Same, Special, Written
+
+_BIAS = bias_flag("attention_bias", "attn_q")
+_SILENT_ROPE = Rope(dimensions=False)
+_SIGMOID, _SOFTMAX = 2, 1
+
+
+def _qk_norm(file: Reading) -> None:
+    file.config["use_qk_norm"] = file.has(0, "attn_q_norm")
+
+
+GLM4MOE = Architecture(
+    "glm4moe",
+    (Kind("glm4_moe", "Glm4MoeForCausalLM"),),
+    decoder(
+        Rope(partial=0.5),
+        *expert_settings("n_routed_experts", "num_local_experts"),
+        *GROUPS,
+        MOE_INNER,
+        SHARED_COUNT,
+        leading_dense(default=1),
+        gating(_SIGMOID),
+        ROUTED_SCALE,
+        NORMALIZED,
+        heads_behind(),
+        Special(_qk_norm, lambda _: None),
+        _BIAS,
+    ),
+    TOP,
+    (
+        rule("attn_norm.*", "input_layernorm.*"),
+        rule("post_attention_norm.*", "post_attention_layernorm.*"),
+        *ATTENTION,
+        FUSED_QKV,
+        *HEAD_NORMS,
+        *MLP,
+        ROUTER,
+        CORRECTION,
+        *experts(),
+        *shared_expert("mlp.shared_experts"),
+    ),
+    head=NEXTN,
+)
+DOTS1 = Architecture(
+    "dots1",
+    (Kind("dots1", "Dots1ForCausalLM"),),
+    decoder(
+        _SILENT_ROPE,
+        *expert_settings("n_routed_experts", "num_local_experts"),
+        *GROUPS,
+        MOE_INNER,
+        leading_dense(),
+        SHARED_COUNT,
+        ROUTED_SCALE,
+        NORMALIZED,
+        gating(_SIGMOID, written=False),
+        Special(
+            lambda file: file.config.update(
+                sliding_window=None, layer_types=["full_attention"] * file.layers
+            ),
+            lambda _: None,
+        ),
+        NO_WINDOW,
+        _BIAS,
+    ),
+    TOP,
+    (
+        *NORMS,
+        *ATTENTION,
+        FUSED_QKV,
+        *HEAD_NORMS,
+        *MLP,
+        ROUTER,
+        CORRECTION,
+        *experts("mlp.experts"),
+        *shared_expert("mlp.shared_experts"),
+    ),
+)
+
+
+def _shared_inner(out: Writing) -> int:
+    facts = out.facts
+    return facts.count("moe_intermediate_size") * facts.count(
+        "num_shared_experts", "n_shared_experts", default=1
+    )
+
+
+EXAONE_MOE = Architecture(
+    "exaone-moe",
+    (Kind("exaone_moe", "ExaoneMoeForCausalLM"),),
+    decoder(
+        _SILENT_ROPE,
+        *expert_settings(),
+        *GROUPS,
+        VOCAB,
+        *windows(period=4),
+        MOE_INNER,
+        Same("expert_shared_count", ("num_shared_experts",)),
+        Written("expert_shared_feed_forward_length", _shared_inner),
+        ROUTED_SCALE,
+        NORMALIZED,
+        Special(
+            lambda file: file.config.update(
+                mlp_layer_types=["sparse" if one else "dense" for one in is_sparse(file)]
+            ),
+            lambda out: out.put("leading_dense_block_count", dense_count(out, "first_k_dense_replace", 1)),
+        ),
+        Written("leading_dense_block_count", lambda _: None),
+        heads_behind(zero=True),
+        UNSCALED,
+        gating(_SIGMOID, written=False),
+    ),
+    TOP,
+    (
+        *NORMS,
+        *ATTENTION,
+        FUSED_QKV,
+        *HEAD_NORMS,
+        *MLP,
+        ROUTER,
+        rule("exp_probs_b.bias", "mlp.e_score_correction_bias"),
+        *experts(),
+        *shared_expert("mlp.shared_experts"),
+    ),
+)
+
+
+def _read_ernie(file: Reading) -> None:
+    sparse = is_sparse(file)
+    if True not in sparse:
+        file.unsupported("no block is a mixture")
+    first, last = sparse.index(True), len(sparse) - 1 - sparse[::-1].index(True)
+    step = max(file.count("interleave_moe_layer_step", 1), 1)
+    wanted = [first <= i <= last and (i + 1) % step == 0 for i in range(file.layers)]
+    if sparse != wanted:
+        file.refuse(f"`{file.full('interleave_moe_layer_step')}` is {step}, and the blocks are not mixed so")
+    file.skip("leading_dense_block_count", "expert_shared_feed_forward_length")
+    file.config |= {
+        "moe_layer_start_index": first,
+        "moe_layer_end_index": last,
+        "moe_layer_interval": step,
+        "moe_num_shared_experts": file.count("expert_shared_count", 0),
+    }
+
+
+def _write_ernie(out: Writing) -> None:
+    facts = out.facts
+    out.put("interleave_moe_layer_step", facts.count("moe_layer_interval", default=1))
+    out.put("leading_dense_block_count", facts.count("moe_layer_start_index", default=1))
+    shared = facts.count("moe_num_shared_experts")
+    if facts.get("moe_num_shared_experts") is not None:
+        out.put("expert_shared_count", shared)
+    if shared:
+        out.put("expert_shared_feed_forward_length", facts.count("moe_intermediate_size") * shared)
+
+
+ERNIE_MOE = Architecture(
+    "ernie4_5-moe",
+    (Kind("ernie4_5_moe", "Ernie4_5_MoeForCausalLM"),),
+    decoder(
+        Rope(theta=500000.0, dimensions=False),
+        Same("expert_count", ("moe_num_experts",), needed=True),
+        Same("expert_used_count", ("moe_k",), needed=True),
+        MOE_INNER,
+        Special(_read_ernie, _write_ernie),
+        Always("moe_norm_min", 1e-12),
+        bias_flag("use_bias", "attn_q"),
+    ),
+    TOP,
+    (
+        *NORMS,
+        *ATTENTION,
+        FUSED_QKV,
+        *MLP,
+        ROUTER,
+        rule("exp_probs_b.bias", "mlp.moe_statics.e_score_correction_bias"),
+        *experts(),
+        *shared_expert("mlp.shared_experts"),
+    ),
+)
+MINIMAX = Architecture(
+    "minimax-m2",
+    (Kind("minimax_m2", "MiniMaxM2ForCausalLM"),),
+    decoder(
+        Rope(theta=5000000.0, partial=0.5),
+        *expert_settings("num_local_experts", "num_experts"),
+        Written("expert_feed_forward_length", lambda out: out.facts.get("intermediate_size")),
+        gating(_SIGMOID, written=False),
+    ),
+    TOP,
+    (
+        *NORMS,
+        *ATTENTION,
+        FUSED_QKV,
+        *HEAD_NORMS,
+        rule("ffn_gate_inp.weight", "block_sparse_moe.gate.weight"),
+        rule("exp_probs_b.bias", "block_sparse_moe.e_score_correction_bias"),
+        *experts("block_sparse_moe.switch_mlp"),
+    ),
+)
+
+
+def _read_cohere(file: Reading) -> None:
+    sparse = is_sparse(file)
+    dense = sparse.index(True) if True in sparse else len(sparse)
+    told = file.count("leading_dense_block_count", dense)
+    if told != dense or not all(sparse[dense:]):
+        file.refuse(f"`{file.full('leading_dense_block_count')}` is {told}; by the tensors it is {dense}")
+    inner = file.count("expert_feed_forward_length")
+    file.config |= {
+        "prefix_dense_intermediate_size": file.config["intermediate_size"],
+        "intermediate_size": inner,
+        "mlp_layer_types": ["sparse" if one else "dense" for one in sparse],
+    }
+    file.skip("expert_shared_feed_forward_length")
+
+
+def _write_cohere(out: Writing) -> None:
+    facts = out.facts
+    inner, shared = facts.count("intermediate_size"), facts.count("num_shared_experts")
+    out.put("feed_forward_length", facts.count("prefix_dense_intermediate_size", default=inner))
+    out.put("expert_feed_forward_length", inner)
+    out.put("leading_dense_block_count", dense_count(out, "first_k_dense_replace", 0))
+    if shared:
+        if facts.get("shared_expert_combination_strategy", default="average") != "average":
+            out.refuse("shared experts are not averaged, which GGUF cannot say for cohere2moe")
+        out.put("expert_shared_count", shared)
+        out.put("expert_shared_feed_forward_length", inner * shared)
+
+
+def _score(file: Reading) -> None:
+    told = file.count("expert_gating_func", _SOFTMAX)
+    if told not in (_SOFTMAX, _SIGMOID):
+        file.unsupported(f"`{file.full('expert_gating_func')}` is {told}; 1 and 2 are known here")
+    file.config["expert_selection_fn"] = "sigmoid" if told == _SIGMOID else "softmax"
+
+
+COHERE2MOE = Architecture(
+    "cohere2moe",
+    (Kind("cohere2_moe", "Cohere2MoeForCausalLM"),),
+    (
+        *layer_norm_decoder("layer_norm_eps", Rope()),
+        VOCAB,
+        *expert_settings(),
+        Same("logit_scale", ("logit_scale",), default=0.0625, kind=float),
+        UNSCALED,
+        *windows(),
+        Special(_read_cohere, _write_cohere),
+        Special(
+            _score,
+            lambda out: out.put(
+                "expert_gating_func",
+                _SIGMOID if out.facts.get("expert_selection_fn") == "sigmoid" else _SOFTMAX,
+            ),
+        ),
+        Same("expert_weights_norm", ("norm_topk_prob",), default=False),
+        Same("expert_shared_count", ("num_shared_experts",), off=0, absent=0),
+        heads_behind(),
+        _BIAS,
+    ),
+    TOP,
+    (
+        rule("attn_norm.weight", "input_layernorm.weight"),
+        *ATTENTION,
+        FUSED_QKV,
+        *MLP,
+        ROUTER,
+        *experts(),
+        *shared_expert("mlp.shared_experts"),
+    ),
+)

@@ -1,0 +1,169 @@
+"""Phi 2, 3 and 3.5: fused matrices as in their checkpoints, and rotations of two lengths."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from modelkit.source.gguf.architectures.architecture import Architecture, Kind
+from modelkit.source.gguf.architectures.exchange import Reading, Writing
+from modelkit.source.gguf.architectures.facts import Facts
+from modelkit.source.gguf.architectures.numbers import shortest
+from modelkit.source.gguf.architectures.parts import (
+    CONTEXT,
+    FUSED_QKV,
+    HEADS,
+    HIDDEN,
+    LAYER_NORM,
+    NORMS,
+    TOP,
+    decoder,
+    rule,
+    rules,
+)
+from modelkit.source.gguf.architectures.rope import Rope, rope_block
+from modelkit.source.gguf.architectures.rules import Joined, Parted
+from modelkit.source.gguf.architectures.settings import Same, Special
+
+_LONG, _SHORT = "rope_factors_long.weight", "rope_factors_short.weight"
+
+
+@dataclass(frozen=True, slots=True)
+class LongRope:
+    """A rotation whose pairs are slowed down by one list of factors up to a length, by another beyond it."""
+
+    partial: float = 1.0
+    theta: float = 10000.0
+
+    def read(self, file: Reading) -> None:
+        size = Facts(file.config).head_dim
+        rotated = file.count("rope.dimension_count", size)
+        block: dict[str, Any] = {"rope_theta": file.number("rope.freq_base", 10000.0), "rope_type": "default"}
+        original = file.get("rope.scaling.original_context_length", int)
+        factor = file.get("rope.scaling.attn_factor")
+        file.skip("rope.scaling.type")
+        if _LONG in file.shapes and _SHORT in file.shapes:
+            file.used_tensors.update((_LONG, _SHORT))
+            block |= {
+                "rope_type": "longrope",
+                "long_factor": [shortest(number) for number in file.values(_LONG)],
+                "short_factor": [shortest(number) for number in file.values(_SHORT)],
+                "original_max_position_embeddings": original,
+            }
+            usual = attention_factor(file.config["max_position_embeddings"], original or 1)
+            if factor is not None and abs(factor - usual) > 1e-6:
+                block["attention_factor"] = factor
+        if original is not None:
+            file.config["original_max_position_embeddings"] = original
+        block["partial_rotary_factor"] = rotated / size
+        file.config["rope_parameters"] = block
+
+    def write(self, out: Writing) -> None:
+        facts = out.facts
+        block = rope_block(facts)
+        share = block.get("partial_rotary_factor", self.partial)
+        out.put("rope.freq_base", float(block.get("rope_theta", self.theta)))
+        out.put("rope.dimension_count", int(facts.head_dim * share))
+        positions = facts.count("max_position_embeddings", default=4096)
+        told = block.get("original_max_position_embeddings")
+        original = facts.count("original_max_position_embeddings", default=told or positions)
+        out.put("rope.scaling.original_context_length", original)
+        if block["rope_type"] not in ("longrope", "su"):
+            if block["rope_type"] != "default":
+                out.refuse(f"rope_type {block['rope_type']!r:.80} is not written for {out.architecture}")
+            return
+        out.extra[_LONG] = tuple(float(number) for number in block["long_factor"])
+        out.extra[_SHORT] = tuple(float(number) for number in block["short_factor"])
+        usual = attention_factor(positions, original, block.get("factor"))
+        out.put("rope.scaling.attn_factor", float(block.get("attention_factor") or usual))
+
+
+def attention_factor(positions: int, original: int, factor: float | None = None) -> float:
+    """What queries and keys are multiplied by. Source: Phi-3's longrope."""
+    ratio = factor or positions / original
+    return math.sqrt(1 + math.log(ratio) / math.log(original)) if ratio > 1 and original > 1 else 1.0
+
+
+def _fused_rows(facts: Facts, _: int) -> tuple[int, ...]:
+    kv = facts.kv_heads * facts.head_dim
+    return facts.heads * facts.head_dim, kv, kv
+
+
+def _gate_up_rows(facts: Facts, _: int) -> tuple[int, ...]:
+    return (facts.count("intermediate_size"),) * 2
+
+
+def _read_window(file: Reading) -> None:
+    file.config["sliding_window"] = file.count("attention.sliding_window", 0) or None
+
+
+PHI3 = Architecture(
+    "phi3",
+    (Kind("phi3", "Phi3ForCausalLM"),),
+    decoder(
+        LongRope(),
+        Special(
+            _read_window,
+            lambda out: out.put("attention.sliding_window", out.facts.get("sliding_window", default=0)),
+        ),
+    ),
+    TOP,
+    (
+        *NORMS,
+        rule("attn_qkv.*", "self_attn.qkv_proj.*"),
+        rule(
+            ("attn_q.weight", "attn_k.weight", "attn_v.weight"),
+            "self_attn.qkv_proj.weight",
+            Joined(Parted(_fused_rows)),
+            written=False,
+        ),
+        rule("attn_output.*", "self_attn.o_proj.*"),
+        rule(
+            ("ffn_gate.weight", "ffn_up.weight"),
+            "mlp.gate_up_proj.weight",
+            Joined(Parted(_gate_up_rows)),
+            written=False,
+        ),
+        rule("ffn_up.*", "mlp.gate_up_proj.*"),
+        rule("ffn_down.*", "mlp.down_proj.*"),
+    ),
+)
+PHI2 = Architecture(
+    "phi2",
+    (Kind("phi", "PhiForCausalLM"),),
+    (
+        CONTEXT,
+        HIDDEN,
+        Special(
+            lambda file: _read_inner(file),
+            lambda out: out.put("feed_forward_length", 4 * out.facts.hidden),
+        ),
+        *HEADS,
+        Same(LAYER_NORM, ("layer_norm_eps",), needed=True),
+        Rope(partial=0.5, silent=True),
+    ),
+    (
+        *rules("""
+            token_embd.* = model.embed_tokens.*
+            output_norm.* = model.final_layernorm.*
+            output.* = lm_head.*
+        """),
+    ),
+    (
+        *rules("""
+            attn_norm.* = input_layernorm.*
+            attn_q.* = self_attn.q_proj.*
+            attn_k.* = self_attn.k_proj.*
+            attn_v.* = self_attn.v_proj.*
+            attn_output.* = self_attn.dense.*
+            ffn_up.* = mlp.fc1.*
+            ffn_down.* = mlp.fc2.*
+        """),
+        FUSED_QKV,
+    ),
+)
+
+
+def _read_inner(file: Reading) -> None:
+    """The converter writes four times the width; the matrices know."""
+    file.skip("feed_forward_length")
+    file.config["intermediate_size"] = file.rows(0, "ffn_up")

@@ -1,0 +1,261 @@
+"""Decoders of one kind of layer whose tensors only have other names."""
+
+from modelkit.source.gguf.architectures.architecture import Architecture, Kind
+from modelkit.source.gguf.architectures.exchange import Reading, Writing
+from modelkit.source.gguf.architectures.facts import Facts
+from modelkit.source.gguf.architectures.parts import (
+    ATTENTION,
+    CONTEXT,
+    FUSED_QKV,
+    HEAD_DIM,
+    HEAD_NORMS,
+    HEADS,
+    HIDDEN,
+    INNER,
+    LAYER_NORM,
+    MLP,
+    NO_WINDOW,
+    NORMS,
+    ROUTER,
+    SHIFTED,
+    TOP,
+    UNSCALED,
+    VOCAB,
+    bias_flag,
+    decoder,
+    expert_settings,
+    experts,
+    rule,
+    rules,
+    windows,
+)
+from modelkit.source.gguf.architectures.rope import Rope, TwoRopes
+from modelkit.source.gguf.architectures.rules import Joined, Kept, Parted
+from modelkit.source.gguf.architectures.settings import Always, Same, Setting, Special
+
+_POST_NORMS = rules("""
+    post_attention_norm.* = post_attention_layernorm.*
+    post_ffw_norm.* = post_feedforward_layernorm.*
+""")
+_BIAS = bias_flag("attention_bias", "attn_q")
+_SILENT_ROPE = Rope(dimensions=False)
+
+
+def layer_norm_decoder(name: str, *more: Setting) -> tuple[Setting, ...]:
+    """Settings of a decoder with LayerNorm. name: of the field for what keeps it from dividing by zero."""
+    return (CONTEXT, HIDDEN, INNER, *HEADS, HEAD_DIM, Same(LAYER_NORM, (name,), needed=True), *more)
+
+
+def _windowed(file: Reading) -> bool:
+    return file.count("attention.sliding_window", 0) > 0
+
+
+OLMO2 = Architecture(
+    "olmo2",
+    (
+        Kind(
+            "olmo3",
+            "Olmo3ForCausalLM",
+            _windowed,
+            settings=(TwoRopes(theta=10000.0, window_theta=None), *windows(period=4)),
+        ),
+        Kind("olmo2", "Olmo2ForCausalLM", settings=(_SILENT_ROPE,)),
+    ),
+    decoder(_BIAS),
+    TOP,
+    (*_POST_NORMS, *ATTENTION, FUSED_QKV, *HEAD_NORMS, *MLP),
+)
+OLMOE = Architecture(
+    "olmoe",
+    (Kind("olmoe", "OlmoeForCausalLM"),),
+    decoder(
+        _SILENT_ROPE,
+        *expert_settings(),
+        Always("norm_topk_prob", False),
+        Always("clip_qkv", None),
+        _BIAS,
+    ),
+    TOP,
+    (*NORMS, *ATTENTION, FUSED_QKV, *HEAD_NORMS, ROUTER, *experts()),
+)
+SEED_OSS = Architecture(
+    "seed_oss",
+    (Kind("seed_oss", "SeedOssForCausalLM"),),
+    decoder(
+        _SILENT_ROPE,
+        _BIAS,
+        bias_flag("attention_out_bias", "attn_output"),
+        bias_flag("mlp_bias", "ffn_gate"),
+    ),
+    TOP,
+    (
+        rule("attn_norm.*", "input_layernorm.*"),
+        rule("post_attention_norm.*", "post_attention_layernorm.*"),
+        *ATTENTION,
+        FUSED_QKV,
+        *MLP,
+    ),
+)
+STARCODER2 = Architecture(
+    "starcoder2",
+    (Kind("starcoder2", "Starcoder2ForCausalLM"),),
+    (
+        *layer_norm_decoder("norm_epsilon", _SILENT_ROPE),
+        Always("hidden_act", "gelu_pytorch_tanh"),
+        bias_flag("use_bias", "attn_q"),
+        NO_WINDOW,
+    ),
+    TOP,
+    (*NORMS, *ATTENTION, FUSED_QKV, *rules("ffn_up.* = mlp.c_fc.*\nffn_down.* = mlp.c_proj.*")),
+)
+
+
+STABLELM = Architecture(
+    "stablelm",
+    (Kind("stablelm", "StableLmForCausalLM"),),
+    (
+        *layer_norm_decoder("layer_norm_eps", Rope(partial=0.25, silent=True)),
+        Same("use_parallel_residual", ("use_parallel_residual",), default=False),
+        bias_flag("use_qkv_bias", "attn_q"),
+        Special(
+            lambda file: file.config.update(qk_layernorm=file.has(0, "attn_q_norm")),
+            lambda _: None,
+        ),
+    ),
+    TOP,
+    (
+        *NORMS,
+        *ATTENTION,
+        FUSED_QKV,
+        rule("attn_q_norm.weight", "self_attn.q_norm.weight"),
+        rule("attn_k_norm.weight", "self_attn.k_norm.weight"),
+        *MLP,
+    ),
+)
+EXAONE4 = Architecture(
+    "exaone4",
+    (Kind("exaone4", "Exaone4ForCausalLM"),),
+    decoder(_SILENT_ROPE, VOCAB, *windows()),
+    TOP,
+    (*_POST_NORMS, *ATTENTION, FUSED_QKV, *HEAD_NORMS, *MLP),
+)
+NEMOTRON = Architecture(
+    "nemotron",
+    (Kind("nemotron", "NemotronForCausalLM"),),
+    (
+        *layer_norm_decoder("norm_eps", Rope(partial=0.5)),
+        VOCAB,
+        Special(
+            lambda file: file.skip("attention.layer_norm_rms_epsilon", "rope.scaling.type"),
+            lambda out: _write_nemotron(out),
+        ),
+        Always("hidden_act", "relu2"),
+        _BIAS,
+        bias_flag("mlp_bias", "ffn_up"),
+    ),
+    (
+        *rules("token_embd.* = model.embed_tokens.*\noutput.* = lm_head.*"),
+        rule("output_norm.weight", "model.norm.weight", SHIFTED),
+        rule("output_norm.bias", "model.norm.bias"),
+    ),
+    (
+        *(
+            rule(f"{theirs}.{leaf}", f"{ours}.{leaf}", SHIFTED if leaf == "weight" else Kept())
+            for theirs, ours in (("attn_norm", "input_layernorm"), ("ffn_norm", "post_attention_layernorm"))
+            for leaf in ("weight", "bias")
+        ),
+        *ATTENTION,
+        FUSED_QKV,
+        *MLP,
+    ),
+    exact="bits; norms within 3e-8",
+)
+
+
+def _write_nemotron(out: Writing) -> None:
+    UNSCALED.write(out)
+    out.put("attention.layer_norm_rms_epsilon", float(out.facts.get("norm_eps", default=1e-5)))
+
+
+HUNYUAN = Architecture(
+    "hunyuan-dense",
+    (Kind("hunyuan_v1_dense", "HunYuanDenseV1ForCausalLM"),),
+    decoder(_SILENT_ROPE, _BIAS),
+    TOP,
+    (
+        *NORMS,
+        *ATTENTION,
+        FUSED_QKV,
+        rule("attn_q_norm.*", "self_attn.query_layernorm.*"),
+        rule("attn_k_norm.*", "self_attn.key_layernorm.*"),
+        *MLP,
+    ),
+    exact="function; a dynamic rotation comes back as its base",
+)
+
+
+def _gate_up_rows(facts: Facts, _: int) -> tuple[int, ...]:
+    return (facts.count("intermediate_size"),) * 2
+
+
+GLM4 = Architecture(
+    "glm4",
+    (Kind("glm4", "Glm4ForCausalLM"),),
+    decoder(Rope(partial=0.5), _BIAS),
+    TOP,
+    (
+        *rules("""
+            attn_norm.* = input_layernorm.*
+            post_attention_norm.* = post_self_attn_layernorm.*
+            ffn_norm.* = post_attention_layernorm.*
+            post_ffw_norm.* = post_mlp_layernorm.*
+        """),
+        *ATTENTION,
+        FUSED_QKV,
+        rule(
+            ("ffn_gate.weight", "ffn_up.weight"),
+            "mlp.gate_up_proj.weight",
+            Joined(Parted(_gate_up_rows)),
+            written=False,
+        ),
+        rule("ffn_up.*", "mlp.gate_up_proj.*"),
+        rule("ffn_down.*", "mlp.down_proj.*"),
+    ),
+)
+ERNIE = Architecture(
+    "ernie4_5",
+    (Kind("ernie4_5", "Ernie4_5ForCausalLM"),),
+    decoder(Rope(theta=500000.0, dimensions=False), bias_flag("use_bias", "attn_q")),
+    TOP,
+    (*NORMS, *ATTENTION, FUSED_QKV, *MLP),
+)
+COMMAND_R = Architecture(
+    "command-r",
+    (Kind("cohere", "CohereForCausalLM"),),
+    (
+        *layer_norm_decoder("layer_norm_eps", Rope(theta=500000.0, dimensions=False)),
+        Same("logit_scale", ("logit_scale",), default=0.0625, kind=float),
+        UNSCALED,
+        Special(
+            lambda file: file.config.update(use_qk_norm=file.has(0, "attn_q_norm")),
+            lambda _: None,
+        ),
+        _BIAS,
+    ),
+    TOP,
+    (rule("attn_norm.*", "input_layernorm.*"), *ATTENTION, FUSED_QKV, *HEAD_NORMS, *MLP),
+)
+COHERE2 = Architecture(
+    "cohere2",
+    (Kind("cohere2", "Cohere2ForCausalLM"),),
+    (
+        *layer_norm_decoder("layer_norm_eps", Rope()),
+        VOCAB,
+        Same("logit_scale", ("logit_scale",), default=0.0625, kind=float),
+        UNSCALED,
+        *windows(period=4, pattern=False),
+        _BIAS,
+    ),
+    TOP,
+    (rule("attn_norm.weight", "input_layernorm.weight"), *ATTENTION, FUSED_QKV, *MLP),
+)

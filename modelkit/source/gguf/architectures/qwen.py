@@ -1,0 +1,82 @@
+"""Qwen 2 and 3, their mixtures, and the text towers of their vision models."""
+
+from modelkit.source.gguf.architectures.architecture import Architecture, Kind
+from modelkit.source.gguf.architectures.exchange import Reading, Writing
+from modelkit.source.gguf.architectures.parts import (
+    ATTENTION,
+    FUSED_QKV,
+    HEAD_NORMS,
+    MLP,
+    NO_WINDOW,
+    NORMS,
+    ROUTER,
+    TOP,
+    decoder,
+    expert_settings,
+    experts,
+    rule,
+    shared_expert,
+)
+from modelkit.source.gguf.architectures.rope import Rope
+from modelkit.source.gguf.architectures.settings import Always, Same, Special
+
+_BLOCK = (*NORMS, *ATTENTION, FUSED_QKV, *HEAD_NORMS, *MLP)
+_ROPE = Rope(dimensions=False)
+_NO_WINDOW = (
+    Special(lambda file: file.config.update(use_sliding_window=False), lambda _: None),
+    NO_WINDOW,
+)
+
+QWEN2 = Architecture("qwen2", (Kind("qwen2", "Qwen2ForCausalLM"),), decoder(_ROPE, *_NO_WINDOW), TOP, _BLOCK)
+QWEN3 = Architecture(
+    "qwen3",
+    (Kind("qwen3", "Qwen3ForCausalLM"),),
+    decoder(_ROPE, *_NO_WINDOW, Always("attention_bias", False)),
+    TOP,
+    _BLOCK,
+)
+
+_ALL_SPARSE = (Always("decoder_sparse_step", 1), Always("mlp_only_layers", []))
+_EXPERTS = (
+    *expert_settings(),
+    Same("expert_feed_forward_length", ("moe_intermediate_size",)),
+    *_ALL_SPARSE,
+)
+SHARED_GATE = rule("ffn_gate_inp_shexp.weight", "mlp.shared_expert_gate.weight")
+
+QWEN2MOE = Architecture(
+    "qwen2moe",
+    (Kind("qwen2_moe", "Qwen2MoeForCausalLM"),),
+    decoder(
+        _ROPE,
+        *_EXPERTS,
+        Same("expert_shared_feed_forward_length", ("shared_expert_intermediate_size",)),
+        Always("norm_topk_prob", False),
+        *_NO_WINDOW,
+    ),
+    TOP,
+    (*_BLOCK, ROUTER, *experts(), *shared_expert("mlp.shared_expert"), SHARED_GATE),
+)
+QWEN3MOE = Architecture(
+    "qwen3moe",
+    (Kind("qwen3_moe", "Qwen3MoeForCausalLM"),),
+    decoder(_ROPE, *_EXPERTS, Always("norm_topk_prob", True), *_NO_WINDOW, Always("attention_bias", False)),
+    TOP,
+    (*_BLOCK, ROUTER, *experts()),
+)
+
+
+def read_sections(file: Reading) -> None:
+    """How the rotated pairs are dealt to time, height and width; text takes all of them alike."""
+    told = file.get("rope.dimension_sections")
+    if isinstance(told, list):
+        file.config["rope_parameters"]["mrope_section"] = told[:-1] if told[-1:] == [0] else told
+
+
+def write_sections(out: Writing) -> None:
+    told = (out.facts.get("rope_parameters", "rope_scaling", default={}) or {}).get("mrope_section")
+    if told:
+        out.put("rope.dimension_sections", [*told, 0, 0, 0, 0][:4])
+
+
+SECTIONS = Special(read_sections, write_sections)
