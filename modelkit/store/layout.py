@@ -4,6 +4,7 @@
     index.json              the names: one descriptor of a manifest each, in the order of their refs
     blobs/sha256/<hex>      every file, config and manifest, under its digest, read-only
     ingest/                 what running operations are writing (see ingest.py)
+    partial/                blobs that come from the network (see partial.py)
     conversions/            what earlier operations can save later ones (see memo.py)
     sources.json            digests of files outside (see memo.py)
     checked.json            which large blobs were found sound, and when (see soundness.py)
@@ -38,6 +39,7 @@ class Layout:
         self.root = root
         self.blobs = root / "blobs" / "sha256"
         self.ingest = root / "ingest"
+        self.partial = root / "partial"
         self.conversions = root / "conversions"
 
     def prepare(self) -> None:
@@ -46,7 +48,14 @@ class Layout:
         """
         with storing(self.root):
             self.root.parent.mkdir(parents=True, exist_ok=True)
-            for folder in (self.root, self.blobs.parent, self.blobs, self.ingest, self.conversions):
+            for folder in (
+                self.root,
+                self.blobs.parent,
+                self.blobs,
+                self.ingest,
+                self.partial,
+                self.conversions,
+            ):
                 make_folder(folder)
             self._check_owner()
             if not self._is_layout():

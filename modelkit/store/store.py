@@ -27,6 +27,7 @@ from modelkit.store.layout import Layout
 from modelkit.store.memo import Conversions, SourceDigests
 from modelkit.store.name import Name, as_name
 from modelkit.store.package import BrokenPackage, Package, check_small_files, open_or_explain, open_package
+from modelkit.store.partial import abandoned
 from modelkit.store.soundness import Progress
 from modelkit.store.sweep import Freed, delete, free, reached_by, unneeded
 from modelkit.store.transaction import Transaction, release, rename
@@ -159,7 +160,7 @@ class Store:
             return Pruned((), (), 0, 0)
         self._layout.prepare()
         with self._layout.changing():
-            temp = leftovers(self._layout)
+            temp = [*leftovers(self._layout), *abandoned(self._layout)]
             temp_files = [file for path in temp for file in _files(path)]
             temp_bytes = sum(file.lstat().st_size for file in temp_files)
             stored = [digest for digest, _ in self._layout.stored() if digest]
@@ -170,6 +171,10 @@ class Store:
                 for path in (*temp, *stale):
                     _remove(path)
         return Pruned(tuple(blobs), tuple(temp_files), temp_bytes, len(stale))
+
+    def blob_path(self, digest: Digest) -> Path:
+        """Where a blob lies that a transaction or a hold keeps. Only to be read."""
+        return self._layout.blob_path(digest)
 
     def require_space(self, needed_bytes: int) -> None:
         """Raise StoreError now if that much cannot be written."""

@@ -24,6 +24,7 @@ from modelkit.store.layout import Layout
 from modelkit.store.manifest import Manifest
 from modelkit.store.memo import SourceDigests
 from modelkit.store.name import Name, as_name
+from modelkit.store.partial import PartialBlob
 from modelkit.store.soundness import Progress
 from modelkit.store.sweep import free, reached_by
 
@@ -62,6 +63,12 @@ class Transaction:
             return blob
         finally:
             os.close(source)
+
+    def fetch_blob(self, expect: Blob) -> PartialBlob:
+        """Where a blob that comes from the network grows; a context manager. What a killed operation had of
+        it is still there.
+        """
+        return PartialBlob(self._layout, expect, self._ingest.adopt)
 
     def has(self, digest: Digest) -> Blob | None:
         """The stored blob of that digest, kept from now until the transaction ends; None if there is none."""
