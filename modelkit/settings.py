@@ -71,6 +71,20 @@ def hub_cache(environment: dict[str, str] | None = None) -> Path:
     return Path(env.get("HF_HOME") or os.path.join(caches, "huggingface"), "hub")
 
 
+def credential_files(environment: dict[str, str] | None = None) -> list[Path]:
+    """Where names and passwords for registries may be, in the order to ask: REGISTRY_AUTH_FILE alone where it
+    is set, else the places of Podman and skopeo, then Docker's.
+    """
+    env = dict(os.environ) if environment is None else environment
+    if env.get("REGISTRY_AUTH_FILE"):
+        return [Path(env["REGISTRY_AUTH_FILE"])]
+    home = Path(env.get("HOME") or "/")
+    found = [Path(env["XDG_RUNTIME_DIR"], "containers/auth.json")] if env.get("XDG_RUNTIME_DIR") else []
+    settings = Path(env.get("XDG_CONFIG_HOME") or home / ".config")
+    docker = Path(env.get("DOCKER_CONFIG") or home / ".docker")
+    return [*found, settings / "containers/auth.json", docker / "config.json"]
+
+
 def read_size(value: str | int, source: str) -> int:
     """A number of bytes: an int, or a text such as 2GB, 500 MB or 1.5GiB.
 

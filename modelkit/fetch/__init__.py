@@ -4,7 +4,7 @@
     pull            what a room that fetches packages gives, and what they are called
     upstream        where files came from, as a package remembers it
     ollama          what is in a package of Ollama's, from its registry or its store on a disk
-    registry*       packages in registries
+    registry        packages in registries
 
 `modelkit.address` says what a text means. Nothing is fetched for a text without a host, nor where `Access`
 says offline. Everything that comes is checked against what was promised before it has a name.

@@ -41,6 +41,8 @@ class Access:
 
     offline: bool = False
     """Nothing at all: only what lies on this machine is used."""
+    insecure: bool = False
+    """A registry may be spoken to over plain http, though it is on another machine."""
     told: Told = field(default_factory=Untold)
 
     def require(self, what: str) -> None:

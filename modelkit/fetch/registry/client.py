@@ -1,0 +1,239 @@
+"""The calls of the OCI distribution specification (1.1), as methods of one registry.
+
+A call carries what the registry wants to see, asks for it anew once when the answer is 401, follows at most
+five redirects, without Authorization where they leave the registry, and is repeated after a failure of the
+connection or an answer like 503. Whatever else comes is a FetchError in words.
+"""
+
+import json
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+
+from modelkit.errors import FetchError
+from modelkit.fetch.registry.challenge import read_challenges
+from modelkit.fetch.registry.credentials import Credentials
+from modelkit.fetch.registry.tokens import Authorization, Denied
+from modelkit.fetch.registry.url import Url, is_loopback
+from modelkit.fetch.registry.wire import Answer, Body, Interrupted, Limits, Wire
+
+REDIRECTS = 5
+ERROR_LIMIT_BYTES = 2 << 10
+_REDIRECT = (301, 302, 303, 307, 308)
+_SAME_METHOD = (307, 308)
+_LATER = (429, 500, 502, 503, 504)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What to send, as often as it takes."""
+
+    method: str
+    url: Url
+    scopes: tuple[str, ...] = ()
+    """What it must be allowed to do: `repository:NAME:pull`."""
+    headers: tuple[tuple[str, str], ...] = ()
+    body: Body | None = None
+    size_bytes: int = 0
+    """Of the body."""
+    expected: tuple[int, ...] = (200,)
+    """Statuses that are no error."""
+    repeat: bool = True
+    """May it be sent again after a failure? Not where it counts how often it came."""
+    what: str = ""
+    """What it is about, for messages."""
+
+
+class Registry:
+    """One registry. For any thread; a context manager."""
+
+    def __init__(
+        self,
+        host: str,
+        *,
+        insecure: bool = False,
+        credentials: Callable[[], Credentials | None] = lambda: None,
+        limits: Limits | None = None,
+    ) -> None:
+        """host: with a port, if need be. insecure: plain http is allowed. credentials: asked when needed."""
+        secure = Url.parse(f"https://{host}/")
+        self.host = host
+        self.limits = limits or Limits()
+        self._plain_first = insecure or is_loopback(secure.host)
+        plain = Url.parse(f"http://{host}/")
+        self.url = plain if self._plain_first else secure
+        self._wire = Wire(secure.host, self.limits)
+        self._authorization = Authorization(self._wire, self.url, credentials)
+        self._secure = secure
+        self._credentials = credentials
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._wire.close()
+
+    @property
+    def withheld(self) -> str | None:
+        """The host that wanted the password and was not given it."""
+        return self._authorization.withheld
+
+    @property
+    def was_asked(self) -> bool:
+        """Has the registry wanted to know who we are?"""
+        return self._authorization.was_asked
+
+    def abort(self, *, for_good: bool = True) -> None:
+        """End what other threads are busy with; `for_good`: and let them begin nothing new."""
+        self._wire.abort(for_good=for_good)
+
+    def ping(self) -> bool:
+        """Is this a registry? Raises FetchError where it is none. Returns whether it knows us by now.
+
+        On this machine and where it was allowed, plain http is tried before https.
+        """
+        try:
+            return self._ping()
+        except FetchError:
+            if not self._plain_first or self.url.scheme == "https":
+                raise
+            first = self.url
+            self.url = self._secure
+            self._authorization = Authorization(self._wire, self.url, self._credentials)
+            try:
+                return self._ping()
+            except Interrupted:
+                self.url = first
+            raise
+
+    def _ping(self) -> bool:
+        request = Request("GET", self.url.at("/v2/"), expected=(200, 401, 403), what="the registry")
+        with self._authorized(request) as answer:
+            if answer.status not in request.expected:
+                raise FetchError(
+                    f"{self.host} is no registry: it answers /v2/ with status {answer.status}",
+                    hint="An address is oci://HOST/REPOSITORY:TAG.",
+                )
+            return answer.status == 200
+
+    def at(self, repository: str, rest: str) -> Url:
+        """The address of something in a repository."""
+        return self.url.at(f"/v2/{repository}/{rest}")
+
+    def call(self, request: Request) -> Answer:
+        """The answer, whose status is one of those expected. To be used as a context manager."""
+        attempt = 0
+        while True:
+            last = not request.repeat or attempt == self.limits.attempts - 1
+            try:
+                answer = self._authorized(request)
+            except Interrupted:
+                if last:
+                    raise
+                self.pause(attempt)
+            else:
+                if answer.status in request.expected:
+                    return answer
+                if answer.status not in _LATER or last:
+                    with answer:
+                        raise self.refusal(answer, request.what or request.method)
+                answer.drop()
+                self.pause(attempt, answer)
+            attempt += 1
+
+    def pause(self, attempt: int, answer: Answer | None = None) -> None:
+        """Wait before the next attempt: longer each time, or as long as the answer says."""
+        wait_s = self.limits.pause_s * 2**attempt * random.uniform(0.5, 1.0)  # noqa: S311 - spreads the load
+        said = (answer.header("retry-after") or "") if answer else ""
+        if said.isascii() and said.isdecimal() and len(said) < 10:
+            wait_s = max(wait_s, float(said))
+        self._wire.ended.wait(min(wait_s, self.limits.longest_pause_s))
+
+    def _authorized(self, request: Request) -> Answer:
+        """One attempt: with what the registry wants to see, and through redirects."""
+        url, asked, hops = request.url, False, 0
+        while True:
+            headers = dict(request.headers)
+            own = url.origin == self.url.origin
+            said = self._authorization.header(request.scopes) if own else None
+            if said:
+                headers["Authorization"] = said
+            answer = self._wire.send(request.method, url, headers, request.body, request.size_bytes)
+            if answer.status == 401 and own and not asked:
+                asked = True
+                if self._authorization.learn(
+                    read_challenges(answer.headers("www-authenticate")), request.scopes
+                ):
+                    answer.drop()
+                    continue
+            if not self._is_redirect(request, answer):
+                return answer
+            answer.drop()
+            hops += 1
+            url = self._next(url, answer.header("location"), hops)
+
+    def _is_redirect(self, request: Request, answer: Answer) -> bool:
+        kept = request.method in ("GET", "HEAD") or answer.status in _SAME_METHOD
+        return answer.status in _REDIRECT and kept and answer.status not in request.expected
+
+    def _next(self, url: Url, location: str | None, hops: int) -> Url:
+        if hops > REDIRECTS:
+            raise FetchError(f"{self.host} sends us on more than {REDIRECTS} times")
+        if location is None:
+            raise FetchError(f"{self.host} sends us on, but does not say where")
+        return self.allowed(url.join(location))
+
+    def allowed(self, url: Url) -> Url:
+        """`url`, where the registry may send us there. Raises FetchError for plain http elsewhere."""
+        if url.scheme == "http" and self.url.scheme == "https":
+            raise FetchError(f"{self.host} sends us to {url.host} over plain http; that is refused")
+        return url
+
+    def refusal(self, answer: Answer, what: str) -> FetchError:
+        """The error that an answer stands for."""
+        said = _said(answer.beginning(ERROR_LIMIT_BYTES))
+        reason = f": {said}" if said else ""
+        if answer.status in (401, 403):
+            hint = f"Log in with `modelkit login {self.host}`, if you have an account there."
+            if self._authorization.withheld:
+                hint = (
+                    f"It wants tokens of {self._authorization.withheld}, which is not its own host, so your"
+                    " password was not sent there."
+                )
+            return Denied(f"{self.host} does not allow this ({what}){reason}", hint=hint)
+        if answer.status == 404:
+            return NotThere(f"{self.host} does not have {what}{reason}")
+        if answer.status == 429:
+            return FetchError(
+                f"{self.host} has had too many requests ({what}){reason}", hint="Try again later."
+            )
+        return FetchError(f"{self.host} answers with status {answer.status} ({what}){reason}")
+
+
+class NotThere(FetchError):
+    """The registry does not have it."""
+
+
+def _said(raw: bytes) -> str:
+    """What the body of an error says, on one line without control characters."""
+    try:
+        value: Any = json.loads(raw)
+        errors = value["errors"]
+        text = "; ".join(f"{one.get('message') or one.get('code') or ''}" for one in errors[:3])
+    except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
+        text = raw.decode("utf-8", "replace")
+        text = "" if "<" in text[:100] else text  # a page for browsers says nothing here
+    return " ".join("".join(c if c.isprintable() else " " for c in text).split())[:300]
+
+
+def pull_scope(repository: str) -> str:
+    return f"repository:{repository}:pull"
+
+
+def push_scopes(repository: str, sources: Sequence[str] = ()) -> tuple[str, ...]:
+    """To write into `repository`, and to read in others."""
+    return (f"repository:{repository}:pull,push", *(pull_scope(one) for one in sources if one != repository))

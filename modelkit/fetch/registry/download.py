@@ -1,0 +1,207 @@
+"""One blob from a registry into the store: in ranges, from where an earlier attempt ended.
+
+A blob that is in the store, and sound, is not fetched. A large one comes in several stretches side by side.
+What a server may do, and what becomes of it:
+
+    206 with the range that was asked for    taken
+    206 with another range                   an error: nothing of it is used
+    200 instead of 206                       the server knows no ranges: from the start, in one stretch
+    416                                      our beginning is none of its: from the start
+    less than promised                       asked for again from there on, as long as something comes
+    more than the blob has                   an error
+    other bytes                              found out by the digest; once more from the start if any of them
+                                             came in an earlier attempt, else an error
+"""
+
+import re
+import threading
+from collections.abc import Callable, Iterable
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+
+from modelkit.errors import FetchError
+from modelkit.fetch.registry.client import Registry, Request, pull_scope
+from modelkit.fetch.registry.wire import Answer, Interrupted
+from modelkit.store.digest import Blob
+from modelkit.store.partial import PartialBlob, Stretch
+from modelkit.store.transaction import Transaction
+
+LARGE_BYTES = 256 << 20
+STREAMS = 4
+_PROGRESS_BYTES = 64 << 10  # what an attempt must bring to count as one that went on
+_STARTS = 3  # from the first byte, before a server without ranges is given up
+
+_RANGE = re.compile(r"bytes ([0-9]{1,19})-([0-9]{1,19})/([0-9]{1,19}|\*)")
+
+Advance = Callable[[int], None]  # called with bytes that came; fewer than none where some must come again
+
+
+class _StartOver(Exception):
+    """What is here cannot be continued."""
+
+
+class Downloads:
+    """Blobs of one repository, for one operation."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        repository: str,
+        new: Transaction,
+        advance: Advance,
+        *,
+        large_bytes: int = LARGE_BYTES,
+    ) -> None:
+        """advance: called from several threads, one call at a time."""
+        self._registry = registry
+        self._repository = repository
+        self._new = new
+        self._advance = advance
+        self._large_bytes = large_bytes
+        self._mutex = threading.Lock()
+        self.fetched_bytes = 0
+        """What came over the network."""
+
+    def fetch_all(self, blobs: Iterable[Blob]) -> None:
+        """Bring all of them into the store: small ones several at a time, large ones in several streams."""
+        ordered = sorted(set(blobs), key=lambda blob: (blob.size_bytes, blob.digest))
+        small = [blob for blob in ordered if blob.size_bytes < self._large_bytes]
+        self._side_by_side([lambda blob=blob: self.fetch(blob) for blob in small])
+        for blob in ordered[len(small) :]:
+            self.fetch(blob)
+
+    def fetch(self, blob: Blob) -> None:
+        """Bring `blob` into the store and keep it for the transaction. Raises FetchError, StoreError."""
+        if self._is_here(blob):
+            return
+        with self._new.fetch_blob(blob) as partial:
+            if self._is_here(blob):  # another process has just fetched it
+                partial.remove()
+            else:
+                self._fetch(blob, partial)
+
+    def _is_here(self, blob: Blob) -> bool:
+        here = self._new.sound(blob.digest) == blob
+        if here:
+            self._tell(blob.size_bytes)
+        return here
+
+    def _fetch(self, blob: Blob, partial: PartialBlob) -> None:
+        continued = partial.here_bytes > 0
+        self._tell(partial.here_bytes)
+        if not continued:
+            partial.restart(STREAMS if blob.size_bytes >= self._large_bytes else 1)
+        for _ in range(_STARTS):
+            try:
+                self._fill(blob, partial)
+            except _StartOver:
+                self._tell(-partial.here_bytes)
+                partial.restart(1)
+                continue
+            if partial.commit():
+                return
+            if not continued:
+                raise FetchError(f"{self._registry.host} sent other bytes than those of {blob.digest}")
+            continued = False  # the beginning may be what was wrong
+            self._tell(-blob.size_bytes)
+        raise FetchError(f"{self._registry.host} breaks off again and again, and serves no parts of a blob")
+
+    def _fill(self, blob: Blob, partial: PartialBlob) -> None:
+        missing = [one for one in partial.stretches() if one.missing_bytes]
+        single, over = len(partial.stretches()) == 1, threading.Event()
+        self._side_by_side(
+            [lambda one=one: self._stretch(blob, partial, one, single, over) for one in missing], over
+        )
+
+    def _side_by_side(self, tasks: list[Callable[[], None]], over: threading.Event | None = None) -> None:
+        """Run the tasks, some at a time. The first error ends the others, and is raised."""
+        if len(tasks) <= 1:
+            for task in tasks:
+                task()
+            return
+        with ThreadPoolExecutor(STREAMS, thread_name_prefix="fetch") as pool:
+            running = [pool.submit(task) for task in tasks]
+            try:
+                done, _ = wait(running, return_when=FIRST_EXCEPTION)
+                for one in done:
+                    one.result()
+            except BaseException as error:
+                pool.shutdown(wait=False, cancel_futures=True)
+                if over:
+                    over.set()
+                self._registry.abort(for_good=not isinstance(error, _StartOver))
+                raise
+
+    def _stretch(
+        self, blob: Blob, partial: PartialBlob, stretch: Stretch, single: bool, over: threading.Event
+    ) -> None:
+        """Fetch what a stretch lacks, in as many attempts as bring something."""
+        done_bytes, failures, end = stretch.done_bytes, 0, stretch.stop - stretch.start
+        while done_bytes < end and not over.is_set():
+            before, failed = done_bytes, None
+            try:
+                with self._asked(blob, stretch, done_bytes, single) as answer:
+                    for piece in answer.pieces():
+                        if over.is_set():
+                            return
+                        if done_bytes + len(piece) > end:
+                            raise FetchError(f"{self._registry.host} sends more than {blob.digest} has")
+                        done_bytes = partial.write(stretch, done_bytes, piece)
+                        self._tell(len(piece), fetched=True)
+            except Interrupted as error:
+                failed = error
+            if done_bytes < end:
+                failures = 0 if done_bytes - before >= _PROGRESS_BYTES else failures + 1
+                if failures >= self._registry.limits.attempts:
+                    raise failed or Interrupted(f"{self._registry.host} breaks off before the blob's end")
+                if failures:
+                    self._registry.pause(failures - 1)
+
+    def _asked(self, blob: Blob, stretch: Stretch, done_bytes: int, single: bool) -> Answer:
+        """The answer that has the stretch from `done_bytes` on."""
+        first, last = stretch.start + done_bytes, stretch.stop - 1
+        whole = first == 0 and single
+        answer = self._registry.call(
+            Request(
+                "GET",
+                self._registry.at(self._repository, f"blobs/{blob.digest}"),
+                (pull_scope(self._repository),),
+                headers=() if whole else (("Range", f"bytes={first}-{last}"),),
+                expected=(200,) if whole else (200, 206, 416),
+                what=f"the blob {blob.digest.short} of {self._repository}",
+            )
+        )
+        try:
+            if answer.status == 206:
+                self._check_range(blob, answer, first, last)
+            elif not whole:
+                raise _StartOver
+            elif answer.length not in (None, blob.size_bytes):
+                raise FetchError(
+                    f"{self._registry.host} has {answer.length} bytes for the blob {blob.digest.short}, whose"
+                    f" manifest says {blob.size_bytes}"
+                )
+        except BaseException:
+            answer.close()
+            raise
+        return answer
+
+    def _check_range(self, blob: Blob, answer: Answer, first: int, last: int) -> None:
+        found = _RANGE.fullmatch(answer.header("content-range") or "")
+        right = (
+            found is not None
+            and int(found[1]) == first
+            and first <= int(found[2]) <= last
+            and found[3] in ("*", str(blob.size_bytes))
+        )
+        if not right:
+            raise FetchError(
+                f"{self._registry.host} was asked for bytes {first}-{last} and answers with"
+                f" {(answer.header('content-range') or 'no range')[:80]!a}"
+            )
+
+    def _tell(self, count: int, *, fetched: bool = False) -> None:
+        with self._mutex:
+            if fetched:
+                self.fetched_bytes += count
+            if count:
+                self._advance(count)

@@ -1,0 +1,170 @@
+"""A package out of a registry. `name` stands for it when all of it is here and right; before, nothing has
+changed but files that the next attempt goes on with.
+
+    our own packages, and any ModelPack of plain files    stored as they are: the same digest
+    archives, Docker's models                             their files, in a manifest of ours
+    GGUF, Ollama's packages                               made into a package by `create`, as FROM does it
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from modelkit.address import RegistryAddress
+from modelkit.errors import FetchError, StoreError
+from modelkit.fetch.access import Access
+from modelkit.fetch.ollama import OllamaManifest
+from modelkit.fetch.pull import Pulled
+from modelkit.fetch.registry.client import NotThere, Registry
+from modelkit.fetch.registry.credentials import find
+from modelkit.fetch.registry.download import Downloads
+from modelkit.fetch.registry.kinds import RemotePackage, is_ollama, read_package
+from modelkit.fetch.registry.manifests import Document, get_manifest, model_of, referrers, tags
+from modelkit.fetch.registry.unpack import unpack
+from modelkit.fetch.registry.wire import Limits
+from modelkit.settings import credential_files
+from modelkit.store.artifact import Artifact, build_artifact, parse_config
+from modelkit.store.canonical import JsonObject, parse_object
+from modelkit.store.digest import Blob, Digest
+from modelkit.store.manifest import MANIFEST_LIMIT_BYTES, Manifest
+from modelkit.store.name import Name
+from modelkit.store.store import Store
+from modelkit.store.transaction import Transaction
+
+_TAGS_SHOWN = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where a package comes from."""
+
+    address: RegistryAddress
+    registry: Registry
+    document: Document
+    """The manifest."""
+
+    @property
+    def where(self) -> str:
+        return str(replace(self.address, tag=None, digest=str(self.document.blob.digest)))
+
+
+def pull(
+    address: RegistryAddress, name: Name, store: Store, access: Access, *, limits: Limits | None = None
+) -> Pulled:
+    """Fetch a package. Raises FetchError, StoreError, and what `create` raises."""
+    access.require(str(address))
+    with open_registry(address, insecure=access.insecure, limits=limits) as registry:
+        registry.ping()
+        document = model_of(registry, address.repository, _manifest(registry, address))
+        source = Source(address, registry, document)
+        if address.dialect == "ollama" or is_ollama(document.value):
+            from modelkit.fetch.registry.gguf import pull_ollama
+
+            return pull_ollama(source, OllamaManifest.parse(document.raw), name, store, access)
+        return _pull_package(source, read_package(document.value), name, store, access)
+
+
+def open_registry(address: RegistryAddress, *, insecure: bool, limits: Limits | None = None) -> Registry:
+    """The registry of an address, with what is kept to log in there."""
+    files = credential_files()
+    return Registry(
+        address.host,
+        insecure=insecure,
+        credentials=lambda: find(files, address.host, address.repository),
+        limits=limits,
+    )
+
+
+def _manifest(registry: Registry, address: RegistryAddress) -> Document:
+    """Raises NotThere, naming what tags there are."""
+    try:
+        return get_manifest(registry, address.repository, address.reference)
+    except NotThere as error:
+        raise NotThere(error.message, hint=_choices(registry, address)) from error
+
+
+def _choices(registry: Registry, address: RegistryAddress) -> str | None:
+    try:
+        found = tags(registry, address.repository)
+    except FetchError:
+        return None
+    more = f" and {len(found) - _TAGS_SHOWN} more" if len(found) > _TAGS_SHOWN else ""
+    return f"Its tags are {', '.join(found[:_TAGS_SHOWN])}{more}." if found else None
+
+
+def fetch(source: Source, blobs: list[Blob], store: Store, new: Transaction, access: Access) -> None:
+    """Bring blobs into the store, as one bar."""
+    wanted = {blob.digest: blob for blob in blobs}
+    total_bytes = sum(blob.size_bytes for blob in wanted.values())
+    missing_bytes = sum(blob.size_bytes for blob in wanted.values() if new.has(blob.digest) != blob)
+    store.require_space(missing_bytes)
+    told = access.told
+    told.begin("pull", total_bytes)
+    try:
+        downloads = Downloads(source.registry, source.address.repository, new, told.advance)
+        downloads.fetch_all(wanted.values())
+    finally:
+        told.finish()
+
+
+def _pull_package(source: Source, package: RemotePackage, name: Name, store: Store, access: Access) -> Pulled:
+    with store.begin() as new:
+        fetch(source, package.blobs, store, new, access)
+        config = store.blob_path(package.config.digest).read_bytes()
+        files = unpack(package, new, store)
+        weights = [path for path in files if path.lower().endswith(".gguf")]
+        if weights:
+            from modelkit.fetch.registry.gguf import make_package
+
+            return make_package(source, files, name, store, access, notes=package.notes)
+        own = _as_it_is(source.document.raw, config)
+        artifact = own or build_artifact(files, **_facts(config))
+        if "config.json" not in files:
+            raise FetchError(f"{source.address} holds no config.json, so it is no model that can be run here")
+        digest = new.commit(name, artifact)
+    notes = list(package.notes)
+    if own is None:
+        notes.append(
+            f"its files are stored in a manifest of modelkit's; there it is {source.document.blob.digest}"
+        )
+    return Pulled(name, digest, artifact.size_bytes, (*notes, *_signatures(source)))
+
+
+def _as_it_is(raw: bytes, config: bytes) -> Artifact | None:
+    """The two documents, where the store takes them unchanged."""
+    try:
+        parse_config(config, Manifest.parse(raw))
+    except StoreError:
+        return None
+    return Artifact(raw, config)
+
+
+def _facts(raw: bytes) -> dict[str, JsonObject]:
+    """What a config of others says that one of ours can say, too."""
+    try:
+        value = parse_object(raw, "the package's config", MANIFEST_LIMIT_BYTES)
+    except StoreError:
+        return {}
+    facts: dict[str, JsonObject] = {}
+    for part in ("descriptor", "config"):
+        given: Any = value.get(part)
+        facts[part] = {}
+        for key, one in given.items() if isinstance(given, dict) else ():
+            try:
+                build_artifact({"x": Blob(Digest.of(b""), 0)}, **{part: {key: one}})
+            except StoreError:
+                continue  # none of ModelPack's keys, such as `createdAt`, which would change the digest
+            facts[part][key] = one
+    return facts
+
+
+def _signatures(source: Source) -> list[str]:
+    """That there are signatures, which nobody here checks."""
+    try:
+        kinds = referrers(source.registry, source.address.repository, source.document.blob.digest)
+    except FetchError:
+        return []
+    return (
+        [f"others have attached to it: {', '.join(kinds[:5])}; signatures are not checked here"]
+        if kinds
+        else []
+    )

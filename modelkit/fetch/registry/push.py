@@ -1,0 +1,136 @@
+"""A stored package into a registry: blobs first, several at a time, the manifest last, so that nobody ever
+finds a part of one there. What was sent before a failure need not be sent again.
+"""
+
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from pathlib import Path
+
+from modelkit.address import RegistryAddress
+from modelkit.errors import FetchError, StoreError
+from modelkit.fetch.access import Access
+from modelkit.fetch.registry.client import Registry
+from modelkit.fetch.registry.manifests import has_manifest, put_manifest
+from modelkit.fetch.registry.pull import open_registry
+from modelkit.fetch.registry.remembered import Remembered
+from modelkit.fetch.registry.upload import CHUNK_BYTES, Uploads
+from modelkit.fetch.registry.wire import Limits
+from modelkit.store.digest import Blob, Digest
+from modelkit.store.manifest import MANIFEST_TYPE
+from modelkit.store.name import Name
+from modelkit.store.package import Package
+from modelkit.store.store import Store
+from modelkit.store.transaction import Transaction
+
+_AT_ONCE = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Pushed:
+    """A package that a registry has now."""
+
+    address: RegistryAddress
+    """With the tag that stands for it there."""
+    digest: Digest
+    """Its manifest's, here and there."""
+    size_bytes: int
+    """Of all its files."""
+    sent_bytes: int
+    """What went over the network for it; the rest was there."""
+    mounted: int
+    """How many blobs the registry took over from another of its repositories."""
+
+
+def push(
+    name: Name | str,
+    address: RegistryAddress,
+    store: Store,
+    access: Access,
+    *,
+    limits: Limits | None = None,
+    chunk_bytes: int = CHUNK_BYTES,
+) -> Pushed:
+    """Send the package `name`. Raises FetchError, StoreError, ModelNotFound."""
+    if address.digest is not None:
+        raise FetchError("a package is pushed to a tag; its digest follows from what is in it")
+    if address.dialect == "ollama":
+        raise FetchError(
+            "ollama.com takes packages of Ollama's only", hint="Push to a registry: oci://HOST/NAME:TAG"
+        )
+    access.require(str(address))
+    tag = address.tag or "latest"
+    with (
+        store.hold(name) as package,
+        open_registry(address, insecure=access.insecure, limits=limits) as registry,
+    ):
+        registry.ping()
+        remembered = Remembered(store.root.parent, address.host)
+        sent = _Sent(0, 0)
+        if not has_manifest(registry, address.repository, package.digest):
+            sent = _send(registry, address.repository, package, store, access, remembered, chunk_bytes)
+        raw = store.blob_path(package.digest).read_bytes()
+        put_manifest(registry, address.repository, tag, raw, MANIFEST_TYPE)
+        remembered.keep_places(address.repository, sorted(one.digest for one in package.manifest.blobs))
+    tagged = RegistryAddress(address.host, address.repository, tag)
+    return Pushed(tagged, package.digest, package.size_bytes, sent.sent_bytes, sent.mounted)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sent:
+    sent_bytes: int
+    mounted: int
+
+
+def _send(
+    registry: Registry,
+    repository: str,
+    package: Package,
+    store: Store,
+    access: Access,
+    remembered: Remembered,
+    chunk_bytes: int,
+) -> _Sent:
+    blobs = sorted(package.manifest.blobs, key=lambda blob: (blob.size_bytes, blob.digest))
+    _check(package, blobs, store, access)
+    access.told.begin("push", sum(blob.size_bytes for blob in blobs))
+    try:
+        uploads = Uploads(registry, repository, remembered, access.told.advance, chunk_bytes=chunk_bytes)
+        _side_by_side(registry, uploads, [(blob, store.blob_path(blob.digest)) for blob in blobs])
+    finally:
+        access.told.finish()
+    return _Sent(uploads.sent_bytes, len(uploads.mounted))
+
+
+def _check(package: Package, blobs: list[Blob], store: Store, access: Access) -> None:
+    """What is damaged here is not sent. Raises StoreError."""
+    with store.begin() as new:
+        unknown_bytes = new.unknown_bytes(blob.digest for blob in blobs)
+        if unknown_bytes:
+            access.told.begin("check", unknown_bytes)
+        try:
+            for blob in blobs:
+                _check_one(package, blob, new, access)
+        finally:
+            access.told.finish()
+
+
+def _check_one(package: Package, blob: Blob, new: Transaction, access: Access) -> None:
+    if new.sound(blob.digest, access.told.advance) != blob:
+        raise StoreError(
+            f"{package.name} is damaged (blob {blob.digest.short}), so it is not sent",
+            hint="Create it again, which writes the file anew, or see `modelkit verify`.",
+        )
+
+
+def _side_by_side(registry: Registry, uploads: Uploads, tasks: list[tuple[Blob, Path]]) -> None:
+    """Send the blobs, some at a time. The first error ends the others, and is raised."""
+    with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="push") as pool:
+        running = [pool.submit(uploads.send, blob, path) for blob, path in tasks]
+        try:
+            done, _ = wait(running, return_when=FIRST_EXCEPTION)
+            for one in done:
+                one.result()
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            registry.abort()
+            raise

@@ -1,0 +1,40 @@
+"""A store, a registry on loopback, and limits that let a test wait for moments only."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from modelkit.address import RegistryAddress
+from modelkit.fetch.registry.wire import Limits
+from modelkit.store import Store
+from tests.support.fake_registry import FakeRegistry
+
+QUICK = Limits(connect_s=5.0, silence_s=0.5, answer_s=0.5, pause_s=0.01, longest_pause_s=0.05, attempts=4)
+
+
+@pytest.fixture(autouse=True)
+def own_surroundings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody's passwords, no proxies, and no waiting for the disk."""
+    monkeypatch.setenv("HOME", str(tmp_path / "user"))
+    for name in ("REGISTRY_AUTH_FILE", "XDG_RUNTIME_DIR", "XDG_CONFIG_HOME", "DOCKER_CONFIG"):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(os, "fsync", lambda fd: None)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "home")
+
+
+@pytest.fixture
+def registry() -> Iterator[FakeRegistry]:
+    with FakeRegistry() as running:
+        yield running
+
+
+def at(registry: FakeRegistry, repository: str = "amy/story", tag: str | None = "q4") -> RegistryAddress:
+    return RegistryAddress(registry.host, repository, tag)
