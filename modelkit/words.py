@@ -29,7 +29,6 @@ _LOADED = "every `modelkit run` loads its model and lets it go at its end, so no
 COMMANDS: tuple[Word, ...] = (
     Word("pull", "", "Ollama", f"not there yet; {_GET}"),
     Word("download", "", "various", f"not there yet; {_GET}"),
-    Word("push", "", "Ollama", "not there yet; `modelkit export NAME DIR` lays a package out as files"),
     Word("ps", "", "Ollama", f"{_LOADED}; `modelkit list` shows what is stored"),
     Word("stop", "", "Ollama", f"{_LOADED}; Ctrl-C stops an answer"),
     Word("serve", "", "Ollama", "not there yet; from Python: modelkit.load(NAME).chat(messages)"),
@@ -54,7 +53,7 @@ COMMANDS: tuple[Word, ...] = (
     Word("rename", "cp", "various", "`modelkit cp OLD NEW`, then `modelkit rm OLD`"),
     Word("inspect", "show", "various"),
     Word("info", "show", "various"),
-    Word("signin", "", "Ollama", "nothing is sent anywhere, so there is nothing to sign in to"),
+    Word("signin", "login", "Ollama", "`modelkit login HOST` keeps a password for a registry"),
 )
 
 # Options of `run`, for what is no parameter. A parameter's name as an option (--temperature, --top-p) needs

@@ -3,17 +3,34 @@
 import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
+from modelkit.cli.screen import note
 from modelkit.cli.ui import one_line
 
 
 class Bars:
-    """One bar after the other. Fits what `pack` wants of a Progress."""
+    """One bar after the other. Fits what `pack` wants of a Progress, and `fetch` of a Told. Leaving a block
+    closes the bar.
+    """
 
     def __init__(self, *, enabled: bool = True) -> None:
+        self._says = enabled
         self._enabled = enabled and sys.stderr.isatty()
         self._bar: Any = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.finish()
+
+    def say(self, sentence: str) -> None:
+        if self._says:
+            note(sentence)
 
     def begin(self, label: str, total_bytes: int) -> None:
         if self._enabled and total_bytes:

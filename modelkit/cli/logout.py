@@ -1,0 +1,22 @@
+"""`modelkit logout`: forget a name and password for a registry."""
+
+import click
+
+from modelkit.cli.screen import emit_json, state
+from modelkit.cli.ui import json_option
+
+
+@click.command("logout")
+@click.argument("host")
+@json_option
+def command(host: str, as_json: bool) -> None:
+    """Forget the name and password that `modelkit login` keeps for the registry HOST."""
+    from modelkit.fetch.registry.login import host_of, logout
+    from modelkit.settings import credential_files
+
+    place = host_of(host)
+    changed = logout(place, credential_files())
+    if as_json:
+        emit_json({"host": place, "files": [str(path) for path in changed]})
+    else:
+        state(f"logged out of {place}" if changed else f"nothing was kept for {place}")

@@ -1,0 +1,67 @@
+"""`modelkit push`: a stored package into a registry."""
+
+from typing import TYPE_CHECKING
+
+import click
+
+from modelkit.cli.home import complete_name, open_store
+from modelkit.cli.progress import Bars
+from modelkit.cli.screen import emit_json, state
+from modelkit.cli.ui import json_option, size
+
+if TYPE_CHECKING:
+    from modelkit.address import RegistryAddress
+
+insecure_option = click.option(
+    "--insecure", is_flag=True, help="Allow plain http, which anybody on the way can read and change."
+)
+
+
+@click.command("push")
+@click.argument("name", shell_complete=complete_name)
+@click.argument("address")
+@insecure_option
+@json_option
+def command(name: str, address: str, insecure: bool, as_json: bool) -> None:
+    """Send the package NAME to a registry, under ADDRESS.
+
+    What the registry has already is not sent again, and a push that was interrupted goes on where it ended.
+    The package has the same digest there as here. A registry on this machine is spoken to over plain http.
+
+    \b
+    modelkit push story oci://registry.example.org/amy/story:q4
+    modelkit push story docker.io/amy/story:q4
+    """
+    from modelkit.fetch.access import Access
+    from modelkit.fetch.registry.push import push
+
+    target = read_registry_address(address)
+    bars = Bars(enabled=not as_json)
+    pushed = push(name, target, open_store(), Access(insecure=insecure, told=bars))
+    if as_json:
+        emit_json(
+            {
+                "address": str(pushed.address),
+                "digest": str(pushed.digest),
+                "size_bytes": pushed.size_bytes,
+                "sent_bytes": pushed.sent_bytes,
+                "mounted": pushed.mounted,
+            }
+        )
+    else:
+        sent = f"{size(pushed.sent_bytes)} of {size(pushed.size_bytes)} sent"
+        state(f"pushed {name} {pushed.digest.short} to {pushed.address} ({sent})")
+
+
+def read_registry_address(text: str) -> "RegistryAddress":
+    """The place in a registry that `text` names. Raises InvalidName."""
+    from modelkit.address import RegistryAddress, read_pullable
+    from modelkit.errors import InvalidName
+
+    address = read_pullable(text)
+    if isinstance(address, RegistryAddress):
+        return address
+    raise InvalidName(
+        f"{text!r:.200} is no place in a registry",
+        hint="Examples: oci://registry.example.org/amy/story:q4, docker.io/amy/story:q4",
+    )
