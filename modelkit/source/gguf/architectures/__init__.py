@@ -10,10 +10,11 @@ from modelkit.source.gguf.architectures.apply import apply
 from modelkit.source.gguf.architectures.describe import Described, describe_for_gguf
 from modelkit.source.gguf.architectures.moves import Origin, Run
 from modelkit.source.gguf.architectures.read import Imported, read_architecture
-from modelkit.source.gguf.architectures.table import TABLE
+from modelkit.source.gguf.architectures.table import NAMES, ROWS
 
 __all__ = [
-    "TABLE",
+    "NAMES",
+    "ROWS",
     "Described",
     "Imported",
     "Origin",

@@ -56,9 +56,6 @@ class Architecture:
         """Is it this architecture that a config of one of its kinds is written as?"""
         return self.condition is None or self.condition(config)
 
-    def kind_of(self, file: Reading) -> Kind:
-        return next(kind for kind in self.kinds if kind.when(file))
-
     def kind_named(self, model_type: str) -> Kind | None:
         return next((kind for kind in self.kinds if model_type in (kind.model_type, *kind.aliases)), None)
 

@@ -10,7 +10,7 @@ from modelkit.source.gguf.architectures.architecture import Architecture, Kind, 
 from modelkit.source.gguf.architectures.exchange import Writing
 from modelkit.source.gguf.architectures.facts import Facts
 from modelkit.source.gguf.architectures.moves import Origin, Shape
-from modelkit.source.gguf.architectures.table import TABLE
+from modelkit.source.gguf.architectures.table import ROWS
 
 _SHOWN = 5
 
@@ -62,7 +62,7 @@ def describe_for_gguf(
 
 def _row(config: Mapping[str, Any], label: str) -> tuple[Architecture, Kind]:
     model_type = str(config.get("model_type"))
-    for row in TABLE.values():
+    for row in ROWS:
         kind = row.kind_named(model_type)
         if kind is not None and row.writes(config):
             return row, kind

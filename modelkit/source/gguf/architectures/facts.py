@@ -27,7 +27,8 @@ class Facts:
 
     @property
     def layers(self) -> int:
-        return self.count("num_hidden_layers", "n_layer", "num_layers")
+        listed = self.get("layers_block_type", "hybrid_override_pattern", default=())
+        return self.count("num_hidden_layers", "n_layer", "num_layers", default=len(listed))
 
     @property
     def hidden(self) -> int:

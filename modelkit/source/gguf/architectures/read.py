@@ -14,7 +14,7 @@ from modelkit.source.gguf.architectures.architecture import Architecture, links_
 from modelkit.source.gguf.architectures.exchange import Reading
 from modelkit.source.gguf.architectures.facts import Facts
 from modelkit.source.gguf.architectures.moves import Origin, Shape
-from modelkit.source.gguf.architectures.table import ELSEWHERE, TABLE
+from modelkit.source.gguf.architectures.table import ELSEWHERE, NAMES, ROWS
 
 # Images and sound, which Ollama keeps in the text model's file. No model here runs them.
 _TOWERS = ("v.", "mm.", "a.", "s.", "mtmd.")
@@ -52,11 +52,11 @@ def read_architecture(
 
     Raises UnsupportedSource for what this version does not know, MalformedFile for what contradicts itself.
     """
-    row = _row(metadata, label)
-    file = Reading(row.name, metadata, shapes, values, label)
+    name = _name(metadata, label)
+    file = Reading(name, metadata, shapes, values, label)
     if file.blocks < 1 or file.blocks > _MOST_BLOCKS:
         file.refuse(f"`{file.full('block_count')}` is {file.blocks}; 1 to {_MOST_BLOCKS} were expected")
-    kind = row.kind_of(file)
+    row, kind = next((row, kind) for row in ROWS if row.name == name for kind in row.kinds if kind.when(file))
     file.config |= {"architectures": [kind.class_name], "model_type": kind.model_type}
     _read_common(file, metadata)
     for setting in (*row.settings, *kind.settings):
@@ -65,7 +65,7 @@ def read_architecture(
     return _with_tensors(row, file)
 
 
-def _row(metadata: Mapping[str, Any], label: str) -> Architecture:
+def _name(metadata: Mapping[str, Any], label: str) -> str:
     name = metadata.get("general.architecture")
     if not isinstance(name, str):
         raise MalformedFile(f"{label}: the metadata has no `general.architecture`")
@@ -77,12 +77,12 @@ def _row(metadata: Mapping[str, Any], label: str) -> Architecture:
         )
     if name in ELSEWHERE:
         raise UnsupportedSource(f"{label}: {ELSEWHERE[name]}")
-    if name not in TABLE:
+    if name not in NAMES:
         raise UnsupportedSource(
             f"{label} has the architecture `{shown(name)}`, which modelkit does not run",
-            hint=f"It reads {', '.join(sorted(TABLE))}.",
+            hint=f"It reads {', '.join(sorted(NAMES))}.",
         )
-    return TABLE[name]
+    return name
 
 
 def _read_common(file: Reading, metadata: Mapping[str, Any]) -> None:
