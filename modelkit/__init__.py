@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from modelkit.pieces import Piece
     from modelkit.prefixes import Prefix
     from modelkit.store import BrokenPackage, Exported, Freed, Package
-    from modelkit.verbs import create, load
+    from modelkit.verbs import create, load, pull
     from runtime.engine.request import Drafts, TokenLogprob, Usage
 
 __version__ = "0.1.0"
@@ -57,6 +57,7 @@ __all__ = [
     "export",
     "list",
     "load",
+    "pull",
     "remove",
 ]
 
@@ -85,6 +86,7 @@ _HOMES = {
     "export": "modelkit.packages",
     "list": "modelkit.packages:list_packages",
     "load": "modelkit.verbs",
+    "pull": "modelkit.verbs",
     "remove": "modelkit.packages",
 }
 

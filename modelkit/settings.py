@@ -1,5 +1,6 @@
 """Environment and folders, read once into a frozen value. No other room reads os.environ."""
 
+import json
 import os
 import re
 from dataclasses import dataclass, replace
@@ -13,6 +14,8 @@ Operations = Literal["plain", "cpu", "gpu"]
 
 _SIZE = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,3})?) ?(?:([KMGT])(I)?)?B?")
 _MOST_BYTES = 2**63
+_SMALL = 1 << 20
+_HUB = "https://huggingface.co"
 _POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
 
 
@@ -83,6 +86,50 @@ def credential_files(environment: dict[str, str] | None = None) -> list[Path]:
     settings = Path(env.get("XDG_CONFIG_HOME") or home / ".config")
     docker = Path(env.get("DOCKER_CONFIG") or home / ".docker")
     return [*found, settings / "containers/auth.json", docker / "config.json"]
+
+
+@dataclass(frozen=True, slots=True)
+class HubSettings:
+    """What the surroundings say about the Hugging Face hub, in huggingface_hub's own variables."""
+
+    cache: Path
+    """Where huggingface_hub keeps what it downloaded."""
+    endpoint: str
+    """The server: HF_ENDPOINT."""
+    offline: bool = False
+    """HF_HUB_OFFLINE: the server must not be asked."""
+
+    @classmethod
+    def from_environment(cls, environment: dict[str, str] | None = None) -> "HubSettings":
+        env = dict(os.environ) if environment is None else environment
+        offline = env.get("HF_HUB_OFFLINE") or env.get("TRANSFORMERS_OFFLINE") or ""
+        return cls(
+            cache=hub_cache(env),
+            endpoint=(env.get("HF_ENDPOINT") or _HUB).rstrip("/"),
+            offline=offline.upper() in ("1", "ON", "YES", "TRUE"),
+        )
+
+
+def ollama_folders(environment: dict[str, str] | None = None) -> tuple[Path, ...]:
+    """Where Ollama keeps models: OLLAMA_MODELS, else the user's folder and that of the service."""
+    env = dict(os.environ) if environment is None else environment
+    if given := env.get("OLLAMA_MODELS"):
+        return (Path(given),)
+    return Path(env.get("HOME") or "/", ".ollama", "models"), Path("/usr/share/ollama/.ollama/models")
+
+
+def lm_studio_folders(environment: dict[str, str] | None = None) -> tuple[Path, ...]:
+    """Where LM Studio keeps models: what its settings say, else the folders that it makes by itself."""
+    env = dict(os.environ) if environment is None else environment
+    home = Path(env.get("HOME") or "/")
+    own = (home / ".lmstudio" / "models", home / ".cache" / "lm-studio" / "models")
+    try:
+        given = json.loads((home / ".lmstudio" / "settings.json").read_bytes()[:_SMALL]).get(
+            "downloadsFolder"
+        )
+    except (OSError, ValueError, AttributeError, RecursionError):
+        return own
+    return (Path(given), *own) if isinstance(given, str) and given and "\0" not in given else own
 
 
 def read_size(value: str | int, source: str) -> int:

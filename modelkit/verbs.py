@@ -1,4 +1,6 @@
-"""What one does with modelkit from Python: `create` makes a package, `load` opens one to run."""
+"""What one does with modelkit from Python: `create` makes a package, `pull` fetches one, `load` opens one to
+run.
+"""
 
 import os
 import time
@@ -8,8 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from modelkit import arguments
+from modelkit.address import read_address
 from modelkit.arguments import given
 from modelkit.faults import Callbacks, translated
+from modelkit.fetch.access import Access, Untold
 from modelkit.memory import Memory
 from modelkit.model import Model
 from modelkit.modelfile import Modelfile, Parameters
@@ -20,6 +24,7 @@ from modelkit.settings import Settings, read_size, settings_at
 _MOST_WAITING = 1_000_000
 
 if TYPE_CHECKING:
+    from modelkit.fetch.pull import Pulled
     from modelkit.pack.build import Created
     from modelkit.pack.conversion import Progress
 
@@ -31,6 +36,7 @@ def create(
     quantize: str | None = None,
     quantize_draft: str | None = None,
     plain: bool = False,
+    offline: bool = False,
     home: str | os.PathLike[str] | None = None,
     progress: "Progress | None" = None,
 ) -> "Created":
@@ -38,8 +44,10 @@ def create(
 
     name: what to call it; by default the name of the folder that holds the Modelfile. quantize,
     quantize_draft: a format such as "q4", for the target and for the draft, instead of what the Modelfile's
-    QUANTIZE says. plain: every matrix alike; otherwise sensitive ones get more bits. home: the folder of the
-    store, instead of MODELKIT_HOME. Raises ModelkitError; then nothing has changed.
+    QUANTIZE says. plain: every matrix alike; otherwise sensitive ones get more bits. offline: fetch nothing,
+    even where FROM names a model of the hub. home: the folder of the store, instead of MODELKIT_HOME.
+    progress: hears of bytes (`begin`, `advance`, `finish`), and if it has a method `say`, what is fetched.
+    Raises ModelkitError; then nothing has changed.
     """
     from modelkit.pack.build import build
     from modelkit.store.name import Name, valid_name_from
@@ -47,7 +55,7 @@ def create(
 
     wanted = given(arguments.text, quantize, "quantize")
     wanted_draft = given(arguments.text, quantize_draft, "quantize_draft")
-    alike = arguments.flag(plain, "plain")
+    alike, alone = arguments.flag(plain, "plain"), arguments.flag(offline, "offline")
     callbacks = Callbacks()
     told = None if progress is None else _Told(progress, callbacks)
     with translated(callbacks):
@@ -59,8 +67,44 @@ def create(
         target = valid_name_from(folder.name) if named is None else Name.parse(named)
         store, recipe = Store(settings_at(home).home), parsed.recipe(folder)
         return build(
-            recipe, target, store, quantize=wanted, quantize_draft=wanted_draft, plain=alike, progress=told
+            recipe,
+            target,
+            store,
+            quantize=wanted,
+            quantize_draft=wanted_draft,
+            plain=alike,
+            progress=told,
+            access=Access(offline=alone, told=told or Untold()),
         )
+
+
+def pull(
+    address: str,
+    *,
+    name: str | None = None,
+    quantize: str | None = None,
+    offline: bool = False,
+    home: str | os.PathLike[str] | None = None,
+    progress: "Progress | None" = None,
+) -> "Pulled":
+    """Fetch a model and make a package of it: "hf.co/org/name", "hf.co/org/name:Q4_K_M", "ollama:x".
+
+    name: what to call it; by default as it is called where it comes from, `org/name`. quantize, offline, home
+    and progress: as for `create`. Raises ModelkitError; then no package has changed.
+    """
+    from modelkit.pack import pulling
+    from modelkit.store.name import Name
+    from modelkit.store.store import Store
+
+    wanted = given(arguments.text, quantize, "quantize")
+    alone, text = arguments.flag(offline, "offline"), arguments.text(address, "address")
+    callbacks = Callbacks()
+    told = Untold() if progress is None else _Told(progress, callbacks)
+    with translated(callbacks):
+        named = given(arguments.text, name, "name")
+        target = None if named is None else Name.parse(named)
+        found, store = pulling.read_wanted(text), Store(settings_at(home).home)
+        return pulling.pull(found, store, Access(offline=alone, told=told), name=target, quantize=wanted)
 
 
 def load(
@@ -73,7 +117,8 @@ def load(
     on_memory: Callable[[Memory, str | None], None] | None = None,
     **parameters: Unpack[LoadParameters],
 ) -> Model:
-    """Load a stored package by name, or a model directory by path.
+    """Load a stored package by name, or a model directory by path. A model with a host in its name, such as
+    "hf.co/org/name", is pulled first, unless an earlier pull of the same text has stored it.
 
     cache_memory, cache_disk: bytes for what is kept of earlier prompts, in memory and on disk, as a number or
     a text such as "2GB", instead of MODELKIT_CACHE_MEMORY and MODELKIT_CACHE_DISK; 0 keeps nothing there.
@@ -89,10 +134,24 @@ def load(
     tell = None if on_memory is None else callbacks.heard(arguments.function(on_memory, "on_memory"))
     waiting = arguments.whole(max_waiting, "max_waiting", 1, _MOST_WAITING)
     settings = replace(_with_limits(settings_at(home), cache_memory, cache_disk), max_waiting=waiting)
-    with translated(callbacks), open_model(arguments.path(name, "name"), settings) as opened:
+    with (
+        translated(callbacks),
+        open_model(_stored(arguments.path(name, "name"), settings), settings) as opened,
+    ):
         model = Model(opened, wanted, settings, tell)
     model.load_s = time.monotonic() - started
     return model
+
+
+def _stored(name: str | os.PathLike[str], settings: Settings) -> str | os.PathLike[str]:
+    """The name of the package that an address stands for, which is pulled where it is not stored."""
+    address = read_address(name) if isinstance(name, str) else None
+    if address is None:
+        return name
+    from modelkit.pack import pulling
+    from modelkit.store.store import Store
+
+    return str(pulling.stored_or_pulled(address, Store(settings.home), Access()))
 
 
 class _Told:
@@ -103,6 +162,11 @@ class _Told:
             return callbacks.heard(arguments.function(getattr(progress, name, None), f"progress.{name}"))
 
         self.begin, self.advance, self.finish = step("begin"), step("advance"), step("finish")
+        self._say = step("say") if hasattr(progress, "say") else None
+
+    def say(self, sentence: str) -> None:
+        if self._say is not None:
+            self._say(sentence)
 
 
 def _with_limits(settings: Settings, memory: str | int | None, disk: str | int | None) -> Settings:

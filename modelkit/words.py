@@ -23,12 +23,10 @@ class Word(NamedTuple):
     """A sentence on what to do, where `ours` alone does not say it."""
 
 
-_GET = "get a model with: hf download OWNER/MODEL --local-dir MODEL, and name the folder in FROM ./MODEL"
 _LOADED = "every `modelkit run` loads its model and lets it go at its end, so nothing stays loaded"
 
 COMMANDS: tuple[Word, ...] = (
-    Word("pull", "", "Ollama", f"not there yet; {_GET}"),
-    Word("download", "", "various", f"not there yet; {_GET}"),
+    Word("download", "pull", "various", "`modelkit pull hf.co/OWNER/MODEL` fetches a model"),
     Word("ps", "", "Ollama", f"{_LOADED}; `modelkit list` shows what is stored"),
     Word("stop", "", "Ollama", f"{_LOADED}; Ctrl-C stops an answer"),
     Word("serve", "", "Ollama", "not there yet; from Python: modelkit.load(NAME).chat(messages)"),

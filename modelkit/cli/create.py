@@ -58,6 +58,7 @@ def _formats() -> list[tuple[str, str]]:
 @click.option("--quantize-draft", "--draft-quantize", type=FormatName(), help="Store the draft's weights so.")
 @click.option("--plain", is_flag=True, help="Every matrix alike; else sensitive ones get more bits.")
 @click.option("--dry-run", is_flag=True, help="Show what would become of every tensor; write nothing.")
+@click.option("--offline", is_flag=True, help="Fetch nothing; use what is on this machine.")
 @json_option
 def command(
     name: str | None,
@@ -66,6 +67,7 @@ def command(
     quantize_draft: str | None,
     plain: bool,
     dry_run: bool,
+    offline: bool,
     as_json: bool,
 ) -> None:
     """Make the package NAME from a Modelfile.
@@ -78,24 +80,31 @@ def command(
     modelkit create story -f Modelfile --quantize q4 --quantize-draft q4
     modelkit create story --quantize mxfp4 --dry-run
     """
+    from modelkit.fetch.access import Access
     from modelkit.modelfile import Modelfile
     from modelkit.pack.build import write_package
     from modelkit.pack.prepare import prepare
 
     chosen, store = _name(name, file), open_store()
     recipe = Modelfile.read(file).recipe()
-    prepared = prepare(recipe, store, quantize=quantize, quantize_draft=quantize_draft, plain=plain)
+    bars = Bars(enabled=not as_json)
+    with bars:
+        prepared = prepare(
+            recipe,
+            store,
+            quantize=quantize,
+            quantize_draft=quantize_draft,
+            plain=plain,
+            access=Access(offline=offline, told=bars),
+        )
     if not as_json:
         for text in prepared.notes:
             note(text)
     if dry_run:
         _show_plan(chosen, prepared, as_json)
         return
-    bars = Bars(enabled=not as_json)
-    try:
+    with bars:
         created = write_package(prepared, chosen, store, bars)
-    finally:
-        bars.finish()
     if as_json:
         emit_json(_to_json(created))
     else:

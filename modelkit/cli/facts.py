@@ -12,11 +12,10 @@ from modelkit.cli import texts
 from modelkit.cli.list import describe as describe_row
 from modelkit.errors import ModelkitError
 from modelkit.learned import lessons_of
-from modelkit.modelfile import Reference
 from modelkit.pack.metadata import Metadata
 from modelkit.pack.plan import plan
 from modelkit.pack.planned import Plan, Role
-from modelkit.pack.sources import Source, open_origin
+from modelkit.pack.sources import Source, open_package
 from modelkit.store.package import Package
 from modelkit.store.store import Store
 from runtime.cache.layout import (
@@ -48,7 +47,7 @@ def facts_of(store: Store, package: Package, *, tensors: bool = False) -> dict[s
         "speculation": _speculation(store, package),
     }
     try:
-        origin = open_origin(Reference(package.name.short, None), store)
+        origin = open_package(package)
         wanted = made.parameters.resolved()
         kv_format = None if wanted.kv_format == "auto" else wanted.kv_format
         target = _model(origin.source, "target", wanted.num_ctx, tensors, kv_format)

@@ -27,6 +27,7 @@ from runtime.errors import RuntimeFault
 # name -> (module, one line of help); the order is that of `modelkit --help`.
 COMMANDS: dict[str, tuple[str, str]] = {
     "create": ("modelkit.cli.create", "Make a package from a Modelfile."),
+    "pull": ("modelkit.cli.pull", "Fetch a model from the hub or elsewhere."),
     "run": ("modelkit.cli.run", "Generate text, once or in a conversation."),
     "list": ("modelkit.cli.list", "List the packages in the store (also: ls)."),
     "show": ("modelkit.cli.show", "Show what a package holds."),

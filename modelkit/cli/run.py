@@ -77,7 +77,8 @@ class Wanted:
 def command(ctx: click.Context, **options: Any) -> None:
     """Answer PROMPT with the model NAME, or without a PROMPT start a conversation.
 
-    NAME is a package in the store, or the path of a model folder (./folder). Text piped in comes before
+    NAME is a package in the store, or the path of a model folder (./folder). A model with a host in its
+    name (hf.co/org/name) is pulled first, unless it was before. Text piped in comes before
     PROMPT, on lines of its own; its last line end is left out. The PROMPT - is standard input.
 
     \b
@@ -113,8 +114,10 @@ def ask(model: "Model", text: str, system: str | None, *, raw: bool, **form: Any
 def _load(wanted: Wanted) -> "Model":
     """The model, its notes said. What will not fit is said before anything is loaded: one can still stop."""
     import modelkit
+    from modelkit.cli.pull import fetched
 
     said: list[str] = []
+    name = fetched(wanted.name, quiet=wanted.as_json)
 
     def foretell(memory: "Memory", shortage: str | None) -> None:
         if wanted.verbose:
@@ -123,8 +126,8 @@ def _load(wanted: Wanted) -> "Model":
             note(shortage)
             said.append(shortage)
 
-    with Waiting(f"loading {wanted.name}"), interrupts.AtOnce():
-        model = modelkit.load(wanted.name, on_memory=foretell, **wanted.settings)
+    with Waiting(f"loading {name}"), interrupts.AtOnce():
+        model = modelkit.load(name, on_memory=foretell, **wanted.settings)
     for sentence in () if wanted.as_json else model.notes:
         if sentence not in said and not (wanted.raw and sentence.endswith(_ABOUT_TEMPLATES)):
             note(sentence)

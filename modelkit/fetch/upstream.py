@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
+from modelkit.address import HubAddress
 from modelkit.store.digest import Blob, Digest
 
 KINDS = ("hub", "ollama", "registry")
@@ -33,7 +34,9 @@ class Upstream:
     commit: str | None = None
     """What that stood for: a commit of the hub, or the digest of a registry's manifest."""
     quant: str | None = None
-    """Which of several files of weights was asked for: `Q4_K_M`."""
+    """Which of several files of weights was taken: `Q4_K_M`."""
+    file: str | None = None
+    """The file that was asked for by its name."""
     licence: str | None = None
     """Its identifier: `apache-2.0`."""
     files: Mapping[str, Blob] = field(default_factory=dict[str, Blob])
@@ -43,8 +46,7 @@ class Upstream:
     def address(self) -> str:
         """What FROM says to get the same files again."""
         if self.kind == "hub":
-            quant = f":{self.quant}" if self.quant else ""
-            return f"hf.co/{self.repository}{quant}" + (f"@{self.commit}" if self.commit else "")
+            return str(HubAddress(self.repository, None if self.file else self.quant, self.commit, self.file))
         host = "ollama.com" if self.kind == "ollama" else f"oci://{urlsplit(self.endpoint).netloc}"
         asked = f":{self.requested}" if self.requested else ""
         return f"{host}/{self.repository}{asked}" + (f"@{self.commit}" if self.commit else "")
@@ -57,6 +59,7 @@ class Upstream:
             "requested": self.requested,
             "commit": self.commit,
             "quant": self.quant,
+            "file": self.file,
             "licence": self.licence,
             "files": {
                 name: {"digest": str(blob.digest), "size": blob.size_bytes}
@@ -83,7 +86,7 @@ def read_upstream(value: object) -> Upstream:
     )
 
 
-_OPTIONAL = ("requested", "commit", "quant", "licence")
+_OPTIONAL = ("requested", "commit", "quant", "file", "licence")
 
 
 def bare_endpoint(url: str) -> str:

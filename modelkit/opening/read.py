@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from modelkit.elsewhere import where_to_get
 from modelkit.errors import InvalidName, LoadError, ModelNotFound, PlanError
+from modelkit.fetch.find import find_local, where_to_get
 from modelkit.modelfile import looks_like_path
 from modelkit.pack.accept import decide, refuse_unconverted
 from modelkit.pack.checks import check_parts, check_requires
@@ -71,6 +71,12 @@ def open_model(name: str | os.PathLike[str], settings: Settings) -> Generator[Op
             raise ModelNotFound(
                 error.message, hint=f"For the directory of that name, write ./{text}"
             ) from error
+        here = find_local(text)
+        if here is not None and here.gguf is None:
+            with _refusing():
+                opened = _open(here.files, text)
+            yield replace(opened, notes=(*here.notes, *opened.notes))
+            return
         elsewhere = where_to_get(text)
         if elsewhere is None:
             raise

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from modelkit.errors import StoreError
+from modelkit.fetch.access import Access
 from modelkit.modelfile import Recipe
 from modelkit.pack import origins
 from modelkit.pack.checks import architecture_of
@@ -67,12 +68,15 @@ def build(
     quantize_draft: str | None = None,
     plain: bool = False,
     progress: Progress | None = None,
+    access: Access | None = None,
 ) -> Created:
     """Prepare and write.
 
     Raises what `prepare` does, and SourceError or StoreError when reading or writing fails.
     """
-    prepared = prepare(recipe, store, quantize=quantize, quantize_draft=quantize_draft, plain=plain)
+    prepared = prepare(
+        recipe, store, quantize=quantize, quantize_draft=quantize_draft, plain=plain, access=access
+    )
     return write_package(prepared, name, store, progress)
 
 
@@ -149,7 +153,7 @@ def _write_part(part: Part, new: Transaction, store: Store, progress: Progress) 
     return _Written(
         weights=weights,
         files={**weights, INDEX: new.add_bytes(_index(part.plan))},
-        provenance=part.inherited or Provenance(wanted, digests),
+        provenance=part.inherited or Provenance(wanted, digests, part.source.upstream),
         key=memo_key(digests, part.plan),
         converted=part.plan.converts and read is not None,
     )
@@ -166,7 +170,7 @@ def _add_files(part: Part, new: Transaction) -> dict[str, Blob]:
     """Tokenizer, templates, licenses, configs as the source has them; config.json as the plan has it."""
     inventory = part.source.inventory
     added = {
-        name: new.add_file(path, expect=part.source.known.get(path))
+        name: new.add_file(path, expect=part.source.expected(path))
         for name, path in inventory.files.items()
         if name != CONFIG or part.plan.config == inventory.config
     }

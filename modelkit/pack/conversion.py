@@ -26,6 +26,7 @@ from modelkit.pack.sources import Source
 from modelkit.pack.write import header_of, write_file
 from modelkit.store.canonical import canonical
 from modelkit.store.digest import Blob, Digest
+from modelkit.store.ingest import broken_promise
 from modelkit.store.store import Store
 from modelkit.store.transaction import Transaction
 
@@ -78,7 +79,7 @@ def source_digests(source: Source, store: Store, *, read: bool = True) -> dict[s
     """The digests of the weight files by name; None if one would have to be read and `read` is false."""
     digests: dict[str, Digest] = {}
     for file in source.inventory.weights:
-        digest = source.known.get(file.path) or _digest(store, file.path, read)
+        digest = source.expected(file.path) or _digest(store, file.path, read)
         if digest is None:
             return None
         digests[file.name] = digest
@@ -181,7 +182,9 @@ def _copy(
     for file in part.plan.files:
         assert file.source is not None
         blobs[file.path] = new.add_file(
-            file.source, expect=part.source.known.get(file.source), progress=advance
+            file.source,
+            expect=part.source.expected(file.source),
+            progress=advance,
         )
     by_path = {file.source: blobs[file.path].digest for file in part.plan.files}
     return blobs, {file.name: by_path[file.path] for file in part.source.inventory.weights}
@@ -202,9 +205,18 @@ def _convert(
                     blobs[file.path] = sink.commit()
             digests = hasher.digests()
             reader.check_unchanged()
+        _check_promises(part.source, digests)
     finally:
         release_memory()
     return blobs, digests
+
+
+def _check_promises(source: Source, digests: Mapping[str, Digest]) -> None:
+    """Raise SourceError where a file is another than whoever keeps it says it is."""
+    for file in source.inventory.weights:
+        promised = source.promised.get(file.path)
+        if promised is not None and digests[file.name] != promised:
+            raise broken_promise(file.path, promised)
 
 
 class _Hasher:

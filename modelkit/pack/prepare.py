@@ -1,4 +1,5 @@
-"""A recipe -> everything that will be written, decided and checked. Nothing is written here.
+"""A recipe -> everything that will be written, decided and checked. Nothing is written here; what FROM and
+DRAFT name on other machines is fetched first, into the cache of the program that it belongs to.
 
 What can be refused is refused here: the format, the architectures of target and draft, weights that do not
 fit them, the tokenizer, a draft of other tokens, the chat template, the disk. `--dry-run` is this and no
@@ -7,10 +8,12 @@ more. No weight is read, but where a file has a head beside a config that ties i
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from modelkit.errors import LoadError, PlanError
-from modelkit.modelfile import Quantizing, Recipe
+from modelkit.fetch.access import Access
+from modelkit.modelfile import Directive, Quantizing, Recipe
 from modelkit.pack import checks
 from modelkit.pack.accept import decide
 from modelkit.pack.asked import Asked, placed, settle
@@ -79,23 +82,27 @@ def prepare(
     quantize: str | None = None,
     quantize_draft: str | None = None,
     plain: bool = False,
+    access: Access | None = None,
 ) -> Preparation:
     """Decide and check everything; `quantize` and `quantize_draft` are words of QUANTIZE, which take the
-    place of the recipe's. plain: no matrix gets more bits than another.
+    place of the recipe's. plain: no matrix gets more bits than another. access: what may be fetched where
+    FROM or DRAFT is an address, and who hears of it.
 
-    Raises PlanError, SourceError, StoreError, ModelNotFound, TokenizerError, TemplateError.
+    Raises PlanError, SourceError, StoreError, FetchError, ModelNotFound, TokenizerError, TemplateError.
     """
     with worded():
-        return _prepare(recipe, store, settle(recipe, quantize, quantize_draft, plain=plain))
+        asked = settle(recipe, quantize, quantize_draft, plain=plain)
+        return _prepare(recipe, store, asked, access or Access())
 
 
-def _prepare(recipe: Recipe, store: Store, asked: Asked) -> Preparation:
+def _prepare(recipe: Recipe, store: Store, asked: Asked, access: Access) -> Preparation:
     with recipe.at("ADAPTER"):
         checks.refuse_unsupported(recipe)
     with recipe.at("FROM"):
-        origin = open_origin(recipe.from_, store)
+        origin = open_origin(recipe.from_, store, access)
+    recipe = beneath(recipe, origin.said)
     with recipe.at("DRAFT"):
-        beside = open_origin(recipe.draft, store) if recipe.draft else None
+        beside = open_origin(recipe.draft, store, access) if recipe.draft else None
     target = _part(origin.source, "target", asked.target, origin.metadata.provenance, store)
     draft = _draft_part(origin, beside, asked.draft, store)
     metadata = merge(origin.metadata, recipe, draft)
@@ -120,6 +127,23 @@ def _prepare(recipe: Recipe, store: Store, asked: Asked) -> Preparation:
     origin_lines = lines_of(recipe, asked, store)
     return Preparation(
         target, draft, metadata, template.capabilities, texts, notes, origin_lines, write_bytes
+    )
+
+
+def beneath(recipe: Recipe, said: tuple[Directive, ...]) -> Recipe:
+    """The recipe, with what it does not say taken from lines that came with the model."""
+    if not said:
+        return recipe
+    lines = (Directive("FROM", "."), *said)
+    under = Recipe.of(lines, Path(), file=recipe.from_.text)
+    return replace(
+        recipe,
+        parameters=under.parameters.merge(recipe.parameters),
+        system=under.system if recipe.system is None else recipe.system,
+        template=recipe.template or under.template,
+        messages=recipe.messages or under.messages,
+        licenses=(*under.licenses, *recipe.licenses),
+        notes=(*recipe.notes, *under.notes),
     )
 
 

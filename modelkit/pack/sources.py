@@ -1,16 +1,21 @@
-"""What FROM and DRAFT point at, opened: a folder, one .safetensors file, or a stored package.
+"""What FROM and DRAFT point at, opened: a folder, one file of weights, a stored package, or a model that is
+fetched first.
 
 A source is judged by headers alone. A package brings more than a model: its recipe (modelkit.json) and
 perhaps a draft, which the new package inherits.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from modelkit.elsewhere import where_to_get
+from modelkit.address import RegistryAddress
 from modelkit.errors import InvalidName, ModelNotFound
-from modelkit.modelfile import Reference
+from modelkit.fetch.access import Access
+from modelkit.fetch.find import find_local, obtain, where_to_get
+from modelkit.fetch.local import Local
+from modelkit.fetch.upstream import Upstream
+from modelkit.modelfile import Directive, Reference
 from modelkit.pack.metadata import FILE as METADATA
 from modelkit.pack.metadata import Metadata, read_metadata
 from modelkit.source.inventory import Inventory, read_inventory
@@ -33,6 +38,14 @@ class Source:
     """The digests of files that are blobs already."""
     notes: tuple[str, ...] = ()
     """What was decided beside its config.json (`tying`), for the user."""
+    promised: Mapping[Path, Digest] = field(default_factory=dict[Path, Digest])
+    """The digests that files outside the store must turn out to have when they are read."""
+    upstream: Upstream | None = None
+    """Where it was fetched from."""
+
+    def expected(self, path: Path) -> Digest | None:
+        """The digest that one of its files must have, where that is known before it is read."""
+        return self.known.get(path) or self.promised.get(path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,21 +58,29 @@ class Origin:
     """The recipe that it was packaged with."""
     draft: Source | None
     """The one beside it, if any."""
+    said: tuple[Directive, ...] = ()
+    """What was packaged with it elsewhere, as lines under those of the Modelfile."""
 
 
-def open_origin(reference: Reference, store: Store) -> Origin:
-    """Open what a Modelfile's FROM or DRAFT names. Raises SourceError, ModelNotFound, StoreError."""
-    if reference.path is None:
-        return _open_package(_resolve(reference, store))
-    path = reference.path
-    files = read_directory(path) if path.is_dir() else read_single_file(path)
-    return Origin(open_source(files, str(path), {}), Metadata(), None)
+def open_origin(reference: Reference, store: Store, access: Access) -> Origin:
+    """Open what a Modelfile's FROM or DRAFT names; an address is fetched, as far as `access` allows.
 
+    Raises SourceError, ModelNotFound, StoreError, FetchError.
+    """
+    if reference.path is not None:
+        return _open_path(reference.path)
+    if isinstance(reference.address, RegistryAddress):
+        from modelkit.pack.pulling import stored_or_pulled  # it builds, and so opens, again
 
-def _resolve(reference: Reference, store: Store) -> Package:
+        return open_package(store.resolve(stored_or_pulled(reference.address, store, access)))
+    if reference.address is not None:
+        return _open_local(obtain(reference.address, access), store)
     try:
-        return store.resolve(reference.text)
+        return open_package(store.resolve(reference.text))
     except (ModelNotFound, InvalidName) as error:
+        here = find_local(reference.text)
+        if here is not None:
+            return _open_local(here, store)
         elsewhere = where_to_get(reference.text)
         if elsewhere is None and isinstance(error, InvalidName):
             raise
@@ -69,7 +90,29 @@ def _resolve(reference: Reference, store: Store) -> Package:
         ) from error
 
 
-def _open_package(package: Package) -> Origin:
+def _open_path(path: Path) -> Origin:
+    """A folder, or one file of weights with what lies beside it."""
+    files = read_directory(path) if path.is_dir() else read_single_file(path)
+    return Origin(open_source(files, str(path), {}), Metadata(), None)
+
+
+def _open_local(local: Local, store: Store) -> Origin:
+    """What was fetched, or lies in another program's folder."""
+    if local.gguf is not None:
+        opened = _open_path(local.gguf)
+    else:
+        opened = Origin(open_source(local.files, local.label, {}), Metadata(), None)
+    source = replace(
+        opened.source,
+        notes=(*local.notes, *opened.source.notes),
+        promised=local.promised,
+        upstream=local.upstream,
+    )
+    return replace(opened, source=source, said=local.directives)
+
+
+def open_package(package: Package) -> Origin:
+    """A stored package, with its recipe and its draft."""
     label = str(package.name)
     known = {package.files[layer.path]: layer.blob.digest for layer in package.manifest.layers}
     metadata = read_metadata(package.files.get(METADATA), label)

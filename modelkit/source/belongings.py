@@ -45,7 +45,7 @@ def divide(top: Files, weights: Sequence[str], origin: str) -> tuple[Files, tupl
     Raises MalformedFile when a kept file is an LFS pointer or a web page, is no JSON though it is called so,
     or is larger than 64 MB.
     """
-    kept = {name: path for name, path in top.items() if _is_kept(name)}
+    kept = {name: path for name, path in top.items() if is_kept(name)}
     for name, path in kept.items():
         _check(name, path, origin)
     left: dict[str, list[str]] = {}
@@ -55,11 +55,17 @@ def divide(top: Files, weights: Sequence[str], origin: str) -> tuple[Files, tupl
     return kept, tuple(f"not kept: {', '.join(names)} ({reason})" for reason, names in left.items())
 
 
-def _is_kept(name: str) -> bool:
+def is_kept(name: str) -> bool:
+    """Does a file of this name belong to a model whose weights are safetensors?"""
     if not is_safe_relative(name):
         return False
-    document = any(fnmatchcase(name.upper(), pattern) for pattern in _KEPT_DOCUMENTS)
-    return (document and weights_kind(name) is None) or any(fnmatchcase(name, pattern) for pattern in _KEPT)
+    return is_document(name) or any(fnmatchcase(name, pattern) for pattern in _KEPT)
+
+
+def is_document(name: str) -> bool:
+    """Is it a licence, a description or the like?"""
+    named = any(fnmatchcase(name.upper(), pattern) for pattern in _KEPT_DOCUMENTS)
+    return named and is_safe_relative(name) and weights_kind(name) is None
 
 
 def _check(name: str, path: Path, origin: str) -> None:

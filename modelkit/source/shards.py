@@ -51,7 +51,7 @@ def weight_names(files: Files, index: Mapping[str, str] | None, origin: str) -> 
 
     Raises SourceError when a file is missing from the set or one too many is there.
     """
-    found = sorted(name for name in files if _is_model(name))
+    found = sorted(name for name in files if is_model(name))
     if index is None:
         _check_set(found, origin)
         return tuple(found)
@@ -88,7 +88,8 @@ def _is_bare(name: str) -> bool:
     return "/" not in name and name.endswith(".safetensors") and is_safe_relative(name)
 
 
-def _is_model(name: str) -> bool:
+def is_model(name: str) -> bool:
+    """Is a file of this name one of a model's weights, where no index says which are?"""
     return name.startswith("model") and _is_bare(name)
 
 

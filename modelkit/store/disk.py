@@ -151,6 +151,23 @@ def clone(source: int, target: Path) -> bool:
     return True
 
 
+def link_file(source: int, path: Path, target: Path) -> bool:
+    """Make `target` a second name of an open file, found at `path` or at the end of the links there. False,
+    and no file, where it is another's, on another disk, or not there any more.
+    """
+    status = os.fstat(source)
+    if status.st_uid != os.geteuid():
+        return False  # its mode would be another's, too
+    try:
+        os.link(path.resolve(), target, follow_symlinks=False)
+    except OSError:
+        return False
+    if os.path.samestat(target.lstat(), status):
+        return True
+    target.unlink()
+    return False
+
+
 def _clone_darwin(source: int, target: Path) -> bool:
     import ctypes  # only here: its import costs more than most commands
 

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Self
 
 from modelkit.errors import SourceError, StoreError
 from modelkit.store.digest import Blob, Digest
-from modelkit.store.disk import chunks, clone, create, read_small, storing, sync, write_all
+from modelkit.store.disk import chunks, clone, create, link_file, read_small, storing, sync, write_all
 from modelkit.store.layout import Layout
 from modelkit.store.lock import is_held
 from modelkit.store.soundness import Progress, Soundness
@@ -115,8 +115,13 @@ class Ingest:
         progress: Progress | None,
     ) -> Blob:
         """Store the bytes of the open file `source`: not at all if a sound blob of the digest `known` is
-        there, else by sharing its blocks where the disk can, else by copying. What is hashed is what was
-        stored.
+        there, else by sharing its blocks where the disk can, else as a second name of the file (a hard link)
+        where that is safe, else by copying. What is hashed is what was stored.
+
+        Whoever writes to a file through one of its names changes the other. So only a file gets a second one
+        that is called by its own digest, `<hex>` or `sha256-<hex>`, and is expected to have it: a store like
+        this one keeps it (huggingface_hub's cache, Ollama's), which never writes to it again. It must belong
+        to this user, and becomes read-only.
         """
         size_bytes = os.fstat(source).st_size
         stored = self.sound(known) if known else None
@@ -124,7 +129,7 @@ class Ingest:
             return stored
         temp = self._temp_path()
         with storing(temp):
-            shared = clone(source, temp)
+            shared = clone(source, temp) or (_named_by(path, expect) and link_file(source, path, temp))
         with BlobWriter(self, temp, None, cloned=shared) as writer:
             for piece in source_chunks(writer.fileno() if shared else source, size_bytes, path):
                 writer.take(piece)
@@ -188,8 +193,10 @@ class BlobWriter:
 
     def commit_copy(self, path: Path, size_bytes: int, expect: Digest | None) -> Blob:
         """`commit` for the copy of a source file, which must still be what it was when it was looked at."""
-        if self._size_bytes != size_bytes or (expect and self._hash.hexdigest() != expect.hex):
+        if self._size_bytes != size_bytes:
             raise changed(path)
+        if expect and self._hash.hexdigest() != expect.hex:
+            raise broken_promise(path, expect)
         return self.commit()
 
     def __enter__(self) -> Self:
@@ -201,6 +208,11 @@ class BlobWriter:
         os.close(self._fd)
         with storing(self._temp):
             self._temp.unlink(missing_ok=True)
+
+
+def _named_by(path: Path, digest: Digest | None) -> bool:
+    """Is the file at the end of `path` called by that digest?"""
+    return digest is not None and path.resolve().name in (digest.hex, f"sha256-{digest.hex}")
 
 
 def open_source(path: Path) -> int:
@@ -230,6 +242,13 @@ def source_chunks(fd: int, size_bytes: int, path: Path) -> Iterator[memoryview]:
 
 def changed(path: Path) -> SourceError:
     return SourceError(f"{path} changed while it was being read", hint="Try again when nothing writes to it.")
+
+
+def broken_promise(path: Path, expected: Digest) -> SourceError:
+    return SourceError(
+        f"{path} is not what it should be: its digest is not {expected.short}",
+        hint=f"It was changed or is damaged. Remove it and get it again: {path.resolve()}",
+    )
 
 
 def live_pins(layout: Layout) -> set[Digest]:

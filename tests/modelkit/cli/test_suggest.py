@@ -21,7 +21,7 @@ TABLES = (words.COMMANDS, words.OPTIONS, words.PARAMETERS, words.FORMATS)
     [
         ("craete", "Did you mean `create`?"),
         ("lst", "`list`"),
-        ("pull", "hf download"),
+        ("download", "modelkit pull hf.co/OWNER/MODEL"),
         ("ps", "`modelkit list`"),
         ("serve", "not there yet"),
         ("chat", "`modelkit run NAME`"),

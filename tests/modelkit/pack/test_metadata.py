@@ -72,7 +72,7 @@ def test_hostile_content_is_one_clear_error(tmp_path: Path, value: object) -> No
 def test_where_files_were_fetched_from_is_read_back() -> None:
     blob = Blob(Digest("ab" * 32), 7)
     upstream = Upstream(
-        "hub", "https://huggingface.co", "Qwen/Qwen3-8B", "main", "c" * 40, None, "mit", {"a.json": blob}
+        "hub", "https://huggingface.co", "Qwen/Qwen3-8B", "main", "c" * 40, licence="mit", files={"a": blob}
     )
     assert read_upstream(upstream.to_json()) == upstream
     assert upstream.address == f"hf.co/Qwen/Qwen3-8B@{'c' * 40}"

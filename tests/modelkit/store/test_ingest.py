@@ -184,9 +184,66 @@ def test_a_known_file_is_not_read_again(store: Store, tmp_path: Path):
 def test_a_file_that_is_not_the_expected_one_is_refused(store: Store, tmp_path: Path):
     source = tmp_path / "w"
     source.write_bytes(b"other")
-    with store.begin() as new, pytest.raises(SourceError, match="changed while"):
+    with store.begin() as new, pytest.raises(SourceError, match="is not what it should be"):
         new.add_file(source, expect=Digest.of(b"expected"))
     assert blobs_on_disk(store) == set()
+
+
+def _kept(folder: Path, data: bytes, prefix: str = "") -> Path:
+    """A file that is called by its digest, as stores keep them."""
+    path = folder / f"{prefix}{Digest.of(data).hex}"
+    path.write_bytes(data)
+    return path
+
+
+@pytest.mark.parametrize("prefix", ["", "sha256-"])
+def test_a_file_called_by_its_digest_becomes_a_second_name_or_shares_its_blocks(
+    store: Store, tmp_path: Path, prefix: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("modelkit.store.ingest.clone", lambda *_: False)  # a disk that cannot share blocks
+    theirs = _kept(tmp_path, b"weights", prefix)
+    (tmp_path / "model").symlink_to(theirs.name)
+    with store.begin() as new:
+        blob = new.add_file(tmp_path / "model", expect=Digest.of(b"weights"))
+        ours = store.root / "blobs" / "sha256" / blob.digest.hex
+        assert os.path.samefile(theirs, ours)
+        assert theirs.stat().st_mode & 0o222 == 0  # nobody writes to it by mistake
+        theirs.unlink()
+        assert ours.read_bytes() == b"weights"
+
+
+@pytest.mark.parametrize("case", ["another name", "no digest is expected", "the disk cannot"])
+def test_any_other_file_is_copied(store: Store, tmp_path: Path, case: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("modelkit.store.ingest.clone", lambda *_: False)
+    theirs = _kept(tmp_path, b"weights")
+    if case == "another name":
+        theirs = theirs.rename(tmp_path / "model.safetensors")
+    if case == "the disk cannot":
+        monkeypatch.setattr(os, "link", lambda *_, **__: os.stat("/nowhere"))
+    with store.begin() as new:
+        blob = new.add_file(theirs, expect=None if "expected" in case else Digest.of(b"weights"))
+        ours = store.root / "blobs" / "sha256" / blob.digest.hex
+        assert not os.path.samefile(theirs, ours)
+        assert ours.read_bytes() == b"weights"
+
+
+def test_another_users_file_is_not_made_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    theirs = _kept(tmp_path, b"weights")
+    monkeypatch.setattr(os, "geteuid", lambda: theirs.stat().st_uid + 1)
+    with theirs.open("rb") as file:
+        assert not disk_module.link_file(file.fileno(), theirs, tmp_path / "second")
+    assert theirs.stat().st_nlink == 1
+
+
+def test_a_file_whose_name_lies_is_not_taken(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("modelkit.store.ingest.clone", lambda *_: False)
+    theirs = tmp_path / Digest.of(b"weights").hex
+    theirs.write_bytes(b"Weights")
+    mode = theirs.stat().st_mode
+    with store.begin() as new, pytest.raises(SourceError, match="is not what it should be"):
+        new.add_file(theirs, expect=Digest.of(b"weights"))
+    assert blobs_on_disk(store) == set()
+    assert (theirs.stat().st_mode, theirs.stat().st_nlink) == (mode, 1)
 
 
 def test_a_file_that_grows_while_it_is_read_is_refused(store: Store, tmp_path: Path):

@@ -1,0 +1,85 @@
+"""`modelkit pull`: a model from the hub, a registry or another program becomes a package."""
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import click
+
+from modelkit.address import Address, read_address
+from modelkit.cli.create import FormatName
+from modelkit.cli.home import open_store
+from modelkit.cli.progress import Bars
+from modelkit.cli.push import insecure_option
+from modelkit.cli.screen import emit_json, note, state
+from modelkit.cli.ui import json_option, size
+from modelkit.fetch.access import Access
+
+if TYPE_CHECKING:
+    from modelkit.fetch.pull import Pulled
+    from modelkit.store import Name
+
+
+@click.command("pull")
+@click.argument("address")
+@click.option("--name", metavar="NAME", help="What to call the package. [as it is called there]")
+@click.option("-q", "--quantize", type=FormatName(), help="Store the weights so, where it is no package yet.")
+@click.option("--offline", is_flag=True, help="Fetch nothing; use what is on this machine.")
+@insecure_option
+@json_option
+def command(
+    address: str, name: str | None, quantize: str | None, offline: bool, insecure: bool, as_json: bool
+) -> None:
+    """Fetch the model at ADDRESS and make a package of it.
+
+    What will be fetched, and how large it is, is said before anything large moves. What other programs have
+    on this machine is not fetched again. A pull that was interrupted goes on where it ended.
+
+    \b
+    modelkit pull hf.co/org/name
+    modelkit pull hf.co/org/name:Q4_K_M --name story
+    modelkit pull hf.co/org/name@v1.0 --quantize q4
+    modelkit pull ollama.com/library/story
+    modelkit pull oci://registry.example.org/amy/story:q4
+    """
+    from modelkit.pack.pulling import read_wanted
+    from modelkit.store import Name
+
+    target = None if name is None else Name.parse(name)
+    access = Access(offline=offline, insecure=insecure)
+    pulled = _pull(read_wanted(address), target, quantize, access, quiet=as_json)
+    if as_json:
+        emit_json(
+            {
+                "name": str(pulled.name),
+                "digest": str(pulled.digest),
+                "size_bytes": pulled.size_bytes,
+                "notes": list(pulled.notes),
+            }
+        )
+    else:
+        state(f"pulled {pulled.name} {pulled.digest.short} ({size(pulled.size_bytes)})")
+
+
+def fetched(text: str, *, quiet: bool) -> str:
+    """The name of the package that `text` stands for, pulled where it is an address of a model that no pull
+    has stored; any other text as it is.
+    """
+    address = read_address(text)
+    if address is None:
+        return text
+    from modelkit.pack.pulling import stored
+
+    found = stored(address, open_store())
+    return str(found or _pull(address, None, None, Access(), quiet=quiet).name)
+
+
+def _pull(
+    address: Address, name: "Name | None", quantize: str | None, access: Access, *, quiet: bool
+) -> "Pulled":
+    from modelkit.pack.pulling import pull
+
+    with Bars(enabled=not quiet) as bars:
+        pulled = pull(address, open_store(), replace(access, told=bars), name=name, quantize=quantize)
+    for text in () if quiet else pulled.notes:
+        note(text)
+    return pulled

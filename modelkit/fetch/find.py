@@ -1,0 +1,54 @@
+"""A text or an address -> a model's files on this machine, or what to do to have them. (Packages of
+registries are stored as they are, so they are pulled: `pack.pulling`.)
+
+Bare names are looked for in the folders of other programs, never fetched; addresses are.
+"""
+
+import re
+
+from modelkit.address import HubAddress, OllamaAddress, is_address
+from modelkit.fetch.access import Access
+from modelkit.fetch.local import Local
+from modelkit.settings import HubSettings, lm_studio_folders, ollama_folders
+
+_OWNED = re.compile(r"([A-Za-z0-9][\w.-]{0,95})/([A-Za-z0-9][\w.-]{0,95})", re.ASCII)
+_TAGGED = re.compile(r"((?:[A-Za-z0-9][\w.-]*/)?[A-Za-z0-9][\w.-]*):[\w.-]+", re.ASCII)
+
+
+def obtain(address: HubAddress | OllamaAddress, access: Access) -> Local:
+    """The files that an address names, fetched as far as `access` allows. Raises FetchError, SourceError,
+    StoreError.
+    """
+    if isinstance(address, HubAddress):
+        from modelkit.fetch.hub.obtain import obtain as obtain_from_hub
+
+        return obtain_from_hub(address, access, HubSettings.from_environment())
+    from modelkit.fetch.ollama_store import open_stored
+
+    return open_stored(address, ollama_folders())
+
+
+def find_local(text: str) -> Local | None:
+    """`owner/model`, where huggingface_hub or LM Studio has it. A note says which is used."""
+    owned = _OWNED.fullmatch(text)
+    if owned is None or ".." in text:
+        return None
+    from modelkit.fetch.hub.obtain import find_cached
+    from modelkit.fetch.lm_studio import find_model
+
+    found = find_cached(HubAddress(text), HubSettings.from_environment())
+    return found or find_model(owned[1], owned[2], lm_studio_folders())
+
+
+def where_to_get(text: str) -> str | None:
+    """What to do about a name that no package has; None where it does not look like another program's."""
+    if is_address(text):
+        return f"modelkit pull {text} fetches it."
+    if _OWNED.fullmatch(text) and ".." not in text:
+        return f"Nothing is fetched for a name without a host. From the hub: modelkit pull hf.co/{text}"
+    if _TAGGED.fullmatch(text):
+        return (
+            "`modelkit list` shows what is stored. What Ollama has on this machine is named\n"
+            f"ollama:{text}; from its library it is fetched by: modelkit pull ollama.com/{text}"
+        )
+    return None

@@ -1,0 +1,114 @@
+"""huggingface_hub's folder: `models--owner--model/` for each model of the hub.
+
+    blobs/<digest>              contents: sha256 of what Git LFS holds, else git's own sha1
+    snapshots/<commit>/<name>   links to them
+    refs/<branch or tag>        the commit that it stood for when somebody last asked
+
+A blob is written under another name and renamed, and never written to again, neither by huggingface_hub nor
+by us. So its name is a promise of what is in it, which is checked once, when the bytes are used.
+"""
+
+import os
+import re
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from modelkit.address import HubAddress
+from modelkit.errors import FetchError
+from modelkit.fetch.hub.listing import is_hex
+from modelkit.source.tree import MAX_FILES, is_safe_relative
+from modelkit.store.digest import Digest
+
+MAIN = "main"
+_DAY_S = 86400
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A model at one commit, as far as it is in the cache."""
+
+    commit: str
+    folder: Path
+    """Of the links."""
+    fetched_s: float
+    """Seconds since 1970 when the branch was last asked for, or the folder made."""
+
+    def files(self) -> dict[str, Path]:
+        """What is there, by name, folders below included; links whose end is gone are left out."""
+        found: dict[str, Path] = {}
+        for place, _, names in os.walk(self.folder):
+            for name in names:
+                path = Path(place, name)
+                relative = path.relative_to(self.folder).as_posix()
+                if is_safe_relative(relative) and path.is_file():
+                    found[relative] = path
+                if len(found) > MAX_FILES:
+                    raise FetchError(f"{self.folder} holds more than {MAX_FILES:,} files")
+        return dict(sorted(found.items()))
+
+    @property
+    def age(self) -> str:
+        days = int(max(time.time() - self.fetched_s, 0) // _DAY_S)
+        return "of today" if days == 0 else f"{days} day{'s' if days > 1 else ''} old"
+
+
+class RepositoryCache:
+    """One repository's folder in the cache."""
+
+    def __init__(self, cache: Path, repository: str) -> None:
+        self.root = cache / f"models--{repository.replace('/', '--')}"
+
+    def snapshot(self, revision: str | None) -> Snapshot | None:
+        """What `revision` stood for when it was last asked for, if any of it is here."""
+        name = revision or MAIN
+        ref = self.root / "refs" / name
+        try:
+            commit, fetched_s = ref.read_text("ascii").strip()[:64], ref.stat().st_mtime
+        except (OSError, ValueError):
+            commit, fetched_s = name, 0.0
+        folder = self.root / "snapshots" / commit
+        if not is_hex(commit, 40) or not folder.is_dir():
+            return None
+        return Snapshot(commit, folder, fetched_s or folder.stat().st_mtime)
+
+    def blob(self, name: str) -> Path:
+        """Where the content of that digest is, or would be."""
+        return self.root / "blobs" / name
+
+    def link(self, commit: str, name: str, blob: Path) -> Path:
+        """Let `name` at `commit` be that blob."""
+        place = self.root / "snapshots" / commit / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        target = os.path.relpath(blob, place.parent)
+        if not (place.is_symlink() and os.readlink(place) == target):
+            temp = place.with_name(f".{place.name[:200]}.{os.getpid()}")
+            temp.unlink(missing_ok=True)
+            temp.symlink_to(target)
+            os.replace(temp, place)
+        return place
+
+    def note_revision(self, revision: str | None, commit: str) -> None:
+        """Remember what a branch or a tag stood for."""
+        if revision == commit:
+            return
+        ref = self.root / "refs" / (revision or MAIN)
+        ref.parent.mkdir(parents=True, exist_ok=True)
+        temp = ref.with_name(f".{ref.name[:200]}.{os.getpid()}")
+        temp.write_text(commit, "ascii")
+        os.replace(temp, ref)
+
+
+def promised(path: Path) -> Digest | None:
+    """The digest that a file's name in `blobs/` promises; None for what git itself holds, or no blob."""
+    real = path.resolve()
+    if real.parent.name != "blobs" or not is_hex(real.name, 64):
+        return None
+    return Digest(real.name)
+
+
+def cached_repository(cache: Path, text: str) -> HubAddress | None:
+    """`owner/model` as an address, where the cache has anything of it."""
+    if re.fullmatch(r"[\w.-]{1,96}/[\w.-]{1,96}", text, re.ASCII) is None or ".." in text:
+        return None
+    return HubAddress(text) if RepositoryCache(cache, text).snapshot(None) is not None else None

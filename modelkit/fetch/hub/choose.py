@@ -1,0 +1,121 @@
+"""Which files of a repository are needed: the weights, and what belongs to them. The rest stays where it is.
+
+A list of what is wanted, never of what is not: repositories hold the same weights three times
+(`consolidated`, `*.bin`, `original/`), exports for other programs, code. What belongs to weights is
+`source.belongings`' to say, so that exactly what a package keeps is fetched.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from modelkit.address import HubAddress
+from modelkit.errors import FetchError, UnsupportedSource
+from modelkit.fetch.hub.listing import Listed, Listing
+from modelkit.fetch.hub.quants import GgufModel, gguf_models, pick
+from modelkit.source.belongings import is_document, is_kept
+from modelkit.source.display import shown
+from modelkit.source.shards import INDEX
+from modelkit.source.sniff import weights_kind
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What to fetch."""
+
+    files: tuple[Listed, ...]
+    """In the order of their names."""
+    weights: tuple[str, ...]
+    """Those of them that hold the weights; the first is the one to name where only one can be."""
+    quant: str | None = None
+    """That of the weights, where they are in GGUF."""
+
+    @property
+    def is_gguf(self) -> bool:
+        return self.weights[0].endswith(".gguf")
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(file.size_bytes for file in self.files)
+
+
+def choose(listing: Listing, address: HubAddress, weights: Sequence[str]) -> Choice:
+    """What an address needs of a repository.
+
+    weights: the safetensors that are its weights; none where it has no such. Raises FetchError where there is
+    no such thing as was asked for, UnsupportedSource for weights of other kinds.
+    """
+    top = {name: file for name, file in listing.files.items() if "/" not in name}
+    if address.file is not None:
+        chosen = _of_file(listing, address.file, address)
+    elif weights and address.quant is None:
+        chosen = _safetensors(top, weights)
+    elif models := gguf_models(listing.files.values()):
+        chosen = _gguf(top, pick(models, address.quant, listing.repository))
+    else:
+        raise _nothing(listing, address, weights)
+    _check_distinct(chosen, address)
+    return chosen
+
+
+def _check_distinct(chosen: Choice, address: HubAddress) -> None:
+    """Files of one name in capitals and not would be one file on some disks."""
+    names = [file.name.rpartition("/")[2].casefold() for file in chosen.files]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise FetchError(f"{address} has two files called `{shown(twice)}`")
+
+
+def _safetensors(top: Mapping[str, Listed], weights: Sequence[str]) -> Choice:
+    names = {name for name in top if is_kept(name)} | set(weights) | ({INDEX} & top.keys())
+    return Choice(tuple(top[name] for name in sorted(names)), tuple(weights))
+
+
+def _gguf(top: Mapping[str, Listed], model: GgufModel) -> Choice:
+    documents = [top[name] for name in sorted(top) if is_document(name)]
+    return Choice((*documents, *model.files), tuple(file.name for file in model.files), model.quant)
+
+
+def _of_file(listing: Listing, name: str, address: HubAddress) -> Choice:
+    top = {path: file for path, file in listing.files.items() if "/" not in path}
+    if name not in listing.files:
+        raise FetchError(
+            f"{address}: there is no file `{shown(name)}` at commit {listing.commit[:12]}",
+            hint=f"There are {_some(listing.files)}.",
+        )
+    for model in gguf_models([file for file in listing.files.values() if file.name.endswith(".gguf")]):
+        if any(file.name == name for file in model.files):
+            return _gguf(top, model)
+    if name.endswith(".safetensors") and name in top:
+        kept = [top[one] for one in sorted(top) if is_kept(one)]
+        return Choice((*kept, top[name]), (name,))
+    raise UnsupportedSource(
+        f"{address}: `{shown(name)}` is no model", hint="Name a .gguf or .safetensors file, or none at all."
+    )
+
+
+def _nothing(listing: Listing, address: HubAddress, weights: Sequence[str]) -> FetchError | UnsupportedSource:
+    """Neither safetensors nor GGUF: say what is there instead."""
+    if weights:
+        return FetchError(
+            f"{address}: there are no GGUF files, so none of {address.quant}",
+            hint=f"Its safetensors are taken by hf.co/{listing.repository}; create -q makes formats of them.",
+        )
+    if "adapter_config.json" in listing.files:
+        return UnsupportedSource(
+            f"{address} is a LoRA adapter, not a model", hint="FROM takes the base model, ADAPTER this one."
+        )
+    for name in sorted(listing.files):
+        other = weights_kind(name)
+        if other is not None:
+            return UnsupportedSource(
+                f"{address} holds its weights as {other[0]} only (`{shown(name)}`)", hint=other[1]
+            )
+    return FetchError(
+        f"{address} has no model*.safetensors and no .gguf", hint=f"There are {_some(listing.files)}."
+    )
+
+
+def _some(files: Mapping[str, Listed]) -> str:
+    names = sorted(files)
+    listed = ", ".join(f"`{shown(name)}`" for name in names[:12]) or "no files"
+    return listed if len(names) <= 12 else f"{listed} and {len(names) - 12} more"

@@ -1,0 +1,161 @@
+"""Questions to the hub, asked through huggingface_hub: the only file that imports it.
+
+It knows the token (HF_TOKEN, `hf auth login`), proxies and the server's errors. What it raises leaves here as
+a FetchError that says what to do; `Unreachable` where the network or the server is to blame, so that what is
+cached may do instead. The token goes to the endpoint and nowhere else, and no text from here has it.
+"""
+
+import logging
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NoReturn
+from urllib.parse import quote, urlsplit
+
+from modelkit.address import HubAddress
+from modelkit.errors import FetchError
+from modelkit.fetch.hub.listing import Listed, Listing, checked
+from modelkit.fetch.upstream import bare_endpoint
+from modelkit.source.display import shown
+
+if TYPE_CHECKING:
+    import httpx2
+
+CONNECT_S = 10.0
+READ_S = 60.0
+_WEB = "https://huggingface.co"
+
+
+class Unreachable(FetchError):
+    """The server cannot be reached or cannot answer; what is cached is as good as before."""
+
+
+def ask_listing(address: HubAddress, endpoint: str) -> Listing:
+    """What the repository has at the revision that is asked for. Raises FetchError, Unreachable."""
+    from huggingface_hub import HfApi
+
+    require_secure(endpoint)
+    try:
+        with asking(address, endpoint):
+            api = HfApi(endpoint=endpoint, token=None if may_have_token(endpoint) else False)
+            info = api.model_info(
+                address.repository, revision=address.revision, files_metadata=True, timeout=CONNECT_S
+            )
+        return checked(info.id, info.sha, [_listed(one) for one in info.siblings or ()])
+    except (AttributeError, TypeError, ValueError, LookupError, RecursionError) as error:
+        raise FetchError(f"{address}: the server's list of files has a form that is not known") from error
+
+
+def url_of(address: HubAddress, commit: str, name: str, endpoint: str) -> str:
+    """Where a file of a repository is."""
+    return f"{endpoint}/{address.repository}/resolve/{commit}/{quote(name)}"
+
+
+def headers_for(endpoint: str) -> dict[str, str]:
+    """What the hub wants to be told; the token is in it, where there is one."""
+    from huggingface_hub.utils import build_hf_headers
+
+    return build_hf_headers(token=None if may_have_token(endpoint) else False, library_name="modelkit")
+
+
+def session() -> "httpx2.Client":
+    from huggingface_hub import get_session
+
+    return get_session()
+
+
+def may_have_token(endpoint: str) -> bool:
+    """Whether a token may be sent there: only where nobody between can read it."""
+    return urlsplit(endpoint).scheme == "https" or is_loopback(endpoint)
+
+
+def is_loopback(url: str) -> bool:
+    return urlsplit(url).hostname in ("localhost", "127.0.0.1", "::1")
+
+
+def require_secure(endpoint: str) -> None:
+    """Raise FetchError for a HF_ENDPOINT that is no address of a server."""
+    parts = urlsplit(endpoint)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise FetchError(
+            f"HF_ENDPOINT is `{shown(bare_endpoint(endpoint))}`, no address of a server",
+            hint="Unset it, or set it to a mirror: https://hub.example.org",
+        )
+
+
+def _listed(sibling: Any) -> Listed:
+    lfs = sibling.lfs
+    sha256 = lfs.sha256 if lfs else None
+    size = lfs.size if lfs else sibling.size
+    return Listed(sibling.rfilename, size, sha256, sibling.blob_id)
+
+
+@contextmanager
+def asking(address: HubAddress, endpoint: str) -> Generator[None]:
+    """Whatever goes wrong in a question to the server, as a FetchError."""
+    import httpx2
+    from huggingface_hub import errors as hub
+
+    try:
+        with quiet():
+            yield
+    except hub.OfflineModeIsEnabled as error:
+        raise Unreachable(f"{address} cannot be fetched: HF_HUB_OFFLINE is set") from error
+    except hub.HfHubHTTPError as error:
+        _explain(error, address, endpoint)
+    except (
+        httpx2.TransportError,
+        httpx2.DecodingError,
+        httpx2.TooManyRedirects,
+        httpx2.StreamError,
+    ) as error:
+        why = shown(str(error)) or type(error).__name__
+        raise Unreachable(f"{server(endpoint)} does not answer as it should: {why}") from error
+    except (httpx2.InvalidURL, hub.HFValidationError) as error:
+        raise FetchError(f"{address} is no model of a hub: {shown(str(error))}") from error
+
+
+def _explain(error: Any, address: HubAddress, endpoint: str) -> NoReturn:
+    """An answer that is none, in our words."""
+    from huggingface_hub import errors as hub
+    from huggingface_hub import get_token
+
+    status, where = error.response.status_code, f"{_WEB}/{address.repository}"
+    known = may_have_token(endpoint) and get_token() is not None
+    token = "of the token that is used here" if known else "with a token: `hf auth login`, or HF_TOKEN"
+    if isinstance(error, hub.GatedRepoError):
+        raise FetchError(
+            f"{address} is given only to those who accepted its terms",
+            hint=f"Accept them at {where} with the account {token}.",
+        ) from error
+    if isinstance(error, hub.RevisionNotFoundError):
+        raise FetchError(
+            f"{address}: {address.repository} has no revision {address.revision}",
+            hint=f"Branches and commits are at {where}/commits/main",
+        ) from error
+    if isinstance(error, hub.RepositoryNotFoundError):
+        raise FetchError(
+            f"{address}: there is no such model on {server(endpoint)}, or it is private",
+            hint=f"Is the name right? A private one needs an account {token}.",
+        ) from error
+    if status >= 500 or status in (408, 429):
+        asked = "asks to come back later" if status == 429 else f"answers with error {status}"
+        raise Unreachable(f"{server(endpoint)} {asked}") from error
+    said = shown(error.server_message or "") if error.server_message else f"status {status}"
+    raise FetchError(f"{address}: {server(endpoint)} refuses ({said})") from error
+
+
+def server(endpoint: str) -> str:
+    """How messages call it."""
+    return urlsplit(endpoint).hostname or "the hub"
+
+
+@contextmanager
+def quiet() -> Generator[None]:
+    """Without huggingface_hub's own lines on standard error: ours say the same, once."""
+    log = logging.getLogger("huggingface_hub")
+    before = log.level
+    log.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        log.setLevel(before)

@@ -1,0 +1,91 @@
+"""What a repository has at one commit, as its server says it. Nothing of that is believed unchecked."""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from modelkit.errors import FetchError
+from modelkit.source.display import shown
+from modelkit.source.tree import is_safe_relative
+from modelkit.store.digest import Digest
+from modelkit.store.manifest import BLOB_LIMIT_BYTES
+
+MAX_FILES = 100_000
+
+_HEX = re.compile(r"[0-9a-f]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """One file."""
+
+    name: str
+    """Relative to the repository, with `/`; plain (`is_safe_relative`)."""
+    size_bytes: int
+    sha256: str | None
+    """64 hexadecimal digits; None for a file that git itself holds."""
+    git_sha1: str | None
+    """Git's own digest; of a file with `sha256` it is that of the pointer."""
+
+    @property
+    def blob_name(self) -> str:
+        """What huggingface_hub calls it in its cache."""
+        return self.sha256 or self.git_sha1 or ""
+
+    @property
+    def digest(self) -> Digest | None:
+        return Digest(self.sha256) if self.sha256 else None
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """A repository at one commit."""
+
+    repository: str
+    """As the server spells it."""
+    commit: str
+    """40 hexadecimal digits."""
+    files: Mapping[str, Listed]
+
+
+def checked(repository: object, commit: object, files: Iterable[Listed]) -> Listing:
+    """A listing, where all in it is of its kind. Raises FetchError."""
+    if not isinstance(repository, str) or not re.fullmatch(
+        r"[\w.-]{1,96}/[\w.-]{1,96}", repository, re.ASCII
+    ):
+        raise _wrong(f"calls the model {_shown(repository)}")
+    if not is_hex(commit, 40):
+        raise _wrong(f"gives {_shown(commit)} as the commit")
+    found: dict[str, Listed] = {}
+    for file in files:
+        _check(file)
+        if file.name in found:
+            raise _wrong(f"lists {_shown(file.name)} twice")
+        found[file.name] = file
+        if len(found) > MAX_FILES:
+            raise _wrong(f"lists more than {MAX_FILES:,} files")
+    return Listing(repository, str(commit), found)
+
+
+def is_hex(value: object, digits: int) -> bool:
+    return isinstance(value, str) and len(value) == digits and _HEX.fullmatch(value) is not None
+
+
+def _check(file: Listed) -> None:
+    if not isinstance(file.name, str) or not is_safe_relative(file.name):
+        raise _wrong(f"lists {_shown(file.name)}, which is no safe name of a file")
+    if type(file.size_bytes) is not int or not 0 <= file.size_bytes <= BLOB_LIMIT_BYTES:
+        raise _wrong(f"gives {_shown(file.size_bytes)} as the size of {file.name}")
+    if not is_hex(file.sha256, 64) and (file.sha256 is not None or not is_hex(file.git_sha1, 40)):
+        raise _wrong(f"gives no sound digest of {file.name}")
+
+
+def _wrong(what: str) -> FetchError:
+    return FetchError(
+        f"the server's list of files cannot be used: it {what}",
+        hint="Nothing was fetched. Is HF_ENDPOINT the address of a hub?",
+    )
+
+
+def _shown(value: object) -> str:
+    return f"`{shown(str(value)[:200])}`"

@@ -1,0 +1,251 @@
+"""An address of the hub -> its files on this machine.
+
+What is decided first: which commit, which files, how large, is there room. Then what is missing is fetched,
+several files at a time. Where the server cannot be asked, or must not be, what the cache has of that revision
+is used, and a note says which commit and how old.
+"""
+
+import hashlib
+import re
+import shutil
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Event, Lock
+
+from modelkit.address import HubAddress
+from modelkit.errors import FetchError, SourceError, StoreError
+from modelkit.fetch.access import Access
+from modelkit.fetch.hub.cache import RepositoryCache, Snapshot, promised
+from modelkit.fetch.hub.choose import Choice, choose
+from modelkit.fetch.hub.library import Unreachable, ask_listing, server
+from modelkit.fetch.hub.listing import Listed, Listing
+from modelkit.fetch.hub.transfer import Transfer, git_hash
+from modelkit.fetch.local import Local
+from modelkit.fetch.upstream import Upstream, bare_endpoint
+from modelkit.settings import HubSettings
+from modelkit.source.display import shown
+from modelkit.source.shards import INDEX, read_index, weight_names
+from modelkit.source.tree import open_regular
+from modelkit.store.digest import Blob, Digest
+from modelkit.units import size
+
+WORKERS = 8
+_SPARE = 1.02
+_FRONT_BYTES = 64_000
+_LICENCE = re.compile(r"^license: *[\"']?([A-Za-z0-9][A-Za-z0-9._-]{0,80})[\"']? *$", re.MULTILINE)
+
+
+def obtain(address: HubAddress, access: Access, hub: HubSettings) -> Local:
+    """The files that `address` needs, in huggingface_hub's cache.
+
+    Raises FetchError, StoreError where the cache cannot be written, SourceError and UnsupportedSource for
+    repositories without a model.
+    """
+    here = RepositoryCache(hub.cache, address.repository).snapshot(address.revision)
+    if access.offline or hub.offline:
+        why = "--offline" if access.offline else "HF_HUB_OFFLINE"
+        return _from_cache(here, address, hub, f"{why} forbids to ask {server(hub.endpoint)}")
+    try:
+        listing = ask_listing(address, hub.endpoint)
+    except Unreachable as error:
+        if here is None:
+            raise
+        return _from_cache(here, address, hub, error.message)
+    return _Fetcher(listing, address, access, hub).fetch()
+
+
+def find_cached(address: HubAddress, hub: HubSettings) -> Local | None:
+    """What the cache has of a model that was named without a host; None where it has nothing. A note says
+    what is used.
+    """
+    here = RepositoryCache(hub.cache, address.repository).snapshot(address.revision)
+    if here is None:
+        return None
+    note = (
+        f"{address.repository} is taken from huggingface_hub's cache (commit {here.commit[:12]}, {here.age});"
+        f" hf.co/{address.repository} asks for a newer one"
+    )
+    return _of_snapshot(here, address, hub, note)
+
+
+class _Fetcher:
+    """Fetches what is missing of one commit into the cache."""
+
+    def __init__(self, listing: Listing, address: HubAddress, access: Access, hub: HubSettings) -> None:
+        self._listing, self._address, self._access, self._hub = listing, address, access, hub
+        self._cache = RepositoryCache(hub.cache, address.repository)
+
+    def fetch(self) -> Local:
+        chosen = choose(self._listing, self._address, self._weights())
+        missing = [file for file in chosen.files if not self._blob(file).exists()]
+        self._access.told.say(self._plan(chosen, missing))
+        _require_space(self._hub.cache, sum(file.size_bytes for file in missing))
+        self._get(missing)
+        paths = {file.name: self._place(file) for file in chosen.files}
+        self._cache.note_revision(self._address.revision, self._listing.commit)
+        return _local(self._listing, self._address, chosen, paths, self._hub, ())
+
+    def _weights(self) -> tuple[str, ...]:
+        """The safetensors that are the weights: the index says which; it is small, and fetched for that."""
+        index = self._listing.files.get(INDEX)
+        if index is not None and not self._blob(index).exists():
+            self._get([index])
+        return _weights(self._listing, self._place(index) if index else None, str(self._address))
+
+    def _get(self, files: list[Listed]) -> None:
+        """Fetch these, the largest first; all stop where one fails."""
+        if not files:
+            return
+        stop, lock, told = Event(), Lock(), self._access.told
+
+        def advance(done_bytes: int) -> None:
+            with lock:
+                told.advance(done_bytes)
+
+        transfer = Transfer(self._address, self._hub.endpoint, advance, stop.is_set)
+
+        def one(file: Listed) -> None:
+            if not stop.is_set():
+                transfer.fetch(self._listing.commit, file, self._blob(file))
+
+        unique = {file.blob_name: file for file in files}.values()  # two names of one content: one transfer
+        told.begin(f"fetch {self._address.model}", sum(file.size_bytes for file in unique))
+        try:
+            _all(one, sorted(unique, key=lambda file: -file.size_bytes), stop)
+        finally:
+            told.finish()
+
+    def _blob(self, file: Listed) -> Path:
+        return self._cache.blob(file.blob_name)
+
+    def _place(self, file: Listed) -> Path:
+        """Where a file is that was fetched."""
+        return self._cache.link(self._listing.commit, file.name, self._blob(file))
+
+    def _plan(self, chosen: Choice, missing: list[Listed]) -> str:
+        """What will be fetched, in a sentence."""
+        what = f"{self._address} (commit {self._listing.commit[:12]}"
+        what += f", {chosen.quant})" if chosen.quant else ")"
+        if not missing:
+            return f"{what}: all {size(chosen.size_bytes)} are in huggingface_hub's cache"
+        needed = sum(file.size_bytes for file in missing)
+        here = chosen.size_bytes - needed
+        files = f"{len(missing)} file{'s' if len(missing) > 1 else ''}"
+        more = f"; {size(here)} are here already" if here else ""
+        return f"{what}: {files} to fetch, {size(needed)}{more}"
+
+
+def _all(one: Callable[[Listed], None], files: list[Listed], stop: Event) -> None:
+    pool = ThreadPoolExecutor(WORKERS, thread_name_prefix="fetch")
+    try:
+        for done in [pool.submit(one, file) for file in files]:
+            done.result()
+    finally:
+        stop.set()
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _weights(listing: Listing, index: Path | None, label: str) -> tuple[str, ...]:
+    """The safetensors that are the weights; only names are looked at, and the index."""
+    names = {
+        name: index if name == INDEX and index else Path(name) for name in listing.files if "/" not in name
+    }
+    placed = read_index(names, label)
+    return tuple(sorted(set(placed.values()))) if placed is not None else weight_names(names, None, label)
+
+
+def _from_cache(here: Snapshot | None, address: HubAddress, hub: HubSettings, why: str) -> Local:
+    if here is None:
+        raise FetchError(
+            f"{address} is not in huggingface_hub's cache ({hub.cache}), and {why}",
+            hint="Fetch it where there is a network: modelkit pull " + str(address),
+        )
+    note = f"{why}; what is cached is used: commit {here.commit[:12]}, {here.age}"
+    return _of_snapshot(here, address, hub, note)
+
+
+def _of_snapshot(here: Snapshot, address: HubAddress, hub: HubSettings, note: str) -> Local:
+    """What the cache has at one commit. How much the repository has beside it, nobody here knows."""
+    paths = here.files()
+    listing = Listing(
+        address.repository, here.commit, {name: _seen(name, path) for name, path in paths.items()}
+    )
+    weights = _weights(listing, paths.get(INDEX), f"{address} in the cache")
+    chosen = choose(listing, address, weights)
+    return _local(listing, address, chosen, {one.name: paths[one.name] for one in chosen.files}, hub, (note,))
+
+
+def _seen(name: str, path: Path) -> Listed:
+    digest = promised(path)
+    return Listed(name, path.stat().st_size, digest.hex if digest else None, path.resolve().name)
+
+
+def _local(
+    listing: Listing,
+    address: HubAddress,
+    chosen: Choice,
+    paths: Mapping[str, Path],
+    hub: HubSettings,
+    notes: tuple[str, ...],
+) -> Local:
+    blobs = {
+        file.name: Blob(file.digest or _read_digest(paths[file.name], file), file.size_bytes)
+        for file in chosen.files
+    }
+    upstream = Upstream(
+        kind="hub",
+        endpoint=bare_endpoint(hub.endpoint),
+        repository=listing.repository,
+        requested=address.revision,
+        commit=listing.commit,
+        quant=chosen.quant,
+        file=address.file,
+        licence=_licence(paths),
+        files=blobs,
+    )
+    return Local(
+        label=str(address),
+        files={name.rpartition("/")[2]: path for name, path in paths.items()},
+        gguf=paths[chosen.weights[0]] if chosen.is_gguf else None,
+        upstream=upstream,
+        promised={paths[name]: blob.digest for name, blob in blobs.items()},
+        notes=notes,
+    )
+
+
+def _read_digest(path: Path, file: Listed) -> Digest:
+    """The digest of a file that git holds, which is small; it must be what git calls it."""
+    digest, named = hashlib.sha256(), git_hash(file.size_bytes)
+    with open_regular(path, file.name) as opened:
+        while piece := opened.read(1 << 20):
+            digest.update(piece)
+            named.update(piece)
+    if named.hexdigest() != file.blob_name:
+        raise SourceError(
+            f"{file.name} in huggingface_hub's cache is damaged",
+            hint=f"Remove it and try again: {path.resolve()}",
+        )
+    return Digest(digest.hexdigest())
+
+
+def _licence(paths: Mapping[str, Path]) -> str | None:
+    """The identifier at the top of the model's card."""
+    if "README.md" not in paths:
+        return None
+    with open_regular(paths["README.md"], "README.md") as file:
+        text = file.read(_FRONT_BYTES).decode("utf-8", "replace")
+    front = text.split("---", 2)
+    found = _LICENCE.search(front[1]) if len(front) == 3 and not front[0].strip() else None
+    return found[1] if found else None
+
+
+def _require_space(folder: Path, needed_bytes: int) -> None:
+    """Refuse what would fill the disk."""
+    present = next(place for place in (folder, *folder.parents) if place.exists())
+    free = shutil.disk_usage(present).free
+    if needed_bytes * _SPARE > free:
+        raise StoreError(
+            f"{size(needed_bytes)} have to be fetched to {shown(str(folder))}, where {size(free)} are free",
+            hint="Free some space, or set HF_HUB_CACHE to a folder on another disk.",
+        )

@@ -1,0 +1,270 @@
+"""One file of the hub, over as many attempts and commands as it takes.
+
+huggingface_hub deletes what it has of a file when it is interrupted. Here the part that came stays beside the
+blobs as `<digest>.part`, also after a kill; the next attempt hashes it and asks for the rest. Nobody else
+writes to that file: it is locked while somebody does. Only bytes of the promised size and digest become a
+blob, whatever the server says of them, so a part of another content costs a second transfer and no more.
+"""
+
+import fcntl
+import hashlib
+import os
+import time
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urljoin, urlsplit
+
+from modelkit.address import HubAddress
+from modelkit.errors import FetchError, StoreError
+from modelkit.fetch.hub.library import (
+    CONNECT_S,
+    READ_S,
+    Unreachable,
+    asking,
+    headers_for,
+    is_loopback,
+    session,
+    url_of,
+)
+from modelkit.fetch.hub.listing import Listed
+
+if TYPE_CHECKING:
+    import httpx2
+
+CHUNK_BYTES = 1 << 20
+ATTEMPTS = 5  # in a row without one new byte
+_REDIRECTS = 5
+_WAIT_S = 0.25
+
+Advance = Callable[[int], None]
+
+
+class Transfer:
+    """Fetches files of one server. Safe to use from several threads."""
+
+    def __init__(
+        self, address: HubAddress, endpoint: str, advance: Advance, stopped: Callable[[], bool]
+    ) -> None:
+        self._address, self._endpoint = address, endpoint
+        # Packed, sizes would not be those of the file.
+        self._headers = {**headers_for(endpoint), "Accept-Encoding": "identity"}
+        self._advance = advance
+        self._stopped = stopped
+
+    def fetch(self, commit: str, file: Listed, blob: Path) -> None:
+        """Let `blob` be the content of `file`, as it is at `commit`.
+
+        Raises FetchError, Unreachable; StoreError where it cannot be written.
+        """
+        blob.parent.mkdir(parents=True, exist_ok=True)
+        with _alone(blob.with_name(f"{blob.name}.part")) as part:
+            if blob.exists():  # somebody else fetched it while we waited
+                self._advance(file.size_bytes)
+                return
+            url = url_of(self._address, commit, file.name, self._endpoint)
+            part.begin(file)
+            self._advance(part.size_bytes)
+            taken_over = part.size_bytes > 0
+            self._fill(url, file, part)
+            if taken_over and not part.is_right(file):  # who knows what an earlier attempt left
+                self._advance(-part.size_bytes)
+                part.restart()
+                self._fill(url, file, part)
+            part.finish(file, blob)
+
+    def _fill(self, url: str, file: Listed, part: "_Part") -> None:
+        """Get the bytes that are missing."""
+        failures, before = 0, part.size_bytes
+        while part.size_bytes < file.size_bytes:
+            try:
+                self._request(url, file, part)
+            except Unreachable:
+                failures = failures + 1 if part.size_bytes <= before else 1
+                if failures == ATTEMPTS:
+                    raise
+                before = part.size_bytes
+                time.sleep(_WAIT_S * 2**failures)
+
+    def _request(self, url: str, file: Listed, part: "_Part") -> None:
+        """One answer of the server, as far as it goes. Raises Unreachable where it ends too soon."""
+        wanted = {"Range": f"bytes={part.size_bytes}-"} if part.size_bytes else {}
+        with asking(self._address, self._endpoint), self._open(url, wanted) as response:
+            if wanted and not _continues(response, part.size_bytes, file.size_bytes):
+                self._advance(-part.size_bytes)
+                part.restart()
+            _check_length(response, file, file.size_bytes - part.size_bytes)
+            for (
+                piece
+            ) in response.iter_raw():  # as it comes: what is held back would be lost with the connection
+                if self._stopped():
+                    raise FetchError(f"{file.name}: stopped")
+                part.write(piece)
+                self._advance(len(piece))
+                if part.size_bytes > file.size_bytes:
+                    part.drop()
+                    raise FetchError(
+                        f"{file.name}: the server sends more than the {file.size_bytes:,} bytes it announced"
+                    )
+        if part.size_bytes < file.size_bytes:
+            raise Unreachable(
+                f"{file.name}: the connection ended after {part.size_bytes:,} of {file.size_bytes:,} bytes"
+            )
+
+    @contextmanager
+    def _open(self, url: str, extra: dict[str, str]) -> "Generator[httpx2.Response]":
+        """The answer with the file in it, redirects followed by hand: what holds the file is often another
+        server, which must not see the token.
+        """
+        headers, first = {**self._headers, **extra}, url
+        for _ in range(_REDIRECTS):
+            # A path with dots in it, or a byte that no name has, is httpx's to refuse.
+            with session().stream(
+                "GET", url, headers=headers, follow_redirects=False, timeout=_limits()
+            ) as r:
+                if not r.has_redirect_location:
+                    _check_status(r, extra)
+                    yield r
+                    return
+                url = urljoin(url, r.headers["location"])
+            if urlsplit(url).scheme != "https" and not (is_loopback(url) and is_loopback(first)):
+                raise FetchError(
+                    f"the server sends us on to {urlsplit(url).scheme}://{urlsplit(url).hostname}"
+                )
+            if _origin(url) != _origin(first):
+                headers.pop("authorization", None)
+        raise FetchError(f"the server sends us on more than {_REDIRECTS} times")
+
+
+class _Part:
+    """What is there of a file, open for writing and hashed as far as it goes."""
+
+    def __init__(self, path: Path, fd: int) -> None:
+        self._path, self._fd = path, fd
+        self._hash: Any = None
+        self._new: Callable[[], Any] = hashlib.sha256
+        self.size_bytes = 0
+
+    def begin(self, file: Listed) -> None:
+        """Take over what an earlier attempt left."""
+        self._new = hashlib.sha256 if file.sha256 else lambda: git_hash(file.size_bytes)
+        self._hash = self._new()
+        if os.fstat(self._fd).st_size > file.size_bytes:
+            self.restart()
+        for piece in _pieces(self._fd):
+            self._hash.update(piece)
+            self.size_bytes += len(piece)
+
+    def write(self, piece: bytes) -> None:
+        view = memoryview(piece)
+        while view:
+            view = view[os.write(self._fd, view) :]
+        self._hash.update(piece)
+        self.size_bytes += len(piece)
+
+    def restart(self) -> None:
+        os.ftruncate(self._fd, 0)
+        os.lseek(self._fd, 0, os.SEEK_SET)
+        self._hash, self.size_bytes = self._new(), 0
+
+    def is_right(self, file: Listed) -> bool:
+        return bool(self._hash.hexdigest() == file.blob_name)
+
+    def drop(self) -> None:
+        self._path.unlink(missing_ok=True)
+
+    def finish(self, file: Listed, blob: Path) -> None:
+        """Make it a blob, if it is what was promised; else it goes."""
+        if not self.is_right(file):
+            self.drop()
+            raise FetchError(
+                f"{file.name}: what came is not what the server announced: its digest is"
+                f" {self._hash.hexdigest()[:12]}, not {file.blob_name[:12]}",
+                hint="Try again. If it stays so, the server or something on the way changes files.",
+            )
+        os.fsync(self._fd)
+        os.fchmod(self._fd, 0o644)
+        os.replace(self._path, blob)
+
+
+def git_hash(size_bytes: int) -> Any:
+    """Git's digest of a file: sha1 of a header and the bytes. It tells damage, not an attacker, who could
+    write these files anyway."""
+    return hashlib.sha1(b"blob %d\0" % size_bytes, usedforsecurity=False)
+
+
+@contextmanager
+def _alone(path: Path) -> Generator[_Part]:
+    """The part at `path`, for this process and thread alone."""
+    try:
+        while True:
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            try:
+                same = os.fstat(fd).st_ino == path.stat().st_ino
+            except FileNotFoundError:
+                same = False
+            if same:
+                break
+            os.close(fd)  # it became a blob, or was dropped, while we waited
+    except OSError as error:
+        raise StoreError(f"{path}: {error.strerror}", hint=_CACHE_HINT) from error
+    try:
+        yield _Part(path, fd)
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        raise StoreError(f"{path}: {error.strerror or error}", hint=_CACHE_HINT) from error
+    finally:
+        os.close(fd)
+
+
+_CACHE_HINT = "Models of the hub are kept in huggingface_hub's cache; HF_HUB_CACHE says where that is."
+
+
+def _pieces(fd: int) -> Iterator[bytes]:
+    while piece := os.read(fd, CHUNK_BYTES):
+        yield piece
+
+
+def _continues(response: "httpx2.Response", start: int, size_bytes: int) -> bool:
+    """Does the answer go on where we are? One that begins anew is as good; any other is none."""
+    if response.status_code == 200:
+        return False
+    said = response.headers.get("content-range", "")
+    if said.replace(" ", "") != f"bytes{start}-{size_bytes - 1}/{size_bytes}":
+        raise FetchError(f"the server was asked for the bytes from {start:,} on and sends {said!a:.60}")
+    return True
+
+
+def _check_length(response: "httpx2.Response", file: Listed, expected_bytes: int) -> None:
+    """An answer that is whole and too short, or too long, is another file; no second attempt mends that."""
+    said = response.headers.get("content-length")
+    if said is not None and said != str(expected_bytes):
+        raise FetchError(
+            f"{file.name}: the server sends {said!a:.24} bytes where it announced {expected_bytes:,}",
+            hint="Try again. If it stays so, the server has another file than its list says.",
+        )
+
+
+def _check_status(response: "httpx2.Response", wanted: dict[str, str]) -> None:
+    from huggingface_hub.utils import hf_raise_for_status
+
+    if response.status_code == 206 and not wanted:
+        raise FetchError("the server sends a part of a file that was asked for whole")
+    if response.headers.get("content-encoding", "identity") != "identity":
+        raise FetchError("the server sends a file packed, though it was asked not to")
+    if response.status_code >= 400:
+        response.read()
+    hf_raise_for_status(response)
+
+
+def _limits() -> "httpx2.Timeout":
+    import httpx2
+
+    return httpx2.Timeout(READ_S, connect=CONNECT_S)
+
+
+def _origin(url: str) -> tuple[str, str | None, int | None]:
+    parts = urlsplit(url)
+    return parts.scheme, parts.hostname, parts.port

@@ -1,0 +1,78 @@
+"""`modelkit pull`: what an address names becomes a package. What is no package where it comes from (a model
+of the hub, one of Ollama's) is packaged as `create` does with a Modelfile of one line, FROM and the address.
+"""
+
+from contextlib import suppress
+
+from modelkit.address import Address, RegistryAddress, read_pullable
+from modelkit.errors import InvalidName, ModelkitError, StoreError
+from modelkit.fetch.access import Access
+from modelkit.fetch.find import where_to_get
+from modelkit.fetch.pull import Pulled, name_for
+from modelkit.modelfile import Recipe, Reference, looks_like_path
+from modelkit.pack.build import build
+from modelkit.store.name import Name
+from modelkit.store.store import Store
+
+
+def read_wanted(text: str) -> Address:
+    """The address that somebody wants to pull. Raises InvalidName, which says what to write instead."""
+    address = read_pullable(text)
+    if address is not None:
+        return address
+    if looks_like_path(text):
+        hint = f"What is here is packaged by `modelkit create NAME`, with FROM {text} in a Modelfile."
+    else:
+        hint = (
+            where_to_get(text) or "Examples: hf.co/org/name, ollama.com/library/x, oci://host/repository:tag"
+        )
+    raise InvalidName(f"{text!r:.200} does not say where to fetch it", hint=hint)
+
+
+def pull(
+    address: Address,
+    store: Store,
+    access: Access,
+    *,
+    name: Name | None = None,
+    quantize: str | None = None,
+) -> Pulled:
+    """Fetch a model and give it a name, by default that of `name_for`. quantize: a word of QUANTIZE, for what
+    is packaged here.
+
+    Raises FetchError, StoreError, SourceError and what else `create` refuses; then no name has changed.
+    """
+    name = name or name_for(address)
+    if isinstance(address, RegistryAddress):
+        from modelkit.fetch.registry.pull import pull as pull_package  # it builds with this room
+
+        pulled = pull_package(address, name, store, access)
+    else:
+        recipe = Recipe(from_=Reference(str(address), None, address))
+        made = build(recipe, name, store, quantize=quantize, progress=access.told, access=access)
+        pulled = Pulled(made.name, made.digest, made.size_bytes, made.notes)
+    if quantize is None:
+        with suppress(StoreError):
+            store.memo_put(_key(address), {"package": str(pulled.digest)})
+    return pulled
+
+
+def stored(address: Address, store: Store) -> Name | None:
+    """The package that an earlier pull of the same address made; None where there is none, or where its name
+    stands for something else now.
+    """
+    name, made = name_for(address), store.memo_get(_key(address))
+    try:
+        same = made is not None and made.get("package") == str(store.resolve(name).digest)
+    except ModelkitError:
+        return None
+    return name if same else None
+
+
+def stored_or_pulled(address: Address, store: Store, access: Access) -> Name:
+    """The package of that address, fetched where no pull has stored it yet."""
+    return stored(address, store) or pull(address, store, access).name
+
+
+def _key(address: Address) -> str:
+    return f"pulled:{address}"

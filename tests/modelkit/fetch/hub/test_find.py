@@ -1,0 +1,169 @@
+"""Names as other programs write them: what is said, and what is found in their folders."""
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import modelkit
+from modelkit.errors import FetchError, ModelNotFound, SourceError, StoreError
+from modelkit.fetch.find import find_local, where_to_get
+from modelkit.settings import HubSettings, hub_cache, lm_studio_folders, ollama_folders
+from modelkit.store.digest import Digest
+from tests.support.tiny import write_model
+
+pytestmark = pytest.mark.usefixtures("cache")
+
+
+def test_a_bare_name_of_the_hub_is_not_fetched_and_the_command_is_said() -> None:
+    assert "modelkit pull hf.co/Qwen/Qwen3-8B" in (where_to_get("Qwen/Qwen3-8B") or "")
+
+
+def test_a_name_of_ollamas_library() -> None:
+    said = where_to_get("llama3.2:1b") or ""
+    assert "ollama:llama3.2:1b" in said
+    assert "modelkit pull ollama.com/llama3.2:1b" in said
+
+
+@pytest.mark.parametrize("text", ["story", "qwen3", "a/b/c", "", "bad name", "../x/y", "./a/b"])
+def test_names_that_could_be_ours_are_left_to_the_store(text: str) -> None:
+    assert where_to_get(text) is None
+    assert find_local(text) is None
+
+
+@pytest.fixture
+def snapshot(cache: Path, tmp_path: Path) -> Callable[[str], Path]:
+    """A model in huggingface_hub's cache, at a commit, with its blobs under their digests."""
+
+    def write(commit: str) -> Path:
+        model, root = write_model(tmp_path / commit), cache / "models--Qwen--Qwen3-8B"
+        folder, blobs = root / "snapshots" / commit, root / "blobs"
+        folder.mkdir(parents=True)
+        blobs.mkdir(exist_ok=True)
+        for file in model.iterdir():
+            blob = blobs / Digest.of(file.read_bytes()).hex
+            file.replace(blob)
+            (folder / file.name).symlink_to(os.path.relpath(blob, folder))
+        (root / "refs").mkdir(exist_ok=True)
+        (root / "refs" / "main").write_text(commit)
+        return folder
+
+    return write
+
+
+def test_a_model_in_the_cache_is_used_with_a_note(snapshot: Callable[[str], Path], tmp_path: Path) -> None:
+    snapshot("b" * 40), snapshot("a" * 40)
+    with modelkit.load("Qwen/Qwen3-8B", home=tmp_path / "home") as model:
+        assert any("huggingface_hub's cache (commit aaaaaaaaaaaa, of today)" in note for note in model.notes)
+
+
+def test_a_stored_package_goes_before_the_cache(snapshot: Callable[[str], Path], tmp_path: Path) -> None:
+    snapshot("a" * 40)
+    (tmp_path / "Modelfile").write_text("FROM Qwen/Qwen3-8B\n")
+    modelkit.create(tmp_path / "Modelfile", name="qwen/qwen3-8b", home=tmp_path / "home")
+    with modelkit.load("Qwen/Qwen3-8B", home=tmp_path / "home") as model:
+        assert model.name == "qwen/qwen3-8b"
+
+
+def test_a_snapshot_that_is_not_whole_is_said_to_be_so(
+    snapshot: Callable[[str], Path], tmp_path: Path
+) -> None:
+    (snapshot("a" * 40) / "config.json").unlink()
+    with pytest.raises(SourceError, match=r"no config\.json"):
+        modelkit.load("Qwen/Qwen3-8B", home=tmp_path / "home")
+
+
+def test_the_folder_of_all_versions_points_to_the_newest(snapshot: Callable[[str], Path]) -> None:
+    folder = snapshot("a" * 40)
+    with pytest.raises(SourceError) as caught:
+        modelkit.load(folder.parents[1])
+    assert caught.value.hint == f"Name the newest: {folder}"
+
+
+def test_lm_studios_folder_is_found_and_never_shared_by_name(tmp_path: Path) -> None:
+    folder = write_model(tmp_path / ".lmstudio" / "models" / "Amy" / "Story-MLX")
+    (tmp_path / "Modelfile").write_text("FROM amy/story-mlx\n")
+    made = modelkit.create(tmp_path / "Modelfile", name="x", home=tmp_path / "home")
+    assert any(f"LM Studio's folder {folder}" in note for note in made.notes)
+    assert (folder / "model.safetensors").stat().st_nlink == 1  # the user may change that file
+
+
+def test_a_model_that_is_nowhere(tmp_path: Path) -> None:
+    with pytest.raises(ModelNotFound, match=r"modelkit pull hf\.co/Amy/Story"):
+        modelkit.load("Amy/Story", home=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("environment", "folder"),
+    [
+        ({"HOME": "/home/amy"}, "/home/amy/.cache/huggingface/hub"),
+        ({"HOME": "/home/amy", "XDG_CACHE_HOME": "/c"}, "/c/huggingface/hub"),
+        ({"HF_HOME": "/hf"}, "/hf/hub"),
+        ({"HF_HOME": "/hf", "HF_HUB_CACHE": "/cache"}, "/cache"),
+    ],
+)
+def test_where_the_cache_is(environment: dict[str, str], folder: str) -> None:
+    assert hub_cache(environment) == Path(folder)
+
+
+def test_what_the_surroundings_say_of_the_hub() -> None:
+    plain = HubSettings.from_environment({"HOME": "/h"})
+    assert (plain.endpoint, plain.offline) == ("https://huggingface.co", False)
+    other = HubSettings.from_environment({"HF_ENDPOINT": "https://m.example.org/", "HF_HUB_OFFLINE": "1"})
+    assert (other.endpoint, other.offline) == ("https://m.example.org", True)
+
+
+def test_where_other_programs_keep_models(tmp_path: Path) -> None:
+    assert ollama_folders({"OLLAMA_MODELS": "/m"}) == (Path("/m"),)
+    assert ollama_folders({"HOME": "/h"})[0] == Path("/h/.ollama/models")
+    settings = tmp_path / ".lmstudio" / "settings.json"
+    settings.parent.mkdir()
+    for text, first in (
+        ('{"downloadsFolder": "/big"}', "/big"),
+        ("[]", None),
+        ("no", None),
+        ('{"x": 1}', None),
+    ):
+        settings.write_text(text)
+        expected = Path(first) if first else tmp_path / ".lmstudio" / "models"
+        assert lm_studio_folders({"HOME": str(tmp_path)})[0] == expected
+
+
+def _ollama(tmp_path: Path, layers: list[dict[str, object]], tag: str = "latest") -> Path:
+    root = tmp_path / "ollama"
+    folder = root / "manifests" / "registry.ollama.ai" / "library" / "story"
+    folder.mkdir(parents=True, exist_ok=True)
+    config = _layer(root, "x", b"{}")
+    manifest = {"schemaVersion": 2, "config": config, "layers": layers}
+    (folder / tag).write_text(json.dumps(manifest))
+    return root
+
+
+def _layer(root: Path, kind: str, data: bytes) -> dict[str, object]:
+    digest = Digest.of(data)
+    (root / "blobs").mkdir(parents=True, exist_ok=True)
+    (root / "blobs" / f"sha256-{digest.hex}").write_bytes(data)
+    media_type = f"application/vnd.ollama.image.{kind}"
+    return {"mediaType": media_type, "digest": str(digest), "size": len(data)}
+
+
+def test_a_model_that_ollama_has_not_is_said_to_be_there_or_not(tmp_path: Path) -> None:
+    with pytest.raises(
+        FetchError, match=r"no story:latest on this machine .*\n.*pull ollama\.com/story:latest"
+    ):
+        modelkit.pull("ollama:story", home=tmp_path)
+
+
+def test_a_blob_that_ollama_lacks_or_that_is_damaged(tmp_path: Path) -> None:
+    root = tmp_path / "ollama"
+    layers = [_layer(root, "model", b"GGUF"), _layer(root, "system", b"You are a pirate.")]
+    _ollama(tmp_path, layers)
+    blob = root / "blobs" / f"sha256-{Digest.of(b'You are a pirate.').hex}"
+    blob.write_bytes(b"You are a parrot.")
+    with pytest.raises(StoreError, match="is damaged"):
+        modelkit.pull("ollama:story", home=tmp_path / "home")
+    blob.unlink()
+    with pytest.raises(StoreError, match="is missing"):
+        modelkit.pull("ollama:story", home=tmp_path / "home")

@@ -1,0 +1,106 @@
+"""Which files of a repository a quant means."""
+
+import pytest
+
+from modelkit.address import HubAddress
+from modelkit.errors import FetchError, UnsupportedSource
+from modelkit.fetch.hub.choose import Choice, choose
+from modelkit.fetch.hub.listing import Listed, Listing
+from modelkit.fetch.hub.quants import quant_of
+
+SHARDS = [f"UD-Q8_K_XL/Story-UD-Q8_K_XL-0000{n}-of-00003.gguf" for n in (1, 2, 3)]
+GGUF = [
+    *("story-Q4_K_M.gguf", "story-q8_0.gguf", "story.IQ4_XS.gguf", "story-BF16.gguf", "story-MXFP4_MOE.gguf"),
+    *("story-UD-Q2_K_XL.gguf", "mmproj-story-F16.gguf", "story-imatrix.gguf", "README.md", "config.json"),
+    *SHARDS,
+]
+FILES: dict[str, list[str]] = {
+    "gguf": GGUF,
+    "both": [*GGUF, "model.safetensors"],
+    "one": ["anything.gguf", "mmproj.gguf"],
+    "no default": ["story-Q5_K_M.gguf", "story-Q6_K.gguf"],
+    "two of one": ["a-Q4_K_M.gguf", "b-Q4_K_M.gguf"],
+    "a gap": ["s-Q4_K_M-00001-of-00003.gguf", "s-Q4_K_M-00003-of-00003.gguf"],
+    "pickles": ["pytorch_model.bin"],
+    "an adapter": ["adapter_config.json", "adapter_model.safetensors"],
+    "nothing": ["README.md"],
+    "capitals": ["story-Q4_K_M.gguf", "LICENSE", "license"],
+}
+
+
+def chosen(files: str, quant: str | None = None, file: str | None = None) -> Choice:
+    listed = {name: Listed(name, 1, "0" * 64, None) for name in FILES[files]}
+    weights = [name for name in listed if name == "model.safetensors"]
+    return choose(Listing("amy/story", "a" * 40, listed), HubAddress("amy/story", quant, None, file), weights)
+
+
+@pytest.mark.parametrize(
+    ("files", "quant", "weights"),
+    [
+        ("gguf", None, ["story-Q4_K_M.gguf"]),
+        ("gguf", "q4_k_m", ["story-Q4_K_M.gguf"]),
+        ("gguf", "Q8_0", ["story-q8_0.gguf"]),
+        ("gguf", "iq4_xs", ["story.IQ4_XS.gguf"]),
+        ("gguf", "bf16", ["story-BF16.gguf"]),
+        ("gguf", "MXFP4_MOE", ["story-MXFP4_MOE.gguf"]),
+        ("gguf", "UD-Q8_K_XL", SHARDS),
+        ("gguf", "Q2_K_XL", ["story-UD-Q2_K_XL.gguf"]),
+        ("both", None, ["model.safetensors"]),
+        ("both", "Q8_0", ["story-q8_0.gguf"]),
+        ("one", None, ["anything.gguf"]),
+    ],
+)
+def test_a_quant_means_one_model(files: str, quant: str | None, weights: list[str]) -> None:
+    assert list(chosen(files, quant).weights) == weights
+
+
+def test_shards_come_together_and_without_the_folder_they_are_in() -> None:
+    found = chosen("gguf", file=SHARDS[0])
+    assert list(found.weights) == SHARDS
+    assert "README.md" in {file.name for file in found.files}
+    assert "config.json" not in {file.name for file in found.files}  # what it says is in the file
+
+
+@pytest.mark.parametrize(
+    ("files", "quant", "said"),
+    [
+        ("gguf", "Q3_K_S", r"no Q3_K_S\nThere are .*Q4_K_M.*hf\.co/amy/story:"),
+        ("gguf", "F16", "no F16"),
+        ("no default", None, r"2 models to choose from\nThere are Q5_K_M, Q6_K"),
+        (
+            "two of one",
+            "Q4_K_M",
+            r"2 files of Q4_K_M\nThere are a-Q4_K_M\.gguf, .*hf\.co/amy/story/a-Q4_K_M\.gguf",
+        ),
+        ("a gap", None, "2 of 3 shards; number 2"),
+        ("nothing", None, r"no model\*\.safetensors and no \.gguf"),
+        ("capitals", None, "two files called `license`"),
+    ],
+)
+def test_what_cannot_be_chosen_is_said(files: str, quant: str | None, said: str) -> None:
+    with pytest.raises(FetchError, match=said):
+        chosen(files, quant)
+
+
+@pytest.mark.parametrize(("files", "said"), [("pickles", "Python pickles"), ("an adapter", "LoRA adapter")])
+def test_weights_of_other_kinds_are_named(files: str, said: str) -> None:
+    with pytest.raises(UnsupportedSource, match=said):
+        chosen(files)
+
+
+@pytest.mark.parametrize(
+    ("stem", "quant"),
+    [
+        ("Qwen3-8B-Q4_K_M", "Q4_K_M"),
+        ("a/b/Story.i1-IQ3_XXS", "IQ3_XXS"),
+        ("Story-UD_Q4_K_XL", "UD-Q4_K_XL"),
+        ("gemma-3-4b-it-qat-q4_0", "q4_0"),
+        ("Q4_K_M", "Q4_K_M"),
+        ("story-fp16", "fp16"),
+        ("story", None),
+        ("story-Q", None),
+        ("FAQ4-story", None),
+    ],
+)
+def test_the_quant_in_a_name(stem: str, quant: str | None) -> None:
+    assert quant_of(stem) == quant
