@@ -21,7 +21,7 @@ from runtime.models.unused import without_unused
 from runtime.nn import ops
 from runtime.nn.ready import make_ready
 from runtime.nn.rope_spec import long_after
-from runtime.step import Inputs, Step
+from runtime.step import Adapters, Inputs, Step
 from runtime.weights import DTYPES, expanded_bytes, fill, fit, held_bytes, weight_bytes
 
 if TYPE_CHECKING:
@@ -264,11 +264,12 @@ def score(
     chunk: int,
     kept_format: str | None = None,
     source: Sequence[int] = (),
+    adapters: Adapters | None = None,
 ) -> "np.ndarray":
     """What the model predicts after each of `ids`, float32 [T, V], read in steps of `chunk` tokens.
 
     kept_format: as in KVRows. source: what the encoder reads, for models whose prompts an encoder reads; ids
-    are then what the decoder is given, from the id on that answers begin with.
+    are then what the decoder is given, from the id on that answers begin with. adapters: of the one row.
     """
     import numpy as np
 
@@ -281,11 +282,11 @@ def score(
     for start in range(0, len(ids), chunk):
         part = list(ids[start : start + chunk])
         inputs = Inputs(mx.array([part], dtype=mx.int32))
-        step = Step(starts=(start,), counts=(len(part),), long=long, inputs=inputs)
+        step = Step(starts=(start,), counts=(len(part),), long=long, inputs=inputs, adapters=adapters)
         memory.prepare(step)
         if source and not start:
             model.network.encode(Inputs(mx.array([source], dtype=mx.int32)), step, memory)
         hidden = model.network(step, memory)
-        rows.append(np.array(model.network.logits(hidden)[0].astype(mx.float32)))
+        rows.append(np.array(model.network.logits(hidden, step)[0].astype(mx.float32)))
         memory.commit(step, step.counts)
     return np.concatenate(rows)

@@ -12,12 +12,13 @@ Invariant: methods without an underscore may be called from any thread, all else
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from runtime.cache.prefix import Entry
 from runtime.cache.shift import Shift
 from runtime.cpu.threads import Choice
+from runtime.engine.adapters import AdapterSource
 from runtime.engine.bell import Bell, Wake
 from runtime.engine.options import Options
 from runtime.engine.request import Request
@@ -36,6 +37,7 @@ T = TypeVar("T")
 class Engine:
     """Runs one loaded model. `load` and `drafters` are called on the engine's thread, where all arrays
     live. learned: what `learned()` gave of an earlier engine of this model; speed alone depends on it.
+    adapters: those that requests may ask for.
     """
 
     def __init__(
@@ -44,6 +46,7 @@ class Engine:
         options: Options,
         drafters: Drafters | None = None,
         learned: object = None,
+        adapters: Sequence[AdapterSource] = (),
     ) -> None:
         self._options = options
         self._waiting: deque[Row] = deque()
@@ -53,10 +56,12 @@ class Engine:
         self._closed, self._closing = False, threading.Lock()
         self._thread = MlxThread()
         try:
-            room = self._thread.call(lambda: furnish(load(), options, drafters, learned, self._release))
+            room = self._thread.call(
+                lambda: furnish(load(), options, drafters, learned, self._release, adapters)
+            )
             self.model, self._memory, self._threads = room.model, room.memory, room.threads
             self._prefixes, self._sources, self._desk = room.prefixes, room.sources, room.desk
-            self._places, self._steps = room.places, room.steps
+            self._places, self._steps, self.adapters = room.places, room.steps, room.adapters
             self._decoding = room.places.decoding
             self._vocab_size = room.model.vocab_size
             self._reads = room.model.described.start_id is not None
@@ -69,8 +74,8 @@ class Engine:
         """Queue a request. wake: called on the engine's thread, once per step at most, when there is
         something new to `take` from the stream; see `bell`.
 
-        Raises BadTokenIds for ids outside the vocabulary, ValueError for an impossible length, QueueFull when
-        too many wait, ThreadEnded when the engine runs no more.
+        Raises BadTokenIds for ids outside the vocabulary, ValueError for an impossible length or an adapter
+        that there is not, QueueFull when too many wait, ThreadEnded when the engine runs no more.
         """
         check_ids(request.ids, self._vocab_size)
         check_ids(request.source, self._vocab_size)
@@ -89,8 +94,9 @@ class Engine:
             )
         if request.keep is not None and not 0 <= request.keep <= len(request.ids):
             raise ValueError(f"{request.keep} tokens to keep of a prompt of {len(request.ids)}")
+        self.adapters.check(request.adapters)
         stream = Stream(self._bell, wake)
-        row = Row(request, stream)
+        row = Row(request, stream, self.adapters.space(request.adapters))
         self._queue.enter()
         try:
             self._thread.post(lambda: self._waiting.append(row), stream.put)
@@ -141,7 +147,7 @@ class Engine:
     def _let_go(self) -> None:
         """Whoever still holds the engine keeps no weights alive."""
         del self.model, self._memory, self._desk, self._prefixes, self._sources
-        del self._places, self._decoding, self._steps
+        del self._places, self._decoding, self._steps, self.adapters
 
     def _clear_prefixes(self) -> None:
         self._prefixes.clear()
@@ -176,6 +182,13 @@ class Engine:
 
     def _admit(self, row: Row) -> None:
         """Open a place for the oldest waiting row."""
+        try:
+            self.adapters.bring(row.request.adapters)
+        except (RuntimeFault, OSError) as error:
+            self._waiting.popleft()
+            self._leaves_queue(row)
+            row.stream.put(error)
+            return
         if row.shift is None:
             row.shift = self._shift(row.request)
         if row.request.max_tokens > 0:

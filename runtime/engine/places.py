@@ -48,7 +48,7 @@ class Places:
         row.rewind()
         self.prefilling = row
         self._prefixes.begin(place, row, list(enumerate(self.decoding)))
-        self._desk.begin(place, row.ids)
+        self._desk.begin(place, row.ids, row.space)
 
     def start_decoding(self) -> None:
         """The row that was prefilled joins the others, where it is."""

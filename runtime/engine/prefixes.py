@@ -5,11 +5,14 @@ A row begins with the longest beginning that is known, in memory or on disk, and
 that has computed more of it is paged first. What goes to disk is paged at marks, like what cannot be cut
 anywhere: runtime.cache.sharing has the rules.
 
-A key is a token's id. LongRoPE turns all keys of a sequence by other factors once it has more than so many
-tokens. So a row is read either as a short sequence or as a long one, and the first key of a long one says so:
-they share nothing. Which it is follows from the tokens that it has when it begins, and a short row that comes
-to the border while it answers begins anew (`Row.room`). What is drawn after n tokens is therefore what one
-pass over these n tokens says, however they came about.
+A key is a token's id. With adapters, the same ids leave other keys and values, so the first key of a row that
+has some says which, and at what scales: rows share what they have if they have the same ones.
+
+LongRoPE turns all keys of a sequence by other factors once it has more than so many tokens. So a row is
+read either as a short sequence or as a long one, and the first key of a long one says so: they share nothing.
+Which it is follows from the tokens that it has when it begins, and a short row that comes to the border while
+it answers begins anew (`Row.room`). What is drawn after n tokens is therefore what one pass over these n
+tokens says, however they came about.
 
 A drafter's memory is not in these pages: it has a store of its own (runtime.speculate.standby), in memory
 only, and catches up from ids after a restart.
@@ -137,10 +140,11 @@ class Prefixes:
             self._disk.close()
 
     def _keys(self, row: Row, ids: Sequence[int]) -> Keys:
-        if self._long_after is None or not ids or (row.room or self._long_after + 1) <= self._long_after:
-            return tuple(ids)
+        border = self._long_after
+        long = border is not None and (row.room or border + 1) > border
+        apart = (*((row.space,) if row.space else ()), *((LONG,) if long else ()))
         # One key suffices: a prefix is shared from the first key on or not at all.
-        return ((LONG, ids[0]), *ids[1:])
+        return ((*apart, ids[0]), *ids[1:]) if apart and ids else tuple(ids)
 
     def _share(self, sharing: Sharing[Row], keys: Keys, match: Match, live: Iterable[Placed]) -> bool:
         """Page the live row that has computed more of these keys than is known."""
@@ -178,4 +182,4 @@ def _readable(entry: Entry) -> Entry:
     first = entry.keys[0]
     if not isinstance(first, tuple):
         return entry
-    return replace(entry, keys=(first[-1], *entry.keys[1:]), space=LONG)
+    return replace(entry, keys=(first[-1], *entry.keys[1:]), space=" ".join(first[:-1]))

@@ -41,6 +41,9 @@ class Request:
     source: tuple[int, ...] = ()
     """The prompt, where an encoder reads it; () elsewhere."""
 
+    adapters: tuple[tuple[str, float], ...] = ()
+    """Those that answer, in order, each with its scale; () for the model alone."""
+
     @property
     def prompt_tokens(self) -> int:
         return len(self.source) or len(self.ids)

@@ -1,12 +1,13 @@
 """What stands on the engine's thread around one model: made there, whole, before anything is asked of it."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from runtime.cache.budget import Budget
 from runtime.cache.build import LayerMemory, build_memory
 from runtime.cache.layout import sequence_bytes
 from runtime.cpu.threads import Threads
+from runtime.engine.adapters import Adapters, AdapterSource
 from runtime.engine.options import Options
 from runtime.engine.places import Places
 from runtime.engine.prefixes import Prefixes
@@ -40,6 +41,8 @@ class Room:
     places: Places
     """Which row has which place in memory."""
     steps: Steps
+    adapters: Adapters
+    """Those that rows may have."""
 
 
 def furnish(
@@ -48,8 +51,9 @@ def furnish(
     drafters: Drafters | None,
     learned: object,
     release: Callable[[Row], None],
+    sources: Sequence[AdapterSource] = (),
 ) -> Room:
-    """learned: as in Engine. release: called with each row that has ended, to free its place."""
+    """learned, sources: as in Engine. release: called with each row that has ended, to free its place."""
     memory = build_memory(
         model.described.layout,
         dtype=model.dtype,
@@ -58,7 +62,8 @@ def furnish(
     )
     desk = Desk({} if drafters is None else drafters(model, memory), memory, learned)
     limit_bytes = _own_prefix_bytes(memory, options, desk)
-    sources = Sources.of(model, memory, options, limit_bytes)
+    prompts = Sources.of(model, memory, options, limit_bytes)
+    adapters = Adapters(model, sources)
     prefixes = Prefixes.of(
         memory,
         options,
@@ -68,8 +73,8 @@ def furnish(
         ahead=desk.ahead,
     )
     places = Places(memory, prefixes, desk, options.max_rows)
-    steps = Steps(model, memory, prefixes, sources, desk, places, release)
-    return Room(model, memory, desk, prefixes, sources, Threads(options.threads), places, steps)
+    steps = Steps(model, memory, prefixes, prompts, desk, places, adapters, release)
+    return Room(model, memory, desk, prefixes, prompts, Threads(options.threads), places, steps, adapters)
 
 
 def _own_prefix_bytes(memory: LayerMemory, options: Options, desk: Desk) -> int | None:

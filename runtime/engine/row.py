@@ -15,6 +15,10 @@ class Row:
 
     request: Request
     stream: Stream
+    space: str = ""
+    """What sets its layers' memory apart from that of other rows of the same ids (`runtime.engine.adapters`);
+    "" for nothing.
+    """
     shift: Shift | None = None
     """What it forgets when its context is full; None: prompt and answer fit."""
     ids: list[int] = field(init=False)

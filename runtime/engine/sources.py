@@ -57,10 +57,10 @@ class Sources:
         """Give the row, which this step begins, what the encoder makes of its prompt. CacheFull before
         anything is computed.
         """
-        source = row.request.source
+        source, space = row.request.source, row.space
         self._memory.prepare(step)
         self._check_room(len(source))
-        known = self._known(source)
+        known = self._known(_keys(source, space))
         if known is None:
             self._network.encode(Inputs(mx.array([source], dtype=mx.int32)), step, self._memory)
             return
@@ -78,10 +78,11 @@ class Sources:
             Checkpoint(0, size, self._encoder(i).snapshot(place, 0).arrays) if i in self._layers else None
             for i in range(len(self._memory.layout))
         )
-        node = store.insert(_keys(source), 0, page)
+        keys = _keys(source, row.space)
+        node = store.insert(keys, 0, page)
         mx.eval(store.changed())
         if node is not None and self._disk is not None:
-            self._disk.save(_keys(source), [Stored(0, size, page)])
+            self._disk.save(keys, [Stored(0, size, page)])
 
     def describe(self) -> list[Entry]:
         """What is kept: one entry for each prompt."""
@@ -107,11 +108,11 @@ class Sources:
         if not self._memory.budget.fits(more):
             self._memory.budget.claim(more)  # says what all would take
 
-    def _known(self, source: Sequence[int]) -> list[tuple[mx.array, ...]] | None:
+    def _known(self, source: Keys) -> list[tuple[mx.array, ...]] | None:
         """Keys and values for each of the encoder's layers, if this very prompt was read before."""
         if self._store is None:
             return None
-        keys = (*_keys(source), END)  # a match is always shorter than what is asked for
+        keys = (*source, END)  # a match is always shorter than what is asked for
         match = self._store.lookup(keys)
         if match.offset < len(source) and self._disk is not None:
             match = self._from_disk(keys, self._store, self._disk)
@@ -138,9 +139,12 @@ def _encoders(layout: Sequence[LayerSpec]) -> tuple[LayerSpec, ...]:
     return tuple(spec if _of_prompt(spec) else Stateless() for spec in layout)
 
 
-def _keys(source: Sequence[int]) -> Keys:
-    """Prompts of different lengths part at the first key, so nothing but the whole of one is ever found."""
-    return ((SOURCE, len(source), source[0]), *source[1:])
+def _keys(source: Sequence[int], space: str) -> Keys:
+    """Prompts of different lengths part at the first key, so nothing but the whole of one is ever found. So
+    do those that are read with different adapters.
+    """
+    apart = (SOURCE, len(source), space) if space else (SOURCE, len(source))
+    return ((*apart, source[0]), *source[1:])
 
 
 def _arrays(match: Match, layer: int) -> tuple[mx.array, ...]:

@@ -14,6 +14,7 @@ from typing import cast
 import mlx.core as mx
 
 from runtime.cache.build import LayerMemory
+from runtime.engine.adapters import Adapters
 from runtime.engine.drawing import Drawing, Drawn, grammatical
 from runtime.engine.places import Places
 from runtime.engine.prefixes import Prefixes
@@ -41,10 +42,12 @@ class Steps:
         sources: Sources,
         desk: Desk,
         places: Places,
+        adapters: Adapters,
         release: Callable[[Row], None],
     ) -> None:
         self._model, self._memory, self._prefixes, self._sources = model, memory, prefixes, sources
         self._desk, self._places, self._release = desk, places, release
+        self._adapters = adapters
         self._decoding = places.decoding
         self._drawing = Drawing(model.vocab_size)
         self._flying: list[Drawn] = []
@@ -125,7 +128,7 @@ class Steps:
         newest = mx.array([[row.ids[-1]] for row in rows], dtype=mx.int32)
         inputs = mx.concatenate([newest, guess.proposal.tokens], axis=1)[:, : max(counts)]
         starts, long = tuple(row.length for row in rows), self._prefixes.long(rows)
-        step = Step(starts, counts, long=long, inputs=Inputs(inputs))
+        step = Step(starts, counts, long=long, inputs=Inputs(inputs), adapters=self._adapters.of(rows))
         self._memory.prepare(step)  # first: CacheFull inside the network would leave layers at two lengths
         hidden = self._model.network(step, self._memory)
         guesses = Guesses([count - 1 for count in counts], guess.proposal.odds)
@@ -156,7 +159,8 @@ class Steps:
             return []
         rows = list(self._decoding)
         starts, long = tuple(row.length for row in rows), self._prefixes.long(rows)
-        step = Step(starts, (1,) * len(rows), long=long, inputs=Inputs(self._newest(rows)))
+        inputs = Inputs(self._newest(rows))
+        step = Step(starts, (1,) * len(rows), long=long, inputs=inputs, adapters=self._adapters.of(rows))
         hidden = self._forward(rows, step, here)
         for row in rows:
             row.rounds += 1
@@ -169,7 +173,8 @@ class Steps:
             return []
         place, count = len(self._decoding), self._prefixes.chunk(row, count)
         inputs = Inputs(mx.array([row.ids[row.length : row.length + count]], dtype=mx.int32))
-        step = Step((row.length,), (count,), place, self._prefixes.long([row]), inputs)
+        long, adapters = self._prefixes.long([row]), self._adapters.of([row])
+        step = Step((row.length,), (count,), place, long, inputs, adapters)
         begins = bool(row.request.source) and not row.length
         if begins:
             self._sources.bring(row, step)

@@ -51,7 +51,7 @@ class AssistantDrafter:
         self._donors = [_donor(target.described, slides) for slides in draft.described.config.slides]
         self._last: list[tuple[mx.array, int, int] | None] = [None]
 
-    def begin(self, row: int, ids: Sequence[int]) -> None:
+    def begin(self, row: int, ids: Sequence[int], space: str = "") -> None:
         """Nothing to do: what it starts from is observed."""
 
     def end(self, row: int, ids: Sequence[int]) -> None:

@@ -20,6 +20,7 @@ from runtime.cache.budget import Budget
 from runtime.cache.build import build_memory
 from runtime.cache.prefix import PrefixStore
 from runtime.cache.sharing import Sharing
+from runtime.cache.trie import Keys
 from runtime.loaded import LoadedModel
 from runtime.models.architecture import Described
 from runtime.models.dflash_config import Config
@@ -66,6 +67,8 @@ class _Line:
 
     prompt: Sequence[int] = ()
     """What its sequence began with."""
+    space: str = ""
+    """What sets the target's states apart."""
     base: int = 0
     read: int = 0
     stop: int = 0
@@ -74,6 +77,10 @@ class _Line:
     @property
     def waiting(self) -> int:
         return sum(run.count for run in self.runs)
+
+    def keys(self, ids: Sequence[int]) -> Keys:
+        """Of the store. One that says the space suffices: a prefix is shared from the first key on."""
+        return ((ids[0], self.space), *ids[1:]) if self.space and ids else tuple(ids)
 
     def take(self, count: int) -> mx.array:
         """States [1, count, n * D] of the first that wait, which they then do no more."""
@@ -121,17 +128,18 @@ class BlockDrafter:
     def share(self, store: PrefixStore) -> None:
         self._sharing = Sharing(self.memory, store, spacing=SPACING)
 
-    def begin(self, row: int, ids: Sequence[int]) -> None:
-        line = self._lines[row] = _Line(tuple(ids))
+    def begin(self, row: int, ids: Sequence[int], space: str = "") -> None:
+        line = self._lines[row] = _Line(tuple(ids), space)
         if self._sharing is not None:
-            match = self._sharing.store.lookup(line.prompt)
-            line.read = line.stop = self._sharing.begin(line, row, line.prompt, match)
+            keys = line.keys(line.prompt)
+            match = self._sharing.store.lookup(keys)
+            line.read = line.stop = self._sharing.begin(line, row, keys, match)
 
     def end(self, row: int, ids: Sequence[int]) -> None:
         line = self._lines[row]
         if self._sharing is not None and line in self._sharing and line.stop == len(ids):
             self._flush(row)
-            self._sharing.end(line, row, tuple(ids))
+            self._sharing.end(line, row, line.keys(tuple(ids)))
 
     def observe(self, step: Step, hidden: mx.array, kept: Sequence[int]) -> None:
         states = self._taps.tapped(step, self._config.target_layers)
@@ -219,7 +227,7 @@ class BlockDrafter:
             self._read(line.take(count), (count,), row)
             if self._sharing is not None:
                 self.memory.evaluate()
-                self._sharing.reached(line, row, line.prompt[: line.read])
+                self._sharing.reached(line, row, line.keys(line.prompt[: line.read]))
         mx.async_eval([array for cache in self.memory.caches for array in cache.arrays])
 
     def _read(self, states: mx.array, counts: tuple[int, ...], first: int) -> None:

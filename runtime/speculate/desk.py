@@ -68,9 +68,9 @@ class Desk:
         self._memory.commit(step, kept)
         self._standby.each(lambda drafter: drafter.observe(step, hidden, kept))
 
-    def begin(self, row: int, ids: Sequence[int]) -> None:
-        """A sequence that begins with `ids` takes the empty place `row`."""
-        self._standby.each(lambda drafter: drafter.begin(row, ids))
+    def begin(self, row: int, ids: Sequence[int], space: str = "") -> None:
+        """A sequence that begins with `ids` takes the empty place `row`. space: as in Drafter."""
+        self._standby.each(lambda drafter: drafter.begin(row, ids, space))
 
     def end(self, row: int, ids: Sequence[int]) -> None:
         """The sequence at this place is over; the target's memory holds `ids` of it."""

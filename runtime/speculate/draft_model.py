@@ -72,7 +72,7 @@ class ModelDrafter:
     def share(self, store: PrefixStore) -> None:
         self._sharing = Sharing(self.memory, store, spacing=CHUNK)
 
-    def begin(self, row: int, ids: Sequence[int]) -> None:
+    def begin(self, row: int, ids: Sequence[int], space: str = "") -> None:
         """Nothing to do: what is known of the row is looked up when it first counts."""
 
     def end(self, row: int, ids: Sequence[int]) -> None:

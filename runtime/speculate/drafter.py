@@ -66,9 +66,12 @@ class Drafter(Protocol):
     """See `runtime.speculate.costs.Kind`."""
     """See `runtime.speculate.costs.Kind`."""
 
-    def begin(self, row: int, ids: Sequence[int]) -> None:
+    def begin(self, row: int, ids: Sequence[int], space: str = "") -> None:
         """A sequence that begins with `ids`, its whole prompt, takes the empty place `row`. The target may
         know some of it already: what it reads from here on is observed, the rest never is.
+
+        space: what sets its target's hidden states apart from those of other sequences of the same ids, its
+        adapters; "" for nothing. Who keeps what such states have made keeps it apart.
         """
         ...
 

@@ -26,6 +26,7 @@ from runtime.cache.budget import Budget
 from runtime.cache.build import LayerMemory, build_memory
 from runtime.cache.prefix import PrefixStore
 from runtime.cache.sharing import Sharing
+from runtime.cache.trie import Keys
 from runtime.loaded import LoadedModel
 from runtime.speculate.chain import Chain
 from runtime.speculate.drafter import Proposal, Rows, pass_cost
@@ -33,8 +34,6 @@ from runtime.step import Inputs, Step
 
 FLUSH = 256
 TAILS = 64  # hidden states that the next pair may begin with
-
-Pair = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +65,8 @@ class _Line:
     """Observed and not read yet."""
     prompt: tuple[int, ...] = ()
     """The ids that the row began with."""
+    space: str = ""
+    """What sets its hidden states apart."""
     whole: bool = True
     """Slots in memory are positions."""
 
@@ -106,8 +107,8 @@ class HeadDrafter:
     def share(self, store: PrefixStore) -> None:
         self._sharing = Sharing(self.memory, store, spacing=FLUSH)
 
-    def begin(self, row: int, ids: Sequence[int]) -> None:
-        self._lines[row].prompt = tuple(ids)
+    def begin(self, row: int, ids: Sequence[int], space: str = "") -> None:
+        self._lines[row].prompt, self._lines[row].space = tuple(ids), space
 
     def end(self, row: int, ids: Sequence[int]) -> None:
         line, read = self._lines[row], tuple(ids)
@@ -116,8 +117,8 @@ class HeadDrafter:
         self._forget(row)
         if line.waiting > 1:
             self._flush(row)
-        self._leave_tail(read, line.runs[-1])
-        keys = _pairs(read)[: line.read]
+        self._leave_tail(line, read, line.runs[-1])
+        keys = _pairs(read, line.space)[: line.read]
         if keys and line not in self._sharing:
             self._sharing.begin(line, row, keys, self._sharing.store.lookup(()))
         self._sharing.end(line, row, keys)
@@ -135,7 +136,7 @@ class HeadDrafter:
             if count:
                 line.runs.append(_Run(hidden, step.ids, place, count))
             if step.width > 1 and line.stop <= len(line.prompt) and self._sharing is not None:
-                self._leave_tail(line.prompt[: line.stop], line.runs[-1])
+                self._leave_tail(line, line.prompt[: line.stop], line.runs[-1])
             if line.waiting > FLUSH:
                 self._flush(row)
 
@@ -173,12 +174,12 @@ class HeadDrafter:
 
     def _enter(self, row: int, start: int) -> None:
         """The row's first `start` tokens are not observed: take over what is known of them."""
-        prompt = self._lines[row].prompt
+        prompt, space = self._lines[row].prompt, self._lines[row].space
         self.clear(row)
-        line = self._lines[row] = _Line(stop=start, prompt=prompt, whole=False)
+        line = self._lines[row] = _Line(stop=start, prompt=prompt, space=space, whole=False)
         if self._sharing is None or not 0 < start < len(prompt):
             return
-        keys, tail = _pairs(prompt), self._tails.get(hash(prompt[:start]))
+        keys, tail = _pairs(prompt, space), self._tails.get(hash((space, prompt[:start])))
         match = self._sharing.store.lookup((*keys[:start], None))
         if match.offset < start and tail is not None:
             match = self._sharing.store.lookup(keys[:start])
@@ -189,11 +190,11 @@ class HeadDrafter:
         if line.read < start and line.whole and tail is not None:
             line.runs = [_Run(tail, mx.array([[prompt[start - 1]]], dtype=mx.int32), 0, 1)]
 
-    def _leave_tail(self, ids: tuple[int, ...], run: _Run) -> None:
+    def _leave_tail(self, line: _Line, ids: tuple[int, ...], run: _Run) -> None:
         """What the next pair after these tokens begins with, whoever reads on from here."""
         tail = mx.contiguous(run.part(run.hidden)[:, -1:])
         mx.async_eval(tail)
-        self._tails.pop(key := hash(ids), None)
+        self._tails.pop(key := hash((line.space, ids)), None)
         self._tails[key] = tail
         if len(self._tails) > TAILS:
             del self._tails[next(iter(self._tails))]
@@ -245,8 +246,10 @@ class HeadDrafter:
         assert line.held == line.read, "a head's layers can all be cut"
 
 
-def _pairs(ids: Sequence[int]) -> tuple[Pair, ...]:
-    return tuple(pairwise(ids))
+def _pairs(ids: Sequence[int], space: str) -> Keys:
+    """Keys of the store. One that says the space suffices: a prefix is shared from the first key on."""
+    pairs = tuple(pairwise(ids))
+    return ((*pairs[0], space), *pairs[1:]) if space and pairs else pairs
 
 
 def _padded(hidden: mx.array, width: int) -> mx.array:

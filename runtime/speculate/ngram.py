@@ -30,7 +30,7 @@ class NgramDrafter:
         self._longest, self._shortest = longest, shortest
         self._indexes: list[_Index] = []
 
-    def begin(self, row: int, ids: Sequence[int]) -> None:
+    def begin(self, row: int, ids: Sequence[int], space: str = "") -> None:
         """The prompt is indexed here, beside the device's work on it."""
         self.resize(max(row + 1, len(self._indexes)))
         self._indexes[row].read(ids)

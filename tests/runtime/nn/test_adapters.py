@@ -16,44 +16,16 @@ from runtime.cache.build import build_memory
 from runtime.errors import WeightMismatch
 from runtime.loaded import LoadedModel
 from runtime.nn.adapter_stacks import Deck
-from runtime.nn.adapters import Adapter, kind_of, logical_shape
+from runtime.nn.adapters import Adapter, kind_of
 from runtime.nn.fused_pairs import floats, fused
-from runtime.nn.linear import MATRICES
 from runtime.nn.low_rank import HEAD, LowRank, LowRanks, Rows
 from runtime.nn.row_adapters import RowAdapters
 from runtime.step import Inputs, Step
+from tests.support.low_ranks import pairs_of
 from tests.support.parity import Reference
 
 FEW = ["llama", "gemma2", "qwen3_moe", "qwen3_5", "gpt2", "deepseek_v3", "mamba", "t5"]
 MORE = [name for name in Reference.names() if name not in FEW]
-
-
-def pairs_of(network: Any, seed: int, dora: bool) -> dict[str, LowRank]:
-    """For everything that takes one, of rank 2 or 3, with magnitudes or biases where they may be; none for
-    tied tables, where fusing would change the head too.
-    """
-    random, pairs = np.random.default_rng(seed), {}
-
-    def array(*shape: int) -> mx.array:
-        return mx.array(random.normal(size=shape).astype(np.float32) * 0.2)
-
-    # Some stand in two places.
-    once = {id(module): (name, module) for name, module in network.named_modules()}
-    for name, module in once.values():
-        kind = kind_of(module)
-        if kind is None or module is getattr(network, "tied_table", None):
-            continue
-        *stack, out, width = logical_shape(module)
-        first, last = (out, width) if kind == "table" else (width, out)
-        down = array(*(stack if kind == "experts" else ()), first, 2 + seed % 2)
-        magnitude = bias = None
-        if dora and kind != "experts":
-            norm = mx.linalg.norm(floats(module), axis=0 if kind == "table" else -1)
-            magnitude = norm * (1 + array(*norm.shape))
-        elif type(module) in MATRICES:
-            bias = array(last)
-        pairs[name] = LowRank(down, array(*stack, down.shape[-1], last), 0.7, magnitude, bias)
-    return pairs
 
 
 @contextmanager

@@ -1,0 +1,103 @@
+"""The adapters that rows of an engine may have: by name, read when the first row asks for one.
+
+A row's adapters, in order and with scales, decide what its layers remember, so their contents and scales name
+the space in which that is kept and found again (`space`). Equal sets share one, whatever they are called.
+
+Everything here but `space` and `check` runs on the engine's thread.
+"""
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from runtime.loaded import LoadedModel
+from runtime.nn.adapter_stacks import Deck
+from runtime.nn.adapters import Adapter
+from runtime.nn.low_rank import LowRanks
+from runtime.nn.row_adapters import Members, RowAdapters
+
+if TYPE_CHECKING:
+    from runtime.engine.row import Row
+
+Asked = tuple[tuple[str, float], ...]
+"""Names of adapters, in order, each with its scale."""
+
+KNOWN_STEPS = 64
+"""For so many sets of rows, what their steps need is kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class AdapterSource:
+    """An adapter that may be asked for."""
+
+    name: str
+    digest: str
+    """Of all that decides its numbers."""
+    read: Callable[[], LowRanks]
+    """Called once, on the engine's thread. Raises WeightMismatch, OSError."""
+
+
+class Adapters:
+    """Of one loaded model."""
+
+    def __init__(self, model: LoadedModel, sources: Sequence[AdapterSource] = ()) -> None:
+        self._network, self._dtype = model.network, model.dtype
+        self._sources: Mapping[str, AdapterSource] = {source.name: source for source in sources}
+        self._loaded: dict[str, Adapter] = {}
+        self._deck = Deck()
+        self._steps: dict[tuple[Asked, ...], RowAdapters] = {}
+
+    @property
+    def nbytes(self) -> int:
+        """Of those that are in memory."""
+        return sum(adapter.nbytes for adapter in self._loaded.values())
+
+    def check(self, asked: Asked) -> None:
+        """ValueError for a name that there is not."""
+        unknown = [name for name, _ in asked if name not in self._sources]
+        if unknown:
+            have = ", ".join(self._sources) or "none"
+            raise ValueError(f"there is no adapter {unknown[0]!r:.80}; there is {have}")
+
+    def space(self, asked: Asked) -> str:
+        """What sets apart what is remembered with these adapters; "" for the model alone."""
+        parts = [(self._sources[name].digest, scale) for name, scale in asked if scale]
+        if not parts:
+            return ""
+        return "adapters-" + hashlib.sha256(repr(parts).encode()).hexdigest()[:32]
+
+    def bring(self, asked: Asked) -> None:
+        """Have these in memory. Raises WeightMismatch and OSError; then nothing has changed."""
+        for name, scale in asked:
+            if not scale or name in self._loaded:
+                continue
+            adapter = Adapter(self._network, self._sources[name].read(), self._dtype)
+            self._deck, self._loaded[name] = self._deck.having(adapter), adapter
+            self._steps.clear()
+
+    def of(self, rows: "Sequence[Row]") -> RowAdapters | None:
+        """For a step over these rows; None where none has one."""
+        return self._rows([row.request.adapters if row.space else () for row in rows])
+
+    def alone(self, asked: Asked) -> RowAdapters | None:
+        """For a row that is read outside the engine's steps; None where it has none. Raises as `check` and
+        `bring`.
+        """
+        self.check(asked)
+        self.bring(asked)
+        return self._rows([asked if self.space(asked) else ()])
+
+    def _rows(self, asked: Sequence[Asked]) -> RowAdapters | None:
+        if not any(asked):
+            return None
+        key = tuple(asked)
+        known = self._steps.get(key)
+        if known is None:
+            if len(self._steps) >= KNOWN_STEPS:
+                del self._steps[next(iter(self._steps))]
+            known = self._steps[key] = RowAdapters(self._deck, [self._members(its) for its in key])
+        return known
+
+    def _members(self, asked: Asked) -> Members:
+        return tuple((self._loaded[name], scale) for name, scale in asked if scale)
