@@ -93,7 +93,7 @@ OPTIONS: tuple[Word, ...] = (
         "answers are wrapped on terminals only: modelkit run NAME PROMPT | cat",
     ),
     Word("--keepalive", "", "Ollama", _LOADED),
-    Word("--insecure", "", "Ollama", "nothing is sent anywhere"),
+    Word("--insecure", "", "Ollama", "it is for pull, push and login; a run pulls over https only"),
     Word("--trust-remote-code", "", "mlx-lm", "code that comes with a model is never run"),
     Word("--q-bits", "-q q4", "mlx-lm", "formats are for create: modelkit create NAME -q q4"),
 )

@@ -32,6 +32,9 @@ def command(prefix: str, as_json: bool) -> None:
         return
     header = ("NAME", "DIGEST", "SIZE", "FORMAT", "DRAFT", "MODIFIED")
     lines = [(p.name.short, *_cells(row), ago(p.modified_s)) for p, row in zip(found, rows, strict=True)]
+    if any(row["from"] for row in rows):
+        header = (*header, "FROM")
+        lines = [(*line, row["from"] or "") for line, row in zip(lines, rows, strict=True)]
     echo(table(lines, header=header, right=[2]))
     if not rows and not prefix:
         note("there is no package yet; `modelkit create NAME -f Modelfile` makes one")
@@ -55,8 +58,20 @@ def describe(package: "Package | BrokenPackage") -> dict[str, Any]:
         "parameter_size": _text(model.get("paramSize")),
         "format": _text(model.get("quantization") or model.get("precision")),
         "draft": _draft(whole) if whole else None,
+        "from": _fetched_from(whole) if whole else None,
         "problem": None if isinstance(package, Package) else package.problem,
     }
+
+
+def _fetched_from(package: "Package") -> str | None:
+    """The place in the network; None where nothing is known of one."""
+    from modelkit.cli.texts import recipe
+
+    try:
+        made = recipe(package).provenance
+    except ModelkitError:
+        return None
+    return made.upstream.place if made and made.upstream else None
 
 
 def _cells(row: dict[str, Any]) -> tuple[str, str, str, str]:

@@ -10,6 +10,7 @@ from modelkit.cli.home import complete_name, open_store
 from modelkit.cli.screen import echo, emit_json, emit_text, note
 from modelkit.cli.tables import sections
 from modelkit.cli.ui import count, json_option, quantity, size
+from modelkit.fetch.upstream import read_upstream
 
 if TYPE_CHECKING:
     from modelkit.store import Package, Store
@@ -65,7 +66,7 @@ def overview(facts: Facts) -> str:
     draft = facts["draft"]
     parts: dict[str, Rows] = {
         "Model": _model(facts),
-        "Draft": _draft(draft) if draft else [],
+        "Draft": _draft(draft, _fetched_from(facts, "draft")) if draft else [],
         **_memory(facts),
         "Capabilities": [(name,) for name in facts["capabilities"]],
         "Speculation": [_learned(one) for one in facts["speculation"]],
@@ -103,6 +104,8 @@ def _model(facts: Facts) -> Rows:
         ("draft head", _head(facts)),
         ("size", size(facts["size_bytes"])),
         ("digest", facts["digest"]),
+        ("from", _fetched_from(facts, "target")),
+        ("license", facts["provenance"].get("target", {}).get("upstream", {}).get("licence")),
         ("requires", facts["requires"]),
         ("renderer", facts["renderer"]),
         ("parser", facts["parser"]),
@@ -110,18 +113,24 @@ def _model(facts: Facts) -> Rows:
     return [(name, value) for name, value in rows if value]
 
 
+def _fetched_from(facts: Facts, role: str) -> str | None:
+    upstream = facts["provenance"].get(role, {}).get("upstream")
+    return read_upstream(upstream).address if upstream else None
+
+
 def _head(facts: Facts) -> str | None:
     head = facts.get("head")
     return f"{count(head['layers'], 'layer')}, {size(head['size_bytes'])}" if head else None
 
 
-def _draft(draft: Facts) -> Rows:
+def _draft(draft: Facts, fetched_from: str | None) -> Rows:
     rows = [
         ("architecture", draft["architecture"]),
         ("runs through", draft.get("through")),
         ("parameters", _amount(draft.get("parameter_count"))),
         ("format", _format(draft)),
         ("size", size(draft["weight_bytes"]) if "weight_bytes" in draft else size(draft["size_bytes"])),
+        ("from", fetched_from),
     ]
     return [(name, value) for name, value in rows if value]
 

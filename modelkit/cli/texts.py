@@ -53,6 +53,8 @@ def _sources(package: Package, lines: Iterable[origins.Line]) -> Iterator[str]:
     for role, one in (("", made.provenance), ("draft ", made.draft_provenance)):
         if one and one.format and not lines:
             yield f"Made with QUANTIZE {role}{one.format}"
+        if one and one.upstream:
+            yield f"Made from {role}{one.upstream.address}"
         for name, digest in one.sources.items() if one else ():
             yield f"Made from {role}{name!r} {digest}"
 

@@ -6,7 +6,7 @@ user. The same files of the same commit give the same record, whether they came 
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
@@ -30,7 +30,8 @@ class Upstream:
     repository: str
     """`Qwen/Qwen3-8B`, in the letters that the server has for it."""
     requested: str | None = None
-    """The branch, tag or commit that was asked for; None: what the server gives by itself."""
+    """The tag that was asked for, where a registry has one. A branch of the hub is not recorded: `commit` is
+    what counts, and a package that is made again from that is to be the same."""
     commit: str | None = None
     """What that stood for: a commit of the hub, or the digest of a registry's manifest."""
     quant: str | None = None
@@ -41,6 +42,11 @@ class Upstream:
     """Its identifier: `apache-2.0`."""
     files: Mapping[str, Blob] = field(default_factory=dict[str, Blob])
     """What was taken, by name: sizes and digests."""
+
+    @property
+    def place(self) -> str:
+        """What somebody would type to have it: without the commit."""
+        return replace(self, commit=None).address
 
     @property
     def address(self) -> str:

@@ -5,11 +5,13 @@ out of the package; the store keeps them beside it, as a memo that goes when the
 package itself says of its origin (`metadata.Provenance`) travels with it.
 """
 
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from modelkit.errors import ModelkitError, StoreError
+from modelkit.fetch.upstream import Upstream
 from modelkit.modelfile import Recipe, Reference
 from modelkit.pack.asked import Asked
 from modelkit.store.digest import Digest
@@ -35,10 +37,19 @@ class Line:
         return not self.value.startswith("/") or Path(self.value).exists()
 
 
-def lines_of(recipe: Recipe, asked: Asked, store: Store) -> tuple[Line, ...]:
-    """The lines that say where the weights come from."""
+def lines_of(
+    recipe: Recipe, asked: Asked, store: Store, fetched: Mapping[str, Upstream | None]
+) -> tuple[Line, ...]:
+    """The lines that say where the weights come from. fetched: where what a keyword names was fetched from;
+    the line then names the commit, which stays what it is."""
     named = (("FROM", recipe.from_), ("DRAFT", recipe.draft), *(("ADAPTER", one) for one in recipe.adapters))
-    found = [_line(keyword, reference, store) for keyword, reference in named if reference]
+    found = [
+        Line(keyword, upstream.address)
+        if (upstream := fetched.get(keyword))
+        else _line(keyword, reference, store)
+        for keyword, reference in named
+        if reference
+    ]
     words = (("", asked.target), ("draft ", asked.draft))
     return (*found, *(Line("QUANTIZE", f"{role}{said}") for role, said in words if said))
 

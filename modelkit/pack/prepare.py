@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from modelkit.errors import LoadError, PlanError
 from modelkit.fetch.access import Access
+from modelkit.fetch.upstream import Upstream
 from modelkit.modelfile import Directive, Quantizing, Recipe
 from modelkit.pack import checks
 from modelkit.pack.accept import decide
@@ -124,7 +125,7 @@ def _prepare(recipe: Recipe, store: Store, asked: Asked, access: Access) -> Prep
         store.require_space(write_bytes)
     notes = (*asked.notes, *_notes(recipe, beside, target, draft), *notes, *ready.notes, *template.notes)
     notes += checks.check_placed(template, metadata, ready.tokenizer)
-    origin_lines = lines_of(recipe, asked, store)
+    origin_lines = lines_of(recipe, asked, store, _fetched(origin, beside))
     return Preparation(
         target, draft, metadata, template.capabilities, texts, notes, origin_lines, write_bytes
     )
@@ -220,6 +221,12 @@ def _notes(recipe: Recipe, beside: Origin | None, target: Part, draft: Part | No
     for keyword, name in (("RENDERER", recipe.renderer), ("PARSER", recipe.parser)):
         if name:
             yield f"{keyword} {name} is recorded; here the chat template decides"
+
+
+def _fetched(origin: Origin, beside: Origin | None) -> dict[str, Upstream | None]:
+    """Where what FROM and DRAFT name was fetched from. Of a stored package that is another matter: it is
+    named by its own name."""
+    return {"FROM": origin.source.upstream, "DRAFT": beside.source.upstream if beside else None}
 
 
 def _part_notes(part: Part) -> tuple[str, ...]:

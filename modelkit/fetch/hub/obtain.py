@@ -197,7 +197,6 @@ def _local(
         kind="hub",
         endpoint=bare_endpoint(hub.endpoint),
         repository=listing.repository,
-        requested=address.revision,
         commit=listing.commit,
         quant=chosen.quant,
         file=address.file,

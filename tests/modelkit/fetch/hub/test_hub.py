@@ -10,8 +10,11 @@ import time
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 import modelkit
+from modelkit.cli.main import cli
+from modelkit.cli.texts import modelfile
 from modelkit.errors import FetchError, InvalidName, ModelNotFound, SourceError, StoreError, UnsupportedSource
 from modelkit.fetch.hub import obtain
 from modelkit.store.store import Store
@@ -76,7 +79,6 @@ def test_where_a_package_came_from_is_kept(hub: Hub, tmp_path: Path) -> None:
         "kind": "hub",
         "endpoint": hub.endpoint,
         "repository": "Amy/Story",
-        "requested": "v1",
         "commit": "a" * 40,
         "licence": "apache-2.0",
     }
@@ -97,6 +99,37 @@ def test_the_same_commit_gives_the_same_package_from_the_network_and_the_cache(
     assert first.digest == again.digest == bare.digest
     assert any("commit aaaaaaaaaaaa, of today" in note for note in again.notes)
     assert any("taken from huggingface_hub's cache" in note for note in bare.notes)
+
+
+def test_a_modelfile_of_the_package_names_the_commit_and_makes_it_again(hub: Hub, tmp_path: Path) -> None:
+    (tmp_path / "Modelfile").write_text(f"FROM {STORY}\nQUANTIZE q4\nSYSTEM Be brief.\n")
+    made = modelkit.create(tmp_path / "Modelfile", name="story", home=tmp_path / "home")
+    store = Store(tmp_path / "home")
+    text = modelfile(store.resolve("story"), store)
+    assert text.startswith(f"FROM {STORY}@{'a' * 40}\n")
+    hub.repositories["Amy/Story"].files["config.json"] = (
+        b"{}"  # the branch moves on; the commit stays in the cache
+    )
+    hub.repositories["Amy/Story"].commit = "b" * 40
+    (tmp_path / "Modelfile").write_text(text)
+    again = modelkit.create(tmp_path / "Modelfile", name="again", home=tmp_path / "other", offline=True)
+    assert again.digest == made.digest
+
+
+def test_list_and_show_say_where_a_package_came_from(
+    hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MODELKIT_HOME", str(tmp_path / "home"))
+    pulled = CliRunner().invoke(cli, ["pull", STORY])
+    assert pulled.exit_code == 0
+    assert "7 files to fetch" in pulled.stderr
+    assert pulled.stdout.startswith("pulled amy/story ")
+    listed = CliRunner().invoke(cli, ["list"]).output
+    assert listed.splitlines()[0].endswith("FROM")
+    assert listed.splitlines()[1].endswith(STORY)
+    shown = CliRunner().invoke(cli, ["show", "amy/story"]).output
+    assert f"{STORY}@{'a' * 40}" in shown
+    assert "apache-2.0" in shown
 
 
 def test_the_weights_are_on_the_disk_once(hub: Hub, tmp_path: Path, cache: Path) -> None:
