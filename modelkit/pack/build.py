@@ -13,6 +13,7 @@ from modelkit.errors import StoreError
 from modelkit.fetch.access import Access
 from modelkit.modelfile import Recipe
 from modelkit.pack import origins
+from modelkit.pack.adapters.carried import write_carried
 from modelkit.pack.checks import architecture_of
 from modelkit.pack.conversion import (
     Part,
@@ -25,7 +26,7 @@ from modelkit.pack.conversion import (
     write_weights,
 )
 from modelkit.pack.metadata import FILE as METADATA
-from modelkit.pack.metadata import Provenance
+from modelkit.pack.metadata import AdapterFacts, Provenance
 from modelkit.pack.planned import Plan
 from modelkit.pack.prepare import Preparation, prepare
 from modelkit.pack.worded import worded
@@ -98,8 +99,14 @@ def _write_package(prepared: Preparation, name: Name, store: Store, progress: Pr
             own = {**written[folder].files, **_add_files(part, new)}
             files.update({folder + path: blob for path, blob in own.items()})
         files.update({path: new.add_bytes(data) for path, data in prepared.texts.items()})
+        facts: list[AdapterFacts] = []
+        for one in prepared.adapters:
+            own, said = write_carried(one, prepared.target, new, store)
+            files.update(own)
+            facts.append(said)
         metadata = replace(
             prepared.metadata,
+            adapters=tuple(facts),
             provenance=written[""].provenance,
             draft_provenance=written["draft/"].provenance if "draft/" in written else None,
         )

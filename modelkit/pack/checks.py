@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from modelkit import __version__
 from modelkit.errors import PlanError, TemplateError, TokenizerError
-from modelkit.modelfile import Recipe
 from modelkit.pack.metadata import Metadata
 from modelkit.pack.planned import Plan
 from modelkit.pack.sources import Source
@@ -23,15 +22,6 @@ if TYPE_CHECKING:
     from modelkit.tokenizer import Tokenizer
 
 _SHOWN_PROBLEMS = 3
-
-
-def refuse_unsupported(recipe: Recipe) -> None:
-    """Raise PlanError for what a Modelfile may say and nothing here could act on."""
-    if recipe.adapters:
-        raise PlanError(
-            f"ADAPTER {recipe.adapters[0].text}: adapters are not applied yet",
-            hint="Fuse the adapter into its model (mlx_lm.fuse does), and name the result in FROM.",
-        )
 
 
 def check_requires(requires: str, version: str = __version__) -> None:

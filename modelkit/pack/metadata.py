@@ -49,6 +49,31 @@ class DraftFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class AdapterFacts:
+    """Where an adapter came from."""
+
+    name: str
+    kind: str
+    """"peft", "mlx-lm" or "gguf"."""
+    base: str | None
+    """What it says it was trained on."""
+    sources: Mapping[str, Digest]
+    """The digests of its files, by name."""
+    fused: bool = False
+    """Is it in the weights, and no adapter any more?"""
+
+    def to_json(self) -> dict[str, Any]:
+        value = {
+            "name": self.name,
+            "kind": self.kind,
+            "base": self.base,
+            "sources": {name: str(digest) for name, digest in sorted(self.sources.items())},
+            "fused": self.fused,
+        }
+        return {key: item for key, item in value.items() if item}
+
+
+@dataclass(frozen=True, slots=True)
 class Metadata:
     """The content of modelkit.json. None and empty: not said."""
 
@@ -63,6 +88,8 @@ class Metadata:
     requires: str | None = None
     """The oldest modelkit that can run the package."""
     draft: DraftFacts | None = None
+    adapters: tuple[AdapterFacts, ...] = ()
+    """In the order in which they were named."""
     provenance: Provenance | None = None
     draft_provenance: Provenance | None = None
 
@@ -78,6 +105,7 @@ class Metadata:
             "parser": self.parser,
             "requires": self.requires,
             "draft": draft,
+            "adapters": [one.to_json() for one in self.adapters],
             "provenance": {
                 name: made.to_json()
                 for name, made in (("target", self.provenance), ("draft", self.draft_provenance))
@@ -118,6 +146,7 @@ def _parse(value: Mapping[str, Any]) -> Metadata:
         parser=_text(value, "parser"),
         requires=_text(value, "requires"),
         draft=_draft(_object(value["draft"], "draft")) if "draft" in value else None,
+        adapters=_adapters(value.get("adapters", [])),
         provenance=_provenance(_object(made["target"], "target")) if "target" in made else None,
         draft_provenance=_provenance(_object(made["draft"], "draft")) if "draft" in made else None,
     )
@@ -152,6 +181,25 @@ def _message(value: Mapping[str, Any]) -> tuple[str, str]:
     if role not in ROLES:
         raise ValueError(f"a message has the role {role!r:.40}")
     return role, _need(value, "content")
+
+
+def _adapters(value: object) -> tuple[AdapterFacts, ...]:
+    if not isinstance(value, list):
+        raise ValueError("`adapters` is no list")
+    rows = [_object(one, "adapters") for one in value]
+    return tuple(
+        AdapterFacts(
+            name=_need(one, "name"),
+            kind=_text(one, "kind") or "",
+            base=_text(one, "base"),
+            sources={
+                name: Digest.parse(digest)
+                for name, digest in _object(one.get("sources", {}), "sources").items()
+            },
+            fused=one.get("fused") is True,
+        )
+        for one in rows
+    )
 
 
 def _provenance(value: Mapping[str, Any]) -> Provenance:

@@ -17,6 +17,7 @@ from modelkit.fetch.upstream import Upstream
 from modelkit.modelfile import Directive, Quantizing, Recipe
 from modelkit.pack import checks
 from modelkit.pack.accept import decide
+from modelkit.pack.adapters.carried import Carried, carried, carried_notes
 from modelkit.pack.asked import Asked, placed, settle
 from modelkit.pack.conversion import Part, memo_key, recall, source_digests
 from modelkit.pack.copies import refuse_same
@@ -56,6 +57,8 @@ class Preparation:
     """The directives that say where the weights come from."""
     write_bytes: int
     """What may have to be written, at most."""
+    adapters: tuple[Carried, ...] = ()
+    """In the order in which they were named."""
 
     @property
     def parts(self) -> tuple[tuple[str, Part], ...]:
@@ -64,12 +67,14 @@ class Preparation:
 
     @property
     def size_bytes(self) -> int:
-        return sum(part.plan.nbytes for _, part in self.parts)
+        weights = sum(part.plan.nbytes for _, part in self.parts)
+        return weights + sum(one.nbytes for one in self.adapters)
 
     def to_json(self) -> dict[str, Any]:
         return {
             "target": self.target.plan.to_json(),
             "draft": self.draft.plan.to_json() if self.draft else None,
+            "adapters": [one.to_json() for one in self.adapters],
             "size_bytes": self.size_bytes,
             "write_bytes": self.write_bytes,
             "notes": list(self.notes),
@@ -97,8 +102,6 @@ def prepare(
 
 
 def _prepare(recipe: Recipe, store: Store, asked: Asked, access: Access) -> Preparation:
-    with recipe.at("ADAPTER"):
-        checks.refuse_unsupported(recipe)
     with recipe.at("FROM"):
         origin = open_origin(recipe.from_, store, access)
     recipe = beneath(recipe, origin.said)
@@ -111,6 +114,8 @@ def _prepare(recipe: Recipe, store: Store, asked: Asked, access: Access) -> Prep
         with recipe.at("REQUIRES"):
             checks.check_requires(metadata.requires)
     tokenizer, notes = checks.check_parts(target, draft)
+    with recipe.at("ADAPTER"):
+        adapters = carried(recipe, origin.adapters, origin.metadata, target)
     if draft:
         refuse_same(target, draft)
     ready = _ready(target, recipe, metadata, tokenizer)
@@ -121,13 +126,15 @@ def _prepare(recipe: Recipe, store: Store, asked: Asked, access: Access) -> Prep
     if recipe.template is not None and template.source is not None:
         texts[TEMPLATE] = template.source.encode()
     write_bytes = sum(part.write_bytes for part in (target, draft) if part)
+    write_bytes += sum(one.nbytes for one in adapters if one.placement)
     if write_bytes:
         store.require_space(write_bytes)
     notes = (*asked.notes, *_notes(recipe, beside, target, draft), *notes, *ready.notes, *template.notes)
+    notes += tuple(carried_notes(adapters, recipe.from_.text))
     notes += checks.check_placed(template, metadata, ready.tokenizer)
     origin_lines = lines_of(recipe, asked, store, _fetched(origin, beside))
     return Preparation(
-        target, draft, metadata, template.capabilities, texts, notes, origin_lines, write_bytes
+        target, draft, metadata, template.capabilities, texts, notes, origin_lines, write_bytes, adapters
     )
 
 

@@ -16,6 +16,7 @@ from modelkit.fetch.find import find_local, obtain, where_to_get
 from modelkit.fetch.local import Local
 from modelkit.fetch.upstream import Upstream
 from modelkit.modelfile import Directive, Reference
+from modelkit.pack.adapters.stored import StoredAdapter, read_stored
 from modelkit.pack.metadata import FILE as METADATA
 from modelkit.pack.metadata import Metadata, read_metadata
 from modelkit.source.inventory import Inventory, read_inventory
@@ -60,6 +61,8 @@ class Origin:
     """The one beside it, if any."""
     said: tuple[Directive, ...] = ()
     """What was packaged with it elsewhere, as lines under those of the Modelfile."""
+    adapters: Mapping[str, StoredAdapter] = field(default_factory=dict[str, StoredAdapter])
+    """Those beside it, by name."""
 
 
 def open_origin(reference: Reference, store: Store, access: Access) -> Origin:
@@ -119,7 +122,8 @@ def open_package(package: Package) -> Origin:
     target = {name: path for name, path in package.files.items() if "/" not in name and name != METADATA}
     inside = subtree(package.files, DRAFT_FOLDER)
     draft = open_source(inside, f"{label}/{DRAFT_FOLDER}", known) if inside else None
-    return Origin(open_source(target, label, known), metadata, draft)
+    adapters = read_stored(package.files, label)
+    return Origin(open_source(target, label, known), metadata, draft, adapters=adapters)
 
 
 def open_source(files: Files, label: str, known: Mapping[Path, Digest]) -> Source:

@@ -17,6 +17,7 @@ from modelkit.pack.reader import Reader
 from modelkit.source.adapters.value import Factor
 from runtime.models import Described
 from runtime.models.passage import placed as placed_whole
+from runtime.nn.low_rank import HEAD
 
 _MLX = {"F32": mx.float32, "F16": mx.float16, "BF16": mx.bfloat16}
 _NAMES = {kind: name for name, kind in _MLX.items()}
@@ -33,10 +34,9 @@ def fill(placement: Placement, described: Described) -> tuple[dict[str, Words], 
         tensors |= _whole(placement, described, reader)
         for name, rows in placement.rows.items():
             ids = np.array(rows.ids, np.int32)
-            tensors |= {
-                f"{name}.ids": Words("I32", ids.view(np.uint32)),
-                f"{name}.rows": read_words(reader, rows.values),
-            }
+            values, order = read_words(reader, rows.values), Words("I32", ids.view(np.uint32))
+            for table in (name, f"{HEAD}.weight") if name == placement.tied else (name,):
+                tensors |= {f"{table}.ids": order, f"{table}.rows": values}
         reader.check_unchanged()
     return tensors, scales
 
@@ -59,6 +59,8 @@ def _module(one: Placed, reader: Reader) -> dict[str, Words]:
     exact = _exact(one)
     made = [_matrix(one, place, factors, exact) for place in range(len(one.blocks))]
     left, right = (_stacked([pair[side] for pair in made], one.arrival.shape[:-2]) for side in (0, 1))
+    if one.kind == "heads":
+        right = Words(right.dtype, right.array[0])  # all heads are rows of one matrix, and share its A
     down, up = (left, right) if one.kind == "table" else (right.turned(), left.turned())
     found = {f"{one.module}.lora_down": down, f"{one.module}.lora_up": up}
     for leaf, tensors in (
@@ -138,12 +140,16 @@ def _vector(one: Placed, vectors: list[Words | None], *, scaled: bool) -> Words:
 def _whole(placement: Placement, described: Described, reader: Reader) -> dict[str, Words]:
     if not placement.source.whole:
         return {}
-    arrays: dict[str, mx.array] = {}
-    for name, tensor in placement.source.whole.items():
-        arrays[name] = to_mlx(read_words(reader, tensor))
+    head = f"{HEAD}.weight"
+    words = {name: read_words(reader, tensor) for name, tensor in placement.source.whole.items()}
+    own = {head: words.pop(head)} if placement.tied and head in words else {}
     with mx.stream(mx.cpu):
+        arrays = {name: to_mlx(one) for name, one in words.items()}
         found = placed_whole(described, arrays, placement.source.form)
-        return {name: from_mlx(array) for name, array in sorted(found.items())}
+        own = {name: from_mlx(array) for name, array in sorted(found.items())} | own
+    if placement.tied and head in placement.whole and head not in own:
+        own[head] = own[placement.tied]
+    return own
 
 
 def to_mlx(words: Words) -> mx.array:

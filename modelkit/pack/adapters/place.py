@@ -4,7 +4,7 @@ Where a module's rows come from is the family's own word (`runtime.models.passag
 arrives nowhere, in shapes that the network does not have, or where an adapter cannot act. No number is read.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -16,10 +16,12 @@ from modelkit.source.adapters.value import AdapterSource, Factor, OwnRows, Pair,
 from modelkit.source.display import shown
 from runtime.models import Described
 from runtime.models.passage import Arrival, Passage, parameters, trace
+from runtime.nn.low_rank import HEAD
+from runtime.nn.mla import HeadLinear
 from runtime.nn.moe import SwitchLinear
 
 Shapes = Mapping[str, tuple[int, ...]]
-Kind = Literal["linear", "table", "experts", "other"]
+Kind = Literal["linear", "table", "experts", "heads", "other"]
 
 _HINT = "An adapter fits the base that it was trained on, and no other."
 
@@ -31,7 +33,7 @@ class Placed:
     module: str
     """In the network."""
     kind: Kind
-    """What computes it; other: routers, latent heads."""
+    """What computes it; heads: a matrix for each head, other: a router."""
     arrival: Arrival
     """Where its rows come from."""
     pairs: tuple[Pair, ...]
@@ -68,6 +70,8 @@ class Placement:
     """Parameters of the network that it brings whole."""
     rows: Mapping[str, OwnRows]
     """By the table's parameter in the network."""
+    tied: str | None
+    """The table that is the head, too."""
 
     @property
     def rank(self) -> int:
@@ -79,9 +83,14 @@ def place(adapter: AdapterSource, described: Described, stored: Shapes) -> Place
     network = parameters(described)
     kinds = _kinds(described)
     pairs = _oriented(adapter, described, stored, kinds)
-    passage = trace(described, {name: pair.shape for name, pair in pairs.items()}, stored, adapter.form)
-    refuse(adapter.label, _lost(passage, described), _HINT)
-    placed: list[Placed] = []
+    tied = head_beside(described, network)
+    heads = [
+        name for name in pairs if tied and name == f"{HEAD}.weight" and pairs[name].shape == network[tied]
+    ]
+    asked = {name: pair.shape for name, pair in pairs.items() if name not in heads}
+    passage = trace(described, asked, stored, adapter.form)
+    refuse(adapter.label, _lost(passage), _HINT)
+    placed = [Placed(HEAD, "linear", _identity(name, pairs[name].shape), (pairs[name],)) for name in heads]
     problems: list[str] = []
     for arrival in passage.arrivals:
         module = arrival.name.removesuffix(".weight")
@@ -94,10 +103,28 @@ def place(adapter: AdapterSource, described: Described, stored: Shapes) -> Place
             problems.append(problem or f"{shown(arrival.sources[0])} is no matrix that adapters change")
         else:
             placed.append(Placed(module, kind, arrival, own))
+            if arrival.name == tied and not adapter.unties:
+                problems += [f"{module} is the head, too, and has a magnitude"] if own[0].magnitude else []
+                placed.append(Placed(HEAD, "linear", arrival, own))
     refuse(adapter.label, problems, _HINT)
-    whole = _whole(adapter, described, stored)
+    whole = _whole(adapter, described, stored, tied)
     rows = _rows(adapter, described, network)
-    return Placement(adapter, tuple(placed), whole, rows)
+    return Placement(adapter, tuple(placed), whole, rows, tied)
+
+
+def head_beside(described: Described, network: Shapes) -> str | None:
+    """The table that is the head, too; None where the head is a matrix of its own."""
+    if not getattr(described.config, "tied", False):
+        return None
+    wanted = (described.vocab_size, described.hidden_size)
+    return next((name for name, shape in network.items() if shape == wanted), None)
+
+
+def _identity(name: str, shape: tuple[int, ...]) -> Arrival:
+    """A matrix that is as its checkpoint has it."""
+    count = shape[0]
+    source, times = np.zeros(count, np.int32), np.ones(count, np.float32)
+    return Arrival(f"{HEAD}.weight", shape, (name,), source, np.arange(count), times)
 
 
 def _kinds(described: Described) -> dict[str, Kind]:
@@ -111,6 +138,8 @@ def _kinds(described: Described) -> dict[str, Kind]:
             found[name] = "table"
         elif isinstance(module, SwitchLinear):
             found[name] = "experts"
+        elif isinstance(module, HeadLinear):
+            found[name] = "heads"
         elif "weight" in module and module.weight.ndim > 1:
             found[name] = "other"
     return found
@@ -180,12 +209,9 @@ def _claim(settled: dict[str, Pair], pair: Pair, adapter: AdapterSource) -> None
     settled[pair.names[0]] = pair
 
 
-def _lost(passage: Passage, described: Described) -> list[str]:
-    tied = getattr(described.config, "tied", False)
+def _lost(passage: Passage) -> list[str]:
     return [
-        f"{shown(name.removesuffix('.weight'))} is the embedding in this model, whose head is tied to it"
-        if tied and name.startswith("lm_head.")
-        else f"{shown(name.removesuffix('.weight'))} belongs to no matrix of this base, or has another shape"
+        f"{shown(name.removesuffix('.weight'))} belongs to nothing in this base, or has another shape"
         for name in passage.lost
     ]
 
@@ -200,8 +226,10 @@ def _problem(arrival: Arrival, pairs: tuple[Pair, ...], kind: Kind | None) -> st
     with_magnitude = [pair.magnitude is not None for pair in pairs]
     if any(with_magnitude) and (not all(with_magnitude) or (arrival.source < 0).any()):
         return f"{name} is joined with others here, and not all of them have magnitudes"
-    if any(pair.magnitude or pair.bias for pair in pairs) and kind in ("experts", "other"):
-        return f"{name} has a magnitude or a bias, which is not computed for what it becomes here"
+    if kind == "heads" and (len(pairs) > 1 or (arrival.source < 0).any()):
+        return f"{name} is made of several matrices here"
+    if any(pair.bias for pair in pairs) and kind == "heads":
+        return f"{name} has a bias, which is not computed for what it becomes here"
     if kind == "table" and len(pairs) > 1:
         return f"{name} is joined with another table here"
     return None
@@ -213,26 +241,21 @@ def _has_table(passage: Passage, arrival: Arrival, kinds: Mapping[str, Kind]) ->
     return any(kinds.get(one.name.removesuffix(".weight")) == "table" for one in others)
 
 
-def _whole(adapter: AdapterSource, described: Described, stored: Shapes) -> tuple[str, ...]:
+def _whole(adapter: AdapterSource, described: Described, stored: Shapes, tied: str | None) -> tuple[str, ...]:
     if not adapter.whole:
         return ()
-    shapes = {name: tensor.shape for name, tensor in adapter.whole.items()}
-    passage = trace(described, shapes, stored, adapter.form)
-    problems = _lost(passage, described)
+    head = f"{HEAD}.weight"
+    own = {name: tensor.shape for name, tensor in adapter.whole.items() if not (tied and name == head)}
+    passage = trace(described, own, stored, adapter.form)
+    problems = _lost(passage)
     for arrival in passage.arrivals:
         if (arrival.source < 0).any():
             problems.append(f"{shown(arrival.sources[0])} is only a part of {arrival.name} here")
-    problems += _untied(adapter, described, passage.arrivals)
     refuse(adapter.label, problems, _HINT)
-    return tuple(sorted(arrival.name for arrival in passage.arrivals))
-
-
-def _untied(adapter: AdapterSource, described: Described, arrivals: Iterable[Arrival]) -> list[str]:
-    """PEFT gives the embedding other numbers and leaves the head that was tied to it; here they are one."""
-    if not (adapter.unties and getattr(described.config, "tied", False)):
-        return []
-    tables = [one.name for one in arrivals if one.shape[0] == described.vocab_size and len(one.shape) == 2]
-    return [f"{name} is the head, too, in this base, and was not in training" for name in tables]
+    names = {arrival.name for arrival in passage.arrivals}
+    if tied and (head in adapter.whole or (tied in names and not adapter.unties)):
+        names.add(head)
+    return tuple(sorted(names))
 
 
 def _rows(adapter: AdapterSource, described: Described, network: Shapes) -> dict[str, OwnRows]:

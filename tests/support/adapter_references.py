@@ -1,0 +1,63 @@
+"""Adapters whose answers PEFT gave: tests/data/adapters, written again from their seeds."""
+
+import json
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors.numpy import save_file
+
+from tests.support.checkpoints import random_state, random_tensor
+
+FOLDER = Path(__file__).resolve().parents[1] / "data" / "adapters"
+
+
+def adapter_tensor(key: str, shape: tuple[int, ...]) -> np.ndarray:
+    """float32 values for one tensor of an adapter."""
+    values = random_tensor(key, shape)
+    if "magnitude" in key:
+        return np.float32(1.0) + np.float32(0.3) * np.abs(values)
+    return values if ".lora_" not in key else values * np.float32(0.6)
+
+
+class AdapterReference:
+    """One case."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    @classmethod
+    def names(cls) -> list[str]:
+        return sorted(path.stem for path in FOLDER.glob("*.json"))
+
+    @cached_property
+    def record(self) -> dict[str, Any]:
+        return json.loads((FOLDER / f"{self.name}.json").read_text(encoding="utf-8"))
+
+    @cached_property
+    def answers(self) -> dict[str, np.ndarray]:
+        with np.load(FOLDER / f"{self.name}.npz") as opened:
+            return dict(opened)
+
+    @property
+    def base(self) -> dict[str, Any]:
+        """The record of the network below it."""
+        path = FOLDER.parent / "references" / f"{self.record['base']}.json"
+        return json.loads(path.read_text(encoding="utf-8"))
+
+    @property
+    def ids(self) -> np.ndarray:
+        with np.load(FOLDER.parent / "references" / f"{self.record['base']}.npz") as opened:
+            return opened["ids"]
+
+    def write(self, folder: Path) -> Path:
+        """The adapter as PEFT wrote it. Returns the folder."""
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "adapter_config.json").write_text(json.dumps(self.record["config"]), encoding="utf-8")
+        tensors = {key: adapter_tensor(key, tuple(shape)) for key, shape in self.record["tensors"].items()}
+        save_file(tensors, folder / "adapter_model.safetensors", metadata={"format": "pt"})
+        return folder
+
+    def base_state(self) -> dict[str, np.ndarray]:
+        return random_state(self.base["tensors"])
