@@ -6,7 +6,7 @@ read.
 """
 
 import os
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,6 +15,9 @@ from modelkit.errors import InvalidName, LoadError, ModelNotFound, PlanError
 from modelkit.fetch.find import find_local, where_to_get
 from modelkit.modelfile import looks_like_path
 from modelkit.pack.accept import decide, refuse_unconverted
+from modelkit.pack.adapters.carried import Carried, carried
+from modelkit.pack.adapters.stored import FOLDER as ADAPTERS
+from modelkit.pack.adapters.stored import read_stored
 from modelkit.pack.checks import check_parts, check_requires
 from modelkit.pack.conversion import Part
 from modelkit.pack.metadata import FILE as METADATA
@@ -48,23 +51,28 @@ class Opened:
     """What names its layer memory on disk; None for a folder."""
     package: str | None = None
     """The digest of its manifest; None for a folder."""
+    adapters: tuple[Carried, ...] = ()
+    """What may be added to the target's weights, in the order in which they were named."""
 
 
 @contextmanager
-def open_model(name: str | os.PathLike[str], settings: Settings) -> Generator[Opened]:
-    """Open a stored model by name or a model directory by path. Raises ModelNotFound, SourceError,
-    LoadError.
+def open_model(
+    name: str | os.PathLike[str], settings: Settings, adapters: Sequence[Path] = ()
+) -> Generator[Opened]:
+    """Open a stored model by name or a model directory by path. adapters: more than the package has.
+
+    Raises ModelNotFound, SourceError, LoadError.
     """
     text = os.fspath(name)
     if not isinstance(name, str) or looks_like_path(text):
         with _refusing():
-            opened = _open(_read_tree(Path(text)), text)
+            opened = _open(_read_tree(Path(text)), text, adapters)
         yield opened
         return
     try:
         with Store(settings.home).hold(text) as package:
             with _refusing():
-                opened = _open(package.files, str(package.name), model_digest(package))
+                opened = _open(package.files, str(package.name), adapters, model_digest(package))
             yield replace(opened, package=str(package.digest))
     except (ModelNotFound, InvalidName) as error:
         if Path(text, "config.json").is_file():
@@ -94,15 +102,17 @@ def _refusing() -> Generator[None]:
 
 
 def _read_tree(folder: Path) -> Files:
-    """A model directory, and the draft in it if it is an exported package."""
+    """A model directory, and the draft and adapters in it if it is an exported package."""
     files = dict(read_directory(folder))
-    if METADATA in files and (folder / DRAFT_FOLDER).is_dir():
-        inside = read_directory(folder / DRAFT_FOLDER)
-        files |= {f"{DRAFT_FOLDER}/{name}": path for name, path in inside.items()}
+    inside = [folder / DRAFT_FOLDER, *sorted((folder / ADAPTERS).glob("*"))] if METADATA in files else []
+    for one in inside:
+        if one.is_dir():
+            below = one.relative_to(folder).as_posix()
+            files |= {f"{below}/{name}": path for name, path in read_directory(one).items()}
     return files
 
 
-def _open(files: Files, label: str, digest: str | None = None) -> Opened:
+def _open(files: Files, label: str, more: Sequence[Path], digest: str | None = None) -> Opened:
     metadata = read_metadata(files.get(METADATA), label)
     if metadata.requires:
         check_requires(metadata.requires)
@@ -110,6 +120,7 @@ def _open(files: Files, label: str, digest: str | None = None) -> Opened:
     target, draft = _parts(files, label, settled=settled)
     tokenizer, _ = check_parts(target, draft, settled=settled)
     described = describe(target.source.inventory.config)
+    adapters = carried(more, read_stored(files, label), metadata, target)
     ready = make_ready(target.source.inventory, described, tokenizer, metadata.parameters)
     return Opened(
         label=label,
@@ -120,6 +131,7 @@ def _open(files: Files, label: str, digest: str | None = None) -> Opened:
         context_length=described.context_length,
         notes=(*target.source.notes, *described.notes, *ready.notes),
         digest=digest,
+        adapters=adapters,
     )
 
 

@@ -95,6 +95,8 @@ def start_engine(
     on_memory: called before anything is loaded with what it will take, and a sentence where that is more than
     there is.
     """
+    if opened.adapters:
+        raise LoadError(f"{opened.label} has adapters, which are not applied at run time yet")
     guesses = wanted.draft_num_predict != 0
     limits = _limits(opened, wanted, settings, guesses=guesses)
     if on_memory is not None:

@@ -115,7 +115,8 @@ def _prepare(recipe: Recipe, store: Store, asked: Asked, access: Access) -> Prep
             checks.check_requires(metadata.requires)
     tokenizer, notes = checks.check_parts(target, draft)
     with recipe.at("ADAPTER"):
-        adapters = carried(recipe, origin.adapters, origin.metadata, target)
+        paths = [one.path for one in recipe.adapters if one.path is not None]
+        adapters = carried(paths, origin.adapters, origin.metadata, target)
     if draft:
         refuse_same(target, draft)
     ready = _ready(target, recipe, metadata, tokenizer)

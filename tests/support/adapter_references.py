@@ -15,6 +15,8 @@ FOLDER = Path(__file__).resolve().parents[1] / "data" / "adapters"
 
 def adapter_tensor(key: str, shape: tuple[int, ...]) -> np.ndarray:
     """float32 values for one tensor of an adapter."""
+    if key.endswith(".base_layer.weight"):  # the base's own
+        return random_tensor(key.removeprefix("base_model.model.").replace(".base_layer", ""), shape)
     values = random_tensor(key, shape)
     if "magnitude" in key:
         return np.float32(1.0) + np.float32(0.3) * np.abs(values)

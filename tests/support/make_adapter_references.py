@@ -40,7 +40,10 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
         "llama_biases_tied",
         {"r": 2, "target_modules": ["q_proj", "v_proj"], "modules_to_save": ["norm"], "bias": "all"},
     ),
-    "llama_lora_bias": ("llama_biases_tied", {"r": 2, "target_modules": ["q_proj", "o_proj"], "lora_bias": True}),
+    "llama_lora_bias": (
+        "llama_biases_tied",
+        {"r": 2, "target_modules": ["q_proj", "o_proj"], "lora_bias": True},
+    ),
     "llama_untied_saved": (
         "llama",
         {"r": 2, "target_modules": ["k_proj"], "modules_to_save": ["lm_head", "embed_tokens"]},
@@ -77,7 +80,10 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "phi3_fused": ("phi3_window", {"r": 3, "target_modules": ["qkv_proj", "gate_up_proj", "down_proj"]}),
     "qwen3_next_hybrid": (
         "qwen3_next",
-        {"r": 2, "target_modules": ["in_proj_qkvz", "in_proj_ba", "out_proj", "q_proj", "shared_expert_gate"]},
+        {
+            "r": 2,
+            "target_modules": ["in_proj_qkvz", "in_proj_ba", "out_proj", "q_proj", "shared_expert_gate"],
+        },
     ),
     "deepseek_v3_latent": (
         "deepseek_v3",
@@ -101,7 +107,9 @@ def main(names: list[str]) -> None:
         print(name, f"moved by {std:.3g}", flush=True)
 
 
-def _run(model: Any, wanted: dict[str, Any], ids: np.ndarray) -> tuple[dict[str, Any], np.ndarray, np.float32]:
+def _run(
+    model: Any, wanted: dict[str, Any], ids: np.ndarray
+) -> tuple[dict[str, Any], np.ndarray, np.float32]:
     given = torch.from_numpy(ids.astype(np.int64))[None]
     with torch.no_grad():
         plain = model(given).logits[0].numpy()
@@ -110,7 +118,7 @@ def _run(model: Any, wanted: dict[str, Any], ids: np.ndarray) -> tuple[dict[str,
         adapted.save_pretrained(folder)
         config = json.loads(Path(folder, "adapter_config.json").read_text(encoding="utf-8"))
         with safe_open(Path(folder, "adapter_model.safetensors"), "np") as opened:
-            shapes = {key: list(opened.get_slice(key).get_shape()) for key in opened.keys()}
+            shapes = {key: list(opened.get_slice(key).get_shape()) for key in list(opened.keys())}
     state = {key: torch.from_numpy(adapter_tensor(key, tuple(shape))) for key, shape in shapes.items()}
     loaded = set_peft_model_state_dict(adapted, state)
     assert not loaded.unexpected_keys, loaded.unexpected_keys

@@ -1,26 +1,27 @@
 """The adapters of a package to be: those that FROM brings, and those that ADAPTER lines name, in their order.
 
-An adapter goes by the name of its folder or file. All is decided and checked here, and nothing is written; no
-number is read.
+An adapter goes by the name of its folder or file. All is decided and checked here, and nothing is written.
 """
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from modelkit.errors import PlanError
-from modelkit.modelfile import Recipe
-from modelkit.pack.adapters.filled import fill
-from modelkit.pack.adapters.place import Placement, place
 from modelkit.pack.adapters.stored import CONFIG, FOLDER, WEIGHTS, StoredAdapter, config_bytes, weights_bytes
 from modelkit.pack.conversion import Part
 from modelkit.pack.metadata import AdapterFacts, Metadata
 from modelkit.source.adapters.opened import adapter_name, read_adapter
+from modelkit.source.adapters.value import AdapterSource
 from modelkit.store.digest import Blob
 from modelkit.store.store import Store
 from modelkit.store.transaction import Transaction
-from runtime.models import describe
+from runtime.models import Described, describe
+
+if TYPE_CHECKING:
+    from modelkit.pack.adapters.place import Placement
+    from runtime.nn.low_rank import LowRanks
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +29,7 @@ class Carried:
     """One adapter of the package."""
 
     name: str
-    placement: Placement | None = None
+    placement: "Placement | None" = None
     """Of one that an ADAPTER line names."""
     stored: StoredAdapter | None = None
     """One that FROM brings, as it is."""
@@ -66,6 +67,17 @@ class Carried:
             return self.stored.base
         return self.placement.source.base if self.placement else None
 
+    def load(self, described: Described) -> "LowRanks":
+        """Its numbers, for the network that `described` builds. Raises SourceError, MalformedFile."""
+        if self.stored is not None:
+            return self.stored.load()
+        from modelkit.pack.adapters.filled import as_arrays, fill
+        from runtime.nn.low_rank import LowRanks
+
+        assert self.placement is not None
+        tensors, scales = fill(self.placement, described)
+        return LowRanks.of(as_arrays(tensors), scales)
+
     def to_json(self) -> dict[str, Any]:
         return {
             "name": self.name,
@@ -78,26 +90,42 @@ class Carried:
 
 
 def carried(
-    recipe: Recipe, inherited: Mapping[str, StoredAdapter], said: Metadata, target: Part
+    paths: Iterable[Path], inherited: Mapping[str, StoredAdapter], said: Metadata, target: Part
 ) -> tuple[Carried, ...]:
-    """inherited, said: what FROM brings. target: the base as it will be stored.
+    """paths: of adapters to be added. inherited, said: what a package has. target: the base.
 
     Raises SourceError, PlanError, WeightMismatch.
     """
-    facts = {one.name: one for one in said.adapters}
-    found = {name: Carried(name, stored=one, facts=facts.get(name)) for name, one in inherited.items()}
+    facts = {one.name: one for one in said.adapters if not one.fused}
+    order = [
+        *(name for name in facts if name in inherited),
+        *(name for name in inherited if name not in facts),
+    ]
+    found = {name: Carried(name, stored=inherited[name], facts=facts.get(name)) for name in order}
     described = describe(target.plan.config)
-    shapes = {name: tensor.shape for name, tensor in target.source.inventory.tensors.items()}
-    for reference in recipe.adapters:
-        assert reference.path is not None, "ADAPTER takes paths alone"
-        adapter, name = read_adapter(reference.path), adapter_name(reference.path)
+    for path in paths:
+        adapter, name = read_adapter(path), adapter_name(path)
         if name in found:
             raise PlanError(
-                f"ADAPTER {reference.text}: there is an adapter called {name} already",
+                f"{path}: there is an adapter called {name} already",
                 hint="An adapter is called like its folder. Rename one of the two folders.",
             )
-        found[name] = Carried(name, place(adapter, described, shapes))
+        found[name] = Carried(name, _placed(adapter, described, target))
     return tuple(found.values())
+
+
+def _placed(adapter: AdapterSource, described: Described, target: Part) -> "Placement":
+    """In the target's network, where run time takes it."""
+    from modelkit.pack.adapters.attachable import require_attachable  # these load MLX
+    from modelkit.pack.adapters.place import place
+    from modelkit.pack.adapters.saved import settle_saved
+
+    adapter, notes = settle_saved(adapter, target.source)
+    adapter = replace(adapter, notes=(*adapter.notes, *notes))
+    shapes = {name: tensor.shape for name, tensor in target.source.inventory.tensors.items()}
+    placement = place(adapter, described, shapes)
+    require_attachable(placement, described)
+    return placement
 
 
 def carried_notes(adapters: tuple[Carried, ...], base: str) -> Iterator[str]:
@@ -120,10 +148,12 @@ def write_carried(
     folder = f"{FOLDER}/{one.name}"
     if one.stored is not None:
         files = {f"{folder}/{WEIGHTS}": one.stored.path, f"{folder}/{CONFIG}": one.stored.config}
-        return {path: new.add_file(real) for path, real in files.items()}, one.facts or AdapterFacts(
-            one.name, one.kind, one.base, {}
-        )
+        known = target.source.known
+        blobs = {path: new.add_file(real, expect=known.get(real)) for path, real in files.items()}
+        return blobs, one.facts or AdapterFacts(one.name, one.kind, one.base, {})
     assert one.placement is not None
+    from modelkit.pack.adapters.filled import fill
+
     source = one.placement.source
     tensors, scales = fill(one.placement, describe(target.plan.config))
     with new.write_blob() as sink:

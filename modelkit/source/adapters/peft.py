@@ -9,6 +9,7 @@ Keys are `base_model.model.`, the module's path in transformers, and one of
                                                                             a second one inside `.base_layer`
     .token_adapter.trainable_tokens_delta [n, D]                            rows of a table
     .weight, .bias                                                          saved whole (`modules_to_save`)
+    .base_layer.weight                                                      the base's own, beside a pair
 
 Source: peft 0.21, tuners/lora/layer.py (ParamWrapper), utils/save_and_load.py.
 """
@@ -48,6 +49,7 @@ def read_peft(files: Files, label: str) -> AdapterSource:
     header = read_header(files[WEIGHTS], label=f"{label}/{WEIGHTS}")
     modules: dict[str, dict[str, TensorInfo]] = {}
     whole: dict[str, TensorInfo] = {}
+    saved: dict[str, TensorInfo] = {}
     rows: list[OwnRows] = []
     problems: list[str] = []
     for tensor in header.tensors:
@@ -59,7 +61,9 @@ def read_peft(files: Files, label: str) -> AdapterSource:
             rows.append(_own_rows(name.removesuffix(_TOKENS), tensor, config, label))
         elif ".lora_" in name or ".token_adapter." in name:
             problems.append(f"`{shown(tensor.name)}` is nothing that a LoRA has")
-        elif not name.endswith(".base_layer.weight"):  # the base's own table, saved beside its adapter
+        elif name.endswith(".base_layer.weight"):
+            saved[name.replace(".base_layer.", ".")] = tensor
+        else:
             whole[name.replace(".base_layer.", ".")] = tensor
     pairs = [_pair(module, parts, config, problems) for module, parts in modules.items()]
     refuse(f"{label}/{WEIGHTS}", problems)
@@ -70,6 +74,7 @@ def read_peft(files: Files, label: str) -> AdapterSource:
         pairs=tuple(pair for pair in pairs if pair is not None),
         whole=whole,
         rows=tuple(rows),
+        saved=saved,
         base=config.base,
         unties=not config.ties,
         facts={key: config.raw[key] for key in _KNOWN if config.raw.get(key)},

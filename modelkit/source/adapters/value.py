@@ -101,6 +101,8 @@ class AdapterSource:
     whole: Mapping[str, TensorInfo] = field(default_factory=dict[str, TensorInfo])
     """Whole tensors, by their names in a checkpoint."""
     rows: tuple[OwnRows, ...] = ()
+    saved: Mapping[str, TensorInfo] = field(default_factory=dict[str, TensorInfo])
+    """Layers of the base that were saved beside their pairs, by their names in a checkpoint."""
     base: str | None = None
     """What it says it was trained on."""
     unties: bool = False

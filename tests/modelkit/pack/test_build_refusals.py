@@ -110,7 +110,7 @@ def test_a_bad_draft_is_refused(
     [
         ("FROM ./target", {"quantize": "q9"}, PlanError, "no format 'q9'"),
         ("FROM ./target", {"quantize_draft": "q4"}, PlanError, "no draft to store as q4"),
-        ("FROM ./target\nADAPTER ./target", {}, PlanError, "adapters are not applied"),
+        ("FROM ./target\nADAPTER ./target", {}, SourceError, "is a model, not an adapter"),
         ("FROM ./target\nREQUIRES 99.0", {}, PlanError, "requires modelkit 99.0.0"),
         ("FROM nowhere", {}, ModelNotFound, "no file, folder or stored model 'nowhere'"),
         ("FROM ./target\nDRAFT nowhere", {}, ModelNotFound, "nowhere"),

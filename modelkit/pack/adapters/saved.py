@@ -1,0 +1,54 @@
+"""Layers of the base that PEFT saved beside an adapter: tables and heads, where a pair is for one of them.
+
+Mostly they are what the base has, and say nothing. Where training had other numbers (added tokens, a base of
+another revision), those count, as in PEFT; a base of another size cannot be meant.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+
+from modelkit.errors import SourceError
+from modelkit.pack.adapters.words import read_words
+from modelkit.pack.reader import Reader
+from modelkit.pack.sources import Source
+from modelkit.source.adapters.value import FLOATS, AdapterSource
+from modelkit.source.display import shown
+from modelkit.source.tensor import TensorInfo
+
+
+def settle_saved(adapter: AdapterSource, base: Source) -> tuple[AdapterSource, tuple[str, ...]]:
+    """The adapter with those layers that are not the base's as whole tensors, and notes. Reads both.
+
+    Raises SourceError for one of another shape.
+    """
+    whole, notes = dict(adapter.whole), list[str]()
+    for name, saved in adapter.saved.items():
+        own = base.inventory.tensors.get(name)
+        if own is None or own.dtype not in FLOATS:
+            notes.append(
+                f"{shown(name)} was saved beside the adapter, and is not compared with a packed base"
+            )
+            continue
+        if own.shape != saved.shape:
+            raise SourceError(
+                f"{adapter.label}: {shown(name)} was {_size(saved)} in training, and is {_size(own)} here",
+                hint="Take the base that the adapter was trained on, with the tokens that were added to it.",
+            )
+        if not _equal(adapter, saved, base, own):
+            whole[name] = saved
+            notes.append(f"{shown(name)} was saved beside the adapter, differs from the base's, and counts")
+    return replace(adapter, whole=whole, saved={}), tuple(notes)
+
+
+def _equal(adapter: AdapterSource, saved: TensorInfo, base: Source, own: TensorInfo) -> bool:
+    """In value, as the narrower of the two types says it."""
+    with Reader([adapter.file]) as theirs, Reader(base.inventory.weights) as ours:
+        one, other = read_words(theirs, saved), read_words(ours, own)
+    if one.dtype == other.dtype:
+        return bool(np.array_equal(one.array, other.array))
+    return bool(np.allclose(one.floats(), other.floats(), rtol=2**-7, atol=1e-6))
+
+
+def _size(tensor: TensorInfo) -> str:
+    return "×".join(map(str, tensor.shape))

@@ -1,0 +1,198 @@
+"""ADAPTER lines: what goes into the package, what a package of a package has, and what is refused by name."""
+
+import json
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+import modelkit
+from modelkit.errors import ModelkitError
+from modelkit.modelfile import Modelfile
+from modelkit.pack.adapters.stored import read_stored
+from modelkit.pack.metadata import FILE, read_metadata
+from modelkit.pack.prepare import prepare
+from modelkit.store.store import Store
+from tests.support.checkpoints import random_tensor, write_checkpoint
+from tests.support.parity import Reference
+from tests.support.peft_folders import write_peft
+from tests.support.tiny import write_tokenizer
+
+Q = "base_model.model.model.layers.1.self_attn.q_proj"
+TENSORS = {
+    f"{Q}.lora_A.weight": random_tensor("a", (3, 64)),
+    f"{Q}.lora_B.weight": random_tensor("b", (64, 3)),
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    record = Reference("llama").record
+    config = {key: value for key, value in record["config"].items() if key != "eos_token_id"}
+    write_tokenizer(write_checkpoint(tmp_path / "model", config, record["tensors"]), tokens=128)
+    return tmp_path
+
+
+def create(folder: Path, text: str, name: str = "it", **options: Any) -> Any:
+    (folder / "Modelfile").write_text(text, encoding="utf-8")
+    return modelkit.create(folder / "Modelfile", name=name, home=folder, **options)
+
+
+def test_adapters_keep_their_order_and_names(folder: Path) -> None:
+    for name in ("z style", "a"):
+        write_peft(folder / name, TENSORS, base_model_name_or_path="org/other")
+    made = create(folder, "FROM ./model\nADAPTER ./z style\nADAPTER ./a\n")
+    package = Store(folder).resolve("it")
+    metadata = read_metadata(package.files[FILE], "it")
+    assert [one.name for one in metadata.adapters] == ["z-style", "a"]
+    assert all(one.sources for one in metadata.adapters)
+    assert "adapters/z-style/adapter.safetensors" in package.files
+    assert any("was trained on org/other" in note for note in made.notes)
+    stored = read_stored(package.files, "it")
+    assert (stored["a"].rank, stored["a"].modules, stored["a"].kind, stored["a"].scale) == (3, 1, "peft", 2.0)
+    brought = stored["a"].load()
+    np.testing.assert_array_equal(
+        np.array(brought.pairs["model.layers.1.self_attn.q_proj"].down), TENSORS[f"{Q}.lora_A.weight"].T
+    )
+
+
+def test_the_same_recipe_has_the_same_digest_and_packages_hand_adapters_on(folder: Path) -> None:
+    write_peft(folder / "lora", TENSORS)
+    text = "FROM ./model\nADAPTER ./lora\n"
+    first, again = create(folder, text), create(folder, text, "again")
+    assert first.digest == again.digest
+    write_peft(folder / "more", TENSORS, r=3, lora_alpha=9)
+    create(folder, "FROM it\nADAPTER ./more\nSYSTEM Short.\n", "second", quantize="q4")
+    store = Store(folder)
+    stored = read_stored(store.resolve("second").files, "second")
+    assert {name: one.scale for name, one in stored.items()} == {"lora": 2.0, "more": 3.0}
+    own = store.resolve("it").files["adapters/lora/adapter.safetensors"]
+    assert store.resolve("second").files["adapters/lora/adapter.safetensors"] == own
+    names = [one.name for one in read_metadata(store.resolve("second").files[FILE], "second").adapters]
+    assert names == ["lora", "more"]
+
+
+def test_a_plan_names_adapters_and_writes_nothing(folder: Path) -> None:
+    write_peft(folder / "lora", TENSORS)
+    recipe = Modelfile.parse("FROM ./model\nADAPTER ./lora\n", file=str(folder / "Modelfile")).recipe(folder)
+    store = Store(folder / "home")
+    prepared = prepare(recipe, store)
+    (row,) = prepared.to_json()["adapters"]
+    assert {key: row[key] for key in ("name", "kind", "rank", "modules")} == {
+        "name": "lora",
+        "kind": "peft",
+        "rank": 3,
+        "modules": 1,
+    }
+    assert not list((folder / "home").rglob("*.safetensors"))
+
+
+def _tensors(change: Callable[[dict[str, np.ndarray]], Any]) -> Callable[[Path], None]:
+    def apply(folder: Path) -> None:
+        tensors = {
+            name: array.copy() for name, array in load_file(folder / "adapter_model.safetensors").items()
+        }
+        change(tensors)
+        save_file(tensors, folder / "adapter_model.safetensors")
+
+    return apply
+
+
+def _config(**fields: Any) -> Callable[[Path], None]:
+    def apply(folder: Path) -> None:
+        path = folder / "adapter_config.json"
+        path.write_text(json.dumps({**json.loads(path.read_text()), **fields}), encoding="utf-8")
+
+    return apply
+
+
+def _moved(tensors: dict[str, np.ndarray], module: str) -> None:
+    for leaf in ("lora_A", "lora_B"):
+        tensors[f"base_model.model.{module}.{leaf}.weight"] = tensors.pop(f"{Q}.{leaf}.weight")
+
+
+def _oversized(folder: Path) -> None:
+    header = json.dumps({"x": {"dtype": "F32", "shape": [1 << 30], "data_offsets": [0, 1 << 32]}}).encode()
+    (folder / "adapter_model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header)
+
+
+def _pickled(folder: Path) -> None:
+    (folder / "adapter_model.safetensors").rename(folder / "adapter_model.bin")
+
+
+REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
+    "rank": (_config(r=4), "has the rank 3, and its config says 4"),
+    "rank of a pattern": (_config(rank_pattern={"q_proj": 2}), "has the rank 3, and its config says 2"),
+    "rank 0": (_config(r=0), "a rank from 1 to"),
+    "huge rank": (_config(r=1 << 40), "a rank from 1 to"),
+    "a text for a rank": (_config(r="3"), "a rank from 1 to"),
+    "alpha": (_config(lora_alpha="much"), "a number was expected"),
+    "another kind": (_config(peft_type="IA3"), "of PEFT's type 'IA3'"),
+    "layers": (_config(layer_replication=[[0, 2], [1, 3]]), "`layer_replication`"),
+    "activated": (_config(alora_invocation_tokens=[1]), "`alora_invocation_tokens`"),
+    "unknown field": (_config(use_wavelets=True), "`use_wavelets` is True, which changes the numbers"),
+    "start": (_config(init_lora_weights="pissa_niter_4"), "`init_lora_weights`"),
+    "endless pattern": (_config(rank_pattern={"(a+)+b": 2}), "too involved"),
+    "bad pattern": (_config(alpha_pattern={"a(": 2}), "is no pattern"),
+    "dora without magnitudes": (_config(use_dora=True), "has no magnitude, against `use_dora`"),
+    "A alone": (_tensors(lambda t: t.pop(f"{Q}.lora_B.weight")), "has no whole pair: B"),
+    "shape": (
+        _tensors(lambda t: t.update({f"{Q}.lora_A.weight": np.zeros((3, 32), np.float32)})),
+        "takes 32 numbers, and the base has 64",
+    ),
+    "rows": (
+        _tensors(lambda t: t.update({f"{Q}.lora_B.weight": np.zeros((32, 3), np.float32)})),
+        "belongs to nothing in this base, or has another shape",
+    ),
+    "meet": (
+        _tensors(lambda t: t.update({f"{Q}.lora_B.weight": np.zeros((64, 2), np.float32)})),
+        "do not meet",
+    ),
+    "layer": (_tensors(lambda t: _moved(t, "model.layers.9.self_attn.q_proj")), "model.layers.9"),
+    "module": (_tensors(lambda t: _moved(t, "model.layers.1.attn.query")), "belongs to nothing in this base"),
+    "norm": (
+        _tensors(lambda t: t.update({"base_model.model.model.norm.weight": np.ones(64, np.float32)})),
+        "cannot differ between the rows of a batch",
+    ),
+    "nan": (
+        _tensors(lambda t: t[f"{Q}.lora_A.weight"].__setitem__((0, 0), np.nan)),
+        "NaN or infinite",
+    ),
+    "dtype": (
+        _tensors(lambda t: t.update({f"{Q}.lora_A.weight": np.zeros((3, 64), np.int32)})),
+        "is I32",
+    ),
+    "nothing of a LoRA": (
+        _tensors(lambda t: t.update({f"{Q}.lora_E": np.zeros(3, np.float32)})),
+        "is nothing that a LoRA has",
+    ),
+    "no config": (lambda folder: (folder / "adapter_config.json").unlink(), "has no adapter_config.json"),
+    "config of another form": (
+        lambda folder: (folder / "adapter_config.json").write_text("[1]"),
+        "an object was expected",
+    ),
+    "pickle": (_pickled, "Save it again as safetensors"),
+    "size that lies": (_oversized, "is cut off"),
+    "empty": (lambda folder: [path.unlink() for path in folder.iterdir()] and None, "holds no adapter"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_does_not_fit_is_refused_by_name_and_nothing_is_written(case: str, folder: Path) -> None:
+    damage, words = REFUSED[case]
+    damage(write_peft(folder / "lora", TENSORS))
+    with pytest.raises(ModelkitError) as refused:
+        create(folder, "FROM ./model\nADAPTER ./lora\n")
+    assert words in str(refused.value), refused.value
+    assert not list(Store(folder).packages())
+
+
+def test_two_adapters_of_one_name_are_refused(folder: Path) -> None:
+    write_peft(folder / "a" / "lora", TENSORS)
+    write_peft(folder / "b" / "lora", TENSORS)
+    with pytest.raises(ModelkitError, match="called lora already"):
+        create(folder, "FROM ./model\nADAPTER ./a/lora\nADAPTER ./b/lora/adapter_model.safetensors\n")

@@ -1,0 +1,55 @@
+"""Adapters that PEFT wrote, through a package, answer as PEFT does."""
+
+from pathlib import Path
+
+import mlx.core as mx
+import numpy as np
+import pytest
+
+import modelkit
+from modelkit.errors import SourceError
+from modelkit.pack.adapters.stored import read_stored
+from modelkit.store.store import Store
+from runtime.cache.build import build_memory
+from runtime.loaded import LoadedModel, load_model
+from runtime.nn.adapter_stacks import Deck
+from runtime.nn.adapters import Adapter
+from runtime.nn.low_rank import LowRanks
+from runtime.nn.row_adapters import RowAdapters
+from runtime.step import Inputs, Step
+from tests.support.adapter_references import AdapterReference
+from tests.support.checkpoints import write_checkpoint
+from tests.support.tiny import write_tokenizer
+
+FUSED_ONLY = ("llama_saved",)  # norms differ for all rows of a step at once
+
+
+def logits(model: LoadedModel, ids: np.ndarray, brought: LowRanks) -> np.ndarray:
+    adapter = Adapter(model.network, brought)
+    memory = build_memory(model.described.layout, dtype=model.dtype)
+    memory.resize(1)
+    inputs = Inputs(mx.array(ids[None].astype(np.int32)))
+    rows = RowAdapters(Deck([adapter]), [((adapter, 1.0),)])
+    step = Step((0,), (len(ids),), inputs=inputs, adapters=rows)
+    memory.prepare(step)
+    return np.array(model.network.logits(model.network(step, memory), step)[0])
+
+
+@pytest.mark.parametrize("name", AdapterReference.names())
+def test_an_adapter_of_pefts_answers_as_in_peft(name: str, tmp_path: Path) -> None:
+    reference = AdapterReference(name)
+    config = {key: value for key, value in reference.base["config"].items() if key != "eos_token_id"}
+    folder = write_checkpoint(tmp_path / "model", config, reference.base["tensors"])
+    write_tokenizer(folder, tokens=128)
+    reference.write(tmp_path / "lora")
+    (tmp_path / "Modelfile").write_text("FROM ./model\nADAPTER ./lora\n", encoding="utf-8")
+    if name in FUSED_ONLY:
+        with pytest.raises(SourceError, match=r"norm\.weight cannot differ"):
+            modelkit.create(tmp_path / "Modelfile", name="it", home=tmp_path)
+        return
+    modelkit.create(tmp_path / "Modelfile", name="it", home=tmp_path)
+    stored = read_stored(Store(tmp_path).resolve("it").files, "it")
+    model = load_model(config, [folder / "model.safetensors"])
+    got = logits(model, reference.ids, stored["lora"].load())[:, reference.answers["columns"]]
+    error = np.abs(got - reference.answers["logits"]).max() / reference.answers["std"]
+    assert error < 2e-4, error
