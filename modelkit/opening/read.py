@@ -82,7 +82,7 @@ def open_model(
         here = find_local(text)
         if here is not None and here.gguf is None:
             with _refusing():
-                opened = _open(here.files, text)
+                opened = _open(here.files, text, adapters)
             yield replace(opened, notes=(*here.notes, *opened.notes))
             return
         elsewhere = where_to_get(text)
