@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from modelkit.model import Model
     from modelkit.modelfile import Directive, Modelfile
     from modelkit.pack.build import Created
-    from modelkit.packages import copy, export, remove
+    from modelkit.pack.gguf.export import ExportedGguf
+    from modelkit.packages import copy, export, export_gguf, remove
     from modelkit.packages import list_packages as list  # noqa: A004 -- read as modelkit.list
     from modelkit.pieces import Piece
     from modelkit.prefixes import Prefix
@@ -37,6 +38,7 @@ __all__ = [
     "Directive",
     "Drafts",
     "Exported",
+    "ExportedGguf",
     "Freed",
     "Generation",
     "GenerationStream",
@@ -55,6 +57,7 @@ __all__ = [
     "create",
     "errors",
     "export",
+    "export_gguf",
     "list",
     "load",
     "pull",
@@ -68,6 +71,7 @@ _HOMES = {
     "Directive": "modelkit.modelfile",
     "Drafts": "runtime.engine.request",
     "Exported": "modelkit.store",
+    "ExportedGguf": "modelkit.pack.gguf.export",
     "Freed": "modelkit.store",
     "Generation": "modelkit.generation",
     "GenerationStream": "modelkit.generation",
@@ -84,6 +88,7 @@ _HOMES = {
     "copy": "modelkit.packages",
     "create": "modelkit.verbs",
     "export": "modelkit.packages",
+    "export_gguf": "modelkit.packages",
     "list": "modelkit.packages:list_packages",
     "load": "modelkit.verbs",
     "pull": "modelkit.verbs",

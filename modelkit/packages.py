@@ -14,6 +14,7 @@ from modelkit.settings import settings_at
 from modelkit.store.store import Store
 
 if TYPE_CHECKING:
+    from modelkit.pack.gguf.export import ExportedGguf
     from modelkit.store import BrokenPackage, Exported, Freed, Package
 
 Home = str | os.PathLike[str] | None
@@ -53,6 +54,21 @@ def export(name: str, folder: str | os.PathLike[str], *, copy: bool = False, hom
     with translated():
         link = not flag(copy, "copy")
         return _store(home).export(text(name, "name"), Path(path(folder, "folder")), link=link)
+
+
+def export_gguf(
+    name: str, file: str | os.PathLike[str], *, draft: bool = False, home: Home = None
+) -> "ExportedGguf":
+    """Write the package, or with `draft` its draft, as one new GGUF file, which llama.cpp and its kin run.
+
+    Weights stay exact where GGUF has a type for them; `tensors` of the result says what became of them.
+    """
+    from modelkit.pack.gguf.export import ExportedGguf, plan_gguf, write_gguf
+
+    target, part = Path(path(file, "file")), flag(draft, "draft")
+    with translated(), _store(home).hold(text(name, "name")) as package:
+        planned = plan_gguf(package, draft=part)
+        return ExportedGguf(write_gguf(planned, target), tuple(planned.kinds), planned.notes)
 
 
 def _store(home: Home) -> Store:

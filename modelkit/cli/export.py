@@ -1,33 +1,62 @@
-"""`modelkit export`: a package as a folder of ordinary files, which `mlx_lm` and others load as it is."""
+"""`modelkit export`: a package as a folder of ordinary files, or as one GGUF file."""
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from modelkit.cli.home import complete_name, open_store
 from modelkit.cli.progress import bar
-from modelkit.cli.screen import emit_json, note, state
+from modelkit.cli.screen import echo, emit_json, note, state
+from modelkit.cli.tables import table
 from modelkit.cli.ui import count, json_option, size
 from modelkit.pack.build import CONFIG, INDEX
 from modelkit.pack.mlx_lm_limits import notes
 from modelkit.store.package import Package
+from modelkit.store.store import Store
+
+if TYPE_CHECKING:
+    from modelkit.pack.gguf.export import Planned
+    from modelkit.pack.gguf.plan import Kind
+
+_HOW = {"copied": "the same bytes", "converted": "the same numbers", "rounded": "rounded"}
 
 
 @click.command("export")
 @click.argument("name", shell_complete=complete_name)
-@click.argument("folder", metavar="DIR", type=click.Path(file_okay=False, path_type=Path))
-@click.option("--copy", is_flag=True, help="Copy the files, to own and change them.")
+@click.argument("target", metavar="DIR|FILE.gguf", type=click.Path(path_type=Path))
+@click.option("--copy", is_flag=True, help="Copy the files, to own and change them (DIR only).")
+@click.option("--draft", is_flag=True, help="Write the package's draft, not the model (GGUF only).")
 @json_option
-def command(name: str, folder: Path, copy: bool, as_json: bool) -> None:
-    """Lay the package NAME out in DIR, a new or empty folder.
+def command(name: str, target: Path, copy: bool, draft: bool, as_json: bool) -> None:
+    """Lay the package NAME out in DIR, a new or empty folder, or write it as FILE.gguf.
 
-    Files are hard links to the store's own read-only files where the disk allows it, so they take no space;
-    elsewhere, and with --copy, they are copies. `mlx_lm.load(DIR)` and other MLX tools take the folder as it
-    is; what mlx-lm is known to compute otherwise is said.
+    In a folder files are hard links to the store's own read-only files where the disk allows it, so they take
+    no space; elsewhere, and with --copy, they are copies. `mlx_lm.load(DIR)` and other MLX tools take the
+    folder as it is; what mlx-lm is known to compute otherwise is said.
+
+    A name that ends with .gguf makes one file for llama.cpp and its kin, tokenizer and chat template
+    included. Weights stay exact where GGUF has a type for them; what is rounded is said before it is written.
+
+    \b
+    modelkit export story story-folder
+    modelkit export story story.gguf
+    modelkit export story story-draft.gguf --draft
     """
+    one_file = target.suffix.lower() == ".gguf"
+    if draft and not one_file:
+        raise click.UsageError("--draft is for GGUF files: a folder has the draft in it, under draft/")
+    if copy and one_file:
+        raise click.UsageError("--copy is for folders: a GGUF file is always a file of its own")
     store = open_store()
+    if one_file:
+        _write_gguf(store, name, target, draft=draft, as_json=as_json)
+    else:
+        _lay_out(store, name, target, copy=copy, as_json=as_json)
+
+
+def _lay_out(store: Store, name: str, folder: Path, *, copy: bool, as_json: bool) -> None:
     package = store.resolve(name)
     total_bytes = sum(layer.blob.size_bytes for layer in package.manifest.layers)
     with bar("export", total_bytes, enabled=not as_json) as advance:
@@ -49,6 +78,44 @@ def command(name: str, folder: Path, copy: bool, as_json: bool) -> None:
     for text in _notes(package):
         note(text)
     state(f"exported {package.name} to {folder} ({size(total_bytes)}: {files})")
+
+
+def _write_gguf(store: Store, name: str, target: Path, *, draft: bool, as_json: bool) -> None:
+    from modelkit.pack.gguf.export import plan_gguf, refuse_taken, write_gguf
+
+    with store.hold(name) as package:
+        refuse_taken(target)
+        planned = plan_gguf(package, draft=draft)
+        if not as_json:
+            for text in planned.notes:
+                note(text)
+            echo(_plan_table(planned) + "\n")
+        with bar("export", planned.nbytes, enabled=not as_json) as advance:
+            size_bytes = write_gguf(planned, target, advance)
+    if as_json:
+        emit_json(
+            {
+                "name": str(package.name),
+                "digest": str(package.digest),
+                "file": str(target.absolute()),
+                "size_bytes": size_bytes,
+                "architecture": planned.metadata["general.architecture"],
+                "tensors": planned.to_json(),
+                "notes": list(planned.notes),
+            }
+        )
+        return
+    part = f"the draft of {package.name}" if draft else str(package.name)
+    state(f"exported {part} to {target} ({size(size_bytes)}, {count(len(planned.entries), 'tensor')})")
+
+
+def _said(kind: "Kind") -> str:
+    return f"{_HOW[kind.how]}: {kind.why}" if kind.why else _HOW[kind.how]
+
+
+def _plan_table(planned: "Planned") -> str:
+    rows = [(kind.type.upper(), str(kind.tensors), size(kind.nbytes), _said(kind)) for kind in planned.kinds]
+    return table(rows, header=("TYPE", "TENSORS", "SIZE", "NUMBERS"), right=(1, 2))
 
 
 def _notes(package: Package) -> list[str]:

@@ -35,7 +35,7 @@ def transform(planned: Planned, slab: Piece, reader: Reader) -> tuple[Bytes, ...
     """
     raw = reader.read(slab)
     if planned.encode is None and slab.tiles is None and not planned.plus_one:
-        return (_every(raw, slab),)
+        return (every_row(raw, slab),)
     with mx.stream(_stream()):
         values = _values(planned, slab, raw, reader)
         if planned.encode is not None and planned.encode.quantized:
@@ -74,7 +74,7 @@ def _stream() -> mx.Stream:
     return _THREAD.stream
 
 
-def _every(raw: bytearray, slab: Piece) -> Bytes:
+def every_row(raw: bytearray, slab: Piece) -> Bytes:
     """The slab's own rows, out of all that was read for it."""
     if isinstance(slab, Columns):
         kept = _turned_over(_grid(raw, slab)[:, :: slab.step])
@@ -103,7 +103,7 @@ def _values(planned: Planned, slab: Piece, raw: bytearray, reader: Reader) -> mx
     if slab.tiles is not None:
         return _decoded(slab, slab.tiles, raw, reader)
     kind = _FLOATS[planned.dtype]
-    words = np.frombuffer(_every(raw, slab), np.uint32 if kind == mx.float32 else np.uint16)
+    words = np.frombuffer(every_row(raw, slab), np.uint32 if kind == mx.float32 else np.uint16)
     return mx.array(words.reshape(slab.rows, -1)).view(kind)
 
 

@@ -176,3 +176,30 @@ def test_prune_takes_what_a_killed_run_left_of_a_page(modelkit: Run, created: Cr
     assert part.exists()
     assert modelkit("prune").stdout.startswith("freed 4 B (0 blobs, 1 temporary file,")
     assert (part.exists(), page.exists()) == (False, True)
+
+
+def test_export_writes_one_gguf_file_and_says_what_is_in_it(
+    modelkit: Run, created: Create, tmp_path: Path
+) -> None:
+    created("story")
+    target = tmp_path / "story.gguf"
+    result = modelkit("export", "story", str(target))
+    assert result.exit_code == 0
+    assert result.stdout.startswith("TYPE")
+    assert f"exported story to {target} (" in result.stdout
+    again = modelkit("export", "story", str(target), "--json")
+    assert again.exit_code == 1
+    assert "there already" in again.stderr
+    report = json.loads(modelkit("export", "story", str(tmp_path / "b.GGUF"), "--json").stdout)
+    assert report["size_bytes"] == target.stat().st_size == (tmp_path / "b.GGUF").stat().st_size
+    assert sum(row["tensors"] for row in report["tensors"]) > 0
+
+
+@pytest.mark.parametrize(("target", "option"), [("out", "--draft"), ("out.gguf", "--copy")])
+def test_export_refuses_an_option_of_the_other_kind(
+    modelkit: Run, created: Create, tmp_path: Path, target: str, option: str
+) -> None:
+    created("story")
+    result = modelkit("export", "story", str(tmp_path / target), option)
+    assert result.exit_code == 2
+    assert not (tmp_path / target).exists()

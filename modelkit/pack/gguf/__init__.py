@@ -1,0 +1,13 @@
+"""A package written as one GGUF file, which llama.cpp and its kin run.
+
+    stored      the package's tensors under flat names, each with how its rows are packed
+    fitting     which GGUF type holds a packed matrix exactly, or comes nearest
+    plan        every tensor of the file: its type, where its rows come from, and what becomes of the numbers
+    rows        rows of the package as rows of blocks, some megabytes at a time
+    vocabulary  the tokenizer as metadata, and the proof that it comes back
+    about       name, licence, provenance, sampling
+    export      all of it, and the file: complete under its name, or not there
+
+Names, metadata and the order of rows are those of `source.gguf.architectures`; the blocks are of
+`runtime.blocks`.
+"""

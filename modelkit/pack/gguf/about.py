@@ -1,0 +1,57 @@
+"""What a GGUF file says of a model besides weights and vocabulary: name, origin, licence, sampling, type."""
+
+from collections import Counter
+from typing import Any
+
+from modelkit.modelfile import Parameters
+from modelkit.pack.gguf.plan import Written, is_wide
+from modelkit.pack.metadata import Provenance
+
+_SAMPLING = {
+    "temperature": "temp",
+    "top_k": "top_k",
+    "top_p": "top_p",
+    "min_p": "min_p",
+    "repeat_penalty": "penalty_repeat",
+    "repeat_last_n": "penalty_last_n",
+}
+"""modelkit's parameters, and llama.cpp's names for the defaults in a file."""
+
+# LlamaFileType of llama.cpp: what most of the weights are. A label; each tensor says its own type.
+_FILE_TYPES = {
+    "f32": 0, "f16": 1, "q4_0": 2, "q4_1": 3, "q8_0": 7, "q5_0": 8, "q5_1": 9, "q2_k": 10, "q3_k": 12,
+    "q4_k": 15, "q5_k": 17, "q6_k": 18, "iq2_xxs": 19, "iq2_xs": 20, "iq3_xxs": 23, "iq1_s": 24,
+    "iq4_nl": 25, "iq3_s": 26, "iq2_s": 28, "iq4_xs": 30, "iq1_m": 31, "bf16": 32, "tq1_0": 36,
+    "tq2_0": 37, "mxfp4": 38, "nvfp4": 39, "q1_0": 40, "q2_0": 41,
+}  # fmt: skip
+_QUANTIZATION_VERSION = 2
+
+
+def general_metadata(name: str, provenance: Provenance | None, written: list[Written]) -> dict[str, Any]:
+    """`general.*` but for the architecture."""
+    weights: Counter[str] = Counter()
+    for one in written:
+        if not is_wide(one.origin):
+            weights[one.fit.type] += one.entry.nbytes
+    made: dict[str, Any] = {"general.type": "model", "general.name": name}
+    upstream = provenance.upstream if provenance else None
+    if upstream:
+        made["general.source.url"] = f"{upstream.endpoint}/{upstream.repository}"
+        if upstream.licence:
+            made["general.license"] = upstream.licence
+    if weights:
+        made["general.file_type"] = _FILE_TYPES[weights.most_common(1)[0][0]]
+    made["general.quantization_version"] = _QUANTIZATION_VERSION
+    return made
+
+
+def sampling_metadata(parameters: Parameters) -> dict[str, Any]:
+    """The package's sampling as defaults of the file."""
+    given: dict[str, Any] = {**parameters.to_json()}
+    found: dict[str, Any] = {}
+    for ours, theirs in _SAMPLING.items():
+        value = given.get(ours)
+        if value is not None:
+            whole = ours in ("top_k", "repeat_last_n")
+            found[f"general.sampling.{theirs}"] = int(value) if whole else float(value)
+    return found

@@ -1,0 +1,262 @@
+"""A package -> one GGUF file: prepared from headers, scales and the tokenizer, then written as a stream.
+
+Everything that can be refused is refused before a byte is written. The file appears whole under its name or
+not at all, and none is ever overwritten.
+"""
+
+import errno
+import fcntl
+import os
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from modelkit.chat.find import find_template
+from modelkit.errors import StoreError, TemplateError, UnsupportedSource
+from modelkit.pack.authors import read_generation_config
+from modelkit.pack.gguf.about import general_metadata, sampling_metadata
+from modelkit.pack.gguf.plan import Kind, Written, kinds, plan
+from modelkit.pack.gguf.rows import blocks, values
+from modelkit.pack.gguf.stored import Stored, stored_tensors
+from modelkit.pack.gguf.vocabulary import vocabulary_metadata
+from modelkit.pack.metadata import Metadata, Provenance
+from modelkit.pack.reader import Reader
+from modelkit.pack.sources import Origin as Opened
+from modelkit.pack.sources import Source, open_package
+from modelkit.source.gguf.architectures import Described, describe_for_gguf
+from modelkit.source.gguf.header_bytes import Entry, header_bytes, padded
+from modelkit.source.gguf.vocabulary.pieces import PLAIN
+from modelkit.store.disk import require_space, storing, sync, sync_folder, write_all
+from modelkit.store.package import Package
+from modelkit.tokenizer.load import load_tokenizer
+from runtime.blocks.types import BLOCK_TYPES
+from runtime.models.wrapper import text_config
+
+Progress = Callable[[int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A file that can be written."""
+
+    source: Source
+    tensors: Mapping[str, Stored]
+    metadata: Mapping[str, Any]
+    written: tuple[Written, ...]
+    extra: Mapping[str, tuple[float, ...]]
+    """Tensors of float32 that follow from the config."""
+    notes: tuple[str, ...]
+    """Sentences for the user: what is left out, and what is not said."""
+
+    @property
+    def kinds(self) -> list[Kind]:
+        """How many tensors there are of each type, and what becomes of their numbers."""
+        return kinds(list(self.written))
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """`kinds`, for programs."""
+        return [
+            {"type": kind.type, "how": kind.how, "why": kind.why or None, "tensors": kind.tensors,
+             "size_bytes": kind.nbytes}
+            for kind in self.kinds
+        ]  # fmt: skip
+
+    @property
+    def entries(self) -> list[Entry]:
+        extra = [Entry(name, BLOCK_TYPES["f32"], (len(values),)) for name, values in self.extra.items()]
+        return [*(one.entry for one in self.written), *extra]
+
+    @property
+    def nbytes(self) -> int:
+        """Of the data."""
+        return sum(padded(entry.nbytes) for entry in self.entries)
+
+
+@dataclass(frozen=True, slots=True)
+class ExportedGguf:
+    """A GGUF file that was written."""
+
+    size_bytes: int
+    tensors: tuple[Kind, ...]
+    """How many there are of each type, and what became of their numbers."""
+    notes: tuple[str, ...]
+    """Sentences for the user: what is not in the file."""
+
+
+def plan_gguf(package: Package, *, draft: bool = False) -> Planned:
+    """What the file of a package holds, or that of its draft. The caller holds the package's blobs.
+
+    Raises UnsupportedSource for what GGUF cannot hold, and StoreError for a draft that is not there.
+    """
+    opened = open_package(package)
+    source, provenance = _part(opened, package, draft=draft)
+    label = source.inventory.origin
+    with Reader(source.inventory.weights) as reader:
+        described, tensors, notes = _described(source, reader)
+        written = plan(described.tensors, tensors, reader)
+        reader.check_unchanged()
+    rows = _embedding_rows(written, label)
+    vocabulary = _vocabulary(source, opened, rows, plain=described.architecture == PLAIN)
+    parameters = read_generation_config(source.inventory.generation_config or {})[0]
+    metadata = {
+        "general.architecture": described.architecture,
+        **general_metadata(str(package.name), provenance, written),
+        **sampling_metadata(parameters if draft else parameters.merge(opened.metadata.parameters)),
+        **described.metadata,
+        **vocabulary.metadata,
+        **_template(source),
+    }
+    told = [] if draft else list(_unsaid(opened.metadata, draft=opened.draft is not None))
+    return Planned(
+        source, tensors, metadata, tuple(written), described.extra, (*notes, *vocabulary.notes, *told)
+    )
+
+
+def _described(source: Source, reader: Reader) -> tuple[Described, dict[str, Stored], list[str]]:
+    """By the table, with the draft heads where its row has a place for them; notes."""
+    found, label = stored_tensors(source), source.inventory.origin
+    config = text_config(source.inventory.config)
+    notes = [f"{found.towers} tensors for images and sound are left out"] if found.towers else []
+
+    def described(tensors: Mapping[str, Stored]) -> Described:
+        shapes = {name: one.shape for name, one in tensors.items()}
+        return describe_for_gguf(config, shapes, lambda name: values(tensors[name], reader), label)
+
+    tensors = {**found.model, **found.heads}
+    try:
+        made = described(tensors)
+    except UnsupportedSource:
+        if not found.heads:
+            raise
+        tensors = dict(found.model)
+        made = described(tensors)
+        notes.append(
+            f"{len(found.heads)} tensors of the draft head are left out: llama.cpp has no place for them"
+        )
+    return made, tensors, [*notes, *made.notes]
+
+
+def write_gguf(planned: Planned, target: Path, progress: Progress | None = None) -> int:
+    """Write the file and return its size. Raises StoreError where a file of that name is there already, or
+    the disk has no room, SourceError for weights that change while they are read.
+    """
+    header = header_bytes(planned.metadata, planned.entries)
+    with storing(target):
+        refuse_taken(target)
+        require_space(target.parent, len(header) + planned.nbytes)
+        with _appearing(target) as file:
+            write_all(file, memoryview(header))
+            with Reader(planned.source.inventory.weights) as reader:
+                for one in planned.written:
+                    _write_tensor(file, one, planned.tensors, reader, progress)
+                reader.check_unchanged()
+            for values in planned.extra.values():
+                data = np.array(values, dtype="<f4").tobytes()
+                write_all(file, memoryview(data + bytes(padded(len(data)) - len(data))))
+    return len(header) + planned.nbytes
+
+
+def refuse_taken(target: Path) -> None:
+    """Raise StoreError where something has that name."""
+    if target.is_symlink() or target.exists():
+        raise _exists(target)
+
+
+def _write_tensor(
+    file: int, one: Written, tensors: Mapping[str, Stored], reader: Reader, progress: Progress | None
+) -> None:
+    count = 0
+    for piece in blocks(one.origin, one.fit, tensors, reader):
+        write_all(file, piece)
+        count += len(piece)
+        if progress:
+            progress(len(piece))
+    assert count == one.entry.nbytes, (one.entry, count)
+    write_all(file, memoryview(bytes(padded(count) - count)))
+
+
+@contextmanager
+def _appearing(target: Path) -> Generator[int]:
+    """A new file that gets its name when the block has ended well; what a killed one left is used again."""
+    part = target.parent / f".{target.name}.part"
+    file = os.open(part, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+    try:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise StoreError(f"{target} is being written by another export") from None
+        os.ftruncate(file, 0)
+        try:
+            yield file
+            sync(file)
+            _name(part, target)
+        except BaseException:
+            part.unlink(missing_ok=True)
+            raise
+        sync_folder(target.parent)
+    finally:
+        os.close(file)
+
+
+def _name(part: Path, target: Path) -> None:
+    """Give the file its name, unless it was taken meanwhile."""
+    try:
+        os.link(part, target)
+    except FileExistsError:
+        raise _exists(target) from None
+    except OSError as error:
+        if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK):
+            raise
+        if target.exists():
+            raise _exists(target) from None
+        os.rename(part, target)
+        return
+    part.unlink()
+
+
+def _exists(target: Path) -> StoreError:
+    return StoreError(f"{target} is there already", hint="Name a new file; none is overwritten.")
+
+
+def _part(opened: Opened, package: Package, *, draft: bool) -> tuple[Source, Provenance | None]:
+    if not draft:
+        return opened.source, opened.metadata.provenance
+    if opened.draft is None:
+        raise StoreError(f"{package.name} has no draft", hint="Leave --draft out to write the model itself.")
+    return opened.draft, opened.metadata.draft_provenance
+
+
+def _vocabulary(source: Source, opened: Opened, rows: int, *, plain: bool) -> Any:
+    """The model's, or for a draft without one its target's."""
+    own = "tokenizer.json" in source.inventory.files
+    inventory = source.inventory if own else opened.source.inventory
+    tokenizer = load_tokenizer(inventory.files)
+    ends = tokenizer.eos_ids(inventory.generation_config, inventory.config)
+    return vocabulary_metadata(tokenizer, ends, rows=rows, plain=plain, label=source.inventory.origin)
+
+
+def _embedding_rows(written: list[Written], label: str) -> int:
+    found = next((one for one in written if one.entry.name == "token_embd.weight"), None)
+    if found is None:
+        raise UnsupportedSource(f"{label} has no embedding, which a GGUF file needs")
+    return prod(found.entry.shape[:-1])
+
+
+def _template(source: Source) -> dict[str, str]:
+    try:
+        found = find_template(source.inventory.files)
+    except TemplateError:
+        return {}
+    return {"tokenizer.chat_template": found} if found else {}
+
+
+def _unsaid(metadata: Metadata, *, draft: bool) -> Generator[str]:
+    if metadata.system is not None or metadata.messages:
+        yield "SYSTEM and MESSAGE of the Modelfile have no place in a GGUF file"
+    if draft:
+        yield "the draft is not in the file; `modelkit export NAME FILE --draft` writes it into its own"

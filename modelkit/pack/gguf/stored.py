@@ -1,0 +1,152 @@
+"""A package's tensors as a text model's own: flat names, sizes in numbers, and how each is packed.
+
+Names are MLX's, with experts in stacks as `experts.gather` makes them, and without what a wrapper puts before
+them (`language_model.`). What belongs to images and sound is left out. Nothing is read here.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from math import prod
+
+from modelkit.errors import UnsupportedSource
+from modelkit.pack.experts import gather
+from modelkit.pack.families import checkpoint_of
+from modelkit.pack.slabs import Piece, whole
+from modelkit.pack.sources import Source
+from modelkit.source.inventory import Inventory
+from modelkit.source.mlx_layout import MlxWeights
+from modelkit.source.prequantized import FloatWeights, Packing
+from modelkit.source.tensor import BITS, TensorInfo
+from runtime.models.checkpoint import Checkpoint
+from runtime.models.wrapper import text_config
+
+FLOATS = {"F32": "f32", "F16": "f16", "BF16": "bf16"}
+"""safetensors' names of types, and GGUF's."""
+
+_INNER = "language_model."
+_MODEL_INNER = "model.language_model."
+_PARTS = (".scales", ".biases")
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Stored numbers, codes or scales: rows of the package's tensors, one after the other."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    slabs: tuple[Piece, ...]
+
+    @property
+    def nbytes(self) -> int:
+        return prod(self.shape) * BITS[self.dtype] // 8
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """One tensor of a package."""
+
+    name: str
+    """Flat, with `.weight` where it has that."""
+    shape: tuple[int, ...]
+    """In numbers."""
+    data: Part
+    """Numbers, or codes."""
+    packing: Packing | None
+    """None: plain numbers."""
+    scales: Part | None = None
+    biases: Part | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Tensors:
+    """A package's tensors, by flat name."""
+
+    model: Mapping[str, Stored]
+    heads: Mapping[str, Stored]
+    """Of draft heads."""
+    towers: int
+    """How many there are for images and sound, which are left out."""
+
+
+def stored_tensors(source: Source) -> Tensors:
+    """Raises UnsupportedSource for weights that are kept in another way."""
+    inventory, kind = source.inventory, source.kind
+    checkpoint = checkpoint_of(inventory.config)
+    kept = [tensor for name, tensor in inventory.tensors.items() if not checkpoint.towers.has(name)]
+    if isinstance(kind, MlxWeights):
+        stored = _packed_and_plain(kept, kind.packed, inventory)
+    elif isinstance(kind, FloatWeights):
+        stored = _plain(kept, checkpoint)
+    else:
+        raise UnsupportedSource(
+            f"{inventory.origin} holds its weights in a form that is not written as GGUF",
+            hint="Make a package of it first: `modelkit create`.",
+        )
+    layers = text_config(inventory.config).get("num_hidden_layers")
+    count = layers if type(layers) is int else 0
+    heads = {one.name: one for name, one in stored if checkpoint.in_head(name, count)}
+    model = {one.name: one for _, one in stored if one.name not in heads}
+    return Tensors(model, heads, len(inventory.tensors) - len(kept))
+
+
+def _plain(tensors: Iterable[TensorInfo], checkpoint: Checkpoint) -> list[tuple[str, Stored]]:
+    """(name, tensor) of numbers, in MLX's layout. What is one tensor keeps its shape and its numbers: the
+    table of architectures knows published ones and MLX's.
+    """
+    found: list[tuple[str, Stored]] = []
+    for matrix in gather(tensors, checkpoint, {}):
+        first = matrix.slabs[0]
+        alone = len(matrix.slabs) == 1 and first == whole(first.tensor)
+        shape = first.tensor.shape if alone else matrix.shape
+        part = Part(_float(matrix.name, matrix.dtype), shape, matrix.slabs)
+        found.append((matrix.name, Stored(flat_name(matrix.name), shape, part, None)))
+    return found
+
+
+def _packed_and_plain(
+    tensors: Iterable[TensorInfo], packed: Mapping[str, Packing], inventory: Inventory
+) -> list[tuple[str, Stored]]:
+    """The same of MLX's own packages."""
+    found: list[tuple[str, Stored]] = []
+    for tensor in tensors:
+        module = tensor.name.removesuffix(".weight")
+        if module in packed and module != tensor.name:
+            one = _packed(tensor, packed[module], inventory.tensors)
+        elif any(tensor.name.removesuffix(part) in packed for part in _PARTS if tensor.name.endswith(part)):
+            continue
+        else:
+            _float(tensor.name, tensor.dtype)
+            one = Stored(flat_name(tensor.name), tensor.shape, _part(tensor), None)
+        found.append((tensor.name, one))
+    return found
+
+
+def _packed(tensor: TensorInfo, packing: Packing, tensors: Mapping[str, TensorInfo]) -> Stored:
+    module = tensor.name.removesuffix(".weight")
+    width = tensor.shape[-1] * 32 // packing.bits
+    biases = tensors.get(f"{module}.biases")
+    return Stored(
+        flat_name(tensor.name),
+        (*tensor.shape[:-1], width),
+        _part(tensor),
+        packing,
+        _part(tensors[f"{module}.scales"]),
+        _part(biases) if biases else None,
+    )
+
+
+def _part(tensor: TensorInfo) -> Part:
+    return Part(tensor.dtype, tensor.shape, (whole(tensor),))
+
+
+def _float(name: str, dtype: str) -> str:
+    if dtype not in FLOATS:
+        raise UnsupportedSource(f"`{name}` is {dtype}, which is not written as GGUF")
+    return dtype
+
+
+def flat_name(name: str) -> str:
+    """Without a wrapper's beginnings."""
+    if name.startswith(_MODEL_INNER):
+        return "model." + name.removeprefix(_MODEL_INNER)
+    return name.removeprefix(_INNER)

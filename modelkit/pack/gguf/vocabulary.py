@@ -1,0 +1,181 @@
+"""A package's tokenizer as GGUF metadata, and the proof that the same ids come back.
+
+How a text is cut has a name in GGUF files. It is recognised by the expressions that tokenizer.json states,
+and where those are spelled otherwise by what they do to texts that tell all known ways apart. Then the
+metadata are read as a GGUF file's would be, and texts encoded with both: what differs is not written.
+"""
+
+import json
+import tempfile
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from unicodedata import normalize
+
+from modelkit.errors import UnsupportedSource
+from modelkit.source.gguf.vocabulary.files import tokenizer_files
+from modelkit.source.gguf.vocabulary.merged import byte_level, sequence, split
+from modelkit.source.gguf.vocabulary.pieces import BYTES, KEY
+from modelkit.source.gguf.vocabulary.splitting import SPLITTINGS
+from modelkit.source.gguf.vocabulary.stating import kind_of, special_ids, state
+from modelkit.tokenizer.load import load_tokenizer
+from modelkit.tokenizer.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    import tokenizers
+
+# Every rule of the table cuts at least one of these in a way of its own.
+PROBES = (
+    "I'LL say it's 12345678 o'clock, WE'RE camelCase HTTPServer x1y22z333 don't\n\n\n  two  blanks\t\ttabs"
+    " \r\n end",
+    "d\u00e9j\u00e0 e\u0301te\u0301 \u4f60\u597d\u4e16\u754c12\u3002\u3053\u3093\u306b\u3061\u306f"
+    " \ud55c\uad6d\uc5b4 \u0e20\u0e32\u0e29\u0e32 \U0001f600\U0001f3fd <sentinel:3> IMGIMGABZ a       b"
+    " !foo #bar/baz //x\n12.5$ \u0661\u0662\u0663\u0664",
+    'for (int i=0; i<10; i++) { a[i] += b.c("x"); }  // \u00bd \u2014 \u201cquoted\u201d'
+    " \u0627\u0644\u0639\u0631\u0628\u064a\u0629 \u0939\u093f\u0928\u094d\u0926\u0940"
+    " ABC-def_GHI 1,234,567.89",
+)
+
+
+_COMPOSED = "this tokenizer composes characters (NFC), which llama.cpp does not"
+
+
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    """All that a file says of its tokenizer."""
+
+    metadata: Mapping[str, Any]
+    notes: tuple[str, ...]
+
+
+def vocabulary_metadata(
+    tokenizer: Tokenizer,
+    ends: frozenset[int],
+    *,
+    rows: int,
+    plain: bool,
+    label: str,
+) -> Vocabulary:
+    """ends: all ids that end a text. rows: of the embedding. plain: is the model one whose merges over text
+    llama.cpp reads as they are?
+
+    Raises UnsupportedSource for a tokenizer that a GGUF file cannot hold.
+    """
+    document = json.loads(tokenizer.to_json())
+    kind = kind_of(document, plain=plain, label=label)
+    stated = state(document, kind, rows, label)
+    made = dict(stated.metadata)
+    notes = list(stated.notes)
+    if kind == BYTES:
+        name, said = recognised(document, label)
+        made[KEY + "pre"] = name
+        notes += said
+    made |= special_ids(_roles(tokenizer, ends))
+    made |= _framing(tokenizer)
+    texts = [normalize("NFC", text) for text in PROBES] if _COMPOSED in notes else PROBES
+    read = _prove(made, tokenizer, texts, rows, label)
+    unnamed = sorted(ends - read)
+    if unnamed:
+        notes.append(f"a file names three ends of a text at most; left out: {unnamed}")
+    made["tokenizer.huggingface.json"] = json.dumps(document, ensure_ascii=False, separators=(",", ":"))
+    return Vocabulary(made, tuple(notes))
+
+
+def recognised(document: Mapping[str, Any], label: str) -> tuple[str, list[str]]:
+    """(`tokenizer.ggml.pre`, notes). Raises UnsupportedSource where no known way cuts texts like this one."""
+    whole, nfc = bool(document["model"].get("ignore_merges")), "NFC" in str(document.get("normalizer"))
+    stated = _stated_patterns(document["pre_tokenizer"])
+    wanted = None
+    found: list[tuple[bool, bool, bool, str]] = []
+    for name, row in SPLITTINGS.items():
+        if row.raw:
+            continue
+        if row.patterns != stated:
+            wanted = wanted if wanted is not None else _cuts(document["pre_tokenizer"])
+            if wanted != _row_cuts(row.patterns):
+                continue
+        found.append((row.whole_first != whole, row.patterns != stated, row.nfc != nfc, name))
+    if not found:
+        raise UnsupportedSource(
+            f"{label} cuts text in a way that llama.cpp has no name for, so its ids would be others there"
+        )
+    flag, _, normal, name = min(found, key=lambda row: row[:3])
+    if flag:
+        first = "takes" if whole else "does not take"
+        raise UnsupportedSource(
+            f"{label} cuts text as `{name}` does and {first} whole words first; llama.cpp has no name for it"
+        )
+    return name, [_COMPOSED] if nfc and normal else []
+
+
+def _stated_patterns(pre_tokenizer: Any) -> tuple[str, ...] | None:
+    """The expressions in order, where tokenizer.json says it with nothing else."""
+    if not isinstance(pre_tokenizer, Mapping):
+        return None
+    steps = pre_tokenizer.get("pretokenizers") if pre_tokenizer.get("type") == "Sequence" else [pre_tokenizer]
+    found: list[str] = []
+    for step in steps or ():
+        if step.get("type") == "ByteLevel" and not step.get("use_regex", True):
+            continue
+        pattern = step.get("pattern") or {}
+        if step != split(str(pattern.get("Regex"))):
+            return None
+        found.append(pattern["Regex"])
+    return tuple(found)
+
+
+@cache
+def _row_cuts(patterns: tuple[str, ...]) -> list[list[tuple[str, tuple[int, int]]]] | None:
+    return _cuts(sequence("pretokenizers", [*(split(one) for one in patterns), byte_level()]))
+
+
+def _cuts(pre_tokenizer: Any) -> list[list[tuple[str, tuple[int, int]]]] | None:
+    cutter = _bare(pre_tokenizer).pre_tokenizer
+    return None if cutter is None else [cutter.pre_tokenize_str(text) for text in PROBES]
+
+
+def _bare(pre_tokenizer: Any) -> "tokenizers.Tokenizer":
+    import tokenizers
+
+    model = {"type": "BPE", "vocab": {}, "merges": []}
+    document = {"version": "1.0", "added_tokens": [], "model": model, "pre_tokenizer": pre_tokenizer}
+    empty = dict.fromkeys(("truncation", "padding", "normalizer", "post_processor", "decoder"))
+    return tokenizers.Tokenizer.from_str(json.dumps({**document, **empty}))
+
+
+def _roles(tokenizer: Tokenizer, ends: frozenset[int]) -> dict[str, int | None]:
+    """Files have room for three ends. The tokenizer's own is the first; others come in the order of ids."""
+    pieces, specials = tokenizer.pieces, tokenizer.specials
+    eos = tokenizer.eos_id if tokenizer.eos_id is not None else min(ends, default=None)
+    others = [*sorted(ends - {eos}), None, None]
+    named = {role: pieces.get(getattr(specials, role) or "") for role in ("bos", "unk", "pad")}
+    return {**named, "eos": eos, "eot": others[0], "eom": others[1]}
+
+
+def _framing(tokenizer: Tokenizer) -> dict[str, bool]:
+    """What a bare prompt gets around it."""
+    bare, framed = (tokenizer.encode("a", add_special=special) for special in (False, True))
+    begins = tokenizer.bos_id is not None and framed[:1] == [tokenizer.bos_id] != bare[:1]
+    ends = tokenizer.eos_id is not None and framed[-1:] == [tokenizer.eos_id] != bare[-1:]
+    return {KEY + "add_bos_token": begins, KEY + "add_eos_token": ends}
+
+
+def _prove(
+    metadata: Mapping[str, Any], tokenizer: Tokenizer, texts: Iterable[str], rows: int, label: str
+) -> frozenset[int]:
+    """Raise UnsupportedSource unless the tokenizer read back gives the same ids. The ends that it has."""
+    made = tokenizer_files(metadata, rows=rows, label=label)
+    with tempfile.TemporaryDirectory() as folder:
+        paths = {name: Path(folder, name) for name in made.files}
+        for name, path in paths.items():
+            path.write_bytes(made.files[name])
+        again = load_tokenizer(paths)
+    for text in texts:
+        if again.encode(text, add_special=False) != tokenizer.encode(text, add_special=False):
+            raise UnsupportedSource(
+                f"{label}: read back from a GGUF file, the tokenizer gives other ids for {text[:30]!r}",
+                hint="Its way of treating text is not among those that llama.cpp knows.",
+            )
+    return again.eos_ids(json.loads(made.files["generation_config.json"]))
