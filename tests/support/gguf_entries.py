@@ -6,8 +6,11 @@ that has another value there could not come back. Each row: the entry that it be
 differ.
 """
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
+ABSENT = object()
+"""The field is left out, so that transformers' default holds."""
 FULL = ["full_attention"]
 _YARN = {
     "rope_type": "yarn",
@@ -27,7 +30,7 @@ GGUF_ENTRIES: dict[str, tuple[str, dict[str, Any]]] = {
     "llama_yarn_rope": ("llama_yarn_rope", {}),
     "mixtral": ("mixtral", {"sliding_window": None}),
     "ministral3": ("ministral3", {"sliding_window": None}),
-    "smollm3": ("smollm3", {"no_rope_layer_interval": 4, "no_rope_layers": None}),
+    "smollm3": ("smollm3", {"no_rope_layer_interval": 4, "no_rope_layers": ABSENT}),
     "apertus": ("apertus", {}),
     "granite": ("granite", {}),
     "granitemoe": ("granitemoe", {}),
@@ -92,7 +95,7 @@ GGUF_ENTRIES: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "deepseek_v32": ("deepseek_v32", {}),
     "glm4_moe_lite": ("glm4_moe_lite", {}),
-    "gemma3n": ("gemma3n", {"altup_num_inputs": 4}),
+    "gemma3n": ("gemma3n", {"altup_num_inputs": 4, "vocab_size_per_layer_input": 160}),
     "gemma4": ("gemma4_text", {}),
     "gemma4_moe": ("gemma4_moe", {}),
     "gemma4_keys_as_values": ("gemma4_keys_as_values", {}),
@@ -104,9 +107,104 @@ GGUF_ENTRIES: dict[str, tuple[str, dict[str, Any]]] = {
     "nemotron_h": ("nemotron_h", {}),
     "granitemoehybrid": ("granitemoehybrid", {}),
     "bamba": ("bamba", {}),
-    "laguna": ("laguna", {}),
+    "laguna": ("laguna", {"layer_types": [*FULL, *["sliding_attention"] * 3]}),
     "mimo_v2_flash": ("mimo_v2_flash", {}),
-    "kimi_linear": ("kimi_linear", {}),
-    "phimoe": ("phimoe", {}),
+    "phimoe": (
+        "phimoe",
+        {
+            "router_jitter_noise": 0.01,
+            "original_max_position_embeddings": 12,
+            "rope_parameters": {
+                "rope_type": "longrope",
+                "rope_theta": 10000.0,
+                "original_max_position_embeddings": 12,
+                "long_factor": [1.0, 1.5, 2.0, 3.0, 5.0, 9.0, 14.0, 20.0],
+                "short_factor": [1.0, 1.1, 1.3, 1.2, 1.4, 1.5, 1.1, 1.0],
+                "long_mscale": 1.49383521080017,
+                "short_mscale": 1.49383521080017,
+            },
+        },
+    ),
+    "qwen2_5_vl": ("qwen2_5_vl", {}),
+    "qwen3_vl": ("qwen3_vl", {}),
     "cohere2": ("cohere2", {"layer_types": [*["sliding_attention"] * 3, *FULL]}),
 }
+
+
+# Written with options of the converter that put matrices together: (entry, options). They are only read.
+FUSED: dict[str, tuple[str, dict[str, Any]]] = {
+    "llama_fused": ("llama", {"fuse_qkv": True}),
+    "qwen2_fused": ("qwen2", {"fuse_qkv": True}),
+    "qwen3_5_moe_fused": ("qwen3_5_moe", {"fuse_gate_up_exps": True}),
+}
+
+# Text towers that are read as the plain model; they are written as that.
+AS_PLAIN = {"qwen2_5_vl", "qwen3_vl"}
+
+# Ends or beginnings of names of tensors whose numbers come out of functions.
+INEXACT = (".ssm_a", "rope_freqs.weight")
+
+# Fields of a family's Config that a file of GGUF does not hold.
+LOST: dict[str, set[str]] = {
+    "nemotron_h": {"context_length"},
+    "granitemoehybrid": {"context_length"},
+    "falcon_h1": {"times"},
+}
+
+# Keys that we write and the converter does not, for configs of transformers 5.
+MORE: dict[str, set[str]] = {
+    name: {"expert_gating_func"}
+    for name in (
+        "deepseek_v2",
+        "deepseek_v2_lite",
+        "deepseek_v3",
+        "deepseek_v32",
+        "glm4_moe_lite",
+        "mimo_v2_flash",
+    )
+}
+
+Fields = Mapping[str, Any]
+
+
+def _granite(config: Fields) -> dict[str, Any]:
+    words = {"linear_attention": "mamba", "full_attention": "attention"}
+    return {"layer_types": [words[kind] for kind in config["layer_types"]]}
+
+
+def _mimo(config: Fields) -> dict[str, Any]:
+    full, window = (config["rope_parameters"][kind] for kind in ("full_attention", "sliding_attention"))
+    return {
+        "swa_head_dim": config["head_dim"],
+        "swa_num_attention_heads": config["num_attention_heads"],
+        "swa_v_head_dim": config["v_head_dim"],
+        "swa_num_key_value_heads": 2 * config["num_key_value_heads"],
+        "topk_method": "noaux_tc",
+        "hybrid_layer_pattern": [int(kind == "sliding_attention") for kind in config["layer_types"]],
+        "moe_layer_freq": [int(kind == "sparse") for kind in config["mlp_layer_types"]],
+        "layernorm_epsilon": config["rms_norm_eps"],
+        "rope_theta": full["rope_theta"],
+        "swa_rope_theta": window["rope_theta"],
+        "partial_rotary_factor": full["partial_rotary_factor"],
+    }
+
+
+def _share(config: Fields) -> dict[str, Any]:
+    return {"rotary_pct": config["rope_parameters"].get("partial_rotary_factor", 1.0)}
+
+
+# Older names of fields that the converter asks for, and files on the hub still have.
+CONVERTER_FIELDS: dict[str, Callable[[Fields], dict[str, Any]]] = {
+    "gpt2": lambda config: {"n_ctx": config["n_positions"]},
+    "gpt_neox": _share,
+    "cohere2": _share,
+    "granitemoehybrid": _granite,
+    "bamba": lambda _: {"attn_rotary_emb": 8},
+    "falcon_h1": lambda config: {"head_dim": 16, "norm_epsilon": config["rms_norm_eps"]},
+    "glm4_moe_lite": lambda _: {"first_k_dense_replace": 1},
+    "phimoe": lambda _: {"architectures": ["PhiMoEForCausalLM"]},
+    "mimo_v2_flash": _mimo,
+}
+
+# Names of tensors that published files have and transformers' class saves in another way.
+RENAMED: dict[str, tuple[tuple[str, str], ...]] = {}

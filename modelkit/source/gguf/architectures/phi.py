@@ -9,6 +9,7 @@ from modelkit.source.gguf.architectures.exchange import Reading, Writing
 from modelkit.source.gguf.architectures.facts import Facts
 from modelkit.source.gguf.architectures.numbers import shortest
 from modelkit.source.gguf.architectures.parts import (
+    ATTENTION,
     CONTEXT,
     FUSED_QKV,
     HEADS,
@@ -16,13 +17,16 @@ from modelkit.source.gguf.architectures.parts import (
     LAYER_NORM,
     NORMS,
     TOP,
+    bias_flag,
     decoder,
+    expert_settings,
+    experts,
     rule,
     rules,
 )
 from modelkit.source.gguf.architectures.rope import Rope, rope_block
 from modelkit.source.gguf.architectures.rules import Joined, Parted
-from modelkit.source.gguf.architectures.settings import Same, Special
+from modelkit.source.gguf.architectures.settings import Always, Same, Special
 
 _LONG, _SHORT = "rope_factors_long.weight", "rope_factors_short.weight"
 
@@ -33,6 +37,8 @@ class LongRope:
 
     partial: float = 1.0
     theta: float = 10000.0
+    told: bool = False
+    """Does the config say what queries and keys are multiplied by, once for each list?"""
 
     def read(self, file: Reading) -> None:
         size = Facts(file.config).head_dim
@@ -50,11 +56,14 @@ class LongRope:
                 "original_max_position_embeddings": original,
             }
             usual = attention_factor(file.config["max_position_embeddings"], original or 1)
-            if factor is not None and abs(factor - usual) > 1e-6:
+            if self.told:
+                block["long_mscale"] = block["short_mscale"] = usual if factor is None else factor
+            elif factor is not None and abs(factor - usual) > 1e-6:
                 block["attention_factor"] = factor
         if original is not None:
             file.config["original_max_position_embeddings"] = original
-        block["partial_rotary_factor"] = rotated / size
+        if rotated != size or not self.told:
+            block["partial_rotary_factor"] = rotated / size
         file.config["rope_parameters"] = block
 
     def write(self, out: Writing) -> None:
@@ -74,6 +83,10 @@ class LongRope:
         out.extra[_LONG] = tuple(float(number) for number in block["long_factor"])
         out.extra[_SHORT] = tuple(float(number) for number in block["short_factor"])
         usual = attention_factor(positions, original, block.get("factor"))
+        if self.told:
+            usual = block.get("long_mscale", usual)
+            if block.get("short_mscale", usual) != usual:
+                out.refuse("long_mscale and short_mscale differ, which GGUF cannot say")
         out.put("rope.scaling.attn_factor", float(block.get("attention_factor") or usual))
 
 
@@ -125,6 +138,29 @@ PHI3 = Architecture(
         ),
         rule("ffn_up.*", "mlp.gate_up_proj.*"),
         rule("ffn_down.*", "mlp.down_proj.*"),
+    ),
+)
+PHIMOE = Architecture(
+    "phimoe",
+    (Kind("phimoe", "PhimoeForCausalLM"),),
+    decoder(
+        LongRope(told=True),
+        Special(
+            _read_window,
+            lambda out: out.put("attention.sliding_window", out.facts.get("sliding_window", default=0)),
+        ),
+        *expert_settings("num_local_experts", "num_experts"),
+        Always("router_jitter_noise", 0.01),
+        bias_flag("attention_bias", "attn_q"),
+        Special(lambda file: file.config.update(lm_head_bias="output.bias" in file.shapes), lambda _: None),
+    ),
+    TOP,
+    (
+        *NORMS,
+        *ATTENTION,
+        FUSED_QKV,
+        rule("ffn_gate_inp.weight", "block_sparse_moe.gate.weight"),
+        *experts("block_sparse_moe.switch_mlp"),
     ),
 )
 PHI2 = Architecture(

@@ -18,7 +18,8 @@ from modelkit.source.gguf.architectures.parts import (
     shared_expert,
 )
 from modelkit.source.gguf.architectures.rope import Rope
-from modelkit.source.gguf.architectures.settings import Always, Same, Special
+from modelkit.source.gguf.architectures.rules import Rule
+from modelkit.source.gguf.architectures.settings import Always, Same, Setting, Special
 
 _BLOCK = (*NORMS, *ATTENTION, FUSED_QKV, *HEAD_NORMS, *MLP)
 _ROPE = Rope(dimensions=False)
@@ -27,10 +28,14 @@ _NO_WINDOW = (
     NO_WINDOW,
 )
 
-QWEN2 = Architecture("qwen2", (Kind("qwen2", "Qwen2ForCausalLM"),), decoder(_ROPE, *_NO_WINDOW), TOP, _BLOCK)
+_VL2 = ("qwen2_vl_text", "qwen2_5_vl_text", "qwen2_vl", "qwen2_5_vl")
+
+QWEN2 = Architecture(
+    "qwen2", (Kind("qwen2", "Qwen2ForCausalLM", aliases=_VL2),), decoder(_ROPE, *_NO_WINDOW), TOP, _BLOCK
+)
 QWEN3 = Architecture(
     "qwen3",
-    (Kind("qwen3", "Qwen3ForCausalLM"),),
+    (Kind("qwen3", "Qwen3ForCausalLM", aliases=("qwen3_vl_text", "qwen3_vl")),),
     decoder(_ROPE, *_NO_WINDOW, Always("attention_bias", False)),
     TOP,
     _BLOCK,
@@ -59,7 +64,7 @@ QWEN2MOE = Architecture(
 )
 QWEN3MOE = Architecture(
     "qwen3moe",
-    (Kind("qwen3_moe", "Qwen3MoeForCausalLM"),),
+    (Kind("qwen3_moe", "Qwen3MoeForCausalLM", aliases=("qwen3_vl_moe_text", "qwen3_vl_moe")),),
     decoder(_ROPE, *_EXPERTS, Always("norm_topk_prob", True), *_NO_WINDOW, Always("attention_bias", False)),
     TOP,
     (*_BLOCK, ROUTER, *experts()),
@@ -80,3 +85,30 @@ def write_sections(out: Writing) -> None:
 
 
 SECTIONS = Special(read_sections, write_sections)
+
+
+def _text_of(name: str, kind: Kind, *more: Setting, block: tuple[Rule, ...] = _BLOCK) -> Architecture:
+    """The text tower of a vision model: for text alone it is the plain model, and that is what is read."""
+    hidden = Special(lambda file: file.skip("n_deepstack_layers"), lambda _: None)
+    return Architecture(
+        name,
+        (kind,),
+        decoder(_ROPE, SECTIONS, hidden, *more),
+        TOP,
+        block,
+        exact="bits, of the text tower; written as the plain model",
+        condition=lambda _: False,
+    )
+
+
+QWEN2VL = _text_of("qwen2vl", Kind("qwen2", "Qwen2ForCausalLM"), *_NO_WINDOW)
+QWEN3VL = _text_of("qwen3vl", Kind("qwen3", "Qwen3ForCausalLM"), *_NO_WINDOW, Always("attention_bias", False))
+QWEN3VLMOE = _text_of(
+    "qwen3vlmoe",
+    Kind("qwen3_moe", "Qwen3MoeForCausalLM"),
+    *_EXPERTS,
+    Always("norm_topk_prob", True),
+    *_NO_WINDOW,
+    Always("attention_bias", False),
+    block=(*_BLOCK, ROUTER, *experts()),
+)

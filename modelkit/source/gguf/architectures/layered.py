@@ -1,0 +1,255 @@
+"""Laguna and MiMo V2: layers of two kinds that differ in heads, rotation and what they see; mixtures."""
+
+from typing import Any
+
+from modelkit.source.gguf.architectures.architecture import Architecture, Kind
+from modelkit.source.gguf.architectures.exchange import Reading, Writing
+from modelkit.source.gguf.architectures.facts import Facts
+from modelkit.source.gguf.architectures.parts import (
+    ATTENTION,
+    CONTEXT,
+    CORRECTION,
+    GROUPS,
+    HEAD_DIM,
+    HEAD_NORMS,
+    HIDDEN,
+    INNER,
+    MLP,
+    MOE_INNER,
+    NORMS,
+    RMS,
+    ROUTER,
+    TOP,
+    VOCAB,
+    bias_flag,
+    dense_count,
+    expert_settings,
+    experts,
+    gating,
+    is_sparse,
+    rule,
+    shared_expert,
+    sliding_layers,
+    windows,
+)
+from modelkit.source.gguf.architectures.rope import read_scaling, rope_blocks, write_scaling
+from modelkit.source.gguf.architectures.rules import Parted
+from modelkit.source.gguf.architectures.settings import Always, Same, Special, Written
+
+_SIGMOID = 2
+
+
+def _sparse_words(file: Reading) -> None:
+    file.config["mlp_layer_types"] = ["sparse" if one else "dense" for one in is_sparse(file)]
+
+
+def _read_ropes(file: Reading) -> None:
+    size = file.config["head_dim"]
+    base = file.number("rope.freq_base", 10000.0)
+    rotated = file.count("rope.dimension_count", size)
+    window = file.count("rope.dimension_count_swa", rotated)
+    file.config["rope_parameters"] = {
+        "full_attention": {"rope_theta": base, "partial_rotary_factor": rotated / size} | read_scaling(file),
+        "sliding_attention": {
+            "rope_type": "default",
+            "rope_theta": file.number("rope.freq_base_swa", base),
+            "partial_rotary_factor": window / size,
+        },
+    }
+
+
+def _write_ropes(out: Writing) -> None:
+    full, window = rope_blocks(out.facts)
+    size = out.facts.head_dim
+    out.put("rope.freq_base", float(full.get("rope_theta", 10000.0)))
+    write_scaling(out, full)
+    out.put("rope.dimension_count", int(size * full.get("partial_rotary_factor", 1.0)))
+    if window:
+        if window.get("rope_type", "default") != "default":
+            out.refuse("layers with a window have a rotation that is scaled, which GGUF cannot say")
+        out.put("rope.freq_base_swa", float(window.get("rope_theta", 10000.0)))
+        out.put("rope.dimension_count_swa", int(size * window.get("partial_rotary_factor", 1.0)))
+
+
+def _read_laguna_heads(file: Reading) -> None:
+    told = file.get("attention.head_count")
+    heads = told if isinstance(told, list) else [told] * file.layers
+    if len(heads) < file.layers or any(type(one) is not int or one < 1 for one in heads):
+        file.refuse(f"`{file.full('attention.head_count')}` is {told!r:.80}")
+    heads = heads[: file.layers]
+    file.config |= {
+        "num_attention_heads": heads[0],
+        "num_attention_heads_per_layer": heads,
+        "num_key_value_heads": file.count("attention.head_count_kv"),
+    }
+
+
+def _write_laguna_heads(out: Writing) -> None:
+    facts = out.facts
+    listed = facts.get("num_attention_heads_per_layer")
+    out.put("attention.head_count", list(listed) if listed else [facts.heads] * facts.layers)
+    out.put("attention.head_count_kv", facts.kv_heads)
+
+
+def _gate(file: Reading) -> None:
+    """One gate for a head, or for each of its numbers: by the rows of the gate's matrix."""
+    rows = file.rows(0, "attn_gate")
+    heads = file.config["num_attention_heads_per_layer"][0]
+    if rows not in (heads, heads * file.config["head_dim"]):
+        file.refuse(f"`blk.0.attn_gate.weight` has {rows} rows, and the block {heads} heads")
+    file.config["gating"] = True if rows == heads else "per-element"
+
+
+def _full_first(file: Reading) -> None:
+    """llama.cpp takes every fourth layer, from the first on, to see everything."""
+    size = file.count("attention.sliding_window", 0)
+    told = file.get("attention.sliding_window_pattern")
+    kinds = [bool(size) and bool(i % 4) for i in range(file.layers)]
+    if isinstance(told, list) and [bool(one) for one in told[: file.layers]] != kinds:
+        file.unsupported(
+            f"`{file.full('attention.sliding_window_pattern')}` is not every fourth, from the first"
+        )
+    file.config["sliding_window"] = size or None
+    file.config["layer_types"] = ["sliding_attention" if one else "full_attention" for one in kinds]
+
+
+def _write_window(out: Writing) -> None:
+    told = sliding_layers(out)
+    if not any(told):
+        return
+    if told != [bool(i % 4) for i in range(len(told))]:
+        out.refuse("layer_types are not those that llama.cpp takes for laguna")
+    out.put("attention.sliding_window", out.facts.get("sliding_window"))
+
+
+LAGUNA = Architecture(
+    "laguna",
+    (Kind("laguna", "LagunaForCausalLM"),),
+    (
+        CONTEXT,
+        HIDDEN,
+        INNER,
+        HEAD_DIM,
+        RMS,
+        VOCAB,
+        Special(_read_laguna_heads, _write_laguna_heads),
+        Special(_full_first, _write_window),
+        Special(_read_ropes, _write_ropes),
+        *expert_settings(),
+        MOE_INNER,
+        Same("expert_shared_feed_forward_length", ("shared_expert_intermediate_size",)),
+        Written("expert_weights_norm", lambda _: True, lambda _: True),
+        Same("expert_weights_scale", ("moe_routed_scaling_factor",), default=1.0, absent=1.0, kind=float),
+        gating(_SIGMOID),
+        Special(_sparse_words, lambda out: out.put("leading_dense_block_count", dense_count(out, "", 1))),
+        Written("leading_dense_block_count", lambda _: None),
+        Special(_gate, lambda _: None),
+        bias_flag("attention_bias", "attn_q"),
+    ),
+    TOP,
+    (
+        *NORMS,
+        *ATTENTION,
+        *HEAD_NORMS,
+        rule("attn_gate.*", "self_attn.g_proj.*"),
+        *MLP,
+        ROUTER,
+        rule("exp_probs_b.bias", "mlp.experts.e_score_correction_bias"),
+        *experts(),
+        *shared_expert("mlp.shared_expert"),
+    ),
+)
+
+
+def _read_mimo(file: Reading) -> None:
+    size, value = file.count("attention.key_length"), file.count("attention.value_length")
+    told = file.get("attention.head_count_kv")
+    kinds = file.config["layer_types"]
+    counts = told if isinstance(told, list) else [told] * len(kinds)
+    full = {n for n, kind in zip(counts, kinds, strict=False) if kind == "full_attention"}
+    window = {n for n, kind in zip(counts, kinds, strict=False) if kind == "sliding_attention"}
+    if len(full) != 1 or len(window) > 1:
+        file.unsupported("layers of one kind have different numbers of key heads")
+    heads = full.pop()
+    if window and window != {2 * heads}:
+        file.unsupported("layers with a window have to have twice the key heads of the others")
+    rotated = file.count("rope.dimension_count", size)
+    share = rotated / size
+    block: dict[str, Any] = {"rope_type": "default", "partial_rotary_factor": share}
+    base = file.number("rope.freq_base", 10000.0)
+    file.config |= {
+        "head_dim": size,
+        "v_head_dim": value,
+        "num_key_value_heads": heads,
+        "rope_parameters": {
+            "full_attention": {**block, "rope_theta": base},
+            "sliding_attention": {**block, "rope_theta": file.number("rope.freq_base_swa", base)},
+        },
+        "attention_value_scale": file.number("attention.value_scale", 1.0),
+    }
+
+
+def _write_mimo(out: Writing) -> None:
+    facts = out.facts
+    heads, told = facts.kv_heads, sliding_layers(out)
+    out.put("attention.key_length", facts.head_dim)
+    out.put("attention.value_length", facts.count("v_head_dim", default=128))
+    out.put("attention.head_count_kv", [2 * heads if one else heads for one in told])
+    full, window = rope_blocks(facts)
+    share = full.get("partial_rotary_factor", 0.334)
+    if window.get("partial_rotary_factor", share) != share:
+        out.refuse("the kinds of layers rotate different shares, which GGUF cannot say for mimo2")
+    out.put("rope.dimension_count", int(facts.head_dim * share))
+    out.put("rope.freq_base", float(full.get("rope_theta", 5000000.0)))
+    out.put("rope.freq_base_swa", float(window.get("rope_theta", 10000.0)))
+    scale = facts.get("attention_value_scale")
+    if scale is not None:
+        out.put("attention.value_scale", float(scale))
+    out.put("attention.sliding_window", facts.get("sliding_window"))
+    out.put("attention.sliding_window_pattern", [int(one) for one in told])
+
+
+def _rows(facts: Facts, layer: int) -> tuple[int, ...]:
+    kinds = facts.get("layer_types", default=())
+    heads = facts.kv_heads * (2 if kinds and kinds[layer % len(kinds)] == "sliding_attention" else 1)
+    return (
+        facts.heads * facts.head_dim,
+        heads * facts.head_dim,
+        heads * facts.count("v_head_dim", default=128),
+    )
+
+
+_QKV = ("self_attn.q_proj.*", "self_attn.k_proj.*", "self_attn.v_proj.*")
+
+MIMO2 = Architecture(
+    "mimo2",
+    (Kind("mimo_v2_flash", "MiMoV2FlashForCausalLM"),),
+    (
+        CONTEXT,
+        HIDDEN,
+        INNER,
+        Same("attention.head_count", ("num_attention_heads",), needed=True),
+        RMS,
+        *windows(),
+        Special(_read_mimo, _write_mimo),
+        *expert_settings("n_routed_experts", "num_local_experts", "num_experts"),
+        *GROUPS,
+        MOE_INNER,
+        gating(_SIGMOID),
+        Special(_sparse_words, lambda _: None),
+        Always("norm_topk_prob", True),
+        Always("routed_scaling_factor", 1.0),
+        bias_flag("attention_bias", "attn_q"),
+    ),
+    TOP,
+    (
+        *NORMS,
+        *ATTENTION,
+        rule("attn_qkv.*", _QKV, Parted(_rows)),
+        rule("attn_sinks.weight", "self_attn.attention_sink_bias"),
+        *MLP,
+        ROUTER,
+        CORRECTION,
+        *experts(),
+    ),
+)

@@ -1,0 +1,264 @@
+"""llama.cpp's architectures in both directions, against what its converter makes of tiny checkpoints."""
+
+import dataclasses
+import math
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+
+from modelkit.errors import MalformedFile, UnsupportedSource
+from modelkit.source.gguf.architectures import NAMES, ROWS, apply
+from modelkit.source.gguf.architectures.moves import Atom, Link, Side
+from modelkit.source.gguf.architectures.numbers import as_float32, shortest
+from runtime.models import find_family
+from tests.support.gguf_digest import digest
+from tests.support.gguf_entries import AS_PLAIN, FUSED, INEXACT, LOST, MORE
+from tests.support.gguf_references import GgufReference, describe, export, loaded, read, undone
+
+NAMES_OF_REFERENCES = GgufReference.names()
+_KEPT: dict[str, GgufReference] = {}
+
+
+@pytest.fixture
+def reference(request: pytest.FixtureRequest) -> GgufReference:
+    return _KEPT.setdefault(request.param, GgufReference(request.param))
+
+
+each = pytest.mark.parametrize("reference", [n for n in NAMES_OF_REFERENCES if n not in FUSED], indirect=True)
+
+
+def _differences(found: dict[str, np.ndarray], wanted: dict[str, np.ndarray]) -> list[str]:
+    """Names of tensors that are not the same; A_log and norms up to the last bits."""
+    names = sorted(found.keys() ^ wanted.keys())
+    for name in found.keys() & wanted.keys():
+        a, b = found[name], wanted[name]
+        close = name.endswith((".A_log", "norm.weight"))
+        same = a.shape == b.shape and (
+            np.allclose(a, b, rtol=1e-6, atol=1e-6) if close else np.array_equal(a, b)
+        )
+        names += [] if same else [name]
+    return names
+
+
+def _same_value(ours: Any, theirs: Any) -> bool:
+    if isinstance(ours, (list, tuple)):
+        return len(ours) == len(theirs) and all(map(_same_value, ours, theirs))
+    if type(theirs) is float:
+        same = ours == theirs or as_float32(ours) == as_float32(theirs)
+        return type(ours) is float and (same or (math.isinf(ours) and ours == theirs))
+    return type(ours) is type(theirs) and ours == theirs
+
+
+def _close(a: Any, b: Any) -> bool:
+    """Equal, but that numbers may have been float32 once."""
+    if dataclasses.is_dataclass(a) and type(a) is type(b):
+        return all(_close(getattr(a, f.name), getattr(b, f.name)) for f in dataclasses.fields(a))
+    if isinstance(a, tuple) and isinstance(b, tuple):
+        return len(a) == len(b) and all(map(_close, a, b))
+    return a == b or (type(a) is type(b) is float and math.isclose(a, b, rel_tol=1e-7))
+
+
+@each
+def test_export_is_what_the_converter_writes(reference: GgufReference) -> None:
+    exported, stored = reference.exported, reference.record["tensors"]
+    assert exported.keys() == stored.keys()
+    for name, (shape, wanted) in stored.items():
+        assert list(exported[name].shape) == shape, name
+        found = digest(name, exported[name])
+        if name.startswith(INEXACT) or name.endswith(INEXACT):
+            assert np.allclose(found, wanted, rtol=1e-5), name
+        else:
+            assert found == wanted, name
+
+
+@each
+def test_metadata_is_what_the_converter_writes(reference: GgufReference) -> None:
+    if reference.name in AS_PLAIN:
+        pytest.skip("a text tower is written as the plain model")
+    ours, theirs = reference.described.metadata, reference.metadata
+    more = {f"{reference.record['architecture']}.{key}" for key in MORE.get(reference.name, ())}
+    assert ours.keys() - more == theirs.keys()
+    wrong = [key for key in theirs if not _same_value(ours[key], theirs[key])]
+    assert not wrong, {key: (ours[key], theirs[key]) for key in wrong}
+
+
+@each
+def test_import_gives_the_checkpoint_back(reference: GgufReference) -> None:
+    imported = reference.imported
+    wanted_config, wanted = loaded(reference.config, reference.checkpoint)
+    config, found = loaded(imported.config, undone(imported, reference.exported))
+    assert type(config) is type(wanted_config)
+    assert find_family(imported.config) is find_family(reference.config) or reference.name in AS_PLAIN
+    fields = [field.name for field in dataclasses.fields(config)]
+    differ = {name for name in fields if not _close(getattr(config, name), getattr(wanted_config, name))}
+    assert differ == LOST.get(reference.name, set())
+    if "times" not in differ:
+        assert not _differences(found, wanted)
+
+
+@each
+def test_what_was_imported_is_written_as_it_was(reference: GgufReference) -> None:
+    tensors = undone(reference.imported, reference.exported)
+    again = describe(reference.imported.config, tensors, reference.name)
+    found = export(again, tensors)
+    assert found.keys() == reference.exported.keys()
+    for name, array in reference.exported.items():
+        assert np.allclose(found[name], array, rtol=2e-6, atol=1e-7), name
+    if reference.name in AS_PLAIN:
+        return
+    more = {f"{again.architecture}.{key}" for key in MORE.get(reference.name, ())}
+    assert again.metadata.keys() - more == reference.metadata.keys()
+    assert all(_same_value(again.metadata[key], value) for key, value in reference.metadata.items())
+
+
+@pytest.mark.parametrize("name", FUSED)
+def test_matrices_that_were_put_together_are_taken_apart(name: str) -> None:
+    """The converter's --fuse-qkv and --fuse-gate-up-exps."""
+    fused = GgufReference(name)
+    plain = GgufReference(FUSED[name][0])
+    theirs = dict(plain.exported)
+    for whole in fused.shapes.keys() - plain.shapes.keys():
+        stem, _, leaf = whole.rpartition(".")
+        parts = ("attn_q", "attn_k", "attn_v") if "qkv" in stem else ("ffn_gate_exps", "ffn_up_exps")
+        block = stem.rpartition(".")[0]
+        members = [theirs.pop(f"{block}.{part}.{leaf}") for part in parts]
+        theirs[whole] = np.concatenate(members, axis=1 if members[0].ndim == 3 else 0)
+        assert digest(whole, theirs[whole]) == fused.record["tensors"][whole][1]
+    imported = read(fused.metadata, fused.shapes, theirs, name)
+    _, found = loaded(imported.config, undone(imported, theirs))
+    _, wanted = loaded(plain.config, plain.checkpoint)
+    assert not _differences(found, wanted)
+
+
+def test_every_row_has_a_reference() -> None:
+    written = {GgufReference(name).record["architecture"] for name in NAMES_OF_REFERENCES}
+    assert written == NAMES - {"nemotron_h", "qwen3vlmoe"}  # their rules are those of others
+    assert len({row.name for row in ROWS}) >= 20
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_links_are_undone_by_what_they_do(seed: int) -> None:
+    """Rows of any grid, dealt to any tensors on both sides, come back; and packed rows move as floats do."""
+    draw = random.Random(seed)
+    groups = draw.choice((1, 2, 3))
+    atoms: list[Atom] = []
+    for _ in range(draw.randint(1, 3)):
+        sizes = tuple(draw.randint(1, 4) for _ in range(draw.randint(1, 3)))
+        order = tuple(draw.sample(range(len(sizes)), len(sizes)))
+        rows = math.prod(sizes) * groups
+        grid = (groups, *sizes), (0, *(axis + 1 for axis in order))
+        atoms.append(Atom(rows, *grid) if draw.random() < 0.7 else Atom(rows))
+    every = tuple(range(len(atoms)))
+    total = sum(atom.rows for atom in atoms)
+    whole = Side("whole", (total, 2), every, groups)
+    parts = tuple(Side(f"part{i}", (atom.rows, 2), (i,)) for i, atom in enumerate(atoms))
+    link = Link((whole,), parts, tuple(atoms)) if draw.random() < 0.5 else Link(parts, (whole,), tuple(atoms))
+    theirs = {side.name: np.random.default_rng(seed).random(side.shape) for side in link.theirs}
+    ours = {origin.name: apply(origin, theirs.__getitem__, np) for origin in link.undo()}
+    back = {origin.name: apply(origin, ours.__getitem__, np) for origin in link.do()}
+    assert all(np.array_equal(back[name], array) for name, array in theirs.items())
+    packed = {name: array.view(np.uint8) for name, array in theirs.items()}
+    for origin in link.undo():
+        moved = apply(origin, packed.__getitem__, np)
+        assert np.array_equal(moved.view(np.float64), ours[origin.name])
+
+
+@pytest.mark.parametrize("number", [1e-6, 1e-5, 10000.0, 0.1, 1.2, 5e5, 1.5625e-7, 0.0, 1 / 3])
+def test_numbers_come_back_as_they_were_written(number: float) -> None:
+    assert shortest(as_float32(number)) == pytest.approx(number, rel=1e-9 if number == 1 / 3 else 0, abs=1e-8)
+    assert as_float32(shortest(as_float32(number))) == as_float32(number)
+
+
+def _changed(name: str, **changes: Any) -> Any:
+    """Read a reference with other metadata (None: without the key)."""
+    reference = _KEPT.setdefault(name, GgufReference(name))
+    metadata = {**reference.metadata, **{key.replace("__", "."): value for key, value in changes.items()}}
+    metadata = {key: value for key, value in metadata.items() if value is not None}
+    return read(metadata, reference.shapes, reference.exported, "model.gguf")
+
+
+def test_an_unknown_architecture_is_refused_with_those_that_are_known() -> None:
+    with pytest.raises(UnsupportedSource, match="`zebra`") as caught:
+        _changed("llama", general__architecture="zebra")
+    assert all(name in str(caught.value.hint) for name in NAMES)
+
+
+def test_a_key_that_nothing_reads_is_refused_by_name() -> None:
+    with pytest.raises(UnsupportedSource, match=r"`llama\.attention\.stripes`"):
+        _changed("llama", llama__attention__stripes=3)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "kind"),
+    [
+        ("general__type", "adapter", UnsupportedSource),
+        ("general__architecture", None, MalformedFile),
+        ("llama__block_count", None, MalformedFile),
+        ("llama__block_count", 0, MalformedFile),
+        ("llama__block_count", "four", MalformedFile),
+        ("llama__block_count", 1 << 40, MalformedFile),
+        ("llama__embedding_length", None, MalformedFile),
+        ("llama__nextn_predict_layers", 9, MalformedFile),
+        ("llama__rope__dimension_count", 64, MalformedFile),
+        ("llama__rope__scaling__type", "spiral", UnsupportedSource),
+        ("llama__attention__value_length", 8, UnsupportedSource),
+    ],
+)
+def test_metadata_that_cannot_be_is_refused(key: str, value: Any, kind: type[Exception]) -> None:
+    with pytest.raises(kind, match=r"model\.gguf"):
+        _changed("llama", **{key: value})
+
+
+@pytest.mark.parametrize(
+    ("tensor", "shape"), [("blk.0.stripes.weight", (4,)), ("blk.9.attn_q.weight", (63, 64)), ("stray", (1,))]
+)
+def test_a_tensor_too_many_is_refused_by_name(tensor: str, shape: tuple[int, ...]) -> None:
+    reference = GgufReference("llama")
+    with pytest.raises(UnsupportedSource, match=tensor.replace(".", r"\.")):
+        read(reference.metadata, {**reference.shapes, tensor: shape}, reference.exported, "model.gguf")
+
+
+def test_a_file_without_an_embedding_is_no_model() -> None:
+    reference = GgufReference("llama")
+    shapes = {name: shape for name, shape in reference.shapes.items() if name != "token_embd.weight"}
+    with pytest.raises(MalformedFile, match=r"token_embd\.weight"):
+        read(reference.metadata, shapes, reference.exported, "model.gguf")
+
+
+def test_heads_of_keys_that_contradict_the_tensors_are_refused() -> None:
+    """llama.cpp's converter writes zeros for configs of transformers 5, and leaves rows as they were."""
+    with pytest.raises(UnsupportedSource, match="head_count_kv"):
+        _changed("granitemoehybrid", granitehybrid__attention__head_count_kv=[0, 0, 0])
+
+
+def test_factors_of_a_rotation_that_is_not_llama3s_are_refused() -> None:
+    reference = GgufReference("llama_llama3_rope")
+    theirs = {**reference.exported, "rope_freqs.weight": np.linspace(1, 3, 8, dtype=np.float32)}
+    with pytest.raises(UnsupportedSource, match=r"rope_freqs\.weight"):
+        read(reference.metadata, reference.shapes, theirs, "model.gguf")
+
+
+def test_a_window_that_gguf_cannot_say_is_told() -> None:
+    reference = GgufReference("llama")
+    config = {**reference.config, "model_type": "mistral", "sliding_window": 12}
+    notes = describe(config, reference.package, "model").notes
+    assert any("window of 12" in note for note in notes)
+
+
+@pytest.mark.parametrize(
+    ("name", "field", "value"),
+    [
+        ("smollm3", "no_rope_layers", [1, 1, 0, 0]),
+        ("gemma2", "query_pre_attn_scalar", 24),
+        ("qwen3_next", "norm_topk_prob", False),
+        ("gpt_oss", "swiglu_limit", 3.0),
+        ("llama4", "attention_chunk_size", 128),
+        ("mamba2", "time_step_limit", [0.1, 0.5]),
+    ],
+)
+def test_what_llama_cpp_takes_for_granted_is_not_written_away(name: str, field: str, value: Any) -> None:
+    reference = GgufReference(name)
+    with pytest.raises(UnsupportedSource, match=field.partition("_layers")[0]):
+        describe({**reference.config, field: value}, reference.package, "model")

@@ -1,0 +1,145 @@
+"""Convert tiny checkpoints with llama.cpp's own converter and keep what the files say, never weights.
+
+    python -m tests.support.make_gguf_references FOLDER [ENTRY ...]
+
+FOLDER is a checkout of llama.cpp. Run by hand, where torch, transformers and what its converter imports are
+installed. For each entry of `gguf_entries` tests/data/gguf gets the checkpoint's config, the names and shapes
+of its tensors (their numbers come from `checkpoints.random_tensor`), the metadata without the vocabulary, and
+of each tensor of the file its shape and a checksum, or some of its numbers where the last bit is not
+determined.
+"""
+
+import gzip
+import json
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tests.support import make_references
+from tests.support.checkpoints import random_state
+from tests.support.gguf_digest import digest
+from tests.support.gguf_entries import ABSENT, CONVERTER_FIELDS, FUSED, GGUF_ENTRIES, RENAMED
+from tests.support.tiny import write_tokenizer
+
+DATA = Path(__file__).resolve().parents[1] / "data" / "gguf"
+_ELSEWHERE = ("general.", "tokenizer.", "GGUF.")
+
+
+def main(llama_cpp: Path, names: list[str]) -> None:
+    sys.path[1:1] = [str(llama_cpp), str(llama_cpp / "gguf-py")]
+    DATA.mkdir(parents=True, exist_ok=True)
+    _without_vocabularies()
+    for name in names or [*GGUF_ENTRIES, *FUSED]:
+        with tempfile.TemporaryDirectory() as folder:
+            base, options = FUSED.get(name, (name, {}))
+            shapes = _checkpoint(base, Path(folder))
+            _convert(Path(folder), options)
+            config = json.loads((Path(folder) / "config.json").read_text())
+            record = {"config": config, "shapes": shapes, **_described(Path(folder) / "model.gguf")}
+        text = json.dumps(record, separators=(",", ":"))
+        (DATA / f"{name}.json.gz").write_bytes(gzip.compress(text.encode(), 9, mtime=0))
+        print(f"{name}: {len(record['tensors'])} tensors", flush=True)
+
+
+def _checkpoint(name: str, folder: Path) -> dict[str, list[int]]:
+    """Write the checkpoint as transformers saves it; its tensors' shapes."""
+    from safetensors import safe_open
+    from safetensors.numpy import save_file
+
+    base, changes = GGUF_ENTRIES[name]
+    model_type, fields = make_references.entries()[base]
+    fields = {key: value for key, value in {**fields, **changes}.items() if value is not ABSENT}
+    make_references._reference_model(model_type, fields).save_pretrained(folder)
+    shapes: dict[str, list[int]] = {}
+    for file in folder.glob("*.safetensors*"):
+        if file.suffix == ".safetensors":
+            with safe_open(file, "np") as opened:
+                shapes |= {key: list(opened.get_slice(key).get_shape()) for key in opened.keys()}  # noqa: SIM118
+        file.unlink()
+    shapes = {_renamed(name, key): shape for key, shape in shapes.items()}
+    state = random_state({key: tuple(shape) for key, shape in shapes.items()})
+    save_file(state, folder / "model.safetensors", metadata={"format": "pt"})
+    config = json.loads((folder / "config.json").read_text())
+    config |= CONVERTER_FIELDS.get(name, lambda _: {})(config)
+    (folder / "config.json").write_text(json.dumps(config))
+    _write_tokenizer(folder, config.get("vocab_size") or config["text_config"]["vocab_size"])
+    return shapes
+
+
+def _renamed(name: str, key: str) -> str:
+    for theirs, ours in RENAMED.get(name, ()):
+        if ".experts." not in key and ".shared_experts." not in key:
+            key = key.replace(theirs, ours)
+    return key
+
+
+def _write_tokenizer(folder: Path, size: int) -> None:
+    """As many tokens as the embedding has rows: Gemma 3's converter cuts off the rest."""
+    write_tokenizer(folder, min(size, 256) - 10)
+    path = folder / "tokenizer.json"
+    tokenizer = json.loads(path.read_text())
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized", "special"), False)
+    first = len(tokenizer["model"]["vocab"])
+    tokenizer["added_tokens"] = [{"id": i, "content": f"<x{i}>", **flags} for i in range(first, size)]
+    path.write_text(json.dumps(tokenizer))
+
+
+def _without_vocabularies() -> None:
+    """The converters write few tokens or none; sizes that they pad are padded."""
+    import conversion
+
+    conversion.load_all_models()
+    conversion.TextModel.get_vocab_base_pre = lambda *_: "gpt-2"
+    kinds = [conversion.TextModel]
+    for kind in kinds:
+        kinds += kind.__subclasses__()
+        for method in [method for method in vars(kind) if method.startswith("_set_vocab")]:
+            setattr(kind, method, lambda self, *_: None)
+
+
+def _convert(folder: Path, options: Mapping[str, Any]) -> None:
+    import conversion
+    import gguf
+    import torch
+
+    hparams = conversion.ModelBase.load_hparams(folder, False)
+    raw = json.loads((folder / "config.json").read_text())
+    kind = conversion.get_model_class(conversion.get_model_architecture(hparams, conversion.ModelType.TEXT))
+    if kind.supports_mtp_export:
+        kind.no_mtp = True
+    if raw["model_type"] in ("gpt_neox", "falcon_h1", "mimo_v2_flash"):
+        options = {**options, "hparams": {**hparams, **raw}}
+        if raw["model_type"] == "mimo_v2_flash":
+            options["hparams"].pop("rope_parameters")
+    for attempt in range(2):
+        try:
+            with torch.inference_mode():
+                kind(folder, gguf.LlamaFileType.ALL_F32, folder / "model.gguf", **options).write()
+            return
+        except (OSError, LookupError, ValueError, TypeError, AttributeError, AssertionError):
+            if attempt:
+                raise
+            kind.set_vocab = lambda self: None
+
+
+def _described(path: Path) -> dict[str, Any]:
+    import gguf
+
+    reader = gguf.GGUFReader(path)
+    metadata = {
+        key: field.contents() for key, field in reader.fields.items() if not key.startswith(_ELSEWHERE)
+    }
+    tensors: dict[str, Any] = {}
+    for tensor in reader.tensors:
+        array = np.array(tensor.data).reshape([int(size) for size in reversed(tensor.shape.tolist())])
+        tensors[tensor.name] = [list(array.shape), digest(tensor.name, array)]
+    architecture = reader.fields["general.architecture"].contents()
+    return {"architecture": architecture, "metadata": metadata, "tensors": tensors}
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]).resolve(), sys.argv[2:])
