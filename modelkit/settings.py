@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, cast, get_args
@@ -116,6 +117,16 @@ def ollama_folders(environment: dict[str, str] | None = None) -> tuple[Path, ...
     if given := env.get("OLLAMA_MODELS"):
         return (Path(given),)
     return Path(env.get("HOME") or "/", ".ollama", "models"), Path("/usr/share/ollama/.ollama/models")
+
+
+def llama_cpp_folders(environment: dict[str, str] | None = None) -> tuple[Path, ...]:
+    """Where llama.cpp kept models before it shared huggingface_hub's cache."""
+    env = dict(os.environ) if environment is None else environment
+    if given := env.get("LLAMA_CACHE"):
+        return (Path(given),)
+    home = Path(env.get("HOME") or "/")
+    caches = home / "Library" / "Caches" if sys.platform == "darwin" else home / ".cache"
+    return (Path(env.get("XDG_CACHE_HOME") or caches, "llama.cpp"),)
 
 
 def lm_studio_folders(environment: dict[str, str] | None = None) -> tuple[Path, ...]:

@@ -1,6 +1,6 @@
 """`modelkit run`: one answer to a prompt, or a conversation where there is none."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -92,7 +92,10 @@ def command(ctx: click.Context, **options: Any) -> None:
     A note says so when an answer is cut by num_predict or by the context. One that --format, --grammar or
     --regex shapes is not whole then, and the exit code is 1.
     """
+    from modelkit.cli.pull import fetched
+
     wanted = Wanted.read(options)
+    wanted = replace(wanted, name=fetched(wanted.name, quiet=wanted.as_json))
     if wanted.text is None:
         with _load(wanted) as model:
             _converse(model, wanted)
@@ -114,10 +117,8 @@ def ask(model: "Model", text: str, system: str | None, *, raw: bool, **form: Any
 def _load(wanted: Wanted) -> "Model":
     """The model, its notes said. What will not fit is said before anything is loaded: one can still stop."""
     import modelkit
-    from modelkit.cli.pull import fetched
 
     said: list[str] = []
-    name = fetched(wanted.name, quiet=wanted.as_json)
 
     def foretell(memory: "Memory", shortage: str | None) -> None:
         if wanted.verbose:
@@ -126,8 +127,8 @@ def _load(wanted: Wanted) -> "Model":
             note(shortage)
             said.append(shortage)
 
-    with Waiting(f"loading {name}"), interrupts.AtOnce():
-        model = modelkit.load(name, on_memory=foretell, **wanted.settings)
+    with Waiting(f"loading {wanted.name}"), interrupts.AtOnce():
+        model = modelkit.load(wanted.name, on_memory=foretell, **wanted.settings)
     for sentence in () if wanted.as_json else model.notes:
         if sentence not in said and not (wanted.raw and sentence.endswith(_ABOUT_TEMPLATES)):
             note(sentence)

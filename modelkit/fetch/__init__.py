@@ -3,6 +3,11 @@
     access          how much of the network a command may use, and who hears what is fetched
     pull            what a room that fetches packages gives, and what they are called
     upstream        where files came from, as a package remembers it
+    local           a model's files on this machine
+    find            a bare name or an address -> those files
+    hub/            models of the Hugging Face hub
+    beside, plain   what other programs have: single files, and whole models
+    ollama_store    models that Ollama has on this machine
     ollama          what is in a package of Ollama's, from its registry or its store on a disk
     registry        packages in registries
 

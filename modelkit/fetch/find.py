@@ -9,7 +9,7 @@ import re
 from modelkit.address import HubAddress, OllamaAddress, is_address
 from modelkit.fetch.access import Access
 from modelkit.fetch.local import Local
-from modelkit.settings import HubSettings, lm_studio_folders, ollama_folders
+from modelkit.settings import HubSettings, llama_cpp_folders, lm_studio_folders, ollama_folders
 
 _OWNED = re.compile(r"([A-Za-z0-9][\w.-]{0,95})/([A-Za-z0-9][\w.-]{0,95})", re.ASCII)
 _TAGGED = re.compile(r"((?:[A-Za-z0-9][\w.-]*/)?[A-Za-z0-9][\w.-]*):[\w.-]+", re.ASCII)
@@ -29,15 +29,18 @@ def obtain(address: HubAddress | OllamaAddress, access: Access) -> Local:
 
 
 def find_local(text: str) -> Local | None:
-    """`owner/model`, where huggingface_hub or LM Studio has it. A note says which is used."""
+    """`owner/model`, where huggingface_hub, LM Studio or llama.cpp has it. A note says which is used."""
     owned = _OWNED.fullmatch(text)
     if owned is None or ".." in text:
         return None
     from modelkit.fetch.hub.obtain import find_cached
-    from modelkit.fetch.lm_studio import find_model
+    from modelkit.fetch.plain import find_in_llama_cpp, find_in_lm_studio
 
-    found = find_cached(HubAddress(text), HubSettings.from_environment())
-    return found or find_model(owned[1], owned[2], lm_studio_folders())
+    return (
+        find_cached(HubAddress(text), HubSettings.from_environment())
+        or find_in_lm_studio(owned[1], owned[2], lm_studio_folders())
+        or find_in_llama_cpp(owned[1], owned[2], llama_cpp_folders())
+    )
 
 
 def where_to_get(text: str) -> str | None:

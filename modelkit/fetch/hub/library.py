@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import httpx2
 
 CONNECT_S = 10.0
-READ_S = 60.0
+READ_S = 20.0  # of silence; what came is kept, and asked for again
 _WEB = "https://huggingface.co"
 
 

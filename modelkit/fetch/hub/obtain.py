@@ -16,6 +16,7 @@ from threading import Event, Lock
 from modelkit.address import HubAddress
 from modelkit.errors import FetchError, SourceError, StoreError
 from modelkit.fetch.access import Access
+from modelkit.fetch.beside import Folders, find_beside
 from modelkit.fetch.hub.cache import RepositoryCache, Snapshot, promised
 from modelkit.fetch.hub.choose import Choice, choose
 from modelkit.fetch.hub.library import Unreachable, ask_listing, server
@@ -79,12 +80,21 @@ class _Fetcher:
     def fetch(self) -> Local:
         chosen = choose(self._listing, self._address, self._weights())
         missing = [file for file in chosen.files if not self._blob(file).exists()]
+        beside = self._beside(chosen, missing)
+        missing = [file for file in missing if file.name not in beside]
         self._access.told.say(self._plan(chosen, missing))
         _require_space(self._hub.cache, sum(file.size_bytes for file in missing))
         self._get(missing)
-        paths = {file.name: self._place(file) for file in chosen.files}
+        paths = {file.name: beside.get(file.name) or self._place(file) for file in chosen.files}
         self._cache.note_revision(self._address.revision, self._listing.commit)
         return _local(self._listing, self._address, chosen, paths, self._hub, ())
+
+    def _beside(self, chosen: Choice, missing: list[Listed]) -> dict[str, Path]:
+        """Those that other programs have. Shards in GGUF have to lie side by side, so they are fetched."""
+        if chosen.is_gguf and len(chosen.weights) > 1:
+            return {}
+        folders = Folders.from_environment()
+        return find_beside(self._address.repository, missing, folders, self._access.told)
 
     def _weights(self) -> tuple[str, ...]:
         """The safetensors that are the weights: the index says which; it is small, and fetched for that."""
@@ -128,7 +138,7 @@ class _Fetcher:
         what = f"{self._address} (commit {self._listing.commit[:12]}"
         what += f", {chosen.quant})" if chosen.quant else ")"
         if not missing:
-            return f"{what}: all {size(chosen.size_bytes)} are in huggingface_hub's cache"
+            return f"{what}: all {size(chosen.size_bytes)} are on this machine already"
         needed = sum(file.size_bytes for file in missing)
         here = chosen.size_bytes - needed
         files = f"{len(missing)} file{'s' if len(missing) > 1 else ''}"

@@ -10,7 +10,7 @@ import pytest
 import modelkit
 from modelkit.errors import FetchError, ModelNotFound, SourceError, StoreError
 from modelkit.fetch.find import find_local, where_to_get
-from modelkit.settings import HubSettings, hub_cache, lm_studio_folders, ollama_folders
+from modelkit.settings import HubSettings, hub_cache, llama_cpp_folders, lm_studio_folders, ollama_folders
 from modelkit.store.digest import Digest
 from tests.support.tiny import write_model
 
@@ -90,6 +90,17 @@ def test_lm_studios_folder_is_found_and_never_shared_by_name(tmp_path: Path) -> 
     assert (folder / "model.safetensors").stat().st_nlink == 1  # the user may change that file
 
 
+def test_llama_cpps_folder_is_found(tmp_path: Path) -> None:
+    folder = tmp_path / ".cache" / "llama.cpp"
+    folder.mkdir(parents=True)
+    for name in ("amy_story-GGUF_story-Q4_K_M.gguf", "amy_story-GGUF_story-Q8_0.gguf", "amy_other_x.gguf"):
+        (folder / name).write_bytes(b"GGUF")
+    found = find_local("Amy/Story-GGUF")
+    assert found is not None
+    assert found.gguf == folder / "amy_story-GGUF_story-Q4_K_M.gguf"
+    assert found.notes == (f"Amy/Story-GGUF is taken from llama.cpp's folder {folder}",)
+
+
 def test_a_model_that_is_nowhere(tmp_path: Path) -> None:
     with pytest.raises(ModelNotFound, match=r"modelkit pull hf\.co/Amy/Story"):
         modelkit.load("Amy/Story", home=tmp_path)
@@ -118,6 +129,8 @@ def test_what_the_surroundings_say_of_the_hub() -> None:
 def test_where_other_programs_keep_models(tmp_path: Path) -> None:
     assert ollama_folders({"OLLAMA_MODELS": "/m"}) == (Path("/m"),)
     assert ollama_folders({"HOME": "/h"})[0] == Path("/h/.ollama/models")
+    assert llama_cpp_folders({"LLAMA_CACHE": "/l"}) == (Path("/l"),)
+    assert llama_cpp_folders({"XDG_CACHE_HOME": "/c"}) == (Path("/c/llama.cpp"),)
     settings = tmp_path / ".lmstudio" / "settings.json"
     settings.parent.mkdir()
     for text, first in (

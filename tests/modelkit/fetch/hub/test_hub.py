@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,9 @@ import modelkit
 from modelkit.cli.main import cli
 from modelkit.cli.texts import modelfile
 from modelkit.errors import FetchError, InvalidName, ModelNotFound, SourceError, StoreError, UnsupportedSource
+from modelkit.fetch import beside
 from modelkit.fetch.hub import obtain
+from modelkit.fetch.hub.library import headers_for
 from modelkit.store.store import Store
 from tests.support.hub import Hub
 
@@ -356,3 +359,52 @@ def test_names_without_a_host_are_never_fetched(hub: Hub, tmp_path: Path) -> Non
     with pytest.raises(InvalidName, match=r"modelkit pull hf\.co/Amy/Story"):
         modelkit.pull("Amy/Story", home=tmp_path)
     assert hub.requests == []
+
+
+@pytest.mark.parametrize("who", ["Ollama", "LM Studio", "llama.cpp"])
+def test_what_another_program_has_is_not_fetched(
+    hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, who: str
+) -> None:
+    monkeypatch.setattr(beside, "LEAST_BYTES", 1)
+    data = hub.repositories["Amy/Story"].files["model.safetensors"]
+    place = {
+        "Ollama": tmp_path / "ollama" / "blobs" / f"sha256-{hashlib.sha256(data).hexdigest()}",
+        "LM Studio": tmp_path / ".lmstudio" / "models" / "Amy" / "Story" / "model.safetensors",
+        "llama.cpp": tmp_path / ".cache" / "llama.cpp" / "Amy_Story_model.safetensors",
+    }[who]
+    place.parent.mkdir(parents=True)
+    place.write_bytes(data)
+    theirs = modelkit.pull(STORY, home=tmp_path / "a")
+    assert not hub.asked("model.safetensors")
+    assert theirs.digest == modelkit.pull(STORY, home=tmp_path / "b").digest
+    place.chmod(0o644)
+    place.write_bytes(data[:-1] + b"x")  # the same size, and not the same
+    if who == "Ollama":  # its name is a promise, and checked when the file is read
+        with pytest.raises(SourceError, match=r"Remove it and get it again"):
+            modelkit.pull(STORY, home=tmp_path / "c")
+    else:
+        assert modelkit.pull(STORY, home=tmp_path / "c").digest == theirs.digest
+        assert hub.asked("model.safetensors")
+
+
+def test_two_at_once_fetch_a_file_once(hub: Hub, tmp_path: Path) -> None:
+    with ThreadPoolExecutor(2) as pool:
+        pulled = list(pool.map(lambda one: modelkit.pull(STORY, home=tmp_path / one), ("a", "b")))
+    assert pulled[0].digest == pulled[1].digest
+    assert len(hub.asked("/cdn/Amy/Story/model.safetensors")) == 1
+
+
+def test_a_server_without_encryption_is_given_no_token(hub: Hub) -> None:
+    assert "authorization" in {name.lower() for name in headers_for(hub.endpoint)}
+    assert "authorization" in {name.lower() for name in headers_for("https://mirror.example.org")}
+    assert "authorization" not in {name.lower() for name in headers_for("http://mirror.example.org")}
+
+
+@pytest.mark.parametrize("endpoint", ["mirror.example.org", "ftp://h", "https://amy:hunter2@"])
+def test_an_endpoint_that_is_none(
+    hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, endpoint: str
+) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", endpoint)
+    with pytest.raises(FetchError, match="HF_ENDPOINT is") as caught:
+        modelkit.pull(STORY, home=tmp_path)
+    assert "hunter2" not in str(caught.value)
