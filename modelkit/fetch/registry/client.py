@@ -23,7 +23,8 @@ REDIRECTS = 5
 ERROR_LIMIT_BYTES = 2 << 10
 _REDIRECT = (301, 302, 303, 307, 308)
 _SAME_METHOD = (307, 308)
-_LATER = (429, 500, 502, 503, 504)
+LATER = (429, 500, 502, 503, 504)
+"""Statuses that say nothing about the request: it may be sent again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +139,7 @@ class Registry:
             else:
                 if answer.status in request.expected:
                     return answer
-                if answer.status not in _LATER or last:
+                if answer.status not in LATER or last:
                     with answer:
                         raise self.refusal(answer, request.what or request.method)
                 answer.drop()

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 
 from modelkit.errors import FetchError
-from modelkit.fetch.registry.client import Registry, Request, pull_scope
+from modelkit.fetch.registry.client import LATER, Registry, Request, pull_scope
 from modelkit.fetch.registry.wire import Answer, Interrupted
 from modelkit.store.digest import Blob
 from modelkit.store.partial import PartialBlob, Stretch
@@ -166,11 +166,15 @@ class Downloads:
                 self._registry.at(self._repository, f"blobs/{blob.digest}"),
                 (pull_scope(self._repository),),
                 headers=() if whole else (("Range", f"bytes={first}-{last}"),),
-                expected=(200,) if whole else (200, 206, 416),
+                expected=(*LATER, 200) if whole else (*LATER, 200, 206, 416),
+                repeat=False,
                 what=f"the blob {blob.digest.short} of {self._repository}",
             )
         )
         try:
+            if answer.status in LATER:
+                self._registry.pause(0, answer)
+                raise Interrupted(f"{self._registry.host} cannot send a blob now (status {answer.status})")
             if answer.status == 206:
                 self._check_range(blob, answer, first, last)
             elif not whole:

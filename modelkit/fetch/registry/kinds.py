@@ -19,7 +19,7 @@ from modelkit.store.manifest import (
     MANIFEST_LIMIT_BYTES,
     parse_descriptor,
 )
-from modelkit.store.paths import check_path
+from modelkit.store.paths import check_path, check_tree
 
 Packing = Literal["raw", "tar", "tar+gzip", "tar+zstd"]
 
@@ -90,13 +90,14 @@ def read_package(value: JsonObject) -> RemotePackage:
             if layer is not None:
                 wanted.append(layer)
         package = RemotePackage(parse_descriptor(config), _numbered(wanted), tuple(dict.fromkeys(notes)))
+        check_tree(layer.path for layer in package.layers if layer.packing == "raw")
     except StoreError as error:
         raise FetchError(error.message, hint=error.hint) from error
     _check_sizes(package.blobs)
     if package.config.size_bytes > MANIFEST_LIMIT_BYTES:
         raise FetchError(f"the package's config has {package.config.size_bytes} bytes; that is refused")
-    names = {layer.path for layer in wanted if layer.packing == "raw"}
-    archives = any(layer.packing != "raw" for layer in wanted)
+    names = {layer.path for layer in package.layers if layer.packing == "raw"}
+    archives = any(layer.packing != "raw" for layer in package.layers)
     if not archives and "config.json" not in names and not any(name.endswith(".gguf") for name in names):
         raise FetchError(
             "the package has no config.json and no GGUF file, so it is no model that can run here"

@@ -57,10 +57,15 @@ class Gate:
         found = self._resolved(host, port)
         if host != self._own_host and not self._is_private(port):
             for address in found:
-                self.check_literal(host, address)
+                self._check(host, address)
         return found
 
-    def check_literal(self, host: str, address: str) -> None:
+    def check_proxied(self, host: str) -> None:
+        """As `addresses`, where a proxy will resolve the name: numbers are all that can be judged here."""
+        if host != self._own_host and as_address(host):
+            self._check(host, host)
+
+    def _check(self, host: str, address: str) -> None:
         number = as_address(address)
         if number is not None and not number.is_global:
             raise FetchError(

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from modelkit.errors import FetchError
-from modelkit.fetch.registry.client import Registry, Request, pull_scope, push_scopes
+from modelkit.fetch.registry.client import LATER, Registry, Request, pull_scope, push_scopes
 from modelkit.fetch.registry.remembered import Remembered
 from modelkit.fetch.registry.tokens import Denied
 from modelkit.fetch.registry.url import Url
@@ -30,7 +30,6 @@ _PIECE_BYTES = 1 << 20
 _SESSIONS = 5  # begun for one blob before it is given up
 
 _RANGE = re.compile(r"(?:bytes=)?0-([0-9]{1,19})")
-_LATER = (429, 500, 502, 503, 504)
 _LOST = (400, 404, 410, 416)
 
 Advance = Callable[[int], None]
@@ -196,12 +195,12 @@ class Uploads:
             ),
             body=lambda: _pieces(file, session.offset, stop, told),
             size_bytes=count,
-            expected=(202, *_LATER, *_LOST),
+            expected=(202, *LATER, *_LOST),
             repeat=False,
             what=f"an upload to {self._repository}",
         )
         with self._registry.call(request) as answer:
-            if answer.status in _LATER:
+            if answer.status in LATER:
                 raise Interrupted(f"{self._registry.host} cannot take a chunk now (status {answer.status})")
             if answer.status in _LOST:
                 raise _Lost
@@ -239,7 +238,7 @@ class Uploads:
             headers=(("Content-Type", "application/octet-stream"),),
             body=None if file is None else lambda: _pieces(file, 0, blob.size_bytes, told),
             size_bytes=0 if file is None else blob.size_bytes,
-            expected=(200, 201, 204, *_LATER, *_LOST),
+            expected=(200, 201, 204, *LATER, *_LOST),
             repeat=False,
             what=f"the end of an upload to {self._repository}",
         )

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from types import TracebackType
 from typing import Self
 from urllib.parse import unquote
@@ -19,10 +20,11 @@ import httpcore2
 
 from modelkit.errors import FetchError
 from modelkit.fetch.registry.sockets import CheckedBackend, Gate, Patience, patience
-from modelkit.fetch.registry.url import Url, as_address, is_loopback
+from modelkit.fetch.registry.url import Url, is_loopback
 
 AGENT = "modelkit"
 _SHORT_BYTES = 4 << 10
+_CONNECTIONS = 16
 
 Body = Callable[[], Iterable[bytes]]  # called anew for every attempt
 
@@ -134,8 +136,8 @@ class Wire:
         """Nothing more is sent."""
         self._gate = Gate(own_host)
         self._backend = CheckedBackend(self._gate)
-        self._tls: ssl.SSLContext | None = None
-        self._pools: dict[str | None, httpcore2.ConnectionPool] = {}
+        self._mutex = threading.Lock()
+        self._pools: dict[tuple[str, str | None], httpcore2.ConnectionPool] = {}
 
     def send(
         self,
@@ -180,16 +182,19 @@ class Wire:
 
     def _pool(self, url: Url) -> httpcore2.ConnectionPool:
         proxy = None if is_loopback(url.host) or proxy_bypass(url.host) else getproxies().get(url.scheme)
-        if proxy not in self._pools:
-            self._pools[proxy] = self._made(proxy)
-        if proxy is not None and as_address(url.host):
-            self._gate.check_literal(url.host, url.host)  # names are resolved by the proxy
-        return self._pools[proxy]
+        if proxy is not None:
+            self._gate.check_proxied(url.host)
+        with self._mutex:
+            key = (url.scheme, proxy)
+            if key not in self._pools:
+                self._pools[key] = self._made(proxy, _tls() if url.scheme == "https" else None)
+            return self._pools[key]
 
-    def _made(self, proxy: str | None) -> httpcore2.ConnectionPool:
-        self._tls = self._tls or httpcore2.default_ssl_context()
+    def _made(self, proxy: str | None, tls: ssl.SSLContext | None) -> httpcore2.ConnectionPool:
         if proxy is None:
-            return httpcore2.ConnectionPool(ssl_context=self._tls, network_backend=self._backend)
+            return httpcore2.ConnectionPool(
+                ssl_context=tls, max_connections=_CONNECTIONS, network_backend=self._backend
+            )
         user, at, place = proxy.rpartition("//")[2].rpartition("@")
         try:
             url = Url.parse(f"{'https' if proxy.startswith('https:') else 'http'}://{place}")
@@ -201,7 +206,7 @@ class Wire:
         return httpcore2.HTTPProxy(
             httpcore2.URL(scheme=url.scheme, host=url.host, port=url.port, target="/"),
             proxy_auth=(unquote(name), unquote(password)) if at else None,
-            ssl_context=self._tls,
+            ssl_context=tls,
         )
 
     def abort(self, *, for_good: bool) -> None:
@@ -213,6 +218,12 @@ class Wire:
     def close(self) -> None:
         for pool in self._pools.values():
             pool.close()
+
+
+@cache
+def _tls() -> ssl.SSLContext:
+    """The system's certificates, read once."""
+    return httpcore2.default_ssl_context()
 
 
 @contextmanager

@@ -11,7 +11,8 @@ from modelkit.fetch.registry.wire import Limits
 from modelkit.store import Store
 from tests.support.fake_registry import FakeRegistry
 
-QUICK = Limits(connect_s=5.0, silence_s=0.5, answer_s=0.5, pause_s=0.01, longest_pause_s=0.05, attempts=4)
+QUICK = Limits(pause_s=0.01, longest_pause_s=0.05)  # for what works: a busy machine may take its time
+SHORT = Limits(connect_s=0.2, silence_s=0.2, answer_s=0.2, pause_s=0.01, longest_pause_s=0.02, attempts=2)
 
 
 @pytest.fixture(autouse=True)
