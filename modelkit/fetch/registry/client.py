@@ -15,7 +15,7 @@ from typing import Any, Self
 from modelkit.errors import FetchError
 from modelkit.fetch.registry.challenge import read_challenges
 from modelkit.fetch.registry.credentials import Credentials
-from modelkit.fetch.registry.tokens import Authorization, Denied
+from modelkit.fetch.registry.tokens import MOST_TOKENS, Authorization, Denied
 from modelkit.fetch.registry.url import Url, is_loopback
 from modelkit.fetch.registry.wire import Answer, Body, Interrupted, Limits, Wire
 
@@ -156,7 +156,7 @@ class Registry:
 
     def _authorized(self, request: Request) -> Answer:
         """One attempt: with what the registry wants to see, and through redirects."""
-        url, asked, hops = request.url, False, 0
+        url, asked, hops = request.url, 0, 0
         while True:
             headers = dict(request.headers)
             own = url.origin == self.url.origin
@@ -164,11 +164,9 @@ class Registry:
             if said:
                 headers["Authorization"] = said
             answer = self._wire.send(request.method, url, headers, request.body, request.size_bytes)
-            if answer.status == 401 and own and not asked:
-                asked = True
-                if self._authorization.learn(
-                    read_challenges(answer.headers("www-authenticate")), request.scopes
-                ):
+            if answer.status == 401 and own and asked < MOST_TOKENS:
+                asked, offered = asked + 1, read_challenges(answer.headers("www-authenticate"))
+                if self._authorization.learn(offered, request.scopes, said):
                     answer.drop()
                     continue
             if not self._is_redirect(request, answer):

@@ -25,6 +25,8 @@ _TOKEN = re.compile(r"[\x21-\x7e]{1,65536}")
 _LIMIT_BYTES = 256 << 10
 _LEAST_S, _MOST_S = 60, 3600
 _MARGIN_S = 10.0
+MOST_TOKENS = 3
+"""For one call: a token can end, or be taken back, between two requests of several threads."""
 
 # Registries whose tokens come from another domain of the same owner.
 _BELONGS = {"nvcr.io": frozenset({"authn.nvidia.com"})}
@@ -71,15 +73,19 @@ class Authorization:
                 self._tokens[tuple(scopes)] = (token, until)
             return f"Bearer {token}"
 
-    def learn(self, challenges: Sequence[Challenge], scopes: Sequence[str]) -> bool:
-        """Take note of a 401. Is there something else to send now?"""
+    def learn(self, challenges: Sequence[Challenge], scopes: Sequence[str], sent: str | None) -> bool:
+        """Take note of a 401 for `sent`. Is there something else to send now?"""
         with self._mutex:
-            self._tokens.pop(tuple(scopes), None)
+            token = self._tokens.get(tuple(scopes), ("", 0.0))[0]
+            if sent == f"Bearer {token}":  # else another thread has a new one already
+                del self._tokens[tuple(scopes)]
             by_scheme = {one.scheme: one for one in reversed(challenges)}
             self._challenge = by_scheme.get("bearer") or by_scheme.get("basic")
             if self._challenge is None:
                 return False
-            return self._challenge.scheme == "bearer" or self.credentials is not None
+            if self._challenge.scheme == "basic":
+                return self.credentials is not None and sent != self.credentials.basic
+            return True
 
     def _fetched(self, challenge: Challenge, scopes: Sequence[str]) -> tuple[str, float]:
         realm = Url.parse(challenge.realm)
