@@ -1,9 +1,14 @@
 """How much of the network a command may use, and who hears of it."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NoReturn, Protocol
+from typing import TYPE_CHECKING, NoReturn, Protocol
 
+from modelkit.address import Address
 from modelkit.errors import FetchError
+
+if TYPE_CHECKING:
+    from modelkit.fetch.local import Local
 
 
 class Told(Protocol):
@@ -44,6 +49,8 @@ class Access:
     insecure: bool = False
     """A registry may be spoken to over plain http, though it is on another machine."""
     told: Told = field(default_factory=Untold)
+    here: "Mapping[Address, Local]" = field(default_factory=dict[Address, "Local"])
+    """What was fetched for an address a moment ago, by whoever packages it now."""
 
     def require(self, what: str) -> None:
         """Raise FetchError where `what` would have to be fetched and must not be."""

@@ -46,7 +46,7 @@ def pull(
     if isinstance(address, RegistryAddress):
         from modelkit.fetch.registry.pull import pull as pull_package  # it builds with this room
 
-        pulled = pull_package(address, name, store, access)
+        pulled = pull_package(address, name, store, access, quantize=quantize)
     else:
         recipe = Recipe(from_=Reference(str(address), None, address))
         made = build(recipe, name, store, quantize=quantize, progress=access.told, access=access)

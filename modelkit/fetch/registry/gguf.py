@@ -1,20 +1,21 @@
 """Packages that hold a GGUF file: fetched into the store, then made into one of ours, as FROM does it.
 
-The fetched blobs are kept while that is done and freed afterwards; where the import fails, or is killed, the
-next attempt finds them, as long as nobody prunes.
+The fetched blobs are kept while that is done, and freed afterwards.
 """
 
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from modelkit.errors import FetchError
 from modelkit.fetch.access import Access
-from modelkit.fetch.ollama import OllamaManifest, belongings
+from modelkit.fetch.local import Local
+from modelkit.fetch.ollama import Belongings, OllamaManifest, belongings
 from modelkit.fetch.pull import Pulled
 from modelkit.fetch.registry.pull import Source, fetch
-from modelkit.modelfile import Modelfile
-from modelkit.modelfile.syntax import Directive
+from modelkit.fetch.upstream import Upstream
+from modelkit.modelfile import Recipe, Reference
 from modelkit.pack.build import build
 from modelkit.store.digest import Blob
 from modelkit.store.name import Name
@@ -24,7 +25,15 @@ _TEXT_KINDS = ("template", "system", "license", "params", "messages")
 _ADAPTER = "adapter-"
 
 
-def pull_ollama(source: Source, manifest: OllamaManifest, name: Name, store: Store, access: Access) -> Pulled:
+def pull_ollama(
+    source: Source,
+    manifest: OllamaManifest,
+    name: Name,
+    store: Store,
+    access: Access,
+    *,
+    quantize: str | None = None,
+) -> Pulled:
     """A package of Ollama's: its GGUF file, adapters, and what a Modelfile says beside them."""
     files = {"model.gguf": manifest.gguf()}
     files.update({f"{_ADAPTER}{n}.gguf": blob for n, blob in enumerate(manifest.all("adapter"), 1)})
@@ -32,9 +41,7 @@ def pull_ollama(source: Source, manifest: OllamaManifest, name: Name, store: Sto
     with store.begin() as new:
         fetch(source, [*texts, *files.values()], store, new, access)
         said = belongings(manifest, lambda blob: store.blob_path(blob.digest).read_bytes())
-        adapters = [Directive("ADAPTER", f"./{path}") for path in files if path.startswith(_ADAPTER)]
-        directives = (*adapters, *said.directives)
-        return make_package(source, files, name, store, access, directives=directives, notes=said.notes)
+        return make_package(source, files, name, store, access, quantize=quantize, said=said)
 
 
 def make_package(
@@ -44,25 +51,59 @@ def make_package(
     store: Store,
     access: Access,
     *,
-    directives: Sequence[Directive] = (),
+    quantize: str | None = None,
+    said: Belongings | None = None,
     notes: Sequence[str] = (),
 ) -> Pulled:
-    """Import stored files, one of which is in GGUF. The caller keeps them meanwhile.
+    """Import stored files, one of which is a model in GGUF. The caller keeps them meanwhile.
 
-    Raises FetchError for two models in GGUF, and what `create` raises.
+    Raises FetchError where there are several, and what `create` raises.
     """
     weights = [path for path in sorted(files) if path.lower().endswith(".gguf")]
     images = [path for path in weights if "mmproj" in path.lower()]
-    models = [path for path in weights if path not in images and not path.startswith(_ADAPTER)]
+    adapters = [path for path in weights if path.startswith(_ADAPTER)]
+    models = [path for path in weights if path not in (*images, *adapters)]
     first = [path for path in models if "-of-" not in path or "-00001-of-" in path]
     if len(first) != 1:
         raise FetchError(f"{source.address} holds {len(first)} models in GGUF; exactly one is read")
-    notes = [*notes, *(f"{path} is left out: images are not read here" for path in images)]
     with tempfile.TemporaryDirectory(prefix="modelkit-") as folder:
-        for path, blob in files.items():
-            place = Path(folder, path)
-            place.parent.mkdir(parents=True, exist_ok=True)
-            place.symlink_to(store.blob_path(blob.digest))
-        text = Modelfile((Directive("FROM", f"./{first[0]}"), *directives), file=str(source.address))
-        made = build(text.recipe(folder), name, store, progress=access.told)
-    return Pulled(name, made.digest, made.size_bytes, (*notes, *made.notes))
+        paths = {path: _linked(Path(folder, path), store, blob) for path, blob in files.items()}
+        local = Local(
+            label=str(source.address),
+            files=paths,
+            gguf=paths[first[0]],
+            upstream=_upstream(source, files),
+            promised={paths[path]: files[path].digest for path in files},
+            directives=said.directives if said else (),
+            notes=(
+                *notes,
+                *(said.notes if said else ()),
+                *(f"{path} is left out: images are not read here" for path in images),
+            ),
+        )
+        recipe = Recipe(
+            from_=Reference(str(source.address), None, source.address),
+            adapters=tuple(Reference(path, paths[path]) for path in adapters),
+        )
+        here = replace(access, here={source.address: local})
+        made = build(recipe, name, store, quantize=quantize, progress=access.told, access=here)
+    return Pulled(name, made.digest, made.size_bytes, made.notes)
+
+
+def _linked(path: Path, store: Store, blob: Blob) -> Path:
+    """A name for a blob, by which others see what is in it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.symlink_to(store.blob_path(blob.digest))
+    return path
+
+
+def _upstream(source: Source, files: Mapping[str, Blob]) -> Upstream:
+    address = source.address
+    return Upstream(
+        kind=address.dialect if address.dialect == "ollama" else "registry",
+        endpoint=str(source.registry.url).rstrip("/"),
+        repository=address.repository,
+        requested=address.tag,
+        commit=str(source.document.blob.digest),
+        files=files,
+    )

@@ -6,7 +6,7 @@ changed but files that the next attempt goes on with.
     GGUF, Ollama's packages                               made into a package by `create`, as FROM does it
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from modelkit.address import RegistryAddress
@@ -29,6 +29,7 @@ from modelkit.store.manifest import MANIFEST_LIMIT_BYTES, Manifest
 from modelkit.store.name import Name
 from modelkit.store.store import Store
 from modelkit.store.transaction import Transaction
+from modelkit.units import size
 
 _TAGS_SHOWN = 10
 
@@ -42,15 +43,20 @@ class Source:
     document: Document
     """The manifest."""
 
-    @property
-    def where(self) -> str:
-        return str(replace(self.address, tag=None, digest=str(self.document.blob.digest)))
-
 
 def pull(
-    address: RegistryAddress, name: Name, store: Store, access: Access, *, limits: Limits | None = None
+    address: RegistryAddress,
+    name: Name,
+    store: Store,
+    access: Access,
+    *,
+    quantize: str | None = None,
+    limits: Limits | None = None,
 ) -> Pulled:
-    """Fetch a package. Raises FetchError, StoreError, and what `create` raises."""
+    """Fetch a package. quantize: a word of QUANTIZE, for what is packaged here.
+
+    Raises FetchError, StoreError, and what `create` raises.
+    """
     access.require(str(address))
     with open_registry(address, insecure=access.insecure, limits=limits) as registry:
         registry.ping()
@@ -59,8 +65,9 @@ def pull(
         if address.dialect == "ollama" or is_ollama(document.value):
             from modelkit.fetch.registry.gguf import pull_ollama
 
-            return pull_ollama(source, OllamaManifest.parse(document.raw), name, store, access)
-        return _pull_package(source, read_package(document.value), name, store, access)
+            manifest = OllamaManifest.parse(document.raw)
+            return pull_ollama(source, manifest, name, store, access, quantize=quantize)
+        return _pull_package(source, read_package(document.value), name, store, access, quantize)
 
 
 def open_registry(address: RegistryAddress, *, insecure: bool, limits: Limits | None = None) -> Registry:
@@ -98,6 +105,8 @@ def fetch(source: Source, blobs: list[Blob], store: Store, new: Transaction, acc
     missing_bytes = sum(blob.size_bytes for blob in wanted.values() if new.has(blob.digest) != blob)
     store.require_space(missing_bytes)
     told = access.told
+    if missing_bytes:
+        told.say(f"{source.address}: {size(missing_bytes)} of {size(total_bytes)} to fetch")
     told.begin("pull", total_bytes)
     try:
         downloads = Downloads(source.registry, source.address.repository, new, told.advance)
@@ -106,7 +115,9 @@ def fetch(source: Source, blobs: list[Blob], store: Store, new: Transaction, acc
         told.finish()
 
 
-def _pull_package(source: Source, package: RemotePackage, name: Name, store: Store, access: Access) -> Pulled:
+def _pull_package(
+    source: Source, package: RemotePackage, name: Name, store: Store, access: Access, quantize: str | None
+) -> Pulled:
     with store.begin() as new:
         fetch(source, package.blobs, store, new, access)
         config = store.blob_path(package.config.digest).read_bytes()
@@ -115,17 +126,21 @@ def _pull_package(source: Source, package: RemotePackage, name: Name, store: Sto
         if weights:
             from modelkit.fetch.registry.gguf import make_package
 
-            return make_package(source, files, name, store, access, notes=package.notes)
+            return make_package(source, files, name, store, access, quantize=quantize, notes=package.notes)
         own = _as_it_is(source.document.raw, config)
         artifact = own or build_artifact(files, **_facts(config))
         if "config.json" not in files:
             raise FetchError(f"{source.address} holds no config.json, so it is no model that can be run here")
+        if quantize is not None:
+            raise FetchError(
+                f"{source.address} is a package already, which a pull does not quantize",
+                hint=f"Pull it without --quantize, and create another one with FROM {name} and --quantize.",
+            )
         digest = new.commit(name, artifact)
     notes = list(package.notes)
     if own is None:
-        notes.append(
-            f"its files are stored in a manifest of modelkit's; there it is {source.document.blob.digest}"
-        )
+        there = source.document.blob.digest
+        notes.append(f"its files are stored in a manifest of modelkit's; there it is {there}")
     return Pulled(name, digest, artifact.size_bytes, (*notes, *_signatures(source)))
 
 
