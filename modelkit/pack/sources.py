@@ -72,7 +72,7 @@ def open_origin(reference: Reference, store: Store, access: Access) -> Origin:
     """
     if reference.path is not None:
         return _open_path(reference.path)
-    if reference.address in access.here:
+    if reference.address is not None and reference.address in access.here:
         return _open_local(access.here[reference.address], store)
     if isinstance(reference.address, RegistryAddress):
         from modelkit.pack.pulling import stored_or_pulled  # it builds, and so opens, again

@@ -1,0 +1,139 @@
+"""GGUF files from registries: what is fetched reaches `create`, and nothing of it stays behind."""
+
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from modelkit.errors import FetchError, PlanError
+from modelkit.fetch.access import Access
+from modelkit.fetch.ollama import CONFIG_TYPE, LAYER_PREFIX, MANIFEST_TYPE
+from modelkit.fetch.registry import gguf
+from modelkit.fetch.registry.pull import pull
+from modelkit.store import Digest, Name, Store
+from tests.modelkit.fetch.conftest import QUICK, at
+from tests.modelkit.store.packages import blobs_on_disk
+from tests.support.fake_registry import FakeRegistry, digest_of
+
+NAME = Name.parse("back")
+MODEL = b"GGUF" + bytes(9999)
+
+
+@dataclass
+class Made:
+    digest: Digest
+    size_bytes: int
+    notes: tuple[str, ...]
+
+
+class Builder:
+    """In the place of `build`: keeps what it was given."""
+
+    def __init__(self) -> None:
+        self.seen: dict[str, Any] = {}
+
+    def __call__(self, recipe: Any, name: Name, store: Store, **given: Any) -> Made:
+        local = given["access"].here[recipe.from_.address]
+        self.seen = {
+            "files": {path: place.read_bytes() for path, place in local.files.items()},
+            "gguf": local.gguf.name,
+            "directives": [f"{one.keyword} {one.name or ''} {one.value}" for one in local.directives],
+            "adapters": [one.path.name for one in recipe.adapters],
+            "upstream": local.upstream.to_json(),
+            "promised": {place.name: str(digest) for place, digest in local.promised.items()},
+            "quantize": given["quantize"],
+            "folder": local.gguf.parent,
+        }
+        return Made(Digest.of(b""), 1, local.notes)
+
+
+@pytest.fixture
+def builder(monkeypatch: pytest.MonkeyPatch) -> Builder:
+    made = Builder()
+    monkeypatch.setattr(gguf, "build", made)
+    return made
+
+
+def offer_ollama(registry: FakeRegistry, *layers: tuple[str, bytes]) -> str:
+    described = [
+        {"mediaType": LAYER_PREFIX + kind, **registry.put_blob("library/story", data)}
+        for kind, data in layers
+    ]
+    config = {"mediaType": CONFIG_TYPE, **registry.put_blob("library/story", b"{}")}
+    value = {"schemaVersion": 2, "mediaType": MANIFEST_TYPE, "config": config, "layers": described}
+    return registry.put_manifest("library/story", "q4", value, MANIFEST_TYPE)
+
+
+@pytest.mark.parametrize("dialect", ["ollama", "oci"])
+def test_a_package_of_ollamas(dialect: Any, store: Store, registry: FakeRegistry, builder: Builder) -> None:
+    digest = offer_ollama(
+        registry,
+        ("model", MODEL),
+        ("adapter", b"GGUF adapter"),
+        ("projector", b"GGUF images"),
+        ("template", b"{{ .Prompt }}"),
+        ("system", b"Be terse."),
+        ("params", json.dumps({"temperature": 0.5}).encode()),
+        ("license", b"MIT"),
+    )
+    address = replace(at(registry, "library/story"), dialect=dialect)
+    pulled = pull(address, NAME, store, Access(), limits=QUICK, quantize="q4")
+    seen = builder.seen
+    assert seen["files"] == {"model.gguf": MODEL, "adapter-1.gguf": b"GGUF adapter"}
+    assert (seen["gguf"], seen["adapters"], seen["quantize"]) == ("model.gguf", ["adapter-1.gguf"], "q4")
+    assert seen["directives"] == ["SYSTEM  Be terse.", "PARAMETER temperature 0.5", "LICENSE  MIT"]
+    assert seen["promised"]["model.gguf"] == digest_of(MODEL)
+    assert (seen["upstream"]["commit"], seen["upstream"]["requested"]) == (digest, "q4")
+    assert [note.partition(":")[0] for note in pulled.notes] == [
+        "its projector is left out",
+        "its template is one of Ollama's (Go); the one in the model's own file is used",
+    ]
+    assert not seen["folder"].exists()
+    assert blobs_on_disk(store) == set()
+    assert not any(digest_of(b"GGUF images") in path for _, path, _ in registry.log)
+
+
+def test_a_model_of_dockers_in_gguf(store: Store, registry: FakeRegistry, builder: Builder) -> None:
+    config = {
+        "mediaType": "application/vnd.docker.ai.model.config.v0.1+json",
+        **registry.put_blob("ai/story", b'{"config":{"format":"gguf"}}'),
+    }
+    layers = [
+        {"mediaType": "application/vnd.docker.ai.gguf.v3", **registry.put_blob("ai/story", MODEL)},
+        {"mediaType": "application/vnd.docker.ai.license", **registry.put_blob("ai/story", b"MIT")},
+    ]
+    registry.put_manifest("ai/story", "q4", {"schemaVersion": 2, "config": config, "layers": layers})
+    pull(at(registry, "ai/story"), NAME, store, Access(), limits=QUICK)
+    assert builder.seen["files"] == {"model.gguf": MODEL, "LICENSE": b"MIT"}
+
+
+def test_two_models_are_one_too_many(store: Store, registry: FakeRegistry, builder: Builder) -> None:
+    kind = "application/vnd.cncf.model."
+    layers = [
+        {
+            "mediaType": kind + "weight.v1.raw",
+            **registry.put_blob("amy/story", name.encode()),
+            "annotations": {"org.cncf.model.filepath": name},
+        }
+        for name in ("a.gguf", "b.gguf", "mmproj.gguf")
+    ]
+    config = {"mediaType": kind + "config.v1+json", **registry.put_blob("amy/story", b"{}")}
+    registry.put_manifest("amy/story", "q4", {"schemaVersion": 2, "config": config, "layers": layers})
+    with pytest.raises(FetchError, match="2 models in GGUF"):
+        pull(at(registry), NAME, store, Access(), limits=QUICK)
+
+
+def test_what_cannot_be_packaged_leaves_nothing(
+    store: Store, registry: FakeRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise PlanError("no")
+
+    monkeypatch.setattr(gguf, "build", refuse)
+    offer_ollama(registry, ("model", MODEL))
+    with pytest.raises(PlanError):
+        pull(at(registry, "library/story"), NAME, store, Access(), limits=QUICK)
+    assert (store.packages(), blobs_on_disk(store)) == ([], set())
+    assert not list(Path(store.root / "partial").iterdir())
