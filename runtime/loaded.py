@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import mlx.core as mx
 import mlx.nn as nn
 
+from runtime.blocks.stored import unfolded
 from runtime.cache.build import build_memory
 from runtime.cache.layout import LayerSpec
 from runtime.device import Device
@@ -82,7 +83,7 @@ def check_weights(config: Mapping[str, Any], tensors: Mapping[str, tuple[str, tu
         return odd
     placeholders = {name: mx.zeros(shape, DTYPES[dtype]) for name, (dtype, shape) in tensors.items()}
     try:
-        _fitted(described, config, placeholders)
+        _fitted(described, config, unfolded(placeholders, config, floats=False).weights)
     except WeightMismatch as mismatch:
         return mismatch.problems
     return []
@@ -118,7 +119,8 @@ def foresee(
     odd = [f"{name} has dtype {dtype}" for name, (dtype, _) in sorted(tensors.items()) if dtype not in DTYPES]
     if odd:
         raise WeightMismatch(odd)
-    placeholders = {name: mx.zeros(shape, DTYPES[dtype]) for name, (dtype, shape) in tensors.items()}
+    stored = {name: mx.zeros(shape, DTYPES[dtype]) for name, (dtype, shape) in tensors.items()}
+    placeholders = unfolded(stored, config, floats=False).weights
     dtype = None if on is None or on.fast_dtype is None else getattr(mx, on.fast_dtype)
     parts = [_fitted(described, config, placeholders, dtype)]
     if with_head:
@@ -137,28 +139,26 @@ def foresee(
 
 
 def load_model(
-    config: Mapping[str, Any], shards: Sequence[Path], *, on: Device | None = None, with_head: bool = False
+    config: Mapping[str, Any],
+    shards: Sequence[Path] | Mapping[str, mx.array],
+    *,
+    on: Device | None = None,
+    with_head: bool = False,
 ) -> LoadedModel:
     """Read weights into a network, in the form that is fast on the device (None: as they are stored).
 
-    shards: safetensors files whose headers were validated by the caller. with_head: the draft head too, if
-    the files have one; one that does not fit is left out with a note. Where quantized products are slow, as
-    on a processor, quantized weights are expanded to floats if that takes no more than half of what is free.
+    shards: safetensors files whose headers were validated by the caller, or the tensors themselves.
+    with_head: the draft head too, if there is one; one that does not fit is left out with a note. Where
+    quantized products are slow, as on a processor, quantized weights are expanded to floats if that takes no
+    more than half of what is free.
     Raises WeightMismatch, UnsupportedModel, and TooLarge before anything is allocated.
     """
     described = describe(config)
-    weights: dict[str, mx.array] = {}
-    for shard in shards:
-        loaded = mx.load(str(shard), format="safetensors")
-        assert isinstance(loaded, dict)
-        weights.update(loaded)
+    weights = dict(shards) if isinstance(shards, Mapping) else _read(shards)
     dtype = None if on is None or on.fast_dtype is None else getattr(mx, on.fast_dtype)
     compute = dtype or _float_of(weights)
-    parts, notes = [_fitted(described, config, weights, dtype)], ()
-    if with_head:
-        heads, notes = _fitted_head(described, config, weights, dtype)
-        parts += heads
-    weights.clear()  # tensors that no part took would stay in memory
+    opened = unfolded(weights, config, floats=False)
+    parts, notes = _parts(described, config, opened.weights, dtype, with_head=with_head)
     expand, wanted = _demand(parts, dtype, on)
     if on is not None and wanted > on.available_bytes > 0 and len(parts) > 1:
         notes = (f"the draft head is not used: with it the model would take {wanted:,} bytes",)
@@ -166,6 +166,13 @@ def load_model(
         expand, wanted = _demand(parts, dtype, on)
     if on is not None and wanted > on.available_bytes > 0:
         raise TooLarge(wanted, on.available_bytes)
+    if opened.types and expand:
+        # As floats blocks are exact; by way of MLX's codes some would not be.
+        opened = unfolded(weights, config, floats=True)
+        parts, _ = _parts(described, config, opened.weights, dtype, with_head=len(parts) > 1)
+    notes += opened.notes
+    for held in (weights, opened.weights):
+        held.clear()  # tensors that no part took would stay in memory
     ops.settle()
     for module, fitted in parts:
         fill(module, fitted, dtype=dtype, expand=expand, keep=described.family.keeps_dtype)
@@ -174,6 +181,15 @@ def load_model(
     network = parts[0][0]
     head = _head(described, parts[1][0]) if len(parts) > 1 else None
     return LoadedModel(described, network, compute, weight_bytes(network), head, notes)
+
+
+def _read(shards: Sequence[Path]) -> dict[str, mx.array]:
+    weights: dict[str, mx.array] = {}
+    for shard in shards:
+        loaded = mx.load(str(shard), format="safetensors")
+        assert isinstance(loaded, dict)
+        weights.update(loaded)
+    return weights
 
 
 def check_ids(ids: Sequence[int], vocab_size: int) -> None:
@@ -185,6 +201,20 @@ def check_ids(ids: Sequence[int], vocab_size: int) -> None:
             raise BadTokenIds(
                 f"token id {token!r:.40} at place {place} is not in the vocabulary of {vocab_size}"
             )
+
+
+def _parts(
+    described: Described,
+    config: Mapping[str, Any],
+    weights: dict[str, mx.array],
+    dtype: mx.Dtype | None,
+    *,
+    with_head: bool,
+) -> tuple[list[_Part], tuple[str, ...]]:
+    """The network and, where it is wanted and there is one, the draft head; and notes on it."""
+    parts = [_fitted(described, config, weights, dtype)]
+    heads, notes = _fitted_head(described, config, weights, dtype) if with_head else ([], ())
+    return [*parts, *heads], notes
 
 
 def _fitted(

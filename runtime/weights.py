@@ -39,7 +39,7 @@ DTYPES: dict[str, mx.Dtype] = {
 
 _FLOATS = (mx.float32, mx.float16, mx.bfloat16)
 _MICROSCALED = {(4, 32): "mxfp4", (8, 32): "mxfp8", (4, 16): "nvfp4"}  # by bits and group size
-_MODES = ("affine", *_MICROSCALED.values())
+_MODES = ("affine", *_MICROSCALED.values(), "gguf")
 
 
 @dataclass(frozen=True, slots=True)

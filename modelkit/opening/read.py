@@ -6,7 +6,7 @@ read.
 """
 
 import os
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,17 +17,19 @@ from modelkit.modelfile import looks_like_path
 from modelkit.pack.accept import decide, refuse_unconverted
 from modelkit.pack.adapters.carried import Carried, carried
 from modelkit.pack.adapters.stored import FOLDER as ADAPTERS
-from modelkit.pack.adapters.stored import read_stored
+from modelkit.pack.adapters.stored import StoredAdapter, read_stored
 from modelkit.pack.checks import check_parts, check_requires
 from modelkit.pack.conversion import Part
 from modelkit.pack.metadata import FILE as METADATA
 from modelkit.pack.metadata import Metadata, read_metadata
 from modelkit.pack.ready import Ready, make_ready
-from modelkit.pack.sources import DRAFT_FOLDER, open_source
+from modelkit.pack.sources import DRAFT_FOLDER, gguf_at, open_gguf, open_source
 from modelkit.pack.worded import worded
 from modelkit.prefixes import model_digest
 from modelkit.settings import Settings
 from modelkit.source.inventory import Inventory
+from modelkit.source.prequantized import GgufWeights
+from modelkit.source.tensor import TensorInfo
 from modelkit.source.tree import Files, read_directory, subtree
 from modelkit.store.store import Store
 from runtime.models import describe
@@ -40,7 +42,11 @@ class Opened:
     label: str
     """What users call it: the package's name, or the path that was given."""
     inventory: Inventory
+    """With the tensors that will be loaded."""
     draft: Inventory | None
+    target: Part
+    """What is loaded, decided as `create` decides."""
+    draft_part: Part | None
     metadata: Metadata
     ready: Ready
     context_length: int
@@ -66,7 +72,7 @@ def open_model(
     text = os.fspath(name)
     if not isinstance(name, str) or looks_like_path(text):
         with _refusing():
-            opened = _open(_read_tree(Path(text)), text, adapters)
+            opened = _open_path(Path(text), text, adapters)
         yield opened
         return
     try:
@@ -80,9 +86,12 @@ def open_model(
                 error.message, hint=f"For the directory of that name, write ./{text}"
             ) from error
         here = find_local(text)
-        if here is not None and here.gguf is None:
+        if here is not None:
             with _refusing():
-                opened = _open(here.files, text, adapters)
+                if here.gguf is None:
+                    opened = _open(here.files, text, adapters)
+                else:
+                    opened = _open_path(here.gguf, text, adapters)
             yield replace(opened, notes=(*here.notes, *opened.notes))
             return
         elsewhere = where_to_get(text)
@@ -99,6 +108,14 @@ def _refusing() -> Generator[None]:
             yield
     except PlanError as error:
         raise LoadError(error.message, hint=error.hint) from error
+
+
+def _open_path(path: Path, label: str, more: Sequence[Path]) -> Opened:
+    gguf = gguf_at(path)
+    if gguf is None:
+        return _open(_read_tree(path), label, more)
+    target = decide(open_gguf(gguf, label), "target")
+    return _opened(target, None, Metadata(), label, (more, {}))
 
 
 def _read_tree(folder: Path) -> Files:
@@ -118,21 +135,46 @@ def _open(files: Files, label: str, more: Sequence[Path], digest: str | None = N
         check_requires(metadata.requires)
     settled = digest is not None and metadata.provenance is not None
     target, draft = _parts(files, label, settled=settled)
+    adapters = more, read_stored(files, label)
+    return replace(_opened(target, draft, metadata, label, adapters, settled=settled), digest=digest)
+
+
+def _opened(
+    target: Part,
+    draft: Part | None,
+    metadata: Metadata,
+    label: str,
+    adapters: tuple[Sequence[Path], Mapping[str, StoredAdapter]],
+    *,
+    settled: bool = False,
+) -> Opened:
+    """adapters: folders of those to be added, and those that the package has."""
     tokenizer, _ = check_parts(target, draft, settled=settled)
     described = describe(target.source.inventory.config)
-    adapters = carried(more, read_stored(files, label), metadata, target)
     ready = make_ready(target.source.inventory, described, tokenizer, metadata.parameters)
     return Opened(
         label=label,
-        inventory=target.source.inventory,
-        draft=draft.source.inventory if draft else None,
+        inventory=_as_loaded(target),
+        draft=_as_loaded(draft) if draft else None,
+        target=target,
+        draft_part=draft,
         metadata=metadata,
         ready=ready,
         context_length=described.context_length,
         notes=(*target.source.notes, *described.notes, *ready.notes),
-        digest=digest,
-        adapters=adapters,
+        adapters=carried(*adapters, metadata, target),
     )
+
+
+def _as_loaded(part: Part) -> Inventory:
+    """The source with the tensors that are loaded: those of its package, where that has others."""
+    inventory = part.source.inventory
+    if not isinstance(part.source.kind, GgufWeights):
+        return inventory
+    path = inventory.weights[0].path
+    stored = part.plan.stored().items()
+    tensors = {name: TensorInfo(name, dtype, shape, path, 0, 0) for name, (dtype, shape) in stored}
+    return replace(inventory, config=part.plan.config, tensors=tensors)
 
 
 def _parts(files: Files, label: str, *, settled: bool) -> tuple[Part, Part | None]:

@@ -12,10 +12,11 @@ from modelkit.learned import Learning, setting_of
 from modelkit.memory import Memory, forecast, shortage
 from modelkit.modelfile import Resolved
 from modelkit.opening.read import Opened
+from modelkit.pack.conversion import Part
 from modelkit.pack.ready import kept_format
 from modelkit.prefixes import Keeping, keeping
 from modelkit.settings import Settings
-from modelkit.source.inventory import Inventory
+from modelkit.source.prequantized import GgufWeights
 from runtime import cpu, device
 from runtime.cache.build import LayerMemory
 from runtime.engine.engine import Engine
@@ -73,12 +74,12 @@ class _Weights:
 
     def target(self) -> LoadedModel:
         cpu.bind_blas()
-        return _load(self.opened.inventory, with_head=self.guesses and self.opened.draft is None)
+        return _load(self.opened.target, with_head=self.guesses and self.opened.draft is None)
 
     def drafters(self, target: LoadedModel, memory: LayerMemory) -> dict[str, Drafter]:
         if not self.guesses:
             return {}
-        draft = None if self.opened.draft is None else _load(self.opened.draft)
+        draft = None if self.opened.draft_part is None else _load(self.opened.draft_part)
         own = draft or target.head
         self.draft_bytes = own.weight_bytes if own else 0
         return drafters_for(target, draft, memory)
@@ -171,6 +172,11 @@ def _idle_threads(wanted: Resolved) -> tuple[str, ...]:
     return (f"num_thread has no effect here: {blas.reason or 'MLX brings its own threads'}",)
 
 
-def _load(inventory: Inventory, *, with_head: bool = False) -> LoadedModel:
+def _load(part: Part, *, with_head: bool = False) -> LoadedModel:
+    if isinstance(part.source.kind, GgufWeights):
+        from modelkit.pack.arrays import read_arrays
+
+        return load_model(part.plan.config, read_arrays(part), on=device.device(), with_head=with_head)
+    inventory = part.source.inventory
     shards = [shard.path for shard in inventory.weights]
     return load_model(inventory.config, shards, on=device.device(), with_head=with_head)

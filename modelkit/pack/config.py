@@ -12,6 +12,7 @@ from typing import Any
 from modelkit.pack.planned import Planned
 from modelkit.pack.spelling import both_spellings
 from modelkit.source.claims import BLOCKS
+from modelkit.source.mlx_block import GGUF_MODE
 from modelkit.source.prequantized import MlxQuantization
 from runtime.models.wrapper import text_block
 from runtime.quant import FORMATS, Format
@@ -45,6 +46,24 @@ def mlx_config(config: Mapping[str, Any], quantization: MlxQuantization) -> dict
         entries = {module: p._asdict() if p else False for module, p in quantization.per_module.items()}
         fresh["quantization"] = {**quantization.default._asdict(), **entries}
     return fresh
+
+
+def imported_config(
+    config: Mapping[str, Any], planned: Sequence[Planned], wanted: Format | None
+) -> dict[str, Any]:
+    """For weights out of a GGUF file: repacked, in another format, or kept in its blocks."""
+    packed = [
+        _ROWS[tensor.label] for tensor in planned if len(tensor.outputs) > 1 and tensor.blocks != "kept"
+    ]
+    usual = wanted if wanted and wanted.quantized else max(packed, key=packed.count, default=_ROWS["q4"])
+    fresh = converted_config(config, [tensor for tensor in planned if tensor.blocks != "kept"], usual)
+    blocks = [tensor for tensor in planned if tensor.blocks == "kept"]
+    if wanted and not wanted.quantized:
+        fresh.update({key: _DTYPES[wanted.name] for key in ("dtype", "torch_dtype") if key in fresh})
+    if not blocks:
+        return fresh
+    entries = {tensor.module: {"mode": GGUF_MODE, "type": tensor.label} for tensor in blocks}
+    return {**fresh, "quantization": {**fresh.get("quantization", _entry(usual)), **entries}}
 
 
 def _block(planned: Sequence[Planned], chosen: Format) -> dict[str, Any] | None:

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 
 from modelkit.pack.planned import Planned
+from modelkit.source.prequantized import GgufWeights
+from runtime.blocks.types import BLOCK_TYPES
 from runtime.quant import Format
 
 _MOST = 0.5
@@ -19,6 +21,15 @@ def quantizing_notes(planned: Sequence[Planned], chosen: Format) -> tuple[str, .
     if not any(tensor.encode for tensor in planned):
         return (*notes, f"nothing could be stored as {chosen.name}")
     return (*notes, *_much_stays(planned), *_mostly_other(planned, chosen))
+
+
+def requantizing_notes(kind: GgufWeights, wanted: Format) -> tuple[str, ...]:
+    """What was lost already, where a GGUF file is to be stored in another format."""
+    names = [name.upper() for name in kind.types() if name in BLOCK_TYPES]
+    if not names or not wanted.quantized:
+        return ()
+    were = f"the file was already quantized as {', '.join(names)}"
+    return (f"{were}; {wanted.name} is made of exactly those numbers",)
 
 
 def counted(number: int, one: str) -> str:

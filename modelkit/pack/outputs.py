@@ -8,6 +8,7 @@ from modelkit.pack.policy import Choice
 from modelkit.pack.slabs import whole
 from modelkit.source.prequantized import Packing
 from modelkit.source.tensor import TensorInfo
+from runtime.blocks.types import BlockType
 from runtime.quant import FORMATS, Format
 
 _F32 = next(row for row in FORMATS if row.name == "f32")
@@ -57,6 +58,15 @@ def packed_module(module: str, packing: Packing, tensors: Mapping[str, TensorInf
     outputs = tuple(Output(part.name, part.dtype, part.shape, (whole(part),)) for part in parts)
     dtype = scales.dtype if packing.mode == "affine" else "BF16"
     return Planned(codes.name, dtype, shape, None, _packing_label(packing), "already quantized", outputs)
+
+
+def block_module(module: str, kind: BlockType, tensors: Mapping[str, TensorInfo]) -> Planned:
+    """A module that is kept in GGUF's blocks: they pass as they are, a factor beside them too."""
+    parts = [tensors[name] for leaf in ("weight", "factor") if (name := f"{module}.{leaf}") in tensors]
+    *leading, row_bytes = parts[0].shape
+    shape = (*leading, row_bytes // kind.nbytes * kind.weights)
+    outputs = tuple(Output(part.name, part.dtype, part.shape, (whole(part),)) for part in parts)
+    return Planned(parts[0].name, "F32", shape, None, kind.name, "kept in GGUF's blocks", outputs)
 
 
 def _packing_label(packing: Packing) -> str:

@@ -4,6 +4,7 @@
     block FP8        decoded to BF16, then as float; mxfp8 where nothing else is asked for
     mlx              quantized already: kept as it is
     mxfp4 blocks     GPT-OSS: the same codes in MLX's layout
+    gguf             its own packing, exactly (`imported`)
 
 Where nothing is converted the source's files are kept byte for byte. Otherwise tensors are written in natural
 order of their names, into files of at most SHARD_BYTES under MLX's names. Every converted matrix has its
@@ -18,12 +19,13 @@ from typing import Any
 
 from modelkit.errors import PlanError
 from modelkit.pack import heads
-from modelkit.pack.config import converted_config, mlx_config
+from modelkit.pack.config import converted_config, imported_config, mlx_config
 from modelkit.pack.experts import deal_out, gather
 from modelkit.pack.families import checkpoint_of, request_for
 from modelkit.pack.heads import in_head
-from modelkit.pack.notes import counted, quantizing_notes
-from modelkit.pack.outputs import decide, packed_module, single
+from modelkit.pack.imported import gguf_matrices, keep, requantized
+from modelkit.pack.notes import counted, quantizing_notes, requantizing_notes
+from modelkit.pack.outputs import block_module, decide, packed_module, single
 from modelkit.pack.planned import Plan, Planned, PlannedFile, Role
 from modelkit.pack.policy import Choice, choose
 from modelkit.pack.slabs import Tiles, whole
@@ -32,11 +34,13 @@ from modelkit.source.inventory import Inventory
 from modelkit.source.prequantized import (
     BlockFp8Weights,
     FloatWeights,
+    GgufWeights,
     MlxWeights,
     Mxfp4Blocks,
     SourceKind,
 )
 from modelkit.source.tensor import TensorInfo
+from runtime.blocks.types import BLOCK_TYPES
 from runtime.models.quantizing import Tensor
 from runtime.quant import FORMATS, Format
 
@@ -77,6 +81,8 @@ def plan(
             return _convert(inventory, _tiles(inventory, kind), wanted, role, left, plain)
         case FloatWeights():
             return _convert(inventory, {}, wanted, role, left, plain)
+        case GgufWeights():
+            return _import(inventory, kind, wanted, role, left, plain)
 
 
 def _convert(
@@ -140,11 +146,37 @@ def _repack(inventory: Inventory, kind: Mxfp4Blocks, role: Role, left: set[str])
     return Plan(role, "mxfp4 blocks", None, planned, files, config, _dropped_notes(inventory, left))
 
 
+def _import(
+    inventory: Inventory, kind: GgufWeights, wanted: Format | None, role: Role, left: set[str], plain: bool
+) -> Plan:
+    """A GGUF file: as it is, or decoded exactly and then by the policy."""
+    files = checkpoint_of(inventory.config)
+    planned: list[Planned] = []
+    for matrix in gguf_matrices(inventory, kind, left):
+        factor = kind.stored[kind.factors[matrix.known_as]] if matrix.known_as in kind.factors else None
+        if wanted is None:
+            planned.append(keep(matrix, factor))
+            continue
+        dtype = "F32" if matrix.dtype in BLOCK_TYPES else matrix.dtype
+        request = request_for(wanted, inventory.config)
+        tensor = Tensor(matrix.known_as, dtype, matrix.shape)
+        choice = choose(tensor, request, files.rows, draft=role == "draft", plain=plain)
+        planned.append(requantized(matrix, choice, factor))
+    ordered = _in_order(planned)
+    notes = _dropped_notes(inventory, left)
+    if wanted is not None:
+        notes += (*requantizing_notes(kind, wanted), *quantizing_notes(ordered, wanted))
+    config = imported_config(inventory.config, ordered, wanted)
+    return Plan(role, "gguf", wanted, ordered, _files(ordered, inventory.config), config, notes)
+
+
 def _pass_through(inventory: Inventory, kind: MlxWeights, role: Role) -> Plan:
     packed = {
         f"{module}.weight": packed_module(module, packing, inventory.tensors)
         for module, packing in kind.packed.items()
     }
+    for module, blocks in kind.blocks.items():
+        packed[f"{module}.weight"] = block_module(module, blocks, inventory.tensors)
     config = mlx_config(inventory.config, kind.quantization)
     return replace(_keep_files(inventory, role, "mlx", packed), config=config)
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from modelkit.pack.slabs import Columns, Piece
+from modelkit.pack.slabs import Columns, Joined, Piece
 from modelkit.source.tensor import BITS
 from runtime.quant import Format
 
@@ -55,6 +55,11 @@ class Planned:
     outputs: tuple[Output, ...]
     plus_one: bool = False
     """Is one added to every value first?"""
+    blocks: Literal["", "repacked", "kept"] = ""
+    """What becomes of GGUF's blocks: the same numbers in MLX's layout, rows of blocks as they are, or (where
+    this is empty) floats."""
+    exact: bool | None = None
+    """Are the numbers exactly those of the source? None: not a question here."""
 
     @property
     def elements(self) -> int:
@@ -63,6 +68,17 @@ class Planned:
     @property
     def nbytes(self) -> int:
         return sum(output.nbytes for output in self.outputs)
+
+    def fidelity(self) -> dict[str, Any]:
+        """For what is quantized already: bits of a weight there and here, and whether it is exact."""
+        if self.exact is None:
+            return {}
+        source = sum(slab.nbytes for slab in self.slabs)
+        return {
+            "exact": self.exact,
+            "source_bits": round(8 * source / self.elements, 4),
+            "bits": round(8 * self.nbytes / self.elements, 4),
+        }
 
     @property
     def module(self) -> str:
@@ -140,7 +156,7 @@ class Plan:
     @property
     def quantized(self) -> bool:
         """Is anything stored as codes and scales?"""
-        return any(len(tensor.outputs) > 1 for tensor in self.tensors)
+        return any(len(tensor.outputs) > 1 or tensor.blocks for tensor in self.tensors)
 
     @property
     def summary(self) -> str:
@@ -164,6 +180,7 @@ class Plan:
                 "format": tensor.label,
                 "size_bytes": tensor.nbytes,
                 "reason": tensor.reason,
+                **tensor.fidelity(),
             }
             for tensor in self.tensors
         ]
@@ -192,10 +209,13 @@ class Plan:
 def _tensor_print(tensor: Planned) -> list[Any]:
     outputs = [[o.name, o.dtype, list(o.shape), [_slab_print(s) for s in o.slabs]] for o in tensor.outputs]
     known = [tensor.encode.name if tensor.encode else None, tensor.dtype, list(tensor.shape), outputs]
-    return [*known, "plus one"] if tensor.plus_one else known
+    more = [*(["plus one"] if tensor.plus_one else []), *([tensor.blocks] if tensor.blocks else [])]
+    return [*known, *more]
 
 
 def _slab_print(slab: Piece) -> list[Any]:
+    if isinstance(slab, Joined):
+        return ["joined", *map(_slab_print, slab.parts), list(slab.shape), repr(slab.change)]
     tiles = [slab.tiles.scales.name, *slab.tiles.block] if slab.tiles else []
     if isinstance(slab, Columns):
         return [slab.tensor.name, "columns", slab.matrix, slab.start, slab.stop, slab.step, tiles]

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Self
 
 from modelkit.errors import SourceError
-from modelkit.pack.slabs import Columns, Piece
+from modelkit.pack.slabs import Columns, Slab
 from modelkit.source.inventory import WeightFile
 from modelkit.source.tree import open_regular
 
@@ -48,7 +48,7 @@ class Reader:
                     f"{file.name} changed while it was being read", hint="Run the command again."
                 )
 
-    def read(self, slab: Piece) -> bytearray:
+    def read(self, slab: Slab | Columns) -> bytearray:
         """The rows from slab.start to slab.stop, those between steps included; columns likewise."""
         if isinstance(slab, Columns):
             return self._read_columns(slab)

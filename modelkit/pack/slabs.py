@@ -1,6 +1,7 @@
-"""Where the bytes of an output come from: rows of a source tensor, or columns of one to be turned over.
+"""Where the bytes of an output come from: rows of a source tensor, columns of one to be turned over, or rows
+of several whose numbers change.
 
-Both say how many rows they give and can be cut into blocks, so what is written streams. Nothing here reads.
+All say how many rows they give and can be cut into blocks, so what is written streams. Nothing here reads.
 """
 
 import math
@@ -8,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
+from modelkit.source.gguf.architectures.changes import Change
 from modelkit.source.tensor import BITS, TensorInfo
 
 # The system reads whole pages, so columns are read in pieces of rows no smaller than one.
@@ -40,6 +42,11 @@ class Slab:
     @property
     def rows(self) -> int:
         return len(range(self.start, self.stop, self.step))
+
+    @property
+    def nbytes(self) -> int:
+        """Of the rows themselves, as they are stored."""
+        return self.rows * self.row_bytes
 
     @property
     def read_bytes(self) -> int:
@@ -85,6 +92,10 @@ class Columns:
         return len(range(self.start, self.stop, self.step))
 
     @property
+    def nbytes(self) -> int:
+        return self.rows * self.height * self.item_bytes
+
+    @property
     def read_bytes(self) -> int:
         return (self.stop - self.start) * self.height * self.item_bytes
 
@@ -99,7 +110,41 @@ class Columns:
             yield replace(self, start=start, stop=min(start + count, self.stop))
 
 
-Piece: TypeAlias = Slab | Columns
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """Rows of several tensors, or of one, as the floats of one tensor, whose numbers or columns then change.
+
+    It is computed as a whole: what changes may look at all of it.
+    """
+
+    parts: tuple[Slab, ...]
+    shape: tuple[int, ...]
+    """Of the numbers that come out."""
+    change: Change | None = None
+    tiles: None = None
+
+    @property
+    def tensor(self) -> TensorInfo:
+        """The first of them."""
+        return self.parts[0].tensor
+
+    @property
+    def rows(self) -> int:
+        return math.prod(self.shape[:-1])
+
+    @property
+    def nbytes(self) -> int:
+        return sum(part.nbytes for part in self.parts)
+
+    @property
+    def read_bytes(self) -> int:
+        return sum(part.read_bytes for part in self.parts)
+
+    def blocks(self, limit_bytes: int) -> Iterator["Joined"]:  # in one piece, whatever it takes
+        yield self
+
+
+Piece: TypeAlias = Slab | Columns | Joined
 
 
 def whole(tensor: TensorInfo, tiles: Tiles | None = None) -> Slab:

@@ -19,6 +19,8 @@ from modelkit.modelfile import Directive, Reference
 from modelkit.pack.adapters.stored import StoredAdapter, read_stored
 from modelkit.pack.metadata import FILE as METADATA
 from modelkit.pack.metadata import Metadata, read_metadata
+from modelkit.source.gguf.checkpoint import read_checkpoint
+from modelkit.source.gguf.folder import gguf_in, is_gguf
 from modelkit.source.inventory import Inventory, read_inventory
 from modelkit.source.prequantized import SourceKind, recognise
 from modelkit.source.tree import Files, read_directory, read_single_file, subtree
@@ -96,9 +98,27 @@ def open_origin(reference: Reference, store: Store, access: Access) -> Origin:
 
 
 def _open_path(path: Path) -> Origin:
-    """A folder, or one file of weights with what lies beside it."""
+    """A folder, or one file of weights; a .safetensors file with what lies beside it."""
+    gguf = gguf_at(path)
+    if gguf is not None:
+        return Origin(open_gguf(gguf, str(path)), Metadata(), None)
     files = read_directory(path) if path.is_dir() else read_single_file(path)
     return Origin(open_source(files, str(path), {}), Metadata(), None)
+
+
+def gguf_at(path: Path) -> Path | None:
+    """The GGUF file that a path stands for: itself, or the only model in the folder; None for other sources.
+    Raises SourceError for a folder with several, or one that cannot be read.
+    """
+    if is_gguf(path.name):
+        return path
+    return gguf_in(read_directory(path), path) if path.is_dir() else None
+
+
+def open_gguf(path: Path, label: str) -> Source:
+    """The model of a GGUF file. Raises SourceError."""
+    inventory, weights = read_checkpoint(path, label)
+    return Source(inventory, weights, {})
 
 
 def _open_local(local: Local, store: Store) -> Origin:

@@ -1,4 +1,4 @@
-"""Rows of source tensors -> the bytes of output tensors. With `fp4` all of this room that touches MLX.
+"""Rows of source tensors -> the bytes of output tensors. With `fp4` and `blocks` all here that touches MLX.
 
 Every transform is row by row, so any block of rows gives the same bytes wherever tensors are cut; what is
 stored the other way round is turned over block by block first. Arithmetic
@@ -13,10 +13,12 @@ import mlx.core as mx
 import numpy as np
 
 from modelkit.errors import MalformedFile
+from modelkit.pack.blocks import changed, numbers_of, stored_blocks
 from modelkit.pack.fp4 import quantize_fp4
 from modelkit.pack.planned import Planned
 from modelkit.pack.reader import Reader
-from modelkit.pack.slabs import Columns, Piece, Slab, Tiles
+from modelkit.pack.slabs import Columns, Joined, Piece, Slab, Tiles
+from runtime.blocks.types import BLOCK_TYPES
 from runtime.quant import Format
 
 Bytes: TypeAlias = memoryview | bytearray
@@ -33,9 +35,13 @@ def transform(planned: Planned, slab: Piece, reader: Reader) -> tuple[Bytes, ...
 
     Everything returned is evaluated and may change threads.
     """
-    raw = reader.read(slab)
-    if planned.encode is None and slab.tiles is None and not planned.plus_one:
-        return (every_row(raw, slab),)
+    if planned.blocks and isinstance(slab, Slab):
+        return stored_blocks(planned.blocks, every_row(reader.read(slab), slab), slab)
+    raw = bytearray()
+    if not isinstance(slab, Joined):
+        raw = reader.read(slab)
+        if planned.encode is None and slab.tiles is None and not planned.plus_one:
+            return (every_row(raw, slab),)
     with mx.stream(_stream()):
         values = _values(planned, slab, raw, reader)
         if planned.encode is not None and planned.encode.quantized:
@@ -74,7 +80,7 @@ def _stream() -> mx.Stream:
     return _THREAD.stream
 
 
-def every_row(raw: bytearray, slab: Piece) -> Bytes:
+def every_row(raw: bytearray, slab: Slab | Columns) -> Bytes:
     """The slab's own rows, out of all that was read for it."""
     if isinstance(slab, Columns):
         kept = _turned_over(_grid(raw, slab)[:, :: slab.step])
@@ -100,6 +106,11 @@ def _turned_over(grid: "np.ndarray") -> "np.ndarray":
 
 def _values(planned: Planned, slab: Piece, raw: bytearray, reader: Reader) -> mx.array:
     """The rows as floats of `planned.dtype`, [rows, width]."""
+    if isinstance(slab, Joined):
+        parts = [numbers_of(every_row(reader.read(part), part), part) for part in slab.parts]
+        return changed(parts, slab).astype(_FLOATS[planned.dtype])
+    if isinstance(slab, Slab) and slab.tensor.dtype in BLOCK_TYPES:
+        return numbers_of(every_row(raw, slab), slab).astype(_FLOATS[planned.dtype])
     if slab.tiles is not None:
         return _decoded(slab, slab.tiles, raw, reader)
     kind = _FLOATS[planned.dtype]
@@ -107,7 +118,7 @@ def _values(planned: Planned, slab: Piece, raw: bytearray, reader: Reader) -> mx
     return mx.array(words.reshape(slab.rows, -1)).view(kind)
 
 
-def _decoded(slab: Piece, tiles: Tiles, raw: bytearray, reader: Reader) -> mx.array:
+def _decoded(slab: Slab | Columns, tiles: Tiles, raw: bytearray, reader: Reader) -> mx.array:
     """FP8 codes and the scales of their tiles, as bfloat16."""
     assert slab.step == 1, "rows that alternate are stored in other formats"
     if isinstance(slab, Columns):

@@ -16,6 +16,7 @@ LIMIT_BYTES = 64_000_000
 _KEPT = (
     "config.json",
     "generation_config.json",
+    "gguf.json",
     "tokenizer*.json",
     "tokenizer.model",
     "special_tokens_map.json",

@@ -52,6 +52,8 @@ class Inventory:
     weights: tuple[WeightFile, ...]
     notes: tuple[str, ...]
     """Sentences for the user."""
+    keep: object = None
+    """What keeps files on the disk that were made for this source."""
 
 
 def read_inventory(files: Files, origin: str) -> Inventory:

@@ -4,12 +4,13 @@ Source: `mlx.core.quantize`, `mlx.nn.quantize`, and how mlx-lm reads its configs
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from modelkit.errors import UnsupportedSource
 from modelkit.source.claims import quantization_blocks
 from modelkit.source.display import shown
+from runtime.blocks.types import BLOCK_TYPES, BlockType
 
 
 class Packing(NamedTuple):
@@ -23,6 +24,8 @@ class Packing(NamedTuple):
     """"affine", or the name of a float format."""
 
 
+GGUF_MODE = "gguf"
+"""Of modules that are kept in the blocks of a GGUF file; `type` names them. No mode of MLX's own."""
 AFFINE_BITS = (1, 2, 3, 4, 5, 6, 8)
 AFFINE_GROUPS = (32, 64, 128)
 _DEFAULTS = {
@@ -40,6 +43,8 @@ class MlxQuantization:
     default: Packing
     per_module: Mapping[str, Packing | None]
     """What differs from the default; None: stored unquantized."""
+    blocks: Mapping[str, BlockType] = field(default_factory=dict)
+    """Modules that are kept in GGUF's blocks."""
 
     def module_format(self, module: str) -> Packing | None:
         """How the block says that `module` (the X of `X.weight`) is packed."""
@@ -59,13 +64,23 @@ def read_mlx_block(config: Mapping[str, Any], origin: str) -> MlxQuantization | 
         where = f"{origin}/config.json: {where}"
         default = _packing({key: block[key] for key in Packing._fields if key in block}, where)
         per_module: dict[str, Packing | None] = {}
+        blocks: dict[str, BlockType] = {}
         for module, entry in block.items():
-            if isinstance(entry, Mapping):
+            if isinstance(entry, Mapping) and entry.get("mode") == GGUF_MODE:
+                blocks[module] = _block_type(entry, f"{where}, `{shown(module)}`")
+            elif isinstance(entry, Mapping):
                 per_module[module] = _packing(entry, f"{where}, `{shown(module)}`")
             elif isinstance(entry, bool):
                 per_module[module] = default if entry else None
-        return MlxQuantization(default, per_module)
+        return MlxQuantization(default, per_module, blocks)
     return None
+
+
+def _block_type(entry: Mapping[str, Any], where: str) -> BlockType:
+    found = BLOCK_TYPES.get(str(entry.get("type")))
+    if found is None or not found.packed or set(entry) != {"mode", "type"}:
+        raise UnsupportedSource(f"{where}: {shown(repr(dict(entry)))} names no type of GGUF's blocks")
+    return found
 
 
 def _packing(entry: Mapping[str, Any], where: str) -> Packing:

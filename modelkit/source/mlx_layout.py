@@ -6,12 +6,13 @@ Invariant: every module in `MlxWeights.packed` has tensors of exactly the dtypes
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from modelkit.errors import MalformedFile, SourceError
 from modelkit.source.inventory import Inventory
 from modelkit.source.mlx_block import MlxQuantization, Packing, read_mlx_block
 from modelkit.source.tensor import TensorInfo
+from runtime.blocks.types import BlockType
 
 _FLOATS = ("F32", "F16", "BF16")
 
@@ -23,6 +24,8 @@ class MlxWeights:
     quantization: MlxQuantization
     packed: Mapping[str, Packing]
     """How each quantized module (the X of `X.weight`) is packed."""
+    blocks: Mapping[str, BlockType] = field(default_factory=dict)
+    """The modules that are kept in GGUF's blocks, uint8 [..., rows, bytes of a row]."""
 
 
 def read_mlx_weights(inventory: Inventory) -> MlxWeights | None:
@@ -33,9 +36,12 @@ def read_mlx_weights(inventory: Inventory) -> MlxWeights | None:
     """
     tensors, origin = inventory.tensors, inventory.origin
     modules = _packed_modules(tensors)
-    if not modules:
+    bytewise = [name for name, tensor in tensors.items() if name.endswith(".weight") and tensor.dtype == "U8"]
+    if not modules and not bytewise:
         return None
     quantization = read_mlx_block(inventory.config, origin)
+    if quantization is None and not modules:
+        return None  # `foreign` knows who else packs into bytes
     if quantization is None:
         raise SourceError(
             f"{origin}: `{modules[0]}.weight` is packed, and no `quantization` block in config.json says how",
@@ -44,8 +50,21 @@ def read_mlx_weights(inventory: Inventory) -> MlxWeights | None:
     packed = {module: _stated(quantization, module, origin) for module in modules}
     for module, packing in packed.items():
         _check_triplet(module, packing, tensors, origin)
+    blocks = {name.removesuffix(".weight"): tensors[name] for name in bytewise}
+    for module, tensor in blocks.items():
+        _check_blocks(tensor, quantization.blocks.get(module), origin)
     _check_rest(quantization, packed, tensors, origin)
-    return MlxWeights(quantization, packed)
+    return MlxWeights(quantization, packed, {module: quantization.blocks[module] for module in blocks})
+
+
+def _check_blocks(weight: TensorInfo, kind: BlockType | None, origin: str) -> None:
+    if kind is None:
+        raise SourceError(f"{origin}: `{weight.name}` is packed, and config.json does not say how")
+    if len(weight.shape) < 2 or 0 in weight.shape or weight.shape[-1] % kind.nbytes:
+        raise MalformedFile(
+            f"{origin}: `{weight.name}` has shape {list(weight.shape)}; rows of whole {kind.name.upper()} "
+            f"blocks of {kind.nbytes} bytes were expected"
+        )
 
 
 def _packed_modules(tensors: Mapping[str, TensorInfo]) -> list[str]:
@@ -112,6 +131,12 @@ def _check_rest(
     origin: str,
 ) -> None:
     """No module is half quantized: stated but not packed, or packed without scales."""
+    for module in quantization.blocks:
+        if f"{module}.weight" in tensors and tensors[f"{module}.weight"].dtype != "U8":
+            raise SourceError(
+                f"{origin}: config.json says that `{module}` is kept in GGUF's blocks, and it is "
+                f"{tensors[f'{module}.weight'].dtype}"
+            )
     for module, packing in quantization.per_module.items():
         if packing is not None and module not in packed and f"{module}.weight" in tensors:
             raise SourceError(

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from modelkit.errors import MalformedFile, UnsupportedSource
 from modelkit.source.foreign import FLOAT_HINT, check_floats, refuse_foreign
 from modelkit.source.fp8 import BlockFp8Weights, read_fp8_weights
+from modelkit.source.gguf.checkpoint import GgufWeights
 from modelkit.source.inventory import Inventory
 from modelkit.source.mlx_block import MlxQuantization, Packing
 from modelkit.source.mlx_layout import MlxWeights, read_mlx_weights
@@ -18,6 +19,7 @@ from modelkit.source.mlx_layout import MlxWeights, read_mlx_weights
 __all__ = [
     "BlockFp8Weights",
     "FloatWeights",
+    "GgufWeights",
     "MlxQuantization",
     "MlxWeights",
     "Mxfp4Blocks",
@@ -42,7 +44,7 @@ class Mxfp4Blocks:
     """The X of its `X_blocks`, U8 [..., groups, 16], and `X_scales`, U8 [..., groups]."""
 
 
-SourceKind = FloatWeights | MlxWeights | BlockFp8Weights | Mxfp4Blocks
+SourceKind = FloatWeights | MlxWeights | BlockFp8Weights | Mxfp4Blocks | GgufWeights
 
 
 def recognise(inventory: Inventory) -> SourceKind:

@@ -14,7 +14,7 @@ PICKLE_HINT = (
     "Pickles can run code, so they are never opened. Convert the model to safetensors "
     "(transformers: `model.save_pretrained(folder, safe_serialization=True)`)."
 )
-GGUF_HINT = "GGUF sources are not imported yet. Use the safetensors files that the GGUF was made from."
+GGUF_HINT = "A GGUF file is a model by itself. Name it: FROM path/to/model.gguf"
 
 _LFS = b"version https://git-lfs.github.com/spec/"
 

@@ -1,0 +1,171 @@
+"""A GGUF file as a checkpoint: config, tokenizer files and tensors under the names that transformers has.
+
+Files that a checkpoint has and a GGUF does not are made of its metadata, into a folder that lasts as long as
+the inventory that names them.
+"""
+
+import json
+import math
+import shutil
+import struct
+import tempfile
+import weakref
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from modelkit.errors import MalformedFile, SourceError, UnsupportedSource
+from modelkit.source.display import shown
+from modelkit.source.gguf.architectures import Imported, Origin, read_architecture
+from modelkit.source.gguf.file import GgufFile, read_gguf
+from modelkit.source.gguf.header import GgufTensor
+from modelkit.source.gguf.vocabulary.files import tokenizer_files
+from modelkit.source.inventory import Inventory, WeightFile
+from modelkit.source.safetensors import Header
+from modelkit.source.tensor import TensorInfo
+from modelkit.source.tree import Files, open_regular
+
+FACTS = "gguf.json"
+"""What the file says of itself: its `general.*` keys and what it was quantized with."""
+
+_FLOATS = {"f32": "F32", "f16": "F16", "bf16": "BF16"}
+_DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
+_MOST_VALUES = 1 << 20
+_KEPT_KEYS = ("general.", "quantize.")
+
+
+@dataclass(frozen=True, slots=True)
+class GgufWeights:
+    """Weights of a GGUF file: packed in its blocks, in its rows' order, or plain floats."""
+
+    origins: Mapping[str, Origin]
+    """What the checkpoint's tensors are made of, by name."""
+    stored: Mapping[str, TensorInfo]
+    """The file's tensors by their own names. The dtype of packed ones is that of their blocks, such as q4_k;
+    the shape counts numbers."""
+    factors: Mapping[str, str]
+    """Checkpoint tensors whose numbers are to be multiplied: the stored tensor with the factor, or one for
+    each expert."""
+
+    def types(self) -> dict[str, int]:
+        """How many tensors of each type there are, the type with the most numbers first."""
+        counts: dict[str, list[int]] = {}
+        for tensor in self.stored.values():
+            count = counts.setdefault(tensor.dtype, [0, 0])
+            count[0] += 1
+            count[1] += math.prod(tensor.shape)
+        return {name: counts[name][0] for name in sorted(counts, key=lambda name: -counts[name][1])}
+
+
+class _MadeFiles:
+    """A folder with files that were made; it goes when this does."""
+
+    def __init__(self, contents: Mapping[str, bytes]) -> None:
+        try:
+            self._folder = tempfile.mkdtemp(prefix="modelkit-gguf-")
+            self._remove = weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
+            for name, content in contents.items():
+                Path(self._folder, name).write_bytes(content)
+        except OSError as error:
+            raise SourceError(f"cannot write the files of a tokenizer: {error.strerror}") from error
+        self.files: Files = {name: Path(self._folder, name) for name in sorted(contents)}
+
+
+def read_checkpoint(path: Path, label: str) -> tuple[Inventory, GgufWeights]:
+    """The model in the GGUF file at `path`, or in the shards that begin with it.
+
+    Raises SourceError and its kinds: what is malformed, an architecture, a tokenizer or a tensor that is not
+    known, an adapter or another file that is no model.
+    """
+    gguf = read_gguf(path, label)
+    shapes = {name: tensor.shape for name, tensor in gguf.tensors.items()}
+    imported = read_architecture(gguf.metadata, shapes, lambda name: _numbers(gguf, name), label)
+    stored = {name: _stored(tensor, label) for name, tensor in gguf.tensors.items()}
+    weights = GgufWeights(imported.tensors, stored, imported.scales)
+    config = {**imported.config, "dtype": _dtype(weights)}
+    made, notes = _files(gguf, config, label)
+    keep = _MadeFiles(made)
+    generation = made.get("generation_config.json")
+    inventory = Inventory(
+        origin=label,
+        config=config,
+        generation_config=json.loads(generation) if generation else None,
+        tensors=_tensors(imported, stored),
+        files=keep.files,
+        weights=tuple(
+            WeightFile(part.name, part.path, Header((), {}, part.header.identity)) for part in gguf.parts
+        ),
+        notes=(_histogram(weights), *gguf.notes, *imported.notes, *notes),
+        keep=keep,
+    )
+    return inventory, weights
+
+
+def _stored(tensor: GgufTensor, label: str) -> TensorInfo:
+    kind = tensor.type
+    dtype = kind.name if kind.packed else _FLOATS.get(kind.name)
+    if dtype is None:
+        raise UnsupportedSource(
+            f"{label}: tensor `{tensor.name}` is {kind.name.upper()}; weights are floats or quantized"
+        )
+    return TensorInfo(tensor.name, dtype, tensor.shape, tensor.path, tensor.start, tensor.stop)
+
+
+def _tensors(imported: Imported, stored: Mapping[str, TensorInfo]) -> dict[str, TensorInfo]:
+    """The checkpoint's tensors, each lying where the first that it is made of lies."""
+    found: dict[str, TensorInfo] = {}
+    for name, origin in sorted(imported.tensors.items()):
+        first = stored[origin.runs[0].tensor]
+        found[name] = TensorInfo(name, first.dtype, origin.shape, first.path, first.start, first.stop)
+    return found
+
+
+def _dtype(weights: GgufWeights) -> str:
+    """That of most numbers; scales of quantized weights are float16."""
+    numbers: dict[str, int] = {}
+    for tensor in weights.stored.values():
+        if len(tensor.shape) > 1:
+            name = _DTYPES.get(tensor.dtype, "float16")
+            numbers[name] = numbers.get(name, 0) + math.prod(tensor.shape)
+    return max(numbers, key=lambda name: numbers[name], default="float32")
+
+
+def _histogram(weights: GgufWeights) -> str:
+    counts = ", ".join(f"{count} {name.upper()}" for name, count in weights.types().items())
+    return f"its tensors: {counts}"
+
+
+def _files(gguf: GgufFile, config: Mapping[str, Any], label: str) -> tuple[dict[str, bytes], tuple[str, ...]]:
+    """Tokenizer, generation_config.json, chat template, and what the file says of itself; and notes. A draft
+    that runs inside its target has no vocabulary."""
+    facts = {
+        key: list(value) if isinstance(value, tuple) else value
+        for key in gguf.metadata
+        if key.startswith(_KEPT_KEYS)
+        for value in (gguf.metadata[key],)
+    }
+    made = {FACTS: json.dumps(facts, indent=2, sort_keys=True, ensure_ascii=False).encode() + b"\n"}
+    if "tokenizer.ggml.model" not in gguf.metadata:
+        return made, ()
+    found = tokenizer_files(gguf.metadata, rows=config["vocab_size"], label=label)
+    return {**made, **found.files}, found.notes
+
+
+def _numbers(gguf: GgufFile, name: str) -> Sequence[float]:
+    """The numbers of a small float tensor."""
+    tensor = gguf.tensors[name]
+    count, kind = math.prod(tensor.shape), tensor.type.name
+    if kind not in _FLOATS or count > _MOST_VALUES:
+        raise MalformedFile(
+            f"{gguf.label}: tensor `{shown(name)}` is {kind.upper()} {list(tensor.shape)}; it says something "
+            "about the model, and a few floats were expected"
+        )
+    with open_regular(tensor.path, gguf.label) as file:
+        file.seek(tensor.start)
+        raw = file.read(tensor.nbytes)
+    if len(raw) != tensor.nbytes:
+        raise MalformedFile(f"{gguf.label} became shorter while it was read")
+    if kind == "bf16":
+        raw = b"".join(b"\0\0" + raw[at : at + 2] for at in range(0, len(raw), 2))
+    return struct.unpack(f"<{count}{'e' if kind == 'f16' else 'f'}", raw)

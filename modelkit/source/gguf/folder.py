@@ -1,0 +1,37 @@
+"""Which GGUF file of a folder is meant: the only one, or the only set of shards, that is a model.
+
+Repositories hold one model in many quantizations side by side; choosing one of them is the user's business.
+"""
+
+import re
+from pathlib import Path
+
+from modelkit.errors import UnsupportedSource
+from modelkit.source.display import shown
+from modelkit.source.tree import Files
+
+_LATER_SHARD = re.compile(r".+-(?!00001)\d{5}-of-\d{5}\.gguf", re.ASCII | re.IGNORECASE)
+_BESIDE = ("mmproj", "imatrix", "adapter", "lora")  # what lies beside models, by name
+_SHOWN = 12
+
+
+def is_gguf(name: str) -> bool:
+    return name.lower().endswith(".gguf")
+
+
+def gguf_in(files: Files, folder: Path) -> Path | None:
+    """The GGUF model of a folder without safetensors weights; None where there is none, or weights of that
+    kind. Raises UnsupportedSource for several.
+    """
+    if any(name.endswith(".safetensors") for name in files):
+        return None
+    every = [name for name in files if is_gguf(name) and not _LATER_SHARD.fullmatch(name)]
+    models = [name for name in every if not any(part in name.lower() for part in _BESIDE)] or every
+    if len(models) > 1:
+        listed = ", ".join(map(shown, models[:_SHOWN]))
+        more = f" and {len(models) - _SHOWN} more" if len(models) > _SHOWN else ""
+        raise UnsupportedSource(
+            f"{folder} holds {len(models)} GGUF models: {listed}{more}",
+            hint=f"Name one of them: FROM {folder}/{shown(models[0])}",
+        )
+    return files[models[0]] if models else None

@@ -1,0 +1,112 @@
+"""Packages that keep GGUF's blocks as they are: `X.weight` uint8 [rows, bytes of a row], and in config.json's
+`quantization` block {"mode": "gguf", "type": "q4_k"} for the module X. `X.factor` [1], or one for each
+expert, multiplies all numbers of a weight; only NVFP4 has it.
+
+What is made of them is lazy, so that names and shapes can be compared before anything is computed.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import mlx.core as mx
+
+from runtime.blocks.decode import decoded, known, packed
+from runtime.blocks.forms import EXACT_IN_F32, NEAREST
+from runtime.blocks.types import BlockType
+from runtime.errors import WeightMismatch, shown
+
+MODE = "gguf"
+
+# Numbers that are decoded together; the steps between take several times their memory.
+_PIECE = 1 << 22
+
+
+@dataclass(frozen=True, slots=True)
+class Unfolded:
+    """Weights with no block left among them."""
+
+    weights: dict[str, mx.array]
+    types: Mapping[str, BlockType]
+    """Of the modules that were blocks."""
+    nearest: tuple[str, ...] = field(default=())
+    """Modules that became MLX's nearest form, which is not exact."""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        if not self.nearest:
+            return ()
+        names = ", ".join(sorted({self.types[module].name.upper() for module in self.nearest}))
+        count = len(self.nearest)
+        return (
+            f"{count} {'matrix' if count == 1 else 'matrices'} of {names} run as {NEAREST.bits}-bit codes in "
+            f"groups of {NEAREST.group_size}, the nearest form that MLX has",
+        )
+
+
+def stored_types(config: Mapping[str, Any]) -> dict[str, BlockType]:
+    """The modules that config.json says are kept as GGUF's blocks. Raises WeightMismatch for other types."""
+    block = config.get("quantization")
+    entries = block.items() if isinstance(block, Mapping) else ()
+    found: dict[str, BlockType] = {}
+    for module, entry in entries:
+        if isinstance(entry, Mapping) and entry.get("mode") == MODE:
+            kind = known(str(entry.get("type")))
+            if kind is None:
+                raise WeightMismatch([f"{module} is stored as {shown(entry.get('type'))}, an unknown type"])
+            found[module] = kind
+    return found
+
+
+def unfolded(weights: Mapping[str, mx.array], config: Mapping[str, Any], *, floats: bool) -> Unfolded:
+    """Blocks as floats (float32, exactly), or in MLX's packed form.
+
+    Raises WeightMismatch for weights that are no whole blocks.
+    """
+    types = {module: kind for module, kind in stored_types(config).items() if f"{module}.weight" in weights}
+    made = dict(weights)
+    nearest: list[str] = []
+    for module, kind in types.items():
+        rows, factor = made.pop(f"{module}.weight"), made.pop(f"{module}.factor", None)
+        _check(module, kind, rows)
+        exact = factor is None and kind.name in EXACT_IN_F32
+        if floats:
+            made[f"{module}.weight"] = _numbers(rows, kind, factor)
+            continue
+        if exact:
+            form = packed(rows, kind)
+            parts = form.codes, form.scales, form.biases
+        else:
+            nearest.append(module)
+            numbers = _numbers(rows, kind, factor)
+            parts = mx.quantize(numbers, group_size=NEAREST.group_size, bits=NEAREST.bits)
+        for leaf, part in zip(("weight", "scales", "biases"), parts, strict=True):
+            made[f"{module}.{leaf}"] = part
+    return Unfolded(made, types, tuple(nearest))
+
+
+def _check(module: str, kind: BlockType, rows: mx.array) -> None:
+    if rows.dtype != mx.uint8 or rows.ndim < 2 or not rows.size or rows.shape[-1] % kind.nbytes:
+        raise WeightMismatch(
+            [
+                f"{module} is {rows.dtype} {list(rows.shape)}; rows of whole {kind.name.upper()} blocks of "
+                f"{kind.nbytes} bytes were expected"
+            ]
+        )
+
+
+def _numbers(rows: mx.array, kind: BlockType, factor: mx.array | None) -> mx.array:
+    found = _in_pieces(rows, kind)
+    if factor is None:
+        return found
+    return found * factor.astype(mx.float32).reshape(-1, *([1] * (rows.ndim - 1)))
+
+
+def _in_pieces(rows: mx.array, kind: BlockType) -> mx.array:
+    *leading, row_bytes = rows.shape
+    width = row_bytes // kind.nbytes * kind.weights
+    flat = rows.reshape(-1, row_bytes)
+    count = max(_PIECE // width, 1)
+    pieces = [decoded(flat[start : start + count], kind) for start in range(0, flat.shape[0], count)]
+    found = pieces[0] if len(pieces) == 1 else mx.concatenate(pieces)
+    return found.reshape(*leading, width)
