@@ -9,17 +9,22 @@ them.
 from modelkit.source.gguf.architectures.apply import apply
 from modelkit.source.gguf.architectures.describe import Described, describe_for_gguf
 from modelkit.source.gguf.architectures.moves import Origin, Run
+from modelkit.source.gguf.architectures.pairs import AdapterParts, apply_to_pair, halves, read_adapter
 from modelkit.source.gguf.architectures.read import Imported, read_architecture
 from modelkit.source.gguf.architectures.table import NAMES, ROWS
 
 __all__ = [
     "NAMES",
     "ROWS",
+    "AdapterParts",
     "Described",
     "Imported",
     "Origin",
     "Run",
     "apply",
+    "apply_to_pair",
     "describe_for_gguf",
+    "halves",
+    "read_adapter",
     "read_architecture",
 ]

@@ -13,6 +13,7 @@ from modelkit.source.gguf.architectures import NAMES, ROWS, apply
 from modelkit.source.gguf.architectures.moves import Atom, Link, Side
 from modelkit.source.gguf.architectures.numbers import as_float32, shortest
 from runtime.models import find_family
+from tests.support import gguf_table
 from tests.support.gguf_digest import digest
 from tests.support.gguf_entries import AS_PLAIN, FUSED, INEXACT, LOST, MORE
 from tests.support.gguf_references import GgufReference, describe, export, loaded, read, undone
@@ -262,3 +263,8 @@ def test_what_llama_cpp_takes_for_granted_is_not_written_away(name: str, field: 
     reference = GgufReference(name)
     with pytest.raises(UnsupportedSource, match=field.partition("_layers")[0]):
         describe({**reference.config, field: value}, reference.package, "model")
+
+
+def test_the_documentation_lists_the_rows() -> None:
+    page = gguf_table.PAGE.read_text(encoding="utf-8")
+    assert gguf_table.section(page) == gguf_table.table(), "run python -m tests.support.gguf_table"

@@ -1,0 +1,38 @@
+"""The table of GGUF architectures in docs/import.md, made of the rows that read and write them.
+
+python -m tests.support.gguf_table
+"""
+
+from pathlib import Path
+
+from modelkit.source.gguf.architectures import ROWS
+from modelkit.source.gguf.architectures.architecture import Architecture
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "import.md"
+BEGIN, END = "<!-- architectures: python -m tests.support.gguf_table -->\n", "<!-- architectures end -->\n"
+HEAD = "| `general.architecture` | `model_type` | both ways | what comes back |\n|---|---|---|---|\n"
+
+
+def table() -> str:
+    return HEAD + "".join(_line(row) for row in sorted(ROWS, key=lambda row: row.name))
+
+
+def _line(row: Architecture) -> str:
+    kinds = ", ".join(dict.fromkeys(kind.model_type for kind in row.kinds))
+    both = "yes" if row.condition is None or row.name.startswith("nemotron_h") else "read"
+    return f"| {row.name} | {kinds} | {both} | {row.exact} |\n"
+
+
+def section(page: str) -> str:
+    """What stands between the marks."""
+    return page.partition(BEGIN)[2].partition(END)[0]
+
+
+def main() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    before, _, rest = page.partition(BEGIN)
+    PAGE.write_text(before + BEGIN + table() + END + rest.partition(END)[2], encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
