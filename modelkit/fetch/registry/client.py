@@ -59,16 +59,21 @@ class Registry:
         limits: Limits | None = None,
     ) -> None:
         """host: with a port, if need be. insecure: plain http is allowed. credentials: asked when needed."""
-        secure = Url.parse(f"https://{host}/")
         self.host = host
         self.limits = limits or Limits()
-        self._plain_first = insecure or is_loopback(secure.host)
+        secure = Url.parse(f"https://{host}/")
         plain = Url.parse(f"http://{host}/")
-        self.url = plain if self._plain_first else secure
+        if is_loopback(secure.host):
+            self._ways = [plain, secure]
+        else:
+            self._ways = [secure, plain] if insecure else [secure]
         self._wire = Wire(secure.host, self.limits)
-        self._authorization = Authorization(self._wire, self.url, credentials)
-        self._secure = secure
         self._credentials = credentials
+        self._begin(self._ways[0])
+
+    def _begin(self, url: Url) -> None:
+        self.url = url
+        self._authorization = Authorization(self._wire, url, self._credentials)
 
     def __enter__(self) -> Self:
         return self
@@ -93,28 +98,25 @@ class Registry:
         self._wire.abort(for_good=for_good)
 
     def ping(self) -> bool:
-        """Is this a registry? Raises FetchError where it is none. Returns whether it knows us by now.
+        """Can it be reached? Raises FetchError where it cannot. Returns whether it lets us in by now.
 
-        On this machine and where it was allowed, plain http is tried before https.
+        Where plain http is allowed, both ways are tried: https first, but on this machine last.
         """
-        try:
-            return self._ping()
-        except FetchError:
-            if not self._plain_first or self.url.scheme == "https":
-                raise
-            first = self.url
-            self.url = self._secure
-            self._authorization = Authorization(self._wire, self.url, self._credentials)
+        failed: FetchError | None = None
+        for url in self._ways:
+            self._begin(url)
             try:
                 return self._ping()
-            except Interrupted:
-                self.url = first
-            raise
+            except FetchError as error:
+                failed = failed or error
+        assert failed is not None
+        raise failed
 
     def _ping(self) -> bool:
-        request = Request("GET", self.url.at("/v2/"), expected=(200, 401, 403), what="the registry")
-        with self._authorized(request) as answer:
-            if answer.status not in request.expected:
+        # 404: some registries answer for their repositories only.
+        expected = (200, 401, 403, 404, *LATER)
+        with self._authorized(Request("GET", self.url.at("/v2/"), expected=expected)) as answer:
+            if answer.status not in expected:
                 raise FetchError(
                     f"{self.host} is no registry: it answers /v2/ with status {answer.status}",
                     hint="An address is oci://HOST/REPOSITORY:TAG.",

@@ -4,7 +4,7 @@ A blob that is in the store, and sound, is not fetched. A large one comes in sev
 What a server may do, and what becomes of it:
 
     206 with the range that was asked for    taken
-    206 with another range                   an error: nothing of it is used
+    206 with another range                   nothing of it is used: from the start
     200 instead of 206                       the server knows no ranges: from the start, in one stretch
     416                                      our beginning is none of its: from the start
     less than promised                       asked for again from there on, as long as something comes
@@ -175,11 +175,9 @@ class Downloads:
             if answer.status in LATER:
                 self._registry.pause(0, answer)
                 raise Interrupted(f"{self._registry.host} cannot send a blob now (status {answer.status})")
-            if answer.status == 206:
-                self._check_range(blob, answer, first, last)
-            elif not whole:
+            if not whole and not (answer.status == 206 and _has_range(answer, blob, first, last)):
                 raise _StartOver
-            elif answer.length not in (None, blob.size_bytes):
+            if whole and answer.length not in (None, blob.size_bytes):
                 raise FetchError(
                     f"{self._registry.host} has {answer.length} bytes for the blob {blob.digest.short}, whose"
                     f" manifest says {blob.size_bytes}"
@@ -189,23 +187,17 @@ class Downloads:
             raise
         return answer
 
-    def _check_range(self, blob: Blob, answer: Answer, first: int, last: int) -> None:
-        found = _RANGE.fullmatch(answer.header("content-range") or "")
-        right = (
-            found is not None
-            and int(found[1]) == first
-            and first <= int(found[2]) <= last
-            and found[3] in ("*", str(blob.size_bytes))
-        )
-        if not right:
-            raise FetchError(
-                f"{self._registry.host} was asked for bytes {first}-{last} and answers with"
-                f" {(answer.header('content-range') or 'no range')[:80]!a}"
-            )
-
     def _tell(self, count: int, *, fetched: bool = False) -> None:
         with self._mutex:
             if fetched:
                 self.fetched_bytes += count
             if count:
                 self._advance(count)
+
+
+def _has_range(answer: Answer, blob: Blob, first: int, last: int) -> bool:
+    """Does the answer begin where it was asked to, and end no later?"""
+    found = _RANGE.fullmatch(answer.header("content-range") or "")
+    if found is None or found[3] not in ("*", str(blob.size_bytes)):
+        return False
+    return int(found[1]) == first <= int(found[2]) <= last

@@ -16,7 +16,7 @@ from modelkit.fetch.registry.credentials import Credentials, find, keep
 from modelkit.fetch.registry.login import host_of, login, logout
 from modelkit.fetch.registry.pull import open_registry, pull
 from modelkit.fetch.registry.push import push
-from modelkit.fetch.registry.tokens import Denied, belongs
+from modelkit.fetch.registry.tokens import Authorization, Denied, belongs
 from modelkit.settings import credential_files
 from modelkit.store import Name, Store
 from tests.modelkit.fetch.conftest import QUICK, at
@@ -108,15 +108,17 @@ def test_a_realm_that_is_no_place_for_a_password(realm: str, store: Store, regis
     assert "s3cret" not in str(caught.value)
 
 
-def test_a_strangers_realm_is_asked_without_the_password(store: Store, registry: FakeRegistry) -> None:
+def test_a_strangers_realm_is_asked_without_the_password(
+    registry: FakeRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # On this machine every port is one host, so what is said of names is said here.
+    monkeypatch.setattr(Authorization, "_check", lambda self, realm: False)
     with FakeRegistry(Auth("bearer", anonymous=True)) as other:
         registry.auth = Auth("bearer", realm=f"http://{other.host}/token")
         assert other.auth is not None
         registry.auth.tokens = other.auth.tokens
         keep(credential_files()[0], registry.host, AMY)
         with open_registry(at(registry), insecure=False, limits=QUICK) as asked:
-            # On this machine every port is one host; as names they are two.
-            asked._authorization._check = lambda realm: False  # pyright: ignore[reportPrivateUsage]
             asked.ping()
         assert other.log
         assert not any("Authorization" in headers for _, _, headers in other.log)

@@ -79,8 +79,13 @@ def cut_off(call: Call) -> bool:
         on("HEAD", "blobs", lambda call: call.answer(502)),
         on("POST", "uploads", lambda call: call.answer(429, Retry_After="0")),
         on("PUT", "manifests", lambda call: call.answer(500)),
+        on("PATCH", "uploads", lambda call: call.answer(308, Location=f"{call.handler.path}&moved=1")),
+        on("POST", "uploads", lambda call: call.answer(307, Location=f"{call.handler.path}?moved=1")),
     ],
-    ids=["cut off", "busy", "forgotten", "range", "forgotten at the end", "head", "post", "manifest"],
+    ids=[
+        *("cut off", "busy", "forgotten", "range", "forgotten at the end", "head", "post", "manifest"),
+        *("chunk moved", "post moved"),
+    ],
 )
 def test_a_push_gets_over_one_failure(
     rule: Callable[[Call], bool | None], store: Store, registry: FakeRegistry, tmp_path: Path
