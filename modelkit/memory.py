@@ -41,17 +41,19 @@ class Memory:
     """What most conversations stay below."""
     likely_bytes: int = 0
     """What the layers of model and draft remember of `likely_tokens` tokens."""
+    adapter_bytes: int = 0
+    """All adapters, each of which is read when a request first asks for it."""
 
     @property
     def needed_bytes(self) -> int:
         """What a usual conversation will take."""
-        return self.weight_bytes + self.draft_bytes + self.likely_bytes
+        return self.weight_bytes + self.draft_bytes + self.adapter_bytes + self.likely_bytes
 
     @property
     def wanted_bytes(self) -> int:
         """The most that can be taken: the whole context, and all that may be kept of earlier prompts."""
-        parts = (self.weight_bytes, self.draft_bytes, self.cache_bytes, self.draft_cache_bytes)
-        return sum(parts) + self.prefix_bytes
+        weights = self.weight_bytes + self.draft_bytes + self.adapter_bytes
+        return weights + self.cache_bytes + self.draft_cache_bytes + self.prefix_bytes
 
     def sentence(self, size: Callable[[int], str]) -> str:
         """What is likely, then what is possible. size: how a number of bytes is written."""
@@ -81,6 +83,7 @@ class Forecast:
     draft_bytes: int = 0
     draft_context: int = 0
     """Tokens that the draft can follow."""
+    adapter_bytes: int = 0
 
     def cache_bytes(self, tokens: int, kv_format: str | None) -> int:
         return sequence_bytes(self.layout, tokens, self.element_bytes, kept_format=kv_format)
@@ -102,6 +105,7 @@ class Forecast:
             context_tokens=tokens,
             likely_tokens=likely,
             likely_bytes=self.cache_bytes(likely, self.kv_format) + self.draft_cache_bytes(likely),
+            adapter_bytes=self.adapter_bytes,
         )
 
 
@@ -135,6 +139,7 @@ def shortage(label: str, foreseen: Forecast, tokens: int, memory: Memory) -> str
         return None
     parts = [
         ("weights", memory.weight_bytes + memory.draft_bytes),
+        ("adapters", memory.adapter_bytes),
         (f"{tokens} tokens of context", memory.cache_bytes + memory.draft_cache_bytes),
         ("earlier prompts", memory.prefix_bytes),
     ]
@@ -146,7 +151,7 @@ def shortage(label: str, foreseen: Forecast, tokens: int, memory: Memory) -> str
 
 def _ways(foreseen: Forecast, tokens: int, memory: Memory) -> list[str]:
     """Changes each of which is enough on its own."""
-    beside = memory.weight_bytes + memory.draft_bytes + memory.prefix_bytes
+    beside = memory.weight_bytes + memory.draft_bytes + memory.adapter_bytes + memory.prefix_bytes
     room = memory.available_bytes - beside
 
     def fits(count: int, kv_format: str | None) -> bool:

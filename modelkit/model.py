@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
 from modelkit import arguments, faults
+from modelkit.attached import read_adapters
 from modelkit.chat.message import Message, read_messages
 from modelkit.generation import Generation, GenerationStream
 from modelkit.memory import Memory
@@ -50,6 +51,9 @@ class Model:
     """Bytes of weights, of one sequence of the whole context, and of what is kept of earlier prompts."""
     has_template: bool
     """Is there a chat template? Without one, `chat` is refused and `generate` takes the prompt as it is."""
+    adapters: tuple[str, ...]
+    """Names of the adapters that the package brings, in its order. Unless a request says otherwise, all of
+    them answer, at scale 1."""
     start_id: int | None
     """The id that every answer begins with where an encoder reads the prompt (T5); None where answers go on
     from the prompt."""
@@ -67,7 +71,7 @@ class Model:
         self.defaults, self.context_length = running.defaults, running.context_length
         self.memory, self.notes = running.memory, running.notes
         self.has_template = running.prompter.template is not None
-        self.start_id = running.start_id
+        self.start_id, self.adapters = running.start_id, running.adapters
         self._running: Running | None = running
         self._closing = threading.Lock()
 
@@ -116,6 +120,7 @@ class Model:
         grammar: str | None = None,
         regex: str | None = None,
         top_logprobs: int | None = None,
+        adapters: Mapping[str, float] | Sequence[str] | None = None,
         stream: bool = False,
         **parameters: Unpack[RequestParameters],
     ) -> Generation | GenerationStream:
@@ -125,11 +130,13 @@ class Model:
         model without a template, or a prompt of token ids go to the model as they are. stream: return pieces
         of text as they come. format: "json", or a JSON schema that the answer will follow; grammar: a text in
         Lark's syntax or in GBNF, regex: a regular expression instead. top_logprobs: also report each token's
-        log-probability and those of the n likeliest. parameters: any PARAMETER of this request. Raises
-        RequestError, ParameterError.
+        log-probability and those of the n likeliest. adapters: names of the package's adapters, or names with
+        scales ({"law": 0.8}); [] for none of them, by default all at scale 1. parameters: any PARAMETER of
+        this request. Raises RequestError, ParameterError.
         """
         running, streaming = self._open, arguments.flag(stream, "stream")
-        asked = read_options(running.defaults, parameters, format, grammar, regex, top_logprobs)
+        chosen = read_adapters(adapters, running.adapters)
+        asked = read_options(running.defaults, parameters, format, grammar, regex, top_logprobs, chosen)
         bare = arguments.flag(raw, "raw") or running.prompter.bare
         if not isinstance(prompt, str):
             given = Prompt(arguments.ids(prompt, "prompt"))
@@ -168,6 +175,7 @@ class Model:
         grammar: str | None = None,
         regex: str | None = None,
         top_logprobs: int | None = None,
+        adapters: Mapping[str, float] | Sequence[str] | None = None,
         stream: bool = False,
         **parameters: Unpack[RequestParameters],
     ) -> Generation | GenerationStream:
@@ -184,23 +192,31 @@ class Model:
         Raises RequestError, TemplateError, ParameterError.
         """
         running, streaming = self._open, arguments.flag(stream, "stream")
-        asked = read_options(running.defaults, parameters, format, grammar, regex, top_logprobs)
+        chosen = read_adapters(adapters, running.adapters)
+        asked = read_options(running.defaults, parameters, format, grammar, regex, top_logprobs, chosen)
         fit = running.fit(asked.resolved, truncate=arguments.flag(truncate, "truncate"))
         prompt = running.prompter.chat(read_messages(messages), tools, variables, fit)
         answer = running.answer(prompt, asked, continuing=False)
         return answer if streaming else answer.whole()
 
     def logits(
-        self, ids: Sequence[int], *, source: Sequence[int] = (), chunk: int | None = None
+        self,
+        ids: Sequence[int],
+        *,
+        source: Sequence[int] = (),
+        chunk: int | None = None,
+        adapters: Mapping[str, float] | Sequence[str] | None = None,
     ) -> "np.ndarray":
         """What the model predicts after each token, float32 [T, V], for scoring and evaluation.
 
         source: the prompt, for a model whose encoder reads it (T5); ids are then the answer's, from
         `start_id` on. chunk: read the ids in steps of this many tokens; by default in steps of num_batch.
+        adapters: as in `generate`.
         """
         running = self._open
         width = arguments.given(_step, chunk, "chunk") or self.defaults.resolved().num_batch
-        return running.score(arguments.ids(ids, "ids"), width, arguments.ids(source, "source"))
+        chosen = read_adapters(adapters, running.adapters)
+        return running.score(arguments.ids(ids, "ids"), width, arguments.ids(source, "source"), chosen)
 
     @property
     def threads(self) -> str | None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from modelkit import arguments
+from modelkit.attached import Chosen
 from modelkit.errors import ParameterError
 from modelkit.grammar import Form, read_form
 from modelkit.modelfile import PARAMETERS, Parameters, Resolved
@@ -26,6 +27,7 @@ class AnswerOptions(RequestParameters, total=False):
     grammar: str | None
     regex: str | None
     top_logprobs: int | None
+    adapters: Mapping[str, float] | Sequence[str] | None
 
 
 class GenerateOptions(AnswerOptions, total=False):
@@ -52,6 +54,8 @@ class Asked:
     """What the answer shall look like; None: as it comes."""
     top_logprobs: int | None
     """How many alternatives are reported with each token; None: no log-probabilities."""
+    adapters: Chosen = ()
+    """Those that answer, in order, with their scales."""
 
 
 def read_options(
@@ -61,6 +65,7 @@ def read_options(
     grammar: object,
     regex: object,
     top_logprobs: object,
+    adapters: Chosen = (),
 ) -> Asked:
     """The arguments that all requests have in common. Raises RequestError, ParameterError."""
     given = Parameters(parameters)
@@ -73,6 +78,7 @@ def read_options(
         resolved=defaults.merge(given).resolved(),
         form=read_form(output, grammar, regex),
         top_logprobs=arguments.given(_logprobs, top_logprobs, "top_logprobs"),
+        adapters=adapters,
     )
 
 

@@ -70,7 +70,8 @@ def prefix_folder(home: Path) -> Path:
 
 
 def model_digest(package: Package) -> str:
-    """Of all that decides what a package's layers remember of given tokens: config, weights, adapters.
+    """Of all that decides what a package's layers remember of given tokens: config and weights. What they
+    remember with adapters is under keys that say which (`runtime.engine.adapters`).
 
     The program's own version is part of it: a later one may compute the same layers otherwise.
     """
@@ -185,6 +186,4 @@ def _problem(settings: Settings, digest: str | None, memory: int, given: int | N
 
 
 def _decides(path: str) -> bool:
-    if "/" not in path:
-        return path == "config.json" or path.endswith(".safetensors")
-    return path.startswith("adapters/")
+    return "/" not in path and (path == "config.json" or path.endswith(".safetensors"))

@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from modelkit.attached import Chosen
 from modelkit.chat.fitting import Fit
 from modelkit.errors import RequestError
 from modelkit.faults import translated
@@ -61,6 +62,8 @@ class Running:
     """Sentences for the user."""
     start_id: int | None = None
     """What answers begin with where an encoder reads the prompt; None where they go on from it."""
+    adapters: tuple[str, ...] = ()
+    """The names of those that a request may have, in the package's order."""
 
     def answer(self, prompt: Prompt, asked: Asked, *, continuing: bool) -> GenerationStream:
         """Start an answer. continuing: it goes on where the prompt's text ends, so a blank in front of it
@@ -84,6 +87,7 @@ class Running:
                 constraint=constraint,
                 keep=room.keep,
                 source=source,
+                adapters=asked.adapters,
             )
             stream = self.engine.submit(request)
             return GenerationStream(stream, pieces, sampling.seed, room.limit, prompt.dropped)
@@ -92,7 +96,9 @@ class Running:
         """What a conversation has to fit; None where nothing may be left out of it."""
         return Fit.of(self.context_length, wanted.num_predict, wanted.num_keep) if truncate else None
 
-    def score(self, ids: tuple[int, ...], width: int, source: tuple[int, ...]) -> "np.ndarray":
+    def score(
+        self, ids: tuple[int, ...], width: int, source: tuple[int, ...], adapters: Chosen = ()
+    ) -> "np.ndarray":
         """float32 [T, V]: what follows each of the ids, read in steps of `width`, by a model whose encoder
         has read `source`.
         """
@@ -110,7 +116,11 @@ class Running:
                 hint="Give the prompt's ids as source.",
             )
         with translated():
-            return self.engine.call(lambda model: score(model, ids, width, self.kv_format, source))
+            return self.engine.call(
+                lambda model: score(
+                    model, ids, width, self.kv_format, source, self.engine.adapters.alone(adapters)
+                )
+            )
 
     def prefixes(self) -> list[Prefix]:
         with translated():
@@ -165,6 +175,7 @@ def start(
         learning=started.learning,
         notes=(*opened.notes, *started.notes, *_notes(opened.label, prompter), *prompter.notes()),
         start_id=ready.start_id,
+        adapters=tuple(adapter.name for adapter in opened.adapters),
     )
 
 

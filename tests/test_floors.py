@@ -49,6 +49,7 @@ FLOORS: list[tuple[bool, tuple[str, ...]]] = [
     (
         True,
         (
+            "modelkit.attached",
             "modelkit.opening",
             "modelkit.learned",
             "modelkit.memory",

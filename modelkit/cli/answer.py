@@ -130,9 +130,12 @@ def _drafts(usage: "Usage") -> str:
 
 
 def _weights(memory: "Memory") -> str:
-    return f"weights {size(memory.weight_bytes)}" + (
-        f", draft {size(memory.draft_bytes)}" if memory.draft_bytes else ""
-    )
+    parts = [
+        ("weights", memory.weight_bytes),
+        ("draft", memory.draft_bytes),
+        ("adapters", memory.adapter_bytes),
+    ]
+    return ", ".join(f"{name} {size(nbytes)}" for name, nbytes in parts if nbytes or name == "weights")
 
 
 def outlook(memory: "Memory") -> str:

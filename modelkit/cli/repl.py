@@ -7,6 +7,7 @@ it; Ctrl-D leaves. Nothing here knows how lines are read, so any `Reader` will d
 import re
 from typing import TYPE_CHECKING, Any
 
+from modelkit.attached import Chosen, read_adapters, read_texts, texts_of
 from modelkit.cli import interrupts
 from modelkit.cli.answer import cut, forgot, left_out, say, timings
 from modelkit.cli.screen import echo, note, show_error, show_text
@@ -27,6 +28,7 @@ _QUOTES = '"""'
 HELP = (
     ("/set parameter NAME VALUE", "change a parameter; without VALUE, say what it is"),
     ("/set system TEXT", "another system message; no TEXT: the package's own"),
+    ("/set adapters [NAME[=SCALE] ...]", "which adapters answer: these, none, or `all`"),
     ("/set verbose, /set quiet", "say after each answer how long it took, or do not"),
     ("/show [PART]", "info, parameters, system, template, license, modelfile"),
     ("/cache", "what is kept in memory of what was read, as a tree"),
@@ -88,6 +90,8 @@ class Session:
         self.parameters = Parameters()
         self.system = system
         self.verbose = verbose
+        self.adapters: Chosen | None = None
+        """Those that answer; None for all, as they are."""
         self._name = name
         self._dropped = 0
         self._plain = raw or (system is None and not model.has_template)
@@ -147,6 +151,8 @@ class Session:
 
     def _ask(self, asked: dict[str, str]) -> "GenerationStream":
         parameters: dict[str, Any] = dict(self.parameters)
+        if self.adapters is not None:
+            parameters["adapters"] = dict(self.adapters)
         if self._plain:
             return self.model.generate(asked["content"], raw=True, stream=True, **parameters)
         system = [] if self.system is None else [{"role": "system", "content": self.system}]
@@ -158,6 +164,8 @@ class Session:
                 self._set_parameter(*_words(rest))
             case "system":
                 self._set_system(rest)
+            case "adapters":
+                self._set_adapters(rest)
             case "verbose" | "quiet" if not rest:
                 self.verbose = what == "verbose"
                 echo(f"Timings are {'shown' if self.verbose else 'not shown'} after each answer.")
@@ -185,6 +193,12 @@ class Session:
         shown = ", ".join(map(repr, value)) if isinstance(value, tuple) else value
         unset = "" if name in held else " (the default)"
         echo(f"{name} is {'not set' if shown in (None, '') else shown}{unset}")
+
+    def _set_adapters(self, text: str) -> None:
+        names = self.model.adapters
+        self.adapters = None if text == "all" and text not in names else read_texts(text.split(), names)
+        held = read_adapters(None, names) if self.adapters is None else self.adapters
+        echo(f"What answers: {texts_of(held) or 'the model alone'}.")
 
     def _set_system(self, text: str) -> None:
         if self._plain:

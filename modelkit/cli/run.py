@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from modelkit.cli import interrupts
+from modelkit.cli.adapters import adapter_options, wanted_adapters
 from modelkit.cli.answer import cut, forgot, left_out, loading, outlook, say, timings, to_json
 from modelkit.cli.forms import form_options, is_whole, wanted_form
 from modelkit.cli.frame import Explained
@@ -37,6 +38,8 @@ class Wanted:
     """format, grammar or regex, as in `Model.generate`."""
     settings: dict[str, Any]
     """Parameters and limits that `load` takes."""
+    adapters: tuple[str, ...] | None
+    """NAME or NAME=SCALE for each that is to answer; None for all, as they are."""
     raw: bool
     verbose: bool
     as_json: bool
@@ -48,7 +51,9 @@ class Wanted:
         limits = {name: options.pop(name) for name in ("cache_memory", "cache_disk")}
         text = read_prompt(options.pop("prompt"))
         form = wanted_form(*(options.pop(name) for name in ("output", "grammar", "regex")))
-        return cls(text=text, form=form, settings={**limits, **settings}, **options).check()
+        adapters = wanted_adapters(options.pop("adapter"), none=options.pop("no_adapters"))
+        settings = {**limits, **settings}
+        return cls(text=text, form=form, settings=settings, adapters=adapters, **options).check()
 
     def check(self) -> "Wanted":
         """Raises UsageError for options that have nothing to do with each other."""
@@ -70,6 +75,7 @@ class Wanted:
 @click.option("--system", metavar="TEXT", help="A system message instead of the package's.")
 @form_options
 @cache_options
+@adapter_options
 @click.option("--raw", is_flag=True, help="No chat template: continue the prompt as it is.")
 @click.option("--verbose", is_flag=True, help="Say how long it took, on standard error.")
 @json_option
@@ -88,6 +94,9 @@ def command(ctx: click.Context, **options: Any) -> None:
 
     What was read of earlier prompts is kept, in memory while the model is loaded (--cache-memory), and on
     disk where --cache-disk allows it: then a long prompt that begins like an earlier one is not read twice.
+
+    The adapters of a package answer all together, as they are, unless --adapter names some of them or
+    --no-adapters leaves them out.
 
     A note says so when an answer is cut by num_predict or by the context. One that --format, --grammar or
     --regex shapes is not whole then, and the exit code is 1.
@@ -139,7 +148,12 @@ def _load(wanted: Wanted) -> "Model":
 
 def _answer(model: "Model", wanted: Wanted, text: str) -> bool:
     """One answer; False for one that --format and the like shaped and that is not whole."""
-    stream = ask(model, text, wanted.system, raw=wanted.raw, **wanted.form)
+    from modelkit.attached import read_texts
+
+    options: dict[str, Any] = dict(wanted.form)
+    if wanted.adapters is not None:
+        options["adapters"] = dict(read_texts(wanted.adapters, model.adapters))
+    stream = ask(model, text, wanted.system, raw=wanted.raw, **options)
     if wanted.as_json:
         with Waiting("answering"):
             answer = stream.whole()
@@ -166,8 +180,11 @@ def _explain_cut(answer: "Generation", model: "Model", wanted: Wanted) -> bool:
 
 
 def _converse(model: "Model", wanted: Wanted) -> None:
+    from modelkit.attached import read_texts
     from modelkit.cli.repl import Session, converse
     from modelkit.cli.terminal import open_reader
 
     session = Session(model, wanted.name, system=wanted.system, raw=wanted.raw, verbose=wanted.verbose)
+    if wanted.adapters is not None:
+        session.adapters = read_texts(wanted.adapters, model.adapters)
     converse(session, open_reader())

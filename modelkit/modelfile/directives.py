@@ -47,7 +47,7 @@ DIRECTIVES: dict[str, DirectiveRow] = {
             "ADAPTER",
             takes="a path",
             example="ADAPTER ./lora",
-            help="A LoRA adapter for the target. Not applied yet, and so refused.",
+            help="A LoRA or DoRA adapter for the target. Several answer together.",
             repeats=True,
         ),
         DirectiveRow(

@@ -7,6 +7,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
+from modelkit import attached
 from modelkit.errors import LoadError
 from modelkit.learned import Learning, setting_of
 from modelkit.memory import Memory, forecast, shortage
@@ -96,8 +97,6 @@ def start_engine(
     on_memory: called before anything is loaded with what it will take, and a sentence where that is more than
     there is.
     """
-    if opened.adapters:
-        raise LoadError(f"{opened.label} has adapters, which are not applied at run time yet")
     guesses = wanted.draft_num_predict != 0
     limits = _limits(opened, wanted, settings, guesses=guesses)
     if on_memory is not None:
@@ -108,10 +107,10 @@ def start_engine(
     weights = _Weights(opened, guesses)
     learned = learning.recall() if learning else None
     ops.use(settings.operations)
+    options = _options(wanted, limits, settings.max_waiting)
+    adapters = attached.sources(opened.adapters, describe(opened.inventory.config))
     with _loading(opened):
-        engine = Engine(
-            weights.target, _options(wanted, limits, settings.max_waiting), weights.drafters, learned
-        )
+        engine = Engine(weights.target, options, weights.drafters, learned, adapters)
     device.give_back()  # packed weights that were expanded have left as much behind
     held = replace(limits.memory, weight_bytes=engine.model.weight_bytes, draft_bytes=weights.draft_bytes)
     notes = (*limits.notes, *engine.model.notes, *_idle_threads(wanted))
@@ -125,7 +124,9 @@ def _limits(opened: Opened, wanted: Resolved, settings: Settings, *, guesses: bo
     free = device.device().available_bytes
     with _loading(opened):
         foreseen = forecast(opened.inventory, opened.draft, drafts=guesses, kv_format=kv_format)
-    left = free - foreseen.weight_bytes - foreseen.draft_bytes
+    adapters = attached.held_bytes(opened.adapters, foreseen.element_bytes)
+    foreseen = replace(foreseen, adapter_bytes=adapters)
+    left = free - foreseen.weight_bytes - foreseen.draft_bytes - adapters
     kept = keeping(settings, opened.label, opened.digest, left)
     memory = foreseen.memory(context, kept.memory_bytes or 0, free)
     short = shortage(opened.label, foreseen, context, memory)

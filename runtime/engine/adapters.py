@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from runtime.errors import WeightMismatch
 from runtime.loaded import LoadedModel
 from runtime.nn.adapter_stacks import Deck
 from runtime.nn.adapters import Adapter
@@ -72,7 +73,10 @@ class Adapters:
         for name, scale in asked:
             if not scale or name in self._loaded:
                 continue
-            adapter = Adapter(self._network, self._sources[name].read(), self._dtype)
+            try:
+                adapter = Adapter(self._network, self._sources[name].read(), self._dtype)
+            except WeightMismatch as error:
+                raise WeightMismatch([f"adapter {name}: {problem}" for problem in error.problems]) from error
             self._deck, self._loaded[name] = self._deck.having(adapter), adapter
             self._steps.clear()
 

@@ -86,7 +86,7 @@ THINGS = st.recursive(
 
 # Every public function with arguments that are right, all but one of which stay so. Of parameters, some.
 SOME = ("temperature", "seed", "stop", "draft_acceptance", "temprature")
-FORMS = ("format", "grammar", "regex", "top_logprobs")
+FORMS = ("format", "grammar", "regex", "top_logprobs", "adapters")
 ANSWER: dict[str, Any] = {"num_predict": 2, "stream": False, **dict.fromkeys((*FORMS, *SOME))}
 TALK: dict[str, Any] = {"messages": [USER], "tools": None, "variables": None}
 HOME = {"home": None}
@@ -94,7 +94,7 @@ CALLS: dict[str, dict[str, Any]] = {
     "model.generate": {"prompt": "Hi", "raw": False, **ANSWER},
     "model.chat": {**TALK, "truncate": True, **ANSWER},
     "model.prompt": TALK,
-    "model.logits": {"ids": [1, 2], "source": (), "chunk": None},
+    "model.logits": {"ids": [1, 2], "source": (), "chunk": None, "adapters": None},
     "model.encode": {"text": "Hi"},
     "model.decode": {"ids": [1, 2]},
     "model.prefixes": {},

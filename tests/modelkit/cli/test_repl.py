@@ -62,6 +62,8 @@ class Model:
         weight_bytes=1000, draft_bytes=0, cache_bytes=2000, available_bytes=10**9, prefix_bytes=9000
     )
 
+    adapters = ("law", "verse")
+
     def __init__(self, *, has_template: bool = True, stop_after: int | None = None) -> None:
         self.has_template = has_template
         self.defaults = Parameters({"temperature": 0.5})
@@ -339,3 +341,21 @@ def test_an_answer_that_is_cut_is_marked(
     monkeypatch.setattr("modelkit.cli.repl.cut", lambda *_: "the answer is cut: num_predict allows 3 tokens")
     talk(Model(), "one")
     assert "note: the answer is cut" in capsys.readouterr().err
+
+
+def test_adapters_are_chosen_between_answers(capsys: pytest.CaptureFixture[str]) -> None:
+    model, chosen = Model(), []
+    for line in (
+        "",
+        "/set adapters verse law=0.5",
+        "/set adapters",
+        "/set adapters all",
+        "/set adapters prose",
+    ):
+        talk(model, line, "one")
+        chosen.append(model.parameters.get("adapters"))
+    assert chosen == [None, {"verse": 1.0, "law": 0.5}, {}, None, None]
+    out = capsys.readouterr()
+    for said in ("answers: verse law=0.5.", "answers: the model alone.", "answers: law verse."):
+        assert said in out.out
+    assert "no adapter 'prose'" in out.err

@@ -22,6 +22,8 @@ from modelkit.cli.screen import Waiting, echo, note
 from modelkit.generation import Generation
 from modelkit.memory import Memory
 from runtime.engine.request import Usage
+from tests.support.checkpoints import random_tensor
+from tests.support.peft_folders import write_peft
 
 Run = Callable[..., Result]
 Create = Callable[..., None]
@@ -315,3 +317,32 @@ def _until(true: Callable[[], bool]) -> None:
     while not true():
         assert time.monotonic() < ends
         time.sleep(0.01)
+
+
+def test_adapters_are_named_on_the_command_line(modelkit: Run, created: Create, tmp_path: Path) -> None:
+    shapes = {"lora_A.weight": (3, 64), "lora_B.weight": (128, 3)}
+    where = "base_model.model.model.layers.0.mlp.gate_proj"
+    for name in ("law", "verse"):
+        tensors = {
+            f"{where}.{leaf}": random_tensor(f"{name} {leaf}", shape) * 9 for leaf, shape in shapes.items()
+        }
+        write_peft(tmp_path / name, tensors)
+    created("story", *(f"ADAPTER {tmp_path / name}" for name in ("law", "verse")))
+
+    def ids(*options: str) -> list[int]:
+        return said(modelkit("run", "story", "Once", *GREEDY, "--json", *options))["ids"]
+
+    with library.load("story", temperature=0, num_predict=8) as model:
+        for options, adapters in (
+            ((), None),
+            (("--no-adapters",), []),
+            (("--adapter", "law"), ["law"]),
+            (("--adapter", "verse=0.5", "--adapter", "law=-2"), {"verse": 0.5, "law": -2}),
+        ):
+            assert ids(*options) == list(model.generate("Once", adapters=adapters).ids)
+    refused = modelkit("run", "story", "Once", "--adapter", "prose")
+    assert refused.exit_code == 1
+    assert "no adapter 'prose'" in refused.stderr
+    assert "It has law, verse." in refused.stderr
+    both = modelkit("run", "story", "Once", "--adapter", "law", "--no-adapters")
+    assert both.exit_code == 2

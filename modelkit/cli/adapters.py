@@ -1,0 +1,24 @@
+"""--adapter NAME=SCALE and --no-adapters: which of a package's adapters answer."""
+
+from typing import Any
+
+import click
+
+
+def adapter_options(command: Any) -> Any:
+    """Give a command `adapter`, the texts after each --adapter, and the flag `no_adapters`."""
+    some = click.option(
+        "--adapter",
+        multiple=True,
+        metavar="NAME[=SCALE]",
+        help="Answer with this adapter of the package, at this scale (1); may be repeated.",
+    )
+    none = click.option("--no-adapters", is_flag=True, help="Answer with none of the package's adapters.")
+    return some(none(command))
+
+
+def wanted_adapters(texts: tuple[str, ...], *, none: bool) -> tuple[str, ...] | None:
+    """None: all of them, as they are. Raises UsageError for a command line that says both."""
+    if texts and none:
+        raise click.UsageError("--adapter names adapters and --no-adapters wants none; give one of them")
+    return texts or (() if none else None)
