@@ -144,7 +144,9 @@ class Joined:
         yield self
 
 
-Piece: TypeAlias = Slab | Columns | Joined
+Stored: TypeAlias = Slab | Columns
+"""What is read as it lies in one tensor."""
+Piece: TypeAlias = Stored | Joined
 
 
 def whole(tensor: TensorInfo, tiles: Tiles | None = None) -> Slab:

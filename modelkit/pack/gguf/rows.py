@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from modelkit.pack.gguf.fitting import Fit, Scales, middle_of
 from modelkit.pack.gguf.stored import Part, Stored
 from modelkit.pack.reader import Reader
-from modelkit.pack.slabs import Piece as Slab
+from modelkit.pack.slabs import Joined
+from modelkit.pack.slabs import Stored as Slab
 from modelkit.pack.transform import every_row
 from modelkit.source.gguf.architectures import Origin, Run, apply
 from modelkit.source.gguf.architectures.changes import Columns
@@ -95,6 +96,7 @@ def _read(part: Part, start: int, stop: int, reader: Reader) -> bytes:
     found = bytearray()
     at = 0
     for slab in part.slabs:
+        assert not isinstance(slab, Joined), "packages hold what is read as it lies"
         size = part.nbytes * slab.rows // sum(each.rows for each in part.slabs)
         low, high = max(start - at, 0), min(stop - at, size)
         at += size
