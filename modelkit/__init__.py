@@ -17,6 +17,7 @@ from modelkit import errors
 
 if TYPE_CHECKING:
     from modelkit.chat.message import Message, ToolCall
+    from modelkit.comparison import Comparison, compare
     from modelkit.generation import Generation, GenerationStream
     from modelkit.memory import Memory
     from modelkit.model import Model
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = [
     "BrokenPackage",
+    "Comparison",
     "Created",
     "Directive",
     "Drafts",
@@ -53,6 +55,7 @@ __all__ = [
     "ToolCall",
     "Usage",
     "__version__",
+    "compare",
     "copy",
     "create",
     "errors",
@@ -67,6 +70,7 @@ __all__ = [
 # Name here -> where it lives, and its name there where that is another.
 _HOMES = {
     "BrokenPackage": "modelkit.store",
+    "Comparison": "modelkit.comparison",
     "Created": "modelkit.pack.build",
     "Directive": "modelkit.modelfile",
     "Drafts": "runtime.engine.request",
@@ -85,6 +89,7 @@ _HOMES = {
     "TokenLogprob": "runtime.engine.request",
     "ToolCall": "modelkit.chat.message",
     "Usage": "runtime.engine.request",
+    "compare": "modelkit.comparison",
     "copy": "modelkit.packages",
     "create": "modelkit.verbs",
     "export": "modelkit.packages",

@@ -43,11 +43,11 @@ def create(
     """Make a package from a Modelfile (a path, or a Modelfile built in code).
 
     name: what to call it; by default the name of the folder that holds the Modelfile. quantize,
-    quantize_draft: a format such as "q4", for the target and for the draft, instead of what the Modelfile's
-    QUANTIZE says. plain: every matrix alike; otherwise sensitive ones get more bits. offline: fetch nothing,
-    even where FROM names a model of the hub. home: the folder of the store, instead of MODELKIT_HOME.
-    progress: hears of bytes (`begin`, `advance`, `finish`), and if it has a method `say`, what is fetched.
-    Raises ModelkitError; then nothing has changed.
+    quantize_draft: words of QUANTIZE such as "q4" or "4.5 bits", for the target and for the draft, instead of
+    what the Modelfile says. plain: every matrix alike; otherwise sensitive ones get more bits. offline: fetch
+    nothing, even where FROM names a model of the hub. home: the folder of the store, instead of
+    MODELKIT_HOME. progress: hears of bytes (`begin`, `advance`, `finish`), and if it has a method `say`, what
+    is fetched. Raises ModelkitError; then nothing has changed.
     """
     from modelkit.pack.build import build
     from modelkit.store.name import Name, valid_name_from

@@ -39,7 +39,7 @@ COMMANDS: tuple[Word, ...] = (
     Word("embed", "", "various", "embeddings are not there yet"),
     Word("bench", "run", "llama.cpp", "`modelkit run NAME PROMPT --verbose` says how long it took"),
     Word("benchmark", "run", "mlx-lm", "`modelkit run NAME PROMPT --verbose` says how long it took"),
-    Word("perplexity", "", "mlx-lm", "Model.logits scores token ids from Python"),
+    Word("perplexity", "compare", "mlx-lm", "`modelkit compare A B --text FILE` says that of two models"),
     Word("evaluate", "", "mlx-lm", "Model.logits scores token ids from Python"),
     Word("lora", "", "mlx-lm", "adapters are not trained here; ADAPTER in a Modelfile brings one"),
     Word("fuse", "create", "mlx-lm", "ADAPTER in a Modelfile brings one that answers as it is"),

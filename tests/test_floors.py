@@ -29,7 +29,7 @@ FLOORS: list[tuple[bool, tuple[str, ...]]] = [
     (True, ("runtime.nn",)),
     (True, ("runtime.models", "runtime.sampling")),
     (True, ("runtime.loaded",)),
-    (True, ("runtime.speculate",)),
+    (True, ("runtime.speculate", "runtime.quality")),
     (True, ("runtime.engine",)),
     (
         True,
@@ -65,7 +65,7 @@ FLOORS: list[tuple[bool, tuple[str, ...]]] = [
         ),
     ),
     (True, ("modelkit.model",)),
-    (True, ("modelkit.verbs", "modelkit.packages")),
+    (True, ("modelkit.verbs", "modelkit.packages", "modelkit.comparison")),
     (True, ("modelkit.cli", "modelkit.server")),
 ]
 

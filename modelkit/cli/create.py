@@ -14,6 +14,7 @@ from modelkit.cli.progress import Bars
 from modelkit.cli.screen import echo, emit_json, note, state
 from modelkit.cli.tables import table
 from modelkit.cli.ui import json_option, quantity, size
+from modelkit.modelfile.quantizing import QUALITIES
 from runtime.quant import FORMATS, MAIN, NAMES, OTHER_GROUPS, find_format
 
 if TYPE_CHECKING:
@@ -24,11 +25,18 @@ if TYPE_CHECKING:
 
 
 class FormatName(click.ParamType):
-    """A row of `runtime.quant.FORMATS`, in any of its spellings; its value is the row's own name."""
+    """A row of `runtime.quant.FORMATS`, in any of its spellings; its value is the row's own name. others:
+    words that are taken too.
+    """
 
     name = "format"
 
+    def __init__(self, *others: str) -> None:
+        self._others = others
+
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if value in self._others:
+            return value
         row = find_format(value)
         if row is None:
             word = words.find(words.FORMATS, str(value))
@@ -55,7 +63,20 @@ def _formats() -> list[tuple[str, str]]:
     "-f", "--file", default="Modelfile", type=click.Path(path_type=Path), help="The Modelfile. [./Modelfile]"
 )
 @click.option("-q", "--quantize", type=FormatName(), help="Store the target's weights so.")
-@click.option("--quantize-draft", "--draft-quantize", type=FormatName(), help="Store the draft's weights so.")
+@click.option(
+    "--quantize-draft",
+    "--draft-quantize",
+    type=FormatName(),
+    help="Store the draft's weights so.",
+)
+@click.option("--target-bits", metavar="BITS", help="Find formats for so many bits per weight, such as 4.5.")
+@click.option("--target-size", metavar="SIZE", help="Find formats for so many bytes, such as 5GB.")
+@click.option("--quality", type=click.Choice(QUALITIES), help="With a target: fast, or measured.")
+@click.option(
+    "--calibration",
+    type=click.Path(path_type=Path, dir_okay=False, exists=True),
+    help="A text to compare on; without one the model writes its own.",
+)
 @click.option("--plain", is_flag=True, help="Every matrix alike; else sensitive ones get more bits.")
 @click.option("--dry-run", is_flag=True, help="Show what would become of every tensor; write nothing.")
 @click.option("--offline", is_flag=True, help="Fetch nothing; use what is on this machine.")
@@ -65,6 +86,10 @@ def command(
     file: Path,
     quantize: str | None,
     quantize_draft: str | None,
+    target_bits: str | None,
+    target_size: str | None,
+    quality: str | None,
+    calibration: Path | None,
     plain: bool,
     dry_run: bool,
     offline: bool,
@@ -85,6 +110,7 @@ def command(
     from modelkit.pack.build import write_package
     from modelkit.pack.prepare import prepare
 
+    wanted = _wanted(quantize, target_bits, target_size, quality, calibration)
     chosen, store = _name(name, file), open_store()
     recipe = Modelfile.read(file).recipe()
     bars = Bars(enabled=not as_json)
@@ -92,10 +118,11 @@ def command(
         prepared = prepare(
             recipe,
             store,
-            quantize=quantize,
+            quantize=wanted,
             quantize_draft=quantize_draft,
             plain=plain,
             access=Access(offline=offline, told=bars),
+            progress=bars,
         )
     if not as_json:
         for text in prepared.notes:
@@ -109,6 +136,27 @@ def command(
         emit_json(_to_json(created))
     else:
         state(_sentence(created))
+
+
+def _wanted(
+    quantize: str | None,
+    target_bits: str | None,
+    target_size: str | None,
+    quality: str | None,
+    calibration: Path | None,
+) -> str | None:
+    """The options that say how the target is stored, as words of QUANTIZE; None where there is none."""
+    named = {"--quantize": quantize, "--target-bits": target_bits, "--target-size": target_size}
+    given = [name for name, value in named.items() if value]
+    if len(given) > 1:
+        raise click.UsageError(f"give one of {' and '.join(given)}")
+    if not given:
+        if quality or calibration:
+            raise click.UsageError("--quality and --calibration go with --target-bits, --target-size or -q")
+        return None
+    words = [quantize or (f"{target_bits} bits" if target_bits else target_size or ""), quality or ""]
+    words.append(f"from {calibration.absolute()}" if calibration else "")
+    return " ".join(word for word in words if word)
 
 
 def _name(text: str | None, file: Path) -> "Name":

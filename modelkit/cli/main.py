@@ -31,6 +31,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "run": ("modelkit.cli.run", "Generate text, once or in a conversation."),
     "list": ("modelkit.cli.list", "List the packages in the store (also: ls)."),
     "show": ("modelkit.cli.show", "Show what a package holds."),
+    "compare": ("modelkit.cli.compare", "Compare two models on one text."),
     "cp": ("modelkit.cli.copy", "Give a package a second name."),
     "rm": ("modelkit.cli.remove", "Remove packages."),
     "export": ("modelkit.cli.export", "Lay a package out as a folder that other tools load."),

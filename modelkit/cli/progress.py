@@ -9,6 +9,8 @@ from typing import Any, Self
 from modelkit.cli.screen import note
 from modelkit.cli.ui import one_line
 
+_COUNTED = ("tokens", "weights")  # what labels end in where no bytes are meant
+
 
 class Bars:
     """One bar after the other. Fits what `pack` wants of a Progress, and `fetch` of a Told. Leaving a block
@@ -36,8 +38,11 @@ class Bars:
         if self._enabled and total_bytes:
             from tqdm import tqdm
 
-            label = f"{one_line(label):<16}"
-            self._bar = tqdm(total=total_bytes, desc=label, unit="B", unit_scale=True, dynamic_ncols=True)
+            label, unit = f"{one_line(label):<16}", "B"
+            counted = label.split()[-1]
+            if counted in _COUNTED:
+                unit = f" {counted}"
+            self._bar = tqdm(total=total_bytes, desc=label, unit=unit, unit_scale=True, dynamic_ncols=True)
 
     def advance(self, done_bytes: int) -> None:
         if self._bar is not None:

@@ -29,20 +29,28 @@ Rows = list[tuple[str, ...]]
 @click.option("--template", is_flag=True, help="Print the chat template.")
 @click.option("--system", is_flag=True, help="Print the system message.")
 @click.option("--license", is_flag=True, help="Print the licenses.")
+@click.option("--quality", is_flag=True, help="Print how its formats were chosen, and what they cost.")
 @click.option("-v", "--verbose", is_flag=True, help="List every tensor too.")
 @json_option
-def command(name: str, verbose: bool, as_json: bool, **parts: bool) -> None:
+def command(name: str, quality: bool, verbose: bool, as_json: bool, **parts: bool) -> None:
     """Show what the package NAME holds.
 
     Memory is what the layers remember on this machine: per token, and for one sequence of the length that
     the package allows.
     """
     chosen = [part for part in _PARTS if parts[part]]
+    if quality and (chosen or verbose):
+        raise click.UsageError("give --quality alone, or with --json")
     if len(chosen) > 1 or (chosen and (verbose or as_json)):
         flags = ", ".join(f"--{part}" for part in _PARTS)
         raise click.UsageError(f"give one of {flags}, and none of them with --json or --verbose")
     store = open_store()
     package = store.resolve(name)
+    if quality:
+        from modelkit.cli.quality import show_quality
+
+        show_quality(package, as_json)
+        return
     if chosen:
         print_part(package, store, chosen[0])
         return

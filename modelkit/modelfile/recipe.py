@@ -217,7 +217,7 @@ class _Maker:
             what = f"a second QUANTIZE for the {'draft' if draft else 'target'}"
             raise self._error(directive, f"{what}; see {found[draft].place}", "Remove one of the two.")
         try:
-            said = parse_quantizing(text)
+            said = parse_quantizing(text, self._folder)
         except PlanError as error:
             raise self._error(directive, error.message, error.hint) from error
         found[draft] = replace(said, place=f"{self._file}:{directive.line}:{directive.column}")

@@ -25,7 +25,7 @@ def decide(
     """
     source, spare = (source, None) if settled else settle_head(source)
     decided = plan(source.inventory, source.kind, wanted, role=role, spare=spare, plain=plain)
-    return Part(source, decided)
+    return Part(source, decided, spare=spare)
 
 
 def refuse_unconverted(part: Part) -> None:

@@ -22,14 +22,21 @@ class Asked:
     """Sentences for the user."""
 
 
-def settle(recipe: Recipe, quantize: str | None, quantize_draft: str | None, *, plain: bool) -> Asked:
-    """quantize, quantize_draft: words of QUANTIZE from options. plain: no matrix of either model gets more
-    bits than another. Raises PlanError.
+def settle(
+    recipe: Recipe, quantize: str | Quantizing | None, quantize_draft: str | Quantizing | None, *, plain: bool
+) -> Asked:
+    """quantize, quantize_draft: of options, as words of QUANTIZE or what they mean. plain: no matrix of
+    either model gets more bits than another. Raises PlanError.
     """
     notes: list[str] = []
-    target = _one(quantize, recipe.quantize, plain, "--quantize", notes)
-    draft = _one(quantize_draft, recipe.quantize_draft, plain, "--quantize-draft", notes)
-    if plain and not (target or draft):
+    target = _one(quantize, recipe.quantize, plain, "an option of create", notes)
+    draft = _one(quantize_draft, recipe.quantize_draft, plain, "an option of create", notes)
+    if target and target.auto:
+        raise PlanError(
+            "auto finds what makes a draft fastest, and this is the target",
+            hint="For the target name a format, or a target such as 4.5 bits.",
+        )
+    if plain and not any(one and one.plain for one in (target, draft)):
         raise PlanError(
             "plain says how a format is dealt out, and no format is asked for",
             hint="Name one: -q q4 --plain, or QUANTIZE q4 in the Modelfile.",
@@ -38,12 +45,12 @@ def settle(recipe: Recipe, quantize: str | None, quantize_draft: str | None, *, 
 
 
 def _one(
-    option: str | None, line: Quantizing | None, plain: bool, name: str, notes: list[str]
+    option: str | Quantizing | None, line: Quantizing | None, plain: bool, name: str, notes: list[str]
 ) -> Quantizing | None:
-    said = parse_quantizing(option) if option else line
+    said = parse_quantizing(option) if isinstance(option, str) else option or line
     if said is None:
         return None
-    chosen = replace(said, plain=said.plain or plain)
+    chosen = replace(said, plain=True) if plain and said.format else said
     if line and chosen != line:
         notes.append(f"{line.place}: QUANTIZE {line} gives way to {name if option else '--plain'}: {chosen}")
     return chosen

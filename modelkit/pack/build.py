@@ -11,7 +11,7 @@ from typing import Any
 
 from modelkit.errors import StoreError
 from modelkit.fetch.access import Access
-from modelkit.modelfile import Recipe
+from modelkit.modelfile import Quantizing, Recipe
 from modelkit.pack import origins
 from modelkit.pack.adapters.carried import write_carried
 from modelkit.pack.checks import architecture_of
@@ -65,8 +65,8 @@ def build(
     name: Name,
     store: Store,
     *,
-    quantize: str | None = None,
-    quantize_draft: str | None = None,
+    quantize: str | Quantizing | None = None,
+    quantize_draft: str | Quantizing | None = None,
     plain: bool = False,
     progress: Progress | None = None,
     access: Access | None = None,
@@ -76,7 +76,13 @@ def build(
     Raises what `prepare` does, and SourceError or StoreError when reading or writing fails.
     """
     prepared = prepare(
-        recipe, store, quantize=quantize, quantize_draft=quantize_draft, plain=plain, access=access
+        recipe,
+        store,
+        quantize=quantize,
+        quantize_draft=quantize_draft,
+        plain=plain,
+        access=access,
+        progress=progress,
     )
     return write_package(prepared, name, store, progress)
 

@@ -34,7 +34,9 @@ _REVISION = 1  # raise it when the same plan begins to give other bytes
 
 
 class Progress(Protocol):
-    """Told about the bytes of source files, from one thread. `begin` opens a bar, `finish` closes it."""
+    """Told about the bytes of source files, from one thread. `begin` opens a bar, `finish` closes it. Where a
+    model is read to find formats, labels end in what is counted instead: tokens, weights.
+    """
 
     def begin(self, label: str, total_bytes: int) -> None: ...
     def advance(self, done_bytes: int) -> None: ...
@@ -61,6 +63,8 @@ class Part:
     """The weight files by path, where an earlier conversion left them in the store."""
     asked: Quantizing | None = None
     """How its weights were to be stored."""
+    spare: str | None = None
+    """A head that only repeats the embedding, and is left out of what is written anew."""
 
     @property
     def write_bytes(self) -> int:

@@ -51,7 +51,7 @@ def lines_of(
         if reference
     ]
     words = (("", asked.target), ("draft ", asked.draft))
-    return (*found, *(Line("QUANTIZE", f"{role}{said}") for role, said in words if said))
+    return (*found, *(Line("QUANTIZE", f"{role}{said.line}") for role, said in words if said))
 
 
 def remember(store: Store, package: Digest, lines: tuple[Line, ...]) -> None:

@@ -59,9 +59,11 @@ def plan(
     role: Role = "target",
     spare: str | None = None,
     plain: bool = False,
+    chosen: Mapping[str, Choice] | None = None,
 ) -> Plan:
     """Decide. `wanted` None keeps the source's precision. spare: a head that only repeats the embedding; it
     is left out of what is written anew. plain: no matrix gets more bits than another.
+    chosen: decisions that a search made, by the names of what is written; `wanted` is what most of them have.
 
     Raises PlanError for a quantized source that should be quantized again, broken expert stacks, names that
     clash, scales that do not fit.
@@ -78,9 +80,9 @@ def plan(
         case Mxfp4Blocks():
             return _repack(inventory, kind, role, left)
         case BlockFp8Weights():
-            return _convert(inventory, _tiles(inventory, kind), wanted, role, left, plain)
+            return _convert(inventory, _tiles(inventory, kind), wanted, role, left, plain, chosen or {})
         case FloatWeights():
-            return _convert(inventory, {}, wanted, role, left, plain)
+            return _convert(inventory, {}, wanted, role, left, plain, chosen or {})
         case GgufWeights():
             return _import(inventory, kind, wanted, role, left, plain)
 
@@ -92,13 +94,14 @@ def _convert(
     role: Role,
     left: set[str],
     plain: bool,
+    searched: Mapping[str, Choice],
 ) -> Plan:
     if wanted is None and not tiles:
         return _keep_files(inventory, role, "float", {})
     chosen = wanted or _ROWS[FP8_DEFAULT]
     folded = {tile.scales.name for tile in tiles.values()} | left
-    planned = _decide_all(inventory, tiles, folded, wanted, role, plain)
-    notes = quantizing_notes(planned, chosen)
+    planned = _decide_all(inventory, tiles, folded, wanted, role, plain, searched)
+    notes = () if searched else quantizing_notes(planned, chosen)
     if all(_untouched(tensor) for tensor in planned):
         decided = {tensor.name: tensor for tensor in planned}
         return replace(_keep_files(inventory, role, "float", decided), format=wanted, notes=notes)
@@ -120,13 +123,16 @@ def _decide_all(
     wanted: Format | None,
     role: Role,
     plain: bool,
+    searched: Mapping[str, Choice],
 ) -> tuple[Planned, ...]:
     """By the policy; where nothing is asked for, only FP8 matrices are its business."""
     files = checkpoint_of(inventory.config)
     request = request_for(wanted or _ROWS[FP8_DEFAULT], inventory.config)
     planned: list[Planned] = []
     for matrix in gather(_kept(inventory, folded), files, tiles):
-        if wanted is None and not any(slab.tiles for slab in matrix.slabs):
+        if matrix.name in searched:
+            choice = searched[matrix.name]
+        elif wanted is None and not any(slab.tiles for slab in matrix.slabs):
             choice = Choice(None, "not FP8 in the source")
         else:
             tensor = Tensor(matrix.known_as, matrix.dtype, matrix.shape)

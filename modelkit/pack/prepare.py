@@ -19,7 +19,7 @@ from modelkit.pack import checks
 from modelkit.pack.accept import decide
 from modelkit.pack.adapters.carried import Carried, carried, carried_notes
 from modelkit.pack.asked import Asked, placed, settle
-from modelkit.pack.conversion import Part, memo_key, recall, source_digests
+from modelkit.pack.conversion import Part, Progress, Silent, memo_key, recall, source_digests
 from modelkit.pack.copies import refuse_same
 from modelkit.pack.heads import has_head, head_notes
 from modelkit.pack.licenses import license_files
@@ -85,23 +85,25 @@ def prepare(
     recipe: Recipe,
     store: Store,
     *,
-    quantize: str | None = None,
-    quantize_draft: str | None = None,
+    quantize: str | Quantizing | None = None,
+    quantize_draft: str | Quantizing | None = None,
     plain: bool = False,
     access: Access | None = None,
+    progress: Progress | None = None,
 ) -> Preparation:
-    """Decide and check everything; `quantize` and `quantize_draft` are words of QUANTIZE, which take the
-    place of the recipe's. plain: no matrix gets more bits than another. access: what may be fetched where
-    FROM or DRAFT is an address, and who hears of it.
+    """Decide and check everything; `quantize` and `quantize_draft` are words of QUANTIZE, or what they mean,
+    which take the place of the recipe's. plain: no matrix gets more bits than another. access: what may be
+    fetched where FROM or DRAFT is an address, and who hears of it. progress: of reading a model to find its
+    formats.
 
     Raises PlanError, SourceError, StoreError, FetchError, ModelNotFound, TokenizerError, TemplateError.
     """
     with worded():
         asked = settle(recipe, quantize, quantize_draft, plain=plain)
-        return _prepare(recipe, store, asked, access or Access())
+        return _prepare(recipe, store, asked, access or Access(), progress or Silent())
 
 
-def _prepare(recipe: Recipe, store: Store, asked: Asked, access: Access) -> Preparation:
+def _prepare(recipe: Recipe, store: Store, asked: Asked, access: Access, progress: Progress) -> Preparation:
     with recipe.at("FROM"):
         origin = open_origin(recipe.from_, store, access)
     recipe = beneath(recipe, origin.said)
@@ -126,6 +128,11 @@ def _prepare(recipe: Recipe, store: Store, asked: Asked, access: Access) -> Prep
     texts = license_files(files, recipe.licenses)
     if recipe.template is not None and template.source is not None:
         texts[TEMPLATE] = template.source.encode()
+    if any(part.asked and part.asked.measures for part in (target, draft) if part):
+        from modelkit.pack.quality.parts import find_formats
+
+        target, draft, kept = find_formats(target, draft, ready, store, progress)
+        texts.update(kept)
     write_bytes = sum(part.write_bytes for part in (target, draft) if part)
     write_bytes += sum(one.nbytes for one in adapters if one.placement)
     if write_bytes:
@@ -177,7 +184,12 @@ def _part(
     source: Source, role: Role, asked: Quantizing | None, inherited: Provenance | None, store: Store
 ) -> Part:
     with placed(asked):
-        part = decide(source, role, asked.format, plain=asked.plain) if asked else decide(source, role)
+        format_ = asked.format if asked else None
+        part = decide(source, role, format_, plain=asked is not None and asked.plain)
+        if asked and asked.measures:
+            from modelkit.pack.quality.reading import refuse_packed
+
+            refuse_packed(part, asked)
     part = replace(part, asked=asked, inherited=None if asked else inherited)
     digests = source_digests(part.source, store, read=False)
     if digests is None:

@@ -25,6 +25,8 @@ _KEPT = (
     "merges.txt",
     "chat_template.jinja",
     "chat_template.json",
+    "quality.json",  # how formats were chosen, and its picture
+    "quality.svg",
     "*processor_config.json",
 )
 _KEPT_DOCUMENTS = ("LICENSE*", "LICENCE*", "COPYING*", "NOTICE*", "USE_POLICY*", "README*")

@@ -19,6 +19,7 @@ from runtime.models.decoder_config import DecoderConfig, layer_count, read_shape
 from runtime.models.experts import Weights, numbered_names, to_switch
 from runtime.models.family import Family
 from runtime.models.tensor_names import without_spares
+from runtime.nn import ops
 from runtime.nn.block import PreNorm
 from runtime.nn.linear import linear
 from runtime.nn.module import Module
@@ -105,7 +106,7 @@ def sparse_mixer(scores: mx.array, jitter: float) -> Choice:
 
 def _nearly_best(open_scores: mx.array, scores: mx.array, jitter: float) -> Choice:
     """The best of the open experts, and its share in a softmax over those within 2 * jitter of it."""
-    best = mx.argmax(open_scores, axis=-1, keepdims=True)
+    best = ops.table.settled(mx.argmax(open_scores, axis=-1, keepdims=True))
     top = mx.take_along_axis(open_scores, best, axis=-1)
     far = (top - scores) / mx.maximum(mx.abs(scores), top) > 2 * jitter
     near = mx.where(far, -mx.inf, open_scores)

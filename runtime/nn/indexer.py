@@ -12,6 +12,7 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.cache.protocol import Mask
+from runtime.nn import ops
 from runtime.nn.attend import split_heads
 from runtime.nn.linear import linear
 from runtime.nn.module import Module
@@ -90,4 +91,5 @@ class Indexer(Module):
             scores = scores + (products * shares[:, part]).sum(axis=1, keepdims=True)
         if mask is not None:
             scores = mx.where(mask, scores, -mx.inf)
-        return mx.argpartition(-scores, self._shape.chosen - 1, axis=-1)[..., : self._shape.chosen]
+        best = mx.argpartition(-scores, self._shape.chosen - 1, axis=-1)[..., : self._shape.chosen]
+        return ops.table.settled(best)

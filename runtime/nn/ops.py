@@ -115,6 +115,11 @@ class Operations:
     swiglu: Callable[[mx.array, mx.array], mx.array]
     """silu(gate) · up."""
 
+    settled: Unary
+    """Indices as they are: what was chosen by scores has no gradient, and MLX refuses to look for one. The
+    plain column says so to MLX, since it is the one that is differentiated; the others say nothing.
+    """
+
 
 _PLAIN = Operations(
     name="plain",
@@ -135,6 +140,7 @@ _PLAIN = Operations(
     relu2=plain.relu2,
     softplus=plain.softplus,
     swiglu=plain.swiglu,
+    settled=mx.stop_gradient,
 )
 _GPU = Operations(
     name="gpu",
@@ -155,6 +161,7 @@ _GPU = Operations(
     relu2=nn.relu2,
     softplus=plain.softplus,
     swiglu=fused.swiglu,
+    settled=fused.settled,
 )
 _CPU = replace(_GPU, name="cpu", **cpu.table(_GPU))
 COLUMNS: dict[Name, Operations] = {"plain": _PLAIN, "cpu": _CPU, "gpu": _GPU}

@@ -9,6 +9,7 @@ from typing import ClassVar
 
 import mlx.core as mx
 
+from runtime.nn import ops
 from runtime.nn.linear import added
 from runtime.nn.module import Module
 from runtime.step import Step
@@ -65,13 +66,14 @@ def open_groups(ranked: mx.array, groups: int, top_groups: int, *, judges: int =
     parts = ranked.reshape(*ranked.shape[:-1], groups, -1)
     strength = mx.topk(parts, min(judges, parts.shape[-1]), axis=-1).sum(axis=-1)
     closed = mx.argpartition(strength, groups - top_groups, axis=-1)[..., : groups - top_groups]
+    closed = ops.table.settled(closed)
     parts = mx.put_along_axis(parts, closed[..., None], mx.array(-mx.inf, parts.dtype), axis=-2)
     return parts.reshape(ranked.shape)
 
 
 def best(scores: mx.array, k: int) -> mx.array:
     """Indices of the k largest scores, in no particular order."""
-    return mx.argpartition(-scores, k - 1, axis=-1)[..., :k]
+    return ops.table.settled(mx.argpartition(-scores, k - 1, axis=-1)[..., :k])
 
 
 class CorrectedRouter(Module):

@@ -121,6 +121,7 @@ CALLS: dict[str, dict[str, Any]] = {
         "offline": True,
         **HOME,
     },
+    "modelkit.compare": {"a": "story", "b": "story", "text": "Hi there", "speed": False, **HOME},
     "modelkit.list": {"prefix": "", **HOME},
     "modelkit.copy": {"source": "story", "target": "other", **HOME},
     "modelkit.remove": {"name": "other", **HOME},

@@ -62,7 +62,7 @@ def test_lines_are_the_options(modelkit: Run, modelfile: Write, draft_line: str)
 def test_options_win_and_say_so(modelkit: Run, modelfile: Write) -> None:
     file = modelfile("QUANTIZE q4")
     shown = made(modelkit, file, "-q", "q8")
-    said = f"{file}:2:1: QUANTIZE q4 gives way to --quantize: q8"
+    said = f"{file}:2:1: QUANTIZE q4 gives way to an option of create: q8"
     assert (shown["target"]["format"], shown["notes"][0]) == ("q8", said)
     assert made(modelkit, file, "-q", "q4")["notes"] == made(modelkit, file)["notes"]
 
@@ -71,7 +71,7 @@ def test_options_win_and_say_so(modelkit: Run, modelfile: Write) -> None:
     ("lines", "said"),
     [
         (("QUANTIZE q4_k_m",), ":2:1: there is no format 'q4_k_m'\n  Here it is q4."),
-        (("QUANTIZE q4 q8",), ":2:1: 'q4 q8' does not say"),
+        (("QUANTIZE q4 q8",), ":2:1: 'q4 q8' says neither"),
         (("QUANTIZE q4", "QUANTIZE q8"), ":3:1: a second QUANTIZE for the target"),
         (("QUANTIZE draft q4",), ":2:1: there is no draft to store as q4"),
     ],

@@ -1,0 +1,266 @@
+"""Two models on one text: how far apart their predictions are, and how fast each decodes.
+
+Either is a stored package or a model folder. Both are read in float32, so that what differs is what they
+store; speed is measured as `run` would decode, the two taking turns token by token, and said as a ratio.
+"""
+
+import os
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from modelkit import arguments
+from modelkit.errors import LoadError, ModelkitError
+from modelkit.faults import translated
+from modelkit.opening.read import Opened, open_model
+from modelkit.settings import Settings, settings_at
+
+if TYPE_CHECKING:
+    import mlx.core as mx
+
+    from modelkit.tokenizer import Tokenizer
+    from runtime.loaded import LoadedModel
+
+TEXTS, TOKENS = 4, 128
+_TIMED_TOKENS = 24
+_MOST_TEXTS = 64
+_MOST_TEXT_BYTES = 16 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Of B with A."""
+
+    kl: float
+    """Mean KL(A || B), nats per token."""
+    kl_back: float
+    """Mean KL(B || A)."""
+    kl_p99: float
+    """Of KL(A || B), the 99th percentile over tokens."""
+    same_top: float
+    """The share of places at which both have the same likeliest token."""
+    perplexities: tuple[float, float]
+    """Of A and B on the text."""
+    weight_bytes: tuple[int, int]
+    """As stored."""
+    speed: float | None
+    """Tokens per second of B over those of A, decoding one sequence; None: not measured."""
+    tokens: int
+    own_text: bool
+    """Did A write the text?"""
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def compare(
+    a: str | os.PathLike[str],
+    b: str | os.PathLike[str],
+    *,
+    text: str | None = None,
+    speed: bool = False,
+    home: str | os.PathLike[str] | None = None,
+) -> Comparison:
+    """Read both on `text`, or on one that A writes itself. speed: measure that too. home: the folder of the
+    store, instead of MODELKIT_HOME. Raises ModelkitError: LoadError for models of different vocabularies.
+    """
+    names = arguments.path(a, "a"), arguments.path(b, "b")
+    given = arguments.given(arguments.text, text, "text")
+    timed = arguments.flag(speed, "speed")
+    with translated():
+        return compared(names, settings_at(home), given, speed=timed)
+
+
+def compared(
+    names: tuple[str | os.PathLike[str], str | os.PathLike[str]],
+    settings: Settings,
+    text: str | None,
+    *,
+    speed: bool,
+    advance: Callable[[int], None] = lambda _: None,
+) -> Comparison:
+    """As `compare`. advance: told the tokens read."""
+    with ExitStack() as stack:
+        first, second = (stack.enter_context(open_model(name, settings)) for name in names)
+        _same_vocabulary(first, second)
+        models = _load(first), _load(second)
+        texts = _texts(first, models[0], text)
+        there, back = _read(models, texts, min(one.vocab_size for one in models), advance)
+        return Comparison(
+            kl=there.kl,
+            kl_back=back.kl,
+            kl_p99=there.kl_p99,
+            same_top=there.same_top,
+            perplexities=(there.perplexity, back.perplexity),
+            weight_bytes=(_stored_bytes(first), _stored_bytes(second)),
+            speed=_ratio(first, second, models, texts[0]) if speed else None,
+            tokens=there.tokens,
+            own_text=text is None,
+        )
+
+
+def _same_vocabulary(first: Opened, second: Opened) -> None:
+    from modelkit.tokenizer import same_tokens
+
+    one, other = first.ready.tokenizer, second.ready.tokenizer
+    difference = same_tokens(one, other)
+    if difference is not None:
+        raise LoadError(
+            f"{first.label} and {second.label} have different vocabularies: {difference}",
+            hint="Predictions can be compared between models of one tokenizer only.",
+        )
+    for opened in (first, second):
+        if opened.ready.start_id is not None:
+            raise LoadError(f"{opened.label} answers what an encoder reads; such models are not compared")
+
+
+def _load(opened: Opened, dtype: str | None = "float32") -> "LoadedModel":
+    """dtype: what is computed in; None: as `run` does."""
+    from runtime.cpu import bind_blas
+    from runtime.device import device
+    from runtime.errors import RuntimeFault
+    from runtime.loaded import load_model
+
+    here = device()
+    if here.kind == "cpu":
+        bind_blas()
+    files = [file.path for file in opened.inventory.weights]
+    try:
+        return load_model(
+            opened.inventory.config, files, on=replace(here, fast_dtype=dtype or here.fast_dtype)
+        )
+    except RuntimeFault as fault:
+        raise LoadError(f"{opened.label} cannot be loaded: {fault}") from fault
+
+
+def _texts(opened: Opened, model: "LoadedModel", text: str | None) -> list[tuple[int, ...]]:
+    tokens = min(TOKENS, model.context_length)
+    tokenizer = opened.ready.tokenizer
+    if text is not None:
+        return _cut(tokenizer, text, tokens)
+    from runtime.quality import own_text
+
+    start = next(one for one in (tokenizer.bos_id, tokenizer.eos_id, 0) if one is not None)
+    never = {one for one in opened.ready.stop_ids if one < model.vocab_size}
+    return [tuple(row) for row in own_text.write(model, start, TEXTS, tokens, never=never).tolist()]
+
+
+def _cut(tokenizer: "Tokenizer", text: str, tokens: int) -> list[tuple[int, ...]]:
+    ids = tokenizer.encode(text, add_special=True)
+    pieces = [tuple(ids[at : at + tokens]) for at in range(0, len(ids), tokens)][:_MOST_TEXTS]
+    pieces = [piece for piece in pieces if len(piece) > 1]
+    if not pieces:
+        raise LoadError("the text has no two tokens to compare on", hint="Take a longer one.")
+    return pieces
+
+
+def _read(
+    models: "tuple[LoadedModel, LoadedModel]",
+    texts: Sequence[Sequence[int]],
+    width: int,
+    advance: Callable[[int], None],
+) -> tuple[Any, Any]:
+    """Divergence there and back, over the ids that both have: vocabularies may be padded differently."""
+    from runtime.quality.divergence import divergence, reader
+    from runtime.quality.reading import log_odds
+
+    def narrow(model: "LoadedModel") -> "Callable[[Sequence[int]], mx.array]":
+        read, known = reader(model), dict[tuple[int, ...], Any]()
+
+        def once(ids: Sequence[int]) -> "mx.array":
+            key = tuple(ids)
+            if key not in known:
+                known.clear()  # there and back read a text one after the other
+                known[key] = log_odds(read(ids)[:, :width])
+            return known[key]
+
+        return once
+
+    first, second = map(narrow, models)
+    there: list[Any] = []
+    back: list[Any] = []
+    for ids in texts:
+        there.append(divergence(first, second, [ids]))
+        back.append(divergence(second, first, [ids]))
+        advance(len(ids))
+    return _joined(there), _joined(back)
+
+
+def _joined(parts: Sequence[Any]) -> Any:
+    """The mean over texts, weighted by their tokens; of the percentile too, which is near enough."""
+    from math import exp, log
+
+    total = sum(part.tokens for part in parts)
+
+    def mean(value: Callable[[Any], float]) -> float:
+        return sum(value(part) * part.tokens for part in parts) / total
+
+    return replace(
+        parts[0],
+        kl=mean(lambda one: one.kl),
+        kl_p99=mean(lambda one: one.kl_p99),
+        same_top=mean(lambda one: one.same_top),
+        perplexity_ratio=exp(mean(lambda one: log(one.perplexity_ratio))),
+        perplexity=exp(mean(lambda one: log(one.perplexity))),
+        tokens=total,
+    )
+
+
+def _ratio(
+    first: Opened, second: Opened, models: "tuple[LoadedModel, LoadedModel]", text: Sequence[int]
+) -> float | None:
+    """Speed of B over that of A: medians of tokens taken in turns, so that a busy machine slows both."""
+    from runtime.device import device
+
+    if device().fast_dtype is None:  # a GPU: `run` computes in the types that are stored
+        models = _load(first, None), _load(second, None)
+    decoders = [_decoder(model, text) for model in models]
+    times: list[list[float]] = [[], []]
+    for _ in range(_TIMED_TOKENS):
+        for place, decode in enumerate(decoders):
+            began = time.perf_counter()
+            decode()
+            times[place].append(time.perf_counter() - began)
+    a, b = (statistics.median(one[2:]) for one in times)
+    return a / b
+
+
+def _decoder(model: "LoadedModel", text: Sequence[int]) -> Callable[[], None]:
+    """A function that decodes one more token."""
+    import mlx.core as mx
+
+    from runtime.cache.build import build_memory
+    from runtime.step import Inputs, Step
+
+    memory = build_memory(model.described.layout, dtype=model.dtype)
+    place = 0
+
+    def decode() -> None:
+        nonlocal place
+        step = Step((place,), (1,), inputs=Inputs(mx.array([[text[place % len(text)]]], dtype=mx.int32)))
+        memory.prepare(step)
+        mx.eval(model.network.logits(model.network(step, memory)))
+        memory.commit(step, step.counts)
+        place += 1
+
+    return decode
+
+
+def _stored_bytes(opened: Opened) -> int:
+    return sum(tensor.nbytes for tensor in opened.inventory.tensors.values())
+
+
+def read_text(path: Path) -> str:
+    """A text file to compare on. Raises ModelkitError."""
+    try:
+        if path.stat().st_size > _MOST_TEXT_BYTES:
+            raise ModelkitError(
+                f"{path.name} is larger than {_MOST_TEXT_BYTES:,} bytes", hint="Take a part of it."
+            )
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ModelkitError(f"{path.name} cannot be read as a text: {error}") from error

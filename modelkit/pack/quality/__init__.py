@@ -1,0 +1,11 @@
+"""Bits where they matter: which format each matrix gets, so that a model of a given size predicts best.
+
+allocate   options with bytes and costs, and a budget -> one option each (pure)
+options    a plan's matrices in groups that share a format, and what each format takes
+search     the model read, its text written, costs found, formats chosen, and what came of it measured
+drafts     a draft's format, so that the pair is fastest
+report     the file that a package keeps of that: `quality.json`
+plot       and its picture, `quality.svg`
+
+Relies on `runtime.quality` for every number. Nothing here runs unless a target or `auto` is asked for.
+"""

@@ -1,0 +1,150 @@
+"""The model that formats are chosen for, in memory as floats, and the texts on which it is compared.
+
+All numbers are computed in float32, whatever the source's type. Texts are short: a sequence's activations
+stay in memory while it is differentiated.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from modelkit.errors import ModelkitError, PlanError
+from modelkit.pack.conversion import Part, Progress
+from modelkit.source.prequantized import FloatWeights
+
+if TYPE_CHECKING:
+    from modelkit.pack.ready import Ready
+    from runtime.loaded import LoadedModel
+
+Texts = tuple[tuple[int, ...], ...]
+
+_MOST_TEXT_BYTES = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """How much is read."""
+
+    calibration: int = 8
+    """Texts."""
+    held_out: int = 4
+    """Texts that nothing is chosen by."""
+    tokens: int = 128
+    """Of each text."""
+    steps: int = 150
+    """Of tuning."""
+    training: int = 32
+    """Texts that scales are tuned on."""
+
+
+SIZES = Sizes()
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A model and its texts."""
+
+    model: "LoadedModel"
+    calibration: Texts
+    held_out: Texts
+    own: bool
+    """Did the model write the calibration texts itself?"""
+    training: Texts = ()
+    """For tuning: the model's own."""
+
+
+def refuse_packed(part: Part, asked: object) -> None:
+    """Raise PlanError unless the source is plain floats: only those can be read without loss."""
+    kind = part.source.kind
+    if isinstance(kind, FloatWeights):
+        return
+    origin = part.source.inventory.origin
+    if part.plan.converts:
+        raise PlanError(
+            f"{origin} has to be converted before it can be read, so no formats can be searched for",
+            hint="Make a package of it first, with -q bf16, and name that in FROM.",
+        )
+    raise PlanError(
+        f"{origin} is quantized already; it cannot be stored as {asked}",
+        hint="Leave the target out, or start from the unquantized model.",
+    )
+
+
+def read(part: Part, ready: "Ready", calibration: Path | None, progress: Progress, *, train: bool) -> Reading:
+    """Load the part's source and write or read its texts. Raises PlanError: too large, or of a kind that
+    cannot write by itself.
+    """
+    from runtime.quality import own_text
+
+    model = load(part)
+    if model.described.start_id is not None:
+        raise PlanError(
+            f"{part.source.inventory.origin} answers what an encoder reads; formats are searched for in "
+            "models that go on from their prompt",
+            hint="Name a format instead, such as q4.",
+        )
+    tokens = min(SIZES.tokens, model.context_length)
+    counts = (0 if calibration else SIZES.calibration, SIZES.held_out, SIZES.training if train else 0)
+    progress.begin(f"{part.plan.role}: writing tokens", sum(counts) * (tokens - 1))
+    try:
+        never = {one for one in (*ready.stop_ids, *ready.suppressed) if one < model.vocab_size}
+        written = own_text.write(
+            model, _start(ready), sum(counts), tokens, never=never, advance=progress.advance
+        )
+    finally:
+        progress.finish()
+    rows = [tuple(row) for row in written.tolist()]
+    own, held, more = rows[: counts[0]], rows[counts[0] : sum(counts[:2])], rows[sum(counts[:2]) :]
+    texts = _cut(calibration, ready, tokens) if calibration else tuple(own)
+    return Reading(model, texts, tuple(held), calibration is None, tuple(more))
+
+
+def load(part: Part) -> "LoadedModel":
+    """The part's source as float32. Raises PlanError."""
+    from runtime.cpu import bind_blas
+    from runtime.device import device
+    from runtime.errors import RuntimeFault
+    from runtime.loaded import load_model
+
+    here = device()
+    if here.kind == "cpu":
+        bind_blas()
+    files = [file.path for file in part.source.inventory.weights]
+    try:
+        return load_model(part.plan.config, files, on=replace(here, fast_dtype="float32"))
+    except RuntimeFault as fault:
+        raise PlanError(
+            f"{part.source.inventory.origin} cannot be read to choose formats: {fault}",
+            hint="Weights are held as float32 meanwhile. Name a format instead, such as q4.",
+        ) from fault
+
+
+def _start(ready: "Ready") -> int:
+    """What texts begin with: the token that prompts begin with, else one that ends texts, as GPT-2 has it."""
+    tokenizer = ready.tokenizer
+    known = (tokenizer.bos_id, tokenizer.eos_id, *sorted(ready.stop_ids), 0)
+    return next(one for one in known if one is not None)
+
+
+def _cut(path: Path, ready: "Ready", tokens: int) -> Texts:
+    """A text in pieces of `tokens` ids, spread evenly over it."""
+    try:
+        raw = path.read_bytes()[:_MOST_TEXT_BYTES]
+        ids = ready.tokenizer.encode(raw.decode(), add_special=False)
+    except (OSError, UnicodeDecodeError, ModelkitError) as error:
+        raise PlanError(f"{path.name} cannot be read as a text: {error}") from error
+    start = [ready.tokenizer.bos_id] if ready.tokenizer.bos_id is not None else []
+    length = tokens - len(start)
+    if len(ids) < length:
+        raise PlanError(
+            f"{path.name} has {len(ids)} tokens; at least {length} are needed",
+            hint="Take a longer text, or none: the model then writes its own.",
+        )
+    count = min(2 * SIZES.calibration, len(ids) // length)
+    starts = _spread(len(ids) - length, count)
+    return tuple((*start, *ids[at : at + length]) for at in starts)
+
+
+def _spread(last: int, count: int) -> Sequence[int]:
+    return [last * place // max(count - 1, 1) for place in range(count)]

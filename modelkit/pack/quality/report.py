@@ -1,0 +1,148 @@
+"""`quality.json`: what a package keeps of how its formats were chosen and what they cost.
+
+Written in one way and rounded, so that the same search gives the same bytes; read as a stranger's file.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from modelkit.errors import StoreError
+from modelkit.pack.planned import Plan
+from modelkit.store.canonical import canonical
+
+if TYPE_CHECKING:
+    from runtime.quality.divergence import Divergence
+
+FILE = "quality.json"
+PICTURE = "quality.svg"
+VERSION = 1
+
+MUCH_KL = 0.1
+LITTLE_AGREEMENT = 0.9
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One matrix."""
+
+    name: str
+    format: str
+    size_bytes: int
+    elements: int
+    cost: float | None
+    """What its format was foreseen to cost, nats per token; None: it was no candidate."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """How the formats of one model were chosen, and what they cost."""
+
+    asked: str
+    """In the words of QUANTIZE."""
+    bits_per_weight: float
+    size_bytes: int
+    own_text: bool
+    """Did the model write the calibration text itself?"""
+    calibration: "Divergence"
+    held_out: "Divergence"
+    """On the model's own text, which nothing was chosen by."""
+    matrices: tuple[Row, ...]
+    measured: tuple[str, ...] = ()
+    """Matrices that no gradient reached, so that they were measured one by one."""
+    untuned: "Divergence | None" = None
+    """On the held-out text, before scales and biases were tuned; None: they were not."""
+    pair: Mapping[str, Any] | None = None
+    """For a draft: what was expected of the pair, by format."""
+
+    def to_json(self) -> dict[str, Any]:
+        value = {
+            "version": VERSION,
+            "asked": self.asked,
+            "bits_per_weight": round(self.bits_per_weight, 4),
+            "size_bytes": self.size_bytes,
+            "own_text": self.own_text,
+            "calibration": self.calibration.to_json(),
+            "held_out": self.held_out.to_json(),
+            "untuned": self.untuned.to_json() if self.untuned else None,
+            "matrices": [_row(one) for one in self.matrices],
+            "measured": list(self.measured),
+            "pair": dict(self.pair) if self.pair else None,
+        }
+        return {key: one for key, one in value.items() if one not in (None, [])}
+
+    def to_bytes(self) -> bytes:
+        return canonical(self.to_json())
+
+
+def _row(one: Row) -> dict[str, Any]:
+    value = {"name": one.name, "format": one.format, "size_bytes": one.size_bytes, "elements": one.elements}
+    return value if one.cost is None else {**value, "cost": float(f"{one.cost:.4g}")}
+
+
+def matrices(decided: Plan, costs: Mapping[str, float]) -> tuple[Row, ...]:
+    """costs: of the first tensor of each group."""
+    return tuple(
+        Row(tensor.name, tensor.label, tensor.nbytes, tensor.elements, costs.get(tensor.name))
+        for tensor in decided.tensors
+        if len(tensor.shape) > 1
+    )
+
+
+def warnings(report: Mapping[str, Any]) -> list[str]:
+    """What a user should know before relying on the model."""
+    held = report.get("held_out")
+    if not isinstance(held, Mapping):
+        return []
+    said: list[str] = []
+    kl, same = held.get("kl"), held.get("same_top")
+    if isinstance(kl, float | int) and kl > MUCH_KL:
+        said.append(f"the predictions are {kl:.3g} nats per token from the source's: more bits would show")
+    if isinstance(same, float | int) and same < LITTLE_AGREEMENT:
+        said.append(f"the likeliest token is the source's in {same:.0%} of places only")
+    return said
+
+
+def check_report(value: Mapping[str, Any], where: str) -> Mapping[str, Any]:
+    """A report that was read, once all that is shown of it has the right types; StoreError otherwise."""
+    rows = value.get("matrices")
+    known = [value[key] for key in ("calibration", "held_out", "untuned") if key in value]
+    pair = value.get("pair", {})
+    offers = pair.get("offers", []) if isinstance(pair, Mapping) else None
+    sound = (
+        value.get("version") == VERSION
+        and _has(value, _NUMBERS)
+        and {"calibration", "held_out"} <= value.keys()
+        and all(_has(one, _MEASURED) for one in known)
+        and isinstance(rows, list)
+        and all(_has(one, _ROW) and (one.get("cost") is None or _number(one["cost"])) for one in rows)
+        and isinstance(offers, list)
+        and all(_has(one, _OFFER) for one in offers)
+    )
+    if not sound:
+        raise StoreError(f"{where} is no report that this modelkit can read")
+    return value
+
+
+_NUMBERS = {"bits_per_weight": float, "size_bytes": int}
+_MEASURED = {"kl": float, "kl_p99": float, "same_top": float, "perplexity_ratio": float, "tokens": int}
+_ROW = {"name": str, "format": str, "size_bytes": int, "elements": int}
+_OFFER = {"format": str, "acceptance": float, "cost": float, "depth": int, "speed": float}
+
+
+def _has(value: object, fields: Mapping[str, type]) -> bool:
+    if not isinstance(value, Mapping):
+        return False
+    return all(
+        isinstance(value.get(name), str) if kind is str else _number(value.get(name))
+        for name, kind in fields.items()
+    )
+
+
+def _number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def tuned(report: Report, after: "tuple[Divergence, Divergence]") -> Report:
+    """The same report once scales and biases were tuned."""
+    return replace(report, calibration=after[0], held_out=after[1], untuned=report.held_out)

@@ -1,0 +1,223 @@
+"""A target -> a format for each matrix, and what came of it, measured.
+
+    read        the model in memory, texts of its own                       `reading`
+    costs       what each format of each matrix would cost                  `sensitivity`
+    allocate    the best choice within the bytes that there are             `allocate`
+    measure     the chosen model and the source, on the texts and on others
+
+The same source, target and text give the same choice: texts and labels are drawn from a fixed seed, and
+what is reported is rounded. Everything is decided before the first byte is written.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from modelkit.errors import PlanError
+from modelkit.modelfile import Quantizing
+from modelkit.pack.conversion import Part, Progress
+from modelkit.pack.plan import plan
+from modelkit.pack.planned import Plan, Planned
+from modelkit.pack.policy import Choice
+from modelkit.pack.quality.allocate import Allocated, Option, allocate, least
+from modelkit.pack.quality.options import KEEP, Group, candidates, group
+from modelkit.pack.quality.reading import Reading, read, refuse_packed
+from modelkit.pack.quality.report import Report, matrices
+from modelkit.pack.quality.sensitivity import Costs, find_costs, measure, scaled
+from modelkit.units import size
+from runtime.quant import Format, find_format
+
+if TYPE_CHECKING:
+    from modelkit.pack.ready import Ready
+    from runtime.quality.divergence import Divergence
+
+_MARGIN = 0.2  # the share of groups that "measured" measures
+_FINEST = "q8g32"
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a search ends in."""
+
+    plan: Plan
+    choices: Mapping[str, Choice]
+    """By the names of planned tensors."""
+    report: Report
+
+
+def search(part: Part, asked: Quantizing, ready: "Ready", progress: Progress) -> Found:
+    """Formats for a part that was decided without one. Raises PlanError for a target that cannot be met."""
+    refuse_packed(part, asked)
+    fine = replanned(part, {})
+    fixed = fine.nbytes - sum(tensor.nbytes for tensor in candidates(fine))
+    reading = read(part, ready, asked.calibration, progress, train=False)
+    groups, idle = _groups(reading, fine)
+    fixed += sum(tensor.nbytes for tensor in idle)
+    budget = _budget(asked, part.plan, fine) - fixed
+    _refuse_impossible(asked, part.plan, fine, groups, fixed, budget)
+    costs = find_costs(reading, groups, progress)
+    chosen = allocate(costs.options, budget)
+    if asked.quality == "measured":
+        costs, chosen = _measured(reading, groups, costs, chosen, budget)
+    choices = _choices(groups, chosen.options)
+    decided = replace(replanned(part, choices), format=None)
+    after = _compare(reading, groups, chosen.options, progress)
+    rows = matrices(
+        decided, {one.name: option.cost for one, option in zip(groups, chosen.options, strict=True)}
+    )
+    report = Report(
+        asked=str(asked),
+        bits_per_weight=decided.bits_per_weight,
+        size_bytes=decided.nbytes,
+        own_text=reading.own,
+        calibration=after[0],
+        held_out=after[1],
+        matrices=rows,
+        measured=costs.measured,
+    )
+    return Found(decided, choices, report)
+
+
+def replanned(part: Part, choices: Mapping[str, Choice]) -> Plan:
+    """All candidates in the finest format, but for those in `choices`."""
+    inventory, default = part.source.inventory, _default(choices)
+    return plan(
+        inventory,
+        part.source.kind,
+        default,
+        role=part.plan.role,
+        spare=part.spare,
+        plain=True,
+        chosen=choices,
+    )
+
+
+def _default(choices: Mapping[str, Choice]) -> Format:
+    """The format that most of them have: what config.json says of modules that it does not name."""
+    names = [choice.format.name for choice in choices.values() if choice.format]
+    found = find_format(max(sorted(set(names)), key=names.count) if names else _FINEST)
+    assert found is not None
+    return found
+
+
+def _groups(reading: Reading, fine: Plan) -> tuple[list[Group], list[Planned]]:
+    """The groups that the network is made of, and the candidates that it does not run."""
+    from runtime.quality.owners import owners
+
+    shapes = {tensor.name: tensor.shape for tensor in fine.tensors}
+    made_of = owners(reading.model.described, shapes)
+    modules = dict(reading.model.network.named_modules())
+    made_of = {path: names for path, names in made_of.items() if "weight" in modules.get(path, {})}
+    found = group(candidates(fine), made_of)
+    idle = [tensor for one in found if not one.modules for tensor in one.tensors]
+    return [one for one in found if one.modules], idle
+
+
+def _budget(asked: Quantizing, source: Plan, fine: Plan) -> int:
+    if asked.size_bytes is not None:
+        return asked.size_bytes
+    assert asked.bits is not None
+    return int(asked.bits * fine.elements / 8)
+
+
+def _refuse_impossible(
+    asked: Quantizing, source: Plan, fine: Plan, groups: Sequence[Group], fixed: int, budget: int
+) -> None:
+    if not groups:
+        raise PlanError(
+            f"{source.role}: no matrix of it can be quantized, so {asked} cannot be met",
+            hint="Their rows do not divide into groups, or they are too small. Leave the target out.",
+        )
+    sizes = [[Option(how.name, one.nbytes(how), 0.0) for how in one.formats()] for one in groups]
+    lowest = fixed + least(sizes)
+    if budget + fixed < lowest:
+        raise PlanError(
+            f"{asked} cannot be met: the least that the {source.role} takes is {_said(lowest, fine)}",
+            hint=f"The nearest target is {_bits(lowest, fine, up=True):.3g} bits.",
+        )
+    if budget + fixed >= source.nbytes:
+        raise PlanError(
+            f"{asked} is met already: the {source.role} takes {_said(source.nbytes, fine)} as it is",
+            hint="Leave the target out, or take a smaller one.",
+        )
+
+
+def _said(nbytes: int, fine: Plan) -> str:
+    return f"{size(nbytes)}, {_bits(nbytes, fine):.3g} bits per weight"
+
+
+def _bits(nbytes: int, fine: Plan, *, up: bool = False) -> float:
+    bits = 8 * nbytes / fine.elements
+    return -(-bits * 100 // 1) / 100 if up else bits
+
+
+def _measured(
+    reading: Reading, groups: Sequence[Group], costs: Costs, chosen: Allocated, budget: int
+) -> tuple[Costs, Allocated]:
+    """What was foreseen of the groups at the margin, corrected by what they cost; then chosen again."""
+    options = list(costs.options)
+    for at in _marginal(costs, chosen):
+        picked = chosen.options[at]
+        if picked.name == KEEP or picked.cost <= 0:
+            continue
+        how = find_format(picked.name)
+        assert how is not None
+        options[at] = scaled(options[at], measure(reading, groups[at], how) / picked.cost)
+    better = Costs(tuple(options), costs.measured)
+    return better, allocate(better.options, budget)
+
+
+def _marginal(costs: Costs, chosen: Allocated) -> list[int]:
+    """The groups whose next or last step is worth about as much as the last byte was."""
+    from math import inf, log
+
+    from modelkit.pack.quality.allocate import hull
+
+    def distance(at: int) -> float:
+        points, picked = hull(costs.options[at]), chosen.options[at]
+        slopes = [
+            (a.cost - b.cost) / (b.nbytes - a.nbytes)
+            for a, b in pairwise(points)
+            if picked.name in (a.name, b.name)
+        ]
+        near = [abs(log(one / chosen.slope)) for one in slopes if one > 0 and 0 < chosen.slope < inf]
+        return min(near, default=inf)
+
+    order = sorted(range(len(chosen.options)), key=lambda at: (distance(at), at))
+    return sorted(order[: max(round(_MARGIN * len(order)), 1)])
+
+
+def _choices(groups: Sequence[Group], options: Sequence[Option]) -> dict[str, Choice]:
+    """By the names of planned tensors."""
+    found: dict[str, Choice] = {}
+    for one, option in zip(groups, options, strict=True):
+        how = None if option.name == KEEP else find_format(option.name)
+        reason = f"costs {option.cost:.2g} nats per token" if how else "worth all its bits"
+        found.update((tensor.name, Choice(how, reason)) for tensor in one.tensors)
+    return found
+
+
+def _compare(
+    reading: Reading, groups: Sequence[Group], options: Sequence[Option], progress: Progress
+) -> "tuple[Divergence, Divergence]":
+    from runtime.quality.divergence import divergence, reader
+    from runtime.quality.student import with_packed
+
+    stored = {
+        path: one.stored(how)
+        for one, option in zip(groups, options, strict=True)
+        if (how := find_format(option.name)) is not None
+        for path in one.modules
+    }
+    student = with_packed(reading.model, stored)
+    every = (*reading.calibration, *reading.held_out)
+    progress.begin("formats: comparing tokens", sum(map(len, every)))
+    try:
+        first, second = reader(reading.model), reader(student)
+        return (
+            divergence(first, second, reading.calibration, progress.advance),
+            divergence(first, second, reading.held_out, progress.advance),
+        )
+    finally:
+        progress.finish()

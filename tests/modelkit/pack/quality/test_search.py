@@ -1,0 +1,171 @@
+"""A target in a Modelfile or an option, through the real create: met, refused, the same twice, and better."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from modelkit import comparison
+from modelkit.cli.main import cli
+from modelkit.comparison import compare
+from modelkit.errors import StoreError
+from modelkit.pack.quality import reading
+from modelkit.pack.quality.report import check_report, warnings
+from modelkit.store.store import Store
+from tests.support.tiny import write_model
+
+ISLAND = Path(__file__).resolve().parents[4] / "examples" / "island"
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture(autouse=True)
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "SIZES", reading.Sizes(3, 2, 24, 12, 4))
+    monkeypatch.setattr(comparison, "TEXTS", 2)
+    monkeypatch.setattr(comparison, "TOKENS", 24)
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("MODELKIT_HOME", str(tmp_path / "home"))
+    write_model(tmp_path / "target", seed=0, num_hidden_layers=2)
+    write_model(tmp_path / "draft", seed=0, num_hidden_layers=1)
+    (tmp_path / "text.txt").write_text("It was a bright cold day in April. " * 40)
+    return tmp_path
+
+
+@pytest.fixture
+def create(home: Path) -> Run:
+    """create(name, *lines of the Modelfile, options=(...))"""
+
+    def run(name: str, *lines: str, options: tuple[str, ...] = (), source: str = "./target") -> Result:
+        (home / "Modelfile").write_text("\n".join([f"FROM {source}", *lines]) + "\n")
+        arguments = ["create", name, "-f", str(home / "Modelfile"), *options, "--json"]
+        return CliRunner().invoke(cli, arguments, catch_exceptions=False)
+
+    return run
+
+
+def report(home: Path, name: str) -> dict[str, Any]:
+    return json.loads(Store(home / "home").resolve(name).files["quality.json"].read_bytes())
+
+
+def test_a_target_is_met_and_said(create: Run, home: Path) -> None:
+    made = json.loads(create("x", options=("--target-bits", "9")).stdout)
+    assert 8 < made["target"]["bits_per_weight"] <= 9
+    kept = report(home, "x")
+    assert kept["bits_per_weight"] == made["target"]["bits_per_weight"]
+    assert (
+        kept["size_bytes"]
+        == made["target"]["size_bytes"]
+        == sum(m["size_bytes"] for m in kept["matrices"]) + 1280
+    )
+    assert len({row["format"] for row in kept["matrices"]}) > 1
+    shown = CliRunner().invoke(cli, ["show", "x", "--quality"], catch_exceptions=False)
+    assert "9 bits" in shown.stdout
+    assert "held out, own text" in shown.stdout
+    assert all(row["name"] in shown.stdout for row in kept["matrices"])
+    listed = json.loads(CliRunner().invoke(cli, ["show", "x", "--quality", "--json"]).stdout)
+    assert listed == {"target": kept}
+    assert Store(home / "home").resolve("x").files["quality.svg"].read_text().startswith("<svg")
+
+
+def test_twice_is_the_same_and_reads_the_model_once(
+    create: Run, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = json.loads(create("x", "QUANTIZE 9 bits").stdout)
+    monkeypatch.setenv("MODELKIT_HOME", str(home / "other"))
+    assert json.loads(create("y", options=("--target-bits", "9")).stdout)["digest"] == first["digest"]
+    monkeypatch.setattr(reading, "load", None)  # what was found once is known
+    third = json.loads(create("y", "QUANTIZE 9 bits", "SYSTEM Hi").stdout)
+    assert third["target"] == first["target"]
+    assert third["digest"] != first["digest"]
+    again = CliRunner().invoke(cli, ["show", "y", "--modelfile"]).stdout
+    assert "QUANTIZE 9 bits\n" in again
+
+
+def test_a_size_is_a_target_too(create: Run) -> None:
+    made = json.loads(create("x", "QUANTIZE 0.1MB measured").stdout)
+    assert 95_000 < made["target"]["size_bytes"] <= 100_000
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("QUANTIZE 2 bits", "the least that the target takes is 35.6 kB, 3.01 bits per weight"),
+        ("QUANTIZE 32 bits", "is met already"),
+        ("QUANTIZE 1kB", "The nearest target is 3.02 bits"),
+        ("QUANTIZE auto", "there is no format"),
+        ("QUANTIZE 4 bits plain", "says neither"),
+        ("QUANTIZE q4 measured", "q4 names one"),
+        ("QUANTIZE 4 bits from ./nowhere", "there is no text"),
+        ("QUANTIZE 44444 bits", "is no number of bits"),
+    ],
+)
+def test_what_cannot_be_met_is_refused(create: Run, line: str, said: str, home: Path) -> None:
+    result = create("x", line)
+    assert (result.exit_code, said in result.stderr) == (1, True), result.stderr
+    assert not list((home / "home" / "blobs").glob("*/*"))
+
+
+def test_two_targets_are_wrong_usage(create: Run) -> None:
+    result = create("x", options=("--target-bits", "4", "-q", "q4"))
+    assert (result.exit_code, "--quantize and --target-bits" in result.stderr) == (2, True)
+
+
+def test_a_packed_source_is_said_to_be_packed(create: Run) -> None:
+    create("packed", "QUANTIZE q8")
+    result = create("x", "QUANTIZE 5 bits", source="packed")
+    assert "packed is quantized already; it cannot be stored as 5 bits" in result.stderr
+
+
+def test_a_text_is_compared_on_where_one_is_given(create: Run, home: Path) -> None:
+    create("x", "QUANTIZE 9 bits from ./text.txt")
+    assert report(home, "x")["own_text"] is False
+    assert "text.txt" not in report(home, "x")["asked"]
+    assert f"9 bits from {home}/text.txt" in CliRunner().invoke(cli, ["show", "x", "--modelfile"]).stdout
+
+
+def test_at_equal_bits_it_beats_one_format_for_all(create: Run, home: Path) -> None:
+    """A trained model. What one format for all costs is measured in the same way: a target that it fills."""
+    plain = json.loads(create("plain", options=("-q", "q4", "--plain"), source=str(ISLAND / "target")).stdout)
+    bits = plain["target"]["bits_per_weight"]
+    assert bits < 4.6
+    create("x", options=("--target-bits", "4.5"), source=str(ISLAND / "target"))
+    assert report(home, "x")["held_out"]["kl"] < 1e-3
+    assert compare("x", str(ISLAND / "target")).kl < 0.1 * compare("plain", str(ISLAND / "target")).kl
+
+
+@pytest.mark.parametrize("held", [{"kl": 0.2, "same_top": 0.95}, {"kl": 0.01, "same_top": 0.8}])
+def test_a_poor_model_is_warned_of(held: dict[str, float]) -> None:
+    assert len(warnings({"held_out": held})) == 1
+
+
+@pytest.mark.parametrize("change", [{"version": 2}, {"matrices": [1]}, {"held_out": {}}, {"size_bytes": "x"}])
+def test_a_strangers_report_is_checked(create: Run, home: Path, change: dict[str, Any]) -> None:
+    create("x", "QUANTIZE 9 bits")
+    with pytest.raises(StoreError):
+        check_report({**report(home, "x"), **change}, "x")
+
+
+def test_two_models_side_by_side(create: Run, home: Path) -> None:
+    create("x", "QUANTIZE 9 bits")
+    arguments = ["compare", str(home / "target"), "x", "--json"]
+    found = json.loads(CliRunner().invoke(cli, arguments, catch_exceptions=False).stdout)
+    assert 0 < found["kl"] < 0.1
+    assert found["kl_back"] == pytest.approx(found["kl"], rel=0.5)
+    assert (found["tokens"], found["own_text"], found["speed"] > 0) == (48, True, True)
+    assert found["weight_bytes"][1] < found["weight_bytes"][0] / 3
+    arguments = ["compare", "x", "x", "--text", str(home / "text.txt")]
+    shown = CliRunner().invoke(cli, arguments, catch_exceptions=False).stdout
+    assert "the text that was given" in shown
+    assert "100.0%" in shown
+
+
+def test_different_vocabularies_are_not_compared(create: Run, home: Path) -> None:
+    result = CliRunner().invoke(cli, ["compare", str(home / "target"), str(ISLAND / "target")])
+    assert (result.exit_code, "have different vocabularies" in result.stderr) == (1, True)
