@@ -131,6 +131,13 @@ GGUF_ENTRIES: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
+# With the draft heads of tests/data/heads, as published files name them.
+WITH_HEAD: dict[str, str] = {
+    "qwen3_5_head": "qwen3_5",
+    "qwen3_5_moe_head": "qwen3_5_moe",
+    "glm4_moe_head": "glm4_moe",
+}
+
 # Written with options of the converter that put matrices together: (entry, options). They are only read.
 FUSED: dict[str, tuple[str, dict[str, Any]]] = {
     "llama_fused": ("llama", {"fuse_qkv": True}),

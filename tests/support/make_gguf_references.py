@@ -22,7 +22,7 @@ import numpy as np
 from tests.support import make_references
 from tests.support.checkpoints import random_state
 from tests.support.gguf_digest import digest
-from tests.support.gguf_entries import ABSENT, CONVERTER_FIELDS, FUSED, GGUF_ENTRIES, RENAMED
+from tests.support.gguf_entries import ABSENT, CONVERTER_FIELDS, FUSED, GGUF_ENTRIES, RENAMED, WITH_HEAD
 from tests.support.tiny import write_tokenizer
 
 DATA = Path(__file__).resolve().parents[1] / "data" / "gguf"
@@ -33,11 +33,11 @@ def main(llama_cpp: Path, names: list[str]) -> None:
     sys.path[1:1] = [str(llama_cpp), str(llama_cpp / "gguf-py")]
     DATA.mkdir(parents=True, exist_ok=True)
     _without_vocabularies()
-    for name in names or [*GGUF_ENTRIES, *FUSED]:
+    for name in names or [*GGUF_ENTRIES, *FUSED, *WITH_HEAD]:
         with tempfile.TemporaryDirectory() as folder:
-            base, options = FUSED.get(name, (name, {}))
-            shapes = _checkpoint(base, Path(folder))
-            _convert(Path(folder), options)
+            base, options = FUSED.get(name, (WITH_HEAD.get(name, name), {}))
+            shapes = _checkpoint(base, Path(folder), head=name in WITH_HEAD)
+            _convert(Path(folder), options, head=name in WITH_HEAD)
             config = json.loads((Path(folder) / "config.json").read_text())
             record = {"config": config, "shapes": shapes, **_described(Path(folder) / "model.gguf")}
         text = json.dumps(record, separators=(",", ":"))
@@ -45,7 +45,7 @@ def main(llama_cpp: Path, names: list[str]) -> None:
         print(f"{name}: {len(record['tensors'])} tensors", flush=True)
 
 
-def _checkpoint(name: str, folder: Path) -> dict[str, list[int]]:
+def _checkpoint(name: str, folder: Path, *, head: bool) -> dict[str, list[int]]:
     """Write the checkpoint as transformers saves it; its tensors' shapes."""
     from safetensors import safe_open
     from safetensors.numpy import save_file
@@ -61,13 +61,37 @@ def _checkpoint(name: str, folder: Path) -> dict[str, list[int]]:
                 shapes |= {key: list(opened.get_slice(key).get_shape()) for key in opened.keys()}  # noqa: SIM118
         file.unlink()
     shapes = {_renamed(name, key): shape for key, shape in shapes.items()}
+    if head:
+        shapes |= _head(name, shapes)
     state = random_state({key: tuple(shape) for key, shape in shapes.items()})
     save_file(state, folder / "model.safetensors", metadata={"format": "pt"})
     config = json.loads((folder / "config.json").read_text())
     config |= CONVERTER_FIELDS.get(name, lambda _: {})(config)
+    if head:
+        config |= {"num_nextn_predict_layers": 1, "mtp_num_hidden_layers": 1}
     (folder / "config.json").write_text(json.dumps(config))
     _write_tokenizer(folder, config.get("vocab_size") or config["text_config"]["vocab_size"])
     return shapes
+
+
+def _head(name: str, target: Mapping[str, Any]) -> dict[str, list[int]]:
+    """The draft head's tensors; experts are one by one where the target's are."""
+    record = json.loads((DATA.parent / "heads" / f"{name}.json").read_text())
+    behind = f"model.layers.{record['config']['num_hidden_layers']}."
+    found: dict[str, list[int]] = {}
+    for key, shape in record["tensors"].items():
+        if not key.startswith(("mtp.", behind)):
+            continue
+        stem, stack, matrix = key.rpartition(".experts.")
+        if not stack or not any(".experts.0." in one for one in target):
+            found[key] = shape
+            continue
+        count, rows, columns = shape
+        parts = ("gate_proj", "up_proj") if matrix == "gate_up_proj" else ("down_proj",)
+        for expert in range(count):
+            for part in parts:
+                found[f"{stem}.experts.{expert}.{part}.weight"] = [rows // len(parts), columns]
+    return found
 
 
 def _renamed(name: str, key: str) -> str:
@@ -101,7 +125,7 @@ def _without_vocabularies() -> None:
             setattr(kind, method, lambda self, *_: None)
 
 
-def _convert(folder: Path, options: Mapping[str, Any]) -> None:
+def _convert(folder: Path, options: Mapping[str, Any], *, head: bool) -> None:
     import conversion
     import gguf
     import torch
@@ -110,7 +134,7 @@ def _convert(folder: Path, options: Mapping[str, Any]) -> None:
     raw = json.loads((folder / "config.json").read_text())
     kind = conversion.get_model_class(conversion.get_model_architecture(hparams, conversion.ModelType.TEXT))
     if kind.supports_mtp_export:
-        kind.no_mtp = True
+        kind.no_mtp = not head
     if raw["model_type"] in ("gpt_neox", "falcon_h1", "mimo_v2_flash"):
         options = {**options, "hparams": {**hparams, **raw}}
         if raw["model_type"] == "mimo_v2_flash":

@@ -13,6 +13,7 @@ from modelkit.source.gguf.architectures.moves import Origin, Shape
 from modelkit.source.gguf.architectures.table import ROWS
 
 _SHOWN = 5
+_HEADS = ("mtp.", "mtp_", "model.mtp.", "model.mtp_")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,10 @@ def describe_for_gguf(
     out.put("block_count", facts.layers + out.heads)
     for setting in (*row.settings, *kind.settings):
         setting.write(out)
-    links, left = links_from_ours(row, shapes, facts)
+    heads = {name for name in shapes if _is_of_unknown_head(row, name, facts)}
+    if heads:
+        out.notes.append("the draft head is left out: llama.cpp's files of this architecture have none")
+    links, left = links_from_ours(row, {n: s for n, s in shapes.items() if n not in heads}, facts)
     left = [name for name in left if not out.told(name)]
     if left:
         listed = ", ".join(f"`{shown(name)}` {list(shapes[name])}" for name in left[:_SHOWN])
@@ -75,6 +79,13 @@ def _heads(row: Architecture, facts: Facts, shapes: Mapping[str, Shape]) -> int:
     """Draft heads that are written as blocks behind the last."""
     places = [layer_of(row, name, facts) for name in shapes]
     return max((place + 1 - facts.layers for place in places), default=0) if row.head else 0
+
+
+def _is_of_unknown_head(row: Architecture, name: str, facts: Facts) -> bool:
+    """Is it part of a draft head, and has the architecture no place for one?"""
+    if row.head:
+        return False
+    return name.startswith(_HEADS) or layer_of(row, name, facts) >= facts.layers > 0
 
 
 def _is_published_filter(name: str, shape: Shape) -> bool:

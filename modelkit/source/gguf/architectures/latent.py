@@ -20,6 +20,7 @@ from modelkit.source.gguf.architectures.parts import (
     INNER,
     MLP,
     MOE_INNER,
+    NEXTN,
     NORMS,
     RMS,
     ROUTED_SCALE,
@@ -30,6 +31,7 @@ from modelkit.source.gguf.architectures.parts import (
     bias_flag,
     expert_settings,
     experts,
+    heads_behind,
     leading_dense,
     rule,
     rules,
@@ -212,8 +214,8 @@ _COMMON = (
         lambda file: file.config.update(norm_topk_prob=bool(file.get("expert_weights_norm"))), _write_norm
     ),
     bias_flag("attention_bias", "attn_kv_a_mqa"),
-    Special(lambda file: file.config.update(num_nextn_predict_layers=0), lambda _: None),
 )
+_NO_HEAD = Special(lambda file: file.config.update(num_nextn_predict_layers=0), lambda _: None)
 _THIRD = (leading_dense(default=3), Special(_third, _write_sigmoid))
 _BLOCK = (
     *NORMS,
@@ -241,7 +243,7 @@ DEEPSEEK2 = Architecture(
             settings=(leading_dense(), Special(_second, _write_softmax)),
         ),
     ),
-    _COMMON,
+    (*_COMMON, _NO_HEAD),
     TOP,
     _BLOCK,
 )
@@ -253,6 +255,7 @@ DEEPSEEK32 = Architecture(
         Same("attention.indexer.head_count", ("index_n_heads",), default=64, needed=True),
         Same("attention.indexer.key_length", ("index_head_dim",), default=128, needed=True),
         Same("attention.indexer.top_k", ("index_topk",), default=2048, needed=True),
+        heads_behind(),
     ),
     TOP,
     (
@@ -264,4 +267,5 @@ DEEPSEEK32 = Architecture(
             indexer.attn_q_b.* = self_attn.indexer.wq_b.*
         """),
     ),
+    head=NEXTN,
 )

@@ -4,6 +4,7 @@ Pure but for `values`, which reads the numbers of the few small tensors that say
 What is not understood is refused by name: an architecture, a key that may change numbers, a tensor too many.
 """
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +21,7 @@ from modelkit.source.gguf.architectures.table import ELSEWHERE, NAMES, ROWS
 _TOWERS = ("v.", "mm.", "a.", "s.", "mtmd.")
 _TOKENS = ("bos", "eos", "padding")
 _SHOWN = 5
+_BLOCK = re.compile(r"blk\.(\d{1,5})\.", re.ASCII)
 _MOST_BLOCKS = 4096
 
 
@@ -113,10 +115,13 @@ def _refuse_unread(file: Reading) -> None:
 
 def _with_tensors(row: Architecture, file: Reading) -> Imported:
     towers = [name for name in file.shapes if name.startswith(_TOWERS)]
+    heads = [] if row.head else [name for name in file.shapes if file.layers <= _block(name) < file.blocks]
+    if heads:
+        file.notes.append("the draft head is left out: those of this architecture are not run here")
     weights = {
         name: shape
         for name, shape in file.shapes.items()
-        if name not in file.used_tensors and name not in towers
+        if name not in file.used_tensors and name not in towers and name not in heads
     }
     links, left = links_from_theirs(row, weights, Facts(file.config))
     factors = {name for name in left if name.endswith((".scale", ".input_scale"))}
@@ -132,6 +137,12 @@ def _with_tensors(row: Architecture, file: Reading) -> Imported:
         file.notes.append(f"{len(towers)} tensors for images and sound are left out")
     tensors = {origin.name: origin for link in links for origin in link.undo()}
     return Imported(file.config, tensors, _scales(tensors, factors), file.constants, tuple(file.notes))
+
+
+def _block(name: str) -> int:
+    """The block that a tensor belongs to; -1: none."""
+    found = _BLOCK.match(name)
+    return int(found[1]) if found else -1
 
 
 def _scales(tensors: Mapping[str, Origin], factors: set[str]) -> dict[str, str]:

@@ -265,6 +265,23 @@ def test_what_llama_cpp_takes_for_granted_is_not_written_away(name: str, field: 
         describe({**reference.config, field: value}, reference.package, "model")
 
 
+def test_a_draft_head_that_has_no_place_is_told() -> None:
+    """llama.cpp has none for DeepSeek V3 in its files, and files of EXAONE have one that is not run here."""
+    reference = GgufReference("deepseek_v3")
+    head = {"model.layers.3.eh_proj.weight": np.zeros((64, 128), np.float32)}
+    described = describe(
+        {**reference.config, "num_nextn_predict_layers": 1}, reference.package | head, "model"
+    )
+    assert described.tensors.keys() == reference.described.tensors.keys()
+    assert any("draft head is left out" in note for note in described.notes)
+    theirs = GgufReference("exaone_moe")
+    metadata = {**theirs.metadata, "exaone-moe.block_count": 5, "exaone-moe.nextn_predict_layers": 1}
+    shapes = {**theirs.shapes, "blk.4.attn_q.weight": (8, 64)}
+    imported = read(metadata, shapes, theirs.exported, "model.gguf")
+    assert imported.tensors.keys() == theirs.imported.tensors.keys()
+    assert any("draft head is left out" in note for note in imported.notes)
+
+
 def test_the_documentation_lists_the_rows() -> None:
     page = gguf_table.PAGE.read_text(encoding="utf-8")
     assert gguf_table.section(page) == gguf_table.table(), "run python -m tests.support.gguf_table"
