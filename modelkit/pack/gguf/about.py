@@ -1,6 +1,8 @@
 """What a GGUF file says of a model besides weights and vocabulary: name, origin, licence, sampling, type."""
 
+import re
 from collections import Counter
+from collections.abc import Collection
 from typing import Any
 
 from modelkit.modelfile import Parameters
@@ -25,6 +27,14 @@ _FILE_TYPES = {
     "tq2_0": 37, "mxfp4": 38, "nvfp4": 39, "q1_0": 40, "q2_0": 41,
 }  # fmt: skip
 _QUANTIZATION_VERSION = 2
+
+
+def safe_name(name: str, pieces: Collection[str]) -> str:
+    """A name that llama.cpp can load. It knows Phi-3 by the model's name, and fails where one of that name
+    has not all of its tokens.
+    """
+    needed = {"</s>", "<unk>", "<s>", "<|endoftext|>"}
+    return name if needed <= {*pieces} else re.sub(r"(?i)(phi)-?(?=3)", r"\1 ", name)
 
 
 def general_metadata(name: str, provenance: Provenance | None, written: list[Written]) -> dict[str, Any]:

@@ -18,19 +18,19 @@ import numpy as np
 
 from modelkit.chat.find import find_template
 from modelkit.errors import StoreError, TemplateError, UnsupportedSource
-from modelkit.pack.authors import read_generation_config
-from modelkit.pack.gguf.about import general_metadata, sampling_metadata
+from modelkit.pack.authors import read_generation_config, read_suppressed
+from modelkit.pack.gguf.about import general_metadata, safe_name, sampling_metadata
 from modelkit.pack.gguf.plan import Kind, Written, kinds, plan
-from modelkit.pack.gguf.rows import blocks, values
+from modelkit.pack.gguf.rows import blocks, part_values, values
 from modelkit.pack.gguf.stored import Stored, stored_tensors
-from modelkit.pack.gguf.vocabulary import vocabulary_metadata
+from modelkit.pack.gguf.vocabulary import Vocabulary, vocabulary_metadata
 from modelkit.pack.metadata import Metadata, Provenance
 from modelkit.pack.reader import Reader
 from modelkit.pack.sources import Origin as Opened
 from modelkit.pack.sources import Source, open_package
 from modelkit.source.gguf.architectures import Described, describe_for_gguf
 from modelkit.source.gguf.header_bytes import Entry, header_bytes, padded
-from modelkit.source.gguf.vocabulary.pieces import PLAIN
+from modelkit.source.gguf.vocabulary.pieces import KEY, PLAIN
 from modelkit.store.disk import require_space, storing, sync, sync_folder, write_all
 from modelkit.store.package import Package
 from modelkit.tokenizer.load import load_tokenizer
@@ -99,22 +99,37 @@ def plan_gguf(package: Package, *, draft: bool = False) -> Planned:
     with Reader(source.inventory.weights) as reader:
         described, tensors, notes = _described(source, reader)
         written = plan(described.tensors, tensors, reader)
-        reader.check_unchanged()
+        extra = {**described.extra, **_factors(written, tensors, reader, label)}
     rows = _embedding_rows(written, label)
     vocabulary = _vocabulary(source, opened, rows, plain=described.architecture == PLAIN)
     parameters = read_generation_config(source.inventory.generation_config or {})[0]
     metadata = {
         "general.architecture": described.architecture,
-        **general_metadata(str(package.name), provenance, written),
+        **general_metadata(
+            safe_name(str(package.name), vocabulary.metadata[KEY + "tokens"]), provenance, written
+        ),
         **sampling_metadata(parameters if draft else parameters.merge(opened.metadata.parameters)),
         **described.metadata,
         **vocabulary.metadata,
         **_template(source),
     }
     told = [] if draft else list(_unsaid(opened.metadata, draft=opened.draft is not None))
-    return Planned(
-        source, tensors, metadata, tuple(written), described.extra, (*notes, *vocabulary.notes, *told)
-    )
+    return Planned(source, tensors, metadata, tuple(written), extra, (*notes, *vocabulary.notes, *told))
+
+
+def _factors(
+    written: list[Written], tensors: Mapping[str, Stored], reader: Reader, label: str
+) -> dict[str, tuple[float, ...]]:
+    """What blocks are multiplied by besides, as tensors of their own."""
+    found: dict[str, tuple[float, ...]] = {}
+    for one in written:
+        factors = [tensors[name].factor for name in one.origin.tensors]
+        (factor, *others) = factors
+        if any(factors) and (others or factor is None or one.fit.how != "copied"):
+            raise UnsupportedSource(f"{label}: {one.entry.name} would need several factors for its blocks")
+        if factor:
+            found[f"{one.entry.name.removesuffix('.weight')}.scale"] = tuple(part_values(factor, reader))
+    return found
 
 
 def _described(source: Source, reader: Reader) -> tuple[Described, dict[str, Stored], list[str]]:
@@ -231,13 +246,15 @@ def _part(opened: Opened, package: Package, *, draft: bool) -> tuple[Source, Pro
     return opened.draft, opened.metadata.draft_provenance
 
 
-def _vocabulary(source: Source, opened: Opened, rows: int, *, plain: bool) -> Any:
+def _vocabulary(source: Source, opened: Opened, rows: int, *, plain: bool) -> Vocabulary:
     """The model's, or for a draft without one its target's."""
     own = "tokenizer.json" in source.inventory.files
     inventory = source.inventory if own else opened.source.inventory
     tokenizer = load_tokenizer(inventory.files)
-    ends = tokenizer.eos_ids(inventory.generation_config, inventory.config)
-    return vocabulary_metadata(tokenizer, ends, rows=rows, plain=plain, label=source.inventory.origin)
+    generation = inventory.generation_config or {}
+    ends = tokenizer.eos_ids(generation, inventory.config)
+    never = read_suppressed(generation, rows)[0]
+    return vocabulary_metadata(tokenizer, ends, never, rows=rows, plain=plain, label=source.inventory.origin)
 
 
 def _embedding_rows(written: list[Written], label: str) -> int:

@@ -16,7 +16,8 @@ from modelkit.pack.reader import Reader
 from modelkit.source.gguf.architectures import Origin
 from modelkit.source.gguf.architectures.changes import Columns, Turned
 from modelkit.source.gguf.header_bytes import Entry
-from runtime.blocks.types import BLOCK_TYPES
+from modelkit.source.prequantized import Packing
+from runtime.blocks.types import BLOCK_TYPES, BlockType
 
 _WIDE = frozenset(
     {
@@ -77,7 +78,9 @@ def _fit(origin: Origin, tensors: Mapping[str, Stored], reader: Reader) -> Fit:
     if is_wide(origin):
         return Fit("f32", "converted")
     (packing, *others) = packings
-    if others or packing is None or not _keeps_groups(origin, packing.group_size):
+    if isinstance(packing, BlockType) and not others and origin.change is None:
+        return Fit(packing.name, "copied")
+    if others or not isinstance(packing, Packing) or not _keeps_groups(origin, packing.group_size):
         return Fit(
             "f16", "rounded", "its parts are packed in different ways" if others else "it is turned over"
         )

@@ -9,18 +9,21 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, TypeAlias
 
+import mlx.core as mx
 import numpy as np
 from numpy.typing import NDArray
 
 from modelkit.pack.gguf.fitting import Fit, Scales, middle_of
 from modelkit.pack.gguf.stored import Part, Stored
 from modelkit.pack.reader import Reader
-from modelkit.pack.slabs import Joined
 from modelkit.pack.slabs import Stored as Slab
 from modelkit.pack.transform import every_row
 from modelkit.source.gguf.architectures import Origin, Run, apply
 from modelkit.source.gguf.architectures.changes import Columns
+from modelkit.source.prequantized import Packing
 from runtime.blocks import encode
+from runtime.blocks.decode import decoded
+from runtime.blocks.types import BlockType
 
 Array: TypeAlias = NDArray[Any]
 
@@ -94,14 +97,13 @@ def _rows(part: Part, of: int, rows: Array, reader: Reader) -> Array:
 def _read(part: Part, start: int, stop: int, reader: Reader) -> bytes:
     """Bytes start .. stop of all rows of a part."""
     found = bytearray()
-    at = 0
+    at, row_bytes = 0, part.nbytes // sum(slab.rows for slab in part.slabs)
     for slab in part.slabs:
-        assert not isinstance(slab, Joined), "packages hold what is read as it lies"
-        size = part.nbytes * slab.rows // sum(each.rows for each in part.slabs)
+        size = slab.rows * row_bytes
         low, high = max(start - at, 0), min(stop - at, size)
         at += size
         if low < high:
-            found += _read_slab(slab, size // slab.rows, low, high, reader)
+            found += _read_slab(slab, row_bytes, low, high, reader)
     return bytes(found)
 
 
@@ -127,6 +129,8 @@ def numbers(piece: Piece, stored: Stored) -> Array:
     packing = stored.packing
     if packing is None:
         return floats(piece.data)
+    if isinstance(packing, BlockType):
+        return np.array(decoded(mx.array(piece.data), packing))
     words = piece.data.view(np.uint32)
     if packing.mode == "affine":
         codes = encode.codes_of(words, packing.bits)
@@ -144,6 +148,11 @@ def values(stored: Stored, reader: Reader) -> list[float]:
     whole = Origin(stored.name, stored.shape, (Run(stored.name, of, 0, of),))
     found = [numbers(piece, stored) for piece in pieces(whole, {stored.name: stored}, reader)]
     return np.concatenate(found).ravel().tolist()
+
+
+def part_values(part: Part, reader: Reader) -> list[float]:
+    """The numbers of a small part."""
+    return floats(_flat(part, 0, part.nbytes, reader)).tolist()
 
 
 def _e8m0(codes: Array) -> Array:
@@ -164,7 +173,7 @@ def scan(origin: Origin, tensors: Mapping[str, Stored], reader: Reader) -> Scale
     for name in origin.tensors:
         stored = tensors[name]
         packing, info = stored.packing, stored.scales
-        assert packing is not None
+        assert isinstance(packing, Packing)
         assert info is not None
         for start, stop in _spans(info.nbytes):
             scales = _flat(info, start, stop, reader)
@@ -206,19 +215,20 @@ def _moves_groups(origin: Origin, stored: Stored) -> bool:
     change = origin.change
     return (
         isinstance(change, Columns)
-        and stored.packing is not None
+        and isinstance(stored.packing, Packing)
         and change.group % stored.packing.group_size == 0
     )
 
 
 def _encoded(piece: Piece, stored: Stored | None, origin: Origin, fit: Fit) -> Array:
+    if fit.how == "copied":
+        return piece.data
     if stored is None or stored.packing is None:
-        if fit.how == "copied":
-            return piece.data
         return _encode_numbers(floats(piece.data), fit.type)
     if fit.type in ("f32", "f16", "bf16", "q8_0") and not (fit.type == "q8_0" and fit.exact):
         return _encode_numbers(_with_columns(numbers(piece, stored), origin), fit.type)
     packing = stored.packing
+    assert isinstance(packing, Packing)
     codes = _with_columns(encode.codes_of(piece.data.view(np.uint32), packing.bits), origin)
     assert piece.scales is not None
     if packing.mode in ("mxfp4", "nvfp4"):

@@ -11,12 +11,13 @@ from math import prod
 from modelkit.errors import UnsupportedSource
 from modelkit.pack.experts import gather
 from modelkit.pack.families import checkpoint_of
-from modelkit.pack.slabs import Piece, whole
+from modelkit.pack.slabs import Columns, Joined, Slab, whole
 from modelkit.pack.sources import Source
 from modelkit.source.inventory import Inventory
 from modelkit.source.mlx_layout import MlxWeights
 from modelkit.source.prequantized import FloatWeights, Packing
 from modelkit.source.tensor import BITS, TensorInfo
+from runtime.blocks.types import BlockType
 from runtime.models.checkpoint import Checkpoint
 from runtime.models.wrapper import text_config
 
@@ -25,7 +26,7 @@ FLOATS = {"F32": "f32", "F16": "f16", "BF16": "bf16"}
 
 _INNER = "language_model."
 _MODEL_INNER = "model.language_model."
-_PARTS = (".scales", ".biases")
+_PARTS = (".scales", ".biases", ".factor")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +35,7 @@ class Part:
 
     dtype: str
     shape: tuple[int, ...]
-    slabs: tuple[Piece, ...]
+    slabs: tuple[Slab | Columns, ...]
 
     @property
     def nbytes(self) -> int:
@@ -51,10 +52,12 @@ class Stored:
     """In numbers."""
     data: Part
     """Numbers, or codes."""
-    packing: Packing | None
-    """None: plain numbers."""
+    packing: Packing | BlockType | None
+    """None: plain numbers. A block type: kept as a GGUF file had it."""
     scales: Part | None = None
     biases: Part | None = None
+    factor: Part | None = None
+    """Of kept blocks: what all numbers, or those of each expert, are multiplied by besides."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +77,7 @@ def stored_tensors(source: Source) -> Tensors:
     checkpoint = checkpoint_of(inventory.config)
     kept = [tensor for name, tensor in inventory.tensors.items() if not checkpoint.towers.has(name)]
     if isinstance(kind, MlxWeights):
-        stored = _packed_and_plain(kept, kind.packed, inventory)
+        stored = _packed_and_plain(kept, kind, inventory)
     elif isinstance(kind, FloatWeights):
         stored = _plain(kept, checkpoint)
     else:
@@ -98,21 +101,24 @@ def _plain(tensors: Iterable[TensorInfo], checkpoint: Checkpoint) -> list[tuple[
         first = matrix.slabs[0]
         alone = len(matrix.slabs) == 1 and first == whole(first.tensor)
         shape = first.tensor.shape if alone else matrix.shape
-        part = Part(_float(matrix.name, matrix.dtype), shape, matrix.slabs)
+        slabs = tuple(slab for slab in matrix.slabs if not isinstance(slab, Joined))
+        assert len(slabs) == len(matrix.slabs), "stored tensors are never joined"
+        part = Part(_float(matrix.name, matrix.dtype), shape, slabs)
         found.append((matrix.name, Stored(flat_name(matrix.name), shape, part, None)))
     return found
 
 
 def _packed_and_plain(
-    tensors: Iterable[TensorInfo], packed: Mapping[str, Packing], inventory: Inventory
+    tensors: Iterable[TensorInfo], kind: MlxWeights, inventory: Inventory
 ) -> list[tuple[str, Stored]]:
-    """The same of MLX's own packages."""
+    """The same where some matrices are packed."""
     found: list[tuple[str, Stored]] = []
+    modules = {**kind.packed, **kind.blocks}
     for tensor in tensors:
         module = tensor.name.removesuffix(".weight")
-        if module in packed and module != tensor.name:
-            one = _packed(tensor, packed[module], inventory.tensors)
-        elif any(tensor.name.removesuffix(part) in packed for part in _PARTS if tensor.name.endswith(part)):
+        if module in modules and module != tensor.name:
+            one = _packed(tensor, modules[module], inventory.tensors)
+        elif any(tensor.name.removesuffix(part) in modules for part in _PARTS if tensor.name.endswith(part)):
             continue
         else:
             _float(tensor.name, tensor.dtype)
@@ -121,18 +127,16 @@ def _packed_and_plain(
     return found
 
 
-def _packed(tensor: TensorInfo, packing: Packing, tensors: Mapping[str, TensorInfo]) -> Stored:
-    module = tensor.name.removesuffix(".weight")
-    width = tensor.shape[-1] * 32 // packing.bits
-    biases = tensors.get(f"{module}.biases")
-    return Stored(
-        flat_name(tensor.name),
-        (*tensor.shape[:-1], width),
-        _part(tensor),
-        packing,
-        _part(tensors[f"{module}.scales"]),
-        _part(biases) if biases else None,
+def _packed(tensor: TensorInfo, packing: Packing | BlockType, tensors: Mapping[str, TensorInfo]) -> Stored:
+    module, name = tensor.name.removesuffix(".weight"), flat_name(tensor.name)
+    scales, biases, factor = (
+        _part(tensors[other]) if (other := f"{module}{part}") in tensors else None for part in _PARTS
     )
+    if isinstance(packing, BlockType):
+        width = tensor.shape[-1] // packing.nbytes * packing.weights
+    else:
+        width = tensor.shape[-1] * 32 // packing.bits
+    return Stored(name, (*tensor.shape[:-1], width), _part(tensor), packing, scales, biases, factor)
 
 
 def _part(tensor: TensorInfo) -> Part:

@@ -7,7 +7,7 @@ metadata are read as a GGUF file's would be, and texts encoded with both: what d
 
 import json
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -53,13 +53,14 @@ class Vocabulary:
 def vocabulary_metadata(
     tokenizer: Tokenizer,
     ends: frozenset[int],
+    never: Sequence[int] = (),
     *,
     rows: int,
     plain: bool,
     label: str,
 ) -> Vocabulary:
-    """ends: all ids that end a text. rows: of the embedding. plain: is the model one whose merges over text
-    llama.cpp reads as they are?
+    """ends: all ids that end a text. never: ids that are never drawn. rows: of the embedding. plain: is the
+    model one whose merges over text llama.cpp reads as they are?
 
     Raises UnsupportedSource for a tokenizer that a GGUF file cannot hold.
     """
@@ -74,6 +75,9 @@ def vocabulary_metadata(
         notes += said
     made |= special_ids(_roles(tokenizer, ends))
     made |= _framing(tokenizer)
+    drawn_never = [one for one in never if one in set(tokenizer.pieces.values())]
+    if drawn_never:
+        made[KEY + "suppress_tokens"] = tuple(drawn_never)
     texts = [normalize("NFC", text) for text in PROBES] if _COMPOSED in notes else PROBES
     read = _prove(made, tokenizer, texts, rows, label)
     unnamed = sorted(ends - read)

@@ -32,6 +32,9 @@ def joined_document(
 ) -> tuple[dict[str, Any], list[str]]:
     """(normalizer, pre_tokenizer, model and decoder of a tokenizer.json; notes) of a `llama` vocabulary."""
     scores = _scores(vocabulary, label)
+    merges = _merges(vocabulary, scores, label)
+    if merges:
+        _refuse_equal(vocabulary, scores, label)
     unknown = vocabulary.of_type(UNKNOWN)
     blank_first = truth(metadata, "add_space_prefix", label, usual=True)
     model = {
@@ -44,7 +47,7 @@ def joined_document(
         "byte_fallback": True,
         "ignore_merges": False,
         "vocab": vocabulary.ids,
-        "merges": _merges(vocabulary, scores, label),
+        "merges": merges,
     }
     first = [{"type": "Prepend", "prepend": _BLANK}] if blank_first else []
     last = [{"type": "Strip", "content": " ", "start": 1, "stop": 0}] if blank_first else []
@@ -93,14 +96,16 @@ def truth(metadata: Mapping[str, Any], name: str, label: str, *, usual: bool) ->
 def _scores(vocabulary: Vocabulary, label: str) -> list[float]:
     if vocabulary.scores is None:
         raise MalformedFile(f"{label} has a SentencePiece vocabulary without scores (`{KEY}scores`)")
-    scores = [float(score) for score in vocabulary.scores]
+    return [float(score) for score in vocabulary.scores]
+
+
+def _refuse_equal(vocabulary: Vocabulary, scores: list[float], label: str) -> None:
     ordinary = {score for score, type_ in zip(scores, vocabulary.types, strict=True) if type_ == NORMAL}
-    if len(ordinary) == 1 and vocabulary.types.count(NORMAL) > 1:
+    if len(ordinary) == 1:
         raise UnsupportedSource(
             f"{label} has the same score for all pieces, so it cannot be told how text is cut into them",
             hint="mlx-lm writes such files. Use the model that it was made from.",
         )
-    return scores
 
 
 def _merges(vocabulary: Vocabulary, scores: list[float], label: str) -> list[tuple[str, str]]:

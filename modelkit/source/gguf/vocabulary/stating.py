@@ -131,13 +131,14 @@ def _pair(merge: str | Sequence[str]) -> tuple[str, str]:
 def _scores_of_merges(
     merges: Sequence[str | Sequence[str]], pieces: Sequence[str], types: Sequence[int]
 ) -> tuple[float, ...]:
-    """A piece is as good as its first merge is early; one that is never merged is worst."""
+    """A piece is as good as its first merge is early; those that are never merged are worst."""
     best: dict[str, float] = {}
     for rank, merge in enumerate(merges):
         best.setdefault("".join(_pair(merge)), -float(rank))
     last = -float(len(merges)) - 1
     return tuple(
-        best.get(piece, last) if type_ == NORMAL else 0.0 for piece, type_ in zip(pieces, types, strict=True)
+        best.get(piece, last - one) if type_ == NORMAL else 0.0
+        for one, (piece, type_) in enumerate(zip(pieces, types, strict=True))
     )
 
 

@@ -13,6 +13,7 @@ import pytest
 import modelkit
 from modelkit.errors import StoreError, UnsupportedSource
 from modelkit.pack.gguf import export
+from modelkit.pack.gguf.about import safe_name
 from modelkit.pack.gguf.export import Planned, plan_gguf, write_gguf
 from modelkit.pack.gguf.fitting import Fit, Scales, fit
 from modelkit.source.gguf.file import read_gguf
@@ -267,6 +268,19 @@ def planned(tmp_path: Path) -> Planned:
     write_tokenizer(tmp_path / "model")
     with packaged(tmp_path / "home", tmp_path / "model").hold("it") as package:
         return plan_gguf(package)
+
+
+@pytest.mark.parametrize(
+    ("name", "pieces", "written"),
+    [
+        ("my-Phi-3-mini", ["a"], "my-Phi 3-mini"),
+        ("phi3", ["a"], "phi 3"),
+        ("phi3", ["</s>", "<unk>", "<s>", "<|endoftext|>"], "phi3"),
+        ("phi-4", ["a"], "phi-4"),
+    ],
+)
+def test_no_name_is_written_that_llama_cpp_fails_on(name: str, pieces: list[str], written: str) -> None:
+    assert safe_name(name, pieces) == written
 
 
 def test_no_file_is_overwritten(planned: Planned, tmp_path: Path) -> None:

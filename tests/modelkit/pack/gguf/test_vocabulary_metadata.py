@@ -139,6 +139,13 @@ def test_pieces_types_and_ids_are_said() -> None:
     assert (found["tokenizer.ggml.add_bos_token"], found["tokenizer.ggml.add_eos_token"]) == (True, False)
 
 
+def test_ids_that_are_never_drawn_are_said_where_they_are_tokens() -> None:
+    found = vocabulary_metadata(
+        loaded(bytes_metadata()), frozenset(), (3, 258), rows=260, plain=False, label="it"
+    )
+    assert found.metadata["tokenizer.ggml.suppress_tokens"] == (3,)
+
+
 def test_more_ends_than_a_file_can_name_are_noted() -> None:
     tokenizer = loaded(bytes_metadata(eos_token_id=256))
     assert any("[4]" in note for note in stated(tokenizer, frozenset({256, 2, 3, 4})).notes)

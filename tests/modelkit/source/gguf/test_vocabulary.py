@@ -362,7 +362,12 @@ def test_an_embedding_that_does_not_fit_is_refused(rows: int) -> None:
 
 def test_scores_that_are_all_equal_are_refused() -> None:
     with pytest.raises(UnsupportedSource, match="same score"):
-        made(joined_metadata({"a": -1000.0, "b": -1000.0}))
+        made(joined_metadata({"a": -1000.0, "b": -1000.0, "ab": -1000.0}))
+
+
+def test_scores_that_are_all_equal_do_no_harm_where_nothing_is_joined() -> None:
+    tokenizer = loaded(joined_metadata({"a": -1000.0, "b": -1000.0}, add_space_prefix=False))
+    assert tokenizer.encode("ab", add_special=False) == [259, 260]
 
 
 def test_pieces_with_too_many_ways_to_join_them_are_refused() -> None:

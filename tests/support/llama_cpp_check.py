@@ -1,0 +1,101 @@
+"""Exports against llama.cpp itself: does it load them, and does it compute and say the same?
+
+    python -m tests.support.llama_cpp_check NAME...     references (else all) as GGUF, logits compared
+
+llama.cpp runs through llama-cpp-python, in another process: the interpreter that has it is named by
+MODELKIT_LLAMA_CPP (a path such as ~/llama/bin/python). Tests skip where it is not.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import modelkit
+from modelkit.errors import ModelkitError
+from modelkit.store.store import Store
+from tests.support.checkpoints import write_checkpoint
+from tests.support.gguf_round import exported
+from tests.support.parity import Reference
+from tests.support.tiny import write_tokenizer
+
+VARIABLE = "MODELKIT_LLAMA_CPP"
+
+_PROGRAM = """
+import json, sys
+from llama_cpp import Llama
+asked = json.load(sys.stdin)
+model = Llama(asked["file"], n_ctx=512, n_threads=1, logits_all="ids" in asked, verbose=asked["loud"])
+if "ids" in asked:
+    model.eval(asked["ids"])
+    answer = model.scores[: len(asked["ids"])].tolist()
+else:
+    prompt = model.tokenize(asked["prompt"].encode(), add_bos=True, special=True)
+    answer = {"prompt": prompt, "ids": []}
+    for token in model.generate(prompt, top_k=1, temp=0.0, repeat_penalty=1.0):
+        if token == model.token_eos() or len(answer["ids"]) >= asked["count"]:
+            break
+        answer["ids"].append(token)
+json.dump(answer, sys.stdout)
+"""
+
+
+def interpreter() -> str | None:
+    """The Python that has llama-cpp-python; None where the environment names none."""
+    return os.environ.get(VARIABLE)
+
+
+class Failed(Exception):
+    """llama.cpp did not take the file; its last words."""
+
+
+def ask(file: Path, **asked: Any) -> Any:
+    """prompt, count: ids of the prompt and of the greedy answer. ids: the logits after each."""
+    python = interpreter()
+    assert python is not None, f"{VARIABLE} names no interpreter"
+    clean = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    done = subprocess.run(
+        [python, "-c", _PROGRAM],
+        input=json.dumps({"file": str(file), "loud": True, **asked}),
+        capture_output=True, text=True, check=False, env=clean, timeout=300,
+    )  # fmt: skip
+    if done.returncode:
+        said = [line for line in done.stderr.splitlines() if "error" in line.lower() or "ASSERT" in line]
+        raise Failed((said or [f"ended with {done.returncode}"])[0][-160:])
+    return json.loads(done.stdout)
+
+
+def compare(name: str, folder: Path) -> str:
+    """One reference: exported as float32, its logits beside those of transformers."""
+    reference = Reference(name)
+    record = reference.record
+    config = {key: one for key, one in record["config"].items() if not key.endswith("_token_id")}
+    write_checkpoint(folder / "model", config, record["tensors"])
+    write_tokenizer(folder / "model", tokens=128)
+    recipe = modelkit.Modelfile.parse(f"FROM {folder / 'model'}")
+    modelkit.create(recipe, name="it", home=folder / "home")
+    try:
+        with Store(folder / "home").hold("it") as package:
+            notes = exported(package, folder / "it.gguf").notes
+    except ModelkitError as error:
+        return f"not written: {error.message}"
+    answers = reference.answers
+    try:
+        found = np.array(ask(folder / "it.gguf", ids=answers["ids"].ravel().tolist()))
+    except Failed as error:
+        return f"REFUSED by llama.cpp: {error}"
+    wanted = answers["logits"].reshape(len(found), -1)
+    off = np.abs(found[:, answers["columns"]] - wanted).max() / wanted.std()
+    said = f"; notes: {', '.join(notes)}" if notes else ""
+    return f"off by {off:.1e} of the spread{'' if off < 0.05 else ', WRONG'}{said}"
+
+
+if __name__ == "__main__":
+    for one in sys.argv[1:] or Reference.names():
+        with tempfile.TemporaryDirectory() as place:
+            print(f"{one}: {compare(one, Path(place))}", flush=True)
