@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from modelkit.pieces import Piece
     from modelkit.prefixes import Prefix
     from modelkit.store import BrokenPackage, Exported, Freed, Package
-    from modelkit.verbs import create, load, pull
+    from modelkit.verbs import create, load, pull, push
     from runtime.engine.request import Drafts, TokenLogprob, Usage
 
 __version__ = "0.1.0"
@@ -64,6 +64,7 @@ __all__ = [
     "list",
     "load",
     "pull",
+    "push",
     "remove",
 ]
 
@@ -97,6 +98,7 @@ _HOMES = {
     "list": "modelkit.packages:list_packages",
     "load": "modelkit.verbs",
     "pull": "modelkit.verbs",
+    "push": "modelkit.verbs",
     "remove": "modelkit.packages",
 }
 

@@ -25,6 +25,7 @@ _MOST_WAITING = 1_000_000
 
 if TYPE_CHECKING:
     from modelkit.fetch.pull import Pulled
+    from modelkit.fetch.registry.push import Pushed
     from modelkit.pack.build import Created
     from modelkit.pack.conversion import Progress
 
@@ -84,27 +85,56 @@ def pull(
     name: str | None = None,
     quantize: str | None = None,
     offline: bool = False,
+    insecure: bool = False,
     home: str | os.PathLike[str] | None = None,
     progress: "Progress | None" = None,
 ) -> "Pulled":
     """Fetch a model and make a package of it: "hf.co/org/name", "hf.co/org/name:Q4_K_M", "ollama:x".
 
-    name: what to call it; by default as it is called where it comes from, `org/name`. quantize, offline, home
-    and progress: as for `create`. Raises ModelkitError; then no package has changed.
+    name: what to call it; by default as it is called where it comes from, `org/name`. insecure: a registry
+    may be spoken to over plain http. quantize, offline, home and progress: as for `create`. Raises
+    ModelkitError; then no package has changed.
     """
     from modelkit.pack import pulling
     from modelkit.store.name import Name
     from modelkit.store.store import Store
 
     wanted = given(arguments.text, quantize, "quantize")
-    alone, text = arguments.flag(offline, "offline"), arguments.text(address, "address")
+    alone, plain = arguments.flag(offline, "offline"), arguments.flag(insecure, "insecure")
+    text = arguments.text(address, "address")
     callbacks = Callbacks()
     told = Untold() if progress is None else _Told(progress, callbacks)
     with translated(callbacks):
         named = given(arguments.text, name, "name")
         target = None if named is None else Name.parse(named)
         found, store = pulling.read_wanted(text), Store(settings_at(home).home)
-        return pulling.pull(found, store, Access(offline=alone, told=told), name=target, quantize=wanted)
+        access = Access(offline=alone, insecure=plain, told=told)
+        return pulling.pull(found, store, access, name=target, quantize=wanted)
+
+
+def push(
+    name: str,
+    address: str,
+    *,
+    insecure: bool = False,
+    home: str | os.PathLike[str] | None = None,
+    progress: "Progress | None" = None,
+) -> "Pushed":
+    """Send a stored package to a registry: "oci://registry.example.org/amy/story:q4", "docker.io/amy/story".
+
+    insecure: allow plain http. Passwords are those of `modelkit login`, Podman and Docker. home, progress: as
+    for `create`. Raises ModelkitError; what was sent before need not be sent again.
+    """
+    from modelkit.fetch.registry import push as registry
+    from modelkit.store.store import Store
+
+    plain = arguments.flag(insecure, "insecure")
+    package, text = arguments.text(name, "name"), arguments.text(address, "address")
+    callbacks = Callbacks()
+    told = Untold() if progress is None else _Told(progress, callbacks)
+    with translated(callbacks):
+        there, store = registry.read_target(text), Store(settings_at(home).home)
+        return registry.push(package, there, store, Access(insecure=plain, told=told))
 
 
 def load(

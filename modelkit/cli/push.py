@@ -1,16 +1,11 @@
 """`modelkit push`: a stored package into a registry."""
 
-from typing import TYPE_CHECKING
-
 import click
 
 from modelkit.cli.home import complete_name, open_store
 from modelkit.cli.progress import Bars
 from modelkit.cli.screen import emit_json, state
 from modelkit.cli.ui import json_option, size
-
-if TYPE_CHECKING:
-    from modelkit.address import RegistryAddress
 
 insecure_option = click.option(
     "--insecure", is_flag=True, help="Allow plain http, which anybody on the way can read and change."
@@ -33,10 +28,9 @@ def command(name: str, address: str, insecure: bool, as_json: bool) -> None:
     modelkit push story docker.io/amy/story:q4
     """
     from modelkit.fetch.access import Access
-    from modelkit.fetch.registry.push import push
+    from modelkit.fetch.registry.push import push, read_target
 
-    target = read_registry_address(address)
-    bars = Bars(enabled=not as_json)
+    target, bars = read_target(address), Bars(enabled=not as_json)
     pushed = push(name, target, open_store(), Access(insecure=insecure, told=bars))
     if as_json:
         emit_json(
@@ -51,17 +45,3 @@ def command(name: str, address: str, insecure: bool, as_json: bool) -> None:
     else:
         sent = f"{size(pushed.sent_bytes)} of {size(pushed.size_bytes)} sent"
         state(f"pushed {name} {pushed.digest.short} to {pushed.address} ({sent})")
-
-
-def read_registry_address(text: str) -> "RegistryAddress":
-    """The place in a registry that `text` names. Raises InvalidName."""
-    from modelkit.address import RegistryAddress, read_pullable
-    from modelkit.errors import InvalidName
-
-    address = read_pullable(text)
-    if isinstance(address, RegistryAddress):
-        return address
-    raise InvalidName(
-        f"{text!r:.200} is no place in a registry",
-        hint="Examples: oci://registry.example.org/amy/story:q4, docker.io/amy/story:q4",
-    )

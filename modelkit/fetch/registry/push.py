@@ -6,8 +6,8 @@ from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
 
-from modelkit.address import RegistryAddress
-from modelkit.errors import FetchError, StoreError
+from modelkit.address import RegistryAddress, read_pullable
+from modelkit.errors import FetchError, InvalidName, StoreError
 from modelkit.fetch.access import Access
 from modelkit.fetch.registry.client import Registry
 from modelkit.fetch.registry.manifests import has_manifest, put_manifest
@@ -39,6 +39,17 @@ class Pushed:
     """What went over the network for it; the rest was there."""
     mounted: int
     """How many blobs the registry took over from another of its repositories."""
+
+
+def read_target(text: str) -> RegistryAddress:
+    """The place in a registry that somebody wants to push to. Raises InvalidName."""
+    address = read_pullable(text)
+    if isinstance(address, RegistryAddress):
+        return address
+    raise InvalidName(
+        f"{text!r:.200} is no place in a registry",
+        hint="Examples: oci://registry.example.org/amy/story:q4, docker.io/amy/story:q4",
+    )
 
 
 def push(
