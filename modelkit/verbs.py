@@ -37,6 +37,7 @@ def create(
     quantize: str | None = None,
     quantize_draft: str | None = None,
     plain: bool = False,
+    fuse_adapters: bool = False,
     offline: bool = False,
     home: str | os.PathLike[str] | None = None,
     progress: "Progress | None" = None,
@@ -45,8 +46,9 @@ def create(
 
     name: what to call it; by default the name of the folder that holds the Modelfile. quantize,
     quantize_draft: words of QUANTIZE such as "q4" or "4.5 bits", for the target and for the draft, instead of
-    what the Modelfile says. plain: every matrix alike; otherwise sensitive ones get more bits. offline: fetch
-    nothing, even where FROM names a model of the hub. home: the folder of the store, instead of
+    what the Modelfile says. plain: every matrix alike; otherwise sensitive ones get more bits.
+    fuse_adapters: what ADAPTER lines name becomes part of the weights, before they are quantized. offline:
+    fetch nothing, even where FROM names a model of the hub. home: the folder of the store, instead of
     MODELKIT_HOME. progress: hears of bytes (`begin`, `advance`, `finish`), and if it has a method `say`, what
     is fetched. Raises ModelkitError; then nothing has changed.
     """
@@ -74,6 +76,7 @@ def create(
             quantize=wanted,
             quantize_draft=wanted_draft,
             plain=alike,
+            fuse_adapters=arguments.flag(fuse_adapters, "fuse_adapters"),
             progress=told,
             access=Access(offline=alone, told=told or Untold()),
         )

@@ -78,6 +78,7 @@ def _formats() -> list[tuple[str, str]]:
     help="A text to compare on; without one the model writes its own.",
 )
 @click.option("--plain", is_flag=True, help="Every matrix alike; else sensitive ones get more bits.")
+@click.option("--fuse-adapters", is_flag=True, help="Make adapters part of the weights, for good.")
 @click.option("--dry-run", is_flag=True, help="Show what would become of every tensor; write nothing.")
 @click.option("--offline", is_flag=True, help="Fetch nothing; use what is on this machine.")
 @json_option
@@ -91,6 +92,7 @@ def command(
     quality: str | None,
     calibration: Path | None,
     plain: bool,
+    fuse_adapters: bool,
     dry_run: bool,
     offline: bool,
     as_json: bool,
@@ -121,6 +123,7 @@ def command(
             quantize=wanted,
             quantize_draft=quantize_draft,
             plain=plain,
+            fuse_adapters=fuse_adapters,
             access=Access(offline=offline, told=bars),
             progress=bars,
         )

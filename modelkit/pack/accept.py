@@ -18,13 +18,21 @@ from runtime.quant import Format
 
 
 def decide(
-    source: Source, role: Role, wanted: Format | None = None, *, settled: bool = False, plain: bool = False
+    source: Source,
+    role: Role,
+    wanted: Format | None = None,
+    *,
+    settled: bool = False,
+    plain: bool = False,
+    rewrite: bool = False,
 ) -> Part:
-    """settled: an earlier `decide` made this source, so no weight has to be read again for its head. plain:
-    as for `plan`.
+    """settled: an earlier `decide` made this source, so no weight has to be read again for its head. plain,
+    rewrite: as for `plan`.
     """
     source, spare = (source, None) if settled else settle_head(source)
-    decided = plan(source.inventory, source.kind, wanted, role=role, spare=spare, plain=plain)
+    decided = plan(
+        source.inventory, source.kind, wanted, role=role, spare=spare, plain=plain, rewrite=rewrite
+    )
     return Part(source, decided, spare=spare)
 
 

@@ -14,19 +14,19 @@ from modelkit.fetch.access import Access
 from modelkit.modelfile import Quantizing, Recipe
 from modelkit.pack import origins
 from modelkit.pack.adapters.carried import write_carried
+from modelkit.pack.adapters.fused import key_of
 from modelkit.pack.checks import architecture_of
 from modelkit.pack.conversion import (
     Part,
     Progress,
     Silent,
     checking,
-    memo_key,
     remember,
     source_digests,
     write_weights,
 )
 from modelkit.pack.metadata import FILE as METADATA
-from modelkit.pack.metadata import AdapterFacts, Provenance
+from modelkit.pack.metadata import Provenance
 from modelkit.pack.planned import Plan
 from modelkit.pack.prepare import Preparation, prepare
 from modelkit.pack.worded import worded
@@ -68,6 +68,7 @@ def build(
     quantize: str | Quantizing | None = None,
     quantize_draft: str | Quantizing | None = None,
     plain: bool = False,
+    fuse_adapters: bool = False,
     progress: Progress | None = None,
     access: Access | None = None,
 ) -> Created:
@@ -81,6 +82,7 @@ def build(
         quantize=quantize,
         quantize_draft=quantize_draft,
         plain=plain,
+        fuse_adapters=fuse_adapters,
         access=access,
         progress=progress,
     )
@@ -105,7 +107,7 @@ def _write_package(prepared: Preparation, name: Name, store: Store, progress: Pr
             own = {**written[folder].files, **_add_files(part, new)}
             files.update({folder + path: blob for path, blob in own.items()})
         files.update({path: new.add_bytes(data) for path, data in prepared.texts.items()})
-        facts: list[AdapterFacts] = []
+        facts = list(prepared.target.fused.facts()) if prepared.target.fused else []
         for one in prepared.adapters:
             own, said = write_carried(one, prepared.target, new, store)
             files.update(own)
@@ -167,7 +169,7 @@ def _write_part(part: Part, new: Transaction, store: Store, progress: Progress) 
         weights=weights,
         files={**weights, INDEX: new.add_bytes(_index(part.plan))},
         provenance=part.inherited or Provenance(wanted, digests, part.source.upstream),
-        key=memo_key(digests, part.plan),
+        key=key_of(digests, part),
         converted=part.plan.converts and read is not None,
     )
 

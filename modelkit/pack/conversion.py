@@ -11,11 +11,12 @@ from collections.abc import Callable, Generator, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from threading import Event
 from types import TracebackType
-from typing import Protocol, Self
+from typing import TYPE_CHECKING, Protocol, Self
 
 from modelkit.errors import StoreError
 from modelkit.modelfile import Quantizing
@@ -29,6 +30,9 @@ from modelkit.store.digest import Blob, Digest
 from modelkit.store.ingest import broken_promise
 from modelkit.store.store import Store
 from modelkit.store.transaction import Transaction
+
+if TYPE_CHECKING:
+    from modelkit.pack.adapters.fused import Fused
 
 _REVISION = 1  # raise it when the same plan begins to give other bytes
 
@@ -65,6 +69,8 @@ class Part:
     """How its weights were to be stored."""
     spare: str | None = None
     """A head that only repeats the embedding, and is left out of what is written anew."""
+    fused: "Fused | None" = None
+    """The adapters that go into its weights."""
 
     @property
     def write_bytes(self) -> int:
@@ -199,13 +205,14 @@ def _convert(
 ) -> tuple[dict[str, Blob], dict[str, Digest] | None]:
     from modelkit.pack.transform import release_memory, transform  # loads MLX
 
+    change = partial(transform, fusion=part.fused.load()) if part.fused else transform
     weights = part.source.inventory.weights
     blobs: dict[str, Blob] = {}
     try:
         with _Hasher(part.source, store) as hasher, Reader(weights) as reader:
             for file in part.plan.files:
                 with new.write_blob() as sink:
-                    write_file(file, sink, reader, transform, advance)
+                    write_file(file, sink, reader, change, advance)
                     blobs[file.path] = sink.commit()
             digests = hasher.digests()
             reader.check_unchanged()

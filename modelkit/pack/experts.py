@@ -38,7 +38,7 @@ def gather(tensors: Iterable[TensorInfo], files: Checkpoint, tiles: Mapping[str,
     Raises PlanError for a stack with a missing expert, or experts of different shapes or dtypes.
     """
     tensors = list(tensors)
-    turned_owners = _input_first(tensors)
+    turned_owners = input_first_owners(tensors)
     conv = stored_input_first(tensors, files)
     matrices: list[Matrix] = []
     stacks: dict[tuple[str, str, str, str], dict[int, TensorInfo]] = {}
@@ -58,7 +58,7 @@ def gather(tensors: Iterable[TensorInfo], files: Checkpoint, tiles: Mapping[str,
     return matrices
 
 
-def _input_first(tensors: Iterable[TensorInfo]) -> set[str]:
+def input_first_owners(tensors: Iterable[TensorInfo]) -> set[str]:
     """The owners of packed stacks that are stored input first.
 
     Gate and up are [E, D, 2M] and down [E, M, D] then, and otherwise [E, 2M, D] and [E, D, M]; no stack

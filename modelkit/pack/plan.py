@@ -60,10 +60,12 @@ def plan(
     spare: str | None = None,
     plain: bool = False,
     chosen: Mapping[str, Choice] | None = None,
+    rewrite: bool = False,
 ) -> Plan:
     """Decide. `wanted` None keeps the source's precision. spare: a head that only repeats the embedding; it
     is left out of what is written anew. plain: no matrix gets more bits than another.
     chosen: decisions that a search made, by the names of what is written; `wanted` is what most of them have.
+    rewrite: every tensor is written, whatever becomes of it.
 
     Raises PlanError for a quantized source that should be quantized again, broken expert stacks, names that
     clash, scales that do not fit.
@@ -80,9 +82,11 @@ def plan(
         case Mxfp4Blocks():
             return _repack(inventory, kind, role, left)
         case BlockFp8Weights():
-            return _convert(inventory, _tiles(inventory, kind), wanted, role, left, plain, chosen or {})
+            return _convert(
+                inventory, _tiles(inventory, kind), wanted, role, left, plain, chosen or {}, rewrite
+            )
         case FloatWeights():
-            return _convert(inventory, {}, wanted, role, left, plain, chosen or {})
+            return _convert(inventory, {}, wanted, role, left, plain, chosen or {}, rewrite)
         case GgufWeights():
             return _import(inventory, kind, wanted, role, left, plain)
 
@@ -95,14 +99,15 @@ def _convert(
     left: set[str],
     plain: bool,
     searched: Mapping[str, Choice],
+    rewrite: bool,
 ) -> Plan:
-    if wanted is None and not tiles:
+    if wanted is None and not tiles and not rewrite:
         return _keep_files(inventory, role, "float", {})
     chosen = wanted or _ROWS[FP8_DEFAULT]
     folded = {tile.scales.name for tile in tiles.values()} | left
     planned = _decide_all(inventory, tiles, folded, wanted, role, plain, searched)
-    notes = () if searched else quantizing_notes(planned, chosen)
-    if all(_untouched(tensor) for tensor in planned):
+    notes = quantizing_notes(planned, chosen) if (wanted or tiles) and not searched else ()
+    if all(_untouched(tensor) for tensor in planned) and not rewrite:
         decided = {tensor.name: tensor for tensor in planned}
         return replace(_keep_files(inventory, role, "float", decided), format=wanted, notes=notes)
     return Plan(
@@ -133,7 +138,7 @@ def _decide_all(
         if matrix.name in searched:
             choice = searched[matrix.name]
         elif wanted is None and not any(slab.tiles for slab in matrix.slabs):
-            choice = Choice(None, "not FP8 in the source")
+            choice = Choice(None, "not FP8 in the source" if tiles else "as in the source")
         else:
             tensor = Tensor(matrix.known_as, matrix.dtype, matrix.shape)
             choice = choose(tensor, request, files.rows, draft=role == "draft", plain=plain)

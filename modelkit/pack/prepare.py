@@ -18,6 +18,7 @@ from modelkit.modelfile import Directive, Quantizing, Recipe
 from modelkit.pack import checks
 from modelkit.pack.accept import decide
 from modelkit.pack.adapters.carried import Carried, carried, carried_notes
+from modelkit.pack.adapters.fused import with_fused
 from modelkit.pack.asked import Asked, placed, settle
 from modelkit.pack.conversion import Part, Progress, Silent, memo_key, recall, source_digests
 from modelkit.pack.copies import refuse_same
@@ -88,22 +89,26 @@ def prepare(
     quantize: str | Quantizing | None = None,
     quantize_draft: str | Quantizing | None = None,
     plain: bool = False,
+    fuse_adapters: bool = False,
     access: Access | None = None,
     progress: Progress | None = None,
 ) -> Preparation:
     """Decide and check everything; `quantize` and `quantize_draft` are words of QUANTIZE, or what they mean,
-    which take the place of the recipe's. plain: no matrix gets more bits than another. access: what may be
-    fetched where FROM or DRAFT is an address, and who hears of it. progress: of reading a model to find its
-    formats.
+    which take the place of the recipe's. plain: no matrix gets more bits than another. fuse_adapters: they
+    become part of the weights. access: what may be fetched where FROM or DRAFT is an address, and who hears
+    of it. progress: of reading a model to find its formats.
 
     Raises PlanError, SourceError, StoreError, FetchError, ModelNotFound, TokenizerError, TemplateError.
     """
     with worded():
         asked = settle(recipe, quantize, quantize_draft, plain=plain)
-        return _prepare(recipe, store, asked, access or Access(), progress or Silent())
+        asking, told = access or Access(), progress or Silent()
+        return _prepare(recipe, store, asked, asking, told, fuse=fuse_adapters)
 
 
-def _prepare(recipe: Recipe, store: Store, asked: Asked, access: Access, progress: Progress) -> Preparation:
+def _prepare(
+    recipe: Recipe, store: Store, asked: Asked, access: Access, progress: Progress, *, fuse: bool
+) -> Preparation:
     with recipe.at("FROM"):
         origin = open_origin(recipe.from_, store, access)
     recipe = beneath(recipe, origin.said)
@@ -118,7 +123,9 @@ def _prepare(recipe: Recipe, store: Store, asked: Asked, access: Access, progres
     tokenizer, notes = checks.check_parts(target, draft)
     with recipe.at("ADAPTER"):
         paths = [one.path for one in recipe.adapters if one.path is not None]
-        adapters = carried(paths, origin.adapters, origin.metadata, target)
+        adapters = carried(paths, origin.adapters, origin.metadata, target, fuse=fuse)
+        if fuse:
+            target, adapters = with_fused(target, adapters, asked.target, store), ()
     if draft:
         refuse_same(target, draft)
     ready = _ready(target, recipe, metadata, tokenizer)

@@ -7,7 +7,7 @@ quantizes on one core per stream, so each worker thread has a stream of its own.
 """
 
 import threading
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import mlx.core as mx
 import numpy as np
@@ -21,6 +21,9 @@ from modelkit.pack.slabs import Columns, Joined, Piece, Slab, Tiles
 from runtime.blocks.types import BLOCK_TYPES
 from runtime.quant import Format
 
+if TYPE_CHECKING:
+    from modelkit.pack.adapters.fusing import Fusion
+
 Bytes: TypeAlias = memoryview | bytearray
 
 _INFINITE = {mx.float32: 0x7F800000, mx.float16: 0x7C00, mx.bfloat16: 0x7F80}
@@ -30,20 +33,25 @@ _SLOW_ELEMENTS = 1 << 18
 _STRIP_ROWS = 128
 
 
-def transform(planned: Planned, slab: Piece, reader: Reader) -> tuple[Bytes, ...]:
+def transform(
+    planned: Planned, slab: Piece, reader: Reader, fusion: "Fusion | None" = None
+) -> tuple[Bytes, ...]:
     """One block of rows: the bytes of the output that has the slab, then of each of its by-products.
 
     Everything returned is evaluated and may change threads.
     """
     if planned.blocks and isinstance(slab, Slab):
         return stored_blocks(planned.blocks, every_row(reader.read(slab), slab), slab)
-    raw = bytearray()
+    raw, touched = bytearray(), False
     if not isinstance(slab, Joined):
         raw = reader.read(slab)
-        if planned.encode is None and slab.tiles is None and not planned.plus_one:
+        touched = fusion is not None and fusion.touches(slab.tensor)
+        if planned.encode is None and slab.tiles is None and not planned.plus_one and not touched:
             return (every_row(raw, slab),)
     with mx.stream(_stream()):
         values = _values(planned, slab, raw, reader)
+        if touched and fusion is not None and not isinstance(slab, Joined):
+            values = fusion.apply(slab, values).astype(values.dtype)
         if planned.encode is not None and planned.encode.quantized:
             _check_finite(planned, values)
         if planned.plus_one:

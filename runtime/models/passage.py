@@ -52,6 +52,8 @@ class Arrival:
     """int64, likewise: its place among all rows of that tensor."""
     times: np.ndarray
     """float32, likewise: what the row is multiplied by."""
+    plus: np.ndarray
+    """float32, likewise: what is added then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +153,7 @@ class _Asked:
         ones, source, rows = (
             {name: array - nothing[name] for name, array in self._run(beside, fill).items()} for fill in fills
         )
-        return self._read(ones, source, rows)
+        return self._read(ones, source, rows, nothing)
 
     def _run(self, beside: Mapping[str, mx.array], fill: Any) -> dict[str, mx.array]:
         own = {name: fill(place, self._shapes[name]) for place, name in enumerate(self._names)}
@@ -167,30 +169,38 @@ class _Asked:
         return mx.broadcast_to(numbers[..., None, :] if turned else numbers[..., None], shape)
 
     def _read(
-        self, ones: Mapping[str, mx.array], source: Mapping[str, mx.array], rows: Mapping[str, mx.array]
+        self,
+        ones: Mapping[str, mx.array],
+        source: Mapping[str, mx.array],
+        rows: Mapping[str, mx.array],
+        nothing: Mapping[str, mx.array],
     ) -> _Found:
         arrivals: list[Arrival] = []
-        seen: dict[str, set[int]] = {name: set() for name in self._names}
+        seen: dict[str, list[np.ndarray]] = {name: [] for name in self._names}
         for name in source:
-            arrival = self._arrival(name, ones[name], source[name], rows[name])
+            arrival = self._arrival(name, ones[name], source[name], rows[name], nothing[name])
             if arrival is not None:
                 arrivals.append(arrival)
                 for place, tensor in enumerate(arrival.sources):
-                    seen[tensor].update(np.unique(arrival.row[arrival.source == place]).tolist())
+                    seen[tensor].append(arrival.row[arrival.source == place])
         complete = {
             name
             for name in self._names
-            if len(seen[name]) == _rows(self._shapes[name], turned=name in self._turned)
+            if seen[name]
+            and np.unique(np.concatenate(seen[name])).size
+            == _rows(self._shapes[name], turned=name in self._turned)
         }
         return _Found(arrivals, complete)
 
-    def _arrival(self, name: str, ones: mx.array, source: mx.array, rows: mx.array) -> Arrival | None:
+    def _arrival(
+        self, name: str, ones: mx.array, source: mx.array, rows: mx.array, nothing: mx.array
+    ) -> Arrival | None:
         wanted = self._network.get(name)
         if wanted is None or ones.ndim != len(wanted) or not _fits(tuple(ones.shape), wanted):
             return None
         one = ones.ndim < 2
-        first = [array if one else array[..., 0] for array in (ones, source, rows)]
-        times, number, row = (np.array(array.astype(mx.float32)) for array in first)
+        first = [array if one else array[..., 0] for array in (ones, source, rows, nothing)]
+        times, number, row, plus = (np.array(array.astype(mx.float32)) for array in first)
         if not number.any():
             return None
         if not one and ones.shape[-1] > 1 and not mx.array_equal(rows[..., 0], rows[..., -1]).item():
@@ -202,9 +212,8 @@ class _Asked:
         order = list(dict.fromkeys(which[theirs].tolist()))
         place = np.full(len(self._names) + 1, -1, np.int32)
         place[order] = range(len(order))
-        return Arrival(
-            name, wanted, tuple(self._names[i] for i in order), place[which], np.where(theirs, row, -1), times
-        )
+        row = np.where(theirs, row, -1)
+        return Arrival(name, wanted, tuple(self._names[i] for i in order), place[which], row, times, plus)
 
     def _input_first(self, name: str, tensors: Mapping[str, Shape]) -> bool:
         """Does the family expect this stack [E, in, out]?

@@ -67,6 +67,43 @@ class Carried:
             return self.stored.base
         return self.placement.source.base if self.placement else None
 
+    @property
+    def path(self) -> Path:
+        """Of its tensors."""
+        if self.stored is not None:
+            return self.stored.path
+        assert self.placement is not None
+        return self.placement.source.file.path
+
+    @property
+    def file(self) -> str:
+        """What that file is called."""
+        return WEIGHTS if self.placement is None else self.placement.source.file.name
+
+    @property
+    def parameters(self) -> set[str]:
+        """Those of the network that it changes."""
+        if self.stored is not None:
+            return self.stored.parameters
+        return self.placement.parameters if self.placement else set()
+
+    @property
+    def magnitudes(self) -> set[str]:
+        """Modules that DoRA gives their norms."""
+        if self.stored is not None:
+            names = (tensor.name for tensor in self.stored.header.tensors)
+            return {
+                name.removesuffix(".lora_magnitude") for name in names if name.endswith(".lora_magnitude")
+            }
+        placed = self.placement.placed if self.placement else ()
+        return {one.module for one in placed if any(pair.magnitude for pair in one.pairs)}
+
+    @property
+    def unties(self) -> bool:
+        """Does it say one thing of the embedding and another of a head that is tied to it?"""
+        one = self.stored or self.placement
+        return one is not None and one.unties
+
     def load(self, described: Described) -> "LowRanks":
         """Its numbers, for the network that `described` builds. Raises SourceError, MalformedFile."""
         if self.stored is not None:
@@ -90,9 +127,15 @@ class Carried:
 
 
 def carried(
-    paths: Iterable[Path], inherited: Mapping[str, StoredAdapter], said: Metadata, target: Part
+    paths: Iterable[Path],
+    inherited: Mapping[str, StoredAdapter],
+    said: Metadata,
+    target: Part,
+    *,
+    fuse: bool = False,
 ) -> tuple[Carried, ...]:
-    """paths: of adapters to be added. inherited, said: what a package has. target: the base.
+    """paths: of adapters to be added. inherited, said: what a package has. target: the base. fuse: will they
+    become part of it? Otherwise run time is asked whether it takes them.
 
     Raises SourceError, PlanError, WeightMismatch.
     """
@@ -110,11 +153,11 @@ def carried(
                 f"{path}: there is an adapter called {name} already",
                 hint="An adapter is called like its folder. Rename one of the two folders.",
             )
-        found[name] = Carried(name, _placed(adapter, described, target))
+        found[name] = Carried(name, _placed(adapter, described, target, fuse=fuse))
     return tuple(found.values())
 
 
-def _placed(adapter: AdapterSource, described: Described, target: Part) -> "Placement":
+def _placed(adapter: AdapterSource, described: Described, target: Part, *, fuse: bool) -> "Placement":
     """In the target's network, where run time takes it."""
     from modelkit.pack.adapters.attachable import require_attachable  # these load MLX
     from modelkit.pack.adapters.place import place
@@ -124,7 +167,8 @@ def _placed(adapter: AdapterSource, described: Described, target: Part) -> "Plac
     adapter = replace(adapter, notes=(*adapter.notes, *notes))
     shapes = {name: tensor.shape for name, tensor in target.source.inventory.tensors.items()}
     placement = place(adapter, described, shapes)
-    require_attachable(placement, described)
+    if not fuse:
+        require_attachable(placement, described)
     return placement
 
 

@@ -77,11 +77,26 @@ class Placement:
     def rank(self) -> int:
         return max((pair.rank for pair in self.source.pairs), default=0)
 
+    @property
+    def unties(self) -> bool:
+        """Does it say one thing of the embedding and another of the head that is tied to it?"""
+        one = {self.tied, f"{HEAD}.weight"}
+        modules = {f"{placed.module}.weight" for placed in self.placed}
+        return self.tied is not None and self.source.unties and bool(one & (modules | set(self.whole)))
+
+    @property
+    def parameters(self) -> set[str]:
+        """Those of the network that it changes."""
+        found = {f"{one.module}.weight" for one in self.placed} | set(self.whole) | set(self.rows)
+        if self.tied in self.rows:
+            found.add(f"{HEAD}.weight")
+        return found | {f"{one.module}.bias" for one in self.placed if any(p.bias for p in one.pairs)}
+
 
 def place(adapter: AdapterSource, described: Described, stored: Shapes) -> Placement:
     """stored: the base's own tensors (name -> shape). Raises SourceError, WeightMismatch."""
     network = parameters(described)
-    kinds = _kinds(described)
+    kinds = kinds_of(described)
     pairs = _oriented(adapter, described, stored, kinds)
     tied = head_beside(described, network)
     heads = [
@@ -124,10 +139,11 @@ def _identity(name: str, shape: tuple[int, ...]) -> Arrival:
     """A matrix that is as its checkpoint has it."""
     count = shape[0]
     source, times = np.zeros(count, np.int32), np.ones(count, np.float32)
-    return Arrival(f"{HEAD}.weight", shape, (name,), source, np.arange(count), times)
+    plus = np.zeros(count, np.float32)
+    return Arrival(f"{HEAD}.weight", shape, (name,), source, np.arange(count), times, plus)
 
 
-def _kinds(described: Described) -> dict[str, Kind]:
+def kinds_of(described: Described) -> dict[str, Kind]:
     """The network's modules that hold matrices."""
     found: dict[str, Kind] = {}
     modules: Any = described.family.build(described.config).named_modules()

@@ -64,6 +64,22 @@ class StoredAdapter:
         return max((tensor.shape[-1] for tensor in downs), default=0)
 
     @property
+    def parameters(self) -> set[str]:
+        """Those of the network that it changes."""
+        names = {tensor.name for tensor in self.header.tensors}
+        pairs = {name.removesuffix(".lora_down") for name in names if name.endswith(".lora_down")}
+        found = {f"{module}.weight" for module in pairs}
+        found |= {f"{module}.bias" for module in pairs if f"{module}.lora_bias" in names}
+        found |= {name.removesuffix(".rows") for name in names if name.endswith(".rows")}
+        return found | {name for name in names if not name.endswith((*_PAIR, ".ids", ".rows"))}
+
+    @property
+    def unties(self) -> bool:
+        """May it say one thing of the embedding and another of a head that is tied to it?"""
+        names = (tensor.name for tensor in self.header.tensors)
+        return any(name.startswith("lm_head.") and not name.endswith((".ids", ".rows")) for name in names)
+
+    @property
     def modules(self) -> int:
         """How many it has pairs for."""
         return sum(tensor.name.endswith(".lora_down") for tensor in self.header.tensors)

@@ -1,0 +1,85 @@
+"""Which adapters go into a target's weights, decided; their numbers are read when these are written."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from modelkit.errors import PlanError
+from modelkit.modelfile import Quantizing
+from modelkit.pack.accept import decide
+from modelkit.pack.adapters.carried import Carried
+from modelkit.pack.conversion import Part, memo_key, recall, source_digests
+from modelkit.pack.metadata import AdapterFacts
+from modelkit.source.prequantized import BlockFp8Weights, FloatWeights
+from modelkit.store.digest import Digest
+from modelkit.store.store import Store
+from runtime.models import Described, describe
+
+if TYPE_CHECKING:
+    from modelkit.pack.adapters.fusing import Fusion, Ways
+
+
+@dataclass(frozen=True, slots=True)
+class Fused:
+    """Adapters on their way into the weights of one target."""
+
+    adapters: tuple[Carried, ...]
+    """In order."""
+    described: Described
+    ways: "Ways"
+    digests: Mapping[str, Digest]
+    """Of their files, by adapter."""
+
+    def load(self) -> "Fusion":
+        from modelkit.pack.adapters.fusing import Fusion
+
+        return Fusion(self.ways, [one.load(self.described) for one in self.adapters])
+
+    def facts(self) -> tuple[AdapterFacts, ...]:
+        """What modelkit.json says of them."""
+        return tuple(
+            AdapterFacts(one.name, one.kind, one.base, {one.file: self.digests[one.name]}, fused=True)
+            for one in self.adapters
+        )
+
+
+def with_fused(target: Part, adapters: tuple[Carried, ...], asked: Quantizing | None, store: Store) -> Part:
+    """The target with these adapters in its weights, before they are quantized. Raises PlanError."""
+    from modelkit.pack.adapters.fusing import ways  # loads MLX
+
+    origin = target.source.inventory.origin
+    if not adapters:
+        raise PlanError("there is no adapter to fuse", hint="Add an ADAPTER line to the Modelfile.")
+    if not isinstance(target.source.kind, FloatWeights | BlockFp8Weights):
+        raise PlanError(
+            f"{origin} is quantized already; rounded once more it would lose much of what an adapter adds",
+            hint="Start from the unquantized model, or leave --fuse-adapters out: run time adds it exactly.",
+        )
+    if asked is not None and asked.measures:
+        raise PlanError(
+            "formats cannot be found for weights that are fused in the same step",
+            hint="Fuse first, without QUANTIZE, and make the quantized package FROM that one.",
+        )
+    described = describe(target.plan.config)
+    changed = {name for one in adapters for name in one.parameters}
+    known = ways(described, target.source.inventory, changed, unties=any(one.unties for one in adapters))
+    twisted = sorted(known.tables & {f"{module}.weight" for one in adapters for module in one.magnitudes})
+    if twisted:
+        raise PlanError(
+            f"the adapter has magnitudes for the columns of {twisted[0]}, which are not fused",
+            hint="Leave --fuse-adapters out: run time adds them.",
+        )
+    format_, plain = (asked.format, asked.plain) if asked else (None, False)
+    part = decide(target.source, "target", format_, settled=True, plain=plain, rewrite=True)
+    digests = {one.name: store.source_digest(one.path) for one in adapters}
+    part = replace(part, asked=asked, fused=Fused(adapters, described, known, digests))
+    sources = source_digests(part.source, store, read=False)
+    return part if sources is None else replace(part, reused=recall(store, key_of(sources, part)))
+
+
+def key_of(digests: Mapping[str, Digest], part: Part) -> str:
+    """`memo_key`, adapters included."""
+    fused = part.fused.digests if part.fused else {}
+    return memo_key(
+        {**digests, **{f"adapter {place}": one for place, one in enumerate(fused.values())}}, part.plan
+    )
