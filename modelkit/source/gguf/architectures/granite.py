@@ -6,6 +6,7 @@ from modelkit.source.gguf.architectures.parts import (
     MLP,
     NORMS,
     PAIRED_ATTENTION,
+    SOFTMAX,
     TOP,
     VOCAB,
     bias_flag,
@@ -75,7 +76,7 @@ GRANITEMOE = Architecture(
         ),
         Kind("granitemoe", "GraniteMoeForCausalLM"),
     ),
-    decoder(Rope(), VOCAB, *expert_settings("num_local_experts"), *MULTIPLIERS, _BIASES[0]),
+    decoder(Rope(), VOCAB, *expert_settings("num_local_experts"), *SOFTMAX, *MULTIPLIERS, _BIASES[0]),
     TOP,
     (*NORMS, *PAIRED_ATTENTION, *MIXTURE),
 )

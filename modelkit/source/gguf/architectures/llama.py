@@ -10,6 +10,7 @@ from modelkit.source.gguf.architectures.parts import (
     NO_WINDOW,
     NORMS,
     PAIRED_ATTENTION,
+    SOFTMAX,
     TOP,
     VOCAB,
     bias_flag,
@@ -28,7 +29,12 @@ _BIASES = (bias_flag("attention_bias", "attn_q"), bias_flag("mlp_bias", "ffn_gat
 LLAMA = Architecture(
     "llama",
     (
-        Kind("mixtral", "MixtralForCausalLM", has_experts, settings=expert_settings("num_local_experts")),
+        Kind(
+            "mixtral",
+            "MixtralForCausalLM",
+            has_experts,
+            settings=(*expert_settings("num_local_experts"), *SOFTMAX),
+        ),
         Kind("llama", "LlamaForCausalLM", settings=_BIASES),
         Kind("mistral", "MistralForCausalLM"),
     ),

@@ -304,6 +304,18 @@ def gating(only: int, *, written: bool = True) -> Setting:
     return Written("expert_gating_func", lambda _: only if written else None, lambda _: only)
 
 
+def _scale_of_one(file: Reading) -> None:
+    told = file.number("expert_weights_scale", 1.0)
+    if told not in (0.0, 1.0):
+        file.unsupported(
+            f"`{file.full('expert_weights_scale')}` is {told}, and this architecture has no such scale"
+        )
+
+
+SOFTMAX = (gating(1, written=False), Special(_scale_of_one, lambda _: None))
+"""A router whose weights are a softmax's, not scaled."""
+
+
 def heads_behind(name: str = "num_nextn_predict_layers", *, zero: bool = False) -> Setting:
     """Draft heads are blocks behind the last. zero: is it written that there are none?"""
 

@@ -18,6 +18,7 @@ from modelkit.source.gguf.architectures.parts import (
     NORMS,
     ROUTER,
     SHIFTED,
+    SOFTMAX,
     TOP,
     UNSCALED,
     VOCAB,
@@ -71,6 +72,7 @@ OLMOE = Architecture(
     decoder(
         _SILENT_ROPE,
         *expert_settings(),
+        *SOFTMAX,
         Always("norm_topk_prob", False),
         Always("clip_qkv", None),
         _BIAS,

@@ -10,6 +10,7 @@ from modelkit.source.gguf.architectures.parts import (
     NO_WINDOW,
     NORMS,
     ROUTER,
+    SOFTMAX,
     TOP,
     decoder,
     expert_settings,
@@ -44,6 +45,7 @@ QWEN3 = Architecture(
 _ALL_SPARSE = (Always("decoder_sparse_step", 1), Always("mlp_only_layers", []))
 _EXPERTS = (
     *expert_settings(),
+    *SOFTMAX,
     Same("expert_feed_forward_length", ("moe_intermediate_size",)),
     *_ALL_SPARSE,
 )

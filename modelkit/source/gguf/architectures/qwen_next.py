@@ -18,6 +18,7 @@ from modelkit.source.gguf.architectures.parts import (
     ATTENTION,
     MLP,
     ROUTER,
+    SOFTMAX,
     bias_flag,
     decoder,
     expert_settings,
@@ -206,6 +207,7 @@ def _write_delta(out: Writing) -> None:
 _DELTA = Special(_read_delta, _write_delta)
 _SHARED = (
     *expert_settings(),
+    *SOFTMAX,
     Same("expert_feed_forward_length", ("moe_intermediate_size",), default=512),
     Same("expert_shared_feed_forward_length", ("shared_expert_intermediate_size",), default=512),
 )

@@ -18,7 +18,9 @@ from modelkit.source.gguf.architectures.moves import Origin, Shape
 from modelkit.source.gguf.architectures.table import ELSEWHERE, NAMES, ROWS
 
 # Images and sound, which Ollama keeps in the text model's file. No model here runs them.
-_TOWERS = ("v.", "mm.", "a.", "s.", "mtmd.")
+_TOWERS = ("v.", "mm.", "a.", "s.")
+_HEAD = "mtp."
+_TOWER_KEYS = ("vision", "audio", "mm")
 _TOKENS = ("bos", "eos", "padding")
 _SHOWN = 5
 _BLOCK = re.compile(r"blk\.(\d{1,5})\.", re.ASCII)
@@ -93,6 +95,9 @@ def _read_common(file: Reading, metadata: Mapping[str, Any]) -> None:
         file.refuse("there is no tensor `token_embd.weight`, so this is no whole model")
     file.config["num_hidden_layers"] = file.layers
     file.config["vocab_size"] = embedding[0]
+    if file.get("attention.causal") is False:
+        file.unsupported("tokens see those behind them, which is not computed: the file is no language model")
+    file.skip("tensor_data_layout", "rope.scaling.finetuned")
     told = file.get("vocab_size", int)
     if told is not None and told != embedding[0]:
         file.notes.append(f"the vocabulary has {embedding[0]:,} rows; the metadata says {told:,}")
@@ -104,7 +109,7 @@ def _read_common(file: Reading, metadata: Mapping[str, Any]) -> None:
 
 
 def _refuse_unread(file: Reading) -> None:
-    unread = file.unread()
+    unread = [key for key in file.unread() if key.split(".")[1] not in _TOWER_KEYS]
     if unread:
         listed = ", ".join(f"`{shown(key)}`" for key in unread[:_SHOWN])
         file.unsupported(
@@ -115,7 +120,9 @@ def _refuse_unread(file: Reading) -> None:
 
 def _with_tensors(row: Architecture, file: Reading) -> Imported:
     towers = [name for name in file.shapes if name.startswith(_TOWERS)]
-    heads = [] if row.head else [name for name in file.shapes if file.layers <= _block(name) < file.blocks]
+    heads = [name for name in file.shapes if name.startswith(_HEAD)]
+    if not row.head:
+        heads += [name for name in file.shapes if file.layers <= _block(name) < file.blocks]
     if heads:
         file.notes.append("the draft head is left out: those of this architecture are not run here")
     weights = {

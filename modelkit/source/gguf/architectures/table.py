@@ -93,5 +93,6 @@ NAMES = frozenset(row.name for row in ROWS)
 # Known names that FROM does not take, and why.
 ELSEWHERE: dict[str, str] = {
     "clip": "this is the tower for images or sound of a model (mmproj), and FROM takes the text model's file",
+    "olmo3": "Ollama's own layout of Olmo 3 is not read; convert the original checkpoint with llama.cpp",
     "gptoss": "Ollama's own layout of gpt-oss is not read; convert the original checkpoint with llama.cpp",
 }

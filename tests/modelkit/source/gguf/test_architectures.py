@@ -205,11 +205,29 @@ def test_a_key_that_nothing_reads_is_refused_by_name() -> None:
         ("llama__rope__dimension_count", 64, MalformedFile),
         ("llama__rope__scaling__type", "spiral", UnsupportedSource),
         ("llama__attention__value_length", 8, UnsupportedSource),
+        ("llama__attention__causal", False, UnsupportedSource),
     ],
 )
 def test_metadata_that_cannot_be_is_refused(key: str, value: Any, kind: type[Exception]) -> None:
     with pytest.raises(kind, match=r"model\.gguf"):
         _changed("llama", **{key: value})
+
+
+def test_what_ollama_keeps_in_the_same_file_is_left_out_and_told() -> None:
+    """The tower for images with its keys, and a draft head."""
+    reference = GgufReference("gemma3")
+    shapes = {**reference.shapes, "v.blk.0.attn_q.weight": (8, 8), "mm.input.weight": (8, 8)}
+    metadata = {**reference.metadata, "gemma3.vision.block_count": 27, "gemma3.attention.causal": True}
+    imported = read(metadata, {**shapes, "mtp.fc.weight": (8, 8)}, reference.exported, "model.gguf")
+    assert imported.tensors.keys() == reference.imported.tensors.keys()
+    assert [note for note in imported.notes if "2 tensors for images" in note]
+    assert [note for note in imported.notes if "draft head" in note]
+
+
+@pytest.mark.parametrize("key", ["expert_gating_func", "expert_weights_scale"])
+def test_a_router_of_another_kind_is_refused(key: str) -> None:
+    with pytest.raises((MalformedFile, UnsupportedSource), match=key):
+        _changed("qwen3_moe", **{f"qwen3moe__{key}": 2})
 
 
 @pytest.mark.parametrize(
