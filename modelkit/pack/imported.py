@@ -53,8 +53,7 @@ def _twin(origin: Origin, kind: GgufWeights) -> TensorInfo:
     first = kind.stored[origin.runs[0].tensor]
     dtypes = {kind.stored[run.tensor].dtype for run in origin.runs}
     dtype = first.dtype if len(dtypes) == 1 and origin.change is None else "F32"
-    rows = math.prod(origin.shape[:-1])
-    size = rows * (origin.shape[-1] * 4 if dtype not in BLOCK_TYPES else 1)
+    size = math.prod(origin.shape[:-1]) if dtype in BLOCK_TYPES else 4 * math.prod(origin.shape)
     return TensorInfo(origin.name, dtype, origin.shape, first.path, 0, size)
 
 
@@ -78,11 +77,7 @@ def _real(matrix: Matrix, origins: Mapping[str, Origin], kind: GgufWeights) -> t
 def _rows(origin: Origin, slab: Slab, kind: GgufWeights) -> Iterator[Slab]:
     """The rows of the file's tensors that stand for rows of the checkpoint's."""
     total = sum(run.rows for run in origin.runs)
-    rows = max(math.prod(origin.shape[:-1]), 1)
-    scale, rest = divmod(total, rows)
-    assert rest == 0, origin
-    assert scale == 1 or slab.step == 1, origin
-    wanted = range(slab.start * scale, slab.stop * scale, slab.step)
+    wanted = _counted(slab, max(math.prod(origin.shape[:-1]), 1), total)
     first = 0
     for run in origin.runs:
         inside = _within(wanted, first, first + run.rows)
@@ -91,6 +86,16 @@ def _rows(origin: Origin, slab: Slab, kind: GgufWeights) -> Iterator[Slab]:
                 run, kind.stored[run.tensor], range(inside[0] - first, inside[-1] - first + 1, slab.step)
             )
         first += run.rows
+
+
+def _counted(slab: Slab, rows: int, total: int) -> range:
+    """The slab's rows, counted as the origin counts them: a shape may say the same numbers in other rows."""
+    if (slab.start, slab.stop, slab.step) == (0, rows, 1):
+        return range(total)
+    scale, rest = divmod(total, rows)
+    if rest or (scale > 1 and slab.step > 1):
+        raise PlanError(f"rows of {slab.tensor.name} are cut otherwise in the file")
+    return range(slab.start * scale, slab.stop * scale, slab.step)
 
 
 def _within(wanted: range, start: int, stop: int) -> range:

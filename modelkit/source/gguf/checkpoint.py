@@ -11,18 +11,18 @@ import struct
 import tempfile
 import weakref
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from modelkit.errors import MalformedFile, SourceError, UnsupportedSource
 from modelkit.source.display import shown
-from modelkit.source.gguf.architectures import Imported, Origin, read_architecture
+from modelkit.source.gguf.architectures import Origin, Run, read_architecture
 from modelkit.source.gguf.file import GgufFile, read_gguf
 from modelkit.source.gguf.header import GgufTensor
 from modelkit.source.gguf.vocabulary.files import tokenizer_files
 from modelkit.source.inventory import Inventory, WeightFile
-from modelkit.source.safetensors import Header
+from modelkit.source.safetensors import Header, Identity
 from modelkit.source.tensor import TensorInfo
 from modelkit.source.tree import Files, open_regular
 
@@ -32,7 +32,11 @@ FACTS = "gguf.json"
 _FLOATS = {"f32": "F32", "f16": "F16", "bf16": "BF16"}
 _DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 _MOST_VALUES = 1 << 20
+_CONSTANTS = "numbers-of-the-metadata"
 _KEPT_KEYS = ("general.", "quantize.")
+
+
+Constants: TypeAlias = Mapping[str, tuple[tuple[int, ...], tuple[float, ...]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,15 +65,26 @@ class GgufWeights:
 class _MadeFiles:
     """A folder with files that were made; it goes when this does."""
 
-    def __init__(self, contents: Mapping[str, bytes]) -> None:
+    def __init__(self, contents: Mapping[str, bytes], constants: bytes) -> None:
         try:
             self._folder = tempfile.mkdtemp(prefix="modelkit-gguf-")
             self._remove = weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
             for name, content in contents.items():
                 Path(self._folder, name).write_bytes(content)
+            if constants:
+                self.constants.write_bytes(constants)
         except OSError as error:
             raise SourceError(f"cannot write the files of a tokenizer: {error.strerror}") from error
         self.files: Files = {name: Path(self._folder, name) for name in sorted(contents)}
+
+    @property
+    def constants(self) -> Path:
+        """Numbers of tensors that stand in the metadata."""
+        return Path(self._folder, _CONSTANTS)
+
+    def constants_file(self) -> WeightFile:
+        with open_regular(self.constants, _CONSTANTS) as file:
+            return WeightFile(_CONSTANTS, self.constants, Header((), {}, Identity.of(file.fileno())))
 
 
 def read_checkpoint(path: Path, label: str) -> tuple[Inventory, GgufWeights]:
@@ -83,20 +98,23 @@ def read_checkpoint(path: Path, label: str) -> tuple[Inventory, GgufWeights]:
     imported = read_architecture(gguf.metadata, shapes, lambda name: _numbers(gguf, name), label)
     stored = {name: _stored(tensor, label) for name, tensor in gguf.tensors.items()}
     weights = GgufWeights(imported.tensors, stored, imported.scales)
+    histogram = _histogram(weights)
     config = {**imported.config, "dtype": _dtype(weights)}
     made, notes = _files(gguf, config, label)
-    keep = _MadeFiles(made)
+    keep = _MadeFiles(made, _bytes(imported.constants))
     generation = made.get("generation_config.json")
+    files = [WeightFile(part.name, part.path, Header((), {}, part.header.identity)) for part in gguf.parts]
+    if imported.constants:
+        weights = _with_constants(weights, imported.constants, keep.constants)
+        files.append(keep.constants_file())
     inventory = Inventory(
         origin=label,
         config=config,
         generation_config=json.loads(generation) if generation else None,
-        tensors=_tensors(imported, stored),
+        tensors=_tensors(weights),
         files=keep.files,
-        weights=tuple(
-            WeightFile(part.name, part.path, Header((), {}, part.header.identity)) for part in gguf.parts
-        ),
-        notes=(_histogram(weights), *gguf.notes, *imported.notes, *notes),
+        weights=tuple(files),
+        notes=(histogram, *gguf.notes, *imported.notes, *notes),
         keep=keep,
     )
     return inventory, weights
@@ -112,11 +130,27 @@ def _stored(tensor: GgufTensor, label: str) -> TensorInfo:
     return TensorInfo(tensor.name, dtype, tensor.shape, tensor.path, tensor.start, tensor.stop)
 
 
-def _tensors(imported: Imported, stored: Mapping[str, TensorInfo]) -> dict[str, TensorInfo]:
+def _bytes(constants: Constants) -> bytes:
+    return b"".join(struct.pack(f"<{len(numbers)}f", *numbers) for _, numbers in constants.values())
+
+
+def _with_constants(weights: GgufWeights, constants: Constants, path: Path) -> GgufWeights:
+    """Tensors whose numbers stand in the metadata, as tensors of a file of their own."""
+    origins, stored, at = dict(weights.origins), dict(weights.stored), 0
+    for name, (shape, numbers) in constants.items():
+        stop = at + 4 * len(numbers)
+        stored[name] = TensorInfo(name, "F32", shape, path, at, stop)
+        rows = max(math.prod(shape[:-1]), 1) if len(shape) > 1 else len(numbers)
+        origins[name] = Origin(name, shape, (Run(name, rows, 0, rows),))
+        at = stop
+    return replace(weights, origins=origins, stored=stored)
+
+
+def _tensors(weights: GgufWeights) -> dict[str, TensorInfo]:
     """The checkpoint's tensors, each lying where the first that it is made of lies."""
     found: dict[str, TensorInfo] = {}
-    for name, origin in sorted(imported.tensors.items()):
-        first = stored[origin.runs[0].tensor]
+    for name, origin in sorted(weights.origins.items()):
+        first = weights.stored[origin.runs[0].tensor]
         found[name] = TensorInfo(name, first.dtype, origin.shape, first.path, first.start, first.stop)
     return found
 

@@ -18,10 +18,12 @@ from modelkit.source.gguf.file import read_gguf
 from modelkit.store.name import Name
 from modelkit.store.package import Package
 from modelkit.store.store import Store
+from runtime.blocks.types import BLOCK_TYPES
 from runtime.device import Device
 from runtime.loaded import LoadedModel, load_model, score
 from tests.support import gguf_llama
 from tests.support.blocks import PACKED
+from tests.support.gguf import Gguf, Tensor
 
 IDS = [1, 5, 80, 200, 17, 300, 4, 9, 121, 33]
 
@@ -244,3 +246,51 @@ def test_mixed_target_and_draft(store: Store, tmp_path: Path) -> None:
     create(store, target)
     with modelkit.load("m", home=tmp_path / "store") as model:
         assert str(model.generate("abc", num_predict=8, temperature=0)) == text
+
+
+def experts(kind: str, *, factor: bool) -> tuple[bytes, dict[str, np.ndarray]]:
+    """A mixture of four in one type, and the numbers of its stacks by the name's middle."""
+    count, made, stacks = 4, [], {}
+    for tensor in gguf_llama.tensors(["q8_0"]):
+        name = str(tensor.name)
+        if ".ffn_" not in name or "norm" in name:
+            made.append(tensor)
+            continue
+        shape = (count, *tensor.shape)
+        content = gguf_llama.content(BLOCK_TYPES[kind], (count * shape[1], shape[2]), len(made))
+        stack = Tensor(name.replace(".weight", "_exps.weight"), kind, shape, content)
+        made.append(stack)
+        numbers = gguf_llama.numbers(stack)
+        if factor:
+            by = np.array([0.5, 1.7, 3.1, 0.03], np.float32)
+            made.append(Tensor(name.replace(".weight", "_exps.scale"), "f32", (count,), by.tobytes()))
+            numbers = numbers * by[:, None, None]
+        stacks[name.split("_")[-1].replace(".weight", name.split(".")[1])] = numbers
+        if "gate" in name:
+            router = gguf_llama.content(BLOCK_TYPES["f32"], (count, gguf_llama.HIDDEN), 5)
+            router_name = name.replace("ffn_gate", "ffn_gate_inp")
+            made.append(Tensor(router_name, "f32", (count, gguf_llama.HIDDEN), router))
+    said = {"llama.expert_count": count, "llama.expert_used_count": 2}
+    return bytes(Gguf({**gguf_llama.metadata(), **said}, made)), stacks
+
+
+@pytest.mark.parametrize(
+    ("kind", "factor"), [("q4_k", False), ("q8_0", False), ("nvfp4", False), ("nvfp4", True)]
+)
+def test_stacked_experts_are_exact(kind: str, factor: bool, store: Store, tmp_path: Path) -> None:
+    content, stacks = experts(kind, factor=factor)
+    package = create(store, write(tmp_path / "s", content))
+    found = parameters(loaded(package))
+    for name, numbers in stacks.items():
+        part, layer = name[:-1], name[-1]
+        (held,) = [a for n, a in found.items() if f"layers.{layer}." in n and f".{part}_proj.weight" in n]
+        assert np.array_equal(held, numbers), name
+    assert np.isfinite(logits(loaded(package, PACKS))).all()
+
+
+def test_a_factor_that_does_not_fit_is_refused(store: Store, tmp_path: Path) -> None:
+    made = gguf_llama.tensors(["nvfp4"])
+    made.append(Tensor("blk.0.ffn_up.scale", "f32", (3,), bytes(12)))
+    path = write(tmp_path / "s", bytes(Gguf(gguf_llama.metadata(), made)))
+    with pytest.raises(PlanError, match=r"blk.0.ffn_up.scale is F32 \[3\]"):
+        create(store, path)
