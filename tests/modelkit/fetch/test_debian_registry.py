@@ -14,8 +14,9 @@ from modelkit.fetch.access import Access
 from modelkit.fetch.registry.manifests import referrers, tags
 from modelkit.fetch.registry.pull import open_registry, pull
 from modelkit.fetch.registry.push import push
-from modelkit.fetch.registry.upload import Uploads
-from modelkit.store import Digest, Name, Store
+from modelkit.fetch.registry.session import Session, Sessions
+from modelkit.fetch.registry.wire import Body
+from modelkit.store import Blob, Digest, Name, Store
 from tests.modelkit.fetch.conftest import QUICK
 from tests.modelkit.store.packages import TREE, put, read
 from tests.support import debian_registry, killed_transfer
@@ -68,25 +69,21 @@ def test_a_push_that_died_between_chunks_goes_on(
 ) -> None:
     digest = put(store, "story", LARGE)
     address = RegistryAddress(debian.host, "amy/between")
-    whole = Uploads._chunk
+    whole = Sessions.chunk
+
+    def dying(self: Sessions, session: Session, blob: Blob, count: int, body: Body) -> Session:
+        if session.offset >= 6 * MB:
+            raise ZeroDivisionError
+        return whole(self, session, blob, count, body)
+
     with monkeypatch.context() as patched:
-        patched.setattr(
-            Uploads,
-            "_chunk",
-            lambda self, blob, file, session, told: (
-                whole(self, blob, file, session, told) if session.offset < 6 * MB else _die()
-            ),
-        )
+        patched.setattr(Sessions, "chunk", dying)
         with pytest.raises(ZeroDivisionError):
             push("story", address, store, Access(), limits=QUICK, chunk_bytes=MB)
     debian.stop()
     debian.start()
     done = push("story", address, store, Access(), limits=QUICK, chunk_bytes=MB)
     assert (done.digest, done.sent_bytes) == (digest, 3 * MB)
-
-
-def _die() -> None:
-    raise ZeroDivisionError
 
 
 def test_a_pull_that_was_killed_goes_on(debian, store: Store, tmp_path: Path) -> None:

@@ -12,9 +12,13 @@ from modelkit.fetch.access import Access
 from modelkit.fetch.ollama import CONFIG_TYPE, LAYER_PREFIX, MANIFEST_TYPE
 from modelkit.fetch.registry import gguf
 from modelkit.fetch.registry.pull import pull
+from modelkit.pack import pulling
+from modelkit.pack.metadata import FILE as METADATA
+from modelkit.pack.metadata import read_metadata
 from modelkit.store import Digest, Name, Store
 from tests.modelkit.fetch.conftest import QUICK, at
 from tests.modelkit.store.packages import blobs_on_disk
+from tests.support import gguf_llama
 from tests.support.fake_registry import FakeRegistry, digest_of
 
 NAME = Name.parse("back")
@@ -137,3 +141,18 @@ def test_what_cannot_be_packaged_leaves_nothing(
         pull(at(registry, "library/story"), NAME, store, Access(), limits=QUICK)
     assert (store.packages(), blobs_on_disk(store)) == ([], set())
     assert not list(Path(store.root / "partial").iterdir())
+
+
+def test_a_model_in_gguf_is_packaged(store: Store, registry: FakeRegistry) -> None:
+    model = gguf_llama.llama(["q4_0", "q6_k"])
+    digest = offer_ollama(registry, ("model", model), ("system", b"Be terse."), ("license", b"MIT"))
+    address = replace(at(registry, "library/story"), dialect="ollama")
+    pulled = pulling.pull(address, store, Access(), name=NAME)
+    package = store.resolve("back")
+    assert (pulled.digest, package.name) == (package.digest, NAME)
+    made = read_metadata(package.files[METADATA], "back")
+    assert made.system == "Be terse."
+    assert made.provenance is not None
+    assert made.provenance.upstream is not None
+    assert made.provenance.upstream.commit == digest
+    assert digest_of(model)[7:] not in blobs_on_disk(store)
