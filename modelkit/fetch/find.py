@@ -28,6 +28,14 @@ def obtain(address: HubAddress | OllamaAddress, access: Access) -> Local:
     return open_stored(address, ollama_folders())
 
 
+def obtain_adapter(address: HubAddress, access: Access) -> Local:
+    """The files of a LoRA adapter on the hub. Raises as `obtain`."""
+    from modelkit.fetch.hub.choose import choose_adapter
+    from modelkit.fetch.hub.obtain import obtain as obtain_from_hub
+
+    return obtain_from_hub(address, access, HubSettings.from_environment(), choose_adapter)
+
+
 def find_local(text: str) -> Local | None:
     """`owner/model`, where huggingface_hub, LM Studio or llama.cpp has it. A note says which is used."""
     owned = _OWNED.fullmatch(text)

@@ -7,11 +7,11 @@
 Anybody may change such files, so they are taken as any folder is: read, and shared only block by block.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from modelkit.address import HubAddress
-from modelkit.fetch.hub.choose import choose
+from modelkit.fetch.hub.choose import choose_model
 from modelkit.fetch.hub.listing import Listed, Listing
 from modelkit.fetch.local import Local
 from modelkit.source.shards import INDEX, read_index, weight_names
@@ -50,10 +50,12 @@ def _child(folder: Path | None, name: str) -> Path | None:
 
 
 def _open(files: Files, label: str, note: str) -> Local:
-    placed = read_index(files, label) if INDEX in files else None
-    weights = sorted(set(placed.values())) if placed else weight_names(files, None, label)
+    def weights() -> Sequence[str]:
+        placed = read_index(files, label) if INDEX in files else None
+        return sorted(set(placed.values())) if placed else weight_names(files, None, label)
+
     listed = {name: Listed(name, path.stat().st_size, None, None) for name, path in files.items()}
-    chosen = choose(Listing(label, "", listed), HubAddress(label), weights)
+    chosen = choose_model(Listing(label, "", listed), HubAddress(label), weights)
     return Local(
         label=label,
         files={one.name: files[one.name] for one in chosen.files},

@@ -10,7 +10,7 @@ import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from modelkit.address import Address, is_address, read_address
+from modelkit.address import Address, HubAddress, is_address, read_address
 from modelkit.errors import InvalidName, ModelfileError
 from modelkit.modelfile.syntax import Directive
 
@@ -63,13 +63,13 @@ def resolve(directive: Directive, folder: Path, file: str, *, name_allowed: bool
     problem = _problem(path)
     if problem is None:
         return Reference(text, path, None, directive.line, directive.column)
-    if name_allowed:
-        try:
-            address = read_address(text)
-        except InvalidName as error:
-            raise refuse(f"{directive.keyword}: {error.message}", error.hint) from error
-        if address is not None or not looks_like_path(text):
-            return Reference(text, None, address, directive.line, directive.column)
+    try:
+        address = read_address(text)
+    except InvalidName as error:
+        raise refuse(f"{directive.keyword}: {error.message}", error.hint) from error
+    named = isinstance(address, HubAddress) or (name_allowed and (address or not looks_like_path(text)))
+    if named:
+        return Reference(text, None, address, directive.line, directive.column)
     message = f"{directive.keyword} {_shown(text)}: {problem} ({_shown(str(path))})"
     raise refuse(message, _hint(directive.keyword, text, name_allowed=name_allowed))
 

@@ -11,10 +11,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from modelkit.address import HubAddress
 from modelkit.errors import LoadError, PlanError
 from modelkit.fetch.access import Access
+from modelkit.fetch.find import obtain_adapter
+from modelkit.fetch.local import Local
 from modelkit.fetch.upstream import Upstream
-from modelkit.modelfile import Directive, Quantizing, Recipe
+from modelkit.modelfile import Directive, Quantizing, Recipe, Reference
 from modelkit.pack import checks
 from modelkit.pack.accept import decide
 from modelkit.pack.adapters.carried import Carried, carried, carried_notes
@@ -122,8 +125,8 @@ def _prepare(
             checks.check_requires(metadata.requires)
     tokenizer, notes = checks.check_parts(target, draft)
     with recipe.at("ADAPTER"):
-        paths = [one.path for one in recipe.adapters if one.path is not None]
-        adapters = carried(paths, origin.adapters, origin.metadata, target, fuse=fuse)
+        places = [_adapter_place(one, access) for one in recipe.adapters]
+        adapters = carried(places, origin.adapters, origin.metadata, target, fuse=fuse)
         if fuse:
             target, adapters = with_fused(target, adapters, asked.target, store), ()
     if draft:
@@ -185,6 +188,14 @@ def merge(inherited: Metadata, recipe: Recipe, draft: Part | None) -> Metadata:
         requires=recipe.requires or inherited.requires,
         draft=DraftFacts(checks.architecture_of(draft.plan.config)) if draft else None,
     )
+
+
+def _adapter_place(reference: Reference, access: Access) -> Path | Local:
+    """Where an ADAPTER line finds its files. Those of an address are fetched."""
+    if reference.path is not None:
+        return reference.path
+    assert isinstance(reference.address, HubAddress)  # no other text is taken for ADAPTER
+    return obtain_adapter(reference.address, access)
 
 
 def _part(

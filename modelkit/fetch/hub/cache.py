@@ -9,16 +9,13 @@ by us. So its name is a promise of what is in it, which is checked once, when th
 """
 
 import os
-import re
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from modelkit.address import HubAddress
 from modelkit.errors import FetchError
 from modelkit.fetch.hub.listing import is_hex
 from modelkit.source.tree import MAX_FILES, is_safe_relative
-from modelkit.store.digest import Digest
 
 MAIN = "main"
 _DAY_S = 86400
@@ -99,16 +96,12 @@ class RepositoryCache:
         os.replace(temp, ref)
 
 
-def promised(path: Path) -> Digest | None:
-    """The digest that a file's name in `blobs/` promises; None for what git itself holds, or no blob."""
-    real = path.resolve()
-    if real.parent.name != "blobs" or not is_hex(real.name, 64):
+def promised(path: Path) -> str | None:
+    """The digest that a link's end in `blobs/` is called by; None for a file that is no such link, as where
+    the disk has no links.
+    """
+    if not path.is_symlink():
         return None
-    return Digest(real.name)
-
-
-def cached_repository(cache: Path, text: str) -> HubAddress | None:
-    """`owner/model` as an address, where the cache has anything of it."""
-    if re.fullmatch(r"[\w.-]{1,96}/[\w.-]{1,96}", text, re.ASCII) is None or ".." in text:
-        return None
-    return HubAddress(text) if RepositoryCache(cache, text).snapshot(None) is not None else None
+    target = Path(os.readlink(path))
+    named = is_hex(target.name, 64) or is_hex(target.name, 40)
+    return target.name if target.parent.name == "blobs" and named else None

@@ -5,16 +5,17 @@ A list of what is wanted, never of what is not: repositories hold the same weigh
 `source.belongings`' to say, so that exactly what a package keeps is fetched.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from modelkit.address import HubAddress
 from modelkit.errors import FetchError, UnsupportedSource
 from modelkit.fetch.hub.listing import Listed, Listing
 from modelkit.fetch.hub.quants import GgufModel, gguf_models, pick
+from modelkit.source.adapters import mlx, peft
 from modelkit.source.belongings import is_document, is_kept
 from modelkit.source.display import shown
-from modelkit.source.shards import INDEX
+from modelkit.source.shards import INDEX, is_model
 from modelkit.source.sniff import weights_kind
 
 
@@ -38,23 +39,41 @@ class Choice:
         return sum(file.size_bytes for file in self.files)
 
 
-def choose(listing: Listing, address: HubAddress, weights: Sequence[str]) -> Choice:
-    """What an address needs of a repository.
+def choose_model(listing: Listing, address: HubAddress, weights: Callable[[], Sequence[str]]) -> Choice:
+    """What an address of a model needs of its repository.
 
-    weights: the safetensors that are its weights; none where it has no such. Raises FetchError where there is
-    no such thing as was asked for, UnsupportedSource for weights of other kinds.
+    weights: tells the safetensors that are its weights, none where it has no such; for that an index may have
+    to be read. Raises FetchError where there is no such thing as was asked for, UnsupportedSource for weights
+    of other kinds.
     """
     top = {name: file for name, file in listing.files.items() if "/" not in name}
     if address.file is not None:
         chosen = _of_file(listing, address.file, address)
-    elif weights and address.quant is None:
-        chosen = _safetensors(top, weights)
+    elif address.quant is None and (found := weights()):
+        chosen = _safetensors(top, found)
     elif models := gguf_models(listing.files.values()):
         chosen = _gguf(top, pick(models, address.quant, listing.repository))
     else:
-        raise _nothing(listing, address, weights)
+        raise _nothing(listing, address)
     _check_distinct(chosen, address)
     return chosen
+
+
+def choose_adapter(listing: Listing, address: HubAddress, _: Callable[[], Sequence[str]]) -> Choice:
+    """What an address of a LoRA adapter needs of its repository. Raises FetchError."""
+    top = {name: file for name, file in listing.files.items() if "/" not in name}
+    weights = [name for name in (peft.WEIGHTS, mlx.WEIGHTS) if name in top]
+    if address.quant or address.file:
+        raise FetchError(
+            f"{address}: an adapter is named by its repository alone: hf.co/{listing.repository}"
+        )
+    if not weights:
+        raise FetchError(
+            f"{address} is no adapter: it has neither {peft.WEIGHTS} (PEFT) nor {mlx.WEIGHTS} (mlx-lm)",
+            hint=f"There are {_some(listing.files)}.",
+        )
+    names = {name for name in top if is_document(name)} | {*weights, *({peft.CONFIG} & top.keys())}
+    return Choice(tuple(top[name] for name in sorted(names)), tuple(weights))
 
 
 def _check_distinct(chosen: Choice, address: HubAddress) -> None:
@@ -93,9 +112,9 @@ def _of_file(listing: Listing, name: str, address: HubAddress) -> Choice:
     )
 
 
-def _nothing(listing: Listing, address: HubAddress, weights: Sequence[str]) -> FetchError | UnsupportedSource:
+def _nothing(listing: Listing, address: HubAddress) -> FetchError | UnsupportedSource:
     """Neither safetensors nor GGUF: say what is there instead."""
-    if weights:
+    if address.quant is not None and any(map(is_model, listing.files)):
         return FetchError(
             f"{address}: there are no GGUF files, so none of {address.quant}",
             hint=f"Its safetensors are taken by hf.co/{listing.repository}; create -q makes formats of them.",

@@ -18,7 +18,7 @@ from modelkit.errors import FetchError, SourceError, StoreError
 from modelkit.fetch.access import Access
 from modelkit.fetch.beside import Folders, find_beside
 from modelkit.fetch.hub.cache import RepositoryCache, Snapshot, promised
-from modelkit.fetch.hub.choose import Choice, choose
+from modelkit.fetch.hub.choose import Choice, choose_model
 from modelkit.fetch.hub.library import Unreachable, ask_listing, server
 from modelkit.fetch.hub.listing import Listed, Listing
 from modelkit.fetch.hub.transfer import Transfer, git_hash
@@ -37,23 +37,26 @@ _FRONT_BYTES = 64_000
 _LICENCE = re.compile(r"^license: *[\"']?([A-Za-z0-9][A-Za-z0-9._-]{0,80})[\"']? *$", re.MULTILINE)
 
 
-def obtain(address: HubAddress, access: Access, hub: HubSettings) -> Local:
-    """The files that `address` needs, in huggingface_hub's cache.
+Choose = Callable[[Listing, HubAddress, Callable[[], tuple[str, ...]]], Choice]
+
+
+def obtain(address: HubAddress, access: Access, hub: HubSettings, choose: Choose = choose_model) -> Local:
+    """The files that `address` needs, in huggingface_hub's cache. choose: which of a repository's those are.
 
     Raises FetchError, StoreError where the cache cannot be written, SourceError and UnsupportedSource for
-    repositories without a model.
+    repositories without such files.
     """
     here = RepositoryCache(hub.cache, address.repository).snapshot(address.revision)
     if access.offline or hub.offline:
         why = "--offline" if access.offline else "HF_HUB_OFFLINE"
-        return _from_cache(here, address, hub, f"{why} forbids to ask {server(hub.endpoint)}")
+        return _from_cache(here, address, hub, choose, f"{why} forbids to ask {server(hub.endpoint)}")
     try:
         listing = ask_listing(address, hub.endpoint)
     except Unreachable as error:
         if here is None:
             raise
-        return _from_cache(here, address, hub, error.message)
-    return _Fetcher(listing, address, access, hub).fetch()
+        return _from_cache(here, address, hub, choose, error.message)
+    return _Fetcher(listing, address, access, hub).fetch(choose)
 
 
 def find_cached(address: HubAddress, hub: HubSettings) -> Local | None:
@@ -67,7 +70,7 @@ def find_cached(address: HubAddress, hub: HubSettings) -> Local | None:
         f"{address.repository} is taken from huggingface_hub's cache (commit {here.commit[:12]}, {here.age});"
         f" hf.co/{address.repository} asks for a newer one"
     )
-    return _of_snapshot(here, address, hub, note)
+    return _of_snapshot(here, address, hub, choose_model, note)
 
 
 class _Fetcher:
@@ -77,8 +80,8 @@ class _Fetcher:
         self._listing, self._address, self._access, self._hub = listing, address, access, hub
         self._cache = RepositoryCache(hub.cache, address.repository)
 
-    def fetch(self) -> Local:
-        chosen = choose(self._listing, self._address, self._weights())
+    def fetch(self, choose: Choose) -> Local:
+        chosen = choose(self._listing, self._address, self._weights)
         missing = [file for file in chosen.files if not self._blob(file).exists()]
         beside = self._beside(chosen, missing)
         missing = [file for file in missing if file.name not in beside]
@@ -165,30 +168,32 @@ def _weights(listing: Listing, index: Path | None, label: str) -> tuple[str, ...
     return tuple(sorted(set(placed.values()))) if placed is not None else weight_names(names, None, label)
 
 
-def _from_cache(here: Snapshot | None, address: HubAddress, hub: HubSettings, why: str) -> Local:
+def _from_cache(
+    here: Snapshot | None, address: HubAddress, hub: HubSettings, choose: Choose, why: str
+) -> Local:
     if here is None:
         raise FetchError(
             f"{address} is not in huggingface_hub's cache ({hub.cache}), and {why}",
             hint="Fetch it where there is a network: modelkit pull " + str(address),
         )
     note = f"{why}; what is cached is used: commit {here.commit[:12]}, {here.age}"
-    return _of_snapshot(here, address, hub, note)
+    return _of_snapshot(here, address, hub, choose, note)
 
 
-def _of_snapshot(here: Snapshot, address: HubAddress, hub: HubSettings, note: str) -> Local:
+def _of_snapshot(here: Snapshot, address: HubAddress, hub: HubSettings, choose: Choose, note: str) -> Local:
     """What the cache has at one commit. How much the repository has beside it, nobody here knows."""
     paths = here.files()
     listing = Listing(
         address.repository, here.commit, {name: _seen(name, path) for name, path in paths.items()}
     )
-    weights = _weights(listing, paths.get(INDEX), f"{address} in the cache")
-    chosen = choose(listing, address, weights)
+    chosen = choose(listing, address, lambda: _weights(listing, paths.get(INDEX), f"{address} in the cache"))
     return _local(listing, address, chosen, {one.name: paths[one.name] for one in chosen.files}, hub, (note,))
 
 
 def _seen(name: str, path: Path) -> Listed:
     digest = promised(path)
-    return Listed(name, path.stat().st_size, digest.hex if digest else None, path.resolve().name)
+    large = digest is not None and len(digest) == 64
+    return Listed(name, path.stat().st_size, digest if large else None, None if large else digest)
 
 
 def _local(
@@ -224,13 +229,13 @@ def _local(
 
 
 def _read_digest(path: Path, file: Listed) -> Digest:
-    """The digest of a file that git holds, which is small; it must be what git calls it."""
+    """The digest of a file that is not called by it: git holds it, and it must be what git calls it."""
     digest, named = hashlib.sha256(), git_hash(file.size_bytes)
     with open_regular(path, file.name) as opened:
         while piece := opened.read(1 << 20):
             digest.update(piece)
             named.update(piece)
-    if named.hexdigest() != file.blob_name:
+    if file.git_sha1 and named.hexdigest() != file.git_sha1:
         raise SourceError(
             f"{file.name} in huggingface_hub's cache is damaged",
             hint=f"Remove it and try again: {path.resolve()}",

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from modelkit.errors import PlanError
+from modelkit.fetch.local import Local
 from modelkit.pack.adapters.stored import CONFIG, FOLDER, WEIGHTS, StoredAdapter, config_bytes, weights_bytes
 from modelkit.pack.conversion import Part
 from modelkit.pack.metadata import AdapterFacts, Metadata
-from modelkit.source.adapters.opened import adapter_name, read_adapter
+from modelkit.source.adapters.opened import adapter_name, read_adapter, read_folder, safe_name
 from modelkit.source.adapters.value import AdapterSource
 from modelkit.store.digest import Blob
 from modelkit.store.store import Store
@@ -127,14 +128,14 @@ class Carried:
 
 
 def carried(
-    paths: Iterable[Path],
+    places: Iterable[Path | Local],
     inherited: Mapping[str, StoredAdapter],
     said: Metadata,
     target: Part,
     *,
     fuse: bool = False,
 ) -> tuple[Carried, ...]:
-    """paths: of adapters to be added. inherited, said: what a package has. target: the base. fuse: will they
+    """places: of adapters to be added. inherited, said: what a package has. target: the base. fuse: will they
     become part of it? Otherwise run time is asked whether it takes them.
 
     Raises SourceError, PlanError, WeightMismatch.
@@ -146,15 +147,24 @@ def carried(
     ]
     found = {name: Carried(name, stored=inherited[name], facts=facts.get(name)) for name in order}
     described = describe(target.plan.config)
-    for path in paths:
-        adapter, name = read_adapter(path), adapter_name(path)
+    for place in places:
+        adapter, name, label = _opened(place)
         if name in found:
             raise PlanError(
-                f"{path}: there is an adapter called {name} already",
+                f"{label}: there is an adapter called {name} already",
                 hint="An adapter is called like its folder. Rename one of the two folders.",
             )
         found[name] = Carried(name, _placed(adapter, described, target, fuse=fuse))
     return tuple(found.values())
+
+
+def _opened(place: Path | Local) -> tuple[AdapterSource, str, str]:
+    """An adapter, its name, and how messages call it."""
+    if isinstance(place, Path):
+        return read_adapter(place), adapter_name(place), str(place)
+    repository = place.upstream.repository if place.upstream else place.label
+    name = safe_name(repository.rpartition("/")[2], place.label)
+    return read_folder(place.files, place.label), name, place.label
 
 
 def _placed(adapter: AdapterSource, described: Described, target: Part, *, fuse: bool) -> "Placement":

@@ -47,10 +47,15 @@ def adapter_name(path: Path) -> str:
     name = path.absolute().name if path.is_dir() else path.absolute().stem
     if not path.is_dir() and path.name in _READERS:
         name = path.absolute().parent.name
-    safe = _NOT_NAMED.sub("-", name).strip(".-")[:MAX_NAME]
+    return safe_name(name, str(path))
+
+
+def safe_name(text: str, label: str) -> str:
+    """A name made of a text. Raises SourceError where nothing is left of it."""
+    safe = _NOT_NAMED.sub("-", text).strip(".-")[:MAX_NAME]
     if not safe:
         raise SourceError(
-            f"{shown(str(path))} has no name that an adapter could have",
+            f"{shown(label)} has no name that an adapter could have",
             hint="Give the folder a name of letters and digits.",
         )
     return safe

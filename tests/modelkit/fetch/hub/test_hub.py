@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
@@ -21,7 +23,8 @@ from modelkit.fetch import beside
 from modelkit.fetch.hub import obtain
 from modelkit.fetch.hub.library import headers_for
 from modelkit.store.store import Store
-from tests.support.hub import Hub
+from tests.support.hub import Hub, Repository
+from tests.support.peft_folders import write_peft
 
 STORY = "hf.co/Amy/Story"
 KEPT = {
@@ -359,6 +362,36 @@ def test_names_without_a_host_are_never_fetched(hub: Hub, tmp_path: Path) -> Non
     with pytest.raises(InvalidName, match=r"modelkit pull hf\.co/Amy/Story"):
         modelkit.pull("Amy/Story", home=tmp_path)
     assert hub.requests == []
+
+
+def test_an_adapter_of_the_hub_goes_into_the_package(hub: Hub, tmp_path: Path) -> None:
+    layer = "base_model.model.model.layers.0.self_attn.q_proj"
+    tensors = {
+        f"{layer}.lora_A.weight": np.ones((3, 64), "f4"),
+        f"{layer}.lora_B.weight": np.ones((64, 3), "f4"),
+    }
+    hub.repositories["Amy/tale-1.5"] = Repository.of(
+        write_peft(tmp_path / "adapter", tensors), **{"x.py": b"1"}
+    )
+    (tmp_path / "Modelfile").write_text(f"FROM {STORY}\nADAPTER hf.co/Amy/tale-1.5\n")
+    modelkit.create(tmp_path / "Modelfile", name="told", home=tmp_path / "home")
+    package = Store(tmp_path / "home").resolve("told")
+    assert "adapters/tale-1.5/adapter.safetensors" in package.files
+    assert not hub.asked("x.py")
+    (tmp_path / "Modelfile").write_text("FROM hf.co/Amy/tale-1.5\n")
+    with pytest.raises(UnsupportedSource, match="is a LoRA adapter, not a model"):
+        modelkit.create(tmp_path / "Modelfile", name="told", home=tmp_path / "home")
+
+
+def test_a_cache_without_links_is_read(hub: Hub, tmp_path: Path, cache: Path) -> None:
+    """As huggingface_hub makes it where a disk has none."""
+    first = modelkit.pull(STORY, home=tmp_path / "a")
+    for link in list(cache.rglob("snapshots/*/*")):
+        data = link.read_bytes()
+        link.unlink()
+        link.write_bytes(data)
+    shutil.rmtree(next(cache.rglob("blobs")))
+    assert modelkit.pull(STORY, home=tmp_path / "b", offline=True).digest == first.digest
 
 
 @pytest.mark.parametrize("who", ["Ollama", "LM Studio", "llama.cpp"])

@@ -4,7 +4,7 @@ import pytest
 
 from modelkit.address import HubAddress
 from modelkit.errors import FetchError, UnsupportedSource
-from modelkit.fetch.hub.choose import Choice, choose
+from modelkit.fetch.hub.choose import Choice, choose_adapter, choose_model
 from modelkit.fetch.hub.listing import Listed, Listing
 from modelkit.fetch.hub.quants import quant_of
 
@@ -31,7 +31,9 @@ FILES: dict[str, list[str]] = {
 def chosen(files: str, quant: str | None = None, file: str | None = None) -> Choice:
     listed = {name: Listed(name, 1, "0" * 64, None) for name in FILES[files]}
     weights = [name for name in listed if name == "model.safetensors"]
-    return choose(Listing("amy/story", "a" * 40, listed), HubAddress("amy/story", quant, None, file), weights)
+    return choose_model(
+        Listing("amy/story", "a" * 40, listed), HubAddress("amy/story", quant, None, file), lambda: weights
+    )
 
 
 @pytest.mark.parametrize(
@@ -86,6 +88,24 @@ def test_what_cannot_be_chosen_is_said(files: str, quant: str | None, said: str)
 def test_weights_of_other_kinds_are_named(files: str, said: str) -> None:
     with pytest.raises(UnsupportedSource, match=said):
         chosen(files)
+
+
+def test_an_adapter_is_its_weights_and_its_config() -> None:
+    names = [
+        "adapter_config.json",
+        "adapter_model.safetensors",
+        "README.md",
+        "optimizer.pt",
+        "tokenizer.json",
+    ]
+    listing = Listing("amy/lora", "a" * 40, {name: Listed(name, 1, "0" * 64, None) for name in names})
+    found = choose_adapter(listing, HubAddress("amy/lora"), tuple)
+    assert {file.name for file in found.files} == {*names[:3]}
+    for address in (HubAddress("amy/lora", "Q8_0"), HubAddress("amy/lora", file="README.md")):
+        with pytest.raises(FetchError, match="by its repository alone"):
+            choose_adapter(listing, address, tuple)
+    with pytest.raises(FetchError, match="is no adapter"):
+        choose_adapter(Listing("a/b", "a" * 40, {}), HubAddress("a/b"), tuple)
 
 
 @pytest.mark.parametrize(
