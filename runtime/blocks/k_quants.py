@@ -7,13 +7,13 @@ import mlx.core as mx
 
 from runtime.blocks.groups import Groups, half, nibbles, spread, words
 
-_PLANES = mx.array([0, 2, 4, 6], dtype=mx.uint8)[:, None]
-
 
 def _two_bits(data: mx.array) -> mx.array:
     """2-bit codes: of every 32 bytes the lowest pairs of bits, then the next."""
     parts = data.reshape(data.shape[0], -1, 1, 32)
-    return ((parts >> _PLANES) & 3).reshape(data.shape[0], -1)
+    # Made here: a lazy array of the thread that imports this cannot be computed in another one.
+    planes = mx.array([0, 2, 4, 6], dtype=mx.uint8)[:, None]
+    return ((parts >> planes) & 3).reshape(data.shape[0], -1)
 
 
 def q2_k(b: mx.array) -> Groups:

@@ -1,3 +1,5 @@
+import subprocess
+import sys
 from typing import Any
 
 import gguf
@@ -136,3 +138,24 @@ def test_a_scale_that_outgrows_the_form_is_refused() -> None:
     with pytest.raises(NotFinite) as caught:
         repacked(rows.tobytes(), kind)
     assert caught.value.block == 1
+
+
+def test_another_thread_than_the_importing_one_decodes() -> None:
+    """As a model's own does. In a process of its own: what once was computed hides where it was made."""
+    code = """
+import threading, mlx.core as mx
+from runtime.blocks.decode import decoded, packed
+from runtime.blocks.types import BLOCK_TYPES
+
+def decode():
+    for kind in BLOCK_TYPES.values():
+        if kind.packed:
+            mx.eval(decoded(mx.zeros((2, 512 // kind.weights * kind.nbytes), mx.uint8), kind))
+    print("done")
+
+thread = threading.Thread(target=decode)
+thread.start()
+thread.join()
+"""
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert ran.stdout == "done\n", ran.stderr
