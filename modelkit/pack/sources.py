@@ -19,6 +19,7 @@ from modelkit.modelfile import Directive, Reference
 from modelkit.pack.adapters.stored import StoredAdapter, read_stored
 from modelkit.pack.metadata import FILE as METADATA
 from modelkit.pack.metadata import Metadata, read_metadata
+from modelkit.source.belongings import is_document
 from modelkit.source.gguf.checkpoint import read_checkpoint
 from modelkit.source.gguf.folder import gguf_in, is_gguf
 from modelkit.source.inventory import Inventory, read_inventory
@@ -75,19 +76,19 @@ def open_origin(reference: Reference, store: Store, access: Access) -> Origin:
     if reference.path is not None:
         return _open_path(reference.path)
     if reference.address is not None and reference.address in access.here:
-        return _open_local(access.here[reference.address], store)
+        return _open_local(access.here[reference.address])
     if isinstance(reference.address, RegistryAddress):
         from modelkit.pack.pulling import stored_or_pulled  # it builds, and so opens, again
 
         return open_package(store.resolve(stored_or_pulled(reference.address, store, access)))
     if reference.address is not None:
-        return _open_local(obtain(reference.address, access), store)
+        return _open_local(obtain(reference.address, access))
     try:
         return open_package(store.resolve(reference.text))
     except (ModelNotFound, InvalidName) as error:
         here = find_local(reference.text)
         if here is not None:
-            return _open_local(here, store)
+            return _open_local(here)
         elsewhere = where_to_get(reference.text)
         if elsewhere is None and isinstance(error, InvalidName):
             raise
@@ -121,19 +122,26 @@ def open_gguf(path: Path, label: str) -> Source:
     return Source(inventory, weights, {})
 
 
-def _open_local(local: Local, store: Store) -> Origin:
+def _open_local(local: Local) -> Origin:
     """What was fetched, or lies in another program's folder."""
-    if local.gguf is not None:
-        opened = _open_path(local.gguf)
-    else:
-        opened = Origin(open_source(local.files, local.label, {}), Metadata(), None)
+    if local.gguf is None:
+        opened = open_source(local.files, local.label, {})
+    else:  # which may have any name
+        opened = _with_documents(open_gguf(local.gguf, local.label), local.files)
     source = replace(
-        opened.source,
-        notes=(*local.notes, *opened.source.notes),
+        opened,
+        notes=(*local.notes, *opened.notes),
         promised=local.promised,
         upstream=local.upstream,
     )
-    return replace(opened, source=source, said=local.directives)
+    return Origin(source, Metadata(), None, said=local.directives)
+
+
+def _with_documents(source: Source, files: Files) -> Source:
+    """With the licences and descriptions that lie beside a GGUF file."""
+    documents = {name: path for name, path in files.items() if is_document(name)}
+    kept = {**source.inventory.files, **documents}
+    return replace(source, inventory=replace(source.inventory, files=kept))
 
 
 def open_package(package: Package) -> Origin:
