@@ -26,7 +26,9 @@ class Place:
     """Where in a stack the k-th adapter of each row is."""
 
     slots: mx.array
-    """int32 [B]"""
+    """uint32 [B]"""
+    own: mx.array
+    """uint32 [B]: 0, 1, ... A gathered product that is not told makes it anew."""
     scales: mx.array | None
     """float32 [B], 0 for rows without one; None: all are 1."""
     alike: float | None
@@ -45,10 +47,9 @@ class Place:
         own = _as(stacked, like)[self.slots]
         return own.reshape(own.shape[0], *[1] * (like.ndim - 2), -1)
 
-    def flat(self, each: int, axes: int = 2) -> mx.array:
-        """int32 [B, each], of `axes` axes: where each row's matrices are in a stack of stacks of `each`."""
-        own = (self.slots * each).reshape(-1, *[1] * (axes - 1))
-        return own + mx.arange(each, dtype=mx.int32)
+    def flat(self, each: int) -> mx.array:
+        """uint32 [B, each]: where each row's matrices are in a stack of stacks of `each`."""
+        return self.slots[:, None] * each + mx.arange(each, dtype=mx.uint32)
 
 
 class RowAdapters:
@@ -135,8 +136,8 @@ class RowAdapters:
         for place in self._places(stack):
             if stack.down is not None and stack.up is not None:
                 flat = x if x.ndim == 3 else x.reshape(x.shape[0], -1, x.shape[-1])
-                inner = place.scaled(mx.gather_mm(flat, _as(stack.down, x), rhs_indices=place.slots))
-                more = mx.gather_mm(inner, _as(stack.up, x), rhs_indices=place.slots)
+                inner = mx.gather_mm(flat, _as(stack.down, x), place.own, place.slots)
+                more = mx.gather_mm(place.scaled(inner), _as(stack.up, x), place.own, place.slots)
                 out = out + _as(more if x.ndim == 3 else more.reshape(y.shape), y)
             if stack.factor is not None:
                 base = y - module["bias"] if "bias" in module else y
@@ -161,6 +162,7 @@ class RowAdapters:
 def _places(adapters: tuple[Adapter, ...], rows: Sequence[Members]) -> list[Place]:
     slots = {adapter: place for place, adapter in enumerate(adapters)}
     own = [[(adapter, scale) for adapter, scale in row if adapter in slots] for row in rows]
+    own_rows = mx.arange(len(rows), dtype=mx.uint32)
     places: list[Place] = []
     for k in range(max(map(len, own), default=0)):
         having = tuple((i, *row[k]) for i, row in enumerate(own) if len(row) > k)
@@ -169,7 +171,9 @@ def _places(adapters: tuple[Adapter, ...], rows: Sequence[Members]) -> list[Plac
             at[i], scales[i] = slots[adapter], scale
         alike = len(having) == len(rows) and len(set(zip(at, scales, strict=True))) == 1
         array = None if all(scale == 1 for scale in scales) else mx.array(scales, dtype=mx.float32)
-        places.append(Place(mx.array(at, dtype=mx.int32), array, scales[0] if alike else None, having))
+        places.append(
+            Place(mx.array(at, dtype=mx.uint32), own_rows, array, scales[0] if alike else None, having)
+        )
     return places
 
 

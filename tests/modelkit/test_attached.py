@@ -18,7 +18,7 @@ from tests.support.tiny import write_tokenizer
 
 NAMES = ("llama_lora", "llama_dora")
 IDS = list(range(20, 50))
-WARM = {"temperature": 0.9, "seed": 5, "num_predict": 12}
+WARM: dict[str, Any] = {"temperature": 0.9, "seed": 5, "num_predict": 12}
 
 
 @pytest.fixture(scope="module")
@@ -126,7 +126,7 @@ def test_memory_is_foreseen(home: Path, model: modelkit.Model) -> None:
     with modelkit.load("it", home=home) as loaded:
         assert loaded.memory.adapter_bytes > 0
         loaded.logits(IDS)
-        held = loaded._open.engine.adapters.nbytes
+        held = loaded._open.engine.adapters.nbytes  # pyright: ignore[reportPrivateUsage]
     assert loaded.memory.adapter_bytes == pytest.approx(held, rel=0.3)
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,16 @@ from runtime.engine.options import Options
 from runtime.engine.request import Request
 from runtime.errors import WeightMismatch
 from runtime.loaded import LoadedModel
+from runtime.models import describe
 from runtime.nn.low_rank import LowRanks
 from runtime.sampling.params import SamplingParams
 from runtime.speculate.draft_model import ModelDrafter
 from runtime.speculate.drafter import Drafter
 from runtime.speculate.head import HeadDrafter
 from runtime.speculate.ngram import NgramDrafter
+from runtime.speculate.pair import drafters_for
+from tests.support.assistants import load_assistant
+from tests.support.dflash import block_config, load_block_draft
 from tests.support.drafting import always_drafting
 from tests.support.heads import HeadReference
 from tests.support.low_ranks import pairs_of
@@ -39,12 +44,22 @@ Drafters = Callable[[LoadedModel, LayerMemory], dict[str, Drafter]]
 
 
 def start(
-    folder: Path, kind: str, *, drafters: Drafters | None = None, head: bool = False, **options: Any
+    folder: Path,
+    kind: str,
+    *,
+    drafters: Drafters | None = None,
+    head: bool = False,
+    loaded: Callable[[Path], LoadedModel] | None = None,
+    **options: Any,
 ) -> Engine:
+    folder.mkdir(parents=True, exist_ok=True)
     models: list[LoadedModel] = []  # arrays live on the engine's thread alone
 
     def load() -> LoadedModel:
-        model = (HeadReference if head else Reference)(kind).load(folder)
+        usual = (HeadReference if head else Reference)(kind).load if kind else None
+        reader = loaded or usual
+        assert reader is not None
+        model = reader(folder)
         models.append(replace(model, network=getattr(model.network, "plain", model.network)))
         return models[0]
 
@@ -143,6 +158,36 @@ def test_a_head_in_the_target_keeps_what_adapters_made_of_a_prompt_apart(
     assert [tokens for tokens, _ in got] == wanted
     assert len(kept) == 2
     assert [cached > 0 for _, cached in got] == [False, False, True, True, True]
+
+
+def block(folder: Path) -> LoadedModel:
+    layers = len(describe(Reference("qwen3").record["config"]).layout)
+    return load_block_draft(folder, {**block_config(), "num_target_layers": layers})
+
+
+@pytest.mark.parametrize("pair", ["block", "assistant"])
+def test_drafts_that_read_the_targets_states_change_no_text(
+    pair: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target: Callable[[Path], LoadedModel] = Reference("qwen3").load
+    draft: Callable[[Path], LoadedModel] = block
+    if pair == "assistant":
+        target, draft = (partial(load_assistant, name) for name in ("target", "plain"))
+    (tmp_path / "draft").mkdir()
+    plain = start(tmp_path / "plain", "", loaded=target)
+    wanted = answers(plain, requests(WARM), together=False)
+    plain.close()
+    always_drafting(monkeypatch)
+    drafting = start(
+        tmp_path / "drafting",
+        "",
+        loaded=target,
+        drafters=lambda model, memory: drafters_for(model, draft(tmp_path / "draft"), memory),
+        prefix_bytes=1 << 24,
+    )
+    got = [answers(drafting, requests(WARM), together=together) for together in (True, False)]
+    drafting.close()
+    assert got == [wanted, wanted]
 
 
 def test_prompts_are_found_again_with_the_same_adapters_alone(
