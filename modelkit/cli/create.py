@@ -54,7 +54,7 @@ def _formats() -> list[tuple[str, str]]:
     """The table of formats for --help."""
     return [
         (row.name, row.help + (f" (also: {', '.join(row.aliases)})" if row.aliases else "")) for row in MAIN
-    ] + [("q4g32 q4g128 ...", "any q format in groups of 32 or 128; without g they are of 64")]
+    ] + [("q4g32, q4g128", "any q format in groups of 32 or 128; without g they are of 64")]
 
 
 @click.command("create", cls=Explained, tables={"Formats": _formats()})

@@ -92,6 +92,13 @@ class Adapters:
         self.bring(asked)
         return self._rows([asked if self.space(asked) else ()])
 
+    def let_go(self) -> None:
+        """Of all but the names: whoever asks a closed engine is told that it is closed, not that it has no
+        such adapter.
+        """
+        del self._network
+        self._loaded, self._deck, self._steps = {}, Deck(), {}
+
     def _rows(self, asked: Sequence[Asked]) -> RowAdapters | None:
         if not any(asked):
             return None

@@ -147,7 +147,8 @@ class Engine:
     def _let_go(self) -> None:
         """Whoever still holds the engine keeps no weights alive."""
         del self.model, self._memory, self._desk, self._prefixes, self._sources
-        del self._places, self._decoding, self._steps, self.adapters
+        del self._places, self._decoding, self._steps
+        self.adapters.let_go()
 
     def _clear_prefixes(self) -> None:
         self._prefixes.clear()
