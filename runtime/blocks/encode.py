@@ -47,36 +47,47 @@ def dequantized(codes: Bytes, scales: Floats, biases: Floats) -> Floats:
 
 def with_offsets(codes: Bytes, scales: Floats, biases: Floats, *, five: bool) -> Bytes:
     """Q4_1, or Q5_1 where the codes have five bits: [R, bytes of a row]."""
-    parts = [_halves(scales, codes), _halves(biases, codes)]
-    return _joined([*parts, *_low_and_fifth(codes, five=five)])
+    parts = _low_and_fifth(codes, five=five)
+    return _joined([*(_halves(each, parts[0].shape[1]) for each in (scales, biases)), *parts])
 
 
 def around_zero(codes: Bytes, scales: Floats, *, five: bool) -> Bytes:
     """Q4_0, or Q5_0: the code in the middle, 8 or 16, stands for 0."""
-    return _joined([_halves(scales, codes), *_low_and_fifth(codes, five=five)])
+    parts = _low_and_fifth(codes, five=five)
+    return _joined([_halves(scales, parts[0].shape[1]), *parts])
+
+
+def four_bits(words: NDArray[Any], scales: Floats, biases: Floats | None) -> Bytes:
+    """`with_offsets`, or without them `around_zero`, of 4-bit codes as MLX packs them, uint32 [R, words].
+    Four times as fast as by way of single codes.
+    """
+    low = _nibbles_of_words(words)
+    heads = [scales] if biases is None else [scales, biases]
+    return _joined([*(_halves(each, low.shape[1]) for each in heads), low])
 
 
 def bytes_around_zero(codes: Bytes, scales: Floats) -> Bytes:
     """Q8_0: the code 128 stands for 0."""
-    return _joined([_halves(scales, codes), (codes ^ 128).reshape(len(codes), -1, _BLOCK)])
+    data = (codes ^ 128).reshape(len(codes), -1, _BLOCK)
+    return _joined([_halves(scales, data.shape[1]), data])
 
 
 def two_bits_around_one(codes: Bytes, scales: Floats) -> Bytes:
     """Q2_0, blocks of 64: the code 1 stands for 0."""
     fours = codes.reshape(len(codes), -1, 16, 4)
     data = fours[..., 0] | fours[..., 1] << 2 | fours[..., 2] << 4 | fours[..., 3] << 6
-    return _joined([_halves(scales, codes, 64), data])
+    return _joined([_halves(scales, data.shape[1]), data])
 
 
 def signs(codes: Bytes, scales: Floats) -> Bytes:
     """Q1_0, blocks of 128: a bit says + or -; `scales` are the distance of the two."""
     data = np.packbits(codes.reshape(len(codes), -1, 128), axis=-1, bitorder="little")
-    return _joined([_halves(scales / 2, codes, 128), data])
+    return _joined([_halves(scales / 2, data.shape[1]), data])
 
 
-def mxfp4(codes: Bytes, exponents: Bytes) -> Bytes:
-    """codes of 4-bit floats [R, K], exponents [R, K / 32]."""
-    return _joined([exponents[..., None], _nibbles(codes, _BLOCK)])
+def mxfp4(words: NDArray[Any], exponents: Bytes) -> Bytes:
+    """words of 4-bit floats, uint32 [R, words]; exponents [R, K / 32]."""
+    return _joined([exponents[..., None], _nibbles_of_words(words)])
 
 
 def nvfp4(codes: Bytes, scales: Bytes) -> Bytes:
@@ -102,10 +113,9 @@ def bfloat16(values: Floats) -> Bytes:
     return rounded.astype(np.uint16).view(np.uint8)
 
 
-def _halves(values: Floats, codes: Bytes, block: int = _BLOCK) -> Bytes:
+def _halves(values: Floats, blocks: int) -> Bytes:
     """16-bit floats [R, G], one for each block: uint8 [R, blocks, 2]."""
-    times = codes.shape[1] // block // values.shape[1]
-    half = np.repeat(values.astype(np.float16), times, axis=1)
+    half = np.repeat(values.astype(np.float16), blocks // values.shape[1], axis=1)
     return half[..., None].view(np.uint8)
 
 
@@ -117,6 +127,17 @@ def _low_and_fifth(codes: Bytes, *, five: bool) -> list[Bytes]:
     return [fifth, low]
 
 
+def _nibbles_of_words(words: NDArray[Any]) -> Bytes:
+    """`_nibbles` of blocks of 32 codes: [R, blocks, 16]. Eight bytes at a time."""
+    eights = np.ascontiguousarray(words).view(np.uint64).reshape(len(words), -1, 2)
+    first, second = np.ascontiguousarray(eights[..., 0]), np.ascontiguousarray(eights[..., 1])
+    low, four = np.uint64(0x0F0F0F0F0F0F0F0F), np.uint64(4)
+    even = (first & low) | (second & low) << four
+    odd = (first >> four & low) | (second & ~low)
+    bytes_ = np.stack((even.view(np.uint8), odd.view(np.uint8)), axis=-1)
+    return bytes_.reshape(len(words), -1, 16)
+
+
 def _nibbles(codes: Bytes, block: int) -> Bytes:
     """Of every `block` codes the first half in the low bits, the second in the high: [R, blocks, bytes]."""
     pairs = codes.reshape(len(codes), -1, 2, block // 2)
@@ -125,5 +146,8 @@ def _nibbles(codes: Bytes, block: int) -> Bytes:
 
 def _joined(parts: list[Bytes]) -> Bytes:
     """[R, blocks, bytes] each -> [R, bytes of a row]."""
-    data = np.concatenate(parts, axis=-1)
-    return data.reshape(len(data), -1)
+    # Two bytes at a time where the parts allow it: six times faster.
+    even = all(part.shape[-1] % 2 == 0 for part in parts)
+    words = [np.ascontiguousarray(part).view(np.uint16) for part in parts] if even else parts
+    data = np.concatenate(words, axis=-1)
+    return data.reshape(len(data), -1).view(np.uint8)

@@ -19,6 +19,7 @@ import modelkit
 from modelkit.pack.mlx_lm_limits import RELEASE, Limit, limits
 from modelkit.pack.spelling import both_spellings
 from modelkit.store.store import Store
+from tests.support.gguf_export_table import gguf_part
 from tests.support.parity import Reference
 from tests.support.tiny import write_tokenizer
 
@@ -106,7 +107,8 @@ def page(outcomes: Mapping[str, dict[str, Any]]) -> str:
         bar=BAR,
         agree=", ".join(f"{name} ({outcomes[name]['error']:.0e})" for name in right),
     )
-    return head + "".join(_row(name, one) for name, one in outcomes.items() if one["outcome"] != "right")
+    rows = "".join(_row(name, one) for name, one in outcomes.items() if one["outcome"] != "right")
+    return head + rows + gguf_part()
 
 
 def _row(name: str, one: Mapping[str, Any]) -> str:

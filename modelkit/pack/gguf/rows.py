@@ -94,17 +94,17 @@ def _rows(part: Part, of: int, rows: Array, reader: Reader) -> Array:
     return np.frombuffer(raw, dtype=_DTYPES[part.dtype]).reshape(last - first, -1)[rows - first]
 
 
-def _read(part: Part, start: int, stop: int, reader: Reader) -> bytes:
+def _read(part: Part, start: int, stop: int, reader: Reader) -> bytearray | memoryview:
     """Bytes start .. stop of all rows of a part."""
-    found = bytearray()
+    found: list[memoryview] = []
     at, row_bytes = 0, part.nbytes // sum(slab.rows for slab in part.slabs)
     for slab in part.slabs:
         size = slab.rows * row_bytes
         low, high = max(start - at, 0), min(stop - at, size)
         at += size
         if low < high:
-            found += _read_slab(slab, row_bytes, low, high, reader)
-    return bytes(found)
+            found.append(_read_slab(slab, row_bytes, low, high, reader))
+    return found[0] if len(found) == 1 else bytearray(b"".join(found))
 
 
 def _read_slab(slab: Slab, row_bytes: int, low: int, high: int, reader: Reader) -> memoryview:
@@ -227,16 +227,30 @@ def _encoded(piece: Piece, stored: Stored | None, origin: Origin, fit: Fit) -> A
         return _encode_numbers(floats(piece.data), fit.type)
     if fit.type in ("f32", "f16", "bf16", "q8_0") and not (fit.type == "q8_0" and fit.exact):
         return _encode_numbers(_with_columns(numbers(piece, stored), origin), fit.type)
-    packing = stored.packing
+    return _packed_blocks(piece, stored.packing, origin, fit.type)
+
+
+def _packed_blocks(piece: Piece, packing: Packing | BlockType, origin: Origin, kind: str) -> Array:
     assert isinstance(packing, Packing)
-    codes = _with_columns(encode.codes_of(piece.data.view(np.uint32), packing.bits), origin)
     assert piece.scales is not None
-    if packing.mode in ("mxfp4", "nvfp4"):
-        scales = _with_columns(piece.scales.view(np.uint8), origin, packing.group_size)
-        return encode.mxfp4(codes, scales) if packing.mode == "mxfp4" else encode.nvfp4(codes, scales)
+    words = piece.data.view(np.uint32)
+    if origin.change is None and kind == "mxfp4":
+        return encode.mxfp4(words, piece.scales)
+    if origin.change is None and kind in ("q4_0", "q4_1") and packing.bits == 4:
+        biases = floats(piece.biases) if kind == "q4_1" else None
+        return encode.four_bits(words, floats(piece.scales), biases)
+    codes = _with_columns(encode.codes_of(words, packing.bits), origin)
+    if kind in ("mxfp4", "nvfp4"):
+        scales = _with_columns(piece.scales, origin, packing.group_size)
+        return encode.nvfp4(codes, scales) if kind == "nvfp4" else encode.mxfp4(_words(codes), scales)
     scales = _with_columns(floats(piece.scales), origin, packing.group_size)
     biases = _with_columns(floats(piece.biases), origin, packing.group_size)
-    return affine_blocks(fit.type, codes, scales, biases, packing.bits)
+    return affine_blocks(kind, codes, scales, biases, packing.bits)
+
+
+def _words(codes: Array) -> Array:
+    """Codes of four bits as MLX packs them."""
+    return (codes[:, ::2] | codes[:, 1::2] << 4).view(np.uint32)
 
 
 def affine_blocks(

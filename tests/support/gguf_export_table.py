@@ -1,0 +1,67 @@
+"""The part of docs/export.md about GGUF: what becomes of each format, asked of the function that decides."""
+
+from modelkit.pack.gguf.fitting import Fit, Scales, fit
+from modelkit.source.prequantized import Packing
+from runtime.blocks.types import BLOCK_TYPES
+from runtime.quant import FORMATS, Format
+
+_WIDTH = 256  # of rows that divide into whole blocks of every type
+_USUAL = Scales(half=True, middle=False, largest=1.0)
+_HOW = {"copied": "the same bytes", "converted": "the same numbers", "rounded": "the nearest numbers"}
+
+HEAD = """
+# GGUF files
+
+`modelkit export NAME FILE.gguf` writes the package as one file for llama.cpp and its kin, with tokenizer
+and chat template; `--draft` writes the draft into a file of its own. A table says before anything is
+written which types there will be and what is exact. The file appears whole or not at all, and none is ever
+overwritten. [import.md](import.md) lists the architectures; a model of another one is refused.
+
+| stored as | bits per weight | GGUF type | bits per weight | what the file says |
+|---|---|---|---|---|
+"""
+
+FOOT = """
+* What a GGUF file was imported from goes back byte for byte: blocks that are kept as they are, and those
+  that became MLX's codes, whose offsets put zero in the middle (Q4_0, Q5_0, Q8_0, Q2_0, Q1_0). The two
+  ternary types come back as Q2_0, the same numbers.
+* Scales of these types are 16-bit floats. Those of a package are, or nearly always fit: weights near zero
+  have scales too small, which are off by 3e-8 at most, and packages made of float32 weights have float32
+  scales, which are rounded. The table before the export says where.
+* Norms, biases, routers and short convolutions become float32, as llama.cpp wants them: the same numbers in
+  more bits. Norms that are stored less one, and decays that are stored as logarithms, are computed in
+  float32.
+* The tokenizer becomes llama.cpp's lists of pieces, types, merges or scores, with the name of its way of
+  cutting text: recognised by its expressions, or by what it does to texts that tell all 91 names apart. The
+  metadata are read back before anything is written, and must give the same ids; a tokenizer that llama.cpp
+  knows nothing like is refused. tokenizer.json itself goes along (`tokenizer.huggingface.json`), so that
+  what is imported again is the same tokenizer. What llama.cpp cannot say (composing of characters, blanks
+  that tokens take) is noted.
+* Provenance, licence and sampling go into `general.*`; SYSTEM and MESSAGE have no place there.
+
+`python -m tests.support.llama_cpp_check` compares llama.cpp's logits on exported models with those of
+transformers, where llama-cpp-python is installed. llama.cpp rounds activations of packed matrices to 8
+bits, so near ties may fall otherwise than here.
+"""
+
+
+def gguf_part() -> str:
+    return HEAD + "".join(_row(row) for row in FORMATS if not row.name.startswith("q") or _shown(row)) + FOOT
+
+
+def _shown(row: Format) -> bool:
+    return row.group_size == 64 or row.bits == 4
+
+
+def _row(row: Format) -> str:
+    chosen = (
+        fit(Packing(row.bits, row.group_size, row.mode), _WIDTH, _USUAL)
+        if row.mode
+        else Fit(row.name, "copied")
+    )
+    stored = BLOCK_TYPES[chosen.type].bits_per_weight
+    why = f": {chosen.why}" if chosen.why else ""
+    return (
+        f"| {row.name} | {row.bits_per_weight:.4g} | {chosen.type.upper()} | {stored:.4g} | "
+        f"{_HOW[chosen.how]}{why} |\n"
+    )
