@@ -45,6 +45,8 @@ class Request:
     """May it be sent again after a failure? Not where it counts how often it came."""
     what: str = ""
     """What it is about, for messages."""
+    slow: bool = False
+    """Has the registry much to do before it answers?"""
 
 
 class Registry:
@@ -165,7 +167,9 @@ class Registry:
             said = self._authorization.header(request.scopes) if own else None
             if said:
                 headers["Authorization"] = said
-            answer = self._wire.send(request.method, url, headers, request.body, request.size_bytes)
+            answer = self._wire.send(
+                request.method, url, headers, request.body, request.size_bytes, slow=request.slow
+            )
             if answer.status == 401 and own and asked < MOST_TOKENS:
                 asked, offered = asked + 1, read_challenges(answer.headers("www-authenticate"))
                 if self._authorization.learn(offered, request.scopes, said):

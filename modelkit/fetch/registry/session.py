@@ -123,6 +123,7 @@ class Sessions:
             expected=(200, 201, 204, *LATER, *_GONE),
             repeat=False,
             what=self._what,
+            slow=True,
         )
         try:
             with self._registry.call(request) as answer:

@@ -42,6 +42,8 @@ class Limits:
     """Without a byte, or without 64 KiB of a large body."""
     answer_s: float = 60.0
     """For the head of an answer, and for a small body."""
+    settle_s: float = 900.0
+    """For the head of the answer that ends an upload: registries move the whole blob first, or hash it."""
     pause_s: float = 1.0
     """Before a second attempt; it doubles."""
     longest_pause_s: float = 60.0
@@ -146,8 +148,10 @@ class Wire:
         headers: dict[str, str],
         body: Body | None = None,
         size_bytes: int = 0,
+        *,
+        slow: bool = False,
     ) -> Answer:
-        """Raises Interrupted. The answer is to be used as a context manager."""
+        """Raises Interrupted. The answer is to be used as a context manager. slow: it may take its time."""
         sent = {
             "Host": url.netloc,
             "User-Agent": AGENT,
@@ -156,6 +160,7 @@ class Wire:
             **({"Content-Length": str(size_bytes)} if method in ("POST", "PUT", "PATCH") else {}),
         }
         limits = self.limits
+        head_s = limits.settle_s if slow else limits.answer_s
         if self.ended.is_set():
             raise FetchError("given up")
         request = httpcore2.Request(
@@ -166,13 +171,13 @@ class Wire:
             extensions={
                 "timeout": {
                     "connect": limits.connect_s,
-                    "read": limits.silence_s,
+                    "read": max(limits.silence_s, head_s) if slow else limits.silence_s,
                     "write": limits.silence_s,
                     "pool": limits.silence_s,
                 }
             },
         )
-        with _translated(url, Patience(limits.answer_s)):
+        with _translated(url, Patience(head_s)):
             response = self._pool(url).handle_request(request)
         try:
             return Answer(url, response, limits)

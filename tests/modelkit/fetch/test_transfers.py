@@ -2,7 +2,9 @@
 
 import hashlib
 import threading
+import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -112,6 +114,15 @@ def test_a_push_that_was_killed_goes_on_where_it_ended(store: Store, registry: F
     assert not [
         row for row in (store.root.parent / "registries.json").read_bytes().split() if b"_state" in row
     ]
+
+
+def test_the_end_of_an_upload_may_take_its_time(store: Store, registry: FakeRegistry) -> None:
+    put(store, "story", LARGE)
+    late = iter([1.0])
+    registry.rules.append(on("PUT", "uploads", lambda call: time.sleep(next(late, 0.0))))
+    hasty = replace(QUICK, silence_s=0.8, answer_s=0.8)
+    push("story", at(registry), store, Access(), limits=hasty, chunk_bytes=CHUNK)
+    assert registry.count("PUT", "uploads") == len(LARGE)
 
 
 def test_a_least_size_of_chunks_is_kept(store: Store, registry: FakeRegistry) -> None:
