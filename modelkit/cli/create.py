@@ -66,12 +66,12 @@ def _formats() -> list[tuple[str, str]]:
 @click.option(
     "--quantize-draft",
     "--draft-quantize",
-    type=FormatName(),
-    help="Store the draft's weights so.",
+    type=FormatName("auto"),
+    help="Store the draft's weights so; auto: as makes the pair fastest.",
 )
 @click.option("--target-bits", metavar="BITS", help="Find formats for so many bits per weight, such as 4.5.")
 @click.option("--target-size", metavar="SIZE", help="Find formats for so many bytes, such as 5GB.")
-@click.option("--quality", type=click.Choice(QUALITIES), help="With a target: fast, or measured.")
+@click.option("--quality", type=click.Choice(QUALITIES), help="How to choose: fast, measured, learned.")
 @click.option(
     "--calibration",
     type=click.Path(path_type=Path, dir_okay=False, exists=True),

@@ -6,6 +6,7 @@
     QUANTIZE 5GB measured             the same for a size, with more care
     QUANTIZE 4 bits from calm.txt     the same, compared on that text
     QUANTIZE draft q4                 the draft's weights; the words are the same
+    QUANTIZE draft auto               the format that makes the pair fastest
 
 Options of `create` and keywords of `modelkit.create` make the same values, and `str` of one is what a
 QUANTIZE line says.
@@ -21,7 +22,7 @@ from modelkit.errors import ParameterError, PlanError
 from modelkit.settings import read_size
 from runtime.quant import NAMES, OTHER_GROUPS, Format, find_format
 
-Quality = Literal["fast", "measured"]
+Quality = Literal["fast", "measured", "learned"]
 QUALITIES: tuple[Quality, ...] = get_args(Quality)
 
 DRAFT, PLAIN, AUTO, BITS, FROM = "draft", "plain", "auto", "bits", "from"
@@ -65,6 +66,11 @@ class Quantizing:
             raise PlanError(
                 f"a text is compared on where formats are searched for, and {_first(self)} names one",
                 hint="Give a target instead: 4.5 bits, or a size.",
+            )
+        if self.quality == "learned" and (self.auto or (self.format and self.format.mode != "affine")):
+            raise PlanError(
+                f"learned tunes the scales of affine formats, which {_first(self)} is none of",
+                hint="Take it with q4 and its like, or with a target.",
             )
 
     @property
@@ -136,6 +142,8 @@ def parse_quantizing(text: str, folder: Path | None = None) -> Quantizing:
     match lowered:
         case [number, "bits" | "bit" | "bpw"]:
             return Quantizing(bits=parse_bits(number), **chosen)  # pyright: ignore[reportArgumentType]
+        case ["auto"]:
+            return Quantizing(auto=True, **chosen)  # pyright: ignore[reportArgumentType]
         case ["plain", name]:
             return Quantizing(parse_format(name), True, **chosen)  # pyright: ignore[reportArgumentType]
         case [word] if word[0].isdigit() or word[0] == ".":

@@ -11,13 +11,16 @@ Nothing here reads weights or knows MLX. Equal inputs give equal plans, so a fin
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from modelkit.pack.slabs import Columns, Joined, Piece
 from modelkit.source.tensor import BITS
 from runtime.quant import Format
 
 _NAMED = 2  # formats that a label names at most
+
+if TYPE_CHECKING:
+    import numpy as np
 
 Role = Literal["target", "draft"]
 
@@ -35,6 +38,19 @@ class Output:
     @property
     def nbytes(self) -> int:
         return math.prod(self.shape) * BITS[self.dtype] // 8
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tuned:
+    """Scales and biases that take the place of those that a format makes."""
+
+    digest: str
+    """Of all three, in hex: equal plans have equal ones."""
+    scales: "np.ndarray | None" = None
+    """float32, as the matrix's groups; None where what was written with them is known to be in the store."""
+    biases: "np.ndarray | None" = None
+    before: "np.ndarray | None" = None
+    """The scales that the format makes, to tell that rows are the same ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +71,7 @@ class Planned:
     outputs: tuple[Output, ...]
     plus_one: bool = False
     """Is one added to every value first?"""
+    tuned: Tuned | None = None
     blocks: Literal["", "repacked", "kept"] = ""
     """What becomes of GGUF's blocks: the same numbers in MLX's layout, rows of blocks as they are, or (where
     this is empty) floats."""
@@ -210,7 +227,7 @@ def _tensor_print(tensor: Planned) -> list[Any]:
     outputs = [[o.name, o.dtype, list(o.shape), [_slab_print(s) for s in o.slabs]] for o in tensor.outputs]
     known = [tensor.encode.name if tensor.encode else None, tensor.dtype, list(tensor.shape), outputs]
     more = [*(["plus one"] if tensor.plus_one else []), *([tensor.blocks] if tensor.blocks else [])]
-    return [*known, *more]
+    return [*known, *more, *(["tuned", tensor.tuned.digest] if tensor.tuned else [])]
 
 
 def _slab_print(slab: Piece) -> list[Any]:

@@ -18,6 +18,7 @@ from modelkit.pack.fp4 import quantize_fp4
 from modelkit.pack.planned import Planned
 from modelkit.pack.reader import Reader
 from modelkit.pack.slabs import Columns, Joined, Piece, Slab, Tiles
+from modelkit.pack.tuned import with_tuned
 from runtime.blocks.types import BLOCK_TYPES
 from runtime.quant import Format
 
@@ -57,6 +58,8 @@ def transform(
         if planned.plus_one:
             values = values.astype(mx.float32) + 1
         arrays = (values,) if planned.encode is None else _encode(values, planned.encode)
+        if planned.tuned is not None:
+            arrays = with_tuned(planned, planned.tuned, slab, arrays)
         mx.eval(*arrays)
         return tuple(_bytes(array) for array in arrays)
 

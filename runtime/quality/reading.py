@@ -1,7 +1,6 @@
 """One forward pass over a whole sequence, with memory that nothing else sees."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import mlx.core as mx
 
@@ -11,16 +10,21 @@ from runtime.nn.rope_spec import long_after
 from runtime.step import Inputs, Step
 
 
-def logits(model: LoadedModel, ids: Sequence[int], network: Any = None) -> mx.array:
-    """What is predicted after each of `ids`, float32 [T, V]; lazy. network: another one for that config."""
-    network = model.network if network is None else network
+def logits(model: LoadedModel, ids: Sequence[int]) -> mx.array:
+    """What is predicted after each of `ids`, float32 [T, V]; lazy."""
+    return together(model, [ids])[0]
+
+
+def together(model: LoadedModel, texts: Sequence[Sequence[int]]) -> mx.array:
+    """The same of several texts of one length, float32 [B, T, V]; lazy."""
+    rows, tokens = len(texts), len(texts[0])
     border = long_after(model.described.config)
-    long = None if border is None else (len(ids) > border,)
-    memory = build_memory(model.described.layout, dtype=model.dtype)
-    inputs = Inputs(mx.array([list(ids)], dtype=mx.int32))
-    step = Step((0,), (len(ids),), long=long, inputs=inputs)
+    long = None if border is None else (tokens > border,) * rows
+    memory = build_memory(model.described.layout, rows=rows, dtype=model.dtype)
+    inputs = Inputs(mx.array([list(text) for text in texts], dtype=mx.int32))
+    step = Step((0,) * rows, (tokens,) * rows, long=long, inputs=inputs)
     memory.prepare(step)
-    return network.logits(network(step, memory))[0].astype(mx.float32)
+    return model.network.logits(model.network(step, memory)).astype(mx.float32)
 
 
 def log_odds(logits: mx.array) -> mx.array:

@@ -45,7 +45,7 @@ class Watch:
 
     def column(self) -> Operations:
         known = ops.COLUMNS["plain"]
-        return replace(known, linear=self._linear, embed=self._embed, gather=self._gather, ask=_ask)
+        return replace(known, linear=self._linear, embed=self._embed, gather=self._gather, ask=ask)
 
     def _linear(self, module: nn.Module, x: mx.array) -> mx.array:
         return self._passed(module, plain.linear(module, x), x)
@@ -69,6 +69,6 @@ class Watch:
         return y
 
 
-def _ask(x: mx.array, chosen: mx.array, answer: Answer, experts: int | None) -> mx.array:
+def ask(x: mx.array, chosen: mx.array, answer: Answer, experts: int | None) -> mx.array:
     """Which experts are asked has no gradient, and MLX refuses to look for one."""
     return plain.ask(x, mx.stop_gradient(chosen), answer, experts)

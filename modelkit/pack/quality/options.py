@@ -13,6 +13,8 @@ from modelkit.source.tensor import BITS
 from runtime.quant import FORMATS, Format
 
 if TYPE_CHECKING:
+    import mlx.core as mx
+
     from runtime.quality.student import Stored
 
 KEEP = "keep"
@@ -46,10 +48,14 @@ class Group:
     def stored(self, how: Format) -> "Stored":
         """How each of its modules would lie in the package."""
         from runtime.quality.student import Stored
+
+        return Stored(how, self.stored_dtype(), self.tensors[0].shape[-1])
+
+    def stored_dtype(self) -> "mx.Dtype":
+        """The floats of its matrices in the package, and so of their scales."""
         from runtime.weights import DTYPES
 
-        first = self.tensors[0]
-        return Stored(how, DTYPES[first.dtype], first.shape[-1])
+        return DTYPES[self.tensors[0].dtype]
 
     def nbytes(self, how: Format | None) -> int:
         return sum(stored_bytes(tensor, how) for tensor in self.tensors)

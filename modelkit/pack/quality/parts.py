@@ -6,18 +6,21 @@ What was found once is kept in the store's memo, so that a changed SYSTEM does n
 import hashlib
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from modelkit.errors import StoreError
 from modelkit.pack import checks
 from modelkit.pack.conversion import Part, Progress, memo_key, recall, source_digests
+from modelkit.pack.planned import Plan, Tuned
 from modelkit.pack.policy import Choice
 from modelkit.pack.quality import reading
+from modelkit.pack.quality.drafts import fastest
 from modelkit.pack.quality.plot import picture
 from modelkit.pack.quality.report import FILE, PICTURE
-from modelkit.pack.quality.search import Found, replanned, search
+from modelkit.pack.quality.search import Found, replanned, search, tune_formats
+from modelkit.pack.tuned import plan_with
 from modelkit.store.canonical import canonical
 from modelkit.store.store import Store
 from runtime.quant import find_format
@@ -36,29 +39,68 @@ def find_formats(
     """The parts with plans of their own, and files of the package by path. Raises PlanError."""
     files: Files = {}
     if target.asked and target.asked.measures:
-        target, files = _settled(target, ready, store, progress)
+        target, files = _settled(target, None, ready, store, progress)
     if draft and draft.asked and draft.asked.measures:
-        draft, more = _settled(draft, ready, store, progress)
+        draft, more = _settled(draft, target, ready, store, progress)
         files |= {f"draft/{name}": data for name, data in more.items()}
     return target, draft, files
 
 
-def _settled(part: Part, ready: "Ready", store: Store, progress: Progress) -> tuple[Part, Files]:
+def _settled(
+    part: Part, target: Part | None, ready: "Ready", store: Store, progress: Progress
+) -> tuple[Part, Files]:
+    """target: a draft's."""
     assert part.asked is not None
     digests = source_digests(part.source, store)
     assert digests is not None
-    key = _key(part, {name: str(digest) for name, digest in digests.items()}, ready)
+    key = _key(part, _sources(part, target, store), ready)
     known = _recalled(store.memo_get(key))
-    if known is None:
-        found = search(part, part.asked, ready, progress)
-        files = {FILE: found.report.to_bytes(), PICTURE: picture(found.report)}
-        _keep(store, key, found, files)
-        plan = found.plan
-    else:
-        choices, files = known
-        plan = replace(replanned(part, choices), format=None)
-    checks.check_tensors(part.source, plan)
-    return replace(part, plan=plan, reused=recall(store, memo_key(digests, plan))), files
+    if known is not None:
+        plan = _planned(part, known)
+        reused = recall(store, memo_key(digests, plan))
+        if reused is not None or not known.tuned:
+            return replace(part, plan=plan, reused=reused), known.files
+    found = _find(part, target, ready, progress)
+    files = {FILE: found.report.to_bytes(), PICTURE: picture(found.report)}
+    _keep(store, key, found, files)
+    checks.check_tensors(part.source, found.plan)
+    return replace(part, plan=found.plan, reused=recall(store, memo_key(digests, found.plan))), files
+
+
+def _find(part: Part, target: Part | None, ready: "Ready", progress: Progress) -> Found:
+    assert part.asked is not None
+    if part.asked.auto:
+        assert target is not None
+        return fastest(part, target, part.asked, ready, progress)
+    if part.asked.searches:
+        return search(part, part.asked, ready, progress)
+    return tune_formats(part, part.asked, ready, progress)
+
+
+def _sources(part: Part, target: Part | None, store: Store) -> dict[str, str]:
+    """The digests that a search depends on; one for a draft's speed, on its target's too, and its size."""
+    found = {name: str(digest) for name, digest in (source_digests(part.source, store) or {}).items()}
+    if target is not None and part.asked and part.asked.auto:
+        for name, digest in (source_digests(target.source, store) or {}).items():
+            found[f"target/{name}"] = str(digest)
+        found["target"] = str(target.plan.nbytes)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What an earlier search found. Of what was tuned, only the digests: the files that have it are in the
+    store, or it is found again.
+    """
+
+    choices: Mapping[str, Choice]
+    tuned: Mapping[str, Tuned]
+    files: Files
+
+
+def _planned(part: Part, known: _Known) -> Plan:
+    plan = replace(replanned(part, known.choices), format=None) if known.choices else part.plan
+    return plan_with(plan, known.tuned)
 
 
 def _key(part: Part, digests: Mapping[str, str], ready: "Ready") -> str:
@@ -86,15 +128,20 @@ def _keep(store: Store, key: str, found: Found, files: Files) -> None:
         for name, choice in found.choices.items()
     }
     texts = {name: data.decode() for name, data in files.items()}
+    tuned = {name: one.digest for name, one in found.tuned.items()}
     with suppress(StoreError):
-        store.memo_put(key, {"choices": rows, "files": texts})
+        store.memo_put(key, {"choices": rows, "tuned": tuned, "files": texts})
 
 
-def _recalled(value: Mapping[str, Any] | None) -> tuple[dict[str, Choice], Files] | None:
-    rows, texts = (value.get("choices"), value.get("files")) if value else (None, None)
-    if not isinstance(rows, dict) or not isinstance(texts, dict):
+def _recalled(value: Mapping[str, Any] | None) -> _Known | None:
+    rows, tuned, texts = (value.get(key) for key in ("choices", "tuned", "files")) if value else (None,) * 3
+    if not isinstance(rows, dict) or not isinstance(tuned, dict) or not isinstance(texts, dict):
         return None
-    choices = {
-        str(name): Choice(find_format(row[0]) if row[0] else None, str(row[1])) for name, row in rows.items()
-    }
-    return choices, {str(name): str(text).encode() for name, text in texts.items()}
+    return _Known(
+        {
+            str(name): Choice(find_format(row[0]) if row[0] else None, str(row[1]))
+            for name, row in rows.items()
+        },
+        {str(name): Tuned(str(digest)) for name, digest in tuned.items()},
+        {str(name): str(text).encode() for name, text in texts.items()},
+    )

@@ -4,7 +4,8 @@ Written in one way and rounded, so that the same search gives the same bytes; re
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from modelkit.errors import StoreError
@@ -77,7 +78,8 @@ class Report:
 
 def _row(one: Row) -> dict[str, Any]:
     value = {"name": one.name, "format": one.format, "size_bytes": one.size_bytes, "elements": one.elements}
-    return value if one.cost is None else {**value, "cost": float(f"{one.cost:.4g}")}
+    known = one.cost is not None and isfinite(one.cost)
+    return {**value, "cost": float(f"{one.cost:.4g}")} if known else value
 
 
 def matrices(decided: Plan, costs: Mapping[str, float]) -> tuple[Row, ...]:
@@ -141,8 +143,3 @@ def _has(value: object, fields: Mapping[str, type]) -> bool:
 
 def _number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def tuned(report: Report, after: "tuple[Divergence, Divergence]") -> Report:
-    """The same report once scales and biases were tuned."""
-    return replace(report, calibration=after[0], held_out=after[1], untuned=report.held_out)

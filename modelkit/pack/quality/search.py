@@ -18,19 +18,20 @@ from modelkit.errors import PlanError
 from modelkit.modelfile import Quantizing
 from modelkit.pack.conversion import Part, Progress
 from modelkit.pack.plan import plan
-from modelkit.pack.planned import Plan, Planned
+from modelkit.pack.planned import Plan, Planned, Tuned
 from modelkit.pack.policy import Choice
 from modelkit.pack.quality.allocate import Allocated, Option, allocate, least
 from modelkit.pack.quality.options import KEEP, Group, candidates, group
 from modelkit.pack.quality.reading import Reading, read, refuse_packed
 from modelkit.pack.quality.report import Report, matrices
 from modelkit.pack.quality.sensitivity import Costs, find_costs, measure, scaled
+from modelkit.pack.quality.student import compare, packed_student, tune_student
+from modelkit.pack.tuned import plan_with
 from modelkit.units import size
 from runtime.quant import Format, find_format
 
 if TYPE_CHECKING:
     from modelkit.pack.ready import Ready
-    from runtime.quality.divergence import Divergence
 
 _MARGIN = 0.2  # the share of groups that "measured" measures
 _FINEST = "q8g32"
@@ -42,7 +43,8 @@ class Found:
 
     plan: Plan
     choices: Mapping[str, Choice]
-    """By the names of planned tensors."""
+    """By the names of planned tensors; {} where the formats were given."""
+    tuned: Mapping[str, Tuned]
     report: Report
 
 
@@ -51,21 +53,51 @@ def search(part: Part, asked: Quantizing, ready: "Ready", progress: Progress) ->
     refuse_packed(part, asked)
     fine = replanned(part, {})
     fixed = fine.nbytes - sum(tensor.nbytes for tensor in candidates(fine))
-    reading = read(part, ready, asked.calibration, progress, train=False)
-    groups, idle = _groups(reading, fine)
+    reading = read(part, ready, asked.calibration, progress, train=asked.quality == "learned")
+    groups, idle = groups_of(reading, fine)
     fixed += sum(tensor.nbytes for tensor in idle)
     budget = _budget(asked, part.plan, fine) - fixed
     _refuse_impossible(asked, part.plan, fine, groups, fixed, budget)
     costs = find_costs(reading, groups, progress)
     chosen = allocate(costs.options, budget)
-    if asked.quality == "measured":
+    if asked.quality in ("measured", "learned"):
         costs, chosen = _measured(reading, groups, costs, chosen, budget)
     choices = _choices(groups, chosen.options)
     decided = replace(replanned(part, choices), format=None)
-    after = _compare(reading, groups, chosen.options, progress)
-    rows = matrices(
-        decided, {one.name: option.cost for one, option in zip(groups, chosen.options, strict=True)}
-    )
+    return _settled(asked, reading, groups, chosen.options, costs.measured, decided, choices, progress)
+
+
+def tune_formats(part: Part, asked: Quantizing, ready: "Ready", progress: Progress) -> Found:
+    """Scales and biases for the formats that a part was decided with."""
+    refuse_packed(part, asked)
+    reading = read(part, ready, asked.calibration, progress, train=True)
+    groups, _ = groups_of(reading, part.plan)
+    options = [
+        Option(one.tensors[0].label, one.nbytes(one.tensors[0].encode), float("nan")) for one in groups
+    ]
+    return _settled(asked, reading, groups, options, (), part.plan, {}, progress)
+
+
+def _settled(
+    asked: Quantizing,
+    reading: Reading,
+    groups: Sequence[Group],
+    options: Sequence[Option],
+    measured: tuple[str, ...],
+    decided: Plan,
+    choices: Mapping[str, Choice],
+    progress: Progress,
+) -> Found:
+    """The student made, tuned where that was asked for, and compared."""
+    student = packed_student(reading, groups, options)
+    before = compare(reading, student, progress)
+    after, tuned = before, dict[str, Tuned]()
+    if asked.quality == "learned":
+        tuned = tune_student(reading, groups, student, progress)
+        after = compare(reading, student, progress)
+        if after[1].kl >= before[1].kl:
+            after, tuned = before, {}
+    picked = zip(groups, options, strict=True)
     report = Report(
         asked=str(asked),
         bits_per_weight=decided.bits_per_weight,
@@ -73,10 +105,11 @@ def search(part: Part, asked: Quantizing, ready: "Ready", progress: Progress) ->
         own_text=reading.own,
         calibration=after[0],
         held_out=after[1],
-        matrices=rows,
-        measured=costs.measured,
+        matrices=matrices(decided, {one.name: option.cost for one, option in picked}),
+        measured=measured,
+        untuned=before[1] if asked.quality == "learned" else None,
     )
-    return Found(decided, choices, report)
+    return Found(plan_with(decided, tuned), choices, tuned, report)
 
 
 def replanned(part: Part, choices: Mapping[str, Choice]) -> Plan:
@@ -101,7 +134,7 @@ def _default(choices: Mapping[str, Choice]) -> Format:
     return found
 
 
-def _groups(reading: Reading, fine: Plan) -> tuple[list[Group], list[Planned]]:
+def groups_of(reading: Reading, fine: Plan) -> tuple[list[Group], list[Planned]]:
     """The groups that the network is made of, and the candidates that it does not run."""
     from runtime.quality.owners import owners
 
@@ -196,28 +229,3 @@ def _choices(groups: Sequence[Group], options: Sequence[Option]) -> dict[str, Ch
         reason = f"costs {option.cost:.2g} nats per token" if how else "worth all its bits"
         found.update((tensor.name, Choice(how, reason)) for tensor in one.tensors)
     return found
-
-
-def _compare(
-    reading: Reading, groups: Sequence[Group], options: Sequence[Option], progress: Progress
-) -> "tuple[Divergence, Divergence]":
-    from runtime.quality.divergence import divergence, reader
-    from runtime.quality.student import with_packed
-
-    stored = {
-        path: one.stored(how)
-        for one, option in zip(groups, options, strict=True)
-        if (how := find_format(option.name)) is not None
-        for path in one.modules
-    }
-    student = with_packed(reading.model, stored)
-    every = (*reading.calibration, *reading.held_out)
-    progress.begin("formats: comparing tokens", sum(map(len, every)))
-    try:
-        first, second = reader(reading.model), reader(student)
-        return (
-            divergence(first, second, reading.calibration, progress.advance),
-            divergence(first, second, reading.held_out, progress.advance),
-        )
-    finally:
-        progress.finish()

@@ -99,7 +99,9 @@ def test_a_size_is_a_target_too(create: Run) -> None:
         ("QUANTIZE 2 bits", "the least that the target takes is 35.6 kB, 3.01 bits per weight"),
         ("QUANTIZE 32 bits", "is met already"),
         ("QUANTIZE 1kB", "The nearest target is 3.02 bits"),
-        ("QUANTIZE auto", "there is no format"),
+        ("QUANTIZE auto", "this is the target"),
+        ("QUANTIZE mxfp4 learned", "which mxfp4 is none of"),
+        ("QUANTIZE draft auto", "there is no draft to store as auto"),
         ("QUANTIZE 4 bits plain", "says neither"),
         ("QUANTIZE q4 measured", "q4 names one"),
         ("QUANTIZE 4 bits from ./nowhere", "there is no text"),
@@ -169,3 +171,34 @@ def test_two_models_side_by_side(create: Run, home: Path) -> None:
 def test_different_vocabularies_are_not_compared(create: Run, home: Path) -> None:
     result = CliRunner().invoke(cli, ["compare", str(home / "target"), str(ISLAND / "target")])
     assert (result.exit_code, "have different vocabularies" in result.stderr) == (1, True)
+
+
+def test_learned_scales_are_nearer_and_are_what_is_written(create: Run, home: Path) -> None:
+    create("x", "QUANTIZE plain q3g32 learned")
+    create("y", "QUANTIZE plain q3g32")
+    kept = report(home, "x")
+    assert kept["held_out"]["kl"] < 0.9 * kept["untuned"]["kl"]
+    after, before = (compare(home / "target", name).kl for name in ("x", "y"))
+    assert after < 0.95 * before
+
+
+def test_learned_twice_is_the_same(create: Run, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = json.loads(create("x", "QUANTIZE 5 bits learned").stdout)
+    again = json.loads(create("x", "QUANTIZE 5 bits learned", "SYSTEM Hi").stdout)
+    assert (again["converted"], again["target"]) == (False, first["target"])
+    monkeypatch.setenv("MODELKIT_HOME", str(home / "other"))
+    assert json.loads(create("x", "QUANTIZE 5 bits learned").stdout)["digest"] == first["digest"]
+
+
+def test_a_drafts_format_is_that_of_the_fastest_pair(create: Run, home: Path) -> None:
+    made = json.loads(create("x", "DRAFT ./draft", "QUANTIZE draft auto").stdout)
+    kept = json.loads(Store(home / "home").resolve("x").files["draft/quality.json"].read_bytes())
+    offers = {one["format"]: one for one in kept["pair"]["offers"]}
+    assert kept["pair"]["speed"] == max(one["speed"] for one in offers.values())
+    assert offers["keep"]["cost"] > offers["q4"]["cost"]
+    assert made["draft"]["size_bytes"] == kept["size_bytes"]
+    shown = CliRunner().invoke(cli, ["show", "x", "--quality"], catch_exceptions=False).stdout
+    assert "The pair, against the target alone" in shown
+    assert "QUANTIZE draft auto" in CliRunner().invoke(cli, ["show", "x", "--modelfile"]).stdout
+    again = json.loads(create("x", "DRAFT ./draft", "QUANTIZE draft auto", "SYSTEM Hi").stdout)
+    assert (again["draft"], again["converted"]) == (made["draft"], False)
