@@ -57,8 +57,8 @@ class Prefix:
     users: int = 0
     """Running requests that stand on it."""
     space: str = ""
-    """The drafter whose own memory it is, "adapters-" and a digest for sequences with adapters, "long" for
-    those that take LongRoPE's long factors, else "".
+    """The drafter whose own memory it is, the adapters of sequences that have some ("law=0.5+verse"), "long"
+    for those that take LongRoPE's long factors, else "".
     """
 
     @property

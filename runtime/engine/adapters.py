@@ -3,13 +3,13 @@
 A row's adapters, in order and with scales, decide what its layers remember, so their contents and scales name
 the space in which that is kept and found again (`space`). Equal sets share one, whatever they are called.
 
-Everything here but `space` and `check` runs on the engine's thread.
+Everything here but `space`, `readable` and `check` runs on the engine's thread.
 """
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from runtime.errors import WeightMismatch
 from runtime.loaded import LoadedModel
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 Asked = tuple[tuple[str, float], ...]
 """Names of adapters, in order, each with its scale."""
+
+PREFIX = "adapters-"
 
 KNOWN_STEPS = 64
 """For so many sets of rows, what their steps need is kept."""
@@ -43,11 +45,13 @@ class Adapters:
     """Of one loaded model."""
 
     def __init__(self, model: LoadedModel, sources: Sequence[AdapterSource] = ()) -> None:
-        self._network, self._dtype = model.network, model.dtype
+        self._network: Any = model.network
+        self._dtype = model.dtype
         self._sources: Mapping[str, AdapterSource] = {source.name: source for source in sources}
         self._loaded: dict[str, Adapter] = {}
         self._deck = Deck()
         self._steps: dict[tuple[Asked, ...], RowAdapters] = {}
+        self._labels: dict[str, str] = {}
 
     @property
     def nbytes(self) -> int:
@@ -63,10 +67,21 @@ class Adapters:
 
     def space(self, asked: Asked) -> str:
         """What sets apart what is remembered with these adapters; "" for the model alone."""
-        parts = [(self._sources[name].digest, scale) for name, scale in asked if scale]
-        if not parts:
+        some = [(name, scale) for name, scale in asked if scale]
+        if not some:
             return ""
-        return "adapters-" + hashlib.sha256(repr(parts).encode()).hexdigest()[:32]
+        parts = [(self._sources[name].digest, scale) for name, scale in some]
+        space = PREFIX + hashlib.sha256(repr(parts).encode()).hexdigest()[:32]
+        self._labels[space] = "+".join(name if scale == 1 else f"{name}={scale:g}" for name, scale in some)
+        return space
+
+    def readable(self, space: str) -> str:
+        """Words of which one may be such a space, with the adapters' names in its place."""
+        words = (
+            self._labels.get(word, word[: len(PREFIX) + 8] if word.startswith(PREFIX) else word)
+            for word in space.split(" ")
+        )
+        return " ".join(words)
 
     def bring(self, asked: Asked) -> None:
         """Have these in memory. Raises WeightMismatch and OSError; then nothing has changed."""

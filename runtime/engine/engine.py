@@ -13,6 +13,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from runtime.cache.prefix import Entry
@@ -124,9 +125,10 @@ class Engine:
 
     def list_prefixes(self) -> list[Entry]:
         """What is kept of earlier sequences: nodes of a tree, parents before children."""
-        return self._thread.call(
+        entries = self._thread.call(
             lambda: [*self._prefixes.describe(), *self._sources.describe(), *self._desk.describe()]
         )
+        return [replace(entry, space=self.adapters.readable(entry.space)) for entry in entries]
 
     def clear_prefixes(self) -> None:
         """Forget it, but for what running sequences stand on."""
