@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterable, Mapping
 
 from modelkit.errors import PlanError
-from modelkit.pack.matrix import Matrix, alone, decoded_dtype, stored_input_first
+from modelkit.pack.matrix import Matrix, alone, decoded_dtype, stored_input_first, stored_less_one
 from modelkit.pack.planned import Output, Planned
 from modelkit.pack.slabs import Piece, Slab, Tiles, turned, whole
 from modelkit.source.tensor import TensorInfo
@@ -39,7 +39,7 @@ def gather(tensors: Iterable[TensorInfo], files: Checkpoint, tiles: Mapping[str,
     """
     tensors = list(tensors)
     turned_owners = input_first_owners(tensors)
-    conv = stored_input_first(tensors, files)
+    conv, less_one = stored_input_first(tensors, files), stored_less_one(tensors)
     matrices: list[Matrix] = []
     stacks: dict[tuple[str, str, str, str], dict[int, TensorInfo]] = {}
     for tensor in tensors:
@@ -52,7 +52,7 @@ def gather(tensors: Iterable[TensorInfo], files: Checkpoint, tiles: Mapping[str,
         elif files.alternate and (bias := _BIAS.fullmatch(tensor.name)) and len(tensor.shape) == 2:
             matrices += _cut_bias(bias, tensor, files)
         else:
-            matrices += alone(tensor, files, tile, input_first=conv)
+            matrices += alone(tensor, files, tile, input_first=conv, less_one=less_one)
     expected = max((max(stack) + 1 for stack in stacks.values()), default=0)
     matrices += [_stack(key, stack, expected, files, tiles) for key, stack in stacks.items()]
     return matrices

@@ -35,10 +35,13 @@ def decoded_dtype(tensor: TensorInfo, tile: Tiles | None) -> str:
     return "BF16" if tile else tensor.dtype
 
 
-def alone(tensor: TensorInfo, files: Checkpoint, tile: Tiles | None, *, input_first: bool) -> list[Matrix]:
+def alone(
+    tensor: TensorInfo, files: Checkpoint, tile: Tiles | None, *, input_first: bool, less_one: bool
+) -> list[Matrix]:
     """What is no expert: one matrix, or two that stand in one, under MLX's names.
 
     input_first: the checkpoint is one that has its family's `input_first` matrices the other way round.
+    less_one: it has norms less one, where its family is one that may.
     """
     for fused, parts in files.halved:
         if fused in tensor.name and len(tensor.shape) == 2 and tensor.shape[0] % 2 == 0:
@@ -49,7 +52,7 @@ def alone(tensor: TensorInfo, files: Checkpoint, tile: Tiles | None, *, input_fi
         shape, slabs = shape[::-1], turned(tensor, tile)
     if files.settled and name.endswith("conv1d.weight") and len(shape) == 3 and shape[1] == 1:
         shape = (shape[0], shape[2], 1)
-    plus_one = files.settled and _LESS_ONE.fullmatch(name) is not None
+    plus_one = less_one and files.settled and _LESS_ONE.fullmatch(name) is not None
     return [Matrix(name, tensor.name, decoded_dtype(tensor, tile), shape, slabs, plus_one)]
 
 
@@ -57,6 +60,13 @@ def stored_input_first(tensors: Iterable[TensorInfo], files: Checkpoint) -> bool
     """Does the checkpoint have its family's `input_first` matrices so? MLX's conversions do not."""
     shapes = [tensor.shape for tensor in tensors if tensor.name.endswith(".c_attn.weight")]
     return bool(files.input_first) and any(len(s) == 2 and s[1] == 3 * s[0] for s in shapes)
+
+
+def stored_less_one(tensors: Iterable[TensorInfo]) -> bool:
+    """Does the checkpoint have filters as published, [channels, 1, taps]? Then its norms are less one, too;
+    MLX's conversions and what is made of GGUF have both put right.
+    """
+    return any(tensor.name.endswith("conv1d.weight") and tensor.shape[-1:] != (1,) for tensor in tensors)
 
 
 def _named(name: str, files: Checkpoint) -> str:

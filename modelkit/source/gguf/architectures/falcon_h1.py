@@ -13,16 +13,7 @@ from modelkit.source.gguf.architectures.exchange import Reading, Writing
 from modelkit.source.gguf.architectures.facts import Facts
 from modelkit.source.gguf.architectures.hybrid import STATE
 from modelkit.source.gguf.architectures.moves import Link, Shape
-from modelkit.source.gguf.architectures.parts import (
-    CONTEXT,
-    HEAD_DIM,
-    HEADS,
-    HIDDEN,
-    INNER,
-    RMS,
-    VOCAB,
-    rule,
-)
+from modelkit.source.gguf.architectures.parts import CONTEXT, HEAD_DIM, HEADS, HIDDEN, INNER, RMS, VOCAB, rule
 from modelkit.source.gguf.architectures.rope import Rope
 from modelkit.source.gguf.architectures.rules import Kept, Move, Rule
 from modelkit.source.gguf.architectures.settings import Special, Written

@@ -10,10 +10,10 @@ from modelkit.source.gguf.architectures.parts import (
     bias_flag,
     decoder,
     rules,
-    windows,
 )
 from modelkit.source.gguf.architectures.rope import Rope, TwoRopes
 from modelkit.source.gguf.architectures.settings import Same, Special
+from modelkit.source.gguf.architectures.windows import windows
 
 _TOP = (
     *rules("""

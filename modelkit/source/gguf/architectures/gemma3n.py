@@ -18,11 +18,11 @@ from modelkit.source.gguf.architectures.parts import (
     bias_flag,
     rule,
     rules,
-    windows,
 )
 from modelkit.source.gguf.architectures.rope import TwoRopes
 from modelkit.source.gguf.architectures.rules import Stacked
 from modelkit.source.gguf.architectures.settings import Always, Same, Special
+from modelkit.source.gguf.architectures.windows import windows
 
 _STREAMS = 4
 _NORMAL = NormalDist()

@@ -4,6 +4,7 @@ from typing import Any
 
 from modelkit.source.gguf.architectures.architecture import Architecture, Kind
 from modelkit.source.gguf.architectures.exchange import Reading, Writing
+from modelkit.source.gguf.architectures.moe import experts
 from modelkit.source.gguf.architectures.parts import (
     ATTENTION,
     CONTEXT,
@@ -11,14 +12,12 @@ from modelkit.source.gguf.architectures.parts import (
     HIDDEN,
     MLP,
     RMS,
-    experts,
     put_nothing,
     rules,
-    sliding_layers,
-    windows,
 )
 from modelkit.source.gguf.architectures.rope import FREQS, rope_blocks
 from modelkit.source.gguf.architectures.settings import Always, Same, Special
+from modelkit.source.gguf.architectures.windows import sliding_layers, windows
 
 _STILL = 1e30
 """Pairs that are not rotated have this factor: they turn so slowly that they do not."""

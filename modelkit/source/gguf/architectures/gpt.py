@@ -2,6 +2,7 @@
 
 from modelkit.source.gguf.architectures.architecture import Architecture, Kind
 from modelkit.source.gguf.architectures.exchange import Reading, Writing
+from modelkit.source.gguf.architectures.moe import expert_settings, experts
 from modelkit.source.gguf.architectures.parts import (
     ATTENTION,
     CONTEXT,
@@ -12,15 +13,13 @@ from modelkit.source.gguf.architectures.parts import (
     TOP,
     bias_flag,
     decoder,
-    expert_settings,
-    experts,
     rule,
     rules,
-    windows,
 )
 from modelkit.source.gguf.architectures.rope import Rope
 from modelkit.source.gguf.architectures.rules import Regrouped
 from modelkit.source.gguf.architectures.settings import Always, Same, Setting, Special, Written
+from modelkit.source.gguf.architectures.windows import windows
 
 
 def _read_gpt2(file: Reading) -> None:

@@ -2,17 +2,15 @@
 
 from modelkit.source.gguf.architectures.architecture import Architecture, Kind
 from modelkit.source.gguf.architectures.facts import Facts
+from modelkit.source.gguf.architectures.moe import SOFTMAX, expert_settings, experts
 from modelkit.source.gguf.architectures.parts import (
     MLP,
     NORMS,
     PAIRED_ATTENTION,
-    SOFTMAX,
     TOP,
     VOCAB,
     bias_flag,
     decoder,
-    expert_settings,
-    experts,
     rule,
 )
 from modelkit.source.gguf.architectures.rope import Rope

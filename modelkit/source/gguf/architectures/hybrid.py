@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from modelkit.source.gguf.architectures.architecture import Architecture, Kind
 from modelkit.source.gguf.architectures.exchange import Reading, Writing
 from modelkit.source.gguf.architectures.granite import MIXTURE, MULTIPLIERS, SHARED
+from modelkit.source.gguf.architectures.moe import expert_settings, experts, is_sparse
 from modelkit.source.gguf.architectures.parts import (
     ATTENTION,
     CONTEXT,
@@ -19,9 +20,6 @@ from modelkit.source.gguf.architectures.parts import (
     RMS,
     TOP,
     VOCAB,
-    expert_settings,
-    experts,
-    is_sparse,
     output_norm,
     put_nothing,
     rules,

@@ -12,30 +12,32 @@ from modelkit.source.gguf.architectures.architecture import Architecture, Kind
 from modelkit.source.gguf.architectures.changes import TURNED
 from modelkit.source.gguf.architectures.exchange import Reading, Writing
 from modelkit.source.gguf.architectures.facts import Facts
-from modelkit.source.gguf.architectures.moves import Atom, Link, Shape, Side
-from modelkit.source.gguf.architectures.parts import (
-    CONTEXT,
+from modelkit.source.gguf.architectures.moe import (
     CORRECTION,
-    HIDDEN,
-    INNER,
-    MLP,
     MOE_INNER,
     NEXTN,
-    NORMS,
-    RMS,
     ROUTED_SCALE,
     ROUTER,
     SHARED_COUNT,
-    TOP,
-    VOCAB,
-    bias_flag,
     expert_settings,
     experts,
     heads_behind,
     leading_dense,
+    shared_expert,
+)
+from modelkit.source.gguf.architectures.moves import Atom, Link, Shape, Side
+from modelkit.source.gguf.architectures.parts import (
+    CONTEXT,
+    HIDDEN,
+    INNER,
+    MLP,
+    NORMS,
+    RMS,
+    TOP,
+    VOCAB,
+    bias_flag,
     rule,
     rules,
-    shared_expert,
 )
 from modelkit.source.gguf.architectures.rope import read_scaling, rope_block, write_scaling
 from modelkit.source.gguf.architectures.settings import Same, Special

@@ -5,36 +5,37 @@ from typing import Any
 from modelkit.source.gguf.architectures.architecture import Architecture, Kind
 from modelkit.source.gguf.architectures.exchange import Reading, Writing
 from modelkit.source.gguf.architectures.facts import Facts
-from modelkit.source.gguf.architectures.parts import (
-    ATTENTION,
-    CONTEXT,
+from modelkit.source.gguf.architectures.moe import (
     CORRECTION,
     GROUPS,
-    HEAD_DIM,
-    HEAD_NORMS,
-    HIDDEN,
-    INNER,
-    MLP,
     MOE_INNER,
-    NORMS,
-    RMS,
     ROUTER,
-    TOP,
-    VOCAB,
-    bias_flag,
     dense_count,
     expert_settings,
     experts,
     gating,
     is_sparse,
-    rule,
     shared_expert,
-    sliding_layers,
-    windows,
+)
+from modelkit.source.gguf.architectures.parts import (
+    ATTENTION,
+    CONTEXT,
+    HEAD_DIM,
+    HEAD_NORMS,
+    HIDDEN,
+    INNER,
+    MLP,
+    NORMS,
+    RMS,
+    TOP,
+    VOCAB,
+    bias_flag,
+    rule,
 )
 from modelkit.source.gguf.architectures.rope import read_scaling, rope_blocks, write_scaling
 from modelkit.source.gguf.architectures.rules import Parted
 from modelkit.source.gguf.architectures.settings import Always, Same, Special, Written
+from modelkit.source.gguf.architectures.windows import sliding_layers, windows
 
 _SIGMOID = 2
 

@@ -3,18 +3,14 @@
 from modelkit.source.gguf.architectures.architecture import Architecture, Kind
 from modelkit.source.gguf.architectures.exchange import Reading, Writing
 from modelkit.source.gguf.architectures.facts import Facts
+from modelkit.source.gguf.architectures.moe import MOE_INNER, expert_settings, experts, gating, leading_dense
 from modelkit.source.gguf.architectures.moves import Shape
 from modelkit.source.gguf.architectures.parts import (
     CONTEXT,
     FUSED_QKV,
     HIDDEN,
     INNER,
-    MOE_INNER,
     VOCAB,
-    expert_settings,
-    experts,
-    gating,
-    leading_dense,
     output_norm,
     rule,
     rules,

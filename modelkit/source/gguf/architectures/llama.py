@@ -2,27 +2,24 @@
 
 from modelkit.source.gguf.architectures.architecture import Architecture, Kind
 from modelkit.source.gguf.architectures.exchange import Reading, Writing
+from modelkit.source.gguf.architectures.moe import SOFTMAX, expert_settings, experts, has_experts
 from modelkit.source.gguf.architectures.parts import (
     ATTENTION,
     FUSED_QKV,
     HEAD_NORMS,
     MLP,
-    NO_WINDOW,
     NORMS,
     PAIRED_ATTENTION,
-    SOFTMAX,
     TOP,
     VOCAB,
     bias_flag,
     decoder,
-    expert_settings,
-    experts,
-    has_experts,
     rule,
     rules,
 )
 from modelkit.source.gguf.architectures.rope import Rope, rope_block
 from modelkit.source.gguf.architectures.settings import Special
+from modelkit.source.gguf.architectures.windows import NO_WINDOW
 
 _BIASES = (bias_flag("attention_bias", "attn_q"), bias_flag("mlp_bias", "ffn_gate"))
 

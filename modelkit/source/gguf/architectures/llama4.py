@@ -2,6 +2,7 @@
 
 from modelkit.source.gguf.architectures.architecture import Architecture, Kind
 from modelkit.source.gguf.architectures.exchange import Reading, Writing
+from modelkit.source.gguf.architectures.moe import expert_settings, experts, gating, is_sparse, shared_expert
 from modelkit.source.gguf.architectures.parts import (
     ATTENTION,
     FUSED_QKV,
@@ -10,13 +11,8 @@ from modelkit.source.gguf.architectures.parts import (
     VOCAB,
     bias_flag,
     decoder,
-    expert_settings,
-    experts,
-    gating,
-    is_sparse,
     rule,
     rules,
-    shared_expert,
 )
 from modelkit.source.gguf.architectures.rope import Rope
 from modelkit.source.gguf.architectures.settings import Always, Same, Special

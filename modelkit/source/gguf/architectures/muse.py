@@ -12,10 +12,10 @@ from modelkit.source.gguf.architectures.parts import (
     decoder,
     rule,
     rules,
-    windows,
 )
 from modelkit.source.gguf.architectures.rope import Rope
 from modelkit.source.gguf.architectures.settings import Always, Same, Special
+from modelkit.source.gguf.architectures.windows import windows
 
 
 def _read_norms(file: Reading) -> None:

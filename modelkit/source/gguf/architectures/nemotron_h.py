@@ -13,15 +13,12 @@ from modelkit.source.gguf.architectures.hybrid import (
     attention_layers,
     put_kv_heads,
 )
+from modelkit.source.gguf.architectures.moe import MOE_INNER, NORMALIZED, ROUTED_SCALE, is_sparse
 from modelkit.source.gguf.architectures.parts import (
     HEAD_DIM,
     HIDDEN,
-    MOE_INNER,
-    NORMALIZED,
     PAIRED_ATTENTION,
-    ROUTED_SCALE,
     VOCAB,
-    is_sparse,
     put_nothing,
     rule,
     rules,

@@ -7,6 +7,7 @@ from typing import Any
 from modelkit.source.gguf.architectures.architecture import Architecture, Kind
 from modelkit.source.gguf.architectures.exchange import Reading, Writing
 from modelkit.source.gguf.architectures.facts import Facts
+from modelkit.source.gguf.architectures.moe import SOFTMAX, expert_settings, experts
 from modelkit.source.gguf.architectures.numbers import shortest
 from modelkit.source.gguf.architectures.parts import (
     ATTENTION,
@@ -16,12 +17,9 @@ from modelkit.source.gguf.architectures.parts import (
     HIDDEN,
     LAYER_NORM,
     NORMS,
-    SOFTMAX,
     TOP,
     bias_flag,
     decoder,
-    expert_settings,
-    experts,
     rule,
     rules,
 )

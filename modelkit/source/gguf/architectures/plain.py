@@ -3,6 +3,7 @@
 from modelkit.source.gguf.architectures.architecture import Architecture, Kind
 from modelkit.source.gguf.architectures.exchange import Reading, Writing
 from modelkit.source.gguf.architectures.facts import Facts
+from modelkit.source.gguf.architectures.moe import ROUTER, SOFTMAX, expert_settings, experts
 from modelkit.source.gguf.architectures.parts import (
     ATTENTION,
     CONTEXT,
@@ -14,25 +15,20 @@ from modelkit.source.gguf.architectures.parts import (
     INNER,
     LAYER_NORM,
     MLP,
-    NO_WINDOW,
     NORMS,
-    ROUTER,
     SHIFTED,
-    SOFTMAX,
     TOP,
     UNSCALED,
     VOCAB,
     bias_flag,
     decoder,
-    expert_settings,
-    experts,
     rule,
     rules,
-    windows,
 )
 from modelkit.source.gguf.architectures.rope import Rope, TwoRopes
 from modelkit.source.gguf.architectures.rules import Joined, Kept, Parted
 from modelkit.source.gguf.architectures.settings import Always, Same, Setting, Special
+from modelkit.source.gguf.architectures.windows import NO_WINDOW, windows
 
 _POST_NORMS = rules("""
     post_attention_norm.* = post_attention_layernorm.*

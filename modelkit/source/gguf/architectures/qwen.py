@@ -2,25 +2,21 @@
 
 from modelkit.source.gguf.architectures.architecture import Architecture, Kind
 from modelkit.source.gguf.architectures.exchange import Reading, Writing
+from modelkit.source.gguf.architectures.moe import ROUTER, SOFTMAX, expert_settings, experts, shared_expert
 from modelkit.source.gguf.architectures.parts import (
     ATTENTION,
     FUSED_QKV,
     HEAD_NORMS,
     MLP,
-    NO_WINDOW,
     NORMS,
-    ROUTER,
-    SOFTMAX,
     TOP,
     decoder,
-    expert_settings,
-    experts,
     rule,
-    shared_expert,
 )
 from modelkit.source.gguf.architectures.rope import Rope
 from modelkit.source.gguf.architectures.rules import Rule
 from modelkit.source.gguf.architectures.settings import Always, Same, Setting, Special
+from modelkit.source.gguf.architectures.windows import NO_WINDOW
 
 _BLOCK = (*NORMS, *ATTENTION, FUSED_QKV, *HEAD_NORMS, *MLP)
 _ROPE = Rope(dimensions=False)

@@ -13,20 +13,9 @@ from modelkit.source.gguf.architectures.architecture import Architecture, Kind
 from modelkit.source.gguf.architectures.changes import DECAY, PLUS_ONE, Change, Columns
 from modelkit.source.gguf.architectures.exchange import Reading, Writing
 from modelkit.source.gguf.architectures.facts import Facts
+from modelkit.source.gguf.architectures.moe import ROUTER, SOFTMAX, expert_settings, experts, shared_expert
 from modelkit.source.gguf.architectures.moves import Link, Shape
-from modelkit.source.gguf.architectures.parts import (
-    ATTENTION,
-    MLP,
-    ROUTER,
-    SOFTMAX,
-    bias_flag,
-    decoder,
-    expert_settings,
-    experts,
-    rule,
-    rules,
-    shared_expert,
-)
+from modelkit.source.gguf.architectures.parts import ATTENTION, MLP, bias_flag, decoder, rule, rules
 from modelkit.source.gguf.architectures.qwen import SECTIONS, SHARED_GATE
 from modelkit.source.gguf.architectures.rope import Rope
 from modelkit.source.gguf.architectures.rules import Joined, Kept, Move, Parted, Regrouped, Rule

@@ -1,6 +1,7 @@
 """The architectures that modelkit reads and writes, by their name in GGUF."""
 
 from modelkit.source.gguf.architectures import (
+    cohere2_moe,
     falcon_h1,
     gemma,
     gemma3n,
@@ -66,7 +67,7 @@ ROWS: tuple[Architecture, ...] = (
     mixtures.EXAONE_MOE,
     mixtures.ERNIE_MOE,
     mixtures.MINIMAX,
-    mixtures.COHERE2MOE,
+    cohere2_moe.COHERE2MOE,
     llama4.LLAMA4,
     gpt.GPT2,
     gpt.GPTNEOX,

@@ -3,20 +3,32 @@
 import dataclasses
 import math
 import random
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 from modelkit.errors import MalformedFile, UnsupportedSource
 from modelkit.source.gguf.architectures import NAMES, ROWS, apply
 from modelkit.source.gguf.architectures.moves import Atom, Link, Side
 from modelkit.source.gguf.architectures.numbers import as_float32, shortest
+from runtime.loaded import load_model
 from runtime.models import find_family
 from tests.support import gguf_table
 from tests.support.gguf_digest import digest
 from tests.support.gguf_entries import AS_PLAIN, FUSED, INEXACT, LOST, MORE
-from tests.support.gguf_references import GgufReference, describe, export, loaded, read, undone
+from tests.support.gguf_references import (
+    GgufReference,
+    canonical,
+    describe,
+    export,
+    loaded,
+    read,
+    undone,
+)
+from tests.support.parity import full_logits
 
 NAMES_OF_REFERENCES = GgufReference.names()
 _KEPT: dict[str, GgufReference] = {}
@@ -303,3 +315,27 @@ def test_a_draft_head_that_has_no_place_is_told() -> None:
 def test_the_documentation_lists_the_rows() -> None:
     page = gguf_table.PAGE.read_text(encoding="utf-8")
     assert gguf_table.section(page) == gguf_table.table(), "run python -m tests.support.gguf_table"
+
+
+@pytest.mark.parametrize("name", ["falcon_h1", "qwen3_5_moe", "deepseek_v3", "gemma4"])
+def test_an_imported_model_answers_as_its_checkpoint(name: str, tmp_path: Path) -> None:
+    """Falcon-H1's multipliers are in the weights of the file, so nothing but the answers can be compared."""
+    reference = GgufReference(name)
+    answers: list[np.ndarray] = []
+    for folder, config, tensors in (
+        ("theirs", reference.config, reference.checkpoint),
+        ("ours", reference.imported.config, undone(reference.imported, reference.exported)),
+    ):
+        (tmp_path / folder).mkdir()
+        file = tmp_path / folder / "model.safetensors"
+        save_file({key: np.ascontiguousarray(array) for key, array in tensors.items()}, file)
+        answers.append(full_logits(load_model(config, [file]), np.arange(3, 40)))
+    assert np.abs(answers[0] - answers[1]).max() < 1e-4 * answers[0].std()
+
+
+def test_a_package_of_whole_norms_keeps_them() -> None:
+    """Filters that are [channels, taps, 1] tell that norms are not less one: one must not be added again."""
+    reference = GgufReference("qwen3_next")
+    tensors = undone(reference.imported, reference.exported)
+    stored = canonical(reference.imported.config, tensors)
+    assert not _differences({name: stored[name] for name in tensors}, tensors)

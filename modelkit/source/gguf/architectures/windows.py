@@ -1,0 +1,74 @@
+"""Windows: layers that see a number of tokens, and which they are."""
+
+from modelkit.source.gguf.architectures.exchange import Reading, Writing
+from modelkit.source.gguf.architectures.settings import Setting, Special
+
+
+def windows(
+    *, period: int | None = None, full_first: bool = False, pattern: bool = True, always: int | None = None
+) -> tuple[Setting, ...]:
+    """A window for some layers: `sliding_window` and `layer_types`.
+
+    period: which layers see everything where the file does not say, every how many one (the last of them, or
+    the first with full_first). pattern: does llama.cpp's converter write which? always: the window that
+    llama.cpp takes where none is told.
+    """
+
+    def kinds(file: Reading) -> list[bool]:
+        told = file.get("attention.sliding_window_pattern")
+        if isinstance(told, list):
+            if len(told) < file.layers:
+                file.refuse(f"`{file.full('attention.sliding_window_pattern')}` has {len(told)} entries")
+            return [bool(one) for one in told[: file.layers]]
+        every = told if type(told) is int and told > 0 else period
+        if every is None:
+            return [True] * file.layers
+        return [not _is_full(i, every, full_first) for i in range(file.layers)]
+
+    def read(file: Reading) -> None:
+        size = file.count("attention.sliding_window", always or 0)
+        sliding = kinds(file) if size else [False] * file.layers
+        file.config["sliding_window"] = size or None
+        file.config["layer_types"] = [WORDS[one] for one in sliding]
+
+    def write(out: Writing) -> None:
+        size, told = out.facts.get("sliding_window"), sliding_layers(out)
+        if size is None or not any(told):
+            if period is not None:
+                out.refuse(f"no layer has a window, which GGUF cannot say for {out.architecture}")
+            return
+        out.put("attention.sliding_window", size)
+        if pattern:
+            out.put("attention.sliding_window_pattern", told)
+        elif period is None or told != [not _is_full(i, period, full_first) for i in range(len(told))]:
+            out.refuse(f"layer_types are not those that llama.cpp takes for {out.architecture}")
+
+    return (Special(read, write),)
+
+
+WORDS = {True: "sliding_attention", False: "full_attention"}
+
+
+def _is_full(layer: int, every: int, first: bool) -> bool:
+    return layer % every == (0 if first else every - 1)
+
+
+def sliding_layers(out: Writing) -> list[bool]:
+    """Of each layer: does it have a window? By `layer_types`."""
+    kinds = out.facts.get("layer_types", default=())
+    if kinds:
+        return [kind == WORDS[True] for kind in kinds]
+    return [out.facts.get("sliding_window") is not None] * out.facts.layers
+
+
+def no_window(out: Writing) -> None:
+    """llama.cpp computes these models without one, so what is written only matters up to its length."""
+    size = out.facts.get("sliding_window")
+    if size is None or out.facts.get("use_sliding_window") is False:
+        return
+    if out.facts.get("layer_types") and not any(sliding_layers(out)):
+        return
+    out.notes.append(f"the window of {size:,} tokens has no place in GGUF: llama.cpp will see further back")
+
+
+NO_WINDOW = Special(lambda _: None, no_window)
