@@ -11,6 +11,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +31,10 @@ _PROGRAM = """
 import json, sys
 from llama_cpp import Llama
 asked = json.load(sys.stdin)
-model = Llama(asked["file"], n_ctx=512, n_threads=1, logits_all="ids" in asked, verbose=asked["loud"])
-if "ids" in asked:
+whole = "ids" in asked
+size = 64 if whole else 512
+model = Llama(asked["file"], n_ctx=size, n_threads=1, logits_all=whole, verbose=asked["loud"])
+if whole:
     model.eval(asked["ids"])
     answer = model.scores[: len(asked["ids"])].tolist()
 else:
@@ -74,12 +77,11 @@ def compare(name: str, folder: Path) -> str:
     """One reference: exported as float32, its logits beside those of transformers."""
     reference = Reference(name)
     record = reference.record
-    config = {key: one for key, one in record["config"].items() if not key.endswith("_token_id")}
-    write_checkpoint(folder / "model", config, record["tensors"])
+    write_checkpoint(folder / "model", _without_ids(record["config"]), record["tensors"])
     write_tokenizer(folder / "model", tokens=128)
     recipe = modelkit.Modelfile.parse(f"FROM {folder / 'model'}")
-    modelkit.create(recipe, name="it", home=folder / "home")
     try:
+        modelkit.create(recipe, name="it", home=folder / "home")
         with Store(folder / "home").hold("it") as package:
             notes = exported(package, folder / "it.gguf").notes
     except ModelkitError as error:
@@ -93,6 +95,15 @@ def compare(name: str, folder: Path) -> str:
     off = np.abs(found[:, answers["columns"]] - wanted).max() / wanted.std()
     said = f"; notes: {', '.join(notes)}" if notes else ""
     return f"off by {off:.1e} of the spread{'' if off < 0.05 else ', WRONG'}{said}"
+
+
+def _without_ids(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Ids of tokens are those of a larger vocabulary."""
+    return {
+        key: _without_ids(one) if isinstance(one, dict) else one
+        for key, one in config.items()
+        if not key.endswith("_token_id")
+    }
 
 
 if __name__ == "__main__":

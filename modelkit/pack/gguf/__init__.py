@@ -5,6 +5,7 @@
     plan        every tensor of the file: its type, where its rows come from, and what becomes of the numbers
     rows        rows of the package as rows of blocks, some megabytes at a time
     vocabulary  the tokenizer as metadata, and the proof that it comes back
+    llama_cpp_limits    what llama.cpp does otherwise with a file that says it all
     about       name, licence, provenance, sampling
     export      all of it, and the file: complete under its name, or not there
 

@@ -20,11 +20,12 @@ from modelkit.chat.find import find_template
 from modelkit.errors import StoreError, TemplateError, UnsupportedSource
 from modelkit.pack.authors import read_generation_config, read_suppressed
 from modelkit.pack.gguf.about import general_metadata, safe_name, sampling_metadata
+from modelkit.pack.gguf.llama_cpp_limits import limits
 from modelkit.pack.gguf.plan import Kind, Written, kinds, plan
 from modelkit.pack.gguf.rows import blocks, part_values, values
 from modelkit.pack.gguf.stored import Stored, stored_tensors
 from modelkit.pack.gguf.vocabulary import Vocabulary, vocabulary_metadata
-from modelkit.pack.metadata import Metadata, Provenance
+from modelkit.pack.metadata import Provenance
 from modelkit.pack.reader import Reader
 from modelkit.pack.sources import Origin as Opened
 from modelkit.pack.sources import Source, open_package
@@ -113,7 +114,8 @@ def plan_gguf(package: Package, *, draft: bool = False) -> Planned:
         **vocabulary.metadata,
         **_template(source),
     }
-    told = [] if draft else list(_unsaid(opened.metadata, draft=opened.draft is not None))
+    told = list(limits(text_config(source.inventory.config), {one.entry.name for one in written}))
+    told += [] if draft else _unsaid(opened)
     return Planned(source, tensors, metadata, tuple(written), extra, (*notes, *vocabulary.notes, *told))
 
 
@@ -272,8 +274,11 @@ def _template(source: Source) -> dict[str, str]:
     return {"tokenizer.chat_template": found} if found else {}
 
 
-def _unsaid(metadata: Metadata, *, draft: bool) -> Generator[str]:
-    if metadata.system is not None or metadata.messages:
+def _unsaid(opened: Opened) -> Generator[str]:
+    """What else the package has."""
+    if opened.metadata.system is not None or opened.metadata.messages:
         yield "SYSTEM and MESSAGE of the Modelfile have no place in a GGUF file"
-    if draft:
+    if opened.adapters:
+        yield f"adapters are not in the file: {', '.join(sorted(opened.adapters))}"
+    if opened.draft is not None:
         yield "the draft is not in the file; `modelkit export NAME FILE --draft` writes it into its own"

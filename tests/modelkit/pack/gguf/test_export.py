@@ -16,6 +16,7 @@ from modelkit.pack.gguf import export
 from modelkit.pack.gguf.about import safe_name
 from modelkit.pack.gguf.export import Planned, plan_gguf, write_gguf
 from modelkit.pack.gguf.fitting import Fit, Scales, fit
+from modelkit.pack.gguf.llama_cpp_limits import limits
 from modelkit.source.gguf.file import read_gguf
 from modelkit.source.prequantized import Packing
 from modelkit.store.store import Store
@@ -25,6 +26,7 @@ from runtime.blocks.types import BLOCK_TYPES
 from tests.support.checkpoints import random_state, write_checkpoint
 from tests.support.gguf_round import exported, file_numbers, package_numbers, values
 from tests.support.parity import Reference
+from tests.support.peft_folders import write_peft
 from tests.support.tiny import CONFIG, TEMPLATE, llama_shapes, write_tokenizer
 
 SIZES = {"hidden_size": 128, "intermediate_size": 128, "num_attention_heads": 4, "num_hidden_layers": 1}
@@ -384,3 +386,45 @@ def test_tensors_that_follow_from_the_config_are_written(tmp_path: Path) -> None
     np.testing.assert_array_equal(
         values(file, "rope_freqs.weight"), np.array(planned.extra["rope_freqs.weight"], dtype=np.float32)
     )
+
+
+@pytest.mark.parametrize(
+    ("config", "names", "said"),
+    [
+        ({"model_type": "phi3", "sliding_window": 12}, {"output.weight"}, "window"),
+        ({"model_type": "phi3", "sliding_window": None}, {"output.weight"}, None),
+        ({"model_type": "exaone4", "sliding_window": 12, "num_hidden_layers": 30}, (), "64 layers"),
+        ({"model_type": "exaone4", "sliding_window": 12, "num_hidden_layers": 64}, (), None),
+        ({"model_type": "exaone4", "sliding_window": 12, "layer_types": ["full_attention"]}, (), None),
+        ({"model_type": "bamba", "rope_parameters": {"partial_rotary_factor": 0.5}}, (), "rotates"),
+        ({"model_type": "bamba", "attn_rotary_emb": 64, "head_dim": 128}, (), "rotates"),
+        ({"model_type": "bamba"}, (), None),
+        ({"model_type": "deepseek_v2", "topk_method": "group_limited_greedy", "n_group": 8}, (), "groups"),
+        ({"model_type": "deepseek_v2", "topk_method": "greedy"}, (), None),
+        ({"model_type": "nemotron"}, {"token_embd.weight"}, "output head"),
+        ({"model_type": "nemotron"}, {"output.weight"}, None),
+        ({"model_type": "llama"}, (), None),
+    ],
+)
+def test_what_llama_cpp_does_otherwise_is_said(
+    config: dict[str, Any], names: set[str], said: str | None
+) -> None:
+    found = list(limits(config, names))
+    assert bool(found) == (said is not None)
+    assert all(said is not None and said in text for text in found)
+
+
+def test_adapters_that_stay_behind_are_said(tmp_path: Path) -> None:
+    config = {**CONFIG, "tie_word_embeddings": False}
+    write_checkpoint(tmp_path / "model", config, llama_shapes(config))
+    write_tokenizer(tmp_path / "model")
+    query = "base_model.model.model.layers.0.self_attn.q_proj"
+    pair = {
+        f"{query}.lora_A.weight": np.ones((3, 64), np.float32),
+        f"{query}.lora_B.weight": np.ones((64, 3), np.float32),
+    }
+    write_peft(tmp_path / "style", pair)
+    recipe = modelkit.Modelfile.parse(f"FROM {tmp_path / 'model'}\nADAPTER {tmp_path / 'style'}")
+    modelkit.create(recipe, name="it", home=tmp_path / "home")
+    with Store(tmp_path / "home").hold("it") as package:
+        assert any("adapters are not in the file: style" in note for note in plan_gguf(package).notes)

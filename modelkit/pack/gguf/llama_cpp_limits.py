@@ -1,0 +1,69 @@
+"""What llama.cpp is known to compute otherwise, or not to load, of a file that says all that GGUF can say.
+
+Every row was found by exporting tiny models of each family and comparing llama.cpp's logits with those of
+transformers (`python -m tests.support.llama_cpp_check`; llama.cpp of autumn 2026). An import of the file
+computes the model as it is. Windows that GGUF cannot say at all are told by the table of architectures.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+Config = Mapping[str, Any]
+When = Callable[[Config, Collection[str]], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """Something that llama.cpp does otherwise."""
+
+    families: tuple[str, ...]
+    """Model types, of the text model."""
+    when: When
+    """Asked of the text model's config and of the names of the file's tensors."""
+    says: str
+    """What llama.cpp does, after its name."""
+
+
+def _has_windows(config: Config, _: Collection[str]) -> bool:
+    kinds = config.get("layer_types")
+    return config.get("sliding_window") is not None and (not kinds or "sliding_attention" in kinds)
+
+
+def _exaone_windows(config: Config, names: Collection[str]) -> bool:
+    return config.get("num_hidden_layers") != 64 and _has_windows(config, names)
+
+
+def _partly_rotated(config: Config, _: Collection[str]) -> bool:
+    block = config.get("rope_parameters") or {}
+    share = block.get("partial_rotary_factor", config.get("partial_rotary_factor"))
+    size = config.get("attn_rotary_emb")
+    return share not in (None, 1, 1.0) or (size is not None and size != config.get("head_dim"))
+
+
+def _by_group(config: Config, _: Collection[str]) -> bool:
+    return config.get("topk_method") == "group_limited_greedy" and (config.get("n_group") or 1) > 1
+
+
+def _no_head(_: Config, names: Collection[str]) -> bool:
+    return "output.weight" not in names
+
+
+ROWS = (
+    Limit(("exaone4",), _exaone_windows, "has windows for 64 layers only, and sees further back here"),
+    Limit(("phi3",), _has_windows, "leaves the window out, and sees further back"),
+    Limit(("bamba",), _partly_rotated, "rotates other numbers of a head where only a part is rotated"),
+    Limit(("deepseek_v2",), _by_group, "chooses groups of experts by their two best, not by the best"),
+    Limit(
+        ("apertus", "dots1", "gpt_neox", "nemotron"),
+        _no_head,
+        "does not load it without an output head of its own",
+    ),
+)
+
+
+def limits(config: Config, names: Collection[str]) -> Iterator[str]:
+    """Sentences for the user. config: the text model's. names: of the file's tensors."""
+    for row in ROWS:
+        if config.get("model_type") in row.families and row.when(config, names):
+            yield f"llama.cpp does not compute this {config['model_type']} as it is: it {row.says}"
