@@ -11,7 +11,7 @@ import shutil
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from threading import Event, Lock
+from threading import Lock
 
 from modelkit.address import HubAddress
 from modelkit.errors import FetchError, SourceError, StoreError
@@ -110,22 +110,21 @@ class _Fetcher:
         """Fetch these, the largest first; all stop where one fails."""
         if not files:
             return
-        stop, lock, told = Event(), Lock(), self._access.told
+        lock, told = Lock(), self._access.told
 
         def advance(done_bytes: int) -> None:
             with lock:
                 told.advance(done_bytes)
 
-        transfer = Transfer(self._address, self._hub.endpoint, advance, stop.is_set)
+        transfer = Transfer(self._address, self._hub.endpoint, advance)
 
         def one(file: Listed) -> None:
-            if not stop.is_set():
-                transfer.fetch(self._listing.commit, file, self._blob(file))
+            transfer.fetch(self._listing.commit, file, self._blob(file))
 
         unique = {file.blob_name: file for file in files}.values()  # two names of one content: one transfer
         told.begin(f"fetch {self._address.model}", sum(file.size_bytes for file in unique))
         try:
-            _all(one, sorted(unique, key=lambda file: -file.size_bytes), stop)
+            _all(one, sorted(unique, key=lambda file: -file.size_bytes), transfer.stop)
         finally:
             told.finish()
 
@@ -149,13 +148,13 @@ class _Fetcher:
         return f"{what}: {files} to fetch, {size(needed)}{more}"
 
 
-def _all(one: Callable[[Listed], None], files: list[Listed], stop: Event) -> None:
+def _all(one: Callable[[Listed], None], files: list[Listed], stop: Callable[[], None]) -> None:
     pool = ThreadPoolExecutor(WORKERS, thread_name_prefix="fetch")
     try:
         for done in [pool.submit(one, file) for file in files]:
             done.result()
     finally:
-        stop.set()
+        stop()
         pool.shutdown(wait=True, cancel_futures=True)
 
 

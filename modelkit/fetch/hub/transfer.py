@@ -9,10 +9,12 @@ blob, whatever the server says of them, so a part of another content costs a sec
 import fcntl
 import hashlib
 import os
+import socket
 import time
 from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from threading import Event
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urljoin, urlsplit
 
@@ -44,20 +46,28 @@ Advance = Callable[[int], None]
 class Transfer:
     """Fetches files of one server. Safe to use from several threads."""
 
-    def __init__(
-        self, address: HubAddress, endpoint: str, advance: Advance, stopped: Callable[[], bool]
-    ) -> None:
+    def __init__(self, address: HubAddress, endpoint: str, advance: Advance) -> None:
         self._address, self._endpoint = address, endpoint
         # Packed, sizes would not be those of the file.
         self._headers = {**headers_for(endpoint), "Accept-Encoding": "identity"}
         self._advance = advance
-        self._stopped = stopped
+        self._stopped = Event()
+        self._sockets: set[socket.socket] = set()
+
+    def stop(self) -> None:
+        """End what is under way, also where a server is silent: Ctrl-C must not wait for that."""
+        self._stopped.set()
+        for one in tuple(self._sockets):
+            with suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
 
     def fetch(self, commit: str, file: Listed, blob: Path) -> None:
-        """Let `blob` be the content of `file`, as it is at `commit`.
+        """Let `blob` be the content of `file`, as it is at `commit`, unless `stop` was called.
 
         Raises FetchError, Unreachable; StoreError where it cannot be written.
         """
+        if self._stopped.is_set():
+            return
         blob.parent.mkdir(parents=True, exist_ok=True)
         with _alone(blob.with_name(f"{blob.name}.part")) as part:
             if blob.exists():  # somebody else fetched it while we waited
@@ -81,6 +91,8 @@ class Transfer:
             try:
                 self._request(url, file, part)
             except Unreachable:
+                if self._stopped.is_set():
+                    raise
                 failures = failures + 1 if part.size_bytes <= before else 1
                 if failures == ATTEMPTS:
                     raise
@@ -90,7 +102,11 @@ class Transfer:
     def _request(self, url: str, file: Listed, part: "_Part") -> None:
         """One answer of the server, as far as it goes. Raises Unreachable where it ends too soon."""
         wanted = {"Range": f"bytes={part.size_bytes}-"} if part.size_bytes else {}
-        with asking(self._address, self._endpoint), self._open(url, wanted) as response:
+        with (
+            asking(self._address, self._endpoint),
+            self._open(url, wanted) as response,
+            self._breakable(response),
+        ):
             if wanted and not _continues(response, part.size_bytes, file.size_bytes):
                 self._advance(-part.size_bytes)
                 part.restart()
@@ -98,7 +114,7 @@ class Transfer:
             for (
                 piece
             ) in response.iter_raw():  # as it comes: what is held back would be lost with the connection
-                if self._stopped():
+                if self._stopped.is_set():
                     raise FetchError(f"{file.name}: stopped")
                 part.write(piece)
                 self._advance(len(piece))
@@ -135,6 +151,18 @@ class Transfer:
             if _origin(url) != _origin(first):
                 headers.pop("authorization", None)
         raise FetchError(f"the server sends us on more than {_REDIRECTS} times")
+
+    @contextmanager
+    def _breakable(self, response: "httpx2.Response") -> Generator[None]:
+        """Within, `stop` ends the answer."""
+        stream = response.extensions.get("network_stream")
+        found: Any = stream.get_extra_info("socket") if stream is not None else None
+        held = {found} if isinstance(found, socket.socket) else set[socket.socket]()
+        self._sockets |= held
+        try:
+            yield
+        finally:
+            self._sockets -= held
 
 
 class _Part:

@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -21,7 +22,7 @@ from modelkit.cli.texts import modelfile
 from modelkit.errors import FetchError, InvalidName, ModelNotFound, SourceError, StoreError, UnsupportedSource
 from modelkit.fetch import beside
 from modelkit.fetch.hub import obtain
-from modelkit.fetch.hub.library import headers_for
+from modelkit.fetch.hub.library import READ_S, headers_for
 from modelkit.store.store import Store
 from tests.support.hub import Hub, Repository
 from tests.support.peft_folders import write_peft
@@ -441,3 +442,23 @@ def test_an_endpoint_that_is_none(
     with pytest.raises(FetchError, match="HF_ENDPOINT is") as caught:
         modelkit.pull(STORY, home=tmp_path)
     assert "hunter2" not in str(caught.value)
+
+
+def test_ctrl_c_does_not_wait_for_a_silent_server(hub: Hub, tmp_path: Path) -> None:
+    hub.faults = {"model.safetensors": ["stall"]}
+    main = threading.get_ident()
+
+    def interrupt() -> None:
+        assert hub.stalled.wait(30)
+        time.sleep(0.1)
+        signal.pthread_kill(main, signal.SIGINT)
+
+    waiting = threading.Thread(target=interrupt)
+    waiting.start()
+    started = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        modelkit.pull(STORY, home=tmp_path / "home")
+    waiting.join()
+    assert time.monotonic() - started < READ_S
+    hub.faults = {}
+    modelkit.pull(STORY, home=tmp_path / "home")
