@@ -1,4 +1,4 @@
-"""The adapters that rows of an engine may have: by name, read when the first row asks for one.
+"""The adapters that rows of an engine may have: by name, brought into memory when the first row asks for one.
 
 A row's adapters, in order and with scales, decide what its layers remember, so their contents and scales name
 the space in which that is kept and found again (`space`). Equal sets share one, whatever they are called.
@@ -38,16 +38,19 @@ class AdapterSource:
     digest: str
     """Of all that decides its numbers."""
     read: Callable[[], LowRanks]
-    """Called once, on the engine's thread. Raises WeightMismatch, OSError."""
+    """Called once, on the engine's thread, when it starts: lazy arrays, whose files may go away then without
+    harm. Raises WeightMismatch, OSError.
+    """
 
 
 class Adapters:
-    """Of one loaded model."""
+    """Of one loaded model. Raises what reading them raises."""
 
     def __init__(self, model: LoadedModel, sources: Sequence[AdapterSource] = ()) -> None:
         self._network: Any = model.network
         self._dtype = model.dtype
         self._sources: Mapping[str, AdapterSource] = {source.name: source for source in sources}
+        self._brought = {source.name: source.read() for source in sources}
         self._loaded: dict[str, Adapter] = {}
         self._deck = Deck()
         self._steps: dict[tuple[Asked, ...], RowAdapters] = {}
@@ -84,15 +87,16 @@ class Adapters:
         return " ".join(words)
 
     def bring(self, asked: Asked) -> None:
-        """Have these in memory. Raises WeightMismatch and OSError; then nothing has changed."""
+        """Have these in memory. Raises WeightMismatch; then nothing has changed."""
         for name, scale in asked:
             if not scale or name in self._loaded:
                 continue
             try:
-                adapter = Adapter(self._network, self._sources[name].read(), self._dtype)
+                adapter = Adapter(self._network, self._brought[name], self._dtype)
             except WeightMismatch as error:
                 raise WeightMismatch([f"adapter {name}: {problem}" for problem in error.problems]) from error
             self._deck, self._loaded[name] = self._deck.having(adapter), adapter
+            del self._brought[name]
             self._steps.clear()
 
     def of(self, rows: "Sequence[Row]") -> RowAdapters | None:
@@ -112,7 +116,7 @@ class Adapters:
         such adapter.
         """
         del self._network
-        self._loaded, self._deck, self._steps = {}, Deck(), {}
+        self._loaded, self._deck, self._steps, self._brought = {}, Deck(), {}, {}
 
     def _rows(self, asked: Sequence[Asked]) -> RowAdapters | None:
         if not any(asked):

@@ -187,7 +187,7 @@ class Engine:
         """Open a place for the oldest waiting row."""
         try:
             self.adapters.bring(row.request.adapters)
-        except (RuntimeFault, OSError) as error:
+        except RuntimeFault as error:
             self._waiting.popleft()
             self._leaves_queue(row)
             row.stream.put(error)

@@ -11,6 +11,7 @@ import pytest
 import modelkit
 from modelkit.attached import read_texts, texts_of
 from modelkit.errors import RequestError
+from modelkit.store.store import Store
 from tests.support.adapter_references import AdapterReference
 from tests.support.checkpoints import random_tensor, write_checkpoint
 from tests.support.peft_folders import write_peft
@@ -157,3 +158,16 @@ def test_pages_on_disk_are_shared_with_packages_of_the_same_weights(tmp_path: Pa
         again = [model.generate(IDS, adapters=its, **WARM) for its in (None, [], {"other": 0.5})]
     assert [answer.ids for answer in again[:2]] == [answer.ids for answer in first]
     assert [answer.usage.cached_tokens > 0 for answer in again] == [True, True, False]
+
+
+def test_a_package_that_is_removed_meanwhile_still_answers(tmp_path: Path, home: Path) -> None:
+    lines = f"FROM {home / 'model'}\nADAPTER {home / NAMES[0]}\n"
+    (tmp_path / "Modelfile").write_text(lines, encoding="utf-8")
+    modelkit.create(tmp_path / "Modelfile", name="it", home=tmp_path)
+    with modelkit.load("it", home=tmp_path) as model:
+        wanted = model.logits(IDS)
+    with modelkit.load("it", home=tmp_path) as model:
+        file = Store(tmp_path).resolve("it").files[f"adapters/{NAMES[0]}/adapter.safetensors"]
+        modelkit.remove("it", home=tmp_path)
+        assert not file.exists()
+        np.testing.assert_array_equal(model.logits(IDS), wanted)
