@@ -113,6 +113,7 @@ CALLS: dict[str, dict[str, Any]] = {
         **dict.fromkeys(("quantize", "quantize_draft", "progress")),
         "offline": True,
         "plain": False,
+        "fuse_adapters": False,
         **HOME,
     },
     "modelkit.pull": {
