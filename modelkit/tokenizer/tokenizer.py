@@ -119,7 +119,9 @@ def _named_ids(value: Any, limit: int) -> Sequence[int]:
 
 def _checked_id(one: object) -> int:
     if type(one) is not int or not 0 <= one < 2**32:
-        raise RequestError(f"{str(one)[:40]} is no token id; ids are whole numbers from 0")
+        # Python writes no number of more than 4,300 digits.
+        said = "a number of 20 or more digits" if type(one) is int and abs(one) > 2**64 else str(one)
+        raise RequestError(f"{said:.40} is no token id; ids are whole numbers from 0")
     return one
 
 

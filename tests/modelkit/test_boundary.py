@@ -165,7 +165,7 @@ def test_whatever_an_argument_is_only_our_errors_come_out(
         said = _error(lambda: _use(function(**{**right, argument: thing})))
         assert said is None or 0 < len(said) < 2000
 
-    for thing in LEAVES:
+    for thing in (*LEAVES, (LEAVES[11],), [LEAVES[11]], {"a": LEAVES[11]}, {LEAVES[11]: 1}):
         throw(thing)
     made = settings(max_examples=10, deadline=None, database=None, suppress_health_check=list(HealthCheck))
     made(given(thing=THINGS)(throw))()
