@@ -30,15 +30,17 @@ def recipe(package: Package) -> Metadata:
 
 def modelfile(package: Package, store: Store) -> str:
     """Creating from this text gives the package's own digest again."""
+    has_draft = any(path.startswith("draft/") for path in package.files)
+    adapted = any(path.startswith("adapters/") for path in package.files)
     lines = origins.recall(store, package.digest)
+    lines = lines or origins.lines_in(recipe(package), draft=has_draft, adapters=adapted)
     if lines and all(line.holds(store) for line in lines):
-        first = [Directive(line.keyword, line.value) for line in lines]
-        comments = []
+        first = [Directive(line.keyword, line.value) for line in lines if line.keyword != origins.OPTION]
+        comments = [f"Create it with {one.value}." for one in lines if one.keyword == origins.OPTION]
         based = any(line.keyword == "FROM" and line.package for line in lines)
     else:
         first, based = [Directive("FROM", package.name.short)], False
         comments = list(_sources(package, lines))
-    has_draft = any(path.startswith("draft/") for path in package.files)
     if has_draft and not any(one.keyword == "DRAFT" for one in first):
         comments.append("The draft comes with FROM.")
     text = str(Modelfile((*first, *_directives(package, clear=based))))

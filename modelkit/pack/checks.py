@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from modelkit import __version__
 from modelkit.errors import PlanError, TemplateError, TokenizerError
+from modelkit.modelfile import Quantizing
 from modelkit.pack.metadata import Metadata
 from modelkit.pack.planned import Plan
 from modelkit.pack.sources import Source
@@ -22,6 +23,15 @@ if TYPE_CHECKING:
     from modelkit.tokenizer import Tokenizer
 
 _SHOWN_PROBLEMS = 3
+
+
+def refuse_searched(asked: Quantizing | None) -> None:
+    """Raise PlanError where formats would be found for weights that are not there before they are written."""
+    if asked and asked.measures:
+        raise PlanError(
+            f"{asked} reads the model as its source has it, and the adapters are not in there yet",
+            hint="Make a package with the adapters fused first, without a format, and name that in FROM.",
+        )
 
 
 def check_requires(requires: str, version: str = __version__) -> None:

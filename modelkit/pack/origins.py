@@ -5,6 +5,7 @@ out of the package; the store keeps them beside it, as a memo that goes when the
 package itself says of its origin (`metadata.Provenance`) travels with it.
 """
 
+import os
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -13,7 +14,9 @@ from pathlib import Path
 from modelkit.errors import ModelkitError, StoreError
 from modelkit.fetch.upstream import Upstream
 from modelkit.modelfile import Recipe, Reference
+from modelkit.modelfile.quantizing import FROM
 from modelkit.pack.asked import Asked
+from modelkit.pack.metadata import Metadata
 from modelkit.store.digest import Digest
 from modelkit.store.store import Store
 
@@ -34,11 +37,21 @@ class Line:
             with suppress(ModelkitError):
                 return store.resolve(self.value).digest == self.package
             return False
-        return not self.value.startswith("/") or Path(self.value).exists()
+        path = self.value.partition(f" {FROM} ")[2] if self.keyword == "QUANTIZE" else self.value
+        return not path.startswith("/") or Path(path).exists()
+
+
+OPTION = "OPTION"
+"""The keyword of a line that is none: an option that `create` was given and no directive says."""
 
 
 def lines_of(
-    recipe: Recipe, asked: Asked, store: Store, fetched: Mapping[str, Upstream | None]
+    recipe: Recipe,
+    asked: Asked,
+    store: Store,
+    fetched: Mapping[str, Upstream | None],
+    *,
+    fused: bool = False,
 ) -> tuple[Line, ...]:
     """The lines that say where the weights come from. fetched: where what a keyword names was fetched from;
     the line then names the commit, which stays what it is."""
@@ -51,7 +64,20 @@ def lines_of(
         if reference
     ]
     words = (("", asked.target), ("draft ", asked.draft))
-    return (*found, *(Line("QUANTIZE", f"{role}{said.line}") for role, said in words if said))
+    options = [Line(OPTION, "--fuse-adapters")] if fused else []
+    return (*found, *(Line("QUANTIZE", f"{role}{said.line}") for role, said in words if said), *options)
+
+
+def lines_in(made: Metadata, *, draft: bool, adapters: bool) -> tuple[Line, ...]:
+    """The same of what a package itself says, which came from elsewhere: () unless all of it can be fetched
+    again. draft, adapters: does it have any?
+    """
+    named = (("FROM", "", made.provenance), ("DRAFT", "draft ", made.draft_provenance if draft else None))
+    known = [(keyword, role, one) for keyword, role, one in named if one is not None]
+    if adapters or len(known) < 1 + draft or not all(one.upstream for _, _, one in known):
+        return ()
+    places = [Line(keyword, one.upstream.address) for keyword, _, one in known if one.upstream]
+    return (*places, *(Line("QUANTIZE", f"{role}{one.format}") for _, role, one in known if one.format))
 
 
 def remember(store: Store, package: Digest, lines: tuple[Line, ...]) -> None:
@@ -76,7 +102,7 @@ def _key(package: Digest) -> str:
 
 def _line(keyword: str, reference: Reference, store: Store) -> Line:
     if reference.path is not None:
-        return Line(keyword, str(reference.path.resolve()))
+        return Line(keyword, os.path.abspath(reference.path))  # an adapter's name is its folder's
     with suppress(ModelkitError):
         return Line(keyword, reference.text, store.resolve(reference.text).digest)
     return Line(keyword, reference.text)

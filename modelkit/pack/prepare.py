@@ -128,6 +128,7 @@ def _prepare(
         places = [_adapter_place(one, access) for one in recipe.adapters]
         adapters = carried(places, origin.adapters, origin.metadata, target, fuse=fuse)
         if fuse:
+            checks.refuse_searched(asked.target)
             target, adapters = with_fused(target, adapters, asked.target, store), ()
     if draft:
         refuse_same(target, draft)
@@ -150,7 +151,7 @@ def _prepare(
     notes = (*asked.notes, *_notes(recipe, beside, target, draft), *notes, *ready.notes, *template.notes)
     notes += tuple(carried_notes(adapters, recipe.from_.text))
     notes += checks.check_placed(template, metadata, ready.tokenizer)
-    origin_lines = lines_of(recipe, asked, store, _fetched(origin, beside))
+    origin_lines = lines_of(recipe, asked, store, _fetched(origin, beside), fused=fuse)
     return Preparation(
         target, draft, metadata, template.capabilities, texts, notes, origin_lines, write_bytes, adapters
     )

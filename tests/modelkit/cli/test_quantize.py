@@ -9,7 +9,10 @@ import pytest
 from click.testing import Result
 
 from modelkit.errors import ModelkitError
+from modelkit.fetch.upstream import Upstream
 from modelkit.modelfile import parse_quantizing
+from modelkit.pack.metadata import Metadata, Provenance
+from modelkit.pack.origins import lines_in
 from modelkit.pack.planned import Plan, Planned
 
 Run = Callable[..., Result]
@@ -165,3 +168,19 @@ def test_words_come_back(text: str) -> None:
 def test_other_words_are_refused(text: str) -> None:
     with pytest.raises(ModelkitError):
         parse_quantizing(text)
+
+
+def test_a_package_from_elsewhere_says_where_it_can_be_fetched_again() -> None:
+    """Nothing is known of it here but what it says itself."""
+    upstream = Upstream("hub", "https://huggingface.co", "a/b", commit="c" * 40)
+    target, draft = Provenance("4.5 bits", {}, upstream), Provenance("plain q4", {}, upstream)
+    said = lines_in(Metadata(provenance=target, draft_provenance=draft), draft=True, adapters=False)
+    assert [f"{one.keyword} {one.value}" for one in said] == [
+        f"FROM hf.co/a/b@{'c' * 40}",
+        f"DRAFT hf.co/a/b@{'c' * 40}",
+        "QUANTIZE 4.5 bits",
+        "QUANTIZE draft plain q4",
+    ]
+    assert lines_in(Metadata(provenance=target), draft=True, adapters=False) == ()
+    assert lines_in(Metadata(provenance=Provenance("q4", {})), draft=False, adapters=False) == ()
+    assert lines_in(Metadata(provenance=target), draft=False, adapters=True) == ()
