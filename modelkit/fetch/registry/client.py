@@ -15,7 +15,7 @@ from typing import Any, Self
 from modelkit.errors import FetchError
 from modelkit.fetch.registry.challenge import read_challenges
 from modelkit.fetch.registry.credentials import Credentials
-from modelkit.fetch.registry.tokens import MOST_TOKENS, Authorization, Denied
+from modelkit.fetch.registry.tokens import MOST_TOKENS, Authorization, Denied, log_in
 from modelkit.fetch.registry.url import Url, is_loopback
 from modelkit.fetch.registry.wire import Answer, Body, Interrupted, Limits, Wire
 
@@ -110,7 +110,8 @@ class Registry:
             try:
                 return self._ping()
             except FetchError as error:
-                failed = failed or error
+                if failed is None or isinstance(failed, Interrupted):  # what it says tells more
+                    failed = error
         assert failed is not None
         raise failed
 
@@ -203,7 +204,7 @@ class Registry:
         said = _said(answer.beginning(ERROR_LIMIT_BYTES))
         reason = f": {said}" if said else ""
         if answer.status in (401, 403):
-            hint = f"Log in with `modelkit login {self.host}`, if you have an account there."
+            hint = log_in(self.host)
             if self._authorization.withheld:
                 hint = (
                     f"It wants tokens of {self._authorization.withheld}, which is not its own host, so your"

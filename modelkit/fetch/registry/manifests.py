@@ -189,6 +189,8 @@ def model_of(registry: Registry, repository: str, document: Document) -> Documen
     if not isinstance(entries, list) or len(entries) > 4096:
         raise FetchError("the index has no list of manifests")
     fitting = [one for one in entries if _may_be_model(one)]
+    if len(fitting) > 1 and all(isinstance(one.get("platform"), dict) for one in fitting):
+        raise FetchError(f"{repository} has one image for each platform: a container image, not a model")
     if len(fitting) != 1:
         choices = "".join(f"\n  {registry.host}/{repository}@{one.get('digest')}" for one in fitting[:20])
         raise FetchError(

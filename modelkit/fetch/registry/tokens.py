@@ -36,6 +36,12 @@ class Denied(FetchError):
     """The registry does not allow it, at least not to whom it takes us for."""
 
 
+def log_in(host: str) -> str:
+    """What to do about it."""
+    name = "docker.io" if host == "registry-1.docker.io" else host
+    return f"Log in with `modelkit login {name}`, if you have an account there."
+
+
 class Authorization:
     """The Authorization headers for one registry. For any thread."""
 
@@ -112,7 +118,10 @@ class Authorization:
 
     def _read(self, answer: Answer, realm: Url) -> tuple[str, float]:
         if answer.status in (400, 401, 403):
-            raise Denied(f"{realm.host} gives no token for {self._own.host} (status {answer.status})")
+            raise Denied(
+                f"{realm.host} gives no token for {self._own.host} (status {answer.status})",
+                hint=log_in(self._own.netloc),
+            )
         if answer.status != 200:
             raise FetchError(f"{realm.host} gives no token: status {answer.status}")
         raw = answer.read(_LIMIT_BYTES, "the token")

@@ -220,11 +220,18 @@ def test_an_index_with_one_model_is_that_model(store: Store, registry: FakeRegis
     registry.put_manifest("amy/story", "q4", one, INDEX)
     got(registry, store)
     assert read(store, "back") == {"config.json": CONFIG}
-    both = {"schemaVersion": 2, "manifests": [entry(first, registry), entry(second, registry)]}
+    both: dict[str, Any] = {
+        "schemaVersion": 2,
+        "manifests": [entry(first, registry), entry(second, registry)],
+    }
     registry.put_manifest("amy/story", "q4", both, INDEX)
     with pytest.raises(FetchError, match="stands for 2 packages") as caught:
         got(registry, store)
     assert f"@{second}" in (caught.value.hint or "")
+    images = [{**one, "platform": {"os": "linux", "architecture": "arm64"}} for one in both["manifests"]]
+    registry.put_manifest("amy/story", "q4", {"schemaVersion": 2, "manifests": images}, INDEX)
+    with pytest.raises(FetchError, match="a container image, not a model"):
+        got(registry, store)
     lies = {"schemaVersion": 2, "manifests": [{**entry(first, registry), "size": 5}]}
     registry.put_manifest("amy/story", "q4", lies, INDEX)
     with pytest.raises(FetchError, match="should have 5 bytes"):
