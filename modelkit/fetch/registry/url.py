@@ -47,7 +47,11 @@ class Url:
         """What a Location header means that came from here: absolute, or relative to this."""
         if not _PLAIN.fullmatch(location):
             raise _refused(location, "it is no address")
-        return Url.parse(urljoin(str(self), location))
+        try:
+            joined = urljoin(str(self), location)
+        except ValueError as error:
+            raise _refused(location, "it is no address") from error
+        return Url.parse(joined)
 
     def at(self, target: str) -> "Url":
         return replace(self, target=target)

@@ -121,6 +121,7 @@ BAD_MANIFESTS: dict[str, Act] = {
     "a file": answering(302, b"", Location="file:///etc/passwd"),
     "ftp": answering(302, b"", Location="ftp://127.0.0.1/x"),
     "a user": answering(302, b"", Location="http://amy:secret@127.0.0.1/x"),
+    "no address": answering(302, b"", Location="//["),
     "control characters": answering(302, b"", Location="http://127.0.0.1/\x0bx"),
     "itself": lambda call: call.answer(302, Location=call.handler.path),
     "an error with a long text": answering(418, b"\x1b[2J" + b"spam " * 100_000),
