@@ -28,6 +28,8 @@ PREFIX = "adapters-"
 
 KNOWN_STEPS = 64
 """For so many sets of rows, what their steps need is kept."""
+KNOWN_LABELS = 1024
+"""Of so many sets of adapters and scales, the names are kept for people to read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +72,13 @@ class Adapters:
 
     def space(self, asked: Asked) -> str:
         """What sets apart what is remembered with these adapters; "" for the model alone."""
-        some = [(name, scale) for name, scale in asked if scale]
+        some = [(name, float(scale)) for name, scale in asked if scale]
         if not some:
             return ""
         parts = [(self._sources[name].digest, scale) for name, scale in some]
         space = PREFIX + hashlib.sha256(repr(parts).encode()).hexdigest()[:32]
+        if len(self._labels) >= KNOWN_LABELS:
+            self._labels.clear()
         self._labels[space] = "+".join(name if scale == 1 else f"{name}={scale:g}" for name, scale in some)
         return space
 

@@ -132,9 +132,12 @@ def test_memory_is_foreseen(home: Path, model: modelkit.Model) -> None:
     assert loaded.memory.adapter_bytes == pytest.approx(held, rel=0.3)
 
 
-def test_a_model_without_any_says_so(tmp_path: Path, home: Path) -> None:
+def test_a_model_without_any_says_so_and_answers_as_one_with_none_chosen(
+    home: Path, model: modelkit.Model
+) -> None:
     with modelkit.load(home / "model") as plain:
         assert plain.adapters == ()
+        np.testing.assert_array_equal(plain.logits(IDS), model.logits(IDS, adapters=[]))
         with pytest.raises(RequestError, match="no adapter") as refused:
             plain.generate("x", adapters=["a"])
         assert "ADAPTER" in str(refused.value.hint)
