@@ -65,3 +65,13 @@ def write_peft(folder: Path, tensors: Mapping[str, np.ndarray], **config: Any) -
     kept = {name: np.ascontiguousarray(array) for name, array in tensors.items()}
     save_file(kept, folder / "adapter_model.safetensors", metadata={"format": "pt"})
     return folder
+
+
+def gguf_case(shapes: Mapping[str, Shape]) -> dict[str, np.ndarray]:
+    """PEFT's tensors for the linear layers of the first two layers, of rank 3."""
+    tensors: dict[str, np.ndarray] = {}
+    for name, shape in matrices(shapes).items():
+        if len(shape) == 2 and re.search(r"layers\.[01]\.", name):
+            left, right = pair_for(name, shape, 3, input_first=False)
+            tensors |= peft_tensors(name, left, right)
+    return tensors

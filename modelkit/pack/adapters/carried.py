@@ -148,7 +148,7 @@ def carried(
     found = {name: Carried(name, stored=inherited[name], facts=facts.get(name)) for name in order}
     described = describe(target.plan.config)
     for place in places:
-        adapter, name, label = _opened(place)
+        adapter, name, label = _opened(place, target.source.inventory.config)
         if name in found:
             raise PlanError(
                 f"{label}: there is an adapter called {name} already",
@@ -158,13 +158,13 @@ def carried(
     return tuple(found.values())
 
 
-def _opened(place: Path | Local) -> tuple[AdapterSource, str, str]:
-    """An adapter, its name, and how messages call it."""
+def _opened(place: Path | Local, config: Mapping[str, Any]) -> tuple[AdapterSource, str, str]:
+    """An adapter for a base with that config, its name, and how messages call it."""
     if isinstance(place, Path):
-        return read_adapter(place), adapter_name(place), str(place)
+        return read_adapter(place, config), adapter_name(place), str(place)
     repository = place.upstream.repository if place.upstream else place.label
     name = safe_name(repository.rpartition("/")[2], place.label)
-    return read_folder(place.files, place.label), name, place.label
+    return read_folder(place.files, place.label, config), name, place.label
 
 
 def _placed(adapter: AdapterSource, described: Described, target: Part, *, fuse: bool) -> "Placement":

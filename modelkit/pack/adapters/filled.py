@@ -14,7 +14,8 @@ import numpy as np
 from modelkit.pack.adapters.place import Placed, Placement
 from modelkit.pack.adapters.words import Words, of_floats, read_words
 from modelkit.pack.reader import Reader
-from modelkit.source.adapters.value import Factor
+from modelkit.source.adapters.value import Factor, Pair
+from modelkit.source.gguf.architectures import apply_to_pair
 from runtime.models import Described
 from runtime.models.passage import placed as placed_whole
 from runtime.nn.low_rank import HEAD
@@ -41,6 +42,20 @@ def fill(placement: Placement, described: Described) -> tuple[dict[str, Words], 
     return tensors, scales
 
 
+def read_pair(reader: Reader, pair: Pair) -> tuple[Words, Words]:
+    """left [.., R, r] and right [.., r, C]."""
+    if pair.made is None:
+        return read_factor(reader, pair.left), read_factor(reader, pair.right)
+    parts = {
+        name: (read_factor(reader, left), read_factor(reader, right))
+        for name, (left, right) in pair.made.factors.items()
+    }
+    first = next(iter(parts.values()))
+    arrays = {name: (left.array, right.array) for name, (left, right) in parts.items()}
+    left, right = apply_to_pair(pair.made.origin, arrays.__getitem__, np)
+    return Words(first[0].dtype, left), Words(first[1].dtype, right)
+
+
 def read_factor(reader: Reader, factor: Factor) -> Words:
     """As meant: [.., rows, columns]."""
     words = read_words(reader, factor.tensor)
@@ -55,7 +70,7 @@ def read_factor(reader: Reader, factor: Factor) -> Words:
 
 
 def _module(one: Placed, reader: Reader) -> dict[str, Words]:
-    factors = [(read_factor(reader, pair.left), read_factor(reader, pair.right)) for pair in one.pairs]
+    factors = [read_pair(reader, pair) for pair in one.pairs]
     exact = _exact(one)
     made = [_matrix(one, place, factors, exact) for place in range(len(one.blocks))]
     left, right = (_stacked([pair[side] for pair in made], one.arrival.shape[:-2]) for side in (0, 1))

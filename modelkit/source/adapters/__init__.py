@@ -2,7 +2,7 @@
 
     value        what an adapter says, whoever wrote it: pairs, whole tensors, rows, by names of checkpoints
     opened       which of the three a path is
-    peft, peft_config, mlx
+    peft, peft_config, mlx, gguf
 
 Names are those of a checkpoint, so that an adapter goes through what its family does to weights
 (`runtime.models.passage`). What would change numbers and is not known here is refused by its name.

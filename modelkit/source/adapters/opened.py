@@ -1,10 +1,13 @@
 """A path -> the adapter that is there. What else an adapter may be is refused with what to do."""
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from modelkit.errors import SourceError, UnsupportedSource
 from modelkit.source.adapters import mlx, peft
+from modelkit.source.adapters.gguf import read_gguf_adapter
 from modelkit.source.adapters.value import AdapterSource
 from modelkit.source.display import shown
 from modelkit.source.sniff import weights_kind
@@ -16,22 +19,27 @@ _NOT_NAMED = re.compile(r"[^A-Za-z0-9._-]+")
 MAX_NAME = 64
 
 
-def read_adapter(path: Path) -> AdapterSource:
-    """The adapter at `path`: a folder of PEFT's or mlx-lm's, or the weights file in one.
+def read_adapter(path: Path, config: Mapping[str, Any] | None = None) -> AdapterSource:
+    """The adapter at `path`: a folder of PEFT's or mlx-lm's, or the weights file in one; a GGUF file, for a
+    base with that config.
 
     Raises SourceError where there is none, UnsupportedSource for another form, MalformedFile.
     """
     if not path.is_dir():
-        return _of_file(path)
-    return read_folder(read_directory(path), str(path))
+        return _of_file(path, config)
+    return read_folder(read_directory(path), str(path), config)
 
 
-def read_folder(files: Files, label: str) -> AdapterSource:
+def read_folder(files: Files, label: str, config: Mapping[str, Any] | None = None) -> AdapterSource:
+    """The same for files that lie together."""
+    models = [name for name in files if name.endswith(".gguf")]
     found = [reader for name, reader in _READERS.items() if name in files]
     if peft.CONFIG not in files and found:
         raise SourceError(f"{label} has no {peft.CONFIG}", hint="Copy it from where the adapter came from.")
     if len(found) == 1:
         return found[0](files, label)
+    if len(models) == 1 and not found:
+        return read_gguf_adapter(files[models[0]], config, f"{label}/{models[0]}")
     if found:
         raise SourceError(
             f"{label} holds two adapters, {' and '.join(_READERS)}", hint="Put each into a folder of its own."
@@ -61,7 +69,9 @@ def safe_name(text: str, label: str) -> str:
     return safe
 
 
-def _of_file(path: Path) -> AdapterSource:
+def _of_file(path: Path, config: Mapping[str, Any] | None) -> AdapterSource:
+    if path.suffix.lower() == ".gguf":
+        return read_gguf_adapter(path, config, str(path))
     if path.name in _READERS:
         return read_folder(read_directory(path.parent), str(path.parent))
     raise _refused({path.name: path}, str(path))
@@ -78,6 +88,6 @@ def _refused(files: Files, label: str) -> SourceError:
     if kind is not None:
         return UnsupportedSource(f"{label} holds {kind[0]}, which is no adapter that is read", hint=_PICKLES)
     return SourceError(
-        f"{label} holds no adapter: there is neither {peft.WEIGHTS} (PEFT) nor {mlx.WEIGHTS} (mlx-lm)",
+        f"{label} holds no adapter: no {peft.WEIGHTS} (PEFT), no {mlx.WEIGHTS} (mlx-lm), no single GGUF file",
         hint="ADAPTER takes the folder that training saved.",
     )

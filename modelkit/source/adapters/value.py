@@ -10,6 +10,7 @@ from typing import Any, Literal, NoReturn
 
 from modelkit.errors import SourceError, UnsupportedSource
 from modelkit.source.display import shown
+from modelkit.source.gguf.architectures.moves import Origin
 from modelkit.source.inventory import WeightFile
 from modelkit.source.tensor import TensorInfo
 
@@ -29,16 +30,30 @@ class Factor:
     """PEFT's form for E experts in one matrix, [E · r, C]; 0: as the shape says."""
     rank_last: bool = False
     """Of those, [R, r · E]."""
+    meant: tuple[int, ...] = ()
+    """Its shape where it is made of several tensors (`Made`), of which `tensor` is one."""
 
     @property
     def shape(self) -> tuple[int, ...]:
         """As meant."""
+        if self.meant:
+            return self.meant
         *leading, rows, columns = self.tensor.shape
         if self.experts:
             leading = [self.experts]
             rows = rows if self.rank_last else rows // self.experts
             columns = columns // self.experts if self.rank_last else columns
         return (*leading, columns, rows) if self.turned else (*leading, rows, columns)
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """How a pair is made of those of a GGUF file."""
+
+    origin: Origin
+    """What the matrix is made of."""
+    factors: Mapping[str, tuple[Factor, Factor]]
+    """left and right for each of llama.cpp's tensors that it is made of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +76,8 @@ class Pair:
     """Is the matrix looked up by its rows?"""
     either_way: bool = False
     """May it be meant for the transpose of the matrix (PEFT before 0.18 did so for stacks)?"""
+    made: Made | None = None
+    """None: of `left` and `right` alone."""
 
     @property
     def rank(self) -> int:

@@ -1,0 +1,98 @@
+"""Adapters in GGUF: `X.lora_a` and `X.lora_b` for llama.cpp's tensor X, alpha in the metadata.
+
+The table of architectures says what X is in a checkpoint and how its rows moved
+(`source.gguf.architectures`); a pair goes back the same way. llama.cpp's matrices have their outputs first,
+and so have pairs here: what a checkpoint turns over is left as it is. Alpha 0 is scale 1, as in llama.cpp.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from modelkit.errors import SourceError, UnsupportedSource
+from modelkit.source.adapters.value import AdapterSource, Factor, Made, Pair, check_pair, refuse
+from modelkit.source.display import shown
+from modelkit.source.gguf.architectures import Origin, halves, read_adapter
+from modelkit.source.gguf.architectures.changes import Turned
+from modelkit.source.gguf.architectures.pairs import EMBEDDING
+from modelkit.source.gguf.header import GgufTensor, read_gguf_header
+from modelkit.source.inventory import WeightFile
+from modelkit.source.safetensors import Header
+from modelkit.source.tensor import TensorInfo
+from runtime.models.wrapper import text_config
+
+_FLOATS = {"f32": "F32", "f16": "F16", "bf16": "BF16"}
+
+
+def read_gguf_adapter(path: Path, config: Mapping[str, Any] | None, label: str) -> AdapterSource:
+    """config: the base's. Raises SourceError and its kinds, naming what is wrong."""
+    if config is None:
+        raise SourceError(f"{label} is a GGUF adapter, which is read together with its base")
+    header = read_gguf_header(path, label)
+    tensors = {name: _stored(tensor, label) for name, tensor in header.tensors.items()}
+    shapes = {name: tensor.shape for name, tensor in tensors.items()}
+    parts = read_adapter(header.metadata, shapes, text_config(config), label)
+    problems: list[str] = []
+    pairs: list[Pair] = []
+    for origin in parts.tensors.values():
+        pair = _pair(origin, tensors, parts.alpha)
+        fault = check_pair(pair, None) or _mixed(origin, tensors)
+        problems += [fault] if fault else []
+        pairs.append(pair)
+    refuse(label, problems)
+    base = header.metadata.get("general.base_model.0.name")
+    return AdapterSource(
+        label=label,
+        kind="gguf",
+        file=WeightFile(path.name, path, Header((), {}, header.identity)),
+        pairs=tuple(pairs),
+        base=base if isinstance(base, str) else None,
+        facts={"alpha": parts.alpha},
+        notes=header.notes,
+    )
+
+
+def _stored(tensor: GgufTensor, label: str) -> TensorInfo:
+    dtype = _FLOATS.get(tensor.type.name)
+    if dtype is None:
+        raise UnsupportedSource(
+            f"{label}: `{shown(tensor.name)}` is {tensor.type.name.upper()}; adapters are F32, F16 or BF16"
+        )
+    return TensorInfo(tensor.name, dtype, tensor.shape, tensor.path, tensor.start, tensor.stop)
+
+
+def _mixed(origin: Origin, tensors: Mapping[str, TensorInfo]) -> str | None:
+    kinds = {tensors[stored].dtype for name in origin.tensors for stored, _ in halves(name)}
+    ranks = {_factor(tensors, name, 0).shape[-1] for name in origin.tensors}
+    if len(origin.tensors) > 1 and (len(kinds) > 1 or len(ranks) > 1):
+        return f"the pairs that make {shown(origin.name)} are of several types or ranks"
+    return None
+
+
+def _pair(origin: Origin, tensors: Mapping[str, TensorInfo], alpha: float) -> Pair:
+    """With the ranks of all that it is made of, which have one scale and so one rank (`_mixed`)."""
+    if isinstance(origin.change, Turned):
+        origin = replace(origin, shape=origin.change.before(origin.shape), change=None)
+    ranks = [_factor(tensors, name, 0).shape[-1] for name in origin.tensors]
+    first = origin.tensors[0]
+    left, right = (_factor(tensors, first, side) for side in (0, 1))
+    *leading, rows, columns = origin.shape
+    left = replace(left, meant=(*leading, rows, sum(ranks)))
+    right = replace(right, meant=(*leading, sum(ranks), columns))
+    scale = alpha / ranks[0] if alpha else 1.0
+    return Pair(
+        (origin.name,),
+        left,
+        right,
+        scale,
+        table=first == EMBEDDING,
+        made=Made(
+            origin, {name: (_factor(tensors, name, 0), _factor(tensors, name, 1)) for name in origin.tensors}
+        ),
+    )
+
+
+def _factor(tensors: Mapping[str, TensorInfo], name: str, side: int) -> Factor:
+    stored, turned = halves(name)[side]
+    return Factor(tensors[stored], turned)
