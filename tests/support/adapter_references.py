@@ -18,8 +18,10 @@ def adapter_tensor(key: str, shape: tuple[int, ...]) -> np.ndarray:
     if key.endswith(".base_layer.weight"):  # the base's own
         return random_tensor(key.removeprefix("base_model.model.").replace(".base_layer", ""), shape)
     values = random_tensor(key, shape)
-    if "magnitude" in key:
+    if "magnitude" in key or key.endswith(".m"):
         return np.float32(1.0) + np.float32(0.3) * np.abs(values)
+    if key.endswith((".lora_a", ".lora_b")):  # of mlx-lm, inputs first in two dimensions
+        return values * np.float32(0.1)
     return values if ".lora_" not in key else values * np.float32(0.6)
 
 
@@ -28,10 +30,12 @@ class AdapterReference:
 
     def __init__(self, name: str) -> None:
         self.name = name
+        """Of those of mlx-lm, behind `mlx/`."""
 
     @classmethod
-    def names(cls) -> list[str]:
-        return sorted(path.stem for path in FOLDER.glob("*.json"))
+    def names(cls, folder: str = "") -> list[str]:
+        """folder: "mlx/" for those of mlx-lm."""
+        return sorted(f"{folder}{path.stem}" for path in (FOLDER / folder).glob("*.json"))
 
     @cached_property
     def record(self) -> dict[str, Any]:
@@ -54,11 +58,12 @@ class AdapterReference:
             return opened["ids"]
 
     def write(self, folder: Path) -> Path:
-        """The adapter as PEFT wrote it. Returns the folder."""
+        """The adapter as PEFT or mlx-lm wrote it. Returns the folder."""
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "adapter_config.json").write_text(json.dumps(self.record["config"]), encoding="utf-8")
         tensors = {key: adapter_tensor(key, tuple(shape)) for key, shape in self.record["tensors"].items()}
-        save_file(tensors, folder / "adapter_model.safetensors", metadata={"format": "pt"})
+        kind = "adapters" if self.name.startswith("mlx/") else "adapter_model"
+        save_file(tensors, folder / f"{kind}.safetensors", metadata={"format": "pt"})
         return folder
 
     def base_state(self) -> dict[str, np.ndarray]:

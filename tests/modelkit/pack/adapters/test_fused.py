@@ -19,6 +19,7 @@ from tests.support.parity import Reference
 from tests.support.peft_folders import delta_of, matrices, pair_for, peft_tensors, write_peft
 from tests.support.tiny import write_tokenizer
 
+NAMES = [*AdapterReference.names(), *AdapterReference.names("mlx/")]
 REFUSED = {"llama_tied_table": "here they are one"}
 FAMILIES = ["llama", "gpt2", "gpt_oss", "qwen3_next", "olmo_hybrid", "deepseek_v2", "mixtral", "llama4_text"]
 
@@ -28,7 +29,7 @@ def create(folder: Path, **options: Any) -> Any:
     return modelkit.create(folder / "Modelfile", name="it", home=folder, fuse_adapters=True, **options)
 
 
-@pytest.mark.parametrize("name", AdapterReference.names())
+@pytest.mark.parametrize("name", NAMES)
 def test_a_fused_package_answers_as_peft(name: str, tmp_path: Path) -> None:
     reference = AdapterReference(name)
     config = {key: value for key, value in reference.base["config"].items() if key != "eos_token_id"}
