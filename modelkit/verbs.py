@@ -4,7 +4,7 @@ run.
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
@@ -147,6 +147,7 @@ def load(
     cache_memory: str | int | None = None,
     cache_disk: str | int | None = None,
     max_waiting: int = 512,
+    adapters: Sequence[str | os.PathLike[str]] = (),
     on_memory: Callable[[Memory, str | None], None] | None = None,
     **parameters: Unpack[LoadParameters],
 ) -> Model:
@@ -156,7 +157,8 @@ def load(
     cache_memory, cache_disk: bytes for what is kept of earlier prompts, in memory and on disk, as a number or
     a text such as "2GB", instead of MODELKIT_CACHE_MEMORY and MODELKIT_CACHE_DISK; 0 keeps nothing there.
     Pages on disk are those of all packages together. max_waiting: how many requests may wait while others
-    are answered; one more raises Busy. on_memory: called before any weight is read with what
+    are answered; one more raises Busy. adapters: paths of more adapters than a package has, as ADAPTER takes
+    them; each goes by the name of its folder. on_memory: called before any weight is read with what
     the model will take, and a sentence where that is more than there is.
     parameters: any PARAMETER, as a default for all requests to this model; num_ctx, num_batch and num_thread
     can be set here only. Use the result as a context manager, or close it. Raises ModelkitError.
@@ -166,10 +168,13 @@ def load(
     callbacks = Callbacks()
     tell = None if on_memory is None else callbacks.heard(arguments.function(on_memory, "on_memory"))
     waiting = arguments.whole(max_waiting, "max_waiting", 1, _MOST_WAITING)
+    added = [
+        Path(arguments.path(one, "adapters")) for one in arguments.elements(adapters, "adapters", "paths")
+    ]
     settings = replace(_with_limits(settings_at(home), cache_memory, cache_disk), max_waiting=waiting)
     with (
         translated(callbacks),
-        open_model(_stored(arguments.path(name, "name"), settings), settings) as opened,
+        open_model(_stored(arguments.path(name, "name"), settings), settings, added) as opened,
     ):
         model = Model(opened, wanted, settings, tell)
     model.load_s = time.monotonic() - started

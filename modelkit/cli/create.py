@@ -13,7 +13,7 @@ from modelkit.cli.home import complete_name, open_store
 from modelkit.cli.progress import Bars
 from modelkit.cli.screen import echo, emit_json, note, state
 from modelkit.cli.tables import table
-from modelkit.cli.ui import json_option, quantity, size
+from modelkit.cli.ui import count, json_option, quantity, size
 from modelkit.modelfile.quantizing import QUALITIES
 from runtime.quant import FORMATS, MAIN, NAMES, OTHER_GROUPS, find_format
 
@@ -176,6 +176,7 @@ def _plans(prepared: "Preparation") -> "list[Plan]":
 
 def _sentence(created: "Created") -> str:
     formats = ", ".join(map(_format_of, _plans(created.preparation)))
+    formats += "".join(f", adapter {one.name}" for one in created.preparation.adapters)
     said = f"created {created.name} {created.digest.short} ({size(created.size_bytes)}: {formats})"
     return said if created.converted else f"{said}; no weight had to be converted"
 
@@ -213,6 +214,12 @@ def _show_plan(name: "Name", prepared: "Preparation", as_json: bool) -> None:
         return
     for plan in _plans(prepared):
         echo(_plan_table(plan) + "\n")
+    if prepared.adapters:
+        rows = [
+            (one.name, one.kind, str(one.rank), count(one.modules, "module"), size(one.nbytes))
+            for one in prepared.adapters
+        ]
+        echo(table(rows, header=("ADAPTER", "FROM", "RANK", "FOR", "SIZE"), right=[2, 4]) + "\n")
     state(f"{name} would have {size(prepared.size_bytes)} of weights. Nothing was written.")
 
 

@@ -12,6 +12,7 @@ from modelkit.cli import texts
 from modelkit.cli.list import describe as describe_row
 from modelkit.errors import ModelkitError
 from modelkit.learned import lessons_of
+from modelkit.pack.adapters.stored import read_stored
 from modelkit.pack.metadata import Metadata
 from modelkit.pack.plan import plan
 from modelkit.pack.planned import Plan, Role
@@ -45,6 +46,7 @@ def facts_of(store: Store, package: Package, *, tensors: bool = False) -> dict[s
         **_recipe(made),
         **_texts(package),
         "speculation": _speculation(store, package),
+        "adapters": _adapters(package, made),
     }
     try:
         origin = open_package(package)
@@ -57,6 +59,25 @@ def facts_of(store: Store, package: Package, *, tensors: bool = False) -> dict[s
         known = {key: row[key] for key in ("architecture", "format", "draft")}
         return {**facts, **known, "problem": error.message}
     return {**facts, **target, "draft": draft}
+
+
+def _adapters(package: Package, made: Metadata) -> list[dict[str, Any]]:
+    """Those that requests may choose, in their order, and those in the weights."""
+    try:
+        stored = read_stored(package.files, package.name.short)
+    except ModelkitError:  # whoever loads it is told
+        stored = {}
+    rows: list[dict[str, Any]] = [
+        {"name": one.name, "kind": one.kind, "base": one.base, "fused": True}
+        for one in made.adapters
+        if one.fused
+    ]
+    order = [one.name for one in made.adapters if one.name in stored]
+    for name in [*order, *(name for name in stored if name not in order)]:
+        own = stored[name]
+        facts = {"rank": own.rank, "modules": own.modules, "scale": own.scale, "size_bytes": own.nbytes}
+        rows.append({"name": name, "kind": own.kind, "base": own.base, "fused": False, **facts})
+    return rows
 
 
 def _identity(package: Package) -> dict[str, Any]:

@@ -74,6 +74,7 @@ def overview(facts: Facts) -> str:
     draft = facts["draft"]
     parts: dict[str, Rows] = {
         "Model": _model(facts),
+        "Adapters": [_adapter(one) for one in facts["adapters"]],
         "Draft": _draft(draft, _fetched_from(facts, "draft")) if draft else [],
         **_memory(facts),
         "Capabilities": [(name,) for name in facts["capabilities"]],
@@ -141,6 +142,13 @@ def _draft(draft: Facts, fetched_from: str | None) -> Rows:
         ("from", fetched_from),
     ]
     return [(name, value) for name, value in rows if value]
+
+
+def _adapter(one: Facts) -> tuple[str, ...]:
+    if one.get("fused"):
+        return (one["name"], one["kind"], "fused into the weights", one["base"] or "")
+    ranked = f"rank {one['rank']}, {count(one['modules'], 'module')}"
+    return (one["name"], one["kind"], ranked, size(one["size_bytes"]), one["base"] or "")
 
 
 def _memory(facts: Facts) -> dict[str, Rows]:
