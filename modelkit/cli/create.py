@@ -232,11 +232,20 @@ def _plan_table(plan: "Plan") -> str:
             row["source"],
             row["format"],
             size(row["size_bytes"]),
-            row["reason"],
+            _reason(row),
         )
         for row in plan.rows()
     ]
     return f"{table(rows, header=header, right=[4])}\n{_total_line(plan)}"
+
+
+def _reason(row: dict[str, Any]) -> str:
+    """With what became of a tensor that was quantized already, where the source was."""
+    if "exact" not in row or row["source"] in ("f32", "f16", "bf16"):
+        return row["reason"]
+    bits = f"{row['source_bits']:.4g} bits"
+    grown = "" if row["bits"] == row["source_bits"] else f" now {row['bits']:.4g}"
+    return f"{row['reason']} ({'exact' if row['exact'] else 'not exact'}, {bits}{grown})"
 
 
 def _total_line(plan: "Plan") -> str:

@@ -13,6 +13,7 @@ from runtime.blocks.forms import EXACT_IN_F32, REPACKED, Form
 from runtime.blocks.repack import NotFinite, repacked
 from runtime.blocks.types import BLOCK_TYPES, BlockType
 from runtime.weights import Packing, unpacked
+from tests.support import block_table
 from tests.support.blocks import PACKED, random_rows
 
 ALL = pytest.mark.parametrize("kind", PACKED, ids=lambda kind: kind.name)
@@ -86,6 +87,11 @@ def test_affine_form_with_wide_scales_is_exact(name: str) -> None:
     found = packed(mx.array(rows), kind)
     numbers = expanded(found.codes, found.scales, found.biases, form)
     assert np.array_equal(numbers, reference(rows, kind))
+
+
+def test_the_documentation_has_the_table_of_these_types() -> None:
+    page = block_table.PAGE.read_text(encoding="utf-8")
+    assert block_table.section(page) == block_table.table(), "run python -m tests.support.block_table"
 
 
 def test_nvfp4_scales_are_read_without_sign() -> None:
