@@ -175,5 +175,5 @@ def _lost(document: Mapping[str, Any]) -> list[str]:
     ]
     if not found:
         return []
-    others = f" and of {len(found) - 1} other tokens" if len(found) > 1 else ""
+    others = f" and {len(found) - 1} other tokens" if len(found) > 1 else ""
     return [f"what {shown(repr(found[0]))}{others} take of the blanks beside them is unknown to llama.cpp"]
