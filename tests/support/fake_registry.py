@@ -101,6 +101,8 @@ class FakeRegistry:
         self.least_chunk: int | None = None
         self.referrers: dict[str, list[dict[str, Any]]] | None = None
         """None: the question is not known here."""
+        self.busy: list[str] = []
+        """Requests that are being answered."""
         self.page = 1000
         """Tags of one page."""
         self._server = Server(("127.0.0.1", 0), Handler)
@@ -125,6 +127,11 @@ class FakeRegistry:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
+
+    def settle(self) -> None:
+        """Wait until what a dead client had sent has come."""
+        while self.busy:
+            time.sleep(0.01)
 
     # Filling it
 
@@ -164,8 +171,15 @@ class Handler(BaseHTTPRequestHandler):
         registry = self.server.registry
         parts = urlsplit(self.path)
         registry.log.append((self.command, self.path, dict(self.headers.items())))
-        call = Call(self, self.command, parts.path, parse_qs(parts.query))
-        if parts.path == "/token":
+        registry.busy.append(self.path)
+        try:
+            self.act(registry, Call(self, self.command, parts.path, parse_qs(parts.query)))
+        finally:
+            registry.busy.remove(self.path)
+
+    @staticmethod
+    def act(registry: FakeRegistry, call: Call) -> None:
+        if call.path == "/token":
             give_token(registry, call)
         elif not is_let_in(registry, call):
             refuse(registry, call)

@@ -109,6 +109,7 @@ def test_what_the_registry_has_after_a_failure_is_not_sent_again(
 def test_a_push_that_was_killed_goes_on_where_it_ended(store: Store, registry: FakeRegistry) -> None:
     put(store, "story", LARGE)
     killed_transfer.run("push", store.root.parent, registry.host, "amy/story", 2 * MB, CHUNK)
+    registry.settle()
     done = push("story", at(registry, tag=None), store, Access(), limits=QUICK, chunk_bytes=CHUNK)
     assert done.sent_bytes < 2 * MB
     assert not [
