@@ -69,13 +69,13 @@ def _lay_out(store: Store, name: str, folder: Path, *, copy: bool, as_json: bool
                 "digest": str(package.digest),
                 "folder": str(folder.absolute()),
                 **made,
-                "notes": _notes(package),
+                "notes": package_notes(package),
             }
         )
         return
     ways = [("linked", done.linked), ("copied", done.copied), ("there already", done.present)]
     files = ", ".join(f"{count(number, 'file')} {way}" for way, number in ways if number)
-    for text in _notes(package):
+    for text in package_notes(package):
         note(text)
     state(f"exported {package.name} to {folder} ({size(total_bytes)}: {files})")
 
@@ -87,7 +87,7 @@ def _write_gguf(store: Store, name: str, target: Path, *, draft: bool, as_json: 
         refuse_taken(target)
         planned = plan_gguf(package, draft=draft)
         if not as_json:
-            for text in planned.notes:
+            for text in (*planned.notes, *_adapter_notes(package)):
                 note(text)
             echo(_plan_table(planned) + "\n")
         with bar("export", planned.nbytes, enabled=not as_json) as advance:
@@ -101,7 +101,7 @@ def _write_gguf(store: Store, name: str, target: Path, *, draft: bool, as_json: 
                 "size_bytes": size_bytes,
                 "architecture": planned.metadata["general.architecture"],
                 "tensors": planned.to_json(),
-                "notes": list(planned.notes),
+                "notes": [*planned.notes, *_adapter_notes(package)],
             }
         )
         return
@@ -118,9 +118,19 @@ def _plan_table(planned: "Planned") -> str:
     return table(rows, header=("TYPE", "TENSORS", "SIZE", "NUMBERS"), right=(1, 2))
 
 
-def _notes(package: Package) -> list[str]:
+def _adapter_notes(package: Package) -> list[str]:
+    """Adapters lie in modelkit's own form, which names modules as its networks do."""
+    names = sorted({path.split("/")[1] for path in package.files if path.startswith("adapters/")})
+    if not names:
+        return []
+    listed = ", ".join(names)
+    return [f"other programs leave out the adapters ({listed}); `create --fuse-adapters` makes them weights"]
+
+
+def package_notes(package: Package) -> list[str]:
     index = _json(package, INDEX).get("weight_map")
-    return list(notes(_json(package, CONFIG), index if isinstance(index, dict) else ()))
+    known = notes(_json(package, CONFIG), index if isinstance(index, dict) else ())
+    return [*known, *_adapter_notes(package)]
 
 
 def _json(package: Package, path: str) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import modelkit
+from modelkit.cli.export import package_notes
 from modelkit.cli.facts import facts_of
 from modelkit.cli.show import overview
 from modelkit.errors import ModelkitError
@@ -47,6 +48,12 @@ def test_a_folder_with_adapters_answers_as_its_package(folder: Path) -> None:
     facts = facts_of(store, store.resolve("it"))
     assert [row["kind"] for row in facts["adapters"]] == ["peft", "mlx-lm", "gguf"]
     assert "rank 4" in overview(facts)
+    (note,) = [one for one in package_notes(store.resolve("it")) if "adapters" in one]
+    assert "pef-t" in note
+    modelkit.export("it", folder / "out", home=folder)
+    with modelkit.load(folder / "out", home=folder) as model:
+        assert model.adapters == ("pef-t", "mlx", "other")
+        np.testing.assert_array_equal(model.logits(ids), together)
 
 
 def test_what_load_refuses_names_the_adapter(folder: Path) -> None:
