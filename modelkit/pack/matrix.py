@@ -63,10 +63,11 @@ def stored_input_first(tensors: Iterable[TensorInfo], files: Checkpoint) -> bool
 
 
 def stored_less_one(tensors: Iterable[TensorInfo]) -> bool:
-    """Does the checkpoint have filters as published, [channels, 1, taps]? Then its norms are less one, too;
-    MLX's conversions and what is made of GGUF have both put right.
+    """Does the checkpoint have its norms less one, as published? MLX's conversions, and what is made of
+    GGUF, have put that right, and filters too: they are [channels, taps, 1] there.
     """
-    return any(tensor.name.endswith("conv1d.weight") and tensor.shape[-1:] != (1,) for tensor in tensors)
+    filters = [tensor.shape for tensor in tensors if tensor.name.endswith("conv1d.weight")]
+    return not any(len(shape) == 3 and shape[-1] == 1 for shape in filters)
 
 
 def _named(name: str, files: Checkpoint) -> str:
