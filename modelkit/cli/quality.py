@@ -46,7 +46,8 @@ def _checked(value: dict[str, Any], package: "Package", path: str) -> Report:
 
 
 def _overview(role: str, report: Report) -> str:
-    text = "its own text" if report.get("own_text") else "the text that was given"
+    own = "its target's own text" if report.get("pair") else "its own text"
+    text = own if report.get("own_text") else "the text that was given"
     facts = [
         ("asked", str(report.get("asked"))),
         ("bits per weight", f"{report['bits_per_weight']:.4g}"),
@@ -58,7 +59,7 @@ def _overview(role: str, report: Report) -> str:
         *(_numbers(name, report[key]) for name, key in _MEASURED if key in report),
     ]
     parts = {role.capitalize(): facts, "Against the source": measured, **_pair(report)}
-    return f"{sections(parts)}\n{_matrices(report)}"
+    return f"{sections(parts)}\n\n{_matrices(report)}"
 
 
 _MEASURED = (

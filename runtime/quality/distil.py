@@ -43,6 +43,8 @@ def tune(
         for path, module in student.network.named_modules()
         if "scales" in module and module.mode == "affine"
     }
+    if not modules:
+        return {}
     moves = [mx.zeros_like(module["scales"]) for module in modules.values() for _ in range(2)]
     optimizer = _Adam(moves)
     shown = _Shown(modules)

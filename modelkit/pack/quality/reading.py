@@ -52,6 +52,8 @@ class Reading:
     """Did the model write the calibration texts itself?"""
     training: Texts = ()
     """For tuning: the model's own."""
+    steps: int = 0
+    """Of tuning."""
 
 
 def refuse_packed(part: Part, asked: object) -> None:
@@ -97,7 +99,7 @@ def read(part: Part, ready: "Ready", calibration: Path | None, progress: Progres
     rows = [tuple(row) for row in written.tolist()]
     own, held, more = rows[: counts[0]], rows[counts[0] : sum(counts[:2])], rows[sum(counts[:2]) :]
     texts = _cut(calibration, ready, tokens) if calibration else tuple(own)
-    return Reading(model, texts, tuple(held), calibration is None, tuple(more))
+    return Reading(model, texts, tuple(held), calibration is None, tuple(more), SIZES.steps)
 
 
 def load(part: Part) -> "LoadedModel":

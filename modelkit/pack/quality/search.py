@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING
 
 from modelkit.errors import PlanError
 from modelkit.modelfile import Quantizing
-from modelkit.pack.conversion import Part, Progress
+from modelkit.pack.conversion import Part, Progress, Silent
 from modelkit.pack.plan import plan
 from modelkit.pack.planned import Plan, Planned, Tuned
 from modelkit.pack.policy import Choice
 from modelkit.pack.quality.allocate import Allocated, Option, allocate, least
-from modelkit.pack.quality.options import KEEP, Group, candidates, group
+from modelkit.pack.quality.options import CHOICES, KEEP, Group, candidates, group
 from modelkit.pack.quality.reading import Reading, read, refuse_packed
 from modelkit.pack.quality.report import Report, matrices
 from modelkit.pack.quality.sensitivity import Costs, find_costs, measure, scaled
@@ -62,6 +62,8 @@ def search(part: Part, asked: Quantizing, ready: "Ready", progress: Progress) ->
     chosen = allocate(costs.options, budget)
     if asked.quality in ("measured", "learned"):
         costs, chosen = _measured(reading, groups, costs, chosen, budget)
+        some = [how for how in CHOICES if how.mode == "affine" or asked.quality == "measured"]
+        chosen = _or_alike(reading, groups, costs, chosen, budget, some)
     choices = _choices(groups, chosen.options)
     decided = replace(replanned(part, choices), format=None)
     return _settled(asked, reading, groups, chosen.options, costs.measured, decided, choices, progress)
@@ -199,6 +201,34 @@ def _measured(
         options[at] = scaled(options[at], measure(reading, groups[at], how) / picked.cost)
     better = Costs(tuple(options), costs.measured)
     return better, allocate(better.options, budget)
+
+
+def _or_alike(
+    reading: Reading,
+    groups: Sequence[Group],
+    costs: Costs,
+    chosen: Allocated,
+    budget: int,
+    formats: Sequence[Format],
+) -> Allocated:
+    """The choice, or one format for all where that predicts better on the calibration texts."""
+    alike = [made for how in formats if (made := _alike(costs, how.name)).nbytes <= budget]
+    if not alike:
+        return chosen
+    largest = max(alike, key=lambda made: made.nbytes)
+    found = [
+        compare(reading, packed_student(reading, groups, made.options), Silent())[0].kl
+        for made in (chosen, largest)
+    ]
+    return chosen if found[0] <= found[1] else largest
+
+
+def _alike(costs: Costs, name: str) -> Allocated:
+    """One format for all that fit it; others stay."""
+    picked = tuple(
+        next((one for one in options if one.name == name), options[-1]) for options in costs.options
+    )
+    return Allocated(picked, sum(one.nbytes for one in picked), 0.0)
 
 
 def _marginal(costs: Costs, chosen: Allocated) -> list[int]:

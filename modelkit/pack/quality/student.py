@@ -9,7 +9,7 @@ from modelkit.pack.conversion import Progress
 from modelkit.pack.planned import Tuned
 from modelkit.pack.quality.allocate import Option
 from modelkit.pack.quality.options import Group
-from modelkit.pack.quality.reading import SIZES, Reading
+from modelkit.pack.quality.reading import Reading
 from modelkit.pack.tuned import tuned_of
 from runtime.quant import find_format
 
@@ -66,9 +66,9 @@ def tune_student(
         and modules[one.modules[0]]["scales"].shape[:-1] == one.tensors[0].shape[:-1]
     }
     tokens = len(reading.training[0])
-    progress.begin("formats: tuning tokens", SIZES.steps * min(4, len(reading.training)) * tokens)
+    progress.begin("formats: tuning tokens", reading.steps * min(4, len(reading.training)) * tokens)
     try:
-        found = tune(reading.model, student, reading.training, SIZES.steps, progress.advance)
+        found = tune(reading.model, student, reading.training, reading.steps, progress.advance)
     finally:
         progress.finish()
     found = {path: pair for path, pair in found.items() if path in own}

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,9 @@ from modelkit import comparison
 from modelkit.cli.main import cli
 from modelkit.comparison import compare
 from modelkit.errors import StoreError
-from modelkit.pack.quality import reading
+from modelkit.pack.quality import reading, search
 from modelkit.pack.quality.report import check_report, warnings
+from modelkit.pack.quality.sensitivity import Costs
 from modelkit.store.store import Store
 from tests.support.tiny import write_model
 
@@ -202,3 +204,28 @@ def test_a_drafts_format_is_that_of_the_fastest_pair(create: Run, home: Path) ->
     assert "QUANTIZE draft auto" in CliRunner().invoke(cli, ["show", "x", "--modelfile"]).stdout
     again = json.loads(create("x", "DRAFT ./draft", "QUANTIZE draft auto", "SYSTEM Hi").stdout)
     assert (again["draft"], again["converted"]) == (made["draft"], False)
+
+
+def test_one_format_for_all_is_taken_where_it_predicts_better(
+    create: Run, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Costs that are all wrong: they call those matrices tender that are not."""
+    honest = search.find_costs
+
+    def turned(*given: Any) -> Costs:
+        found = honest(*given)
+        most = max(one.cost for options in found.options for one in options)
+        worst = [
+            tuple(replace(one, cost=most / (one.cost + 1e-6)) for one in row[:-1]) for row in found.options
+        ]
+        kept = [(*row, options[-1]) for row, options in zip(worst, found.options, strict=True)]
+        return Costs(tuple(kept), found.measured)
+
+    monkeypatch.setattr(search, "find_costs", turned)
+    monkeypatch.setattr(
+        search, "_measured", lambda _reading, _groups, costs, chosen, _budget: (costs, chosen)
+    )
+    create("x", "QUANTIZE 9 bits measured")
+    assert len({row["format"] for row in report(home, "x")["matrices"]}) == 1
+    create("y", "QUANTIZE 9 bits fast")
+    assert report(home, "x")["calibration"]["kl"] < report(home, "y")["calibration"]["kl"]
