@@ -107,7 +107,14 @@ def _pair(
     if len(a.shape) != 2 or len(b.shape) != 2:
         problems.append(f"A and B of {shown(module)} have shapes {list(a.shape)} and {list(b.shape)}")
         return None
-    made = _of_table(module, a, b, config) if table else _of_module(module, a, b, config)
+    targets = () if table else _targets(module.replace(".base_layer", ""), config)
+    if targets and (a.shape[0] != b.shape[1] or a.shape[0] % config.rank_of(targets[0])):
+        problems.append(
+            f"A and B of {shown(module)} have shapes {list(a.shape)} and {list(b.shape)}, which are no pairs "
+            f"of rank {config.rank_of(targets[0])} for a number of experts"
+        )
+        return None
+    made = _of_table(module, a, b, config) if table else _of_module(module, a, b, targets, config)
     made = _with(made, parts.get("magnitude"), parts.get("bias"))
     fault = check_pair(made, config.rank_of(made.names[0].removesuffix(".weight")))
     if fault is None and (made.magnitude is not None) != (config.dora and not made.left.experts):
@@ -132,9 +139,8 @@ def _of_table(module: str, a: TensorInfo, b: TensorInfo, config: PeftConfig) -> 
     )
 
 
-def _of_module(module: str, a: TensorInfo, b: TensorInfo, config: PeftConfig) -> Pair:
-    owner = module.replace(".base_layer", "")
-    names = _targets(owner, config)
+def _of_module(module: str, a: TensorInfo, b: TensorInfo, names: tuple[str, ...], config: PeftConfig) -> Pair:
+    """names: the parameters that it may be for; () for a linear layer."""
     if not names:
         return Pair((f"{module}.weight",), Factor(b), Factor(a), config.scale_of(module))
     experts = max(a.shape[0] // config.rank_of(names[0]), 1)

@@ -120,6 +120,14 @@ def _oversized(folder: Path) -> None:
     (folder / "adapter_model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header)
 
 
+def _stacked(folder: Path, rows: int) -> None:
+    """A pair for a parameter, of that many ranks in all."""
+    stem = "base_model.model.model.layers.1.mlp.experts"
+    _config(target_parameters=["mlp.experts.gate_up_proj"])(folder)
+    a, b = np.zeros((rows, 64), np.float32), np.zeros((64, rows), np.float32)
+    _tensors(lambda t: t.update({f"{stem}.lora_A.weight": a, f"{stem}.lora_B.weight": b}))(folder)
+
+
 def _pickled(folder: Path) -> None:
     (folder / "adapter_model.safetensors").rename(folder / "adapter_model.bin")
 
@@ -170,6 +178,8 @@ REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
         _tensors(lambda t: t.update({f"{Q}.lora_E": np.zeros(3, np.float32)})),
         "is nothing that a LoRA has",
     ),
+    "experts": (lambda folder: _stacked(folder, 7), "for a number of experts"),
+    "experts of no stack": (lambda folder: _stacked(folder, 6), "has a pair of shapes that the base has not"),
     "no config": (lambda folder: (folder / "adapter_config.json").unlink(), "has no adapter_config.json"),
     "config of another form": (
         lambda folder: (folder / "adapter_config.json").write_text("[1]"),
