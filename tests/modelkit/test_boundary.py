@@ -103,6 +103,7 @@ CALLS: dict[str, dict[str, Any]] = {
         "cache_memory": 0,
         "cache_disk": 0,
         "max_waiting": 8,
+        "adapters": (),
         "on_memory": None,
         **HOME,
         **dict.fromkeys((*SOME, "num_ctx", "kv_format")),
