@@ -87,7 +87,7 @@ def _write_gguf(store: Store, name: str, target: Path, *, draft: bool, as_json: 
         refuse_taken(target)
         planned = plan_gguf(package, draft=draft)
         if not as_json:
-            for text in (*planned.notes, *_adapter_notes(package)):
+            for text in planned.notes:
                 note(text)
             echo(_plan_table(planned) + "\n")
         with bar("export", planned.nbytes, enabled=not as_json) as advance:
@@ -101,7 +101,7 @@ def _write_gguf(store: Store, name: str, target: Path, *, draft: bool, as_json: 
                 "size_bytes": size_bytes,
                 "architecture": planned.metadata["general.architecture"],
                 "tensors": planned.to_json(),
-                "notes": [*planned.notes, *_adapter_notes(package)],
+                "notes": list(planned.notes),
             }
         )
         return

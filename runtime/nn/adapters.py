@@ -70,7 +70,7 @@ class Adapter:
         self._dtype = dtype
         self._tied = None if HEAD in self._modules else head_of(network)
         self.parts: dict[Key, Part] = {}
-        self._held: list[Any] = []  # so that no other module gets the id of one of these
+        self._held: list[nn.Module] = []  # so that no other module gets the id of one of these
         problems: list[str] = []
         for name, pair in brought.pairs.items():
             problems += self._add_pair(name, pair, own=f"{name}.weight" in brought.whole)

@@ -279,6 +279,7 @@ def _unsaid(opened: Opened) -> Generator[str]:
     if opened.metadata.system is not None or opened.metadata.messages:
         yield "SYSTEM and MESSAGE of the Modelfile have no place in a GGUF file"
     if opened.adapters:
-        yield f"adapters are not in the file: {', '.join(sorted(opened.adapters))}"
+        names = ", ".join(sorted(opened.adapters))
+        yield f"adapters are not in the file ({names}); `create --fuse-adapters` makes them weights"
     if opened.draft is not None:
         yield "the draft is not in the file; `modelkit export NAME FILE --draft` writes it into its own"

@@ -427,4 +427,4 @@ def test_adapters_that_stay_behind_are_said(tmp_path: Path) -> None:
     recipe = modelkit.Modelfile.parse(f"FROM {tmp_path / 'model'}\nADAPTER {tmp_path / 'style'}")
     modelkit.create(recipe, name="it", home=tmp_path / "home")
     with Store(tmp_path / "home").hold("it") as package:
-        assert any("adapters are not in the file: style" in note for note in plan_gguf(package).notes)
+        assert any("adapters are not in the file (style)" in note for note in plan_gguf(package).notes)
