@@ -30,7 +30,7 @@ from runtime.engine.stream import Stream
 from runtime.engine.thread import MlxThread, ThreadEnded
 from runtime.engine.waiting import Waiting
 from runtime.errors import CacheFull, RuntimeFault
-from runtime.loaded import LoadedModel, check_ids
+from runtime.loaded import LoadedModel
 
 T = TypeVar("T")
 
@@ -78,23 +78,7 @@ class Engine:
         Raises BadTokenIds for ids outside the vocabulary, ValueError for an impossible length or an adapter
         that there is not, QueueFull when too many wait, ThreadEnded when the engine runs no more.
         """
-        check_ids(request.ids, self._vocab_size)
-        check_ids(request.source, self._vocab_size)
-        check_ids([*request.sampling.logit_bias, *request.sampling.suppressed], self._vocab_size)
-        context = self._options.context_length
-        wanted = len(request.ids) + (request.max_tokens if request.keep is None else 1)
-        if bool(request.source) != self._reads or len(request.source) > context:
-            raise ValueError(
-                f"{len(request.source)} tokens for an encoder to read; expected "
-                f"{f'1 to {context}' if self._reads else 'none'}"
-            )
-        if not request.ids or request.max_tokens < 0 or wanted > context:
-            raise ValueError(
-                f"{len(request.ids)} prompt tokens and {request.max_tokens} to generate "
-                f"do not fit a context of {context}"
-            )
-        if request.keep is not None and not 0 <= request.keep <= len(request.ids):
-            raise ValueError(f"{request.keep} tokens to keep of a prompt of {len(request.ids)}")
+        request.check(self._vocab_size, self._options.context_length, reads=self._reads)
         self.adapters.check(request.adapters)
         stream = Stream(self._bell, wake)
         row = Row(request, stream, self.adapters.space(request.adapters))

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
+from runtime.loaded import check_ids
 from runtime.sampling.constraint import Constraint
 from runtime.sampling.params import SamplingParams
 
@@ -40,13 +41,34 @@ class Request:
     """
     source: tuple[int, ...] = ()
     """The prompt, where an encoder reads it; () elsewhere."""
-
     adapters: tuple[tuple[str, float], ...] = ()
     """Those that answer, in order, each with its scale; () for the model alone."""
 
     @property
     def prompt_tokens(self) -> int:
         return len(self.source) or len(self.ids)
+
+    def check(self, vocab_size: int, context: int, *, reads: bool) -> None:
+        """Can a model with this vocabulary and context (tokens) do it? reads: an encoder reads its prompts.
+
+        Raises BadTokenIds for ids outside the vocabulary, ValueError for an impossible length.
+        """
+        check_ids(self.ids, vocab_size)
+        check_ids(self.source, vocab_size)
+        check_ids([*self.sampling.logit_bias, *self.sampling.suppressed], vocab_size)
+        if bool(self.source) != reads or len(self.source) > context:
+            raise ValueError(
+                f"{len(self.source)} tokens for an encoder to read; expected "
+                f"{f'1 to {context}' if reads else 'none'}"
+            )
+        wanted = len(self.ids) + (self.max_tokens if self.keep is None else 1)
+        if not self.ids or self.max_tokens < 0 or wanted > context:
+            raise ValueError(
+                f"{len(self.ids)} prompt tokens and {self.max_tokens} to generate "
+                f"do not fit a context of {context}"
+            )
+        if self.keep is not None and not 0 <= self.keep <= len(self.ids):
+            raise ValueError(f"{self.keep} tokens to keep of a prompt of {len(self.ids)}")
 
 
 @dataclass(frozen=True, slots=True)
