@@ -45,7 +45,8 @@ FLOORS: list[tuple[bool, tuple[str, ...]]] = [
         ),
     ),
     (False, ("modelkit.source", "modelkit.store", "modelkit.modelfile", "modelkit.tokenizer")),
-    (True, ("modelkit.pack", "modelkit.chat", "modelkit.fetch")),
+    (True, ("modelkit.fetch",)),
+    (True, ("modelkit.pack", "modelkit.chat")),
     (
         True,
         (

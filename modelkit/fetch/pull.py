@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from modelkit.address import Address, HubAddress, OllamaAddress
-from modelkit.fetch.access import Access
+from modelkit.fetch.access import Access, Told
+from modelkit.modelfile import Recipe
 from modelkit.store.digest import Digest
 from modelkit.store.name import Name
 from modelkit.store.store import Store
@@ -24,6 +25,34 @@ class Pulled:
     """Of all its files."""
     notes: tuple[str, ...] = ()
     """Sentences for the user."""
+
+
+class Made(Protocol):
+    """A package that was made."""
+
+    @property
+    def digest(self) -> Digest: ...
+    @property
+    def size_bytes(self) -> int: ...
+    @property
+    def notes(self) -> tuple[str, ...]: ...
+
+
+class Make(Protocol):
+    """Makes a package by a recipe, as `create` does. Given from above (`pack.build`): what only fetches knows
+    nothing of how packages are made.
+    """
+
+    def __call__(
+        self,
+        recipe: Recipe,
+        name: Name,
+        store: Store,
+        *,
+        quantize: str | None,
+        progress: Told,
+        access: Access,
+    ) -> Made: ...
 
 
 class Pull(Protocol[AddressT]):

@@ -44,9 +44,9 @@ def pull(
     """
     name = name or name_for(address)
     if isinstance(address, RegistryAddress):
-        from modelkit.fetch.registry.pull import pull as pull_package  # it builds with this room
+        from modelkit.fetch.registry.pull import pull as pull_package  # httpcore2 takes a moment
 
-        pulled = pull_package(address, name, store, access, quantize=quantize)
+        pulled = pull_package(address, name, store, access, build, quantize=quantize)
     else:
         recipe = Recipe(from_=Reference(str(address), None, address))
         made = build(recipe, name, store, quantize=quantize, progress=access.told, access=access)

@@ -13,6 +13,7 @@ from modelkit.address import RegistryAddress
 from modelkit.fetch.access import Access
 from modelkit.fetch.registry.pull import pull
 from modelkit.fetch.registry.push import push
+from modelkit.pack.build import build
 from modelkit.store import Name, Store
 
 
@@ -46,7 +47,7 @@ def main() -> None:
     if verb == "push":
         push("story", address, Store(Path(home)), access, chunk_bytes=int(chunk_bytes))
     else:
-        pull(address, Name.parse("back"), Store(Path(home)), access)
+        pull(address, Name.parse("back"), Store(Path(home)), access, build)
 
 
 if __name__ == "__main__":

@@ -12,11 +12,10 @@ from modelkit.errors import FetchError
 from modelkit.fetch.access import Access
 from modelkit.fetch.local import Local
 from modelkit.fetch.ollama import Belongings, OllamaManifest, belongings
-from modelkit.fetch.pull import Pulled
-from modelkit.fetch.registry.pull import Source, fetch
+from modelkit.fetch.pull import Make, Pulled
+from modelkit.fetch.registry.source import Source, fetch
 from modelkit.fetch.upstream import Upstream
 from modelkit.modelfile import Recipe, Reference
-from modelkit.pack.build import build
 from modelkit.store.digest import Blob
 from modelkit.store.name import Name
 from modelkit.store.store import Store
@@ -31,6 +30,7 @@ def pull_ollama(
     name: Name,
     store: Store,
     access: Access,
+    make: Make,
     *,
     quantize: str | None = None,
 ) -> Pulled:
@@ -41,7 +41,7 @@ def pull_ollama(
     with store.begin() as new:
         fetch(source, [*texts, *files.values()], store, new, access)
         said = belongings(manifest, lambda blob: store.blob_path(blob.digest).read_bytes())
-        return make_package(source, files, name, store, access, quantize=quantize, said=said)
+        return make_package(source, files, name, store, access, make, quantize=quantize, said=said)
 
 
 def make_package(
@@ -50,6 +50,7 @@ def make_package(
     name: Name,
     store: Store,
     access: Access,
+    make: Make,
     *,
     quantize: str | None = None,
     said: Belongings | None = None,
@@ -86,7 +87,7 @@ def make_package(
             adapters=tuple(Reference(path, paths[path]) for path in adapters),
         )
         here = replace(access, here={source.address: local})
-        made = build(recipe, name, store, quantize=quantize, progress=access.told, access=here)
+        made = make(recipe, name, store, quantize=quantize, progress=access.told, access=here)
     return Pulled(name, made.digest, made.size_bytes, made.notes)
 
 

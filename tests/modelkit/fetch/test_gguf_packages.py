@@ -10,13 +10,11 @@ import pytest
 from modelkit.errors import FetchError, PlanError
 from modelkit.fetch.access import Access
 from modelkit.fetch.ollama import CONFIG_TYPE, LAYER_PREFIX, MANIFEST_TYPE
-from modelkit.fetch.registry import gguf
-from modelkit.fetch.registry.pull import pull
 from modelkit.pack import pulling
 from modelkit.pack.metadata import FILE as METADATA
 from modelkit.pack.metadata import read_metadata
 from modelkit.store import Digest, Name, Store
-from tests.modelkit.fetch.conftest import QUICK, at
+from tests.modelkit.fetch.conftest import QUICK, at, pull
 from tests.modelkit.store.packages import blobs_on_disk
 from tests.support import gguf_llama
 from tests.support.fake_registry import FakeRegistry, digest_of
@@ -54,10 +52,8 @@ class Builder:
 
 
 @pytest.fixture
-def builder(monkeypatch: pytest.MonkeyPatch) -> Builder:
-    made = Builder()
-    monkeypatch.setattr(gguf, "build", made)
-    return made
+def builder() -> Builder:
+    return Builder()
 
 
 def offer_ollama(registry: FakeRegistry, *layers: tuple[str, bytes]) -> str:
@@ -83,7 +79,7 @@ def test_a_package_of_ollamas(dialect: Any, store: Store, registry: FakeRegistry
         ("license", b"MIT"),
     )
     address = replace(at(registry, "library/story"), dialect=dialect)
-    pulled = pull(address, NAME, store, Access(), limits=QUICK, quantize="q4")
+    pulled = pull(address, NAME, store, Access(), builder, limits=QUICK, quantize="q4")
     seen = builder.seen
     assert seen["files"] == {"model.gguf": MODEL, "adapter-1.gguf": b"GGUF adapter"}
     assert (seen["gguf"], seen["adapters"], seen["quantize"]) == ("model.gguf", ["adapter-1.gguf"], "q4")
@@ -109,7 +105,7 @@ def test_a_model_of_dockers_in_gguf(store: Store, registry: FakeRegistry, builde
         {"mediaType": "application/vnd.docker.ai.license", **registry.put_blob("ai/story", b"MIT")},
     ]
     registry.put_manifest("ai/story", "q4", {"schemaVersion": 2, "config": config, "layers": layers})
-    pull(at(registry, "ai/story"), NAME, store, Access(), limits=QUICK)
+    pull(at(registry, "ai/story"), NAME, store, Access(), builder, limits=QUICK)
     assert builder.seen["files"] == {"model.gguf": MODEL, "LICENSE": b"MIT"}
 
 
@@ -126,19 +122,16 @@ def test_two_models_are_one_too_many(store: Store, registry: FakeRegistry, build
     config = {"mediaType": kind + "config.v1+json", **registry.put_blob("amy/story", b"{}")}
     registry.put_manifest("amy/story", "q4", {"schemaVersion": 2, "config": config, "layers": layers})
     with pytest.raises(FetchError, match="2 models in GGUF"):
-        pull(at(registry), NAME, store, Access(), limits=QUICK)
+        pull(at(registry), NAME, store, Access(), builder, limits=QUICK)
 
 
-def test_what_cannot_be_packaged_leaves_nothing(
-    store: Store, registry: FakeRegistry, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(*_: Any, **__: Any) -> None:
+def test_what_cannot_be_packaged_leaves_nothing(store: Store, registry: FakeRegistry) -> None:
+    def refuse(*_: Any, **__: Any) -> Made:
         raise PlanError("no")
 
-    monkeypatch.setattr(gguf, "build", refuse)
     offer_ollama(registry, ("model", MODEL))
     with pytest.raises(PlanError):
-        pull(at(registry, "library/story"), NAME, store, Access(), limits=QUICK)
+        pull(at(registry, "library/story"), NAME, store, Access(), refuse, limits=QUICK)
     assert (store.packages(), blobs_on_disk(store)) == ([], set())
     assert not list(Path(store.root / "partial").iterdir())
 

@@ -10,11 +10,10 @@ import pytest
 from modelkit.errors import FetchError, ModelkitError
 from modelkit.fetch.access import Access
 from modelkit.fetch.registry import sockets
-from modelkit.fetch.registry.pull import pull
 from modelkit.fetch.registry.push import push
 from modelkit.fetch.registry.wire import Limits
 from modelkit.store import Digest, Name, Store
-from tests.modelkit.fetch.conftest import QUICK, SHORT, at
+from tests.modelkit.fetch.conftest import QUICK, SHORT, at, pull
 from tests.modelkit.store.packages import TREE, blobs_on_disk, put
 from tests.support.fake_registry import MANIFEST_TYPE, Auth, Call, FakeRegistry, digest_of, dripping
 

@@ -14,12 +14,12 @@ from modelkit.fetch.access import Access
 from modelkit.fetch.registry.challenge import read_challenges
 from modelkit.fetch.registry.credentials import Credentials, find, keep
 from modelkit.fetch.registry.login import host_of, login, logout
-from modelkit.fetch.registry.pull import open_registry, pull
 from modelkit.fetch.registry.push import push
+from modelkit.fetch.registry.source import open_registry
 from modelkit.fetch.registry.tokens import Authorization, Denied, belongs
 from modelkit.settings import credential_files
 from modelkit.store import Name, Store
-from tests.modelkit.fetch.conftest import QUICK, at
+from tests.modelkit.fetch.conftest import QUICK, at, pull
 from tests.modelkit.store.packages import TREE, put, read
 from tests.support.fake_registry import Auth, FakeRegistry
 

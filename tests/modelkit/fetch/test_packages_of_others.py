@@ -15,9 +15,8 @@ from modelkit.errors import FetchError, ModelkitError
 from modelkit.fetch.access import Access
 from modelkit.fetch.pull import Pulled
 from modelkit.fetch.registry import archive
-from modelkit.fetch.registry.pull import pull
 from modelkit.store import Name, Store
-from tests.modelkit.fetch.conftest import QUICK, at
+from tests.modelkit.fetch.conftest import QUICK, at, pull
 from tests.modelkit.store.packages import blobs_on_disk, read
 from tests.support.fake_registry import MANIFEST_TYPE, FakeRegistry
 

@@ -3,10 +3,9 @@
 from pathlib import Path
 
 from modelkit.fetch.access import Access
-from modelkit.fetch.registry.pull import pull
 from modelkit.fetch.registry.push import push
 from modelkit.store import Name, Store
-from tests.modelkit.fetch.conftest import QUICK, at
+from tests.modelkit.fetch.conftest import QUICK, at, pull
 from tests.modelkit.store.packages import TREE, put, read
 from tests.support.fake_registry import FakeRegistry
 

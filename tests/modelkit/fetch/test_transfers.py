@@ -13,10 +13,10 @@ from modelkit.errors import FetchError, StoreError
 from modelkit.fetch.access import Access
 from modelkit.fetch.registry import download
 from modelkit.fetch.registry.manifests import tags
-from modelkit.fetch.registry.pull import open_registry, pull
 from modelkit.fetch.registry.push import push
+from modelkit.fetch.registry.source import open_registry
 from modelkit.store import Name, Store
-from tests.modelkit.fetch.conftest import QUICK, at
+from tests.modelkit.fetch.conftest import QUICK, at, pull
 from tests.modelkit.store.packages import TREE, put, read
 from tests.support import killed_transfer
 from tests.support.fake_registry import Call, FakeRegistry, digest_of
