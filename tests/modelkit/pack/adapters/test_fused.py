@@ -47,7 +47,8 @@ def test_a_fused_package_answers_as_peft(name: str, tmp_path: Path) -> None:
     with modelkit.load("it", home=tmp_path) as model:
         got = model.logits([int(one) for one in reference.ids])[:, reference.answers["columns"]]
     error = np.abs(got - reference.answers["logits"]).max() / reference.answers["std"]
-    assert error < 2e-4, error
+    # Sums in another order move a hybrid by 2e-4; a pair at a wrong place moves any model by more than 0.1.
+    assert error < 1e-3, error
 
 
 @pytest.mark.parametrize("name", FAMILIES)

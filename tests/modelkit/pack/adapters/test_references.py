@@ -53,4 +53,5 @@ def test_an_adapter_of_pefts_answers_as_in_peft(name: str, tmp_path: Path) -> No
     model = load_model(config, [folder / "model.safetensors"])
     got = logits(model, reference.ids, stored["lora"].load())[:, reference.answers["columns"]]
     error = np.abs(got - reference.answers["logits"]).max() / reference.answers["std"]
-    assert error < 2e-4, error
+    # Sums in another order move a hybrid by 2e-4; a pair at a wrong place moves any model by more than 0.1.
+    assert error < 1e-3, error
