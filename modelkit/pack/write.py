@@ -17,7 +17,7 @@ from modelkit.pack.planned import Output, Planned, PlannedFile
 from modelkit.pack.reader import Reader
 from modelkit.pack.slabs import Piece
 
-BLOCK_BYTES = 8 << 20
+BLOCK_BYTES = 2 << 20  # larger ones leave the caches, and allocators map their memory anew for each
 MAX_WORKERS = 8
 
 Done = TypeVar("Done")

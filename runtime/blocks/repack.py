@@ -2,11 +2,11 @@
 
 MLX has the codes of a row as one stream of bits, lowest first, and scales and biases beside it; ggml has the
 two halves of a block in the low and high halves of its bytes. numpy, because this is done while a file is
-copied and has to keep up with it: eight codes are moved together as one 64-bit word.
+copied and has to keep up with it: as many codes as a word has room for are moved together.
 """
 
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -14,8 +14,9 @@ import numpy as np
 from runtime.blocks.forms import REPACKED
 from runtime.blocks.types import BlockType
 
-_CHUNK = 1 << 14  # blocks: what is worked on stays in a core's cache
+_CHUNK = 1 << 13  # blocks: what is worked on stays in a core's cache
 _LOW_HALVES = 0x0F0F0F0F0F0F0F0F
+_NO_SIGN, _INFINITE = np.uint16(0x7FFF), 0x7C00  # of a float16
 
 
 class NotFinite(ValueError):
@@ -57,10 +58,11 @@ def repacked(raw: "bytes | bytearray | memoryview", kind: BlockType) -> Repacked
 
 
 def _check(*parts: np.ndarray) -> None:
+    """By the bits, which is several times faster than asking numpy for floats."""
     for part in parts:
-        good = np.isfinite(part)
-        if not good.all():
-            raise NotFinite(int(np.argmin(good)))
+        sizes = part.view(np.uint16) & _NO_SIGN
+        if sizes.size and sizes.max() >= _INFINITE:
+            raise NotFinite(int(np.argmax(sizes >= _INFINITE)))
 
 
 def _half(blocks: np.ndarray, at: int) -> np.ndarray:
@@ -96,13 +98,21 @@ def _mask(ones: int, every: int) -> int:
     return sum(((1 << ones) - 1) << at for at in range(0, 64, every))
 
 
+def _apart(words: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """uint16, two bytes of two 4-bit codes each -> the low codes and the high ones, a byte of two each."""
+    halves, four = np.uint16(_LOW_HALVES & 0xFFFF), np.uint16(4)
+    low, high = words & halves, words >> four
+    high &= halves
+    for codes in (low, high):
+        codes |= codes >> four
+    return low.astype(np.uint8), high.astype(np.uint8)
+
+
 def _halved(blocks: np.ndarray, at: int) -> np.ndarray:
     """4-bit codes of 32 numbers in 16 bytes: the first half of them is low, the second high."""
-    out = np.empty((len(blocks), 4), np.uint32)
-    for part in range(2):
-        both = _words(blocks, at + 8 * part, "<u8")
-        for place, eights in ((part, both), (2 + part, both >> np.uint64(4))):
-            out[:, place] = _stream(eights & np.uint64(_LOW_HALVES), 4)
+    out = np.empty((len(blocks), 2), np.uint64)
+    for place, codes in enumerate(_apart(_words(blocks, at, "V16").view("<u2"))):
+        out[:, place] = codes.view(np.uint64)
     return out.view(np.uint8)
 
 
@@ -161,12 +171,10 @@ def _twos(codes: np.ndarray, count: int) -> np.ndarray:
 
 def _float4(blocks: np.ndarray) -> np.ndarray:
     """NVFP4: each 8 bytes are 16 numbers."""
-    out = np.empty((len(blocks), 8), np.uint32)
-    for part in range(4):
-        both = _words(blocks, 4 + 8 * part, "<u8")
-        for place, eights in ((2 * part, both), (2 * part + 1, both >> np.uint64(4))):
-            out[:, place] = _stream(eights & np.uint64(_LOW_HALVES), 4)
-    return out.view(np.uint8)
+    out = np.empty((len(blocks), 4, 2), np.uint32)
+    for place, codes in enumerate(_apart(_words(blocks, 4, "V32").view("<u2"))):
+        out[:, :, place] = codes.view(np.uint32).reshape(-1, 4)
+    return out.reshape(-1, 8).view(np.uint8)
 
 
 def _bytes_of_scales(blocks: np.ndarray, kind: BlockType) -> np.ndarray:
@@ -203,9 +211,16 @@ def _signs(blocks: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _times(scales: np.ndarray, factor: int) -> np.ndarray:
-    """By way of float32, which is several times faster; what float16 cannot hold becomes infinite."""
+    """Looked up among the products of all 65536, ten times faster than computed."""
+    return np.take(_products(factor), scales.view(np.uint16))
+
+
+@cache
+def _products(factor: int) -> np.ndarray:
+    """What float16 cannot hold becomes infinite."""
+    every = np.arange(1 << 16, dtype=np.uint32).astype(np.uint16).view(np.float16)
     with np.errstate(over="ignore", invalid="ignore"):
-        return (scales.astype(np.float32) * np.float32(factor)).astype(np.float16)
+        return (every.astype(np.float32) * np.float32(factor)).astype(np.float16)
 
 
 _CODES: dict[str, Any] = {
