@@ -102,6 +102,12 @@ def asking(address: HubAddress, endpoint: str) -> Generator[None]:
         raise Unreachable(f"{address} cannot be fetched: HF_HUB_OFFLINE is set") from error
     except hub.HfHubHTTPError as error:
         _explain(error, address, endpoint)
+    except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.ProxyError) as error:
+        why = shown(str(error)) or type(error).__name__
+        raise Unreachable(
+            f"{server(endpoint)} cannot be reached: {why}",
+            hint="Is there a network, and does it need a proxy?",
+        ) from error
     except (
         httpx2.TransportError,
         httpx2.DecodingError,
