@@ -23,6 +23,7 @@ from modelkit.pack.gguf.about import general_metadata, safe_name, sampling_metad
 from modelkit.pack.gguf.llama_cpp_limits import limits
 from modelkit.pack.gguf.plan import Kind, Written, kinds, plan
 from modelkit.pack.gguf.rows import blocks, part_values, values
+from modelkit.pack.gguf.spellings import respelled
 from modelkit.pack.gguf.stored import Stored, stored_tensors
 from modelkit.pack.gguf.vocabulary import Vocabulary, vocabulary_metadata
 from modelkit.pack.metadata import Provenance
@@ -144,13 +145,14 @@ def _described(source: Source, reader: Reader) -> tuple[Described, dict[str, Sto
         shapes = {name: one.shape for name, one in tensors.items()}
         return describe_for_gguf(config, shapes, lambda name: values(tensors[name], reader), label)
 
-    tensors = {**found.model, **found.heads}
+    model = respelled(source.inventory.config, found.model, label)
+    tensors = {**model, **found.heads}
     try:
         made = described(tensors)
     except UnsupportedSource:
         if not found.heads:
             raise
-        tensors = dict(found.model)
+        tensors = model
         made = described(tensors)
         notes.append(
             f"{len(found.heads)} tensors of the draft head are left out: llama.cpp has no place for them"

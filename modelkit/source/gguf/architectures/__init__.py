@@ -7,7 +7,7 @@ them.
 """
 
 from modelkit.source.gguf.architectures.apply import apply
-from modelkit.source.gguf.architectures.describe import Described, describe_for_gguf
+from modelkit.source.gguf.architectures.describe import Described, describe_for_gguf, unplaced
 from modelkit.source.gguf.architectures.moves import Origin, Run
 from modelkit.source.gguf.architectures.pairs import AdapterParts, apply_to_pair, halves, read_adapter
 from modelkit.source.gguf.architectures.read import Imported, read_architecture
@@ -27,4 +27,5 @@ __all__ = [
     "halves",
     "read_adapter",
     "read_architecture",
+    "unplaced",
 ]

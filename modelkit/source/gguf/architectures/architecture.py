@@ -91,6 +91,17 @@ def _links(
     return links, list(left)
 
 
+def names_of(row: Architecture, facts: Facts) -> Iterator[str]:
+    """Every name that a checkpoint's tensor may have for a rule to know it, draft heads apart."""
+    for home, rules in (
+        ("", row.top),
+        *((row.home.format(layer), row.block) for layer in range(facts.layers)),
+    ):
+        for template in (name for rule in rules if rule.written for name in rule.ours):
+            leaves = _LEAVES if template.endswith(".*") else ("",)
+            yield from (home + template.removesuffix(".*") + leaf for leaf in leaves)
+
+
 def layer_of(row: Architecture, name: str, facts: Facts) -> int:
     """The layer that a checkpoint's tensor belongs to, draft heads' after the model's; -1: none."""
     return _place(row, name, facts, ours=True)[0]

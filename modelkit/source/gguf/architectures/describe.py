@@ -6,7 +6,13 @@ from typing import Any
 
 from modelkit.errors import UnsupportedSource
 from modelkit.source.display import shown
-from modelkit.source.gguf.architectures.architecture import Architecture, Kind, layer_of, links_from_ours
+from modelkit.source.gguf.architectures.architecture import (
+    Architecture,
+    Kind,
+    layer_of,
+    links_from_ours,
+    names_of,
+)
 from modelkit.source.gguf.architectures.exchange import Writing
 from modelkit.source.gguf.architectures.facts import Facts
 from modelkit.source.gguf.architectures.moves import Origin, Shape
@@ -31,6 +37,28 @@ class Described:
     """Sentences for the user: what GGUF cannot say."""
 
 
+@dataclass(frozen=True, slots=True)
+class Unplaced:
+    """What the table's spelling of a checkpoint and the checkpoint's own do not have in common."""
+
+    names: tuple[str, ...]
+    """Tensors of the checkpoint that no rule knows by their names."""
+    free: tuple[str, ...]
+    """Names that rules know and that the checkpoint has not, in the table's order."""
+
+
+def unplaced(config: Mapping[str, Any], shapes: Mapping[str, Shape], label: str) -> Unplaced:
+    """The arguments are those of `describe_for_gguf`. Raises UnsupportedSource for a model that GGUF has no
+    architecture for.
+    """
+    row, _ = _row(config, label)
+    facts = _facts(config, shapes)
+    known = {name: shape for name, shape in shapes.items() if not _is_of_unknown_head(row, name, facts)}
+    left = links_from_ours(row, known, facts)[1]
+    free = [name for name in names_of(row, facts) if name not in shapes] if left else []
+    return Unplaced(tuple(left), tuple(dict.fromkeys(free)))
+
+
 def describe_for_gguf(
     config: Mapping[str, Any],
     shapes: Mapping[str, Shape],
@@ -45,7 +73,7 @@ def describe_for_gguf(
     place.
     """
     row, kind = _row(config, label)
-    facts = Facts(config, less_one=any(_is_published_filter(name, shape) for name, shape in shapes.items()))
+    facts = _facts(config, shapes)
     out = Writing(row.name, facts, shapes, values, label)
     out.metadata["general.architecture"] = row.name
     out.heads = _heads(row, facts, shapes)
@@ -86,6 +114,10 @@ def _is_of_unknown_head(row: Architecture, name: str, facts: Facts) -> bool:
     if row.head:
         return False
     return name.startswith(_HEADS) or layer_of(row, name, facts) >= facts.layers > 0
+
+
+def _facts(config: Mapping[str, Any], shapes: Mapping[str, Shape]) -> Facts:
+    return Facts(config, less_one=any(_is_published_filter(name, shape) for name, shape in shapes.items()))
 
 
 def _is_published_filter(name: str, shape: Shape) -> bool:

@@ -105,6 +105,9 @@ def _read_latent(file: Reading) -> None:
 
 def _write_latent(out: Writing) -> None:
     facts = out.facts
+    in_pairs = facts.get("rope_interleave", default=True) or facts.get("model_type") == "deepseek_v2"
+    if not in_pairs:
+        out.refuse(f"halves of a head are rotated, not pairs, which GGUF cannot say for {out.architecture}")
     rank, rotated = facts.count("kv_lora_rank", default=512), _rope_size(facts)
     content, value = facts.count("qk_nope_head_dim", default=128), facts.count("v_head_dim", default=128)
     out.put("attention.head_count_kv", 1)

@@ -221,7 +221,7 @@ MINIMAX = Architecture(
     "minimax-m2",
     (Kind("minimax_m2", "MiniMaxM2ForCausalLM"),),
     decoder(
-        Rope(theta=5000000.0, partial=0.5),
+        Rope(theta=5000000.0),
         *expert_settings("num_local_experts", "num_experts"),
         Written("expert_feed_forward_length", lambda out: out.facts.get("intermediate_size")),
         gating(_SIGMOID, written=False),

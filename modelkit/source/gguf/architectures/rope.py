@@ -34,6 +34,9 @@ def rope_block(facts: Facts) -> dict[str, Any]:
     partial = facts.get("partial_rotary_factor", "rotary_pct")
     if partial is not None:
         found.setdefault("partial_rotary_factor", partial)
+    rotated = facts.count("rotary_dim")
+    if rotated:
+        found.setdefault("partial_rotary_factor", rotated / facts.head_dim)
     return found
 
 

@@ -126,9 +126,11 @@ def _inner_of_first(file: Reading) -> None:
 
 
 def _write_inner_of_first(out: Writing) -> None:
-    if out.facts.count("expand", default=2) != 2:
-        out.refuse("expand is not 2, which llama.cpp does not compute for mamba")
-    out.put("ssm.inner_size", 2 * out.facts.hidden)
+    hidden = out.facts.hidden
+    inner = out.facts.count("intermediate_size", default=out.facts.count("expand", default=2) * hidden)
+    if inner != 2 * hidden:
+        out.refuse(f"a mixer is {inner} wide, not twice {hidden}, which llama.cpp does not compute for mamba")
+    out.put("ssm.inner_size", inner)
 
 
 def _rank(out: Writing) -> int:

@@ -1,0 +1,171 @@
+"""Every reference that has a row in the table: exported under whatever names its checkpoint has, and computed
+the same by what an import makes of the file; or refused for what llama.cpp or GGUF cannot do.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+import pytest
+from mlx.utils import tree_flatten
+
+import modelkit
+from modelkit.errors import UnsupportedSource
+from modelkit.pack.gguf.export import Planned
+from modelkit.source.gguf.architectures import unplaced
+from modelkit.source.gguf.file import read_gguf
+from modelkit.store.store import Store
+from runtime.loaded import load_model
+from runtime.models.wrapper import text_config
+from tests.support.checkpoints import random_state
+from tests.support.gguf_round import exported, file_numbers, values
+from tests.support.parity import Reference, bar, full_logits
+from tests.support.tiny import write_tokenizer
+
+REFUSED = {
+    "cohere2": "layer_types are not",
+    "cohere2_moe_sigmoid": "shared experts are not averaged",
+    "deepseek_v3": "mscale and mscale_all_dim differ",
+    "deepseek_v3_halves": "halves of a head are rotated",
+    "ernie4_5_moe_biases": "moe_norm_min is 0.5",
+    "exaone_moe": "the rotation is scaled",
+    "exaone_moe_listed": "dense layers behind mixtures",
+    "falcon_h1_norm": "no place in a GGUF file of a falcon-h1",
+    "falcon_h1_norm_first": "the norm comes before the gate",
+    "falcon_mamba": "96 wide, not twice 64",
+    "gemma2": "query_pre_attn_scalar is not",
+    "gemma3_text": "layer_types are not",
+    "gemma3_wrapped": "layer_types are not",
+    "gemma3n": "for 150 tokens of 160",
+    "gpt2_inverse_layers": "scale_attn_by_inverse_layer_idx is True",
+    "gpt_oss": "swiglu_limit is 1.5",
+    "gpt_oss_truncated": "layer_types are not",
+    "granitemoehybrid_dense": "a hybrid with rotation",
+    "hunyuan": "rope_type 'dynamic'",
+    "laguna": "layer_types are not",
+    "laguna_by_number": "layer_types are not",
+    "lfm2_moe": "routed_scaling_factor is 1.5",
+    "lfm2_moe_plain": "norm_topk_prob is False",
+    "llama4": "attention_chunk_size is 12",
+    "llama4_text": "attention_chunk_size is 12",
+    "mamba": "96 wide, not twice 64",
+    "mamba2_bounded": "time_step_limit",
+    "mamba_biases": "96 wide, not twice 64",
+    "muse_glimmer_layers": "layer_rope_theta",
+    "olmoe": "clip_qkv is 1.5",
+    "olmoe_normalized": "norm_topk_prob is True",
+    "phi_norms": "no place in a GGUF file of a phi2",
+    "phimoe": "router_jitter_noise is 0.4",
+    "qwen3_moe": r"mlp_only_layers is \[1\]",
+    "qwen3_moe_window": "decoder_sparse_step is 2",
+    "qwen3_next": "norm_topk_prob is False",
+    "qwen3_next_mixed": "decoder_sparse_step is 2",
+    "smollm3": "no_rope_layers",
+    "smollm3_window": "no_rope_layers",
+    "stablelm_parallel": "no place in a GGUF file of a stablelm",
+}
+"""References that GGUF cannot say, or that llama.cpp does not compute: what the sentence has to name."""
+
+State = Mapping[str, np.ndarray]
+FURTHER = "will see further back"
+"""Noted of models with a window that GGUF cannot say: an import has none."""
+
+
+def has_row(name: str) -> bool:
+    try:
+        unplaced(text_config(Reference(name).record["config"]), {}, name)
+    except UnsupportedSource:
+        return False
+    return True
+
+
+NAMES = [name for name in Reference.names() if has_row(name)]
+
+
+def exported_from(reference: Reference, state: State, folder: Path) -> Planned:
+    """A package of these tensors, as folder/it.gguf."""
+    (folder / "model").mkdir()
+    config = without_ids(reference.record["config"])
+    (folder / "model/config.json").write_text(json.dumps(config), encoding="utf-8")
+    arrays = {name: mx.array(array) for name, array in state.items()}
+    mx.save_safetensors(str(folder / "model/model.safetensors"), arrays, {"format": "pt"})
+    write_tokenizer(folder / "model", tokens=128)
+    modelkit.create(modelkit.Modelfile.parse(f"FROM {folder / 'model'}"), name="it", home=folder / "home")
+    with Store(folder / "home").hold("it") as package:
+        return exported(package, folder / "it.gguf")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_is_computed_the_same_or_refused_for_a_reason(name: str, tmp_path: Path) -> None:
+    reference = Reference(name)
+    state = random_state(reference.record["tensors"])
+    if name in REFUSED:
+        with pytest.raises(UnsupportedSource, match=REFUSED[name]):
+            exported_from(reference, state, tmp_path)
+        return
+    notes = exported_from(reference, state, tmp_path).notes
+    numbers, imported = file_numbers(tmp_path / "it.gguf")
+    constants = {
+        key: np.array(told, np.float32).reshape(shape) for key, (shape, told) in imported.constants.items()
+    }
+    arrays = {key: mx.array(array) for key, array in {**numbers, **constants}.items()}
+    model = load_model({**imported.config, "dtype": "float32"}, arrays)
+    error = reference.error(full_logits(model, reference.answers["ids"]))
+    assert (error <= bar(reference)) != any(FURTHER in note for note in notes), (error, notes)
+
+
+def one_by_one(reference: Reference) -> State:
+    """The checkpoint with each expert in tensors of its own."""
+    found: dict[str, np.ndarray] = {}
+    for name, array in random_state(reference.record["tensors"]).items():
+        home, _, leaf = name.rpartition(".")
+        if not home.endswith(".experts"):
+            found[name] = array
+            continue
+        halves = {"gate_up_proj": ("gate_proj", "up_proj")}.get(leaf, (leaf,))
+        for place, one in enumerate(array):
+            parts = zip(halves, np.split(one, len(halves)), strict=True)
+            found |= {f"{home}.{place}.{part}.weight": np.ascontiguousarray(rows) for part, rows in parts}
+    return found
+
+
+def as_in_the_network(reference: Reference) -> State:
+    """What the runtime calls its own tensors, in its own form."""
+    arrays = {name: mx.array(one) for name, one in random_state(reference.record["tensors"]).items()}
+    model = load_model(without_ids(reference.record["config"]), arrays)
+    flat: Any = tree_flatten(model.network.parameters())
+    return {name: np.array(array) for name, array in flat}
+
+
+@pytest.mark.parametrize(
+    ("spelling", "name"),
+    [(one_by_one, name) for name in ("mixtral", "minimax_m2", "ernie4_5_moe", "nemotron_h", "qwen2_moe")]
+    + [(as_in_the_network, name) for name in ("phi", "lfm2", "bamba", "gemma4_moe", "mimo_v2_flash")],
+)
+def test_other_spellings_of_one_checkpoint_give_the_same_file(
+    spelling: Callable[[Reference], State], name: str, tmp_path: Path
+) -> None:
+    reference = Reference(name)
+    states = {"published": random_state(reference.record["tensors"]), "other": spelling(reference)}
+    assert states["published"].keys() != states["other"].keys()
+    files = []
+    for key, state in states.items():
+        (tmp_path / key).mkdir()
+        exported_from(reference, state, tmp_path / key)
+        files.append(read_gguf(tmp_path / key / "it.gguf"))
+    published, other = files
+    assert published.tensors.keys() == other.tensors.keys()
+    for one in published.tensors:
+        np.testing.assert_array_equal(values(published, one), values(other, one), err_msg=one)
+
+
+def without_ids(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Ids of tokens are those of a larger vocabulary."""
+    return {
+        key: without_ids(one) if isinstance(one, dict) else one
+        for key, one in config.items()
+        if not key.endswith("_token_id")
+    }
