@@ -50,10 +50,15 @@ def export(name: str, folder: str | os.PathLike[str], *, copy: bool = False, hom
     """Lay the package out in `folder`, new or empty, as ordinary files that `mlx_lm.load` and others take.
 
     copy: make copies; otherwise files are hard links to the store's read-only ones where the disk allows it.
+    Files with GGUF's blocks are written anew in MLX's own form.
     """
-    with translated():
-        link = not flag(copy, "copy")
-        return _store(home).export(text(name, "name"), Path(path(folder, "folder")), link=link)
+    from modelkit.pack.mlx_folder.plan import plan_folder
+    from modelkit.store.export import export_package
+
+    link, target = not flag(copy, "copy"), Path(path(folder, "folder"))
+    with translated(), _store(home).hold(text(name, "name")) as package:
+        made = plan_folder(package).made
+        return export_package(package, target, link=link, progress=None, made=made)
 
 
 def export_gguf(

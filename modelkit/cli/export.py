@@ -13,12 +13,14 @@ from modelkit.cli.tables import table
 from modelkit.cli.ui import count, json_option, size
 from modelkit.pack.build import CONFIG, INDEX
 from modelkit.pack.mlx_lm_limits import notes
+from modelkit.store.export import export_package
 from modelkit.store.package import Package
 from modelkit.store.store import Store
 
 if TYPE_CHECKING:
     from modelkit.pack.gguf.export import Planned
     from modelkit.pack.gguf.plan import Kind
+    from modelkit.pack.mlx_folder.plan import FolderPlan
 
 _HOW = {"copied": "the same bytes", "converted": "the same numbers", "rounded": "rounded"}
 
@@ -34,7 +36,9 @@ def command(name: str, target: Path, copy: bool, draft: bool, as_json: bool) -> 
 
     In a folder files are hard links to the store's own read-only files where the disk allows it, so they take
     no space; elsewhere, and with --copy, they are copies. `mlx_lm.load(DIR)` and other MLX tools take the
-    folder as it is; what mlx-lm is known to compute otherwise is said.
+    folder as it is; what mlx-lm is known to compute otherwise is said. Files with GGUF's blocks (K-quants,
+    i-quants), which only modelkit reads, are written anew in MLX's own form, after a table says of what size
+    and how exact.
 
     A name that ends with .gguf makes one file for llama.cpp and its kin, tokenizer and chat template
     included. Weights stay exact where GGUF has a type for them; what is rounded is said before it is written.
@@ -57,26 +61,37 @@ def command(name: str, target: Path, copy: bool, draft: bool, as_json: bool) -> 
 
 
 def _lay_out(store: Store, name: str, folder: Path, *, copy: bool, as_json: bool) -> None:
-    package = store.resolve(name)
-    total_bytes = sum(layer.blob.size_bytes for layer in package.manifest.layers)
-    with bar("export", total_bytes, enabled=not as_json) as advance:
-        done = store.export(package.name, folder, link=not copy, progress=advance)
+    from modelkit.pack.mlx_folder.plan import plan_folder
+
+    with store.hold(name) as package:
+        planned = plan_folder(package)
+        if not as_json:
+            for text in package_notes(package):
+                note(text)
+            if planned.kinds:
+                echo(_turned_table(planned) + "\n")
+        total_bytes = planned.size_of(package)
+        with bar("export", total_bytes, enabled=not as_json) as advance:
+            done = export_package(package, folder, link=not copy, progress=advance, made=planned.made)
     if as_json:
-        made = {"linked": done.linked, "copied": done.copied, "present": done.present}
+        made = {"linked": done.linked, "copied": done.copied, "made": done.made, "present": done.present}
         emit_json(
             {
                 "name": str(package.name),
                 "digest": str(package.digest),
                 "folder": str(folder.absolute()),
+                "size_bytes": total_bytes,
                 **made,
+                "blocks": [kind.to_json() for kind in planned.kinds],
                 "notes": package_notes(package),
             }
         )
         return
-    ways = [("linked", done.linked), ("copied", done.copied), ("there already", done.present)]
+    ways = [
+        *(("linked", done.linked), ("copied", done.copied)),
+        *(("written", done.made), ("there already", done.present)),
+    ]
     files = ", ".join(f"{count(number, 'file')} {way}" for way, number in ways if number)
-    for text in package_notes(package):
-        note(text)
     state(f"exported {package.name} to {folder} ({size(total_bytes)}: {files})")
 
 
@@ -116,6 +131,18 @@ def _said(kind: "Kind") -> str:
 def _plan_table(planned: "Planned") -> str:
     rows = [(kind.type.upper(), str(kind.tensors), size(kind.nbytes), _said(kind)) for kind in planned.kinds]
     return table(rows, header=("TYPE", "TENSORS", "SIZE", "NUMBERS"), right=(1, 2))
+
+
+def _turned_table(planned: "FolderPlan") -> str:
+    rows = [
+        (
+            *(kind.type.upper(), str(kind.tensors), size(kind.source_bytes)),
+            *(kind.becomes, size(kind.nbytes), "the same" if kind.exact else "the nearest of 8 bits"),
+        )
+        for kind in planned.kinds
+    ]
+    header = ("BLOCKS", "TENSORS", "SIZE", "IN MLX", "SIZE THERE", "NUMBERS")
+    return table(rows, header=header, right=(1, 2, 4))
 
 
 def _adapter_notes(package: Package) -> list[str]:

@@ -178,7 +178,7 @@ def _index(plan: Plan) -> bytes:
     placed = {
         output.name: file.path for file in plan.files for tensor in file.tensors for output in tensor.outputs
     }
-    return _json({"metadata": {"total_size": plan.nbytes}, "weight_map": dict(sorted(placed.items()))})
+    return readable({"metadata": {"total_size": plan.nbytes}, "weight_map": dict(sorted(placed.items()))})
 
 
 def _add_files(part: Part, new: Transaction) -> dict[str, Blob]:
@@ -189,10 +189,10 @@ def _add_files(part: Part, new: Transaction) -> dict[str, Blob]:
         for name, path in inventory.files.items()
         if name != CONFIG or part.plan.config == inventory.config
     }
-    return added if CONFIG in added else {**added, CONFIG: new.add_bytes(_json(part.plan.config))}
+    return added if CONFIG in added else {**added, CONFIG: new.add_bytes(readable(part.plan.config))}
 
 
-def _json(value: Mapping[str, Any]) -> bytes:
+def readable(value: Mapping[str, Any]) -> bytes:
     """Readable, with one spelling; infinities in configs stay the bare words that Python's readers take."""
     return json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False).encode() + b"\n"
 

@@ -5,7 +5,7 @@ that differs. mlx-lm reads no other key; a module without scales is unquantized 
 tools' blocks are removed once the weights are no longer theirs.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from copy import deepcopy
 from typing import Any
 
@@ -74,7 +74,7 @@ def _block(planned: Sequence[Planned], chosen: Format) -> dict[str, Any] | None:
     entries: dict[str, Any] = {}
     for module, row in packed.items():
         if row != chosen:
-            entries.update(dict.fromkeys(_spellings(module, packed), _entry(row)))
+            entries.update(dict.fromkeys(spellings(module, packed), _entry(row)))
     return {**_entry(chosen), **entries}
 
 
@@ -82,7 +82,7 @@ def _entry(row: Format) -> dict[str, Any]:
     return {"group_size": row.group_size, "bits": row.bits, "mode": row.mode}
 
 
-def _spellings(module: str, packed: Mapping[str, Format]) -> list[str]:
+def spellings(module: str, packed: Collection[str]) -> list[str]:
     """A module's path in the checkpoint, and in mlx-lm, which turns `model.language_model` inside out."""
     wrapped = "model.language_model."
     if module.startswith(wrapped):

@@ -9,7 +9,6 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from modelkit.source.mlx_block import GGUF_MODE
 from runtime.models.wrapper import levels
 
 RELEASE = "0.32.2"
@@ -40,28 +39,13 @@ class Limit:
     """Does it depend on the weights or on the text? If not: mlx-lm refuses it, or computes other logits."""
 
 
-def _keeps_blocks(config: Block) -> bool:
-    block = config.get("quantization")
-    entries = block.values() if isinstance(block, Mapping) else ()
-    return any(isinstance(entry, Mapping) and entry.get("mode") == GGUF_MODE for entry in entries)
-
-
-_IN_BLOCKS = Limit(
-    (),
-    lambda *_: True,
-    "weights are in GGUF's blocks, which only modelkit reads; for other programs make it with --quantize, or "
-    "export it to FILE.gguf",
-)
-
-
 def limits(config: Mapping[str, Any], names: Collection[str]) -> tuple[Limit, ...]:
     """The rows that hold for a package with this config and these tensors."""
     kind = config.get("model_type")
     if kind in UNKNOWN:
         return (Limit((str(kind),), _ever, "it has no such model type"),)
     blocks = [block for _, block in levels(config)]
-    kept = (_IN_BLOCKS,) if _keeps_blocks(config) else ()
-    return kept + tuple(
+    return tuple(
         row
         for row in ROWS
         if any(block.get("model_type") in row.families and row.when(block, names) for block in blocks)

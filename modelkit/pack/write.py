@@ -31,10 +31,15 @@ class Sink(Protocol):
 
 
 def header_of(file: PlannedFile) -> bytes:
-    """The safetensors header of a planned file: length, JSON in data order, blanks to a multiple of 8."""
+    """The safetensors header of a planned file."""
+    return header_bytes(output for tensor in file.tensors for output in tensor.outputs)
+
+
+def header_bytes(outputs: Iterable[Output]) -> bytes:
+    """The safetensors header of a file: length, JSON in data order, blanks to a multiple of 8."""
     entries: dict[str, object] = {"__metadata__": {"format": "mlx"}}
     start = 0
-    for output in _outputs(file):
+    for output in outputs:
         stop = start + output.nbytes
         entries[output.name] = {
             "dtype": output.dtype,
@@ -67,10 +72,6 @@ def write_file(
             _write_tensor(tensor, sink, done, advance)
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
-
-
-def _outputs(file: PlannedFile) -> Iterator[Output]:
-    return (output for tensor in file.tensors for output in tensor.outputs)
 
 
 def _work(file: PlannedFile) -> Iterator[tuple[Planned, Piece]]:

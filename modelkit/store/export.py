@@ -5,19 +5,21 @@ own bytes: to change one, replace it, never write into it. Where links cannot re
 wanted, files are copied.
 
 A file appears whole or not at all, and none is ever overwritten: what stands in the folder already must be
-this package's files, or the export is refused before it begins.
+this package's files, or the export is refused before it begins. A file that the caller makes anew (`Made`)
+stands in the place of the package's own of that name, under the same rules.
 """
 
 import errno
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from modelkit.errors import StoreError
 from modelkit.store.digest import Blob
-from modelkit.store.disk import chunks, storing, write_all
+from modelkit.store.disk import chunks, require_space, storing, write_all
 from modelkit.store.package import Package
 from modelkit.store.soundness import Progress
 
@@ -27,35 +29,68 @@ _CANNOT_LINK = (
 )
 
 
+Piece = bytes | bytearray | memoryview
+
+
+class Made(Protocol):
+    """A file that stands in a folder for the package's own."""
+
+    @property
+    def size_bytes(self) -> int: ...
+
+    def pieces(self) -> Iterator[tuple[int, Piece]]:
+        """(offset, bytes) until the whole file was given, the same ones every time."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """How many of the package's files were linked, copied, and there already."""
+    """How many of the package's files were linked, copied, there already, and made anew."""
 
     linked: int
     copied: int
     present: int
+    made: int = 0
 
 
-def export_package(package: Package, folder: Path, *, link: bool, progress: Progress | None) -> Exported:
-    """Lay out `package`, whose blobs the caller holds, in `folder`, created if need be."""
+def export_package(
+    package: Package,
+    folder: Path,
+    *,
+    link: bool,
+    progress: Progress | None,
+    made: Mapping[str, Made] | None = None,
+) -> Exported:
+    """Lay out `package`, whose blobs the caller holds, in `folder`, created if need be. `made`: by path."""
+    instead = made or {}
+    ways: list[str] = []
     with storing(folder):
-        present = _present(package, folder)
-        linked = copied = 0
+        present = _present(package, folder, instead)
+        require_space(folder, sum(one.size_bytes for path, one in instead.items() if path not in present))
         for layer in package.manifest.layers:
-            if layer.path not in present:
-                blob, target = package.files[layer.path], folder / layer.path
-                target.parent.mkdir(parents=True, exist_ok=True)
-                if link and _link(blob, target):
-                    linked += 1
-                else:
-                    _copy(blob, layer.blob, target)
-                    copied += 1
-            if progress:
-                progress(layer.blob.size_bytes)
-    return Exported(linked, copied, len(present))
+            fresh = instead.get(layer.path)
+            size_bytes = fresh.size_bytes if fresh else layer.blob.size_bytes
+            advance = progress or _silent
+            if layer.path in present:
+                advance(size_bytes)
+                continue
+            target = folder / layer.path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if fresh is None and link and _link(package.files[layer.path], target):
+                ways.append("linked")
+                advance(size_bytes)
+            else:
+                pieces = fresh.pieces() if fresh else _in_order(package.files[layer.path])
+                _write(pieces, target, _part_of(target, layer.blob), advance)
+                ways.append("made" if fresh else "copied")
+    return Exported(ways.count("linked"), ways.count("copied"), len(present), ways.count("made"))
 
 
-def _present(package: Package, folder: Path) -> set[str]:
+def _silent(_: int) -> None:
+    pass
+
+
+def _present(package: Package, folder: Path, made: Mapping[str, Made]) -> set[str]:
     """The package's files that the folder holds. Raises StoreError if it holds anything else."""
     if not folder.exists():
         return set()
@@ -64,9 +99,9 @@ def _present(package: Package, folder: Path) -> set[str]:
     found: set[str] = set()
     for path in _files_under(folder):
         relative = path.relative_to(folder).as_posix()
-        if path in parts:  # a copy that was cut short
+        if path in parts:  # one that was cut short
             path.unlink()
-        elif relative in expected and _is_same(path, package.files[relative], expected[relative]):
+        elif _stands(path, expected.get(relative), package.files.get(relative), made.get(relative)):
             found.add(relative)
         else:
             raise StoreError(
@@ -94,6 +129,19 @@ def _is_same(path: Path, blob: Path, expected: Blob) -> bool:
         return hashlib.file_digest(file, "sha256").hexdigest() == expected.digest.hex
 
 
+def _stands(path: Path, expected: Blob | None, blob: Path | None, made: Made | None) -> bool:
+    if made is not None:
+        return _is_made(path, made)
+    return expected is not None and blob is not None and _is_same(path, blob, expected)
+
+
+def _is_made(path: Path, made: Made) -> bool:
+    if path.is_symlink() or not path.is_file() or path.stat().st_size != made.size_bytes:
+        return False
+    with path.open("rb") as file:
+        return all(os.pread(file.fileno(), len(piece), at) == piece for at, piece in made.pieces())
+
+
 def _link(blob: Path, target: Path) -> bool:
     try:
         os.link(blob, target)
@@ -104,19 +152,30 @@ def _link(blob: Path, target: Path) -> bool:
     return True
 
 
-def _copy(blob: Path, expected: Blob, target: Path) -> None:
-    part = _part_of(target, expected)
+def _in_order(blob: Path) -> Iterator[tuple[int, Piece]]:
     source = os.open(blob, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    copy = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+    at = 0
     try:
         for piece in chunks(source):
-            write_all(copy, piece)
+            yield at, piece
+            at += len(piece)
+    finally:
+        os.close(source)
+
+
+def _write(pieces: Iterator[tuple[int, Piece]], target: Path, part: Path, advance: Progress) -> None:
+    """A file that gets its name when all of it is there."""
+    file = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+    try:
+        for at, piece in pieces:
+            os.lseek(file, at, os.SEEK_SET)
+            write_all(file, memoryview(piece))
+            advance(len(piece))
     except BaseException:
         part.unlink()
         raise
     finally:
-        os.close(source)
-        os.close(copy)
+        os.close(file)
     if target.exists():
         part.unlink()
         raise FileExistsError(errno.EEXIST, "appeared during the export", str(target))

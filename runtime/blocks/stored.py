@@ -11,8 +11,8 @@ from typing import Any
 
 import mlx.core as mx
 
-from runtime.blocks.decode import decoded, known, packed
-from runtime.blocks.forms import EXACT_IN_F32, NEAREST
+from runtime.blocks.decode import Packed, decoded, known, packed
+from runtime.blocks.forms import EXACT_IN_F32, NEAREST, Form
 from runtime.blocks.types import BlockType
 from runtime.errors import WeightMismatch, shown
 
@@ -69,20 +69,31 @@ def unfolded(weights: Mapping[str, mx.array], config: Mapping[str, Any], *, floa
     for module, kind in types.items():
         rows, factor = made.pop(f"{module}.weight"), made.pop(f"{module}.factor", None)
         _check(module, kind, rows)
-        exact = factor is None and kind.name in EXACT_IN_F32
         if floats:
             made[f"{module}.weight"] = _numbers(rows, kind, factor)
             continue
-        if exact:
-            form = packed(rows, kind)
-            parts = form.codes, form.scales, form.biases
-        else:
+        if not affine_form(kind, factor=factor is not None)[1]:
             nearest.append(module)
-            numbers = _numbers(rows, kind, factor)
-            parts = mx.quantize(numbers, group_size=NEAREST.group_size, bits=NEAREST.bits)
-        for leaf, part in zip(("weight", "scales", "biases"), parts, strict=True):
-            made[f"{module}.{leaf}"] = part
+        parts = as_affine(rows, kind, factor)
+        made[f"{module}.weight"] = parts.codes
+        made[f"{module}.scales"] = parts.scales
+        made[f"{module}.biases"] = parts.biases
     return Unfolded(made, types, tuple(nearest))
+
+
+def affine_form(kind: BlockType, *, factor: bool) -> tuple[Form, bool]:
+    """MLX's affine form of blocks, with a factor beside them or not; does it say exactly the same?"""
+    exact = None if factor else EXACT_IN_F32.get(kind.name)
+    return (NEAREST, False) if exact is None else (exact, True)
+
+
+def as_affine(rows: mx.array, kind: BlockType, factor: mx.array | None) -> Packed:
+    """Blocks uint8 [..., rows, bytes of a row] in `affine_form`, with float32 scales."""
+    _, exact = affine_form(kind, factor=factor is not None)
+    if exact:
+        return packed(rows, kind)
+    numbers = _numbers(rows, kind, factor)
+    return Packed(*mx.quantize(numbers, group_size=NEAREST.group_size, bits=NEAREST.bits))
 
 
 def _check(module: str, kind: BlockType, rows: mx.array) -> None:

@@ -36,6 +36,23 @@ as they are: `create` writes config.json in both spellings, so a checkpoint save
 `torch_dtype`, `num_experts`, ...), which most classes of mlx-lm ask for. Nothing that the source's file says
 is changed or contradicted, and transformers computes the same from it.
 
+Files are hard links to the store's own. Only what keeps GGUF's blocks (K-quants and i-quants, see
+[import.md](import.md)) is written anew, because no other program reads them there: the shards that hold such
+blocks, config.json's `quantization` (and `quantization_config`, where there is one), and the index; of a
+draft too. A table says so before: for each type how many tensors, their size here and there, and whether the
+numbers are the same; `--json` has it under `blocks`. The package itself is not touched.
+
+* Q4_K, Q5_K, IQ1_S, IQ2_XXS, IQ3_XXS, IQ3_S, IQ4_NL and IQ4_XS become MLX's affine codes with float32 scales
+  and biases: exactly the same numbers.
+* Q2_K, Q3_K, Q6_K, IQ1_M, IQ2_XS and IQ2_S have scales for 16 numbers each, which MLX has not. They become
+  the nearest 8-bit codes in groups of 32 (10 bits per weight, where bf16 would take 16): no number is off by
+  more than a 255th of the range of its group (or 1e-7), all together by 0.2 to 0.6 % of their root mean
+  square. These are the very codes that modelkit runs on a GPU. NVFP4 with a factor beside it becomes the
+  same. For floats instead, create the package from the GGUF file with `--quantize bf16` or `f32`.
+
+A matrix is decoded a few rows at a time. A file appears whole or not at all; where an export failed, the same
+command goes on with the files that are missing.
+
 Made by `python -m tests.support.export_table`. Every reference of [models.md](models.md) was saved by
 transformers 5, created, exported and loaded by mlx-lm {release}; its logits are compared with those of
 transformers in float32: {right} of {total} agree to {bar:g} of their spread. Where mlx-lm refuses a model or

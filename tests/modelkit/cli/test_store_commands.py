@@ -9,6 +9,7 @@ import pytest
 from click.testing import Result
 
 from modelkit.pack.mlx_lm_limits import Limit
+from tests.support import gguf_llama
 
 Run = Callable[..., Result]
 Create = Callable[..., None]
@@ -151,6 +152,24 @@ def test_export_says_what_mlx_lm_computes_otherwise(
     assert f"note: {text}" in modelkit("export", "story", str(tmp_path / "out")).stderr
     report = json.loads(modelkit("export", "story", str(tmp_path / "again"), "--json").stdout)
     assert report["notes"] == [text]
+
+
+def test_export_says_what_becomes_of_blocks(modelkit: Run, tmp_path: Path) -> None:
+    (tmp_path / "m.gguf").write_bytes(gguf_llama.llama(["q4_k", "q6_k"]))
+    (tmp_path / "Modelfile").write_text("FROM ./m.gguf\n", encoding="utf-8")
+    assert modelkit("create", "m", "-f", str(tmp_path / "Modelfile")).exit_code == 0
+    result = modelkit("export", "m", str(tmp_path / "out"))
+    assert result.exit_code == 0
+    said = [" ".join(line.split()) for line in result.stdout.splitlines()]
+    assert any(line.startswith("Q4_K 8 ") and line.endswith(" the same") for line in said)
+    assert any(line.startswith("Q6_K 8 ") and line.endswith(" the nearest of 8 bits") for line in said)
+    assert said[-1].endswith(", 3 files written)")
+    report = json.loads(modelkit("export", "m", str(tmp_path / "again"), "--json").stdout)
+    rows = {row["type"]: (row["becomes"], row["exact"], row["tensors"]) for row in report["blocks"]}
+    assert rows == {"q4_k": ("q4g32", True, 8), "q6_k": ("q8g32", False, 8)}
+    files = [path for path in (tmp_path / "again").rglob("*") if path.is_file()]
+    assert report["size_bytes"] == sum(path.stat().st_size for path in files)
+    assert (report["made"], report["notes"]) == (3, [])
 
 
 def test_export_into_a_folder_with_other_files_is_refused(

@@ -12,7 +12,6 @@ from mlx.utils import tree_flatten
 import modelkit
 from modelkit.errors import MalformedFile, PlanError, SourceError, UnsupportedSource
 from modelkit.modelfile import Modelfile
-from modelkit.pack import mlx_lm_limits
 from modelkit.pack.build import build
 from modelkit.pack.prepare import prepare
 from modelkit.source.gguf.file import read_gguf
@@ -162,13 +161,6 @@ def test_a_package_of_blocks_is_a_source_again(store: Store, tmp_path: Path) -> 
     assert again.files["gguf.json"].read_bytes() == first.files["gguf.json"].read_bytes()
     with pytest.raises(PlanError, match="quantized already"):
         create_from(store, "m", quantize="q4")
-
-
-def test_an_export_for_mlx_says_what_it_cannot_read(store: Store, tmp_path: Path) -> None:
-    for types, said in ((["q4_k"], True), (["q4_0"], False)):
-        package = create(store, write(tmp_path / "s", gguf_llama.llama(types)))
-        config = json.loads(package.files["config.json"].read_bytes())
-        assert any("GGUF's blocks" in note for note in mlx_lm_limits.notes(config, ())) == said
 
 
 def create_from(store: Store, name: str, **options: Any) -> None:
