@@ -49,16 +49,30 @@ def _no_head(_: Config, names: Collection[str]) -> bool:
     return "output.weight" not in names
 
 
+def _biased(*parts: str) -> When:
+    """Has a block a bias in one of these parts?"""
+    ends = tuple(f".{part}.bias" for part in parts)
+    return lambda _, names: any(name.endswith(ends) for name in names)
+
+
+_MLP = ("ffn_gate", "ffn_up", "ffn_down")
+
 ROWS = (
     Limit(("exaone4",), _exaone_windows, "has windows for 64 layers only, and sees further back here"),
     Limit(("phi3",), _has_windows, "leaves the window out, and sees further back"),
     Limit(("bamba",), _partly_rotated, "rotates other numbers of a head where only a part is rotated"),
     Limit(("deepseek_v2",), _by_group, "chooses groups of experts by their two best, not by the best"),
     Limit(
-        ("apertus", "dots1", "gpt_neox", "nemotron"),
+        ("apertus", "dots1", "gpt_neox", "minimax_m2", "nemotron"),
         _no_head,
         "does not load it without an output head of its own",
     ),
+    Limit(
+        ("cohere", "hunyuan_v1_dense", "lfm2", "seed_oss"),
+        _biased("attn_output", "shortconv.conv", "shortconv.in_proj", "shortconv.out_proj", *_MLP),
+        "does not load it with biases other than those of queries, keys and values",
+    ),
+    Limit(("ernie4_5",), _biased(*_MLP), "does not load it with biases in its MLPs"),
 )
 
 

@@ -378,7 +378,12 @@ def test_tensors_that_follow_from_the_config_are_written(tmp_path: Path) -> None
         ({"model_type": "deepseek_v2", "topk_method": "greedy"}, (), None),
         ({"model_type": "nemotron"}, {"token_embd.weight"}, "output head"),
         ({"model_type": "nemotron"}, {"output.weight"}, None),
-        ({"model_type": "llama"}, (), None),
+        ({"model_type": "cohere"}, {"blk.0.attn_output.bias"}, "biases other than"),
+        ({"model_type": "cohere"}, {"blk.0.attn_q.bias"}, None),
+        ({"model_type": "lfm2"}, {"blk.0.shortconv.in_proj.bias"}, "biases other than"),
+        ({"model_type": "ernie4_5"}, {"blk.0.ffn_up.bias"}, "biases in its MLPs"),
+        ({"model_type": "ernie4_5"}, {"blk.0.attn_output.bias"}, None),
+        ({"model_type": "llama"}, {"blk.0.ffn_up.bias"}, None),
     ],
 )
 def test_what_llama_cpp_does_otherwise_is_said(
