@@ -52,6 +52,7 @@ def create(
     MODELKIT_HOME. progress: hears of bytes (`begin`, `advance`, `finish`), and if it has a method `say`, what
     is fetched. Raises ModelkitError; then nothing has changed.
     """
+    from modelkit.pack import pulling
     from modelkit.pack.build import build
     from modelkit.store.name import Name, valid_name_from
     from modelkit.store.store import Store
@@ -69,6 +70,7 @@ def create(
         named = given(arguments.text, name, "name")
         target = valid_name_from(folder.name) if named is None else Name.parse(named)
         store, recipe = Store(settings_at(home).home), parsed.recipe(folder)
+        access = pulling.bring(recipe, store, Access(offline=alone, told=told or Untold()))
         return build(
             recipe,
             target,
@@ -78,7 +80,7 @@ def create(
             plain=alike,
             fuse_adapters=arguments.flag(fuse_adapters, "fuse_adapters"),
             progress=told,
-            access=Access(offline=alone, told=told or Untold()),
+            access=access,
         )
 
 

@@ -111,6 +111,7 @@ def command(
     from modelkit.modelfile import Modelfile
     from modelkit.pack.build import write_package
     from modelkit.pack.prepare import prepare
+    from modelkit.pack.pulling import bring
 
     wanted = _wanted(quantize, target_bits, target_size, quality, calibration)
     chosen, store = _name(name, file), open_store()
@@ -124,7 +125,7 @@ def command(
             quantize_draft=quantize_draft,
             plain=plain,
             fuse_adapters=fuse_adapters,
-            access=Access(offline=offline, told=bars),
+            access=bring(recipe, store, Access(offline=offline, told=bars)),
             progress=bars,
         )
     if not as_json:

@@ -9,6 +9,7 @@ from modelkit.errors import FetchError
 
 if TYPE_CHECKING:
     from modelkit.fetch.local import Local
+    from modelkit.store.name import Name
 
 
 class Told(Protocol):
@@ -51,6 +52,8 @@ class Access:
     told: Told = field(default_factory=Untold)
     here: "Mapping[Address, Local]" = field(default_factory=dict[Address, "Local"])
     """What was fetched for an address a moment ago, by whoever packages it now."""
+    packages: "Mapping[Address, Name]" = field(default_factory=dict[Address, "Name"])
+    """The packages in the store that addresses in registries stand for: they were pulled before."""
 
     def require(self, what: str) -> None:
         """Raise FetchError where `what` would have to be fetched and must not be."""

@@ -3,6 +3,7 @@ of the hub, one of Ollama's) is packaged as `create` does with a Modelfile of on
 """
 
 from contextlib import suppress
+from dataclasses import replace
 
 from modelkit.address import Address, RegistryAddress, read_pullable
 from modelkit.errors import InvalidName, ModelkitError, StoreError
@@ -72,6 +73,18 @@ def stored(address: Address, store: Store) -> Name | None:
 def stored_or_pulled(address: Address, store: Store, access: Access) -> Name:
     """The package of that address, fetched where no pull has stored it yet."""
     return stored(address, store) or pull(address, store, access).name
+
+
+def bring(recipe: Recipe, store: Store, access: Access) -> Access:
+    """Pull the packages that FROM and DRAFT name in registries, where they are not stored yet; what may be
+    fetched, knowing them. Raises what `pull` does, at the line that names the package.
+    """
+    found = dict(access.packages)
+    for keyword, reference in (("FROM", recipe.from_), ("DRAFT", recipe.draft)):
+        if reference is not None and isinstance(reference.address, RegistryAddress):
+            with recipe.at(keyword):
+                found[reference.address] = stored_or_pulled(reference.address, store, access)
+    return replace(access, packages=found)
 
 
 def _key(address: Address) -> str:

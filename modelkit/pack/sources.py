@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from modelkit.address import RegistryAddress
-from modelkit.errors import InvalidName, ModelNotFound
+from modelkit.errors import FetchError, InvalidName, ModelNotFound
 from modelkit.fetch.access import Access
 from modelkit.fetch.find import find_local, obtain, where_to_get
 from modelkit.fetch.local import Local
@@ -26,6 +26,7 @@ from modelkit.source.inventory import Inventory, read_inventory
 from modelkit.source.prequantized import SourceKind, recognise
 from modelkit.source.tree import Files, read_directory, read_single_file, subtree
 from modelkit.store.digest import Digest
+from modelkit.store.name import Name
 from modelkit.store.package import Package
 from modelkit.store.store import Store
 
@@ -78,9 +79,7 @@ def open_origin(reference: Reference, store: Store, access: Access) -> Origin:
     if reference.address is not None and reference.address in access.here:
         return _open_local(access.here[reference.address])
     if isinstance(reference.address, RegistryAddress):
-        from modelkit.pack.pulling import stored_or_pulled  # it builds, and so opens, again
-
-        return open_package(store.resolve(stored_or_pulled(reference.address, store, access)))
+        return open_package(store.resolve(_pulled(reference.address, access)))
     if reference.address is not None:
         return _open_local(obtain(reference.address, access))
     try:
@@ -96,6 +95,17 @@ def open_origin(reference: Reference, store: Store, access: Access) -> Origin:
             f"there is no file, folder or stored model {reference.text!r:.200}",
             hint=elsewhere or error.hint,
         ) from error
+
+
+def _pulled(address: RegistryAddress, access: Access) -> Name:
+    """Packages are not fetched here, as that makes packages of some: see `pulling.bring`."""
+    name = access.packages.get(address)
+    if name is None:
+        raise FetchError(
+            f"{address} is a package in a registry, and is not in the store",
+            hint=f"Fetch it first: modelkit pull {address}",
+        )
+    return name
 
 
 def _open_path(path: Path) -> Origin:

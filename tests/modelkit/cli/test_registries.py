@@ -35,6 +35,28 @@ def test_out_and_back(modelkit: Run, created: Create, registry: FakeRegistry) ->
     assert modelkit("verify").exit_code == 0
 
 
+def test_from_takes_a_package_of_a_registry(
+    modelkit: Run, created: Create, registry: FakeRegistry, tmp_path: Path
+) -> None:
+    created("story", "SYSTEM Be brief.")
+    address = f"oci://{registry.host}/amy/story:q4"
+    modelkit("push", "story", address)
+    modelkit("rm", "story")
+    (tmp_path / "Modelfile").write_text(f"FROM {address}\nPARAMETER temperature 0.5\n")
+    create = ("create", "mine", "-f", str(tmp_path / "Modelfile"))
+    refused = modelkit(*create, "--offline")
+    assert (refused.exit_code, "1:1" in refused.stderr, "--offline" in refused.stderr) == (1, True, True)
+    assert modelkit(*create).exit_code == 0
+    asked = len(registry.log)
+    assert modelkit(*create, "--offline").exit_code == 0
+    assert len(registry.log) == asked  # what was pulled once is not asked for again
+    assert modelkit("show", "mine", "--system").stdout.strip() == "Be brief."
+    assert {row["name"] for row in json.loads(modelkit("list", "--json").stdout)} == {
+        "amy/story:q4",
+        "mine",
+    }
+
+
 def test_a_package_is_not_quantized_by_a_pull(modelkit: Run, created: Create, registry: FakeRegistry) -> None:
     created("story")
     modelkit("push", "story", f"oci://{registry.host}/amy/story")

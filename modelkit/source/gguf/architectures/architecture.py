@@ -9,7 +9,7 @@ from typing import Any
 from modelkit.source.gguf.architectures.exchange import Reading
 from modelkit.source.gguf.architectures.facts import Facts
 from modelkit.source.gguf.architectures.moves import Link, Shape
-from modelkit.source.gguf.architectures.rules import Rule
+from modelkit.source.gguf.architectures.rules import Members, Rule
 from modelkit.source.gguf.architectures.settings import Setting
 
 _THEIR_LAYER = re.compile(r"blk\.(\d{1,5})\.(.+)", re.ASCII)
@@ -125,7 +125,7 @@ def _matching(
         others = tuple(_full(row, t, leaf, layer, facts, ours=not ours) for t in other)
         theirs, mine = (others, names) if ours else (names, others)
         here = {member: shapes[member] for member in names}
-        link = rule.move.link(theirs, mine, here, facts, max(layer, 0))
+        link = rule.move.link(Members(theirs, mine, here, facts, max(layer, 0)))
         if link is not None:
             yield link
 

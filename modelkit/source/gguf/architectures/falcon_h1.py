@@ -4,7 +4,7 @@ Its config multiplies nearly everything by numbers of its own; a GGUF file has t
 config says one for each; written, weights are multiplied.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,10 +12,10 @@ from modelkit.source.gguf.architectures.architecture import Architecture, Kind
 from modelkit.source.gguf.architectures.exchange import Reading, Writing
 from modelkit.source.gguf.architectures.facts import Facts
 from modelkit.source.gguf.architectures.hybrid import STATE
-from modelkit.source.gguf.architectures.moves import Link, Shape
+from modelkit.source.gguf.architectures.moves import Link
 from modelkit.source.gguf.architectures.parts import CONTEXT, HEAD_DIM, HEADS, HIDDEN, INNER, RMS, VOCAB, rule
 from modelkit.source.gguf.architectures.rope import Rope
-from modelkit.source.gguf.architectures.rules import Kept, Move, Rule
+from modelkit.source.gguf.architectures.rules import Kept, Members, Move, Rule
 from modelkit.source.gguf.architectures.settings import Special, Written
 from modelkit.source.gguf.architectures.state import (
     mamba2,
@@ -53,18 +53,11 @@ class Folded:
     factors: Factors
     move: Move = Kept()  # noqa: RUF009  # frozen
 
-    def link(
-        self,
-        theirs: Sequence[str],
-        ours: Sequence[str],
-        shapes: Mapping[str, Shape],
-        facts: Facts,
-        layer: int,
-    ) -> Link | None:
-        plain = self.move.link(theirs, ours, shapes, facts, layer)
-        if plain is None or theirs[0] in shapes:
+    def link(self, members: Members) -> Link | None:
+        plain = self.move.link(members)
+        if plain is None or members.theirs[0] in members.shapes:
             return plain
-        factors = tuple(one for one in self.factors(facts) if one[2] != 1.0)
+        factors = tuple(one for one in self.factors(members.facts) if one[2] != 1.0)
         if not factors:
             return plain
         return Link(plain.theirs, plain.ours, plain.atoms, Scaled(factors))

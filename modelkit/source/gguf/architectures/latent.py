@@ -5,7 +5,6 @@ Read, they stay two, under MLX's names (`embed_q`, `unembed_out`), which lie the
 stay as they are.
 """
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from modelkit.source.gguf.architectures.architecture import Architecture, Kind
@@ -25,7 +24,7 @@ from modelkit.source.gguf.architectures.moe import (
     leading_dense,
     shared_expert,
 )
-from modelkit.source.gguf.architectures.moves import Atom, Link, Shape, Side
+from modelkit.source.gguf.architectures.moves import Atom, Link, Side
 from modelkit.source.gguf.architectures.parts import (
     CONTEXT,
     HIDDEN,
@@ -40,6 +39,7 @@ from modelkit.source.gguf.architectures.parts import (
     rules,
 )
 from modelkit.source.gguf.architectures.rope import read_scaling, rope_block, write_scaling
+from modelkit.source.gguf.architectures.rules import Members
 from modelkit.source.gguf.architectures.settings import Same, Special
 
 
@@ -49,26 +49,19 @@ class LatentHeads:
     rank].
     """
 
-    def link(
-        self,
-        theirs: Sequence[str],
-        ours: Sequence[str],
-        shapes: Mapping[str, Shape],
-        facts: Facts,
-        layer: int,
-    ) -> Link | None:
-        given = shapes.get(ours[0])
-        heads, content = facts.heads, facts.count("qk_nope_head_dim", default=128)
-        value = facts.count("v_head_dim", default=128)
+    def link(self, members: Members) -> Link | None:
+        given = members.shapes.get(members.ours[0])
+        heads, content = members.facts.heads, members.facts.count("qk_nope_head_dim", default=128)
+        value = members.facts.count("v_head_dim", default=128)
         if given is None or len(given) != 2 or given[0] != heads * (content + value):
             return None
         rank = given[1]
         return Link(
             (
-                Side(theirs[0], (heads, rank, content), (0,), change=TURNED),
-                Side(theirs[1], (heads, value, rank), (1,)),
+                Side(members.theirs[0], (heads, rank, content), (0,), change=TURNED),
+                Side(members.theirs[1], (heads, value, rank), (1,)),
             ),
-            (Side(ours[0], given, (0, 1), heads),),
+            (Side(members.ours[0], given, (0, 1), heads),),
             (Atom(heads * content), Atom(heads * value)),
         )
 

@@ -6,7 +6,6 @@ hold them in two types. Where there are more value heads than key heads, Qwen3.5
 ([r][k] for [k][r]).
 """
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from modelkit.source.gguf.architectures.architecture import Architecture, Kind
@@ -18,7 +17,7 @@ from modelkit.source.gguf.architectures.moves import Link, Shape
 from modelkit.source.gguf.architectures.parts import ATTENTION, MLP, bias_flag, decoder, rule, rules
 from modelkit.source.gguf.architectures.qwen import SECTIONS, SHARED_GATE
 from modelkit.source.gguf.architectures.rope import Rope
-from modelkit.source.gguf.architectures.rules import Joined, Kept, Move, Parted, Regrouped, Rule
+from modelkit.source.gguf.architectures.rules import Joined, Kept, Members, Move, Parted, Regrouped, Rule
 from modelkit.source.gguf.architectures.settings import Always, Same, Special
 
 
@@ -63,36 +62,22 @@ _VALUES = Regrouped(_dealt, _SWAP)
 class _DealtColumns:
     """A matrix whose columns are the value heads."""
 
-    def link(
-        self,
-        theirs: Sequence[str],
-        ours: Sequence[str],
-        shapes: Mapping[str, Shape],
-        facts: Facts,
-        layer: int,
-    ) -> Link | None:
-        width = next(iter(shapes.values()))[-1]
-        count, keys, _ = _dealt(facts, layer)
+    def link(self, members: Members) -> Link | None:
+        width = next(iter(members.shapes.values()))[-1]
+        count, keys, _ = _dealt(members.facts, members.layer)
         if count * keys == 0 or width % (count * keys):
             return None
         change = None if count == 1 else Columns((keys, count, width // (count * keys)), _SWAP)
-        return Kept(change=change).link(theirs, ours, shapes, facts, layer)
+        return Kept(change=change).link(members)
 
 
 @dataclass(frozen=True, slots=True)
 class _WholeNorm:
     """A norm that GGUF and MLX have whole, and the published checkpoint less one."""
 
-    def link(
-        self,
-        theirs: Sequence[str],
-        ours: Sequence[str],
-        shapes: Mapping[str, Shape],
-        facts: Facts,
-        layer: int,
-    ) -> Link | None:
-        change: Change | None = PLUS_ONE if facts.less_one else None
-        return Kept(change=change).link(theirs, ours, shapes, facts, layer)
+    def link(self, members: Members) -> Link | None:
+        change: Change | None = PLUS_ONE if members.facts.less_one else None
+        return Kept(change=change).link(members)
 
 
 def _norms(pairs: str) -> tuple[Rule, ...]:

@@ -6,7 +6,7 @@ side writes (a fused matrix, say) come after those for the usual form.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from modelkit.source.gguf.architectures.changes import Change
@@ -18,18 +18,26 @@ Sizes = Callable[[Facts, int], tuple[int, ...]]
 Reshape = Callable[[Shape, Facts], Shape]
 
 
+@dataclass(frozen=True, slots=True)
+class Members:
+    """The tensors that a rule joins, in one layer."""
+
+    theirs: Sequence[str]
+    """Their names in the GGUF file."""
+    ours: Sequence[str]
+    """And in the checkpoint."""
+    shapes: Mapping[str, Shape]
+    """Those of the given side."""
+    facts: Facts
+    layer: int
+    """0 outside the blocks."""
+
+
 class Move(Protocol):
     """How the rows of a rule's tensors move."""
 
-    def link(
-        self,
-        theirs: Sequence[str],
-        ours: Sequence[str],
-        shapes: Mapping[str, Shape],
-        facts: Facts,
-        layer: int,
-    ) -> Link | None:
-        """shapes: those of the given side. None: they cannot be what the rule says."""
+    def link(self, members: Members) -> Link | None:
+        """None: they cannot be what the rule says."""
         ...
 
 
@@ -50,21 +58,14 @@ class Kept:
     to_theirs: Reshape | None = None
     change: Change | None = None
 
-    def link(
-        self,
-        theirs: Sequence[str],
-        ours: Sequence[str],
-        shapes: Mapping[str, Shape],
-        facts: Facts,
-        layer: int,
-    ) -> Link | None:
-        their, our = theirs[0], ours[0]
-        if their in shapes:
-            given = shapes[their]
-            sides = given, self.to_ours(given, facts) if self.to_ours else given
+    def link(self, members: Members) -> Link | None:
+        their, our = members.theirs[0], members.ours[0]
+        if their in members.shapes:
+            given = members.shapes[their]
+            sides = given, self.to_ours(given, members.facts) if self.to_ours else given
         else:
-            given = shapes[our]
-            sides = self.to_theirs(given, facts) if self.to_theirs else given, given
+            given = members.shapes[our]
+            sides = self.to_theirs(given, members.facts) if self.to_theirs else given, given
         return Link(
             (Side(their, sides[0]),), (Side(our, sides[1]),), (Atom(row_count(sides[0])),), self.change
         )
@@ -83,19 +84,12 @@ class Regrouped:
     change: Change | None = None
     reshape: "Kept | None" = None
 
-    def link(
-        self,
-        theirs: Sequence[str],
-        ours: Sequence[str],
-        shapes: Mapping[str, Shape],
-        facts: Facts,
-        layer: int,
-    ) -> Link | None:
-        plain = (self.reshape or Kept()).link(theirs, ours, shapes, facts, layer)
+    def link(self, members: Members) -> Link | None:
+        plain = (self.reshape or Kept()).link(members)
         assert plain is not None
-        still = self.before(facts, layer) if self.before else ()
+        still = self.before(members.facts, members.layer) if self.before else ()
         rows = plain.atoms[0].rows - sum(still)
-        sizes = _filled(self.sizes(facts, layer), rows)
+        sizes = _filled(self.sizes(members.facts, members.layer), rows)
         if sizes is None:
             return None
         atoms = (*(Atom(n) for n in still), Atom(rows, sizes, self.order))
@@ -117,15 +111,8 @@ class Parted:
     groups: Callable[[Facts], int] = lambda _: 1
     """Of the rows of a matrix; a stack's are its matrices."""
 
-    def link(
-        self,
-        theirs: Sequence[str],
-        ours: Sequence[str],
-        shapes: Mapping[str, Shape],
-        facts: Facts,
-        layer: int,
-    ) -> Link | None:
-        found = self.sides(theirs[0], ours, shapes, facts, layer)
+    def link(self, members: Members) -> Link | None:
+        found = self.sides(members.theirs[0], members.ours, members.shapes, members.facts, members.layer)
         return found and Link((found[0],), found[1], found[2])
 
     def sides(
@@ -163,40 +150,30 @@ class Joined:
     counts: tuple[int, ...] = ()
     """How many of the parts each of their tensors holds; one each if empty."""
 
-    def link(
-        self,
-        theirs: Sequence[str],
-        ours: Sequence[str],
-        shapes: Mapping[str, Shape],
-        facts: Facts,
-        layer: int,
-    ) -> Link | None:
-        whole = {ours[0]: shapes[ours[0]]} if ours[0] in shapes else None
+    def link(self, members: Members) -> Link | None:
+        whole = (
+            {members.ours[0]: members.shapes[members.ours[0]]} if members.ours[0] in members.shapes else None
+        )
         if whole is None:
-            return None if self.counts else self._link(theirs, ours, shapes, facts, layer)
+            return None if self.counts else self._link(members)
         if not self.counts:
-            return self._link(theirs, ours, whole, facts, layer)
+            return self._link(replace(members, shapes=whole))
         names = tuple(f"{i}" for i in range(sum(self.counts)))
-        found = self.parted.sides(ours[0], names, whole, facts, layer)
+        found = self.parted.sides(members.ours[0], names, whole, members.facts, members.layer)
         if found is None:
             return None
         sides: list[Side] = []
-        for name, count in zip(theirs, self.counts, strict=True):
+        for name, count in zip(members.theirs, self.counts, strict=True):
             first = sum(self.counts[: len(sides)])
-            members = tuple(range(first, first + count))
-            rows = sum(found[2][member].rows for member in members)
-            sides.append(Side(name, (rows, *whole[ours[0]][1:]), members))
+            held = tuple(range(first, first + count))
+            rows = sum(found[2][one].rows for one in held)
+            sides.append(Side(name, (rows, *whole[members.ours[0]][1:]), held))
         return Link(tuple(sides), (found[0],), found[2])
 
-    def _link(
-        self,
-        theirs: Sequence[str],
-        ours: Sequence[str],
-        shapes: Mapping[str, Shape],
-        facts: Facts,
-        layer: int,
-    ) -> Link | None:
-        found = self.parted.sides(ours[0], theirs, shapes, facts, layer)
+    def _link(self, members: Members) -> Link | None:
+        found = self.parted.sides(
+            members.ours[0], members.theirs, members.shapes, members.facts, members.layer
+        )
         return found and Link(found[1], (found[0],), found[2])
 
 
@@ -204,29 +181,22 @@ class Joined:
 class Stacked:
     """One tensor of theirs is a stack of ours, which are alike."""
 
-    def link(
-        self,
-        theirs: Sequence[str],
-        ours: Sequence[str],
-        shapes: Mapping[str, Shape],
-        facts: Facts,
-        layer: int,
-    ) -> Link | None:
-        if theirs[0] in shapes:
-            count, *rest = shapes[theirs[0]]
+    def link(self, members: Members) -> Link | None:
+        if members.theirs[0] in members.shapes:
+            count, *rest = members.shapes[members.theirs[0]]
             one = tuple(rest)
-            if count != len(ours):
+            if count != len(members.ours):
                 return None
         else:
-            one = shapes[ours[0]]
-            if any(shapes[name] != one for name in ours):
+            one = members.shapes[members.ours[0]]
+            if any(members.shapes[name] != one for name in members.ours):
                 return None
-        whole = (len(ours), *one)
-        rows = row_count(whole) // len(ours)
+        whole = (len(members.ours), *one)
+        rows = row_count(whole) // len(members.ours)
         return Link(
-            (Side(theirs[0], whole, tuple(range(len(ours)))),),
-            tuple(Side(name, one, (i,)) for i, name in enumerate(ours)),
-            tuple(Atom(rows) for _ in ours),
+            (Side(members.theirs[0], whole, tuple(range(len(members.ours)))),),
+            tuple(Side(name, one, (i,)) for i, name in enumerate(members.ours)),
+            tuple(Atom(rows) for _ in members.ours),
         )
 
 
