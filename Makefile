@@ -21,7 +21,7 @@ $(READY): pyproject.toml
 		{ echo "modelkit needs Python 3.11 or newer; set PYTHON=/path/to/python3.11"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[cpu]" --group dev
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[cpu,serve]" --group dev
 	@touch $(READY)
 
 demo: $(READY)

@@ -1,7 +1,7 @@
 """What a model answers: text with its ids and its cost, whole or piece by piece.
 
-The engine gives ids, `Pieces` makes text of them, and a stream hands it out: to a thread that waits, or to an
-event loop that does not.
+The engine gives ids, `Pieces` makes text of them, a splitter tells thinking, text and calls of tools apart,
+and a stream hands it out: to a thread that waits, or to an event loop that does not.
 """
 
 import asyncio
@@ -9,14 +9,18 @@ import reprlib
 import secrets
 import threading
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from types import TracebackType
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
+from modelkit.chat.message import Message, ToolCall
 from modelkit.errors import ModelkitError, RequestError
 from modelkit.faults import worded
 from modelkit.modelfile import Resolved
+from modelkit.output.collected import Collected
+from modelkit.output.events import Event, Text
+from modelkit.output.splitter import Plain, Splitter
 from modelkit.pieces import Piece, Pieces
 from modelkit.room import Limit
 from runtime.engine.request import Delta, TokenLogprob, Usage
@@ -32,9 +36,10 @@ class Generation:
     """An answer. `str(answer)`, and so `print(answer)`, is its text."""
 
     text: str
+    """The answer itself, without thinking and calls."""
     ids: tuple[int, ...]
-    """Every generated token but the stop token. Those of a stop string are among them, though not in
-    `text`.
+    """Every generated token but the stop token. Those of thinking, calls, marks and of a stop string are
+    among them, though not in `text`.
     """
     usage: Usage
     reason: Reason
@@ -55,6 +60,17 @@ class Generation:
     """Earlier messages of the conversation that were left out of the prompt, since all of them together
     outgrew the context.
     """
+    thinking: str | None = None
+    """What the model thought before it answered; None for nothing."""
+    tool_calls: tuple[ToolCall, ...] = ()
+    """The tools that it calls, in its order."""
+    parsed: Any = None
+    """The value of the answer, where JSON was asked for (`format`) and the answer is whole."""
+
+    @property
+    def message(self) -> Message:
+        """This answer as the conversation's next message."""
+        return Message("assistant", self.text, self.thinking, self.tool_calls)
 
     @property
     def complete(self) -> bool:
@@ -71,6 +87,26 @@ class Generation:
         return f"<Generation {reprlib.repr(self.text)}, {len(self.ids)} tokens, {ended}>"
 
 
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """The last event of an answer."""
+
+    answer: Generation
+    """All of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Out:
+    """What one piece let out; without a piece, what the end did."""
+
+    piece: Piece | None
+    events: Sequence[Event]
+
+    @property
+    def text(self) -> str:
+        return "".join(event.text for event in self.events if isinstance(event, Text))
+
+
 class GenerationStream:
     """Pieces of text as they come, once. One thread reads; any thread may `close`, at any moment, which ends
     the reader's loop. Leaving early (`with`, `close`, letting go of it) cancels the generation.
@@ -81,8 +117,8 @@ class GenerationStream:
             print(piece, end="")
     print(pieces.result.usage)
 
-    `pieces()` gives the same with ids and log-probabilities, special tokens included; `async for` is for
-    event loops.
+    `events()` tells thinking, text and calls of tools apart; `pieces()` gives what comes as it is, special
+    tokens included. Both, and the plain loop, are also there for event loops (`async for`), but for `pieces`.
     """
 
     def __init__(
@@ -92,14 +128,16 @@ class GenerationStream:
         seed: int,
         limit: Limit = "num_predict",
         dropped_messages: int = 0,
+        splitter: Splitter | None = None,
     ) -> None:
         self.dropped_messages = dropped_messages
         self._stream = stream
         self._pieces = pieces
+        self._splitter = splitter or Plain()
         self._seed = seed
         self._limit: Limit = limit
-        self._ready: deque[Piece] = deque()
-        self._texts: list[str] = []
+        self._ready: deque[_Out] = deque()
+        self._given = Collected()
         self._ids: list[int] = []
         self._logprobs: list[TokenLogprob] = []
         self._over = self._left = False
@@ -111,43 +149,57 @@ class GenerationStream:
         return self
 
     def __next__(self) -> str:
-        while (piece := self._next()) is not None:
-            if piece.text:
-                return piece.text
+        while (out := self._next()) is not None:
+            if out.text:
+                return out.text
         raise StopIteration
 
     def pieces(self) -> Iterator[Piece]:
         """Everything that comes, special tokens and log-probabilities included, from where reading has got
-        to: this and the plain loop read the same answer, once.
+        to: this, `events` and the plain loop read the same answer, once.
         """
-        while (piece := self._next()) is not None:
-            yield piece
+        while (out := self._next()) is not None:
+            if out.piece is not None:
+                yield out.piece
 
-    def __aiter__(self) -> AsyncIterator[str]:
+    def events(self) -> "Events":
+        """Thinking, text and calls as they come, and last of all a Finish unless somebody has left: for
+        `for`, and for `async for`.
+        """
+        return Events(self._next, self._following, self._finish)
+
+    async def __aiter__(self) -> AsyncIterator[str]:
         """As the plain loop, for event loops: what it waits for is one call of the engine per step, and the
         loop's thread never stands still.
         """
-        return self._following()
+        async for outs in self._following():
+            for out in outs:
+                if out.text:
+                    yield out.text
 
-    async def _following(self) -> AsyncIterator[str]:
+    async def _following(self) -> AsyncIterator[list[_Out]]:
+        """What each step of the engine brought."""
         loop, news = asyncio.get_running_loop(), asyncio.Event()
         self._stream.listen(lambda: loop.call_soon_threadsafe(news.set))
         try:
             while True:
                 news.clear()
-                for piece in self.take():
-                    if piece.text:
-                        yield piece.text
+                if taken := self._take_ready():
+                    yield taken
                 if self._stream.ended:
                     return
                 await news.wait()
         finally:
-            self.cancel()
+            if not self._stream.ended:
+                self.cancel()
 
     def take(self) -> list[Piece]:
         """What is there, without waiting; [] where there is none, or no more. Not beside a thread that reads.
         Raises what the generation failed with.
         """
+        return [out.piece for out in self._take_ready() if out.piece is not None]
+
+    def _take_ready(self) -> list[_Out]:
         with self._reading:
             for delta in self._read(self._stream.take):
                 if not self._over and self._take(delta):
@@ -156,7 +208,8 @@ class GenerationStream:
                 self._end()
             taken = [] if self._left else [*self._ready]
             self._ready.clear()
-            self._texts += [piece.text for piece in taken]
+            for out in taken:
+                self._hand_out(out)
             return taken
 
     def __enter__(self) -> "GenerationStream":
@@ -207,8 +260,9 @@ class GenerationStream:
                 raise self._fault
             finish, found = self._stream.close(), self._pieces.matched
             reason = "stop" if found is not None else finish.reason
+            given = self._given
             return Generation(
-                text="".join(self._texts),
+                text=given.text,
                 ids=tuple(self._ids),
                 usage=replace(finish.usage, generated_tokens=len(self._ids)),
                 reason=reason,
@@ -217,6 +271,8 @@ class GenerationStream:
                 logprobs=tuple(self._logprobs),
                 cut=self._limit if reason == "length" else None,
                 dropped_messages=self.dropped_messages,
+                thinking=given.thinking,
+                tool_calls=given.tool_calls,
             )
 
     def whole(self) -> Generation:
@@ -226,20 +282,28 @@ class GenerationStream:
                 pass
         return self.result
 
-    def _next(self) -> Piece | None:
-        """Wait for the next piece; None at the end."""
+    def _next(self) -> _Out | None:
+        """Wait for what comes next; None at the end."""
         with self._reading:
             try:
                 while not self._ready and not self._over:
                     self._advance()
                 if self._left or not self._ready:
                     return None
-                piece = self._ready.popleft()
-                self._texts.append(piece.text)
+                out = self._ready.popleft()
+                self._hand_out(out)
             except BaseException:
                 self._stream.cancel()  # Ctrl-C may strike between two steps: going on would leave a gap
                 raise
-            return piece
+            return out
+
+    def _finish(self) -> Finish | None:
+        """None where somebody has left before the end was read."""
+        return None if self._left else Finish(self.result)
+
+    def _hand_out(self, out: _Out) -> None:
+        for event in out.events:
+            self._given.add(event)
 
     def _advance(self) -> None:
         """Wait for the next delta."""
@@ -264,8 +328,9 @@ class GenerationStream:
             if logprob is not None:
                 self._logprobs.append(logprob)
             pieces, self._over = self._pieces.push(token, logprob)
-            self._ready.extend(pieces)
+            self._split(pieces)
             if self._over:
+                self._ready.append(_Out(None, self._splitter.finish()))
                 break
         return self._over
 
@@ -273,7 +338,44 @@ class GenerationStream:
         """The engine gives no more; what was held back is ready, unless somebody has left."""
         self._over = True
         if not self._stream.cancelled:
-            self._ready.extend(self._pieces.finish())
+            self._split(self._pieces.finish())
+            self._ready.append(_Out(None, self._splitter.finish()))
+
+    def _split(self, pieces: Sequence[Piece]) -> None:
+        self._ready.extend(_Out(piece, self._splitter.push(piece)) for piece in pieces)
+
+
+class Events:
+    """The events of a stream. `batches` gives those of each of the engine's steps together: whoever writes
+    them to a socket writes once per step.
+    """
+
+    def __init__(
+        self,
+        wait: Callable[[], _Out | None],
+        follow: Callable[[], AsyncIterator[list[_Out]]],
+        finish: Callable[[], Finish | None],
+    ) -> None:
+        self._wait, self._follow, self._finish = wait, follow, finish
+
+    def __iter__(self) -> Iterator[Event | Finish]:
+        while (out := self._wait()) is not None:
+            yield from out.events
+        if finish := self._finish():
+            yield finish
+
+    async def __aiter__(self) -> AsyncIterator[Event | Finish]:
+        async for events in self.batches():
+            for event in events:
+                yield event
+
+    async def batches(self) -> AsyncIterator[Sequence[Event | Finish]]:
+        """Never an empty one."""
+        async for outs in self._follow():
+            if events := [event for out in outs for event in out.events]:
+                yield events
+        if finish := self._finish():
+            yield [finish]
 
 
 def sampling_of(wanted: Resolved, suppressed: tuple[int, ...] = ()) -> SamplingParams:

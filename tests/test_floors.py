@@ -58,6 +58,7 @@ FLOORS: list[tuple[bool, tuple[str, ...]]] = [
             "modelkit.generation",
             "modelkit.grammar",
             "modelkit.options",
+            "modelkit.output",
             "modelkit.pieces",
             "modelkit.prompt",
             "modelkit.room",
@@ -67,7 +68,8 @@ FLOORS: list[tuple[bool, tuple[str, ...]]] = [
     ),
     (True, ("modelkit.model",)),
     (True, ("modelkit.verbs", "modelkit.packages", "modelkit.comparison")),
-    (True, ("modelkit.cli", "modelkit.server")),
+    (True, ("modelkit.server",)),
+    (True, ("modelkit.cli",)),
 ]
 
 # Rooms of many files that others know by one name each.
