@@ -21,6 +21,7 @@ from modelkit.modelfile import Resolved
 from modelkit.output.collected import Collected
 from modelkit.output.events import Event, Text
 from modelkit.output.splitter import Plain, Splitter
+from modelkit.output.stopping import Stopping
 from modelkit.pieces import Piece, Pieces
 from modelkit.room import Limit
 from runtime.engine.request import Delta, TokenLogprob, Usage
@@ -125,6 +126,7 @@ class GenerationStream:
         self,
         stream: Stream,
         pieces: Pieces,
+        stops: Sequence[str],
         seed: int,
         limit: Limit = "num_predict",
         dropped_messages: int = 0,
@@ -134,6 +136,7 @@ class GenerationStream:
         self._stream = stream
         self._pieces = pieces
         self._splitter = splitter or Plain()
+        self._stopping = Stopping(stops)
         self._seed = seed
         self._limit: Limit = limit
         self._ready: deque[_Out] = deque()
@@ -155,8 +158,9 @@ class GenerationStream:
         raise StopIteration
 
     def pieces(self) -> Iterator[Piece]:
-        """Everything that comes, special tokens and log-probabilities included, from where reading has got
-        to: this, `events` and the plain loop read the same answer, once.
+        """What the model writes as it is, special tokens, marks and log-probabilities included, from where
+        reading has got to: this, `events` and the plain loop read the same answer, once. Where a stop string
+        ends the answer, it and the rest of its last token are still here.
         """
         while (out := self._next()) is not None:
             if out.piece is not None:
@@ -258,7 +262,7 @@ class GenerationStream:
         with self._reading:
             if self._fault is not None:
                 raise self._fault
-            finish, found = self._stream.close(), self._pieces.matched
+            finish, found = self._stream.close(), self._stopping.matched
             reason = "stop" if found is not None else finish.reason
             given = self._given
             return Generation(
@@ -327,10 +331,10 @@ class GenerationStream:
             logprob = delta.logprobs[place] if delta.logprobs else None
             if logprob is not None:
                 self._logprobs.append(logprob)
-            pieces, self._over = self._pieces.push(token, logprob)
-            self._split(pieces)
-            if self._over:
-                self._ready.append(_Out(None, self._splitter.finish()))
+            piece = self._pieces.push(token, logprob)
+            self._let_out(piece, self._splitter.push(piece))
+            if self._stopping.matched is not None:
+                self._over = True
                 break
         return self._over
 
@@ -338,11 +342,14 @@ class GenerationStream:
         """The engine gives no more; what was held back is ready, unless somebody has left."""
         self._over = True
         if not self._stream.cancelled:
-            self._split(self._pieces.finish())
-            self._ready.append(_Out(None, self._splitter.finish()))
+            for piece in self._pieces.finish():
+                self._let_out(piece, self._splitter.push(piece))
+            self._let_out(None, self._splitter.finish())
+            self._ready.append(_Out(None, self._stopping.finish()))
 
-    def _split(self, pieces: Sequence[Piece]) -> None:
-        self._ready.extend(_Out(piece, self._splitter.push(piece)) for piece in pieces)
+    def _let_out(self, piece: Piece | None, events: Sequence[Event]) -> None:
+        passed = [one for event in events for one in self._stopping.push(event)]
+        self._ready.append(_Out(piece, passed))
 
 
 class Events:

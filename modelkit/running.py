@@ -24,7 +24,7 @@ from modelkit.prefixes import Prefix
 from modelkit.prompt import Prompt, Prompter
 from modelkit.room import Room, room_for
 from modelkit.settings import Settings
-from modelkit.tokenizer import StopStrings, Tokenizer
+from modelkit.tokenizer import Tokenizer
 from runtime.cache.prefix import Entry
 from runtime.engine.engine import Engine
 from runtime.engine.request import Request
@@ -74,7 +74,7 @@ class Running:
         constraint = None if asked.form is None else self.grammars.compile(asked.form)
         ids, source = (prompt.ids, ()) if self.start_id is None else ((self.start_id,), prompt.ids)
         continuing = continuing and self.start_id is None
-        pieces = Pieces(self.tokenizer, StopStrings(asked.resolved.stop), continuing=continuing)
+        pieces = Pieces(self.tokenizer, continuing=continuing)
         with translated():
             request = Request(
                 ids,
@@ -90,7 +90,9 @@ class Running:
                 adapters=asked.adapters,
             )
             stream = self.engine.submit(request)
-            return GenerationStream(stream, pieces, sampling.seed, room.limit, prompt.dropped)
+            return GenerationStream(
+                stream, pieces, asked.resolved.stop, sampling.seed, room.limit, prompt.dropped
+            )
 
     def fit(self, wanted: Resolved, *, truncate: bool = True) -> Fit | None:
         """What a conversation has to fit; None where nothing may be left out of it."""
