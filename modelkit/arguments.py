@@ -4,6 +4,7 @@ Each function returns the value in its plain form, or raises RequestError saying
 was expected. Nothing is guessed: True is no number, and a text is no list of texts.
 """
 
+import math
 import operator
 import os
 import reprlib
@@ -54,6 +55,17 @@ def whole(value: object, where: str, low: int, high: int) -> int:
     if number is None or not low <= number <= high:
         raise refused(where, value, f"a whole number from {low} to {high}")
     return number
+
+
+def number(value: object, where: str) -> float:
+    """A finite number, numpy's included."""
+    try:
+        found = None if isinstance(value, bool | str | bytes) else float(value)  # pyright: ignore[reportArgumentType]
+    except (TypeError, ValueError, OverflowError):
+        found = None
+    if found is None or not math.isfinite(found):
+        raise refused(where, value, "a finite number")
+    return found
 
 
 def ids(value: object, where: str) -> tuple[int, ...]:

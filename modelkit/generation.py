@@ -9,7 +9,7 @@ import reprlib
 import secrets
 import threading
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Literal, TypeVar
@@ -385,7 +385,9 @@ class Events:
             yield [finish]
 
 
-def sampling_of(wanted: Resolved, suppressed: tuple[int, ...] = ()) -> SamplingParams:
+def sampling_of(
+    wanted: Resolved, suppressed: tuple[int, ...] = (), logit_bias: Mapping[int, float] | None = None
+) -> SamplingParams:
     """The sampling that these parameters ask for; without a seed, one is drawn here. suppressed: ids that the
     model's authors never want drawn.
     """
@@ -400,6 +402,7 @@ def sampling_of(wanted: Resolved, suppressed: tuple[int, ...] = ()) -> SamplingP
         presence_penalty=wanted.presence_penalty,
         frequency_penalty=wanted.frequency_penalty,
         seed=secrets.randbits(63) if wanted.seed < 0 else wanted.seed,
+        logit_bias=logit_bias or {},
         suppressed=suppressed,
         draft_acceptance="rejection" if wanted.draft_acceptance == "rejection" else "coupled",
     )

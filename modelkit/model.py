@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 from modelkit import arguments, faults
 from modelkit.attached import read_adapters
 from modelkit.chat.message import Message, read_messages
+from modelkit.chat.rendering import Frame
 from modelkit.generation import Generation, GenerationStream
 from modelkit.memory import Memory
 from modelkit.modelfile import Parameters
 from modelkit.modelfile.keywords import RequestParameters
 from modelkit.opening import Opened
-from modelkit.options import ChatOptions, GenerateOptions, read_options
+from modelkit.options import ChatOptions, GenerateOptions, Given, read_options
 from modelkit.prefixes import Prefix
 from modelkit.prompt import Prompt
 from modelkit.running import Running, start
@@ -120,6 +121,7 @@ class Model:
         grammar: str | None = None,
         regex: str | None = None,
         top_logprobs: int | None = None,
+        logit_bias: Mapping[int, float] | None = None,
         adapters: Mapping[str, float] | Sequence[str] | None = None,
         stream: bool = False,
         **parameters: Unpack[RequestParameters],
@@ -130,22 +132,23 @@ class Model:
         model without a template, or a prompt of token ids go to the model as they are. stream: return pieces
         of text as they come. format: "json", or a JSON schema that the answer will follow; grammar: a text in
         Lark's syntax or in GBNF, regex: a regular expression instead. top_logprobs: also report each token's
-        log-probability and those of the n likeliest. adapters: names of the package's adapters, or names with
+        log-probability and those of the n likeliest. logit_bias: by token id, what is added to its logit.
+        adapters: names of the package's adapters, or names with
         scales ({"law": 0.8}); [] for none of them, by default all at scale 1. parameters: any PARAMETER of
         this request. Raises RequestError, ParameterError.
         """
         running, streaming = self._open, arguments.flag(stream, "stream")
-        chosen = read_adapters(adapters, running.adapters)
-        asked = read_options(running.defaults, parameters, format, grammar, regex, top_logprobs, chosen)
+        given = Given(format, grammar, regex, top_logprobs, logit_bias, adapters)
+        asked = read_options(running.defaults, running.adapters, parameters, given)
         bare = arguments.flag(raw, "raw") or running.prompter.bare
         if not isinstance(prompt, str):
-            given = Prompt(arguments.ids(prompt, "prompt"))
+            read = Prompt(arguments.ids(prompt, "prompt"))
         elif bare:
-            given = running.prompter.raw(prompt)
+            read = running.prompter.raw(prompt)
         else:
             fit = running.fit(asked.resolved)
-            given = running.prompter.chat([Message("user", prompt)], None, None, fit)
-        answer = running.answer(given, asked, continuing=bare or not isinstance(prompt, str))
+            read = running.prompter.chat([Message("user", prompt)], fit=fit)
+        answer = running.answer(read, asked, continuing=bare or not isinstance(prompt, str))
         return answer if streaming else answer.whole()
 
     @overload
@@ -171,10 +174,12 @@ class Model:
         tools: Sequence[Mapping[str, Any]] | None = None,
         variables: Mapping[str, Any] | None = None,
         truncate: bool = True,
+        continue_final: bool = False,
         format: str | Mapping[str, Any] | None = None,  # noqa: A002 -- as Ollama names it
         grammar: str | None = None,
         regex: str | None = None,
         top_logprobs: int | None = None,
+        logit_bias: Mapping[int, float] | None = None,
         adapters: Mapping[str, float] | Sequence[str] | None = None,
         stream: bool = False,
         **parameters: Unpack[RequestParameters],
@@ -188,15 +193,17 @@ class Model:
 
         A conversation that has outgrown the context, with room for an answer, loses whole turns from behind
         those that `num_keep` protects; `dropped_messages` of what comes back says how many messages.
-        truncate=False leaves none out, and one that does not fit is refused. All else: as in `generate`.
-        Raises RequestError, TemplateError, ParameterError.
+        truncate=False leaves none out, and one that does not fit is refused. continue_final: go on with the
+        last message, which is the assistant's; what comes back is what follows it. All else: as in
+        `generate`. Raises RequestError, TemplateError, ParameterError.
         """
         running, streaming = self._open, arguments.flag(stream, "stream")
-        chosen = read_adapters(adapters, running.adapters)
-        asked = read_options(running.defaults, parameters, format, grammar, regex, top_logprobs, chosen)
+        given = Given(format, grammar, regex, top_logprobs, logit_bias, adapters)
+        asked = read_options(running.defaults, running.adapters, parameters, given)
         fit = running.fit(asked.resolved, truncate=arguments.flag(truncate, "truncate"))
-        prompt = running.prompter.chat(read_messages(messages), tools, variables, fit)
-        answer = running.answer(prompt, asked, continuing=False)
+        frame = Frame(tools, variables, arguments.flag(continue_final, "continue_final"))
+        prompt = running.prompter.chat(read_messages(messages), frame, fit)
+        answer = running.answer(prompt, asked, continuing=frame.continue_final)
         return answer if streaming else answer.whole()
 
     def logits(
@@ -245,7 +252,7 @@ class Model:
         """The text that `chat` would give to the model, with the parameters that hold for all requests."""
         running = self._open
         fit = running.fit(running.defaults.resolved())
-        return running.prompter.text(read_messages(messages), tools, variables, fit)
+        return running.prompter.text(read_messages(messages), Frame(tools, variables), fit)
 
     @property
     def _open(self) -> Running:

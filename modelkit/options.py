@@ -4,15 +4,17 @@ A parameter that is settled at load is refused here: whatever is accepted acts.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from modelkit import arguments
-from modelkit.attached import Chosen
+from modelkit.attached import Chosen, read_adapters
 from modelkit.errors import ParameterError
 from modelkit.grammar import Form, read_form
 from modelkit.modelfile import PARAMETERS, Parameters, Resolved
 from modelkit.modelfile.keywords import RequestParameters
+from runtime.sampling.params import BIAS_LIMIT
+from runtime.sampling.ranges import ID_LIMIT
 
 MOST_LOGPROBS = 20
 
@@ -27,6 +29,7 @@ class AnswerOptions(RequestParameters, total=False):
     grammar: str | None
     regex: str | None
     top_logprobs: int | None
+    logit_bias: Mapping[int, float] | None
     adapters: Mapping[str, float] | Sequence[str] | None
 
 
@@ -42,6 +45,7 @@ class ChatOptions(AnswerOptions, total=False):
     tools: Sequence[Mapping[str, Any]] | None
     variables: Mapping[str, Any] | None
     truncate: bool
+    continue_final: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,31 +60,51 @@ class Asked:
     """How many alternatives are reported with each token; None: no log-probabilities."""
     adapters: Chosen = ()
     """Those that answer, in order, with their scales."""
+    logit_bias: Mapping[int, float] = field(default_factory=dict[int, float])
+    """By token id: added to its logit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """The keywords that every request for an answer has, as the caller gave them."""
+
+    format: object = None
+    grammar: object = None
+    regex: object = None
+    top_logprobs: object = None
+    logit_bias: object = None
+    adapters: object = None
 
 
 def read_options(
-    defaults: Parameters,
-    parameters: Mapping[str, object],
-    output: object,
-    grammar: object,
-    regex: object,
-    top_logprobs: object,
-    adapters: Chosen = (),
+    defaults: Parameters, adapters: Sequence[str], parameters: Mapping[str, object], given: Given
 ) -> Asked:
-    """The arguments that all requests have in common. Raises RequestError, ParameterError."""
-    given = Parameters(parameters)
-    late = sorted(_AT_LOAD & given.keys())
+    """adapters: names of those that the model has. Raises RequestError, ParameterError."""
+    own = Parameters(parameters)
+    late = sorted(_AT_LOAD & own.keys())
     if late:
         raise ParameterError(
             f"{', '.join(late)} cannot change for one request", hint="Set it when the model is loaded."
         )
     return Asked(
-        resolved=defaults.merge(given).resolved(),
-        form=read_form(output, grammar, regex),
-        top_logprobs=arguments.given(_logprobs, top_logprobs, "top_logprobs"),
-        adapters=adapters,
+        resolved=defaults.merge(own).resolved(),
+        form=read_form(given.format, given.grammar, given.regex),
+        top_logprobs=arguments.given(_logprobs, given.top_logprobs, "top_logprobs"),
+        adapters=read_adapters(given.adapters, adapters),
+        logit_bias=arguments.given(_bias, given.logit_bias, "logit_bias") or {},
     )
 
 
 def _logprobs(value: object, where: str) -> int:
     return arguments.whole(value, where, 0, MOST_LOGPROBS)
+
+
+def _bias(value: object, where: str) -> dict[int, float]:
+    if not isinstance(value, Mapping) or len(value) > BIAS_LIMIT:
+        raise arguments.refused(where, value, f"at most {BIAS_LIMIT} token ids, each with a number")
+    return {
+        arguments.whole(token, f"an id of {where}", 0, ID_LIMIT - 1): arguments.number(
+            bias, f"{where}[{token}]"
+        )
+        for token, bias in value.items()
+    }

@@ -6,10 +6,9 @@ user, and before the words that invite the answer. The engine may keep what it c
 A conversation that has outgrown the context loses turns out of its middle (`modelkit.chat.fitting`).
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from itertools import takewhile
-from typing import Any
 
 from modelkit.arguments import elements
 from modelkit.chat.builtin import builtin_templates
@@ -17,14 +16,12 @@ from modelkit.chat.find import broken_template, no_template
 from modelkit.chat.fitting import Fit, Talk, fitted
 from modelkit.chat.message import Message
 from modelkit.chat.placed import inherited_notes, refuse_unplaced
+from modelkit.chat.rendering import Frame, Rendering
 from modelkit.chat.template import ChatTemplate
 from modelkit.chat.turns import OPENING, opening
 from modelkit.errors import TemplateError
 from modelkit.pack.metadata import Metadata
 from modelkit.tokenizer import Tokenizer
-
-Tools = Sequence[Mapping[str, Any]] | None
-Variables = Mapping[str, Any] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +33,8 @@ class Prompt:
     """Where other prompts may part from this one: numbers of tokens, ascending."""
     dropped: int = 0
     """Messages that were left out, for the rest to fit."""
+    text: str = ""
+    """What the template made of the conversation; "" for a prompt without one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +42,7 @@ class _Laid:
     """A conversation in tokens."""
 
     messages: Sequence[Message]
+    text: str
     ids: tuple[int, ...]
     dropped: int = 0
     """As in Prompt."""
@@ -76,25 +76,18 @@ class Prompter:
         """The text as it is, framed as the model expects a bare prompt."""
         return Prompt(tuple(self._tokenizer.encode(text, add_special=True)))
 
-    def chat(
-        self, messages: Sequence[Message], tools: Tools, variables: Variables, fit: Fit | None = None
-    ) -> Prompt:
+    def chat(self, messages: Sequence[Message], frame: Frame | None = None, fit: Fit | None = None) -> Prompt:
         """A conversation, ready for the assistant's turn. fit: what it has to fit; None leaves it whole.
 
         Raises TemplateError, RequestError.
         """
-        template, tools = self._required(), _listed(tools)
-        laid = self._laid(template, messages, tools, variables, fit)
-        marks = self._marks(template, laid.ids, laid.messages, tools, variables)
-        return Prompt(laid.ids, marks, laid.dropped)
+        rendering = self._rendering(frame or Frame())
+        laid = self._laid(rendering, messages, fit)
+        return Prompt(laid.ids, self._marks(rendering, laid), laid.dropped, laid.text)
 
-    def text(
-        self, messages: Sequence[Message], tools: Tools, variables: Variables, fit: Fit | None = None
-    ) -> str:
+    def text(self, messages: Sequence[Message], frame: Frame | None = None, fit: Fit | None = None) -> str:
         """What `chat` puts into tokens."""
-        template, tools = self._required(), _listed(tools)
-        laid = self._laid(template, messages, tools, variables, fit)
-        return template.render(laid.messages, tools=tools, variables=variables)
+        return self._laid(self._rendering(frame or Frame()), messages, fit).text
 
     def notes(self) -> tuple[str, ...]:
         """What of the package's own texts has no place in the template."""
@@ -116,41 +109,39 @@ class Prompter:
             raise no_template()
         raise broken_template(self.fault)
 
-    def _laid(
-        self,
-        template: ChatTemplate,
-        given: Sequence[Message],
-        tools: Tools,
-        variables: Variables,
-        fit: Fit | None,
-    ) -> _Laid:
+    def _rendering(self, frame: Frame) -> Rendering:
+        # As a list: tools are read more than once, and a caller may give an iterator.
+        tools = None if frame.tools is None else list(elements(frame.tools, "tools", "tools"))
+        return Rendering(self._required(), replace(frame, tools=tools))
+
+    def _laid(self, rendering: Rendering, given: Sequence[Message], fit: Fit | None) -> _Laid:
         """With the package's own parts, which were spoken of in `notes`; all of `given` has its place in it,
         but for what is left out for the rest to fit.
         """
         conversation = self._conversation(given)
-        text = template.render(conversation, tools=tools, variables=variables)
+        text = rendering.text(conversation)
         own = 1 if given[0].role in OPENING else 0
         earlier = len(conversation) - len(given)
         names = {
             place + (earlier if place >= own else 0): f"messages[{place}]" for place in range(len(given))
         }
-        refuse_unplaced(template, conversation, names, text, tools=tools, variables=variables)
+        refuse_unplaced(rendering, conversation, names, text)
         ids = self._encode(text)
         if fit is None or len(ids) <= fit.wanted():
-            return _Laid(conversation, ids)
-        talk = self._talk(template, tools, variables)
-        left, short = fitted(conversation, own + earlier, ids, fit, talk)
-        return _Laid(left, short, len(conversation) - len(left))
+            return _Laid(conversation, text, ids)
+        left, short = fitted(conversation, own + earlier, ids, fit, self._talk(rendering))
+        return _Laid(left, rendering.text(left), short, len(conversation) - len(left))
 
-    def _talk(self, template: ChatTemplate, tools: Tools, variables: Variables) -> Talk:
-        def ids(messages: Sequence[Message]) -> tuple[int, ...]:
-            return self._encode(template.render(messages, tools=tools, variables=variables))
-
+    def _talk(self, rendering: Rendering) -> Talk:
         def part(messages: Sequence[Message]) -> int | None:
-            text = _beginning(template, messages, tools, variables)
+            text = rendering.beginning(messages)
             return None if text is None else len(self._encode(text))
 
-        return Talk(ids, part, lambda text: len(self._encode(text)))
+        return Talk(
+            lambda messages: self._encode(rendering.text(messages)),
+            part,
+            lambda text: len(self._encode(text)),
+        )
 
     def _conversation(self, messages: Sequence[Message]) -> list[Message]:
         """With the package's system text, unless the conversation has its own, and its saved messages."""
@@ -158,42 +149,20 @@ class Prompter:
         system = own or ([Message("system", self._system)] if self._system else [])
         return [*system, *self._earlier, *messages[len(own) :]]
 
-    def _marks(
-        self,
-        template: ChatTemplate,
-        ids: tuple[int, ...],
-        conversation: Sequence[Message],
-        tools: Tools,
-        variables: Variables,
-    ) -> tuple[int, ...]:
+    def _marks(self, rendering: Rendering, laid: _Laid) -> tuple[int, ...]:
         """How far shorter forms of the conversation agree with it: its opening, without the last message,
         whole.
         """
-        behind = opening(conversation)
+        talk = laid.messages
         found: set[int] = set()
-        for count in {behind, len(conversation) - 1, len(conversation)} - {0}:
-            text = _beginning(template, conversation[:count], tools, variables)
+        for count in {opening(talk), len(talk) - 1, len(talk)} - {0}:
+            text = rendering.beginning(talk[:count])
             if text is not None:
-                found.add(_common(ids, self._encode(text)))
+                found.add(_common(laid.ids, self._encode(text)))
         return tuple(sorted(found - {0}))
 
     def _encode(self, text: str) -> tuple[int, ...]:
         return tuple(self._tokenizer.encode(text, add_special=False))
-
-
-def _listed(tools: Tools) -> Tools:
-    """As a list: they are read more than once, and a caller may give an iterator."""
-    return None if tools is None else list(elements(tools, "tools", "tools"))
-
-
-def _beginning(
-    template: ChatTemplate, messages: Sequence[Message], tools: Tools, variables: Variables
-) -> str | None:
-    """The text of a conversation's first messages; None for a template that wants a user's message last."""
-    try:
-        return template.render(messages, tools=tools, variables=variables, add_generation_prompt=False)
-    except TemplateError:
-        return None
 
 
 def _common(one: Sequence[int], other: Sequence[int]) -> int:

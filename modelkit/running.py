@@ -70,7 +70,7 @@ class Running:
         counts. Raises RequestError, and ModelClosed where the model is closed meanwhile.
         """
         room = self._room(prompt, asked.resolved)
-        sampling = sampling_of(asked.resolved, self.suppressed)
+        sampling = sampling_of(asked.resolved, self.suppressed, asked.logit_bias)
         constraint = None if asked.form is None else self.grammars.compile(asked.form)
         ids, source = (prompt.ids, ()) if self.start_id is None else ((self.start_id,), prompt.ids)
         continuing = continuing and self.start_id is None

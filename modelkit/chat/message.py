@@ -42,6 +42,7 @@ class ToolCall:
         if not _text(self.name, "the tool call's name"):
             raise RequestError("a tool call has no name")
         _text(self.id, "the tool call's id")
+        _text(self.written, "what was written for the tool call")
         if not isinstance(self.arguments, Mapping):
             raise refused("the tool call's arguments", self.arguments, "an object")
         object.__setattr__(self, "arguments", plain(self.arguments, "the tool call's arguments"))

@@ -8,9 +8,9 @@ A part that the template uses in another form (shortened, escaped, moved) has it
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from modelkit.chat.message import Message
+from modelkit.chat.rendering import Rendering
 from modelkit.chat.template import ChatTemplate
 from modelkit.errors import RequestError, TemplateError
 
@@ -19,13 +19,7 @@ _MARK = "markofkit7d1e"
 
 
 def unplaced(
-    template: ChatTemplate,
-    messages: Sequence[Message],
-    places: Sequence[int],
-    text: str,
-    *,
-    tools: Sequence[Mapping[str, Any]] | None = None,
-    variables: Mapping[str, Any] | None = None,
+    rendering: Rendering, messages: Sequence[Message], places: Sequence[int], text: str
 ) -> list[int]:
     """Those of `places`, numbers of messages, that leave no trace in `text`, the prompt of them all.
 
@@ -34,11 +28,7 @@ def unplaced(
     """
 
     def rendered(changed: Mapping[int, Message]) -> str | None:
-        talk = [changed.get(place, message) for place, message in enumerate(messages)]
-        try:
-            return template.render(talk, tools=tools, variables=variables)
-        except TemplateError:
-            return None  # the template reads the change, and refuses it
+        return rendering.tried([changed.get(place, message) for place, message in enumerate(messages)])
 
     marked = {
         place: changed
@@ -51,23 +41,17 @@ def unplaced(
 
 
 def refuse_unplaced(
-    template: ChatTemplate,
-    messages: Sequence[Message],
-    names: Mapping[int, str],
-    text: str,
-    *,
-    tools: Sequence[Mapping[str, Any]] | None,
-    variables: Mapping[str, Any] | None,
+    rendering: Rendering, messages: Sequence[Message], names: Mapping[int, str], text: str
 ) -> None:
     """Raise RequestError for tools or messages that the caller gave and the template leaves out. names: what
     the caller calls the messages that are the caller's own, by their number.
     """
-    if tools and _same_without(template, messages, variables, text):
+    if rendering.frame.tools and rendering.without_tools().tried(messages) == text:
         raise RequestError(
             "tools have no effect: this model's chat template has no place for them",
             hint="Leave tools out, describe them in a message, or give the model a TEMPLATE that has them.",
         )
-    lost = unplaced(template, messages, list(names), text, tools=tools, variables=variables)
+    lost = unplaced(rendering, messages, list(names), text)
     if lost:
         message = messages[lost[0]]
         kind = "tool call of" if message.tool_calls else f"{message.role} message"
@@ -92,17 +76,8 @@ def inherited_notes(
         text = template.render(talk)
     except TemplateError as error:
         return (f"{_joined(names)} makes the chat template fail, and with it every chat: {error.message}",)
-    lost = [names[place] for place in unplaced(template, talk, range(len(own)), text)]
+    lost = [names[place] for place in unplaced(Rendering(template), talk, range(len(own)), text)]
     return (f"{_joined(lost)} has no effect: the chat template has no place for it",) if lost else ()
-
-
-def _same_without(
-    template: ChatTemplate, messages: Sequence[Message], variables: Mapping[str, Any] | None, text: str
-) -> bool:
-    try:
-        return template.render(messages, variables=variables) == text
-    except TemplateError:
-        return False
 
 
 def _marked(message: Message, mark: str) -> Message | None:

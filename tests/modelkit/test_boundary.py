@@ -86,13 +86,13 @@ THINGS = st.recursive(
 
 # Every public function with arguments that are right, all but one of which stay so. Of parameters, some.
 SOME = ("temperature", "seed", "stop", "draft_acceptance", "temprature")
-FORMS = ("format", "grammar", "regex", "top_logprobs", "adapters")
+FORMS = ("format", "grammar", "regex", "top_logprobs", "logit_bias", "adapters")
 ANSWER: dict[str, Any] = {"num_predict": 2, "stream": False, **dict.fromkeys((*FORMS, *SOME))}
 TALK: dict[str, Any] = {"messages": [USER], "tools": None, "variables": None}
 HOME = {"home": None}
 CALLS: dict[str, dict[str, Any]] = {
     "model.generate": {"prompt": "Hi", "raw": False, **ANSWER},
-    "model.chat": {**TALK, "truncate": True, **ANSWER},
+    "model.chat": {**TALK, "truncate": True, "continue_final": False, **ANSWER},
     "model.prompt": TALK,
     "model.logits": {"ids": [1, 2], "source": (), "chunk": None, "adapters": None},
     "model.encode": {"text": "Hi"},
@@ -147,7 +147,7 @@ CALLS: dict[str, dict[str, Any]] = {
         "tool_calls": (),
         **dict.fromkeys(("thinking", "name", "tool_call_id")),
     },
-    "modelkit.ToolCall": {"name": "f", "arguments": {}, "id": None},
+    "modelkit.ToolCall": {"name": "f", "arguments": {}, "id": None, "written": None},
 }
 ARGUMENTS = [(call, name) for call, arguments in CALLS.items() for name in arguments]
 

@@ -67,6 +67,39 @@ def test_a_text_prompt_goes_through_the_template(model: modelkit.Model) -> None:
     assert model.generate("<user>Hi<assistant>", raw=True, temperature=0, num_predict=9).ids == chat.ids
 
 
+def test_an_answer_goes_on_where_the_last_message_stops(model: modelkit.Model) -> None:
+    talk = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Well, "}]
+    more = model.chat(talk, continue_final=True, temperature=0, num_predict=9)
+    bare = model.generate("<user>Hi<assistant>Well, ", raw=True, temperature=0, num_predict=9)
+    assert (more.ids, more.text) == (bare.ids, bare.text)
+    with pytest.raises(RequestError, match="no last assistant message"):
+        model.chat(talk[:1], continue_final=True)
+
+
+def test_a_bias_makes_a_token_likelier_or_never_drawn(model: modelkit.Model) -> None:
+    plain = model.generate("Once", raw=True, temperature=0, num_predict=4)
+    never = model.generate("Once", raw=True, temperature=0, num_predict=4, logit_bias={plain.ids[0]: -100})
+    assert never.ids[0] != plain.ids[0]
+    always = model.generate("Once", raw=True, temperature=0, num_predict=4, logit_bias={7: 100})
+    assert always.ids == (7, 7, 7, 7)
+
+
+@pytest.mark.parametrize(
+    ("bias", "says"),
+    [
+        ([7], "logit_bias"),
+        ({"7": 1.0}, "'7'"),
+        ({7: "a"}, r"logit_bias\[7\]"),
+        ({7: float("nan")}, "nan"),
+        ({999: 1.0}, "999"),
+        ({-1: 1.0}, "-1"),
+    ],
+)
+def test_a_bias_that_is_none(model: modelkit.Model, bias: object, says: str) -> None:
+    with pytest.raises(RequestError, match=says):
+        model.generate("Once", raw=True, logit_bias=bias, num_predict=1)  # pyright: ignore
+
+
 def test_stop_strings_cut_the_text_and_say_so(model: modelkit.Model) -> None:
     whole = model.generate("Once", raw=True, seed=1, num_predict=60)
     stop = whole.text[10:12]

@@ -9,6 +9,7 @@ import modelkit
 from modelkit.chat.builtin import builtin_templates
 from modelkit.chat.message import Message, ToolCall
 from modelkit.chat.placed import inherited_notes, unplaced
+from modelkit.chat.rendering import Rendering
 from modelkit.chat.template import ChatTemplate
 from modelkit.errors import RequestError, TemplateError
 from tests.support.tiny import TEMPLATE, write_model
@@ -49,20 +50,20 @@ def test_messages_that_leave_no_trace_are_found(source: str, lost: list[int]) ->
         text = template.render(TALK)
     except TemplateError:
         return
-    assert unplaced(template, TALK, range(len(TALK)), text) == lost
+    assert unplaced(Rendering(template), TALK, range(len(TALK)), text) == lost
 
 
 @pytest.mark.parametrize("name", sorted(builtin_templates()))
 def test_our_own_templates_have_a_place_for_a_conversation(name: str) -> None:
     template = ChatTemplate(builtin_templates()[name].source, bos_token="<s>", eos_token="</s>")
     talk = [*TALK[:2], Message("assistant", "Rain."), Message("user", "Thanks.")]
-    assert unplaced(template, talk, range(4), template.render(talk)) == []
+    assert unplaced(Rendering(template), talk, range(4), template.render(talk)) == []
 
 
 def test_a_second_system_message_may_be_lost_where_the_first_is_not() -> None:
     template = ChatTemplate(FIRST_SYSTEM)
     talk = [Message("system", "a"), Message("user", "b"), Message("system", "c"), Message("user", "d")]
-    assert unplaced(template, talk, range(4), template.render(talk)) == [2]
+    assert unplaced(Rendering(template), talk, range(4), template.render(talk)) == [2]
 
 
 NOTES: dict[str, tuple[str | None, str | None, list[tuple[str, str]], str | None]] = {
