@@ -9,7 +9,7 @@ import reprlib
 import secrets
 import threading
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Literal, TypeVar
@@ -376,7 +376,7 @@ class Events:
             for event in events:
                 yield event
 
-    async def batches(self) -> AsyncIterator[Sequence[Event | Finish]]:
+    async def batches(self) -> AsyncGenerator[Sequence[Event | Finish]]:
         """Never an empty one."""
         async for outs in self._follow():
             if events := [event for out in outs for event in out.events]:

@@ -30,6 +30,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "pull": ("modelkit.cli.pull", "Fetch a model from the hub or elsewhere."),
     "run": ("modelkit.cli.run", "Generate text, once or in a conversation."),
     "list": ("modelkit.cli.list", "List the packages in the store (also: ls)."),
+    "serve": ("modelkit.cli.serve", "Serve models over HTTP."),
     "show": ("modelkit.cli.show", "Show what a package holds."),
     "compare": ("modelkit.cli.compare", "Compare two models on one text."),
     "cp": ("modelkit.cli.copy", "Give a package a second name."),

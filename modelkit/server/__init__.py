@@ -1,0 +1,44 @@
+"""HTTP: one pool of loaded models, and one dialect a folder. Imported by `modelkit serve` only.
+
+    access     pure decisions about Host, Origin and keys    gate         what every request passes
+    body       bounded JSON in                               fields       its fields, typed, errors by name
+    pool       models by name, leases                        serving      the one value that routes get
+    answering  a request on a model, whole                   streaming    the same, one write per step
+    faults     what an error means to a client               dialect      routes, and how errors are worded
+    trace      what is noted of a request                    log, metrics where that goes at its end
+    app        the table of dialects                         listening    sockets, signals, draining
+    health     /livez, /health, /metrics                     protocol     limits of one connection
+
+How a dialect is made (a folder with a `DIALECT`, and its module's name in `app.ROOMS`):
+
+    async def chat(request: Request) -> Response:
+        fields = await read_json(request)               # `Fields`: text, whole, flag, items, each, ...
+        asked = read_chat(fields)                       # pure: fields to keyword arguments
+        ask = Ask(
+            model=asked.model,                          # the pool finds it, or raises ModelNotFound
+            # once for each row, in a worker thread
+            start=lambda model, row: model.chat(asked.messages, stream=True, **asked.options),
+            rows=asked.n,
+            keep_alive=asked.keep_alive,                # seconds; negative: for ever; None: as set
+        )
+        if asked.stream:
+            return await stream(request, ask, SSE, Chunks(asked))            # or NDJSON
+        started, answers = await whole(request, ask)    # list[Generation], by row
+        return JSONResponse(completion(asked, started, answers))
+
+    DIALECT = Dialect("openai", (Route("/v1/chat/completions", chat, methods=["POST"]),), ("/v1",), word)
+
+A handler raises what goes wrong: a ModelkitError, or `faults.refused(kind, message, field)`. The gate words
+it with the dialect's `word(fault, request_id)`, sets the status and writes the log. Once bytes of a stream
+are out, `Formatter.fail(fault)` is asked instead. `call(request, name, function)` runs anything else on a
+model in a worker thread (tokenize, embed). `trace_of(request).id` is the request's id, `serving_of(request)`
+the server.
+
+A formatter (`streaming.Formatter`) has begin(started), batch(row, events), end(), fail(fault), all giving
+bytes. `started.model` and `started.streams` are there from `begin` on. JSON in a stream is ASCII, so that no
+chunk ends within a character: `sse(value, event)` and `ndjson(value)` of `streaming` do that.
+
+Invariants: handlers never wait for the engine's thread, and whatever takes longer than a millisecond runs in
+a worker thread. Whoever leaves cancels what runs for them, streamed or not. A model stays loaded while a
+lease is held; the pool keeps no timeout and no task group open around it, as a lease may end in another task.
+"""

@@ -1,0 +1,79 @@
+"""Who may ask: pure decisions about the names in Host and Origin, and about the key.
+
+A web page can make a browser send requests to this machine. Its own name stands in Origin, and where a
+stranger's name was made to point here (DNS rebinding), that name stands in Host. So both are compared, as
+they are written, with what was allowed; nothing is allowed by how it ends.
+"""
+
+import hmac
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+_HOST = re.compile(r"(?:\[([0-9a-f:.]{2,45})\]|([a-z0-9._-]{1,253}))(?::([0-9]{1,5}))?", re.ASCII)
+_ORIGIN = re.compile(r"([a-z][a-z0-9+.-]{0,30})://(.{1,300})", re.ASCII)
+_PORTS = {"http": "80", "https": "443"}
+
+
+def host_of(written: str) -> str | None:
+    """The name in a Host header without its port, in lower case; None for what is no name."""
+    found = _HOST.fullmatch(written.lower())
+    if found is None or (found[3] is not None and int(found[3]) > 65535):
+        return None
+    return found[1] or (found[2].removesuffix(".") or None)
+
+
+def origin_of(written: str) -> str | None:
+    """An origin in one spelling: scheme, name, and port unless it is the scheme's own. None for none."""
+    found = _ORIGIN.fullmatch(written.lower())
+    if found is None:
+        return None
+    scheme, place = found.groups()
+    host = host_of(place)
+    if host is None:
+        return None
+    port = _HOST.fullmatch(place)
+    number = port[3] if port else None
+    name = f"[{host}]" if ":" in host else host
+    return f"{scheme}://{name}" + ("" if number in (None, _PORTS.get(scheme)) else f":{number}")
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """What the server was told to allow."""
+
+    keys: tuple[str, ...] = ()
+    """Any of them opens; () for no key at all."""
+    hosts: frozenset[str] = frozenset()
+    """Names, beside those of this machine itself, that clients may use for the server; "*" for any."""
+    origins: frozenset[str] = frozenset()
+    """Sites whose pages may ask, as `origin_of` spells them; "*" for any."""
+
+    def host_allowed(self, written: Iterable[str]) -> bool:
+        """Are these Host headers fine? Exactly one, with a name that was allowed."""
+        given = list(written)
+        if len(given) != 1:
+            return False
+        host = host_of(given[0])
+        return host is not None and (host in LOOPBACK or host in self.hosts or "*" in self.hosts)
+
+    def origin_allowed(self, written: Iterable[str], own: str | None) -> bool:
+        """May pages of these Origin headers ask? own: the origin that the server itself has
+        for this client.
+        """
+        given = list(written)
+        if not given:
+            return True
+        origin = origin_of(given[0]) if len(given) == 1 else None
+        if origin is None:
+            return False
+        return origin == own or origin in self.origins or "*" in self.origins
+
+    def key_fits(self, given: str | None) -> bool:
+        """Compared in a time that says nothing about the key."""
+        if not self.keys:
+            return True
+        said = (given or "").encode("utf-8", "surrogateescape")
+        fits = [hmac.compare_digest(said, key.encode()) for key in self.keys]
+        return any(fits)

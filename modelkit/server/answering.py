@@ -1,0 +1,242 @@
+"""One request on a model: from the wait for it to the last byte, whole or as a stream.
+
+    handler      reads its JSON into an `Ask`, then returns `await streaming.stream(...)` or words
+                 `await answering.whole(...)`
+    Underway     holds the lease, starts the rows in a worker thread, and gives their events step by step
+
+Invariants:
+- Whoever leaves cancels: one watcher per request waits for the client to go, and cancels the rows, or the
+  wait for the model. `GenerationStream.cancel` only sets a flag; the engine ends the rows within a step.
+- The lease is given back when the rows have ended, however that came.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from time import time
+from typing import TypeVar
+
+from starlette.requests import Request
+from starlette.types import Receive
+
+from modelkit.generation import Finish, Generation, GenerationStream
+from modelkit.model import Model
+from modelkit.output.events import Event
+from modelkit.server.faults import Fault, Refused, client_gone, fault_of
+from modelkit.server.serving import Serving, serving_of, trace_of
+from modelkit.server.trace import Trace
+
+T = TypeVar("T")
+Batch = tuple[int, Sequence[Event | Finish]]
+"""The number of the row, and what one step of the engine brought it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What a dialect has read."""
+
+    model: str
+    """Its name, as the client wrote it."""
+    start: Callable[[Model, int], GenerationStream]
+    """Starts the row of that number (from 0) with stream=True. Called in a worker thread."""
+    rows: int = 1
+    """How many answers (`n`)."""
+    keep_alive: float | None = None
+    """As for the pool's `acquire`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """What a formatter may want to know of the request."""
+
+    model: Model
+    streams: tuple[GenerationStream, ...]
+    """By the number of the row."""
+    trace: Trace
+    created_s: float
+    """Seconds since 1970."""
+
+
+async def whole(request: Request, ask: Ask) -> tuple[Started, list[Generation]]:
+    """All rows, at their end. Raises what went wrong, and where nobody waits for it any more."""
+    under = Underway(request, ask)
+    answers: dict[int, Generation] = {}
+    try:
+        async for row, events in under:
+            if isinstance(events[-1], Finish):
+                answers[row] = events[-1].answer
+        return under.started, [answers[row] for row in sorted(answers)]
+    finally:
+        await under.close()
+
+
+async def call(
+    request: Request, model: str, function: Callable[[Model], T], keep_alive: float | None = None
+) -> T:
+    """Run something else on a model, in a worker thread: tokenize, embed."""
+    serving, trace = serving_of(request), trace_of(request)
+    _check_open(serving)
+    async with serving.pool.acquire(model, keep_alive) as lease:
+        trace.model, trace.load_s = lease.model.name, lease.load_s
+        return await asyncio.get_running_loop().run_in_executor(serving.workers, function, lease.model)
+
+
+class Underway:
+    """A request from its arrival to its end. Iterating gives the batches of its rows, once; raises what went
+    wrong, and Refused where it was stopped.
+    """
+
+    def __init__(self, request: Request, ask: Ask) -> None:
+        self.serving, self.trace = serving_of(request), trace_of(request)
+        self.fault: Fault | None = None
+        self._ask = ask
+        self._started: Started | None = None
+        self._batches = self._run()
+        # The wait for model and first batch is a task of its own, so that it can be broken off.
+        self._first: asyncio.Task[Batch | None] = asyncio.ensure_future(anext(self._batches, None))
+        self._watcher = asyncio.ensure_future(self._watch(request.receive))
+        self.serving.state.underway.add(self)
+
+    async def wait_first(self, patience_s: float | None) -> None:
+        """Until the first batch is there, or for so long. Raises what went wrong until then."""
+        await asyncio.wait({self._first}, timeout=patience_s)
+        if self._first.done():
+            self._first.result()
+
+    async def __aiter__(self) -> AsyncGenerator[Batch]:
+        batch = await self._first
+        while batch is not None:
+            yield batch
+            batch = await anext(self._batches, None)
+
+    @property
+    def started(self) -> Started:
+        assert self._started is not None, "no row was started"
+        return self._started
+
+    def stop(self, fault: Fault) -> None:
+        """Want no more, for this reason. Returns at once."""
+        if self.fault is not None:
+            return
+        self.fault = fault
+        if self._started is not None:
+            for row in self._started.streams:
+                row.cancel()
+        else:
+            self._first.cancel()
+
+    def failed(self, error: Exception) -> Fault:
+        """What to tell of an error in the middle of the stream; noted for the log."""
+        return note_failure(self.serving, self.trace, error)
+
+    async def close(self) -> None:
+        """Let go of everything. Safe to call twice."""
+        self.serving.state.underway.discard(self)
+        self._watcher.cancel()
+        if not self._first.done():
+            self._first.cancel()
+            await asyncio.wait({self._first})
+        await self._batches.aclose()
+
+    async def _watch(self, receive: Receive) -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        self.stop(client_gone().fault)
+
+    async def _run(self) -> AsyncGenerator[Batch]:
+        _check_open(self.serving)
+        try:
+            async with self.serving.pool.acquire(self._ask.model, self._ask.keep_alive) as lease:
+                self.trace.model, self.trace.load_s = lease.model.name, lease.load_s
+                self._started = await self._start(lease.model)
+                try:
+                    async with aclosing(_merged(self._started.streams)) as batches:
+                        async for row, events in batches:
+                            self._note(events)
+                            yield row, events
+                finally:
+                    for one in self._started.streams:
+                        one.cancel()
+        except asyncio.CancelledError:
+            if self.fault is None:
+                raise
+        if self.fault is not None:
+            raise Refused(self.fault)
+
+    async def _start(self, model: Model) -> Started:
+        """All rows, or none. One that starts after somebody has left is cancelled on the spot."""
+        loop, streams = asyncio.get_running_loop(), list[GenerationStream]()
+        starting: asyncio.Future[GenerationStream] | None = None
+        try:
+            for row in range(self._ask.rows):
+                starting = loop.run_in_executor(self.serving.workers, self._ask.start, model, row)
+                streams.append(await asyncio.shield(starting))
+        except BaseException:
+            for one in streams:
+                one.cancel()
+            if starting is not None:
+                starting.add_done_callback(_cancel_what_started)
+            raise
+        self.trace.rows = len(streams)
+        return Started(model, tuple(streams), self.trace, time())
+
+    def _note(self, events: Sequence[Event | Finish]) -> None:
+        trace = self.trace
+        if trace.first_token_s is None:
+            trace.first_token_s = trace.total_s
+        last = events[-1]
+        if isinstance(last, Finish):
+            trace.usages.append(last.answer.usage)
+            trace.finish = "tool_calls" if last.answer.tool_calls else last.answer.reason
+
+
+async def _merged(streams: Sequence[GenerationStream]) -> AsyncGenerator[Batch]:
+    """What all rows give, in the order in which it comes."""
+    if len(streams) == 1:
+        async with aclosing(streams[0].events().batches()) as batches:
+            async for events in batches:
+                yield 0, events
+        return
+    given: asyncio.Queue[Batch | None] = asyncio.Queue(maxsize=len(streams))
+    readers = [asyncio.ensure_future(_read(row, one, given)) for row, one in enumerate(streams)]
+    try:
+        left = len(readers)
+        while left:
+            batch = await given.get()
+            if batch is None:
+                left -= 1
+            else:
+                yield batch
+        for reader in readers:
+            reader.result()
+    finally:
+        for reader in readers:
+            reader.cancel()
+
+
+async def _read(row: int, stream: GenerationStream, into: "asyncio.Queue[Batch | None]") -> None:
+    try:
+        async for events in stream.events().batches():
+            await into.put((row, events))
+    finally:
+        await into.put(None)
+
+
+def _cancel_what_started(starting: "asyncio.Future[GenerationStream]") -> None:
+    if not starting.cancelled() and starting.exception() is None:
+        starting.result().cancel()
+
+
+def note_failure(serving: Serving, trace: Trace, error: Exception) -> Fault:
+    """What to tell a client of an error; what nobody foresaw is in the log with its traceback."""
+    fault = fault_of(error)
+    trace.error, trace.finish = fault.kind, "cancelled" if fault.kind == "gone" else "error"
+    if fault.kind == "internal":
+        serving.log.failure(trace, error)
+    return fault
+
+
+def _check_open(serving: Serving) -> None:
+    if serving.state.draining:
+        raise Refused(Fault("draining", "the server is stopping; it takes no new requests", retry_after_s=5))

@@ -1,0 +1,52 @@
+"""The application: a table of dialects, each with its routes and its way to word errors."""
+
+from importlib import import_module
+
+from starlette.applications import Starlette
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from modelkit.server.dialect import Dialect
+from modelkit.server.gate import Gate
+from modelkit.server.serving import Serving
+
+# Each has a DIALECT. Where two know a path, the first has it.
+ROOMS = ("modelkit.server.health",)
+
+_OTHER = Dialect("other", (), ("/",))
+
+
+def make_app(serving: Serving) -> ASGIApp:
+    """The whole server, for uvicorn or a test's client."""
+    dialects: tuple[Dialect, ...] = tuple(import_module(room).DIALECT for room in ROOMS)
+    routes = [route for dialect in dialects for route in dialect.routes]
+    # Only its router: its own handling of errors would answer before the dialects can.
+    app = Starlette(routes=routes)
+    app.router.redirect_slashes = False
+    app.state.serving = serving
+
+    async def routed(scope: Scope, receive: Receive, send: Send) -> None:
+        scope["app"] = app
+        await app.router(scope, receive, send)
+
+    return Gate(routed, serving, Finder(dialects))
+
+
+class Finder:
+    """Whose path is it?"""
+
+    def __init__(self, dialects: tuple[Dialect, ...]) -> None:
+        found = [(prefix, dialect) for dialect in dialects for prefix in dialect.prefixes]
+        self._prefixes = sorted(found, key=lambda row: -len(row[0]))
+        self._headers = [(dialect.header, dialect) for dialect in dialects if dialect.header]
+
+    def __call__(self, scope: Scope) -> Dialect:
+        headers = Headers(scope=scope)
+        for header, dialect in self._headers:
+            if header in headers:
+                return dialect
+        path: str = scope["path"]
+        for prefix, dialect in self._prefixes:
+            if path == prefix or path.startswith(prefix.rstrip("/") + "/"):
+                return dialect
+        return _OTHER

@@ -1,0 +1,83 @@
+"""The body of a request: bounded in size, time and depth before anything is made of it.
+
+JSON is read strictly (`modelkit.source.strict_json`): no key twice, no NaN or infinities, no halves of
+surrogate pairs. Large bodies are read in a worker thread, so that the event loop goes on.
+"""
+
+import asyncio
+from typing import Any
+
+from starlette.requests import ClientDisconnect, Request
+
+from modelkit.errors import MalformedFile
+from modelkit.server.faults import client_gone, refused
+from modelkit.server.fields import Fields
+from modelkit.server.limits import Limits
+from modelkit.server.serving import serving_of
+from modelkit.source.strict_json import parse_json
+
+_QUICK_BYTES = 32 * 1024  # parsing that many takes well below a millisecond
+
+
+async def read_body(request: Request, most_bytes: int | None = None) -> bytes:
+    """All of it. Raises Refused: 413 above the limit, 415 where it is compressed, 408 where it does not
+    come.
+    """
+    limits = serving_of(request).limits
+    most = limits.body_bytes if most_bytes is None else most_bytes
+    encoding = request.headers.get("content-encoding", "identity").strip().lower()
+    if encoding not in ("", "identity"):
+        raise refused("media_type", f"the body is encoded as {encoding[:20]!r}; send it as it is")
+    declared = request.headers.get("content-length", "")
+    if declared.isdecimal() and int(declared[:20]) > most:
+        raise _too_large(most)
+    try:
+        async with asyncio.timeout(limits.body_s):
+            return await _collected(request, most)
+    except TimeoutError as error:
+        raise refused("timeout", f"the body has not come within {limits.body_s:g} seconds") from error
+    except ClientDisconnect as error:
+        raise client_gone() from error
+
+
+async def read_json(request: Request, most_bytes: int | None = None) -> Fields:
+    """The JSON object that the body holds."""
+    limits, data = serving_of(request).limits, await read_body(request, most_bytes)
+    _check_type(request)
+    if not data.strip():
+        raise refused("invalid_request", "the body is missing, expected a JSON object")
+    if len(data) <= _QUICK_BYTES:
+        return Fields(_parsed(data, limits))
+    return Fields(await asyncio.to_thread(_parsed, data, limits))
+
+
+def _parsed(data: bytes, limits: Limits) -> Any:
+    try:
+        return parse_json(data, "the body", depth=limits.depth)
+    except MalformedFile as error:
+        raise refused("invalid_request", error.message) from error
+
+
+async def _collected(request: Request, most: int) -> bytes:
+    parts: list[bytes] = []
+    size = 0
+    async for part in request.stream():
+        size += len(part)
+        if size > most:
+            raise _too_large(most)
+        parts.append(part)
+    return b"".join(parts)
+
+
+def _check_type(request: Request) -> None:
+    """A page of another site can send text/plain without asking, and cannot send JSON."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind in ("application/json", "application/x-ndjson") or kind.endswith("+json"):
+        return
+    origin = "origin" in request.headers or "sec-fetch-site" in request.headers
+    if origin or kind not in ("", "application/x-www-form-urlencoded"):  # the latter is curl's own -d
+        raise refused("media_type", f"the body is {kind[:60]!r}; expected application/json")
+
+
+def _too_large(most: int) -> Exception:
+    return refused("too_large", f"the body is larger than {most:,} bytes")

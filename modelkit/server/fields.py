@@ -1,0 +1,174 @@
+"""A JSON object from a client, read field by field.
+
+Each method takes the field's name and gives its value in its plain form, or the default where the field is
+absent or null. Anything else is refused with the field's whole name, what it is and what was expected:
+`messages[2].content is 5, expected a text`. Numbers are never guessed from texts, nor flags from numbers.
+"""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, TypeVar, overload
+
+from modelkit.arguments import shown
+from modelkit.server.faults import Refused, refused
+
+T = TypeVar("T")
+_MOST_WHOLE = 2**63 - 1
+
+
+def wrong(where: str, value: object, expected: str) -> Refused:
+    """The error for `value` in the field `where`."""
+    return refused("invalid_request", f"{where} is {shown(value)}, expected {expected}", where)
+
+
+class Fields:
+    """where: what the object itself is called, such as `messages[2]`; "" for the body."""
+
+    def __init__(self, value: object, where: str = "") -> None:
+        if not isinstance(value, Mapping):
+            raise wrong(where or "the body", value, "an object")
+        self.value: Mapping[str, Any] = value
+        self.where = where
+
+    def name(self, field: str) -> str:
+        """The whole name of a field, for messages."""
+        return f"{self.where}.{field}" if self.where else field
+
+    def has(self, field: str) -> bool:
+        """Is it there, and not null?"""
+        return self.value.get(field) is not None
+
+    def raw(self, field: str) -> Any:
+        """As it is; None where it is absent."""
+        return self.value.get(field)
+
+    def wrong(self, field: str, expected: str) -> Refused:
+        """The error for a field whose value is not what was expected."""
+        return wrong(self.name(field), self.value.get(field), expected)
+
+    @overload
+    def text(self, field: str) -> str | None: ...
+    @overload
+    def text(self, field: str, default: str) -> str: ...
+    def text(self, field: str, default: str | None = None) -> str | None:
+        value = self.value.get(field)
+        if value is None:
+            return default
+        if not isinstance(value, str):
+            raise self.wrong(field, "a text")
+        return value
+
+    def needed_text(self, field: str) -> str:
+        """A text that must be there and not be empty."""
+        value = self.text(field)
+        if not value:
+            raise refused(
+                "invalid_request", f"{self.name(field)} is missing, expected a text", self.name(field)
+            )
+        return value
+
+    @overload
+    def flag(self, field: str) -> bool | None: ...
+    @overload
+    def flag(self, field: str, default: bool) -> bool: ...
+    def flag(self, field: str, default: bool | None = None) -> bool | None:
+        value = self.value.get(field)
+        if value is None:
+            return default
+        if not isinstance(value, bool):
+            raise self.wrong(field, "true or false")
+        return value
+
+    @overload
+    def whole(self, field: str, low: int = ..., high: int = ...) -> int | None: ...
+    @overload
+    def whole(self, field: str, low: int = ..., high: int = ..., *, default: int) -> int: ...
+    def whole(
+        self, field: str, low: int = -_MOST_WHOLE, high: int = _MOST_WHOLE, *, default: int | None = None
+    ) -> int | None:
+        """A whole number; 3.0 is one too."""
+        value = self.value.get(field)
+        if value is None:
+            return default
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
+        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+            raise self.wrong(field, f"a whole number{_range(low, high)}")
+        return value
+
+    @overload
+    def number(self, field: str, low: float = ..., high: float = ...) -> float | None: ...
+    @overload
+    def number(self, field: str, low: float = ..., high: float = ..., *, default: float) -> float: ...
+    def number(
+        self, field: str, low: float = -math.inf, high: float = math.inf, *, default: float | None = None
+    ) -> float | None:
+        value = self.value.get(field)
+        if value is None:
+            return default
+        if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
+            raise self.wrong(field, f"a number{_range(low, high)}")
+        return float(value)
+
+    @overload
+    def choice(self, field: str, words: Iterable[str]) -> str | None: ...
+    @overload
+    def choice(self, field: str, words: Iterable[str], default: str) -> str: ...
+    def choice(self, field: str, words: Iterable[str], default: str | None = None) -> str | None:
+        """One of some words."""
+        value, allowed = self.value.get(field), list(words)
+        if value is None:
+            return default
+        if not isinstance(value, str) or value not in allowed:
+            raise self.wrong(field, f"one of {', '.join(allowed)}")
+        return value
+
+    def items(self, field: str, most: int | None = None) -> list[Any]:
+        """A list, [] where it is absent. most: how many there may be."""
+        value = self.value.get(field)
+        if value is None:
+            return []
+        if not isinstance(value, list):
+            raise self.wrong(field, "a list")
+        if most is not None and len(value) > most:
+            where = self.name(field)
+            raise refused(
+                "invalid_request", f"{where} has {len(value)} entries, expected at most {most}", where
+            )
+        return value
+
+    def fields(self, field: str) -> "Fields | None":
+        """An object; None where it is absent."""
+        value = self.value.get(field)
+        return None if value is None else Fields(value, self.name(field))
+
+    def each(self, field: str, most: int | None = None) -> Iterator["Fields"]:
+        """The objects of a list."""
+        for place, one in enumerate(self.items(field, most)):
+            yield Fields(one, f"{self.name(field)}[{place}]")
+
+    def texts(self, field: str, most: int | None = None) -> list[str]:
+        """A list of texts, or one text alone."""
+        value = self.value.get(field)
+        if isinstance(value, str):
+            return [value]
+        found = self.items(field, most)
+        for place, one in enumerate(found):
+            if not isinstance(one, str):
+                raise wrong(f"{self.name(field)}[{place}]", one, "a text")
+        return found
+
+    def refuse(self, field: str, why: str) -> None:
+        """Refuse a field that carries something: not null, "", [], {} or false."""
+        if self.value.get(field):
+            raise refused("invalid_request", f"{self.name(field)}: {why}", self.name(field))
+
+
+def _range(low: float, high: float) -> str:
+    least = None if low in (-math.inf, -_MOST_WHOLE) else low
+    most = None if high in (math.inf, _MOST_WHOLE) else high
+    if least is not None and most is not None:
+        return f" from {least:g} to {most:g}"
+    if least is not None:
+        return f" of at least {least:g}"
+    return "" if most is None else f" of at most {most:g}"

@@ -1,0 +1,125 @@
+"""What every request passes before a route sees it, and what every response gets.
+
+In this order: an id and a trace, the names in Host and Origin, the key; then the routes. At the end the
+request is one line of the log. What is refused here is worded by the path's dialect, as all errors are.
+"""
+
+import re
+import secrets
+from collections.abc import Callable
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import JSONResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from modelkit.server.answering import note_failure
+from modelkit.server.dialect import Dialect
+from modelkit.server.faults import Fault, refused
+from modelkit.server.serving import Serving
+from modelkit.server.trace import Trace
+
+Word = Callable[[Scope], Dialect]
+_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+OPEN = frozenset({"/livez", "/health"})
+"""No key, and no line in the log."""
+_METHODS = "GET, HEAD, POST, DELETE, OPTIONS"
+_EXPOSED = "x-request-id, request-id, retry-after"
+_SECURITY = {
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "x-frame-options": "DENY",
+    "cross-origin-resource-policy": "same-origin",
+}
+
+
+class Gate:
+    """An ASGI application around another. dialect: that whose path it is."""
+
+    def __init__(self, app: ASGIApp, serving: Serving, dialect: Word) -> None:
+        self._app, self._serving, self._dialect = app, serving, dialect
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return await self._app(scope, receive, send)
+        headers, dialect = Headers(scope=scope), self._dialect(scope)
+        trace = _trace(scope, headers, dialect)
+        scope["modelkit.trace"] = trace
+        added = {**_SECURITY, "x-request-id": trace.id, "request-id": trace.id}
+
+        async def sending(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                trace.status = message["status"]
+                ours = MutableHeaders(raw=message.setdefault("headers", []))
+                for name, value in added.items():
+                    ours.setdefault(name, value)
+            await send(message)
+
+        try:
+            await self._pass(scope, receive, sending, headers, added)
+        except Exception as error:
+            if trace.status:  # too late to say anything else
+                note_failure(self._serving, trace, error)
+                raise
+            fault = note_failure(self._serving, trace, error)
+            await worded(dialect, fault, trace)(scope, receive, sending)
+        finally:
+            trace.ended_s = trace.total_s + trace.began_s
+            if scope["path"] not in OPEN:
+                self._serving.metrics.request(trace)
+                self._serving.log.request(trace)
+        return None
+
+    async def _pass(
+        self, scope: Scope, receive: Receive, send: Send, headers: Headers, added: dict[str, str]
+    ) -> None:
+        access = self._serving.access
+        if not access.host_allowed(headers.getlist("host")):
+            raise refused("permission", "this name of the server is not allowed; see --allow-host")
+        own = f"{scope['scheme']}://{headers['host'].lower()}"
+        origins = headers.getlist("origin")
+        if not access.origin_allowed(origins, own):
+            raise refused("permission", "pages of this origin may not ask; see --origins")
+        if origins:
+            added |= {"access-control-allow-origin": origins[0], "vary": "origin"}
+            added |= {"access-control-expose-headers": _EXPOSED}
+            added.pop("cross-origin-resource-policy")
+            if scope["method"] == "OPTIONS":
+                return await _preflight(headers)(scope, receive, send)
+        elif headers.get("sec-fetch-site") == "cross-site" and scope["method"] not in ("GET", "HEAD"):
+            raise refused("permission", "pages of other sites may not ask; see --origins")
+        if scope["path"] not in OPEN and not access.key_fits(_key(headers)):
+            raise refused("authentication", "the API key is missing or wrong")
+        return await self._app(scope, receive, send)
+
+
+def worded(dialect: Dialect, fault: Fault, trace: Trace) -> Response:
+    """A fault as a response."""
+    headers: dict[str, str] = {}
+    if fault.retry_after_s is not None:
+        headers["retry-after"] = str(fault.retry_after_s)
+    if fault.allow is not None:
+        headers["allow"] = fault.allow
+    if fault.kind == "authentication":
+        headers["www-authenticate"] = "Bearer"
+    return JSONResponse(dialect.word(fault, trace.id), dialect.status(fault), headers)
+
+
+def _preflight(headers: Headers) -> Response:
+    allowed = {"access-control-allow-methods": _METHODS, "access-control-max-age": "600"}
+    if asked := headers.get("access-control-request-headers"):
+        allowed["access-control-allow-headers"] = asked
+    if headers.get("access-control-request-private-network") == "true":
+        allowed["access-control-allow-private-network"] = "true"
+    return Response(status_code=204, headers=allowed)
+
+
+def _trace(scope: Scope, headers: Headers, dialect: Dialect) -> Trace:
+    given = headers.get("x-request-id", "")
+    number = given if _ID.fullmatch(given) else f"req_{secrets.token_hex(12)}"
+    client = scope.get("client")
+    return Trace(number, scope["method"], scope["path"], client[0] if client else "local", dialect.name)
+
+
+def _key(headers: Headers) -> str | None:
+    kind, _, token = headers.get("authorization", "").partition(" ")
+    return token.strip() if kind.lower() == "bearer" else headers.get("x-api-key")

@@ -1,0 +1,37 @@
+"""How much one client may take: the defaults, and what each bounds. All of them can be set."""
+
+from dataclasses import dataclass
+
+MEGA = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bytes, counts and seconds."""
+
+    body_bytes: int = 16 * MEGA
+    """Of the body of one request. Larger: 413."""
+    body_s: float = 120.0
+    """Until a body has come. Longer: 408."""
+    depth: int = 96
+    """How deep JSON may be nested."""
+    header_bytes: int = 64 * 1024
+    """Of the header lines of one request."""
+    header_s: float = 10.0
+    """Until they have come, counted from the connection or the request before. Longer: it is closed."""
+    idle_s: float = 75.0
+    """How long a connection stays open between two requests."""
+    connections: int = 1000
+    """Open at once. One more is closed at once."""
+    waiting: int = 512
+    """Requests that wait for one model while others are answered. One more: 503."""
+    rows: int = 8
+    """Answers to one prompt (`n`)."""
+    write_s: float = 60.0
+    """How long a client may read nothing of what it is sent. Longer: it is dropped."""
+    heartbeat_s: float = 10.0
+    """After how long without an event a stream of events gets a comment."""
+    grace_s: float = 30.0
+    """How long running requests may go on once the server is told to stop."""
+    stalled_s: float = 120.0
+    """How long an engine with rows may take for one step until /health says so."""

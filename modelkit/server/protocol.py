@@ -1,0 +1,76 @@
+"""One connection: uvicorn's protocol, with the limits that it lacks.
+
+- Header lines come within `header_s`, counted from the connection, or from the end of the request before once
+  its first byte is there.
+- A client that reads nothing for `write_s` is cut off, at once: closing would wait for it.
+- More connections than `connections`: the new one is closed.
+"""
+
+import asyncio
+from typing import Any
+
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from modelkit.server.limits import Limits
+
+
+class Guarded(H11Protocol):
+    """`limits` is set by `guarded`."""
+
+    limits = Limits()
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        self._header: asyncio.TimerHandle | None = None
+        self._stuck: asyncio.TimerHandle | None = None
+        self._left: asyncio.TimerHandle | None = None
+        if len(self.connections) >= self.limits.connections:
+            self._refused = True
+            transport.abort()
+            return
+        self._refused = False
+        super().connection_made(transport)
+        self._await_header()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        for timer in (self._header, self._stuck, self._left):
+            if timer is not None:
+                timer.cancel()
+        if not self._refused:
+            super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self._header is None and self._between:
+            self._await_header()
+        before = self.cycle
+        super().data_received(data)
+        if self.cycle is not before and self._header is not None:
+            self._header.cancel()
+            self._header = None
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._stuck = self.loop.call_later(self.limits.write_s, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self._stuck is not None:
+            self._stuck.cancel()
+            self._stuck = None
+
+    def timeout_keep_alive_handler(self) -> None:
+        super().timeout_keep_alive_handler()
+        self._left = self.loop.call_later(self.limits.write_s, self.transport.abort)
+
+    @property
+    def _between(self) -> bool:
+        """No request is being answered."""
+        cycle: Any = self.cycle  # None before the first request
+        return cycle is None or cycle.response_complete
+
+    def _await_header(self) -> None:
+        self._header = self.loop.call_later(self.limits.header_s, self.transport.abort)
+
+
+def guarded(limits: Limits) -> type[Any]:
+    """The protocol's class with these limits."""
+    return type("Guarded", (Guarded,), {"limits": limits})

@@ -1,0 +1,66 @@
+"""The one value that every route gets: who has the models, what is allowed, where to write what happened."""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from time import time
+from typing import TYPE_CHECKING
+
+from starlette.requests import Request
+
+from modelkit.server.access import Access
+from modelkit.server.limits import Limits
+from modelkit.server.log import Log
+from modelkit.server.metrics import Metrics
+from modelkit.server.pool import Pool
+from modelkit.server.trace import Trace
+from modelkit.settings import Settings
+
+if TYPE_CHECKING:
+    from modelkit.server.answering import Underway
+
+WORKERS = 8
+
+
+@dataclass(slots=True)
+class State:
+    """What changes while the server runs. On the event loop's thread only."""
+
+    draining: bool = False
+    """It was told to stop: what runs may end, and nothing new begins."""
+    underway: "set[Underway]" = field(default_factory=set)
+    """Every request that has a model, or waits for one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """Made once at start."""
+
+    pool: Pool
+    """Models by name."""
+    settings: Settings
+    """Where the store is, and the limits of what is kept of prompts."""
+    limits: Limits = field(default_factory=Limits)
+    access: Access = field(default_factory=Access)
+    """Who may ask."""
+    log: Log = field(default_factory=Log)
+    metrics: Metrics = field(default_factory=Metrics)
+    state: State = field(default_factory=State)
+    workers: ThreadPoolExecutor = field(
+        default_factory=lambda: ThreadPoolExecutor(WORKERS, thread_name_prefix="modelkit-request")
+    )
+    """For what takes longer than a millisecond: rendering, tokenizing, compiling a grammar."""
+    started_s: float = field(default_factory=time)
+    """When, in seconds since 1970."""
+    on_prompt: Callable[[Trace, object], None] | None = None
+    """Where prompts are to be written down; None for nowhere."""
+
+
+def serving_of(request: Request) -> Serving:
+    """The server's value, for a handler."""
+    return request.app.state.serving
+
+
+def trace_of(request: Request) -> Trace:
+    """What is noted of this request."""
+    return request.scope["modelkit.trace"]

@@ -1,0 +1,129 @@
+"""An answer as it comes: a formatter's bytes, one write per step of the engine.
+
+Invariants:
+- An error before the first byte is raised to the handler's caller and has a status. After it, the formatter
+  words it into the stream.
+- While nothing comes (a queue, a load, a long prompt), a stream of events gets a comment now and then, so
+  that neither client nor proxy gives up. A stream of JSON lines has no such thing.
+- Who does not read is dropped by the connection (`protocol`), which cancels the rows as any leaving does.
+"""
+
+import asyncio
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from time import monotonic
+from typing import Protocol
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from modelkit.generation import Finish
+from modelkit.output.events import Event
+from modelkit.server.answering import Ask, Started, Underway
+from modelkit.server.faults import Fault
+
+
+class Formatter(Protocol):
+    """Events to bytes. It keeps what it needs of the answer, and knows nothing of sockets."""
+
+    def begin(self, started: Started) -> bytes:
+        """What stands before the first event. Called once, when the first event is there."""
+        ...
+
+    def batch(self, row: int, events: Sequence[Event | Finish]) -> bytes:
+        """What one step of the engine brought one row, its Finish included; b"" for nothing to say."""
+        ...
+
+    def end(self) -> bytes:
+        """What stands behind the last event of the last row."""
+        ...
+
+    def fail(self, fault: Fault) -> bytes:
+        """An error in the middle of the stream, and the stream's end. Maybe before `begin`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Wire:
+    """How a stream looks in HTTP."""
+
+    media_type: str
+    heartbeat: bytes | None
+    """A sign of life that every client passes over; None where there is none."""
+
+
+SSE = Wire("text/event-stream; charset=utf-8", b": heartbeat\n\n")
+NDJSON = Wire("application/x-ndjson", None)  # clients read every line, and blank ones break them
+
+
+def sse(value: object, event: str | None = None) -> bytes:
+    """One event of a stream of events, its data as JSON."""
+    name = f"event: {event}\n" if event else ""
+    return f"{name}data: {json.dumps(value, separators=(',', ':'))}\n\n".encode()
+
+
+def ndjson(value: object) -> bytes:
+    """One line of a stream of lines."""
+    return json.dumps(value, separators=(",", ":")).encode() + b"\n"
+
+
+async def stream(request: Request, ask: Ask, wire: Wire, formatter: Formatter) -> Response:
+    """The response that streams the answer. Raises what went wrong before its first byte."""
+    under = Underway(request, ask)
+    # Until there is something to send, an error still gets a status; but nobody waits in silence for long.
+    patience_s = None if wire.heartbeat is None else under.serving.limits.heartbeat_s
+    try:
+        await under.wait_first(patience_s)
+    except BaseException:
+        await under.close()
+        raise
+    return Stream(under, wire, formatter)
+
+
+class Stream(Response):
+    """What `stream` gives back."""
+
+    def __init__(self, under: Underway, wire: Wire, formatter: Formatter) -> None:
+        headers = {"cache-control": "no-cache", "x-accel-buffering": "no"}
+        super().__init__(None, headers=headers, media_type=wire.media_type)
+        del self.headers["content-length"]
+        self._under, self._wire, self._formatter = under, wire, formatter
+        self._written_s = under.trace.began_s
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+        self._under.trace.status = 200
+        beating = asyncio.ensure_future(self._beat(send))
+        try:
+            await self._write_all(send)
+        finally:
+            beating.cancel()
+            await self._under.close()
+
+    async def _write_all(self, send: Send) -> None:
+        formatter, begun = self._formatter, False
+        try:
+            async for row, events in self._under:
+                lead = b"" if begun else formatter.begin(self._under.started)
+                begun = True
+                await self._write(send, lead + formatter.batch(row, events))
+            last = formatter.end()
+        except Exception as error:  # noqa: BLE001 -- whatever it is, the client is told
+            last = formatter.fail(self._under.failed(error))
+        await self._write(send, last, more=False)
+
+    async def _write(self, send: Send, data: bytes, *, more: bool = True) -> None:
+        if data or not more:
+            self._written_s = monotonic()
+            await send({"type": "http.response.body", "body": data, "more_body": more})
+
+    async def _beat(self, send: Send) -> None:
+        """A sign of life whenever nothing was written for a while."""
+        heartbeat, every_s = self._wire.heartbeat, self._under.serving.limits.heartbeat_s
+        while heartbeat is not None:
+            if (left_s := self._written_s + every_s - monotonic()) > 0:
+                await asyncio.sleep(left_s)
+            else:
+                await self._write(send, heartbeat)

@@ -1,0 +1,58 @@
+"""What is known of one request while it runs; at its end it is one line of the log and a few numbers."""
+
+import time
+from dataclasses import dataclass, field
+
+from runtime.engine.request import Drafts, Usage
+
+
+@dataclass(slots=True)
+class Trace:
+    """Filled on the way, by the gate, the dialect and `answering`. Never holds text of prompts or answers."""
+
+    id: str
+    method: str
+    path: str
+    client: str
+    dialect: str = "other"
+    model: str = ""
+    """The name of a model that there is; "" until one was found."""
+    status: int = 0
+    finish: str = ""
+    """"stop", "length", "tool_calls", "cancelled" or "error"."""
+    usages: list[Usage] = field(default_factory=list)
+    """Of each row that has ended."""
+    rows: int = 0
+    first_token_s: float | None = None
+    """From the request's arrival to the first piece of its answer."""
+    load_s: float = 0.0
+    """What it waited for the model to be loaded."""
+    error: str = ""
+    """The kind of fault, where it failed."""
+    began_s: float = field(default_factory=time.monotonic)
+    ended_s: float | None = None
+
+    @property
+    def total_s(self) -> float:
+        return (time.monotonic() if self.ended_s is None else self.ended_s) - self.began_s
+
+    @property
+    def usage(self) -> Usage:
+        """Of all rows together; times are those of the longest."""
+        drafts: dict[str, tuple[int, int]] = {}
+        for one in (draft for usage in self.usages for draft in usage.drafts):
+            drafted, accepted = drafts.get(one.drafter, (0, 0))
+            drafts[one.drafter] = drafted + one.drafted_tokens, accepted + one.accepted_tokens
+        return Usage(
+            prompt_tokens=sum(one.prompt_tokens for one in self.usages),
+            cached_tokens=sum(one.cached_tokens for one in self.usages),
+            generated_tokens=sum(one.generated_tokens for one in self.usages),
+            drafted_tokens=sum(one.drafted_tokens for one in self.usages),
+            accepted_tokens=sum(one.accepted_tokens for one in self.usages),
+            wait_s=max((one.wait_s for one in self.usages), default=0.0),
+            prefill_s=max((one.prefill_s for one in self.usages), default=0.0),
+            decode_s=max((one.decode_s for one in self.usages), default=0.0),
+            rounds=sum(one.rounds for one in self.usages),
+            dropped_tokens=sum(one.dropped_tokens for one in self.usages),
+            drafts=tuple(Drafts(name, *counts) for name, counts in drafts.items()),
+        )
