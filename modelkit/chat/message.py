@@ -100,7 +100,9 @@ class Message:
         if isinstance(value, Message):
             return value
         given = _object(value, where, _KEYS)
-        thinking = next((given[key] for key in _THINKING if given.get(key) is not None), None)
+        thoughts = [given[key] for key in _THINKING if given.get(key) is not None]
+        # Clients send an empty reasoning_content beside the reasoning itself.
+        thinking = next((one for one in thoughts if one != ""), thoughts[0] if thoughts else None)
         name = given.get("name") if given.get("name") is not None else given.get("tool_name")
         return cls(
             role=_role(given.get("role"), where),
@@ -114,11 +116,11 @@ class Message:
     def as_template(self) -> dict[str, Any]:
         """The dict that a chat template reads. Keys not set are left out: templates ask what is defined.
 
-        Thinking stands under both names that templates use for it.
+        Thinking stands under all names that templates use for it.
         """
         message: dict[str, Any] = {"role": self.role, "content": self.content}
         if self.thinking is not None:
-            message |= {"thinking": self.thinking, "reasoning_content": self.thinking}
+            message |= dict.fromkeys(_THINKING, self.thinking)
         if self.tool_calls:
             message["tool_calls"] = [call.as_template() for call in self.tool_calls]
         if self.name is not None:

@@ -5,8 +5,10 @@ from datetime import datetime
 from typing import Any
 
 from modelkit.arguments import elements, mapping, shown
+from modelkit.chat.adapted import adapted
 from modelkit.chat.find import refuse_go
 from modelkit.chat.guarded import GuardedTemplate
+from modelkit.chat.habits import Habits, find_habits
 from modelkit.chat.message import Message
 from modelkit.chat.plain import plain
 from modelkit.errors import RequestError, TemplateError
@@ -15,6 +17,8 @@ from modelkit.tokenizer.special import Specials
 MOST_TOOLS = 256
 MOST_VARIABLES = 64
 _SET_HERE = ("messages", "tools", "documents", "add_generation_prompt", "continue_final_message", "tokenize")
+# What is added to a tool that lacks it, where the template fails without.
+_WHOLE: dict[str, Any] = {"description": "", "parameters": {"type": "object", "properties": {}}}
 # Private-use characters, so that no text holds it; the blank shows whether the template strips.
 _END_MARK = "\ue0f0modelkit:continue\ue0f0 "
 
@@ -47,6 +51,7 @@ class ChatTemplate:
         }
         self._tokens = {token: text for token, text in given.items() if text is not None}
         self.variables = self._template.undeclared - {*_SET_HERE, *given}
+        self._habits: Habits | None = None
 
     @classmethod
     def of(cls, source: str, special: Specials) -> "ChatTemplate":
@@ -75,21 +80,46 @@ class ChatTemplate:
         from there; it takes the place of the generation prompt. `now` stands in for the clock.
         Raises RequestError for bad tools or variables, TemplateError when the template fails.
         """
-        rendered = [message.as_template() for message in messages]
+        rendered = adapted(messages, self.habits)
         if continue_final:
             _mark_end(messages, rendered)
-        text = self._template.render(
+        given = self._variables(variables)
+        inviting = add_generation_prompt and not continue_final
+        text = self._filled(rendered, self._tools(tools), inviting, given, now)
+        return _cut_at_mark(text) if continue_final else text
+
+    def _tools(self, given: Sequence[Mapping[str, Any]] | None) -> list[Any] | None:
+        tools = _tools(given)
+        bare = any(_WHOLE.keys() - tool["function"].keys() for tool in tools or ())
+        if tools is None or not bare or self.habits().bare_tools:
+            return tools
+        return [{**tool, "function": {**_WHOLE, **tool["function"]}} for tool in tools]
+
+    def habits(self) -> Habits:
+        """How it wants conversations to be given; `render` gives them so."""
+        if self._habits is None:
+            self._habits = find_habits(self._filled, self.source)
+        return self._habits
+
+    def _filled(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] | None,
+        inviting: bool = False,
+        variables: Mapping[str, Any] | None = None,
+        now: datetime | None = None,
+    ) -> str:
+        return self._template.render(
             {
-                **self._variables(variables),
+                **(variables or {}),
                 **self._tokens,
-                "messages": rendered,
-                "tools": _tools(tools),
+                "messages": messages,
+                "tools": tools,
                 "documents": None,
-                "add_generation_prompt": add_generation_prompt and not continue_final,
+                "add_generation_prompt": inviting,
             },
             now=now,
         )
-        return _cut_at_mark(text) if continue_final else text
 
     def _variables(self, given: Mapping[str, Any] | None) -> dict[str, Any]:
         variables = {} if given is None else mapping(given, "variables")
@@ -123,7 +153,11 @@ def _tools(tools: Sequence[Mapping[str, Any]] | None) -> list[Any] | None:
 def _mark_end(messages: Sequence[Message], rendered: list[dict[str, Any]]) -> None:
     if not messages or messages[-1].role != "assistant":
         raise RequestError("there is no last assistant message to continue")
-    rendered[-1]["content"] += _END_MARK
+    content = rendered[-1]["content"]
+    if isinstance(content, list):  # parts: the text is the last of them
+        content.append({"type": "text", "text": _END_MARK})
+    else:
+        rendered[-1]["content"] = (content or "") + _END_MARK
 
 
 def _cut_at_mark(text: str) -> str:

@@ -39,7 +39,14 @@ def test_thinking_is_read_under_all_its_names(key: str):
 
 def test_templates_find_thinking_under_both_names():
     rendered = Message("assistant", "4", thinking="2+2").as_template()
-    assert rendered == {"role": "assistant", "content": "4", "thinking": "2+2", "reasoning_content": "2+2"}
+    names = ("thinking", "reasoning_content", "reasoning")
+    assert rendered == {"role": "assistant", "content": "4", **dict.fromkeys(names, "2+2")}
+
+
+def test_empty_thinking_beside_the_real_one_is_passed_over() -> None:
+    given = {"role": "assistant", "content": "4", "reasoning_content": "", "reasoning": "2+2"}
+    assert Message.read(given).thinking == "2+2"
+    assert Message.read({"role": "assistant", "content": "4", "reasoning": ""}).thinking == ""
 
 
 def test_arguments_may_be_json_text():

@@ -60,10 +60,12 @@ def test_our_own_templates_have_a_place_for_a_conversation(name: str) -> None:
     assert unplaced(Rendering(template), talk, range(4), template.render(talk)) == []
 
 
-def test_a_second_system_message_may_be_lost_where_the_first_is_not() -> None:
+def test_a_second_system_message_has_its_place_where_the_first_has() -> None:
     template = ChatTemplate(FIRST_SYSTEM)
     talk = [Message("system", "a"), Message("user", "b"), Message("system", "c"), Message("user", "d")]
-    assert unplaced(Rendering(template), talk, range(4), template.render(talk)) == [2]
+    text = template.render(talk)
+    assert text == "Sa[b][c\n\nd]"
+    assert unplaced(Rendering(template), talk, range(4), text) == []
 
 
 NOTES: dict[str, tuple[str | None, str | None, list[tuple[str, str]], str | None]] = {

@@ -1,0 +1,211 @@
+"""Conversations reach each template in the form that it takes; found by trying, never by a model's name."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from modelkit.chat.habits import Habits
+from modelkit.chat.message import Message, ToolCall
+from modelkit.chat.template import ChatTemplate
+from modelkit.errors import TemplateError
+
+LOOP = "{%- for m in messages -%}"
+END = "{%- endfor -%}"
+TEXT = "{%- if not m.tool_calls %}({{ m.role }}: {{ m.content }}{{ m.name and ' of ' + m.name }}){% endif -%}"
+OBJECTS = (
+    "{%- for c in m.tool_calls or [] %}<{{ c.function.name }} {{ c.function.arguments | tojson }}>"
+    "{% endfor -%}"
+)
+USUAL = LOOP + TEXT + "{%- if m.tool_calls %}({{ m.role }}: {{ m.content }}" + OBJECTS + "){% endif -%}" + END
+
+TEXTS = USUAL.replace("c.function.arguments | tojson", "'' + c.function.arguments")
+NULL = USUAL.replace("{%- if m.tool_calls %}", "{%- if m.tool_calls and m.content is none %}").replace(
+    "{%- if not m.tool_calls %}", "{%- if m.content is not none %}"
+)
+ONE = USUAL.replace("(m.tool_calls or [])", "m.tool_calls").replace(
+    LOOP, LOOP + "{%- if m.tool_calls | length > 1 %}{{ raise_exception('one call only') }}{% endif -%}"
+)
+NINE = USUAL.replace(
+    LOOP,
+    LOOP
+    + "{%- for c in m.tool_calls or [] %}{% if c.id | length != 9 %}{{ raise_exception('id') }}{% endif %}"
+    "[{{ c.id }}]{% endfor %}{% if m.role == 'tool' %}[{{ m.tool_call_id }}]{% endif -%}",
+)
+KIMI = NINE.replace("{% if c.id | length != 9 %}{{ raise_exception('id') }}{% endif %}", "") + (
+    "{# <|tool_call_argument_begin|> #}"
+)
+FIRST = USUAL.replace(
+    LOOP, LOOP + "{%- if m.role == 'system' and not loop.first %}{{ raise_exception('late') }}{% endif -%}"
+)
+PARTS = USUAL.replace(
+    "{{ m.content }}",
+    "{% if m.content is string %}{{ m.content }}{% else %}{% for p in m.content %}"
+    "{{ '~' + p.thinking + '~' if p.type == 'thinking' else p.text }}{% endfor %}{% endif %}",
+)
+EITHER = USUAL.replace(
+    LOOP,
+    LOOP + "{%- if m.tool_calls and m.content and m.thinking %}{{ raise_exception('both') }}{% endif %}"
+    "{{ m.thinking and '~' + m.thinking + '~' -}}",
+)
+SILENT = LOOP + "({{ m.role }}: {{ m.content }})" + END
+
+FOUND: dict[str, tuple[str, Habits]] = {
+    "usual": (USUAL, Habits()),
+    "texts": (TEXTS, Habits(arguments="text")),
+    "null": (NULL, Habits(null_beside_calls=True, text_beside_calls=False, text_beside_thinking=False)),
+    "one call": (ONE, Habits(many_calls=False)),
+    "nine": (NINE, Habits(ids="nine")),
+    "numbered": (KIMI, Habits(ids="numbered")),
+    "system first": (FIRST, Habits(system_anywhere=False)),
+    "parts": (PARTS, Habits(thinking="parts")),
+    "either": (EITHER, Habits(text_beside_thinking=False)),
+    "no calls": (SILENT, Habits(calls=False)),
+    "developer": (USUAL + "{# 'developer' #}", Habits(developer=True)),
+}
+
+ASKED = Message("user", "Weather?")
+ROME = ToolCall("weather", {"city": "Rome"}, "call_1")
+OSLO = ToolCall("weather", {"city": "Oslo"}, "call_2")
+SUN, SNOW = (Message("tool", text, tool_call_id=f"call_{n}") for n, text in ((1, "sun"), (2, "snow")))
+BOTH = Message("assistant", tool_calls=(ROME, OSLO))
+
+
+@pytest.mark.parametrize(("source", "habits"), FOUND.values(), ids=FOUND)
+def test_habits_are_found(source: str, habits: Habits) -> None:
+    assert ChatTemplate(source).habits() == habits
+
+
+def prompt(source: str, *messages: Message) -> str:
+    return ChatTemplate(source).render(messages)
+
+
+@pytest.mark.parametrize("source", [USUAL, TEXTS, NULL])
+def test_calls_reach_every_template_with_their_arguments(source: str) -> None:
+    text = prompt(source, ASKED, BOTH, SUN, SNOW)
+    assert '<weather {"city": "Rome"}><weather {"city": "Oslo"}>' in text
+    assert text.endswith("(tool: sun of weather)(tool: snow of weather)")
+
+
+def test_a_text_beside_calls_is_kept_where_the_template_drops_either() -> None:
+    text = prompt(NULL, ASKED, replace(BOTH, content="Let me see."), SUN, SNOW)
+    assert "(assistant: Let me see.)" in text
+    assert "<weather" in text
+    text = prompt(EITHER, ASKED, replace(BOTH, content="Let me see.", thinking="Hm."), SUN, SNOW)
+    assert "~Hm.\n\nLet me see.~" in text
+
+
+def test_calls_come_one_by_one_with_their_results() -> None:
+    text = prompt(ONE, ASKED, BOTH, SNOW, SUN, Message("user", "Thanks."))
+    assert text == (
+        '(user: Weather?)(assistant: <weather {"city": "Rome"}>)(tool: sun of weather)'
+        '(assistant: <weather {"city": "Oslo"}>)(tool: snow of weather)(user: Thanks.)'
+    )
+
+
+def test_results_without_ids_are_told_apart_by_name_and_order() -> None:
+    calls = (ToolCall("weather", {}), ToolCall("time", {}), ToolCall("weather", {}))
+    talk = [
+        ASKED,
+        Message("assistant", tool_calls=calls),
+        Message("tool", "noon", name="time"),
+        Message("tool", "sun"),
+        Message("tool", "snow"),
+    ]
+    assert prompt(USUAL, *talk).endswith("(tool: noon of time)(tool: sun of weather)(tool: snow of weather)")
+
+
+def ids(text: str) -> list[str]:
+    return [part.partition("]")[0] for part in text.split("[")[1:]]
+
+
+@pytest.mark.parametrize("calls", [(ROME, OSLO), (replace(ROME, id=None), replace(OSLO, id=None))])
+def test_ids_that_a_template_insists_on_are_made_once_for_call_and_result(calls: Sequence[ToolCall]) -> None:
+    results = [replace(one, tool_call_id=call.id) for one, call in zip((SUN, SNOW), calls, strict=True)]
+    talk = [ASKED, Message("assistant", tool_calls=tuple(calls)), *results]
+    nine = ids(prompt(NINE, *talk))
+    assert nine[:2] == nine[2:]
+    assert len({*nine}) == 2
+    assert all(len(one) == 9 and one.isalnum() for one in nine)
+    assert ids(prompt(NINE, *talk, ASKED)) == nine  # the next turn finds the same prefix
+    numbered = ["functions.weather:0", "functions.weather:1"]
+    assert ids(prompt(KIMI, *talk)) == numbered * 2
+
+
+def test_ids_that_are_right_go_back_as_they_came() -> None:
+    own = replace(ROME, id="a1B2c3D4e"), replace(SUN, tool_call_id="a1B2c3D4e")
+    assert ids(prompt(NINE, ASKED, Message("assistant", tool_calls=own[:1]), own[1])) == ["a1B2c3D4e"] * 2
+    own = replace(ROME, id="functions.weather:7"), replace(SUN, tool_call_id="functions.weather:7")
+    talk = [ASKED, Message("assistant", tool_calls=own[:1]), own[1]]
+    assert ids(prompt(KIMI, *talk)) == ["functions.weather:7"] * 2
+
+
+def test_later_system_messages_go_into_the_users_turn() -> None:
+    late = [Message("system", "s"), Message("developer", "d"), ASKED, Message("assistant", "Sun.")]
+    rule = Message("system", "Be brief.")
+    assert prompt(FIRST, *late, rule, Message("user", "Why?"), rule) == (
+        "(system: s\n\nd)(user: Weather?)(assistant: Sun.)(user: Be brief.\n\nWhy?\n\nBe brief.)"
+    )
+    assert prompt(FIRST, ASKED, rule) == "(user: Weather?\n\nBe brief.)"
+    assert prompt(FIRST, *late, rule).endswith("(assistant: Sun.)(user: Be brief.)")
+    assert "(system: Be brief.)" in prompt(USUAL, *late, rule)
+
+
+def test_a_developer_is_the_system_where_a_template_knows_none() -> None:
+    talk = [Message("developer", "d"), ASKED]
+    assert prompt(USUAL, *talk).startswith("(system: d)")
+    assert prompt(USUAL + "{# 'developer' #}", *talk).startswith("(developer: d)")
+
+
+def test_thinking_goes_back_as_a_part_of_the_content() -> None:
+    thought = Message("assistant", "Sun.", thinking="Hm.")
+    assert prompt(PARTS, ASKED, thought).endswith("(assistant: ~Hm.~Sun.)")
+    going_on = ChatTemplate(PARTS).render([ASKED, thought], continue_final=True)
+    assert going_on.endswith("(assistant: ~Hm.~Sun.")
+
+
+def test_broken_arguments_never_fail_a_turn() -> None:
+    broken = Message("assistant", tool_calls=(ToolCall("weather", {}, "call_1", '{"city": "Ro'),))
+    assert "<weather {}>" in prompt(USUAL, ASKED, broken, SUN)
+    assert '<weather {"city": "Ro>' in prompt(TEXTS, ASKED, broken, SUN)
+
+
+def test_tools_without_a_description_are_made_whole_where_the_template_needs_it() -> None:
+    listing = "{% for t in tools or [] %}{{ t.function.name + t.function.description }}{% endfor %}" + USUAL
+    bare = {"type": "function", "function": {"name": "weather"}}
+    assert ChatTemplate(listing).render([ASKED], tools=[bare]) == "weather(user: Weather?)"
+    printing = "{{ tools | tojson }}" + USUAL
+    assert '"function": {"name": "weather"}' in ChatTemplate(printing).render([ASKED], tools=[bare])
+
+
+def test_published_templates_take_a_whole_agents_conversation(shared_data: Path) -> None:
+    talk = [
+        Message("developer", "Be brief."),
+        ASKED,
+        replace(BOTH, content="Let me see.", thinking="Hm."),
+        SNOW,
+        SUN,
+        Message("system", "One sentence."),
+        Message("user", "Well?"),
+    ]
+    for path in sorted((shared_data / "templates").glob("*.jinja")):
+        template = ChatTemplate(path.read_text(encoding="utf-8"), bos_token="<s>", eos_token="</s>")
+        text = template.render(
+            talk,
+            tools=[
+                {
+                    "type": "function",
+                    "function": {"name": "weather", "parameters": {"type": "object", "properties": {}}},
+                }
+            ],
+        )
+        said = ("Be brief.", "Rome", "Oslo", "sun", "snow", "One sentence.", "Well?")
+        assert [one for one in said if one not in text] == [], path.name
+
+
+def test_a_template_that_fails_at_everything_has_habits_all_the_same() -> None:
+    template = ChatTemplate("{{ raise_exception('no') }}")
+    assert template.habits() == Habits(calls=False, system_anywhere=False)
+    with pytest.raises(TemplateError):
+        template.render([ASKED, BOTH, SUN])
