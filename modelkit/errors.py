@@ -99,14 +99,18 @@ class RequestError(ModelkitError):
 
 
 class Busy(ModelkitError):
-    """A request that came while as many others were waiting as may. Those are not concerned.
+    """A request that came while as many others were waiting as may, or for whose model no memory became free
+    in time. Those are not concerned.
 
-    `waiting` is how many they are.
+    `waiting` is how many they are; `retry_after_s` in how many seconds to try again.
     """
 
-    def __init__(self, message: str, *, waiting: int, hint: str | None = None) -> None:
+    def __init__(
+        self, message: str, *, waiting: int, retry_after_s: int = 1, hint: str | None = None
+    ) -> None:
         super().__init__(message, hint=hint)
         self.waiting = waiting
+        self.retry_after_s = retry_after_s
 
 
 class ModelClosed(ModelkitError):

@@ -29,6 +29,9 @@ from runtime import cpu, device
 if TYPE_CHECKING:
     import numpy as np
 
+    from runtime.engine.activity import Activity
+
+_MOST_BYTES = 2**63 - 1
 _MOST_STEP = 2**31 - 1
 
 
@@ -55,6 +58,8 @@ class Model:
     adapters: tuple[str, ...]
     """Names of the adapters that the package brings, in its order. Unless a request says otherwise, all of
     them answer, at scale 1."""
+    digest: str | None
+    """That of the package's manifest, and so of all that it holds; None for a folder."""
     start_id: int | None
     """The id that every answer begins with where an encoder reads the prompt (T5); None where answers go on
     from the prompt."""
@@ -67,7 +72,7 @@ class Model:
         on_memory: Callable[[Memory, str | None], None] | None = None,
     ) -> None:
         self.name = opened.label
-        self.load_s = 0.0
+        self.load_s, self.digest = 0.0, opened.package
         running = start(opened, parameters, settings, on_memory)
         self.defaults, self.context_length = running.defaults, running.context_length
         self.memory, self.notes = running.memory, running.notes
@@ -233,6 +238,24 @@ class Model:
     def prefixes(self) -> list[Prefix]:
         """What is kept in memory of earlier prompts: nodes of a tree, parents before children."""
         return self._open.prefixes()
+
+    def limit_prefixes(self, limit_bytes: int) -> int:
+        """Keep so many bytes of earlier prompts at most, from now on. What is beyond that is forgotten, but
+        for what running requests stand on. Returns what it may take now: the limit, or what is held still
+        where that is more; 0 for a model that was loaded to keep nothing. Waits for the engine's step.
+        """
+        return self._open.limit_prefixes(arguments.whole(limit_bytes, "limit_bytes", 0, _MOST_BYTES))
+
+    @property
+    def alive(self) -> bool:
+        """Can it answer? False once it is closed, and where its engine has ended."""
+        running = self._running
+        return running is not None and running.engine.alive
+
+    @property
+    def activity(self) -> "Activity":
+        """What it is doing at this moment, without waiting for it. Raises ModelClosed."""
+        return self._open.engine.activity
 
     def encode(self, text: str) -> list[int]:
         """The ids of a text as a raw prompt has them, with BOS where the model wants one."""

@@ -128,6 +128,10 @@ class Running:
         with translated():
             return [_prefix(entry) for entry in self.engine.list_prefixes()]
 
+    def limit_prefixes(self, limit_bytes: int) -> int:
+        with translated():
+            return self.engine.limit_prefixes(limit_bytes)
+
     def close(self) -> None:
         """Cancel what runs, stop the engine, and remember how well drafts did. Safe to call twice."""
         learned: Mapping[str, Any] = {}

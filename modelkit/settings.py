@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Literal, cast, get_args
 
 from modelkit.arguments import path, shown
+from modelkit.durations import read_keep_alive
 from modelkit.errors import ModelkitError, ParameterError
 
 Operations = Literal["plain", "cpu", "gpu"]
@@ -40,6 +41,10 @@ class Settings:
     """
     max_waiting: int = 512
     """How many requests may wait for a loaded model; `load` can say another number."""
+    keep_alive_s: float = 300.0
+    """How long a server keeps a model that nobody uses, where a request does not say: MODELKIT_KEEP_ALIVE,
+    such as 10m; infinity is for ever.
+    """
 
     @classmethod
     def from_environment(cls, environment: dict[str, str] | None = None) -> "Settings":
@@ -56,6 +61,7 @@ class Settings:
             cache_memory_bytes=_size_in(env, "MODELKIT_CACHE_MEMORY"),
             cache_disk_bytes=_size_in(env, "MODELKIT_CACHE_DISK") or 0,
             operations=_operations_in(env, "MODELKIT_OPS"),
+            keep_alive_s=_keep_alive_in(env, "MODELKIT_KEEP_ALIVE"),
         )
 
 
@@ -172,6 +178,11 @@ def _size_in(env: dict[str, str], name: str) -> int | None:
     """None where the variable is not set, or blank."""
     text = env.get(name, "")
     return read_size(text, name) if text.strip() else None
+
+
+def _keep_alive_in(env: dict[str, str], name: str) -> float:
+    text = env.get(name, "").strip()
+    return read_keep_alive(text, name) if text else Settings.__dataclass_fields__["keep_alive_s"].default
 
 
 def _operations_in(env: dict[str, str], name: str) -> Operations | None:

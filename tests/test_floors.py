@@ -37,6 +37,7 @@ FLOORS: list[tuple[bool, tuple[str, ...]]] = [
             "modelkit.errors",
             "modelkit.settings",
             "modelkit.units",
+            "modelkit.durations",
             "modelkit.arguments",
             "modelkit.faults",
             "modelkit.words",

@@ -78,6 +78,17 @@ class Store:
         with self._layout.reading():
             return self._open(as_name(name))
 
+    def digest(self, name: Name | str) -> Digest:
+        """What the name stands for now, as the index says it: nothing else is read, so this takes no more
+        than a moment. Raises ModelNotFound, or StoreError where the index does not say.
+        """
+        wanted = as_name(name)
+        with self._layout.reading():
+            blob = _find(self._layout.read_index(), wanted).blob
+        if blob is None:
+            raise StoreError(f"the package {wanted} cannot be used: its entry names no manifest")
+        return blob.digest
+
     def packages(self) -> list[Package | BrokenPackage]:
         """All packages, by name. A broken one is listed as such and hides no other."""
         with self._layout.reading():

@@ -133,10 +133,15 @@ class PrefixStore:
 
     def clear(self) -> None:
         """Forget all that nobody holds."""
-        limit, self.limit_bytes = self.limit_bytes, -1
-        while self._evict_one():
-            pass
+        limit = self.limit_bytes
+        self.resize(-1)
         self.limit_bytes = limit
+
+    def resize(self, limit_bytes: int) -> None:
+        """Another limit. What is beyond it goes now, but for what is held: that goes as others come."""
+        self.limit_bytes = limit_bytes
+        while self.nbytes > limit_bytes and self._evict_one():
+            pass
 
     def describe(self) -> list[Entry]:
         """All nodes, parents before children."""

@@ -19,11 +19,12 @@ from typing import Any, TypeVar
 from runtime.cache.prefix import Entry
 from runtime.cache.shift import Shift
 from runtime.cpu.threads import Choice
+from runtime.engine.activity import Activity
 from runtime.engine.adapters import AdapterSource
 from runtime.engine.bell import Bell, Wake
 from runtime.engine.options import Options
 from runtime.engine.request import Request
-from runtime.engine.room import Drafters, furnish
+from runtime.engine.room import Drafters, furnish, own_prefix_bytes
 from runtime.engine.row import Row
 from runtime.engine.scheduler import Load, decide
 from runtime.engine.stream import Stream
@@ -49,7 +50,7 @@ class Engine:
         learned: object = None,
         adapters: Sequence[AdapterSource] = (),
     ) -> None:
-        self._options = options
+        self._options, self._prefix_bytes = options, options.prefix_bytes
         self._waiting: deque[Row] = deque()
         self._queue = Waiting(options.max_waiting)
         self._bell = Bell()
@@ -118,6 +119,32 @@ class Engine:
         """Forget it, but for what running sequences stand on."""
         self._thread.call(self._clear_prefixes)
 
+    def limit_prefixes(self, limit_bytes: int) -> int:
+        """Keep at most so much of earlier sequences from now on, and forget what is beyond it, but for what
+        running ones stand on. Returns the bytes that it may take now: the limit, or what is held still where
+        that is more. An engine that was started without keeping anything goes on so, and returns 0.
+        """
+        return self._thread.call(lambda: self._limit_prefixes(limit_bytes))
+
+    @property
+    def alive(self) -> bool:
+        """Can it still be asked for anything?"""
+        return self._thread.alive
+
+    @property
+    def activity(self) -> Activity:
+        """Does not wait for the engine's thread. Not once it is closed."""
+        reading = self._places.prefilling is not None
+        kept = self._prefixes.kept_bytes + self._sources.kept_bytes + self._desk.kept_bytes
+        return Activity(
+            running=len(self._decoding) + reading,
+            waiting=self._queue.count,
+            places=self._options.max_rows,
+            prefix_bytes=kept,
+            prefix_limit_bytes=self._prefix_bytes or 0,
+            drafters=self._desk.names,
+        )
+
     def close(self) -> None:
         """Cancel everything, stop the thread, and let go of weights, layer memory and pages. Streams end as
         cancelled. Safe to call twice, from several threads too.
@@ -140,6 +167,17 @@ class Engine:
         self._prefixes.clear()
         self._sources.clear()
         self._desk.forget()
+
+    def _limit_prefixes(self, limit_bytes: int) -> int:
+        if self._prefix_bytes is None:
+            return 0
+        self._prefix_bytes = limit_bytes
+        own = own_prefix_bytes(self._memory, self._options, self._desk, limit_bytes)
+        if own is not None:
+            self._prefixes.resize(own)
+            self._sources.resize(own)
+        kept = self._prefixes.kept_bytes + self._sources.kept_bytes + self._desk.kept_bytes
+        return max(limit_bytes, kept)
 
     def _work(self) -> bool:
         """One step; False when there is nothing to do."""

@@ -134,6 +134,15 @@ class Prefixes:
         if self.store is not None:
             self.store.clear()
 
+    def resize(self, limit_bytes: int) -> None:
+        """Keep so much from now on."""
+        if self.store is not None:
+            self.store.resize(limit_bytes)
+
+    @property
+    def kept_bytes(self) -> int:
+        return 0 if self.store is None else self.store.nbytes
+
     def close(self) -> None:
         """Finish what goes to disk."""
         if self._disk is not None:

@@ -61,7 +61,7 @@ def furnish(
         budget=Budget(options.cache_bytes),
     )
     desk = Desk({} if drafters is None else drafters(model, memory), memory, learned)
-    limit_bytes = _own_prefix_bytes(memory, options, desk)
+    limit_bytes = own_prefix_bytes(memory, options, desk, options.prefix_bytes)
     prompts = Sources.of(model, memory, options, limit_bytes)
     adapters = Adapters(model, sources)
     prefixes = Prefixes.of(
@@ -77,9 +77,11 @@ def furnish(
     return Room(model, memory, desk, prefixes, prompts, Threads(options.threads), places, steps, adapters)
 
 
-def _own_prefix_bytes(memory: LayerMemory, options: Options, desk: Desk) -> int | None:
-    """The target's part of options.prefix_bytes; drafters have the rest."""
-    if options.prefix_bytes is None:
+def own_prefix_bytes(
+    memory: LayerMemory, options: Options, desk: Desk, limit_bytes: int | None
+) -> int | None:
+    """The target's part of what may be kept of earlier sequences, `limit_bytes`; drafters get the rest."""
+    if limit_bytes is None:
         return None
     own = sequence_bytes(memory.layout, options.context_length, kept_format=options.kv_format)
-    return desk.share(options.prefix_bytes, own, options.context_length)
+    return desk.share(limit_bytes, own, options.context_length)

@@ -93,6 +93,15 @@ class Sources:
         if self._store is not None:
             self._store.clear()
 
+    def resize(self, limit_bytes: int) -> None:
+        """Keep so much from now on."""
+        if self._store is not None:
+            self._store.resize(limit_bytes)
+
+    @property
+    def kept_bytes(self) -> int:
+        return 0 if self._store is None else self._store.nbytes
+
     def close(self) -> None:
         """Finish what goes to disk."""
         if self._disk is not None:

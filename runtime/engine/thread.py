@@ -82,6 +82,11 @@ class MlxThread:
         self.post(lambda: future.set_result(function()), future.set_exception)
         return future.result()
 
+    @property
+    def alive(self) -> bool:
+        """Does it still take what is posted?"""
+        return not (self._closing or self._over)
+
     def close(self) -> None:
         """Finish the posted closures, stop working and join. Safe to call twice, and from any other
         thread.

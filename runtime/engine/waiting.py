@@ -16,6 +16,10 @@ class Waiting:
         self._limit, self._count = limit, 0
         self._lock = threading.Lock()
 
+    @property
+    def count(self) -> int:
+        return self._count
+
     def enter(self) -> None:
         """One more. Raises QueueFull, and then it does not count."""
         with self._lock:

@@ -96,8 +96,18 @@ class Desk:
         self._standby.wake(self._memory.rows)
 
     def share(self, limit_bytes: int, own_bytes: int, tokens: int) -> int:
-        """See Standby.share. To be called once, before anything runs."""
+        """See Standby.share. To be called first before anything runs."""
         return self._standby.share(limit_bytes, own_bytes, tokens)
+
+    @property
+    def kept_bytes(self) -> int:
+        """What drafters hold of earlier sequences."""
+        return self._standby.kept_bytes
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The drafters that there are, those that rest included."""
+        return tuple(self._standby.kinds)
 
     @property
     def ahead(self) -> int:

@@ -46,14 +46,23 @@ class Standby:
         """Give drafters their parts of what may be kept of earlier sequences; what is left for the target.
 
         own_bytes: what the target keeps of a sequence of `tokens` tokens. The parts are as large as what each
-        keeps of one, so all of them remember about equally long.
+        keeps of one, so all of them remember about equally long. Another time, their parts change.
         """
         sizes = {name: sequence_bytes(one.memory.layout, tokens) for name, one in self._remembering.items()}
         whole = own_bytes + sum(sizes.values())
         for name, drafter in self._remembering.items():
-            self._stores[name] = PrefixStore(drafter.memory.layout, limit_bytes * sizes[name] // whole)
-            drafter.share(self._stores[name])
+            part = limit_bytes * sizes[name] // whole
+            if name in self._stores:
+                self._stores[name].resize(part)
+            else:
+                self._stores[name] = PrefixStore(drafter.memory.layout, part)
+                drafter.share(self._stores[name])
         return limit_bytes - sum(store.limit_bytes for store in self._stores.values())
+
+    @property
+    def kept_bytes(self) -> int:
+        """What they hold of earlier sequences."""
+        return sum(store.nbytes for store in self._stores.values())
 
     def describe(self) -> list[Entry]:
         """What drafters keep of earlier sequences, each under its name."""

@@ -71,6 +71,18 @@ def test_what_is_kept_is_shared_out_by_what_a_sequence_takes(fake: Fake) -> None
     assert (left, fake.store.limit_bytes) == (5000, 3000)
 
 
+def test_parts_change_with_what_there_is(fake: Fake) -> None:
+    group = standby(fake)
+    group.share(8000, sequence_bytes([LAYER] * 5, 64), 64)
+    store = fake.store
+    fake.write(3)
+    assert store is not None
+    store.insert([(5, 6), (6, 7), (7, 8)], 0, take_page(fake.memory, 0, 0))
+    assert group.kept_bytes == store.nbytes > 0
+    assert group.share(80, sequence_bytes([LAYER] * 5, 64), 64) == 50
+    assert (fake.store, store.limit_bytes, group.kept_bytes) == (store, 30, 0)
+
+
 def test_pairs_are_listed_as_the_ids_they_begin_with(fake: Fake) -> None:
     group = standby(fake)
     group.share(1 << 20, sequence_bytes([LAYER], 64), 64)

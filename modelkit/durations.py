@@ -1,0 +1,52 @@
+"""Lengths of time as people and programs write them: seconds, or Go's durations ("5m", "1h30m", "1.5s").
+
+The one reader for all that says how long a model stays loaded: requests of every dialect, options, and the
+environment. A length below zero means for ever, which is the float infinity.
+"""
+
+import math
+import re
+
+from modelkit.arguments import refused
+
+FOR_EVER = math.inf
+
+_LONGEST_TEXT = 64
+_UNITS_S = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+_UNIT = "|".join(_UNITS_S)
+_NUMBER = r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)"
+_DURATION = re.compile(rf"([+-]?)((?:{_NUMBER}(?:{_UNIT}))+|{_NUMBER})")
+_PART = re.compile(rf"({_NUMBER})({_UNIT})")
+_EXPECTED = "seconds, or a duration such as 5m, 1h30m or 0; below zero: for ever"
+
+
+def read_keep_alive(value: object, where: str) -> float:
+    """Seconds from 0 on, or FOR_EVER. where: what to call it in the RequestError for anything else."""
+    seconds = _seconds(value)
+    if seconds is None or math.isnan(seconds):
+        raise refused(where, value, _EXPECTED)
+    return FOR_EVER if seconds < 0 else seconds
+
+
+def written(seconds: float) -> str:
+    """As Go would write it, in whole seconds: 1h30m0s."""
+    whole = round(seconds)
+    hours, minutes = whole // 3600, whole // 60 % 60
+    parts = f"{hours}h" if hours else "", f"{minutes}m" if whole >= 60 else "", f"{whole % 60}s"
+    return "".join(parts)
+
+
+def _seconds(value: object) -> float | None:
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, int):
+        return float(value) if abs(value) < 2**53 else FOR_EVER  # of either sign
+    if isinstance(value, float):
+        return value
+    found = _DURATION.fullmatch(value) if isinstance(value, str) and len(value) <= _LONGEST_TEXT else None
+    if found is None:
+        return None
+    sign, digits = found.groups()
+    parts = _PART.findall(digits)
+    seconds = sum(float(number) * _UNITS_S[unit] for number, unit in parts) if parts else float(digits)
+    return -seconds if sign == "-" else seconds

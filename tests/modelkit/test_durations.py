@@ -1,0 +1,63 @@
+"""How long a model stays, as requests, options and the environment write it."""
+
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from modelkit.durations import FOR_EVER, read_keep_alive, written
+from modelkit.errors import ModelkitError, RequestError
+from modelkit.settings import Settings
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [
+        (300, 300.0),
+        (0, 0.0),
+        (0.5, 0.5),
+        ("0", 0.0),
+        ("90", 90.0),
+        ("5m", 300.0),
+        ("1h30m", 5400.0),
+        ("1.5h", 5400.0),
+        (".5s", 0.5),
+        ("300ms", 0.3),
+        ("1m1s500ms", 61.5),
+        ("+10s", 10.0),
+        (-1, FOR_EVER),
+        (-0.001, FOR_EVER),
+        ("-1", FOR_EVER),
+        ("-1s", FOR_EVER),
+        ("-24h", FOR_EVER),
+        (10**400, FOR_EVER),
+        (-(10**400), FOR_EVER),
+        (math.inf, FOR_EVER),
+    ],
+)
+def test_seconds_and_durations(value: object, seconds: float) -> None:
+    assert read_keep_alive(value, "keep_alive") == pytest.approx(seconds)
+
+
+BAD: list[Any] = ["", " ", "5 m", "m", "5x", "1h-5m", "--1s", "5m ", "1e3", "٣s", "5" * 200]
+
+
+@pytest.mark.parametrize("value", [*BAD, True, None, [], {}, math.nan], ids=repr)
+def test_anything_else_is_refused_by_its_name(value: object) -> None:
+    with pytest.raises(RequestError, match=r"^keep_alive is .*expected seconds, or a duration"):
+        read_keep_alive(value, "keep_alive")
+
+
+@given(st.integers(0, 10**7))
+def test_what_is_written_is_read_as_it_was(seconds: int) -> None:
+    assert read_keep_alive(written(seconds), "x") == seconds
+
+
+def test_the_environment_has_the_default() -> None:
+    assert Settings.from_environment({"MODELKIT_HOME": "/x"}).keep_alive_s == 300
+    assert Settings.from_environment({"MODELKIT_KEEP_ALIVE": "1h"}).keep_alive_s == 3600
+    assert Settings.from_environment({"MODELKIT_KEEP_ALIVE": "-1"}).keep_alive_s == FOR_EVER
+    with pytest.raises(ModelkitError, match="MODELKIT_KEEP_ALIVE is 'soon'"):
+        Settings.from_environment({"MODELKIT_KEEP_ALIVE": "soon"})
