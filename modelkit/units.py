@@ -1,4 +1,6 @@
-"""Bytes as people read them."""
+"""Bytes and moments as people read them."""
+
+from datetime import UTC, datetime
 
 _UNITS = ("B", "kB", "MB", "GB", "TB")
 
@@ -10,3 +12,8 @@ def size(nbytes: int) -> str:
         value /= 1000
         units.pop(0)
     return f"{nbytes} B" if units[0] == "B" else f"{value:.3g} {units[0]}"
+
+
+def timestamp(moment_s: float) -> str:
+    """ISO 8601 in UTC, whole seconds."""
+    return datetime.fromtimestamp(int(moment_s), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

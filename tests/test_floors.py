@@ -68,7 +68,7 @@ FLOORS: list[tuple[bool, tuple[str, ...]]] = [
         ),
     ),
     (True, ("modelkit.model",)),
-    (True, ("modelkit.verbs", "modelkit.packages", "modelkit.comparison")),
+    (True, ("modelkit.verbs", "modelkit.packages", "modelkit.comparison", "modelkit.showing")),
     (True, ("modelkit.server",)),
     (True, ("modelkit.cli",)),
 ]

@@ -235,8 +235,8 @@ class Session:
         store = open_store()
         package = store.resolve(self._name)
         if part == "info":
-            from modelkit.cli.facts import facts_of
             from modelkit.cli.show import overview
+            from modelkit.showing.facts import facts_of
 
             echo(overview(facts_of(store, package)))
             return

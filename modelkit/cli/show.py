@@ -54,7 +54,7 @@ def command(name: str, quality: bool, verbose: bool, as_json: bool, **parts: boo
     if chosen:
         print_part(package, store, chosen[0])
         return
-    from modelkit.cli.facts import facts_of
+    from modelkit.showing.facts import facts_of
 
     facts = facts_of(store, package, tensors=verbose)
     if as_json:
@@ -93,7 +93,7 @@ def print_part(
     package: "Package", store: "Store", part: str, emit: Callable[[str], None] = emit_text
 ) -> None:
     """One of the package's texts; a note where it has none."""
-    from modelkit.cli.texts import PARTS, modelfile
+    from modelkit.showing.texts import PARTS, modelfile
 
     text = modelfile(package, store) if part == "modelfile" else PARTS[part](package)
     if text:

@@ -3,11 +3,11 @@
 import textwrap
 import time
 import unicodedata
-from datetime import UTC, datetime
 
 import click
 
 from modelkit.units import size as size
+from modelkit.units import timestamp as timestamp
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead.")
 
@@ -84,8 +84,3 @@ def ago(modified_s: float, now_s: float | None = None) -> str:
         if seconds >= length_s:
             return f"{count(int(seconds // length_s), name)} ago"
     return "just now"
-
-
-def timestamp(moment_s: float) -> str:
-    """ISO 8601 in UTC, whole seconds."""
-    return datetime.fromtimestamp(int(moment_s), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

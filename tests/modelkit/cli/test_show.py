@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
-from modelkit.cli.facts import _kinds  # pyright: ignore[reportPrivateUsage] -- layouts that no tiny model has
+from modelkit.showing.facts import _kinds  # pyright: ignore[reportPrivateUsage] -- layouts that no tiny model has
 from modelkit.store import Store, build_artifact
 from runtime.cache.layout import Encoder, Full, Recurrent, State, Stateless
 from tests.support.checkpoints import write_checkpoint

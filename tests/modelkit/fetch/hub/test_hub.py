@@ -18,11 +18,11 @@ from click.testing import CliRunner
 
 import modelkit
 from modelkit.cli.main import cli
-from modelkit.cli.texts import modelfile
 from modelkit.errors import FetchError, InvalidName, ModelNotFound, SourceError, StoreError, UnsupportedSource
 from modelkit.fetch import beside
 from modelkit.fetch.hub import obtain
 from modelkit.fetch.hub.library import READ_S, headers_for
+from modelkit.showing.texts import modelfile
 from modelkit.store.store import Store
 from tests.support.hub import Hub, Repository
 from tests.support.peft_folders import write_peft

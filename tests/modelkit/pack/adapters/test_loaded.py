@@ -8,9 +8,9 @@ import pytest
 
 import modelkit
 from modelkit.cli.export import package_notes
-from modelkit.cli.facts import facts_of
 from modelkit.cli.show import overview
 from modelkit.errors import ModelkitError
+from modelkit.showing.facts import facts_of
 from modelkit.store.store import Store
 from tests.support.adapter_references import FOLDER, AdapterReference
 from tests.support.checkpoints import write_checkpoint

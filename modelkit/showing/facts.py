@@ -8,8 +8,6 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from modelkit.cli import texts
-from modelkit.cli.list import describe as describe_row
 from modelkit.errors import ModelkitError
 from modelkit.learned import lessons_of
 from modelkit.pack.adapters.stored import read_stored
@@ -17,6 +15,8 @@ from modelkit.pack.metadata import Metadata
 from modelkit.pack.plan import plan
 from modelkit.pack.planned import Plan, Role
 from modelkit.pack.sources import Source, open_package
+from modelkit.showing import texts
+from modelkit.showing.row import describe as describe_row
 from modelkit.store.package import Package
 from modelkit.store.store import Store
 from runtime.cache.layout import (
