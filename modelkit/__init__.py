@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from modelkit.prefixes import Prefix
     from modelkit.store import BrokenPackage, Exported, Freed, Package
     from modelkit.verbs import create, load, pull, push
-    from runtime.engine.request import Drafts, TokenLogprob, Usage
+    from runtime.engine.request import Drafts, PromptProgress, TokenLogprob, Usage
 
 __version__ = "0.1.0"
 __all__ = [
@@ -51,6 +51,7 @@ __all__ = [
     "Package",
     "Piece",
     "Prefix",
+    "PromptProgress",
     "TokenLogprob",
     "ToolCall",
     "Usage",
@@ -87,6 +88,7 @@ _HOMES = {
     "Package": "modelkit.store",
     "Piece": "modelkit.pieces",
     "Prefix": "modelkit.prefixes",
+    "PromptProgress": "runtime.engine.request",
     "TokenLogprob": "runtime.engine.request",
     "ToolCall": "modelkit.chat.message",
     "Usage": "runtime.engine.request",

@@ -24,7 +24,7 @@ from modelkit.output.splitter import Plain, Splitter
 from modelkit.output.stopping import Stopping
 from modelkit.pieces import Piece, Pieces
 from modelkit.room import Limit
-from runtime.engine.request import Delta, TokenLogprob, Usage
+from runtime.engine.request import Delta, PromptProgress, TokenLogprob, Usage
 from runtime.engine.stream import Stream
 from runtime.sampling.params import SamplingParams
 
@@ -235,6 +235,11 @@ class GenerationStream:
     def __repr__(self) -> str:
         over = self._over or self._stream.cancelled
         return f"<GenerationStream {'ended' if over else 'open'}, {len(self._ids)} tokens>"
+
+    @property
+    def progress(self) -> PromptProgress | None:
+        """How far the prompt has been read; None while it waits for others. From any thread, at any time."""
+        return self._stream.progress
 
     def cancel(self) -> None:
         """Want no more, and return at once. From any thread, at any moment."""

@@ -226,6 +226,7 @@ class Engine:
         self._leaves_queue(row)
         if not row.admitted:
             row.admitted, row.cached = time.monotonic(), row.length
+        row.tell_progress()
         if row.request.max_tokens == 0:
             row.end("length")
 

@@ -93,6 +93,18 @@ class Delta:
 
 
 @dataclass(frozen=True, slots=True)
+class PromptProgress:
+    """How far a prompt has been read, in tokens."""
+
+    total: int
+    """All of it."""
+    cached: int
+    """Those that were not computed again."""
+    read: int
+    """Those that are in memory by now, `cached` among them."""
+
+
+@dataclass(frozen=True, slots=True)
 class Drafts:
     """What one drafter proposed."""
 

@@ -4,7 +4,7 @@ import time
 from dataclasses import dataclass, field
 
 from runtime.cache.shift import Shift
-from runtime.engine.request import Delta, Drafts, Finish, Reason, Request, TokenLogprob, Usage
+from runtime.engine.request import Delta, Drafts, Finish, PromptProgress, Reason, Request, TokenLogprob, Usage
 from runtime.engine.stream import Stream
 from runtime.sampling.constraint import ConstraintFault, Matcher
 
@@ -143,6 +143,12 @@ class Row:
                 break
             kept += 1
         return kept
+
+    def tell_progress(self) -> None:
+        """Let the reader know how much of the prompt is in memory."""
+        total = self.request.prompt_tokens
+        read = total if self.request.source and self.length else min(self.length, total)
+        self.stream.progress = PromptProgress(total, self.cached, max(read, self.cached))
 
     def judged(self, drafter: str, drafted: int, accepted: int) -> None:
         """A round of the target in which this drafter's drafts were verified."""

@@ -181,6 +181,7 @@ class Steps:
         hidden = self._forward([row], step, self._desk)
         if begins:
             self._sources.keep(row, place)
+        row.tell_progress()
         if row.unread:
             self._memory.evaluate()  # and nothing else: the last layer's outputs are never computed
             self._prefixes.reached(place, row)

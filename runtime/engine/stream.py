@@ -23,7 +23,7 @@ from dataclasses import replace
 from types import TracebackType
 
 from runtime.engine.bell import Bell, Wake
-from runtime.engine.request import Delta, Finish
+from runtime.engine.request import Delta, Finish, PromptProgress
 
 
 class WakeFailed(RuntimeError):
@@ -39,6 +39,10 @@ class Stream:
 
     def __init__(self, bell: Bell | None = None, wake: Wake | None = None) -> None:
         self.wake = wake
+        self.progress: PromptProgress | None = None
+        """How far the prompt has been read; None while the request waits for a place. The engine sets it, any
+        thread may look.
+        """
         self._bell = bell
         self._deaf = False
         self._events: queue.SimpleQueue[Delta | Finish | BaseException] = queue.SimpleQueue()
