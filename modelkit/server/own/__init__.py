@@ -1,0 +1,1 @@
+"""What this server says in its own words, to its own page and its own command line."""

@@ -1,0 +1,84 @@
+"""Events as lines of JSON, one object each.
+
+    {"type": "start", "model", "id", "context_tokens"}     first of all
+    {"type": "thinking" | "text", "text", "tokens"?}       tokens: [{"id", "text", "logprob", "top": [...]}]
+    {"type": "call_start", "index", "id", "name"}
+    {"type": "call_arguments", "index", "text"}
+    {"type": "call_end", "index"}
+    {"type": "finish", "reason", "cut", "stop", "seed", "dropped_messages", "stats"}
+    {"error": {"kind", "message"}}                         instead of the rest of the answer
+
+`tokens` are there where log-probabilities were asked for; `top` has the likeliest ones in the same shape.
+`stats` has the fields of Usage: counts are tokens, times are seconds. A blank line is a sign of life.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from modelkit.generation import Finish
+from modelkit.output.events import CallArguments, CallEnd, CallStart, Event, Text
+from modelkit.server.answering import Started
+from modelkit.server.faults import Fault
+from modelkit.server.streaming import Wire, ndjson
+from runtime.engine.request import TokenLogprob
+
+LINES = Wire("application/x-ndjson", b"\n")
+Read = Callable[[int], str]
+"""Gives the text of a token."""
+
+
+class Lines:
+    """One answer's formatter."""
+
+    def __init__(self) -> None:
+        self._read: Read = str
+
+    def begin(self, started: Started) -> bytes:
+        model = started.model
+        self._read = lambda token: model.decode([token])
+        context = model.context_length
+        return ndjson(
+            {"type": "start", "model": model.name, "id": started.trace.id, "context_tokens": context}
+        )
+
+    def batch(self, row: int, events: Sequence[Event | Finish]) -> bytes:
+        return b"".join(ndjson(line(event, self._read)) for event in events)
+
+    def end(self) -> bytes:
+        return b""
+
+    def fail(self, fault: Fault) -> bytes:
+        return ndjson({"error": {"kind": fault.kind, "message": fault.message}})
+
+
+def line(event: Event | Finish, read: Read) -> dict[str, Any]:
+    """One event as a JSON object."""
+    if isinstance(event, Finish):
+        return _finish(event)
+    if isinstance(event, CallStart):
+        return {"type": "call_start", "index": event.index, "id": event.id, "name": event.name}
+    if isinstance(event, CallArguments):
+        return {"type": "call_arguments", "index": event.index, "text": event.text}
+    if isinstance(event, CallEnd):
+        return {"type": "call_end", "index": event.index}
+    tokens = {"tokens": [_token(one, read) for one in event.logprobs]} if event.logprobs else {}
+    return {"type": "text" if isinstance(event, Text) else "thinking", "text": event.text, **tokens}
+
+
+def _token(token: TokenLogprob, read: Read) -> dict[str, Any]:
+    top = [{"id": one, "text": read(one), "logprob": logprob} for one, logprob in token.top]
+    return {"id": token.id, "text": read(token.id), "logprob": token.logprob, "top": top}
+
+
+def _finish(event: Finish) -> dict[str, Any]:
+    answer = event.answer
+    return {
+        "type": "finish",
+        "reason": answer.reason,
+        "cut": answer.cut,
+        "stop": answer.stop,
+        "seed": answer.seed,
+        "dropped_messages": answer.dropped_messages,
+        "stats": asdict(answer.usage),
+    }
