@@ -15,6 +15,7 @@ ModelkitError                where · what is · what was expected · what to do
 ├── TemplateError            a chat template that fails, loops or reaches for more than text
 ├── LoadError                a package that cannot run here (memory, requirements, weights)
 ├── RequestError             a generation request with bad content (ids, lengths, roles)
+│   └── PromptTooLong        a prompt that leaves no room in the context for an answer
 ├── Busy                     as many requests wait for a model as may
 └── ModelClosed              a request to a model that was closed, or whose engine has ended
 """
@@ -96,6 +97,17 @@ class LoadError(ModelkitError):
 
 class RequestError(ModelkitError):
     """A request to a loaded model with content it cannot use."""
+
+
+class PromptTooLong(RequestError):
+    """A prompt of `prompt_tokens` for a context of `context_tokens`, answer included."""
+
+    def __init__(
+        self, message: str, *, prompt_tokens: int, context_tokens: int, hint: str | None = None
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.prompt_tokens = prompt_tokens
+        self.context_tokens = context_tokens
 
 
 class Busy(ModelkitError):

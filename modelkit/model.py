@@ -14,6 +14,7 @@ from modelkit import arguments, faults
 from modelkit.attached import read_adapters
 from modelkit.chat.message import Message, read_messages
 from modelkit.chat.rendering import Frame
+from modelkit.errors import RequestError
 from modelkit.generation import Generation, GenerationStream
 from modelkit.memory import Memory
 from modelkit.modelfile import Parameters
@@ -24,6 +25,7 @@ from modelkit.prefixes import Prefix
 from modelkit.prompt import Prompt
 from modelkit.running import Running, start
 from modelkit.settings import Settings
+from modelkit.tokenizer.infill import infill
 from runtime import cpu, device
 
 if TYPE_CHECKING:
@@ -264,6 +266,20 @@ class Model:
     def decode(self, ids: Iterable[int]) -> str:
         """The text of ids, special tokens left out."""
         return self._open.tokenizer.decode(arguments.ids(ids, "ids"))
+
+    def token_bytes(self, id: int) -> bytes:  # noqa: A002 -- the field's word for it
+        """What a token stands for within a text: UTF-8, of whole characters or of a part of one."""
+        return self._open.tokenizer.bytes_of(id)
+
+    def infill(self, before: str, behind: str) -> list[int]:
+        """The prompt for what stands between two texts, as ids for `generate`. Raises RequestError for a
+        model that was not trained for it: its vocabulary has no tokens that mark a gap.
+        """
+        texts = arguments.text(before, "before"), arguments.text(behind, "behind")
+        ids = infill(self._open.tokenizer, *texts)
+        if ids is None:
+            raise RequestError(f"{self.name} cannot fill a gap: its vocabulary has no tokens that mark one")
+        return ids
 
     def prompt(
         self,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from modelkit.attached import Chosen
 from modelkit.chat.fitting import Fit
-from modelkit.errors import RequestError
+from modelkit.errors import PromptTooLong, RequestError
 from modelkit.faults import translated
 from modelkit.generation import GenerationStream, sampling_of
 from modelkit.grammar import Grammars
@@ -185,19 +185,19 @@ def start(
     )
 
 
-def _too_long(prompt: Prompt, context: int, *, shared: bool) -> RequestError:
+def _too_long(prompt: Prompt, context: int, *, shared: bool) -> PromptTooLong:
     """For a prompt that leaves no room for one token of answer. shared: both share the context."""
-    both = ", answer included" if shared else ""
-    said = f"the prompt has {len(prompt.ids)} tokens and the context is {context}{both}"
-    if not prompt.dropped:
-        hint = "Shorten the prompt, or load the model with a larger num_ctx if it was lowered."
-        return RequestError(said, hint=hint)
-    left = "message was" if prompt.dropped == 1 else "messages were"
-    return RequestError(
-        f"{said}; {prompt.dropped} earlier {left} left out already; the system message and what came last "
-        "stay",
-        hint="Shorten the last message, or load the model with a larger num_ctx if it was lowered.",
-    )
+    both, size = ", answer included" if shared else "", len(prompt.ids)
+    said = f"the prompt has {size} tokens and the context is {context}{both}"
+    hint = "Shorten the prompt, or load the model with a larger num_ctx if it was lowered."
+    if prompt.dropped:
+        left = "message was" if prompt.dropped == 1 else "messages were"
+        said = (
+            f"{said}; {prompt.dropped} earlier {left} left out already; the system message and what came "
+            "last stay"
+        )
+        hint = "Shorten the last message, or load the model with a larger num_ctx if it was lowered."
+    return PromptTooLong(said, prompt_tokens=size, context_tokens=context, hint=hint)
 
 
 def _notes(label: str, prompter: Prompter) -> tuple[str, ...]:

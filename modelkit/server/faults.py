@@ -20,6 +20,7 @@ from modelkit.errors import (
     ModelNotFound,
     ParameterError,
     PlanError,
+    PromptTooLong,
     RequestError,
     TemplateError,
 )
@@ -93,10 +94,6 @@ class Refused(ModelkitError):
         self.fault = fault
 
 
-class ContextTooSmall(RequestError):
-    """A prompt that does not fit the context."""
-
-
 def refused(kind: Kind, message: str, param: str | None = None) -> Refused:
     """An error to raise."""
     return Refused(Fault(kind, message, param))
@@ -131,7 +128,7 @@ def fault_of(error: BaseException) -> Fault:
         return Fault("model_not_found", str(error), "model")
     if isinstance(error, ModelClosed):
         return Fault("busy", str(error), retry_after_s=RETRY_AFTER_S)
-    if isinstance(error, ContextTooSmall):
+    if isinstance(error, PromptTooLong):
         return Fault("too_long", str(error))
     if isinstance(error, _WRONG_ASKING):
         return Fault("invalid_request", str(error))

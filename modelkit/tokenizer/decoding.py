@@ -6,7 +6,7 @@ are those of the `tokenizers` library, including its odd ones, since a stream mu
 
 import codecs
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from modelkit.errors import TokenizerError
@@ -72,13 +72,13 @@ class ByteFallback:
     So a run is held until a piece that is no byte ends it: its last byte decides about its first.
     """
 
-    _BYTE = re.compile(r"<0x([0-9A-Fa-f]{2}|\+[0-9A-Fa-f])>")
+    BYTE = re.compile(r"<0x([0-9A-Fa-f]{2}|\+[0-9A-Fa-f])>")
 
     def __init__(self) -> None:
         self._run = bytearray()
 
     def push(self, piece: str) -> Sequence[str]:
-        byte = self._BYTE.fullmatch(piece)
+        byte = self.BYTE.fullmatch(piece)
         if byte is None:
             return (*self.finish(), piece)
         self._run.append(int(byte[1], 16))
@@ -132,6 +132,23 @@ def stages_of(decoder: Mapping[str, Any] | None, *, continuing: bool) -> list[St
         stages.extend(_stage(part, fused, continuing))
         fused = fused or part["type"] in ("Fuse", "ByteLevel")
     return stages
+
+
+def bytes_of(decoder: Mapping[str, Any] | None, piece: str) -> bytes:
+    """The bytes that a vocabulary entry stands for within a text: whole characters or not."""
+    kinds = [] if decoder is None else [part["type"] for part in _flat(decoder)]
+    if "ByteLevel" in kinds:
+        try:
+            return bytes([_BYTES[character] for character in piece])
+        except KeyError:  # an added token
+            return piece.encode("utf-8")
+    byte = ByteFallback.BYTE.fullmatch(piece) if "ByteFallback" in kinds else None
+    if byte is not None:
+        return bytes([int(byte[1], 16)])
+    pieces: Iterable[str] = [piece]
+    for stage in stages_of(decoder, continuing=True):
+        pieces = [*(out for one in pieces for out in stage.push(one)), *stage.finish()]
+    return "".join(pieces).encode("utf-8")
 
 
 def _flat(decoder: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:

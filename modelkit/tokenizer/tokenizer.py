@@ -5,6 +5,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from modelkit.errors import RequestError, TokenizerError
+from modelkit.tokenizer.decoding import bytes_of
 from modelkit.tokenizer.fingerprint import fingerprint_of
 from modelkit.tokenizer.native import guarded
 from modelkit.tokenizer.special import Specials
@@ -69,6 +70,13 @@ class Tokenizer:
     def id_to_piece(self, id: int) -> str | None:  # noqa: A002  # the field's word for it
         """The vocabulary entry of an id as it stands there (`Ġthe`, `<0xE2>`); None where no token is."""
         return self._native.id_to_token(_checked_id(id))
+
+    def bytes_of(self, id: int) -> bytes:  # noqa: A002  # the field's word for it
+        """What an id stands for within a text: whole characters or a part of one; a special token is its own
+        name; b"" where no token is.
+        """
+        piece = self.id_to_piece(id)
+        return b"" if piece is None else bytes_of(self.decoder, piece)
 
     @cached_property
     def pieces(self) -> Mapping[str, int]:

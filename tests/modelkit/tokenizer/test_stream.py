@@ -51,6 +51,17 @@ def test_the_pieces_of_a_text_hold_whole_characters(shared_data: Path, name: str
         assert not any("\ufffd" in piece for piece in pieces)
 
 
+@pytest.mark.parametrize("name", NAMES)
+@settings(max_examples=100)
+@given(text=st.text(max_size=60))
+def test_the_bytes_of_the_tokens_make_the_text(shared_data: Path, name: str, text: str):
+    tokenizer = tokenizer_at(shared_data / name)
+    ids = tokenizer.encode(text, add_special=False)
+    if tokenizer.decode(ids, skip_special=False).strip() == text.strip():
+        made = b"".join(tokenizer.bytes_of(one) for one in ids)
+        assert made.strip() == text.encode().strip()
+
+
 @pytest.mark.parametrize("name", NAMES[:3])
 def test_an_unfinished_character_is_not_lost(shared_data: Path, name: str):
     tokenizer = tokenizer_at(shared_data / name)
