@@ -23,7 +23,7 @@ TABLES = (words.COMMANDS, words.OPTIONS, words.PARAMETERS, words.FORMATS)
         ("lst", "`list`"),
         ("download", "modelkit pull hf.co/OWNER/MODEL"),
         ("ps", "`modelkit list`"),
-        ("serve", "not there yet"),
+        ("server", "`modelkit serve NAME`"),
         ("chat", "`modelkit run NAME`"),
         ("convert", "`modelkit create"),
         ("help", "`modelkit --help`"),
