@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from modelkit import errors
 
 if TYPE_CHECKING:
+    from modelkit.async_model import AsyncModel
     from modelkit.chat.message import Message, ToolCall
     from modelkit.comparison import Comparison, compare
     from modelkit.generation import Generation, GenerationStream
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
+    "AsyncModel",
     "BrokenPackage",
     "Comparison",
     "Created",
@@ -71,6 +73,7 @@ __all__ = [
 
 # Name here -> where it lives, and its name there where that is another.
 _HOMES = {
+    "AsyncModel": "modelkit.async_model",
     "BrokenPackage": "modelkit.store",
     "Comparison": "modelkit.comparison",
     "Created": "modelkit.pack.build",

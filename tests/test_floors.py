@@ -68,7 +68,16 @@ FLOORS: list[tuple[bool, tuple[str, ...]]] = [
         ),
     ),
     (True, ("modelkit.model",)),
-    (True, ("modelkit.verbs", "modelkit.packages", "modelkit.comparison", "modelkit.showing")),
+    (
+        True,
+        (
+            "modelkit.verbs",
+            "modelkit.packages",
+            "modelkit.comparison",
+            "modelkit.async_model",
+            "modelkit.showing",
+        ),
+    ),
     (True, ("modelkit.server",)),
     (True, ("modelkit.cli",)),
 ]

@@ -98,6 +98,7 @@ CALLS: dict[str, dict[str, Any]] = {
     "model.encode": {"text": "Hi"},
     "model.decode": {"ids": [1, 2]},
     "model.prefixes": {},
+    "model.limit_prefixes": {"limit_bytes": 1 << 20},
     "modelkit.load": {
         "name": "story",
         "cache_memory": 0,

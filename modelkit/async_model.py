@@ -1,0 +1,132 @@
+"""A loaded model for event loops: the same requests as `Model`, to be awaited.
+
+What takes longer than a moment before the first token (rendering and tokenizing a prompt, compiling a
+grammar) runs in a worker thread; from then on the engine wakes the loop once per step. Nothing here waits on
+the loop's thread.
+"""
+
+import asyncio
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from types import TracebackType
+from typing import Any, Literal, TypeVar, Unpack, overload
+
+from modelkit.chat.message import Message
+from modelkit.generation import Finish, Generation, GenerationStream
+from modelkit.model import Model
+from modelkit.options import ChatOptions, GenerateOptions
+from modelkit.verbs import load
+
+T = TypeVar("T")
+
+_WORKERS = ThreadPoolExecutor(8, thread_name_prefix="modelkit-async")
+
+
+class AsyncModel:
+    """Wraps a Model, which stays usable beside it.
+
+    async with await AsyncModel.load("qwen") as model:
+        answer = await model.chat([{"role": "user", "content": "Why is the sky blue?"}])
+        async for text in await model.generate("Once upon a time", stream=True):
+            print(text, end="")
+
+    A task that is cancelled while it waits cancels the answer. Raises what Model raises.
+    """
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+
+    @classmethod
+    async def load(cls, name: str | os.PathLike[str], **options: Any) -> "AsyncModel":
+        """As `modelkit.load`, with its options, in a worker thread."""
+        return cls(await _called(lambda: load(name, **options), Model.close))
+
+    async def __aenter__(self) -> "AsyncModel":
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def __repr__(self) -> str:
+        return f"<AsyncModel of {self.model!r}>"
+
+    async def close(self) -> None:
+        """As `Model.close`."""
+        await _called(self.model.close, lambda _: None)
+
+    @overload
+    async def generate(
+        self,
+        prompt: str | Sequence[int],
+        *,
+        stream: Literal[False] = False,
+        **options: Unpack[GenerateOptions],
+    ) -> Generation: ...
+    @overload
+    async def generate(
+        self, prompt: str | Sequence[int], *, stream: Literal[True], **options: Unpack[GenerateOptions]
+    ) -> GenerationStream: ...
+    async def generate(
+        self, prompt: str | Sequence[int], *, stream: bool = False, **options: Unpack[GenerateOptions]
+    ) -> Generation | GenerationStream:
+        """As `Model.generate`. A stream is for `async for`."""
+        started = await _started(lambda: self.model.generate(prompt, stream=True, **options))
+        return started if stream else await _whole(started)
+
+    @overload
+    async def chat(
+        self,
+        messages: Iterable[Message | Mapping[str, Any]],
+        *,
+        stream: Literal[False] = False,
+        **options: Unpack[ChatOptions],
+    ) -> Generation: ...
+    @overload
+    async def chat(
+        self,
+        messages: Iterable[Message | Mapping[str, Any]],
+        *,
+        stream: Literal[True],
+        **options: Unpack[ChatOptions],
+    ) -> GenerationStream: ...
+    async def chat(
+        self,
+        messages: Iterable[Message | Mapping[str, Any]],
+        *,
+        stream: bool = False,
+        **options: Unpack[ChatOptions],
+    ) -> Generation | GenerationStream:
+        """As `Model.chat`. A stream is for `async for`."""
+        started = await _started(lambda: self.model.chat(messages, stream=True, **options))
+        return started if stream else await _whole(started)
+
+
+async def _started(start: Callable[[], GenerationStream]) -> GenerationStream:
+    return await _called(start, GenerationStream.cancel)
+
+
+async def _called(function: Callable[[], T], undo: Callable[[T], object]) -> T:
+    """What the function gives, from a worker thread. Where nobody waits for it any more, what it makes is
+    undone.
+    """
+    made = _WORKERS.submit(function)
+    try:
+        return await asyncio.wrap_future(made)
+    except asyncio.CancelledError:
+        made.add_done_callback(lambda late: _undo(late, undo))  # at once where it is done already
+        raise
+
+
+def _undo(late: "Future[T]", undo: Callable[[T], object]) -> None:
+    if not late.cancelled() and late.exception() is None:
+        undo(late.result())
+
+
+async def _whole(stream: GenerationStream) -> Generation:
+    async for events in stream.events().batches():
+        if isinstance(events[-1], Finish):
+            return events[-1].answer
+    return stream.result  # somebody has closed it

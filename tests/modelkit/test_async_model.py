@@ -1,0 +1,78 @@
+"""A model on an event loop: the same answers, and who leaves cancels."""
+
+import asyncio
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import modelkit
+from modelkit import AsyncModel
+from modelkit.errors import RequestError
+from tests.support.tiny import TEMPLATE, write_model
+
+TALK = [{"role": "user", "content": "Hi"}]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_model(tmp_path_factory.mktemp("async") / "model", template=TEMPLATE)
+
+
+@pytest.fixture(scope="module")
+def model(folder: Path) -> Iterator[modelkit.Model]:
+    with modelkit.load(folder) as loaded:
+        yield loaded
+
+
+def test_answers_are_those_of_the_model(model: modelkit.Model) -> None:
+    async def ask() -> tuple[modelkit.Generation, ...]:
+        both = AsyncModel(model)
+        whole = await both.chat(TALK, seed=1, num_predict=20)
+        stream = await both.chat(TALK, seed=1, num_predict=20, stream=True)
+        assert "".join([text async for text in stream]) == whole.text
+        return whole, stream.result, await both.generate("Hi", seed=1, num_predict=20)
+
+    for answer in asyncio.run(ask()):
+        assert answer.ids == model.chat(TALK, seed=1, num_predict=20).ids
+
+
+def test_many_share_a_loop(model: modelkit.Model) -> None:
+    async def ask() -> list[modelkit.Generation]:
+        both = AsyncModel(model)
+        return await asyncio.gather(*(both.generate("Hi", seed=seed, num_predict=20) for seed in range(12)))
+
+    answers = asyncio.run(ask())
+    assert [one.ids for one in answers] == [
+        model.generate("Hi", seed=seed, num_predict=20).ids for seed in range(12)
+    ]
+
+
+def test_a_task_that_is_cancelled_cancels_its_answer(model: modelkit.Model) -> None:
+    async def leave() -> None:
+        both = AsyncModel(model)
+        asking = asyncio.create_task(both.generate("Hi", num_predict=200, seed=1))
+        await asyncio.sleep(0.02)
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+
+    asyncio.run(leave())
+    engine = model._running.engine  # pyright: ignore[reportPrivateUsage, reportOptionalMemberAccess]
+    until = time.monotonic() + 20
+    while engine.call(lambda _model: len(engine._places.rows)):  # pyright: ignore[reportPrivateUsage]
+        assert time.monotonic() < until, "the row of a cancelled task goes on"
+
+
+def test_it_loads_and_closes(folder: Path) -> None:
+    async def whole_life() -> str:
+        async with await AsyncModel.load(folder, num_ctx=64) as both:
+            assert both.model.context_length == 64
+            answer = await both.generate("Hi", num_predict=3)
+            with pytest.raises(RequestError, match="messages"):
+                await both.chat(5)  # pyright: ignore
+        assert "closed" in repr(both)
+        return answer.text
+
+    assert asyncio.run(whole_life())
