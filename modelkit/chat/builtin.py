@@ -28,17 +28,21 @@ class BuiltinTemplate:
 @cache
 def builtin_templates() -> dict[str, BuiltinTemplate]:
     """All of them, by name. Raises TemplateError when the installation lacks its `templates` folder."""
-    folder = _folder()
-    index = json.loads((folder / "index.json").read_text(encoding="utf-8"))
+    index = json.loads(read_template("index.json"))
     return {
         name: BuiltinTemplate(
             name=name,
             description=entry["description"],
             stop=tuple(entry["stop"]),
-            source=(folder / f"{name}.jinja").read_text(encoding="utf-8"),
+            source=read_template(f"{name}.jinja"),
         )
         for name, entry in index.items()
     }
+
+
+def read_template(name: str) -> str:
+    """A file of the folder `templates`. Raises TemplateError when the installation lacks it."""
+    return (_folder() / name).read_text(encoding="utf-8")
 
 
 def _folder() -> Path:

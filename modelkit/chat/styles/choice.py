@@ -1,0 +1,56 @@
+"""Which output style a model has.
+
+PARSER names it; else the template's own text does, for it writes the marks of the model's earlier answers;
+else the names of the tokenizer's special tokens. A model that none of these tells anything about calls no
+tools.
+"""
+
+from collections.abc import Container
+from dataclasses import dataclass
+from typing import Literal
+
+from modelkit.chat.styles.style import Fingerprint, Style
+from modelkit.chat.styles.table import style_named, styles
+from modelkit.chat.template import ChatTemplate
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A style, and where it was found."""
+
+    style: Style | None
+    """None: neither thinking nor calls are marked in any way that is known."""
+    how: Literal["parser", "template", "tokens", "nothing"]
+    """"parser": PARSER names it. "template", "tokens": by its marks in these."""
+
+
+def choose(template: ChatTemplate | None, parser: str | None = None, tokens: Container[str] = ()) -> Choice:
+    """parser: of PARSER; a name that no row has counts as none. tokens: texts of the special tokens."""
+    named = style_named(parser) if parser else None
+    if named is not None:
+        return Choice(named, "parser")
+    if template is None:
+        return Choice(None, "nothing")
+    found = fingerprinted(template.source)
+    by_tokens = _by_tokens(tokens)
+    if by_tokens is not None and (found is None or found.form is None):
+        return Choice(by_tokens, "tokens")
+    return Choice(found, "template" if found else "nothing")
+
+
+def fingerprinted(source: str) -> Style | None:
+    """The first row one of whose fingerprints a template bears."""
+    return next((row for row in styles() if any(_bears(source, one) for one in row.fingerprints)), None)
+
+
+def _bears(source: str, one: Fingerprint) -> bool:
+    return all(text in source for text in one.has) and not any(text in source for text in one.lacks)
+
+
+def _by_tokens(tokens: Container[str]) -> Style | None:
+    """Some conversions have the tokens of calls and a template that does not name them."""
+    for row in styles():
+        asked = (row.extra or {}).get("tokens", ())
+        if asked and all(token in tokens for token in asked):
+            return row
+    return None
