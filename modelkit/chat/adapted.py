@@ -49,28 +49,28 @@ def _unusual(message: Message, place: int) -> bool:
 
 
 def _folded(messages: Sequence[Message]) -> list[Message]:
-    """One system message, the first. Later ones stand as text at the front of the next user's message, or
-    behind the one before where no other follows.
+    """One system message, the first. A later one is text of the user's message before it, else of the one
+    behind it, else a user's message of its own.
+
+    What stands before decides first: so it reads the same once the conversation has gone on, and what was
+    computed of it is found again.
     """
     first = [*takewhile(lambda message: message.role in _SYSTEM, messages)]
     talk = [replace(first[0], content=_joined(*(one.content for one in first)))] if first else []
-    waiting: list[str] = []
+    own, waiting = len(talk), list[str]()
     for message in messages[len(first) :]:
         if message.role in _SYSTEM:
-            waiting.append(message.content)
-        elif message.role == "user" and waiting:
+            if len(talk) > own and talk[-1].role == "user":
+                talk[-1] = replace(talk[-1], content=_joined(talk[-1].content, message.content))
+            else:
+                waiting.append(message.content)
+        elif message.role == "user":
             talk.append(replace(message, content=_joined(*waiting, message.content)))
             waiting = []
         else:
-            talk.append(message)
-    return _ended(talk, _joined(*waiting)) if waiting else talk
-
-
-def _ended(messages: Sequence[Message], text: str) -> list[Message]:
-    """With a text of the system at the end: the user's last message takes it, if it comes last."""
-    if messages and messages[-1].role == "user":
-        return [*messages[:-1], replace(messages[-1], content=_joined(messages[-1].content, text))]
-    return [*messages, Message("user", text)]
+            talk += [Message("user", _joined(*waiting)), message] if waiting else [message]
+            waiting = []
+    return [*talk, Message("user", _joined(*waiting))] if waiting else talk
 
 
 def _joined(*texts: str) -> str:

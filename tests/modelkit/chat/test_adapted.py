@@ -152,6 +152,17 @@ def test_later_system_messages_go_into_the_users_turn() -> None:
     assert "(system: Be brief.)" in prompt(USUAL, *late, rule)
 
 
+@pytest.mark.parametrize(
+    "before", [[ASKED], [ASKED, Message("assistant", "Sun.")], [ASKED, Message("assistant", "Sun."), ASKED]]
+)
+def test_a_later_system_message_reads_the_same_once_the_conversation_has_gone_on(
+    before: list[Message],
+) -> None:
+    talk = [*before, Message("system", "Be brief.")]
+    answered = [*talk, Message("assistant", "Rain."), Message("user", "Why?")]
+    assert prompt(FIRST, *answered).startswith(prompt(FIRST, *talk))
+
+
 def test_a_developer_is_the_system_where_a_template_knows_none() -> None:
     talk = [Message("developer", "d"), ASKED]
     assert prompt(USUAL, *talk).startswith("(system: d)")
