@@ -111,7 +111,7 @@ class _Out:
 class GenerationStream:
     """Pieces of text as they come, once. One thread reads; any thread may `close`, at any moment, which ends
     the reader's loop. Leaving early (`with`, `close`, letting go of it) cancels the generation.
-    dropped_messages: as in Generation.
+    dropped_messages: as in Generation. prompt_ids: what the answer follows.
 
     with model.generate("Once upon", stream=True) as pieces:
         for piece in pieces:
@@ -131,8 +131,10 @@ class GenerationStream:
         limit: Limit = "num_predict",
         dropped_messages: int = 0,
         splitter: Splitter | None = None,
+        prompt_ids: tuple[int, ...] = (),
     ) -> None:
         self.dropped_messages = dropped_messages
+        self.prompt_ids = prompt_ids
         self._stream = stream
         self._pieces = pieces
         self._splitter = splitter or Plain()

@@ -27,6 +27,7 @@ from modelkit.running import Running, start
 from modelkit.settings import Settings
 from modelkit.tokenizer.infill import infill
 from runtime import cpu, device
+from runtime.sampling.ranges import ID_LIMIT
 
 if TYPE_CHECKING:
     import numpy as np
@@ -130,6 +131,7 @@ class Model:
         top_logprobs: int | None = None,
         logit_bias: Mapping[int, float] | None = None,
         adapters: Mapping[str, float] | Sequence[str] | None = None,
+        context_length: int | None = None,
         stream: bool = False,
         **parameters: Unpack[RequestParameters],
     ) -> Generation | GenerationStream:
@@ -141,11 +143,12 @@ class Model:
         Lark's syntax or in GBNF, regex: a regular expression instead. top_logprobs: also report each token's
         log-probability and those of the n likeliest. logit_bias: by token id, what is added to its logit.
         adapters: names of the package's adapters, or names with
-        scales ({"law": 0.8}); [] for none of them, by default all at scale 1. parameters: any PARAMETER of
+        scales ({"law": 0.8}); [] for none of them, by default all at scale 1. context_length: most tokens of
+        prompt and answer together, where that shall be less than the model's. parameters: any PARAMETER of
         this request. Raises RequestError, ParameterError.
         """
         running, streaming = self._open, arguments.flag(stream, "stream")
-        given = Given(format, grammar, regex, top_logprobs, logit_bias, adapters)
+        given = Given(format, grammar, regex, top_logprobs, logit_bias, adapters, context_length)
         asked = read_options(running.defaults, running.adapters, parameters, given)
         bare = arguments.flag(raw, "raw") or running.prompter.bare
         if not isinstance(prompt, str):
@@ -153,7 +156,7 @@ class Model:
         elif bare:
             read = running.prompter.raw(prompt)
         else:
-            fit = running.fit(asked.resolved)
+            fit = running.fit(asked.resolved, asked.context_length)
             read = running.prompter.chat([Message("user", prompt)], fit=fit)
         answer = running.answer(read, asked, continuing=bare or not isinstance(prompt, str))
         return answer if streaming else answer.whole()
@@ -188,6 +191,7 @@ class Model:
         top_logprobs: int | None = None,
         logit_bias: Mapping[int, float] | None = None,
         adapters: Mapping[str, float] | Sequence[str] | None = None,
+        context_length: int | None = None,
         stream: bool = False,
         **parameters: Unpack[RequestParameters],
     ) -> Generation | GenerationStream:
@@ -205,9 +209,9 @@ class Model:
         `generate`. Raises RequestError, TemplateError, ParameterError.
         """
         running, streaming = self._open, arguments.flag(stream, "stream")
-        given = Given(format, grammar, regex, top_logprobs, logit_bias, adapters)
+        given = Given(format, grammar, regex, top_logprobs, logit_bias, adapters, context_length)
         asked = read_options(running.defaults, running.adapters, parameters, given)
-        fit = running.fit(asked.resolved, truncate=arguments.flag(truncate, "truncate"))
+        fit = running.fit(asked.resolved, asked.context_length, truncate=arguments.flag(truncate, "truncate"))
         frame = Frame(tools, variables, arguments.flag(continue_final, "continue_final"))
         prompt = running.prompter.chat(read_messages(messages), frame, fit)
         answer = running.answer(prompt, asked, continuing=frame.continue_final)
@@ -259,17 +263,21 @@ class Model:
         """What it is doing at this moment, without waiting for it. Raises ModelClosed."""
         return self._open.engine.activity
 
-    def encode(self, text: str) -> list[int]:
-        """The ids of a text as a raw prompt has them, with BOS where the model wants one."""
-        return self._open.tokenizer.encode(arguments.text(text, "text"), add_special=True)
+    def encode(self, text: str, *, add_special: bool = True) -> list[int]:
+        """The ids of a text. add_special: as a raw prompt has them, with BOS where the model wants one; what
+        `prompt` gives has its frame already.
+        """
+        framed = arguments.flag(add_special, "add_special")
+        return self._open.tokenizer.encode(arguments.text(text, "text"), add_special=framed)
 
-    def decode(self, ids: Iterable[int]) -> str:
-        """The text of ids, special tokens left out."""
-        return self._open.tokenizer.decode(arguments.ids(ids, "ids"))
+    def decode(self, ids: Iterable[int], *, skip_special: bool = True) -> str:
+        """The text of ids. skip_special: special tokens are left out."""
+        left_out = arguments.flag(skip_special, "skip_special")
+        return self._open.tokenizer.decode(arguments.ids(ids, "ids"), skip_special=left_out)
 
     def token_bytes(self, id: int) -> bytes:  # noqa: A002 -- the field's word for it
         """What a token stands for within a text: UTF-8, of whole characters or of a part of one."""
-        return self._open.tokenizer.bytes_of(id)
+        return self._open.tokenizer.bytes_of(arguments.whole(id, "id", 0, ID_LIMIT - 1))
 
     def infill(self, before: str, behind: str) -> list[int]:
         """The prompt for what stands between two texts, as ids for `generate`. Raises RequestError for a

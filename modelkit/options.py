@@ -17,6 +17,7 @@ from runtime.sampling.params import BIAS_LIMIT
 from runtime.sampling.ranges import ID_LIMIT
 
 MOST_LOGPROBS = 20
+_MOST_CONTEXT = 2**63 - 1
 
 # These are decided when a model is loaded; a request cannot change them.
 _AT_LOAD = frozenset(name for name, row in PARAMETERS.items() if row.scope in ("context", "machine"))
@@ -31,6 +32,7 @@ class AnswerOptions(RequestParameters, total=False):
     top_logprobs: int | None
     logit_bias: Mapping[int, float] | None
     adapters: Mapping[str, float] | Sequence[str] | None
+    context_length: int | None
 
 
 class GenerateOptions(AnswerOptions, total=False):
@@ -62,6 +64,8 @@ class Asked:
     """Those that answer, in order, with their scales."""
     logit_bias: Mapping[int, float] = field(default_factory=dict[int, float])
     """By token id: added to its logit."""
+    context_length: int | None = None
+    """Most tokens of prompt and answer together, where that is less than the model's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +78,7 @@ class Given:
     top_logprobs: object = None
     logit_bias: object = None
     adapters: object = None
+    context_length: object = None
 
 
 def read_options(
@@ -92,7 +97,12 @@ def read_options(
         top_logprobs=arguments.given(_logprobs, given.top_logprobs, "top_logprobs"),
         adapters=read_adapters(given.adapters, adapters),
         logit_bias=arguments.given(_bias, given.logit_bias, "logit_bias") or {},
+        context_length=arguments.given(_context, given.context_length, "context_length"),
     )
+
+
+def _context(value: object, where: str) -> int:
+    return arguments.whole(value, where, 2, _MOST_CONTEXT)  # one token of prompt, and one of answer
 
 
 def _logprobs(value: object, where: str) -> int:

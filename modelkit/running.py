@@ -69,7 +69,7 @@ class Running:
         """Start an answer. continuing: it goes on where the prompt's text ends, so a blank in front of it
         counts. Raises RequestError, and ModelClosed where the model is closed meanwhile.
         """
-        room = self._room(prompt, asked.resolved)
+        room = self._room(prompt, asked)
         sampling = sampling_of(asked.resolved, self.suppressed, asked.logit_bias)
         constraint = None if asked.form is None else self.grammars.compile(asked.form)
         ids, source = (prompt.ids, ()) if self.start_id is None else ((self.start_id,), prompt.ids)
@@ -91,12 +91,21 @@ class Running:
             )
             stream = self.engine.submit(request)
             return GenerationStream(
-                stream, pieces, asked.resolved.stop, sampling.seed, room.limit, prompt.dropped
+                stream,
+                pieces,
+                asked.resolved.stop,
+                sampling.seed,
+                room.limit,
+                prompt.dropped,
+                prompt_ids=prompt.ids,
             )
 
-    def fit(self, wanted: Resolved, *, truncate: bool = True) -> Fit | None:
-        """What a conversation has to fit; None where nothing may be left out of it."""
-        return Fit.of(self.context_length, wanted.num_predict, wanted.num_keep) if truncate else None
+    def fit(self, wanted: Resolved, context: int | None = None, *, truncate: bool = True) -> Fit | None:
+        """What a conversation has to fit; None where nothing may be left out of it. context: as in Asked."""
+        return Fit.of(self._context(context), wanted.num_predict, wanted.num_keep) if truncate else None
+
+    def _context(self, wanted: int | None) -> int:
+        return self.context_length if wanted is None else min(wanted, self.context_length)
 
     def score(
         self, ids: tuple[int, ...], width: int, source: tuple[int, ...], adapters: Chosen = ()
@@ -141,16 +150,17 @@ class Running:
         if self.learning:
             self.learning.keep(learned)
 
-    def _room(self, prompt: Prompt, wanted: Resolved) -> Room:
+    def _room(self, prompt: Prompt, asked: Asked) -> Room:
         """Prompt and answer share the context, but where an encoder reads the prompt each has all of it."""
         if not prompt.ids:
             raise RequestError(
                 "the prompt is empty: it has no tokens", hint="Give at least one character of text."
             )
         read = len(prompt.ids) if self.start_id is None else 1
-        room = room_for(read, self.context_length, wanted)
-        if room is None or len(prompt.ids) > self.context_length:
-            raise _too_long(prompt, self.context_length, shared=self.start_id is None)
+        context = self._context(asked.context_length)
+        room = room_for(read, context, asked.resolved)
+        if room is None or len(prompt.ids) > context:
+            raise _too_long(prompt, context, shared=self.start_id is None)
         return room
 
 

@@ -86,7 +86,7 @@ THINGS = st.recursive(
 
 # Every public function with arguments that are right, all but one of which stay so. Of parameters, some.
 SOME = ("temperature", "seed", "stop", "draft_acceptance", "temprature")
-FORMS = ("format", "grammar", "regex", "top_logprobs", "logit_bias", "adapters")
+FORMS = ("format", "grammar", "regex", "top_logprobs", "logit_bias", "adapters", "context_length")
 ANSWER: dict[str, Any] = {"num_predict": 2, "stream": False, **dict.fromkeys((*FORMS, *SOME))}
 TALK: dict[str, Any] = {"messages": [USER], "tools": None, "variables": None}
 HOME = {"home": None}
@@ -95,8 +95,10 @@ CALLS: dict[str, dict[str, Any]] = {
     "model.chat": {**TALK, "truncate": True, "continue_final": False, **ANSWER},
     "model.prompt": TALK,
     "model.logits": {"ids": [1, 2], "source": (), "chunk": None, "adapters": None},
-    "model.encode": {"text": "Hi"},
-    "model.decode": {"ids": [1, 2]},
+    "model.encode": {"text": "Hi", "add_special": True},
+    "model.decode": {"ids": [1, 2], "skip_special": True},
+    "model.infill": {"before": "a", "behind": "b"},
+    "model.token_bytes": {"id": 1},
     "model.prefixes": {},
     "model.limit_prefixes": {"limit_bytes": 1 << 20},
     "modelkit.load": {

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import modelkit
-from modelkit.errors import PlanError, RequestError
+from modelkit.errors import PlanError, PromptTooLong, RequestError
 from tests.support.tiny import TEMPLATE, write_model
 
 CONTEXT = 200
@@ -40,6 +40,24 @@ def test_a_conversation_goes_on_when_the_context_is_full(model: modelkit.Model) 
     assert dropped[-1] > 40
     # Each time about half goes, so that what is left is not read anew at every question.
     assert len(set(dropped)) < 20
+
+
+def test_a_stream_knows_its_prompt(model: modelkit.Model) -> None:
+    with model.chat(conversation(1), stream=True) as pieces:
+        text = model.prompt(conversation(1))
+        assert model.decode(pieces.prompt_ids) == text
+        assert list(pieces.prompt_ids) == model.encode(text, add_special=False)
+
+
+def test_a_request_may_have_less_than_all_of_the_context(model: modelkit.Model) -> None:
+    answer = model.chat(conversation(12), context_length=100)
+    assert answer.usage.prompt_tokens <= 100 - 4
+    whole = model.generate("a" * 40, raw=True, context_length=50, num_predict=90)
+    assert len(whole.ids) == 10
+    assert whole.cut == "context"
+    with pytest.raises(PromptTooLong, match="the context is 30"):
+        model.generate("a" * 40, raw=True, context_length=30)
+    assert model.generate("a", raw=True, context_length=10**9).usage.prompt_tokens == 1
 
 
 def test_what_is_left_is_the_prompt_of_those_messages(model: modelkit.Model) -> None:
