@@ -14,7 +14,7 @@ import json
 import re
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -171,6 +171,7 @@ class GrammarMatcher:
         self._start, self._native = start, start.deep_copy()
         self._bytes, self._never = mask_bytes, never
         self._taken: list[int] = []
+        self._forced: list[int] | None = None  # None: not asked for at this place
 
     @property
     def ended(self) -> bool:
@@ -188,15 +189,22 @@ class GrammarMatcher:
         if not self._native.consume_token(token):
             raise ConstraintFault(f"token {token} does not follow the answer's grammar: {self._reason()}")
         self._taken.append(token)
+        self._forced = self._forced[1:] or None if self._forced else None
 
     def back(self, count: int) -> None:
         """A matcher that failed cannot go back: a new one is given the tokens up to that place."""
         if count == 0 and not self._native.is_error():
             return
         del self._taken[len(self._taken) - count :]
+        self._forced = None
         if self._native.is_error() or not self._native.rollback(count):
             self._native = self._start.deep_copy()
             self._native.consume_tokens(self._taken)
+
+    def forced(self, limit: int) -> Sequence[int]:
+        if self._forced is None:
+            self._forced = [] if self._native.is_error() else self._native.compute_ff_tokens()
+        return self._forced[:limit]
 
     def _reason(self) -> str:
         return _one_line(self._native.get_error()) or "no token is left to choose from"

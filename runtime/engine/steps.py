@@ -27,6 +27,7 @@ from runtime.sampling.rejection import Guesses
 from runtime.speculate.clock import now
 from runtime.speculate.desk import Desk
 from runtime.speculate.drafter import Rows
+from runtime.speculate.forced import MOST_FORCED
 from runtime.speculate.round import Guess, Outlook, Round
 from runtime.step import Inputs, Step
 
@@ -103,7 +104,15 @@ class Steps:
         rows = self._decoding
         limits = [0 if self._plain else row.most_drafts for row in rows]
         flying = sum(len(group.rows) for group in self._flying) == len(rows)
-        return self._desk.outlook([row.ids for row in rows], limits, flying=flying)
+        forced = self._forced(rows, flying=flying) if grammatical(rows) else ()
+        return self._desk.outlook([row.ids for row in rows], limits, flying=flying, forced=forced)
+
+    def _forced(self, rows: list[Row], *, flying: bool) -> list[int]:
+        """How many tokens behind the ones in flight no grammar leaves a choice about. A token in flight was
+        drawn where the matcher stands, so it is the first of them.
+        """
+        runs = [() if row.matcher is None else row.matcher.forced(MOST_FORCED + 1) for row in rows]
+        return [max(len(run) - flying, 0) for run in runs]
 
     def _propose(self, here: Round) -> Guess | None:
         """A block of guesses for the decoding rows, once all that they have is known."""

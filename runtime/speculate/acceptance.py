@@ -55,7 +55,7 @@ class Acceptance:
             (share, max(round(count), 1)) for share, count in zip(self._shares, self._counts, strict=True)
         )
 
-    def remember(self, accepted: Accepted) -> None:
+    def remember(self, accepted: Sequence[tuple[float, int]]) -> None:
         """Begin from what an earlier run learned."""
         self._shares = [share for share, _ in accepted]
         self._counts = [min(float(count), MOST_COUNTED) for _, count in accepted]

@@ -57,6 +57,8 @@ class Kind:
     """Of making one drafted token, in plain rounds, by the shapes of both models; without verifying it."""
     limit: int
     """The largest depth."""
+    certain: bool = False
+    """Of its guesses of grade g, the first 2^(g-1) drafts come true."""
 
 
 class Costs:

@@ -36,15 +36,22 @@ class Desk:
         self._learners = Learners(self._standby.kinds, from_json(learned))
         self._round: Round | None = None
 
-    def outlook(self, ids: Sequence[Sequence[int]], limits: Sequence[int], *, flying: bool) -> Outlook:
+    def outlook(
+        self,
+        ids: Sequence[Sequence[int]],
+        limits: Sequence[int],
+        *,
+        flying: bool,
+        forced: Sequence[int] = (),
+    ) -> Outlook:
         """Might a drafter be asked at this step, and what for?
 
         ids: all tokens of the decoding rows read so far; flying: one more of each is on its way. limits: the
-        most drafts that each row can use.
+        most drafts that each row can use. forced: as in Graded, behind what is on its way.
         """
         if not ids or max(limits) < 1:
             return Outlook(len(ids))
-        grades = self._standby.grades(ids)
+        grades = self._standby.grades(ids, forced)
         behind = self._standby.behind(ids)
         decision = self._learners.of(len(ids)).decide(grades, max(limits), behind)
         if not flying or not decision.offers:

@@ -37,6 +37,11 @@ class Rows:
     def __len__(self) -> int:
         return len(self.ids)
 
+    def forced(self, limit: int) -> "list[Sequence[int]]":
+        """Of each row the next tokens, up to `limit`, where its grammar leaves no choice."""
+        ahead = self.ahead
+        return [() if ahead is None else ahead.forced(row, limit) for row in range(len(self))]
+
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
@@ -61,9 +66,7 @@ class Drafter(Protocol):
 
     limit: int
     """The largest depth that it can propose."""
-    """The largest depth that it can propose."""
     token_cost: float
-    """See `runtime.speculate.costs.Kind`."""
     """See `runtime.speculate.costs.Kind`."""
 
     def begin(self, row: int, ids: Sequence[int], space: str = "") -> None:
@@ -108,8 +111,10 @@ class Drafter(Protocol):
 class Graded(Protocol):
     """A drafter that often has nothing to say, and knows beforehand how good its guess will be."""
 
-    def grade(self, ids: Sequence[Sequence[int]]) -> int:
+    def grade(self, ids: Sequence[Sequence[int]], forced: Sequence[int] = ()) -> int:
         """0 when it has nothing for any of these rows, else the grade of its best guess, 1 or more.
+
+        forced: per row, how many of the next tokens its grammar leaves no choice about; () for none.
 
         What is accepted is learned for each grade apart. Asked before every step, so it must be cheap; the
         ids may lack a token that is on its way.

@@ -13,6 +13,7 @@ from runtime.speculate.depth import EARNED, FIRST_BUDGET, MOST_BUDGET, PLAIN, De
 from runtime.speculate.lessons import Lesson, Lessons
 
 FIRST_PAUSE, LAST_PAUSE = 48, 768  # rounds of drafting between two looks at plain decoding, doubling
+SURE = 1000  # drafts that certainty is worth
 EARLY_PAUSE = 12  # the first where plain decoding was never timed, as an earlier run knew that drafts pay
 
 
@@ -23,6 +24,7 @@ class Learner:
 
     def __init__(self, kinds: Mapping[str, Kind], lessons: Mapping[str, Lesson] | None = None) -> None:
         self._depths = {name: depths(kind.limit) for name, kind in kinds.items()}
+        self._certain = frozenset(name for name, kind in kinds.items() if kind.certain)
         self._deepest = max((kind.limit for kind in kinds.values()), default=0)
         self._costs = Costs(kinds)
         self._grades: dict[tuple[str, int], Acceptance] = {}
@@ -41,7 +43,11 @@ class Learner:
 
     def grade(self, name: str, grade: int) -> Acceptance:
         """Grades count from 1."""
-        return self._grades.setdefault((name, grade), Acceptance())
+        if (name, grade) not in self._grades:
+            self._grades[name, grade] = Acceptance()
+            if name in self._certain:
+                self._grades[name, grade].remember([(1.0, SURE)] * (1 << (grade - 1)))
+        return self._grades[name, grade]
 
     def decide(self, grades: Mapping[str, int], most: int, behind: Collection[str] = ()) -> Decision:
         """The next round, of those who have something to say, with up to `most` drafts in a row.

@@ -38,7 +38,7 @@ class NgramDrafter:
     def end(self, row: int, ids: Sequence[int]) -> None:
         """Nothing to do: `clear` follows."""
 
-    def grade(self, ids: Sequence[Sequence[int]]) -> int:
+    def grade(self, ids: Sequence[Sequence[int]], forced: Sequence[int] = ()) -> int:
         length = max(match for _, match in self._matches(ids))
         return 1 + sum(length >= least for least in GRADES) if length else 0
 

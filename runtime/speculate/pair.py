@@ -12,6 +12,7 @@ from runtime.speculate.assistant import AssistantDrafter, assistant_problem, is_
 from runtime.speculate.block import BlockDrafter, is_block_draft
 from runtime.speculate.draft_model import ModelDrafter
 from runtime.speculate.drafter import Drafter, pass_cost
+from runtime.speculate.forced import ForcedDrafter
 from runtime.speculate.head import HeadDrafter
 from runtime.speculate.ngram import NgramDrafter
 
@@ -35,8 +36,8 @@ def pair_problem(draft: Described, target: Described) -> str | None:
 
 
 def drafters_for(target: LoadedModel, draft: LoadedModel | None, memory: LayerMemory) -> dict[str, Drafter]:
-    """The draft that was asked for, or else the target's own head, and prompt lookup; to be asked in this
-    order.
+    """The draft that was asked for, or else the target's own head, prompt lookup, and what grammars leave no
+    choice about; of those that promise as much, the first is asked.
 
     memory: the target's; what drafters remember themselves counts in its budget.
     """
@@ -45,7 +46,7 @@ def drafters_for(target: LoadedModel, draft: LoadedModel | None, memory: LayerMe
         own["draft"] = _of(draft, target, memory)
     elif target.head is not None:
         own["head"] = HeadDrafter(target, budget=memory.budget)
-    return {**own, "lookup": NgramDrafter()}
+    return {**own, "lookup": NgramDrafter(), "grammar": ForcedDrafter()}
 
 
 def _of(draft: LoadedModel, target: LoadedModel, memory: LayerMemory) -> Drafter:

@@ -24,6 +24,7 @@ from runtime.cache.build import LayerMemory
 from runtime.speculate.clock import Moment
 from runtime.speculate.depth import Decision
 from runtime.speculate.drafter import Proposal, Rows
+from runtime.speculate.forced import MOST_FORCED
 from runtime.speculate.learner import Learners
 from runtime.speculate.standby import Standby
 from runtime.step import Step
@@ -102,7 +103,8 @@ class Round:
         """Guesses for rows whose tokens are all known; None for a plain round. limits: the most drafts that
         each row can use.
         """
-        grades, learner = self._standby.grades(rows.ids), self._learners.of(len(rows))
+        forced = [len(run) for run in rows.forced(MOST_FORCED)]
+        grades, learner = self._standby.grades(rows.ids, forced), self._learners.of(len(rows))
         self._rows = len(rows)
         for name, grade in self._outlook.expected.items():
             learner.saw(name, grade, grades.get(name, 0) >= grade)

@@ -16,6 +16,7 @@ from runtime.cache.prefix import Entry, PrefixStore
 from runtime.errors import CacheFull
 from runtime.speculate.costs import Kind
 from runtime.speculate.drafter import Drafter, Graded, Proposal, Reads, Remembers, Rows
+from runtime.speculate.forced import ForcedDrafter
 
 
 class Standby:
@@ -35,7 +36,10 @@ class Standby:
     @property
     def kinds(self) -> dict[str, Kind]:
         """What drafting costs each of them, those that rest included."""
-        return {name: Kind(drafter.token_cost, drafter.limit) for name, drafter in self._all.items()}
+        return {
+            name: Kind(drafter.token_cost, drafter.limit, isinstance(drafter, ForcedDrafter))
+            for name, drafter in self._all.items()
+        }
 
     @property
     def ahead(self) -> int:
@@ -77,9 +81,10 @@ class Standby:
         for store in self._stores.values():
             store.clear()
 
-    def grades(self, ids: Sequence[Sequence[int]]) -> dict[str, int]:
-        """Those who have something to say about these rows, and how good it is."""
-        found = {name: self.graded[name].grade(ids) if name in self.graded else 1 for name in self.awake}
+    def grades(self, ids: Sequence[Sequence[int]], forced: Sequence[int] = ()) -> dict[str, int]:
+        """Those who have something to say about these rows, and how good it is. forced: as in Graded."""
+        graded = self.graded
+        found = {name: graded[name].grade(ids, forced) if name in graded else 1 for name in self.awake}
         return {name: grade for name, grade in found.items() if grade}
 
     def behind(self, ids: Sequence[Sequence[int]]) -> list[str]:

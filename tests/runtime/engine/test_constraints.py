@@ -21,6 +21,7 @@ from runtime.sampling.constraint import Ahead, ConstraintFault
 from runtime.sampling.params import SamplingParams
 from runtime.speculate.draft_model import ModelDrafter
 from runtime.speculate.drafter import Drafter, Rows
+from runtime.speculate.forced import ForcedDrafter
 from runtime.speculate.ngram import NgramDrafter
 from tests.support.drafting import Scripted, always_drafting, noise
 from tests.support.parity import Reference
@@ -36,18 +37,27 @@ REJECTING = replace(WARM, draft_acceptance="rejection")
 class Toy:
     """One id in four may follow, which ones depends on the sum so far; whole after `length` tokens.
 
-    broken: cannot say what follows so many tokens. first: tokens that count as taken already.
+    broken: cannot say what follows so many tokens. first: tokens that count as taken already. runs: of five
+    tokens, three are forced.
     """
 
     length: int = 25
     broken: int = 10**9
     first: tuple[int, ...] = ()
+    runs: bool = False
 
     def matcher(self) -> "ToyMatcher":
         return ToyMatcher(self, list(self.first))
 
     def allowed(self, taken: Sequence[int]) -> list[bool]:
+        if (only := self.only(taken)) is not None:
+            return [token == only for token in range(V)]
         return [(token + sum(taken)) % 4 == 1 for token in range(V)]
+
+    def only(self, taken: Sequence[int]) -> int | None:
+        if not self.runs or len(taken) % 5 < 2:
+            return None
+        return (1 - sum(taken)) % 4 + 4 * (len(taken) % 39)
 
 
 @dataclass
@@ -75,6 +85,14 @@ class ToyMatcher:
     def back(self, count: int) -> None:
         del self.taken[len(self.taken) - count :]
 
+    def forced(self, limit: int) -> list[int]:
+        ahead = list[int]()
+        while len(ahead) < limit and len(taken := self.taken + ahead) < self.toy.length:
+            if (only := self.toy.only(taken)) is None:
+                break
+            ahead.append(only)
+        return ahead
+
 
 @pytest.fixture(autouse=True)
 def _drafting(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,6 +111,8 @@ DRAFTERS: dict[str, dict[str, Drafter]] = {
     "noise": {"noise": Scripted(noise)},
     "obedient": {"obedient": Scripted(obedient)},
     "ngram": {"ngram": NgramDrafter(shortest=1)},
+    "forced": {"grammar": ForcedDrafter()},
+    "forced, noise": {"grammar": ForcedDrafter(), "noise": Scripted(noise)},
 }
 
 
@@ -107,9 +127,9 @@ def start(folder: Path, entry: str, kind: str | None = None) -> Engine:
     return Engine(lambda: Reference(entry).load(folder / "target"), options, make)
 
 
-def requests(sampling: SamplingParams) -> list[Request]:
+def requests(sampling: SamplingParams, *, runs: bool = False) -> list[Request]:
     """Rows with one grammar, another, and none; some end by a stop id, some by length, some whole."""
-    grammars = [Toy(15), None, Toy(9), Toy(60), Toy(15)]
+    grammars = [Toy(15, runs=runs), None, Toy(9, runs=runs), Toy(60, runs=True), Toy(15, runs=runs)]
     return [
         Request(
             tuple((number * 7 + i * i + 3) % 150 + 3 for i in range(6 + 5 * number)),
@@ -135,14 +155,16 @@ def run(
     return texts, [end.reason for end in ends], [end.usage for end in ends]
 
 
-WANTED: dict[tuple[str, SamplingParams], tuple[list[list[int]], list[str]]] = {}
+WANTED: dict[tuple[str, SamplingParams, bool], tuple[list[list[int]], list[str]]] = {}
 
 
-def alone(entry: str, engine: Engine, sampling: SamplingParams) -> tuple[list[list[int]], list[str]]:
+def alone(
+    entry: str, engine: Engine, sampling: SamplingParams, *, runs: bool
+) -> tuple[list[list[int]], list[str]]:
     """What plain decoding says, one request at a time."""
-    if (entry, sampling) not in WANTED:
-        WANTED[entry, sampling] = run(engine, requests(sampling), together=False)[:2]
-    return WANTED[entry, sampling]
+    if (entry, sampling, runs) not in WANTED:
+        WANTED[entry, sampling, runs] = run(engine, requests(sampling, runs=runs), together=False)[:2]
+    return WANTED[entry, sampling, runs]
 
 
 @pytest.fixture(scope="module", params=["llama", "mistral_window", "mamba2"])
@@ -184,15 +206,29 @@ def test_answers_follow_their_grammars_and_end_when_whole(
         ("itself", WARM),
         ("other", WARM),
         (None, WARM),
+        ("forced", WARM),
+        ("forced", GREEDY),
+        ("forced, noise", WARM),
     ],
-    ids=["noise", "obedient", "ngram", "itself", "other", "together"],
+    ids=[
+        "noise",
+        "obedient",
+        "ngram",
+        "itself",
+        "other",
+        "together",
+        "forced",
+        "forced greedy",
+        "forced too",
+    ],
 )
 def test_the_tokens_are_those_of_plain_decoding(
     plain: tuple[str, Engine], tmp_path: Path, kind: str | None, sampling: SamplingParams
 ) -> None:
     entry, engine = plain
-    asked = requests(sampling)
-    wanted = alone(entry, engine, sampling)
+    runs = kind is not None and kind.startswith("forced")
+    asked = requests(sampling, runs=runs)
+    wanted = alone(entry, engine, sampling, runs=runs)
     speculating = start(tmp_path, entry, kind)
     texts, reasons, usages = run(speculating, asked, together=True)
     speculating.close()
@@ -200,13 +236,15 @@ def test_the_tokens_are_those_of_plain_decoding(
     drafted, accepted = sum(u.drafted_tokens for u in usages), sum(u.accepted_tokens for u in usages)
     if kind == "itself":  # its drafts are masked as well; what it guesses behind an answer's end is lost
         assert accepted > 0.7 * drafted > 0
+    if kind == "forced":  # all that is lost stands behind a stop id
+        assert accepted > 0.5 * drafted > 0
 
 
-@pytest.mark.parametrize("kind", ["other"])
+@pytest.mark.parametrize("kind", ["other", "forced"])
 def test_answers_judged_by_rejection_follow_their_grammars(
     plain: tuple[str, Engine], tmp_path: Path, kind: str
 ) -> None:
-    asked = requests(REJECTING)
+    asked = requests(REJECTING, runs=True)
     engine = start(tmp_path, plain[0], kind)
     texts, _, usages = run(engine, asked, together=True)
     engine.close()

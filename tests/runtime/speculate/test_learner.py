@@ -265,3 +265,13 @@ def test_rows_of_unknown_names_in_what_was_learned_are_left_out() -> None:
     learned = World(0.6, 0.2, [0.9], steady)
     learned.run(200)
     assert Learner(KINDS, {"another": learned.learner.lesson("draft")}).lesson("draft").accepted == {}
+
+
+def test_what_grammars_force_is_asked_for_at_once() -> None:
+    """Nothing has to be learned about drafts that come true."""
+    learner = Learner({"grammar": Kind(token_cost=0.0, limit=15, certain=True)})
+    for _ in range(4):
+        learner.plain(0.01)
+    long, none = learner.decide({"grammar": 4}, 15), learner.decide({}, 15)
+    assert [(offer.name, offer.depth >= 8) for offer in long.offers] == [("grammar", True)]
+    assert none.offers == ()

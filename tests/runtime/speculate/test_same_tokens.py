@@ -15,6 +15,7 @@ from runtime.sampling.params import SamplingParams
 from runtime.speculate import head as head_room
 from runtime.speculate.assistant import AssistantDrafter, assistant_problem
 from runtime.speculate.drafter import Drafter, Proposal, Rows
+from runtime.speculate.forced import ForcedDrafter
 from runtime.speculate.head import HeadDrafter
 from runtime.speculate.ngram import NgramDrafter
 from runtime.speculate.pair import drafters_for
@@ -124,9 +125,9 @@ def test_who_stands_by(tmp_path: Path) -> None:
         for name, given in {"head": (headed, None), "draft": (target, draft), "none": (target, None)}.items()
     }
     assert kinds == {
-        "head": {"head": HeadDrafter, "lookup": NgramDrafter},
-        "draft": {"draft": AssistantDrafter, "lookup": NgramDrafter},
-        "none": {"lookup": NgramDrafter},
+        "head": {"head": HeadDrafter, "lookup": NgramDrafter, "grammar": ForcedDrafter},
+        "draft": {"draft": AssistantDrafter, "lookup": NgramDrafter, "grammar": ForcedDrafter},
+        "none": {"lookup": NgramDrafter, "grammar": ForcedDrafter},
     }
 
 
