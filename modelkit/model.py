@@ -241,6 +241,13 @@ class Model:
         """How many threads the last step's products had, and why; None where that is not ours to choose."""
         return str(self._open.engine.threads()) if cpu.report().bound else None
 
+    @property
+    def step_s(self) -> float:
+        """How long the present step of the engine has been running, in seconds; 0 while there is none. It
+        never waits, so that a watchdog can ask.
+        """
+        return self._open.engine.busy_s
+
     def prefixes(self) -> list[Prefix]:
         """What is kept in memory of earlier prompts: nodes of a tree, parents before children."""
         return self._open.prefixes()

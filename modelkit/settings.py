@@ -18,6 +18,10 @@ _SIZE = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,3})?) ?(?:([KMGT])(I)?)?B?")
 _MOST_BYTES = 2**63
 _SMALL = 1 << 20
 _HUB = "https://huggingface.co"
+SERVER_HOST, SERVER_PORT = "127.0.0.1", 11434
+_SERVER = re.compile(
+    r"(?:https?://)?(?:\[([0-9A-Fa-f:.]{2,45})\]|([A-Za-z0-9._-]{1,253}))(?::([0-9]{1,5}))?/?"
+)
 _POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
 
 
@@ -69,6 +73,29 @@ def settings_at(home: str | os.PathLike[str] | None) -> Settings:
     """What the surroundings decide, but for the folder where a caller names another."""
     surroundings = Settings.from_environment()
     return surroundings if home is None else replace(surroundings, home=Path(path(home, "home")).absolute())
+
+
+def server_address(environment: dict[str, str] | None = None) -> tuple[str, int]:
+    """Host and port of the server, here or elsewhere: MODELKIT_HOST, such as 0.0.0.0:8080, [::1] or
+    http://studio:11434. Raises ParameterError.
+    """
+    env = dict(os.environ) if environment is None else environment
+    text = env.get("MODELKIT_HOST", "").strip()
+    if not text:
+        return SERVER_HOST, SERVER_PORT
+    found = _SERVER.fullmatch(text)
+    if found is None or (found[3] and int(found[3]) > 65535):
+        raise ParameterError(
+            f"MODELKIT_HOST is {shown(text)}, expected a host and a port",
+            hint="Examples: 127.0.0.1:8080, 0.0.0.0, [::1]:11434.",
+        )
+    return found[1] or found[2], int(found[3]) if found[3] else SERVER_PORT
+
+
+def server_key(environment: dict[str, str] | None = None) -> str | None:
+    """What clients of the server must send: MODELKIT_API_KEY; None for nothing."""
+    env = dict(os.environ) if environment is None else environment
+    return env.get("MODELKIT_API_KEY", "").strip() or None
 
 
 def hub_cache(environment: dict[str, str] | None = None) -> Path:

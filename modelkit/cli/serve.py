@@ -1,31 +1,207 @@
 """`modelkit serve`: models over HTTP, for the clients that people have already."""
 
-from typing import Any
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from modelkit.cli.frame import Explained
 from modelkit.cli.home import complete_name
-from modelkit.cli.screen import state
+from modelkit.cli.limits import Size, cache_options
+from modelkit.cli.screen import note, state
+from modelkit.cli.settings import TABLE, read_settings, setting_option
 from modelkit.errors import ModelkitError
 
-HOW_TO_GET_IT = "It comes with an extra: pip install 'modelkit-mlx[serve]'."
+if TYPE_CHECKING:
+    from modelkit.server.access import Access
+    from modelkit.server.limits import Limits
+    from modelkit.server.place import Place
+    from modelkit.server.serve import Wanted
+
+HOW_TO_GET_IT = "They come with an extra: pip install 'modelkit-mlx[serve]', or '.[serve]' in a checkout."
+_LONGEST_KEY = 4096
 
 
-@click.command("serve")
+class Key(click.ParamType):
+    """A key out of a file: other users of a machine can read command lines."""
+
+    name = "@file"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        text = str(value)
+        if not text.startswith("@"):
+            self.fail("other users can read command lines: write @FILE, or set MODELKIT_API_KEY", param, ctx)
+        try:
+            key = Path(text[1:]).read_text(encoding="utf-8")[:_LONGEST_KEY].strip()
+        except (OSError, ValueError) as error:
+            self.fail(f"{text[1:]} cannot be read: {error}", param, ctx)
+        if not key:
+            self.fail(f"{text[1:]} holds no key", param, ctx)
+        return key
+
+
+class Duration(click.ParamType):
+    """A length of time, such as 5m."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        from modelkit.durations import read_keep_alive
+
+        try:
+            return value if isinstance(value, float) else read_keep_alive(value, "this")
+        except ModelkitError as error:
+            self.fail(error.message, param, ctx)
+
+
+_FILE = click.Path(path_type=Path, dir_okay=False)
+_PORT, _COUNT = click.IntRange(0, 65535), click.IntRange(1)
+
+
+@click.command("serve", cls=Explained, tables={"Parameters, for -p NAME=VALUE": TABLE})
 @click.argument("names", nargs=-1, metavar="[NAME]...", shell_complete=complete_name)
-@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
-@click.option("--port", type=click.IntRange(0, 65535), default=11434, show_default=True, help="Its port.")
+@click.option("--host", metavar="ADDRESS", help="Listen there (MODELKIT_HOST).  [default: 127.0.0.1]")
+@click.option("--port", type=_PORT, metavar="PORT", help="Its port; 0: any.  [default: 11434]")
+@click.option("--uds", type=_FILE, metavar="PATH", help="Listen on a Unix socket, for its owner alone.")
+@click.option("--api-key", type=Key(), metavar="@FILE", help="What clients must send (MODELKIT_API_KEY).")
+@click.option("--allow-host", multiple=True, metavar="NAME", help="A name that clients may call it by.")
+@click.option("--origins", multiple=True, metavar="URL", help="A site whose pages may ask; * for any.")
+@click.option(
+    "--keep-alive",
+    type=Duration(),
+    metavar="TIME",
+    help="How long an idle model stays (MODELKIT_KEEP_ALIVE).  [default: 5m]",
+)
+@click.option(
+    "--max-waiting",
+    type=_COUNT,
+    metavar="N",
+    default=512,
+    show_default=True,
+    help="Requests that may wait for one model; one more gets 503.",
+)
+@click.option(
+    "--max-connections",
+    type=_COUNT,
+    metavar="N",
+    default=1000,
+    show_default=True,
+    help="Connections open at once; one more is closed.",
+)
+@click.option("--max-body", type=Size(), metavar="SIZE", help="Most bytes of a request.  [default: 16MiB]")
+@click.option(
+    "--grace",
+    type=Duration(),
+    metavar="TIME",
+    default="30s",
+    show_default=True,
+    help="How long what runs may go on when the server is told to stop.",
+)
+@setting_option
+@cache_options
+@click.option("--json", "as_json", is_flag=True, help="Log lines are JSON.")
+@click.option("--log-prompts", type=_FILE, metavar="FILE", help="Write down what clients ask, word for word.")
+@click.option(
+    "--metrics-alias", type=click.Choice(["vllm"]), help="Give metrics under its names too, for its boards."
+)
+@click.option("--ssl-certfile", type=_FILE, metavar="FILE", help="Serve HTTPS with this certificate.")
+@click.option("--ssl-keyfile", type=_FILE, metavar="FILE", help="Its key.")
 def command(names: tuple[str, ...], **options: Any) -> None:
     """Serve models over HTTP.
 
     Each NAME is loaded at once and stays; any other model is loaded when a request asks for it.
+
+    \b
+    modelkit serve story
+    modelkit serve --port 8080 --keep-alive 1h
+    modelkit serve --host 0.0.0.0 --api-key @key.txt --ssl-certfile cert.pem
+
+    Ctrl-C once lets running requests end, twice leaves at once. Without --host only programs on this machine
+    reach the server, and pages of other sites never do, unless --origins names them.
     """
     try:
-        import starlette  # noqa: F401  # pyright: ignore[reportUnusedImport]
-        import uvicorn  # noqa: F401  # pyright: ignore[reportUnusedImport]
+        from modelkit.server.serve import serve
     except ImportError as error:
-        raise ModelkitError(f"the server's libraries are not here: {error}", hint=HOW_TO_GET_IT) from error
-    from modelkit.server.listening import Place
-    from modelkit.server.serve import serve
+        if (error.name or "").partition(".")[0] not in ("starlette", "uvicorn", "anyio"):
+            raise
+        raise ModelkitError(f"the server's libraries are missing: {error}", hint=HOW_TO_GET_IT) from error
+    wanted = _wanted(names, options)
+    _warn(wanted.place, wanted.access)
+    serve(wanted, state)
 
-    serve(names, Place(host=options["host"], port=options["port"]), state)
+
+def _wanted(names: tuple[str, ...], options: dict[str, Any]) -> "Wanted":
+    from modelkit.server.log import Log, PromptLog
+    from modelkit.server.metrics import Metrics
+    from modelkit.server.serve import Wanted
+    from modelkit.settings import Settings
+
+    settings = Settings.from_environment()
+    if (keep_alive := options["keep_alive"]) is not None:
+        settings = replace(settings, keep_alive_s=keep_alive)
+    loading = {name: options[name] for name in ("cache_memory", "cache_disk")}
+    return Wanted(
+        settings,
+        names,
+        _place(options),
+        _access(options),
+        _limits(options),
+        Log(as_json=options["as_json"]),
+        PromptLog(options["log_prompts"]) if options["log_prompts"] else None,
+        Metrics(alias=options["metrics_alias"]),
+        {**loading, **read_settings(options["given"])},
+    )
+
+
+def _place(options: dict[str, Any]) -> "Place":
+    from modelkit.server.place import Place
+    from modelkit.settings import server_address
+
+    if options["uds"] is not None and (options["host"] or options["port"] is not None):
+        raise click.UsageError("--uds is a path in place of --host and --port")
+    if options["ssl_keyfile"] and not options["ssl_certfile"]:
+        raise click.UsageError("--ssl-keyfile is the key of a certificate; --ssl-certfile is missing")
+    host, port = server_address()
+    certificate, key = (options[name] and str(options[name]) for name in ("ssl_certfile", "ssl_keyfile"))
+    given = options["port"]
+    return Place(options["host"] or host, port if given is None else given, options["uds"], certificate, key)
+
+
+def _access(options: dict[str, Any]) -> "Access":
+    from modelkit.server.access import Access, host_of, origin_of
+    from modelkit.settings import server_key
+
+    hosts = {one: one if one == "*" else host_of(one) for one in options["allow_host"]}
+    origins = {one: one if one == "*" else origin_of(one.rstrip("/")) for one in options["origins"]}
+    for option, found, example in (
+        ("--allow-host", hosts, "models.example.org"),
+        ("--origins", origins, "https://chat.example.org"),
+    ):
+        for written, read in found.items():
+            if read is None:
+                raise click.BadParameter(f"{written[:80]!r}; write it as {example}", param_hint=option)
+    key = options["api_key"] or server_key()
+    return Access(
+        (key,) if key else (),
+        frozenset(one for one in hosts.values() if one),
+        frozenset(one for one in origins.values() if one),
+    )
+
+
+def _limits(options: dict[str, Any]) -> "Limits":
+    from modelkit.server.limits import Limits
+
+    limits = Limits(
+        waiting=options["max_waiting"], connections=options["max_connections"], grace_s=options["grace"]
+    )
+    return limits if options["max_body"] is None else replace(limits, body_bytes=options["max_body"])
+
+
+def _warn(place: "Place", access: "Access") -> None:
+    if place.private:
+        return
+    if not access.keys:
+        note(f"whoever reaches {place.host} can use the server: it has no key (--api-key @FILE)")
+    elif not place.certificate:
+        note(f"keys and texts go over the network to {place.host} as they are: no TLS (--ssl-certfile)")

@@ -6,8 +6,10 @@
     answering  a request on a model, whole                   streaming    the same, one write per step
     faults     what an error means to a client               dialect      routes, and how errors are worded
     trace      what is noted of a request                    log, metrics where that goes at its end
-    app        the table of dialects                         listening    sockets, signals, draining
+    app        the table of dialects                         listening    signals, draining, the end
     health     /livez, /health, /metrics                     protocol     limits of one connection
+    place      sockets                                       announce     how commands find the server
+    serve      all of it, from the first line to the last    limits       what one client may take
 
 How a dialect is made (a folder with a `DIALECT`, and its module's name in `app.ROOMS`):
 

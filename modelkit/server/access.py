@@ -50,13 +50,17 @@ class Access:
     origins: frozenset[str] = frozenset()
     """Sites whose pages may ask, as `origin_of` spells them; "*" for any."""
 
-    def host_allowed(self, written: Iterable[str]) -> bool:
-        """Are these Host headers fine? Exactly one, with a name that was allowed."""
+    def host_allowed(self, written: Iterable[str], local: str | None = None) -> bool:
+        """Are these Host headers fine? Exactly one, with a name that was allowed. local: the address of this
+        end of the connection, which no stranger's name can be.
+        """
         given = list(written)
         if len(given) != 1:
             return False
         host = host_of(given[0])
-        return host is not None and (host in LOOPBACK or host in self.hosts or "*" in self.hosts)
+        return host is not None and (
+            host in LOOPBACK or host == local or not self.hosts.isdisjoint({host, "*"})
+        )
 
     def origin_allowed(self, written: Iterable[str], own: str | None) -> bool:
         """May pages of these Origin headers ask? own: the origin that the server itself has

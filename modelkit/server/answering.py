@@ -14,7 +14,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from time import time
+from time import monotonic, time
 from typing import TypeVar
 
 from starlette.requests import Request
@@ -155,6 +155,7 @@ class Underway:
                         async for row, events in batches:
                             self._note(events)
                             yield row, events
+                    self._note_left(self._started.streams)
                 finally:
                     for one in self._started.streams:
                         one.cancel()
@@ -181,13 +182,21 @@ class Underway:
         self.trace.rows = len(streams)
         return Started(model, tuple(streams), self.trace, time())
 
+    def _note_left(self, streams: Sequence[GenerationStream]) -> None:
+        """What was spent on rows that somebody has left: they gave no Finish, and have ended."""
+        if self.fault is not None:
+            self.trace.usages = [one.result.usage for one in streams]
+
     def _note(self, events: Sequence[Event | Finish]) -> None:
-        trace = self.trace
-        if trace.first_token_s is None:
-            trace.first_token_s = trace.total_s
-        last = events[-1]
+        trace, last, now = self.trace, events[-1], monotonic()
+        if trace.piece_s is None:
+            trace.first_token_s = now - trace.began_s
+        else:
+            self.serving.metrics.gap(trace.model, now - trace.piece_s)
+        trace.piece_s = now
         if isinstance(last, Finish):
             trace.usages.append(last.answer.usage)
+            trace.tool_calls += len(last.answer.tool_calls)
             trace.finish = "tool_calls" if last.answer.tool_calls else last.answer.reason
 
 

@@ -13,7 +13,7 @@ from modelkit.errors import MalformedFile
 from modelkit.server.faults import client_gone, refused
 from modelkit.server.fields import Fields
 from modelkit.server.limits import Limits
-from modelkit.server.serving import serving_of
+from modelkit.server.serving import serving_of, trace_of
 from modelkit.source.strict_json import parse_json
 
 _QUICK_BYTES = 32 * 1024  # parsing that many takes well below a millisecond
@@ -47,8 +47,12 @@ async def read_json(request: Request, most_bytes: int | None = None) -> Fields:
     if not data.strip():
         raise refused("invalid_request", "the body is missing, expected a JSON object")
     if len(data) <= _QUICK_BYTES:
-        return Fields(_parsed(data, limits))
-    return Fields(await asyncio.to_thread(_parsed, data, limits))
+        value = _parsed(data, limits)
+    else:
+        value = await asyncio.to_thread(_parsed, data, limits)
+    if (prompts := serving_of(request).prompts) is not None:
+        await asyncio.to_thread(prompts.write, trace_of(request), value)
+    return Fields(value)
 
 
 def _parsed(data: bytes, limits: Limits) -> Any:

@@ -72,8 +72,8 @@ class Gate:
     async def _pass(
         self, scope: Scope, receive: Receive, send: Send, headers: Headers, added: dict[str, str]
     ) -> None:
-        access = self._serving.access
-        if not access.host_allowed(headers.getlist("host")):
+        access, local = self._serving.access, scope.get("server")
+        if not access.host_allowed(headers.getlist("host"), local[0] if local else None):
             raise refused("permission", "this name of the server is not allowed; see --allow-host")
         own = f"{scope['scheme']}://{headers['host'].lower()}"
         origins = headers.getlist("origin")

@@ -1,11 +1,16 @@
-"""Is the server there, and can it answer? Small, constant answers without a key."""
+"""Is the server there, can it answer, and what has it done? /livez and /health are small and need no key."""
+
+from collections.abc import Mapping
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
+from modelkit.errors import ModelClosed
+from modelkit.model import Model
 from modelkit.server.dialect import Dialect
-from modelkit.server.serving import serving_of
+from modelkit.server.metrics import Labels
+from modelkit.server.serving import Serving, serving_of
 
 
 async def livez(request: Request) -> Response:
@@ -15,14 +20,55 @@ async def livez(request: Request) -> Response:
 
 async def health(request: Request) -> Response:
     """Would a new request be answered?"""
-    if serving_of(request).state.draining:
-        return JSONResponse({"status": "draining"}, 503)
-    return JSONResponse({"status": "ok"})
+    said = stage(serving_of(request))
+    return JSONResponse({"status": said}, 200 if said == "ok" else 503)
+
+
+def stage(serving: Serving) -> str:
+    """ "ok", or what is in the way."""
+    if serving.state.draining:
+        return "draining"
+    if serving.state.loading:
+        return "loading"
+    slowest_s = max((_step_s(model) for model in serving.pool.models()), default=0.0)
+    return "ok" if slowest_s < serving.limits.stalled_s else "stalled"
 
 
 async def metrics(request: Request) -> Response:
     """For Prometheus."""
-    return PlainTextResponse(serving_of(request).metrics.text(), media_type="text/plain; version=0.0.4")
+    serving = serving_of(request)
+    text = serving.metrics.text(gauges(serving))
+    return PlainTextResponse(text, media_type="text/plain; version=0.0.4")
+
+
+def gauges(serving: Serving) -> Mapping[str, Mapping[Labels, float]]:
+    """What is true at this moment."""
+    models, underway = serving.pool.models(), serving.state.underway
+    requests: dict[bool, dict[Labels, float]] = {True: {}, False: {}}
+    for trace in (one.trace for one in underway):
+        counts, labels = requests[trace.first_token_s is not None], (("model", trace.model),)
+        counts[labels] = counts.get(labels, 0) + 1
+    memory: dict[Labels, float] = {}
+    for model in models:
+        for kind, taken in (
+            ("weights", model.memory.weight_bytes),
+            ("draft", model.memory.draft_bytes),
+            ("context", model.memory.cache_bytes + model.memory.draft_cache_bytes),
+        ):
+            memory[("model", model.name), ("kind", kind)] = taken
+    return {
+        "modelkit_requests_running": requests[True],
+        "modelkit_requests_waiting": requests[False],
+        "modelkit_models_loaded": {(): len(models)},
+        "modelkit_memory_bytes": memory,
+    }
+
+
+def _step_s(model: Model) -> float:
+    try:
+        return model.step_s
+    except ModelClosed:
+        return 0.0
 
 
 DIALECT = Dialect(

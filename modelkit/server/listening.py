@@ -1,17 +1,18 @@
-"""Sockets and signals: from the first listener to the end of the last request.
+"""The life of the server: it listens, it is told to stop, it drains, it ends.
 
-SIGTERM or SIGINT once drains: no new requests, /health says so, what runs may end within `grace_s`, and is
-then told so in its own dialect. A second one ends the process at once.
+SIGTERM or SIGINT once drains: new requests get 503, /health says so, what runs may end within `grace_s`, and
+is then told in its own dialect that the server stops. A second signal ends the process at once.
+
+The sockets stay open while it drains, so that a client is told to come back and not left with a refused
+connection.
 """
 
 import asyncio
 import os
 import signal
 import socket
-import stat
+import ssl
 from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import uvicorn
@@ -19,139 +20,74 @@ from starlette.types import ASGIApp
 
 from modelkit.errors import ModelkitError
 from modelkit.server.faults import Fault
+from modelkit.server.place import Place
 from modelkit.server.protocol import guarded
 from modelkit.server.serving import Serving
 
 INTERRUPTED = 130
-_BACKLOG = 512
 _STOPPED = Fault("draining", "the server was stopped before the answer had ended", retry_after_s=5)
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where to listen."""
-
-    host: str = "127.0.0.1"
-    port: int = 11434
-    """0: any that is free."""
-    uds: Path | None = None
-    """The path of a Unix socket instead."""
-    certificate: str | None = None
-    """The file of a TLS certificate; None for plain HTTP."""
-    key: str | None = None
-    """The file of its key; None where that is in the certificate's file."""
-    password: str | None = None
-    """Of that key."""
-
-
-def listen(place: Place) -> socket.socket:
-    """A socket that listens. Raises ModelkitError where it cannot."""
-    return _listen_at_path(place.uds) if place.uds is not None else _listen_at_port(place.host, place.port)
-
-
-def address_of(listener: socket.socket, place: Place) -> str:
-    """What to type into a client."""
-    if place.uds is not None:
-        return f"unix:{place.uds}"
-    host, port = listener.getsockname()[:2]
-    scheme = "https" if place.certificate else "http"
-    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+_LAST_BYTES_S = 5  # for what was said to clients in the end to reach them
 
 
 class Server(uvicorn.Server):
-    """uvicorn's, with its own way to stop. started: called once it listens."""
+    """uvicorn's, with its own way to stop. started: called once it listens. Raises ModelkitError for a
+    certificate that cannot be used.
+    """
 
     def __init__(self, app: ASGIApp, serving: Serving, place: Place, started: Callable[[], None]) -> None:
         limits = serving.limits
         settings: dict[str, Any] = {
             "http": guarded(limits),
             "ws": "none",
-            "loop": "auto",
             "lifespan": "off",
             "log_config": None,
             "access_log": False,
             "server_header": False,
             "proxy_headers": False,
-            "timeout_keep_alive": int(limits.idle_s),
+            "timeout_keep_alive": limits.idle_s,
+            "timeout_graceful_shutdown": _LAST_BYTES_S,
             "h11_max_incomplete_event_size": limits.header_bytes,
             "ssl_certfile": place.certificate,
             "ssl_keyfile": place.key,
             "ssl_keyfile_password": place.password,
         }
         super().__init__(uvicorn.Config(app, **settings))
+        try:
+            self.config.load()
+        except (OSError, ssl.SSLError) as error:
+            raise ModelkitError(f"the certificate cannot be used: {error}") from error
         self._serving, self._told = serving, started
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping: asyncio.Task[None] | None = None
+        self._signalled = False
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        self._loop = asyncio.get_running_loop()
         await super().startup(sockets)
         self._told()
 
     def handle_exit(self, sig: int, frame: object) -> None:
-        """Called on the event loop's thread, between two steps of Python."""
-        if self._stopping is not None:
+        """A signal. It may come between any two steps of Python, so little is done here."""
+        if self._signalled:
             os._exit(INTERRUPTED)
-        loop = asyncio.get_running_loop()
-        self._stopping = loop.create_task(self._drain())
+        self._signalled = True
+        if self._loop is None:
+            os._exit(INTERRUPTED if sig == signal.SIGINT else 0)
+        self._loop.call_soon_threadsafe(self.stop)
+
+    def stop(self) -> None:
+        """Drain, then end. On the event loop's thread."""
+        if self._stopping is None:
+            self._stopping = asyncio.ensure_future(self._drain())
 
     async def _drain(self) -> None:
         state, limits = self._serving.state, self._serving.limits
         state.draining = True
-        for listener in self.servers:
-            listener.close()
-        end_s = asyncio.get_running_loop().time() + limits.grace_s
-        while state.underway and asyncio.get_running_loop().time() < end_s:
+        self._serving.log.line("draining", running=len(state.underway), grace_s=limits.grace_s)
+        clock = asyncio.get_running_loop().time
+        end_s = clock() + limits.grace_s
+        while state.underway and clock() < end_s:
             await asyncio.sleep(0.05)
         for under in list(state.underway):
             under.stop(_STOPPED)
         self.should_exit = True
-
-
-def _listen_at_port(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, family=family)
-        listener = socket.socket(family)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(found[0][4])
-        listener.listen(_BACKLOG)
-    except OSError as error:
-        raise ModelkitError(
-            f"cannot listen on {host}:{port}: {(error.strerror or str(error)).lower()}",
-            hint="Another server may be there already; --port takes another number, 0 any that is free.",
-        ) from error
-    listener.setblocking(False)
-    return listener
-
-
-def _listen_at_path(path: Path) -> socket.socket:
-    """Only its owner can reach it."""
-    try:
-        if path.exists() and stat.S_ISSOCK(path.stat().st_mode):
-            _remove_left_over(path)
-        listener = socket.socket(socket.AF_UNIX)
-        before = os.umask(0o177)
-        try:
-            listener.bind(str(path))
-        finally:
-            os.umask(before)
-        listener.listen(_BACKLOG)
-    except OSError as error:
-        raise ModelkitError(f"cannot listen on {path}: {(error.strerror or str(error)).lower()}") from error
-    listener.setblocking(False)
-    return listener
-
-
-def _remove_left_over(path: Path) -> None:
-    """A socket that nobody listens on any more."""
-    with socket.socket(socket.AF_UNIX) as probe:
-        try:
-            probe.connect(str(path))
-        except ConnectionRefusedError:
-            path.unlink()
-            return
-    raise ModelkitError(f"another server listens on {path}")
-
-
-def signals() -> tuple[int, ...]:
-    """Those that stop the server."""
-    return signal.SIGINT, signal.SIGTERM

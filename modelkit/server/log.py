@@ -5,19 +5,22 @@ own. As text for people, or one JSON object a line.
 """
 
 import json
+import os
 import sys
 import threading
 import traceback
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import IO, Any
 
+from modelkit.errors import ModelkitError
 from modelkit.server.trace import Trace
 
 _LONGEST = 200
 
 
 class Log:
-    """Any thread may write. as_json: one object a line. quiet: no lines of requests that went well."""
+    """Any thread may write. as_json: one object a line."""
 
     def __init__(self, stream: IO[str] | None = None, *, as_json: bool = False) -> None:
         self._stream, self._as_json = stream, as_json
@@ -34,7 +37,7 @@ class Log:
 
     def line(self, event: str, **fields: Any) -> None:
         """One line."""
-        now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        now = _now()
         if self._as_json:
             text = json.dumps({"time": now, "event": event, **fields})
         else:
@@ -44,6 +47,33 @@ class Log:
         with self._lock:
             stream.write(text + "\n")
             stream.flush()
+
+
+class PromptLog:
+    """What clients ask, word for word, one JSON object a line: for whoever wants to know what a program
+    sends. The file is its owner's alone. Any thread may write. Raises ModelkitError where it cannot be
+    opened.
+    """
+
+    def __init__(self, path: Path) -> None:
+        try:
+            number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
+            os.fchmod(number, 0o600)
+        except OSError as error:
+            raise ModelkitError(f"cannot write {path}: {(error.strerror or str(error)).lower()}") from error
+        self._file = os.fdopen(number, "w", encoding="utf-8")
+        self._lock = threading.Lock()
+
+    def write(self, trace: Trace, body: object) -> None:
+        """What a request asks."""
+        text = json.dumps({"time": _now(), "id": trace.id, "path": trace.path, "body": body})
+        with self._lock:
+            self._file.write(text + "\n")
+            self._file.flush()
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def fields_of(trace: Trace) -> dict[str, Any]:

@@ -1,23 +1,176 @@
-"""What the server counts, as Prometheus reads it."""
+"""What the server counts, as Prometheus reads it.
+
+Labels have few values: names of dialects, models and drafters that there are, statuses, reasons. What would
+make too many series is counted under "other". Nothing of a request's text is here.
+"""
+
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
 
 from modelkit.server.trace import Trace
 
+Labels = tuple[tuple[str, str], ...]
+_MOST_SERIES = 200
+_BOUNDS_S = (0.001, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0)
+
+# name -> what it says, and what vLLM calls the same thing, for the dashboards that exist
+COUNTERS = {
+    "modelkit_requests_total": ("Requests that have ended.", ""),
+    "modelkit_answers_total": ("Answers by how they ended.", "vllm:request_success_total"),
+    "modelkit_prompt_tokens_total": ("Tokens of prompts.", "vllm:prompt_tokens_total"),
+    "modelkit_cached_tokens_total": (
+        "Those of them that were not read again.",
+        "vllm:prefix_cache_hits_total",
+    ),
+    "modelkit_generated_tokens_total": ("Tokens of answers.", "vllm:generation_tokens_total"),
+    "modelkit_passes_total": ("Passes of the model after the prompts were read.", ""),
+    "modelkit_drafted_tokens_total": ("What drafters proposed.", "vllm:spec_decode_num_draft_tokens_total"),
+    "modelkit_accepted_tokens_total": (
+        "What of that was kept.",
+        "vllm:spec_decode_num_accepted_tokens_total",
+    ),
+    "modelkit_tool_calls_total": ("Calls of tools in answers.", ""),
+}
+HISTOGRAMS = {
+    "modelkit_time_to_first_token_seconds": (
+        "From a request's arrival to the first piece of its answer.",
+        "vllm:time_to_first_token_seconds",
+    ),
+    "modelkit_inter_token_seconds": (
+        "From one piece of an answer to the next.",
+        "vllm:inter_token_latency_seconds",
+    ),
+    "modelkit_queue_seconds": ("In the queue of a loaded model.", "vllm:request_queue_time_seconds"),
+    "modelkit_prefill_seconds": ("Reading the prompt.", "vllm:request_prefill_time_seconds"),
+    "modelkit_decode_seconds": ("From the first token to the last.", "vllm:request_decode_time_seconds"),
+    "modelkit_request_seconds": ("From a request's arrival to its end.", "vllm:e2e_request_latency_seconds"),
+    "modelkit_model_load_seconds": ("What requests waited for a model to be loaded.", ""),
+}
+GAUGES = {
+    "modelkit_requests_running": ("Requests whose answer comes.", "vllm:num_requests_running"),
+    "modelkit_requests_waiting": (
+        "Requests that wait for a model, a place or their first token.",
+        "vllm:num_requests_waiting",
+    ),
+    "modelkit_models_loaded": ("Models in memory.", ""),
+    "modelkit_memory_bytes": ("What models take, as foreseen: weights, draft, a whole context.", ""),
+}
+
+
+@dataclass(slots=True)
+class Histogram:
+    """How often what took how long, in seconds."""
+
+    buckets: list[int] = field(default_factory=lambda: [0] * (len(_BOUNDS_S) + 1))
+    total_s: float = 0.0
+
+    def add(self, seconds: float) -> None:
+        self.buckets[bisect_left(_BOUNDS_S, seconds)] += 1
+        self.total_s += seconds
+
+    def lines(self, name: str, labels: Labels) -> Iterator[str]:
+        count = 0
+        for bound, here in zip((*map(str, _BOUNDS_S), "+Inf"), self.buckets, strict=True):
+            count += here
+            yield f"{name}_bucket{_written((*labels, ('le', bound)))} {count}"
+        yield f"{name}_sum{_written(labels)} {self.total_s:.6f}"
+        yield f"{name}_count{_written(labels)} {count}"
+
 
 class Metrics:
-    """On the event loop's thread only."""
+    """On the event loop's thread only. alias: "vllm" to give what can be given under vLLM's names too."""
 
-    def __init__(self) -> None:
-        self.requests: dict[tuple[str, str, str], int] = {}
+    def __init__(self, alias: Literal["vllm"] | None = None) -> None:
+        self._alias = alias
+        self._counters: dict[str, dict[Labels, int]] = {name: {} for name in COUNTERS}
+        self._histograms: dict[str, dict[Labels, Histogram]] = {name: {} for name in HISTOGRAMS}
 
     def request(self, trace: Trace) -> None:
         """A request has ended."""
-        key = (trace.dialect, str(trace.status), trace.finish)
-        self.requests[key] = self.requests.get(key, 0) + 1
+        said = (("dialect", trace.dialect), ("status", str(trace.status)))
+        self._count("modelkit_requests_total", said, 1)
+        if not trace.model:
+            return
+        model, usage = (("model", trace.model),), trace.usage
+        self._count("modelkit_answers_total", (*model, ("finish", trace.finish or "other")), 1)
+        self._count("modelkit_prompt_tokens_total", model, usage.prompt_tokens)
+        self._count("modelkit_cached_tokens_total", model, usage.cached_tokens)
+        self._count("modelkit_generated_tokens_total", model, usage.generated_tokens)
+        self._count("modelkit_passes_total", model, usage.rounds)
+        self._count("modelkit_tool_calls_total", model, trace.tool_calls)
+        for one in usage.drafts:
+            drafter = (*model, ("drafter", one.drafter))
+            self._count("modelkit_drafted_tokens_total", drafter, one.drafted_tokens)
+            self._count("modelkit_accepted_tokens_total", drafter, one.accepted_tokens)
+        if trace.first_token_s is not None:
+            self._observe("modelkit_time_to_first_token_seconds", model, trace.first_token_s)
+        if trace.load_s > 0:
+            self._observe("modelkit_model_load_seconds", model, trace.load_s)
+        self._observe("modelkit_request_seconds", model, trace.total_s)
+        for one in trace.usages:
+            self._observe("modelkit_queue_seconds", model, one.wait_s)
+            self._observe("modelkit_prefill_seconds", model, one.prefill_s)
+            self._observe("modelkit_decode_seconds", model, one.decode_s)
 
-    def text(self) -> str:
-        lines = ["# TYPE modelkit_requests_total counter"]
-        lines += [
-            f'modelkit_requests_total{{dialect="{dialect}",status="{status}",finish="{finish}"}} {count}'
-            for (dialect, status, finish), count in sorted(self.requests.items())
-        ]
+    def gap(self, model: str, seconds: float) -> None:
+        """A piece of an answer came so long after the one before."""
+        self._observe("modelkit_inter_token_seconds", (("model", model),), seconds)
+
+    def text(self, gauges: Mapping[str, Mapping[Labels, float]]) -> str:
+        """Everything. gauges: what is true at this moment, by the names of GAUGES."""
+        lines: list[str] = []
+        for name, counts in self._counters.items():
+            lines += self._said(name, *COUNTERS[name], "counter", counts.items())
+        for name, values in gauges.items():
+            lines += self._said(name, *GAUGES[name], "gauge", values.items())
+        for name, histograms in self._histograms.items():
+            lines += self._said(name, *HISTOGRAMS[name], "histogram", histograms.items())
         return "\n".join(lines) + "\n"
+
+    def _said(
+        self, name: str, told: str, twin: str, kind: str, series: Iterable[tuple[Labels, float | Histogram]]
+    ) -> Iterator[str]:
+        found = list(series)
+        for called in (name, twin) if twin and self._alias else (name,):
+            yield f"# HELP {called} {told}"
+            yield f"# TYPE {called} {kind}"
+            for labels, value in found:
+                here = labels if called == name else tuple((_THEIRS.get(k, k), v) for k, v in labels)
+                if isinstance(value, Histogram):
+                    yield from value.lines(called, here)
+                else:
+                    yield f"{called}{_written(here)} {value:.15g}"
+
+    def _count(self, name: str, labels: Labels, more: int) -> None:
+        counts = self._counters[name]
+        key = _bounded(labels, counts)
+        counts[key] = counts.get(key, 0) + more
+
+    def _observe(self, name: str, labels: Labels, seconds: float) -> None:
+        histograms = self._histograms[name]
+        key = _bounded(labels, histograms)
+        if key not in histograms:
+            histograms[key] = Histogram()
+        histograms[key].add(seconds)
+
+
+_THEIRS = {"model": "model_name", "finish": "finished_reason"}
+
+
+def _bounded(labels: Labels, series: Mapping[Labels, object]) -> Labels:
+    if labels in series or len(series) < _MOST_SERIES:
+        return labels
+    return tuple((name, "other") for name, _ in labels)
+
+
+def _written(labels: Labels) -> str:
+    if not labels:
+        return ""
+    pairs = (f'{name}="{_escaped(value)}"' for name, value in labels)
+    return "{" + ",".join(pairs) + "}"
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

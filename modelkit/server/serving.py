@@ -1,6 +1,5 @@
 """The one value that every route gets: who has the models, what is allowed, where to write what happened."""
 
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from time import time
@@ -10,7 +9,7 @@ from starlette.requests import Request
 
 from modelkit.server.access import Access
 from modelkit.server.limits import Limits
-from modelkit.server.log import Log
+from modelkit.server.log import Log, PromptLog
 from modelkit.server.metrics import Metrics
 from modelkit.server.pool import Pool
 from modelkit.server.trace import Trace
@@ -26,6 +25,8 @@ WORKERS = 8
 class State:
     """What changes while the server runs. On the event loop's thread only."""
 
+    loading: bool = False
+    """Models that were named at start are not loaded yet."""
     draining: bool = False
     """It was told to stop: what runs may end, and nothing new begins."""
     underway: "set[Underway]" = field(default_factory=set)
@@ -52,8 +53,8 @@ class Serving:
     """For what takes longer than a millisecond: rendering, tokenizing, compiling a grammar."""
     started_s: float = field(default_factory=time)
     """When, in seconds since 1970."""
-    on_prompt: Callable[[Trace, object], None] | None = None
-    """Where prompts are to be written down; None for nowhere."""
+    prompts: PromptLog | None = None
+    """Where what clients ask is written down; None for nowhere."""
 
 
 def serving_of(request: Request) -> Serving:

@@ -25,6 +25,10 @@ class Trace:
     rows: int = 0
     first_token_s: float | None = None
     """From the request's arrival to the first piece of its answer."""
+    piece_s: float | None = None
+    """When the last piece of an answer came, on the monotonic clock."""
+    tool_calls: int = 0
+    """How many tools its answers call."""
     load_s: float = 0.0
     """What it waited for the model to be loaded."""
     error: str = ""

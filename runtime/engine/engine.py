@@ -108,6 +108,11 @@ class Engine:
         """What products of the last step had."""
         return self._threads.choice
 
+    @property
+    def busy_s(self) -> float:
+        """How long the present step has been running; 0 while there is none."""
+        return self._thread.busy_s
+
     def list_prefixes(self) -> list[Entry]:
         """What is kept of earlier sequences: nodes of a tree, parents before children."""
         entries = self._thread.call(

@@ -12,6 +12,7 @@ why, and whoever comes later gets ThreadEnded at once.
 
 import atexit
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -40,6 +41,7 @@ class MlxThread:
         self._closing = False
         self._over = False
         self._reason: BaseException | None = None
+        self._turning_s: float | None = None
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
         # A program that never closes us must still end in good order.
@@ -122,15 +124,25 @@ class MlxThread:
                     return
                 count = len(self._inbox)
             for _ in range(count):
+                self._turning_s = time.monotonic()
                 _attempt(*self._inbox.popleft())
             busy = self._turn()
 
+    @property
+    def busy_s(self) -> float:
+        """How long the present step or closure has been running; 0 between them. From any thread."""
+        began_s = self._turning_s
+        return 0.0 if began_s is None else time.monotonic() - began_s
+
     def _turn(self) -> bool:
+        self._turning_s = time.monotonic()
         try:
             return self._work()
         except Exception as error:  # noqa: BLE001 -- whatever it is, the thread lives on
             self._failed(error)
             return True
+        finally:
+            self._turning_s = None
 
     def _end(self) -> None:
         with self._wake:

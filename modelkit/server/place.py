@@ -1,0 +1,108 @@
+"""Where the server listens: an address and a port, or a path that only its owner can reach."""
+
+import os
+import socket
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+
+from modelkit.errors import ModelkitError
+from modelkit.server.access import LOOPBACK
+
+_BACKLOG = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What the user asked for."""
+
+    host: str = "127.0.0.1"
+    """An address or a name. "localhost" is both loopback addresses."""
+    port: int = 11434
+    """0: any that is free."""
+    uds: Path | None = None
+    """The path of a Unix socket instead."""
+    certificate: str | None = None
+    """The file of a TLS certificate; None for plain HTTP."""
+    key: str | None = None
+    """The file of its key; None where that is in the certificate's file."""
+    password: str | None = None
+    """Of that key."""
+
+    @property
+    def private(self) -> bool:
+        """Only programs on this machine reach it."""
+        return self.uds is not None or self.host in LOOPBACK or self.host.startswith("127.")
+
+
+def listen(place: Place) -> list[socket.socket]:
+    """Sockets that listen. Raises ModelkitError where they cannot."""
+    if place.uds is not None:
+        return [_listen_at_path(place.uds)]
+    if place.host != "localhost":
+        return [_listen_at_port(place.host, place.port)]
+    first = _listen_at_port("127.0.0.1", place.port)
+    try:
+        return [first, _listen_at_port("::1", first.getsockname()[1])]
+    except ModelkitError:  # a machine without it
+        return [first]
+
+
+def address_of(listener: socket.socket, place: Place) -> str:
+    """What to type into a client."""
+    if place.uds is not None:
+        return f"unix:{place.uds}"
+    host, port = listener.getsockname()[:2]
+    scheme = "https" if place.certificate else "http"
+    if host in ("0.0.0.0", "::"):  # noqa: S104 -- every address, and a client needs one
+        host = "127.0.0.1" if host == "0.0.0.0" else "::1"  # noqa: S104
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+
+
+def _listen_at_port(host: str, port: int) -> socket.socket:
+    listener: socket.socket | None = None
+    try:
+        family, kind, number, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listener = socket.socket(family, kind, number)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(_BACKLOG)
+    except OSError as error:
+        if listener is not None:
+            listener.close()
+        raise ModelkitError(
+            f"cannot listen on {host}:{port}: {(error.strerror or str(error)).lower()}",
+            hint="Another server may be there already: --port takes another number, 0 any that is free.",
+        ) from error
+    listener.setblocking(False)
+    return listener
+
+
+def _listen_at_path(path: Path) -> socket.socket:
+    try:
+        if path.exists() and stat.S_ISSOCK(path.stat().st_mode):
+            _remove_left_over(path)
+        listener = socket.socket(socket.AF_UNIX)
+        # Under another name first: nobody reaches it before its mode is set.
+        hidden = path.with_name(f".{path.name}.{os.getpid()}")
+        listener.bind(str(hidden))
+        hidden.chmod(0o600)
+        listener.listen(_BACKLOG)
+        hidden.rename(path)
+    except OSError as error:
+        raise ModelkitError(f"cannot listen on {path}: {(error.strerror or str(error)).lower()}") from error
+    listener.setblocking(False)
+    return listener
+
+
+def _remove_left_over(path: Path) -> None:
+    """A socket that nobody listens on any more."""
+    with socket.socket(socket.AF_UNIX) as probe:
+        try:
+            probe.connect(str(path))
+        except ConnectionRefusedError:
+            path.unlink()
+            return
+    raise ModelkitError(f"another server listens on {path}", hint="Stop it, or take another path.")
