@@ -23,11 +23,13 @@ from starlette.types import Receive
 from modelkit.generation import Finish, Generation, GenerationStream
 from modelkit.model import Model
 from modelkit.output.events import Event
-from modelkit.server.faults import Fault, Refused, client_gone, fault_of
+from modelkit.server.faults import Fault, Refused, client_gone, fault_of, refused
 from modelkit.server.serving import Serving, serving_of, trace_of
 from modelkit.server.trace import Trace
+from modelkit.server.turns import PRIORITIES, Priority
 
 T = TypeVar("T")
+_PRIORITY = "x-modelkit-priority"
 Batch = tuple[int, Sequence[Event | Finish]]
 """The number of the row, and what one step of the engine brought it."""
 
@@ -44,6 +46,8 @@ class Ask:
     """How many answers (`n`)."""
     keep_alive: float | None = None
     """As for the pool's `acquire`."""
+    priority: Priority | None = None
+    """Who goes first where many wait; None: as the header X-Modelkit-Priority says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +81,7 @@ async def call(
     """Run something else on a model, in a worker thread: tokenize, embed."""
     serving, trace = serving_of(request), trace_of(request)
     _check_open(serving)
-    async with serving.pool.acquire(model, keep_alive) as lease:
+    async with serving.pool.acquire(model, keep_alive, turn=False) as lease:
         trace.model, trace.load_s = lease.model.name, lease.load_s
         return await asyncio.get_running_loop().run_in_executor(serving.workers, function, lease.model)
 
@@ -91,6 +95,7 @@ class Underway:
         self.serving, self.trace = serving_of(request), trace_of(request)
         self.fault: Fault | None = None
         self._ask = ask
+        self._priority: Priority = ask.priority or priority_in(request)
         self._started: Started | None = None
         self._batches = self._run()
         # The wait for model and first batch is a task of its own, so that it can be broken off.
@@ -147,7 +152,9 @@ class Underway:
     async def _run(self) -> AsyncGenerator[Batch]:
         _check_open(self.serving)
         try:
-            async with self.serving.pool.acquire(self._ask.model, self._ask.keep_alive) as lease:
+            asked = self._ask
+            lent = self.serving.pool.acquire(asked.model, asked.keep_alive, priority=self._priority)
+            async with lent as lease:
                 self.trace.model, self.trace.load_s = lease.model.name, lease.load_s
                 self._started = await self._start(lease.model)
                 try:
@@ -198,6 +205,15 @@ class Underway:
             trace.usages.append(last.answer.usage)
             trace.tool_calls += len(last.answer.tool_calls)
             trace.finish = "tool_calls" if last.answer.tool_calls else last.answer.reason
+
+
+def priority_in(request: Request) -> Priority:
+    """What the header says. Raises Refused for a word that is none."""
+    word = request.headers.get(_PRIORITY, "default").strip().lower()
+    for priority in PRIORITIES:
+        if word == priority:
+            return priority
+    raise refused("invalid_request", f"{_PRIORITY} is none of {', '.join(PRIORITIES)}", _PRIORITY)
 
 
 async def _merged(streams: Sequence[GenerationStream]) -> AsyncGenerator[Batch]:

@@ -123,7 +123,7 @@ def fault_of(error: BaseException) -> Fault:
     if not isinstance(error, ModelkitError):
         return Fault("internal", "the server failed at this request; its log says more")
     if isinstance(error, Busy):
-        return Fault("busy", str(error), retry_after_s=RETRY_AFTER_S)
+        return Fault("busy", str(error), retry_after_s=error.retry_after_s)
     if isinstance(error, ModelNotFound):
         return Fault("model_not_found", str(error), "model")
     if isinstance(error, ModelClosed):

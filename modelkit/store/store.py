@@ -89,6 +89,12 @@ class Store:
             raise StoreError(f"the package {wanted} cannot be used: its entry names no manifest")
         return blob.digest
 
+    def digests(self) -> dict[Name, Digest]:
+        """What all names stand for, as `digest` says it of one."""
+        with self._layout.reading():
+            named = self._layout.read_index().named
+        return {name: entry.blob.digest for name, entry in named.items() if entry.blob is not None}
+
     def packages(self) -> list[Package | BrokenPackage]:
         """All packages, by name. A broken one is listed as such and hides no other."""
         with self._layout.reading():

@@ -1,0 +1,85 @@
+"""Where the pool's models come from: the packages of a store, and nothing else. No path and no address that a
+client sends is ever followed.
+"""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from modelkit.errors import StoreError
+from modelkit.memory import Memory
+from modelkit.model import Model
+from modelkit.settings import Settings
+from modelkit.store.name import Name
+from modelkit.store.store import Store
+from modelkit.verbs import load
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a client's name stands for at this moment."""
+
+    name: str
+    """With its tag."""
+    digest: str
+    """Of the package; names with the same share one model in memory."""
+
+
+class Source(Protocol):
+    """spelled: a name in full; raises InvalidName. find: what it stands for, within a moment; raises
+    ModelNotFound too. load: its model, on any thread; on_memory is called with what it will take before any
+    weight is read, and what that raises leaves as it is.
+    """
+
+    def spelled(self, name: str) -> str: ...
+    def find(self, name: str) -> Found: ...
+    def load(self, found: Found, on_memory: Callable[[Memory, str | None], None]) -> Model: ...
+
+
+class Stored:
+    """options: further keywords of `modelkit.load`."""
+
+    def __init__(self, settings: Settings, **options: Any) -> None:
+        self._settings, self._options = settings, options
+        self._store = Store(settings.home)
+        self._seen: tuple[object, dict[Name, str]] = (None, {})
+
+    def spelled(self, name: str) -> str:
+        return Name.parse(name).short
+
+    def find(self, name: str) -> Found:
+        wanted = Name.parse(name)
+        digest = self._digests().get(wanted)
+        return Found(wanted.short, digest or str(self._store.digest(wanted)))
+
+    def load(self, found: Found, on_memory: Callable[[Memory, str | None], None]) -> Model:
+        self._store.digest(found.name)  # a name that has gone meanwhile is not looked for elsewhere
+        return load(found.name, home=self._settings.home, on_memory=on_memory, **self._options)
+
+    def _digests(self) -> dict[Name, str]:
+        """Those of all packages; the index is read again when it is another file than last time."""
+        try:
+            file = os.stat(self._store.root / "index.json")
+            mark = (file.st_ino, file.st_mtime_ns, file.st_size)
+            if self._seen[0] != mark:
+                self._seen = mark, {name: str(digest) for name, digest in self._store.digests().items()}
+        except (OSError, StoreError):
+            self._seen = None, {}
+        return self._seen[1]
+
+
+class Loose:
+    """Models of one function. Each name stands for itself."""
+
+    def __init__(self, open_model: Callable[[str], Model]) -> None:
+        self._open = open_model
+
+    def spelled(self, name: str) -> str:
+        return name
+
+    def find(self, name: str) -> Found:
+        return Found(name, name)
+
+    def load(self, found: Found, on_memory: Callable[[Memory, str | None], None]) -> Model:
+        return self._open(found.name)
