@@ -4,7 +4,6 @@ The engine gives ids, `Pieces` makes text of them, a splitter tells thinking, te
 and a stream hands it out: to a thread that waits, or to an event loop that does not.
 """
 
-import asyncio
 import reprlib
 import secrets
 import threading
@@ -24,6 +23,7 @@ from modelkit.output.splitter import Plain, Splitter
 from modelkit.output.stopping import Stopping
 from modelkit.pieces import Piece, Pieces
 from modelkit.room import Limit
+from modelkit.waking import listening
 from runtime.engine.request import Delta, PromptProgress, TokenLogprob, Usage
 from runtime.engine.stream import Stream
 from runtime.sampling.params import SamplingParams
@@ -185,16 +185,15 @@ class GenerationStream:
 
     async def _following(self) -> AsyncIterator[list[_Out]]:
         """What each step of the engine brought."""
-        loop, news = asyncio.get_running_loop(), asyncio.Event()
-        self._stream.listen(lambda: loop.call_soon_threadsafe(news.set))
         try:
-            while True:
-                news.clear()
-                if taken := self._take_ready():
-                    yield taken
-                if self._stream.ended:
-                    return
-                await news.wait()
+            with listening(self._stream) as news:
+                while True:
+                    news.clear()
+                    if taken := self._take_ready():
+                        yield taken
+                    if self._stream.ended:
+                        return
+                    await news.wait()
         finally:
             if not self._stream.ended:
                 self.cancel()

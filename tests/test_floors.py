@@ -65,6 +65,7 @@ FLOORS: list[tuple[bool, tuple[str, ...]]] = [
             "modelkit.room",
             "modelkit.running",
             "modelkit.schema",
+            "modelkit.waking",
         ),
     ),
     (True, ("modelkit.model",)),

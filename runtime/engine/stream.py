@@ -76,6 +76,16 @@ class Stream:
         self._deaf = True
 
     @property
+    def bell(self) -> Bell | None:
+        """What the engine rings after each step; None for a stream of no engine."""
+        return self._bell
+
+    @property
+    def has_news(self) -> bool:
+        """Is there something to take? The end counts, too. From any thread."""
+        return not self._events.empty()
+
+    @property
     def cancelled(self) -> bool:
         """The caller has left, or cannot be told of more. The engine looks before each step."""
         return self._cancelled or self._deaf

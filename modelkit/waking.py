@@ -1,0 +1,61 @@
+"""Telling the readers of an event loop what a step of the engine brought: one call per step, for all of them.
+
+    the engine's thread   `Bell.ring` calls the one `wake` of all streams that this loop reads
+    the loop              one callback looks which of them have something, and sets their events
+
+A `call_soon_threadsafe` costs the engine's thread a lock and a write to a pipe, for each stream and each step
+if every stream had its own.
+"""
+
+import asyncio
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager
+
+from runtime.engine.stream import Stream
+
+
+class Waker:
+    """Of one event loop, for the streams of one engine."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.readers: dict[Stream, asyncio.Event] = {}
+        """On the loop's thread only."""
+        self._loop = loop
+        self._due = False
+
+    def wake(self) -> None:
+        """On the engine's thread. Raises RuntimeError where the loop is closed."""
+        if self._due and not self._loop.is_closed():
+            return  # the loop has not looked yet, and will see this as well
+        self._due = True
+        self._loop.call_soon_threadsafe(self._look)
+
+    def _look(self) -> None:
+        self._due = False  # first: what comes from here on asks for another look
+        for stream, news in self.readers.items():
+            if stream.has_news:
+                news.set()
+
+
+_wakers: dict[tuple[int, int], Waker] = {}
+_lock = threading.Lock()
+
+
+@contextmanager
+def listening(stream: Stream) -> Generator[asyncio.Event]:
+    """An event that is set when the stream may have something new."""
+    loop = asyncio.get_running_loop()
+    key = id(loop), id(stream.bell)
+    with _lock:
+        waker = _wakers.setdefault(key, Waker(loop))
+    news = asyncio.Event()
+    waker.readers[stream] = news
+    stream.listen(waker.wake)
+    try:
+        yield news
+    finally:
+        waker.readers.pop(stream, None)
+        if not waker.readers:
+            with _lock:
+                _wakers.pop(key, None)

@@ -1,0 +1,57 @@
+"""Readers on an event loop are told of a step with one call, however many they are."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import modelkit
+from modelkit import waking
+from modelkit.model import Model
+from tests.support.tiny import write_model
+
+ROWS, TOKENS = 6, 40
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    folder: Path = write_model(tmp_path_factory.mktemp("model"))
+    with modelkit.load(folder, home=tmp_path_factory.mktemp("home")) as loaded:
+        yield loaded
+
+
+async def _read(model: Model, row: int) -> str:
+    options: Any = {"raw": True, "seed": row, "num_predict": TOKENS, "draft_num_predict": 0, "temperature": 1}
+    stream = model.generate(f"row {row}", stream=True, **options)
+    return "".join([piece async for piece in stream])
+
+
+def test_streams_of_one_model_share_a_wake(model: Model) -> None:
+    async def read_all() -> tuple[list[str], int]:
+        loop, calls = asyncio.get_running_loop(), 0
+        schedule = loop.call_soon_threadsafe
+
+        def counted(*arguments: Any, **keywords: Any) -> Any:
+            nonlocal calls
+            calls += 1
+            return schedule(*arguments, **keywords)
+
+        loop.call_soon_threadsafe = counted  # type: ignore[method-assign]
+        return list(await asyncio.gather(*(_read(model, row) for row in range(ROWS)))), calls
+
+    texts, calls = asyncio.run(read_all())
+    assert texts == [asyncio.run(_read(model, row)) for row in range(ROWS)]
+    # One for each step, and a few steps more for prompts that are read one after the other.
+    assert calls <= TOKENS + 3 * ROWS
+    assert not waking._wakers
+
+
+def test_readers_of_two_loops_are_told_each(model: Model) -> None:
+    async def both() -> list[str]:
+        there = asyncio.to_thread(lambda: asyncio.run(_read(model, 1)))
+        return list(await asyncio.gather(_read(model, 1), there))
+
+    here, there = asyncio.run(both())
+    assert here == there
+    assert not waking._wakers
