@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from modelkit.chat.message import ToolCall
-from modelkit.output.events import CallArguments, CallStart, Event, Text, Thinking
+from modelkit.output.events import CallArguments, CallEnd, CallStart, Event, Text, Thinking
 
 
 class Collected:
@@ -25,8 +25,8 @@ class Collected:
                 self._calls.append((event, []))
             case CallArguments():
                 self._calls[-1][1].append(event.text)
-            case _:
-                pass
+            case CallEnd():
+                self._calls[-1][1].append(event.rest)
 
     @property
     def text(self) -> str:

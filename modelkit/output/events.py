@@ -58,6 +58,8 @@ class CallEnd:
     """A call is written to its end, or to where the answer ends."""
 
     index: int
+    rest: str = ""
+    """What the model wrote from where its arguments were no JSON any more."""
 
 
 Event = Thinking | Text | CallStart | CallArguments | CallEnd

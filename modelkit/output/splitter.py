@@ -2,7 +2,12 @@
 
 from typing import Protocol
 
+from modelkit.chat.styles.opening import Opening
+from modelkit.chat.styles.style import Style
 from modelkit.output.events import Event, Text
+from modelkit.output.headed import Headed
+from modelkit.output.reading.schemas import arguments_of
+from modelkit.output.splitting import Split
 from modelkit.pieces import Piece
 
 
@@ -26,3 +31,22 @@ class Plain:
 
     def finish(self) -> list[Event]:
         return []
+
+
+def splitter_for(
+    style: Style | None, opening: Opening, tools: object = None, earlier_calls: int = 0
+) -> Splitter:
+    """For one answer.
+
+    style: the model's; None for one that marks nothing.
+    opening: where the answer begins, of `opening_of` and `forced`.
+    tools: those of the request, in OpenAI's shape; without any, no call is looked for, and what looks like
+    one is text.
+    earlier_calls: how many calls the conversation has had, for styles that count them in their ids.
+    """
+    if style is None:
+        return Plain()
+    schemas = arguments_of(tools)
+    if style.header:
+        return Headed(style, style.header, opening, schemas, earlier_calls)
+    return Split(style, opening, schemas, earlier_calls)

@@ -1,0 +1,184 @@
+"""The calls of tools in an answer, in every form that a style may have.
+
+A call is one from its name on: only then is it told. What began like one and has no name is given back.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from modelkit.chat.styles.style import JsonCall, MarkedCall, PythonCall, Style
+from modelkit.output.identities import Identities
+from modelkit.output.reading import python, values
+from modelkit.output.reading.feed import Broken, Cut, Feed, NoCall, Waiting
+from modelkit.output.reading.marked import Marked
+from modelkit.output.reading.marks import Marks, core
+from modelkit.output.reading.objects import Objects, Told
+from modelkit.output.reading.schemas import Schema
+from modelkit.output.sink import Sink
+
+_NAME = re.compile(r"[\w.:/@$+-]{1,256}")
+Reading = Callable[[], Waiting[None]]
+
+
+class Calls:
+    """Those of one answer. tools: the schemas of their arguments, by name. ends: marks that end the message
+    that a call stands in.
+    """
+
+    def __init__(
+        self,
+        style: Style,
+        tools: Mapping[str, Any],
+        feed: Feed,
+        sink: Sink,
+        ids: Identities,
+        ends: tuple[str, ...] = (),
+    ) -> None:
+        self._form, self._tools = style.form, tools
+        self._feed, self._sink, self._ids = feed, sink, ids
+        self._known_only, self._bare = False, style.bare
+        self._sections = _cores(style.section.opens if style.section else ())
+        self._opens = _cores(style.call.opens if style.call else ())
+        spans = [span for span in (style.call, style.section) if span]
+        self._closes = _cores(tuple(mark for span in spans for mark in span.closes))
+        self._joiners = tuple(dict.fromkeys((",", ";", *_cores((style.joiner,)))))
+        form = style.form if isinstance(style.form, JsonCall) else JsonCall()
+        self._objects = Objects(form, Told(self._start, sink.write))
+        self._marked = None
+        if isinstance(style.form, MarkedCall):
+            after = (*self._closes, *self._sections, *self._opens, *ends)
+            self._marked = Marked(style.form, feed, after, lenient=bool(self._opens))
+        begins = tuple(dict.fromkeys((*self._sections, *self._opens, self._prefix)))
+        self._again = tuple(mark for mark in begins if mark)
+        inner = (core(style.form.close),) if isinstance(style.form, MarkedCall) else ()
+        self._stops = Marks(one for one in (*self._closes, *self._again, *ends, *inner) if one)
+
+    @property
+    def _prefix(self) -> str:
+        return self._marked.prefix if self._marked else ""
+
+    def read(self, opened: str, *, known_only: bool = False) -> Waiting[None]:
+        """All calls behind the mark `opened` ("" for none), to where none follows. known_only: it takes a
+        tool's name to be one. Raises NoCall where there is not one call, and Cut at the answer's end.
+        """
+        self._known_only = known_only
+        if opened in self._sections:
+            opened = (yield from self._feed.expect(self._opens)) or opened
+        yield from self._one_or_list(opened)
+        while (found := (yield from self._next())) is not None:
+            self._feed.keep(found)
+            yield from self._one_or_list(found)
+        self._feed.kept = None
+
+    def body(self, name: str) -> Waiting[None]:
+        """The arguments of a call that a header has named."""
+        self._known_only = False
+        self._start(name, None)
+        yield from self._arguments(lambda: values.arguments(self._feed, self._sink.write))
+
+    def _next(self) -> Waiting[str | None]:
+        """The mark of another call; None where none follows."""
+        feed, closed = self._feed, False
+        while True:
+            found = yield from feed.expect((*self._closes, *self._joiners, *self._again))
+            if found is None:
+                return "" if (yield from self._goes_on(closed)) else None
+            if found in self._again:
+                inner = (yield from feed.expect(self._opens)) if found in self._sections else None
+                return inner or found
+            closed = closed or found in self._closes
+
+    def _goes_on(self, closed: bool) -> Waiting[bool]:
+        """Does another call come without a mark? closed: behind the mark that closes calls."""
+        place = yield from self._feed.blanks()
+        char = yield from self._feed.char(place)
+        if isinstance(self._form, PythonCall):
+            return not closed and not self._form.list and (char.isalpha() or char == "_")
+        self._known_only = self._known_only or closed
+        return isinstance(self._form, JsonCall) and (self._bare or not closed) and char == "{"
+
+    def _one_or_list(self, opened: str) -> Waiting[None]:
+        char = yield from self._feed.skip_blanks()
+        form, prefixed = self._form, bool(opened) and opened == self._prefix
+        if isinstance(form, PythonCall):
+            yield from self._listed(self._python, char)
+        elif isinstance(form, JsonCall) or (char in ("{", "[") and opened and not prefixed):
+            yield from self._listed(self._object, char)
+        elif self._marked is not None:
+            yield from self._one_marked(self._marked, prefixed=prefixed)
+        else:
+            raise NoCall
+
+    def _listed(self, one: Reading, char: str) -> Waiting[None]:
+        """Calls in a list, or one of them as it is. Where the list is not closed, what comes behind is looked
+        at as if it were.
+        """
+        if char != "[":
+            return (yield from one())
+        feed = self._feed
+        feed.take(1)
+        while True:
+            yield from one()
+            if (char := (yield from feed.skip_blanks())) == ",":
+                feed.take(1)
+                char = yield from feed.skip_blanks()
+                if char != "]":
+                    continue
+            if char == "]":
+                feed.take(1)
+            return
+
+    def _object(self) -> Waiting[None]:
+        yield from self._arguments(lambda: self._objects.one(self._feed))
+
+    def _python(self) -> Waiting[None]:
+        yield from self._feed.skip_blanks()
+        name = yield from python.name(self._feed)
+        name = name if name in self._tools else name.removesuffix(".call")
+        self._start(name, None)
+        schema = Schema(self._tools.get(name))
+        yield from self._arguments(lambda: python.arguments(self._feed, self._sink.write, schema))
+
+    def _one_marked(self, marked: Marked, *, prefixed: bool) -> Waiting[None]:
+        head = yield from marked.head(self._tools, prefixed=prefixed)
+        written = head.whole if self._ids.whole_head and head.id else head.id
+        self._start(head.name, written)
+        schema = Schema(self._tools.get(head.name))
+        yield from self._arguments(lambda: marked.arguments(self._sink.write, schema))
+        yield from marked.end()
+
+    def _start(self, name: str, written: str | None) -> None:
+        if name not in self._tools and (self._known_only or not _NAME.fullmatch(name)):
+            raise NoCall
+        self._feed.kept = None
+        self._sink.start(self._ids.of(name, written), name)
+
+    def _arguments(self, reading: Reading) -> Waiting[None]:
+        """Read, and the call ends however that goes."""
+        try:
+            yield from reading()
+        except Cut:
+            if self._sink.calling:
+                self._sink.end(whole=False)
+            raise
+        except (Broken, NoCall):
+            if not self._sink.calling:
+                raise NoCall from None
+            yield from self._give_up()
+        else:
+            self._sink.end()
+
+    def _give_up(self) -> Waiting[None]:
+        """The call is no call any more: what stands in it goes to its end, for whoever looks into it."""
+        feed, rest = self._feed, list[str]()
+        while True:
+            place, found = self._stops.look(feed.text, feed.at)
+            rest.append(feed.take(place - feed.at))
+            if found or feed.ended:
+                return self._sink.end("".join(rest) + ("" if found else feed.take(len(feed.text) - feed.at)))
+            yield
+
+
+def _cores(marks: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(core(mark) for mark in marks if core(mark)))

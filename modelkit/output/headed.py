@@ -1,0 +1,146 @@
+"""The splitter of answers that are messages, each behind a header that says what it is."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from modelkit.chat.styles.opening import Opening
+from modelkit.chat.styles.style import Header, MarkedCall, Style
+from modelkit.output.calls import Calls
+from modelkit.output.events import Text, Thinking
+from modelkit.output.identities import Identities
+from modelkit.output.machine import Machine
+from modelkit.output.reading.feed import BLANKS, Cut, NoCall, Waiting
+from modelkit.output.reading.marks import Marks, core
+
+_LONGEST_HEADER = 512
+
+
+class Headed(Machine):
+    """An answer. tools: as in Split."""
+
+    def __init__(
+        self,
+        style: Style,
+        header: Header,
+        opening: Opening,
+        tools: Mapping[str, Any],
+        earlier_calls: int = 0,
+    ) -> None:
+        super().__init__(style.marks)
+        self._style, self._header = style, header
+        self._tools = tools if style.form else {}
+        self._start, self._message = core(header.start), core(header.message) or header.message
+        self._ends = tuple(dict.fromkeys(core(end) for end in header.ends if core(end)))
+        self._bounds = Marks(one for one in (*self._ends, self._start) if one)
+        ids = Identities(style.ids, earlier_calls)
+        self._calls = Calls(style, tools, self._feed, self._sink, ids, self._bounds.cores)
+        before, _, _ = header.call.partition("{name}")
+        _, _, self._of_tools = before.partition(header.recipient)
+        heads = (header.thinking, header.text, before, header.recipient, header.start)
+        self._firsts = {core(head)[:1] for head in heads}
+        self._in_text = opening.place == "text" and not opening.written
+        self._begin(opening.written)
+
+    def _read(self) -> Waiting[None]:
+        if self._in_text:
+            yield from self._text(Text)
+        while True:
+            said = yield from self._head()
+            name = None if said is None else self._recipient(said)
+            if said is None:
+                yield from self._text(Text)
+            elif name is not None and self._tools:
+                yield from self._call(name)
+            else:
+                yield from self._text(Thinking if self._thinks(said) else Text)
+
+    def _head(self) -> Waiting[str | None]:
+        """The next header, without its mark; None where text comes without one. Raises Cut where the answer
+        ends before it is whole: no text is in it.
+        """
+        feed, count = self._feed, 0
+        if self._start:
+            yield from feed.expect((self._start,))
+        first = yield from feed.blanks()
+        char = yield from feed.char(first)
+        if not char:
+            raise Cut
+        if "" not in self._firsts and char not in self._firsts:
+            return None
+        while not (yield from feed.starts((self._message,), count)):
+            if not (yield from feed.char(count)):
+                return self._unfinished()
+            if count > _LONGEST_HEADER:
+                return None
+            count += 1
+        said = feed.take(count)
+        feed.take(len(self._message))
+        return said.strip(BLANKS)
+
+    def _unfinished(self) -> None:
+        """The answer ends in what may be a header: it is one where it begins with a mark."""
+        begun = self._feed.text[self._feed.at :].strip(BLANKS)
+        marks = [self._style.header.thinking, self._style.header.text] if self._style.header else []
+        if any(core(mark).startswith(begun) or begun.startswith(core(mark)) for mark in marks if core(mark)):
+            raise Cut
+
+    def _recipient(self, said: str) -> str | None:
+        """The tool that the message goes to; None where it goes to nobody, or to no tool."""
+        mark = core(self._header.recipient)
+        _, found, behind = said.partition(mark) if mark else ("", said, said)
+        name = behind.split(maxsplit=1)[0].split("<", 1)[0] if found and behind.strip() else ""
+        name = name.removeprefix(self._of_tools)
+        return None if not name or name in self._header.not_tools else name
+
+    def _thinks(self, said: str) -> bool:
+        thinking = core(self._header.thinking)
+        return thinking != "" and said.startswith(thinking)
+
+    def _text(self, kind: type[Text] | type[Thinking]) -> Waiting[None]:
+        """A message up to the mark that ends it, which is taken where it is no header's beginning."""
+        feed, self._kind = self._feed, kind
+        while True:
+            look = self._bounds.complete if feed.ended else self._bounds.look
+            place, found = look(feed.text, feed.at)
+            if place > feed.at:
+                self._sink.text(kind, *feed.take_text(place - feed.at))
+            if found:
+                if found in self._ends:
+                    feed.take(len(found))
+                return
+            if feed.ended:
+                ids, logprobs = feed.rest()
+                self._sink.text(kind, "", ids, logprobs)
+                raise Cut
+            yield from self._more(self._bounds)
+
+    def _call(self, name: str) -> Waiting[None]:
+        form, feed = self._style.form, self._feed
+        try:
+            if isinstance(form, MarkedCall) and not form.named:
+                yield from self._calls.body(name)
+            else:
+                feed.keep("")
+                opened = yield from feed.expect(tuple(core(mark) for mark in self._style.begins))
+                if opened is None:
+                    raise NoCall
+                yield from self._calls.read(opened)
+        except (NoCall, Cut) as error:
+            given, feed.kept = feed.kept, None
+            self._sink.text(Text, "".join(given or ()))
+            if isinstance(error, Cut):
+                raise
+            return (yield from self._text(Text))
+        yield from self._behind_call()
+
+    def _behind_call(self) -> Waiting[None]:
+        """To the end of the message: nothing that may stand there is for anybody."""
+        feed = self._feed
+        while True:
+            place, found = self._bounds.look(feed.text, feed.at)
+            feed.take(place - feed.at + (len(found) if found in self._ends else 0))
+            if found:
+                return
+            if feed.ended:
+                raise Cut
+            yield

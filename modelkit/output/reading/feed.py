@@ -1,0 +1,170 @@
+"""What has come of an answer and is not yet read: characters, and which of them are special tokens.
+
+Whoever reads waits with `yield from`: nothing comes until `push` or `end`, and the generator is resumed.
+"""
+
+from collections import deque
+from collections.abc import Generator
+from typing import TypeVar
+
+from runtime.engine.request import TokenLogprob
+
+T = TypeVar("T")
+Waiting = Generator[None, None, T]
+
+BLANKS = " \t\r\n"
+MOST_BLANKS = 256  # between two marks: a model that writes blanks without end is not waited for
+LONGEST_HEAD = 65_536  # characters that are kept until it is clear that they are a call's
+
+
+class Cut(Exception):
+    """The answer ends in the middle."""
+
+
+class Broken(Exception):
+    """What should be arguments is none."""
+
+
+class NoCall(Exception):
+    """What began like a call is none."""
+
+
+class Feed:
+    """One answer's characters."""
+
+    def __init__(self) -> None:
+        self.text = ""
+        self.at = 0
+        """Everything before it is read. Moves only by `take`."""
+        self.ended = False
+        self.kept: list[str] | None = None
+        """Where it is a list, what is read is written down there, to be given back."""
+        self._kept_length = 0
+        self._base = 0  # of all characters that ever came, how many lie before `text`
+        self._ids: deque[tuple[int, int]] = deque()
+        self._logprobs: deque[TokenLogprob] = deque()
+        self._special: deque[tuple[int, int]] = deque()
+
+    @property
+    def empty(self) -> bool:
+        return self.at == len(self.text) and not self._ids
+
+    def push(self, text: str, ids: tuple[int, ...], logprobs: tuple[TokenLogprob, ...]) -> None:
+        end = self._compact()
+        self._ids.extend((end, token) for token in ids)
+        self._logprobs.extend(logprobs)
+        self.text += text
+
+    def push_special(self, text: str) -> None:
+        end = self._compact()
+        self._special.append((end, end + len(text)))
+        self.text += text
+
+    def _compact(self) -> int:
+        """Forget what is read; where the next character stands."""
+        if self.at:
+            self._base += self.at
+            self.text, self.at = self.text[self.at :], 0
+        return self._base + len(self.text)
+
+    def take(self, count: int) -> str:
+        """The next characters, as they are. Their tokens are markup: nobody hears of them."""
+        taken = self.text[self.at : self.at + count]
+        self._ids_before(self._base + self.at + count)
+        self._advance(count)
+        if self.kept is not None:
+            self.kept.append(taken)
+            self._kept_length += count
+            if self._kept_length > LONGEST_HEAD:
+                raise NoCall
+        return taken
+
+    def keep(self, first: str) -> None:
+        """Write down what is read from now on, behind `first`."""
+        self.kept, self._kept_length = [first], 0
+
+    def take_text(self, count: int) -> tuple[str, tuple[int, ...], tuple[TokenLogprob, ...]]:
+        """The next characters without special tokens, and the tokens that begin in them."""
+        begin, end = self._base + self.at, self._base + self.at + count
+        text = self.text[self.at : self.at + count]
+        for start, stop in reversed(self._special):
+            if start < end and stop > begin:
+                text = text[: max(start - begin, 0)] + text[stop - begin :]
+        ids, logprobs = self._ids_before(end)
+        self._advance(count)
+        return text, ids, logprobs
+
+    def rest(self) -> tuple[tuple[int, ...], tuple[TokenLogprob, ...]]:
+        """Tokens without text, at the end."""
+        return self._ids_before(self._base + len(self.text) + 1)
+
+    def _ids_before(self, end: int) -> tuple[tuple[int, ...], tuple[TokenLogprob, ...]]:
+        ids: list[int] = []
+        logprobs: list[TokenLogprob] = []
+        while self._ids and self._ids[0][0] < end:
+            ids.append(self._ids.popleft()[1])
+            if self._logprobs:
+                logprobs.append(self._logprobs.popleft())
+        return tuple(ids), tuple(logprobs)
+
+    def _advance(self, count: int) -> None:
+        self.at += count
+        place = self._base + self.at
+        while self._special and self._special[0][1] <= place:
+            self._special.popleft()
+
+    def special(self, offset: int) -> bool:
+        """Is the character at `at + offset` one of a special token?"""
+        place = self._base + self.at + offset
+        return any(start <= place < stop for start, stop in self._special)
+
+    def char(self, offset: int = 0) -> Waiting[str]:
+        """The character at `at + offset`; "" where the answer ends before it."""
+        while self.at + offset >= len(self.text):
+            if self.ended:
+                return ""
+            yield
+        return self.text[self.at + offset]
+
+    def blanks(self, offset: int = 0) -> Waiting[int]:
+        """How far the blanks from `at + offset` go, as an offset. At most MOST_BLANKS are looked at."""
+        last = offset + MOST_BLANKS
+        while True:
+            char = yield from self.char(offset)
+            if not char or char not in BLANKS or offset == last:
+                return offset
+            offset += 1
+
+    def skip_blanks(self) -> Waiting[str]:
+        """Those that are there; the character behind them, or ""."""
+        count = yield from self.blanks()
+        if count:
+            self.take(count)
+        return (yield from self.char())
+
+    def skip(self, blanks: str) -> Waiting[None]:
+        """As many of exactly these as stand there."""
+        for blank in blanks:
+            if (yield from self.char()) != blank:
+                return
+            self.take(1)
+
+    def starts(self, options: tuple[str, ...], offset: int = 0) -> Waiting[str | None]:
+        """The longest of `options` that stands at `at + offset`. Waits while one of them may yet."""
+        while True:
+            text = self.text[self.at + offset : self.at + offset + 256]
+            found = max((one for one in options if text.startswith(one)), key=len, default=None)
+            least = len(found) if found else -1
+            if self.ended or not any(
+                len(one) > max(len(text), least) and one.startswith(text) for one in options
+            ):
+                return found
+            yield
+
+    def expect(self, options: tuple[str, ...]) -> Waiting[str | None]:
+        """As `starts`, behind blanks, and taken with them; None takes nothing."""
+        offset = yield from self.blanks()
+        found = yield from self.starts(options, offset)
+        if found is not None:
+            self.take(offset + len(found))
+        return found

@@ -1,0 +1,142 @@
+"""What a tool's schema says of one argument: whether it is a text, and what it may be besides.
+
+Only types matter here. What is not understood may be anything.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+Types = frozenset[str] | None
+"""Names of JSON's types; None for any."""
+
+TEXT: Types = frozenset({"string"})
+_ALL = frozenset({"string", "number", "integer", "boolean", "object", "array", "null"})
+_DEEPEST = 16
+KINDS = {str: "string", bool: "boolean", int: "integer", float: "number", list: "array", dict: "object"}
+
+
+def arguments_of(tools: object) -> dict[str, Mapping[str, Any]]:
+    """The schemas of the tools' arguments, by name: OpenAI's shape, or the function alone. What has no name
+    is left out, and what has no schema takes anything.
+    """
+    found: dict[str, Mapping[str, Any]] = {}
+    for tool in tools if isinstance(tools, list | tuple) else ():
+        inner = tool.get("function", tool) if isinstance(tool, Mapping) else None
+        name = inner.get("name") if isinstance(inner, Mapping) else None
+        if isinstance(inner, Mapping) and isinstance(name, str):
+            schema = inner.get("parameters", inner.get("input_schema"))
+            found[name] = schema if isinstance(schema, Mapping) else {}
+    return found
+
+
+class Schema:
+    """A schema, or a part of one."""
+
+    def __init__(self, given: object, root: Mapping[str, Any] | None = None) -> None:
+        self._given: Mapping[str, Any] = given if isinstance(given, Mapping) else {}
+        self._root = root if root is not None else self._given
+
+    def member(self, name: str) -> "Schema":
+        """Of an object's member of that name."""
+        for part in self._parts(self._given, 0):
+            members = part.get("properties")
+            if isinstance(members, Mapping) and name in members:
+                return Schema(members[name], self._root)
+        others = next(
+            (
+                part["additionalProperties"]
+                for part in self._parts(self._given, 0)
+                if isinstance(part.get("additionalProperties"), Mapping)
+            ),
+            None,
+        )
+        return Schema(others, self._root)
+
+    def element(self) -> "Schema":
+        """Of a list's elements."""
+        for part in self._parts(self._given, 0):
+            if isinstance(part.get("items"), Mapping):
+                return Schema(part["items"], self._root)
+        return Schema(None, self._root)
+
+    def names(self) -> list[str]:
+        """Of an object's members."""
+        parts = [part.get("properties") for part in self._parts(self._given, 0)]
+        return [name for part in parts if isinstance(part, Mapping) for name in part]
+
+    @property
+    def types(self) -> Types:
+        return self._types(self._given, 0)
+
+    def _types(self, given: Mapping[str, Any], depth: int) -> Types:
+        """Those of all parts together, as far as they say; a choice may be any of its parts."""
+        if depth > _DEEPEST:
+            return None
+        found: set[str] | None = None
+        for said in self._sayings(given, depth):
+            if said is not None:
+                found = set(said) if found is None else found & said
+        return None if found is None else frozenset(found)
+
+    def _sayings(self, given: Mapping[str, Any], depth: int) -> list[Types]:
+        sayings: list[Types] = [_named(given.get("type")), _listed(given)]
+        if (there := self._referred(given)) is not None:
+            sayings.append(self._types(there, depth + 1))
+        for key in ("anyOf", "oneOf"):
+            if isinstance(given.get(key), list):
+                kinds = [
+                    self._types(one, depth + 1) if isinstance(one, Mapping) else None for one in given[key]
+                ]
+                known = [kind for kind in kinds if kind is not None]
+                sayings.append(frozenset().union(*known) if kinds and len(known) == len(kinds) else None)
+        if isinstance(given.get("allOf"), list):
+            sayings += [self._types(one, depth + 1) for one in given["allOf"] if isinstance(one, Mapping)]
+        if all(said is None for said in sayings):
+            sayings.append(_implied(given))
+        return sayings
+
+    def _parts(self, given: Mapping[str, Any], depth: int) -> list[Mapping[str, Any]]:
+        """The schema itself and everything that it is put together from."""
+        parts = [given]
+        if depth > _DEEPEST:
+            return parts
+        if (there := self._referred(given)) is not None:
+            parts += self._parts(there, depth + 1)
+        for key in ("allOf", "anyOf", "oneOf"):
+            if isinstance(given.get(key), list):
+                for one in given[key][:64]:
+                    parts += self._parts(one, depth + 4) if isinstance(one, Mapping) else []
+        return parts
+
+    def _referred(self, given: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """Where a `$ref` within the schema points to."""
+        path = given.get("$ref")
+        if not isinstance(path, str) or not path.startswith("#"):
+            return None
+        there: Any = self._root
+        for step in path[1:].split("/")[1:]:
+            there = (
+                there.get(step.replace("~1", "/").replace("~0", "~")) if isinstance(there, Mapping) else None
+            )
+        return there if isinstance(there, Mapping) else None
+
+
+def _named(said: object) -> Types:
+    names = [said] if isinstance(said, str) else said if isinstance(said, list) else []
+    kinds = frozenset(name for name in names if isinstance(name, str)) & _ALL
+    return (kinds | {"integer"} if "number" in kinds else kinds) or None
+
+
+def _listed(given: Mapping[str, Any]) -> Types:
+    """Of the values that an enum or a const lists."""
+    values = given.get("enum")
+    values = values if isinstance(values, list) else [given["const"]] if "const" in given else []
+    return frozenset(KINDS.get(type(value), "null") for value in values) or None
+
+
+def _implied(given: Mapping[str, Any]) -> Types:
+    """Of keywords that only one type has."""
+    for key, kind in (("properties", "object"), ("items", "array"), ("pattern", "string")):
+        if key in given:
+            return frozenset({kind})
+    return None
