@@ -74,6 +74,9 @@ _PORT, _COUNT = click.IntRange(0, 65535), click.IntRange(1)
     help="How long an idle model stays (MODELKIT_KEEP_ALIVE).  [default: 5m]",
 )
 @click.option(
+    "--memory", type=Size(), metavar="SIZE", help="For all models together.  [default: what is free]"
+)
+@click.option(
     "--max-waiting",
     type=_COUNT,
     metavar="N",
@@ -151,6 +154,7 @@ def _wanted(names: tuple[str, ...], options: dict[str, Any]) -> "Wanted":
         PromptLog(options["log_prompts"]) if options["log_prompts"] else None,
         Metrics(alias=options["metrics_alias"]),
         {**loading, **read_settings(options["given"])},
+        options["memory"],
     )
 
 

@@ -49,13 +49,15 @@ def gauges(serving: Serving) -> Mapping[str, Mapping[Labels, float]]:
         counts, labels = requests[trace.first_token_s is not None], (("model", trace.model),)
         counts[labels] = counts.get(labels, 0) + 1
     memory: dict[Labels, float] = {}
-    for model in models:
+    for one in serving.pool.shown():
         for kind, taken in (
-            ("weights", model.memory.weight_bytes),
-            ("draft", model.memory.draft_bytes),
-            ("context", model.memory.cache_bytes + model.memory.draft_cache_bytes),
+            ("weights", one.weight_bytes),
+            ("draft", one.draft_bytes),
+            ("context", one.context_bytes),
+            ("prefix", one.prefix_bytes),
         ):
-            memory[("model", model.name), ("kind", kind)] = taken
+            labels = ("model", one.name), ("kind", kind)
+            memory[labels] = memory.get(labels, 0) + taken
     return {
         "modelkit_requests_running": requests[True],
         "modelkit_requests_waiting": requests[False],

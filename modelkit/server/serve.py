@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from modelkit.durations import FOR_EVER
-from modelkit.model import Model
 from modelkit.server.access import Access
 from modelkit.server.announce import announce, withdraw
 from modelkit.server.app import make_app
@@ -15,11 +14,16 @@ from modelkit.server.limits import Limits
 from modelkit.server.listening import Server
 from modelkit.server.log import Log, PromptLog
 from modelkit.server.metrics import Metrics
+from modelkit.server.moves import UNLIMITED, Capacity
 from modelkit.server.place import Place, address_of, listen
 from modelkit.server.pool import Pool
 from modelkit.server.serving import Serving
+from modelkit.server.stored import Stored
 from modelkit.settings import Settings
-from modelkit.verbs import load
+from runtime import device
+
+# Of what is free when the server starts: the rest is for what nobody foresees.
+_SHARE = 0.9
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +41,8 @@ class Wanted:
     metrics: Metrics = field(default_factory=Metrics)
     load: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Keywords of `load` for every model: limits of what is kept of prompts, and PARAMETERs."""
+    memory_bytes: int | None = None
+    """What all models together may take; None: most of what is free."""
 
 
 def serve(wanted: Wanted, say: Callable[[str], None]) -> None:
@@ -55,10 +61,15 @@ def serve(wanted: Wanted, say: Callable[[str], None]) -> None:
 
 
 async def _serve(wanted: Wanted, listeners: list[socket.socket], say: Callable[[str], None]) -> None:
-    def opened(name: str) -> Model:
-        return load(name, home=wanted.settings.home, max_waiting=wanted.limits.waiting, **wanted.load)
-
-    pool = Pool(opened)
+    pool = Pool(
+        Stored(wanted.settings, max_waiting=wanted.limits.waiting, **wanted.load),
+        Capacity(
+            memory_bytes=wanted.memory_bytes or _room_here(),
+            keep_alive_s=wanted.settings.keep_alive_s,
+            waiting=wanted.limits.waiting,
+            waiting_in_all=2 * wanted.limits.waiting,
+        ),
+    )
     serving = Serving(
         pool,
         wanted.settings,
@@ -88,6 +99,11 @@ async def _preload(names: Sequence[str], serving: Serving, say: Callable[[str], 
         async with serving.pool.acquire(name, FOR_EVER) as lease:
             say(f"{lease.model.name} is loaded, in {lease.load_s:.1f} s")
     serving.state.loading = False
+
+
+def _room_here() -> int:
+    """Bytes that models may take together where nobody has said: of the memory that MLX computes in."""
+    return int(device.device().available_bytes * _SHARE) or UNLIMITED
 
 
 def _new_loop() -> asyncio.AbstractEventLoop:
