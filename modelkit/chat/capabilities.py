@@ -5,11 +5,13 @@ prompt, or an error, means that the template does not have the feature. A templa
 user's message into a prompt is an error: better now than in the first chat.
 """
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from modelkit.chat.message import Message, ToolCall
+from modelkit.chat.styles.choice import Choice, choose
+from modelkit.chat.styles.thinking import Thinking, thinking_of
 from modelkit.chat.template import ChatTemplate
 from modelkit.errors import TemplateError
 
@@ -31,11 +33,6 @@ _TOOL: dict[str, Any] = {
         },
     },
 }
-_SWITCHES: dict[str, tuple[Any, Any]] = {
-    "enable_thinking": (False, True),
-    "thinking": (False, True),
-    "reasoning_effort": ("low", "high"),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,37 +42,48 @@ class Capabilities:
     system: bool
     """Does a system message reach the prompt?"""
     tools: bool
-    """Do tools, calls of them and their results?"""
-    thinking: bool
-    """Can the assistant's thinking be switched, or is it told apart?"""
-    thinking_switch: str | None
-    """The variable that turns thinking on and off, or sets its effort; None if there is none."""
+    """Do tools, calls of them and their results, and is it known how the model writes calls?"""
+    style: Choice
+    """How the model's answers are marked."""
+    thinks: Thinking
+    """What thinking it offers."""
     variables: tuple[str, ...]
     """All variables that a caller may set."""
 
+    @property
+    def thinking(self) -> bool:
+        """Does the model think?"""
+        return self.thinks.can
+
 
 def check_template(
-    source: str, *, bos_token: str | None = None, eos_token: str | None = None
+    source: str,
+    *,
+    bos_token: str | None = None,
+    eos_token: str | None = None,
+    parser: str | None = None,
+    tokens: Container[str] = (),
 ) -> Capabilities:
     """Compile a template and try it out. Raises TemplateError when a plain conversation fails in it."""
-    return try_out(ChatTemplate(source, bos_token=bos_token, eos_token=eos_token))
+    return try_out(ChatTemplate(source, bos_token=bos_token, eos_token=eos_token), parser, tokens)
 
 
-def try_out(template: ChatTemplate) -> Capabilities:
-    """Raises TemplateError when a plain conversation fails in the template."""
-    source = template.source
+def try_out(template: ChatTemplate, parser: str | None = None, tokens: Container[str] = ()) -> Capabilities:
+    """parser, tokens: as `choose` takes them. Raises TemplateError when a plain conversation fails in the
+    template.
+    """
     for messages, marks in (((_USER,), "1"), ((_USER, _ANSWER, _USER), "12")):
         if not _has(template.render(messages), marks):
             raise TemplateError("the chat template leaves out messages of a plain conversation")
-    switch = next(
-        (name for name in _SWITCHES if name in template.variables and _switches(template, name)), None
-    )
+    choice = choose(template, parser, tokens)
+    calls = choice.style is not None and choice.style.form is not None
     return Capabilities(
         system=_renders(template, (_SYSTEM, _USER), "13"),
-        tools=_renders(template, (_USER,), "14", tools=True)
+        tools=calls
+        and _renders(template, (_USER,), "14", tools=True)
         and _renders(template, (_USER, _CALL, _RESULT), "1456", tools=True),
-        thinking=switch is not None or "reasoning_content" in source or "<think>" in source,
-        thinking_switch=switch,
+        style=choice,
+        thinks=thinking_of(choice.style, template),
         variables=tuple(sorted(template.variables)),
     )
 
@@ -87,15 +95,5 @@ def _has(text: str, marks: str) -> bool:
 def _renders(template: ChatTemplate, messages: Sequence[Message], marks: str, *, tools: bool = False) -> bool:
     try:
         return _has(template.render(messages, tools=[_TOOL] if tools else None), marks)
-    except TemplateError:
-        return False
-
-
-def _switches(template: ChatTemplate, name: str) -> bool:
-    off, on = _SWITCHES[name]
-    try:
-        return template.render([_USER], variables={name: off}) != template.render(
-            [_USER], variables={name: on}
-        )
     except TemplateError:
         return False

@@ -77,7 +77,7 @@ def overview(facts: Facts) -> str:
         "Adapters": [_adapter(one) for one in facts["adapters"]],
         "Draft": _draft(draft, _fetched_from(facts, "draft")) if draft else [],
         **_memory(facts),
-        "Capabilities": [(name,) for name in facts["capabilities"]],
+        "Capabilities": list(_capabilities(facts)),
         "Speculation": [_learned(one) for one in facts["speculation"]],
         "Parameters": list(_parameters(facts["parameters"])),
         "System": _beginning(facts["system"] or ""),
@@ -120,6 +120,14 @@ def _model(facts: Facts) -> Rows:
         ("parser", facts["parser"]),
     ]
     return [(name, value) for name, value in rows if value]
+
+
+def _capabilities(facts: Facts) -> Iterator[tuple[str, ...]]:
+    """Of tools the style in which the model calls them, of thinking what it offers."""
+    style, thinking = facts["style"] or {}, facts["thinking"] or {}
+    more = {"tools": style.get("name"), "thinking": thinking.get("said")}
+    for name in facts["capabilities"]:
+        yield name, more.get(name) or ""
 
 
 def _fetched_from(facts: Facts, role: str) -> str | None:

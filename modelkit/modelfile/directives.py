@@ -89,13 +89,13 @@ DIRECTIVES: dict[str, DirectiveRow] = {
             "RENDERER",
             takes="the name of a prompt renderer",
             example="RENDERER qwen3-coder",
-            help="Ollama's built-in prompt renderer for this model; here the chat template does that work.",
+            help="A built-in template, as TEMPLATE takes it. Other names are recorded and do nothing.",
         ),
         DirectiveRow(
             "PARSER",
             takes="the name of an output parser",
             example="PARSER qwen3-coder",
-            help="Ollama's built-in output parser for this model; here it follows from the chat template.",
+            help="How the model marks thinking and calls of tools; else the chat template tells.",
         ),
         DirectiveRow(
             "REQUIRES",

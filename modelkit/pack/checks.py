@@ -128,8 +128,9 @@ class Template:
     """Sentences for the user."""
 
 
-def check_template(ready: "Ready", explicit: str | None) -> Template:
+def check_template(ready: "Ready", explicit: str | None, parser: str | None = None) -> Template:
     """The template that the package will chat with, tried out: TEMPLATE's `explicit`, or the model's own.
+    parser: of PARSER.
 
     Raises TemplateError for an explicit one that does not work. A model with a broken template of its own is
     still good for plain prompts, so that is a note.
@@ -141,7 +142,7 @@ def check_template(ready: "Ready", explicit: str | None) -> Template:
     try:
         if ready.template is None:
             raise ready.template_fault or AssertionError("no template, and no reason")
-        return Template(ready.template.source, try_out(ready.template), ())
+        return Template(ready.template.source, try_out(ready.template, parser, ready.tokenizer.pieces), ())
     except TemplateError as error:
         if explicit is not None:
             raise

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from modelkit.address import HubAddress
+from modelkit.chat.builtin import builtin_templates
+from modelkit.chat.styles.table import style_named
 from modelkit.errors import LoadError, PlanError
 from modelkit.fetch.access import Access
 from modelkit.fetch.find import obtain_adapter
@@ -114,7 +116,7 @@ def _prepare(
 ) -> Preparation:
     with recipe.at("FROM"):
         origin = open_origin(recipe.from_, store, access)
-    recipe = beneath(recipe, origin.said)
+    recipe = with_renderer(beneath(recipe, origin.said))
     with recipe.at("DRAFT"):
         beside = open_origin(recipe.draft, store, access) if recipe.draft else None
     target = _part(origin.source, "target", asked.target, origin.metadata.provenance, store)
@@ -134,7 +136,7 @@ def _prepare(
         refuse_same(target, draft)
     ready = _ready(target, recipe, metadata, tokenizer)
     with recipe.at("TEMPLATE"):
-        template = checks.check_template(ready, recipe.template)
+        template = checks.check_template(ready, recipe.template, metadata.parser)
     files = target.source.inventory.files
     texts = license_files(files, recipe.licenses)
     if recipe.template is not None and template.source is not None:
@@ -172,6 +174,14 @@ def beneath(recipe: Recipe, said: tuple[Directive, ...]) -> Recipe:
         licenses=(*under.licenses, *recipe.licenses),
         notes=(*recipe.notes, *under.notes),
     )
+
+
+def with_renderer(recipe: Recipe) -> Recipe:
+    """With the template that RENDERER names, where modelkit has one and TEMPLATE says no other."""
+    name = (recipe.renderer or "").strip()
+    if recipe.template is None and name in builtin_templates():
+        return replace(recipe, template=name)
+    return recipe
 
 
 def merge(inherited: Metadata, recipe: Recipe, draft: Part | None) -> Metadata:
@@ -257,9 +267,11 @@ def _notes(recipe: Recipe, beside: Origin | None, target: Part, draft: Part | No
         yield from (f"draft: {note}" for note in _part_notes(draft))
     if beside and beside.draft:
         yield f"{beside.source.inventory.origin} has a draft of its own; as a draft it goes without"
-    for keyword, name in (("RENDERER", recipe.renderer), ("PARSER", recipe.parser)):
-        if name:
-            yield f"{keyword} {name} is recorded; here the chat template decides"
+    if recipe.renderer and recipe.renderer.strip() not in builtin_templates():
+        yield f"RENDERER {recipe.renderer} is recorded; here the chat template decides"
+    if recipe.parser and style_named(recipe.parser) is None:
+        unknown = f"PARSER {recipe.parser} is recorded"
+        yield f"{unknown}; no output style has this name, so the chat template decides"
 
 
 def _fetched(origin: Origin, beside: Origin | None) -> dict[str, Upstream | None]:

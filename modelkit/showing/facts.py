@@ -6,7 +6,7 @@ be run here; it is still described as far as it goes, and `problem` says why no 
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from modelkit.errors import ModelkitError
 from modelkit.learned import lessons_of
@@ -32,6 +32,11 @@ from runtime.errors import UnsupportedModel, WeightMismatch
 from runtime.loaded import foresee
 from runtime.models import Described, architecture_name, describe
 from runtime.models.unused import unused_parts
+
+if TYPE_CHECKING:
+    from modelkit.chat.capabilities import Capabilities
+    from modelkit.chat.styles.choice import Choice
+    from modelkit.chat.styles.thinking import Thinking
 
 _FLOATS = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 _ELEMENT_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
@@ -126,16 +131,34 @@ def _speculation(store: Store, package: Package) -> list[dict[str, Any]]:
 
 
 def _texts(package: Package) -> dict[str, Any]:
-    template, capabilities, problem = _chat(package)
+    template, able, problem = _chat(package)
+    can = [name for name in ("tools", "thinking") if able and getattr(able, name)]
     return {
         "template": template,
         "template_problem": problem,
-        "capabilities": ["completion", *capabilities],
+        "capabilities": ["completion", *(["chat"] if able else []), *can],
+        "style": _style(able.style) if able else None,
+        "thinking": _thinking(able.thinks) if able else None,
         "licenses": texts.licenses(package),
     }
 
 
-def _chat(package: Package) -> tuple[str | None, list[str], str | None]:
+def _style(found: "Choice") -> dict[str, Any]:
+    return {"name": found.style.name if found.style else None, "found": found.how}
+
+
+def _thinking(offered: "Thinking") -> dict[str, Any]:
+    return {
+        "can": offered.can,
+        "default": offered.default,
+        "can_be_off": not offered.can or offered.off is not None,
+        "variable": offered.switch,
+        "levels": [*offered.levels],
+        "said": offered.said,
+    }
+
+
+def _chat(package: Package) -> "tuple[str | None, Capabilities | None, str | None]":
     """The chat template and what it can do, or why it fails."""
     from modelkit.chat.capabilities import check_template
 
@@ -143,12 +166,13 @@ def _chat(package: Package) -> tuple[str | None, list[str], str | None]:
     try:
         template = texts.template(package) or None
         if template is None:
-            return None, [], None
-        specials = texts.specials(package)
-        able = check_template(template, bos_token=specials.bos, eos_token=specials.eos)
+            return None, None, None
+        specials, parser = texts.specials(package), texts.recipe(package).parser
+        marks = {"bos_token": specials.bos, "eos_token": specials.eos}
+        able = check_template(template, **marks, parser=parser, tokens=texts.added_tokens(package))
     except ModelkitError as error:
-        return template, [], error.message
-    return template, ["chat", *(name for name in ("tools", "thinking") if getattr(able, name))], None
+        return template, None, error.message
+    return template, able, None
 
 
 def _model(

@@ -17,7 +17,7 @@ from modelkit.pack.metadata import Metadata, read_metadata
 from modelkit.source.strict_json import read_json
 from modelkit.store.package import Package
 from modelkit.store.store import Store
-from modelkit.tokenizer.special import Specials, read_specials
+from modelkit.tokenizer.special import Specials, declared_tokens, read_specials
 
 _LICENSES = ("LICENSE", "LICENCE", "COPYING")
 _LICENSE_LIMIT_BYTES = 64_000
@@ -83,6 +83,13 @@ def specials(package: Package) -> Specials:
         read_json(package.files[name], nonfinite=True) if name in package.files else {} for name in names
     )
     return read_specials(*found)
+
+
+def added_tokens(package: Package) -> frozenset[str]:
+    """The texts of special and added tokens that tokenizer_config.json names."""
+    name = "tokenizer_config.json"
+    config = read_json(package.files[name], nonfinite=True) if name in package.files else {}
+    return frozenset({*specials(package), *(token.content for token in declared_tokens(config, {}))})
 
 
 def licenses(package: Package, *, errors: str = "replace") -> dict[str, str]:

@@ -3,19 +3,22 @@ from pathlib import Path
 import pytest
 
 from modelkit.chat.builtin import builtin_templates
-from modelkit.chat.capabilities import Capabilities, check_template
+from modelkit.chat.capabilities import check_template
 from modelkit.chat.message import Message
 from modelkit.chat.template import ChatTemplate
 from modelkit.errors import TemplateError
 
+# System, tools, style, thinking, variables.
 REAL = {
-    "Qwen-Qwen3-0.6B": Capabilities(True, True, True, "enable_thinking", ("enable_thinking",)),
-    "google-gemma-4-31B-it": Capabilities(True, True, True, "enable_thinking", ("enable_thinking",)),
-    "meta-llama-Llama-3.1-8B-Instruct": Capabilities(
-        True, True, False, None, ("builtin_tools", "custom_tools", "date_string", "tools_in_user_message")
+    "Qwen-Qwen3-0.6B": (True, True, "qwen3", True, ("enable_thinking",)),
+    "google-gemma-4-31B-it": (True, True, "gemma4", True, ("enable_thinking",)),
+    "meta-llama-Llama-3.1-8B-Instruct": (
+        *(True, True, "llama3", False),
+        ("builtin_tools", "custom_tools", "date_string", "tools_in_user_message"),
     ),
-    "openai-gpt-oss-120b": Capabilities(
-        True, True, True, "reasoning_effort", ("builtin_tools", "model_identity", "reasoning_effort")
+    "openai-gpt-oss-120b": (
+        *(True, True, "harmony", True),
+        ("builtin_tools", "model_identity", "reasoning_effort"),
     ),
 }
 
@@ -23,7 +26,18 @@ REAL = {
 @pytest.mark.parametrize("name", REAL)
 def test_real_templates_are_read_right(shared_data: Path, name: str):
     source = (shared_data / "templates" / f"{name}.jinja").read_text(encoding="utf-8")
-    assert check_template(source, bos_token="<s>", eos_token="</s>") == REAL[name]
+    can = check_template(source, bos_token="<s>", eos_token="</s>")
+    assert can.style.style is not None
+    assert (can.system, can.tools, can.style.style.name, can.thinking, can.variables) == REAL[name]
+
+
+def test_tools_need_a_known_way_of_calling_them():
+    source = (
+        "{% if tools %}{{ tools | tojson }}{% endif %}{% for m in messages %}{{ m.content }}"
+        "{% for c in m.tool_calls or [] %}{{ c.function | tojson }}{% endfor %}{% endfor %}"
+    )
+    assert not check_template(source, parser="passthrough").tools
+    assert check_template(source, parser="hermes").tools
 
 
 def test_a_template_that_ignores_the_system_message_says_so():

@@ -64,7 +64,7 @@ def test_a_second_system_message_has_its_place_where_the_first_has() -> None:
     template = ChatTemplate(FIRST_SYSTEM)
     talk = [Message("system", "a"), Message("user", "b"), Message("system", "c"), Message("user", "d")]
     text = template.render(talk)
-    assert text == "Sa[b][c\n\nd]"
+    assert text == "Sa[b\n\nc][d]"
     assert unplaced(Rendering(template), talk, range(4), text) == []
 
 

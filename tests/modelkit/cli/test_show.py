@@ -157,6 +157,8 @@ def test_json_has_layers_draft_and_config(
     assert shown["messages"][1] == {"role": "assistant", "content": "Hi,\nthere."}
     assert shown["template"] == TEMPLATE
     assert shown["capabilities"] == ["completion", "chat"]
+    assert shown["style"] == {"name": "qwen3", "found": "parser"}
+    assert shown["thinking"]["said"] == "no"
 
 
 @pytest.mark.parametrize(
@@ -257,6 +259,27 @@ def test_a_package_without_a_model_says_so(modelkit: Run, home: Path) -> None:
     assert "digest" in result.stdout
     assert "note: " in result.stderr
     assert json.loads(modelkit("show", "other", "--json").stdout)["problem"]
+
+
+CALLS = (
+    "{% if tools %}{{ tools | tojson }}{% endif %}{% for m in messages %}{{ m.content }}"
+    "{% for c in m.tool_calls or [] %}<tool_call>{{ c.function | tojson }}</tool_call>{% endfor %}"
+    "{% endfor %}"
+    "{% if add_generation_prompt and enable_thinking is false %}<think></think>{% endif %}"
+)
+
+
+def test_tools_and_thinking_are_said(modelkit: Run, tmp_path: Path, facts: Callable[[str], dict]) -> None:
+    write_model(tmp_path / "able", template=CALLS)
+    (tmp_path / "Modelfile").write_text("FROM ./able\n")
+    modelkit("create", "able", "-f", str(tmp_path / "Modelfile"))
+    shown = facts("able")
+    assert shown["capabilities"] == ["completion", "chat", "tools", "thinking"]
+    assert shown["style"] == {"name": "qwen3", "found": "template"}
+    assert (shown["thinking"]["variable"], shown["thinking"]["can_be_off"]) == ("enable_thinking", True)
+    lines = [" ".join(line.split()) for line in modelkit("show", "able").stdout.splitlines()]
+    assert "tools qwen3" in lines
+    assert "thinking on, can be switched off" in lines
 
 
 @pytest.mark.parametrize("broken", ["{% for %}", "Hello"])

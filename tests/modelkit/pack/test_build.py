@@ -11,6 +11,7 @@ from typing import Any
 import mlx.core as mx
 import pytest
 
+from modelkit.chat.builtin import builtin_templates
 from modelkit.modelfile import Recipe
 from modelkit.pack.build import Created, build
 from modelkit.pack.prepare import prepare
@@ -157,9 +158,22 @@ def test_what_the_size_estimate_promises_is_what_is_written(llama: Llama, make: 
 
 def test_recorded_names_that_do_not_act_are_noted(llama: Llama, make: Make, store: Store) -> None:
     llama("target")
-    created = make("FROM ./target\nRENDERER qwen3\nPARSER qwen3")
+    created = make("FROM ./target\nRENDERER qwen3\nPARSER lantern")
     assert "RENDERER qwen3 is recorded; here the chat template decides" in created.notes
-    assert metadata(store)["parser"] == "qwen3"
+    assert any(note.startswith("PARSER lantern is recorded; no output style") for note in created.notes)
+    assert metadata(store)["parser"] == "lantern"
+
+
+def test_a_renderer_that_modelkit_has_is_the_template(llama: Llama, make: Make, store: Store) -> None:
+    llama("target")
+    created = make("FROM ./target\nRENDERER chatml\nPARSER qwen3")
+    assert not any("RENDERER" in note or "PARSER" in note for note in created.notes)
+    kept = store.resolve(NAME).files["chat_template.jinja"].read_text()
+    assert kept == builtin_templates()["chatml"].source
+    make("FROM ./target\nRENDERER chatml\nTEMPLATE alpaca")
+    assert (
+        store.resolve(NAME).files["chat_template.jinja"].read_text() == builtin_templates()["alpaca"].source
+    )
 
 
 def test_provenance_names_sources_by_digest_only(
