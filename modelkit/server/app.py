@@ -11,7 +11,7 @@ from modelkit.server.gate import Gate
 from modelkit.server.serving import Serving
 
 # Each has a DIALECT. Where two know a path, the first has it.
-ROOMS = ("modelkit.server.health", "modelkit.server.own.chat")
+ROOMS = ("modelkit.server.openai", "modelkit.server.health", "modelkit.server.own.chat")
 
 _OTHER = Dialect("other", (), ("/",))
 

@@ -1,0 +1,31 @@
+"""What all answers begin and end with: a head once the model is there, and an answer that is whole."""
+
+import hashlib
+from importlib.metadata import PackageNotFoundError, version
+
+from modelkit.generation import Finish, Generation
+from modelkit.model import Model
+from modelkit.server.answering import Started
+from modelkit.server.faults import Refused
+from modelkit.server.openai.errors import cancelled
+from modelkit.server.openai.wire import Head, new_id
+
+
+def head_of(prefix: str, model: str, started: Started) -> Head:
+    """model: as the client named it."""
+    return Head(new_id(prefix), model, int(started.created_s), _fingerprint(started.model))
+
+
+def whole_answer(event: Finish) -> Generation:
+    """The answer, as far as the model or a limit has ended it. Raises Refused where the server has."""
+    if event.answer.reason == "cancelled":
+        raise Refused(cancelled())
+    return event.answer
+
+
+def _fingerprint(model: Model) -> str:
+    try:
+        program = version("modelkit-mlx")
+    except PackageNotFoundError:  # run from its sources
+        program = ""
+    return "fp_" + hashlib.sha256(f"{program} {model.name}".encode()).hexdigest()[:12]

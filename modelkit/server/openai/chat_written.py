@@ -1,0 +1,163 @@
+"""Chat completions in OpenAI's words: events to the chunks of a stream, or to one object at the end.
+
+Of a stream: one id and one `created` throughout; the first chunk of a choice has the role and nothing else;
+a call's id, type and name come once, before its arguments; the last one has an empty delta and says why it
+ended. Thinking stands under both names that clients look for.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from modelkit.generation import Finish, Generation
+from modelkit.output.events import CallArguments, CallStart, Event, Text, Thinking
+from modelkit.server.answering import Started
+from modelkit.server.faults import Fault
+from modelkit.server.openai.begun import head_of, whole_answer
+from modelkit.server.openai.chat_request import Style
+from modelkit.server.openai.errors import error_event
+from modelkit.server.openai.logprobs import Spell, Tokens, token
+from modelkit.server.openai.usage import chat_usage, timings
+from modelkit.server.openai.wire import DONE
+from modelkit.server.streaming import sse
+
+Said = tuple[dict[str, Any], Any, "Choice | None"]
+"""A delta, its log-probabilities, and the choice where it has ended with it."""
+
+
+class Choice:
+    """What is known of one of the answers while it comes."""
+
+    def __init__(self, index: int, style: Style, spell: Spell) -> None:
+        self.index = index
+        self.answer: Generation | None = None
+        self.thinking_tokens = 0
+        self._style, self._spell, self._tokens = style, spell, Tokens(spell)
+        self._texts: list[str] = []
+        self._thoughts: list[str] = []
+        self._calls: list[tuple[CallStart, list[str]]] = []
+        self._logprobs: list[dict[str, Any]] = []
+
+    def delta(self, event: Event) -> tuple[dict[str, Any], Any] | None:
+        """What the event adds to the message, and its log-probabilities; None where it adds nothing."""
+        match event:
+            case Text():
+                self._texts.append(event.text)
+                found = self._told(event) if self._style.logprobs else None
+                return ({"content": event.text}, found) if event.text or found else None
+            case Thinking():
+                self._thoughts.append(event.text)
+                self.thinking_tokens += len(event.ids)
+                thought = {"reasoning_content": event.text, "reasoning": event.text}
+                return (thought, None) if event.text else None
+            case CallStart():
+                self._calls.append((event, []))
+                function = {"name": event.name, "arguments": ""}
+                call = {"index": event.index, "id": event.id, "type": "function", "function": function}
+                return {"tool_calls": [call]}, None
+            case CallArguments():
+                self._calls[-1][1].append(event.text)
+                piece = {"index": event.index, "function": {"arguments": event.text}}
+                return ({"tool_calls": [piece]}, None) if event.text else None
+            case _:
+                return None
+
+    def whole(self) -> dict[str, Any]:
+        """The choice, once it has ended."""
+        message: dict[str, Any] = {"role": "assistant", "content": "".join(self._texts), "refusal": None}
+        if thinking := "".join(self._thoughts):
+            message |= {"reasoning_content": thinking, "reasoning": thinking}
+        if self._calls:
+            message["content"] = message["content"] or None
+            message["tool_calls"] = [_call(start, "".join(pieces)) for start, pieces in self._calls]
+        return {
+            "index": self.index,
+            "message": message,
+            "logprobs": {"content": self._logprobs, "refusal": None} if self._style.logprobs else None,
+            "finish_reason": self.reason,
+        }
+
+    @property
+    def reason(self) -> str:
+        answer = self.answer
+        if answer is None or answer.reason == "length":
+            return "length"
+        return "tool_calls" if self._calls else "stop"
+
+    def _told(self, event: Text) -> dict[str, Any] | None:
+        told = [token(one, self._spell) for one in self._tokens.add(event.text, event.logprobs)]
+        self._logprobs += told
+        return {"content": told, "refusal": None} if told else None
+
+
+class ChatStream:
+    """A Formatter: the choices of one request, interleaved. `take` and `whole` are for an answer in one."""
+
+    def __init__(self, model: str, style: Style, rows: int) -> None:
+        self._model, self._style, self._rows = model, style, rows
+        self._choices: list[Choice] = []
+
+    def begin(self, started: Started) -> bytes:
+        self._head = head_of("chatcmpl-", self._model, started)
+        spell = started.model.token_bytes
+        self._choices = [Choice(index, self._style, spell) for index in range(self._rows)]
+        role = {"role": "assistant", "content": None}
+        return b"".join(self._chunk(choice.index, role) for choice in self._choices)
+
+    def batch(self, row: int, events: Sequence[Event | Finish]) -> bytes:
+        return b"".join(self._chunk(row, *said) for said in self.take(row, events))
+
+    def take(self, row: int, events: Sequence[Event | Finish]) -> list[Said]:
+        """What there is to say of these events. Raises Refused where the server has ended the answer."""
+        choice, said = self._choices[row], list[Said]()
+        for event in events:
+            if isinstance(event, Finish):
+                choice.answer = whole_answer(event)
+                said.append(({}, None, choice))
+            elif (delta := choice.delta(event)) is not None:
+                said.append((*delta, None))
+        return said
+
+    def end(self) -> bytes:
+        cost = sse({**self._opening([]), "usage": self._cost()}) if self._style.usage else b""
+        return cost + DONE
+
+    def fail(self, fault: Fault) -> bytes:
+        return error_event(fault)
+
+    def whole(self) -> dict[str, Any]:
+        """The object of an answer that is not streamed; every choice has ended."""
+        choices = [choice.whole() for choice in self._choices]
+        written = {**self._opening(choices, "chat.completion"), "usage": self._cost()}
+        return written | self._times(self._choices[0])
+
+    def _chunk(
+        self, index: int, delta: dict[str, Any], logprobs: Any = None, ended: Choice | None = None
+    ) -> bytes:
+        reason = None if ended is None else ended.reason
+        choice = {"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": reason}
+        written = self._opening([choice])
+        if self._style.usage:
+            written["usage"] = None
+        return sse(written if ended is None else written | self._times(ended))
+
+    def _times(self, choice: Choice) -> dict[str, Any]:
+        wanted = self._style.timings and choice.answer is not None
+        return {"timings": timings(choice.answer.usage)} if wanted and choice.answer else {}
+
+    def _cost(self) -> dict[str, Any]:
+        usages = [choice.answer.usage for choice in self._choices if choice.answer is not None]
+        return chat_usage([usages], sum(choice.thinking_tokens for choice in self._choices))
+
+    def _opening(self, choices: list[dict[str, Any]], kind: str = "chat.completion.chunk") -> dict[str, Any]:
+        return {
+            "id": self._head.id,
+            "object": kind,
+            "created": self._head.created,
+            "model": self._head.model,
+            "system_fingerprint": self._head.fingerprint,
+            "choices": choices,
+        }
+
+
+def _call(start: CallStart, written: str) -> dict[str, Any]:
+    return {"id": start.id, "type": "function", "function": {"name": start.name, "arguments": written}}

@@ -1,0 +1,65 @@
+"""Rows of plain completions: their prompts as the model gets them, and given back where that is asked for."""
+
+import numpy as np
+
+from modelkit.generation import GenerationStream
+from modelkit.model import Model
+from modelkit.server.faults import refused
+from modelkit.server.openai.completion_request import CompletionRequest, Prompt
+from modelkit.server.openai.completion_written import Echo
+from modelkit.server.openai.logprobs import Tokens
+from modelkit.server.openai.sampling import seeds
+from runtime.engine.request import TokenLogprob
+
+MOST_SCORE_BYTES = 1024 * 1024 * 1024
+
+
+class Rows:
+    """One request's."""
+
+    def __init__(self, asked: CompletionRequest) -> None:
+        self._asked = asked
+        self._echoes: dict[int, Echo] = {}
+
+    def start(self, model: Model, row: int) -> GenerationStream:
+        """In a worker thread."""
+        asked, number = self._asked, row // self._asked.each
+        prompt = asked.prompts[number]
+        if asked.suffix is not None and isinstance(prompt, str):
+            prompt = model.infill(prompt, asked.suffix)
+        if asked.echo and number not in self._echoes:
+            self._echoes[number] = self._echo(model, asked.prompts[number])
+        return model.generate(prompt, raw=True, stream=True, **seeds(asked.options, row))
+
+    def echo(self, number: int) -> Echo:
+        """Of a prompt whose first row has been started."""
+        return self._echoes[number]
+
+    def _echo(self, model: Model, prompt: Prompt) -> Echo:
+        text = prompt if isinstance(prompt, str) else model.decode(prompt)
+        top = self._asked.options.get("top_logprobs")
+        if top is None:
+            return Echo(text)
+        ids = model.encode(prompt) if isinstance(prompt, str) else prompt
+        scores = _scores(model, ids, top)
+        framed = not model.decode(ids[:1])  # BOS is no part of the text, and the next token is told after it
+        told = Tokens(model.token_bytes).add(text, scores[framed:])
+        return Echo(text, told, known_first=framed)
+
+
+def _scores(model: Model, ids: list[int], top: int) -> list[TokenLogprob]:
+    """What the model gave to each token of a prompt; nothing is known of the first."""
+    vocabulary = model.logits(ids[:1]).shape[-1]
+    if len(ids) * vocabulary * 4 > MOST_SCORE_BYTES:
+        most = MOST_SCORE_BYTES // (vocabulary * 4)
+        said = f"echo with logprobs takes prompts of at most {most:,} tokens of this model; this one has"
+        raise refused("invalid_request", f"{said} {len(ids):,}", "echo")
+    logits = model.logits(ids)
+    logits -= logits.max(axis=-1, keepdims=True)
+    logits -= np.log(np.exp(logits).sum(axis=-1, keepdims=True))
+    scores = [TokenLogprob(ids[0], 0.0)]
+    for row, token in zip(logits, ids[1:], strict=False):
+        likely = np.argsort(-row)[:top] if top else []
+        best = tuple((int(one), float(row[one])) for one in likely)
+        scores.append(TokenLogprob(token, float(row[token]), best))
+    return scores

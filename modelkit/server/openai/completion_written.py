@@ -1,0 +1,185 @@
+"""Plain completions in OpenAI's words. Log-probabilities are four lists, by token."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from modelkit.generation import Finish, Generation
+from modelkit.output.events import Event, Text, Thinking
+from modelkit.server.answering import Started
+from modelkit.server.faults import Fault
+from modelkit.server.openai.begun import head_of, whole_answer
+from modelkit.server.openai.completion_request import CompletionRequest
+from modelkit.server.openai.errors import error_event
+from modelkit.server.openai.logprobs import Spell, Tokens, Told, readable
+from modelkit.server.openai.usage import chat_usage, timings
+from modelkit.server.openai.wire import DONE
+from modelkit.server.streaming import sse
+
+
+@dataclass(frozen=True, slots=True)
+class Echo:
+    """A prompt that is given back."""
+
+    text: str = ""
+    tokens: Sequence[Told] = ()
+    """() unless they were asked for."""
+    known_first: bool = True
+    """Has the first of them a log-probability?"""
+
+
+@dataclass(slots=True)
+class Lists:
+    """Log-probabilities in the older shape."""
+
+    tokens: list[str] = field(default_factory=list)
+    token_logprobs: list[float | None] = field(default_factory=list)
+    top_logprobs: list[dict[str, float] | None] = field(default_factory=list)
+    text_offset: list[int] = field(default_factory=list)
+
+    def add(self, told: Told, offset: int, spell: Spell, *, known: bool = True) -> None:
+        """offset: characters in front of it. known: does it have a log-probability?"""
+        own = told.logprob
+        self.tokens.append(readable(told.data))
+        self.token_logprobs.append(own.logprob if known else None)
+        self.top_logprobs.append({readable(spell(one)): value for one, value in own.top} if known else None)
+        self.text_offset.append(offset)
+
+    def extend(self, other: "Lists") -> None:
+        self.tokens += other.tokens
+        self.token_logprobs += other.token_logprobs
+        self.top_logprobs += other.top_logprobs
+        self.text_offset += other.text_offset
+
+    def written(self) -> dict[str, Any]:
+        return {
+            "tokens": self.tokens,
+            "token_logprobs": self.token_logprobs,
+            "top_logprobs": self.top_logprobs,
+            "text_offset": self.text_offset,
+        }
+
+
+class Choice:
+    """One of the answers while it comes."""
+
+    def __init__(self, spell: Spell, *, logprobs: bool) -> None:
+        self.answer: Generation | None = None
+        self.text = ""
+        self.lists = Lists() if logprobs else None
+        self._spell, self._tokens = spell, Tokens(spell)
+
+    def echo(self, echo: Echo) -> dict[str, Any]:
+        """What is said of the prompt. Comes first."""
+        new, offset = Lists(), 0
+        for place, told in enumerate(echo.tokens):
+            new.add(told, offset, self._spell, known=place > 0 or echo.known_first)
+            offset += len(readable(told.data))
+        return self._said(echo.text, new)
+
+    def add(self, event: Text | Thinking) -> dict[str, Any] | None:
+        """What a piece of the answer adds; None for nothing."""
+        new = Lists()
+        offset = len(self.text)
+        told = self._tokens.add(event.text, event.logprobs) if self.lists is not None else []
+        for one in told:
+            new.add(one, offset, self._spell)
+            offset += len(readable(one.data))
+        return self._said(event.text, new) if event.text or told else None
+
+    @property
+    def reason(self) -> str:
+        return "length" if self.answer is None or self.answer.reason == "length" else "stop"
+
+    def _said(self, text: str, new: Lists) -> dict[str, Any]:
+        self.text += text
+        if self.lists is None:
+            return {"text": text, "logprobs": None}
+        self.lists.extend(new)
+        return {"text": text, "logprobs": new.written()}
+
+
+class CompletionStream:
+    """A Formatter. echoes: gives the prompts back, by number, once there is a model."""
+
+    def __init__(self, asked: CompletionRequest, echoes: Callable[[int], Echo]) -> None:
+        self._asked, self._echoes = asked, echoes
+        self._choices: list[Choice] = []
+
+    def begin(self, started: Started) -> bytes:
+        self._head = head_of("cmpl-", self._asked.model, started)
+        spell, logprobs = started.model.token_bytes, self._asked.style.logprobs
+        self._choices = [Choice(spell, logprobs=logprobs) for _ in range(self._asked.rows)]
+        if not self._asked.echo:
+            return b""
+        said = [
+            choice.echo(self._echoes(row // self._asked.each)) for row, choice in enumerate(self._choices)
+        ]
+        return b"".join(self._chunk(row, one) for row, one in enumerate(said))
+
+    def batch(self, row: int, events: Sequence[Event | Finish]) -> bytes:
+        return b"".join(self._chunk(row, one, ended) for one, ended in self.take(row, events))
+
+    def take(self, row: int, events: Sequence[Event | Finish]) -> list[tuple[dict[str, Any], bool]]:
+        """What there is to say of these events, and whether it is the last. Raises Refused where the server
+        has ended the answer.
+        """
+        choice, said = self._choices[row], list[tuple[dict[str, Any], bool]]()
+        for event in events:
+            if isinstance(event, Finish):
+                choice.answer = whole_answer(event)
+                said.append(({"text": "", "logprobs": None}, True))
+            elif isinstance(event, Text | Thinking) and (one := choice.add(event)) is not None:
+                said.append((one, False))
+        return said
+
+    def end(self) -> bytes:
+        cost = sse({**self._opening([]), "usage": self._cost()}) if self._asked.style.usage else b""
+        return cost + DONE
+
+    def fail(self, fault: Fault) -> bytes:
+        return error_event(fault)
+
+    def whole(self) -> dict[str, Any]:
+        """The object of an answer that is not streamed."""
+        choices = [
+            {
+                "index": row,
+                "text": one.text,
+                "logprobs": None if one.lists is None else one.lists.written(),
+                "finish_reason": one.reason,
+            }
+            for row, one in enumerate(self._choices)
+        ]
+        return {**self._opening(choices), "usage": self._cost(), **self._times(self._choices[0])}
+
+    def _chunk(self, row: int, said: dict[str, Any], ended: bool = False) -> bytes:
+        choice = self._choices[row]
+        reason = choice.reason if ended else None
+        chunk = self._opening([{"index": row, **said, "finish_reason": reason}])
+        if self._asked.style.usage:
+            chunk["usage"] = None
+        return sse(chunk | self._times(choice) if ended else chunk)
+
+    def _times(self, choice: Choice) -> dict[str, Any]:
+        if not self._asked.style.timings or choice.answer is None:
+            return {}
+        return {"timings": timings(choice.answer.usage)}
+
+    def _cost(self) -> dict[str, Any]:
+        each = self._asked.each
+        usages = [[] if one.answer is None else [one.answer.usage] for one in self._choices]
+        prompts = [
+            [one for row in usages[at : at + each] for one in row] for at in range(0, len(usages), each)
+        ]
+        return chat_usage(prompts, 0)
+
+    def _opening(self, choices: list[dict[str, Any]]) -> dict[str, Any]:
+        return {
+            "id": self._head.id,
+            "object": "text_completion",
+            "created": self._head.created,
+            "model": self._head.model,
+            "system_fingerprint": self._head.fingerprint,
+            "choices": choices,
+        }

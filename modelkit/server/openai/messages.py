@@ -1,0 +1,133 @@
+"""A conversation as clients of OpenAI's chat completions send it.
+
+They send back what they were given, and what other servers gave them: fields that carry nothing are let
+pass, a call with broken arguments is kept as it was written, thinking is taken from whichever field has it.
+What carries content that is no text (images, sound, files) is refused, by its place.
+"""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from modelkit.chat.message import MOST_CALLS, MOST_MESSAGES, Message, ToolCall
+from modelkit.server.faults import refused
+from modelkit.server.fields import Fields, wrong
+
+ROLES = ("system", "developer", "user", "assistant", "tool", "function")
+_THINKING = ("reasoning_content", "reasoning", "thinking")
+_TEXTS = {
+    "text": "text",
+    "input_text": "text",
+    "output_text": "text",
+    "summary_text": "text",
+    "reasoning_text": "text",
+    "refusal": "refusal",
+}
+_MEDIA = ("images", "image", "audio", "video", "videos", "files")
+
+
+def read_messages(body: Fields) -> list[Message]:
+    """`messages`, at least one. An empty one of the assistant at the end is no beginning of an answer."""
+    messages = [_message(one) for one in body.each("messages", MOST_MESSAGES)]
+    if not messages:
+        raise refused(
+            "invalid_request", "messages is missing or empty, expected at least one message", "messages"
+        )
+    return messages[:-1] if len(messages) > 1 and messages[-1] == Message("assistant") else messages
+
+
+def goes_on(body: Fields, messages: Sequence[Message]) -> bool:
+    """Is the last message the beginning of the answer? One of the assistant is, unless the client says
+    otherwise.
+    """
+    wanted, anew = body.flag("continue_final_message"), body.flag("add_generation_prompt")
+    last, before = messages[-1], messages[-2] if len(messages) > 1 else Message("user")
+    if wanted and anew:
+        raise refused(
+            "invalid_request",
+            "continue_final_message and add_generation_prompt exclude each other",
+            "continue_final_message",
+        )
+    if wanted is None:
+        wanted = last.role == "assistant" and not last.tool_calls and not anew
+    if wanted and before.role == "assistant" and not before.tool_calls:
+        raise refused("invalid_request", "the last two messages are both the assistant's", "messages")
+    return wanted
+
+
+def text_of(value: object, where: str) -> str:
+    """A text, or text parts put together; nothing is the empty text."""
+    if value is None or isinstance(value, str):
+        return value or ""
+    if not isinstance(value, list):
+        raise wrong(where, value, "a text, or a list of text parts")
+    return "".join(_part(one, f"{where}[{place}]") for place, one in enumerate(value))
+
+
+def call_of(name: str, written: object, id: str | None, where: str) -> ToolCall:  # noqa: A002
+    """A call of a tool. Arguments that are no JSON object stay as they were written: an answer that went
+    wrong once would otherwise end the conversation for good.
+    """
+    if isinstance(written, dict):
+        return ToolCall(name, written, id)
+    if written is not None and not isinstance(written, str):
+        raise wrong(where, written, "an object, or its JSON text")
+    text = written or ""
+    try:
+        value: Any = json.loads(text) if text.strip() else {}
+    except (ValueError, RecursionError):
+        value = None
+    return ToolCall(name, value, id) if isinstance(value, dict) else ToolCall(name, {}, id, text)
+
+
+def _message(given: Fields) -> Message:
+    role = given.choice("role", ROLES)
+    if role is None:
+        raise given.wrong("role", f"one of {', '.join(ROLES)}")
+    for field in _MEDIA:
+        given.refuse(field, "this server reads text only")
+    content = text_of(given.raw("content"), given.name("content"))
+    if role in ("tool", "function"):
+        return Message("tool", content, name=given.text("name"), tool_call_id=given.text("tool_call_id"))
+    if role != "assistant":
+        return Message(role, content)
+    content = content or given.text("refusal", "")
+    return Message("assistant", content, _thinking(given), tuple(_calls(given)))
+
+
+def _thinking(given: Fields) -> str | None:
+    """The first that is not empty: clients send an empty one beside the real one."""
+    for field in _THINKING:
+        if (text := text_of(given.raw(field), given.name(field))) and text.strip():
+            return text
+    return None
+
+
+def _calls(given: Fields) -> list[ToolCall]:
+    calls = [_call(one) for one in given.each("tool_calls", MOST_CALLS)]
+    older = given.fields("function_call")
+    if older is not None and not calls:
+        arguments, where = older.raw("arguments"), older.name("arguments")
+        calls.append(call_of(older.needed_text("name"), arguments, None, where))
+    return calls
+
+
+def _call(given: Fields) -> ToolCall:
+    if given.text("type") == "custom":
+        custom = Fields(given.raw("custom"), given.name("custom"))
+        return ToolCall(custom.needed_text("name"), {"input": custom.text("input", "")}, given.text("id"))
+    function = Fields(given.raw("function"), given.name("function"))
+    arguments, where = function.raw("arguments"), function.name("arguments")
+    return call_of(function.needed_text("name"), arguments, given.text("id") or None, where)
+
+
+def _part(value: object, where: str) -> str:
+    if isinstance(value, str):
+        return value
+    given = Fields(value, where)
+    kind = given.text("type", "text")
+    if kind not in _TEXTS:
+        raise refused(
+            "invalid_request", f"{where} is of type {kind[:40]!r}; this server reads text only", where
+        )
+    return given.text(_TEXTS[kind], "")

@@ -1,0 +1,188 @@
+"""A request for a response: its JSON in, keyword arguments of `Model.chat` out.
+
+Its `input` is a text or a list of items; those of one turn of the assistant (reasoning, message, calls) are
+put together into one message.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from modelkit.chat.message import Message
+from modelkit.server.faults import refused
+from modelkit.server.fields import Fields
+from modelkit.server.openai import forms, sampling, thinking, tools
+from modelkit.server.openai.input_items import Turns, read_items
+from modelkit.server.openai.response_items import Telling
+
+_OWN = frozenset(
+    {
+        "model",
+        "input",
+        "instructions",
+        "stream",
+        "stream_options",
+        "include",
+        "previous_response_id",
+        "text",
+        "truncation",
+        "max_output_tokens",
+        "max_tool_calls",
+        "top_logprobs",
+        "background",
+        "context_management",
+        "conversation",
+        "prompt",
+        "client_metadata",
+    }
+)
+KNOWN = _OWN | sampling.FIELDS | thinking.FIELDS | forms.FIELDS | tools.FIELDS
+_HINTS = frozenset({"max_tool_calls", "context_management", "client_metadata"})
+_LOGPROBS = "message.output_text.logprobs"
+_SEALED = "reasoning.encrypted_content"
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseRequest:
+    """What was asked for."""
+
+    model: str
+    messages: list[Message]
+    """The whole conversation, with what `previous_response_id` stands for."""
+    said: list[Message]
+    """Of these, all but the instructions: what a later request goes on from."""
+    options: dict[str, Any]
+    """Keyword arguments of `Model.chat`."""
+    stream: bool
+    store: bool
+    """May a later request go on from this one?"""
+    telling: Telling
+    echo: dict[str, Any]
+    """What the answer's object says again of the request."""
+    keep_alive: float | None
+    """Seconds that the model stays; None: as the server is set."""
+    hints: tuple[str, ...] = ()
+    """Fields that were given and change nothing."""
+    dropped: tuple[str, ...] = field(default=())
+    """Types of tools that only OpenAI's own servers run."""
+
+
+def read_response(body: Fields, earlier: Callable[[str], Sequence[Message] | None]) -> ResponseRequest:
+    """Raises Refused with the field's name. earlier: the conversation up to a response, by its id; None for
+    one that is not kept.
+    """
+    sampling.refuse_unknown(body, KNOWN)
+    _refuse_stored(body)
+    found, dropped = _tools(body)
+    include = body.texts("include")
+    options = _options(body) | found
+    if body.has("top_logprobs") or _LOGPROBS in include:
+        options["top_logprobs"] = body.whole("top_logprobs", 0, sampling.MOST_TOP_LOGPROBS, default=0)
+    said = [*_before(body, earlier), *_said(body)]
+    instructions = body.text("instructions")
+    opening = [Message("system", instructions)] if instructions else []
+    reasoning = body.fields("reasoning")
+    summary = reasoning is not None and any(reasoning.has(one) for one in ("summary", "generate_summary"))
+    return ResponseRequest(
+        model=body.text("model", ""),
+        messages=[*opening, *said],
+        said=said,
+        options=options,
+        stream=body.flag("stream", default=False),
+        store=body.flag("store", default=True),
+        telling=Telling(summary, _SEALED in include, _LOGPROBS in include),
+        echo=_echo(body, options),
+        keep_alive=sampling.read_kept(body),
+        hints=tuple(sorted({*sampling.hints_in(body), *(one for one in _HINTS if body.has(one))})),
+        dropped=dropped,
+    )
+
+
+def _options(body: Fields) -> dict[str, Any]:
+    options: dict[str, Any] = {"truncate": body.choice("truncation", ("auto", "disabled")) == "auto"}
+    options |= sampling.read_sampling(body) | thinking.read_thinking(body) | forms.read_form(body)
+    if (most := body.whole("max_output_tokens", 0)) is not None:
+        options["num_predict"] = most
+    text = body.fields("text")
+    form = None if text is None else text.fields("format")
+    return options if form is None else options | forms.read_format(form)
+
+
+def _refuse_stored(body: Fields) -> None:
+    for name, why in (
+        ("background", "an answer is given on the connection that asked for it"),
+        (
+            "conversation",
+            "conversations are not kept by this server; send the items, or previous_response_id",
+        ),
+        ("prompt", "prompts are not kept by this server; send the text as input"),
+    ):
+        body.refuse(name, why)
+
+
+def _before(body: Fields, earlier: Callable[[str], Sequence[Message] | None]) -> Sequence[Message]:
+    id = body.text("previous_response_id")  # noqa: A001
+    if not id:
+        return ()
+    found = earlier(id)
+    if found is None:
+        field = "previous_response_id"
+        said = f"{field}: {id[:80]!r} is not kept here. Only the latest are, until the server stops, unless "
+        raise refused("not_found", f"{said}store was false. Send the whole conversation as input.", field)
+    return found
+
+
+def _said(body: Fields) -> list[Message]:
+    """A request without input answers an empty text."""
+    value = body.raw("input")
+    if value is None or isinstance(value, str):
+        return [Message("user", value or "")]
+    turns = Turns()
+    read_items(body.each("input"), turns)
+    if not turns.messages:
+        raise refused("invalid_request", "input is an empty list, expected at least one item", "input")
+    return turns.messages
+
+
+def _tools(body: Fields) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Functions stand flat here. Tools that run on OpenAI's servers are not there, as agents always send
+    some; the log names them.
+    """
+    kept: list[dict[str, Any]] = []
+    dropped: list[str] = []
+    for one in body.each("tools", tools.MOST_TOOLS):
+        kind = one.needed_text("type")
+        if kind == "function":
+            kept.append(tools.function(one.fields("function") or one))
+        else:
+            dropped.append(kind[:40])
+    return tools.chosen(body, kept), tuple(dropped)
+
+
+def _echo(body: Fields, options: dict[str, Any]) -> dict[str, Any]:
+    reasoning, text = body.fields("reasoning"), body.fields("text")
+    functions = [one["function"] for one in options.get("tools", ())]
+    given: dict[str, Any] = {
+        "instructions": body.raw("instructions"),
+        "max_output_tokens": body.raw("max_output_tokens"),
+        "max_tool_calls": body.raw("max_tool_calls"),
+        "metadata": body.raw("metadata") or {},
+        "parallel_tool_calls": body.raw("parallel_tool_calls") is not False,
+        "previous_response_id": body.raw("previous_response_id"),
+        "reasoning": {
+            "effort": reasoning.raw("effort") if reasoning else None,
+            "summary": reasoning.raw("summary") if reasoning else None,
+        },
+        "store": body.raw("store") is not False,
+        "temperature": body.raw("temperature"),
+        "text": {"format": {"type": "text"}, **(text.value if text else {})},
+        "tool_choice": body.raw("tool_choice") or "auto",
+        "tools": [{"type": "function", "strict": None, **one} for one in functions],
+        "top_logprobs": body.raw("top_logprobs"),
+        "top_p": body.raw("top_p"),
+        "truncation": body.raw("truncation") or "disabled",
+        "background": False,
+        "service_tier": "default",
+        "user": body.raw("user"),
+    }
+    return given

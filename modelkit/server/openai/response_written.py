@@ -1,0 +1,101 @@
+"""Responses in OpenAI's words: the object, and the events of a stream with their sequence numbers."""
+
+from collections.abc import Callable, Sequence
+from time import time
+from typing import Any
+
+from modelkit.chat.message import Message
+from modelkit.generation import Finish, Generation
+from modelkit.output.events import Event
+from modelkit.server.answering import Started
+from modelkit.server.faults import Fault
+from modelkit.server.openai.begun import whole_answer
+from modelkit.server.openai.response_items import Items, Said
+from modelkit.server.openai.response_request import ResponseRequest
+from modelkit.server.openai.usage import response_usage
+from modelkit.server.openai.wire import Head, new_id
+from modelkit.server.streaming import sse
+
+Keep = Callable[[dict[str, Any], Sequence[Message]], None]
+
+
+class ResponseStream:
+    """A Formatter, for one answer. keep: told of it and of the conversation so far, once it has ended."""
+
+    def __init__(self, asked: ResponseRequest, keep: Keep | None) -> None:
+        self._asked, self._keep = asked, keep
+        self._head = Head(new_id("resp_"), asked.model, int(time()), "")
+        self._items: Items | None = None
+        self._answer: Generation | None = None
+        self._number = 0
+
+    def begin(self, started: Started) -> bytes:
+        self._items = Items(self._asked.telling, started.model.token_bytes)
+        return self._life("created", "in_progress") + self._life("in_progress", "in_progress")
+
+    def batch(self, row: int, events: Sequence[Event | Finish]) -> bytes:
+        return b"".join(self._said(one) for one in self.take(row, events))
+
+    def take(self, row: int, events: Sequence[Event | Finish]) -> Said:
+        """What there is to say of these events. Raises Refused where the server has ended the answer."""
+        assert self._items is not None, "nothing has begun"
+        said = Said()
+        for event in events:
+            if not isinstance(event, Finish):
+                said += self._items.add(event)
+                continue
+            self._answer = whole_answer(event)
+            status = _status(self._answer)
+            said += self._items.finish(status)
+            written = self.whole()
+            said.append({"type": f"response.{status}", "response": written})
+            if self._keep is not None:
+                self._keep(written, [*self._asked.said, self._answer.message])
+        return said
+
+    def end(self) -> bytes:
+        return b""
+
+    def fail(self, fault: Fault) -> bytes:
+        """A stream that fails has begun, for clients that read it."""
+        begun = b"" if self._number else self._life("created", "in_progress")
+        error = {"code": "server_error", "message": fault.message}
+        return begun + self._life("failed", "failed", {"error": error})
+
+    def whole(self) -> dict[str, Any]:
+        """The object at the end."""
+        answer, items = self._answer, self._items
+        assert answer is not None, "the answer has not ended"
+        assert items is not None, "nothing has begun"
+        more: dict[str, Any] = {"usage": response_usage(answer.usage, items.thinking_tokens)}
+        if answer.reason == "length":
+            more["incomplete_details"] = {"reason": "max_output_tokens"}
+        else:
+            more["completed_at"] = int(time())
+        return self._object(_status(answer), more)
+
+    def _life(self, event: str, status: str, more: dict[str, Any] | None = None) -> bytes:
+        return self._said({"type": f"response.{event}", "response": self._object(status, more or {})})
+
+    def _said(self, event: dict[str, Any]) -> bytes:
+        number, self._number = self._number, self._number + 1
+        return sse({"type": event["type"], "sequence_number": number, **event}, event["type"])
+
+    def _object(self, status: str, more: dict[str, Any]) -> dict[str, Any]:
+        return {
+            "id": self._head.id,
+            "object": "response",
+            "created_at": self._head.created,
+            "status": status,
+            "error": None,
+            "incomplete_details": None,
+            "model": self._head.model,
+            "output": list(self._items.done) if self._items else [],
+            "usage": None,
+            **self._asked.echo,
+            **more,
+        }
+
+
+def _status(answer: Generation) -> str:
+    return "incomplete" if answer.reason == "length" else "completed"

@@ -1,0 +1,92 @@
+"""The paths of this dialect."""
+
+import asyncio
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from modelkit.generation import GenerationStream
+from modelkit.model import Model
+from modelkit.server.answering import Ask
+from modelkit.server.faults import refused
+from modelkit.server.openai.chat_request import read_chat
+from modelkit.server.openai.chat_written import ChatStream
+from modelkit.server.openai.completion_request import read_completion
+from modelkit.server.openai.completion_rows import Rows
+from modelkit.server.openai.completion_written import CompletionStream
+from modelkit.server.openai.conducting import answer, read
+from modelkit.server.openai.models import read_model, read_models, written_model, written_models
+from modelkit.server.openai.response_request import read_response
+from modelkit.server.openai.response_written import ResponseStream
+from modelkit.server.openai.sampling import seeds
+from modelkit.server.openai.stored import kept_of
+from modelkit.server.serving import serving_of
+
+
+async def chat_completions(request: Request) -> Response:
+    most = serving_of(request).limits.rows
+    asked = await read(request, lambda body: read_chat(body, most))
+
+    def start(model: Model, row: int) -> GenerationStream:
+        return model.chat(asked.messages, stream=True, **seeds(asked.options, row))
+
+    ask = Ask(asked.model, start, asked.rows, asked.keep_alive)
+    writer = ChatStream(asked.model, asked.style, asked.rows)
+    return await answer(request, ask, writer, streamed=asked.style.stream, ignored=asked.hints)
+
+
+async def completions(request: Request) -> Response:
+    most = serving_of(request).limits.rows
+    asked = await read(request, lambda body: read_completion(body, most))
+    rows = Rows(asked)
+    ask = Ask(asked.model, rows.start, asked.rows, asked.keep_alive)
+    writer = CompletionStream(asked, rows.echo)
+    return await answer(request, ask, writer, streamed=asked.style.stream, ignored=asked.hints)
+
+
+async def responses(request: Request) -> Response:
+    kept = kept_of(request)
+    asked = await read(request, lambda body: read_response(body, kept.conversation))
+
+    def start(model: Model, row: int) -> GenerationStream:
+        return model.chat(asked.messages, stream=True, **asked.options)
+
+    ask = Ask(asked.model, start, keep_alive=asked.keep_alive)
+    writer = ResponseStream(asked, kept.keep if asked.store else None)
+    return await answer(request, ask, writer, streamed=asked.stream, ignored=asked.hints + asked.dropped)
+
+
+async def stored_response(request: Request) -> Response:
+    """One that is kept: to be read again, or forgotten."""
+    id, kept = request.path_params["id"], kept_of(request)  # noqa: A001
+    written = kept.forget(id) if request.method == "DELETE" else kept.response(id)
+    if written is None:
+        raise refused("not_found", f"no response {id[:80]!r} is kept here")
+    return JSONResponse(written)
+
+
+async def models(request: Request) -> Response:
+    listed = await asyncio.to_thread(read_models, serving_of(request).settings)
+    return JSONResponse(written_models(listed, _loaded(request)))
+
+
+async def model(request: Request) -> Response:
+    """Names may have slashes and colons."""
+    listed = await asyncio.to_thread(read_model, serving_of(request).settings, request.path_params["id"])
+    return JSONResponse(written_model(listed, _loaded(request)))
+
+
+def _loaded(request: Request) -> dict[str, int]:
+    """Contexts of loaded models by name."""
+    return {one.name: one.context_length for one in serving_of(request).pool.models()}
+
+
+ROUTES = (
+    Route("/v1/chat/completions", chat_completions, methods=["POST"]),
+    Route("/v1/completions", completions, methods=["POST"]),
+    Route("/v1/responses", responses, methods=["POST"]),
+    Route("/v1/responses/{id}", stored_response, methods=["GET", "DELETE"]),
+    Route("/v1/models", models, methods=["GET"]),
+    Route("/v1/models/{id:path}", model, methods=["GET"]),
+)

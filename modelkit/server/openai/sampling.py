@@ -1,0 +1,214 @@
+"""How tokens are drawn and how far an answer goes: the fields that all of OpenAI's requests share.
+
+Beside OpenAI's own names those of vLLM, SGLang, llama.cpp and LM Studio are read, which clients send as extra
+fields of the body. Ranges are those of the PARAMETERs; nothing is checked twice.
+"""
+
+from typing import Any
+
+from modelkit.arguments import given
+from modelkit.durations import read_keep_alive
+from modelkit.server.faults import refused
+from modelkit.server.fields import Fields
+
+MOST_TOP_LOGPROBS = 20
+MOST_BIASED = 1024
+_LEAST_TOP_P = 1e-6  # OpenAI takes 0, which leaves the likeliest token; here 0 is out of range
+
+_NUMBERS = {
+    "temperature": ("temperature",),
+    "top_p": ("top_p",),
+    "min_p": ("min_p",),
+    "typical_p": ("typical_p", "typical", "typ_p"),
+    "presence_penalty": ("presence_penalty",),
+    "frequency_penalty": ("frequency_penalty",),
+    "repeat_penalty": ("repeat_penalty", "repetition_penalty"),
+}
+_WHOLES = {
+    "top_k": ("top_k",),
+    "repeat_last_n": ("repeat_last_n",),
+    "num_predict": ("max_completion_tokens", "max_tokens", "n_predict", "num_predict"),
+    "num_keep": ("num_keep", "n_keep"),
+    "draft_num_predict": ("draft_num_predict",),
+}
+_WORDS = ("context_shift", "draft_acceptance")
+
+# What these do elsewhere is not done here; with these values they do nothing there either.
+_NEUTRAL: dict[str, tuple[Any, ...]] = {
+    "min_tokens": (0,),
+    "ignore_eos": (False,),
+    "stop_token_ids": ([],),
+    "bad_words": ([],),
+    "include_stop_str_in_output": (False,),
+    "skip_special_tokens": (True,),
+    "use_beam_search": (False,),
+    "length_penalty": (0, 1),
+    "early_stopping": (False,),
+    "truncate_prompt_tokens": (),
+    "prompt_logprobs": (),
+    "return_token_ids": (False,),
+    "return_tokens_as_token_ids": (False,),
+    "logit_processors": ([],),
+    "mirostat": (0,),
+    "mirostat_tau": (5,),
+    "mirostat_eta": (0.1,),
+    "tfs_z": (1,),
+    "top_a": (0,),
+    "top_n_sigma": (-1, 0),
+    "dynatemp_range": (0,),
+    "dynatemp_exponent": (1,),
+    "dry_multiplier": (0,),
+    "xtc_probability": (0,),
+    "n_discard": (0,),
+    "t_max_predict_ms": (0, -1),
+    "penalize_nl": (False,),
+}
+
+# Hints for somebody else's machinery, names and labels: an answer is the same without them.
+HINTS = frozenset(
+    {
+        "user",
+        "metadata",
+        "store",
+        "safety_identifier",
+        "service_tier",
+        "moderation",
+        "prediction",
+        "verbosity",
+        "web_search_options",
+        "prompt_cache_key",
+        "prompt_cache_options",
+        "prompt_cache_retention",
+        "cache_prompt",
+        "cache_salt",
+        "id_slot",
+        "slot_id",
+        "request_id",
+        "priority",
+        "spaces_between_special_tokens",
+        "dry_base",
+        "dry_allowed_length",
+        "dry_penalty_last_n",
+        "dry_sequence_breakers",
+        "xtc_threshold",
+        "add_special_tokens",
+    }
+)
+
+FIELDS = frozenset(
+    {
+        *(name for names in (*_NUMBERS.values(), *_WHOLES.values()) for name in names),
+        *_WORDS,
+        *_NEUTRAL,
+        *HINTS,
+        "seed",
+        "stop",
+        "logit_bias",
+        "keep_alive",
+        "adapters",
+    }
+)
+
+
+def read_sampling(body: Fields) -> dict[str, Any]:
+    """PARAMETERs, logit_bias and adapters: keyword arguments of `Model.chat` and `Model.generate`."""
+    found: dict[str, Any] = {}
+    for name, spellings in _NUMBERS.items():
+        spelt = next((one for one in spellings if body.has(one)), None)
+        if spelt is not None:
+            found[name] = body.number(spelt)
+    for name, spellings in _WHOLES.items():
+        spelt = next((one for one in spellings if body.has(one)), None)
+        if spelt is not None:
+            found[name] = body.whole(spelt)
+    found |= {name: body.text(name) for name in _WORDS if body.has(name)}
+    if "top_p" in found:
+        found["top_p"] = max(found["top_p"], _LEAST_TOP_P) if found["top_p"] >= 0 else found["top_p"]
+    if found.get("top_k") == -1:
+        found["top_k"] = 0  # vLLM's "off"
+    _refuse_unlike_neutral(body)
+    return found | _seed(body) | _stop(body) | _bias(body) | _adapters(body)
+
+
+def seeds(options: dict[str, Any], row: int) -> dict[str, Any]:
+    """The options of one of several answers: each has a seed of its own, told by the first one's."""
+    seed = options.get("seed")
+    return options if seed is None or row == 0 else {**options, "seed": (seed + row) % 2**63}
+
+
+def read_top_logprobs(body: Fields) -> int | None:
+    """Chat's pair of fields; None where no log-probabilities are asked for."""
+    wanted, top = body.flag("logprobs", default=False), body.whole("top_logprobs", 0, MOST_TOP_LOGPROBS)
+    if wanted:
+        return top or 0
+    if top:
+        raise refused("invalid_request", "top_logprobs needs logprobs to be true", "top_logprobs")
+    return None
+
+
+def refuse_unknown(body: Fields, known: frozenset[str]) -> None:
+    """Names the first field that would have been passed over in silence."""
+    for field, value in body.value.items():
+        if field not in known and value is not None:
+            raise refused("invalid_request", f"the field {field[:80]!r} is not known here", field[:80])
+
+
+def hints_in(body: Fields) -> tuple[str, ...]:
+    """The fields that were given and change nothing."""
+    return tuple(sorted(field for field in HINTS & body.value.keys() if body.value[field] is not None))
+
+
+def read_kept(body: Fields) -> float | None:
+    """`keep_alive` in seconds; None where the server decides."""
+    return given(read_keep_alive, body.raw("keep_alive"), "keep_alive")
+
+
+def _refuse_unlike_neutral(body: Fields) -> None:
+    for field, neutral in _NEUTRAL.items():
+        if body.has(field) and body.raw(field) not in neutral:
+            raise refused("invalid_request", f"{body.name(field)} is not offered by this server", field)
+
+
+def _seed(body: Fields) -> dict[str, Any]:
+    """-1 draws one, as for llama.cpp and Ollama. OpenAI takes other negative ones, too."""
+    seed = body.whole("seed", -(2**63), 2**64 - 1)
+    return {} if seed is None or seed == -1 else {"seed": seed % 2**63}
+
+
+def _stop(body: Fields) -> dict[str, Any]:
+    stops = [one for one in body.texts("stop") if one]
+    return {"stop": stops} if stops else {}
+
+
+def _bias(body: Fields) -> dict[str, Any]:
+    """{"50256": -100}: token ids as texts. A bias of 0 is none."""
+    biased = body.fields("logit_bias")
+    if biased is None:
+        return {}
+    biases: dict[int, float] = {}
+    for key in biased.value:
+        bias = biased.number(key, -100, 100)
+        if not bias:
+            continue
+        if not (key.isascii() and key.isdecimal() and len(key) < 10):
+            raise refused(
+                "invalid_request", f"logit_bias has the key {key[:40]!r}; expected a token id", "logit_bias"
+            )
+        biases[int(key)] = bias
+    if len(biases) > MOST_BIASED:
+        raise refused(
+            "invalid_request",
+            f"logit_bias has {len(biases)} ids, expected at most {MOST_BIASED}",
+            "logit_bias",
+        )
+    return {"logit_bias": biases} if biases else {}
+
+
+def _adapters(body: Fields) -> dict[str, Any]:
+    """The package's adapters by name, or with scales: an extension of ours."""
+    named = body.raw("adapters")
+    if named is None:
+        return {}
+    if not isinstance(named, list | dict):
+        raise body.wrong("adapters", "a list of names, or an object of scales by name")
+    return {"adapters": named}

@@ -1,0 +1,26 @@
+"""What every answer of this dialect begins with, and the end of a stream."""
+
+import secrets
+import string
+from dataclasses import dataclass
+
+DONE = b"data: [DONE]\n\n"
+_LETTERS = string.ascii_letters + string.digits
+
+
+def new_id(prefix: str) -> str:
+    """What clients tell answers and items apart by."""
+    return prefix + "".join(secrets.choice(_LETTERS) for _ in range(24))
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What is the same in everything that is said of one answer."""
+
+    id: str
+    model: str
+    """As the client named it."""
+    created: int
+    """Seconds since 1970."""
+    fingerprint: str
+    """Changes when the same seed may give another text: with the package and with this program."""

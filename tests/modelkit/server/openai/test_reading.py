@@ -1,0 +1,368 @@
+"""What clients send: what acts, what passes since it carries nothing, and what is refused by its name."""
+
+from typing import Any
+
+import pytest
+
+from modelkit.chat.message import Message, ToolCall
+from modelkit.errors import ModelkitError
+from modelkit.server.faults import Refused
+from modelkit.server.fields import Fields
+from modelkit.server.openai.chat_request import ChatRequest, read_chat
+from modelkit.server.openai.completion_request import read_completion
+from modelkit.server.openai.response_request import ResponseRequest, read_response
+from modelkit.server.openai.sampling import seeds
+from modelkit.server.openai.stored import Kept
+
+USER = {"role": "user", "content": "hi"}
+TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}
+OTHER = {"type": "function", "function": {"name": "g", "description": "does g"}}
+SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
+
+
+def chat(**body: Any) -> ChatRequest:
+    return read_chat(Fields({"model": "m", "messages": [USER], **body}), 8)
+
+
+def options(**body: Any) -> dict[str, Any]:
+    found = chat(**body).options
+    assert found.pop("truncate") is False
+    return found
+
+
+ACTS: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    ({"temperature": 0, "top_p": 0.5}, {"temperature": 0.0, "top_p": 0.5}),
+    ({"top_p": 0}, {"top_p": 1e-6}),
+    ({"top_k": -1, "min_p": 0.1}, {"top_k": 0, "min_p": 0.1}),
+    ({"repetition_penalty": 1.1}, {"repeat_penalty": 1.1}),
+    ({"typical": 0.9, "repeat_last_n": 9}, {"typical_p": 0.9, "repeat_last_n": 9}),
+    ({"presence_penalty": -2, "frequency_penalty": 2}, {"presence_penalty": -2, "frequency_penalty": 2}),
+    ({"max_tokens": 5}, {"num_predict": 5}),
+    ({"max_tokens": 5, "max_completion_tokens": 7}, {"num_predict": 7}),
+    ({"seed": 4}, {"seed": 4}),
+    ({"seed": -1}, {}),
+    ({"seed": -9007199254740991}, {"seed": 2**63 - 9007199254740991}),
+    ({"stop": "x"}, {"stop": ["x"]}),
+    ({"stop": ["x", "y", ""]}, {"stop": ["x", "y"]}),
+    ({"logit_bias": {"5": -100, "7": 0}}, {"logit_bias": {5: -100.0}}),
+    ({"logit_bias": {"no id": 0}}, {}),
+    ({"logprobs": True}, {"top_logprobs": 0}),
+    ({"logprobs": True, "top_logprobs": 3}, {"top_logprobs": 3}),
+    ({"logprobs": False, "top_logprobs": 0}, {}),
+    ({"adapters": {"law": 0.5}}, {"adapters": {"law": 0.5}}),
+    ({"reasoning_effort": "none"}, {"think": False}),
+    ({"reasoning_effort": "high"}, {"think": "high"}),
+    ({"reasoning": {"effort": "low", "max_tokens": 50}}, {"think": "low", "think_tokens": 50}),
+    ({"thinking": {"type": "enabled", "budget_tokens": 9}}, {"think": True, "think_tokens": 9}),
+    ({"thinking": {"type": "disabled"}}, {"think": False}),
+    ({"enable_thinking": True, "thinking_budget": 7}, {"think": True, "think_tokens": 7}),
+    ({"reasoning_budget": 0}, {"think": False}),
+    ({"reasoning_budget": -1}, {"think_tokens": -1}),
+    ({"think": "medium"}, {"think": "medium"}),
+    (
+        {"chat_template_kwargs": {"enable_thinking": False, "date": "today"}},
+        {"think": False, "variables": {"date": "today"}},
+    ),
+    ({"response_format": {"type": "text"}}, {}),
+    ({"response_format": {"type": "json_object"}}, {"format": "json"}),
+    ({"response_format": {"type": "json_object", "schema": SCHEMA}}, {"format": SCHEMA}),
+    (
+        {"response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema": SCHEMA}}},
+        {"format": SCHEMA},
+    ),
+    ({"json_schema": SCHEMA}, {"format": SCHEMA}),
+    ({"guided_json": '{"type": "object"}'}, {"format": {"type": "object"}}),
+    ({"guided_choice": ["a.b", "c"]}, {"regex": r"(a\.b)|(c)"}),
+    ({"structured_outputs": {"regex": "a+"}}, {"regex": "a+"}),
+    ({"structured_outputs": {"json": SCHEMA}}, {"format": SCHEMA}),
+    ({"grammar": 'root ::= "x"'}, {"grammar": 'root ::= "x"'}),
+    ({"tools": [TOOL]}, {"tools": [TOOL]}),
+    ({"tools": [TOOL], "tool_choice": "none"}, {"tools": [TOOL], "tool_choice": "none"}),
+    ({"tools": [TOOL], "tool_choice": "required"}, {"tools": [TOOL], "tool_choice": "required"}),
+    (
+        {"tools": [TOOL], "tool_choice": {"type": "function", "function": {"name": "f"}}},
+        {"tools": [TOOL], "tool_choice": "f"},
+    ),
+    (
+        {
+            "tools": [TOOL, OTHER],
+            "tool_choice": {
+                "type": "allowed_tools",
+                "allowed_tools": {
+                    "mode": "required",
+                    "tools": [{"type": "function", "function": {"name": "f"}}],
+                },
+            },
+        },
+        {"tools": [TOOL], "tool_choice": "required"},
+    ),
+    (
+        {"tools": [TOOL], "parallel_tool_calls": False},
+        {"tools": [TOOL], "parallel_tool_calls": False},
+    ),
+    ({"tools": [], "tool_choice": "auto", "parallel_tool_calls": True}, {}),
+    ({"functions": [{"name": "f"}], "function_call": "none"}, {}),
+]
+"""Fields of a request, and the keyword arguments that they become."""
+
+PASSES: list[dict[str, Any]] = [
+    {field: None}
+    for field in (
+        "temperature",
+        "stop",
+        "tools",
+        "tool_choice",
+        "response_format",
+        "n",
+        "logit_bias",
+        "audio",
+    )
+] + [
+    {"user": "u", "metadata": {"a": "b"}, "store": True, "service_tier": "auto"},
+    {"prompt_cache_key": "k", "safety_identifier": "s", "verbosity": "low", "web_search_options": {}},
+    {"prediction": {"type": "content", "content": "x"}, "moderation": {"model": "m"}},
+    {"modalities": ["text"], "audio": {"format": "wav", "voice": "v"}},
+    {"mirostat": 0, "ignore_eos": False, "skip_special_tokens": True, "use_beam_search": False},
+    {"stream_options": {"include_obfuscation": True}, "best_of": 1},
+]
+
+REFUSED: list[tuple[str, dict[str, Any]]] = [
+    ("frobnicate", {"frobnicate": 1}),
+    ("messages", {"messages": []}),
+    ("messages", {"messages": None}),
+    ("messages[0].role", {"messages": [{"content": "x"}]}),
+    ("messages[0].role", {"messages": [{"role": "king", "content": "x"}]}),
+    ("messages[0].content", {"messages": [{"role": "user", "content": 5}]}),
+    ("messages[0].content[1]", {"messages": [{"role": "user", "content": ["a", {"type": "image_url"}]}]}),
+    ("messages[0].images", {"messages": [{**USER, "images": ["aGk="]}]}),
+    ("messages[0].audio", {"messages": [{"role": "assistant", "audio": {"id": "a"}}]}),
+    (
+        "messages",
+        {"messages": [USER, {"role": "assistant", "content": "a"}, {"role": "assistant", "content": "b"}]},
+    ),
+    ("temperature", {"temperature": "hot"}),
+    ("n", {"n": 0}),
+    ("n", {"n": 9}),
+    ("best_of", {"best_of": 3}),
+    ("max_tokens", {"max_tokens": 1.5}),
+    ("seed", {"seed": True}),
+    ("stop", {"stop": 5}),
+    ("logit_bias", {"logit_bias": {"the": 5}}),
+    ("logit_bias.5", {"logit_bias": {"5": 101}}),
+    ("top_logprobs", {"top_logprobs": 2}),
+    ("top_logprobs", {"logprobs": True, "top_logprobs": 21}),
+    ("modalities[0]", {"modalities": ["audio"]}),
+    ("response_format.type", {"response_format": {"type": "xml"}}),
+    ("response_format.json_schema.schema", {"response_format": {"type": "json_schema", "json_schema": {}}}),
+    ("guided_json", {"guided_json": "{"}),
+    ("None", {"response_format": {"type": "json_object"}, "guided_regex": "a"}),
+    ("tools[0].type", {"tools": [{"type": "custom", "custom": {"name": "x"}}]}),
+    ("tools[0].function.name", {"tools": [{"type": "function", "function": {}}]}),
+    ("tool_choice", {"tool_choice": "required"}),
+    ("tool_choice", {"tools": [TOOL], "tool_choice": {"type": "function", "function": {"name": "g"}}}),
+    ("tool_choice", {"tools": [TOOL], "tool_choice": "sometimes"}),
+    ("functions", {"functions": [{"name": "f"}]}),
+    ("reasoning_effort", {"reasoning_effort": "huge"}),
+    ("min_tokens", {"min_tokens": 5}),
+    ("ignore_eos", {"ignore_eos": True}),
+    ("mirostat", {"mirostat": 2}),
+    ("stream_options.continuous_usage_stats", {"stream_options": {"continuous_usage_stats": True}}),
+    ("continue_final_message", {"continue_final_message": True, "add_generation_prompt": True}),
+]
+
+
+@pytest.mark.parametrize(("body", "wanted"), ACTS, ids=lambda one: str(one)[:60])
+def test_a_field_acts(body: dict[str, Any], wanted: dict[str, Any]) -> None:
+    found = options(**body)
+    for tool in found.get("tools", ()):
+        tool["function"].setdefault("parameters", {"type": "object", "properties": {}})
+    assert found == wanted
+
+
+@pytest.mark.parametrize("body", PASSES, ids=lambda one: str(one)[:60])
+def test_a_field_that_carries_nothing_passes(body: dict[str, Any]) -> None:
+    assert options(**body) == {}
+
+
+@pytest.mark.parametrize(("field", "body"), REFUSED, ids=lambda one: str(one)[:60])
+def test_a_field_is_refused_by_name(field: str, body: dict[str, Any]) -> None:
+    with pytest.raises(Refused) as error:
+        chat(**body)
+    assert str(error.value.fault.param) == field
+    assert error.value.fault.status == 400
+
+
+def test_hints_are_named_to_the_client() -> None:
+    assert chat(user="u", verbosity=None, prediction={"type": "content"}).hints == ("prediction", "user")
+
+
+def test_each_of_several_answers_has_a_seed_of_its_own() -> None:
+    assert [seeds({"seed": 2**63 - 1}, row)["seed"] for row in range(3)] == [2**63 - 1, 0, 1]
+    assert seeds({"top_k": 1}, 5) == {"top_k": 1}
+
+
+def message(**given: Any) -> Message:
+    return chat(messages=[given, USER]).messages[0]
+
+
+MESSAGES: list[tuple[dict[str, Any], Message]] = [
+    (
+        {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]},
+        Message("user", "ab"),
+    ),
+    ({"role": "developer", "content": "d", "name": "n", "cache_control": {}}, Message("developer", "d")),
+    ({"role": "system", "content": None, "tool_calls": []}, Message("system")),
+    (
+        {
+            "role": "assistant",
+            "content": "",
+            "refusal": None,
+            "annotations": [],
+            "audio": None,
+            "function_call": None,
+        },
+        Message("assistant"),
+    ),
+    ({"role": "assistant", "content": None, "refusal": "no"}, Message("assistant", "no")),
+    ({"role": "assistant", "content": [{"type": "refusal", "refusal": "no"}]}, Message("assistant", "no")),
+    (
+        {"role": "assistant", "content": "x", "reasoning_content": "", "reasoning": "hm"},
+        Message("assistant", "x", "hm"),
+    ),
+    (
+        {
+            "role": "assistant",
+            "tool_calls": [
+                {"id": "c", "index": 0, "type": "function", "function": {"name": "f", "arguments": '{"a":1}'}}
+            ],
+        },
+        Message("assistant", tool_calls=(ToolCall("f", {"a": 1}, "c"),)),
+    ),
+    (
+        {"role": "assistant", "tool_calls": [{"id": "c", "function": {"name": "f", "arguments": "{broken"}}]},
+        Message("assistant", tool_calls=(ToolCall("f", {}, "c", "{broken"),)),
+    ),
+    (
+        {"role": "assistant", "function_call": {"name": "f", "arguments": ""}},
+        Message("assistant", tool_calls=(ToolCall("f", {}),)),
+    ),
+    (
+        {"role": "tool", "content": [{"type": "text", "text": "r"}], "tool_call_id": "c"},
+        Message("tool", "r", tool_call_id="c"),
+    ),
+    ({"role": "function", "name": "f", "content": "r"}, Message("tool", "r", name="f")),
+]
+
+
+@pytest.mark.parametrize(("given", "wanted"), MESSAGES, ids=lambda one: str(one)[:60])
+def test_a_message_is_read_as_clients_send_it(given: dict[str, Any], wanted: Message) -> None:
+    assert message(**given) == wanted
+
+
+def test_a_last_message_of_the_assistant_is_gone_on_with() -> None:
+    begun = [USER, {"role": "assistant", "content": "Once"}]
+    assert options(messages=begun) == {"continue_final": True}
+    assert options(messages=begun, continue_final_message=False) == {}
+    assert options(messages=begun, add_generation_prompt=True) == {}
+    assert options(messages=[USER, {"role": "assistant", "content": ""}]) == {}
+    assert len(chat(messages=[USER, {"role": "assistant", "content": None}]).messages) == 1
+
+
+def response(**body: Any) -> ResponseRequest:
+    return read_response(Fields({"model": "m", **body}), lambda _: None)
+
+
+def test_items_of_one_turn_are_one_message() -> None:
+    asked = response(
+        instructions="be brief",
+        input=[
+            {"role": "developer", "content": "d"},
+            {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "hi"}]},
+            {"type": "reasoning", "id": "rs", "summary": [{"type": "summary_text", "text": "hm"}]},
+            {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "ok"}]},
+            {"type": "function_call", "call_id": "c", "name": "f", "arguments": '{"a": 1}'},
+            {"type": "function_call", "call_id": "d", "name": "g", "arguments": ""},
+            {"type": "function_call_output", "call_id": "c", "output": "1"},
+            {"type": "function_call_output", "call_id": "d", "output": [{"type": "input_text", "text": "2"}]},
+            {"type": "reasoning", "content": [{"type": "reasoning_text", "text": "so"}], "summary": []},
+            {"type": "message", "role": "assistant", "content": "done"},
+        ],
+    )
+    assert asked.messages == [
+        Message("system", "be brief"),
+        Message("developer", "d"),
+        Message("user", "hi"),
+        Message("assistant", "ok", "hm", (ToolCall("f", {"a": 1}, "c"), ToolCall("g", {}, "d"))),
+        Message("tool", "1", tool_call_id="c"),
+        Message("tool", "2", tool_call_id="d"),
+        Message("assistant", "done", "so"),
+    ]
+
+
+def test_tools_that_only_openai_runs_are_left_out() -> None:
+    flat = {"type": "function", "name": "f", "parameters": {"type": "object"}, "strict": False}
+    asked = response(
+        input="x", tools=[flat, {"type": "web_search"}, {"type": "local_shell"}], tool_choice="auto"
+    )
+    assert [one["function"]["name"] for one in asked.options["tools"]] == ["f"]
+    assert asked.dropped == ("web_search", "local_shell")
+    assert response(input="x", tools=[{"type": "web_search"}]).options == {"truncate": False}
+
+
+def test_the_text_format_of_a_response_acts() -> None:
+    form = {
+        "format": {"type": "json_schema", "name": "a", "schema": SCHEMA, "strict": True},
+        "verbosity": "low",
+    }
+    assert response(input="x", text=form).options["format"] == SCHEMA
+    assert response(input="x", truncation="auto").options["truncate"] is True
+    assert response(input="x", max_output_tokens=5).options["num_predict"] == 5
+
+
+@pytest.mark.parametrize(
+    ("field", "body"),
+    [
+        ("background", {"background": True}),
+        ("conversation", {"conversation": "c"}),
+        ("prompt", {"prompt": {"id": "p"}}),
+        ("previous_response_id", {"previous_response_id": "resp_1"}),
+        ("input[0]", {"input": [{"type": "item_reference", "id": "i"}]}),
+        ("input[0].type", {"input": [{"type": "compaction"}]}),
+        ("input", {"input": []}),
+        ("input[0].content[0]", {"input": [{"role": "user", "content": [{"type": "input_image"}]}]}),
+    ],
+)
+def test_what_a_response_cannot_have_is_refused_by_name(field: str, body: dict[str, Any]) -> None:
+    with pytest.raises(Refused) as error:
+        response(**{"input": "x", **body})
+    assert error.value.fault.param == field
+
+
+def test_a_conversation_that_is_kept_goes_on() -> None:
+    kept = Kept(most=2, most_bytes=3000)
+    for number in range(3):
+        kept.keep({"id": f"r{number}"}, [Message("user", f"q{number}"), Message("assistant", "a")])
+    assert kept.conversation("r0") is None
+    body = Fields({"input": "and?", "previous_response_id": "r2", "instructions": "i"})
+    asked = read_response(body, kept.conversation)
+    assert [one.content for one in asked.messages] == ["i", "q2", "a", "and?"]
+    assert kept.forget("r2") == {"id": "r2", "object": "response", "deleted": True}
+    assert kept.forget("r2") is None
+    kept.keep({"id": "big"}, [Message("user", "x" * 4000)])
+    assert kept.response("big") is None
+
+
+@pytest.mark.parametrize(
+    ("prompt", "wanted"),
+    [("a", ["a"]), (["a", "b"], ["a", "b"]), ([1, 2], [[1, 2]]), ([[1], [2, 3]], [[1], [2, 3]])],
+)
+def test_prompts_come_in_four_shapes(prompt: Any, wanted: Any) -> None:
+    assert read_completion(Fields({"model": "m", "prompt": prompt, "n": 2}), 8).prompts == wanted
+
+
+@pytest.mark.parametrize(
+    "prompt", [None, 5, [], [[]], ["a", 5], [1, "a"], [True], [-1], [2**40], ["a"] * 200]
+)
+def test_other_prompts_are_refused(prompt: Any) -> None:
+    with pytest.raises(ModelkitError, match="prompt"):
+        read_completion(Fields({"model": "m", "prompt": prompt}), 8)
