@@ -11,7 +11,12 @@ from modelkit.server.gate import Gate
 from modelkit.server.serving import Serving
 
 # Each has a DIALECT. Where two know a path, the first has it.
-ROOMS = ("modelkit.server.openai", "modelkit.server.health", "modelkit.server.own.chat")
+ROOMS = (
+    "modelkit.server.page.routes",
+    "modelkit.server.openai",
+    "modelkit.server.health",
+    "modelkit.server.own.chat",
+)
 
 _OTHER = Dialect("other", (), ("/",))
 
@@ -29,7 +34,8 @@ def make_app(serving: Serving) -> ASGIApp:
         scope["app"] = app
         await app.router(scope, receive, send)
 
-    return Gate(routed, serving, Finder(dialects))
+    open_paths = frozenset(path for dialect in dialects for path in dialect.open_paths)
+    return Gate(routed, serving, Finder(dialects), open_paths)
 
 
 class Finder:

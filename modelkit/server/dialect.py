@@ -30,6 +30,8 @@ class Dialect:
     """A header (lower case) that only its clients send: then it words the errors of every path."""
     statuses: dict[str, int] | None = None
     """Kinds of faults that have another status here than elsewhere."""
+    open_paths: frozenset[str] = frozenset()
+    """Paths with constant answers, that say nothing of models: no key, and no line in the log."""
 
     def status(self, fault: Fault) -> int:
         return (self.statuses or {}).get(fault.kind, fault.status)

@@ -20,8 +20,6 @@ from modelkit.server.trace import Trace
 
 Word = Callable[[Scope], Dialect]
 _ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
-OPEN = frozenset({"/livez", "/health"})
-"""No key, and no line in the log."""
 _METHODS = "GET, HEAD, POST, DELETE, OPTIONS"
 _EXPOSED = "x-request-id, request-id, retry-after"
 _SECURITY = {
@@ -33,10 +31,12 @@ _SECURITY = {
 
 
 class Gate:
-    """An ASGI application around another. dialect: that whose path it is."""
+    """An ASGI application around another. dialect: that whose path it is. open_paths: those without a key and
+    without a line in the log.
+    """
 
-    def __init__(self, app: ASGIApp, serving: Serving, dialect: Word) -> None:
-        self._app, self._serving, self._dialect = app, serving, dialect
+    def __init__(self, app: ASGIApp, serving: Serving, dialect: Word, open_paths: frozenset[str]) -> None:
+        self._app, self._serving, self._dialect, self._open = app, serving, dialect, open_paths
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -64,7 +64,7 @@ class Gate:
             await worded(dialect, fault, trace)(scope, receive, sending)
         finally:
             trace.ended_s = trace.total_s + trace.began_s
-            if scope["path"] not in OPEN:
+            if scope["path"] not in self._open:
                 self._serving.metrics.request(trace)
                 self._serving.log.request(trace)
         return None
@@ -87,7 +87,7 @@ class Gate:
                 return await _preflight(headers)(scope, receive, send)
         elif headers.get("sec-fetch-site") == "cross-site" and scope["method"] not in ("GET", "HEAD"):
             raise refused("permission", "pages of other sites may not ask; see --origins")
-        if scope["path"] not in OPEN and not access.key_fits(_key(headers)):
+        if scope["path"] not in self._open and not access.key_fits(_key(headers)):
             raise refused("authentication", "the API key is missing or wrong")
         return await self._app(scope, receive, send)
 

@@ -77,4 +77,5 @@ DIALECT = Dialect(
     "health",
     (Route("/livez", livez), Route("/health", health), Route("/metrics", metrics)),
     ("/livez", "/health", "/metrics"),
+    open_paths=frozenset({"/livez", "/health"}),
 )

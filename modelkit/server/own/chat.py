@@ -1,20 +1,23 @@
 """A conversation with everything that the Python API has: `POST /modelkit/v1/chat`.
+`GET /modelkit/v1/defaults` says what its parameters are where nobody sets them.
 
 The body holds `model`, `messages`, `parameters` (an object of PARAMETERs) and, under their own names, the
 keywords of `Model.chat`; `keep_alive` as everywhere. The answer is a line of JSON for each event: see
 `lines`.
 """
 
+from dataclasses import asdict
 from typing import Any, get_type_hints
 
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from modelkit import arguments
 from modelkit.durations import read_keep_alive
 from modelkit.generation import GenerationStream
 from modelkit.model import Model
+from modelkit.modelfile import Parameters
 from modelkit.modelfile.keywords import RequestParameters
 from modelkit.options import ChatOptions
 from modelkit.server.answering import Ask
@@ -54,4 +57,17 @@ async def chat(request: Request) -> Response:
     return await stream(request, read_ask(await read_json(request)), LINES, Lines())
 
 
-DIALECT = Dialect("modelkit", (Route("/modelkit/v1/chat", chat, methods=["POST"]),), ("/modelkit",))
+async def defaults(request: Request) -> Response:
+    """What each parameter of a request is, where neither it nor the package says anything."""
+    resolved = asdict(Parameters().resolved())
+    return JSONResponse({name: resolved[name] for name in sorted(_PARAMETERS)})
+
+
+DIALECT = Dialect(
+    "modelkit",
+    (
+        Route("/modelkit/v1/chat", chat, methods=["POST"]),
+        Route("/modelkit/v1/defaults", defaults),
+    ),
+    ("/modelkit",),
+)

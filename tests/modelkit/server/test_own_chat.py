@@ -12,6 +12,7 @@ import modelkit
 from modelkit.errors import ModelNotFound
 from modelkit.generation import Finish, Generation
 from modelkit.model import Model
+from modelkit.modelfile import Parameters
 from modelkit.output.events import CallArguments, CallEnd, CallStart, Text, Thinking
 from modelkit.server.app import make_app
 from modelkit.server.own.lines import line
@@ -102,3 +103,9 @@ def test_every_kind_of_event_has_its_line() -> None:
     ]
     assert lines[2] == {"type": "call_start", "index": 0, "id": "call_1", "name": "find"}
     assert (lines[5]["cut"], lines[5]["stats"]["prompt_tokens"]) == ("context", 3)
+
+
+def test_the_values_that_nobody_set_are_told(client: TestClient) -> None:
+    told = client.get("/modelkit/v1/defaults").json()
+    assert told["temperature"] == Parameters().resolved().temperature
+    assert "num_ctx" not in told  # settled when a model is loaded

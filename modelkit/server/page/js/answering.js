@@ -1,0 +1,105 @@
+// One answer on its way: the server's events become fields of a message. The message is kept once a second, so that a
+// closed tab loses little, and `changed` is called at most once per frame.
+
+import { answer, ServerError } from "./wire.js";
+
+const KEEP_EVERY_MS = 1_000;
+
+/** What the parts of an event do to the message. */
+const TAKE = {
+  start(message, event) {
+    message.context = event.context_tokens;
+  },
+  thinking(message, event) {
+    message.thinking = (message.thinking ?? "") + event.text;
+    message.thinkingFrom ??= performance.now();
+  },
+  text(message, event) {
+    endThinking(message);
+    message.content += event.text;
+  },
+  call_start(message, { index, id, name }) {
+    endThinking(message);
+    message.calls ??= [];
+    message.calls[index] = { id, name, arguments: "" };
+  },
+  call_arguments(message, event) {
+    message.calls[event.index].arguments += event.text;
+  },
+  finish(message, event) {
+    endThinking(message);
+    for (const key of ["reason", "cut", "seed", "stats"]) message[key] = event[key] ?? null;
+    message.dropped = event.dropped_messages ?? 0;
+  },
+};
+
+function endThinking(message) {
+  if (message.thinkingFrom === undefined) return;
+  message.thinkingS = (performance.now() - message.thinkingFrom) / 1000;
+  delete message.thinkingFrom;
+}
+
+function take(message, event) {
+  TAKE[event.type]?.(message, event);
+  if (event.tokens?.length) (message.tokens ??= []).push(...event.tokens.map((token) => ({ ...token, in: event.type })));
+}
+
+export class Answering {
+  #abort = new AbortController();
+
+  /** changed: called after events with the message, in time for the next frame. */
+  constructor(conversation, message, changed) {
+    Object.assign(this, { conversation, message, changed, drawn: false });
+  }
+
+  stop() {
+    this.#abort.abort();
+  }
+
+  /** Read the whole answer. Whatever happens is in the message in the end, and kept; nothing is raised. */
+  async run(goOn) {
+    const { conversation, message } = this;
+    const begun = performance.now();
+    let keptAt = begun;
+    Object.assign(message, { partial: true, error: null, reason: null });
+    try {
+      const messages = conversation.tree.before(message);
+      const request = conversation.request(goOn ? [...messages, message] : messages, goOn);
+      message.formed = request.format !== undefined;
+      await conversation.keep([message]);
+      for await (const event of answer(request, this.#abort.signal)) {
+        if (["text", "thinking", "call_start"].includes(event.type)) message.firstS ??= (performance.now() - begun) / 1000;
+        take(message, event);
+        this.#soon();
+        if (performance.now() - keptAt > KEEP_EVERY_MS) {
+          keptAt = performance.now();
+          await conversation.keep([message], true);
+        }
+      }
+    } catch (error) {
+      this.#fail(error);
+    }
+    endThinking(message);
+    message.partial = false;
+    await conversation.keep([message]).catch(() => {}); // a full disk must not hide the answer
+    this.changed(message);
+  }
+
+  #fail(error) {
+    const { message } = this;
+    if (this.#abort.signal.aborted) return void (message.reason = "cancelled");
+    const known = error instanceof ServerError;
+    message.error = { message: error.message, status: known ? error.status : -1, retryAfter: known ? error.retryAfter : null };
+  }
+
+  #soon() {
+    if (this.drawn) return;
+    this.drawn = true;
+    // A hidden tab gets no frames, but its answers go on.
+    const later = document.hidden ? (draw) => setTimeout(draw, 250) : requestAnimationFrame;
+    later(() => {
+      this.drawn = false;
+      if (this.message.partial) this.changed(this.message);
+    });
+  }
+}

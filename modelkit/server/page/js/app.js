@@ -1,0 +1,258 @@
+// The page as a whole: one conversation is shown; answers may run in several. Everything that a person does comes here.
+
+import { Announcer } from "./announcer.js";
+import { Answering } from "./answering.js";
+import { Composer } from "./composer.js";
+import { Conversation } from "./conversation.js";
+import { Conversations, whenOthersChange } from "./database.js";
+import { askKey, askText, confirmed } from "./dialogs.js";
+import { $, drawIcons } from "./dom.js";
+import { listenToKeys } from "./keys.js";
+import { Log } from "./log.js";
+import { Models } from "./models.js";
+import { fileName, fromFile, save, toJson, toMarkdown } from "./portable.js";
+import { keptSettings, Settings } from "./settings.js";
+import { Sidebar } from "./sidebar.js";
+import { showContext, showMemory } from "./under.js";
+import { whenKeyIsWanted } from "./wire.js";
+
+class Page {
+  #running = new Map();
+
+  async start() {
+    drawIcons();
+    whenKeyIsWanted(askKey);
+    this.announcer = new Announcer($("#announcer"));
+    this.store = await Conversations.open();
+    this.log = new Log(this.#acts());
+    this.settings = new Settings(() => this.#keepSettings());
+    this.composer = new Composer({ send: (text, files) => this.send(text, files), stop: () => this.stop(), say: (text) => this.say(text) });
+    this.models = new Models({ changed: () => this.#modelChanged(), failed: (error) => this.#offline(error), defaulted: (values) => this.settings.setDefaults(values) });
+    this.sidebar = new Sidebar(this.store, { open: (id) => this.open(id), rename: (record) => this.rename(record), remove: (record) => this.remove(record) });
+    this.#buttons();
+    listenToKeys(this);
+    whenOthersChange((id) => this.#othersChanged(id));
+    addEventListener("hashchange", () => this.open(location.hash.slice(1)));
+    await this.open(location.hash.slice(1));
+    await this.models.refresh();
+    document.documentElement.dataset.ready = "";
+  }
+
+  // --- which conversation
+
+  /** Show a conversation; one that is not there is a new one. */
+  async open(id) {
+    if (this.chat && this.chat.id === id) return;
+    const running = id && this.#running.get(id);
+    const chat = running ? running.conversation : id ? await Conversation.load(this.store, id) : null;
+    this.chat = chat ?? Conversation.fresh(this.store, this.models.chosen, keptSettings());
+    if (chat?.record.model) this.models.choose(chat.record.model);
+    history.replaceState(null, "", chat ? `#${chat.id}` : location.pathname + location.search);
+    this.log.follows = true;
+    this.show();
+    if (this.sidebar.narrow.matches && this.sidebar.isOpen) this.sidebar.toggle(false);
+    await this.sidebar.show();
+    this.#modelChanged();
+    this.composer.focus();
+  }
+
+  fresh() {
+    return this.open("");
+  }
+
+  /** Draw everything of the conversation that is shown. */
+  show() {
+    const running = this.#running.get(this.chat.id) ?? null;
+    const { title } = this.chat.record;
+    $("#title").textContent = title;
+    document.title = this.chat.empty ? "modelkit" : `${title} · modelkit`;
+    for (const id of ["rename", "export-markdown", "export-json", "delete"]) $(`#${id}`).disabled = this.chat.empty;
+    this.sidebar.current = this.chat.id;
+    this.composer.show(Boolean(running));
+    this.log.show(this.chat, running?.message ?? null);
+    showContext(this.chat, this.models.state(this.chat.record.model));
+  }
+
+  async #othersChanged(id) {
+    await this.sidebar.show();
+    if (id !== this.chat.id || this.#running.has(id)) return;
+    if (await this.chat.reload()) this.show();
+    else this.fresh();
+  }
+
+  // --- asking and answering
+
+  send(text, files) {
+    if (this.#running.has(this.chat.id)) return false;
+    const parent = this.chat.tree.path().at(-1) ?? null;
+    const message = this.chat.add(parent, { role: "user", content: text, files });
+    this.#ask(message);
+    return true;
+  }
+
+  /** Keep these new messages, and have the last one answered. */
+  async #ask(...messages) {
+    const { chat } = this;
+    chat.record.model = this.models.chosen;
+    await chat.keep(messages);
+    history.replaceState(null, "", `#${chat.id}`);
+    this.#answer(chat, messages.at(-1));
+    this.sidebar.show();
+  }
+
+  /** A new answer behind this message; or, goOn given, more of that one. */
+  async #answer(chat, parent, goOn = null) {
+    if (this.#running.has(chat.id)) return;
+    const message = goOn ?? chat.add(parent, { role: "assistant", model: chat.record.model });
+    const answering = new Answering(chat, message, () => this.#grown(chat, message));
+    this.#running.set(chat.id, answering);
+    this.log.follows = true;
+    this.announcer.begin(message.content.length);
+    this.show();
+    await answering.run(Boolean(goOn?.content));
+    this.#running.delete(chat.id);
+    if (chat === this.chat) this.show();
+    this.announcer.hear(message.content, true);
+    if (message.error) this.announcer.say(message.error.message);
+    else if (message.calls?.length) this.announcer.say(`The model calls ${message.calls.map((call) => call.name).join(", ")}`);
+    await Promise.all([this.sidebar.show(), this.models.look()]);
+  }
+
+  #grown(chat, message) {
+    this.announcer.hear(message.content);
+    if (chat === this.chat) this.log.grow(message);
+  }
+
+  stop() {
+    this.#running.get(this.chat.id)?.stop();
+  }
+
+  /** What the buttons at messages do. */
+  #acts() {
+    const parentOf = (message) => this.chat.tree.messages.get(message.parent) ?? null;
+    const free = (act) => (...given) => void (this.#running.has(this.chat.id) || act(...given));
+    return {
+      again: free((message) => {
+        this.chat.record.model = this.models.chosen;
+        const failed = message.error && !message.content && !message.calls?.length;
+        this.#answer(this.chat, parentOf(message), failed ? message : null); // nothing is lost where nothing came
+      }),
+      goOn: free((message) => this.#answer(this.chat, null, message)),
+      choose: free(async (message) => {
+        await this.chat.choose(message);
+        this.show();
+      }),
+      edited: free(async (message, text) => {
+        const { role, files, thinking, model } = message;
+        const edited = this.chat.add(parentOf(message), role === "user" ? { role, content: text, files } : { role, content: text, thinking, model, reason: "cancelled" });
+        if (role === "user") return this.#ask(edited);
+        await this.chat.keep([edited]);
+        this.show();
+      }),
+      results: free((message, results) => {
+        let parent = message;
+        const said = results.map(({ content, ...result }) => {
+          const words = result.failed ? `Error: ${content || "the tool failed"}` : content;
+          return (parent = this.chat.add(parent, { role: "tool", ...result, content: words }));
+        });
+        this.#ask(...said);
+      }),
+    };
+  }
+
+  // --- everything else
+
+  say(text) {
+    $("#banner").textContent = text;
+    $("#banner").hidden = !text;
+    clearTimeout(this.quiet);
+    if (text) this.quiet = setTimeout(() => this.say(""), 8_000);
+  }
+
+  #offline(error) {
+    $("#banner").textContent = error?.message ?? "";
+    $("#banner").hidden = !error;
+    clearTimeout(this.again);
+    if (error && error.status !== 401) this.again = setTimeout(() => this.models.refresh(), 3_000);
+  }
+
+  async #modelChanged() {
+    const { chat, models } = this;
+    if (!chat) return;
+    if (chat.empty || models.chosen !== chat.record.model) chat.record.model = models.chosen;
+    showContext(chat, models.state(chat.record.model));
+    showMemory(models.loaded);
+    this.settings.show(chat, null);
+    const about = await models.about(chat.record.model);
+    if (chat === this.chat) this.settings.show(chat, about);
+  }
+
+  #keepSettings() {
+    if (!this.chat.empty) this.chat.keep([], false);
+  }
+
+  async rename(record) {
+    const title = await askText("Rename the conversation", "Title", record.title, "Rename");
+    if (title === null) return;
+    const target = record.id === this.chat.id ? this.chat.record : record;
+    Object.assign(target, { title: title.slice(0, 200), named: true });
+    await this.store.put(target);
+    this.show();
+    await this.sidebar.show();
+  }
+
+  async remove(record) {
+    if (!(await confirmed(`Delete “${record.title}”?`, "Delete"))) return;
+    const running = this.#running.get(record.id);
+    running?.stop();
+    if (running) running.conversation.gone = true; // the end of its answer must not bring it back
+    if (record.id === this.chat.id) this.chat.gone = true;
+    await this.store.remove(record.id);
+    if (record.id === this.chat.id) await this.fresh();
+    else await this.sidebar.show();
+  }
+
+  async #whole(record) {
+    return { record, messages: await this.store.messages(record.id) };
+  }
+
+  async #import(files) {
+    for (const file of files) {
+      try {
+        const found = await fromFile(file);
+        for (const { record, messages } of found) await this.store.put(record, messages);
+        if (found.length) await this.open(found[0].record.id);
+        this.say(`${found.length} imported`);
+      } catch (error) {
+        this.say(`${file.name}: ${error.message}`);
+      }
+    }
+  }
+
+  #buttons() {
+    const menu = (id, act) => $(id).addEventListener("click", () => {
+      $("#menu").hidePopover();
+      act(this.chat.record);
+    });
+    const on = (id, act) => $(id).addEventListener("click", act);
+    on("#new-chat", () => this.fresh());
+    menu("#rename", (record) => this.rename(record));
+    menu("#delete", (record) => this.remove(record));
+    menu("#export-markdown", async (record) => save(fileName(record.title, "md"), toMarkdown(await this.#whole(record)), "text/markdown"));
+    menu("#export-json", async (record) => save(fileName(record.title, "json"), toJson([await this.#whole(record)]), "application/json"));
+    on("#export-all", async () => {
+      const all = await Promise.all((await this.store.list()).map((record) => this.#whole(record)));
+      save("conversations.json", toJson(all), "application/json");
+    });
+    on("#import", () => $("#import-file").click());
+    $("#import-file").addEventListener("change", async (event) => {
+      await this.#import([...event.target.files]);
+      event.target.value = "";
+    });
+  }
+}
+
+new Page().start().catch((error) => {
+  $("#banner").textContent = `This page cannot work here: ${error.message}. It needs IndexedDB and JavaScript modules.`;
+  $("#banner").hidden = false;
+});

@@ -1,0 +1,129 @@
+// Where a message is written: text, and files of text that are attached, pasted or dropped.
+
+import { $, h, icon, iconButton } from "./dom.js";
+import { bytes } from "./numbers.js";
+
+const LARGEST_BYTES = 1_000_000;
+const MOST_FILES = 20;
+
+export class Composer {
+  #files = [];
+
+  /** send: called with (text, files); stop: called while an answer runs; say: tells the person something. */
+  constructor({ send, stop, say }) {
+    Object.assign(this, { send, stop, say, running: false });
+    this.text = $("#message");
+    this.button = $("#send");
+    $("#composer").addEventListener("submit", (event) => {
+      event.preventDefault();
+      this.#submit();
+    });
+    this.text.addEventListener("keydown", (event) => {
+      if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+      event.preventDefault();
+      if (!this.running) this.#submit();
+    });
+    this.text.addEventListener("input", () => this.#fit());
+    this.text.addEventListener("paste", (event) => this.#take(event, event.clipboardData));
+    $("#attach").addEventListener("click", () => $("#file").click());
+    $("#file").addEventListener("change", async (event) => {
+      await this.add([...event.target.files]);
+      event.target.value = "";
+    });
+    this.#dropping(document.body);
+  }
+
+  focus() {
+    this.text.focus();
+  }
+
+  /** An answer runs (the button stops it), or not. */
+  show(running) {
+    this.running = running;
+    const label = running ? "Stop" : "Send";
+    this.button.replaceChildren(icon(running ? "stop" : "send"));
+    this.button.setAttribute("aria-label", label);
+    this.button.title = running ? "Stop (Esc)" : "Send (Enter)";
+    this.button.classList.toggle("stops", running);
+  }
+
+  #submit() {
+    if (this.running) return this.stop();
+    const text = this.text.value.trim();
+    if (!text && !this.#files.length) return this.focus();
+    const files = this.#files;
+    if (this.send(text, files) === false) return;
+    this.text.value = "";
+    this.#files = [];
+    this.#list();
+    this.#fit();
+    this.focus();
+  }
+
+  #fit() {
+    this.text.style.height = "auto";
+    this.text.style.height = `${this.text.scrollHeight}px`;
+  }
+
+  #take(event, data) {
+    const files = [...(data?.files ?? [])];
+    if (!files.length) return;
+    event.preventDefault();
+    this.add(files);
+  }
+
+  #dropping(place) {
+    const over = (event) => {
+      if (!event.dataTransfer?.types.includes("Files")) return;
+      event.preventDefault();
+      place.classList.toggle("dropping", event.type !== "drop");
+    };
+    place.addEventListener("dragover", over);
+    place.addEventListener("drop", (event) => {
+      over(event);
+      this.#take(event, event.dataTransfer);
+    });
+    place.addEventListener("dragleave", (event) => {
+      if (!event.relatedTarget) place.classList.remove("dropping");
+    });
+  }
+
+  /** Attach these files, if they are text. */
+  async add(files) {
+    for (const file of files) {
+      const refused = await this.#read(file);
+      if (refused) this.say(`${file.name}: ${refused}`);
+    }
+    this.#list();
+    this.focus();
+  }
+
+  async #read(file) {
+    if (file.size > LARGEST_BYTES) return `${bytes(file.size)}; at most ${bytes(LARGEST_BYTES)} of text can be attached`;
+    if (this.#files.length >= MOST_FILES) return `at most ${MOST_FILES} files can be attached`;
+    let text;
+    try {
+      text = new TextDecoder("utf-8", { fatal: true }).decode(await file.arrayBuffer());
+    } catch {
+      return "not a text in UTF-8";
+    }
+    if (text.includes("\0")) return "not a text";
+    this.#files.push({ name: file.name, text });
+    return null;
+  }
+
+  #list() {
+    const list = $("#files");
+    const remove = (file) => {
+      this.#files = this.#files.filter((one) => one !== file);
+      this.#list();
+      this.focus();
+    };
+    list.replaceChildren(
+      ...this.#files.map((file) =>
+        h("li", {}, icon("clip"), h("span", { text: file.name }), iconButton("close", `Remove ${file.name}`, () => remove(file))),
+      ),
+    );
+    list.hidden = !this.#files.length;
+  }
+}

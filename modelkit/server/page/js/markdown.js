@@ -1,0 +1,120 @@
+// Markdown to nodes, in this order: marked, clean.js, then code, formulas and tables inside the nodes. While an answer
+// comes, only its last block is read again: everything before it stands still.
+
+import { clean } from "./clean.js";
+import { dressCode } from "./code.js";
+import { h } from "./dom.js";
+import { marked } from "./libraries.js";
+import { MATH, drawFormulas } from "./math.js";
+
+/** Characters of one block that are read as Markdown; a longer one is shown as it is. Some of marked's patterns take
+ * quadratic time, and nobody writes such a paragraph. */
+const LONGEST_BLOCK = 40_000;
+
+const escaped = (text) =>
+  text.replace(/[&<>"]/g, (letter) => ({ "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;" })[letter]);
+
+const parser = new marked.Marked({
+  gfm: true,
+  renderer: {
+    // An image would be fetched from wherever the model says, and its address may carry the conversation away.
+    image: ({ href, text }) => `<a href="${escaped(href)}">${escaped(text || href)}</a>`,
+    checkbox: ({ checked }) => (checked ? "☑ " : "☐ "),
+  },
+});
+parser.use({ extensions: MATH });
+
+/** The nodes of one piece of Markdown. settled: no more of it comes, so code gets its colours. */
+function nodesOf(tokens, settled) {
+  const fragment = clean(parser.parser(tokens));
+  drawFormulas(fragment);
+  dressCode(fragment, settled);
+  for (const table of fragment.querySelectorAll("table")) {
+    const box = h("div", { class: "wide", tabindex: "0", role: "group", "aria-label": "Table" });
+    table.replaceWith(box);
+    box.append(table);
+  }
+  return fragment;
+}
+
+const plain = (text) => h("pre", { class: "plain", tabindex: "0", role: "group", "aria-label": "Long text", text });
+
+/** Where the blocks of this text are; null for a text that is too long to look. */
+function blocksOf(text) {
+  return text.length > LONGEST_BLOCK ? null : parser.lexer(text);
+}
+
+/** One answer, growing inside an element. */
+export class Growing {
+  #settled = 0;
+  #text = "";
+  #last;
+
+  constructor(element) {
+    this.element = element;
+    this.#last = h("div", { class: "last" });
+    element.replaceChildren(this.#last);
+  }
+
+  /** All of the text so far: it may only have grown. */
+  show(text) {
+    if (text === this.#text) return;
+    this.#text = text;
+    const rest = text.slice(this.#settled);
+    const blocks = blocksOf(rest);
+    if (blocks === null) return this.#showLong(rest);
+    const end = blocks.findLastIndex((block) => block.type !== "space");
+    if (end > 0) this.#settle(blocks.slice(0, end), blocks.links);
+    const open = Object.assign(blocks.slice(Math.max(end, 0)), { links: blocks.links });
+    this.#last.replaceChildren(nodesOf(open, false));
+  }
+
+  #settle(blocks, links) {
+    this.#last.before(nodesOf(Object.assign(blocks, { links }), true));
+    this.#settled += blocks.reduce((sum, block) => sum + block.raw.length, 0);
+  }
+
+  /** A block that has outgrown the limit: its text as it is, added to, not set again. */
+  #showLong(rest) {
+    const box = this.#last.firstChild;
+    if (!box?.classList?.contains("plain")) return this.#last.replaceChildren(plain(rest));
+    const shown = box.firstChild;
+    shown.appendData(rest.slice(shown.length));
+  }
+
+  /** The text is whole. */
+  finish(text) {
+    showMarkdown(this.element, text);
+  }
+}
+
+/** Show a whole text. */
+export function showMarkdown(element, text) {
+  const fragment = document.createDocumentFragment();
+  for (const part of parts(text)) {
+    const blocks = blocksOf(part);
+    fragment.append(blocks === null ? plain(part) : nodesOf(blocks, true));
+  }
+  element.replaceChildren(fragment);
+}
+
+/** A text in parts that are short enough to read, cut at blank lines outside of fences; a part without any stays. */
+function parts(text) {
+  if (text.length <= LONGEST_BLOCK) return [text];
+  const found = [];
+  let start = 0;
+  let cut = 0;
+  let fence = null;
+  for (const line of text.matchAll(/.*(?:\n|$)/g)) {
+    const mark = /^ {0,3}(`{3,}|~{3,})/.exec(line[0])?.[1];
+    if (mark && fence === null) fence = mark;
+    else if (mark && mark.startsWith(fence)) fence = null;
+    const end = line.index + line[0].length;
+    if (end - start > LONGEST_BLOCK && cut > start) {
+      found.push(text.slice(start, cut));
+      start = cut;
+    }
+    if (fence === null && line[0].trim() === "") cut = end;
+  }
+  return [...found, text.slice(start)];
+}

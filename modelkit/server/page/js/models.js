@@ -1,0 +1,108 @@
+// Models: which there are, which are in memory and what they take there, which one answers.
+
+import { $, h } from "./dom.js";
+import { bytes, count } from "./numbers.js";
+import * as wire from "./wire.js";
+
+const LAST = "modelkit.model";
+
+export class Models {
+  #about = new Map();
+  #defaults = null;
+
+  /** changed: called when the list or the choice is another; failed: called with an error, or null once all is well;
+   * defaulted: called once with the values that parameters have. */
+  constructor({ changed, failed, defaulted }) {
+    Object.assign(this, { changed, failed, defaulted, all: [], loaded: [], busy: new Set() });
+    this.select = $("#model");
+    this.select.addEventListener("change", () => this.choose(this.select.value));
+    $("#open-models").addEventListener("click", () => {
+      $("#models").showModal();
+      this.refresh();
+    });
+  }
+
+  get chosen() {
+    return this.select.value;
+  }
+
+  /** What memory and context a model has, where it is loaded. */
+  state(name) {
+    return this.loaded.find((one) => one.name === name) ?? null;
+  }
+
+  choose(name) {
+    if (this.all.some((one) => one.name === name)) this.select.value = name;
+    if (this.chosen) localStorage.setItem(LAST, this.chosen);
+    this.changed();
+  }
+
+  /** Ask the server for its models. */
+  async refresh() {
+    try {
+      [this.all, this.loaded] = await Promise.all([wire.models(), wire.loaded()]);
+      this.failed(null);
+      if (!this.#defaults) this.defaulted((this.#defaults = await wire.defaults()));
+    } catch (error) {
+      return this.failed(error);
+    }
+    const wanted = this.chosen || localStorage.getItem(LAST) || this.loaded[0]?.name;
+    this.select.replaceChildren(...this.all.map(({ name }) => h("option", { value: name, text: name.replace(/:latest$/, "") })));
+    if (!this.all.length) this.select.append(h("option", { value: "", text: "no models" }));
+    if (this.all.some((one) => one.name === wanted)) this.select.value = wanted;
+    this.#list();
+    this.changed();
+  }
+
+  /** Only what is in memory. */
+  async look() {
+    try {
+      this.loaded = await wire.loaded();
+      this.changed();
+    } catch {
+      // the numbers stay as they were; whoever asks for an answer hears of it
+    }
+  }
+
+  /** What the server says of a model: capabilities, parameters; null where it says nothing. */
+  async about(name) {
+    if (!name) return null;
+    if (!this.#about.has(name)) this.#about.set(name, wire.about(name).catch(() => (this.#about.delete(name), null)));
+    return this.#about.get(name);
+  }
+
+  #list() {
+    $("#models-note").textContent = this.all.length ? "" : "There is no model yet. `modelkit create` or `modelkit pull` makes one.";
+    $("#model-list").replaceChildren(...this.all.map((model) => this.#row(model)));
+  }
+
+  #row({ name, size, details }) {
+    const state = this.state(name);
+    const said = [details?.parameter_size, details?.quantization_level, size ? `${bytes(size)} on disk` : null];
+    if (state) said.push(`${bytes(state.size)} in memory`, state.context_length ? `${count(state.context_length)} tokens of context` : null);
+    const busy = this.busy.has(name);
+    const label = busy ? (state ? "Unloading…" : "Loading…") : state ? "Unload" : "Load";
+    const button = h("button", { type: "button", text: label, "aria-label": `${label} ${name}`, disabled: busy, on: { click: () => this.#switch(name, state) } });
+    return h(
+      "li",
+      { class: state ? "loaded" : "" },
+      h("span", { class: "dot", title: state ? "in memory" : "on disk" }),
+      h("div", {}, h("strong", { text: name }), h("p", { text: [state ? "loaded" : "not loaded", ...said].filter(Boolean).join(" · ") })),
+      button,
+    );
+  }
+
+  async #switch(name, state) {
+    this.busy.add(name);
+    this.#list();
+    let said = "";
+    try {
+      await wire.keep(name, state ? 0 : undefined);
+    } catch (error) {
+      said = `${name}: ${error.message}`;
+    }
+    this.busy.delete(name);
+    await this.refresh();
+    $("#models-note").textContent ||= said;
+  }
+}

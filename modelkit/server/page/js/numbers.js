@@ -1,0 +1,27 @@
+// Numbers as people read them, in the reader's own language's style.
+
+const whole = new Intl.NumberFormat(undefined, { maximumFractionDigits: 0 });
+const tenth = new Intl.NumberFormat(undefined, { minimumFractionDigits: 1, maximumFractionDigits: 1 });
+
+export const count = (value) => whole.format(value);
+
+export const ratio = (value) => tenth.format(value);
+
+/** Seconds: 0.31 s, 4.2 s, 75 s. */
+export function seconds(value) {
+  return `${value < 1 ? value.toFixed(2) : value < 20 ? value.toFixed(1) : whole.format(value)} s`;
+}
+
+/** Bytes in powers of 1000, as makers of memory and disks count. */
+export function bytes(value) {
+  const steps = ["B", "kB", "MB", "GB", "TB"];
+  let step = 0;
+  while (value >= 1000 && step < steps.length - 1) {
+    value /= 1000;
+    step += 1;
+  }
+  return `${step === 0 || value >= 100 ? whole.format(value) : tenth.format(value)} ${steps[step]}`;
+}
+
+/** One of them, several of them. */
+export const plural = (value, one, more = `${one}s`) => `${count(value)} ${value === 1 ? one : more}`;

@@ -1,0 +1,141 @@
+// What one conversation asks of the model: system text, parameters, form, tools. An empty field is the server's own
+// value, which its placeholder shows.
+
+import { $, h } from "./dom.js";
+import { readFormat, readTools } from "./schema.js";
+
+const DEFAULTS = "modelkit.settings";
+
+/** [PARAMETER, label, step, least, most]. */
+const PARAMETERS = [
+  ["temperature", "Temperature", 0.05, 0, 100],
+  ["top_p", "Top p", 0.05, 0, 1],
+  ["top_k", "Top k", 1, 0, 1_000_000],
+  ["min_p", "Min p", 0.01, 0, 1],
+  ["repeat_penalty", "Repeat penalty", 0.05, 0, 100],
+  ["presence_penalty", "Presence penalty", 0.1, -100, 100],
+  ["num_predict", "Most tokens", 1, -2, 10_000_000],
+  ["seed", "Seed", 1, -1, Number.MAX_SAFE_INTEGER],
+];
+
+/** Settings that new conversations begin with. */
+export function keptSettings() {
+  try {
+    return JSON.parse(localStorage.getItem(DEFAULTS)) ?? {};
+  } catch {
+    return {};
+  }
+}
+
+/** The values of "name value" lines, as /api/show gives them. */
+function defaultsOf(about) {
+  const found = {};
+  for (const line of (about?.parameters ?? "").split("\n")) {
+    const [name, value] = line.trim().split(/\s+(.*)/);
+    if (name) (found[name] ??= []).push((value ?? "").replace(/^"(.*)"$/, "$1"));
+  }
+  return found;
+}
+
+export class Settings {
+  /** changed: called after every change; the conversation holds it by then. */
+  constructor(changed) {
+    Object.assign(this, { changed, conversation: null, about: null, defaults: {} });
+    this.fields = new Map();
+    for (const [name, label, step, least, most] of PARAMETERS) {
+      const field = h("input", { type: "number", step, min: least, max: most, inputmode: "decimal", autocomplete: "off" });
+      field.addEventListener("input", () => this.#take());
+      this.fields.set(name, field);
+      $("#parameters").append(h("label", {}, label, field));
+    }
+    for (const id of ["system", "stop-texts", "format", "tools"]) $(`#${id}`).addEventListener("input", () => this.#take());
+    for (const id of ["tool-choice", "probabilities", "think"]) $(`#${id}`).addEventListener("change", () => this.#take());
+    $("#open-settings").addEventListener("click", () => $("#settings").showModal());
+    $("#keep-settings").addEventListener("click", () => this.#keep());
+    $("#reset-settings").addEventListener("click", () => this.#reset());
+  }
+
+  /** Show this conversation's settings, with what the model's own are. */
+  show(conversation, about) {
+    Object.assign(this, { conversation, about });
+    const { settings } = conversation;
+    const own = defaultsOf(about);
+    for (const [name, field] of this.fields) {
+      field.value = settings.parameters[name] ?? "";
+      field.placeholder = own[name]?.[0] ?? this.defaults[name] ?? "";
+    }
+    $("#stop-texts").value = [settings.parameters.stop ?? []].flat().join("\n");
+    $("#stop-texts").placeholder = own.stop?.join("\n") ?? "";
+    $("#system").value = settings.system;
+    $("#format").value = settings.format;
+    $("#tools").value = settings.tools;
+    $("#probabilities").checked = settings.probabilities;
+    $("#think").value = settings.think;
+    $("#think-choice").hidden = !about?.capabilities?.includes("thinking") && !settings.think;
+    this.#check();
+  }
+
+  /** What holds where neither the package nor the person says anything. */
+  setDefaults(defaults) {
+    this.defaults = defaults;
+    if (this.conversation) this.show(this.conversation, this.about);
+  }
+
+  #take() {
+    const { settings } = this.conversation;
+    const parameters = {};
+    for (const [name, field] of this.fields) {
+      field.setAttribute("aria-invalid", String(!field.validity.valid));
+      if (field.value !== "" && field.validity.valid) parameters[name] = field.valueAsNumber;
+    }
+    const stops = $("#stop-texts").value.split("\n").filter(Boolean);
+    if (stops.length) parameters.stop = stops;
+    settings.parameters = parameters;
+    settings.system = $("#system").value;
+    settings.format = $("#format").value;
+    settings.tools = $("#tools").value;
+    settings.probabilities = $("#probabilities").checked;
+    settings.think = $("#think").value;
+    this.#check();
+    settings.toolChoice = $("#tool-choice").value;
+    this.changed();
+  }
+
+  /** Say what is wrong with the form and the tools, and offer what can be chosen. */
+  #check() {
+    const format = readFormat($("#format").value);
+    this.#note("format", format, format.value === "json" ? "Any JSON object" : "The answer follows this schema");
+    const tools = readTools($("#tools").value);
+    const names = (tools.value ?? []).map((tool) => tool.function.name);
+    this.#note("tools", tools, `The model may call ${names.join(", ")}`);
+    const choice = $("#tool-choice");
+    const wanted = choice.value || this.conversation.settings.toolChoice;
+    const fixed = { auto: "as the model likes", none: "none", required: "at least one" };
+    const options = [...Object.entries(fixed), ...names.map((name) => [name, `always ${name}`])];
+    choice.replaceChildren(...options.map(([value, text]) => h("option", { value, text })));
+    choice.value = options.some(([value]) => value === wanted) ? wanted : "auto";
+    choice.disabled = !names.length;
+  }
+
+  #note(id, { value, error }, fine) {
+    const note = $(`#${id}-note`);
+    note.textContent = error ?? (value === undefined ? "" : fine);
+    note.classList.toggle("wrong", Boolean(error));
+    $(`#${id}`).setAttribute("aria-invalid", String(Boolean(error)));
+  }
+
+  #keep() {
+    localStorage.setItem(DEFAULTS, JSON.stringify(this.conversation.settings));
+    const button = $("#keep-settings");
+    button.textContent = "Kept";
+    setTimeout(() => (button.textContent = "Use for new conversations"), 1500);
+  }
+
+  #reset() {
+    localStorage.removeItem(DEFAULTS);
+    for (const field of this.fields.values()) field.value = "";
+    for (const id of ["system", "stop-texts", "format", "tools", "think"]) $(`#${id}`).value = "";
+    $("#probabilities").checked = false;
+    this.#take();
+  }
+}
