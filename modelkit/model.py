@@ -302,10 +302,13 @@ class Model:
         *,
         tools: Sequence[Mapping[str, Any]] | None = None,
         variables: Mapping[str, Any] | None = None,
+        truncate: bool = True,
     ) -> str:
-        """The text that `chat` would give to the model, with the parameters that hold for all requests."""
+        """The text that `chat` would give to the model, with the parameters that hold for all requests.
+        truncate: as in `chat`, but nothing is too long.
+        """
         running = self._open
-        fit = running.fit(running.defaults.resolved())
+        fit = running.fit(running.defaults.resolved(), truncate=arguments.flag(truncate, "truncate"))
         return running.prompter.text(read_messages(messages), Frame(tools, variables), fit)
 
     @property

@@ -65,6 +65,7 @@ _PORT, _COUNT = click.IntRange(0, 65535), click.IntRange(1)
 @click.option("--port", type=_PORT, metavar="PORT", help="Its port; 0: any.  [default: 11434]")
 @click.option("--uds", type=_FILE, metavar="PATH", help="Listen on a Unix socket, for its owner alone.")
 @click.option("--api-key", type=Key(), metavar="@FILE", help="What clients must send (MODELKIT_API_KEY).")
+@click.option("--default-model", metavar="NAME", help="Answers for claude-* models.")
 @click.option("--allow-host", multiple=True, metavar="NAME", help="A name that clients may call it by.")
 @click.option("--origins", multiple=True, metavar="URL", help="A site whose pages may ask; * for any.")
 @click.option(
@@ -153,6 +154,7 @@ def _wanted(names: tuple[str, ...], options: dict[str, Any]) -> "Wanted":
         Log(as_json=options["as_json"]),
         PromptLog(options["log_prompts"]) if options["log_prompts"] else None,
         Metrics(alias=options["metrics_alias"]),
+        options["default_model"],
         {**loading, **read_settings(options["given"])},
         options["memory"],
     )

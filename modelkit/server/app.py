@@ -14,6 +14,8 @@ from modelkit.server.serving import Serving
 ROOMS = (
     "modelkit.server.page.routes",
     "modelkit.server.openai",
+    "modelkit.server.ollama.dialect",
+    "modelkit.server.anthropic.answers",
     "modelkit.server.health",
     "modelkit.server.own.chat",
 )

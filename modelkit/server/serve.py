@@ -39,6 +39,8 @@ class Wanted:
     log: Log = field(default_factory=Log)
     prompts: PromptLog | None = None
     metrics: Metrics = field(default_factory=Metrics)
+    default_model: str | None = None
+    """As in Serving."""
     load: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Keywords of `load` for every model: limits of what is kept of prompts, and PARAMETERs."""
     memory_bytes: int | None = None
@@ -77,6 +79,7 @@ async def _serve(wanted: Wanted, listeners: list[socket.socket], say: Callable[[
         wanted.access,
         wanted.log,
         wanted.metrics,
+        default_model=wanted.default_model,
         prompts=wanted.prompts,
     )
     address = address_of(listeners[0], wanted.place)

@@ -53,6 +53,8 @@ class Serving:
     """For what takes longer than a millisecond: rendering, tokenizing, compiling a grammar."""
     started_s: float = field(default_factory=time)
     """When, in seconds since 1970."""
+    default_model: str | None = None
+    """Who answers where a client asks for a model of Anthropic's; None: the only one that is loaded."""
     prompts: PromptLog | None = None
     """Where what clients ask is written down; None for nowhere."""
 

@@ -7,7 +7,6 @@ from modelkit.server.faults import refused
 from modelkit.server.fields import Fields, wrong
 from modelkit.server.openai import forms, sampling
 from modelkit.server.openai.chat_request import Style, read_rows, read_style
-from modelkit.server.turns import Priority
 
 MOST_PROMPTS = 128
 _OWN = frozenset(
@@ -48,8 +47,6 @@ class CompletionRequest:
     style: Style
     keep_alive: float | None
     """Seconds that the model stays; None: as the server is set."""
-    priority: Priority | None
-    """Who goes first where many wait."""
     hints: tuple[str, ...]
     """Fields that were given and change nothing."""
 
@@ -77,7 +74,6 @@ def read_completion(body: Fields, most_rows: int) -> CompletionRequest:
         echo=body.flag("echo", default=False),
         style=read_style(body, logprobs=top is not None),
         keep_alive=sampling.read_kept(body),
-        priority=sampling.read_priority(body),
         hints=sampling.hints_in(body),
     )
 

@@ -1,0 +1,10 @@
+"""Anthropic's Messages interface, as its SDK and Claude Code know it.
+
+messages    content blocks to a conversation
+reading     a request's JSON to what a model is asked
+blocks      events to content blocks that begin, grow and end
+writing     blocks to server-sent events, or to one message
+signing     the signature of what was thought
+names       `claude-...` to a model that is here
+answers     the routes
+"""

@@ -1,0 +1,76 @@
+"""`/v1/messages` and `/v1/messages/count_tokens`."""
+
+from functools import lru_cache
+from pathlib import Path
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from modelkit.errors import PromptTooLong
+from modelkit.generation import GenerationStream
+from modelkit.model import Model
+from modelkit.server.answering import Ask, call
+from modelkit.server.anthropic.blocks import Blocks
+from modelkit.server.anthropic.names import model_for
+from modelkit.server.anthropic.reading import Asked, read_asked
+from modelkit.server.anthropic.signing import Sign, signer
+from modelkit.server.anthropic.writing import STATUSES, Messages, worded
+from modelkit.server.dialect import Dialect
+from modelkit.server.faults import refused
+from modelkit.server.replying import read, reply
+from modelkit.server.serving import serving_of
+from modelkit.server.streaming import SSE
+
+
+async def messages(request: Request) -> Response:
+    asked = await read(request, read_asked)
+
+    def start(model: Model, row: int) -> GenerationStream:
+        return start_answer(model, asked)
+
+    ask = Ask(await model_for(request, asked.model), start, keep_alive=asked.keep_alive)
+    sign = _signer(serving_of(request).settings.home)
+    writer = Messages(asked.model, Blocks(sign, omitted=asked.omitted))
+    return await reply(request, ask, writer, SSE, streamed=asked.stream, ignored=asked.ignored)
+
+
+async def count_tokens(request: Request) -> Response:
+    """What the prompt would take, by the very way that answers it."""
+    asked = await read(request, lambda body: read_asked(body, counting=True))
+    name = await model_for(request, asked.model)
+    count = await call(request, name, lambda model: prompt_tokens(model, asked), asked.keep_alive)
+    return JSONResponse({"input_tokens": count})
+
+
+def start_answer(model: Model, asked: Asked) -> GenerationStream:
+    try:
+        return model.chat(asked.messages, stream=True, **asked.keywords)
+    except PromptTooLong as error:
+        # Claude Code looks for these words, and makes the conversation shorter.
+        raise refused(
+            "too_long", f"prompt is too long: {error.prompt_tokens} tokens > {error.context_tokens} maximum"
+        ) from error
+
+
+def prompt_tokens(model: Model, asked: Asked) -> int:
+    tools = asked.keywords.get("tools")
+    return len(model.encode(model.prompt(asked.messages, tools=tools, truncate=False), add_special=False))
+
+
+@lru_cache(maxsize=16)
+def _signer(home: Path) -> Sign:
+    return signer(home)
+
+
+DIALECT = Dialect(
+    "anthropic",
+    (
+        Route("/v1/messages", messages, methods=["POST"]),
+        Route("/v1/messages/count_tokens", count_tokens, methods=["POST"]),
+    ),
+    ("/v1/messages",),
+    worded,
+    header="anthropic-version",
+    statuses=STATUSES,
+)

@@ -1,0 +1,159 @@
+"""Content blocks to a conversation, as templates take it.
+
+One message of Anthropic's may be several of ours: results of tools are messages of their own, and come before
+the text that was sent with them. Messages of one speaker in a row are one. What was thought goes back as it
+came, whatever its signature; a block that only Anthropic can read is left out.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from modelkit.chat.message import MOST_MESSAGES, Message, ToolCall
+from modelkit.server.faults import Refused, refused
+from modelkit.server.fields import Fields, wrong
+from modelkit.server.openai.messages import call_of
+
+BILLING = "x-anthropic-billing-header:"
+"""Claude Code puts a line that begins so in front of its system text, with another value each time: kept, it
+would make every prompt a new one.
+"""
+ID_PREFIX = "toolu_"
+_ROLES = ("user", "assistant", "system")
+_MOST_BLOCKS = 10_000
+_BETWEEN = "\n\n"
+_UNREADABLE = frozenset({"redacted_thinking"})
+
+
+def read_conversation(body: Fields) -> list[Message]:
+    """`system` and `messages`, at least one of the latter."""
+    found: list[Message] = []
+    for one in body.each("messages", MOST_MESSAGES):
+        found += _read(one)
+    if not found:
+        raise refused("invalid_request", "messages: at least one message is required", "messages")
+    system = read_system(body)
+    leading = [Message("system", system)] if system else []
+    return [*leading, *_joined(found)]
+
+
+def read_system(body: Fields) -> str:
+    """`system`, a text or text blocks; "" for none."""
+    value = body.raw("system")
+    if value is None or isinstance(value, str):
+        return _without_billing(value or "")
+    texts = [_without_billing(_text_of(block)) for block in body.each("system", _MOST_BLOCKS)]
+    return _BETWEEN.join(text for text in texts if text)
+
+
+def _without_billing(text: str) -> str:
+    while text.startswith(BILLING):
+        text = text.partition("\n")[2].lstrip("\n")
+    return text
+
+
+def _read(given: Fields) -> list[Message]:
+    role = given.choice("role", _ROLES)
+    if role is None:
+        raise given.wrong("role", f"one of {', '.join(_ROLES)}")
+    content = given.raw("content")
+    if isinstance(content, str):
+        return [Message(role, content)]
+    if not isinstance(content, list):
+        raise given.wrong("content", "a text or a list of blocks")
+    blocks = list(given.each("content", _MOST_BLOCKS))
+    if role == "assistant":
+        return [_of_assistant(blocks)]
+    results = [_result(block) for block in blocks if _kind(block) == "tool_result"]
+    rest = [block for block in blocks if _kind(block) != "tool_result"]
+    texts = [text for text in map(_text_of, rest) if text]
+    if role == "system":
+        texts = [text for text in map(_without_billing, texts) if text]
+    if texts or not results:
+        return [*results, Message(role, _BETWEEN.join(texts))]
+    return results
+
+
+def _of_assistant(blocks: Sequence[Fields]) -> Message:
+    texts, thoughts, calls = list[str](), list[str](), list[ToolCall]()
+    for block in blocks:
+        kind = _kind(block)
+        if kind == "thinking":
+            thoughts.append(block.text("thinking", ""))
+        elif kind == "tool_use":
+            calls.append(_call(block))
+        elif kind not in _UNREADABLE:
+            texts.append(_text_of(block))
+    thinking = _BETWEEN.join(thought for thought in thoughts if thought)
+    return Message("assistant", "".join(texts), thinking or None, tuple(calls))
+
+
+def _call(block: Fields) -> ToolCall:
+    given = block.text("id", "").removeprefix(ID_PREFIX)
+    return call_of(block.needed_text("name"), block.raw("input"), given or None, block.name("input"))
+
+
+def _result(block: Fields) -> Message:
+    value = block.raw("content")
+    if value is None or isinstance(value, str):
+        text = value or ""
+    else:
+        text = "\n".join(map(_text_of, block.each("content", _MOST_BLOCKS)))
+    # Templates have no place for the flag, and the model has to know.
+    if block.flag("is_error", default=False) and "error" not in text[:200].lower():
+        text = f"Error: {text}"
+    return Message("tool", text, tool_call_id=block.needed_text("tool_use_id").removeprefix(ID_PREFIX))
+
+
+def _text_of(block: Fields) -> str:
+    """Of a block that is text, or carries some."""
+    match _kind(block):
+        case "text":
+            return block.text("text", "")
+        case "search_result":
+            parts = [_text_of(one) for one in block.each("content", _MOST_BLOCKS)]
+            return "\n".join([block.text("title", ""), block.text("source", ""), *parts])
+        case "document":
+            return _document(block)
+        case kind:
+            raise _unread(block, kind)
+
+
+def _document(block: Fields) -> str:
+    source = Fields(block.raw("source"), block.name("source"))
+    kind = _kind(source)
+    if kind == "text":
+        parts = [source.text("data", "")]
+    elif kind == "content":
+        inner = source.raw("content")
+        own = [inner] if isinstance(inner, str) else map(_text_of, source.each("content", _MOST_BLOCKS))
+        parts = list(own)
+    else:
+        raise _unread(source, kind)
+    return "\n".join(filter(None, [block.text("title", ""), block.text("context", ""), *parts]))
+
+
+def _kind(block: Fields) -> str:
+    kind: Any = block.raw("type")
+    if not isinstance(kind, str):
+        raise wrong(block.name("type"), kind, "the type of a block, as a text")
+    return kind
+
+
+def _unread(block: Fields, kind: str) -> Refused:
+    where = block.where
+    return refused("invalid_request", f"{where} is of type {kind[:40]!r}; this server reads text only", where)
+
+
+def _joined(messages: Sequence[Message]) -> list[Message]:
+    """One message per turn of a speaker; those of tools, and the assistant's with calls, stay apart."""
+    found: list[Message] = []
+    for one in messages:
+        last = found[-1] if found else None
+        if last is None or last.role != one.role or one.role == "tool" or last.tool_calls:
+            found.append(one)
+            continue
+        text = _BETWEEN.join(filter(None, [last.content, one.content]))
+        thinking = _BETWEEN.join(filter(None, [last.thinking, one.thinking])) or None
+        found[-1] = replace(last, content=text, thinking=thinking, tool_calls=one.tool_calls)
+    return found

@@ -1,0 +1,47 @@
+"""Which model answers where a client asks for one of Anthropic's.
+
+Claude Code asks for several (`claude-opus-...`, and `claude-haiku-...` for small things beside). A package
+may bear that very name; else the default model of the server answers, else the only one that is loaded.
+"""
+
+import asyncio
+
+from starlette.requests import Request
+
+from modelkit.errors import ModelkitError
+from modelkit.server.faults import refused
+from modelkit.server.serving import Serving, serving_of
+from modelkit.store.store import Store
+
+_THEIRS = "claude-"
+
+
+async def model_for(request: Request, name: str) -> str:
+    """The name of the model that answers. Raises Refused where nobody has said which."""
+    if not name.lower().startswith(_THEIRS):
+        return name
+    serving = serving_of(request)
+    loaded = [model.name for model in serving.pool.models()]
+    if name in loaded:
+        return name
+    if await asyncio.get_running_loop().run_in_executor(serving.workers, _stored, serving, name):
+        return name
+    if serving.default_model is not None:
+        return serving.default_model
+    if len(loaded) == 1:
+        return loaded[0]
+    among = f"loaded are {', '.join(loaded)}" if loaded else "no model is loaded"
+    raise refused(
+        "model_not_found",
+        f"model: {name[:80]} is none of this server's, and {among}; start it with --default-model NAME, "
+        "or ask for a model by its own name",
+        "model",
+    )
+
+
+def _stored(serving: Serving, name: str) -> bool:
+    try:
+        Store(serving.settings.home).resolve(name)
+    except ModelkitError:
+        return False
+    return True

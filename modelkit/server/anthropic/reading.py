@@ -1,0 +1,142 @@
+"""`/v1/messages`: a request's JSON in, keyword arguments of `Model.chat` out.
+
+What has a meaning for Anthropic's own machines only (tiers, regions, caches) is let pass. Tools that run
+there are left out, and named in a header: a request that offers them beside others can be answered without.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from modelkit.chat.message import Message
+from modelkit.durations import read_keep_alive
+from modelkit.server.anthropic.messages import read_conversation
+from modelkit.server.faults import refused
+from modelkit.server.fields import Fields
+
+EFFORTS = ("low", "medium", "high", "xhigh", "max")
+_MOST_TOOLS = 512
+_MOST_STOPS = 16
+_MOST_TOKENS = 2**31 - 1
+_THINKING = ("enabled", "disabled", "adaptive", "between_tools")
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What was asked for."""
+
+    model: str
+    messages: list[Message]
+    keywords: Mapping[str, Any]
+    """Of `Model.chat`, but for `think`."""
+    think: bool | str
+    """As of `Model.chat`, for a model that can think; another one is not asked to."""
+    stream: bool
+    omitted: bool
+    """What is thought is not shown."""
+    keep_alive: float | None
+    """As for the pool's `acquire`."""
+    ignored: tuple[str, ...]
+    """Names of tools that were left out."""
+
+
+def read_asked(body: Fields, *, counting: bool = False) -> Asked:
+    """counting: only its tokens are wanted, so `max_tokens` may be missing. Raises Refused."""
+    model, messages = body.needed_text("model"), read_conversation(body)
+    body.refuse("mcp_servers", "this server calls no other servers")
+    keywords: dict[str, Any] = {"truncate": False, **_sampling(body)}
+    if counting:
+        keywords.pop("num_predict", None)
+    elif "num_predict" not in keywords:
+        raise refused("invalid_request", "max_tokens: Field required", "max_tokens")
+    if messages[-1].role == "assistant" and not messages[-1].tool_calls:
+        keywords["continue_final"] = True
+    if (form := _form(body)) is not None:
+        keywords["format"] = form
+    think, budget, omitted = _thinking(body)
+    if budget is not None:
+        keywords["think_tokens"] = budget
+    tools, ignored = _tools(body)
+    if tools:
+        keywords |= {"tools": tools, **_choice(body, [tool["function"]["name"] for tool in tools])}
+    kept = body.raw("keep_alive")
+    return Asked(
+        model=model,
+        messages=messages,
+        keywords=keywords,
+        think=think,
+        stream=body.flag("stream", default=False),
+        omitted=omitted,
+        keep_alive=None if kept is None else read_keep_alive(kept, "keep_alive"),
+        ignored=tuple(ignored),
+    )
+
+
+def _sampling(body: Fields) -> dict[str, Any]:
+    stops = [one for one in body.texts("stop_sequences", _MOST_STOPS) if one]
+    found = {
+        # More than the context holds is fine: an answer ends where the context does.
+        "num_predict": body.whole("max_tokens", 1, _MOST_TOKENS),
+        "temperature": body.number("temperature", 0, 2),
+        "top_p": body.number("top_p", 0, 1),
+        "top_k": body.whole("top_k", 0, _MOST_TOKENS),
+        "stop": stops or None,
+    }
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _form(body: Fields) -> Mapping[str, Any] | None:
+    """`output_config.format`, or `output_format` as it was called first."""
+    output = body.fields("output_config")
+    given = (output.fields("format") if output else None) or body.fields("output_format")
+    if given is None:
+        return None
+    if given.text("type", "json_schema") != "json_schema":
+        raise given.wrong("type", "'json_schema'")
+    return Fields(given.raw("schema"), given.name("schema")).value
+
+
+def _thinking(body: Fields) -> tuple[bool | str, int | None, bool]:
+    """`think`, the budget in tokens, and whether what is thought stays hidden."""
+    output, given = body.fields("output_config"), body.fields("thinking")
+    effort = output.choice("effort", EFFORTS) if output else None
+    kind = given.choice("type", _THINKING) if given else None
+    if given is None or kind is None or kind == "disabled":
+        return False, None, False
+    budget = given.whole("budget_tokens", 1, _MOST_TOKENS) if kind == "enabled" else None
+    return effort or True, budget, given.choice("display", ("summarized", "omitted")) == "omitted"
+
+
+def _tools(body: Fields) -> tuple[list[dict[str, Any]], list[str]]:
+    """In the shape that templates know, and what was left out."""
+    tools, ignored = list[dict[str, Any]](), list[str]()
+    for given in body.each("tools", _MOST_TOOLS):
+        kind, name = given.text("type", "custom"), given.needed_text("name")
+        if kind != "custom":
+            ignored.append(f"tools.{name}")
+            continue
+        schema = given.fields("input_schema")
+        function: dict[str, Any] = {"name": name}
+        if (description := given.text("description")) is not None:
+            function["description"] = description
+        function["parameters"] = dict(schema.value) if schema else {"type": "object", "properties": {}}
+        tools.append({"type": "function", "function": function})
+    return tools, ignored
+
+
+def _choice(body: Fields, names: list[str]) -> dict[str, Any]:
+    given = body.fields("tool_choice")
+    if given is None:
+        return {}
+    kind = given.choice("type", ("auto", "any", "tool", "none"), "auto")
+    found: dict[str, Any] = {}
+    if given.flag("disable_parallel_tool_use", default=False):
+        found["parallel_tool_calls"] = False
+    if kind == "tool":
+        name = given.needed_text("name")
+        if name not in names:
+            raise refused(
+                "invalid_request", f"tool_choice.name is {name[:80]!r}, none of the tools", "tool_choice"
+            )
+        return {**found, "tool_choice": name}
+    return found if kind == "auto" else {**found, "tool_choice": "required" if kind == "any" else "none"}

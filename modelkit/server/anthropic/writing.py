@@ -1,0 +1,176 @@
+"""Blocks to what clients read: named events of a stream, or one message.
+
+A stream begins with a message that has no blocks and already says what the prompt took, and a ping; it ends
+with the reason, the whole cost, and `message_stop`. `input_tokens` are those that were computed: what was
+found of an earlier prompt is `cache_read_input_tokens`.
+"""
+
+import json
+import secrets
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from modelkit.generation import Finish, Generation
+from modelkit.output.events import Event
+from modelkit.server.answering import Started
+from modelkit.server.anthropic.blocks import Begin, Blocks, Grow, Step
+from modelkit.server.faults import Fault, Refused
+from modelkit.server.streaming import sse
+
+_KINDS = {
+    "authentication": "authentication_error",
+    "permission": "permission_error",
+    "not_found": "not_found_error",
+    "model_not_found": "not_found_error",
+    "too_large": "request_too_large",
+    "timeout": "timeout_error",
+    "busy": "overloaded_error",
+    "draining": "overloaded_error",
+    "internal": "api_error",
+    "gone": "api_error",
+}
+STATUSES = {"busy": 529, "draining": 529}
+"""Where they are not those of all dialects."""
+_BROKEN_OFF = Fault("draining", "the answer was broken off by the server")
+
+
+def worded(fault: Fault, request_id: str) -> dict[str, Any]:
+    """The JSON of an error."""
+    kind = _KINDS.get(fault.kind, "invalid_request_error")
+    return {"type": "error", "error": {"type": kind, "message": fault.message}, "request_id": request_id}
+
+
+class Messages:
+    """A Writer. model: its name as the client wrote it."""
+
+    def __init__(self, model: str, blocks: Blocks) -> None:
+        self._id, self._model, self._blocks = f"msg_{secrets.token_hex(12)}", model, blocks
+        self._failed = False
+        self._content = Content()
+        self._answer: Generation | None = None
+
+    def begin(self, started: Started) -> bytes:
+        read = started.streams[0].progress
+        usage = _usage(read.total, read.cached, 0) if read else _usage(0, 0, 0)
+        message = self._message([], None, None, usage)
+        return _event({"type": "message_start", "message": message}) + _event({"type": "ping"})
+
+    def batch(self, row: int, events: Sequence[Event | Finish]) -> bytes:
+        return b"".join(map(self._written, events))
+
+    def end(self) -> bytes:
+        return b"" if self._failed else _event({"type": "message_stop"})
+
+    def fail(self, fault: Fault) -> bytes:
+        self._failed = True
+        error = {key: value for key, value in worded(fault, "").items() if key != "request_id"}
+        return _event(error)
+
+    def take(self, row: int, events: Sequence[Event | Finish]) -> None:
+        for event in events:
+            if isinstance(event, Finish):
+                self._answer = event.answer
+            steps = self._blocks.finish() if isinstance(event, Finish) else self._blocks.push(event)
+            for step in steps:
+                self._content.take(step)
+
+    def whole(self) -> dict[str, Any]:
+        answer = self._answer
+        if answer is None or answer.reason == "cancelled":
+            raise Refused(_BROKEN_OFF)
+        return self._message(self._content.blocks, stop_reason(answer), answer.stop, usage_of(answer))
+
+    def _written(self, event: Event | Finish) -> bytes:
+        if not isinstance(event, Finish):
+            return _steps(self._blocks.push(event))
+        last, answer = _steps(self._blocks.finish()), event.answer
+        if answer.reason == "cancelled":
+            return last + self.fail(_BROKEN_OFF)
+        reason = {"stop_reason": stop_reason(answer), "stop_sequence": answer.stop}
+        return last + _event({"type": "message_delta", "delta": reason, "usage": usage_of(answer)})
+
+    def _message(
+        self, content: list[dict[str, Any]], reason: str | None, stop: str | None, usage: dict[str, Any]
+    ) -> dict[str, Any]:
+        return {
+            "id": self._id,
+            "type": "message",
+            "role": "assistant",
+            "model": self._model,
+            "content": content,
+            "stop_reason": reason,
+            "stop_sequence": stop,
+            "usage": usage,
+        }
+
+
+class Content:
+    """The blocks of a message, as their steps make them."""
+
+    def __init__(self) -> None:
+        self.blocks: list[dict[str, Any]] = []
+        self._pieces: list[str] = []
+
+    def take(self, step: Step) -> None:
+        if isinstance(step, Begin):
+            self.blocks.append(dict(step.block))
+            self._pieces = []
+            return
+        block = self.blocks[-1]
+        if not isinstance(step, Grow):
+            if block["type"] == "tool_use":
+                block["input"] = _object("".join(self._pieces))
+            return
+        for field in ("text", "thinking", "signature"):
+            if field in step.delta:
+                block[field] += step.delta[field]
+        self._pieces.append(step.delta.get("partial_json", ""))
+
+
+def stop_reason(answer: Generation) -> str:
+    """Why it ended, in Anthropic's words."""
+    if answer.reason == "length":
+        return "model_context_window_exceeded" if answer.cut == "context" else "max_tokens"
+    if answer.tool_calls:
+        return "tool_use"
+    return "end_turn" if answer.stop is None else "stop_sequence"
+
+
+def usage_of(answer: Generation) -> dict[str, Any]:
+    usage = answer.usage
+    return _usage(usage.prompt_tokens, usage.cached_tokens, usage.generated_tokens)
+
+
+def _usage(prompt: int, cached: int, generated: int) -> dict[str, Any]:
+    return {
+        "input_tokens": prompt - cached,
+        "cache_creation_input_tokens": 0,
+        "cache_read_input_tokens": cached,
+        "output_tokens": generated,
+        "service_tier": "standard",
+    }
+
+
+def _steps(steps: Iterable[Step]) -> bytes:
+    return b"".join(map(_step, steps))
+
+
+def _step(step: Step) -> bytes:
+    if isinstance(step, Begin):
+        return _event({"type": "content_block_start", "index": step.index, "content_block": step.block})
+    if isinstance(step, Grow):
+        return _event({"type": "content_block_delta", "index": step.index, "delta": step.delta})
+    return _event({"type": "content_block_stop", "index": step.index})
+
+
+def _event(value: dict[str, Any]) -> bytes:
+    return sse(value, value["type"])
+
+
+def _object(text: str) -> dict[str, Any]:
+    """{} for what was cut off: the reason says that it was."""
+    try:
+        value = json.loads(text) if text else {}
+    except (ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,12 @@
+"""Ollama's HTTP interface, as its clients know it: `/api/...`, lines of JSON, errors as one text.
+
+    durations, options     small values as Go writes and reads them
+    reading, messages      a request's JSON to what a model is asked
+    lines                  events to lines
+    describing             packages and loaded models as `tags`, `show` and `ps` have them
+    recipes, staging       a package to be made, of files that were sent before
+    tasks                  pull, push and create as lines of progress
+    answers, storing       the routes
+
+Every key, its place, and whether it is left out when empty, is as in Ollama's own `api/types.go` (MIT).
+"""

@@ -1,0 +1,82 @@
+"""`options` of a request: Ollama's names and habits to PARAMETERs of ours.
+
+Where a client and Ollama have more room than the table of parameters, the nearest value that means the same
+is taken: a negative seed or num_predict is -1, a negative top_k is 0. What cannot act on one request is left
+out, and a header of the response names it; clients send such options by habit.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from modelkit.modelfile import PARAMETERS, Parameter
+from modelkit.server.faults import Refused, refused
+from modelkit.server.fields import Fields
+
+_LEAST = {"seed": -1, "num_predict": -1, "top_k": 0, "num_keep": -1, "repeat_last_n": -1}
+_IN_GO = {"int": "integer", "float": "float32", "strings": "array", "choice": "string"}
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a request's options come to."""
+
+    parameters: Mapping[str, Any]
+    """For `Model.chat` and `Model.generate`."""
+    context: int | None = None
+    """num_ctx: most tokens of prompt and answer together, for this request. None: as the model was loaded."""
+    ignored: tuple[str, ...] = ()
+    """Names that were left out."""
+
+
+def read_options(given: Fields | None) -> Options:
+    """Raises Refused for a known option with a value of a wrong type."""
+    parameters: dict[str, Any] = {}
+    ignored: list[str] = []
+    context: int | None = None
+    for name, value in ({} if given is None else given.value).items():
+        row = PARAMETERS.get(name)
+        if value is None:
+            continue
+        if name == "num_ctx" and row:
+            context = max(2, _whole(row, value))
+        elif row is None or row.scope in ("context", "machine"):
+            ignored.append(f"options.{name}")
+        else:
+            parameters[name] = _value(row, value)
+    return Options(parameters, context, tuple(ignored))
+
+
+def _value(row: Parameter, value: object) -> object:
+    if row.kind == "int":
+        return max(_LEAST.get(row.name, row.minimum), _whole(row, value))
+    if row.kind == "float":
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise _wrong_type(row)
+        return float(value)
+    if row.kind == "strings":
+        return _texts(row, value)
+    if not isinstance(value, str):
+        raise _wrong_type(row)
+    return value
+
+
+def _whole(row: Parameter, value: object) -> int:
+    """Clients send whole numbers as floats; Ollama cuts the rest off, too."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise _wrong_type(row)
+    return int(value)
+
+
+def _texts(row: Parameter, value: object) -> list[str]:
+    """Empty texts stop nothing."""
+    texts = [value] if isinstance(value, str) else value
+    if not isinstance(texts, list) or not all(isinstance(one, str) for one in texts):
+        raise _wrong_type(row)
+    return [one for one in texts if one]
+
+
+def _wrong_type(row: Parameter) -> Refused:
+    return refused(
+        "invalid_request", f'option "{row.name}" must be of type {_IN_GO[row.kind]}', f"options.{row.name}"
+    )

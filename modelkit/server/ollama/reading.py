@@ -1,0 +1,145 @@
+"""`/api/generate` and `/api/chat`: a request's JSON in, what a model is asked out."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from modelkit.chat.message import Message
+from modelkit.durations import read_keep_alive
+from modelkit.options import MOST_LOGPROBS
+from modelkit.server.faults import refused
+from modelkit.server.fields import Fields
+from modelkit.server.ollama.messages import read_messages, read_tools, refuse_media
+from modelkit.server.ollama.options import Options, read_options
+
+LEVELS = ("low", "medium", "high", "max")
+_MOST_CONTEXT = 2_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Common:
+    """What both have."""
+
+    model: str
+    options: Options
+    keywords: Mapping[str, Any]
+    """Of `Model.chat`: format, think, top_logprobs, and parameters."""
+    stream: bool
+    keep_alive: float | None
+    """Seconds; None: as the server is set."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chat:
+    """A conversation to be continued; none at all loads the model, or takes it out of memory."""
+
+    common: Common
+    messages: list[Message]
+    keywords: Mapping[str, Any]
+    """Of `Model.chat`, all of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Generate:
+    """One prompt to be answered; an empty one is as in Chat."""
+
+    common: Common
+    prompt: str
+    system: str | None
+    """None: the package's own."""
+    suffix: str
+    """The text behind the place to be filled in; "" for none."""
+    raw: bool
+    earlier: tuple[int, ...]
+    """`context` of an earlier answer: what stands before the prompt."""
+
+
+def read_chat(body: Fields) -> Chat:
+    """Raises Refused."""
+    common, messages, tools = _common(body), read_messages(body), read_tools(body)
+    keywords = {"truncate": body.flag("truncate", default=True), **common.keywords}
+    if tools:
+        keywords["tools"] = tools
+    return Chat(common, messages, keywords)
+
+
+def read_generate(body: Fields) -> Generate:
+    """Raises Refused."""
+    common = _common(body)
+    refuse_media(body)
+    for field in ("width", "height", "steps"):
+        body.refuse(field, "this server makes no pictures")
+    raw, earlier = body.flag("raw", default=False), _ids(body)
+    if raw and (body.value.get("template") or body.value.get("system") or earlier):
+        raise refused("invalid_request", "raw mode does not support template, system, or context")
+    body.text("template")
+    body.refuse("template", "a template is part of a package here; give it one with TEMPLATE in a Modelfile")
+    return Generate(
+        common,
+        prompt=body.text("prompt", ""),
+        system=body.text("system") or None,
+        suffix=body.text("suffix", ""),
+        raw=raw,
+        earlier=earlier,
+    )
+
+
+def read_model(body: Fields) -> str:
+    """`model`, or `name` as older clients say."""
+    named = body.text("model") or body.text("name")
+    if not named:
+        raise refused("invalid_request", "model is required", "model")
+    return named
+
+
+def read_kept(body: Fields) -> float | None:
+    """`keep_alive` in seconds; None where the server decides."""
+    value = body.raw("keep_alive")
+    return None if value is None or value == "" else read_keep_alive(value, "keep_alive")
+
+
+def _common(body: Fields) -> Common:
+    options = read_options(body.fields("options"))
+    # What Ollama leaves out of a conversation, and whether an answer forgets to go on, are its own affair:
+    # `shift` has PARAMETER context_shift here.
+    keywords: dict[str, Any] = dict(options.parameters)
+    if body.flag("shift"):
+        keywords.setdefault("context_shift", "on")
+    if (form := _form(body)) is not None:
+        keywords["format"] = form
+    if (think := _think(body)) is not None:
+        keywords["think"] = think
+    top = body.whole("top_logprobs", 0, MOST_LOGPROBS, default=0)
+    if body.flag("logprobs", default=False):
+        keywords["top_logprobs"] = top
+    return Common(
+        model=read_model(body),
+        options=options,
+        keywords=keywords,
+        stream=body.flag("stream", default=True),
+        keep_alive=read_kept(body),
+    )
+
+
+def _form(body: Fields) -> str | Mapping[str, Any] | None:
+    value = body.raw("format")
+    if value is None or value == "":
+        return None
+    if value == "json" or isinstance(value, Mapping):
+        return value
+    raise body.wrong("format", '"json" or a JSON schema')
+
+
+def _think(body: Fields) -> bool | str | None:
+    value = body.raw("think")
+    if value is None or isinstance(value, bool) or value in LEVELS:
+        return value
+    raise body.wrong("think", f"true, false, {', '.join(LEVELS)}")
+
+
+def _ids(body: Fields) -> tuple[int, ...]:
+    found = body.items("context", _MOST_CONTEXT)
+    for one in found:
+        if type(one) is not int or not 0 <= one < 2**31:
+            raise body.wrong("context", "a list of token ids")
+    return tuple(found)

@@ -1,0 +1,71 @@
+"""From a body to a response: what a dialect's routes have in common."""
+
+import asyncio
+import re
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol, TypeVar
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from modelkit.generation import Finish
+from modelkit.output.events import Event
+from modelkit.server.answering import Ask, Underway
+from modelkit.server.body import read_json
+from modelkit.server.fields import Fields
+from modelkit.server.serving import serving_of
+from modelkit.server.streaming import Formatter, Wire, stream
+
+T = TypeVar("T")
+IGNORED = "x-modelkit-ignored"
+"""The header that names what was asked for and changes nothing."""
+_QUICK_BYTES = 32 * 1024  # reading the fields of so many takes well below a millisecond
+_UNFIT = re.compile(r"[^\x21-\x7e]+")
+_MOST_SHOWN = 64
+
+
+class Writer(Formatter, Protocol):
+    """A Formatter that can also give an answer in one."""
+
+    def take(self, row: int, events: Sequence[Event | Finish]) -> None:
+        """As `batch`, where nothing is written."""
+        ...
+
+    def whole(self) -> dict[str, Any]:
+        """The answer, once all has ended. Raises Refused where the server broke it off."""
+        ...
+
+
+async def read(request: Request, reader: Callable[[Fields], T]) -> T:
+    """What a reader makes of the body; large ones are read beside the event loop."""
+    body = await read_json(request)
+    size = request.headers.get("content-length", "")
+    if size.isdecimal() and len(size) < 9 and int(size) < _QUICK_BYTES:
+        return reader(body)
+    return await asyncio.get_running_loop().run_in_executor(serving_of(request).workers, reader, body)
+
+
+async def reply(
+    request: Request, ask: Ask, writer: Writer, wire: Wire, *, streamed: bool, ignored: Iterable[str] = ()
+) -> Response:
+    """The answer as a stream, or as one object. Raises what went wrong before the first byte."""
+    if streamed:
+        response = await stream(request, ask, wire, writer)
+    else:
+        response = JSONResponse(await _whole(request, ask, writer))
+    if names := ", ".join(_UNFIT.sub("?", name)[:_MOST_SHOWN] for name in ignored):
+        response.headers[IGNORED] = names
+    return response
+
+
+async def _whole(request: Request, ask: Ask, writer: Writer) -> dict[str, Any]:
+    under, begun = Underway(request, ask), False
+    try:
+        async for row, events in under:
+            if not begun:
+                writer.begin(under.started)
+                begun = True
+            writer.take(row, events)
+        return writer.whole()
+    finally:
+        await under.close()

@@ -1,0 +1,154 @@
+"""Content blocks to a conversation, and a request to keyword arguments."""
+
+from typing import Any
+
+import pytest
+
+from modelkit.chat.message import Message, ToolCall
+from modelkit.errors import ModelkitError
+from modelkit.server.anthropic.reading import read_asked
+from modelkit.server.fields import Fields
+
+HI = {"role": "user", "content": "Hi"}
+TOOL = {"name": "f", "description": "d", "input_schema": {"type": "object"}, "cache_control": {"type": "x"}}
+
+
+def asked(**body: Any) -> Any:
+    return read_asked(Fields({"model": "m", "max_tokens": 8, "messages": [HI], **body}))
+
+
+def text(said: str, **more: Any) -> dict[str, Any]:
+    return {"type": "text", "text": said, **more}
+
+
+def test_blocks_become_messages_in_the_order_that_templates_take() -> None:
+    talk = [
+        {"role": "user", "content": [text("a", cache_control={"type": "ephemeral"}), text("b")]},
+        {
+            "role": "assistant",
+            "content": [
+                {"type": "thinking", "thinking": "Hm.", "signature": "x"},
+                {"type": "redacted_thinking", "data": "x"},
+                text("Let me see."),
+                {"type": "tool_use", "id": "toolu_call_1", "name": "f", "input": {"a": 1}},
+                {"type": "tool_use", "id": "other", "name": "g", "input": {}},
+            ],
+        },
+        {
+            "role": "user",
+            "content": [
+                text("And hurry."),
+                {"type": "tool_result", "tool_use_id": "toolu_call_1", "content": [text("5"), text("6")]},
+                {"type": "tool_result", "tool_use_id": "other", "content": "no", "is_error": True},
+                {"type": "tool_result", "tool_use_id": "other"},
+            ],
+        },
+    ]
+    assert asked(messages=talk, system=[text("s"), text("t")]).messages == [
+        Message("system", "s\n\nt"),
+        Message("user", "a\n\nb"),
+        Message(
+            "assistant",
+            "Let me see.",
+            "Hm.",
+            (ToolCall("f", {"a": 1}, "call_1"), ToolCall("g", {}, "other")),
+        ),
+        Message("tool", "5\n6", tool_call_id="call_1"),
+        Message("tool", "Error: no", tool_call_id="other"),
+        Message("tool", "", tool_call_id="other"),
+        Message("user", "And hurry."),
+    ]
+
+
+def test_turns_of_one_speaker_are_one() -> None:
+    talk = [HI, {"role": "user", "content": "there"}, {"role": "assistant", "content": "a"}, HI]
+    assert [one.content for one in asked(messages=talk).messages] == ["Hi\n\nthere", "a", "Hi"]
+
+
+@pytest.mark.parametrize("line", ["cc_version=1; cch=1;", "cc_version=1; cch=2;"])
+def test_a_line_that_changes_with_every_request_is_not_in_the_prompt(line: str) -> None:
+    billing = f"x-anthropic-billing-header: {line}"
+    (system, _) = asked(system=[text(billing), text("You are terse.")]).messages
+    assert system.content == "You are terse."
+    (system, _) = asked(system=f"{billing}\nYou are terse.").messages
+    assert system.content == "You are terse."
+    assert asked(system=[text(billing)]).messages == [Message("user", "Hi")]
+
+
+def test_a_text_at_the_end_is_gone_on_with() -> None:
+    beginning = asked(messages=[HI, {"role": "assistant", "content": "The sky"}])
+    assert beginning.keywords["continue_final"] is True
+    assert "continue_final" not in asked().keywords
+
+
+@pytest.mark.parametrize(
+    ("body", "keywords"),
+    [
+        ({}, {}),
+        ({"stop_sequences": ["a", ""], "top_k": 5, "top_p": 0.5, "temperature": 1}, None),
+        ({"output_config": {"format": {"type": "json_schema", "schema": {"a": 1}}}}, {"format": {"a": 1}}),
+        ({"output_format": {"type": "json_schema", "schema": {"a": 1}}}, {"format": {"a": 1}}),
+        ({"thinking": {"type": "enabled", "budget_tokens": 50}}, {"think_tokens": 50}),
+    ],
+)
+def test_a_field_becomes_a_keyword(body: dict[str, Any], keywords: dict[str, Any] | None) -> None:
+    sampling = {"stop": ["a"], "top_k": 5, "top_p": 0.5, "temperature": 1.0}
+    wanted = {"truncate": False, "num_predict": 8, **(sampling if keywords is None else keywords)}
+    assert asked(**body).keywords == wanted
+
+
+@pytest.mark.parametrize(
+    ("body", "think"),
+    [
+        ({}, False),
+        ({"thinking": {"type": "disabled"}}, False),
+        ({"thinking": {"type": "enabled", "budget_tokens": 1024}}, True),
+        ({"thinking": {"type": "adaptive"}, "output_config": {"effort": "low"}}, "low"),
+        ({"output_config": {"effort": "low"}}, False),
+    ],
+)
+def test_thinking_is_off_unless_it_is_asked_for(body: dict[str, Any], think: bool | str) -> None:
+    assert asked(**body).think == think
+
+
+@pytest.mark.parametrize(
+    ("choice", "keywords"),
+    [
+        (None, {}),
+        ({"type": "auto"}, {}),
+        ({"type": "any", "disable_parallel_tool_use": True}, None),
+        ({"type": "tool", "name": "f"}, {"tool_choice": "f"}),
+        ({"type": "none"}, {"tool_choice": "none"}),
+    ],
+)
+def test_tools_and_their_choice(choice: dict[str, Any] | None, keywords: dict[str, Any] | None) -> None:
+    server_tool = {"type": "web_search_20250305", "name": "web_search"}
+    found = asked(tools=[TOOL, server_tool], tool_choice=choice)
+    function = {"name": "f", "description": "d", "parameters": {"type": "object"}}
+    assert found.keywords["tools"] == [{"type": "function", "function": function}]
+    assert found.ignored == ("tools.web_search",)
+    wanted = {"tool_choice": "required", "parallel_tool_calls": False} if keywords is None else keywords
+    assert {key: found.keywords[key] for key in wanted} == wanted
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ({"max_tokens": None}, "max_tokens: Field required"),
+        ({"max_tokens": 0}, "max_tokens is 0"),
+        ({"messages": []}, "at least one message"),
+        ({"messages": [{"role": "user"}]}, r"messages\[0\].content is None"),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "image"}]}]},
+            "is of type 'image'",
+        ),
+        ({"tools": [TOOL], "tool_choice": {"type": "tool", "name": "g"}}, "none of the tools"),
+        ({"thinking": {"type": "hard"}}, "thinking.type is 'hard'"),
+        ({"output_config": {"format": {"type": "xml"}}}, "output_config.format.type"),
+        ({"mcp_servers": [{"url": "x"}]}, "mcp_servers"),
+        ({"model": ""}, "model is missing"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_by_name(body: dict[str, Any], words: str) -> None:
+    with pytest.raises(ModelkitError, match=words):
+        asked(**body)

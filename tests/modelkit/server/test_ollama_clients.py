@@ -1,0 +1,199 @@
+"""The official client of Ollama against the server: sync and async, streamed or not."""
+
+import asyncio
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import ollama
+import pytest
+
+import modelkit
+from modelkit.errors import ModelNotFound
+from modelkit.model import Model
+from modelkit.output.events import CallArguments, CallEnd, CallStart, Event, Text, Thinking
+from modelkit.server.replying import IGNORED
+from tests.support.served import scripted, served
+from tests.support.tiny import TEMPLATE, write_model
+
+HELLO = [{"role": "user", "content": "Hello"}]
+SHORT = {"num_predict": 8, "seed": 1}
+CALLS: list[Event] = [
+    *(Thinking("Hm"), Thinking("."), Text("Let me "), Text("see.")),
+    *(
+        CallStart(0, "call_a", "weather"),
+        CallArguments(0, '{"city": '),
+        CallArguments(0, '"Rome"}'),
+        CallEnd(0),
+    ),
+    *(CallStart(1, "call_b", "clock"), CallEnd(1)),
+]
+
+
+def script(messages: Any, **options: Any) -> list[Event]:
+    """What the conversation asks for."""
+    if messages[-1].content == "broken":
+        return [CallStart(0, "call_a", "weather"), CallArguments(0, '{"city"'), CallEnd(0)]
+    return [Text(json.dumps(options["format"]))] if options.get("format") else CALLS
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    home = tmp_path_factory.mktemp("home")
+    folder = write_model(tmp_path_factory.mktemp("model"), template=TEMPLATE)
+
+    def opened(name: str) -> Model:
+        if name not in ("tiny", "actor"):
+            raise ModelNotFound(f"model '{name}' not found")
+        model = modelkit.load(folder, home=home)
+        return scripted(model, script) if name == "actor" else model
+
+    with served(opened, home) as url:
+        yield url
+
+
+@pytest.fixture
+def client(address: str) -> Iterator[ollama.Client]:
+    with ollama.Client(host=address) as client:
+        yield client
+
+
+def test_a_chat_is_answered(client: ollama.Client) -> None:
+    answer = client.chat("tiny", messages=HELLO, options=SHORT)
+    assert answer.done
+    assert answer.done_reason in ("stop", "length")
+    assert answer.message.role == "assistant"
+    assert answer.prompt_eval_count == len("<user>Hello<assistant>")
+    assert 0 < (answer.eval_count or 0) <= 8
+    assert (answer.total_duration or 0) > (answer.eval_duration or 0) > 0
+
+
+def test_a_stream_joins_to_the_whole_answer(client: ollama.Client) -> None:
+    whole = client.chat("tiny", messages=HELLO, options=SHORT)
+    parts = list(client.chat("tiny", messages=HELLO, options=SHORT, stream=True))
+    assert "".join(part.message.content or "" for part in parts) == whole.message.content
+    assert [part.done for part in parts] == [False] * (len(parts) - 1) + [True]
+    assert parts[-1].eval_count == whole.eval_count
+
+
+def test_the_async_client_gets_the_same(address: str, client: ollama.Client) -> None:
+    async def ask() -> tuple[str, str]:
+        async with ollama.AsyncClient(host=address) as other:
+            whole = await other.generate("tiny", prompt="Hello", options=SHORT)
+            parts = await other.generate("tiny", prompt="Hello", options=SHORT, stream=True)
+            return whole.response or "", "".join([part.response or "" async for part in parts])
+
+    whole, streamed = asyncio.run(ask())
+    assert whole == streamed == client.generate("tiny", prompt="Hello", options=SHORT).response
+
+
+def test_calls_of_tools_come_whole(client: ollama.Client) -> None:
+    tool = {"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}
+    for stream in (False, True):
+        given: Any = client.chat("actor", messages=HELLO, tools=[tool], stream=stream)
+        parts = list(given) if stream else [given]
+        calls = [call for part in parts for call in part.message.tool_calls or []]
+        assert [(call.function.name, call.function.arguments) for call in calls] == [
+            ("weather", {"city": "Rome"}),
+            ("clock", {}),
+        ]
+        assert "".join(part.message.thinking or "" for part in parts) == "Hm."
+        assert "".join(part.message.content or "" for part in parts) == "Let me see."
+        assert parts[-1].done_reason == "stop"
+
+
+def test_a_call_that_is_no_json_is_told_as_text(client: ollama.Client) -> None:
+    answer = client.chat("actor", messages=[{"role": "user", "content": "broken"}])
+    assert answer.message.tool_calls is None
+    assert answer.message.content == 'weather({"city")'
+
+
+def test_a_format_reaches_the_model(client: ollama.Client) -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "integer"}}}
+    assert client.chat("actor", messages=HELLO, format=schema).message.content == json.dumps(schema)
+
+
+def test_log_probabilities_have_the_tokens_of_the_text(client: ollama.Client) -> None:
+    asked = {"options": SHORT, "logprobs": True, "top_logprobs": 2}
+    whole = client.generate("tiny", prompt="Hello", raw=True, **asked)
+    told = whole.logprobs or []
+    assert len(told) == whole.eval_count
+    assert all(len(one.top_logprobs or []) == 2 for one in told)
+    streamed = client.generate("tiny", prompt="Hello", raw=True, stream=True, **asked)
+    assert [one.token for part in streamed for one in part.logprobs or []] == [one.token for one in told]
+
+
+def test_a_context_that_comes_back_stands_before_the_prompt(client: ollama.Client) -> None:
+    first = client.generate("tiny", prompt="Hello", options=SHORT)
+    assert len(first.context or []) == (first.prompt_eval_count or 0) + (first.eval_count or 0)
+    again = client.generate("tiny", prompt="And?", options=SHORT, context=first.context)
+    assert again.prompt_eval_count == len(first.context or []) + len("<user>And?<assistant>")
+    assert client.generate("tiny", prompt="Hi", raw=True, options=SHORT).context is None
+
+
+def test_an_empty_request_loads_and_unloads(client: ollama.Client, address: str) -> None:
+    assert client.generate("tiny").done_reason == "load"
+    assert client.chat("tiny").done_reason == "load"
+    answer = httpx.post(f"{address}/api/generate", json={"model": "tiny", "keep_alive": 0})
+    assert answer.json()["done_reason"] == "unload"
+    assert list(answer.json()) == ["model", "created_at", "response", "done", "done_reason"]
+
+
+def test_num_ctx_limits_a_request_and_loads_nothing(client: ollama.Client) -> None:
+    answer = client.generate("tiny", prompt="a" * 40, raw=True, options={"num_ctx": 50, "num_predict": 30})
+    assert answer.eval_count == 10
+    assert answer.done_reason == "length"
+    assert client.generate("tiny", prompt="a", raw=True, options={"num_ctx": 10**7, "num_predict": 2}).done
+
+
+def test_what_did_nothing_is_named_in_a_header(address: str) -> None:
+    options = {"num_gpu": 1, "x y\n": 2, **SHORT}
+    body = {"model": "tiny", "prompt": "Hi", "stream": False, "options": options}
+    headers = httpx.post(f"{address}/api/generate", json=body).headers
+    assert headers[IGNORED] == "options.num_gpu, options.x?y?"
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "text"),
+    [
+        ("chat", {"model": "none", "messages": HELLO}, 404, "model 'none' not found"),
+        ("chat", {"messages": HELLO}, 400, "model is required"),
+        ("chat", {"model": "tiny", "messages": HELLO, "options": {"top_k": "x"}}, 400, 'option "top_k" must'),
+        ("generate", {"model": "tiny", "prompt": "a" * 999, "raw": True}, 400, "the prompt has 999 tokens"),
+        ("generate", {"model": "tiny", "prompt": "a", "suffix": "b"}, 400, '"tiny" does not support insert'),
+        ("generate", {"model": "tiny", "prompt": "a", "format": {"type": 5}}, 400, "format"),
+    ],
+)
+def test_an_error_is_one_text(address: str, path: str, body: dict[str, Any], status: int, text: str) -> None:
+    for stream in (False, True):
+        answer = httpx.post(f"{address}/api/{path}", json={**body, "stream": stream})
+        assert answer.status_code == status, answer.text
+        assert list(answer.json()) == ["error"]
+        assert text in answer.json()["error"]
+
+
+def test_lines_have_gos_keys_in_gos_order(address: str) -> None:
+    answer = httpx.post(f"{address}/api/chat", json={"model": "actor", "messages": HELLO})
+    assert answer.headers["content-type"] == "application/x-ndjson"
+    lines = [json.loads(line) for line in answer.text.split("\n")[:-1]]
+    assert {tuple(line) for line in lines[:-1]} == {("model", "created_at", "message", "done")}
+    assert list(lines[-1]) == [
+        *("model", "created_at", "message", "done", "done_reason"),
+        *("total_duration", "load_duration", "prompt_eval_count", "eval_count"),
+    ]
+    assert lines[-1]["message"] == {"role": "assistant", "content": ""}
+    called = [line["message"]["tool_calls"] for line in lines if "tool_calls" in line["message"]]
+    assert called[0] == [
+        {"id": "call_a", "function": {"index": 0, "name": "weather", "arguments": {"city": "Rome"}}}
+    ]
+    assert called[1][0]["function"]["index"] == 1
+    for line in lines:
+        ollama.ChatResponse.model_validate(line, strict=True)
+
+
+def test_the_store_is_not_asked_for_a_path(address: str, tmp_path: Path) -> None:
+    folder = write_model(tmp_path / "m", template=TEMPLATE)
+    answer = httpx.post(f"{address}/api/generate", json={"model": str(folder), "keep_alive": 0})
+    assert answer.status_code in (400, 404)

@@ -1,0 +1,94 @@
+"""The whole server on a free port of this machine, in a thread; and models that say what a test wants."""
+
+import asyncio
+import socket
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, cast
+
+import uvicorn
+
+from modelkit.generation import Finish, Generation, GenerationStream
+from modelkit.model import Model
+from modelkit.output.collected import Collected
+from modelkit.output.events import Event
+from modelkit.server.app import make_app
+from modelkit.server.pool import Pool
+from modelkit.server.serving import Serving
+from modelkit.server.stored import Source
+from modelkit.settings import Settings
+from runtime.engine.request import PromptProgress, Usage
+
+Script = Callable[..., Sequence[Event]]
+"""Gets what `Model.chat` gets."""
+
+
+@contextmanager
+def served(source: Source | Callable[[str], Model], home: Path, **more: Any) -> Iterator[str]:
+    """Its address. more: fields of Serving."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    settings = Settings.from_environment({"MODELKIT_HOME": str(home)})
+    stopping: list[Callable[[], None]] = []
+    ready = threading.Event()
+
+    async def run() -> None:
+        pool = Pool(source)
+        app = make_app(Serving(pool, settings, **more))
+        config = uvicorn.Config(app, log_config=None, lifespan="off", timeout_graceful_shutdown=5)
+        server = uvicorn.Server(config)
+        stopping.append(lambda: setattr(server, "should_exit", True))
+        ready.set()
+        try:
+            await server.serve([listener])
+        finally:
+            await pool.close()
+
+    thread = threading.Thread(target=lambda: asyncio.run(run()))
+    thread.start()
+    ready.wait(20)
+    try:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        stopping[0]()
+        thread.join(20)
+
+
+def scripted(model: Model, script: Script, usage: Usage | None = None, **ending: Any) -> Model:
+    """The model, whose conversations are answered by a script. ending: fields of the Generation."""
+
+    def chat(messages: Any, **options: Any) -> GenerationStream:
+        stream = _Stream(script(messages, **options), usage or Usage(9, 4, 5), ending)
+        return cast("GenerationStream", stream)
+
+    model.__dict__["chat"] = chat
+    return model
+
+
+class _Stream:
+    """As much of a GenerationStream as the server uses."""
+
+    prompt_ids = (7, 8)
+    dropped_messages = 0
+
+    def __init__(self, events: Sequence[Event], usage: Usage, ending: dict[str, Any]) -> None:
+        self._events, self._usage, self._ending = events, usage, ending
+        self.progress = PromptProgress(usage.prompt_tokens, usage.cached_tokens, usage.prompt_tokens)
+        self.cancelled = False
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+    def events(self) -> "_Stream":
+        return self
+
+    async def batches(self) -> AsyncIterator[Sequence[Event | Finish]]:
+        given = Collected()
+        for event in self._events:
+            given.add(event)
+            await asyncio.sleep(0)
+            yield [event]
+        made = {"text": given.text, "thinking": given.thinking, "tool_calls": given.tool_calls}
+        about = {"ids": (1, 2), "usage": self._usage, "reason": "stop", "seed": 0}
+        yield [Finish(Generation(**{**made, **about, **self._ending}))]
