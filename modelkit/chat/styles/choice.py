@@ -1,14 +1,15 @@
 """Which output style a model has.
 
 PARSER names it; else the template's own text does, for it writes the marks of the model's earlier answers;
-else the names of the tokenizer's special tokens. A model that none of these tells anything about calls no
-tools.
+else the names of the tokenizer's special tokens; else what the template does with conversations that differ
+in one thing (`probe`). A model that none of these tells anything about calls no tools.
 """
 
 from collections.abc import Container
 from dataclasses import dataclass
 from typing import Literal
 
+from modelkit.chat.styles.probe import probed
 from modelkit.chat.styles.style import Fingerprint, Style
 from modelkit.chat.styles.table import style_named, styles
 from modelkit.chat.template import ChatTemplate
@@ -20,8 +21,8 @@ class Choice:
 
     style: Style | None
     """None: neither thinking nor calls are marked in any way that is known."""
-    how: Literal["parser", "template", "tokens", "nothing"]
-    """"parser": PARSER names it. "template", "tokens": by its marks in these."""
+    how: Literal["parser", "template", "tokens", "probe", "nothing"]
+    """"parser": PARSER names it. "template", "tokens": by its marks in these. "probe": derived."""
 
 
 def choose(template: ChatTemplate | None, parser: str | None = None, tokens: Container[str] = ()) -> Choice:
@@ -35,6 +36,11 @@ def choose(template: ChatTemplate | None, parser: str | None = None, tokens: Con
     by_tokens = _by_tokens(tokens)
     if by_tokens is not None and (found is None or found.form is None):
         return Choice(by_tokens, "tokens")
+    if found is not None and found.form is not None:
+        return Choice(found, "template")
+    derived = probed(template)
+    if derived is not None and (found is None or derived.form is not None):
+        return Choice(derived, "probe")
     return Choice(found, "template" if found else "nothing")
 
 
