@@ -55,7 +55,8 @@ def finish(events: Sequence[Event], reason: str = "stop") -> Finish:
 
 
 STARTED = cast(
-    Started, SimpleNamespace(created_s=5.0, model=SimpleNamespace(name="m", token_bytes=WORDS.__getitem__))
+    Started,
+    SimpleNamespace(created_s=5.0, digest="", model=SimpleNamespace(name="m", token_bytes=WORDS.__getitem__)),
 )
 
 
