@@ -1,27 +1,28 @@
 """Which chat template a model has: the Modelfile's, else what lies among its files."""
 
 import json
-import re
 from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from modelkit.chat.builtin import builtin_templates
+from modelkit.chat.go import to_jinja
 from modelkit.errors import SourceError, TemplateError
+from modelkit.modelfile.go import is_go
 from modelkit.source.tree import open_regular
 
 LIMIT_BYTES = 10_000_000
-_GO = re.compile(r'\{\{-?\s*(?:\.[A-Z\s}]|\$|if\s|(?:range|with)\s+[.$(]|(?:template|define)\s+")')
 
 
 def find_template(files: Mapping[str, Path], explicit: str | None = None) -> str | None:
     """The jinja source of a model's chat template, or None when it has none.
 
     `files` maps names in the model's folder to where they lie. `explicit` is the text of TEMPLATE and wins:
-    the name of a built-in template, or jinja itself. Then come `chat_template.jinja` (with
-    `additional_chat_templates/tool_use.jinja`), `chat_template.json` and the `chat_template` of
-    `tokenizer_config.json`; a separate template for conversations with tools is joined to the default one.
+    the name of a built-in template, jinja itself, or a template in Go's language, which becomes jinja. Then
+    come `chat_template.jinja` (with `additional_chat_templates/tool_use.jinja`), `chat_template.json` and the
+    `chat_template` of `tokenizer_config.json`; a separate template for conversations with tools is joined to
+    the default one.
     Raises TemplateError for a file that cannot be read, and for a TEMPLATE that is neither.
     """
     if explicit is not None:
@@ -55,18 +56,6 @@ def broken_template(fault: TemplateError) -> TemplateError:
     )
 
 
-def refuse_go(source: str) -> None:
-    """Raise TemplateError for a template in Go's language, as Ollama's Modelfiles have them."""
-    found = _GO.search(source)
-    if found:
-        line = source.count("\n", 0, found.start()) + 1
-        shown = source[found.start() :][:20]
-        raise TemplateError(
-            f"TEMPLATE, line {line}: {shown!r} belongs to Go's template language; modelkit's is jinja",
-            hint=f"Leave TEMPLATE out to use the model's own, or write {_names()}.",
-        )
-
-
 def join_tools(default: str, tools: str | None) -> str:
     """One template that does what `tools` does when there are tools, else what `default` does."""
     if tools is None or tools == default:
@@ -80,7 +69,8 @@ def _explicit(text: str) -> str:
     builtin = builtin_templates().get(text.strip())
     if builtin is not None:
         return builtin.source
-    refuse_go(text)
+    if is_go(text):
+        return to_jinja(text)
     if "{{" not in text and "{%" not in text:
         close = get_close_matches(text.strip()[:40].lower(), builtin_templates(), n=1)
         raise TemplateError(

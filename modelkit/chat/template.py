@@ -6,7 +6,6 @@ from typing import Any
 
 from modelkit.arguments import elements, mapping, shown
 from modelkit.chat.adapted import adapted
-from modelkit.chat.find import refuse_go
 from modelkit.chat.guarded import GuardedTemplate
 from modelkit.chat.habits import Habits, find_habits
 from modelkit.chat.message import Message
@@ -40,7 +39,6 @@ class ChatTemplate:
         pad_token: str | None = None,
         name: str = "chat template",
     ) -> None:
-        refuse_go(source)
         self.source = source
         self._template = GuardedTemplate(source, name=name)
         given = {

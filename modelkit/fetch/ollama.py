@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from modelkit.errors import FetchError, ModelfileError, ParameterError, StoreError
+from modelkit.modelfile.go import is_go
 from modelkit.modelfile.parameters import parse_parameter
-from modelkit.modelfile.recipe import go_action
 from modelkit.modelfile.syntax import Directive
 from modelkit.store.canonical import parse_object
 from modelkit.store.digest import Blob, Digest
@@ -152,7 +152,7 @@ def _add(made: list[Directive], notes: list[str], keyword: str, value: str, name
 
 
 def _template(text: str, made: list[Directive], notes: list[str]) -> None:
-    if go_action(text) or "{%" not in text:
+    if is_go(text) or "{%" not in text:
         notes.append("its template is one of Ollama's (Go); the one in the model's own file is used")
     else:
         _add(made, notes, "TEMPLATE", text)

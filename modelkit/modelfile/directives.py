@@ -60,9 +60,9 @@ DIRECTIVES: dict[str, DirectiveRow] = {
         ),
         DirectiveRow(
             "TEMPLATE",
-            takes="a jinja template",
+            takes="a template",
             example="TEMPLATE {% for m in messages %}{{ m.role }}: {{ m.content }} {% endfor %}",
-            help="The chat template, in jinja. Without it the one that came with the model is used.",
+            help="The chat template, in jinja or in Go's language. Without it the model's own is used.",
         ),
         DirectiveRow(
             "SYSTEM",

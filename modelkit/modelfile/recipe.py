@@ -30,16 +30,6 @@ _MAY_BE_EMPTY = frozenset({"SYSTEM", "MESSAGE", "PARAMETER"})  # a parameter's o
 _NUMBER = r"(0|[1-9][0-9]{0,8})"
 _IDENTIFIERS = r"[0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*"
 _VERSION = re.compile(rf"v?{_NUMBER}(?:\.{_NUMBER}(?:\.{_NUMBER}(-{_IDENTIFIERS})?(?:\+{_IDENTIFIERS})?)?)?")
-_GO_ACTION = re.compile(
-    r"""\{\{-?\s*(?:
-        \.                                   # {{ .Prompt }}   {{ . }}
-      | \$ | /\*                             # {{ $role := ... }}   {{/* a comment */}}
-      | (?:else\s+)?(?:if|with)\s            # {{ if and .System .Prompt }}
-      | range\s+[.$] | (?:define|block|template)\s+["`]
-      | [A-Za-z]\w*\s+(?:\.[A-Z]|\.\s|\$)    # {{ json .Messages }}
-    )[^}]{0,40}(?:\}\})?""",
-    re.VERBOSE,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +47,7 @@ class Recipe:
     """LoRA adapters, in the order of their lines."""
     parameters: Parameters = field(default_factory=Parameters)
     template: str | None = None
-    """The text of TEMPLATE: jinja, or the name of a built-in template."""
+    """The text of TEMPLATE: jinja, Go's language, or the name of a built-in template."""
     system: str | None = None
     """"" is said as well: it takes an inherited one away."""
     licenses: tuple[str, ...] = ()
@@ -259,16 +249,7 @@ class _Maker:
 
     def template(self) -> str | None:
         directive = self._one("TEMPLATE")
-        if directive is None:
-            return None
-        if action := go_action(directive.value):
-            raise self._error(
-                directive,
-                f"this TEMPLATE is a Go template (it has {action!r}); a TEMPLATE is jinja here",
-                "Leave TEMPLATE out to use the chat template that came with the model, or write it in jinja. "
-                f"Example: {DIRECTIVES['TEMPLATE'].example}",
-            )
-        return directive.value
+        return None if directive is None else directive.value
 
     def requires(self) -> str | None:
         directive = self._one("REQUIRES")
@@ -291,15 +272,3 @@ class _Maker:
 
 def _passed_over(name: str, value: str) -> bool:
     return name in PASSED_OVER or (name == "mirostat" and value == "0")  # Ollama's default: off
-
-
-def go_action(template: str) -> str | None:
-    """The first action of a Go template, such as `{{ .Prompt }}`; None for jinja and for plain text.
-
-    Go has no `{%` and a jinja chat template can hardly do without, so neither is taken for the other even
-    where it quotes it.
-    """
-    if "{%" in template or "{#" in template:
-        return None
-    action = _GO_ACTION.search(template)
-    return action[0] if action else None

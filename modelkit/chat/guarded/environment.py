@@ -22,6 +22,7 @@ from jinja2.runtime import Context, LoopContext, Macro
 from jinja2.sandbox import ImmutableSandboxedEnvironment, SandboxedFormatter
 from jinja2.utils import Cycler, Joiner, Namespace
 
+from modelkit.chat.go.functions import GLOBALS as GO
 from modelkit.chat.guarded import growth, reachable
 from modelkit.chat.guarded.budget import Budget, Overrun
 from modelkit.chat.guarded.instrument import WEIGHED, Bounds, Generation, Instrument, check_tree, own_names
@@ -79,6 +80,7 @@ class GuardedEnvironment(ImmutableSandboxedEnvironment):
             "joiner": Joiner,
             "raise_exception": raise_exception,
             "strftime_now": self._strftime_now,
+            **GO,  # for templates that were Go's
         }
 
     @property

@@ -58,9 +58,9 @@ def test_a_misspelt_name_is_no_template():
         find_template({}, "chatmll")
 
 
-def test_a_go_template_is_refused_with_its_line():
+def test_a_go_template_that_is_left_out_is_refused_with_its_line():
     with pytest.raises(TemplateError, match="line 2"):
-        find_template({}, "<s>\n{{ .Prompt }}")
+        find_template({}, "<s>\n{{ .Prompt | html }}")
 
 
 @pytest.mark.parametrize("second", ["additional_chat_templates/tool_use.jinja", None])

@@ -117,15 +117,6 @@ def test_only_json_values_reach_the_template():
         ChatTemplate("{{ tools }}").render(HI, tools=[{**TOOL, "call": print}])
 
 
-@pytest.mark.parametrize(
-    "source",
-    ["{{ .Prompt }}", "{{- if .System }}x{{ end }}", "{{ range $i, $m := .Messages }}", "a\n{{ .System}}"],
-)
-def test_a_go_template_is_recognised(source: str):
-    with pytest.raises(TemplateError, match="Go's template language"):
-        ChatTemplate(source)
-
-
 @pytest.mark.filterwarnings("always")
 @pytest.mark.parametrize("odd", ["5[0]", "'a'()", "1 is divisibleby('x')", "(1)[1:2]"])
 def test_what_python_thinks_of_a_template_is_not_printed(odd: str, recwarn: pytest.WarningsRecorder):

@@ -26,11 +26,9 @@ def test_without_from_there_is_no_modelfile(text: str):
 
 
 def test_directives_made_in_code_have_their_place_in_the_text():
-    made = Modelfile(
-        (Directive("FROM", "a"), Directive("SYSTEM", "one\ntwo"), Directive("TEMPLATE", "{{ .Prompt }}"))
-    )
+    made = Modelfile((Directive("FROM", "a"), Directive("SYSTEM", "one\ntwo"), Directive("REQUIRES", "new")))
     assert [d.line for d in made.directives] == [1, 2, 4]
-    with pytest.raises(ModelfileError, match="Modelfile:4:1: this TEMPLATE"):
+    with pytest.raises(ModelfileError, match="Modelfile:4:1: 'new' is no version"):
         made.recipe()
 
 

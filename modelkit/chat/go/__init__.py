@@ -1,0 +1,20 @@
+"""Templates in Go's language, as Ollama's Modelfiles have them, turned into jinja.
+
+`to_jinja` reads one and writes a jinja template that makes the same text; it runs under the same guard as
+any other (`modelkit.chat.guarded`), can be looked at with `show --template`, and is probed like any other.
+What Go does and jinja does not is in `functions`, which the guard offers to templates under names that begin
+with `go_`.
+
+    tree       what a parsed template is made of
+    lexer      text and actions, with their places          parser    tree of them
+    emitter    tree to jinja                                legacy    templates of one turn (.System, .Prompt)
+    values     messages and tools as the data that Ollama gives to a template
+    functions  Go's own functions, on that data             printing  values as Go writes them, JSON included
+
+Left out, and refused with line and column: `define`, `template`, `block`, the functions html, js, urlquery
+and call, and characters in single quotes. No template of Ollama's library has them.
+"""
+
+from modelkit.chat.go.convert import to_jinja
+
+__all__ = ["to_jinja"]
