@@ -56,10 +56,10 @@ class Gate:
 
         try:
             await self._pass(scope, receive, sending, headers, added)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 -- whatever it is, the client is told
             if trace.status:  # too late to say anything else
                 note_failure(self._serving, trace, error)
-                raise
+                return None  # uvicorn closes what has no end
             fault = note_failure(self._serving, trace, error)
             await worded(dialect, fault, trace)(scope, receive, sending)
         finally:
@@ -73,6 +73,10 @@ class Gate:
         self, scope: Scope, receive: Receive, send: Send, headers: Headers, added: dict[str, str]
     ) -> None:
         access, local = self._serving.access, scope.get("server")
+        if sum(len(name) + len(value) for name, value in headers.raw) > self._serving.limits.header_bytes:
+            raise refused("headers", "the header lines are too long")
+        if "transfer-encoding" in headers and "content-length" in headers:
+            raise refused("invalid_request", "the body has two lengths: Content-Length, Transfer-Encoding")
         if not access.host_allowed(headers.getlist("host"), local[0] if local else None):
             raise refused("permission", "this name of the server is not allowed; see --allow-host")
         own = f"{scope['scheme']}://{headers['host'].lower()}"

@@ -71,6 +71,10 @@ class PromptLog:
             self._file.write(text + "\n")
             self._file.flush()
 
+    def close(self) -> None:
+        with self._lock:
+            self._file.close()
+
 
 def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

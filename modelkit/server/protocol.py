@@ -3,15 +3,20 @@
 - Header lines come within `header_s`, counted from the connection, or from the end of the request before once
   its first byte is there.
 - A client that reads nothing for `write_s` is cut off, at once: closing would wait for it.
+- A body that nobody wants any more, since its request was refused, is read for `REST_S` and no longer.
 - More connections than `connections`: the new one is closed.
 """
 
 import asyncio
 from typing import Any
 
+import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from modelkit.server.limits import Limits
+
+REST_S = 2.0
+"""How long the rest of a body is read that nobody wants."""
 
 
 class Guarded(H11Protocol):
@@ -23,6 +28,7 @@ class Guarded(H11Protocol):
         self._header: asyncio.TimerHandle | None = None
         self._stuck: asyncio.TimerHandle | None = None
         self._left: asyncio.TimerHandle | None = None
+        self._rest: asyncio.TimerHandle | None = None
         if len(self.connections) >= self.limits.connections:
             self._refused = True
             transport.abort()
@@ -32,7 +38,7 @@ class Guarded(H11Protocol):
         self._await_header()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        for timer in (self._header, self._stuck, self._left):
+        for timer in (self._header, self._stuck, self._left, self._rest):
             if timer is not None:
                 timer.cancel()
         if not self._refused:
@@ -43,9 +49,8 @@ class Guarded(H11Protocol):
             self._await_header()
         before = self.cycle
         super().data_received(data)
-        if self.cycle is not before and self._header is not None:
-            self._header.cancel()
-            self._header = None
+        if self.cycle is not before:
+            self._begun()
 
     def pause_writing(self) -> None:
         super().pause_writing()
@@ -57,9 +62,23 @@ class Guarded(H11Protocol):
             self._stuck.cancel()
             self._stuck = None
 
+    def on_response_complete(self) -> None:
+        if self.conn.their_state is h11.SEND_BODY:
+            # It was answered before all of its body had come. Closing at once would keep a client that
+            # still sends from reading the answer; reading on for ever is what it may want.
+            self._rest = self.loop.call_later(REST_S, self.transport.abort)
+        super().on_response_complete()
+
     def timeout_keep_alive_handler(self) -> None:
         super().timeout_keep_alive_handler()
         self._left = self.loop.call_later(self.limits.write_s, self.transport.abort)
+
+    def _begun(self) -> None:
+        """The header lines of a request have come."""
+        for timer in (self._header, self._rest):
+            if timer is not None:
+                timer.cancel()
+        self._header = self._rest = None
 
     @property
     def _between(self) -> bool:

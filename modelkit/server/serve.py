@@ -94,6 +94,8 @@ async def _serve(wanted: Wanted, listeners: list[socket.socket], say: Callable[[
             preloading.result()
     finally:
         withdraw(announced)
+        if wanted.prompts is not None:
+            wanted.prompts.close()
         await pool.close()
 
 

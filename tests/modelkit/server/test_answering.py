@@ -1,0 +1,227 @@
+"""A request on a model: streamed, whole, in several rows; and left, in the queue, in prefill, in decoding."""
+
+import io
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+import modelkit
+from modelkit.model import Model
+from modelkit.server.limits import Limits
+from modelkit.server.log import Log
+from modelkit.server.pool import Pool
+from modelkit.server.serving import Serving
+from modelkit.settings import Settings
+from tests.support.live_server import Running, connect, raw_request, received, running
+from tests.support.tiny import write_model
+
+LIMITS = Limits(heartbeat_s=0.15, grace_s=0.5)
+
+
+class Brake:
+    """Holds the engine's thread up."""
+
+    def __init__(self, model: Model) -> None:
+        self.engine: Any = model._running.engine  # type: ignore[union-attr]
+        self.steps, self.slow_s = 0, 0.0
+        self._run = self.engine._steps.run
+        self.engine._steps.run = self._counted
+
+    def _counted(self, prefill: int) -> Any:
+        self.steps += 1
+        time.sleep(self.slow_s)
+        return self._run(prefill)
+
+    @property
+    def rows(self) -> int:
+        """Those that run or wait."""
+        return len(self.engine._places.rows) + len(self.engine._waiting)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Model]:
+    folder = write_model(tmp_path_factory.mktemp("model"), max_position_embeddings=60_000)
+    with modelkit.load(folder, home=tmp_path_factory.mktemp("home"), num_batch=16) as loaded:
+        yield loaded
+
+
+@pytest.fixture(scope="module")
+def brake(model: Model) -> Brake:
+    return Brake(model)
+
+
+@pytest.fixture(scope="module")
+def served(model: Model, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    settings = Settings.from_environment({"MODELKIT_HOME": str(tmp_path_factory.mktemp("home"))})
+    with running(Serving(Pool(lambda _: model), settings, LIMITS, log=Log(io.StringIO()))) as here:
+        yield here
+
+
+def post(served: Running, **body: Any) -> httpx.Response:
+    return httpx.post(
+        f"{served.url}/test/answer", json={"model": "tiny", "prompt": "Hello", **body}, timeout=30
+    )
+
+
+def events(answer: httpx.Response) -> list[dict[str, Any]]:
+    return [
+        json.loads(line.removeprefix("data: ")) for line in answer.text.splitlines() if line[:1] in ("d", "{")
+    ]
+
+
+def until(true: Callable[[], object], limit_s: float = 5) -> bool:
+    began = time.monotonic()
+    while not true():
+        if time.monotonic() - began > limit_s:
+            return False
+        time.sleep(0.005)
+    return True
+
+
+@pytest.mark.parametrize("wire", ["sse", "ndjson"])
+def test_a_stream_has_what_the_whole_answer_has(served: Running, wire: str) -> None:
+    whole = post(served, tokens=24).json()["texts"]
+    streamed = post(served, tokens=24, stream=wire)
+    found = events(streamed)
+    assert [list(found[0]), found[-1]] == [["begin"], {"over": True}]
+    assert ["".join(one.get("text", "") for one in found)] == whole
+    assert streamed.headers["content-type"].startswith(
+        "text/event-stream" if wire == "sse" else "application/x-ndjson"
+    )
+    assert streamed.headers["cache-control"] == "no-cache"
+
+
+def test_rows_run_side_by_side(served: Running, brake: Brake) -> None:
+    before = brake.steps
+    found = events(post(served, tokens=40, rows=4, stream="sse"))
+    assert brake.steps - before < 4 * 40  # one step, one token for each
+    texts = ["".join(one.get("text", "") for one in found if one.get("row") == row) for row in range(4)]
+    assert texts == post(served, tokens=40, rows=4).json()["texts"]
+    assert sum(one.get("end", False) for one in found) == 4
+
+
+def test_an_error_before_the_first_byte_has_a_status(served: Running) -> None:
+    answer = post(served, prompt="x" * 60_000, stream="sse")
+    assert (answer.status_code, answer.json()["fault"]) == (400, "too_long")
+
+
+def test_signs_of_life(served: Running, brake: Brake) -> None:
+    """In the queue and while a prompt is read; for events alone."""
+    gate = threading.Event()
+    brake.engine._thread.post(gate.wait, lambda error: None)
+    threading.Timer(0.6, gate.set).start()
+    beating = post(served, stream="sse")
+    assert 2 <= beating.text.count(": heartbeat\n\n") <= 5
+    assert events(beating)[-1] == {"over": True}
+    brake.slow_s = 0.02
+    try:
+        assert post(served, prompt="abcd" * 100, tokens=1, stream="sse").text.count(": heartbeat") >= 2
+        assert "heartbeat" not in post(served, prompt="efgh" * 60, tokens=1, stream="ndjson").text
+    finally:
+        brake.slow_s = 0.0
+
+
+@pytest.mark.parametrize("stream", [None, "sse", "ndjson"])
+@pytest.mark.parametrize("stage", ["queue", "prefill", "decode"])
+def test_who_leaves_cancels(served: Running, brake: Brake, stage: str, stream: str | None) -> None:
+    prompt = f"{stage} {stream} " * (150 if stage == "prefill" else 1)
+    body = {"model": "tiny", "prompt": prompt, "tokens": 20_000, "stream": stream}
+    gate = threading.Event()
+    if stage == "queue":
+        brake.engine._thread.post(lambda: gate.wait(20), lambda error: None)
+    brake.slow_s = 0.03 if stage == "prefill" else 0.0
+    before = brake.steps
+    try:
+        with connect(served.port) as client:
+            client.sendall(raw_request("/test/answer", json.dumps(body).encode()))
+            if stage == "queue":
+                assert until(lambda: served.serving.state.underway)
+                time.sleep(0.05)
+            else:
+                assert until(lambda: brake.steps > before + (3 if stage == "prefill" else 120))
+        if stage == "queue":
+            time.sleep(0.1)
+            gate.set()
+        left = brake.steps
+        assert until(lambda: not served.serving.state.underway), "the request goes on"
+        assert until(lambda: brake.rows == 0)
+        assert brake.steps - left < 60  # of 150 to be read, or 20,000
+    finally:
+        gate.set()
+        brake.slow_s = 0.0
+    assert post(served).status_code == 200
+
+
+def test_a_connection_can_be_used_again(served: Running) -> None:
+    with httpx.Client(base_url=served.url) as client:
+        for _ in range(3):
+            body = {"model": "tiny", "prompt": "Hello", "stream": "sse"}
+            assert '"over":true' in client.post("/test/answer", json=body).text
+
+
+def test_a_hundred_leave_nothing_behind(served: Running, brake: Brake) -> None:
+    threads = threading.active_count()
+    body = json.dumps({"model": "tiny", "prompt": "Hello", "tokens": 20_000, "stream": "sse"}).encode()
+    for _ in range(4):
+        clients = [connect(served.port) for _ in range(25)]
+        for client in clients:
+            client.sendall(raw_request("/test/answer", body))
+        for client in clients[::2]:
+            client.recv(10)
+        for client in clients:
+            client.close()
+    assert until(lambda: not served.serving.state.underway and brake.rows == 0, 15)
+    assert brake.engine._queue.count == 0
+    assert threading.active_count() <= threads + 8  # the workers, at most
+    assert post(served).status_code == 200
+
+
+def test_what_was_asked_is_counted(served: Running) -> None:
+    before = counted(served)
+    post(served, tokens=5, rows=2)
+    after = counted(served)
+    name = "modelkit_generated_tokens_total"
+    assert sum(after[key] - before.get(key, 0) for key in after if key.startswith(name)) == 10
+    assert any(key.startswith('modelkit_answers_total{model="') and 'finish="length"' in key for key in after)
+    assert any(key.startswith("modelkit_inter_token_seconds_bucket") for key in after)
+
+
+def counted(served: Running) -> dict[str, float]:
+    text = httpx.get(f"{served.url}/metrics").text
+    lines = [line.rpartition(" ") for line in text.splitlines() if not line.startswith("#")]
+    return {name: float(value) for name, _, value in lines}
+
+
+def test_a_stuck_engine_is_no_health(served: Running, brake: Brake) -> None:
+    gate = threading.Event()
+    object.__setattr__(served.serving.limits, "stalled_s", 0.1)
+    brake.engine._thread.post(lambda: gate.wait(10), lambda error: None)
+    try:
+        assert until(lambda: httpx.get(f"{served.url}/health").status_code == 503)
+        assert httpx.get(f"{served.url}/health").json() == {"status": "stalled"}
+        assert httpx.get(f"{served.url}/livez").status_code == 200
+    finally:
+        gate.set()
+        object.__setattr__(served.serving.limits, "stalled_s", 120.0)
+    assert until(lambda: httpx.get(f"{served.url}/health").status_code == 200)
+
+
+def test_draining(model: Model, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """What runs may end; what does not end is told; what comes is sent away."""
+    settings = Settings.from_environment({"MODELKIT_HOME": str(tmp_path_factory.mktemp("home"))})
+    with running(Serving(Pool(lambda _: model), settings, LIMITS, log=Log(io.StringIO()))) as here:
+        body = json.dumps({"model": "tiny", "prompt": "x", "tokens": 50_000, "stream": "sse"}).encode()
+        with connect(here.port) as client:
+            client.sendall(raw_request("/test/answer", body))
+            received(client, until=b"row")
+            here.stop()
+            assert until(lambda: httpx.get(f"{here.url}/health").status_code == 503)
+            assert httpx.get(f"{here.url}/health").json() == {"status": "draining"}
+            late = post(here)
+            assert (late.status_code, late.headers["retry-after"]) == (503, "5")
+            assert b'"kind":"draining"' in received(client)

@@ -1,0 +1,241 @@
+"""Who gets in: names in Host and Origin, keys, ids; and what every response carries."""
+
+import io
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from starlette.testclient import TestClient
+
+from modelkit.errors import ModelNotFound
+from modelkit.server.access import Access, host_of, origin_of
+from modelkit.server.log import Log, PromptLog
+from modelkit.server.pool import Pool
+from modelkit.server.serving import Serving
+from modelkit.settings import Settings
+from tests.support.live_server import make_test_app
+
+KEY = "a key of ours"
+
+
+def nothing(name: str) -> object:
+    raise ModelNotFound(f"there is no model {name}")
+
+
+def client(
+    access: Access, home: Path, log: Log | None = None, prompts: PromptLog | None = None
+) -> TestClient:
+    settings = Settings.from_environment({"MODELKIT_HOME": str(home)})
+    pool = Pool(nothing)  # type: ignore[arg-type]
+    serving = Serving(pool, settings, access=access, log=log or Log(io.StringIO()), prompts=prompts)
+    return TestClient(make_test_app(serving), base_url="http://localhost:11434", raise_server_exceptions=True)
+
+
+@pytest.fixture(scope="module")
+def open_to_some(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
+    access = Access((), frozenset({"models.example.org"}), frozenset({"https://chat.example.org"}))
+    with client(access, tmp_path_factory.mktemp("home")) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
+    with client(Access((KEY,)), tmp_path_factory.mktemp("home")) as found:
+        yield found
+
+
+@pytest.mark.parametrize(
+    ("written", "allowed"),
+    [
+        ("localhost", True),
+        ("LOCALHOST.", True),
+        ("localhost:1", True),
+        ("127.0.0.1:11434", True),
+        ("[::1]:1", True),
+        ("[::1]", True),
+        ("models.example.org:8080", True),
+        ("Models.Example.org.", True),
+        ("[::ffff:127.0.0.1]", False),
+        ("127.1", False),
+        ("2130706433", False),
+        ("0x7f000001", False),
+        ("0.0.0.0", False),
+        ("127.0.0.1.nip.io", False),
+        ("localhost.evil.com", False),
+        ("evil.com", False),
+        ("localhost:80@evil.com", False),
+        ("evil.com#localhost", False),
+        ("localhost/", False),
+        ("localhost:99999", False),
+        ("localhost:", False),
+        ("localhost localhost", False),
+        ("printer.local", False),
+        ("xmodels.example.org", False),
+        ("::1", False),
+        ("", False),
+        ("h" * 60_000, False),
+    ],
+    ids=lambda value: str(value)[:24],
+)
+def test_hosts(open_to_some: TestClient, written: str, allowed: bool) -> None:
+    assert (open_to_some.get("/livez", headers={"host": written}).status_code == 200) is allowed
+
+
+def test_an_address_of_this_end_is_a_name_of_this_end() -> None:
+    access = Access()
+    assert access.host_allowed(["192.168.1.7:11434"], "192.168.1.7")
+    assert not access.host_allowed(["192.168.1.7:11434"], "192.168.1.8")
+    assert not access.host_allowed(["localhost", "localhost"])
+    assert not access.host_allowed([])
+    assert Access(hosts=frozenset("*")).host_allowed(["anything.example.org"])
+
+
+@pytest.mark.parametrize(
+    ("written", "allowed"),
+    [
+        ("http://localhost:11434", True),
+        ("HTTP://LOCALHOST:11434", True),
+        ("https://chat.example.org", True),
+        ("https://chat.example.org:443", True),
+        ("null", False),
+        ("file://", False),
+        ("", False),
+        ("http://localhost.evil.com", False),
+        ("http://localhost:999", False),
+        ("http://127.0.0.1:11434", False),
+        ("https://localhost:11434", False),
+        ("chrome-extension://x", False),
+        ("https://chat.example.org.evil.com", False),
+        ("http://chat.example.org", False),
+        ("https://evil.com https://chat.example.org", False),
+        ("https://" + "h" * 5000, False),
+    ],
+    ids=lambda value: str(value)[:30],
+)
+@pytest.mark.parametrize("method", ["GET", "POST", "OPTIONS"])
+def test_origins(open_to_some: TestClient, method: str, written: str, allowed: bool) -> None:
+    path = "/livez" if method == "GET" else "/test/echo"
+    answer = open_to_some.request(
+        method, path, headers={"origin": written}, json={} if method == "POST" else None
+    )
+    assert (answer.status_code < 400) is allowed, answer.text
+    assert (answer.headers.get("access-control-allow-origin") == written) is allowed
+    assert answer.headers.get("access-control-allow-credentials") is None
+
+
+def test_pages_of_other_sites_change_nothing(open_to_some: TestClient) -> None:
+    crossing = {"sec-fetch-site": "cross-site"}
+    assert open_to_some.post("/test/echo", json={}, headers=crossing).status_code == 403
+    assert (
+        open_to_some.post("/test/echo", json={}, headers={"sec-fetch-site": "same-origin"}).status_code == 200
+    )
+    plain = {"content-type": "text/plain", "origin": "http://localhost:11434"}
+    assert open_to_some.post("/test/echo", content="{}", headers=plain).status_code == 415
+
+
+def test_two_origins_or_none() -> None:
+    assert Access().origin_allowed([], None)
+    assert not Access().origin_allowed(["http://a", "http://a"], "http://a")
+    assert Access(origins=frozenset("*")).origin_allowed(["https://any.example.org"], None)
+    assert not Access(origins=frozenset("*")).origin_allowed(["null"], None)
+    assert origin_of("https://[::1]:443") == "https://[::1]"
+    assert host_of("[::1]:11434") == "::1"
+
+
+def test_a_preflight_needs_no_key(locked: TestClient) -> None:
+    own = {
+        "origin": "http://localhost:11434",
+        "access-control-request-headers": "authorization, x-stainless-os",
+    }
+    answer = locked.options("/test/echo", headers=own)
+    assert answer.status_code == 204
+    assert answer.headers["access-control-allow-headers"] == own["access-control-request-headers"]
+    assert "POST" in answer.headers["access-control-allow-methods"]
+
+
+@pytest.mark.parametrize(
+    ("headers", "fits"),
+    [
+        ({}, False),
+        ({"authorization": f"Bearer {KEY}"}, True),
+        ({"authorization": f"bearer {KEY}"}, True),
+        ({"x-api-key": KEY}, True),
+        ({"authorization": "Basic eDp5"}, False),
+        ({"authorization": f"Bearer {KEY}x"}, False),
+        ({"authorization": f"Bearer {KEY[:-1]}"}, False),
+        ({"authorization": "Bearer "}, False),
+        ({"authorization": "Bearer kä"}, False),
+        ({"x-api-key": ""}, False),
+    ],
+    ids=str,
+)
+def test_keys(locked: TestClient, headers: dict[str, str], fits: bool) -> None:
+    sent = {name: value.encode("latin-1") for name, value in headers.items()}
+    for path in ("/test/echo", "/nowhere", "/metrics"):
+        answer = locked.request("POST" if "echo" in path else "GET", path, headers=sent, json={})
+        assert (answer.status_code != 401) is fits
+        assert KEY not in answer.text
+    assert locked.get("/livez", headers=sent).status_code == 200
+    assert locked.get("/health", headers=sent).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [("abc-1.2_3", True), ("x" * 64, True), ("x" * 65, False), ("a b", False), ("a\tb", False), ("", False)],
+)
+def test_request_ids(open_to_some: TestClient, given: str, kept: bool) -> None:
+    answer = open_to_some.get("/nowhere", headers={"x-request-id": given})
+    assert answer.headers["x-request-id"] == answer.headers["request-id"]
+    assert (answer.headers["request-id"] == given) is kept
+
+
+def test_errors_are_worded_by_the_path(open_to_some: TestClient) -> None:
+    unknown = open_to_some.get("/nowhere")
+    assert (unknown.status_code, set(unknown.json())) == (404, {"error"})
+    ours = open_to_some.get("/test/nowhere", headers={"x-request-id": "me"})
+    assert (ours.status_code, ours.json()["fault"], ours.json()["id"]) == (404, "not_found", "me")
+    method = open_to_some.get("/test/echo")
+    assert (method.status_code, method.json()["fault"], method.headers["allow"]) == (405, "method", "POST")
+    model = open_to_some.post("/test/answer", json={"model": "a", "prompt": "b"})
+    assert (model.status_code, model.json()["fault"]) == (404, "model_not_found")
+    assert open_to_some.get("/livez").headers["x-content-type-options"] == "nosniff"
+
+
+def test_what_nobody_foresaw_is_in_the_log_alone(tmp_path: Path) -> None:
+    log = io.StringIO()
+    with client(Access(), tmp_path, Log(log)) as here:
+        answer = here.get("/test/broken")
+    assert (answer.status_code, answer.json()["fault"]) == (500, "internal")
+    assert "secret" not in answer.text
+    assert "a secret of ours" in log.getvalue()
+    assert "Traceback" in log.getvalue()
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+def test_a_request_is_one_line(tmp_path: Path, as_json: bool) -> None:
+    log = io.StringIO()
+    with client(Access((KEY,)), tmp_path, Log(log, as_json=as_json)) as here:
+        here.get("/no%0awhere%1b[31m status=200", headers={"authorization": f"Bearer {KEY}"})
+        here.get("/livez")
+    lines = log.getvalue().splitlines()
+    assert len(lines) == 1
+    assert KEY not in lines[0]
+    assert lines[0].isprintable()
+    if as_json:
+        said = json.loads(lines[0])
+        assert (said["status"], said["path"], said["method"]) == (404, "/no\nwhere\x1b[31m status=200", "GET")
+    else:
+        assert " status=404 " in lines[0]
+        assert " status=200" not in lines[0].replace('[31m status=200"', "")
+
+
+def test_prompts_are_written_where_asked(tmp_path: Path) -> None:
+    path = tmp_path / "prompts.jsonl"
+    prompts = PromptLog(path)
+    with client(Access(), tmp_path, prompts=prompts) as here:
+        here.post("/test/echo", json={"text": "private"}, headers={"x-request-id": "one"})
+    prompts.close()
+    said = json.loads(path.read_text(encoding="utf-8"))
+    assert (said["body"], said["id"]) == ({"text": "private"}, "one")
+    assert path.stat().st_mode & 0o777 == 0o600

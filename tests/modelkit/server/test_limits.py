@@ -1,0 +1,250 @@
+"""What a client can take from the server is bounded. Each limit is met here by a client that is after it."""
+
+import io
+import json
+import socket
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import modelkit
+from modelkit.server.limits import Limits
+from modelkit.server.log import Log
+from modelkit.server.pool import Pool
+from modelkit.server.serving import Serving
+from modelkit.settings import Settings
+from tests.support.live_server import Running, connect, raw_request, received, running
+from tests.support.tiny import write_model
+
+LIMITS = Limits(
+    body_bytes=20_000,
+    body_s=0.4,
+    header_bytes=8_000,
+    header_s=0.4,
+    idle_s=1,
+    connections=12,
+    write_s=0.4,
+    depth=16,
+)
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    home = tmp_path_factory.mktemp("home")
+    folder = write_model(tmp_path_factory.mktemp("model"), max_position_embeddings=200_000)
+    pool = Pool(lambda name: modelkit.load(folder, home=home))
+    settings = Settings.from_environment({"MODELKIT_HOME": str(home)})
+    with running(Serving(pool, settings, LIMITS, log=Log(io.StringIO()))) as here:
+        yield here
+
+
+def status(answer: bytes) -> int:
+    return int(answer.split(b" ", 2)[1]) if answer.startswith(b"HTTP/1.1 ") else 0
+
+
+def asked(served: Running, data: bytes) -> bytes:
+    with connect(served.port) as client:
+        client.sendall(data)
+        return received(client, until=b"\r\n\r\n")
+
+
+@pytest.mark.parametrize(
+    ("body", "headers", "expected"),
+    [
+        (b'{"a": 1}', (), 200),
+        (b"", (), 400),
+        (b"   ", (), 400),
+        (b"[]", (), 400),
+        (b"null", (), 400),
+        (b'{"a": 1', (), 400),
+        (b'{"a": 1, "a": 2}', (), 400),
+        (b'{"a": NaN}', (), 400),
+        (b'{"a": -Infinity}', (), 400),
+        (b'{"a": 1e999}', (), 400),
+        (b'{"a": "\\ud800"}', (), 400),
+        (b'{"a": "\xff"}', (), 400),
+        (b'{"a":' * 17 + b"1" + b"}" * 17, (), 400),
+        (b'{"a":' * 3000, (), 400),
+        (b'{"a": ' + b"9" * 5000 + b"}", (), 400),
+        (b'{"a": "' + b"x" * 20_000 + b'"}', (), 413),
+        (b'{"a": 1}', ("Content-Encoding: gzip",), 415),
+    ],
+    ids=lambda value: repr(value)[:30],
+)
+def test_bodies(served: Running, body: bytes, headers: tuple[str, ...], expected: int) -> None:
+    assert status(asked(served, raw_request("/test/echo", body, *headers))) == expected
+
+
+def test_a_body_without_a_length_is_bounded_too(served: Running) -> None:
+    with connect(served.port) as client:
+        head = b"POST /test/echo HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+        client.sendall(head + b"".join(b"1000\r\n" + b" " * 4096 + b"\r\n" for _ in range(6)))
+        assert status(received(client, until=b"\r\n\r\n")) == 413
+
+
+@pytest.mark.parametrize(
+    ("kind", "more", "expected"),
+    [
+        ("text/plain", (), 415),
+        ("multipart/form-data", (), 415),
+        ("application/json; charset=utf-8", (), 200),
+        ("application/problem+json", (), 200),
+        ("application/x-www-form-urlencoded", (), 200),
+        ("application/x-www-form-urlencoded", ("Sec-Fetch-Site: none",), 415),
+    ],
+)
+def test_only_json_is_read(served: Running, kind: str, more: tuple[str, ...], expected: int) -> None:
+    lines = ["POST /test/echo HTTP/1.1", "Host: localhost", "Content-Length: 2", f"Content-Type: {kind}"]
+    assert status(asked(served, "\r\n".join([*lines, *more, "", "{}"]).encode())) == expected
+
+
+def closed_within(client: socket.socket, limit_s: float) -> bool:
+    client.settimeout(limit_s)
+    try:
+        while client.recv(65536):
+            pass
+    except ConnectionResetError:
+        return True
+    except TimeoutError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("said", [b"", b"GET /livez HTTP/1.1\r\nHost: local", b"\r\n", b"\x16\x03\x01"])
+def test_header_lines_come_in_time(served: Running, said: bytes) -> None:
+    with connect(served.port) as client:
+        client.sendall(said)
+        assert closed_within(client, 3)
+
+
+def test_a_drip_of_header_lines_is_no_excuse(served: Running) -> None:
+    with connect(served.port) as client:
+        client.sendall(b"GET /livez HTTP/1.1\r\n")
+        began = time.monotonic()
+        try:
+            while time.monotonic() - began < 3:
+                client.sendall(b"X-A: b\r\n")
+                time.sleep(0.05)
+        except (BrokenPipeError, ConnectionResetError):
+            pass
+        assert time.monotonic() - began < 2
+
+
+def test_the_second_request_has_as_much_time_as_the_first(served: Running) -> None:
+    with connect(served.port) as client:
+        client.sendall(raw_request("/livez", method="GET"))
+        assert status(received(client, until=b'"ok"}')) == 200
+        time.sleep(0.6)  # longer than header_s, shorter than idle_s
+        client.sendall(raw_request("/livez", method="GET"))
+        assert status(received(client, until=b'"ok"}')) == 200
+        client.sendall(b"GET /livez HT")
+        assert closed_within(client, 3)
+
+
+def test_an_idle_connection_is_closed(served: Running) -> None:
+    with connect(served.port) as client:
+        client.sendall(raw_request("/livez", method="GET"))
+        assert closed_within(client, 4)
+
+
+def test_a_body_comes_in_time(served: Running) -> None:
+    with connect(served.port) as client:
+        client.sendall(raw_request("/test/echo", b'{"a": 1}')[:-4])
+        assert status(received(client, until=b"\r\n\r\n")) == 408
+
+
+def test_too_many_header_bytes(served: Running) -> None:
+    answer = asked(served, raw_request("/livez", b"", f"X-A: {'b' * 9_000}", method="GET"))
+    assert status(answer) == 431
+    with connect(served.port) as client:
+        client.sendall(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n")
+        flood(client, b"X-A: " + b"b" * 1000 + b"\r\n")
+
+
+def flood(client: socket.socket, data: bytes, limit_s: float = 5) -> None:
+    """Send that again and again, until nobody takes it any more."""
+    began = time.monotonic()
+    try:
+        while time.monotonic() - began < limit_s:
+            client.sendall(data)
+    except (BrokenPipeError, ConnectionResetError):
+        return
+    pytest.fail("the server takes everything")
+
+
+def test_a_body_that_was_refused_is_not_read_for_ever(served: Running) -> None:
+    with connect(served.port) as client:
+        head = "POST /test/echo HTTP/1.1", "Host: localhost", "Content-Length: 1000000000000", "", ""
+        client.sendall("\r\n".join(head).encode())
+        assert status(received(client, until=b"\r\n\r\n")) == 413
+        flood(client, b" " * 1000)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "GET /livez HTTP/1.1\r\nHost: localhost\r\nHost: localhost\r\n\r\n",
+        "POST /test/echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n"
+        "Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        "POST /test/echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\n{}",
+        "POST /test/echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: -1\r\n\r\n{}",
+        "GET /li\0vez HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        "NONSENSE\r\n\r\n",
+    ],
+)
+def test_requests_that_two_readers_read_differently(served: Running, lines: str) -> None:
+    assert status(asked(served, lines.encode())) in (0, 400, 403)
+
+
+def test_connections_are_counted(served: Running) -> None:
+    clients = [connect(served.port) for _ in range(LIMITS.connections)]
+    try:
+        time.sleep(0.1)
+        with connect(served.port) as one_more:
+            assert closed_within(one_more, 0.25)  # sooner than for its header lines
+    finally:
+        for client in clients:
+            client.close()
+    assert status(eventually_answered(served)) == 200
+
+
+def eventually_answered(served: Running) -> bytes:
+    for _ in range(40):
+        if answer := asked(served, raw_request("/livez", method="GET")):
+            return answer
+        time.sleep(0.05)
+    return b""
+
+
+def test_who_does_not_read_is_dropped(served: Running) -> None:
+    body = {"model": "tiny", "prompt": "x", "tokens": 150_000, "stream": "sse", "pad": 50_000}
+    client = socket.socket()
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+    client.settimeout(10)
+    client.connect(("127.0.0.1", served.port))
+    with client:
+        client.sendall(raw_request("/test/answer", json.dumps(body).encode()))
+        client.recv(100)
+        began = time.monotonic()
+        while served.serving.state.underway and time.monotonic() - began < 20:
+            time.sleep(0.05)
+        assert not served.serving.state.underway
+
+
+def test_fields_say_their_name(served: Running) -> None:
+    for body, where in (
+        ({"prompt": "x"}, "model"),
+        ({"model": 5, "prompt": "x"}, "model"),
+        ({"model": "tiny", "prompt": "x", "rows": 9}, "rows"),
+        ({"model": "tiny", "prompt": "x", "tokens": "many"}, "tokens"),
+        ({"model": "tiny", "prompt": "x", "rows": True}, "rows"),
+        ({"model": "tiny", "prompt": "x", "stream": "xml"}, "stream"),
+    ):
+        with connect(served.port) as client:
+            client.sendall(raw_request("/test/answer", json.dumps(body).encode(), "Connection: close"))
+            head, _, said = received(client).partition(b"\r\n\r\n")
+        problem: Any = json.loads(said)
+        assert (status(head), problem["param"], problem["fault"]) == (400, where, "invalid_request"), body
+        assert where in problem["said"]
