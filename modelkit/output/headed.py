@@ -89,12 +89,15 @@ class Headed(Machine):
         mark = core(self._header.recipient)
         _, found, behind = said.partition(mark) if mark else ("", said, said)
         name = behind.split(maxsplit=1)[0].split("<", 1)[0] if found and behind.strip() else ""
-        name = name.removeprefix(self._of_tools)
-        return None if not name or name in self._header.not_tools else name
+        if self._of_tools and name.startswith(self._of_tools):
+            return name.removeprefix(self._of_tools)
+        if not name or name in self._header.not_tools or (self._thinks(said) and name not in self._tools):
+            return None
+        return name
 
     def _thinks(self, said: str) -> bool:
         thinking = core(self._header.thinking)
-        return thinking != "" and said.startswith(thinking)
+        return thinking != "" and thinking in said
 
     def _text(self, kind: type[Text] | type[Thinking]) -> Waiting[None]:
         """A message up to the mark that ends it, which is taken where it is no header's beginning."""

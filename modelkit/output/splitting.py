@@ -18,7 +18,7 @@ from modelkit.output.machine import Machine
 from modelkit.output.reading.feed import Cut, NoCall, Waiting
 from modelkit.output.reading.marks import Marks, core, lead, trail, without_lead
 
-Role = Literal["think", "unthink", "wrap", "unwrap", "call"]
+Role = Literal["think", "unthink", "wrap", "unwrap", "call", "stop"]
 _MOST_HELD_BLANKS = 64
 _OPENERS = frozenset({"think", "wrap", "call"})
 
@@ -62,7 +62,7 @@ class Split(Machine):
         if role == "call":
             yield from self._call(mark, before)
             return True
-        self._thinking = role == "think"
+        self._thinking = role == "think" or (role == "stop" and self._thinking)
         self._wrapped = role == "wrap"
         self._fresh = self._fresh or role != "unwrap"
         yield from self._feed.skip(trail(mark))
@@ -85,19 +85,23 @@ class Split(Machine):
             if style.section and style.call:
                 add("call", style.call.opens)
             if style.bare and not thinking and isinstance(style.form, MarkedCall):
-                add("call", (style.form.prefix,))
+                before = lead(style.begins[0]) if style.begins else ""
+                add("call", (before + style.form.prefix,))
         if style.text:
             add("wrap", style.text.opens)
             if not thinking:
                 add("unwrap", style.text.closes)
+        add("stop", style.stops)
         return found
 
-    def _means(self, role: Role, *, special: bool) -> bool:
-        """Is such a mark one at this place? A special token is, wherever it stands: it is never text."""
-        if special or role == "call":
+    def _means(self, core: str, role: Role, *, special: bool) -> bool:
+        """Is such a mark one at this place? A special token is, wherever it stands, for it is never text; so
+        is one with a bar in it, which nobody writes in prose.
+        """
+        if special or role == "call" or "|" in core or "｜" in core:
             return True
         if self._thinking:
-            return role == "unthink"
+            return role == "unthink" or (role == "think" and self._fresh)
         if role == "unwrap":
             return self._wrapped
         return self._fresh and not (role == "unthink" and (self._begun or self._called))
@@ -122,7 +126,8 @@ class Split(Machine):
             offset = place - feed.at
             mark, role = roles[found]
             self._settle_fresh(offset)
-            if not self._means(role, special=feed.special(offset)):
+            last = role == "stop" and not (yield from feed.char(offset + len(found)))
+            if not last and (role == "stop" or not self._means(found, role, special=feed.special(offset))):
                 seen = offset + len(found)
                 self._settle_fresh(seen)
                 continue

@@ -6,7 +6,11 @@
   tools     the request's, in OpenAI's shape; a name of tools.json stands for that one; left out for none
   place, written    where the answer begins: an Opening's fields; left out for a prompt that opened nothing
   thinking, content what is expected; left out for nothing
+  origin    where the case is from; adapted: where a row says otherwise what blanks are the marks' own
   calls     [name, arguments] or [name, arguments, id]: arguments are an object, or the text as far as it came
+
+The cases of answers_llama_cpp.jsonl are those of llama.cpp's tests/test-chat.cpp (MIT), with the names of its
+templates.
 """
 
 import json
@@ -41,9 +45,13 @@ class Case:
     calls: tuple[tuple[Any, ...], ...]
 
 
+def cases(style: str | None = None) -> tuple[Case, ...]:
+    """Those of one style; without a name, all of them."""
+    return tuple(case for case in _cases() if style in (None, case.style.name))
+
+
 @cache
-def cases() -> tuple[Case, ...]:
-    """All of them, of all files that hold answers."""
+def _cases() -> tuple[Case, ...]:
     tools = json.loads((FOLDER / "tools.json").read_text(encoding="utf-8"))
     found: list[Case] = []
     for path in sorted(FOLDER.glob("answers*.jsonl")):

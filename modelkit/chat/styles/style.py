@@ -78,11 +78,15 @@ class Tag:
     """Objects and lists are tags again, with their keys for names, instead of JSON."""
     item: str = "item"
     """Where nested, the name of a list's elements."""
+    raw: Span | None = None
+    """Around a text, where the model likes to say that nothing in it is a mark: `<![CDATA[`, `]]>`. Read,
+    never asked for."""
 
     @property
     def marks(self) -> tuple[str, ...]:
         kind = (self.type.open,) if self.type else ()
-        return (self.open, *kind, self.name_end, *self.close.split("{name}"))
+        raw = self.raw.marks if self.raw else ()
+        return (self.open, *kind, self.name_end, *self.close.split("{name}"), *raw)
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,12 +38,22 @@ class Objects:
         if self._form.name_is_key:
             return (yield from self._keyed(feed))
         reading = _Reading()
-        yield from self._members(feed, reading, 0)
+        try:
+            yield from self._members(feed, reading, 0)
+        except Cut:
+            if reading.name is not None and not reading.started:
+                self._tell(reading.name, reading)
+            raise
         if reading.name is None:
             raise NoCall
         if not reading.started:
-            self._told.start(reading.name, reading.id)
-            self._told.write("".join(reading.held))
+            self._tell(reading.name, reading)
+
+    def _tell(self, name: str, reading: "_Reading") -> None:
+        """All at once, with the arguments that came before the name."""
+        self._told.start(name, reading.id)
+        if held := "".join(reading.held):
+            self._told.write(held)
 
     def _keyed(self, feed: Feed) -> Waiting[None]:
         feed.take(1)
@@ -98,9 +108,9 @@ class Objects:
         yield from _arguments(feed, self._told.write if reading.started else reading.held.append)
 
     def _fault(self, reading: "_Reading", char: str) -> Exception:
-        if not reading.started:
-            return NoCall()
-        return Broken() if char else Cut()
+        if not char:
+            return Cut()
+        return Broken() if reading.started else NoCall()
 
 
 @dataclass(slots=True)

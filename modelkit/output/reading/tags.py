@@ -40,12 +40,21 @@ def members(feed: Feed, write: Write, how: Tagged, schema: Schema) -> Waiting[No
     """All arguments, as an object."""
     write("{")
     between = ""
-    while (yield from feed.expect((how.next,))) is not None:
+    while (yield from _another(feed, how)):
         name, kind = yield from _head(feed, how.tag)
         write(f"{between}{json.dumps(name, ensure_ascii=False)}: ")
         between = ", "
         yield from _value(feed, write, how, name, schema.member(name), kind)
     write("}")
+
+
+def _another(feed: Feed, how: Tagged) -> Waiting[bool]:
+    """Does an argument begin? Its mark is taken. One that another mark begins with is not it."""
+    place = yield from feed.blanks()
+    if (yield from feed.starts((how.next, *how.after), place)) != how.next:
+        return False
+    feed.take(place + len(how.next))
+    return True
 
 
 def _head(feed: Feed, tag: Tag) -> Waiting[tuple[str, str | None]]:
@@ -87,9 +96,10 @@ def _value(
     feed: Feed, write: Write, how: Tagged, name: str, schema: Schema, kind: str | None
 ) -> Waiting[None]:
     tag = how.tag
-    if tag.nested and (yield from _opens_another(feed, how, name)):
-        return (yield from _nested(feed, write, how, name, schema))
     types = schema.types
+    may_hold = types is None or types & {"object", "array"}
+    if tag.nested and may_hold and (yield from _opens_another(feed, how, name)):
+        return (yield from _nested(feed, write, how, name, schema))
     if kind is not None and tag.type is not None:
         types = TEXT if kind.strip() == tag.type.text else _without_text(types)
     raw = Raw(feed, how, name)
@@ -155,6 +165,7 @@ class Raw:
         self._marks = of_one(self.mark)
         self._lead = lead(close)
         self._after = (how.next, *how.after)
+        self._raw = how.tag.raw
 
     def close(self) -> Waiting[None]:
         """Behind a value that has ended by itself."""
@@ -164,6 +175,9 @@ class Raw:
     def stream(self, write: Write) -> Waiting[None]:
         """The text, as it comes, and the mark behind it."""
         feed = self._feed
+        if self._raw is not None and (yield from feed.expect((self._raw.open,))) is not None:
+            yield from self._to(self._raw.close, write)
+            return (yield from self.close())
         while True:
             place, found = self._marks.look(feed.text, feed.at)
             begin = self._marked(place)
@@ -179,6 +193,19 @@ class Raw:
                 raise Cut
             else:
                 yield
+
+    def _to(self, mark: str, write: Write) -> Waiting[None]:
+        """The text in front of a mark that nothing has to follow."""
+        feed, marks = self._feed, of_one(mark)
+        while True:
+            place, found = marks.look(feed.text, feed.at)
+            self._let_out(write, place - feed.at)
+            if found:
+                feed.take(len(mark))
+                return
+            if feed.ended:
+                raise Cut
+            yield
 
     def _let_out(self, write: Write, count: int) -> None:
         write(self._feed.take(count))
@@ -220,6 +247,8 @@ def _nested(feed: Feed, write: Write, how: Tagged, name: str, schema: Schema) ->
         if found != how.next:
             break
         key, kind = yield from _head(feed, how.tag)
+        if key.startswith("/"):
+            raise Broken  # it closes what is not open
         if not open_:
             is_list = may_be_list and key == how.tag.item
             write("[" if is_list else "{")

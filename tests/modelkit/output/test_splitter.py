@@ -2,53 +2,272 @@
 
 import json
 import random
+import re
+import time
+from collections.abc import Sequence
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from modelkit.output.events import CallArguments
+from modelkit.chat.styles.opening import Opening
+from modelkit.chat.styles.style import Style
+from modelkit.chat.styles.table import style_named, styles
+from modelkit.output.events import CallArguments, CallStart, Event, Text, Thinking
+from modelkit.output.splitter import splitter_for
+from modelkit.pieces import Piece
+from runtime.engine.request import TokenLogprob
 from tests.support.answers import Case, cases, collected, folded, plain, split
 
-CASES = [pytest.param(case, id=case.label) for case in cases()]
+NAMES = sorted({case.style.name for case in cases()})
+TOOLS = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_an_answer_is_told_apart(case: Case) -> None:
-    events = split(case, plain([case.text]))
-    found = collected(events)
-    assert (found.thinking or "") == case.thinking
-    assert found.text == case.content
-    calls = [(one.name, one.written or one.arguments) for one in found.tool_calls]
-    assert calls == [(name, arguments) for name, arguments, *_ in case.calls]
-    for one, (_, _, *identity) in zip(found.tool_calls, case.calls, strict=True):
-        assert not identity or one.id == identity[0]
+@pytest.mark.parametrize("name", NAMES)
+def test_an_answer_is_told_apart(name: str) -> None:
+    for case in cases(name):
+        for pieces in (plain([case.text]), with_special_tokens(case)):
+            found = collected(split(case, pieces))
+            assert (found.thinking or "") == case.thinking, case.label
+            assert found.text == case.content, case.label
+            calls = [(one.name, one.written or one.arguments) for one in found.tool_calls]
+            assert calls == [(name, arguments) for name, arguments, *_ in case.calls], case.label
+            for one, (_, _, *identity) in zip(found.tool_calls, case.calls, strict=True):
+                assert not identity or one.id == identity[0], case.label
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_every_chunking_gives_the_same_events(case: Case) -> None:
+@pytest.mark.parametrize("name", NAMES)
+def test_every_chunking_gives_the_same_events(name: str) -> None:
+    for case in cases(name):
+        assert_chunking_does_not_matter(case)
+
+
+def assert_chunking_does_not_matter(case: Case) -> None:
     text, random_ = case.text, random.Random(case.label)
     whole = folded(split(case, plain([text])))
-    assert folded(split(case, plain(list(text)))) == whole
-    for _ in range(6):
+    for _ in range(3):
         cuts = sorted(random_.sample(range(len(text) + 1), min(len(text), random_.randint(1, 12))))
         parts = [text[a:b] for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)]
-        assert folded(split(case, plain(parts))) == whole
+        assert folded(split(case, plain(parts))) == whole, case.label
+    events = split(case, plain(list(text)))
+    assert folded(events) == whole, case.label
+    assert_json_at_every_moment(events)
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_a_calls_arguments_are_the_beginning_of_json_at_every_moment(case: Case) -> None:
+def assert_json_at_every_moment(events: Sequence[Event]) -> None:
+    """The arguments of each call are, wherever they have got to, the beginning of a JSON object."""
     written: dict[int, str] = {}
-    for event in split(case, plain(list(case.text))):
+    for event in events:
         if isinstance(event, CallArguments):
             written[event.index] = written.get(event.index, "") + event.text
-            assert begins_json(written[event.index]), written[event.index]
+            json.loads(completed(written[event.index]))
 
 
-def begins_json(text: str) -> bool:
-    """Some end of it makes it JSON."""
-    decoder = json.JSONDecoder()
-    try:
-        decoder.raw_decode(text)
-    except json.JSONDecodeError as error:
-        # What is wrong is wrong at the end, or is the text that has not ended.
-        return error.pos >= len(text.rstrip()) - 1 or error.msg.startswith("Unterminated string")
-    return True
+def completed(text: str) -> str:
+    """The beginning of an object in the JSON that the splitter writes, with an end put behind."""
+    closers, inside = "", False
+    for part in re.findall(r'\\.|["{}\[\]]', text, re.DOTALL):
+        if part == '"':
+            inside = not inside
+        elif not inside and part in "{[":
+            closers = ("}" if part == "{" else "]") + closers
+        elif not inside and part in "}]":
+            assert closers[0] == part
+            closers = closers[1:]
+    text += '"' if inside else ""
+    if closers.startswith("}") and re.search(r'[{,] ?"([^"\\]|\\.)*"$', text, re.DOTALL):
+        text += ":"  # a key
+    if text.endswith((":", ": ")):
+        text += "0"
+    elif text.endswith((",", ", ")):
+        text += "0" if closers.startswith("]") else '"":0'
+    return text + closers
+
+
+SPECIAL = re.compile(r"<\|[^<>|]*\|>|<｜[^<>]*?｜>|<\|[a-z_]+>|<[a-z_]+\|>|\[[A-Z_]+\]")
+
+
+def with_special_tokens(case: Case) -> list[Piece]:
+    """As a tokenizer has it whose marks are special tokens, as far as the answer has none in its own text."""
+    pieces: list[Piece] = []
+    place = 0
+    for found in SPECIAL.finditer(case.text):
+        text = found.group()
+        if text in case.content + case.thinking or not any(text in mark for mark in case.style.marks):
+            continue
+        pieces += plain([case.text[place : found.start()]])
+        pieces.append(Piece("", (1000,), text))
+        place = found.end()
+    return [*pieces, *plain([case.text[place:]])]
+
+
+def row(name: str) -> Style:
+    style = style_named(name)
+    assert style is not None
+    return style
+
+
+def events_of(
+    style: Style, pieces: Sequence[Piece], opening: Opening | None = None, tools: object = TOOLS
+) -> list[Event]:
+    splitter = splitter_for(style, opening or Opening(), tools)
+    events = [event for piece in pieces for event in splitter.push(piece)]
+    return events + splitter.finish()
+
+
+OTHERS = [
+    *("f", "{", "}", '"', ": ", "[", "]", "(a=", ")", "\n", " ", "x", "\\", ","),
+    '{"name": "f", "arguments": {',
+]
+
+
+@st.composite
+def fragments(draw: st.DrawFn, rows: tuple[Style, ...] = styles()) -> tuple[Style, list[str]]:
+    """Marks of a style, whole and cut short, among what calls are made of."""
+    style = draw(st.sampled_from(rows))
+    marks = [*style.marks, *(mark[: len(mark) // 2] for mark in style.marks)]
+    return style, draw(st.lists(st.sampled_from([*marks, *OTHERS]), max_size=16))
+
+
+def assert_nothing_is_harmed(style: Style, parts: list[str]) -> None:
+    """The same events in every chunking, sound JSON, and no character made up."""
+    text = "".join(parts)
+    whole = events_of(style, plain([text]))
+    assert folded(events_of(style, plain(parts))) == folded(whole)
+    letters = events_of(style, plain(list(text)))
+    assert folded(letters) == folded(whole)
+    assert_json_at_every_moment(letters)
+    left = iter(text)
+    told = "".join(event.text for event in whole if isinstance(event, Text | Thinking))
+    assert all(char in left for char in told)
+
+
+@settings(max_examples=200)
+@given(given_=fragments())
+def test_pieces_of_marks_in_any_order_harm_nothing(given_: tuple[Style, list[str]]) -> None:
+    assert_nothing_is_harmed(*given_)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("style", styles(), ids=lambda style: style.name)
+def test_pieces_of_marks_in_any_order_at_length(style: Style) -> None:
+    @settings(max_examples=400)
+    @given(given_=fragments((style,)))
+    def many(given_: tuple[Style, list[str]]) -> None:
+        assert_nothing_is_harmed(*given_)
+
+    many()
+
+
+@settings(max_examples=100)
+@given(style=st.sampled_from(styles()), text=st.text(max_size=40))
+def test_text_without_marks_is_text(style: Style, text: str) -> None:
+    text = "A" + re.sub(r"[^\w \n.]", "", text) + "."
+    opening = Opening("text")
+    assert folded(events_of(style, plain(list(text)), opening)) == [("Text", text)]
+
+
+@pytest.mark.parametrize(
+    ("name", "begin", "again"),
+    [
+        ("qwen3.5", "", "<"),
+        ("qwen3.5", "", "\n"),
+        ("qwen3.5", "x", "</think>"),
+        ("hermes", '<tool_call>{"name": "f", "arguments": {"a": "', "\\"),
+        ("hermes", '<tool_call>{"name": "f", "arguments": {"a": ', "["),
+        ("hermes", '<tool_call>{"name": "', "f"),
+        ("qwen3.5", "<tool_call><function=f><parameter=a>", "</parameter>"),
+        ("qwen3.5", "<tool_call><function=f><parameter=a>", "<"),
+        ("gemma4", "<|tool_call>call:f{a:", "<|"),
+        ("llama3", "", '{"name": '),
+        ("harmony", "", "<|channel|>"),
+    ],
+)
+def test_a_long_answer_takes_time_in_proportion(name: str, begin: str, again: str) -> None:
+    def seconds(length: int) -> float:
+        text = begin + again * (length // len(again))
+        begun = time.process_time()
+        events_of(row(name), plain([text[at : at + 40] for at in range(0, len(text), 40)]))
+        events_of(row(name), plain([text]))
+        return time.process_time() - begun
+
+    # Sixteen times the text: at most twice sixteen times as long, and not 256 times.
+    assert seconds(250_000) < 32 * min(seconds(15_625) for _ in range(3)) + 0.2
+
+
+def test_ids_and_log_probabilities_stay_with_their_text() -> None:
+    parts = [
+        "<think>",
+        "\n",
+        "hm",
+        "\n</",
+        "think>",
+        "\n\n",
+        "Hel",
+        "lo",
+        " <",
+        "b>",
+        "\n<tool",
+        "_call>",
+        '{"name": "f"}',
+    ]
+    pieces = [Piece(part, (at,), None, (TokenLogprob(at, -1.0),)) for at, part in enumerate(parts)]
+    told = [
+        (type(event).__name__, event.text, event.ids, tuple(one.id for one in event.logprobs))
+        for event in events_of(row("qwen3"), pieces)
+        if isinstance(event, Text | Thinking)
+    ]
+    assert told == [
+        ("Thinking", "hm", (2,), (2,)),
+        ("Text", "Hel", (6,), (6,)),
+        ("Text", "lo", (7,), (7,)),
+        ("Text", " ", (8,), (8,)),  # its second character waits for the next token
+        ("Text", "<b>", (9,), (9,)),
+    ]
+
+
+def test_a_special_token_that_is_no_mark_is_silent() -> None:
+    pieces = [
+        Piece("a", (1,)),
+        Piece("", (2,), "<|im_start|>"),
+        Piece("", (3,), "</think>"),
+        Piece("b", (4,)),
+    ]
+    assert events_of(row("qwen3"), pieces) == [Text("a", (1,)), Text("b", (4,))]
+
+
+def test_a_token_without_characters_goes_with_the_next_text() -> None:
+    pieces = [Piece("a", (1,)), Piece("", (2,)), Piece("é", (3,)), Piece("", (4,))]
+    assert events_of(row("qwen3"), pieces) == [Text("a", (1,)), Text("é", (2, 3)), Text("", (4,))]
+
+
+def test_arguments_come_while_they_are_written() -> None:
+    splitter = splitter_for(row("qwen3.5"), Opening(), TOOLS)
+    schema = {"type": "object", "properties": {"a": {"type": "string"}}}
+    tools = [{"type": "function", "function": {"name": "f", "parameters": schema}}]
+    splitter = splitter_for(row("qwen3.5"), Opening(), tools)
+    splitter.push(Piece("<tool_call>\n<function=f>\n<parameter=a>\n", (0,)))
+    assert splitter.push(Piece("one", (1,))) == [CallArguments(0, "one")]
+    assert splitter.push(Piece(' "two"', (2,))) == [CallArguments(0, ' \\"two\\"')]
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [("hermes", r"call_[A-Za-z0-9]{24}"), ("ministral", r"[A-Za-z0-9]{9}"), ("kimi-k2", r"functions\.f:7")],
+)
+def test_ids_are_as_the_style_needs_them(name: str, shape: str) -> None:
+    text = {
+        "hermes": '<tool_call>{"name": "f"}',
+        "ministral": "[TOOL_CALLS]f[ARGS]{}",
+        "kimi-k2": "<|tool_call_begin|>f<|tool_call_argument_begin|>{}",
+    }[name]
+    splitter = splitter_for(row(name), Opening(), TOOLS, earlier_calls=7)
+    events = [*splitter.push(Piece(text, (0,))), *splitter.finish()]
+    (start,) = [event for event in events if isinstance(event, CallStart)]
+    assert re.fullmatch(shape, start.id)
+
+
+def test_a_forced_call_begins_with_its_first_token() -> None:
+    opening = Opening("call", '<tool_call>\n{"name": "f", "arguments": ')
+    events = events_of(row("hermes"), plain(['{"a": 1}', "}\n</tool_call>"]), opening)
+    assert folded(events) == [("start", 0, "f"), ("CallArguments", '{"a": 1}'), ("end", 0, "")]
