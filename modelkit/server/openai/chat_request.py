@@ -24,7 +24,6 @@ _OWN = frozenset(
         "continue_final_message",
         "add_generation_prompt",
         "timings_per_token",
-        "return_progress",
     }
 )
 KNOWN = _OWN | sampling.FIELDS | thinking.FIELDS | forms.FIELDS | tools.FIELDS
@@ -39,8 +38,6 @@ class Style:
     """A stream ends with what it cost."""
     timings: bool = False
     """Times and drafts are told, as llama.cpp does."""
-    progress: bool = False
-    """A stream tells how much of the prompt was read."""
     logprobs: bool = False
 
 
@@ -110,7 +107,6 @@ def read_style(body: Fields, *, logprobs: bool) -> Style:
         stream=body.flag("stream", default=False),
         usage=told is not None and told.flag("include_usage", default=False),
         timings=body.flag("timings_per_token", default=False),
-        progress=body.flag("return_progress", default=False),
         logprobs=logprobs,
     )
 

@@ -5,6 +5,7 @@ a call's id, type and name come once, before its arguments; the last one has an 
 ended. Thinking stands under both names that clients look for.
 """
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,6 +20,10 @@ from modelkit.server.openai.logprobs import Spell, Tokens, token
 from modelkit.server.openai.usage import chat_usage, timings
 from modelkit.server.openai.wire import DONE
 from modelkit.server.streaming import sse
+
+_written = json.encoder.encode_basestring_ascii
+_MARK = "\0"
+_WRITTEN_MARK = _written(_MARK).encode()
 
 Said = tuple[dict[str, Any], Any, "Choice | None"]
 """A delta, its log-probabilities, and the choice where it has ended with it."""
@@ -95,6 +100,7 @@ class ChatStream:
     def __init__(self, model: str, style: Style, rows: int) -> None:
         self._model, self._style, self._rows = model, style, rows
         self._choices: list[Choice] = []
+        self._frames: dict[int, tuple[bytes, bytes]] = {}
 
     def begin(self, started: Started) -> bytes:
         self._head = head_of("chatcmpl-", self._model, started)
@@ -104,7 +110,7 @@ class ChatStream:
         return b"".join(self._chunk(choice.index, role) for choice in self._choices)
 
     def batch(self, row: int, events: Sequence[Event | Finish]) -> bytes:
-        return b"".join(self._chunk(row, *said) for said in self.take(row, events))
+        return b"".join(self._brief(row, *said) for said in self.take(row, events))
 
     def take(self, row: int, events: Sequence[Event | Finish]) -> list[Said]:
         """What there is to say of these events. Raises Refused where the server has ended the answer."""
@@ -129,6 +135,17 @@ class ChatStream:
         choices = [choice.whole() for choice in self._choices]
         written = {**self._opening(choices, "chat.completion"), "usage": self._cost()}
         return written | self._times(self._choices[0])
+
+    def _brief(self, row: int, delta: dict[str, Any], logprobs: Any, ended: Choice | None) -> bytes:
+        """As `_chunk`. Nearly every chunk is a piece of text in the same frame, which is written once."""
+        text = delta.get("content")
+        if text is None or logprobs is not None or len(delta) > 1:
+            return self._chunk(row, delta, logprobs, ended)
+        if row not in self._frames:
+            front, _, back = self._chunk(row, {"content": _MARK}).rpartition(_WRITTEN_MARK)
+            self._frames[row] = front, back
+        front, back = self._frames[row]
+        return front + _written(text).encode() + back
 
     def _chunk(
         self, index: int, delta: dict[str, Any], logprobs: Any = None, ended: Choice | None = None

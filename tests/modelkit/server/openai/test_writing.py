@@ -28,7 +28,11 @@ WORDS = {1: b"Hel", 2: b"lo", 3: b"\xe2\x82", 4: b"\xac", 5: b" more", 6: b"STOP
 USAGE = Usage(prompt_tokens=9, cached_tokens=4, generated_tokens=7, decode_s=0.5, prefill_s=0.1)
 
 THOUGHT = [Thinking("hm", (1,)), Thinking(" so", (2,))]
-SAID = [Text("Hello"), Text(" \u20ac\ud83d\ude00".encode("utf-16", "surrogatepass").decode("utf-16"))]
+SAID = [
+    Text("Hello"),
+    Text(' "\\n\x00</script>\\u00e9\t'),
+    Text(" \u20ac\ud83d\ude00".encode("utf-16", "surrogatepass").decode("utf-16")),
+]
 ONE_CALL = [CallStart(0, "call_1", "f"), CallArguments(0, '{"a": '), CallArguments(0, "1}"), CallEnd(0)]
 OTHER_CALL = [CallStart(1, "call_2", "g"), CallArguments(1, '{"b": "x"}'), CallEnd(1)]
 CUT_CALL = [CallStart(0, "call_1", "f"), CallArguments(0, '{"a": "lon'), CallEnd(0)]
