@@ -1,0 +1,210 @@
+"""`modelkit serve`: from its first line to its exit code."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from click.testing import Result
+
+import modelkit
+from modelkit.cli.serve import Key
+from modelkit.server.announce import announce, withdraw
+from modelkit.server.place import Place, address_of, listen
+from modelkit.settings import server_address, server_key
+from tests.support.tiny import TEMPLATE, write_model
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def run(request: pytest.FixtureRequest) -> Run:
+    """The command in this process."""
+    return request.getfixturevalue("modelkit")
+
+
+@contextmanager
+def served(home: Path, *options: str, **environment: str) -> Iterator[subprocess.Popen[str]]:
+    """The command itself, in a process of its own."""
+    env = {**os.environ, "MODELKIT_HOME": str(home), **environment}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "modelkit", "serve", *options],
+        env=env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+
+
+def told(process: subprocess.Popen[str], word: str) -> str:
+    """The first line with that word on standard output."""
+    assert process.stdout is not None
+    for line in process.stdout:
+        if word in line:
+            return line
+    pytest.fail(f"no line with {word!r}")
+
+
+def test_its_life(tmp_path: Path) -> None:
+    """It says where it is, loads what was named, drains on the first signal and leaves on the second."""
+    (tmp_path / "model").mkdir()
+    write_model(tmp_path / "model", template=TEMPLATE, max_position_embeddings=100_000)
+    (tmp_path / "Modelfile").write_text("FROM ./model\n", encoding="utf-8")
+    modelkit.create(tmp_path / "Modelfile", name="tiny", home=tmp_path)
+    with served(tmp_path, "tiny", "--port", "0", "--grace", "20s", "--json") as process:
+        url = told(process, "listening").split()[-1]
+        told(process, "loaded")
+        note = tmp_path / "run" / "serve.json"
+        assert json.loads(note.read_text(encoding="utf-8")) == {"pid": process.pid, "url": url}
+        assert note.stat().st_mode & 0o777 == 0o600
+        assert httpx.get(f"{url}/health").json() == {"status": "ok"}
+        messages = [{"role": "user", "content": "Hello"}]
+        body: Any = {
+            "model": "tiny",
+            "messages": messages,
+            "parameters": {"num_predict": 90_000, "temperature": 0},
+        }
+        with httpx.stream("POST", f"{url}/modelkit/v1/chat", json=body, timeout=20) as answer:
+            pieces = answer.iter_bytes()
+            next(pieces)
+            process.send_signal(signal.SIGTERM)
+            began = time.monotonic()
+            while httpx.get(f"{url}/health").status_code == 200 and time.monotonic() - began < 10:
+                time.sleep(0.02)
+            assert httpx.get(f"{url}/health").json() == {"status": "draining"}
+            process.send_signal(signal.SIGINT)
+            assert process.wait(10) == 130
+
+
+def test_it_ends_well(tmp_path: Path) -> None:
+    path = tmp_path / "socket"
+    with served(tmp_path, "--uds", str(path)) as process:
+        told(process, "listening")
+        assert path.stat().st_mode & 0o777 == 0o600
+        with httpx.Client(transport=httpx.HTTPTransport(uds=str(path))) as client:
+            assert client.get("http://localhost/livez").json() == {"status": "ok"}
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(10) == 0
+    assert not path.exists()
+    assert not (tmp_path / "run" / "serve.json").exists()
+
+
+def test_a_port_in_use(run: Run) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        result = run("serve", "--port", str(other.getsockname()[1]))
+    assert result.exit_code == 1
+    assert "cannot listen on 127.0.0.1" in result.stderr
+    assert "--port" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--api-key", "secret"), "MODELKIT_API_KEY"),
+        (("--api-key", "@/nowhere/at/all"), "cannot be read"),
+        (("--origins", "chat.example.org"), "https://chat.example.org"),
+        (("--allow-host", "a b"), "models.example.org"),
+        (("--uds", "x", "--port", "1"), "in place of"),
+        (("--ssl-keyfile", "x"), "--ssl-certfile"),
+        (("--grace", "soon"), "a duration such as"),
+        (("--max-body", "much"), "number of bytes"),
+    ],
+)
+def test_wrong_usage(run: Run, options: tuple[str, ...], said: str) -> None:
+    result = run("serve", *options)
+    assert result.exit_code == 2
+    assert said in result.stderr
+    assert "secret" not in result.stderr.replace("@FILE", "")
+
+
+def test_a_certificate_that_is_none(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "cert.pem").write_text("nonsense", encoding="utf-8")
+    result = run("serve", "--port", "0", "--ssl-certfile", str(tmp_path / "cert.pem"))
+    assert (result.exit_code, "certificate" in result.stderr) == (1, True)
+
+
+def test_a_model_that_there_is_not(run: Run) -> None:
+    result = run("serve", "nosuchmodel", "--port", "0")
+    assert (result.exit_code, "nosuchmodel" in result.stderr) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("", ("127.0.0.1", 11434)),
+        ("0.0.0.0", ("0.0.0.0", 11434)),
+        ("studio:8080", ("studio", 8080)),
+        ("http://studio:8080/", ("studio", 8080)),
+        ("[::1]:5", ("::1", 5)),
+        ("a b", None),
+        ("x:99999", None),
+        ("studio:", None),
+    ],
+)
+def test_the_surroundings_say_where(text: str, place: tuple[str, int] | None) -> None:
+    from modelkit.errors import ParameterError
+
+    if place is None:
+        with pytest.raises(ParameterError, match="MODELKIT_HOST"):
+            server_address({"MODELKIT_HOST": text})
+    else:
+        assert server_address({"MODELKIT_HOST": text}) == place
+
+
+def test_the_key_comes_from_a_file_or_the_surroundings(tmp_path: Path) -> None:
+    (tmp_path / "key").write_text(" one \n", encoding="utf-8")
+    assert Key().convert(f"@{tmp_path / 'key'}", None, None) == "one"
+    assert (server_key({"MODELKIT_API_KEY": " two "}), server_key({})) == ("two", None)
+
+
+def test_two_servers_of_one_home(tmp_path: Path) -> None:
+    """The file is that of the first that runs, and only its owner removes it."""
+    path = announce(tmp_path, "http://127.0.0.1:1")
+    assert path is not None
+    path.write_text(json.dumps({"pid": os.getppid(), "url": "http://127.0.0.1:2"}), encoding="utf-8")
+    assert announce(tmp_path, "http://127.0.0.1:3") is None
+    withdraw(path)
+    assert path.exists()
+    for left_over in ('{"pid": 999999999, "url": ""}', "nonsense", "[]", '{"pid": true}'):
+        path.write_text(left_over, encoding="utf-8")
+        assert announce(tmp_path, "http://127.0.0.1:4") == path
+        assert json.loads(path.read_text(encoding="utf-8"))["pid"] == os.getpid()
+    withdraw(path)
+    assert not path.exists()
+
+
+def test_a_socket_that_is_left_over_is_taken_again(tmp_path: Path) -> None:
+    from modelkit.errors import ModelkitError
+
+    place = Place(uds=tmp_path / "socket")
+    (first,) = listen(place)
+    with pytest.raises(ModelkitError, match="another server"):
+        listen(place)
+    first.close()
+    (second,) = listen(place)
+    assert address_of(second, place) == f"unix:{tmp_path / 'socket'}"
+    second.close()
+
+
+def test_localhost_is_both_loopback_addresses() -> None:
+    listeners = listen(Place("localhost", 0))
+    assert {one.getsockname()[1] for one in listeners} == {listeners[0].getsockname()[1]}
+    for one in listeners:
+        one.close()
