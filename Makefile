@@ -32,6 +32,7 @@ demo: $(READY)
 	@$(BIN)/python benchmarks/island.py --rounds 2
 
 test: $(READY)
+	@sh tests/support/get_browser.sh
 	$(BIN)/python -m pytest -q -m "not slow" -n auto --maxprocesses 4
 
 soak: $(READY)

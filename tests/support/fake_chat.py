@@ -67,8 +67,8 @@ class Fake:
     """One for each request, in order; the last one holds for all others."""
     pause_s: float = 0.0
     """Between two events."""
-    hold: threading.Event = field(default_factory=threading.Event)
-    """An event {"type": "hold"} waits for it."""
+    holds: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
+    """An event {"type": "hold"} waits until it is let go."""
     status: int = 200
     """Another one is given to requests for an answer."""
     key: str | None = None
@@ -78,6 +78,10 @@ class Fake:
     """The bodies of requests for answers."""
     left: int = 0
     """Readers that have gone before the end."""
+
+    def let_go(self, holds: int) -> None:
+        """So many events {"type": "hold"} wait no longer."""
+        self.holds.release(holds)
 
     def app(self) -> ASGIApp:
         own = [
@@ -136,11 +140,11 @@ class Fake:
         try:
             yield b'{"type": "start", "context_tokens": 2048}\n\n'
             for event in answer:
-                if event["type"] == "hold":
-                    while not self.hold.is_set():
+                if event.get("type") == "hold":
+                    while not self.holds.acquire(blocking=False):
                         await asyncio.sleep(0.01)
                     continue
-                if event["type"] == "break":
+                if event.get("type") == "break":
                     raise ConnectionError("as asked")
                 yield json.dumps(event).encode() + b"\n"
                 if self.pause_s:

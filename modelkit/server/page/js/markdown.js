@@ -14,9 +14,15 @@ const LONGEST_BLOCK = 40_000;
 const escaped = (text) =>
   text.replace(/[&<>"]/g, (letter) => ({ "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;" })[letter]);
 
+const BARE = "b|br|dd|del|details|dl|dt|em|hr|i|kbd|li|mark|ol|p|s|samp|strong|sub|summary|sup|table|tbody|td|th|thead|tr|u|ul|var";
+const BARE_TAG = new RegExp(`&lt;(/?)(${BARE})\\s*/?&gt;`, "gi");
+
 const parser = new marked.Marked({
   gfm: true,
   renderer: {
+    // HTML that a model writes is text, but for a few tags without attributes. What clean.js takes away would else be
+    // lost to the reader, an open <style> would swallow the rest, and the browser would complain of what it blocked.
+    html: ({ text }) => escaped(text).replace(BARE_TAG, "<$1$2>"),
     // An image would be fetched from wherever the model says, and its address may carry the conversation away.
     image: ({ href, text }) => `<a href="${escaped(href)}">${escaped(text || href)}</a>`,
     checkbox: ({ checked }) => (checked ? "☑ " : "☐ "),

@@ -10,7 +10,8 @@ export function readJson(text) {
   try {
     return { value: JSON.parse(text) };
   } catch (error) {
-    const at = /position (\d+)/.exec(error.message)?.[1];
+    const ends = /end of (?:JSON|data)/.test(error.message);
+    const at = ends ? text.length : /position (\d+)/.exec(error.message)?.[1];
     if (at === undefined) return { error: `No JSON: ${error.message}` };
     const before = text.slice(0, Number(at)).split("\n");
     const said = error.message.replace(/ in JSON at position.*| \(line.*/, "");

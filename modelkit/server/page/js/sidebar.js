@@ -15,6 +15,7 @@ function group(updated) {
 
 export class Sidebar {
   #timer = 0;
+  #asked = 0;
 
   /** act: {open(id), rename(record), remove(record)}. */
   constructor(store, act) {
@@ -48,8 +49,10 @@ export class Sidebar {
 
   /** Read the list anew. */
   async show() {
+    const asked = ++this.#asked;
     const wanted = this.search.value.trim().toLowerCase();
     const [all, said] = await Promise.all([this.store.list(), wanted ? this.store.holding(wanted) : null]);
+    if (asked !== this.#asked) return; // a later question has its answer on the way
     const found = wanted ? all.filter((one) => one.title.toLowerCase().includes(wanted) || said.has(one.id)) : all;
     const groups = new Map();
     for (const record of found) {
