@@ -6,13 +6,14 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 DEMO_HOME := .demo
 
-.PHONY: demo test soak lint types check clean help
+.PHONY: demo test soak clients lint types check clean help
 
 help:
 	@echo "make demo   create the example package with its draft, then generate text"
 	@echo "make test   run the test suite"
 	@echo "make check  lint, types and tests"
 	@echo "make soak   the long fuzz, kill and soak tests"
+	@echo "make clients  OpenAI's own client tests (OPENAI_PYTHON=a checkout of openai-python)"
 	@echo "make clean  remove the environment and the demo store"
 
 # The environment is rebuilt when pyproject.toml changes; the mark is written only after a whole install.
@@ -37,6 +38,10 @@ test: $(READY)
 
 soak: $(READY)
 	$(BIN)/python -m pytest -q -m slow --timeout 3600
+
+# The official client's own tests; OPENAI_PYTHON names a checkout of github.com/openai/openai-python.
+clients: $(READY)
+	$(BIN)/python -m tests.support.openai_suite
 
 lint: $(READY)
 	$(BIN)/ruff check .

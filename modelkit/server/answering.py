@@ -24,6 +24,7 @@ from modelkit.generation import Finish, Generation, GenerationStream
 from modelkit.model import Model
 from modelkit.output.events import Event
 from modelkit.server.faults import Fault, Refused, client_gone, fault_of, refused
+from modelkit.server.pool import Lease
 from modelkit.server.serving import Serving, serving_of, trace_of
 from modelkit.server.trace import Trace
 from modelkit.server.turns import PRIORITIES, Priority
@@ -60,6 +61,8 @@ class Started:
     trace: Trace
     created_s: float
     """Seconds since 1970."""
+    digest: str = ""
+    """Of the model's package."""
 
 
 async def whole(request: Request, ask: Ask) -> tuple[Started, list[Generation]]:
@@ -156,7 +159,7 @@ class Underway:
             lent = self.serving.pool.acquire(asked.model, asked.keep_alive, priority=self._priority)
             async with lent as lease:
                 self.trace.model, self.trace.load_s = lease.model.name, lease.load_s
-                self._started = await self._start(lease.model)
+                self._started = await self._start(lease)
                 try:
                     async with aclosing(_merged(self._started.streams)) as batches:
                         async for row, events in batches:
@@ -172,13 +175,13 @@ class Underway:
         if self.fault is not None:
             raise Refused(self.fault)
 
-    async def _start(self, model: Model) -> Started:
+    async def _start(self, lease: Lease) -> Started:
         """All rows, or none. One that starts after somebody has left is cancelled on the spot."""
         loop, streams = asyncio.get_running_loop(), list[GenerationStream]()
         starting: asyncio.Future[GenerationStream] | None = None
         try:
             for row in range(self._ask.rows):
-                starting = loop.run_in_executor(self.serving.workers, self._ask.start, model, row)
+                starting = loop.run_in_executor(self.serving.workers, self._ask.start, lease.model, row)
                 streams.append(await asyncio.shield(starting))
         except BaseException:
             for one in streams:
@@ -187,7 +190,7 @@ class Underway:
                 starting.add_done_callback(_cancel_what_started)
             raise
         self.trace.rows = len(streams)
-        return Started(model, tuple(streams), self.trace, time())
+        return Started(lease.model, tuple(streams), self.trace, time(), lease.digest)
 
     def _note_left(self, streams: Sequence[GenerationStream]) -> None:
         """What was spent on rows that somebody has left: they gave no Finish, and have ended."""

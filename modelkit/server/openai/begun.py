@@ -4,7 +4,6 @@ import hashlib
 from importlib.metadata import PackageNotFoundError, version
 
 from modelkit.generation import Finish, Generation
-from modelkit.model import Model
 from modelkit.server.answering import Started
 from modelkit.server.faults import Refused
 from modelkit.server.openai.errors import cancelled
@@ -13,7 +12,7 @@ from modelkit.server.openai.wire import Head, new_id
 
 def head_of(prefix: str, model: str, started: Started) -> Head:
     """model: as the client named it."""
-    return Head(new_id(prefix), model, int(started.created_s), _fingerprint(started.model))
+    return Head(new_id(prefix), model or started.model.name, int(started.created_s), _fingerprint(started))
 
 
 def whole_answer(event: Finish) -> Generation:
@@ -23,9 +22,10 @@ def whole_answer(event: Finish) -> Generation:
     return event.answer
 
 
-def _fingerprint(model: Model) -> str:
+def _fingerprint(started: Started) -> str:
     try:
         program = version("modelkit-mlx")
     except PackageNotFoundError:  # run from its sources
         program = ""
-    return "fp_" + hashlib.sha256(f"{program} {model.name}".encode()).hexdigest()[:12]
+    content = started.digest or started.model.name
+    return "fp_" + hashlib.sha256(f"{program} {content}".encode()).hexdigest()[:12]

@@ -8,6 +8,7 @@ from modelkit.server.faults import refused
 from modelkit.server.fields import Fields
 from modelkit.server.openai import forms, sampling, thinking, tools
 from modelkit.server.openai.messages import goes_on, read_messages
+from modelkit.server.turns import Priority
 
 _OWN = frozenset(
     {
@@ -54,6 +55,8 @@ class ChatRequest:
     style: Style
     keep_alive: float | None
     """Seconds that the model stays; None: as the server is set."""
+    priority: Priority | None
+    """Who goes first where many wait."""
     hints: tuple[str, ...]
     """Fields that were given and change nothing."""
 
@@ -83,6 +86,7 @@ def read_chat(body: Fields, most_rows: int) -> ChatRequest:
         rows=rows,
         style=read_style(body, logprobs=top is not None),
         keep_alive=sampling.read_kept(body),
+        priority=sampling.read_priority(body),
         hints=sampling.hints_in(body),
     )
 

@@ -7,6 +7,7 @@ from modelkit.server.faults import refused
 from modelkit.server.fields import Fields, wrong
 from modelkit.server.openai import forms, sampling
 from modelkit.server.openai.chat_request import Style, read_rows, read_style
+from modelkit.server.turns import Priority
 
 MOST_PROMPTS = 128
 _OWN = frozenset(
@@ -46,6 +47,8 @@ class CompletionRequest:
     style: Style
     keep_alive: float | None
     """Seconds that the model stays; None: as the server is set."""
+    priority: Priority | None
+    """Who goes first where many wait."""
     hints: tuple[str, ...]
     """Fields that were given and change nothing."""
 
@@ -73,6 +76,7 @@ def read_completion(body: Fields, most_rows: int) -> CompletionRequest:
         echo=body.flag("echo", default=False),
         style=read_style(body, logprobs=top is not None),
         keep_alive=sampling.read_kept(body),
+        priority=sampling.read_priority(body),
         hints=sampling.hints_in(body),
     )
 

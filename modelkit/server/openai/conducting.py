@@ -11,6 +11,7 @@ from modelkit.generation import Finish
 from modelkit.output.events import Event
 from modelkit.server.answering import Ask, Underway
 from modelkit.server.body import read_json
+from modelkit.server.faults import refused
 from modelkit.server.fields import Fields
 from modelkit.server.serving import serving_of
 from modelkit.server.streaming import SSE, Formatter, stream
@@ -39,6 +40,16 @@ async def read(request: Request, reader: Callable[[Fields], T]) -> T:
     if int(request.headers.get("content-length", _QUICK_BYTES)) < _QUICK_BYTES:
         return reader(body)
     return await asyncio.get_running_loop().run_in_executor(serving_of(request).workers, reader, body)
+
+
+def model_of(request: Request, name: str) -> str:
+    """The model that is meant: a client of a server with one model may leave the name out."""
+    if name:
+        return name
+    there = {one.name for one in serving_of(request).pool.shown() if one.state != "leaving"}
+    if len(there) != 1:
+        raise refused("invalid_request", "model is missing, expected the name of a model", "model")
+    return there.pop()
 
 
 async def answer(

@@ -14,6 +14,7 @@ from modelkit.server.fields import Fields
 from modelkit.server.openai import forms, sampling, thinking, tools
 from modelkit.server.openai.input_items import Turns, read_items
 from modelkit.server.openai.response_items import Telling
+from modelkit.server.turns import Priority
 
 _OWN = frozenset(
     {
@@ -61,6 +62,8 @@ class ResponseRequest:
     """What the answer's object says again of the request."""
     keep_alive: float | None
     """Seconds that the model stays; None: as the server is set."""
+    priority: Priority | None
+    """Who goes first where many wait."""
     hints: tuple[str, ...] = ()
     """Fields that were given and change nothing."""
     dropped: tuple[str, ...] = field(default=())
@@ -93,6 +96,7 @@ def read_response(body: Fields, earlier: Callable[[str], Sequence[Message] | Non
         telling=Telling(summary, _SEALED in include, _LOGPROBS in include),
         echo=_echo(body, options),
         keep_alive=sampling.read_kept(body),
+        priority=sampling.read_priority(body),
         hints=tuple(sorted({*sampling.hints_in(body), *(one for one in _HINTS if body.has(one))})),
         dropped=dropped,
     )

@@ -1,6 +1,7 @@
 """Responses in OpenAI's words: the object, and the events of a stream with their sequence numbers."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from time import time
 from typing import Any
 
@@ -30,6 +31,7 @@ class ResponseStream:
         self._number = 0
 
     def begin(self, started: Started) -> bytes:
+        self._head = replace(self._head, model=self._head.model or started.model.name)
         self._items = Items(self._asked.telling, started.model.token_bytes)
         return self._life("created", "in_progress") + self._life("in_progress", "in_progress")
 

@@ -15,7 +15,7 @@ from modelkit.server.openai.chat_written import ChatStream
 from modelkit.server.openai.completion_request import read_completion
 from modelkit.server.openai.completion_rows import Rows
 from modelkit.server.openai.completion_written import CompletionStream
-from modelkit.server.openai.conducting import answer, read
+from modelkit.server.openai.conducting import answer, model_of, read
 from modelkit.server.openai.models import read_model, read_models, written_model, written_models
 from modelkit.server.openai.response_request import read_response
 from modelkit.server.openai.response_written import ResponseStream
@@ -31,7 +31,7 @@ async def chat_completions(request: Request) -> Response:
     def start(model: Model, row: int) -> GenerationStream:
         return model.chat(asked.messages, stream=True, **seeds(asked.options, row))
 
-    ask = Ask(asked.model, start, asked.rows, asked.keep_alive)
+    ask = Ask(model_of(request, asked.model), start, asked.rows, asked.keep_alive, asked.priority)
     writer = ChatStream(asked.model, asked.style, asked.rows)
     return await answer(request, ask, writer, streamed=asked.style.stream, ignored=asked.hints)
 
@@ -40,7 +40,7 @@ async def completions(request: Request) -> Response:
     most = serving_of(request).limits.rows
     asked = await read(request, lambda body: read_completion(body, most))
     rows = Rows(asked)
-    ask = Ask(asked.model, rows.start, asked.rows, asked.keep_alive)
+    ask = Ask(model_of(request, asked.model), rows.start, asked.rows, asked.keep_alive, asked.priority)
     writer = CompletionStream(asked, rows.echo)
     return await answer(request, ask, writer, streamed=asked.style.stream, ignored=asked.hints)
 
@@ -52,7 +52,7 @@ async def responses(request: Request) -> Response:
     def start(model: Model, row: int) -> GenerationStream:
         return model.chat(asked.messages, stream=True, **asked.options)
 
-    ask = Ask(asked.model, start, keep_alive=asked.keep_alive)
+    ask = Ask(model_of(request, asked.model), start, 1, asked.keep_alive, asked.priority)
     writer = ResponseStream(asked, kept.keep if asked.store else None)
     return await answer(request, ask, writer, streamed=asked.stream, ignored=asked.hints + asked.dropped)
 
@@ -79,7 +79,7 @@ async def model(request: Request) -> Response:
 
 def _loaded(request: Request) -> dict[str, int]:
     """Contexts of loaded models by name."""
-    return {one.name: one.context_length for one in serving_of(request).pool.models()}
+    return {one.name: one.context_tokens for one in serving_of(request).pool.shown()}
 
 
 ROUTES = (

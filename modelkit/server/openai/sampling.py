@@ -10,6 +10,7 @@ from modelkit.arguments import given
 from modelkit.durations import read_keep_alive
 from modelkit.server.faults import refused
 from modelkit.server.fields import Fields
+from modelkit.server.turns import Priority
 
 MOST_TOP_LOGPROBS = 20
 MOST_BIASED = 1024
@@ -31,6 +32,7 @@ _WHOLES = {
     "num_keep": ("num_keep", "n_keep"),
     "draft_num_predict": ("draft_num_predict",),
 }
+_TIERS: dict[str, Priority] = {"flex": "background", "priority": "interactive", "fast": "interactive"}
 _WORDS = ("context_shift", "draft_acceptance")
 
 # What these do elsewhere is not done here; with these values they do nothing there either.
@@ -72,7 +74,6 @@ HINTS = frozenset(
         "metadata",
         "store",
         "safety_identifier",
-        "service_tier",
         "moderation",
         "prediction",
         "verbosity",
@@ -106,6 +107,7 @@ FIELDS = frozenset(
         "stop",
         "logit_bias",
         "keep_alive",
+        "service_tier",
         "adapters",
     }
 )
@@ -162,6 +164,12 @@ def hints_in(body: Fields) -> tuple[str, ...]:
 def read_kept(body: Fields) -> float | None:
     """`keep_alive` in seconds; None where the server decides."""
     return given(read_keep_alive, body.raw("keep_alive"), "keep_alive")
+
+
+def read_priority(body: Fields) -> Priority | None:
+    """`service_tier` where it says who goes first; None where the server decides."""
+    tier = body.text("service_tier")
+    return _TIERS.get(tier) if tier else None
 
 
 def _refuse_unlike_neutral(body: Fields) -> None:

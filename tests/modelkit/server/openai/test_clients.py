@@ -226,3 +226,10 @@ def test_fields_that_change_nothing_are_named(client: openai.OpenAI) -> None:
         **ASK, user="u", prediction={"type": "content", "content": "x"}
     )
     assert raw.headers["x-modelkit-ignored"] == "prediction, user"
+
+
+def test_a_name_may_be_left_out_where_one_model_is_there(client: openai.OpenAI) -> None:
+    client.chat.completions.create(**ASK)
+    made = client.responses.create(input="hey", max_output_tokens=2)
+    assert made.usage is not None
+    assert made.usage.output_tokens <= 2

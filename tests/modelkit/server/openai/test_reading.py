@@ -196,6 +196,22 @@ def test_hints_are_named_to_the_client() -> None:
     assert chat(user="u", verbosity=None, prediction={"type": "content"}).hints == ("prediction", "user")
 
 
+@pytest.mark.parametrize(
+    ("tier", "priority"),
+    [
+        ("auto", None),
+        ("default", None),
+        ("flex", "background"),
+        ("priority", "interactive"),
+        ("fast", "interactive"),
+    ],
+)
+def test_a_service_tier_says_who_goes_first(tier: str, priority: str | None) -> None:
+    assert chat(service_tier=tier).priority == priority
+    assert response(input="x", service_tier=tier, keep_alive="5m").priority == priority
+    assert chat(keep_alive="5m").keep_alive == 300
+
+
 def test_each_of_several_answers_has_a_seed_of_its_own() -> None:
     assert [seeds({"seed": 2**63 - 1}, row)["seed"] for row in range(3)] == [2**63 - 1, 0, 1]
     assert seeds({"top_k": 1}, 5) == {"top_k": 1}

@@ -1,0 +1,117 @@
+"""The official client's own tests of everything that is created, run against this server.
+
+    git clone https://github.com/openai/openai-python
+    OPENAI_PYTHON=openai-python python -m tests.support.openai_suite
+
+They need what that repository's development group has (pytest-asyncio, aiohttp, inline-snapshot, ...):
+OPENAI_PYTHON_BIN names a Python that has it, if this one has not. The tests send every parameter at once, and
+check answers strictly. Left out of their requests is only what points to things kept by OpenAI (`PLUGIN`).
+"""
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import modelkit
+from modelkit.server.app import make_app
+from modelkit.server.pool import Pool
+from modelkit.server.serving import Serving
+from modelkit.server.stored import Stored
+from modelkit.settings import Settings
+from tests.support.serving import listening
+from tests.support.tiny import TEMPLATE, write_model
+
+FILES = ("chat/test_completions", "test_completions", "test_embeddings", "test_models", "test_responses")
+NAMES = ("gpt-5.4", "gpt-5.1", "gpt-3.5-turbo-instruct", "text-embedding-3-small")
+MARKS = ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>")
+TOOLS = "{% if tools %}<tools>{{ tools | tojson }}{% endif %}"
+
+# Of a response: a conversation, an earlier response, a stored prompt, and work in the background.
+PLUGIN = """
+from openai.resources.responses import AsyncResponses, Responses
+
+KEPT_ELSEWHERE = ("background", "conversation", "previous_response_id", "prompt")
+
+for kind in (Responses, AsyncResponses):
+    def patch(create):
+        def call(self, **given):
+            return create(self, **{name: one for name, one in given.items() if name not in KEPT_ELSEWHERE})
+        return call
+    kind.create = patch(kind.create)
+"""
+
+
+def main() -> int:
+    checkout = os.environ.get("OPENAI_PYTHON")
+    if not checkout:
+        sys.stderr.write("set OPENAI_PYTHON to a checkout of github.com/openai/openai-python\n")
+        return 2
+    return run(Path(checkout).resolve(), os.environ, sys.argv[1:])
+
+
+def run(checkout: Path, environment: Mapping[str, str], arguments: Sequence[str] = ()) -> int:
+    """pytest's exit status."""
+    with tempfile.TemporaryDirectory() as scratch:
+        home, plugins = Path(scratch, "home"), Path(scratch, "plugins")
+        _create(home, Path(scratch))
+        plugins.mkdir()
+        (plugins / "kept_elsewhere.py").write_text(PLUGIN, encoding="utf-8")
+        settings = Settings.from_environment({"MODELKIT_HOME": str(home)})
+        paths = [str(Path("tests", "api_resources", f"{name}.py")) for name in FILES]
+        argv = [
+            "-m",
+            "pytest",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            "-p",
+            "kept_elsewhere",
+            "-k",
+            "create and not stored",
+        ]
+        with listening(make_app(Serving(Pool(Stored(settings)), settings))) as address:
+            found = {
+                **environment,
+                "TEST_API_BASE_URL": f"{address}/v1",
+                "PYTHONPATH": os.pathsep.join([str(checkout / "src"), str(checkout), str(plugins)]),
+            }
+            python = environment.get("OPENAI_PYTHON_BIN", sys.executable)
+            return subprocess.run(
+                [python, *argv, *paths, *arguments], cwd=checkout, env=found, check=False
+            ).returncode
+
+
+def _create(home: Path, scratch: Path) -> None:
+    """One package under all the names: it is one model in memory."""
+    folder = write_model(_folder(scratch / "model"), template=TOOLS + TEMPLATE, max_position_embeddings=1024)
+    _add_tokens(folder)
+    recipe = scratch / "Modelfile"
+    recipe.write_text(f"FROM {folder}\nPARAMETER num_predict 12\n", encoding="utf-8")
+    modelkit.create(recipe, name=NAMES[0], home=home)
+    for name in NAMES[1:]:
+        modelkit.copy(NAMES[0], name, home=home)
+
+
+def _folder(path: Path) -> Path:
+    path.mkdir()
+    return path
+
+
+def _add_tokens(folder: Path) -> None:
+    """Those that a gap is marked with, and one that a text begins with."""
+    from tokenizers import Tokenizer, processors
+
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    tokenizer.add_special_tokens([*MARKS, "<begin>"])
+    begin = tokenizer.token_to_id("<begin>")
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="<begin> $A", pair="<begin> $A $B", special_tokens=[("<begin>", begin)]
+    )
+    tokenizer.save(str(folder / "tokenizer.json"))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
