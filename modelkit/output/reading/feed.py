@@ -99,6 +99,8 @@ class Feed:
         return self._ids_before(self._base + len(self.text) + 1)
 
     def _ids_before(self, end: int) -> tuple[tuple[int, ...], tuple[TokenLogprob, ...]]:
+        if not self._ids or self._ids[0][0] >= end:
+            return (), ()
         ids: list[int] = []
         logprobs: list[TokenLogprob] = []
         while self._ids and self._ids[0][0] < end:

@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from json.encoder import encode_basestring
 
 from modelkit.output.reading.feed import BLANKS, Broken, Cut, Feed, Waiting
 from modelkit.output.reading.marks import of_one
@@ -52,7 +53,7 @@ JSON = Notation()
 
 def escaped(text: str) -> str:
     """As the inside of a JSON text."""
-    return json.dumps(text, ensure_ascii=False)[1:-1]
+    return encode_basestring(text)[1:-1]
 
 
 def value(feed: Feed, write: Write, how: Notation = JSON, depth: int = 0) -> Waiting[None]:
@@ -163,9 +164,12 @@ def text(feed: Feed, write: Write) -> Waiting[None]:
         if found := run.match(feed.text, feed.at):
             part = feed.take(found.end() - feed.at)
             write(part if quote == '"' else part.replace('"', '\\"'))
-        char = yield from feed.char()
-        if not char:
-            raise Cut
+        if feed.at == len(feed.text):
+            if feed.ended:
+                raise Cut
+            yield
+            continue
+        char = feed.text[feed.at]
         if char == quote:
             feed.take(1)
             write('"')
