@@ -2,8 +2,8 @@
 
 `read_form` checks what the user asked for on its face; `Grammars` compiles it for one model's tokenizer, on
 the thread that asks; what comes out is a Constraint, all that the floor below knows. The grammar works on
-bytes, so any way to cut an allowed text into tokens is allowed; special tokens are not, but for those that
-end a text.
+bytes, so any way to cut an allowed text into tokens is allowed; added tokens are not, but for those that
+end a text and those that a whole answer's grammar names (`shaped`: thinking, calls of tools, a form).
 
 Schemas and grammars may come from anyone. The library that runs them (llguidance) opens no file and no
 connection, its work is bounded by LIMITS when a grammar is compiled and again at every token, and the size of
@@ -11,15 +11,14 @@ the text is bounded here.
 """
 
 import json
-import re
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
-from modelkit.arguments import refused
 from modelkit.errors import RequestError
+from modelkit.grammars.forms import MOST_CHARACTERS, Form, read_form
+from modelkit.grammars.refusals import first_line, one_line, refused
 from modelkit.schema import close_objects
 from modelkit.tokenizer import Tokenizer
 from modelkit.tokenizer.native import guarded
@@ -28,11 +27,13 @@ from runtime.sampling.constraint import WORD, ConstraintFault
 if TYPE_CHECKING:
     import llguidance
 
-Kind = Literal["schema", "regex", "lark"]
+    from modelkit.grammars.shape import Shape
 
-MOST_CHARACTERS = {"schema": 1_000_000, "regex": 65_536, "lark": 262_144}
-MOST_COMPILED = 16
-ANY_OBJECT = '{"type": "object"}'
+    _Made = tuple[llguidance.LLMatcher, Sequence[str]]
+
+MOST_COMPILED = 64
+__all__ = ["MOST_CHARACTERS", "Form", "Grammar", "GrammarMatcher", "Grammars", "read_form"]
+
 # A model may lay its JSON out over lines, but not put off going on: one space, or one line end and an indent.
 _BLANKS = r"\x20|\x0A(\x20{0,20}|\x09{0,6})"
 # Bytes and milliseconds are in proportion: a lexer state takes 1 to 2 kB, a thousand fuel about 0.07 ms.
@@ -43,64 +44,6 @@ LIMITS: dict[str, Any] = {
     "max_lexer_states": 100_000,
     "max_grammar_size": 500_000,
 }
-_REGEX_ERROR = re.compile(r"regex parse error:\n(?P<place>(?: .*\n)+)error: (?P<why>.*)")
-_MOST_LINES, _LONGEST_LINE = 12, 200
-_SUPPORTED = "What is supported: https://github.com/guidance-ai/llguidance/blob/main/docs/json_schema.md"
-
-
-@dataclass(frozen=True, slots=True)
-class Form:
-    """What an answer shall look like."""
-
-    option: str
-    """The name by which the user gave it."""
-    kind: Kind
-    text: str
-
-
-def read_form(output: object = None, grammar: object = None, regex: object = None) -> Form | None:
-    """The one of these that was given, None when none was. Raises RequestError.
-
-    output: "json" for any JSON object, or a JSON schema, as a mapping or as text; users call it `format`.
-    grammar: a text in Lark's syntax, or in GBNF, llama.cpp's. regex: a regular expression without
-    look-around, which the whole answer matches.
-    """
-    forms = [
-        *([_of_output(output)] if output is not None else []),
-        *([_of_text("grammar", "lark", grammar)] if grammar is not None else []),
-        *([_of_text("regex", "regex", regex)] if regex is not None else []),
-    ]
-    if len(forms) > 1:
-        names = " and ".join(form.option for form in forms)
-        raise RequestError(f"{names} were both given; an answer can follow one of them")
-    return forms[0] if forms else None
-
-
-def _of_output(wanted: object) -> Form:
-    if isinstance(wanted, str):
-        if wanted == "json":
-            return Form("format", "schema", ANY_OBJECT)
-        if not wanted.lstrip().startswith("{"):
-            raise refused("format", wanted, '"json" or a JSON schema')
-        return _of_text("format", "schema", wanted)
-    if not isinstance(wanted, Mapping):
-        raise refused("format", wanted, '"json" or a JSON schema')
-    try:
-        text = json.dumps(wanted, allow_nan=False)
-    except (TypeError, ValueError, RecursionError) as error:
-        raise RequestError(f"format is no JSON schema: {str(error)[:200]}") from error
-    return _of_text("format", "schema", text)
-
-
-def _of_text(option: str, kind: Kind, text: object) -> Form:
-    if not isinstance(text, str):
-        raise refused(option, text, "a text")
-    if len(text) > MOST_CHARACTERS[kind]:
-        most = MOST_CHARACTERS[kind]
-        raise RequestError(f"{option} has {len(text):,} characters; at most {most:,} are taken")
-    if "\0" in text or any("\ud800" <= char <= "\udfff" for char in text):
-        raise RequestError(f"{option} has a NUL or half a surrogate pair in it")
-    return Form(option, kind, text)
 
 
 class Grammars:
@@ -109,24 +52,66 @@ class Grammars:
     def __init__(self, tokenizer: Tokenizer, vocab_size: int, stop_ids: frozenset[int]) -> None:
         self._tokenizer, self._vocab_size, self._stop_ids = tokenizer, vocab_size, stop_ids
         self._native: llguidance.LLTokenizer | None = None
-        self._compiled: OrderedDict[Form, Grammar] = OrderedDict()
+        self._compiled: OrderedDict[object, Grammar] = OrderedDict()
         self._lock = threading.Lock()
+        self._added: tuple[dict[str, int], frozenset[int]] | None = None
 
     def compile(self, form: Form) -> "Grammar":
         """Raises RequestError for a form that the library does not take, or not within the limits."""
+        return self._kept(form, lambda native: (_matcher(native, form), ()))
+
+    def shaped(self, shape: "Shape") -> "Grammar":
+        """For a whole answer: thinking, text, calls of tools and a form. Takes milliseconds, for schemas of
+        agents with many tools a tenth of a second: not for the thread of an event loop. Schemas that cannot
+        be enforced leave a sentence in the grammar's `notes`. Raises RequestError as `compile`, and for a
+        strict tool's schema that cannot be enforced.
+        """
+        if shape.form is not None:
+            self.compile(shape.form)  # what is wrong with it is said of it alone
+            if not shape.tools and shape.style.think is None and shape.style.header is None:
+                return self.compile(shape.form)
+        return self._kept(shape.key, lambda native: self._shaped(native, shape))
+
+    def _kept(self, key: object, make: "Callable[[llguidance.LLTokenizer], _Made]") -> "Grammar":
         with self._lock:
-            if form in self._compiled:
-                self._compiled.move_to_end(form)
-                return self._compiled[form]
+            if key in self._compiled:
+                self._compiled.move_to_end(key)
+                return self._compiled[key]
             self._native = self._native or self._prepare()
             native = self._native
         never = b"" if self._stop_ids else _bits(native.eos_tokens, self._vocab_size)
-        grammar = Grammar(_matcher(native, form), self._vocab_size, never)
+        matcher, notes = make(native)
+        grammar = Grammar(matcher, self._vocab_size, never, tuple(notes))
         with self._lock:
-            self._compiled[form] = grammar
+            self._compiled[key] = grammar
             while len(self._compiled) > MOST_COMPILED:
                 self._compiled.popitem(last=False)
         return grammar
+
+    def _shaped(self, native: "llguidance.LLTokenizer", shape: "Shape") -> "_Made":
+        from modelkit.grammars.whole import definition, loosened, of_usable_tools
+
+        shape, notes = of_usable_tools(shape, lambda schema: _unusable(native, schema))
+        marks, plain = self._marks()
+        form = None if shape.form is None else _definition(shape.form)
+        matcher = _started(native, definition(shape, form, marks, plain, self._stop_ids))
+        if matcher.is_error() and shape.tools:
+            why = first_line(matcher.get_error())
+            shape, notes = loosened(shape, why)
+            matcher = _started(native, definition(shape, form, marks, plain, self._stop_ids))
+        if matcher.is_error():
+            raise RequestError(f"no grammar for this answer: {first_line(matcher.get_error())}")
+        return matcher, tuple(notes)
+
+    def _marks(self) -> tuple[dict[str, int], frozenset[int]]:
+        """Added tokens by their text, and the ids of those that are text."""
+        if self._added is None:
+            added = json.loads(self._tokenizer.to_json()).get("added_tokens") or []
+            known = [one for one in added if one["id"] < self._vocab_size]
+            marks = {one["content"]: one["id"] for one in known if one["content"]}
+            plain = {one["id"] for one in known if not one.get("special")}
+            self._added = marks, frozenset(plain - self._stop_ids)
+        return self._added
 
     def _prepare(self) -> "llguidance.LLTokenizer":
         """The library's view of the vocabulary: a trie of all of it, so a large one takes a moment."""
@@ -155,9 +140,19 @@ def _spaces_spelled_out(text: str) -> str:
 
 
 class Grammar:
-    """A compiled form: a Constraint of the floor below. never: bits of ids that no mask has."""
+    """A compiled form: a Constraint of the floor below. never: bits of ids that no mask has.
 
-    def __init__(self, native: "llguidance.LLMatcher", vocab_size: int, never: bytes = b"") -> None:
+    notes: sentences on what it does not enforce.
+    """
+
+    def __init__(
+        self,
+        native: "llguidance.LLMatcher",
+        vocab_size: int,
+        never: bytes = b"",
+        notes: tuple[str, ...] = (),
+    ) -> None:
+        self.notes = notes
         self._native, self._bytes, self._never = native, -(-vocab_size // WORD) * WORD // 8, never
 
     def matcher(self) -> "GrammarMatcher":
@@ -207,19 +202,34 @@ class GrammarMatcher:
         return self._forced[:limit]
 
     def _reason(self) -> str:
-        return _one_line(self._native.get_error()) or "no token is left to choose from"
+        return one_line(self._native.get_error()) or "no token is left to choose from"
 
 
 def _matcher(native: "llguidance.LLTokenizer", form: Form) -> "llguidance.LLMatcher":
+    matcher = _started(native, _definition(form))
+    if matcher.is_error():
+        raise refused(form, matcher.get_error())
+    return matcher
+
+
+def _started(native: "llguidance.LLTokenizer", definition: str) -> "llguidance.LLMatcher":
+    """May be in error."""
     import llguidance
 
     limits = llguidance.LLParserLimits(**LIMITS, verbose_errors=False)
-    matcher = llguidance.LLMatcher(native, _definition(form), log_level=0, limits=limits)
+    matcher = llguidance.LLMatcher(native, definition, log_level=0, limits=limits)
     if not matcher.is_error():
         matcher.compute_bitmask()  # warms what all copies share, and finds what only shows at the first token
-    if matcher.is_error():
-        raise _refused(form, matcher.get_error())
     return matcher
+
+
+def _unusable(native: "llguidance.LLTokenizer", schema: Mapping[str, Any]) -> str | None:
+    """Why no grammar can be made of this schema."""
+    try:
+        matcher = _started(native, _definition(Form("parameters", "schema", json.dumps(schema))))
+    except RequestError as error:
+        return error.message
+    return one_line(matcher.get_error()) if matcher.is_error() else None
 
 
 def _definition(form: Form) -> str:
@@ -236,55 +246,7 @@ def _definition(form: Form) -> str:
             close_objects(form.text), {"whitespace_pattern": _BLANKS}, {"lenient": False}
         )
     except Exception as error:
-        raise _refused(form, str(error)) from error
-
-
-def _refused(form: Form, why: str) -> RequestError:
-    what = {"schema": "is no usable JSON schema", "regex": "is no usable regular expression"}
-    shown = _one_line(why) if form.kind == "schema" else _pointed(why)
-    said = f"{form.option} {what.get(form.kind, 'is no usable grammar')}: {shown}"
-    if form.kind != "schema":
-        return RequestError(said)
-    place = _place_of(why, form.text)
-    return RequestError(f"{said} (at {place})" if place else said, hint=_SUPPORTED)
-
-
-def _one_line(text: str) -> str:
-    line = " ".join(text.replace("<non-verbose/>", "").split())
-    return line if len(line) <= 300 else line[:297] + "..."
-
-
-def _pointed(text: str) -> str:
-    """The library's message, in lines where a caret under one points at a place. For a regular expression:
-    what its own parser says.
-    """
-    own = _REGEX_ERROR.search(text)
-    if own is not None:
-        place = own["place"].rstrip()
-        return f"{own['why']}\n{place}" if len(place) <= 2 * _LONGEST_LINE else own["why"]
-    lines = text.replace("<non-verbose/>", "").strip("\n").splitlines()
-    points = any(line.lstrip(" |").startswith("^") for line in lines)
-    if not points or len(lines) > _MOST_LINES or max(map(len, lines)) > _LONGEST_LINE:
-        return _one_line(text)
-    return "\n".join(line.rstrip() for line in lines)
-
-
-def _place_of(why: str, schema: str) -> str | None:
-    """A JSON pointer to the first keyword that is not supported, if that is what is wrong."""
-    _, found, keys = why.partition("Unimplemented keys: ")
-    if not found:
-        return None
-    wanted, left = set[str](json.loads(keys)), [("#", json.loads(schema))]
-    while left:
-        place, value = left.pop()
-        if isinstance(value, dict):
-            hit = next((key for key in value if key in wanted), None)
-            if hit is not None:
-                return f"{place}/{hit}"
-        pairs = value.items() if isinstance(value, dict) else enumerate(value)
-        inner = [(f"{place}/{key}", one) for key, one in pairs if isinstance(one, dict | list)]
-        left += reversed(inner)
-    return None
+        raise refused(form, str(error)) from error
 
 
 def _bits(ids: list[int], size: int) -> bytes:

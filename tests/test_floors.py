@@ -58,6 +58,7 @@ FLOORS: list[tuple[bool, tuple[str, ...]]] = [
             "modelkit.prefixes",
             "modelkit.generation",
             "modelkit.grammar",
+            "modelkit.grammars",
             "modelkit.options",
             "modelkit.output",
             "modelkit.pieces",

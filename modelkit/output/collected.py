@@ -52,6 +52,7 @@ def _call(start: CallStart, written: str) -> ToolCall:
 def _object(text: str) -> dict[str, Any] | None:
     try:
         value = json.loads(text) if text.strip() else {}
+        json.dumps(value, allow_nan=False)  # a number beyond all floats is read as infinity: ValueError
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None

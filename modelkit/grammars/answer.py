@@ -1,0 +1,193 @@
+"""A whole answer: thinking, text, calls and a form, as a style writes them and a request allows them.
+
+    answer = thinking? (text call)* text          tools are there, and the choice is the model's
+    answer = thinking? call call*                 a call is required
+    answer = thinking? form                       the answer follows a form
+    answer = thinking? (call call* | form)        tools and a form
+
+What the prompt has opened already is left out in front (`Opening`).
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from modelkit.chat.styles.opening import Opening
+from modelkit.chat.styles.style import Span, Style
+from modelkit.grammars.calls import Calls
+from modelkit.grammars.rules import Free, Marks, Rules, either, tokens
+from modelkit.grammars.tools import Tool
+
+BLANKS = r"/[ \t\n]{0,4}/"
+FORM = "@form"
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What an answer may have in it."""
+
+    style: Style
+    opening: Opening
+    tools: tuple[Tool, ...] = ()
+    """Those that may be called."""
+    choice: str = "auto"
+    """"auto", "none" or "required"."""
+    named: bool = False
+    """One call of the only tool, and nothing else."""
+    parallel: bool = True
+    form: bool = False
+    """The answer's text follows a form, which the grammar names FORM."""
+
+    @property
+    def may_call(self) -> bool:
+        return bool(self.tools) and self.choice != "none"
+
+
+class Answer:
+    """marks: all added tokens; plain: the ids of those that are text."""
+
+    def __init__(self, wanted: Wanted, marks: Marks, plain: Collection[int]) -> None:
+        self._wanted, self._style = wanted, wanted.style
+        self._rules = Rules(marks)
+        self._calls = Calls(self._rules, wanted.style, wanted.tools) if wanted.style.form else None
+        self._allows = allowed(wanted.style, self._rules, marks, plain)
+        self._again: str | None = None
+
+    def lark(self) -> str:
+        """The grammar."""
+        opening, think = self._wanted.opening, self._style.think
+        if opening.place == "call":
+            assert self._calls is not None
+            return self._rules.text(self._calls.named(self._wanted.tools[0]))
+        if opening.place == "thinking" and think:
+            return self._rules.text(self._thinking(think))
+        if opening.place == "start" and think:
+            opened = either(self._rules.said(mark.strip()) for mark in think.opens if mark.strip())
+            closed = either(self._rules.said(mark.strip()) for mark in think.closes)
+            return self._rules.text(
+                f"{BLANKS} ({opened}) {self._thinking(think)} | ({BLANKS} ({closed}))? {self._answer()}"
+            )
+        return self._rules.text(self._answer())
+
+    def _thinking(self, think: Span) -> str:
+        """Behind the mark that opens it."""
+        rules, allows = self._rules, self._allows
+        closes = [mark.strip() for mark in think.closes]
+        calls = self._begins if self._style.inside_think == "call" and self._wanted.may_call else []
+        if self._style.inside_think == "text" and (quoted := self._quoted()):
+            allows = (*allows, tokens(quoted))
+        ways = list[str]()
+        for mark in closes:
+            lacks = (*(one for one in closes if one != mark), *(core for core, _ in calls))
+            ways.append(f"{rules.until(mark, Free(lacks, allows))} {self._answer()}")
+        for core, rest in calls:
+            lacks = (*closes, *(one for one, _ in calls if one != core))
+            ways.append(f"{rules.until(core, Free(lacks, allows))} {rest} {self._after()}")
+        return rules.rule(either(ways))
+
+    def _quoted(self) -> list[int]:
+        """Tokens of the marks of calls, where they are text."""
+        spans = [span for span in (self._style.section, self._style.call) if span]
+        pieces = [one for span in spans for mark in span.marks for one in self._rules.pieces(mark)]
+        return [one for one in pieces if isinstance(one, int)]
+
+    def _answer(self) -> str:
+        """Behind thinking, or where none comes."""
+        wanted = self._wanted
+        if wanted.form:
+            ways = [self._formed] if wanted.choice != "required" else []
+            if wanted.may_call:
+                ways.append(f"{self._block} {self._after()}")
+            return self._rules.rule(f"{BLANKS} ({either(ways)})")
+        if wanted.choice == "required":
+            return self._rules.rule(f"{BLANKS} {self._block} {self._after()}")
+        return self._auto(bare=True)
+
+    def _auto(self, *, bare: bool) -> str:
+        """Text with calls where their marks stand. bare: whether a call without marks may come here."""
+        if not self._calls:
+            return self._rules.free(Free(allows=self._allows))
+        begins = self._begins
+        lacks = tuple(core for core, _ in begins)
+        beginning = self._calls.heads() if bare and self._bare else ""
+        ways = [self._rules.free(Free(lacks, self._allows, beginning))]
+        if self._wanted.may_call:
+            for core, rest in begins:
+                others = tuple(one for one in lacks if one != core)
+                before = self._rules.until(core, Free(others, self._allows, beginning))
+                ways.append(f"{before} {rest} {self._after()}")
+            if bare and self._bare:
+                ways.append(f"{BLANKS} {self._block} {self._after()}")
+        return self._rules.rule(either(ways))
+
+    def _after(self) -> str:
+        """Behind calls."""
+        if self._wanted.named or not self._wanted.parallel:
+            return '""'
+        if self._wanted.form or self._lasts:
+            return f"({self._block})*" if self._repeats else '""'
+        if self._again is None:  # one rule, which comes back to itself
+            self._again = self._rules.ahead()
+            self._rules.define(self._again, self._auto(bare=False))
+        return self._again
+
+    @property
+    def _block(self) -> str:
+        assert self._calls is not None
+        return self._rules.rule(self._calls.block(many=self._wanted.parallel and not self._wanted.named))
+
+    @property
+    def _formed(self) -> str:
+        span = self._style.text
+        if span is None or not (span.open.strip() or span.close.strip()):
+            return FORM
+        opened, closed = (self._rules.said(mark.strip()) for mark in (span.open, span.close))
+        ended = f"({BLANKS} {closed})?" if span.close.strip() else ""
+        return self._rules.rule(f"({opened} {BLANKS})? {FORM} {ended}")
+
+    @property
+    def _bare(self) -> bool:
+        return self._style.bare and self._calls is not None and not self._calls.prefix
+
+    @property
+    def _lasts(self) -> bool:
+        """Do calls last to the answer's end, as nothing closes them?"""
+        spans = [span for span in (self._style.section, self._style.call) if span]
+        return bool(spans) and not any(span.close for span in spans) and not self._style.bare
+
+    @property
+    def _repeats(self) -> bool:
+        """Does each call begin at its own mark?"""
+        return self._style.section is None and bool(self._style.begins)
+
+    @property
+    def _begins(self) -> list[tuple[str, str]]:
+        """(core of a mark that begins calls, what follows it)."""
+        calls, style = self._calls, self._style
+        assert calls is not None
+        many = self._wanted.parallel and not self._wanted.named
+        spans = [(span, span is style.section) for span in (style.section or style.call,) if span]
+        found = dict[str, str]()
+        for span, section in spans:
+            for mark in span.opens:
+                if core := mark.strip():
+                    found[core] = calls.behind(
+                        mark[mark.find(core) + len(core) :], section=section, many=many
+                    )
+        if not spans and (prefix := calls.prefix):
+            found[prefix] = calls.inner("", many=many, behind=True)
+        if style.bare:
+            found.update(dict(calls.unmarked()))
+        return list(found.items())
+
+
+def allowed(style: Style, rules: Rules, marks: Marks, plain: Collection[int]) -> tuple[str, ...]:
+    """Lark of the added tokens that free text may have: those that are text, and the marks around it."""
+    usual = [
+        one for text, one in marks.items() if one in plain and not any(text in core for core in style.marks)
+    ]
+    allows = [tokens(usual)] if usual else []
+    for mark in style.text.marks if style.text else ():
+        core = mark.strip()
+        if core and rules.pieces(core) != [core]:
+            allows.append(rules.said(core))
+    return tuple(allows)

@@ -1,0 +1,170 @@
+"""Calls of tools in a style's form, each in three parts: its head up to the arguments, the arguments by the
+tool's schema, and what ends it.
+"""
+
+import json
+from collections.abc import Sequence
+
+from modelkit.chat.styles.style import JsonCall, MarkedCall, PythonCall, Style
+from modelkit.grammars.rules import Rules, either, escaped, quoted
+from modelkit.grammars.tagged import tagged_arguments
+from modelkit.grammars.tools import Tool
+from modelkit.grammars.values import dict_arguments, python_arguments
+
+_IDS = {"own": "/[A-Za-z0-9_\\-]{1,64}/", "mistral9": "/[A-Za-z0-9]{9}/", "kimi": "/(0|[1-9][0-9]{0,3})/"}
+
+
+class Calls:
+    """Rules for the calls of these tools."""
+
+    def __init__(self, rules: Rules, style: Style, tools: Sequence[Tool]) -> None:
+        assert style.form is not None
+        self._rules, self._style, self._form, self.tools = rules, style, style.form, tools
+        self._arguments: dict[str, str] = {}
+
+    def block(self, *, many: bool) -> str:
+        """All calls of one turn as they follow each other where nothing else stands between: section, list
+        brackets, calls. It begins behind the blanks in front of its first mark.
+        """
+        style = self._style
+        before = "".join(span.open for span in (style.section, style.call) if span)
+        lead = len(before) - len(before.lstrip())
+        opened = style.section.open[lead:] if style.section else ""
+        first = (style.call.open if style.call else "")[0 if style.section else lead :]
+        return f"{self._rules.said(opened)} {self.inner(first, many=many)}"
+
+    def inner(self, first: str, *, many: bool, behind: bool = False) -> str:
+        """Of the block, what follows its section's opening. first: what opens the first call. behind: the
+        first call's prefix is there already.
+        """
+        rules, style = self._rules, self._style
+        one, again = self._around(first, behind=behind), self._around(style.call.open if style.call else "")
+        inner = f"{one} ({rules.said(style.joiner or self._comma)} {again})*" if many and self._joins else one
+        if self._listed:
+            inner = f'"[" {inner} "]"'
+        return f"{inner} {rules.said(style.section.close if style.section else '')}"
+
+    def behind(self, opened: str, *, section: bool, many: bool) -> str:
+        """What follows a first mark that is there already. section: whether it was the section's."""
+        if section:
+            return self.inner(opened + (self._style.call.open if self._style.call else ""), many=many)
+        return self._around(opened)
+
+    def named(self, tool: Tool) -> str:
+        """Behind the head of a call, and where it was the only one: arguments and what ends it."""
+        style, rules = self._style, self._rules
+        closed = rules.said(style.call.close if style.call else "")
+        outer = rules.said(style.section.close if style.section else "")
+        bracket = '"]"' if self._listed else ""
+        return f"{self.arguments(tool)} {self._tail()} {closed} {bracket} {outer}"
+
+    def unmarked(self) -> list[tuple[str, str]]:
+        """For calls without marks around them that are known by the prefix and a name anywhere: (text that
+        begins one, what follows).
+        """
+        form, style = self._form, self._style
+        if not isinstance(form, MarkedCall) or not self.prefix:
+            return []
+        closed = f"({self._rules.said(style.call.close)})?" if style.call and style.call.close else ""
+        found: list[tuple[str, str]] = []
+        for tool in self.tools:
+            suffix = form.suffix.rstrip()
+            tail = self._rules.said(form.suffix[len(suffix) :])
+            end = self._rules.said(form.close)
+            found.append(
+                (f"{form.prefix}{tool.name}{suffix}", f"{tail} {self.arguments(tool)} {end} {closed}")
+            )
+        return found
+
+    def heads(self) -> str:
+        """A regular expression for the beginning of a bare call of one of the tools."""
+        names = "|".join(escaped(tool.name) for tool in self.tools)
+        match self._form:
+            case JsonCall(name_is_key=False) as form:
+                return rf"\s*\[?\s*\{{\s*\"{escaped(form.name)}\"\s*:\s*\"({names})\""
+            case JsonCall():
+                return rf"\s*\[?\s*\{{\s*\"({names})\"\s*:"
+            case PythonCall():
+                return rf"\s*\[?\s*({names})\s*\("
+            case MarkedCall(prefix=prefix):
+                return rf"\s*{escaped(prefix)}({names})"
+
+    def arguments(self, tool: Tool) -> str:
+        key = json.dumps(tool.parameters)
+        if key not in self._arguments:
+            self._arguments[key] = self._rules.rule(self._written(tool))
+        return self._arguments[key]
+
+    @property
+    def prefix(self) -> str:
+        """What each call begins with, inside any marks around it."""
+        return self._form.prefix if isinstance(self._form, MarkedCall) and self._form.prefix.strip() else ""
+
+    @property
+    def _listed(self) -> bool:
+        return isinstance(self._form, JsonCall | PythonCall) and self._form.list
+
+    @property
+    def _comma(self) -> str:
+        return ", " if self._listed else ""
+
+    @property
+    def _joins(self) -> bool:
+        """Does a call follow another without text between them? Else each begins at its own mark."""
+        return self._listed or self._style.section is not None or bool(self._style.joiner)
+
+    def _around(self, opened: str, *, behind: bool = False) -> str:
+        closed = self._style.call.close if self._style.call else ""
+        one = self._rules.rule(
+            either(
+                f"{self._head(tool, behind=behind)} {self.arguments(tool)} {self._tail()}"
+                for tool in self.tools
+            )
+        )
+        return self._rules.rule(f"{self._rules.said(opened)} {one} {self._rules.said(closed)}")
+
+    def _head(self, tool: Tool, *, behind: bool) -> str:
+        rules, ids = self._rules, _IDS[self._style.ids]
+        match self._form:
+            case JsonCall(name_is_key=True):
+                return quoted(f"{{{json.dumps(tool.name)}: ")
+            case JsonCall() as form:
+                said = f'"{form.name}": {json.dumps(tool.name)}, "{form.arguments}": '
+
+                if form.id is None:
+                    return quoted("{" + said)
+                known = f'({quoted(json.dumps(form.id) + ": " + chr(34))} {ids} "\\", ")?'
+                return f'"{{" {known} {quoted(said)}'
+            case MarkedCall(named=False):
+                return '""'
+            case MarkedCall() as form:
+                said = rules.said(tool.name if behind else form.prefix + tool.name)
+                known = f"{rules.said(form.id_mark)} {ids}" if form.id_mark else ""
+                if known and self._style.ids != "kimi":
+                    known = f"({known})?"
+                return f"{said} {known} {rules.said(form.suffix)}"
+            case PythonCall():
+                return quoted(f"{tool.name}(")
+
+    def _tail(self) -> str:
+        match self._form:
+            case JsonCall(id=str() as key):
+                ids = _IDS[self._style.ids]
+                return f'({quoted(", " + json.dumps(key) + ": " + chr(34))} {ids} "\\"")? "}}"'
+            case JsonCall():
+                return '"}"'
+            case MarkedCall() as form:
+                return self._rules.said(form.close)
+            case PythonCall():
+                return '")"'
+
+    def _written(self, tool: Tool) -> str:
+        match self._form:
+            case MarkedCall(arguments="tags", tag=tag) if tag is not None:
+                return tagged_arguments(self._rules, tool.parameters, tag)
+            case MarkedCall(arguments="dict") as form:
+                return dict_arguments(self._rules, tool.parameters, form.quote)
+            case PythonCall():
+                return python_arguments(self._rules, tool.parameters)
+            case _:
+                return self._rules.json(tool.parameters)

@@ -1,0 +1,88 @@
+"""An answer of messages, each behind a header that says what it is: gpt-oss and its kin.
+
+    answer = (thinking end start | remark end start)* (text | call)
+
+A remark is text in the channel of calls, to nobody: what the model says before it calls. Marks that end a
+message and the answer with it are stop ids, and in no grammar.
+"""
+
+from collections.abc import Collection
+
+from modelkit.chat.styles.style import Header
+from modelkit.grammars.answer import FORM, Wanted, allowed
+from modelkit.grammars.calls import Calls
+from modelkit.grammars.rules import Free, Marks, Rules, either
+
+
+class Messages:
+    """marks, plain: as in Answer. stops: ids that end the answer."""
+
+    def __init__(self, wanted: Wanted, marks: Marks, plain: Collection[int], stops: Collection[int]) -> None:
+        assert wanted.style.header is not None
+        self._wanted, self._header, self._stops = wanted, wanted.style.header, stops
+        self._rules = Rules(marks)
+        self._free = Free(allows=allowed(wanted.style, self._rules, marks, plain))
+
+    def lark(self) -> str:
+        """The grammar."""
+        opening, rules = self._wanted.opening, self._rules
+        again = rules.ahead()
+        rules.define(again, self._next("", again))
+        match opening.place:
+            case "thinking":
+                return rules.text(self._going_on(again))
+            case "text":
+                return rules.text(self._said())
+            case "call":
+                tool = self._wanted.tools[0]
+                return rules.text(f"{Calls(rules, self._wanted.style, [tool]).named(tool)} {self._end(1)}")
+            case "start":
+                return rules.text(self._next(opening.written, again))
+
+    def _next(self, written: str, again: str) -> str:
+        """One message and all behind it. written: of its header, what is there already."""
+        header, wanted = self._header, self._wanted
+        ways = [(header.thinking, self._going_on(again))]
+        remark = remark_of(header)
+        if remark:
+            ways.append((remark, self._going_on(again)))
+        if wanted.choice != "required":
+            ways.append((header.text, self._said()))
+        if wanted.may_call:
+            ways += [
+                (header.call.replace("{name}", tool.name), f"{self._call(tool.name)} {self._end(1)}")
+                for tool in wanted.tools
+            ]
+        begun = [
+            ((head + header.message).removeprefix(written), rest)
+            for head, rest in ways
+            if self._fits(head, written)
+        ]
+        return either(f"{self._rules.said(head)} {rest}" for head, rest in begun)
+
+    def _fits(self, head: str, written: str) -> bool:
+        return (head + self._header.message).startswith(written)
+
+    def _going_on(self, again: str) -> str:
+        """Text to the end of a message behind which another comes."""
+        end, start = self._header.ends[0], self._header.start
+        return f"{self._rules.until(end.strip(), self._free)} {self._rules.said(start)} {again}"
+
+    def _said(self) -> str:
+        return FORM if self._wanted.form else self._rules.free(self._free)
+
+    def _call(self, name: str) -> str:
+        tools = [tool for tool in self._wanted.tools if tool.name == name]
+        return Calls(self._rules, self._wanted.style, tools).block(many=False)
+
+    def _end(self, which: int) -> str:
+        """The mark behind a message of this kind, unless it ends the answer."""
+        ends = self._header.ends
+        mark = ends[which] if which < len(ends) else ends[0]
+        return "" if set(self._rules.pieces(mark)) & set(self._stops) else f"({self._rules.said(mark)})?"
+
+
+def remark_of(header: Header) -> str:
+    """The header of a remark; "" for styles without."""
+    head = header.call.partition(header.recipient)[0].rstrip()
+    return head if head.strip() and head not in (header.thinking, header.text) else ""

@@ -1,0 +1,64 @@
+"""What the library says of a form that it does not take, in words for who wrote the form."""
+
+import json
+import re
+
+from modelkit.errors import RequestError
+from modelkit.grammars.forms import Form
+
+_REGEX_ERROR = re.compile(r"regex parse error:\n(?P<place>(?: .*\n)+)error: (?P<why>.*)")
+_MOST_LINES, _LONGEST_LINE = 12, 200
+_SUPPORTED = "What is supported: https://github.com/guidance-ai/llguidance/blob/main/docs/json_schema.md"
+
+
+def refused(form: Form, why: str) -> RequestError:
+    what = {"schema": "is no usable JSON schema", "regex": "is no usable regular expression"}
+    shown = one_line(why) if form.kind == "schema" else _pointed(why)
+    said = f"{form.option} {what.get(form.kind, 'is no usable grammar')}: {shown}"
+    if form.kind != "schema":
+        return RequestError(said)
+    place = _place_of(why, form.text)
+    return RequestError(f"{said} (at {place})" if place else said, hint=_SUPPORTED)
+
+
+def one_line(text: str) -> str:
+    line = " ".join(text.replace("<non-verbose/>", "").split())
+    return line if len(line) <= 300 else line[:297] + "..."
+
+
+def first_line(text: str) -> str:
+    """Without the grammar itself, which nobody has written."""
+    return one_line(text.strip().partition("\n")[0])
+
+
+def _pointed(text: str) -> str:
+    """The library's message, in lines where a caret under one points at a place. For a regular expression:
+    what its own parser says.
+    """
+    own = _REGEX_ERROR.search(text)
+    if own is not None:
+        place = own["place"].rstrip()
+        return f"{own['why']}\n{place}" if len(place) <= 2 * _LONGEST_LINE else own["why"]
+    lines = text.replace("<non-verbose/>", "").strip("\n").splitlines()
+    points = any(line.lstrip(" |").startswith("^") for line in lines)
+    if not points or len(lines) > _MOST_LINES or max(map(len, lines)) > _LONGEST_LINE:
+        return one_line(text)
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def _place_of(why: str, schema: str) -> str | None:
+    """A JSON pointer to the first keyword that is not supported, if that is what is wrong."""
+    _, found, keys = why.partition("Unimplemented keys: ")
+    if not found:
+        return None
+    wanted, left = set[str](json.loads(keys)), [("#", json.loads(schema))]
+    while left:
+        place, value = left.pop()
+        if isinstance(value, dict):
+            hit = next((key for key in value if key in wanted), None)
+            if hit is not None:
+                return f"{place}/{hit}"
+        pairs = value.items() if isinstance(value, dict) else enumerate(value)
+        inner = [(f"{place}/{key}", one) for key, one in pairs if isinstance(one, dict | list)]
+        left += reversed(inner)
+    return None

@@ -1,0 +1,152 @@
+"""The text of a grammar, rule by rule, in the Lark dialect of llguidance; and the marks in it as tokens.
+
+Added tokens never match text for llguidance, whether they are special or not: a mark that has such tokens in
+it is written with references to them by id. Where a model may write a mark as it likes, free text ends at the
+spelt-out mark too (`until`).
+"""
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+ANY = r"/(.|\n)*/"
+_META = re.compile(r"[\\.+*?()|\[\]{}^$/#&~\-]")
+SPACED = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": ", "lenient": False}
+"""How JSON is laid out in calls, as most templates write it back: a call that is read again has the same
+tokens, and what stands between values is forced.
+"""
+
+Marks = Mapping[str, int]
+"""Added tokens by their text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Free:
+    """Free text: what it does not have, and which tokens beside text it may have."""
+
+    lacks: tuple[str, ...] = ()
+    """Marks, each of which would begin something else."""
+    allows: tuple[str, ...] = ()
+    """Lark of what may stand between its parts: references to added tokens."""
+    beginning: str = ""
+    """A regular expression that the text does not begin with."""
+
+
+class Rules:
+    """Rules are named as they come; equal ones are one."""
+
+    def __init__(self, marks: Marks) -> None:
+        self._marks = marks
+        self._found = (
+            re.compile("|".join(map(re.escape, sorted(marks, key=len, reverse=True)))) if marks else None
+        )
+        self._names: dict[str, str] = {}
+        self._lines: list[str] = []
+
+    def text(self, start: str) -> str:
+        return "\n".join([f"start: {start}", *self._lines, ""])
+
+    def rule(self, body: str, option: str = "") -> str:
+        return self._named("r", option, body)
+
+    def terminal(self, body: str) -> str:
+        return self._named("T", "", body)
+
+    def ahead(self) -> str:
+        """The name of a rule that `define` writes later: for what holds itself."""
+        name = f"x{len(self._lines)}"
+        self._lines.append("")
+        return name
+
+    def define(self, name: str, body: str) -> None:
+        self._lines[int(name[1:])] = f"{name}: {body}"
+
+    def pieces(self, text: str) -> list[str | int]:
+        """The text cut at added tokens, which stand there as ids."""
+        parts: list[str | int] = []
+        at = 0
+        for found in self._found.finditer(text) if self._found else ():
+            parts += [text[at : found.start()], self._marks[found[0]]]
+            at = found.end()
+        return [part for part in [*parts, text[at:]] if part != ""]
+
+    def said(self, text: str) -> str:
+        """Exactly this text."""
+        pieces = self.pieces(text)
+        return " ".join(_token(one) if isinstance(one, int) else quoted(one) for one in pieces) or '""'
+
+    def json(self, schema: object, **layout: Any) -> str:
+        """A value of a JSON schema."""
+        if isinstance(schema, bool):
+            schema = {} if schema else {"not": {}}
+        assert isinstance(schema, Mapping)
+        return self.rule(f"%json {json.dumps({**schema, 'x-guidance': {**SPACED, **layout}})}")
+
+    def free(self, what: Free) -> str:
+        """Text to the end of what it stands in."""
+        plain = self.terminal(_lacking(ANY, what.lacks, what.beginning))
+        if not what.allows:
+            return plain
+        later = self.terminal(_lacking(ANY, what.lacks))
+        return self.rule(f"{plain} (({' | '.join(what.allows)}) {later})*")
+
+    def until(self, mark: str, what: Free, length: str = "*", lead: str = "") -> str:
+        """Text and then the mark, as tokens or spelt out. length: of the text, as a regular expression has
+        it; lead: between text and mark.
+        """
+        body = rf"(.|\n){length}{escaped(lead)}"
+        before = ""
+        lacks = tuple(dict.fromkeys([*what.lacks, mark]))
+        if what.allows:
+            plain = self.terminal(_lacking(ANY, lacks, what.beginning))
+            before = self.rule(f"({plain} ({' | '.join(what.allows)}))*") + " "
+        pieces = self.pieces(mark)
+        # Marks of which another is a part, or the beginning, are found by who comes first.
+        others = tuple(one for one in what.lacks if one not in mark)
+        spelt = self.terminal(_lacking(f"/{body}{escaped(mark)}/", others, what.beginning))
+        ways = [before + self.rule(spelt, "[lazy]")]
+        if pieces != [mark]:
+            head = pieces[0] if isinstance(pieces[0], str) else ""
+            text = self.terminal(_lacking(f"/{body}{escaped(head)}/", lacks, what.beginning))
+            rest = pieces[1:] if head else pieces
+            written = " ".join(_token(one) if isinstance(one, int) else quoted(one) for one in rest)
+            ways.append(f"{before}{text} {written}")
+        return self.rule(" | ".join(ways))
+
+    def _named(self, kind: str, option: str, body: str) -> str:
+        key = f"{kind}{option}{body}"
+        if key not in self._names:
+            self._names[key] = f"{kind}{len(self._lines)}"
+            self._lines.append(f"{self._names[key]}{option}: {body}")
+        return self._names[key]
+
+
+def quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
+
+
+def escaped(text: str) -> str:
+    """For a regular expression between slashes."""
+    return _META.sub(r"\\\g<0>", text).replace("\n", r"\n").replace("\r", r"\r").replace("\t", r"\t")
+
+
+def either(ways: Iterable[str]) -> str:
+    return " | ".join(f"({way})" for way in dict.fromkeys(ways))
+
+
+def tokens(ids: Iterable[int]) -> str:
+    """A reference to any of these tokens."""
+    return f"<[{','.join(map(str, sorted(ids)))}]>"
+
+
+def _token(one: int) -> str:
+    return f"<[{one}]>"
+
+
+def _lacking(pattern: str, marks: Sequence[str], beginning: str = "") -> str:
+    """The pattern's texts but those that have one of the marks in them, or begin so."""
+    if marks:
+        pattern += rf" & ~/(.|\n)*({'|'.join(map(escaped, marks))})(.|\n)*/"
+    return pattern + (rf" & ~/({beginning})(.|\n)*/" if beginning else "")

@@ -1,0 +1,85 @@
+"""The tools of a request as a grammar needs them: a name, and what the arguments look like."""
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from modelkit.errors import RequestError
+from modelkit.schema import close_objects
+
+MOST_TOOLS = 512
+MOST_CHARACTERS = 2_000_000  # of all schemas together
+_NAME = re.compile(r"[^\s\"'<>{}\[\]\\|]{1,256}")
+
+Schema = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A function that the model may call."""
+
+    name: str
+    parameters: Schema
+    """A JSON schema of an object."""
+    strict: bool = False
+    """An answer that cannot be held to the schema is an error, and not only a note."""
+
+
+def read_tools(tools: Sequence[Mapping[str, Any]]) -> tuple[Tool, ...]:
+    """As clients write them: `{"type": "function", "function": {"name": .., "parameters": ..}}`, or what
+    stands in `function` alone. Raises RequestError for a tool without a usable name, and for too much.
+    """
+    if len(tools) > MOST_TOOLS:
+        raise RequestError(f"{len(tools)} tools were given; at most {MOST_TOOLS} are taken")
+    read = tuple(_tool(one, place) for place, one in enumerate(tools))
+    size = sum(len(json.dumps(tool.parameters)) for tool in read)
+    if size > MOST_CHARACTERS:
+        raise RequestError(
+            f"the tools' schemas have {size:,} characters; at most {MOST_CHARACTERS:,} are taken"
+        )
+    return tuple({tool.name: tool for tool in read}.values())
+
+
+def checked(tools: Sequence[Tool], why_not: Callable[[Schema], str | None]) -> tuple[list[Tool], list[str]]:
+    """The tools, those whose schemas cannot be used with any object as arguments, and a note on each of
+    these. why_not: a sentence about a schema that cannot be used.
+
+    Raises RequestError for a strict one.
+    """
+    notes, usable = list[str](), list[Tool]()
+    for tool in tools:
+        wrong = why_not(tool.parameters)
+        if wrong is not None and tool.strict:
+            raise RequestError(f"the parameters of the strict tool {tool.name} cannot be enforced: {wrong}")
+        if wrong is not None:
+            notes.append(f"arguments of {tool.name} are any object: {wrong}")
+            tool = Tool(tool.name, {"type": "object"})
+        usable.append(tool)
+    return usable, notes
+
+
+def _tool(value: Mapping[str, Any], place: int) -> Tool:
+    inner = value.get("function")
+    fields: Mapping[str, Any] = inner if isinstance(inner, Mapping) else value
+    name = fields.get("name")
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise RequestError(
+            f"tools[{place}] has the name {str(name)[:80]!r}; expected one without blanks and brackets"
+        )
+    given = fields.get("parameters", fields.get("input_schema"))
+    try:
+        schema = json.loads(close_objects(json.dumps(given if given else {}, allow_nan=False)))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise RequestError(f"the parameters of the tool {name} are no JSON: {str(error)[:200]}") from error
+    if not isinstance(schema, dict):
+        raise RequestError(
+            f"the parameters of the tool {name} are {type(schema).__name__}; expected a JSON schema"
+        )
+    return Tool(name, _of_object(schema), fields.get("strict") is True)
+
+
+def _of_object(schema: Schema) -> Schema:
+    """Arguments are an object, whatever the schema leaves open; without a schema, one without members."""
+    return {"type": "object", **(schema or {"properties": {}, "additionalProperties": False})}

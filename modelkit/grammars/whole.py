@@ -1,0 +1,45 @@
+"""A shape's grammar as the library takes it."""
+
+import json
+from collections.abc import Callable, Collection
+from dataclasses import replace
+
+from modelkit.grammars.answer import Answer, Wanted
+from modelkit.grammars.messages import Messages
+from modelkit.grammars.rules import Marks
+from modelkit.grammars.shape import Shape
+from modelkit.grammars.tools import Schema, Tool, checked
+
+
+def of_usable_tools(shape: Shape, why_not: Callable[[Schema], str | None]) -> tuple[Shape, list[str]]:
+    """See `tools.checked`."""
+    tools, notes = checked(shape.tools, why_not)
+    return replace(shape, tools=tuple(tools)), notes
+
+
+def loosened(shape: Shape, why: str) -> tuple[Shape, list[str]]:
+    """With any object as arguments: what can be enforced where all schemas together are too much."""
+    _, notes = checked(shape.tools, lambda _: why)
+    return replace(shape, tools=tuple(Tool(tool.name, {"type": "object"}) for tool in shape.tools)), notes
+
+
+def definition(
+    shape: Shape, form: str | None, marks: Marks, plain: Collection[int], stops: Collection[int]
+) -> str:
+    """form: the definition of the form alone."""
+    wanted = Wanted(
+        shape.style,
+        shape.opening,
+        shape.tools,
+        shape.choice,
+        shape.named,
+        shape.parallel,
+        form is not None,
+    )
+    header = shape.style.header is not None
+    whole = Messages(wanted, marks, plain, stops) if header else Answer(wanted, marks, plain)
+    grammars = [{"name": "answer", "lark_grammar": whole.lark()}]
+    if form is not None:
+        inner = json.loads(form)["grammars"][0] if form.startswith("{") else {"lark_grammar": form}
+        grammars.append({**{key: value for key, value in inner.items() if value is not None}, "name": "form"})
+    return json.dumps({"grammars": grammars})
