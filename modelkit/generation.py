@@ -4,6 +4,7 @@ The engine gives ids, `Pieces` makes text of them, a splitter tells thinking, te
 and a stream hands it out: to a thread that waits, or to an event loop that does not.
 """
 
+import json
 import reprlib
 import secrets
 import threading
@@ -97,6 +98,23 @@ class Finish:
 
 
 @dataclass(frozen=True, slots=True)
+class Beginning:
+    """What is known of an answer before it begins."""
+
+    seed: int
+    limit: Limit
+    """What will cut it, if anything does."""
+    stops: tuple[str, ...] = ()
+    """Its stop strings."""
+    prompt_ids: tuple[int, ...] = ()
+    """What it follows."""
+    dropped_messages: int = 0
+    """As in Generation."""
+    json: bool = False
+    """It is to be JSON."""
+
+
+@dataclass(frozen=True, slots=True)
 class _Out:
     """What one piece let out; without a piece, what the end did."""
 
@@ -111,7 +129,7 @@ class _Out:
 class GenerationStream:
     """Pieces of text as they come, once. One thread reads; any thread may `close`, at any moment, which ends
     the reader's loop. Leaving early (`with`, `close`, letting go of it) cancels the generation.
-    dropped_messages: as in Generation. prompt_ids: what the answer follows.
+    begun: what was known before it began.
 
     with model.generate("Once upon", stream=True) as pieces:
         for piece in pieces:
@@ -126,21 +144,14 @@ class GenerationStream:
         self,
         stream: Stream,
         pieces: Pieces,
-        stops: Sequence[str],
-        seed: int,
-        limit: Limit = "num_predict",
-        dropped_messages: int = 0,
+        begun: Beginning,
         splitter: Splitter | None = None,
-        prompt_ids: tuple[int, ...] = (),
     ) -> None:
-        self.dropped_messages = dropped_messages
-        self.prompt_ids = prompt_ids
+        self.begun = begun
         self._stream = stream
         self._pieces = pieces
         self._splitter = splitter or Plain()
-        self._stopping = Stopping(stops)
-        self._seed = seed
-        self._limit: Limit = limit
+        self._stopping = Stopping(begun.stops)
         self._ready: deque[_Out] = deque()
         self._given = Collected()
         self._ids: list[int] = []
@@ -276,13 +287,14 @@ class GenerationStream:
                 ids=tuple(self._ids),
                 usage=replace(finish.usage, generated_tokens=len(self._ids)),
                 reason=reason,
-                seed=self._seed,
+                seed=self.begun.seed,
                 stop=found,
                 logprobs=tuple(self._logprobs),
-                cut=self._limit if reason == "length" else None,
-                dropped_messages=self.dropped_messages,
+                cut=self.begun.limit if reason == "length" else None,
+                dropped_messages=self.begun.dropped_messages,
                 thinking=given.thinking,
                 tool_calls=given.tool_calls,
+                parsed=_read_json(given.text) if self.begun.json and reason == "stop" and not found else None,
             )
 
     def whole(self) -> Generation:
@@ -389,6 +401,14 @@ class Events:
                 yield events
         if finish := self._finish():
             yield [finish]
+
+
+def _read_json(text: str) -> Any:
+    """None where it is none: an answer of calls alone has no text."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
 
 
 def sampling_of(

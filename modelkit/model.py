@@ -151,13 +151,16 @@ class Model:
         given = Given(format, grammar, regex, top_logprobs, logit_bias, adapters, context_length)
         asked = read_options(running.defaults, running.adapters, parameters, given)
         bare = arguments.flag(raw, "raw") or running.prompter.bare
+        if "think" in parameters and (bare or not isinstance(prompt, str)):
+            raise RequestError("think has no effect: it is the chat template that asks for it")
         if not isinstance(prompt, str):
             read = Prompt(arguments.ids(prompt, "prompt"))
         elif bare:
             read = running.prompter.raw(prompt)
         else:
             fit = running.fit(asked.resolved, asked.context_length)
-            read = running.prompter.chat([Message("user", prompt)], fit=fit)
+            frame = Frame(think=asked.resolved.think)
+            read = running.prompter.chat([Message("user", prompt)], frame, fit)
         answer = running.answer(read, asked, continuing=bare or not isinstance(prompt, str))
         return answer if streaming else answer.whole()
 
@@ -212,9 +215,10 @@ class Model:
         given = Given(format, grammar, regex, top_logprobs, logit_bias, adapters, context_length)
         asked = read_options(running.defaults, running.adapters, parameters, given)
         fit = running.fit(asked.resolved, asked.context_length, truncate=arguments.flag(truncate, "truncate"))
-        frame = Frame(tools, variables, arguments.flag(continue_final, "continue_final"))
+        continues = arguments.flag(continue_final, "continue_final")
+        frame = Frame(tools, variables, continues, asked.resolved.think)
         prompt = running.prompter.chat(read_messages(messages), frame, fit)
-        answer = running.answer(prompt, asked, continuing=frame.continue_final)
+        answer = running.answer(prompt, asked, continuing=continues)
         return answer if streaming else answer.whole()
 
     def logits(
@@ -303,13 +307,16 @@ class Model:
         tools: Sequence[Mapping[str, Any]] | None = None,
         variables: Mapping[str, Any] | None = None,
         truncate: bool = True,
+        think: bool | str | None = None,
     ) -> str:
         """The text that `chat` would give to the model, with the parameters that hold for all requests.
-        truncate: as in `chat`, but nothing is too long.
+        truncate: as in `chat`, but nothing is too long. think: the parameter, for this text.
         """
         running = self._open
-        fit = running.fit(running.defaults.resolved(), truncate=arguments.flag(truncate, "truncate"))
-        return running.prompter.text(read_messages(messages), Frame(tools, variables), fit)
+        own = Parameters({} if think is None else {"think": think})
+        held = running.defaults.merge(own).resolved()
+        fit = running.fit(held, truncate=arguments.flag(truncate, "truncate"))
+        return running.prompter.text(read_messages(messages), Frame(tools, variables, think=held.think), fit)
 
     @property
     def _open(self) -> Running:

@@ -10,13 +10,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 
-from modelkit.arguments import elements
+from modelkit.arguments import elements, mapping
 from modelkit.chat.builtin import builtin_templates
 from modelkit.chat.find import broken_template, no_template
 from modelkit.chat.fitting import Fit, Talk, fitted
 from modelkit.chat.message import Message
 from modelkit.chat.placed import inherited_notes, refuse_unplaced
-from modelkit.chat.rendering import Frame, Rendering
+from modelkit.chat.rendering import Frame, Rendering, Tools
+from modelkit.chat.styles.choice import choose
+from modelkit.chat.styles.opening import Opening, opening_of
+from modelkit.chat.styles.thinking import thinking_variables
 from modelkit.chat.template import ChatTemplate
 from modelkit.chat.turns import OPENING, opening
 from modelkit.errors import TemplateError
@@ -33,8 +36,20 @@ class Prompt:
     """Where other prompts may part from this one: numbers of tokens, ascending."""
     dropped: int = 0
     """Messages that were left out, for the rest to fit."""
-    text: str = ""
-    """What the template made of the conversation; "" for a prompt without one."""
+    turn: "Turn | None" = None
+    """What the answer is part of; None for a prompt without a conversation, whose answer is all text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """The assistant's turn in a conversation."""
+
+    opening: Opening
+    """Where in it the answer begins."""
+    tools: Tools
+    """What may be called, in OpenAI's shape."""
+    earlier_calls: int
+    """How many calls the conversation has had."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +65,7 @@ class _Laid:
 
 class Prompter:
     """`template` is None for a model without one; then conversations are refused. fault: why its own cannot
-    be used.
+    be used. style: how the model's answers are marked; None where that is not known.
     """
 
     def __init__(
@@ -60,8 +75,9 @@ class Prompter:
         metadata: Metadata,
         fault: TemplateError | None = None,
     ) -> None:
-        self._tokenizer = tokenizer
+        self.tokenizer = tokenizer
         self.template = template
+        self.style = choose(template, metadata.parser, tokenizer.pieces).style
         self.fault = fault
         self._system = metadata.system
         self._saved = metadata.messages
@@ -74,7 +90,7 @@ class Prompter:
 
     def raw(self, text: str) -> Prompt:
         """The text as it is, framed as the model expects a bare prompt."""
-        return Prompt(tuple(self._tokenizer.encode(text, add_special=True)))
+        return Prompt(tuple(self.tokenizer.encode(text, add_special=True)))
 
     def chat(self, messages: Sequence[Message], frame: Frame | None = None, fit: Fit | None = None) -> Prompt:
         """A conversation, ready for the assistant's turn. fit: what it has to fit; None leaves it whole.
@@ -83,7 +99,7 @@ class Prompter:
         """
         rendering = self._rendering(frame or Frame())
         laid = self._laid(rendering, messages, fit)
-        return Prompt(laid.ids, self._marks(rendering, laid), laid.dropped, laid.text)
+        return Prompt(laid.ids, self._marks(rendering, laid), laid.dropped, self._turn(rendering, laid))
 
     def text(self, messages: Sequence[Message], frame: Frame | None = None, fit: Fit | None = None) -> str:
         """What `chat` puts into tokens."""
@@ -102,6 +118,11 @@ class Prompter:
         source = self.template.source
         return next((one.stop for one in builtin_templates().values() if one.source == source), ())
 
+    def _turn(self, rendering: Rendering, laid: _Laid) -> Turn:
+        continued = laid.messages[-1].content if rendering.frame.continue_final else None
+        calls = sum(len(message.tool_calls) for message in laid.messages)
+        return Turn(opening_of(self.style, laid.text, continued), rendering.frame.tools, calls)
+
     def _required(self) -> ChatTemplate:
         if self.template is not None:
             return self.template
@@ -110,9 +131,13 @@ class Prompter:
         raise broken_template(self.fault)
 
     def _rendering(self, frame: Frame) -> Rendering:
+        template = self._required()
         # As a list: tools are read more than once, and a caller may give an iterator.
         tools = None if frame.tools is None else list(elements(frame.tools, "tools", "tools"))
-        return Rendering(self._required(), replace(frame, tools=tools))
+        variables = {} if frame.variables is None else mapping(frame.variables, "variables")
+        if thinking := thinking_variables(self.style, template, frame.think):
+            variables = {**thinking, **variables}
+        return Rendering(template, replace(frame, tools=tools, variables=variables))
 
     def _laid(self, rendering: Rendering, given: Sequence[Message], fit: Fit | None) -> _Laid:
         """With the package's own parts, which were spoken of in `notes`; all of `given` has its place in it,
@@ -162,7 +187,7 @@ class Prompter:
         return tuple(sorted(found - {0}))
 
     def _encode(self, text: str) -> tuple[int, ...]:
-        return tuple(self._tokenizer.encode(text, add_special=False))
+        return tuple(self.tokenizer.encode(text, add_special=False))
 
 
 def _common(one: Sequence[int], other: Sequence[int]) -> int:

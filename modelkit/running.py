@@ -12,13 +12,14 @@ from modelkit.attached import Chosen
 from modelkit.chat.fitting import Fit
 from modelkit.errors import PromptTooLong, RequestError
 from modelkit.faults import translated
-from modelkit.generation import GenerationStream, sampling_of
+from modelkit.generation import Beginning, GenerationStream, sampling_of
 from modelkit.grammar import Grammars
 from modelkit.learned import Learning
 from modelkit.memory import Memory
 from modelkit.modelfile import Parameters, Resolved
 from modelkit.opening import Opened, start_engine
 from modelkit.options import Asked
+from modelkit.output.splitter import splitter_for
 from modelkit.pieces import Pieces
 from modelkit.prefixes import Prefix
 from modelkit.prompt import Prompt, Prompter
@@ -75,6 +76,9 @@ class Running:
         ids, source = (prompt.ids, ()) if self.start_id is None else ((self.start_id,), prompt.ids)
         continuing = continuing and self.start_id is None
         pieces = Pieces(self.tokenizer, continuing=continuing)
+        turn, splitter = prompt.turn, None
+        if turn is not None:
+            splitter = splitter_for(self.prompter.style, turn.opening, turn.tools, turn.earlier_calls)
         with translated():
             request = Request(
                 ids,
@@ -90,15 +94,15 @@ class Running:
                 adapters=asked.adapters,
             )
             stream = self.engine.submit(request)
-            return GenerationStream(
-                stream,
-                pieces,
-                asked.resolved.stop,
+            begun = Beginning(
                 sampling.seed,
                 room.limit,
+                asked.resolved.stop,
+                prompt.ids,
                 prompt.dropped,
-                prompt_ids=prompt.ids,
+                json=asked.form is not None and asked.form.kind == "schema",
             )
+            return GenerationStream(stream, pieces, begun, splitter)
 
     def fit(self, wanted: Resolved, context: int | None = None, *, truncate: bool = True) -> Fit | None:
         """What a conversation has to fit; None where nothing may be left out of it. context: as in Asked."""
@@ -181,11 +185,11 @@ def start(
         engine=started.engine,
         tokenizer=ready.tokenizer,
         prompter=prompter,
-        grammars=Grammars(ready.tokenizer, started.engine.model.vocab_size, ready.stop_ids),
+        grammars=Grammars(ready.tokenizer, started.engine.model.vocab_size, ready.stop_ids | _ends(prompter)),
         defaults=defaults,
         context_length=started.context_length,
         memory=started.memory,
-        stop_ids=ready.stop_ids,
+        stop_ids=ready.stop_ids | _ends(prompter),
         suppressed=ready.suppressed,
         kv_format=started.kv_format,
         learning=started.learning,
@@ -193,6 +197,13 @@ def start(
         start_id=ready.start_id,
         adapters=tuple(adapter.name for adapter in opened.adapters),
     )
+
+
+def _ends(prompter: Prompter) -> frozenset[int]:
+    """Tokens that end an answer in the model's style, besides those that its files name."""
+    pieces = prompter.tokenizer.pieces
+    texts = () if prompter.style is None else prompter.style.stops
+    return frozenset(pieces[text] for text in texts if text in pieces)
 
 
 def _too_long(prompt: Prompt, context: int, *, shared: bool) -> PromptTooLong:

@@ -22,6 +22,8 @@ class Frame:
     """What this template reads beyond messages and tools."""
     continue_final: bool = False
     """The prompt ends inside the last message, the assistant's, for the model to go on from there."""
+    think: str = "auto"
+    """What is asked of the model's thinking, as the parameter says it; `variables` win."""
 
 
 @dataclass(frozen=True, slots=True)

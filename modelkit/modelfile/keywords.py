@@ -24,7 +24,8 @@ class RequestParameters(TypedDict, total=False):
     seed: int
     num_predict: int
     num_keep: int
-    context_shift: Literal["off", "on"]
+    context_shift: bool | Literal["off", "on"]
+    think: bool | Literal["auto", "off", "on", "minimal", "low", "medium", "high", "xhigh", "max"]
     stop: str | Sequence[str]
     draft_num_predict: int
     draft_acceptance: Literal["coupled", "rejection"]

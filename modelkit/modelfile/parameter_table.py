@@ -48,6 +48,11 @@ class Parameter:
         return self.kind == "strings"
 
     @property
+    def switches(self) -> bool:
+        """Whether its words are, or begin with, on and off."""
+        return {"on", "off"} <= {*self.choices}
+
+    @property
     def expected(self) -> str:
         """The legal values in words."""
         if self.kind == "strings":
@@ -139,7 +144,16 @@ class Resolved:
         "What becomes of an answer when the context is full: off ends it; on forgets some of what stands "
         "behind num_keep, and it goes on.",
     )
-    stop: tuple[str, ...] = _strings("generation", "Texts that end the answer; they are not part of it.")
+    think: str = _choice(
+        "auto",
+        ("auto", "off", "on", "minimal", "low", "medium", "high", "xhigh", "max"),
+        "generation",
+        "Whether a model that thinks before it answers shall, and how much; auto is as its chat template has "
+        "it.",
+    )
+    stop: tuple[str, ...] = _strings(
+        "generation", "Texts that end the answer; thinking and calls of tools are not searched for them."
+    )
     draft_num_predict: int | None = _int(
         None,
         0,

@@ -44,8 +44,8 @@ def parse_parameter(name: str, text: str) -> ParameterValue:
 def check_parameter(name: str, value: object) -> ParameterValue:
     """A Python value in its canonical form. `stop` takes one text or several.
 
-    Nothing is guessed: neither True nor "0.7" is a number, and 4096.0 is no whole number.
-    Raises ParameterError.
+    Nothing is guessed: neither True nor "0.7" is a number, and 4096.0 is no whole number. Where "on" and
+    "off" are choices, True and False mean them. Raises ParameterError.
     """
     row = _lookup(name)
     if row.kind == "strings":
@@ -78,6 +78,8 @@ def _check_strings(row: Parameter, value: object) -> tuple[str, ...]:
 
 
 def _check_choice(row: Parameter, value: object) -> str:
+    if isinstance(value, bool) and row.switches:
+        return "on" if value else "off"
     if isinstance(value, str) and value in row.choices:
         return value
     raise _unfit(row, value, hint=_meant_choice(row, value) if isinstance(value, str) else None)

@@ -93,7 +93,7 @@ HOME = {"home": None}
 CALLS: dict[str, dict[str, Any]] = {
     "model.generate": {"prompt": "Hi", "raw": False, **ANSWER},
     "model.chat": {**TALK, "truncate": True, "continue_final": False, **ANSWER},
-    "model.prompt": {**TALK, "truncate": True},
+    "model.prompt": {**TALK, "truncate": True, "think": None},
     "model.logits": {"ids": [1, 2], "source": (), "chunk": None, "adapters": None},
     "model.encode": {"text": "Hi", "add_special": True},
     "model.decode": {"ids": [1, 2], "skip_special": True},

@@ -53,7 +53,7 @@ def use(flag: bool) -> None:
 def annotation(row: Parameter) -> Any:
     """The type of a keyword for this row of the table."""
     if row.kind == "choice":
-        return Literal[row.choices]
+        return bool | Literal[row.choices] if row.switches else Literal[row.choices]
     return {"int": int, "float": float, "strings": str | Sequence[str]}[row.kind]
 
 

@@ -153,7 +153,7 @@ class Lines:
 
     def _complete(self, said: _Said, answer: Generation) -> dict[str, Any]:
         started = self._started
-        prompt = started.streams[0].prompt_ids if started and self._context else ()
+        prompt = started.streams[0].begun.prompt_ids if started and self._context else ()
         trace = None if started is None else started.trace
         return _whole(self._shape, self._model, said, answer, trace, [*prompt, *answer.ids] if prompt else ())
 

@@ -1,0 +1,130 @@
+"""What a loaded model answers, told apart: the whole way from the template to events.
+
+The model's weights are random; a regular expression that only one text matches makes it write that text.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import modelkit
+from modelkit.errors import ParameterError, RequestError
+from modelkit.generation import Finish
+from modelkit.output.events import CallArguments, CallStart, Text, Thinking
+from tests.support.tiny import write_model
+
+# As Qwen 3 writes it.
+TEMPLATE = (
+    "{% if tools %}<tools>{% for tool in tools %}{{ tool | tojson }}{% endfor %}</tools>"
+    '<tool_call>{"name": <name>, "arguments": <arguments>}</tool_call>{% endif %}'
+    "{% for message in messages %}<|im_start|>{{ message.role }}\n"
+    "{% if message.reasoning_content %}<think>\n{{ message.reasoning_content }}\n</think>\n\n{% endif %}"
+    "{{ message.content }}{% for tool_call in message.tool_calls or [] %}\n<tool_call>\n"
+    '{"name": "{{ tool_call.function.name }}", "arguments": {{ tool_call.function.arguments | tojson }}}'
+    "\n</tool_call>{% endfor %}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n"
+    "{% if enable_thinking is defined and not enable_thinking %}<think>\n\n</think>\n\n{% endif %}{% endif %}"
+)
+ASK = [{"role": "user", "content": "Weather?"}]
+TOOL = {
+    "type": "function",
+    "function": {
+        "name": "weather",
+        "description": "Looks it up.",
+        "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
+    },
+}
+CALL = '<tool_call>\n{"name": "weather", "arguments": {"city": "Paris"}}\n</tool_call>'
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[modelkit.Model]:
+    folder = write_model(
+        tmp_path_factory.mktemp("styled") / "model", template=TEMPLATE, max_position_embeddings=2048
+    )
+    with modelkit.load(folder, seed=1) as loaded:
+        yield loaded
+
+
+def exactly(text: str) -> str:
+    return "".join(f"[{re.escape(char)}]" if char not in "^\\" else "\\" + char for char in text)
+
+
+def test_thinking_and_text(model: modelkit.Model) -> None:
+    answer = model.chat(ASK, regex=exactly("<think>\nhm\n</think>\n\nSunny."))
+    assert (answer.thinking, answer.text, answer.tool_calls) == ("hm", "Sunny.", ())
+    assert len(answer.ids) == len("<think>\nhm\n</think>\n\nSunny.")
+
+
+def test_calls(model: modelkit.Model) -> None:
+    stream = model.chat(ASK, tools=[TOOL], regex=exactly("One moment.\n" + CALL), stream=True)
+    events = list(stream.events())
+    answer = stream.result
+    (call,) = answer.tool_calls
+    assert (call.name, call.arguments, call.written) == ("weather", {"city": "Paris"}, None)
+    assert answer.text.strip() == "One moment."
+    (start,) = [event for event in events if isinstance(event, CallStart)]
+    assert start.id == call.id
+    pieces = [event.text for event in events if isinstance(event, CallArguments)]
+    assert len(pieces) > 5  # as they are written
+    assert json.loads("".join(pieces)) == call.arguments
+    assert isinstance(events[-1], Finish)
+
+
+def test_without_tools_a_call_is_text(model: modelkit.Model) -> None:
+    answer = model.chat(ASK, regex=exactly(CALL))
+    assert (answer.text, answer.tool_calls) == (CALL, ())
+
+
+def test_the_answer_goes_back_as_it_was_written(model: modelkit.Model) -> None:
+    written = "<think>\nhm\n</think>\n\n" + CALL
+    answer = model.chat(ASK, tools=[TOOL], regex=exactly(written))
+    history = model.prompt([*ASK, answer.message, {"role": "tool", "content": "sun"}], tools=[TOOL])
+    assert history.startswith(model.prompt(ASK, tools=[TOOL]) + written)
+
+
+def test_thinking_can_be_switched_off(model: modelkit.Model) -> None:
+    off = model.prompt(ASK, think=False)
+    assert off.endswith("<think>\n\n</think>\n\n")
+    assert model.prompt(ASK, think=True) == model.prompt(ASK) == off[: -len("<think>\n\n</think>\n\n")]
+    # Behind a closed thought the answer is text from its first letter on.
+    answer = model.chat(ASK, think=False, regex=exactly("Sunny."))
+    assert (answer.thinking, answer.text) == (None, "Sunny.")
+
+
+def test_what_thinking_cannot_be(model: modelkit.Model, tmp_path: Path) -> None:
+    with pytest.raises(ParameterError, match="think"):
+        model.chat(ASK, think="much")  # pyright: ignore[reportArgumentType]
+    with pytest.raises(RequestError, match="think has no effect"):
+        model.generate("Hi", raw=True, think=True)
+
+
+def test_a_stop_string_in_a_thought_stops_nothing(model: modelkit.Model) -> None:
+    answer = model.chat(ASK, regex=exactly("<think>\na\nb\n</think>\n\nc\nd"), stop="\n")
+    assert (answer.thinking, answer.text, answer.stop) == ("a\nb", "c", "\n")
+
+
+def test_json_is_read(model: modelkit.Model) -> None:
+    schema = {"type": "object", "properties": {"n": {"enum": [3]}}, "required": ["n"]}
+    assert model.chat(ASK, think=False, format=schema, seed=5).parsed == {"n": 3}
+    assert model.chat(ASK, think=False, format=schema, num_predict=2).parsed is None
+    assert model.chat(ASK, think=False, regex="[3]").parsed is None
+
+
+def test_a_continued_answer_is_text(model: modelkit.Model) -> None:
+    talk = [*ASK, {"role": "assistant", "content": "It is "}]
+    answer = model.chat(talk, continue_final=True, regex=exactly(" sunny"))
+    assert (answer.thinking, answer.text) == (None, " sunny")
+
+
+def test_events_with_log_probabilities_leave_marks_out(model: modelkit.Model) -> None:
+    stream = model.chat(ASK, regex=exactly("<think>\nhm\n</think>\n\nSunny."), top_logprobs=1, stream=True)
+    events = list(stream.events())
+    for kind, text in ((Thinking, "hm"), (Text, "Sunny.")):
+        mine = [event for event in events if isinstance(event, kind)]
+        assert "".join(event.text for event in mine) == text
+        assert [log.id for event in mine for log in event.logprobs] == [one for e in mine for one in e.ids]
+        assert model.decode([one for event in mine for one in event.ids]).strip() == text
