@@ -53,7 +53,7 @@ def serve(wanted: Wanted, say: Callable[[str], None]) -> None:
     """
     listeners = listen(wanted.place)
     try:
-        with asyncio.Runner(loop_factory=_new_loop) as runner:
+        with asyncio.Runner(loop_factory=new_loop) as runner:
             runner.run(_serve(wanted, listeners, say))
     finally:
         for one in listeners:
@@ -111,7 +111,7 @@ def _room_here() -> int:
     return int(device.device().available_bytes * _SHARE) or UNLIMITED
 
 
-def _new_loop() -> asyncio.AbstractEventLoop:
+def new_loop() -> asyncio.AbstractEventLoop:
     try:
         import uvloop
     except ImportError:  # a platform without it; plain asyncio holds up the engine's thread for longer

@@ -1,0 +1,76 @@
+"""The clients of benchmarks/serve.py, in a process of their own: streams over plain sockets, with times.
+
+One JSON object a line on standard input says what to ask, one on standard output what came back.
+"""
+
+import asyncio
+import json
+import sys
+import time
+from typing import Any
+
+
+async def ask(port: int, body: dict[str, Any], leave_after: int | None = None) -> dict[str, Any]:
+    """One stream. leave_after: close the connection after so many pieces. Times are seconds on this machine's
+    monotonic clock, which all its processes share.
+    """
+    data = json.dumps({**body, "stream": True}).encode()
+    head = f"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Type: application/json\r\n"
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    sent_s = time.monotonic()
+    writer.write(f"{head}Content-Length: {len(data)}\r\nConnection: close\r\n\r\n".encode() + data)
+    came: list[float] = []
+    said = b""
+    try:
+        while leave_after is None or len(came) < leave_after:
+            part = await reader.read(1 << 16)
+            if not part:
+                break
+            # One read may bring several pieces: they came at the same moment.
+            came += [time.monotonic()] * part.count(b'"text"')
+            said = (said + part)[-2000:]
+    except asyncio.CancelledError:
+        pass  # enough was seen
+    finally:
+        writer.close()
+    return {"sent_s": sent_s, "came": came, "last": said.decode(errors="replace")}
+
+
+async def at_once(port: int, bodies: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return list(await asyncio.gather(*(ask(port, body) for body in bodies)))
+
+
+async def with_a_long_one(
+    port: int, bodies: list[dict[str, Any]], long: dict[str, Any], after_s: float
+) -> list[dict[str, Any]]:
+    """The others are left once the long one is done, which comes last in what is given back."""
+    others = [asyncio.ensure_future(ask(port, body)) for body in bodies]
+    await asyncio.sleep(after_s)
+    last = await ask(port, long)
+    for one in others:
+        one.cancel()
+    return [*(await asyncio.gather(*others)), last]
+
+
+async def leave(port: int, body: dict[str, Any], count: int) -> list[dict[str, Any]]:
+    """Many that leave: some at once, some after a few pieces; 25 at a time."""
+    for start in range(0, count, 25):
+        await asyncio.gather(*(ask(port, body, number % 3) for number in range(start, start + 25)))
+    return []
+
+
+def main() -> None:
+    for line in sys.stdin:
+        wanted = json.loads(line)
+        port, bodies = wanted["port"], wanted["bodies"]
+        if wanted["what"] == "leave":
+            work = leave(port, bodies[0], wanted["count"])
+        elif wanted["what"] == "long":
+            work = with_a_long_one(port, bodies[:-1], bodies[-1], wanted["after_s"])
+        else:
+            work = at_once(port, bodies)
+        print(json.dumps(asyncio.run(work)), flush=True)
+
+
+if __name__ == "__main__":
+    main()
