@@ -92,6 +92,17 @@ def server_address(environment: dict[str, str] | None = None) -> tuple[str, int]
     return found[1] or found[2], int(found[3]) if found[3] else SERVER_PORT
 
 
+def server_named(environment: dict[str, str] | None = None) -> str | None:
+    """The server's address for its clients, where MODELKIT_HOST says one. Raises ParameterError."""
+    env = dict(os.environ) if environment is None else environment
+    if not env.get("MODELKIT_HOST", "").strip():
+        return None
+    host, port = server_address(env)
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 -- every address, for a server
+    scheme = "https" if env["MODELKIT_HOST"].strip().startswith("https:") else "http"
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+
+
 def server_key(environment: dict[str, str] | None = None) -> str | None:
     """What clients of the server must send: MODELKIT_API_KEY; None for nothing."""
     env = dict(os.environ) if environment is None else environment

@@ -73,6 +73,7 @@ FLOORS: list[tuple[bool, tuple[str, ...]]] = [
     (
         True,
         (
+            "modelkit.client",
             "modelkit.verbs",
             "modelkit.packages",
             "modelkit.comparison",

@@ -10,13 +10,13 @@ from modelkit.cli.ui import count, size, wrapped
 from modelkit.cli.wrapping import Wrapping
 
 if TYPE_CHECKING:
-    from modelkit.generation import Generation, GenerationStream
+    from modelkit.client.offers import Answer, Offers
+    from modelkit.generation import Generation
     from modelkit.memory import Memory
-    from modelkit.model import Model
     from runtime.engine.request import Usage
 
 
-def say(stream: "GenerationStream") -> "Generation":
+def say(stream: "Answer") -> "Generation":
     """Print the pieces: exact where output is piped; on a terminal in lines of whole words, and without
     control characters.
 
@@ -33,7 +33,7 @@ def say(stream: "GenerationStream") -> "Generation":
     return stream.result
 
 
-def cut(answer: "Generation", model: "Model") -> str | None:
+def cut(answer: "Generation", model: "Offers") -> str | None:
     """A sentence about an answer that ended because of its length; None for any other."""
     if answer.reason != "length":
         return None
@@ -44,7 +44,7 @@ def cut(answer: "Generation", model: "Model") -> str | None:
     return f"the answer is cut: num_predict allows {count(made, 'token')}"
 
 
-def left_out(answer: "Generation", model: "Model") -> str | None:
+def left_out(answer: "Generation", model: "Offers") -> str | None:
     """A sentence about a conversation that was shortened for this answer; None for one that was not."""
     dropped = answer.dropped_messages
     if not dropped:
@@ -78,7 +78,7 @@ def to_json(answer: "Generation") -> dict[str, Any]:
     }
 
 
-def timings(answer: "Generation", model: "Model") -> str:
+def timings(answer: "Generation", model: "Offers") -> str:
     """What --verbose says: memory, tokens, seconds and rates, and the seed that makes the same text again."""
     usage = answer.usage
     computed = usage.prompt_tokens - usage.cached_tokens
@@ -107,7 +107,7 @@ def timings(answer: "Generation", model: "Model") -> str:
     return wrapped("\n".join(lines), width(), " " * 9)
 
 
-def loading(model: "Model") -> str:
+def loading(model: "Offers") -> str:
     """What --verbose says once, of the model."""
     return f"loaded in {_seconds(model.load_s)}: {_weights(model.memory)}"
 

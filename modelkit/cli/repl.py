@@ -19,8 +19,8 @@ from modelkit.modelfile import PARAMETERS, Parameters, check_name, looks_like_pa
 from runtime.errors import RuntimeFault
 
 if TYPE_CHECKING:
-    from modelkit.generation import Generation, GenerationStream
-    from modelkit.model import Model
+    from modelkit.client.offers import Answer, Offers
+    from modelkit.generation import Generation
 
 _COMMAND = re.compile(r"/(\w+|\?)")
 _QUOTES = '"""'
@@ -78,7 +78,7 @@ class Session:
 
     def __init__(
         self,
-        model: "Model",
+        model: "Offers",
         name: str,
         *,
         system: str | None = None,
@@ -149,7 +149,7 @@ class Session:
             note(f"{sentence}; num_keep says what stays, /clear starts anew")
         self._dropped = answer.dropped_messages
 
-    def _ask(self, asked: dict[str, str]) -> "GenerationStream":
+    def _ask(self, asked: dict[str, str]) -> "Answer":
         parameters: dict[str, Any] = dict(self.parameters)
         if self.adapters is not None:
             parameters["adapters"] = dict(self.adapters)

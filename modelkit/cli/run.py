@@ -16,11 +16,15 @@ from modelkit.cli.prompts import read_prompt
 from modelkit.cli.screen import Waiting, echo, emit_json, note
 from modelkit.cli.settings import TABLE, read_settings, setting_option
 from modelkit.cli.ui import json_option
+from modelkit.modelfile import Parameters
 
 if TYPE_CHECKING:
-    from modelkit.generation import Generation, GenerationStream
+    from modelkit.client.offers import Answer, Offers
+    from modelkit.generation import Generation
     from modelkit.memory import Memory
-    from modelkit.model import Model
+
+# Options that a model is loaded with.
+_LIMITS = ("cache_memory", "cache_disk")
 
 # A note of models without a template. It is not shown with --raw, which asks for no template.
 _ABOUT_TEMPLATES = "prompts go to the model as they are"
@@ -42,13 +46,15 @@ class Wanted:
     """NAME or NAME=SCALE for each that is to answer; None for all, as they are."""
     raw: bool
     verbose: bool
+    local: bool
+    """Load the model here, whatever runs elsewhere."""
     as_json: bool
 
     @classmethod
     def read(cls, options: dict[str, Any]) -> "Wanted":
         """From what click has read; `options` is used up. May read standard input."""
         settings = read_settings(options.pop("given"))
-        limits = {name: options.pop(name) for name in ("cache_memory", "cache_disk")}
+        limits = {name: options.pop(name) for name in _LIMITS}
         text = read_prompt(options.pop("prompt"))
         form = wanted_form(*(options.pop(name) for name in ("output", "grammar", "regex")))
         adapters = wanted_adapters(options.pop("adapter"), none=options.pop("no_adapters"))
@@ -77,6 +83,7 @@ class Wanted:
 @cache_options
 @adapter_options
 @click.option("--raw", is_flag=True, help="No chat template: continue the prompt as it is.")
+@click.option("--local", is_flag=True, help="Load the model here, even where a server has it.")
 @click.option("--verbose", is_flag=True, help="Say how long it took, on standard error.")
 @json_option
 @click.pass_context
@@ -94,6 +101,9 @@ def command(ctx: click.Context, **options: Any) -> None:
 
     What was read of earlier prompts is kept, in memory while the model is loaded (--cache-memory), and on
     disk where --cache-disk allows it: then a long prompt that begins like an earlier one is not read twice.
+
+    Where `modelkit serve` runs and has the same package, the server answers, so that the weights are in
+    memory once; --local loads them here.
 
     The adapters of a package answer all together, as they are, unless --adapter names some of them or
     --no-adapters leaves them out.
@@ -115,7 +125,7 @@ def command(ctx: click.Context, **options: Any) -> None:
         ctx.exit(1)
 
 
-def ask(model: "Model", text: str, system: str | None, *, raw: bool, **form: Any) -> "GenerationStream":
+def ask(model: "Offers", text: str, system: str | None, *, raw: bool, **form: Any) -> "Answer":
     """A stream of the answer to one prompt. A system text needs a chat template; the model says so."""
     if system is None:
         return model.generate(text, raw=raw, stream=True, **form)
@@ -123,8 +133,29 @@ def ask(model: "Model", text: str, system: str | None, *, raw: bool, **form: Any
     return model.chat(messages, stream=True, **form)
 
 
-def _load(wanted: Wanted) -> "Model":
-    """The model, its notes said. What will not fit is said before anything is loaded: one can still stop."""
+def _load(wanted: Wanted) -> "Offers":
+    """The model, its notes said: in a running server that has it, else here."""
+    model = None if wanted.local else _served(wanted)
+    return model or _loaded(wanted)
+
+
+def _served(wanted: Wanted) -> "Offers | None":
+    from modelkit.cli.served import served_model
+
+    limits = tuple(name for name in _LIMITS if wanted.settings.get(name) is not None)
+    given = Parameters({name: value for name, value in wanted.settings.items() if name not in _LIMITS})
+    with Waiting(f"loading {wanted.name}"), interrupts.AtOnce():
+        model = served_model(wanted.name, given, limits, quiet=wanted.as_json)
+    if model is not None:
+        _say_notes(model, wanted, [])
+        if wanted.verbose:
+            echo(f"answered by the server at {model.address}", err=True)
+            echo(loading(model), err=True)
+    return model
+
+
+def _loaded(wanted: Wanted) -> "Offers":
+    """What will not fit is said before anything is loaded: one can still stop."""
     import modelkit
 
     said: list[str] = []
@@ -138,15 +169,20 @@ def _load(wanted: Wanted) -> "Model":
 
     with Waiting(f"loading {wanted.name}"), interrupts.AtOnce():
         model = modelkit.load(wanted.name, on_memory=foretell, **wanted.settings)
-    for sentence in () if wanted.as_json else model.notes:
-        if sentence not in said and not (wanted.raw and sentence.endswith(_ABOUT_TEMPLATES)):
-            note(sentence)
+    _say_notes(model, wanted, said)
     if wanted.verbose:
         echo(loading(model), err=True)
     return model
 
 
-def _answer(model: "Model", wanted: Wanted, text: str) -> bool:
+def _say_notes(model: "Offers", wanted: Wanted, said: list[str]) -> None:
+    """Those that were not said yet."""
+    for sentence in () if wanted.as_json else model.notes:
+        if sentence not in said and not (wanted.raw and sentence.endswith(_ABOUT_TEMPLATES)):
+            note(sentence)
+
+
+def _answer(model: "Offers", wanted: Wanted, text: str) -> bool:
     """One answer; False for one that --format and the like shaped and that is not whole."""
     from modelkit.attached import read_texts
 
@@ -169,7 +205,7 @@ def _answer(model: "Model", wanted: Wanted, text: str) -> bool:
     return _explain_cut(answer, model, wanted)
 
 
-def _explain_cut(answer: "Generation", model: "Model", wanted: Wanted) -> bool:
+def _explain_cut(answer: "Generation", model: "Offers", wanted: Wanted) -> bool:
     sentence = cut(answer, model)
     if sentence is None:
         return True
@@ -179,7 +215,7 @@ def _explain_cut(answer: "Generation", model: "Model", wanted: Wanted) -> bool:
     return whole
 
 
-def _converse(model: "Model", wanted: Wanted) -> None:
+def _converse(model: "Offers", wanted: Wanted) -> None:
     from modelkit.attached import read_texts
     from modelkit.cli.repl import Session, converse
     from modelkit.cli.terminal import open_reader

@@ -1,5 +1,6 @@
 """How quantities read, and text that cannot take a terminal over. Pure functions, but for the clock."""
 
+import math
 import textwrap
 import time
 import unicodedata
@@ -84,3 +85,11 @@ def ago(modified_s: float, now_s: float | None = None) -> str:
         if seconds >= length_s:
             return f"{count(int(seconds // length_s), name)} ago"
     return "just now"
+
+
+def until(left_s: float) -> str:
+    """How long from now, roughly, and never less: `in 4 minutes`."""
+    for name, length_s in (("day", 86400), ("hour", 3600), ("minute", 60)):
+        if left_s > length_s:
+            return f"in {count(math.ceil(left_s / length_s), name)}"
+    return f"in {count(math.ceil(left_s), 'second')}"

@@ -11,11 +11,11 @@ Invariants:
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from time import monotonic, time
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from starlette.requests import Request
 from starlette.types import Receive
@@ -81,12 +81,39 @@ async def whole(request: Request, ask: Ask) -> tuple[Started, list[Generation]]:
 async def call(
     request: Request, model: str, function: Callable[[Model], T], keep_alive: float | None = None
 ) -> T:
-    """Run something else on a model, in a worker thread: tokenize, embed."""
+    """Run something else on a model, in a worker thread: tokenize, embed. Whoever leaves meanwhile does not
+    wait for the model any more.
+    """
     serving, trace = serving_of(request), trace_of(request)
     _check_open(serving)
-    async with serving.pool.acquire(model, keep_alive, turn=False) as lease:
-        trace.model, trace.load_s = lease.model.name, lease.load_s
-        return await asyncio.get_running_loop().run_in_executor(serving.workers, function, lease.model)
+
+    async def run() -> T:
+        async with serving.pool.acquire(model, keep_alive, turn=False) as lease:
+            trace.model, trace.load_s = lease.model.name, lease.load_s
+            return await asyncio.get_running_loop().run_in_executor(serving.workers, function, lease.model)
+
+    return await unless_gone(request, run())
+
+
+async def unless_gone(request: Request, work: Coroutine[Any, Any, T]) -> T:
+    """What the work gives. It is cancelled when the client leaves, and that is raised."""
+    task = asyncio.ensure_future(work)
+    watcher = asyncio.ensure_future(_gone(request.receive))
+    try:
+        await asyncio.wait({task, watcher}, return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            raise client_gone()
+        return task.result()
+    finally:
+        watcher.cancel()
+        task.cancel()
+        await asyncio.wait({task})
+
+
+async def _gone(receive: Receive) -> None:
+    """Wait until the client has left."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
 
 
 class Underway:
@@ -148,8 +175,7 @@ class Underway:
         await self._batches.aclose()
 
     async def _watch(self, receive: Receive) -> None:
-        while (await receive())["type"] != "http.disconnect":
-            pass
+        await _gone(receive)
         self.stop(client_gone().fault)
 
     async def _run(self) -> AsyncGenerator[Batch]:

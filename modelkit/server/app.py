@@ -18,6 +18,7 @@ ROOMS = (
     "modelkit.server.anthropic.answers",
     "modelkit.server.health",
     "modelkit.server.own.chat",
+    "modelkit.server.own.models",
 )
 
 _OTHER = Dialect("other", (), ("/",))

@@ -30,7 +30,7 @@ from modelkit.errors import ModelClosed, ModelNotFound
 from modelkit.model import Model
 from modelkit.server.moves import Capacity, Moves
 from modelkit.server.standing import Shown, Standing
-from modelkit.server.stored import Loose, Source
+from modelkit.server.stored import Found, Loose, Source
 from modelkit.server.turns import InAll, Priority, Turns
 
 
@@ -102,6 +102,10 @@ class Pool:
                     ticket.give_back()
         finally:
             self._moves.let_go(standing)
+
+    def find(self, name: str) -> Found:
+        """What a name stands for at this moment; nothing is loaded. Raises ModelNotFound, InvalidName."""
+        return self._source.find(name)
 
     def stop(self, name: str, *, now: bool = False) -> bool:
         """The model leaves once nobody uses it; now: at once, and what runs is cancelled. False where it is

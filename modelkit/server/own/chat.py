@@ -1,11 +1,13 @@
-"""A conversation with everything that the Python API has: `POST /modelkit/v1/chat`.
-`GET /modelkit/v1/defaults` says what its parameters are where nobody sets them.
+"""Conversations and prompts with everything that the Python API has: `POST /modelkit/v1/chat`, `/generate`.
+`GET /modelkit/v1/defaults` says what their parameters are where nobody sets them.
 
-The body holds `model`, `messages`, `parameters` (an object of PARAMETERs) and, under their own names, the
-keywords of `Model.chat`; `keep_alive` as everywhere. The answer is a line of JSON for each event: see
-`lines`.
+The body holds `model`, `messages` (or `prompt`), `parameters` (an object of PARAMETERs) and, under their own
+names, the keywords of `Model.chat` (or `generate`); `keep_alive` as everywhere. The answer is a line of JSON
+for each event: see `lines`.
 """
 
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any, get_type_hints
 
@@ -19,42 +21,80 @@ from modelkit.generation import GenerationStream
 from modelkit.model import Model
 from modelkit.modelfile import Parameters
 from modelkit.modelfile.keywords import RequestParameters
-from modelkit.options import ChatOptions
+from modelkit.options import ChatOptions, GenerateOptions
 from modelkit.server.answering import Ask
 from modelkit.server.body import read_json
 from modelkit.server.dialect import Dialect
 from modelkit.server.fields import Fields
-from modelkit.server.own.lines import LINES, Lines
+from modelkit.server.own.lines import LINES, Lines, word
 from modelkit.server.streaming import stream
 
+_ID = re.compile(r"[0-9]{1,9}")
 _PARAMETERS = frozenset(get_type_hints(RequestParameters))
-_OPTIONS = frozenset(get_type_hints(ChatOptions)) - _PARAMETERS
-_KNOWN = _OPTIONS | {"model", "messages", "parameters", "keep_alive"}
+_CHAT = frozenset(get_type_hints(ChatOptions)) - _PARAMETERS
+_GENERATE = frozenset(get_type_hints(GenerateOptions)) - _PARAMETERS
+_ALWAYS = frozenset({"model", "parameters", "keep_alive"})
 
 
-def read_ask(body: Fields) -> Ask:
+def read_chat(body: Fields) -> Ask:
     """What the body asks for. Raises Refused for a field that nobody knows; what the fields hold is checked
     where the answer starts.
     """
-    if unknown := sorted(body.value.keys() - _KNOWN):
-        raise body.wrong(unknown[0], f"no such field; there are {', '.join(sorted(_KNOWN))}")
-    messages = body.items("messages")
-    options: dict[str, Any] = {name: body.raw(name) for name in _OPTIONS if body.has(name)}
-    given = body.fields("parameters")
-    parameters = {} if given is None else {name: given.raw(name) for name in given.value if given.has(name)}
-    if given is not None and (unknown := sorted(parameters.keys() - _PARAMETERS)):
-        raise given.wrong(unknown[0], f"no such parameter; there are {', '.join(sorted(_PARAMETERS))}")
+    options, messages = _options(body, _CHAT, "messages"), body.items("messages")
 
     def start(model: Model, row: int) -> GenerationStream:
-        return model.chat(messages, stream=True, **options, **parameters)
+        return model.chat(messages, stream=True, **options)
 
+    return _ask(body, start)
+
+
+def read_generate(body: Fields) -> Ask:
+    """As `read_chat`, for one prompt: a text, or token ids."""
+    options, prompt = _options(body, _GENERATE, "prompt"), body.raw("prompt")
+
+    def start(model: Model, row: int) -> GenerationStream:
+        return model.generate(prompt, stream=True, **options)
+
+    return _ask(body, start)
+
+
+def _ask(body: Fields, start: Callable[[Model, int], GenerationStream]) -> Ask:
     keep_alive = arguments.given(read_keep_alive, body.raw("keep_alive"), "keep_alive")
     return Ask(body.needed_text("model"), start, keep_alive=keep_alive)
 
 
+def _options(body: Fields, known: frozenset[str], what: str) -> dict[str, Any]:
+    """Keywords of the call, its parameters among them."""
+    every = known | _ALWAYS | {what}
+    if unknown := sorted(body.value.keys() - every):
+        raise body.wrong(unknown[0], f"no such field; there are {', '.join(sorted(every))}")
+    options: dict[str, Any] = {name: body.raw(name) for name in known if body.has(name)}
+    if "logit_bias" in options:
+        options["logit_bias"] = _by_id(options["logit_bias"])
+    given = body.fields("parameters")
+    if given is None:
+        return options
+    parameters = {name: given.raw(name) for name in given.value if given.has(name)}
+    if unknown := sorted(parameters.keys() - _PARAMETERS):
+        raise given.wrong(unknown[0], f"no such parameter; there are {', '.join(sorted(_PARAMETERS))}")
+    return options | parameters
+
+
+def _by_id(biases: Any) -> Any:
+    """JSON has no keys but texts; what is no id is refused where the answer starts."""
+    if not isinstance(biases, Mapping):
+        return biases
+    return {int(key) if _ID.fullmatch(key) else key: value for key, value in biases.items()}
+
+
 async def chat(request: Request) -> Response:
     """The answer, event by event."""
-    return await stream(request, read_ask(await read_json(request)), LINES, Lines())
+    return await stream(request, read_chat(await read_json(request)), LINES, Lines())
+
+
+async def generate(request: Request) -> Response:
+    """The answer to one prompt, event by event."""
+    return await stream(request, read_generate(await read_json(request)), LINES, Lines())
 
 
 async def defaults(request: Request) -> Response:
@@ -67,7 +107,9 @@ DIALECT = Dialect(
     "modelkit",
     (
         Route("/modelkit/v1/chat", chat, methods=["POST"]),
+        Route("/modelkit/v1/generate", generate, methods=["POST"]),
         Route("/modelkit/v1/defaults", defaults),
     ),
     ("/modelkit",),
+    word,
 )

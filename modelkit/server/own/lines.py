@@ -1,14 +1,17 @@
 """Events as lines of JSON, one object each.
 
     {"type": "start", "model", "id", "context_tokens"}     first of all
-    {"type": "thinking" | "text", "text", "tokens"?}       tokens: [{"id", "text", "logprob", "top": [...]}]
+    {"type": "thinking" | "text", "text", "ids", "tokens"?}
     {"type": "call_start", "index", "id", "name"}
     {"type": "call_arguments", "index", "text"}
     {"type": "call_end", "index"}
-    {"type": "finish", "reason", "cut", "stop", "seed", "dropped_messages", "stats"}
+    {"type": "finish", "reason", "cut", "stop", "seed", "dropped_messages", "ids", "parsed"?, "threads",
+     "stats"}
     {"error": {"kind", "message"}}                         instead of the rest of the answer
 
-`tokens` are there where log-probabilities were asked for; `top` has the likeliest ones in the same shape.
+`ids` are those of the tokens whose text begins in the piece, and in the last line all of the answer's.
+`tokens` ([{"id", "text", "logprob", "top": [...]}]) are there where log-probabilities were asked for; `top`
+has the likeliest ones in the same shape. `threads` says how many the products of the last step had, and why.
 `stats` has the fields of Usage: counts are tokens, times are seconds. A blank line is a sign of life.
 """
 
@@ -17,6 +20,7 @@ from dataclasses import asdict
 from typing import Any
 
 from modelkit.generation import Finish
+from modelkit.model import Model
 from modelkit.output.events import CallArguments, CallEnd, CallStart, Event, Text
 from modelkit.server.answering import Started
 from modelkit.server.faults import Fault
@@ -33,9 +37,10 @@ class Lines:
 
     def __init__(self) -> None:
         self._read: Read = str
+        self._model: Model | None = None
 
     def begin(self, started: Started) -> bytes:
-        model = started.model
+        self._model = model = started.model
         self._read = lambda token: model.decode([token])
         context = model.context_length
         return ndjson(
@@ -43,13 +48,24 @@ class Lines:
         )
 
     def batch(self, row: int, events: Sequence[Event | Finish]) -> bytes:
-        return b"".join(ndjson(line(event, self._read)) for event in events)
+        return b"".join(ndjson(self._line(event)) for event in events)
+
+    def _line(self, event: Event | Finish) -> dict[str, Any]:
+        said = line(event, self._read)
+        if isinstance(event, Finish) and self._model is not None and self._model.alive:
+            said["threads"] = self._model.threads
+        return said
 
     def end(self) -> bytes:
         return b""
 
     def fail(self, fault: Fault) -> bytes:
         return ndjson({"error": {"kind": fault.kind, "message": fault.message}})
+
+
+def word(fault: Fault, request_id: str) -> dict[str, Any]:
+    """An error in place of an answer."""
+    return {"error": fault.message, "kind": fault.kind, "request_id": request_id}
 
 
 def line(event: Event | Finish, read: Read) -> dict[str, Any]:
@@ -63,7 +79,12 @@ def line(event: Event | Finish, read: Read) -> dict[str, Any]:
     if isinstance(event, CallEnd):
         return {"type": "call_end", "index": event.index}
     tokens = {"tokens": [_token(one, read) for one in event.logprobs]} if event.logprobs else {}
-    return {"type": "text" if isinstance(event, Text) else "thinking", "text": event.text, **tokens}
+    return {
+        "type": "text" if isinstance(event, Text) else "thinking",
+        "text": event.text,
+        "ids": list(event.ids),
+        **tokens,
+    }
 
 
 def _token(token: TokenLogprob, read: Read) -> dict[str, Any]:
@@ -80,5 +101,7 @@ def _finish(event: Finish) -> dict[str, Any]:
         "stop": answer.stop,
         "seed": answer.seed,
         "dropped_messages": answer.dropped_messages,
+        "ids": list(answer.ids),
+        **({} if answer.parsed is None else {"parsed": answer.parsed}),
         "stats": asdict(answer.usage),
     }

@@ -21,7 +21,8 @@ def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """MODELKIT_HOME, not there yet."""
+    """MODELKIT_HOME, not there yet; no server is known."""
+    monkeypatch.delenv("MODELKIT_HOST", raising=False)
     monkeypatch.setenv("MODELKIT_HOME", str(tmp_path / "home"))
     return tmp_path / "home"
 

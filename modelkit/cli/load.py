@@ -1,0 +1,51 @@
+"""`modelkit load`: the running server loads a model."""
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from modelkit.cli import interrupts
+from modelkit.cli.home import complete_name
+from modelkit.cli.screen import Waiting, emit_json, state
+from modelkit.cli.served import connect
+from modelkit.cli.ui import json_option, size, until
+
+if TYPE_CHECKING:
+    from modelkit.client.fields import Said
+
+
+@click.command("load")
+@click.argument("name", shell_complete=complete_name)
+@click.option(
+    "--keep-alive",
+    metavar="TIME",
+    help="How long it stays when idle, such as 1h; -1: for ever; 0: not at all.",
+)
+@json_option
+def command(name: str, **options: Any) -> None:
+    """Have the running server load the model NAME, so that the first answer comes at once."""
+    from modelkit.client.fields import Said
+    from modelkit.durations import read_keep_alive
+
+    body: dict[str, Any] = {"model": name}
+    if options["keep_alive"] is not None:
+        read_keep_alive(options["keep_alive"], "--keep-alive")
+        body["keep_alive"] = options["keep_alive"]
+    with (
+        connect() as connection,
+        Waiting(f"loading {name}", enabled=not options["as_json"]),
+        interrupts.AtOnce(),
+    ):
+        said = connection.post("/modelkit/v1/load", body, wait_s=None)
+    model = Said(said).fields("model")
+    if options["as_json"]:
+        emit_json(said["model"])
+        return
+    state(f"{model.text('name')} is loaded ({size(model.whole('size_bytes'))}) and {_stays(model)}")
+
+
+def _stays(model: "Said") -> str:
+    if model.value.get("expires_at") is None:
+        return "is in use"
+    left_s = model.value.get("expires_in_s")
+    return "stays" if left_s is None else f"leaves {until(model.number('expires_in_s'))} unless it is used"

@@ -1,0 +1,27 @@
+"""`modelkit stop`: a model leaves the running server."""
+
+from typing import Any
+
+import click
+
+from modelkit.cli.home import complete_name
+from modelkit.cli.screen import emit_json, state
+from modelkit.cli.served import connect
+from modelkit.cli.ui import json_option
+from modelkit.errors import ModelkitError
+
+
+@click.command("stop")
+@click.argument("name", shell_complete=complete_name)
+@click.option("--now", is_flag=True, help="Break off its answers.")
+@json_option
+def command(name: str, **options: Any) -> None:
+    """Have the running server let go of the model NAME, once its answers have ended."""
+    with connect() as connection:
+        said = connection.post("/modelkit/v1/stop", {"model": name, "now": options["now"]})
+    if said.get("stopped") is not True:
+        raise ModelkitError(f"{name} is not loaded there", hint="`modelkit ps` lists what is.")
+    if options["as_json"]:
+        emit_json({"model": name, "stopped": True})
+        return
+    state(f"{name} leaves{'' if options['now'] else ' once nobody uses it'}")

@@ -1,0 +1,73 @@
+"""A server in the process of the test, on a free port of this machine, or at the path of a socket."""
+
+import asyncio
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from modelkit.server.announce import announce, withdraw
+from modelkit.server.app import make_app
+from modelkit.server.listening import Server
+from modelkit.server.log import Log
+from modelkit.server.moves import Capacity
+from modelkit.server.place import Place, address_of, listen
+from modelkit.server.pool import Pool
+from modelkit.server.serving import Serving
+from modelkit.server.stored import Source, Stored
+from modelkit.settings import Settings
+
+
+class Quiet(Log):
+    """Says nothing."""
+
+    def line(self, event: str, **fields: Any) -> None:
+        pass
+
+
+@dataclass(frozen=True)
+class Running:
+    """A server that runs."""
+
+    address: str
+    pool: Pool
+    loop: asyncio.AbstractEventLoop
+    serving: Serving
+
+
+@contextmanager
+def running(
+    home: Path, place: Place | None = None, source: Source | None = None, **fields: Any
+) -> Generator[Running]:
+    """It ends with the block. fields: of Serving. It is announced as `modelkit serve` does it."""
+    place = place or Place(port=0)
+    settings = replace(Settings.from_environment({}), home=home, cache_memory_bytes=10**6)
+    pool = Pool(source or Stored(settings), Capacity())
+    serving = Serving(pool, settings, log=Quiet(), **fields)
+    listeners, loops = listen(place), list[asyncio.AbstractEventLoop]()
+    address, up = address_of(listeners[0], place), threading.Event()
+    server = Server(make_app(serving), serving, place, up.set)
+
+    async def serve() -> None:
+        loops.append(asyncio.get_running_loop())
+        announced = announce(home, address)
+        try:
+            await server._serve(listeners)  # pyright: ignore[reportPrivateUsage]  # no signals, off the main thread
+        finally:
+            withdraw(announced)
+            await pool.close()
+
+    thread = threading.Thread(target=lambda: asyncio.run(serve()), name="test-server")
+    thread.start()
+    try:
+        assert up.wait(30)
+        yield Running(address, pool, loops[0], serving)
+    finally:
+        server.should_exit = True
+        server.force_exit = True
+        thread.join(30)
+        for one in listeners:
+            one.close()
+        assert not thread.is_alive()
