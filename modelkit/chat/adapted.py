@@ -22,8 +22,13 @@ _NINE = re.compile(r"[a-zA-Z0-9]{9}")
 _NUMBERED = re.compile(r"functions\..+:\d+")
 
 
-def adapted(messages: Sequence[Message], habits: Callable[[], Habits]) -> list[dict[str, Any]]:
-    """The dicts that the template reads. habits: asked only where something may have to change."""
+Write = Callable[[Sequence[ToolCall]], str | None]
+
+
+def adapted(messages: Sequence[Message], habits: Callable[[], Habits], write: Write) -> list[dict[str, Any]]:
+    """The dicts that the template reads. habits: asked only where something may have to change. write: calls
+    as the model writes them, for a template that has no place for calls; None where that is not known.
+    """
     if not any(_unusual(message, place) for place, message in enumerate(messages)):
         return [message.as_template() for message in messages]
     found = habits()
@@ -33,7 +38,9 @@ def adapted(messages: Sequence[Message], habits: Callable[[], Habits]) -> list[d
     if not found.system_anywhere:
         talk = _folded(talk)
     talk = _with_ids(_answered(talk), found)
-    if not found.many_calls:
+    if not found.calls:
+        talk = [_spelt(message, write) for message in talk]
+    elif not found.many_calls:
         talk = _one_by_one(talk)
     talk = [part for message in talk for part in _apart(message, found)]
     return [_rendered(message, found) for message in talk]
@@ -179,6 +186,16 @@ def _spread(message: Message, results: Sequence[Message]) -> Iterator[Message]:
             left.remove(tied)
             yield tied
     yield from left
+
+
+def _spelt(message: Message, write: Write) -> Message:
+    """With its calls as text."""
+    text = write(message.tool_calls) if message.tool_calls else None
+    if text is None:
+        return message
+    return replace(
+        message, content=message.content + (text if message.content else text.lstrip()), tool_calls=()
+    )
 
 
 def _apart(message: Message, habits: Habits) -> list[Message]:

@@ -76,6 +76,7 @@ def try_out(template: ChatTemplate, parser: str | None = None, tokens: Container
         if not _has(template.render(messages), marks):
             raise TemplateError("the chat template leaves out messages of a plain conversation")
     choice = choose(template, parser, tokens)
+    template.style = choice.style
     calls = choice.style is not None and choice.style.form is not None
     return Capabilities(
         system=_renders(template, (_SYSTEM, _USER), "13"),

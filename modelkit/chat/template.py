@@ -8,8 +8,11 @@ from modelkit.arguments import elements, mapping, shown
 from modelkit.chat.adapted import adapted
 from modelkit.chat.guarded import GuardedTemplate
 from modelkit.chat.habits import Habits, find_habits
-from modelkit.chat.message import Message
+from modelkit.chat.message import Message, ToolCall
 from modelkit.chat.plain import plain
+from modelkit.chat.styles.style import Style
+from modelkit.chat.styles.table import fingerprinted
+from modelkit.chat.styles.writing import written
 from modelkit.errors import RequestError, TemplateError
 from modelkit.tokenizer.special import Specials
 
@@ -50,6 +53,8 @@ class ChatTemplate:
         self._tokens = {token: text for token, text in given.items() if text is not None}
         self.variables = self._template.undeclared - {*_SET_HERE, *given}
         self._habits: Habits | None = None
+        self.style: Style | None = None
+        """How the model marks its answers, where that is known better than by the template's own marks."""
 
     @classmethod
     def of(cls, source: str, special: Specials) -> "ChatTemplate":
@@ -78,7 +83,7 @@ class ChatTemplate:
         from there; it takes the place of the generation prompt. `now` stands in for the clock.
         Raises RequestError for bad tools or variables, TemplateError when the template fails.
         """
-        rendered = adapted(messages, self.habits)
+        rendered = adapted(messages, self.habits, self._written)
         if continue_final:
             _mark_end(messages, rendered)
         given = self._variables(variables)
@@ -98,6 +103,11 @@ class ChatTemplate:
         if self._habits is None:
             self._habits = find_habits(self._filled, self.source)
         return self._habits
+
+    def _written(self, calls: Sequence[ToolCall]) -> str | None:
+        """Calls as the model writes them; None where that is not known."""
+        style = self.style or fingerprinted(self.source)
+        return written(style, calls) if style and style.form and not style.header else None
 
     def _filled(
         self,

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from modelkit.chat.styles.probe import probed
-from modelkit.chat.styles.style import Fingerprint, Style
-from modelkit.chat.styles.table import style_named, styles
+from modelkit.chat.styles.style import Style
+from modelkit.chat.styles.table import fingerprinted, style_named, styles
 from modelkit.chat.template import ChatTemplate
 
 
@@ -42,15 +42,6 @@ def choose(template: ChatTemplate | None, parser: str | None = None, tokens: Con
     if derived is not None and (found is None or derived.form is not None):
         return Choice(derived, "probe")
     return Choice(found, "template" if found else "nothing")
-
-
-def fingerprinted(source: str) -> Style | None:
-    """The first row one of whose fingerprints a template bears."""
-    return next((row for row in styles() if any(_bears(source, one) for one in row.fingerprints)), None)
-
-
-def _bears(source: str, one: Fingerprint) -> bool:
-    return all(text in source for text in one.has) and not any(text in source for text in one.lacks)
 
 
 def _by_tokens(tokens: Container[str]) -> Style | None:

@@ -8,7 +8,7 @@ import json
 from functools import cache
 
 from modelkit.chat.builtin import read_template
-from modelkit.chat.styles.style import Style
+from modelkit.chat.styles.style import Fingerprint, Style
 
 
 @cache
@@ -39,3 +39,12 @@ def style_named(name: str) -> Style | None:
 
 def style_names() -> tuple[str, ...]:
     return tuple(style.name for style in styles())
+
+
+def fingerprinted(source: str) -> Style | None:
+    """The first row one of whose fingerprints a template bears."""
+    return next((row for row in styles() if any(_bears(source, one) for one in row.fingerprints)), None)
+
+
+def _bears(source: str, one: Fingerprint) -> bool:
+    return all(text in source for text in one.has) and not any(text in source for text in one.lacks)

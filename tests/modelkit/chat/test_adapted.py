@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from modelkit.chat.capabilities import check_template
 from modelkit.chat.habits import Habits
 from modelkit.chat.message import Message, ToolCall
+from modelkit.chat.styles.table import style_named
 from modelkit.chat.template import ChatTemplate
 from modelkit.errors import TemplateError
 
@@ -174,6 +176,19 @@ def test_thinking_goes_back_as_a_part_of_the_content() -> None:
     assert prompt(PARTS, ASKED, thought).endswith("(assistant: ~Hm.~Sun.)")
     going_on = ChatTemplate(PARTS).render([ASKED, thought], continue_final=True)
     assert going_on.endswith("(assistant: ~Hm.~Sun.")
+
+
+def test_calls_are_written_into_the_text_of_a_template_that_has_no_place_for_them() -> None:
+    """As LFM2's and Granite's templates: they list tools and take results, and leave calls out."""
+    template = ChatTemplate(SILENT + "{# <|tool_list_start|> #}")
+    text = template.render([ASKED, replace(BOTH, content="Let me see."), SUN, SNOW])
+    calls = '<|tool_call_start|>[weather(city="Rome"), weather(city="Oslo")]<|tool_call_end|>'
+    assert f"(assistant: Let me see.{calls})" in text
+    assert check_template(template.source + "{{ tools and tools | tojson }}").tools
+    bare = ChatTemplate(SILENT)
+    assert "weather" not in bare.render([ASKED, BOTH, SUN])  # and `placed` refuses that
+    bare.style = style_named("hermes")
+    assert "(assistant: <tool_call>\n{" in bare.render([ASKED, BOTH, SUN])
 
 
 def test_broken_arguments_never_fail_a_turn() -> None:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from modelkit.chat.styles.choice import Choice, choose, fingerprinted
-from modelkit.chat.styles.table import aliases, style_named, styles
+from modelkit.chat.styles.choice import Choice, choose
+from modelkit.chat.styles.table import aliases, fingerprinted, style_named, styles
 from modelkit.chat.template import ChatTemplate
 
 DATA = Path(__file__).parents[3] / "data" / "styles"
