@@ -8,24 +8,20 @@ is said to call no tools is better than calls that are read wrongly.
 The idea is that of llama.cpp's autoparser (docs/autoparser.md there).
 """
 
-import json
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from itertools import takewhile
-from typing import Any
+from dataclasses import replace
 
 from modelkit.chat.message import Message, ToolCall
-from modelkit.chat.styles.style import JsonCall, MarkedCall, PythonCall, Span, Style, Tag
+from modelkit.chat.styles.derive import KEYS, LAST_TAG, NAMES, VALUES, Written, common_start, derived
+from modelkit.chat.styles.style import Span, Style
 from modelkit.chat.styles.writing import written
 from modelkit.chat.template import ChatTemplate
 from modelkit.errors import TemplateError
 
+_MOST_CHARS = 20_000  # of an answer that says a few words: what a hostile template writes is searched too
 _ASKED = Message("user", "qxuser")
 _SAID, _THOUGHT = "qxsaid", "qxthought"
-_NAMES, _KEYS, _VALUES = ("qxfirst", "qxsecond"), ("qxkey", "qxother"), ("qxone", "qxtwo")
 _TAG = re.compile(r"\s*(?:<[^<>]{1,60}>|\[[^\[\]]{1,60}\])\s*")
-_LAST_TAG = re.compile(r"(?:<[^<>]{1,60}>|\[[^\[\]]{1,60}\])\s*$")
 _TOOLS = [
     {
         "type": "function",
@@ -34,12 +30,12 @@ _TOOLS = [
             "description": "d",
             "parameters": {
                 "type": "object",
-                "properties": {key: {"type": "string", "description": "d"} for key in _KEYS},
-                "required": [_KEYS[0]],
+                "properties": {key: {"type": "string", "description": "d"} for key in KEYS},
+                "required": [KEYS[0]],
             },
         },
     }
-    for name in _NAMES
+    for name in NAMES
 ]
 
 
@@ -76,7 +72,8 @@ class _Talk:
         plain = self._text(Message("assistant", _SAID), tools=tools)
         if text is None or plain is None or text == plain:
             return None
-        return text[len(_common_start(text, plain)) :]
+        found = text[len(common_start(text, plain)) :]
+        return found if len(found) <= _MOST_CHARS else None
 
     @property
     def end(self) -> str:
@@ -92,56 +89,28 @@ def _think(talk: _Talk) -> Span | None:
     close = behind.partition(_SAID)[0]
     if not before:  # the plain answer has an empty span: what they have in common ends inside it
         whole = (talk.said or "").partition(_SAID)[0].removesuffix(close)
-        found = _LAST_TAG.search(whole)
+        found = LAST_TAG.search(whole)
         before = found.group() if found else ""
     if _TAG.fullmatch(before) and _TAG.fullmatch(close):
         return Span(before.lstrip(), close)
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class _Written:
-    """One call and two calls as the template writes them, without what ends the turn."""
-
-    one: str
-    two: str | None
-    """None where the template never writes two calls into one message."""
-    wide: str
-    """One call with two arguments."""
-
-    @property
-    def rest(self) -> str:
-        """Behind the name of the one call."""
-        return self.one.partition(_NAMES[0])[2]
-
-    def between(self, tail: str, head: str = "") -> str | None:
-        """What stands between two calls, that end with `tail` behind their value and begin with `head` in
-        front of their name.
-        """
-        if self.two is None:
-            return None
-        text = self.two.partition(_VALUES[0])[2].partition(_NAMES[1])[0]
-        return text.removeprefix(tail).removesuffix(head)
-
-
 def _calls(talk: _Talk, think: Span | None) -> Style | None:
     found = _found(talk, think)
     if found is None:
         return None
-    for derive in (_json, _marked, _python):
-        style = derive(found)
-        if style is not None and _holds(style, found):
-            return replace(style, think=think)
-    return None
+    holding = (style for style in derived(found) if _holds(style, found))
+    return next((replace(style, think=think) for style in holding), None)
 
 
 def _samples() -> tuple[tuple[ToolCall, ...], ...]:
     """One call, two calls, one call with two arguments."""
-    first, second = (ToolCall(name, {_KEYS[0]: value}) for name, value in zip(_NAMES, _VALUES, strict=True))
-    return (first,), (first, second), (ToolCall(_NAMES[0], dict(zip(_KEYS, _VALUES, strict=True))),)
+    first, second = (ToolCall(name, {KEYS[0]: value}) for name, value in zip(NAMES, VALUES, strict=True))
+    return (first,), (first, second), (ToolCall(NAMES[0], dict(zip(KEYS, VALUES, strict=True))),)
 
 
-def _found(talk: _Talk, think: Span | None) -> _Written | None:
+def _found(talk: _Talk, think: Span | None) -> Written | None:
     texts: list[str | None] = []
     for calls in _samples():
         text = talk.answer(Message("assistant", tool_calls=calls), tools=True)
@@ -149,19 +118,19 @@ def _found(talk: _Talk, think: Span | None) -> _Written | None:
             return None
         texts.append(_trimmed(text, talk.end, think))
     one, two, wide = texts
-    return _Written(one or "", two if talk.many else None, wide or "")
+    return Written(one or "", two if talk.many else None, wide or "")
 
 
 def _trimmed(text: str, end: str, think: Span | None) -> str:
     """Without an empty span of thinking in front, and without what ends the turn."""
-    if think is not None and think.close.strip() in text.partition(_NAMES[0])[0]:
+    if think is not None and think.close.strip() in text.partition(NAMES[0])[0]:
         text = text.partition(think.close.strip())[2].lstrip()
     if end.strip() and end.strip() in text:
         text = text.rpartition(end.strip())[0]
     return text
 
 
-def _holds(style: Style, found: _Written) -> bool:
+def _holds(style: Style, found: Written) -> bool:
     """Does the style write what the template wrote?"""
     texts = (found.one, found.two, found.wide)
     pairs = [(text, calls) for text, calls in zip(texts, _samples(), strict=True) if text is not None]
@@ -170,164 +139,3 @@ def _holds(style: Style, found: _Written) -> bool:
 
 def _plain(text: str) -> str:
     return text.strip().replace("'", '"')  # Python's texts have either
-
-
-@dataclass(frozen=True, slots=True)
-class _Around:
-    """What stands around calls: in front of the first, between two, behind the last."""
-
-    section: str
-    before: str
-    behind: str
-    joiner: str
-    end: str
-
-    @classmethod
-    def of(cls, front: str, between: str | None, rear: str) -> "_Around":
-        """between: None where the template never writes two calls into one message."""
-        if between is None:
-            return cls("", front, rear, "", "")
-        before = _common_end(front, between)
-        left = between.removesuffix(before)
-        behind = _common_start(rear, left)
-        return cls(
-            front.removesuffix(before), before, behind, left.removeprefix(behind), rear.removeprefix(behind)
-        )
-
-    def listed(self, form: JsonCall | PythonCall) -> Style | None:
-        """As a list where the section's marks end and begin with its brackets."""
-        if not (self.section.endswith("[") and self.end.startswith("]")):
-            return self.style(form)
-        return replace(self, section=self.section[:-1], end=self.end[1:]).style(replace(form, list=True))
-
-    def style(self, form: JsonCall | MarkedCall | PythonCall) -> Style | None:
-        """With the marks in their places; None where nothing marks a call."""
-        first, last, joiner, call = self.section, self.end, self.joiner, None
-        if self.before.strip() or self.behind.strip():
-            call = Span(self.before, self.behind)
-        else:  # blanks alone mark nothing
-            first, last = first + self.before, self.behind + last
-            joiner = self.behind + joiner + self.before
-        section = Span(first, last) if first.strip() or last.strip() else None
-        if section is None and call is not None and not joiner.strip():
-            call, joiner = Span(joiner + self.before, self.behind), ""
-        try:
-            return Style(
-                "derived",
-                "Derived from the chat template",
-                section=section,
-                call=call,
-                form=form,
-                joiner=joiner,
-            )
-        except ValueError:
-            return None
-
-
-def _same(one: str, other: str) -> str:
-    return "".join(
-        first for first, _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False))
-    )
-
-
-def _common_start(one: str, other: str) -> str:
-    """What both begin with, without a mark that is cut in two."""
-    same = _same(one, other)
-    return same[: same.rfind("<")] if same.rfind("<") > same.rfind(">") else same
-
-
-def _common_end(one: str, other: str) -> str:
-    """What both end with, without a mark that is cut in two."""
-    same = _same(one[::-1], other[::-1])[::-1]
-    closes, opens = same.find(">"), same.find("<")
-    return same[closes + 1 :] if closes >= 0 and (opens < 0 or closes < opens) else same
-
-
-def _json(found: _Written) -> Style | None:
-    place = _object_with(found.one, _NAMES[0])
-    form = _json_form(place[2]) if place else None
-    if place is None or form is None:
-        return None
-    start, stop, _ = place
-    text = found.one[start:stop]
-    between = found.between(text.partition(_VALUES[0])[2], text.partition(_NAMES[0])[0])
-    around = _Around.of(found.one[:start], between, found.one[stop:])
-    return around.listed(form)
-
-
-def _object_with(text: str, mark: str) -> tuple[int, int, Mapping[str, Any]] | None:
-    """The outermost JSON object that holds the mark."""
-    limit = text.find(mark)
-    for start in (place.start() for place in re.finditer(r"\{", text[: limit + 1])):
-        try:
-            value, stop = json.JSONDecoder().raw_decode(text, start)
-        except ValueError:
-            continue
-        if stop > limit and isinstance(value, dict):
-            return start, stop, value
-    return None
-
-
-def _json_form(value: Mapping[str, Any]) -> JsonCall | None:
-    wanted = {_KEYS[0]: _VALUES[0]}
-    if value == {_NAMES[0]: wanted}:
-        return JsonCall(name_is_key=True)
-    names = [key for key, one in value.items() if one == _NAMES[0]]
-    arguments = [key for key, one in value.items() if one == wanted]
-    if len(value) == 2 and names and arguments:
-        return JsonCall(names[0], arguments[0])
-    return None
-
-
-def _marked(found: _Written) -> Style | None:
-    """The name between marks, behind it JSON or arguments in marks of their own."""
-    front, _, rest = found.one.partition(_NAMES[0])
-    inner = re.escape(json.dumps({_KEYS[0]: _VALUES[0]}))
-    parts = re.match(rf"([^{{]*){inner}", rest)
-    tagged = (parts[1], None) if parts else _tag(found)
-    if "{" in front or tagged is None:  # a brace: the name stands in JSON of an unknown kind
-        return None
-    suffix, tag = tagged
-    tail = tag.close if tag else '"}'
-    around = _Around.of(front, found.between(tail), rest.partition(_VALUES[0])[2].removeprefix(tail))
-    before, prefix = _parted(around.before)
-    close, behind = _closes(around.behind) if before.strip() else (around.behind, "")
-    form = MarkedCall(prefix, suffix, close, arguments="tags" if tag else "json", tag=tag)
-    return replace(around, before=before, behind=behind).style(form)
-
-
-def _parted(before: str) -> tuple[str, str]:
-    """What begins a call, and what stands right in front of its name: `<tool_call>\n`, `<function=`."""
-    begin = max(before.rfind("<"), before.rfind("["))
-    if begin < 0 or before.rstrip().endswith((">", "]")):
-        return before, ""
-    return before[:begin], before[begin:]
-
-
-def _closes(behind: str) -> tuple[str, str]:
-    """What closes the arguments, and what closes the call."""
-    last = _LAST_TAG.search(behind)
-    close = behind[: last.start()] if last else ""
-    close = close.removesuffix("\n")
-    return close, behind.removeprefix(close)
-
-
-def _tag(found: _Written) -> tuple[str, Tag] | None:
-    """What stands behind the name, and the marks of one argument."""
-    middle, key, behind = found.rest.partition(_KEYS[0])
-    name_end = behind.partition(_VALUES[0])[0]
-    between = found.wide.partition(_VALUES[0])[2].partition(_KEYS[1])[0]
-    begin = _common_end(middle, between)
-    core = begin.lstrip()
-    blanks = begin.removesuffix(core)
-    if not key or not core or not name_end.strip() or name_end.endswith('"'):
-        return None
-    return middle.removesuffix(core), Tag(core, name_end, between.removesuffix(begin) + blanks)
-
-
-def _python(found: _Written) -> Style | None:
-    call = re.search(rf"{_NAMES[0]}\({_KEYS[0]}=([\"']){_VALUES[0]}[\"']\)", found.one)
-    if call is None:
-        return None
-    around = _Around.of(found.one[: call.start()], found.between(call[1] + ")"), found.one[call.end() :])
-    return around.listed(PythonCall(list=False))
