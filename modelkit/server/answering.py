@@ -185,6 +185,7 @@ class Underway:
             lent = self.serving.pool.acquire(asked.model, asked.keep_alive, priority=self._priority)
             async with lent as lease:
                 self.trace.model, self.trace.load_s = lease.model.name, lease.load_s
+                self.trace.queued_s = lease.queued_s
                 self._started = await self._start(lease)
                 try:
                     async with aclosing(_merged(self._started.streams)) as batches:

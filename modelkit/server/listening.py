@@ -8,11 +8,13 @@ connection.
 """
 
 import asyncio
+import logging
 import os
 import signal
 import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from typing import Any
 
 import uvicorn
@@ -20,6 +22,7 @@ from starlette.types import ASGIApp
 
 from modelkit.errors import ModelkitError
 from modelkit.server.faults import Fault
+from modelkit.server.log import Log
 from modelkit.server.place import Place
 from modelkit.server.protocol import guarded
 from modelkit.server.serving import Serving
@@ -61,6 +64,10 @@ class Server(uvicorn.Server):
         self._stopping: asyncio.Task[None] | None = None
         self._signalled = False
 
+    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+        with _heard(self._serving.log):
+            await super().serve(sockets)
+
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         self._loop = asyncio.get_running_loop()
         await super().startup(sockets)
@@ -91,3 +98,26 @@ class Server(uvicorn.Server):
         for under in list(state.underway):
             under.stop(_STOPPED)
         self.should_exit = True
+
+
+class _Complaints(logging.Handler):
+    """What uvicorn says of connections, as lines of our log."""
+
+    def __init__(self, log: Log) -> None:
+        super().__init__(logging.WARNING)
+        self._log = log
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._log.line("connection", said=record.getMessage())
+
+
+@contextmanager
+def _heard(log: Log) -> Generator[None]:
+    logger, handler = logging.getLogger("uvicorn.error"), _Complaints(log)
+    logger.addHandler(handler)
+    logger.propagate = False
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.propagate = True

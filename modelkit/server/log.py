@@ -102,7 +102,7 @@ def fields_of(trace: Trace) -> dict[str, Any]:
             "drafted": usage.drafted_tokens,
             "accepted": usage.accepted_tokens,
             "load_ms": round(trace.load_s * 1000),
-            "queue_ms": round(usage.wait_s * 1000),
+            "queue_ms": round((trace.queued_s + usage.wait_s) * 1000),
             "prefill_ms": round(usage.prefill_s * 1000),
             "decode_ms": round(usage.decode_s * 1000),
         }

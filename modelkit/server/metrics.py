@@ -110,7 +110,7 @@ class Metrics:
             self._observe("modelkit_model_load_seconds", model, trace.load_s)
         self._observe("modelkit_request_seconds", model, trace.total_s)
         for one in trace.usages:
-            self._observe("modelkit_queue_seconds", model, one.wait_s)
+            self._observe("modelkit_queue_seconds", model, trace.queued_s + one.wait_s)
             self._observe("modelkit_prefill_seconds", model, one.prefill_s)
             self._observe("modelkit_decode_seconds", model, one.decode_s)
 

@@ -97,22 +97,24 @@ class Stream(Response):
         self._under.trace.status = 200
         beating = asyncio.ensure_future(self._beat(send))
         try:
-            await self._write_all(send)
+            last = await self._write_all(send)
+            beating.cancel()  # before the last bytes: none may come behind them
+            await self._write(send, last, more=False)
         finally:
             beating.cancel()
             await self._under.close()
 
-    async def _write_all(self, send: Send) -> None:
+    async def _write_all(self, send: Send) -> bytes:
+        """All but the last bytes, which are given back."""
         formatter, begun = self._formatter, False
         try:
             async for row, events in self._under:
                 lead = b"" if begun else formatter.begin(self._under.started)
                 begun = True
                 await self._write(send, lead + formatter.batch(row, events))
-            last = formatter.end()
+            return formatter.end()
         except Exception as error:  # noqa: BLE001 -- whatever it is, the client is told
-            last = formatter.fail(self._under.failed(error))
-        await self._write(send, last, more=False)
+            return formatter.fail(self._under.failed(error))
 
     async def _write(self, send: Send, data: bytes, *, more: bool = True) -> None:
         if data or not more:

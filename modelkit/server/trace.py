@@ -31,6 +31,8 @@ class Trace:
     """How many tools its answers call."""
     load_s: float = 0.0
     """What it waited for the model to be loaded."""
+    queued_s: float = 0.0
+    """What it waited for a turn after that, before the engine had it."""
     error: str = ""
     """The kind of fault, where it failed."""
     began_s: float = field(default_factory=time.monotonic)

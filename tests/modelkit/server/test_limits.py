@@ -233,6 +233,13 @@ def test_who_does_not_read_is_dropped(served: Running) -> None:
         assert not served.serving.state.underway
 
 
+def test_what_is_no_http_is_a_line_of_the_log(served: Running) -> None:
+    log = served.serving.log
+    before = log._stream.getvalue()  # type: ignore[union-attr]
+    asked(served, b"NONSENSE\r\n\r\n")
+    assert "connection said=" in log._stream.getvalue().removeprefix(before)  # type: ignore[union-attr]
+
+
 def test_fields_say_their_name(served: Running) -> None:
     for body, where in (
         ({"prompt": "x"}, "model"),
