@@ -150,6 +150,11 @@ class Underway:
         assert self._started is not None, "no row was started"
         return self._started
 
+    @property
+    def has_started(self) -> bool:
+        """Are there rows? Before that it waits for the model."""
+        return self._started is not None
+
     def stop(self, fault: Fault) -> None:
         """Want no more, for this reason. Returns at once."""
         if self.fault is not None:

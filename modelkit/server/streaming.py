@@ -10,7 +10,7 @@ Invariants:
 
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from time import monotonic
 from typing import Protocol
@@ -52,6 +52,10 @@ class Wire:
     media_type: str
     heartbeat: bytes | None
     """A sign of life that every client passes over; None where there is none."""
+    beat_s: float | None = None
+    """After how long without a byte; None: as the server's limits say."""
+    progress: Callable[[Started], bytes] | None = None
+    """What to say instead of the heartbeat once there are rows."""
 
 
 SSE = Wire("text/event-stream; charset=utf-8", b": heartbeat\n\n")
@@ -73,7 +77,7 @@ async def stream(request: Request, ask: Ask, wire: Wire, formatter: Formatter) -
     """The response that streams the answer. Raises what went wrong before its first byte."""
     under = Underway(request, ask)
     # Until there is something to send, an error still gets a status; but nobody waits in silence for long.
-    patience_s = None if wire.heartbeat is None else under.serving.limits.heartbeat_s
+    patience_s = None if wire.heartbeat is None else wire.beat_s or under.serving.limits.heartbeat_s
     try:
         await under.wait_first(patience_s)
     except BaseException:
@@ -123,9 +127,12 @@ class Stream(Response):
 
     async def _beat(self, send: Send) -> None:
         """A sign of life whenever nothing was written for a while."""
-        heartbeat, every_s = self._wire.heartbeat, self._under.serving.limits.heartbeat_s
-        while heartbeat is not None:
+        wire, under = self._wire, self._under
+        every_s = wire.beat_s or under.serving.limits.heartbeat_s
+        while (heartbeat := wire.heartbeat) is not None:
             if (left_s := self._written_s + every_s - monotonic()) > 0:
                 await asyncio.sleep(left_s)
             else:
+                if wire.progress is not None and under.has_started:
+                    heartbeat = wire.progress(under.started)
                 await self._write(send, heartbeat)

@@ -7,7 +7,8 @@
     {"type": "call_end", "index"}
     {"type": "finish", "reason", "cut", "stop", "seed", "dropped_messages", "ids", "parsed"?, "threads",
      "stats"}
-    {"error": {"kind", "message"}}                         instead of the rest of the answer
+    {"type": "progress", "read_tokens", "total_tokens"}    now and then, while the prompt is read
+    {"error": {"kind", "message", "retry_after_s"}}        instead of the rest of the answer
 
 `ids` are those of the tokens whose text begins in the piece, and in the last line all of the answer's.
 `tokens` ([{"id", "text", "logprob", "top": [...]}]) are there where log-probabilities were asked for; `top`
@@ -27,7 +28,6 @@ from modelkit.server.faults import Fault
 from modelkit.server.streaming import Wire, ndjson
 from runtime.engine.request import TokenLogprob
 
-LINES = Wire("application/x-ndjson", b"\n")
 Read = Callable[[int], str]
 """Gives the text of a token."""
 
@@ -60,7 +60,20 @@ class Lines:
         return b""
 
     def fail(self, fault: Fault) -> bytes:
-        return ndjson({"error": {"kind": fault.kind, "message": fault.message}})
+        after = fault.retry_after_s
+        return ndjson({"error": {"kind": fault.kind, "message": fault.message, "retry_after_s": after}})
+
+
+def progress(started: Started) -> bytes:
+    """How far the prompt has been read."""
+    read = started.streams[0].progress
+    if read is None:
+        return b"\n"
+    return ndjson({"type": "progress", "read_tokens": read.read, "total_tokens": read.total})
+
+
+LINES = Wire("application/x-ndjson", b"\n", beat_s=0.5, progress=progress)
+"""A person waits and looks on, so nothing is silent for longer."""
 
 
 def word(fault: Fault, request_id: str) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -22,6 +23,8 @@ from modelkit.settings import Settings
 from runtime.engine.request import TokenLogprob, Usage
 from tests.support.tiny import TEMPLATE, write_model
 
+PAUSES: list[float] = []
+"""Seconds that the engine's next steps take longer."""
 HELLO = {"role": "user", "content": "Hello"}
 
 
@@ -35,7 +38,19 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
             raise ModelNotFound(f"there is no model {name!r}")
         return modelkit.load(folder, home=home)
 
-    pool = Pool(opened)
+    def slowed(name: str) -> Model:
+        model = opened(name)
+        steps: Any = model._running.engine._steps  # type: ignore[union-attr]
+        run = steps.run
+
+        def slow(prefill: int) -> Any:
+            time.sleep(PAUSES.pop() if PAUSES else 0)
+            return run(prefill)
+
+        steps.run = slow
+        return model
+
+    pool = Pool(slowed)
     serving = Serving(pool, Settings.from_environment({"MODELKIT_HOME": str(home)}))
     with TestClient(make_app(serving), base_url="http://localhost") as client:
         yield client
@@ -64,6 +79,14 @@ def test_the_same_question_again_is_reused(client: TestClient) -> None:
     messages = [{"role": "user", "content": "a" * 100}]
     ask(client, messages=messages, parameters={"num_predict": 4})
     assert ask(client, messages=messages, parameters={"num_predict": 4})[-1]["stats"]["cached_tokens"] > 50
+
+
+def test_a_long_wait_is_told(client: TestClient) -> None:
+    PAUSES.append(1.2)
+    lines = ask(client, messages=[{"role": "user", "content": "b" * 90}], parameters={"num_predict": 2})
+    told = [one for one in lines if one["type"] == "progress"]
+    assert told
+    assert {one["total_tokens"] for one in told} == {lines[-1]["stats"]["prompt_tokens"]}
 
 
 @pytest.mark.parametrize(

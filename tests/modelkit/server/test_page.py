@@ -190,8 +190,13 @@ def test_an_answer_comes_with_its_form_and_its_numbers(tab: Tab, fake: Fake) -> 
 
 
 def test_only_the_last_block_is_drawn_anew(tab: Tab, fake: Fake) -> None:
-    fake.answers = [[*text("First.\n\nSecond"), HOLD, *text(" goes on.\n\n- third"), HOLD, finish()]]
+    reading: Event = {"type": "progress", "read_tokens": 1024, "total_tokens": 4096}
+    fake.answers = [
+        [reading, HOLD, *text("First.\n\nSecond"), HOLD, *text(" goes on.\n\n- third"), HOLD, finish()]
+    ]
     tab.say("Hi")
+    tab.said("Reading the prompt… 1,024 of 4,096 tokens").wait_for()
+    fake.let_go(1)
     tab.said("Second").wait_for()
     assert tab.page.locator(".message.assistant").get_attribute("aria-busy") == "true"
     first = tab.page.locator(".prose p").first.element_handle()

@@ -26,6 +26,9 @@ const TAKE = {
   call_arguments(message, event) {
     message.calls[event.index].arguments += event.text;
   },
+  progress(message, { read_tokens: read, total_tokens: total }) {
+    message.reading = { read, total };
+  },
   finish(message, event) {
     endThinking(message);
     for (const key of ["reason", "cut", "seed", "stats"]) message[key] = event[key] ?? null;
@@ -80,6 +83,7 @@ export class Answering {
       this.#fail(error);
     }
     endThinking(message);
+    delete message.reading;
     message.partial = false;
     await conversation.keep([message]).catch(() => {}); // a full disk must not hide the answer
     this.changed(message);

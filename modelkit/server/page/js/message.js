@@ -202,7 +202,7 @@ export class MessageView {
   /** What has come since. */
   grow() {
     const { message } = this;
-    if (this.colours || !this.#growing || message.calls?.length || (message.thinking && !this.#thoughts) || (message.content && this.element.querySelector(".waiting"))) {
+    if (this.colours || !this.#growing || message.calls?.length || (message.thinking && !this.#thoughts) || this.element.querySelector(".waiting")) {
       return this.show(this.around); // the parts of the message have changed
     }
     if (this.#thoughts) {

@@ -90,7 +90,7 @@ async function* jsonLines(response) {
 export async function* answer(request, signal) {
   const response = await send("modelkit/v1/chat", { method: "POST", body: request, signal });
   for await (const event of jsonLines(response)) {
-    if (event.error) throw new ServerError(event.error.message ?? event.error, response.status);
+    if (event.error) throw new ServerError(event.error.message, response.status, event.error.retry_after_s ?? null);
     yield event;
     if (event.type === "finish") return;
   }
