@@ -120,7 +120,7 @@ class ServedAnswer:
             failed = said.fields("error")
             raise error_of({"error": failed.text("message"), "kind": failed.text("kind")})
         match said.text("type"):
-            case "start":
+            case "start" | "progress":
                 return None
             case "finish":
                 self._answer = self._whole(said)

@@ -86,11 +86,11 @@ class Fake:
     def app(self) -> ASGIApp:
         own = [
             Route("/api/tags", self.tags),
-            Route("/api/ps", self.ps),
+            Route("/modelkit/v1/ps", self.ps),
             Route("/api/show", self.show, methods=["POST"]),
-            Route("/api/generate", self.keep, methods=["POST"]),
             Route("/modelkit/v1/defaults", self.defaults),
             Route("/modelkit/v1/chat", self.chat, methods=["POST"]),
+            Route("/modelkit/v1/{act:str}", self.keep, methods=["POST"]),
         ]
         return Starlette(routes=[*DIALECT.routes, *own])
 
@@ -106,10 +106,13 @@ class Fake:
         return self.refusal(request) or JSONResponse({"models": models})
 
     async def ps(self, request: Request) -> Response:
-        models = [
-            {"name": name, "size": 12_400_000, "context_length": 2048, "expires_at": "2318-01-01T00:00:00Z"}
-            for name in sorted(self.loaded)
-        ]
+        shown = {
+            "size_bytes": 12_400_000,
+            "context_tokens": 2048,
+            "state": "ready",
+            "drafters": ["island-draft"],
+        }
+        models = [{"name": name, **shown} for name in sorted(self.loaded)]
         return self.refusal(request) or JSONResponse({"models": models})
 
     async def show(self, request: Request) -> Response:
@@ -123,8 +126,9 @@ class Fake:
         if refused := self.refusal(request):
             return refused
         body = await request.json()
-        (self.loaded.discard if body.get("keep_alive") == 0 else self.loaded.add)(body["model"])
-        return JSONResponse({"done": True})
+        act = {"load": self.loaded.add, "stop": self.loaded.discard}[request.path_params["act"]]
+        act(body["model"])
+        return JSONResponse({})
 
     async def chat(self, request: Request) -> Response:
         if refused := self.refusal(request):

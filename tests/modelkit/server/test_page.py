@@ -447,7 +447,10 @@ def test_models_are_loaded_and_unloaded(tab: Tab, fake: Fake) -> None:
     tab.button("Unload island:latest").click()
     tab.button("Load island:latest").wait_for()
     assert fake.loaded == {"a-model-with-a-rather-long-name:70b"}
-    assert "12.4 MB in memory · 2,048 tokens" in tab.page.locator(".loaded").inner_text()
+    assert (
+        "12.4 MB in memory · 2,048 tokens of context · drafts by island-draft"
+        in tab.page.locator(".loaded").inner_text()
+    )
 
 
 def test_text_files_go_with_the_message(tab: Tab, fake: Fake) -> None:

@@ -5,6 +5,7 @@ import { bytes, count } from "./numbers.js";
 import * as wire from "./wire.js";
 
 const LAST = "modelkit.model";
+const STATES = { opening: "loading", waiting: "waits for memory", loading: "loading", ready: "loaded", leaving: "leaving" };
 
 export class Models {
   #about = new Map();
@@ -79,7 +80,8 @@ export class Models {
   #row({ name, size, details }) {
     const state = this.state(name);
     const said = [details?.parameter_size, details?.quantization_level, size ? `${bytes(size)} on disk` : null];
-    if (state) said.push(`${bytes(state.size)} in memory`, state.context_length ? `${count(state.context_length)} tokens of context` : null);
+    if (state) said.push(`${bytes(state.size_bytes)} in memory`, `${count(state.context_tokens)} tokens of context`);
+    if (state?.drafters.length) said.push(`drafts by ${state.drafters.join(", ")}`);
     const busy = this.busy.has(name);
     const label = busy ? (state ? "Unloading…" : "Loading…") : state ? "Unload" : "Load";
     const button = h("button", { type: "button", text: label, "aria-label": `${label} ${name}`, disabled: busy, on: { click: () => this.#switch(name, state) } });
@@ -87,7 +89,7 @@ export class Models {
       "li",
       { class: state ? "loaded" : "" },
       h("span", { class: "dot", title: state ? "in memory" : "on disk" }),
-      h("div", {}, h("strong", { text: name }), h("p", { text: [state ? "loaded" : "not loaded", ...said].filter(Boolean).join(" · ") })),
+      h("div", {}, h("strong", { text: name }), h("p", { text: [state ? STATES[state.state] : "not loaded", ...said].filter(Boolean).join(" · ") })),
       button,
     );
   }
@@ -97,7 +99,7 @@ export class Models {
     this.#list();
     let said = "";
     try {
-      await wire.keep(name, state ? 0 : undefined);
+      await (state ? wire.unload(name) : wire.load(name));
     } catch (error) {
       said = `${name}: ${error.message}`;
     }

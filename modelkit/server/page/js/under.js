@@ -7,7 +7,7 @@ import { bytes, count } from "./numbers.js";
 export function showContext(chat, state) {
   const answers = chat.tree.path().filter((message) => message.stats);
   const last = answers.at(-1);
-  const all = state?.context_length ?? last?.context;
+  const all = state?.context_tokens ?? last?.context;
   const bar = $("#context");
   bar.hidden = !last || !all;
   $("#context-text").textContent = "";
@@ -21,8 +21,8 @@ export function showContext(chat, state) {
   $("#context-text").textContent = text;
 }
 
-/** loaded: as /api/ps lists them. */
+/** loaded: as the server lists them. */
 export function showMemory(loaded) {
-  const size = loaded.reduce((sum, model) => sum + (model.size ?? 0), 0);
+  const size = loaded.reduce((sum, model) => sum + model.size_bytes, 0);
   $("#memory-text").textContent = size ? `${bytes(size)} in memory` : "";
 }

@@ -106,13 +106,13 @@ export const models = async () => (await value("api/tags")).models ?? [];
 export const defaults = () => value("modelkit/v1/defaults");
 
 /** Those in memory. */
-export const loaded = async () => (await value("api/ps")).models ?? [];
+export const loaded = async () => (await value("modelkit/v1/ps")).models ?? [];
 
 /** What one model is and can: `capabilities`, `parameters`, `model_info`. */
 export const about = (model) => value("api/show", { method: "POST", body: { model } });
 
-/** Bring a model into memory, or (keepAlive 0) out of it. */
-export const keep = (model, keepAlive) => {
-  const body = keepAlive === undefined ? { model, stream: false } : { model, stream: false, keep_alive: keepAlive };
-  return value("api/generate", { method: "POST", body });
-};
+/** Bring a model into memory. */
+export const load = (model) => value("modelkit/v1/load", { method: "POST", body: { model } });
+
+/** Let a model go, once nobody uses it any more. */
+export const unload = (model) => value("modelkit/v1/stop", { method: "POST", body: { model } });
