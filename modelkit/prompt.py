@@ -78,6 +78,8 @@ class Prompter:
         self.tokenizer = tokenizer
         self.template = template
         self.style = choose(template, metadata.parser, tokenizer.pieces).style
+        if template is not None:
+            template.style = self.style
         self.fault = fault
         self._system = metadata.system
         self._saved = metadata.messages

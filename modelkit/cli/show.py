@@ -36,7 +36,8 @@ def command(name: str, quality: bool, verbose: bool, as_json: bool, **parts: boo
     """Show what the package NAME holds.
 
     Memory is what the layers remember on this machine: per token, and for one sequence of the length that
-    the package allows.
+    the package allows. Beside tools stands the output style in which the model calls them, beside thinking
+    what of it can be asked for.
     """
     chosen = [part for part in _PARTS if parts[part]]
     if quality and (chosen or verbose):
