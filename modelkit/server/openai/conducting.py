@@ -7,6 +7,7 @@ from typing import Any, Protocol, TypeVar
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from modelkit.errors import PromptTooLong
 from modelkit.generation import Finish
 from modelkit.output.events import Event
 from modelkit.server.answering import Ask, Underway
@@ -56,13 +57,24 @@ async def answer(
     request: Request, ask: Ask, writer: Writer, *, streamed: bool, ignored: Iterable[str] = ()
 ) -> Response:
     """Raises what went wrong before the first byte."""
-    if streamed:
-        response = await stream(request, ask, SSE, writer)
-    else:
-        response = JSONResponse(await _whole(request, ask, writer))
+    try:
+        if streamed:
+            response = await stream(request, ask, SSE, writer)
+        else:
+            response = JSONResponse(await _whole(request, ask, writer))
+    except PromptTooLong as error:
+        raise refused("too_long", _as_openai_says(error)) from error
     if names := ", ".join(ignored):
         response.headers[IGNORED] = names
     return response
+
+
+def _as_openai_says(error: PromptTooLong) -> str:
+    """Agents and libraries look for these words, beside the code, before they shorten a conversation."""
+    return (
+        f"This model's maximum context length is {error.context_tokens} tokens. However, your messages "
+        f"resulted in {error.prompt_tokens} tokens. {error.hint or ''}"
+    ).rstrip()
 
 
 async def _whole(request: Request, ask: Ask, writer: Writer) -> dict[str, Any]:

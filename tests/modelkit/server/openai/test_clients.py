@@ -165,7 +165,12 @@ LONG_TALK = [{"role": "user", "content": "x" * 2000}]
 BAD_FORM = {"type": "json_schema", "json_schema": {"name": "a", "schema": {"type": "nothing"}}}
 FAULTS: list[tuple[type[openai.APIStatusError], str | None, str, dict[str, Any]]] = [
     (openai.NotFoundError, "model_not_found", "nope", {"model": "nope"}),
-    (openai.BadRequestError, "context_length_exceeded", "2017 .* 1024", {"messages": LONG_TALK}),
+    (
+        openai.BadRequestError,
+        "context_length_exceeded",
+        "maximum context length is 1024 tokens.* 2017 ",
+        {"messages": LONG_TALK},
+    ),
     (openai.BadRequestError, None, "temperature", {"temperature": -1}),
     (openai.BadRequestError, None, "frobnicate", {"extra_body": {"frobnicate": 1}}),
     (openai.BadRequestError, None, "schema", {"response_format": BAD_FORM}),
