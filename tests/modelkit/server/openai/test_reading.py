@@ -1,13 +1,17 @@
 """What clients send: what acts, what passes since it carries nothing, and what is refused by its name."""
 
+import contextlib
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from modelkit.chat.message import Message, ToolCall
 from modelkit.errors import ModelkitError
 from modelkit.server.faults import Refused
 from modelkit.server.fields import Fields
+from modelkit.server.openai import chat_request, completion_request, response_request
 from modelkit.server.openai.chat_request import ChatRequest, read_chat
 from modelkit.server.openai.completion_request import read_completion
 from modelkit.server.openai.response_request import ResponseRequest, read_response
@@ -382,3 +386,39 @@ def test_prompts_come_in_four_shapes(prompt: Any, wanted: Any) -> None:
 def test_other_prompts_are_refused(prompt: Any) -> None:
     with pytest.raises(ModelkitError, match="prompt"):
         read_completion(Fields({"model": "m", "prompt": prompt}), 8)
+
+
+NAMES = "type text function name arguments content role user assistant tool message input schema json_schema"
+WORDS = st.sampled_from(f"{NAMES} allowed_tools mode tools reasoning function_call call_id".split())
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | WORDS | st.text(max_size=3)
+VALUES = st.recursive(
+    SCALARS, lambda one: st.lists(one, max_size=3) | st.dictionaries(WORDS, one, max_size=4), max_leaves=8
+)
+
+
+def bodies(known: frozenset[str], **whole: Any) -> st.SearchStrategy[dict[str, Any]]:
+    """Requests that are right but for a few fields."""
+    return st.dictionaries(st.sampled_from(sorted(known)), VALUES, max_size=3).map(
+        lambda some: {**whole, **some}
+    )
+
+
+@settings(max_examples=400)
+@given(body=bodies(chat_request.KNOWN, model="m", messages=[USER], tools=[TOOL]))
+def test_any_chat_is_read_or_refused(body: dict[str, Any]) -> None:
+    with contextlib.suppress(ModelkitError):
+        read_chat(Fields(body), 8)
+
+
+@settings(max_examples=200)
+@given(body=bodies(completion_request.KNOWN, model="m", prompt="x"))
+def test_any_completion_is_read_or_refused(body: dict[str, Any]) -> None:
+    with contextlib.suppress(ModelkitError):
+        read_completion(Fields(body), 8)
+
+
+@settings(max_examples=400)
+@given(body=bodies(response_request.KNOWN, model="m", input=[USER]))
+def test_any_response_is_read_or_refused(body: dict[str, Any]) -> None:
+    with contextlib.suppress(ModelkitError):
+        read_response(Fields(body), lambda _: None)
