@@ -68,6 +68,8 @@ class Generation:
     """The tools that it calls, in its order."""
     parsed: Any = None
     """The value of the answer, where JSON was asked for (`format`) and the answer is whole."""
+    notes: tuple[str, ...] = ()
+    """Sentences on what of the request could not be enforced, such as a tool's schema."""
 
     @property
     def message(self) -> Message:
@@ -112,6 +114,8 @@ class Beginning:
     """As in Generation."""
     json: bool = False
     """It is to be JSON."""
+    notes: tuple[str, ...] = ()
+    """Sentences on what of the request could not be enforced."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,6 +299,7 @@ class GenerationStream:
                 thinking=given.thinking,
                 tool_calls=given.tool_calls,
                 parsed=_read_json(given.text) if self.begun.json and reason == "stop" and not found else None,
+                notes=self.begun.notes,
             )
 
     def whole(self) -> Generation:

@@ -20,7 +20,7 @@ from modelkit.memory import Memory
 from modelkit.modelfile import Parameters
 from modelkit.modelfile.keywords import RequestParameters
 from modelkit.opening import Opened
-from modelkit.options import ChatOptions, GenerateOptions, Given, read_options
+from modelkit.options import Calling, ChatOptions, GenerateOptions, Given, read_options
 from modelkit.prefixes import Prefix
 from modelkit.prompt import Prompt
 from modelkit.running import Running, start
@@ -185,6 +185,8 @@ class Model:
         messages: Iterable[Message | Mapping[str, Any]],
         *,
         tools: Sequence[Mapping[str, Any]] | None = None,
+        tool_choice: str = "auto",
+        parallel_tool_calls: bool = True,
         variables: Mapping[str, Any] | None = None,
         truncate: bool = True,
         continue_final: bool = False,
@@ -201,7 +203,9 @@ class Model:
         """Answer a conversation: messages with `role` and `content`, oldest first.
 
         The package's system text comes first unless the conversation brings its own; its saved messages
-        come next. tools: functions that the model may call, in OpenAI's shape. variables: what this model's
+        come next. tools: functions that the model may call, in OpenAI's shape; their arguments follow the
+        schemas. tool_choice: "auto", "none", "required", or the name of one that must be called.
+        parallel_tool_calls=False: one call at most. variables: what this model's
         template reads beyond that, such as enable_thinking. Tools, and messages of a role, that leave no
         trace in the prompt because the template has no place for them are refused.
 
@@ -218,7 +222,11 @@ class Model:
         continues = arguments.flag(continue_final, "continue_final")
         frame = Frame(tools, variables, continues, asked.resolved.think)
         prompt = running.prompter.chat(read_messages(messages), frame, fit)
-        answer = running.answer(prompt, asked, continuing=continues)
+        calling = Calling(
+            arguments.text(tool_choice, "tool_choice"),
+            arguments.flag(parallel_tool_calls, "parallel_tool_calls"),
+        )
+        answer = running.answer(prompt, asked, calling, continuing=continues)
         return answer if streaming else answer.whole()
 
     def logits(

@@ -45,6 +45,8 @@ class ChatOptions(AnswerOptions, total=False):
     """Keywords of `Model.chat`."""
 
     tools: Sequence[Mapping[str, Any]] | None
+    tool_choice: str
+    parallel_tool_calls: bool
     variables: Mapping[str, Any] | None
     truncate: bool
     continue_final: bool
@@ -66,6 +68,16 @@ class Asked:
     """By token id: added to its logit."""
     context_length: int | None = None
     """Most tokens of prompt and answer together, where that is less than the model's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Calling:
+    """What a request says about calls of its tools."""
+
+    choice: str = "auto"
+    """"auto", "none", "required", or the name of the tool to call."""
+    parallel: bool = True
+    """May there be more than one call?"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,16 +13,17 @@ from modelkit.chat.fitting import Fit
 from modelkit.errors import PromptTooLong, RequestError
 from modelkit.faults import translated
 from modelkit.generation import Beginning, GenerationStream, sampling_of
-from modelkit.grammar import Grammars
+from modelkit.grammar import Grammar, Grammars
+from modelkit.grammars.shape import shape_of
 from modelkit.learned import Learning
 from modelkit.memory import Memory
 from modelkit.modelfile import Parameters, Resolved
 from modelkit.opening import Opened, start_engine
-from modelkit.options import Asked
+from modelkit.options import Asked, Calling
 from modelkit.output.splitter import splitter_for
 from modelkit.pieces import Pieces
 from modelkit.prefixes import Prefix
-from modelkit.prompt import Prompt, Prompter
+from modelkit.prompt import Prompt, Prompter, Turn
 from modelkit.room import Room, room_for
 from modelkit.settings import Settings
 from modelkit.tokenizer import Tokenizer
@@ -66,13 +67,15 @@ class Running:
     adapters: tuple[str, ...] = ()
     """The names of those that a request may have, in the package's order."""
 
-    def answer(self, prompt: Prompt, asked: Asked, *, continuing: bool) -> GenerationStream:
+    def answer(
+        self, prompt: Prompt, asked: Asked, calling: Calling | None = None, *, continuing: bool
+    ) -> GenerationStream:
         """Start an answer. continuing: it goes on where the prompt's text ends, so a blank in front of it
         counts. Raises RequestError, and ModelClosed where the model is closed meanwhile.
         """
         room = self._room(prompt, asked)
         sampling = sampling_of(asked.resolved, self.suppressed, asked.logit_bias)
-        constraint = None if asked.form is None else self.grammars.compile(asked.form)
+        constraint = self._grammar(prompt.turn, asked, calling or Calling())
         ids, source = (prompt.ids, ()) if self.start_id is None else ((self.start_id,), prompt.ids)
         continuing = continuing and self.start_id is None
         pieces = Pieces(self.tokenizer, continuing=continuing)
@@ -101,12 +104,22 @@ class Running:
                 prompt.ids,
                 prompt.dropped,
                 json=asked.form is not None and asked.form.kind == "schema",
+                notes=() if constraint is None else constraint.notes,
             )
             return GenerationStream(stream, pieces, begun, splitter)
 
     def fit(self, wanted: Resolved, context: int | None = None, *, truncate: bool = True) -> Fit | None:
         """What a conversation has to fit; None where nothing may be left out of it. context: as in Asked."""
         return Fit.of(self._context(context), wanted.num_predict, wanted.num_keep) if truncate else None
+
+    def _grammar(self, turn: Turn | None, asked: Asked, calling: Calling) -> Grammar | None:
+        """What the answer follows; None where it may be anything."""
+        if turn is None:
+            return None if asked.form is None else self.grammars.compile(asked.form)
+        shape = shape_of(
+            self.prompter.style, turn.opening, turn.tools, calling.choice, calling.parallel, asked.form
+        )
+        return None if shape is None else self.grammars.shaped(shape)
 
     def _context(self, wanted: int | None) -> int:
         return self.context_length if wanted is None else min(wanted, self.context_length)

@@ -92,7 +92,14 @@ TALK: dict[str, Any] = {"messages": [USER], "tools": None, "variables": None}
 HOME = {"home": None}
 CALLS: dict[str, dict[str, Any]] = {
     "model.generate": {"prompt": "Hi", "raw": False, **ANSWER},
-    "model.chat": {**TALK, "truncate": True, "continue_final": False, **ANSWER},
+    "model.chat": {
+        **TALK,
+        "tool_choice": "auto",
+        "parallel_tool_calls": True,
+        "truncate": True,
+        "continue_final": False,
+        **ANSWER,
+    },
     "model.prompt": {**TALK, "truncate": True, "think": None},
     "model.logits": {"ids": [1, 2], "source": (), "chunk": None, "adapters": None},
     "model.encode": {"text": "Hi", "add_special": True},

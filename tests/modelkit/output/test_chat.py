@@ -5,7 +5,7 @@ The model's weights are random; a regular expression that only one text matches 
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -13,7 +13,9 @@ import pytest
 import modelkit
 from modelkit.errors import ParameterError, RequestError
 from modelkit.generation import Finish
+from modelkit.grammar import Form
 from modelkit.output.events import CallArguments, CallStart, Text, Thinking
+from modelkit.running import Running
 from tests.support.tiny import write_model
 
 # As Qwen 3 writes it.
@@ -49,18 +51,27 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[modelkit.Model]:
         yield loaded
 
 
-def exactly(text: str) -> str:
-    return "".join(f"[{re.escape(char)}]" if char not in "^\\" else "\\" + char for char in text)
+@pytest.fixture
+def writes(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """From now on the model writes this text, whatever the request asks for."""
+
+    def let(text: str) -> None:
+        form = Form("regex", "regex", "".join(f"[{re.escape(char)}]" for char in text))
+        monkeypatch.setattr(Running, "_grammar", lambda self, *_: self.grammars.compile(form))
+
+    return let
 
 
-def test_thinking_and_text(model: modelkit.Model) -> None:
-    answer = model.chat(ASK, regex=exactly("<think>\nhm\n</think>\n\nSunny."))
+def test_thinking_and_text(model: modelkit.Model, writes: Callable[[str], None]) -> None:
+    writes("<think>\nhm\n</think>\n\nSunny.")
+    answer = model.chat(ASK)
     assert (answer.thinking, answer.text, answer.tool_calls) == ("hm", "Sunny.", ())
     assert len(answer.ids) == len("<think>\nhm\n</think>\n\nSunny.")
 
 
-def test_calls(model: modelkit.Model) -> None:
-    stream = model.chat(ASK, tools=[TOOL], regex=exactly("One moment.\n" + CALL), stream=True)
+def test_calls(model: modelkit.Model, writes: Callable[[str], None]) -> None:
+    writes("One moment.\n" + CALL)
+    stream = model.chat(ASK, tools=[TOOL], stream=True)
     events = list(stream.events())
     answer = stream.result
     (call,) = answer.tool_calls
@@ -74,24 +85,27 @@ def test_calls(model: modelkit.Model) -> None:
     assert isinstance(events[-1], Finish)
 
 
-def test_without_tools_a_call_is_text(model: modelkit.Model) -> None:
-    answer = model.chat(ASK, regex=exactly(CALL))
+def test_without_tools_a_call_is_text(model: modelkit.Model, writes: Callable[[str], None]) -> None:
+    writes(CALL)
+    answer = model.chat(ASK)
     assert (answer.text, answer.tool_calls) == (CALL, ())
 
 
-def test_the_answer_goes_back_as_it_was_written(model: modelkit.Model) -> None:
+def test_the_answer_goes_back_as_it_was_written(model: modelkit.Model, writes: Callable[[str], None]) -> None:
     written = "<think>\nhm\n</think>\n\n" + CALL
-    answer = model.chat(ASK, tools=[TOOL], regex=exactly(written))
+    writes(written)
+    answer = model.chat(ASK, tools=[TOOL])
     history = model.prompt([*ASK, answer.message, {"role": "tool", "content": "sun"}], tools=[TOOL])
     assert history.startswith(model.prompt(ASK, tools=[TOOL]) + written)
 
 
-def test_thinking_can_be_switched_off(model: modelkit.Model) -> None:
+def test_thinking_can_be_switched_off(model: modelkit.Model, writes: Callable[[str], None]) -> None:
     off = model.prompt(ASK, think=False)
     assert off.endswith("<think>\n\n</think>\n\n")
     assert model.prompt(ASK, think=True) == model.prompt(ASK) == off[: -len("<think>\n\n</think>\n\n")]
     # Behind a closed thought the answer is text from its first letter on.
-    answer = model.chat(ASK, think=False, regex=exactly("Sunny."))
+    writes("Sunny.")
+    answer = model.chat(ASK, think=False)
     assert (answer.thinking, answer.text) == (None, "Sunny.")
 
 
@@ -102,8 +116,11 @@ def test_what_thinking_cannot_be(model: modelkit.Model, tmp_path: Path) -> None:
         model.generate("Hi", raw=True, think=True)
 
 
-def test_a_stop_string_in_a_thought_stops_nothing(model: modelkit.Model) -> None:
-    answer = model.chat(ASK, regex=exactly("<think>\na\nb\n</think>\n\nc\nd"), stop="\n")
+def test_a_stop_string_in_a_thought_stops_nothing(
+    model: modelkit.Model, writes: Callable[[str], None]
+) -> None:
+    writes("<think>\na\nb\n</think>\n\nc\nd")
+    answer = model.chat(ASK, stop="\n")
     assert (answer.thinking, answer.text, answer.stop) == ("a\nb", "c", "\n")
 
 
@@ -114,17 +131,50 @@ def test_json_is_read(model: modelkit.Model) -> None:
     assert model.chat(ASK, think=False, regex="[3]").parsed is None
 
 
-def test_a_continued_answer_is_text(model: modelkit.Model) -> None:
+def test_a_continued_answer_is_text(model: modelkit.Model, writes: Callable[[str], None]) -> None:
     talk = [*ASK, {"role": "assistant", "content": "It is "}]
-    answer = model.chat(talk, continue_final=True, regex=exactly(" sunny"))
+    writes(" sunny")
+    answer = model.chat(talk, continue_final=True)
     assert (answer.thinking, answer.text) == (None, " sunny")
 
 
-def test_events_with_log_probabilities_leave_marks_out(model: modelkit.Model) -> None:
-    stream = model.chat(ASK, regex=exactly("<think>\nhm\n</think>\n\nSunny."), top_logprobs=1, stream=True)
+def test_events_with_log_probabilities_leave_marks_out(
+    model: modelkit.Model, writes: Callable[[str], None]
+) -> None:
+    writes("<think>\nhm\n</think>\n\nSunny.")
+    stream = model.chat(ASK, top_logprobs=1, stream=True)
     events = list(stream.events())
     for kind, text in ((Thinking, "hm"), (Text, "Sunny.")):
         mine = [event for event in events if isinstance(event, kind)]
         assert "".join(event.text for event in mine) == text
         assert [log.id for event in mine for log in event.logprobs] == [one for e in mine for one in e.ids]
         assert model.decode([one for event in mine for one in event.ids]).strip() == text
+
+
+def test_a_choice_of_tools_is_followed(model: modelkit.Model) -> None:
+    other = {"type": "function", "function": {"name": "stop_now"}}
+    for seed in range(6):
+        free = {"seed": seed, "temperature": 1.5, "num_predict": 400, "think": False}
+        must = model.chat(ASK, tools=[TOOL, other], tool_choice="required", **free)
+        assert must.tool_calls
+        assert {call.name for call in must.tool_calls} <= {"weather", "stop_now"}
+        named = model.chat(
+            ASK, tools=[TOOL, other], tool_choice="stop_now", parallel_tool_calls=False, **free
+        )
+        assert [(call.name, call.arguments) for call in named.tool_calls] == [("stop_now", {})]
+        assert named.reason == "stop"
+        assert not model.chat(ASK, tools=[TOOL], tool_choice="none", **free).tool_calls
+
+
+def test_a_choice_that_is_none(model: modelkit.Model) -> None:
+    with pytest.raises(RequestError, match="no tool has this name"):
+        model.chat(ASK, tools=[TOOL], tool_choice="nothing")
+    with pytest.raises(RequestError, match="there are no tools"):
+        model.chat(ASK, tool_choice="required")
+
+
+def test_a_form_comes_behind_the_thought(model: modelkit.Model) -> None:
+    schema = {"type": "object", "properties": {"n": {"enum": [3, 4]}}, "required": ["n"]}
+    for seed in range(6):
+        answer = model.chat(ASK, format=schema, seed=seed, temperature=1, num_predict=600)
+        assert answer.parsed in ({"n": 3}, {"n": 4}) or answer.reason == "length"
