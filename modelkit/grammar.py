@@ -27,7 +27,10 @@ from runtime.sampling.constraint import WORD, ConstraintFault
 if TYPE_CHECKING:
     import llguidance
 
+    from modelkit.chat.styles.opening import Opening
+    from modelkit.chat.styles.style import Style
     from modelkit.grammars.shape import Shape
+    from runtime.sampling.constraint import Constraint
 
     _Made = tuple[llguidance.LLMatcher, Sequence[str]]
 
@@ -71,6 +74,25 @@ class Grammars:
             if not shape.tools and shape.style.think is None and shape.style.header is None:
                 return self.compile(shape.form)
         return self._kept(shape.key, lambda native: self._shaped(native, shape))
+
+    def budgeted(
+        self,
+        inner: "Constraint | None",
+        style: "Style | None",
+        opening: "Opening",
+        tokens: int,
+        *,
+        calls: bool = False,
+    ) -> "Constraint | None":
+        """`inner`, and thinking ends after so many tokens; `inner` itself where nothing is thought. calls:
+        the answer may call tools.
+        """
+        from modelkit.grammars.budget import Budgeted, budget_of
+
+        if style is None or tokens < 0:
+            return inner
+        budget = budget_of(style, opening, tokens, self._tokenizer, self._marks()[0], calls=calls)
+        return Budgeted(inner, budget, self._tokenizer, self._vocab_size) if budget else inner
 
     def _kept(self, key: object, make: "Callable[[llguidance.LLTokenizer], _Made]") -> "Grammar":
         with self._lock:

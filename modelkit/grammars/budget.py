@@ -1,0 +1,164 @@
+"""Thinking that ends after so many tokens: from there on only the mark that closes it may come.
+
+Under any grammar, or none: the mask is the grammar's until the budget is spent, then one token of the closing
+mark after the other. So a batch's other rows see nothing of it, drafts that go on thinking are refused where
+they stand, and the mark itself is drafted for nothing. A call that has ended the thinking is left alone.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from modelkit.chat.styles.opening import Opening
+from modelkit.chat.styles.style import Style
+from modelkit.grammars.rules import Marks, Rules
+from modelkit.tokenizer import Tokenizer
+from runtime.sampling.constraint import WORD, Constraint, Matcher, allows
+
+_TAIL = 256  # bytes of the text that are kept to find marks in, at least
+
+Phase = Literal["outside", "inside", "closing"]
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """What thinking may take, and how it is told."""
+
+    tokens: int
+    """Between its marks, all that an answer thinks taken together."""
+    opens: tuple[bytes, ...]
+    """Marks that begin it."""
+    closes: tuple[bytes, ...]
+    """Marks that end it."""
+    lead: bytes
+    """Blanks in front of the closing mark, left out where the text ends with them already."""
+    lead_ids: tuple[int, ...]
+    close_ids: tuple[int, ...]
+    """The closing mark."""
+    opened: bool
+    """The prompt has begun it."""
+
+
+def budget_of(
+    style: Style, opening: Opening, tokens: int, tokenizer: Tokenizer, marks: Marks, *, calls: bool
+) -> Budget | None:
+    """None for an answer that does not think, or whose closing mark this vocabulary cannot write. calls: the
+    answer may call tools.
+    """
+    if style.header:
+        header = style.header
+        begins, close = (header.thinking + header.message,), header.ends[0] + header.start
+        ends = (header.ends[0],)
+        close += "" if calls else header.text + header.message
+    elif style.think:
+        begins, ends, close = style.think.opens, style.think.closes, style.think.close
+    else:
+        return None
+    if opening.place not in ("start", "thinking"):
+        return None
+    core = close.lstrip()
+    ids = _written(core, tokenizer, marks)
+    lead = close[: len(close) - len(core)]
+    if not ids:
+        return None
+    return Budget(
+        tokens,
+        tuple(mark.strip().encode() for mark in begins if mark.strip()),
+        tuple(mark.strip().encode() for mark in ends if mark.strip()),
+        lead.encode(),
+        _written(lead, tokenizer, marks),
+        ids,
+        opening.place == "thinking",
+    )
+
+
+def _written(text: str, tokenizer: Tokenizer, marks: Marks) -> tuple[int, ...]:
+    """The ids of exactly this text; () where there are none."""
+    ids = list[int]()
+    for piece in Rules(marks).pieces(text):
+        ids += [piece] if isinstance(piece, int) else tokenizer.encode(piece, add_special=False)
+    exact = b"".join(tokenizer.bytes_of(one) for one in ids) == text.encode()
+    return tuple(ids) if exact else ()
+
+
+class Budgeted:
+    """A Constraint of the floor below. inner: the answer's own, None for none."""
+
+    def __init__(
+        self, inner: Constraint | None, budget: Budget, tokenizer: Tokenizer, vocab_size: int
+    ) -> None:
+        self._inner, self._budget, self._tokenizer = inner, budget, tokenizer
+        self._bytes = -(-vocab_size // WORD) * WORD // 8
+        self._anything = b"\xff" * self._bytes
+
+    def matcher(self) -> "BudgetedMatcher":
+        inner = None if self._inner is None else self._inner.matcher()
+        return BudgetedMatcher(inner, self._budget, self._tokenizer, self._anything)
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where an answer stands."""
+
+    phase: Phase
+    spent: int = 0
+    tail: bytes = b""
+    """The end of what was written since the phase began."""
+    due: tuple[int, ...] = ()
+    """What is left of the closing mark."""
+
+
+class BudgetedMatcher:
+    """A Matcher of the floor below."""
+
+    def __init__(self, inner: Matcher | None, budget: Budget, tokenizer: Tokenizer, anything: bytes) -> None:
+        self._inner, self._budget, self._tokenizer, self._anything = inner, budget, tokenizer, anything
+        self._places = [self._checked(_Place("inside" if budget.opened else "outside"))]
+
+    @property
+    def ended(self) -> bool:
+        return self._inner is not None and self._inner.ended
+
+    def mask(self) -> bytes:
+        mask = self._anything if self._inner is None else self._inner.mask()
+        due = self._places[-1].due
+        # A grammar that is not in thinking any more, for a call has ended it, does not know the mark.
+        if not due or not allows(mask, due[0]):
+            return mask
+        only = bytearray(len(mask))
+        only[due[0] >> 3] = 1 << (due[0] & 7)
+        return bytes(only)
+
+    def advance(self, token: int) -> None:
+        if self._inner is not None:
+            self._inner.advance(token)
+        self._places.append(self._checked(self._next(self._places[-1], token)))
+
+    def back(self, count: int) -> None:
+        if self._inner is not None:
+            self._inner.back(count)
+        del self._places[len(self._places) - count :]
+
+    def forced(self, limit: int) -> Sequence[int]:
+        due = self._places[-1].due
+        if due and (self._inner is None or allows(self._inner.mask(), due[0])):
+            return due[:limit]
+        return () if self._inner is None else self._inner.forced(limit)
+
+    def _next(self, at: _Place, token: int) -> _Place:
+        if at.phase == "closing":
+            left = at.due[1:] if token == at.due[0] else ()  # else the grammar had something else to say
+            return replace(at, due=left) if left else _Place("outside", at.spent)
+        tail = (at.tail + self._tokenizer.bytes_of(token))[-2 * _TAIL :]
+        inside = at.phase == "inside"
+        if any(mark in tail for mark in (self._budget.closes if inside else self._budget.opens)):
+            return _Place("outside" if inside else "inside", at.spent)
+        return replace(at, spent=at.spent + inside, tail=tail)
+
+    def _checked(self, at: _Place) -> _Place:
+        """Closing, where the budget is spent."""
+        budget = self._budget
+        if at.phase != "inside" or at.spent < budget.tokens:
+            return at
+        lead = () if at.tail.endswith(budget.lead) else budget.lead_ids
+        return replace(at, phase="closing", due=(*lead, *budget.close_ids))

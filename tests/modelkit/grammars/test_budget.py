@@ -1,0 +1,97 @@
+"""Thinking ends when its budget is spent, whatever else shapes the answer."""
+
+import random
+from typing import Any
+
+import pytest
+
+from modelkit.chat.styles.opening import Opening
+from modelkit.chat.styles.style import Style
+from modelkit.chat.styles.table import style_named
+from modelkit.grammar import read_form
+from modelkit.grammars.shape import shape_of
+from modelkit.output.events import Thinking
+from runtime.sampling.constraint import Constraint, allows
+from tests.support.walks import Words, events_of, walk, words_of
+
+CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+TOOLS = [{"name": "now"}]
+SHAPES: dict[str, dict[str, Any]] = {"": {}, "form": {"form": read_form(CITY)}, "tools": {"tools": TOOLS}}
+OPENED = Opening("thinking", "<think>\n")
+
+
+def style_of(name: str) -> Style:
+    style = style_named(name)
+    assert style is not None
+    return style
+
+
+def budgeted(style: Style, words: Words, opening: Opening, tokens: int, **shape: Any) -> Constraint:
+    wanted = shape_of(style, opening, **shape)
+    inner = None if wanted is None else words.grammars.shaped(wanted)
+    found = words.grammars.budgeted(inner, style, opening, tokens, calls="tools" in shape)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("tokens", [0, 1, 7])
+@pytest.mark.parametrize("name", ["qwen3", "gemma4", "harmony", "seed-oss", "reka", "ministral"])
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
+def test_no_answer_thinks_for_longer(name: str, tokens: int, shape: dict[str, Any]) -> None:
+    style, words = style_of(name), words_of(style_of(name), tokens=True)
+    written = style.think.open if style.think else "<|channel|>analysis<|message|>"
+    for seed, opening in enumerate((Opening("thinking", written), Opening())):
+        rng, matcher = random.Random(seed), budgeted(style, words, opening, tokens, **shape).matcher()
+        start = [] if opening.written else words.tokenizer.encode(written.strip(), add_special=False)
+        for token in start:
+            assert allows(matcher.mask(), token)
+            matcher.advance(token)
+        ids, _ = walk(words, matcher, rng, most=120)
+        events = events_of(style, opening, shape.get("tools"), words.pieces([*start, *ids]))
+        thought = [event for event in events if isinstance(event, Thinking) and event.text.strip()]
+        assert sum(len(event.ids) for event in thought) <= tokens
+
+
+def test_what_closes_thinking_is_drafted_and_may_be_taken_back() -> None:
+    style, words = style_of("qwen3"), words_of(style_of("qwen3"), tokens=True)
+    matcher = budgeted(style, words, OPENED, 3).matcher()
+    for letter in "abc":
+        assert not matcher.forced(9)
+        matcher.advance(words.letters.index(letter))
+    assert words.text(matcher.forced(9)) == "\n</think>\n\n"
+    first = matcher.forced(9)[0]
+    assert [token for token in range(words.size) if allows(matcher.mask(), token)] == [first]
+    matcher.advance(first)
+    matcher.back(2)
+    assert allows(matcher.mask(), words.letters.index("x"))
+    matcher.advance(words.letters.index("\n"))
+    assert words.text(matcher.forced(9)) == "</think>\n\n"  # the line has ended already
+
+
+def test_thinking_that_ends_by_itself_is_left_alone() -> None:
+    style, words = style_of("qwen3"), words_of(style_of("qwen3"), tokens=True)
+    matcher = budgeted(style, words, OPENED, 30).matcher()
+    for token in words.tokenizer.encode("ok</think>" + "x" * 60, add_special=False):
+        assert allows(matcher.mask(), token)
+        matcher.advance(token)
+    plain = budgeted(style, words, Opening(), 2).matcher()
+    for token in words.tokenizer.encode("no thought at all", add_special=False):
+        assert allows(plain.mask(), token)
+        plain.advance(token)
+
+
+def test_a_call_that_ended_thinking_is_written_to_its_end() -> None:
+    style, words = style_of("qwen3"), words_of(style_of("qwen3"), tokens=True)
+    matcher = budgeted(style, words, OPENED, 6, tools=TOOLS).matcher()
+    call = 'hm<tool_call>\n{"name": "now", "arguments": {}}\n</tool_call>'
+    for token in words.tokenizer.encode(call, add_special=False):
+        assert allows(matcher.mask(), token)
+        matcher.advance(token)
+
+
+def test_nothing_is_wrapped_where_nothing_is_thought() -> None:
+    grammars = words_of(None, tokens=False).grammars
+    assert grammars.budgeted(None, style_of("hermes"), Opening(), 5) is None
+    assert grammars.budgeted(None, style_of("qwen3"), Opening("text"), 5) is None
+    assert grammars.budgeted(None, None, Opening(), 5) is None
+    assert grammars.budgeted(None, style_of("qwen3"), Opening(), -1) is None
