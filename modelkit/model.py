@@ -14,6 +14,7 @@ from modelkit import arguments, faults
 from modelkit.attached import read_adapters
 from modelkit.chat.message import Message, read_messages
 from modelkit.chat.rendering import Frame
+from modelkit.chat.styles.thinking import Thinking
 from modelkit.errors import RequestError
 from modelkit.generation import Generation, GenerationStream
 from modelkit.memory import Memory
@@ -58,6 +59,8 @@ class Model:
     """Bytes of weights, of one sequence of the whole context, and of what is kept of earlier prompts."""
     has_template: bool
     """Is there a chat template? Without one, `chat` is refused and `generate` takes the prompt as it is."""
+    template: str | None
+    """The text of the chat template; None where there is none."""
     adapters: tuple[str, ...]
     """Names of the adapters that the package brings, in its order. Unless a request says otherwise, all of
     them answer, at scale 1."""
@@ -79,7 +82,9 @@ class Model:
         running = start(opened, parameters, settings, on_memory)
         self.defaults, self.context_length = running.defaults, running.context_length
         self.memory, self.notes = running.memory, running.notes
-        self.has_template = running.prompter.template is not None
+        template = running.prompter.template
+        self.has_template = template is not None
+        self.template = None if template is None else template.source
         self.start_id, self.adapters = running.start_id, running.adapters
         self._running: Running | None = running
         self._closing = threading.Lock()
@@ -247,6 +252,11 @@ class Model:
         width = arguments.given(_step, chunk, "chunk") or self.defaults.resolved().num_batch
         chosen = read_adapters(adapters, running.adapters)
         return running.score(arguments.ids(ids, "ids"), width, arguments.ids(source, "source"), chosen)
+
+    @property
+    def thinking(self) -> Thinking:
+        """Whether the model thinks before it answers, and what of that a request can change with `think`."""
+        return self._open.prompter.thinking
 
     @property
     def threads(self) -> str | None:

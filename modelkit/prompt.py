@@ -19,7 +19,7 @@ from modelkit.chat.placed import inherited_notes, refuse_unplaced
 from modelkit.chat.rendering import Frame, Rendering, Tools
 from modelkit.chat.styles.choice import choose
 from modelkit.chat.styles.opening import Opening, opening_of
-from modelkit.chat.styles.thinking import thinking_variables
+from modelkit.chat.styles.thinking import Thinking, thinking_of, thinking_variables
 from modelkit.chat.template import ChatTemplate
 from modelkit.chat.turns import OPENING, opening
 from modelkit.errors import TemplateError
@@ -119,6 +119,11 @@ class Prompter:
             return ()
         source = self.template.source
         return next((one.stop for one in builtin_templates().values() if one.source == source), ())
+
+    @property
+    def thinking(self) -> Thinking:
+        """What the template offers."""
+        return Thinking() if self.template is None else thinking_of(self.style, self.template)
 
     def _turn(self, rendering: Rendering, laid: _Laid) -> Turn:
         continued = laid.messages[-1].content if rendering.frame.continue_final else None

@@ -19,6 +19,7 @@ ROOMS = (
     "modelkit.server.health",
     "modelkit.server.own.chat",
     "modelkit.server.own.models",
+    "modelkit.server.own.tokens",
 )
 
 _OTHER = Dialect("other", (), ("/",))

@@ -2,6 +2,7 @@
 
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -44,8 +45,9 @@ async def count_tokens(request: Request) -> Response:
 
 
 def start_answer(model: Model, asked: Asked) -> GenerationStream:
+    thinking: dict[str, Any] = {} if (think := think_of(model, asked)) is None else {"think": think}
     try:
-        return model.chat(asked.messages, stream=True, **asked.keywords)
+        return model.chat(asked.messages, stream=True, **thinking, **asked.keywords)
     except PromptTooLong as error:
         # Claude Code looks for these words, and makes the conversation shorter.
         raise refused(
@@ -53,9 +55,19 @@ def start_answer(model: Model, asked: Asked) -> GenerationStream:
         ) from error
 
 
+def think_of(model: Model, asked: Asked) -> bool | str | None:
+    """What is asked of its thinking; None where the model has no choice. Agents ask every model for thinking,
+    and a small one beside for none, whatever these can.
+    """
+    able = model.thinking
+    can = able.off is not None if asked.think is False else able.on is not None
+    return asked.think if can else None
+
+
 def prompt_tokens(model: Model, asked: Asked) -> int:
-    tools = asked.keywords.get("tools")
-    return len(model.encode(model.prompt(asked.messages, tools=tools, truncate=False), add_special=False))
+    tools, think = asked.keywords.get("tools"), think_of(model, asked)
+    prompt = model.prompt(asked.messages, tools=tools, truncate=False, think=think)
+    return len(model.encode(prompt, add_special=False))
 
 
 @lru_cache(maxsize=16)

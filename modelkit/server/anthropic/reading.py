@@ -10,6 +10,7 @@ from typing import Any
 
 from modelkit.chat.message import Message
 from modelkit.durations import read_keep_alive
+from modelkit.modelfile import PARAMETERS
 from modelkit.server.anthropic.messages import read_conversation
 from modelkit.server.faults import refused
 from modelkit.server.fields import Fields
@@ -54,9 +55,11 @@ def read_asked(body: Fields, *, counting: bool = False) -> Asked:
     if (form := _form(body)) is not None:
         keywords["format"] = form
     think, budget, omitted = _thinking(body)
-    if budget is not None:
-        keywords["think_tokens"] = budget
     tools, ignored = _tools(body)
+    if budget is not None and "think_tokens" in PARAMETERS:
+        keywords["think_tokens"] = budget
+    elif budget is not None:
+        ignored.append("thinking.budget_tokens")
     if tools:
         keywords |= {"tools": tools, **_choice(body, [tool["function"]["name"] for tool in tools])}
     kept = body.raw("keep_alive")

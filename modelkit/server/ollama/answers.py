@@ -46,11 +46,15 @@ async def generate(request: Request) -> Response:
 def start_chat(model: Model, asked: Chat) -> GenerationStream:
     if not model.has_template:
         raise _unable(asked.common, "chat", "model")
+    _check_thinking(model, asked.common)
     return model.chat(asked.messages, stream=True, **_options(asked.common), **asked.keywords)
 
 
 def start_generate(model: Model, asked: Generate) -> GenerationStream:
     options: dict[str, Any] = {**_options(asked.common), **asked.common.keywords}
+    _check_thinking(model, asked.common)
+    if asked.suffix or asked.raw or asked.earlier or not model.has_template:
+        options.pop("think", None)  # it is the template that asks for it
     if asked.suffix:
         return model.generate(_gap(model, asked), stream=True, **options)
     if asked.raw or not model.has_template:
@@ -65,6 +69,11 @@ def start_generate(model: Model, asked: Generate) -> GenerationStream:
         return model.chat(messages, stream=True, **options)
     text = model.prompt(messages)
     return model.generate([*asked.earlier, *_unframed(model, text)], stream=True, **options)
+
+
+def _check_thinking(model: Model, common: Common) -> None:
+    if common.keywords.get("think") and model.thinking.on is None:
+        raise _unable(common, "thinking", "think")
 
 
 def _unable(common: Common, what: str, field: str) -> Refused:

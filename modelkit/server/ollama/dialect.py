@@ -1,6 +1,6 @@
 """The paths of this dialect."""
 
 from modelkit.server.dialect import Dialect
-from modelkit.server.ollama.answers import ROUTES
+from modelkit.server.ollama import answers, storing
 
-DIALECT = Dialect("ollama", ROUTES, ("/api",))
+DIALECT = Dialect("ollama", (*answers.ROUTES, *storing.ROUTES), ("/api",))

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+FOREVER_S = 290 * 365 * 86400.0  # about the longest time that Go can say
 _LAST = datetime(9999, 1, 1, tzinfo=UTC).timestamp()
 
 

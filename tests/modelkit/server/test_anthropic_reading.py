@@ -88,7 +88,7 @@ def test_a_text_at_the_end_is_gone_on_with() -> None:
         ({"stop_sequences": ["a", ""], "top_k": 5, "top_p": 0.5, "temperature": 1}, None),
         ({"output_config": {"format": {"type": "json_schema", "schema": {"a": 1}}}}, {"format": {"a": 1}}),
         ({"output_format": {"type": "json_schema", "schema": {"a": 1}}}, {"format": {"a": 1}}),
-        ({"thinking": {"type": "enabled", "budget_tokens": 50}}, {"think_tokens": 50}),
+        ({"thinking": {"type": "adaptive"}}, {}),
     ],
 )
 def test_a_field_becomes_a_keyword(body: dict[str, Any], keywords: dict[str, Any] | None) -> None:

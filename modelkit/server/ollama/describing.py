@@ -1,0 +1,149 @@
+"""Packages and loaded models as `/api/tags`, `/api/show` and `/api/ps` have them. Reads small files."""
+
+import math
+import time
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from modelkit.errors import ModelkitError
+from modelkit.server.ollama.wire import FOREVER_S, filled, moment
+from modelkit.server.standing import Shown
+from modelkit.showing import texts
+from modelkit.showing.facts import facts_of
+from modelkit.showing.row import describe
+from modelkit.source.strict_json import read_json
+from modelkit.store import Package, Store
+
+_KNOWN = ("completion", "tools", "thinking", "insert", "embedding")
+"""Capabilities that clients have words for."""
+
+
+def tags(home: Path) -> dict[str, Any]:
+    """Every package that can be used, newest first."""
+    whole = [one for one in Store(home).packages() if isinstance(one, Package)]
+    whole.sort(key=lambda package: (-package.modified_s, package.name))
+    return {"models": [_tag(home, one) for one in whole]}
+
+
+def running(home: Path, shown: Iterable[Shown], idle_s: float) -> dict[str, Any]:
+    """What is in memory. idle_s: how long one that is in use now may stay afterwards."""
+    details = {one.name.short: _details(one) for one in Store(home).packages() if isinstance(one, Package)}
+    return {"models": [_running(one, details, idle_s) for one in shown if one.state == "ready"]}
+
+
+def show(home: Path, name: str, *, verbose: bool) -> dict[str, Any]:
+    """Raises ModelNotFound, StoreError."""
+    store = Store(home)
+    package = store.resolve(name)
+    facts = facts_of(store, package, tensors=verbose)
+    parts = {
+        "license": "\n".join(facts["licenses"].values()),
+        "modelfile": texts.modelfile(package, store),
+        "parameters": texts.parameters(package),
+        "template": facts["template"] or "",
+        "system": facts["system"],
+        "renderer": facts["renderer"],
+        "parser": facts["parser"],
+        "messages": facts["messages"],
+        "requires": facts["requires"],
+    }
+    tensors = [
+        {"name": one["name"], "type": one["dtype"], "shape": one["shape"]} for one in facts.get("tensors", [])
+    ]
+    return {
+        **filled(parts),
+        "details": {
+            **_details(package),
+            **filled({name: facts.get(name) for name in ("context_length", "embedding_length")}),
+        },
+        "model_info": _info(facts, _family(package) or "unknown"),
+        **filled({"tensors": tensors}),
+        "capabilities": [name for name in _KNOWN if name in facts["capabilities"]],
+        "modified_at": moment(package.modified_s),
+    }
+
+
+def _tag(home: Path, package: Package) -> dict[str, Any]:
+    return {
+        "name": package.name.short,
+        "model": package.name.short,
+        "modified_at": moment(package.modified_s),
+        "size": package.size_bytes,
+        "digest": _hex(str(package.digest)),
+        "details": _details(package),
+        "capabilities": list(_capabilities(home, package.name.short, str(package.digest))),
+    }
+
+
+def _running(one: Shown, details: Mapping[str, dict[str, Any]], idle_s: float) -> dict[str, Any]:
+    left_s = idle_s if one.expires_in_s is None else one.expires_in_s
+    expires_s = time.time() + (FOREVER_S if math.isinf(left_s) else left_s)
+    return {
+        "name": one.name,
+        "model": one.name,
+        "size": one.size_bytes,
+        "digest": _hex(one.digest),
+        "details": details.get(one.name, _NO_DETAILS),
+        "expires_at": moment(expires_s),
+        "size_vram": one.size_bytes,
+        "context_length": one.context_tokens,
+    }
+
+
+_NO_DETAILS: dict[str, Any] = {
+    "parent_model": "",
+    "format": "safetensors",
+    "family": "",
+    "families": [],
+    "parameter_size": "",
+    "quantization_level": "",
+}
+
+
+def _details(package: Package) -> dict[str, Any]:
+    row = describe(package)
+    family = _family(package) or ""
+    return {
+        **_NO_DETAILS,
+        "family": family,
+        "families": [family] if family else [],
+        "parameter_size": row["parameter_size"] or "",
+        "quantization_level": row["format"] or "",
+    }
+
+
+def _family(package: Package) -> str | None:
+    """As the model's own config says it: `qwen3`."""
+    try:
+        found = read_json(package.files["config.json"], nonfinite=True).get("model_type")
+    except (ModelkitError, KeyError):
+        return None
+    return found if isinstance(found, str) else None
+
+
+def _info(facts: Mapping[str, Any], family: str) -> dict[str, Any]:
+    """In GGUF's names: clients take the length of the context from the key that ends in it."""
+    found = {
+        "general.architecture": family,
+        "general.parameter_count": facts.get("parameter_count"),
+        f"{family}.context_length": facts.get("context_length"),
+        f"{family}.embedding_length": facts.get("embedding_length"),
+    }
+    return {key: value for key, value in found.items() if value is not None}
+
+
+@lru_cache(maxsize=512)
+def _capabilities(home: Path, name: str, digest: str) -> tuple[str, ...]:
+    """Trying a template out takes a while, and a digest always has the same. digest: only the key."""
+    store = Store(home)
+    try:
+        found = facts_of(store, store.resolve(name))["capabilities"]
+    except ModelkitError:
+        return ("completion",)
+    return tuple(one for one in _KNOWN if one in found)
+
+
+def _hex(digest: str) -> str:
+    return digest.removeprefix("sha256:")

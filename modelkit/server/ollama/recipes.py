@@ -1,0 +1,156 @@
+"""`/api/create`: a package to be made, as directives of a Modelfile and files that were sent before.
+
+What the request says becomes a Modelfile, so that it is checked as one. A path that a client writes is never
+followed: `from` is the name of a stored package or an address, and files are named by what they hold.
+"""
+
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from modelkit.address import read_address
+from modelkit.modelfile import Directive, Modelfile
+from modelkit.server.faults import refused
+from modelkit.server.fields import Fields, wrong
+from modelkit.server.ollama.staging import DAYS, Staging
+from modelkit.store.name import Name
+
+_MOST_FILES = 1000
+_LONGEST_NAME = 400
+_KEYWORDS = ("template", "system", "renderer", "parser", "requires")
+_FOLDERS = {"FROM": "files", "ADAPTER": "adapters", "DRAFT": "draft_files"}
+_REMOTE = ("remote_host", "info")
+_SINGLE = (".gguf", ".safetensors")
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What was asked for."""
+
+    name: Name
+    directives: tuple[Directive, ...]
+    """Without those that name files."""
+    files: Mapping[str, Mapping[str, str]]
+    """By keyword (FROM, DRAFT, ADAPTER): digests by path."""
+    quantize: str | None
+    quantize_draft: str | None
+    stream: bool
+
+
+def read_wanted(body: Fields) -> Wanted:
+    """Raises Refused, InvalidName."""
+    for field in _REMOTE:
+        body.refuse(field, "this server makes packages of what is here")
+    files = {keyword: found for keyword, field in _FOLDERS.items() if (found := _files(body, field))}
+    directives = [*_from(body, has_files="FROM" in files)]
+    for field in _KEYWORDS:
+        if text := body.text(field):
+            directives.append(Directive(field.upper(), text))
+    directives += [Directive("LICENSE", text) for text in body.texts("license", 64) if text.strip()]
+    if (given := body.fields("parameters")) is not None:
+        directives += _parameters(given)
+    for one in body.each("messages", 1000):
+        directives.append(Directive("MESSAGE", one.text("content", ""), name=one.needed_text("role")))
+    return Wanted(
+        name=Name.parse(body.text("model") or body.needed_text("name")),
+        directives=tuple(directives),
+        files=files,
+        quantize=body.text("quantize") or body.text("quantization") or None,
+        quantize_draft=body.text("draft_quantize") or None,
+        stream=body.flag("stream", default=True),
+    )
+
+
+@contextmanager
+def laid_out(wanted: Wanted, home: Path) -> Generator[Modelfile]:
+    """The Modelfile, in a folder where its files are. Raises Refused for a file that was not sent."""
+    staging, above = Staging(home), home / "staging"
+    _clear(above)
+    with tempfile.TemporaryDirectory(dir=above, prefix="use-") as folder:
+        found: list[Directive] = []
+        for keyword, files in wanted.files.items():
+            place = Path(folder, keyword.lower())
+            for name, digest in files.items():
+                source = staging.find(digest)
+                if source is None:
+                    raise refused(
+                        "invalid_request",
+                        f"{_FOLDERS[keyword]}.{name}: the file {digest[:80]} was not sent; "
+                        "POST it to /api/blobs first",
+                        _FOLDERS[keyword],
+                    )
+                target = place / name
+                target.parent.mkdir(parents=True, exist_ok=True)
+                os.link(source, target)
+            found.append(Directive(keyword, f"./{keyword.lower()}{_alone(files)}"))
+        yield Modelfile((*found, *wanted.directives), file=os.path.join(folder, "request"))
+
+
+def _alone(files: Mapping[str, str]) -> str:
+    """A single file is named itself: a folder of one would be searched for what makes it whole."""
+    (name, *others) = files
+    return f"/{name}" if not others and name.endswith(_SINGLE) else ""
+
+
+def _from(body: Fields, *, has_files: bool) -> list[Directive]:
+    text = body.text("from", "")
+    if not text:
+        if not has_files:
+            raise refused("invalid_request", "neither 'from' or 'files' was specified", "from")
+        return []
+    if has_files:
+        raise refused("invalid_request", "from and files are both given; which is it?", "from")
+    if read_address(text) is None:
+        Name.parse(text)
+    return [Directive("FROM", text)]
+
+
+def _files(body: Fields, field: str) -> dict[str, str]:
+    given = body.fields(field)
+    if given is None:
+        return {}
+    if len(given.value) > _MOST_FILES:
+        raise refused("invalid_request", f"{field} has more than {_MOST_FILES} files", field)
+    for name in given.value:
+        if not _fit(name):
+            raise refused("invalid_request", f"{field}: {name[:80]!r} is no relative path of a file", field)
+        if not given.text(name):
+            raise wrong(given.name(name), given.raw(name), "the digest of a file")
+    return {name: given.needed_text(name) for name in given.value}
+
+
+def _fit(name: str) -> bool:
+    """Does it stay in its folder?"""
+    plain = 0 < len(name) <= _LONGEST_NAME and name.isprintable() and "\\" not in name and ":" not in name
+    path = PurePosixPath(name)
+    inside = not path.is_absolute() and ".." not in path.parts and str(path) == name and name != "."
+    return plain and inside
+
+
+def _parameters(given: Fields) -> list[Directive]:
+    found: list[Directive] = []
+    for name, value in given.value.items():
+        for one in value if isinstance(value, list) else [value]:
+            if isinstance(one, bool):
+                one = "true" if one else "false"
+            if one is None:
+                continue
+            if not isinstance(one, str | int | float):
+                raise wrong(given.name(name), one, "a number or a text")
+            if isinstance(one, float) and one.is_integer():
+                one = int(one)
+            found.append(Directive("PARAMETER", str(one), name=name))
+    return found
+
+
+def _clear(folder: Path) -> None:
+    """Without what killed servers have left."""
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    for one in folder.glob("use-*"):
+        if one.lstat().st_mtime < time.time() - DAYS * 86400:
+            shutil.rmtree(one, ignore_errors=True)

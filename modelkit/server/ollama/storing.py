@@ -1,0 +1,173 @@
+"""The routes about packages: what is there, what it holds, and what becomes of it.
+
+They act on the store with the checks that the command line has, on worker threads.
+"""
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from modelkit import __version__
+from modelkit.address import read_address
+from modelkit.fetch.access import Access
+from modelkit.packages import copy as copy_package
+from modelkit.packages import remove
+from modelkit.server.body import read_json
+from modelkit.server.faults import client_gone
+from modelkit.server.ollama.describing import running, show, tags
+from modelkit.server.ollama.reading import read_model
+from modelkit.server.ollama.recipes import laid_out, read_wanted
+from modelkit.server.ollama.staging import Staging
+from modelkit.server.ollama.tasks import Telling, told
+from modelkit.server.replying import read
+from modelkit.server.serving import serving_of
+from modelkit.store import Store
+
+T = TypeVar("T")
+
+
+async def list_tags(request: Request) -> Response:
+    return JSONResponse(await _apart(request, partial(tags, _home(request))))
+
+
+async def list_running(request: Request) -> Response:
+    serving = serving_of(request)
+    shown, idle_s = serving.pool.shown(), serving.settings.keep_alive_s
+    return JSONResponse(await _apart(request, partial(running, _home(request), shown, idle_s)))
+
+
+async def show_package(request: Request) -> Response:
+    body = await read_json(request)
+    name, verbose = read_model(body), body.flag("verbose", default=False)
+    return JSONResponse(await _apart(request, partial(show, _home(request), name, verbose=verbose)))
+
+
+async def copy(request: Request) -> Response:
+    body = await read_json(request)
+    source, target = body.needed_text("source"), body.needed_text("destination")
+    await _apart(request, lambda: copy_package(source, target, home=_home(request)))
+    return Response()
+
+
+async def delete(request: Request) -> Response:
+    name = read_model(await read_json(request))
+    await _apart(request, lambda: remove(name, home=_home(request)))
+    serving_of(request).pool.stop(name)
+    return Response()
+
+
+async def pull(request: Request) -> Response:
+    body = await read_json(request)
+    name, insecure, home = read_model(body), body.flag("insecure", default=False), _home(request)
+
+    def work(telling: Telling) -> None:
+        from modelkit.pack import pulling
+
+        address = pulling.read_wanted(_address(name))
+        pulling.pull(address, Store(home), Access(insecure=insecure, told=telling))
+
+    return await told(request, work, streamed=body.flag("stream", default=True))
+
+
+async def push(request: Request) -> Response:
+    """A name here with a registry in it, `registry.example.org/amy/story:q4`, is the address there too."""
+    body = await read_json(request)
+    name, insecure, home = read_model(body), body.flag("insecure", default=False), _home(request)
+
+    def work(telling: Telling) -> None:
+        from modelkit.fetch.registry import push as registry
+
+        Store(home).digest(name)
+        there = registry.read_target(name if read_address(name) else f"oci://{name}")
+        registry.push(name, there, Store(home), Access(insecure=insecure, told=telling))
+
+    return await told(request, work, streamed=body.flag("stream", default=True))
+
+
+async def create(request: Request) -> Response:
+    wanted, home = await read(request, read_wanted), _home(request)
+
+    def work(telling: Telling) -> None:
+        from modelkit.pack import pulling
+        from modelkit.pack.build import build
+
+        with laid_out(wanted, home) as modelfile:
+            store, recipe = Store(home), modelfile.recipe()
+            access = pulling.bring(recipe, store, Access(told=telling))
+            made = build(
+                recipe,
+                wanted.name,
+                store,
+                quantize=wanted.quantize,
+                quantize_draft=wanted.quantize_draft,
+                progress=telling,
+                access=access,
+            )
+        for note in made.notes:
+            telling.say(note)
+
+    return await told(request, work, streamed=wanted.stream)
+
+
+async def blob(request: Request) -> Response:
+    """HEAD: has it been sent? POST: here it comes."""
+    digest, staging = request.path_params["digest"], Staging(_home(request))
+    found = await _apart(request, partial(staging.find, digest))
+    if request.method != "POST":
+        return Response(status_code=404 if found is None else 200)
+    if found is not None:
+        return Response(status_code=200)
+    size = request.headers.get("content-length", "")
+    size_bytes = int(size) if size.isdecimal() and len(size) < 18 else None
+    incoming = await _apart(request, partial(staging.begin, digest, size_bytes))
+    try:
+        async for part in request.stream():
+            await _apart(request, partial(incoming.write, part))
+        await _apart(request, incoming.finish)
+    except ClientDisconnect as error:
+        raise client_gone() from error
+    finally:
+        await _apart(request, incoming.close)
+    return Response(status_code=201)
+
+
+async def version(request: Request) -> Response:
+    """Three numbers: clients cut it at the dots."""
+    numbers = [part for part in __version__.split(".") if part.isdecimal()]
+    return JSONResponse({"version": ".".join([*numbers, "0", "0"][:3])})
+
+
+def _address(name: str) -> str:
+    """As Ollama's clients mean it: a bare name is one of Ollama's library."""
+    if read_address(name) is not None:
+        return name
+    return f"ollama.com/{name}" if "/" in name else f"ollama.com/library/{name}"
+
+
+def _home(request: Request) -> Path:
+    return serving_of(request).settings.home
+
+
+async def _apart(request: Request, function: Callable[[], T]) -> T:
+    """Beside the event loop."""
+    return await asyncio.get_running_loop().run_in_executor(serving_of(request).workers, function)
+
+
+ROUTES = (
+    Route("/api/tags", list_tags),
+    Route("/api/ps", list_running),
+    Route("/api/show", show_package, methods=["POST"]),
+    Route("/api/copy", copy, methods=["POST"]),
+    Route("/api/delete", delete, methods=["DELETE"]),
+    Route("/api/pull", pull, methods=["POST"]),
+    Route("/api/push", push, methods=["POST"]),
+    Route("/api/create", create, methods=["POST"]),
+    Route("/api/blobs/{digest}", blob, methods=["HEAD", "POST"]),
+    Route("/api/version", version),
+)

@@ -1,0 +1,99 @@
+"""Prompts in words and tokens, and what a model is loaded with, in llama.cpp's shapes: `/tokenize`,
+`/detokenize`, `/apply-template`, `/props`.
+
+`model` says which; where one alone is loaded, it may be left out.
+"""
+
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from modelkit.model import Model
+from modelkit.server.answering import call
+from modelkit.server.body import read_json
+from modelkit.server.dialect import Dialect
+from modelkit.server.fields import Fields
+from modelkit.server.openai.conducting import model_of
+from modelkit.server.openai.messages import read_messages
+from modelkit.server.openai.tools import read_tools
+from modelkit.server.replying import read
+
+_MOST_IDS = 2_000_000
+
+
+async def tokenize(request: Request) -> Response:
+    """{"content"} to {"tokens": [ids]}, or with `with_pieces` to [{"id", "piece"}]."""
+    body = await read_json(request)
+    text, special = body.text("content", ""), body.flag("add_special", default=False)
+    if body.flag("parse_special") is False:
+        raise body.wrong("parse_special", "true: special tokens are always told from plain text")
+    pieces = body.flag("with_pieces", default=False)
+
+    def made(model: Model) -> dict[str, Any]:
+        ids = model.encode(text, add_special=special)
+        return {"tokens": [_piece(model, one) for one in ids] if pieces else ids}
+
+    return JSONResponse(await call(request, model_of(request, body.text("model", "")), made))
+
+
+async def detokenize(request: Request) -> Response:
+    """{"tokens"} to {"content"}, special tokens included."""
+    body = await read_json(request)
+    ids = body.items("tokens", _MOST_IDS)
+    name = model_of(request, body.text("model", ""))
+    made = await call(request, name, lambda model: model.decode(ids, skip_special=False))
+    return JSONResponse({"content": made})
+
+
+async def apply_template(request: Request) -> Response:
+    """A conversation as `/v1/chat/completions` takes it, to {"prompt"}."""
+
+    def reader(body: Fields) -> tuple[str, Any, Any]:
+        return body.text("model", ""), read_messages(body), read_tools(body).get("tools")
+
+    name, messages, tools = await read(request, reader)
+    prompt = await call(
+        request, model_of(request, name), lambda model: model.prompt(messages, tools=tools, truncate=False)
+    )
+    return JSONResponse({"prompt": prompt})
+
+
+async def props(request: Request) -> Response:
+    """What a model is loaded with."""
+    name = request.query_params.get("model", "")
+    return JSONResponse(await call(request, model_of(request, name), _props))
+
+
+def _props(model: Model) -> dict[str, Any]:
+    return {
+        "default_generation_settings": {
+            "n_ctx": model.context_length,
+            "params": model.defaults.to_json(),
+        },
+        "model_alias": model.name,
+        "chat_template": model.template or "",
+        "modalities": {"vision": False, "audio": False},
+    }
+
+
+def _piece(model: Model, token: int) -> dict[str, Any]:
+    """A piece that is no whole character is its bytes."""
+    data = model.token_bytes(token)
+    try:
+        return {"id": token, "piece": data.decode()}
+    except UnicodeDecodeError:
+        return {"id": token, "piece": list(data)}
+
+
+DIALECT = Dialect(
+    "own",
+    (
+        Route("/tokenize", tokenize, methods=["POST"]),
+        Route("/detokenize", detokenize, methods=["POST"]),
+        Route("/apply-template", apply_template, methods=["POST"]),
+        Route("/props", props),
+    ),
+    ("/tokenize", "/detokenize", "/apply-template", "/props"),
+)

@@ -1,0 +1,263 @@
+"""Ollama's routes about packages, through its official client, on a store of a tiny model."""
+
+import hashlib
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import httpx
+import ollama
+import pytest
+
+import modelkit
+from modelkit.server.ollama import tasks
+from modelkit.server.ollama.recipes import _fit  # pyright: ignore[reportPrivateUsage] -- paths of strangers
+from modelkit.server.stored import Stored
+from modelkit.settings import Settings
+from modelkit.store import Store
+from tests.support.served import served
+from tests.support.tiny import TEMPLATE, write_model
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("store")
+    write_model(folder / "model", template=TEMPLATE)
+    lines = "FROM ./model", "SYSTEM Be brief.", "PARAMETER top_k 7", "PARAMETER stop </s>"
+    (folder / "Modelfile").write_text("\n".join(lines))
+    modelkit.create(folder / "Modelfile", name="amy/story:q4", home=folder / "home")
+    return folder / "home"
+
+
+@pytest.fixture(scope="module")
+def address(home: Path) -> Iterator[str]:
+    with served(Stored(Settings(home)), home) as url:
+        yield url
+
+
+@pytest.fixture
+def client(address: str) -> Iterator[ollama.Client]:
+    with ollama.Client(host=address) as client:
+        yield client
+
+
+def names(home: Path) -> set[str]:
+    return {package.name.short for package in Store(home).packages()}
+
+
+def test_tags_list_what_is_there(client: ollama.Client, home: Path, address: str) -> None:
+    found = {one.model: one for one in client.list().models}["amy/story:q4"]
+    package = Store(home).resolve("amy/story:q4")
+    assert (found.digest, found.size) == (package.digest.hex, package.size_bytes)
+    assert found.details is not None
+    assert (found.details.format, found.details.family) == ("safetensors", "llama")
+    raw = {one["name"]: one for one in httpx.get(f"{address}/api/tags").json()["models"]}["amy/story:q4"]
+    assert raw["capabilities"] == ["completion"]
+    assert datetime.fromisoformat(raw["modified_at"]).tzinfo == UTC
+
+
+def test_show_tells_what_a_package_holds(client: ollama.Client, address: str) -> None:
+    found = client.show("amy/story:q4")
+    assert found.capabilities == ["completion"]
+    assert (found.modelinfo or {})["llama.context_length"] == 256
+    assert found.template == TEMPLATE
+    assert "top_k 7" in (found.parameters or "")
+    assert "SYSTEM Be brief." in (found.modelfile or "")
+    more = httpx.post(f"{address}/api/show", json={"name": "amy/story:q4", "verbose": True}).json()
+    assert {"name", "type", "shape"} == more["tensors"][0].keys()
+    with pytest.raises(ollama.ResponseError, match="no model") as raised:
+        client.show("none")
+    assert raised.value.status_code == 404
+
+
+def test_what_is_loaded_is_in_ps_until_it_leaves(client: ollama.Client, address: str) -> None:
+    client.generate("amy/story:q4", keep_alive=-1)
+    (one,) = client.ps().models
+    assert (one.name, one.context_length) == ("amy/story:q4", 256)
+    assert one.size_vram == one.size > 0
+    assert one.expires_at is not None
+    assert one.expires_at.year > 2300
+    assert client.generate("amy/story:q4", keep_alive=0).done_reason == "unload"
+    answer = httpx.post(f"{address}/api/generate", json={"model": "none", "keep_alive": 0})
+    assert answer.status_code == 404
+
+
+def test_a_name_is_copied_and_deleted(client: ollama.Client, home: Path) -> None:
+    assert client.copy("amy/story:q4", "other").status == "success"
+    assert "other:latest" in names(home)
+    assert client.delete("other").status == "success"
+    assert "other:latest" not in names(home)
+    for call in (lambda: client.copy("none", "x"), lambda: client.delete("none")):
+        with pytest.raises(ollama.ResponseError) as raised:
+            call()
+        assert raised.value.status_code == 404
+
+
+def test_a_package_is_made_from_another(client: ollama.Client, home: Path) -> None:
+    lines = list(
+        client.create(
+            "terse",
+            from_="amy/story:q4",
+            system="One word.",
+            parameters={"temperature": 0.5, "stop": ["a", "b"], "num_ctx": 128},
+            messages=[{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}],
+            license="MIT",
+            stream=True,
+        )
+    )
+    assert lines[-1].status == "success"
+    shown = client.show("terse")
+    assert 'stop "a"' in (shown.parameters or "")
+    assert "SYSTEM One word." in (shown.modelfile or "")
+    assert "MESSAGE user Hi" in (shown.modelfile or "")
+    client.delete("terse")
+
+
+def test_a_package_is_made_from_files_that_were_sent(client: ollama.Client, home: Path) -> None:
+    folder = home.parent / "model"
+    files = {one.name: client.create_blob(one) for one in folder.iterdir()}
+    answer = client.create("sent", files=files, quantize="q4")
+    assert answer.status == "success"
+    assert client.show("sent").details.quantization_level.startswith("q4")  # pyright: ignore
+    assert not list((home / "staging").glob("use-*"))
+    client.delete("sent")
+
+
+def test_blobs_are_what_they_say(address: str, home: Path) -> None:
+    data = b"x" * 100_000
+    digest = f"sha256:{hashlib.sha256(data).hexdigest()}"
+    assert httpx.head(f"{address}/api/blobs/{digest}").status_code == 404
+    wrong = httpx.post(f"{address}/api/blobs/{digest}", content=data + b"y")
+    assert (wrong.status_code, "digest mismatch" in wrong.json()["error"]) == (400, True)
+    assert httpx.head(f"{address}/api/blobs/{digest}").status_code == 404
+    assert httpx.post(f"{address}/api/blobs/{digest}", content=data).status_code == 201
+    assert httpx.post(f"{address}/api/blobs/{digest}", content=data).status_code == 200
+    assert httpx.head(f"{address}/api/blobs/{digest}").status_code == 200
+    assert httpx.post(f"{address}/api/blobs/sha256:..", content=b"").status_code in (400, 404)
+    assert not list((home / "staging").glob("part-*"))
+
+
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        ({}, "neither 'from' or 'files'"),
+        ({"from": "/etc"}, "name"),
+        ({"from": "../model"}, "name"),
+        ({"from": "./model"}, "name"),
+        ({"from": "none"}, "none"),
+        ({"files": {"../x": "sha256:" + "0" * 64}}, "no relative path"),
+        ({"files": {"x": ""}}, "digest of a file"),
+        ({"files": {"config.json": "sha256:" + "0" * 64}}, "was not sent"),
+        ({"from": "amy/story:q4", "parameters": {"what": 1}}, "unknown parameter"),
+        ({"from": "amy/story:q4", "parameters": {"top_k": "x"}}, "top_k"),
+        ({"from": "amy/story:q4", "quantize": "q99"}, "q99"),
+        ({"from": "amy/story:q4", "remote_host": "x"}, "remote_host"),
+    ],
+)
+def test_what_cannot_be_made_is_refused(address: str, home: Path, body: dict[str, Any], text: str) -> None:
+    before = names(home)
+    answer = httpx.post(f"{address}/api/create", json={"model": "new", **body})
+    assert answer.status_code in (400, 404), answer.text
+    assert text in answer.json()["error"]
+    assert names(home) == before
+
+
+@pytest.mark.parametrize(
+    "name", ["", ".", "..", "/x", "a/../b", "a//b", "./a", "a\\b", "c:x", "a\0b", "x" * 401]
+)
+def test_a_path_that_leaves_its_folder_is_no_path(name: str) -> None:
+    assert not _fit(name)
+    assert _fit("a/b.json")
+
+
+def test_a_pull_tells_how_far_it_is(
+    address: str, monkeypatch: pytest.MonkeyPatch, client: ollama.Client
+) -> None:
+    from modelkit.pack import pulling
+
+    asked: list[str] = []
+
+    def pull(found: Any, store: Any, access: Any) -> None:
+        asked.append(str(found))
+        access.told.say("8 B of 8 B to fetch")
+        access.told.begin("fetch story", 8)
+        access.told.advance(8)
+        access.told.finish()
+
+    monkeypatch.setattr(pulling, "pull", pull)
+    lines = list(client.pull("story", stream=True))
+    assert lines[0].status == "8 B of 8 B to fetch"
+    assert (lines[-2].completed, lines[-2].total) == (8, 8)
+    assert str(lines[-2].digest).startswith("sha256:")
+    assert lines[-1].status == "success"
+    assert client.pull("hf.co/org/name").status == "success"
+    assert asked == ["ollama.com/library/story", "hf.co/org/name"]
+
+
+def test_a_client_that_leaves_stops_the_work(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    import threading
+    import time
+
+    from modelkit.pack import pulling
+
+    ended = threading.Event()
+
+    def pull(found: Any, store: Any, access: Any) -> None:
+        try:
+            access.told.begin("fetch story", 10**9)
+            while True:
+                access.told.advance(1)
+                time.sleep(0.005)
+        finally:
+            ended.set()
+
+    monkeypatch.setattr(pulling, "pull", pull)
+    for stream in (True, False):
+        ended.clear()
+        with httpx.Client() as client:
+            try:
+                with client.stream(
+                    "POST", f"{address}/api/pull", json={"model": "s", "stream": stream}, timeout=0.5
+                ) as answer:
+                    next(answer.iter_lines())
+            except httpx.ReadTimeout:
+                assert not stream
+        assert ended.wait(10)
+
+
+def test_only_some_works_run_at_once(address: str) -> None:
+    held = [tasks._running.acquire(blocking=False) for _ in range(tasks.MOST_AT_ONCE)]  # pyright: ignore
+    try:
+        answer = httpx.post(f"{address}/api/pull", json={"model": "story"})
+    finally:
+        for _ in filter(None, held):
+            tasks._running.release()  # pyright: ignore
+    assert answer.status_code == 503
+
+
+def test_an_error_in_the_middle_is_a_line(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from modelkit.errors import FetchError
+    from modelkit.pack import pulling
+
+    def pull(found: Any, store: Any, access: Any) -> None:
+        access.told.say("going")
+        raise FetchError("the line is cut")
+
+    monkeypatch.setattr(pulling, "pull", pull)
+    answer = httpx.post(f"{address}/api/pull", json={"model": "story"})
+    assert [json.loads(one) for one in answer.text.splitlines()] == [
+        {"status": "going"},
+        {"error": "the line is cut"},
+    ]
+
+
+def test_the_version_is_three_numbers(address: str) -> None:
+    for method in ("GET", "HEAD"):
+        assert httpx.request(method, f"{address}/api/version").status_code == 200
+    parts = httpx.get(f"{address}/api/version").json()["version"].split(".")
+    assert len([int(part) for part in parts]) == 3
+    assert httpx.get(f"{address}/").text == "Ollama is running"
+    assert httpx.post(f"{address}/api/version").status_code == 405
+    assert httpx.get(f"{address}/api/none").json().keys() == {"error"}
