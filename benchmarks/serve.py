@@ -328,7 +328,7 @@ def main() -> None:
         write_letters(folder, options)
         clients, kept = Clients(), Kept()
         with (
-            modelkit.load(folder, home=place, draft_num_predict=0) as model,
+            modelkit.load(folder, home=place, draft_num_predict=0, cache_memory=0) as model,
             served(model, kept, Path(place)) as (serving, port),
         ):
             directly(model, max(options.streams), 8)  # places for all rows, and what is compiled once

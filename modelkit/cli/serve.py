@@ -9,7 +9,7 @@ import click
 from modelkit.cli.frame import Explained
 from modelkit.cli.home import complete_name
 from modelkit.cli.limits import Size, cache_options
-from modelkit.cli.screen import note, state
+from modelkit.cli.screen import echo, note
 from modelkit.cli.settings import TABLE, read_settings, setting_option
 from modelkit.errors import ModelkitError
 
@@ -127,12 +127,17 @@ def command(names: tuple[str, ...], **options: Any) -> None:
     try:
         from modelkit.server.serve import serve
     except ImportError as error:
-        if (error.name or "").partition(".")[0] not in ("starlette", "uvicorn", "anyio"):
-            raise
-        raise ModelkitError(f"the server's libraries are missing: {error}", hint=HOW_TO_GET_IT) from error
+        raise without_libraries(error) from error
     wanted = _wanted(names, options)
     _warn(wanted.place, wanted.access)
-    serve(wanted, state)
+    serve(wanted, echo)
+
+
+def without_libraries(error: ImportError) -> Exception:
+    """They are an extra. Any other missing module is a bug."""
+    if (error.name or "").partition(".")[0] not in ("starlette", "uvicorn", "anyio", "h11"):
+        return error
+    return ModelkitError(f"the server's libraries are missing: {error}", hint=HOW_TO_GET_IT)
 
 
 def _wanted(names: tuple[str, ...], options: dict[str, Any]) -> "Wanted":

@@ -2,8 +2,9 @@
 
 import asyncio
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from modelkit.durations import FOR_EVER
@@ -83,11 +84,12 @@ async def _serve(wanted: Wanted, listeners: list[socket.socket], say: Callable[[
         prompts=wanted.prompts,
     )
     address = address_of(listeners[0], wanted.place)
-    server = Server(make_app(serving), serving, wanted.place, lambda: say(f"listening on {address}"))
+    told = "\n".join(_how(address, wanted))
+    server = Server(make_app(serving), serving, wanted.place, lambda: say(told))
     serving.state.loading = bool(wanted.names)
     preloading = asyncio.ensure_future(_preload(wanted.names, serving, say))
     preloading.add_done_callback(lambda done: server.stop() if done.exception() else None)
-    announced = announce(wanted.settings.home, address)
+    announced = _announce(wanted.settings.home, address, say)
     try:
         await server.serve(listeners)
         if preloading.done():
@@ -104,6 +106,29 @@ async def _preload(names: Sequence[str], serving: Serving, say: Callable[[str], 
         async with serving.pool.acquire(name, FOR_EVER) as lease:
             say(f"{lease.model.name} is loaded, in {lease.load_s:.1f} s")
     serving.state.loading = False
+
+
+def _announce(home: Path, address: str, say: Callable[[str], None]) -> Path | None:
+    """A home that cannot be written is no reason not to serve."""
+    try:
+        return announce(home, address)
+    except OSError as error:
+        say(f"other commands will not find this server: {home}: {(error.strerror or str(error)).lower()}")
+        return None
+
+
+def _how(address: str, wanted: Wanted) -> Iterator[str]:
+    """Where it is, and how to try it."""
+    name = wanted.names[0] if wanted.names else "NAME"
+    unix = wanted.place.uds is not None
+    to = f"--unix-socket {wanted.place.uds} http://localhost" if unix else address
+    key = ' -H "Authorization: Bearer $MODELKIT_API_KEY"' if wanted.access.keys else ""
+    body = f'{{"model": "{name}", "messages": [{{"role": "user", "content": "Hello"}}]}}'
+    yield f"listening on {address}"
+    if not unix:
+        yield f"  a page to talk to it: {address}/"
+    yield f"  OpenAI's clients: base_url={'http://localhost' if unix else address}/v1"
+    yield f"  a request: curl {to}/v1/chat/completions{key} -d '{body}'"
 
 
 def _room_here() -> int:

@@ -17,7 +17,7 @@ import pytest
 from click.testing import Result
 
 import modelkit
-from modelkit.cli.serve import Key
+from modelkit.cli.serve import Key, without_libraries
 from modelkit.server.announce import announce, withdraw
 from modelkit.server.place import Place, address_of, listen
 from modelkit.settings import server_address, server_key
@@ -68,6 +68,7 @@ def test_its_life(tmp_path: Path) -> None:
     modelkit.create(tmp_path / "Modelfile", name="tiny", home=tmp_path)
     with served(tmp_path, "tiny", "--port", "0", "--grace", "20s", "--json") as process:
         url = told(process, "listening").split()[-1]
+        assert f"curl {url}/v1/chat/completions" in told(process, "curl")
         told(process, "loaded")
         note = tmp_path / "run" / "serve.json"
         assert json.loads(note.read_text(encoding="utf-8")) == {"pid": process.pid, "url": url}
@@ -172,6 +173,13 @@ def test_the_key_comes_from_a_file_or_the_surroundings(tmp_path: Path) -> None:
     (tmp_path / "key").write_text(" one \n", encoding="utf-8")
     assert Key().convert(f"@{tmp_path / 'key'}", None, None) == "one"
     assert (server_key({"MODELKIT_API_KEY": " two "}), server_key({})) == ("two", None)
+
+
+def test_the_libraries_are_an_extra() -> None:
+    said = without_libraries(ImportError("no uvicorn", name="uvicorn.config"))
+    assert "modelkit-mlx[serve]" in str(said)
+    bug = ImportError("no numpy", name="numpy")
+    assert without_libraries(bug) is bug
 
 
 def test_two_servers_of_one_home(tmp_path: Path) -> None:
