@@ -162,16 +162,16 @@ class Calls:
             if self._sink.calling:
                 self._sink.end(whole=False)
             raise
-        except (Broken, NoCall):
+        except (Broken, NoCall) as error:
             if not self._sink.calling:
                 raise NoCall from None
-            yield from self._give_up()
+            yield from self._give_up(error.lost if isinstance(error, Broken) else "")
         else:
             self._sink.end()
 
-    def _give_up(self) -> Waiting[None]:
+    def _give_up(self, lost: str) -> Waiting[None]:
         """The call is no call any more: what stands in it goes to its end, for whoever looks into it."""
-        feed, rest = self._feed, list[str]()
+        feed, rest = self._feed, [lost]
         while True:
             place, found = self._stops.look(feed.text, feed.at)
             rest.append(feed.take(place - feed.at))

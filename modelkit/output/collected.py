@@ -1,9 +1,11 @@
 """Events put together again: text, thinking and calls of an answer as far as they came."""
 
 import json
+from contextlib import suppress
 from typing import Any
 
 from modelkit.chat.message import ToolCall
+from modelkit.errors import RequestError
 from modelkit.output.events import CallArguments, CallEnd, CallStart, Event, Text, Thinking
 
 
@@ -43,16 +45,16 @@ class Collected:
 
 
 def _call(start: CallStart, written: str) -> ToolCall:
-    arguments = _object(written)
-    if arguments is None:
-        return ToolCall(start.name, {}, start.id, written)
-    return ToolCall(start.name, arguments, start.id)
+    if (arguments := _object(written)) is not None:
+        # Too deep, or a number too large for a prompt: what a model writes is no reason to lose its answer.
+        with suppress(RequestError):
+            return ToolCall(start.name, arguments, start.id)
+    return ToolCall(start.name, {}, start.id, written)
 
 
 def _object(text: str) -> dict[str, Any] | None:
     try:
-        value = json.loads(text) if text.strip() else {}
-        json.dumps(value, allow_nan=False)  # a number beyond all floats is read as infinity: ValueError
+        value = json.loads(text)  # "" is none: the answer was cut off before the arguments
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None

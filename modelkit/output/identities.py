@@ -1,9 +1,11 @@
 """Ids of calls, as each style needs them: they tie a tool's result to its call."""
 
+import re
 import secrets
 import string
 from typing import Literal
 
+_WRITTEN = re.compile(r"[\w.:/@$+-]{1,280}")
 _LETTERS = string.ascii_letters + string.digits
 
 
@@ -22,7 +24,7 @@ class Identities:
     def of(self, name: str, written: str | None) -> str:
         """That of the next call. written: what the model wrote for one."""
         number, self._count = self._count, self._count + 1
-        if written:
+        if written and _WRITTEN.fullmatch(written):
             return written
         if self._kind == "kimi":
             return f"functions.{name}:{number}"

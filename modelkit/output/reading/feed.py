@@ -22,7 +22,11 @@ class Cut(Exception):
 
 
 class Broken(Exception):
-    """What should be arguments is none."""
+    """What should be arguments is none. lost: what of it is taken already and was not told."""
+
+    def __init__(self, lost: str = "") -> None:
+        super().__init__(lost)
+        self.lost = lost
 
 
 class NoCall(Exception):

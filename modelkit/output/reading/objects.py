@@ -168,17 +168,18 @@ def _within_text(feed: Feed, write: Callable[[str], None]) -> Waiting[None]:
 
     def unescaped(part: str) -> None:
         nonlocal over
-        if over:
-            return
-        inner.push(part, (), ())
-        over = over or _resumed(reading)
+        if part != '"' and not over:  # else one of the two at its ends
+            inner.push(json.loads(f'"{part}"'), (), ())
+            over = _resumed(reading)
 
-    yield from values.text(feed, _whole_escapes(unescaped))
-    inner.ended = True
     try:
+        yield from values.text(feed, unescaped)
+        inner.ended = True
         _ = over or _resumed(reading)
-    except Cut:
-        raise Broken from None
+    except (Broken, Cut):
+        if inner.ended or not feed.ended:
+            raise Broken(inner.text[inner.at :]) from None
+        raise
 
 
 def _resumed(reading: Waiting[None]) -> bool:
@@ -188,20 +189,3 @@ def _resumed(reading: Waiting[None]) -> bool:
     except StopIteration:
         return True
     return False
-
-
-def _whole_escapes(give: Callable[[str], None]) -> Callable[[str], None]:
-    """Pieces of a JSON text as the characters that they mean; halves of a pair wait for each other."""
-    half = ""
-
-    def write(part: str) -> None:
-        nonlocal half
-        if part == '"':
-            return
-        if part.startswith("\\u") and part[2:4].lower() in ("d8", "d9", "da", "db") and not half:
-            half = part
-            return
-        joined, half = half + part, ""
-        give(json.loads(f'"{joined}"'))
-
-    return write

@@ -141,8 +141,15 @@ def typed(written: str, types: Types) -> str:
         found = json.loads(said, parse_constant=_refuse)
     except (ValueError, RecursionError):
         return json.dumps(written, ensure_ascii=False)
-    fits = types is None or _kind(found) in types - {"string"}
-    return said if fits else json.dumps(written, ensure_ascii=False)
+    if types is not None and _kind(found) not in types - {"string"}:
+        return json.dumps(written, ensure_ascii=False)
+    return _sound(found) if "\\u" in said else said
+
+
+def _sound(found: object) -> str:
+    """Half of a pair of surrogates without the other is no character."""
+    said = json.dumps(found, ensure_ascii=False)
+    return said.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def _refuse(name: str) -> None:

@@ -191,19 +191,37 @@ def _escape(feed: Feed, write: Write) -> Waiting[None]:
         feed.take(2)
         write(_PYTHON_ESCAPES[kind])
     elif kind in "ux":
-        digits = 4 if kind == "u" else 2
-        for place in range(digits):
-            char = yield from feed.char(2 + place)
-            if not char:
-                raise Cut
-            if char not in _HEX:
-                write("\\\\" + feed.take(2)[1])
-                return
-        feed.take(2)
-        write("\\u" + feed.take(digits).rjust(4, "0"))
+        yield from _numbered(feed, write, 4 if kind == "u" else 2)
     else:
         feed.take(1)
         write("\\\\")
+
+
+def _numbered(feed: Feed, write: Write, digits: int) -> Waiting[None]:
+    """A character by its number. Half of a pair without the other is no character."""
+    number = yield from _hex(feed, 2, digits)
+    if number is None:
+        write("\\\\" + feed.take(2)[1])
+        return
+    taken = 2 + digits
+    if 0xD800 <= number < 0xDC00 and (yield from feed.starts(("\\u",), taken)):
+        second = yield from _hex(feed, taken + 2, 4)
+        if second is not None and 0xDC00 <= second < 0xE000:
+            return write(feed.take(taken + 6))
+    feed.take(taken)
+    write("\\ufffd" if 0xD800 <= number < 0xE000 else f"\\u{number:04x}")
+
+
+def _hex(feed: Feed, offset: int, digits: int) -> Waiting[int | None]:
+    """The number of so many digits there; None where there are others."""
+    for place in range(offset, offset + digits):
+        char = yield from feed.char(place)
+        if not char:
+            raise Cut
+        if char not in _HEX:
+            return None
+    begin = feed.at + offset
+    return int(feed.text[begin : begin + digits], 16)
 
 
 def _quoted(feed: Feed, write: Write, quote: str) -> Waiting[None]:

@@ -271,3 +271,31 @@ def test_a_forced_call_begins_with_its_first_token() -> None:
     opening = Opening("call", '<tool_call>\n{"name": "f", "arguments": ')
     events = events_of(row("hermes"), plain(['{"a": 1}', "}\n</tool_call>"]), opening)
     assert folded(events) == [("start", 0, "f"), ("CallArguments", '{"a": 1}'), ("end", 0, "")]
+
+
+@pytest.mark.parametrize(
+    ("written", "arguments"),
+    [
+        ('{"a": "\\ud800", "\\udc00b": 1}', {"a": "\ufffd", "\ufffdb": 1}),
+        ('{"a": "\\ud83d\\ude00\\ud83dx\\u00e9\\x41\\uzz"}', {"a": "😀\ufffdxéA\\uzz"}),
+        ('{"a": "tab\there", "b": "\\d+"}', {"a": "tab\there", "b": "\\d+"}),
+        ("{'a': \"it's\", 'b': 'a \"b\"', 'c': None,}", {"a": "it's", "b": 'a "b"', "c": None}),
+        ('"{\\"a\\": \\"\\\\ud83d\\\\ude00 \\ud83d\\ude00\\"}"', {"a": "😀 😀"}),
+        ("null", {}),
+    ],
+)
+def test_arguments_of_many_spellings_are_sound_json(written: str, arguments: dict[str, object]) -> None:
+    text = f'<tool_call>{{"name": "f", "arguments": {written}}}</tool_call>'
+    for parts in ([text], list(text)):
+        events = events_of(row("hermes"), plain(parts))
+        assert_json_at_every_moment(events)
+        (call,) = collected(events).tool_calls
+        assert (call.arguments, call.written) == (arguments, None)
+
+
+@pytest.mark.parametrize("value", ["1e999", "[" * 63 + "]" * 63, "9" * 999])
+def test_a_call_that_no_prompt_can_hold_is_no_reason_to_lose_the_answer(value: str) -> None:
+    text = f'<tool_call>{{"name": "f", "arguments": {{"a": {value}}}}}</tool_call>'
+    (call,) = collected(events_of(row("hermes"), plain([text]))).tool_calls
+    assert call.name == "f"
+    assert call.arguments in ({}, {"a": int(value) if value.isdigit() else json.loads(value)})
