@@ -27,7 +27,7 @@ _MOST_SHOWN = 64
 class Writer(Formatter, Protocol):
     """A Formatter that can also give an answer in one."""
 
-    def take(self, row: int, events: Sequence[Event | Finish]) -> None:
+    def take(self, row: int, events: Sequence[Event | Finish]) -> object:
         """As `batch`, where nothing is written."""
         ...
 

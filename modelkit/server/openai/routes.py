@@ -10,18 +10,20 @@ from modelkit.generation import GenerationStream
 from modelkit.model import Model
 from modelkit.server.answering import Ask
 from modelkit.server.faults import refused
+from modelkit.server.openai.asking import model_of, told
 from modelkit.server.openai.chat_request import read_chat
 from modelkit.server.openai.chat_written import ChatStream
 from modelkit.server.openai.completion_request import read_completion
 from modelkit.server.openai.completion_rows import Rows
 from modelkit.server.openai.completion_written import CompletionStream
-from modelkit.server.openai.conducting import answer, model_of, read
 from modelkit.server.openai.models import read_model, read_models, written_model, written_models
 from modelkit.server.openai.response_request import read_response
 from modelkit.server.openai.response_written import ResponseStream
 from modelkit.server.openai.sampling import seeds
 from modelkit.server.openai.stored import kept_of
+from modelkit.server.replying import read, reply
 from modelkit.server.serving import serving_of
+from modelkit.server.streaming import SSE
 
 
 async def chat_completions(request: Request) -> Response:
@@ -31,18 +33,18 @@ async def chat_completions(request: Request) -> Response:
     def start(model: Model, row: int) -> GenerationStream:
         return model.chat(asked.messages, stream=True, **seeds(asked.options, row))
 
-    ask = Ask(model_of(request, asked.model), start, asked.rows, asked.keep_alive, asked.priority)
+    ask = Ask(model_of(request, asked.model), told(start), asked.rows, asked.keep_alive, asked.priority)
     writer = ChatStream(asked.model, asked.style, asked.rows)
-    return await answer(request, ask, writer, streamed=asked.style.stream, ignored=asked.hints)
+    return await reply(request, ask, writer, SSE, streamed=asked.style.stream, ignored=asked.hints)
 
 
 async def completions(request: Request) -> Response:
     most = serving_of(request).limits.rows
     asked = await read(request, lambda body: read_completion(body, most))
     rows = Rows(asked)
-    ask = Ask(model_of(request, asked.model), rows.start, asked.rows, asked.keep_alive, asked.priority)
+    ask = Ask(model_of(request, asked.model), told(rows.start), asked.rows, asked.keep_alive, asked.priority)
     writer = CompletionStream(asked, rows.echo)
-    return await answer(request, ask, writer, streamed=asked.style.stream, ignored=asked.hints)
+    return await reply(request, ask, writer, SSE, streamed=asked.style.stream, ignored=asked.hints)
 
 
 async def responses(request: Request) -> Response:
@@ -52,9 +54,9 @@ async def responses(request: Request) -> Response:
     def start(model: Model, row: int) -> GenerationStream:
         return model.chat(asked.messages, stream=True, **asked.options)
 
-    ask = Ask(model_of(request, asked.model), start, 1, asked.keep_alive, asked.priority)
+    ask = Ask(model_of(request, asked.model), told(start), 1, asked.keep_alive, asked.priority)
     writer = ResponseStream(asked, kept.keep if asked.store else None)
-    return await answer(request, ask, writer, streamed=asked.stream, ignored=asked.hints + asked.dropped)
+    return await reply(request, ask, writer, SSE, streamed=asked.stream, ignored=asked.hints + asked.dropped)
 
 
 async def stored_response(request: Request) -> Response:

@@ -165,3 +165,9 @@ def test_an_effort_reaches_the_model(client: openai.OpenAI, effort: Any, wanted:
     assert SEEN[-1][1]["think"] == wanted
     client.responses.create(model="actor", input="x", reasoning={"effort": effort})
     assert SEEN[-1][1]["think"] == wanted
+
+
+def test_a_tool_of_any_name_is_named_in_a_header(client: openai.OpenAI) -> None:
+    kinds: Any = [{"type": "web_search"}, {"type": "f\u00fcr\r\nx: y"}]
+    made = client.responses.with_raw_response.create(model="actor", input="x", tools=kinds)
+    assert made.headers["x-modelkit-ignored"] == "web_search, f?r?x:?y"

@@ -18,10 +18,10 @@ from modelkit.server.openai.chat_request import Style
 from modelkit.server.openai.chat_written import ChatStream
 from modelkit.server.openai.completion_request import read_completion
 from modelkit.server.openai.completion_written import CompletionStream, Echo
-from modelkit.server.openai.conducting import Writer
 from modelkit.server.openai.logprobs import Tokens, readable
 from modelkit.server.openai.response_request import read_response
 from modelkit.server.openai.response_written import ResponseStream
+from modelkit.server.replying import Writer
 from runtime.engine.request import TokenLogprob, Usage
 
 WORDS = {1: b"Hel", 2: b"lo", 3: b"\xe2\x82", 4: b"\xac", 5: b" more", 6: b"STOP", 7: b"\n\n"}

@@ -1,0 +1,44 @@
+"""Which model a request means, and what it is told where its prompt is too long."""
+
+from collections.abc import Callable
+
+from starlette.requests import Request
+
+from modelkit.errors import PromptTooLong
+from modelkit.generation import GenerationStream
+from modelkit.model import Model
+from modelkit.server.faults import refused
+from modelkit.server.serving import serving_of
+
+Start = Callable[[Model, int], GenerationStream]
+
+
+def model_of(request: Request, name: str) -> str:
+    """A client of a server with one model may leave the name out."""
+    if name:
+        return name
+    serving = serving_of(request)
+    if serving.default_model is not None:
+        return serving.default_model
+    there = {one.name for one in serving.pool.shown() if one.state != "leaving"}
+    if len(there) != 1:
+        raise refused("invalid_request", "model is missing, expected the name of a model", "model")
+    return there.pop()
+
+
+def told(start: Start) -> Start:
+    """The same, with a prompt that is too long told in OpenAI's own words: agents and libraries look for
+    them, beside the code, before they shorten a conversation.
+    """
+
+    def call(model: Model, row: int) -> GenerationStream:
+        try:
+            return start(model, row)
+        except PromptTooLong as error:
+            said = (
+                f"This model's maximum context length is {error.context_tokens} tokens. However, your "
+                f"messages resulted in {error.prompt_tokens} tokens. {error.hint or ''}"
+            )
+            raise refused("too_long", said.rstrip()) from error
+
+    return call
