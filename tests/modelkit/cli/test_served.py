@@ -1,6 +1,10 @@
 """Commands beside a running server: it answers for `run` where it has the package, and ps, load and stop."""
 
 import json
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +17,7 @@ from modelkit.cli.main import cli
 from modelkit.server.access import Access
 from modelkit.server.place import Place
 from tests.support.running_server import Running, running
+from tests.support.serving import wait_until
 from tests.support.tiny import TEMPLATE, write_model
 
 Run = Callable[..., Result]
@@ -191,3 +196,23 @@ def test_a_server_with_a_key_on_a_socket(run: Run, tmp_path: Path, monkeypatch: 
         assert "MODELKIT_API_KEY has the key" in refused.stderr
         monkeypatch.setenv("MODELKIT_API_KEY", "secret")
         assert run("ps", "--json").stdout.strip() == "[]"
+
+
+def test_ctrl_c_stops_the_answer_in_the_server(run: Run, server: Running) -> None:
+    home = server.serving.settings.home
+    endless = ["-p", "num_predict=1000000", "-p", "context_shift=on", "--raw"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "modelkit", "run", "story", "Once", *endless],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "MODELKIT_HOME": str(home)},
+    )
+    assert process.stdout is not None
+    process.stdout.read(1)
+    (model,) = server.pool.models()
+    assert model.activity.running == 1
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=30)
+    assert (process.returncode, said) == (130, b"interrupted\n")
+    wait_until(lambda: model.activity.running == 0)
+    assert [one.users for one in server.pool.shown()] == [0]
