@@ -281,6 +281,12 @@ class Model:
         """
         return self._open.limit_prefixes(arguments.whole(limit_bytes, "limit_bytes", 0, _MOST_BYTES))
 
+    def limit_layers(self, limit_bytes: int) -> None:
+        """What running requests remember may take so many bytes together, from now on; one that alone needs
+        more fails. Returns at once.
+        """
+        self._open.engine.limit_layers(arguments.whole(limit_bytes, "limit_bytes", 0, _MOST_BYTES))
+
     @property
     def alive(self) -> bool:
         """Can it answer? False once it is closed, and where its engine has ended."""

@@ -9,6 +9,7 @@ import asyncio
 import math
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +19,7 @@ from modelkit.memory import Memory
 from modelkit.model import Model
 from modelkit.server.loading import Loading
 from modelkit.server.residents import decide
+from modelkit.server.shares import lend
 from modelkit.server.standing import Standing
 from modelkit.server.stored import Found, Source
 
@@ -68,6 +70,7 @@ class Moves:
             self._admit(self.all[key], size)
         for key, sentence in decision.refuse:
             self._refuse(self.all[key], sentence)
+        self._lend()
         self._wake_at(decision.again_s)
 
     async def close(self) -> None:
@@ -89,6 +92,20 @@ class Moves:
         await asyncio.gather(*(task for task in self._tasks if task.get_loop() is loop))
         self.all.clear()
         await asyncio.to_thread(self._threads.shutdown)
+
+    def _lend(self) -> None:
+        """Say to each model what its conversations may take: memory that nobody was promised goes to those in
+        use.
+        """
+        held = [one for one in self.all.values() if one.state in ("loading", "ready", "leaving")]
+        promised = sum(one.fixed_bytes + max(one.prefix_bytes, one.prefix_asked_bytes) for one in held)
+        needs = [one.need for one in held if one.state == "ready"]
+        for key, size in lend(needs, self._capacity.memory_bytes - promised).items():
+            standing = self.all[key]
+            if standing.lent_bytes != size and standing.model is not None:
+                standing.lent_bytes = size
+                with suppress(ModelClosed):
+                    standing.model.limit_layers(size)
 
     def start(self, standing: Standing) -> None:
         """Begin to load it, unless that has begun."""

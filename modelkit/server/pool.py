@@ -92,6 +92,8 @@ class Pool:
                 self._moves.start(standing)
                 model = await asyncio.shield(standing.loaded)
                 loaded_s = self._clock()
+                if standing.users == 1:
+                    self._moves.settle()  # it is in use from now on
                 if ticket is not None:
                     await ticket.turn()
                 queued_s = self._clock() - loaded_s

@@ -10,8 +10,10 @@ from modelkit.memory import Memory
 from modelkit.model import Model
 from modelkit.server.loading import Loading
 from modelkit.server.residents import Resident, State
+from modelkit.server.shares import Need
 from modelkit.server.stored import Found
 from modelkit.server.turns import Turns
+from runtime.engine.activity import Activity
 
 # So many usual conversations have room in memory before a model counts as fitting: what one batch of them
 # takes, or one that is so many times as long.
@@ -72,6 +74,8 @@ class Standing:
         self.used_s, self.expires_s = now_s, math.inf
         self.fixed_bytes = self.context_bytes = 0
         self.prefix_wish_bytes = self.prefix_bytes = self.prefix_asked_bytes = 0
+        self.lent_bytes = -1
+        """What its conversations were told that they may take."""
         self.outdated = False
 
     def weigh(self, memory: Memory, limit_bytes: int) -> None:
@@ -86,15 +90,31 @@ class Standing:
         self.prefix_wish_bytes = memory.prefix_bytes
 
     @property
+    def activity(self) -> Activity | None:
+        """What it is doing at this moment; None where it is not there."""
+        try:
+            return None if self.model is None else self.model.activity
+        except (ModelClosed, AttributeError):  # it is being closed on another thread
+            return None
+
+    @property
+    def need(self) -> Need:
+        """For the decision what its conversations may take."""
+        activity = self.activity
+        taken = activity.layer_bytes if activity else 0
+        return Need(self.key, self.context_bytes, taken, bool(self.users))
+
+    @property
     def resident(self) -> Resident:
         """For the decider. Not while it is being opened."""
         assert self.state != "opening"
+        need = self.need
         dead = self.state == "ready" and self.model is not None and not self.model.alive
         return Resident(
             key=self.key,
             name=self.found.name,
             state=self.state,
-            fixed_bytes=self.fixed_bytes,
+            fixed_bytes=self.fixed_bytes + need.own_bytes - need.reserved_bytes,
             prefix_wish_bytes=self.prefix_wish_bytes,
             prefix_bytes=self.prefix_bytes,
             prefix_asked_bytes=self.prefix_asked_bytes,
@@ -112,12 +132,7 @@ class Standing:
         self.turns.close(error)
 
     def shown(self, now_s: float) -> Shown:
-        memory, activity = self.memory, None
-        if self.model is not None and self.model.alive:
-            try:
-                activity = self.model.activity
-            except (ModelClosed, AttributeError):  # it is being closed on another thread
-                activity = None
+        memory, activity = self.memory, self.activity
         idle = self.state == "ready" and not self.users
         return Shown(
             name=self.found.name,

@@ -13,6 +13,8 @@ class Activity:
     """Requests that wait for one."""
     places: int
     """How many sequences there can be at once."""
+    layer_bytes: int
+    """What the layers' memory of those takes, that of drafters included."""
     prefix_bytes: int
     """What is kept of earlier sequences, by target and drafters together."""
     prefix_limit_bytes: int

@@ -13,6 +13,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -131,6 +132,13 @@ class Engine:
         """
         return self._thread.call(lambda: self._limit_prefixes(limit_bytes))
 
+    def limit_layers(self, limit_bytes: int) -> None:
+        """From now on the layers' memory of all sequences, drafters' included, may grow to so much and no
+        further. Returns at once; an engine that has ended is not concerned.
+        """
+        with suppress(ThreadEnded):
+            self._thread.post(lambda: self._limit_layers(limit_bytes), lambda _error: None)
+
     @property
     def alive(self) -> bool:
         """Can it still be asked for anything?"""
@@ -145,6 +153,7 @@ class Engine:
             running=len(self._decoding) + reading,
             waiting=self._queue.count,
             places=self._options.max_rows,
+            layer_bytes=self._memory.budget.held_bytes,
             prefix_bytes=kept,
             prefix_limit_bytes=self._prefix_bytes or 0,
             drafters=self._desk.names,
@@ -172,6 +181,10 @@ class Engine:
         self._prefixes.clear()
         self._sources.clear()
         self._desk.forget()
+
+    def _limit_layers(self, limit_bytes: int) -> None:
+        self._memory.budget.limit_bytes = limit_bytes
+        self._blocked = False  # there may be room now
 
     def _limit_prefixes(self, limit_bytes: int) -> int:
         if self._prefix_bytes is None:

@@ -82,3 +82,13 @@ def test_a_package_is_told_by_its_digest(tmp_path: Path) -> None:
         store.digest("another")
     with modelkit.load(folder) as loaded:
         assert loaded.digest is None
+
+
+def test_running_requests_take_no_more_than_they_may(tmp_path: Path) -> None:
+    with modelkit.load(write_model(tmp_path / "model"), cache_memory=0) as fresh:
+        fresh.limit_layers(1000)
+        with pytest.raises(RequestError, match="its budget is 1,000"):
+            fresh.generate("A" * 200, raw=True, num_predict=50)
+        fresh.limit_layers(8 * fresh.memory.cache_bytes)
+        assert fresh.generate("A" * 200, raw=True, num_predict=50).usage.generated_tokens
+        assert 1000 < fresh.activity.layer_bytes <= 8 * fresh.memory.cache_bytes

@@ -30,15 +30,19 @@ class FakeModel:
         self.name, self.digest, self.memory = name, digest, memory
         self.load_s, self.alive, self.places = 0.5, True, 1
         self.limits: list[int] = []
-        self.held = 0
+        self.held = self.layers = 0
+        self.lent: list[int] = []
 
     @property
     def activity(self) -> Activity:
-        return Activity(0, 0, self.places, 0, 0, ("lookup",))
+        return Activity(0, 0, self.places, self.layers, 0, 0, ("lookup",))
 
     def limit_prefixes(self, limit_bytes: int) -> int:
         self.limits.append(limit_bytes)
         return max(limit_bytes, self.held)
+
+    def limit_layers(self, limit_bytes: int) -> None:
+        self.lent.append(limit_bytes)
 
     def close(self) -> None:
         self.alive = False

@@ -229,6 +229,20 @@ async def test_earlier_prompts_are_kept_shorter_before_anybody_leaves() -> None:
 
 
 @on_a_loop
+async def test_memory_that_nobody_was_promised_is_lent_to_those_in_use() -> None:
+    packages = FakePackages({"a": 20, "b": 20})
+    async with pool_of(packages, memory_bytes=100) as (pool, _):
+        async with pool.acquire("a"):
+            first = packages.loaded[0]
+            assert first.lent[-1] == 80
+            first.layers = 30
+            async with pool.acquire("b"):
+                assert (first.lent[-1], packages.loaded[1].lent[-1]) == (45, 15)
+        await use(pool, "b")
+        assert first.lent[-1] == 30  # what its buffers take; it has to give none of it back
+
+
+@on_a_loop
 async def test_a_model_that_can_never_fit_is_refused_at_once() -> None:
     async with pool_of(FakePackages({"a": 200}), memory_bytes=100) as (pool, _):
         with pytest.raises(LoadError, match="no room for a: it takes 200 B, models may take 100 B") as said:
