@@ -13,7 +13,7 @@ help:
 	@echo "make test   run the test suite"
 	@echo "make check  lint, types and tests"
 	@echo "make soak   the long fuzz, kill and soak tests"
-	@echo "make clients  OpenAI's own client tests (OPENAI_PYTHON=a checkout of openai-python)"
+	@echo "make clients  OpenAI's and Anthropic's own client tests (OPENAI_PYTHON, ANTHROPIC_PYTHON: checkouts)"
 	@echo "make clean  remove the environment and the demo store"
 
 # The environment is rebuilt when pyproject.toml changes; the mark is written only after a whole install.
@@ -39,9 +39,11 @@ test: $(READY)
 soak: $(READY)
 	$(BIN)/python -m pytest -q -m slow --timeout 3600
 
-# The official client's own tests; OPENAI_PYTHON names a checkout of github.com/openai/openai-python.
+# The official clients' own tests; OPENAI_PYTHON and ANTHROPIC_PYTHON name checkouts of openai-python and of
+# anthropic-sdk-python.
 clients: $(READY)
 	$(BIN)/python -m tests.support.openai_suite
+	$(BIN)/python -m tests.support.anthropic_suite
 
 lint: $(READY)
 	$(BIN)/ruff check .

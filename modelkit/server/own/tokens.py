@@ -15,7 +15,7 @@ from modelkit.server.answering import call
 from modelkit.server.body import read_json
 from modelkit.server.dialect import Dialect
 from modelkit.server.fields import Fields
-from modelkit.server.openai.conducting import model_of
+from modelkit.server.openai.asking import model_of
 from modelkit.server.openai.messages import read_messages
 from modelkit.server.openai.tools import read_tools
 from modelkit.server.replying import read

@@ -193,6 +193,60 @@ def test_lines_have_gos_keys_in_gos_order(address: str) -> None:
         ollama.ChatResponse.model_validate(line, strict=True)
 
 
+WHY = {"role": "user", "content": "Why is the sky blue?"}
+SCHEMA = {
+    "title": "ResponseFormat",
+    "type": "object",
+    "properties": {
+        "answer": {"title": "Answer", "type": "string"},
+        "confidence": {"title": "Confidence", "type": "number"},
+    },
+    "required": ["answer", "confidence"],
+}
+PICTURE = {"role": "user", "content": "What is in this image?", "images": ["iVBORw0KGgo="]}
+ADD = {
+    "name": "add_two_numbers",
+    "description": "Add two numbers.",
+    "parameters": {
+        "type": "object",
+        "required": ["a", "b"],
+        "properties": {"a": {"type": "integer", "description": ""}, "b": {"type": "integer"}},
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status"),
+    [
+        ("chat", {"messages": [WHY], "tools": []}, 200),
+        ("chat", {"messages": [WHY], "tools": [], "format": "json"}, 200),
+        ("chat", {"messages": [WHY], "tools": [], "format": SCHEMA}, 200),
+        ("chat", {"messages": [WHY], "tools": [], "logprobs": True, "top_logprobs": 3}, 200),
+        ("chat", {"messages": [PICTURE], "tools": []}, 400),
+        ("chat", {"messages": [WHY], "tools": [{"type": "function", "function": ADD}]}, 200),
+        ("generate", {"prompt": "Why is the sky blue?"}, 200),
+        ("generate", {"prompt": "Why is the sky blue?", "format": "json"}, 200),
+        ("generate", {"prompt": "Why is the sky blue?", "format": SCHEMA}, 200),
+        ("generate", {"prompt": "Why", "logprobs": True, "top_logprobs": 2}, 200),
+        ("generate", {"prompt": "What is in this image?", "images": ["iVBORw0KGgo="]}, 400),
+        ("generate", {"prompt": "a sunset", "width": 1024, "height": 768, "steps": 20}, 400),
+        ("generate", {}, 200),
+    ],
+)
+def test_requests_of_the_clients_own_tests(
+    address: str, path: str, body: dict[str, Any], status: int
+) -> None:
+    """Bodies that ollama-python's tests/test_client.py expects of its client (MIT)."""
+    kinds = {"chat": ollama.ChatResponse, "generate": ollama.GenerateResponse}
+    for stream in (False, True):
+        given = {"model": "actor", "stream": stream, "options": SHORT, **body}
+        answer = httpx.post(f"{address}/api/{path}", json=given)
+        assert answer.status_code == status, answer.text
+        for line in answer.text.splitlines():
+            if status == 200:
+                kinds[path].model_validate(json.loads(line), strict=True)
+
+
 def test_the_store_is_not_asked_for_a_path(address: str, tmp_path: Path) -> None:
     folder = write_model(tmp_path / "m", template=TEMPLATE)
     answer = httpx.post(f"{address}/api/generate", json={"model": str(folder), "keep_alive": 0})

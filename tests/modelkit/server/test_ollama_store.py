@@ -154,6 +154,7 @@ def test_blobs_are_what_they_say(address: str, home: Path) -> None:
         ({"from": "amy/story:q4", "parameters": {"top_k": "x"}}, "top_k"),
         ({"from": "amy/story:q4", "quantize": "q99"}, "q99"),
         ({"from": "amy/story:q4", "remote_host": "x"}, "remote_host"),
+        ({"files": {"test.gguf": "sha256:e3b0c4"}, "quantize": "q4_k_m"}, "digest"),
     ],
 )
 def test_what_cannot_be_made_is_refused(address: str, home: Path, body: dict[str, Any], text: str) -> None:
