@@ -12,12 +12,23 @@ import mlx.core as mx
 
 from runtime.engine.request import TokenLogprob
 from runtime.engine.row import Row
-from runtime.sampling.constraint import Ahead
+from runtime.sampling.constraint import Ahead, unpacked
 from runtime.sampling.logprobs import Logprobs, logprobs
 from runtime.sampling.rejection import Guesses
 from runtime.sampling.sampler import Sampler
 
 LOOK = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Assumed:
+    """What tokens were drawn from before the grammars could know what stands in front of them."""
+
+    logits: mx.array
+    inputs: mx.array
+    positions: list[int]
+    masks: tuple[bytes | None, ...]
+    """Of each row what its grammar is taken to allow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +43,8 @@ class Drawn:
     """None where no row asked for them."""
     broken: mx.array | None = None
     """bool [n, L], whether the logits were no numbers; None where that was not looked at (see Drawing)."""
+    assumed: Assumed | None = None
+    """To be looked at again (`Drawing.checked`) once the tokens in front are known; None: nothing is."""
 
     @property
     def arrays(self) -> list[mx.array]:
@@ -61,7 +74,37 @@ class Drawing:
     def __init__(self, vocab_size: int) -> None:
         self._vocab_size = vocab_size
         self._sampler: tuple[list[Row], list[int], Sampler] | None = None
+        self._unpacked: tuple[tuple[bytes | None, ...], mx.array] | None = None
         self.ahead: Ahead | None = None
+
+    def steady(self, rows: list[Row]) -> tuple[bytes | None, ...] | None:
+        """The masks of these rows, where each was the same twice: in free text they mostly stay. None where
+        some row's was not.
+        """
+        open_rows = [row for row in rows if row.open_matcher is not None]
+        if any(row.masks[1] is None or row.masks[0] != row.masks[1] for row in open_rows):
+            return None
+        return tuple(None if row.open_matcher is None else row.masks[1] for row in rows)
+
+    def checked(self, drawn: Drawn) -> Drawn:
+        """What was drawn, or where a grammar now says something else than was assumed, drawn again. All
+        tokens in front of it are known.
+        """
+        given, rows = drawn.assumed, drawn.rows
+        if given is None:
+            return drawn
+        self.look_ahead(rows)
+        ahead = self.ahead
+        assert ahead is not None, "some row has a grammar"
+        # A row that is over by now has no mask, and what is drawn for it is thrown away.
+        right = all(
+            row.done or row.matcher is None or ahead.now(place) == mask
+            for place, (row, mask) in enumerate(zip(rows, given.masks, strict=True))
+        )
+        if not right:
+            return self.draw(rows, given.logits, given.inputs, given.positions)
+        self._remember(rows, ahead)
+        return drawn
 
     def look_ahead(self, rows: list[Row]) -> None:
         """Ask the grammars anew: all tokens of these rows are known to them."""
@@ -83,11 +126,12 @@ class Drawing:
         inputs: mx.array,
         positions: list[int],
         guesses: Guesses | None = None,
+        assumed: tuple[bytes | None, ...] | None = None,
     ) -> Drawn:
         """The tokens that follow each of `inputs` [n, L], by logits [n, L, V].
 
         positions: where the token after each row's first input will stand. guesses: the inputs behind the
-        first are drafts.
+        first are drafts. assumed: of `steady`, where the newest tokens are not known yet.
         """
         sampler = self.sampler(rows)
         pasts: list[list[int]] | None = None
@@ -99,16 +143,18 @@ class Drawing:
             positions,
             history=pasts,
             inputs=inputs,
-            mask=self._mask(rows, inputs, guesses),
+            mask=self._mask(rows, inputs, guesses) if assumed is None else self._standing(assumed),
             guesses=guesses,
         )
         wanted = [row.request.top_logprobs for row in rows if row.request.top_logprobs is not None]
         details = logprobs(logits, tokens, max(wanted)) if wanted else None
-        return Drawn(rows, tokens, details, _broken(logits) if _due(rows, positions, logits) else None)
+        broken = _broken(logits) if _due(rows, positions, logits) else None
+        again = None if assumed is None else Assumed(logits, inputs, positions, assumed)
+        return Drawn(rows, tokens, details, broken, again)
 
     def forget(self) -> None:
         """The rows are gone."""
-        self._sampler = self.ahead = None
+        self._sampler = self._unpacked = self.ahead = None
 
     def _mask(self, rows: list[Row], inputs: mx.array, guesses: Guesses | None) -> mx.array | None:
         """What the rows' grammars allow, bool [n, L, V]; None where no row has one."""
@@ -121,7 +167,23 @@ class Drawing:
         mask = self.ahead.block(drafts, inputs.shape[1])
         for place, fault in self.ahead.failed.items():
             rows[place].fault = fault
+        if guesses is None:
+            self._remember(rows, self.ahead)
+        else:
+            for row in rows:
+                row.masks = (None, None)
         return mask
+
+    def _remember(self, rows: list[Row], ahead: Ahead) -> None:
+        for place, row in enumerate(rows):
+            row.masks = (row.masks[1], ahead.now(place))
+
+    def _standing(self, masks: tuple[bytes | None, ...]) -> mx.array:
+        """As `_mask`. Unpacked once for as long as the masks are the same."""
+        if self._unpacked is None or self._unpacked[0] != masks:
+            known = [[] if mask is None else [mask] for mask in masks]
+            self._unpacked = masks, unpacked(known, 1, self._vocab_size)
+        return self._unpacked[1]
 
 
 def _due(rows: list[Row], positions: list[int], logits: mx.array) -> bool:

@@ -47,6 +47,8 @@ class Row:
     """The token that ended the text."""
     matcher: Matcher | None = field(init=False, default=None)
     """Stands in the request's grammar where `ids` end; None: no grammar."""
+    masks: tuple[bytes | None, bytes | None] = (None, None)
+    """What the grammar allowed at its last two draws, the newest last; None where that is not known."""
     fault: ConstraintFault | None = None
     """Why the grammar cannot say what comes next."""
     admitted: float = 0.0

@@ -77,7 +77,7 @@ class Steps:
         # This step is on its way before the last one's tokens are waited for: the device never idles.
         mx.async_eval([array for group in drawn for array in group.arrays])
         self.read_back()
-        self._flying = drawn
+        self._flying = [self._checked(group) for group in drawn]
         if full is not None:
             raise full
 
@@ -229,13 +229,23 @@ class Steps:
         """The tokens that follow each of `inputs` [n, L], whose hidden states are [n, L, D]. See Drawing."""
         logits = self._model.network.logits(hidden, step)
         if grammatical(rows):
+            flying = guesses is None and any(grammatical(group.rows) for group in self._flying)
+            if flying and (assumed := self._drawing.steady(rows)) is not None:
+                return self._drawing.draw(rows, logits, inputs, positions, assumed=assumed)
             # The device computes the logits while the host looks at what came before them.
             mx.async_eval(logits)
             if guesses is None:
-                if any(grammatical(group.rows) for group in self._flying):
+                if flying:
                     self.read_back()
                 self._drawing.look_ahead(rows)
         return self._drawing.draw(rows, logits, inputs, positions, guesses)
+
+    def _checked(self, group: Drawn) -> Drawn:
+        """See Drawing.checked. What is drawn again is on its way, too."""
+        found = self._drawing.checked(group)
+        if found is not group:
+            mx.async_eval(found.arrays)
+        return found
 
     def _take(self, row: Row, token: int, group: Drawn, place: int, column: int) -> None:
         if group.is_broken(place, column):

@@ -83,11 +83,16 @@ class Ahead:
     def last(self, drafts: Sequence[Sequence[int]]) -> mx.array:
         """bool [B, 1, V]: what may follow all of each row's drafts."""
         masks = [self._masks(row, its)[len(its) : len(its) + 1] for row, its in enumerate(drafts)]
-        return _unpacked(masks, 1, self._size)
+        return unpacked(masks, 1, self._size)
 
     def block(self, drafts: Sequence[Sequence[int]], width: int) -> mx.array:
         """bool [B, T, V]: what may follow each row's first 0, 1, ... drafts. `width` is T."""
-        return _unpacked([self._masks(row, its) for row, its in enumerate(drafts)], width, self._size)
+        return unpacked([self._masks(row, its) for row, its in enumerate(drafts)], width, self._size)
+
+    def now(self, row: int) -> bytes | None:
+        """The row's mask where it stands; None where it may draw anything."""
+        masks = self._masks(row, ())
+        return masks[0] if masks else None
 
     def allowed(self, row: int, drafts: Sequence[int]) -> int:
         """How many of these drafts the row's grammar allows, one after the other."""
@@ -156,7 +161,7 @@ class _Path:
         return at < len(drafts) and allows(self.masks[at], drafts[at])
 
 
-def _unpacked(masks: Sequence[Sequence[bytes]], width: int, size: int) -> mx.array:
+def unpacked(masks: Sequence[Sequence[bytes]], width: int, size: int) -> mx.array:
     """bool [B, T, V]; places without a mask allow everything."""
     packed = np.full((len(masks), width, -(-size // WORD) * WORD // 8), 0xFF, dtype=np.uint8)
     for row, its in enumerate(masks):

@@ -14,6 +14,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
+from runtime.engine.drawing import Drawing, Drawn
 from runtime.engine.engine import Engine, Options
 from runtime.engine.request import Delta, Request, Usage
 from runtime.loaded import LoadedModel
@@ -38,18 +39,21 @@ class Toy:
     """One id in four may follow, which ones depends on the sum so far; whole after `length` tokens.
 
     broken: cannot say what follows so many tokens. first: tokens that count as taken already. runs: of five
-    tokens, three are forced.
+    tokens, three are forced. steady: what may follow changes with one token in six.
     """
 
     length: int = 25
     broken: int = 10**9
     first: tuple[int, ...] = ()
     runs: bool = False
+    steady: bool = False
 
     def matcher(self) -> "ToyMatcher":
         return ToyMatcher(self, list(self.first))
 
     def allowed(self, taken: Sequence[int]) -> list[bool]:
+        if self.steady:
+            return [token % 4 == sum(one % 6 == 0 for one in taken) % 4 for token in range(V)]
         if (only := self.only(taken)) is not None:
             return [token == only for token in range(V)]
         return [(token + sum(taken)) % 4 == 1 for token in range(V)]
@@ -302,6 +306,31 @@ def test_a_step_without_grammars_looks_at_nothing(
 ) -> None:
     monkeypatch.setattr(Ahead, "__init__", lambda *_: pytest.fail("masks were asked for"))
     run(plain[1], [replace(one, constraint=None) for one in requests(WARM)], together=True)
+
+
+@pytest.mark.parametrize("sampling", [GREEDY, WARM, REJECTING], ids=["greedy", "warm", "rejecting"])
+def test_what_a_mask_that_seemed_to_stay_has_drawn_is_drawn_again(
+    plain: tuple[str, Engine], sampling: SamplingParams, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grammars = [Toy(18, steady=True), None, Toy(30, steady=True), Toy(30)]
+    asked = [
+        replace(one, constraint=grammar) for one, grammar in zip(requests(sampling), grammars, strict=False)
+    ]
+    with monkeypatch.context() as waiting:
+        waiting.setattr(Drawing, "steady", lambda *_: None)
+        wanted = run(plain[1], asked, together=False)[:2]
+    counts, checked = {"kept": 0, "again": 0}, Drawing.checked
+
+    def counted(self: Drawing, drawn: Drawn) -> Drawn:
+        found = checked(self, drawn)
+        if drawn.assumed is not None:
+            counts["kept" if found is drawn else "again"] += 1
+        return found
+
+    monkeypatch.setattr(Drawing, "checked", counted)
+    assert run(plain[1], asked, together=False)[:2] == wanted
+    assert run(plain[1], asked[:3], together=True)[0] == wanted[0][:3]
+    assert min(counts.values()) > 0
 
 
 def test_masks_known_from_drafting_are_not_asked_for_again() -> None:
