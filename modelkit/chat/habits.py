@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from modelkit.chat.patience import Patience
 from modelkit.errors import TemplateError
 
 Render = Callable[[Sequence[Mapping[str, Any]], Sequence[Mapping[str, Any]] | None], str]
@@ -87,10 +88,12 @@ def _without(key: str) -> dict[str, Any]:
 
 class _Probe:
     def __init__(self, render: Render) -> None:
-        self._render = render
+        self._render, self._patience = render, Patience()
 
     def has(self, messages: Sequence[Mapping[str, Any]], *marks: str, tools: bool = False) -> bool:
         """Do the marks arrive, and nothing as Python would print it or as JSON within JSON?"""
+        if self._patience.over:
+            return False
         try:
             text = self._render(messages, [_TOOL] if tools else None)
         except TemplateError:
@@ -101,6 +104,8 @@ class _Probe:
 
     def takes(self, tool: Mapping[str, Any]) -> bool:
         """True also where it takes no tools at all."""
+        if self._patience.over:
+            return True
         try:
             self._render([_USER], [_TOOL])
         except TemplateError:

@@ -12,6 +12,7 @@ import re
 from dataclasses import replace
 
 from modelkit.chat.message import Message, ToolCall
+from modelkit.chat.patience import Patience
 from modelkit.chat.styles.derive import KEYS, LAST_TAG, NAMES, VALUES, Written, common_start, derived
 from modelkit.chat.styles.style import Span, Style
 from modelkit.chat.styles.writing import written
@@ -53,12 +54,14 @@ class _Talk:
     """What the template writes of an answer, from where it begins."""
 
     def __init__(self, template: ChatTemplate) -> None:
-        self._template = template
+        self._template, self._patience = template, Patience()
         plain = Message("assistant", _SAID)
         self.said = self._text(plain) or self._text(plain, tools=True)
         self.many = template.habits().many_calls
 
     def _text(self, answer: Message, *, tools: bool = False) -> str | None:
+        if self._patience.over:
+            return None
         try:
             return self._template.render(
                 [_ASKED, answer], tools=_TOOLS if tools else None, add_generation_prompt=False

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from modelkit.arguments import shown
 from modelkit.chat.message import Message
+from modelkit.chat.patience import Patience
 from modelkit.chat.styles.style import Style
 from modelkit.chat.template import ChatTemplate
 from modelkit.errors import RequestError, TemplateError
@@ -160,11 +161,13 @@ def _found(template: ChatTemplate, marks: tuple[str, ...], sure: bool) -> Thinki
 
 class _Probe:
     def __init__(self, template: ChatTemplate) -> None:
-        self.template = template
+        self.template, self._patience = template, Patience()
         self.plain = self.text({})
 
     def text(self, variables: Mapping[str, Any]) -> str | None:
         """The prompt of a question; None where the template refuses."""
+        if self._patience.over:
+            return None
         try:
             return self.template.render(_ASKED, variables=variables)
         except TemplateError:

@@ -1,13 +1,15 @@
 """Conversations reach each template in the form that it takes; found by trying, never by a model's name."""
 
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from modelkit.chat import patience
 from modelkit.chat.capabilities import check_template
-from modelkit.chat.habits import Habits
+from modelkit.chat.habits import Habits, find_habits
 from modelkit.chat.message import Message, ToolCall
 from modelkit.chat.styles.table import style_named
 from modelkit.chat.template import ChatTemplate
@@ -228,6 +230,20 @@ def test_published_templates_take_a_whole_agents_conversation(shared_data: Path)
         )
         said = ("Be brief.", "Rome", "Oslo", "sun", "snow", "One sentence.", "Well?")
         assert [one for one in said if one not in text] == [], path.name
+
+
+def test_a_template_that_wastes_time_is_not_asked_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patience, "MOST_S", 0.05)
+    rendered: list[float] = []
+
+    def render(messages: object, tools: object) -> str:
+        rendered.append(until := time.thread_time() + 0.02)
+        while time.thread_time() < until:
+            pass
+        return ""
+
+    find_habits(render, "")
+    assert len(rendered) <= 4
 
 
 def test_a_template_that_fails_at_everything_has_habits_all_the_same() -> None:
