@@ -37,7 +37,7 @@ class Headed(Machine):
         before, _, _ = header.call.partition("{name}")
         _, _, self._of_tools = before.partition(header.recipient)
         heads = (header.thinking, header.text, before, header.recipient, header.start)
-        self._firsts = {core(head)[:1] for head in heads}
+        self._heads = tuple({_first_mark(core(head)) for head in heads})
         self._in_text = opening.place == "text" and not opening.written
         self._begin(opening.written)
 
@@ -62,10 +62,9 @@ class Headed(Machine):
         if self._start:
             yield from feed.expect((self._start,))
         first = yield from feed.blanks()
-        char = yield from feed.char(first)
-        if not char:
+        if not (yield from feed.char(first)):
             raise Cut
-        if "" not in self._firsts and char not in self._firsts:
+        if (yield from feed.starts(self._heads, first)) is None:
             return None
         while not (yield from feed.starts((self._message,), count)):
             if not (yield from feed.char(count)):
@@ -147,3 +146,9 @@ class Headed(Machine):
             if feed.ended:
                 raise Cut
             yield
+
+
+def _first_mark(head: str) -> str:
+    """What any header of its kind begins with: a token, or all of one that has none."""
+    before, bar, _ = head.partition("|>")
+    return before + bar

@@ -299,3 +299,11 @@ def test_a_call_that_no_prompt_can_hold_is_no_reason_to_lose_the_answer(value: s
     (call,) = collected(events_of(row("hermes"), plain([text]))).tool_calls
     assert call.name == "f"
     assert call.arguments in ({}, {"a": int(value) if value.isdigit() else json.loads(value)})
+
+
+@pytest.mark.parametrize("style", styles(), ids=lambda style: style.name)
+def test_text_is_not_waited_for(style: Style) -> None:
+    """What cannot be a mark comes at once, also at the beginning of an answer without any."""
+    splitter = splitter_for(style, Opening(), TOOLS)
+    first = [event for word in ("there", " is", " no") for event in splitter.push(Piece(word, (0,)))]
+    assert folded(first) == [("Text", "there is no")]
