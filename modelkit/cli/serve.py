@@ -68,6 +68,7 @@ _PORT, _COUNT = click.IntRange(0, 65535), click.IntRange(1)
 @click.option("--default-model", metavar="NAME", help="Answers for claude-* models.")
 @click.option("--allow-host", multiple=True, metavar="NAME", help="A name that clients may call it by.")
 @click.option("--origins", multiple=True, metavar="URL", help="A site whose pages may ask; * for any.")
+@click.option("--read-only", is_flag=True, help="Clients can pull, create, copy and delete no models.")
 @click.option(
     "--keep-alive",
     type=Duration(),
@@ -197,6 +198,7 @@ def _access(options: dict[str, Any]) -> "Access":
         (key,) if key else (),
         frozenset(one for one in hosts.values() if one),
         frozenset(one for one in origins.values() if one),
+        options["read_only"],
     )
 
 

@@ -50,6 +50,9 @@ class Access:
     origins: frozenset[str] = frozenset()
     """Sites whose pages may ask, as `origin_of` spells them; "*" for any."""
 
+    read_only: bool = False
+    """No client may change the store: pull, push, create, copy, delete."""
+
     def host_allowed(self, written: Iterable[str], local: str | None = None) -> bool:
         """Are these Host headers fine? Exactly one, with a name that was allowed. local: the address of this
         end of the connection, which no stranger's name can be.

@@ -33,5 +33,8 @@ class Dialect:
     open_paths: frozenset[str] = frozenset()
     """Paths with constant answers, that say nothing of models: no key, and no line in the log."""
 
+    storing: tuple[str, ...] = ()
+    """Paths, and all below them, that change the store unless they are only read (GET, HEAD)."""
+
     def status(self, fault: Fault) -> int:
         return (self.statuses or {}).get(fault.kind, fault.status)

@@ -55,6 +55,7 @@ class Gate:
             await send(message)
 
         try:
+            self._check_storing(scope, dialect)
             await self._pass(scope, receive, sending, headers, added)
         except Exception as error:  # noqa: BLE001 -- whatever it is, the client is told
             if trace.status:  # too late to say anything else
@@ -68,6 +69,13 @@ class Gate:
                 self._serving.metrics.request(trace)
                 self._serving.log.request(trace)
         return None
+
+    def _check_storing(self, scope: Scope, dialect: Dialect) -> None:
+        if not self._serving.access.read_only or scope["method"] in ("GET", "HEAD", "OPTIONS"):
+            return
+        path: str = scope["path"]
+        if any(path == one or path.startswith(one + "/") for one in dialect.storing):
+            raise refused("permission", "this server changes no models: it was started with --read-only")
 
     async def _pass(
         self, scope: Scope, receive: Receive, send: Send, headers: Headers, added: dict[str, str]

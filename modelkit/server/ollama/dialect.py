@@ -3,4 +3,6 @@
 from modelkit.server.dialect import Dialect
 from modelkit.server.ollama import answers, storing
 
-DIALECT = Dialect("ollama", (*answers.ROUTES, *storing.ROUTES), ("/api",))
+_STORING = ("/api/copy", "/api/delete", "/api/pull", "/api/push", "/api/create", "/api/blobs")
+
+DIALECT = Dialect("ollama", (*answers.ROUTES, *storing.ROUTES), ("/api",), storing=_STORING)

@@ -190,6 +190,18 @@ def test_request_ids(open_to_some: TestClient, given: str, kept: bool) -> None:
     assert (answer.headers["request-id"] == given) is kept
 
 
+def test_a_server_that_changes_no_models(tmp_path: Path) -> None:
+    changing = [("POST", f"/api/{name}") for name in ("pull", "push", "create", "copy", "blobs/sha256:0")]
+    with client(Access(read_only=True), tmp_path) as here:
+        for method, path in [*changing, ("DELETE", "/api/delete")]:
+            answer = here.request(method, path, json={"model": "a"})
+            assert (answer.status_code, "--read-only" in answer.text) == (403, True), path
+        assert here.get("/api/tags").status_code == 200
+        assert here.post("/api/generate", json={"model": "a", "prompt": "b"}).status_code == 404
+    with client(Access(), tmp_path) as here:
+        assert here.request("DELETE", "/api/delete", json={"model": "a"}).status_code == 404
+
+
 def test_errors_are_worded_by_the_path(open_to_some: TestClient) -> None:
     unknown = open_to_some.get("/nowhere")
     assert (unknown.status_code, set(unknown.json())) == (404, {"error"})
