@@ -6,6 +6,7 @@ import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import uvicorn
@@ -69,8 +70,7 @@ def scripted(model: Model, script: Script, usage: Usage | None = None, **ending:
 class _Stream:
     """As much of a GenerationStream as the server uses."""
 
-    prompt_ids = (7, 8)
-    dropped_messages = 0
+    begun = SimpleNamespace(prompt_ids=(7, 8))
 
     def __init__(self, events: Sequence[Event], usage: Usage, ending: dict[str, Any]) -> None:
         self._events, self._usage, self._ending = events, usage, ending
