@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
     from modelkit.chat.styles.opening import Opening
     from modelkit.chat.styles.style import Style
+    from modelkit.grammars.budget import Budgeted
     from modelkit.grammars.shape import Shape
-    from runtime.sampling.constraint import Constraint
 
     _Made = tuple[llguidance.LLMatcher, Sequence[str]]
 
@@ -77,13 +77,13 @@ class Grammars:
 
     def budgeted(
         self,
-        inner: "Constraint | None",
+        inner: "Grammar | None",
         style: "Style | None",
         opening: "Opening",
         tokens: int,
         *,
         calls: bool = False,
-    ) -> "Constraint | None":
+    ) -> "Grammar | Budgeted | None":
         """`inner`, and thinking ends after so many tokens; `inner` itself where nothing is thought. calls:
         the answer may call tools.
         """

@@ -7,7 +7,7 @@ they stand, and the mark itself is drafted for nothing. A call that has ended th
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, Protocol
 
 from modelkit.chat.styles.opening import Opening
 from modelkit.chat.styles.style import Style
@@ -81,15 +81,20 @@ def _written(text: str, tokenizer: Tokenizer, marks: Marks) -> tuple[int, ...]:
     return tuple(ids) if exact else ()
 
 
+class Noted(Constraint, Protocol):
+    """A constraint that says what it does not enforce."""
+
+    notes: tuple[str, ...]
+
+
 class Budgeted:
     """A Constraint of the floor below. inner: the answer's own, None for none."""
 
-    def __init__(
-        self, inner: Constraint | None, budget: Budget, tokenizer: Tokenizer, vocab_size: int
-    ) -> None:
+    def __init__(self, inner: Noted | None, budget: Budget, tokenizer: Tokenizer, vocab_size: int) -> None:
         self._inner, self._budget, self._tokenizer = inner, budget, tokenizer
         self._bytes = -(-vocab_size // WORD) * WORD // 8
         self._anything = b"\xff" * self._bytes
+        self.notes: tuple[str, ...] = () if inner is None else inner.notes
 
     def matcher(self) -> "BudgetedMatcher":
         inner = None if self._inner is None else self._inner.matcher()

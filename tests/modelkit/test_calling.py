@@ -1,0 +1,70 @@
+"""Tools, forms and thinking of one small model of random weights: what fits, the grammar alone has made."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import jsonschema
+import pytest
+
+import modelkit
+from modelkit.model import Model
+from tests.support.tiny import write_model
+
+TEMPLATE = (
+    "{% for tool in tools or [] %}{{ tool | tojson }}\n{% endfor %}"
+    "{% for message in messages %}<{{ message.role }}>{{ message.content }}"
+    "{% for call in message.tool_calls or [] %}\n<tool_call>\n"
+    '{"name": "{{ call.function.name }}", "arguments": {{ call.function.arguments | tojson }}}'
+    "\n</tool_call>{% endfor %}\n{% endfor %}"
+    "{% if add_generation_prompt %}<assistant>{% endif %}"
+)
+SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {"city": {"type": "string", "maxLength": 8}, "unit": {"enum": ["celsius", "kelvin"]}},
+    "required": ["city", "unit"],
+}
+TOOLS = [{"type": "function", "function": {"name": "get_weather", "parameters": SCHEMA}}]
+ASKED = [{"role": "user", "content": "Weather?"}]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Model]:
+    folder = write_model(tmp_path_factory.mktemp("model"), template=TEMPLATE, max_position_embeddings=4096)
+    with modelkit.load(folder) as model:
+        yield model
+
+
+def test_a_required_call_fits_and_is_the_same_however_far_is_guessed(model: Model) -> None:
+    asked: dict[str, Any] = {
+        "tools": TOOLS,
+        "tool_choice": "get_weather",
+        "temperature": 1.1,
+        "num_predict": 400,
+    }
+    for seed in range(4):
+        plain = model.chat(ASKED, seed=seed, draft_num_predict=0, **asked)
+        guessing = model.chat(ASKED, seed=seed, **asked)
+        assert (guessing.ids, guessing.tool_calls[0].arguments) == (plain.ids, plain.tool_calls[0].arguments)
+        assert plain.complete
+        jsonschema.validate(dict(plain.tool_calls[0].arguments), SCHEMA)
+        assert (len(plain.tool_calls), plain.text) == (1, "")
+    drafts = {one.drafter: one for one in guessing.usage.drafts}  # pyright: ignore[reportPossiblyUnboundVariable]
+    assert drafts["grammar"].accepted_tokens == drafts["grammar"].drafted_tokens > 0
+
+
+def test_rows_of_all_kinds_share_a_batch(model: Model) -> None:
+    kinds: list[dict[str, Any]] = [
+        {"tools": TOOLS, "tool_choice": "required", "parallel_tool_calls": False},
+        {},
+        {"format": SCHEMA},
+        {"tools": TOOLS},
+        {"tools": TOOLS, "tool_choice": "none"},
+    ]
+    common: dict[str, Any] = {"seed": 3, "num_predict": 150}
+    alone = [model.chat(ASKED, **kind, **common) for kind in kinds]
+    streams = [model.chat(ASKED, stream=True, **kind, **common) for kind in kinds]
+    together = [stream.whole() for stream in streams]
+    assert [one.ids for one in together] == [one.ids for one in alone]
+    assert together[0].tool_calls
+    assert together[2].parsed is not None
+    assert not together[4].tool_calls
