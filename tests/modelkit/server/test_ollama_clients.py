@@ -160,6 +160,12 @@ def test_what_did_nothing_is_named_in_a_header(address: str) -> None:
     [
         ("chat", {"model": "none", "messages": HELLO}, 404, "model 'none' not found"),
         ("chat", {"messages": HELLO}, 400, "model is required"),
+        (
+            "chat",
+            {"model": "tiny", "messages": HELLO, "think": True},
+            400,
+            '"tiny" does not support thinking',
+        ),
         ("chat", {"model": "tiny", "messages": HELLO, "options": {"top_k": "x"}}, 400, 'option "top_k" must'),
         ("generate", {"model": "tiny", "prompt": "a" * 999, "raw": True}, 400, "the prompt has 999 tokens"),
         ("generate", {"model": "tiny", "prompt": "a", "suffix": "b"}, 400, '"tiny" does not support insert'),
