@@ -100,7 +100,9 @@ class RequestError(ModelkitError):
 
 
 class PromptTooLong(RequestError):
-    """A prompt of `prompt_tokens` for a context of `context_tokens`, answer included."""
+    """A prompt of `prompt_tokens` for a context of `context_tokens`, answer included; 0 for both where a
+    server has said it and only its message tells.
+    """
 
     def __init__(
         self, message: str, *, prompt_tokens: int, context_tokens: int, hint: str | None = None

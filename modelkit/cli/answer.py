@@ -1,36 +1,17 @@
-"""One answer on its way to the user: its pieces as they come, then why it ended and what it cost."""
+"""What is said of an answer: why it ended and what it cost. `speaking` prints the answer itself."""
 
-import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from modelkit.cli.screen import Waiting, echo, width
+from modelkit.cli.screen import width
 from modelkit.cli.tables import table
 from modelkit.cli.ui import count, size, wrapped
-from modelkit.cli.wrapping import Wrapping
 
 if TYPE_CHECKING:
-    from modelkit.client.offers import Answer, Offers
+    from modelkit.client.offers import Offers
     from modelkit.generation import Generation
     from modelkit.memory import Memory
     from runtime.engine.request import Usage
-
-
-def say(stream: "Answer") -> "Generation":
-    """Print the pieces: exact where output is piped; on a terminal in lines of whole words, and without
-    control characters.
-
-    An interrupt cancels the generation and is raised again; `stream.result` then has what came until then.
-    """
-    wrapping = Wrapping() if sys.stdout.isatty() else None
-    with Waiting("reading the prompt") as waiting, stream as pieces:
-        for piece in pieces:
-            waiting.stop()
-            if wrapping is None:
-                echo(piece, end="")
-            else:
-                echo(end=wrapping.take(piece))
-    return stream.result
 
 
 def cut(answer: "Generation", model: "Offers") -> str | None:
@@ -69,6 +50,7 @@ def forgot(answer: "Generation") -> str | None:
 def to_json(answer: "Generation") -> dict[str, Any]:
     return {
         "text": answer.text,
+        "thinking": answer.thinking,
         "ids": list(answer.ids),
         "reason": answer.reason,
         "stop": answer.stop,

@@ -24,8 +24,13 @@ def bytes_under(folder: Path) -> int:
 
 
 def complete_name(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-    """The stored names that begin with what was typed; none, and no error, where the store cannot be read."""
+    """The stored names that begin with what was typed."""
+    return [name for name in stored_names() if name.startswith(incomplete.lower())]
+
+
+def stored_names() -> list[str]:
+    """None, and no error, where the store cannot be read."""
     try:
-        return [str(p.name) for p in open_store().packages() if str(p.name).startswith(incomplete.lower())]
+        return [str(package.name) for package in open_store().packages()]
     except ModelkitError:
         return []

@@ -7,7 +7,7 @@ import click
 
 from modelkit.cli import interrupts
 from modelkit.cli.adapters import adapter_options, wanted_adapters
-from modelkit.cli.answer import cut, forgot, left_out, loading, outlook, say, timings, to_json
+from modelkit.cli.answer import cut, forgot, left_out, loading, outlook, timings, to_json
 from modelkit.cli.forms import form_options, is_whole, wanted_form
 from modelkit.cli.frame import Explained
 from modelkit.cli.home import complete_name
@@ -15,7 +15,8 @@ from modelkit.cli.limits import cache_options
 from modelkit.cli.prompts import read_prompt
 from modelkit.cli.screen import Waiting, echo, emit_json, note
 from modelkit.cli.settings import TABLE, read_settings, setting_option
-from modelkit.cli.ui import json_option
+from modelkit.cli.speaking import say
+from modelkit.cli.ui import count, json_option
 from modelkit.modelfile import Parameters
 
 if TYPE_CHECKING:
@@ -45,6 +46,9 @@ class Wanted:
     adapters: tuple[str, ...] | None
     """NAME or NAME=SCALE for each that is to answer; None for all, as they are."""
     raw: bool
+    go_on: bool
+    """Go on with the last conversation."""
+    hide_thinking: bool
     verbose: bool
     local: bool
     """Load the model here, whatever runs elsewhere."""
@@ -69,8 +73,8 @@ class Wanted:
             raise click.UsageError("--json answers one PROMPT; give one, or pipe one in")
         if self.text is not None and not self.text.strip() and not self.raw:
             raise click.UsageError("the prompt is empty")
-        if self.text is None and self.form:
-            raise click.UsageError(f"--{next(iter(self.form))} is for one PROMPT; give one, or pipe one in")
+        if self.text is not None and self.go_on:
+            raise click.UsageError("--continue goes on with a conversation, so there is no PROMPT")
         return self
 
 
@@ -84,6 +88,8 @@ class Wanted:
 @adapter_options
 @click.option("--raw", is_flag=True, help="No chat template: continue the prompt as it is.")
 @click.option("--local", is_flag=True, help="Load the model here, even where a server has it.")
+@click.option("-c", "--continue", "go_on", is_flag=True, help="Go on with the last conversation.")
+@click.option("--hide-thinking", is_flag=True, help="Do not print what the model thinks first.")
 @click.option("--verbose", is_flag=True, help="Say how long it took, on standard error.")
 @json_option
 @click.pass_context
@@ -196,7 +202,7 @@ def _answer(model: "Offers", wanted: Wanted, text: str) -> bool:
         facts = {"load_s": model.load_s, "notes": list(model.notes)}
         emit_json({"model": model.name, **to_json(answer), **facts})
     else:
-        answer = say(stream)
+        answer = say(stream, thinking=not wanted.hide_thinking)
         echo()
         for sentence in filter(None, (left_out(answer, model), forgot(answer))):
             note(sentence)
@@ -217,10 +223,33 @@ def _explain_cut(answer: "Generation", model: "Offers", wanted: Wanted) -> bool:
 
 def _converse(model: "Offers", wanted: Wanted) -> None:
     from modelkit.attached import read_texts
+    from modelkit.cli.home import stored_names
     from modelkit.cli.repl import Session, converse
+    from modelkit.cli.repl.completion import offers
+    from modelkit.cli.repl.kept import Kept, last
     from modelkit.cli.terminal import open_reader
+    from modelkit.settings import Settings
 
-    session = Session(model, wanted.name, system=wanted.system, raw=wanted.raw, verbose=wanted.verbose)
+    home = Settings.from_environment().home
+    earlier = last(home, wanted.name) if wanted.go_on else None
+    session = Session(
+        model,
+        wanted.name,
+        system=wanted.system,
+        raw=wanted.raw,
+        verbose=wanted.verbose,
+        kept=Kept(home, wanted.name, earlier.path if earlier else None),
+        load=lambda name: _load(replace(wanted, name=name)),
+    )
+    if earlier is not None:
+        session.talk.add(*earlier.messages)
+        session.wishes.system = session.wishes.system or earlier.system
+        note(f"going on with a conversation of {count(len(earlier.messages), 'message')}")
+    session.wishes.thinking = not wanted.hide_thinking
+    session.wishes.form = wanted.form
     if wanted.adapters is not None:
-        session.adapters = read_texts(wanted.adapters, model.adapters)
-    converse(session, open_reader())
+        session.wishes.adapters = read_texts(wanted.adapters, model.adapters)
+    try:
+        converse(session, open_reader(lambda line: offers(line, stored_names)))
+    finally:
+        session.close()

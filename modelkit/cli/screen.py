@@ -12,6 +12,7 @@ import shutil
 import sys
 import threading
 import time
+from collections.abc import Callable
 from types import TracebackType
 from typing import IO, Any
 
@@ -99,11 +100,12 @@ def show_warnings() -> None:
 
 class Waiting:
     """A sign of life on standard error while the block runs, where that is a terminal; gone afterwards, and
-    sooner with `stop`. Quick work shows none.
+    sooner with `stop`. Quick work shows none. more: what is added to the label, at each moment; called on
+    another thread.
     """
 
-    def __init__(self, label: str, *, enabled: bool = True) -> None:
-        self._label = printable(label)
+    def __init__(self, label: str, *, enabled: bool = True, more: Callable[[], str] = lambda: "") -> None:
+        self._label, self._more = printable(label), more
         self._over = threading.Event()
         self._thread = (
             threading.Thread(target=self._run, daemon=True) if enabled and sys.stderr.isatty() else None
@@ -138,7 +140,8 @@ class Waiting:
 
     def _draw(self, frame: str, passed_s: float) -> None:
         global _drawn
-        label = "stopping; Ctrl-C again leaves at once" if interrupts.pending() else self._label
+        said = self._label + self._more()
+        label = "stopping; Ctrl-C again leaves at once" if interrupts.pending() else said
         seconds = f"  {passed_s:.0f} s" if passed_s >= 2 else ""
         line = f"{frame} {label}{seconds}"[: shutil.get_terminal_size().columns - 1]
         with _LINE:

@@ -1,17 +1,25 @@
 """Reading lines from a person: prompt_toolkit's editor with a history, or plain `input`."""
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
 
 from modelkit.settings import Settings
 
+if TYPE_CHECKING:
+    from prompt_toolkit.completion import Completer
+    from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+
 Reader = Callable[[str], str]  # prompt -> line; EOFError: the person leaves, KeyboardInterrupt: Ctrl-C
+Offers = Callable[[str], Iterable[str]]  # a line up to the cursor -> words for its last one
 
 HISTORY = "history"
 
 
-def open_reader() -> Reader:
-    """An editor where the terminal can carry one. It is loaded here: nothing else of modelkit needs it."""
+def open_reader(offers: Offers | None = None) -> Reader:
+    """An editor where the terminal can carry one: history and search in it, Tab, Alt-Enter for a line end,
+    Ctrl-G (or Ctrl-X Ctrl-E) for the person's own editor. It is loaded here: nothing else of modelkit needs
+    it.
+    """
     try:
         from prompt_toolkit import PromptSession
         from prompt_toolkit.utils import is_dumb_terminal
@@ -19,7 +27,14 @@ def open_reader() -> Reader:
         return input
     if is_dumb_terminal():
         return input
-    session: PromptSession[str] = PromptSession(history=open_history())
+    session: PromptSession[str] = PromptSession(
+        history=open_history(),
+        completer=None if offers is None else _completer(offers),
+        complete_while_typing=False,
+        key_bindings=_keys(),
+        enable_open_in_editor=True,
+        tempfile_suffix=".txt",
+    )
     return session.prompt
 
 
@@ -35,3 +50,33 @@ def open_history() -> Any:
     except OSError:
         return InMemoryHistory()
     return FileHistory(path)
+
+
+def _completer(offers: Offers) -> "Completer":
+    from prompt_toolkit.completion import CompleteEvent, Completer, Completion
+    from prompt_toolkit.document import Document
+
+    class Words(Completer):
+        def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterator[Completion]:
+            line = document.text_before_cursor
+            begun = len(line) - (line.rfind(" ") + 1)
+            for word in offers(line):
+                yield Completion(word, start_position=-begun)
+
+    return Words()
+
+
+def _keys() -> "KeyBindings":
+    from prompt_toolkit.key_binding import KeyBindings
+
+    keys = KeyBindings()
+
+    @keys.add("escape", "enter")
+    def _(event: "KeyPressEvent") -> None:
+        event.current_buffer.insert_text("\n")
+
+    @keys.add("c-g")
+    def _(event: "KeyPressEvent") -> None:
+        event.current_buffer.open_in_editor()
+
+    return keys

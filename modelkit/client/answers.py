@@ -16,7 +16,7 @@ from modelkit.generation import Finish, Generation
 from modelkit.output.collected import Collected
 from modelkit.output.events import CallArguments, CallEnd, CallStart, Event, Text, Thinking
 from modelkit.room import Limit
-from runtime.engine.request import Drafts, TokenLogprob, Usage
+from runtime.engine.request import Drafts, PromptProgress, TokenLogprob, Usage
 
 Lines = AbstractContextManager[Generator[dict[str, Any]]]
 
@@ -30,6 +30,8 @@ class ServedAnswer:
         self._ids: list[int] = []
         self._logprobs: list[TokenLogprob] = []
         self._answer: Generation | None = None
+        self.progress: PromptProgress | None = None
+        """How far the prompt has been read; None where the server has said nothing of it."""
         self._fault: ModelkitError | None = None
         self._left = self._closed = False
         self._source = lines.__enter__()  # so that a refusal is raised by the call that asks
@@ -120,7 +122,10 @@ class ServedAnswer:
             failed = said.fields("error")
             raise error_of({"error": failed.text("message"), "kind": failed.text("kind")})
         match said.text("type"):
-            case "start" | "progress":
+            case "start":
+                return None
+            case "progress":
+                self.progress = PromptProgress(said.whole("total_tokens"), 0, said.whole("read_tokens"))
                 return None
             case "finish":
                 self._answer = self._whole(said)

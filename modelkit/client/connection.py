@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from modelkit.arguments import shown
-from modelkit.errors import Busy, ModelClosed, ModelkitError, ModelNotFound, RequestError
+from modelkit.errors import Busy, ModelClosed, ModelkitError, ModelNotFound, PromptTooLong, RequestError
 from modelkit.settings import Settings, server_key, server_named
 
 if TYPE_CHECKING:
@@ -159,8 +159,10 @@ def error_of(said: Mapping[str, Any], status: int = 0, retry_after: str | None =
     if kind == "busy":
         after_s = int(retry_after) if retry_after and retry_after.isdecimal() else 1
         return Busy(message, waiting=0, retry_after_s=min(after_s, 3600), hint=hint or None)
+    if kind == "too_long":
+        return PromptTooLong(message, prompt_tokens=0, context_tokens=0, hint=hint or None)
     kinds = {"model_not_found": ModelNotFound, "draining": ModelClosed, "gone": ModelClosed}
-    usual = RequestError if 400 <= status < 500 or kind in ("invalid_request", "too_long") else ModelkitError
+    usual = RequestError if 400 <= status < 500 or kind == "invalid_request" else ModelkitError
     return kinds.get(str(kind), usual)(message, hint=hint or None)
 
 

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from modelkit.modelfile import Parameters
     from modelkit.output.events import Event
     from modelkit.prefixes import Prefix
+    from runtime.engine.request import PromptProgress
 
 
 class Answer(Protocol):
@@ -18,6 +19,8 @@ class Answer(Protocol):
 
     @property
     def result(self) -> "Generation": ...
+    @property
+    def progress(self) -> "PromptProgress | None": ...
     def __enter__(self) -> Self: ...
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -10,12 +10,14 @@ from typing import Any
 import pytest
 from click.testing import Result
 
+from modelkit.chat.message import Message
 from modelkit.cli import terminal
 from modelkit.cli.repl import Session, converse, read_block
 from modelkit.errors import RequestError
 from modelkit.generation import Generation
 from modelkit.memory import Memory
 from modelkit.modelfile import Parameters
+from modelkit.output.events import Text
 from modelkit.prefixes import Prefix
 from runtime.engine.request import Usage
 
@@ -32,18 +34,20 @@ class Answer:
         self._stop_after = stop_after
         self._said: list[str] = []
 
-    def __enter__(self) -> Iterator[str]:
-        return self._run()
+    progress = None
+
+    def __enter__(self) -> "Answer":
+        return self
 
     def __exit__(self, *_: object) -> None:
         return
 
-    def _run(self) -> Iterator[str]:
+    def events(self) -> Iterator[Text]:
         for place, word in enumerate(self._words):
             if place == self._stop_after:
                 raise KeyboardInterrupt
             self._said.append(word if place == 0 else f" {word}")
-            yield self._said[-1]
+            yield Text(self._said[-1])
 
     @property
     def result(self) -> Generation:
@@ -72,14 +76,16 @@ class Model:
         self.kept: list[Prefix] = []
         self._stop_after = stop_after
 
-    def chat(self, messages: list[dict[str, str]], *, stream: bool, **parameters: Any) -> Answer:
+    def chat(self, messages: list[Message], *, stream: bool, **parameters: Any) -> Answer:
         assert stream
-        if messages[-1]["content"] == "too long":
+        if messages[-1].content == "too long":
             raise RequestError("the prompt is too long", hint="Shorten it.")
-        self.asked, self.parameters = [(m["role"], m["content"]) for m in messages], parameters
+        self.asked = [(message.role, message.content) for message in messages]
+        self.truncates = parameters.pop("truncate")
+        self.parameters = parameters
         # Of more than five messages, all but the last four are left out, two at a time.
         dropped = max(len(messages) - 4, 0) // 2 * 2
-        return Answer(f"you said {messages[-1]['content']}", self._stop_after, dropped)
+        return Answer(f"you said {messages[-1].content}", self._stop_after, dropped)
 
     def prefixes(self) -> list[Prefix]:
         return self.kept
@@ -164,7 +170,7 @@ def test_ctrl_c_at_the_prompt_does_not_leave(capsys: pytest.CaptureFixture[str])
 
 def test_ctrl_c_stops_an_answer_and_keeps_what_came() -> None:
     session = talk(Model(stop_after=2), "one")
-    assert session.messages[1] == {"role": "assistant", "content": "you said"}
+    assert session.messages[1] == Message("assistant", "you said")
 
 
 def test_an_answer_stopped_before_its_first_word_was_not_asked() -> None:
@@ -173,7 +179,7 @@ def test_an_answer_stopped_before_its_first_word_was_not_asked() -> None:
 
 def test_an_error_ends_a_line_and_not_the_conversation(capsys: pytest.CaptureFixture[str]) -> None:
     session = talk(Model(), "too long", "one")
-    assert [m["content"] for m in session.messages] == ["one", "you said one"]
+    assert [m.content for m in session.messages] == ["one", "you said one"]
     assert "Error: the prompt is too long\n  Shorten it.\n" in capsys.readouterr().err
 
 
@@ -287,7 +293,9 @@ def test_run_without_a_prompt_on_a_terminal_is_a_conversation(
 
     created("story")
     monkeypatch.setattr(sys, "stdin", Terminal("Once\n/bye\n"))
-    monkeypatch.setattr(terminal, "open_reader", lambda: lambda _prompt: sys.stdin.readline().rstrip("\n"))
+    monkeypatch.setattr(
+        terminal, "open_reader", lambda _offers: lambda _prompt: sys.stdin.readline().rstrip("\n")
+    )
     command.main(["story", "-p", "num_predict=2"], standalone_mode=False)
     assert capsys.readouterr().out.startswith("Type a message, or /? for help.\n")
 
@@ -338,7 +346,9 @@ def test_what_is_set_is_confirmed(capsys: pytest.CaptureFixture[str]) -> None:
 def test_an_answer_that_is_cut_is_marked(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("modelkit.cli.repl.cut", lambda *_: "the answer is cut: num_predict allows 3 tokens")
+    monkeypatch.setattr(
+        "modelkit.cli.repl.session.cut", lambda *_: "the answer is cut: num_predict allows 3 tokens"
+    )
     talk(Model(), "one")
     assert "note: the answer is cut" in capsys.readouterr().err
 

@@ -15,12 +15,13 @@ from click import UsageError
 from click.testing import Result
 
 import modelkit as library
-from modelkit.cli import answer
+from modelkit.cli import answer, speaking
 from modelkit.cli.prompts import read_prompt
 from modelkit.cli.run import ask, command
 from modelkit.cli.screen import Waiting, echo, note
 from modelkit.generation import Generation
 from modelkit.memory import Memory
+from modelkit.output.events import Text
 from runtime.engine.request import Usage
 from tests.support.checkpoints import random_tensor
 from tests.support.peft_folders import write_peft
@@ -177,12 +178,17 @@ def test_an_unknown_name(modelkit: Run) -> None:
 class Pieces:
     """A stream of given pieces."""
 
+    progress = None
+
     def __init__(self, *pieces: str) -> None:
         self._pieces = pieces
         self.result = Generation("".join(pieces), (), Usage(), "stop", 0)
 
-    def __enter__(self) -> tuple[str, ...]:
-        return self._pieces
+    def events(self) -> list[Text]:
+        return [Text(piece) for piece in self._pieces]
+
+    def __enter__(self) -> "Pieces":
+        return self
 
     def __exit__(self, *_: object) -> None:
         return
@@ -198,7 +204,7 @@ def test_text_is_exact_in_a_pipe_and_harmless_on_a_terminal(
     out: type[io.StringIO], shown: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "stdout", out())
-    answer.say(Pieces("a\x1b", "[2Jb"))  # type: ignore[arg-type]
+    speaking.say(Pieces("a\x1b", "[2Jb"))  # type: ignore[arg-type]
     assert sys.stdout.getvalue() == shown  # type: ignore[attr-defined]
 
 

@@ -1,0 +1,17 @@
+"""A conversation in the terminal: what a person types becomes messages to the model, or a /command.
+
+    loop           lines until the person leaves            session      one conversation with one model
+    commands       /commands, as a table                    settings     what /set changes
+    talk           the messages, and how they are taken back
+    kept           conversations on disk, for `run NAME -c`
+    files          @file and /read                          completion   what Tab offers
+
+Ctrl-C stops an answer and keeps what came of it; Ctrl-D leaves. Nothing here knows how lines are read, so any
+`Reader` will do.
+"""
+
+from modelkit.cli.repl.commands import HELP
+from modelkit.cli.repl.loop import converse, read_block
+from modelkit.cli.repl.session import Session
+
+__all__ = ["HELP", "Session", "converse", "read_block"]

@@ -1,0 +1,226 @@
+"""What a line does: a message, or a /command out of a table."""
+
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from modelkit.cli.repl.files import quoted, read_text, with_files
+from modelkit.cli.repl.settings import read_tools, set_something, unquoted
+from modelkit.cli.screen import echo, note, show_text
+from modelkit.cli.tables import table
+from modelkit.cli.ui import count, size
+from modelkit.errors import RequestError
+from modelkit.modelfile import Directive, Modelfile, looks_like_path
+
+if TYPE_CHECKING:
+    from modelkit.cli.repl.session import Session
+
+QUOTES = '"""'
+_COMMAND = re.compile(r"/(\w+|\?)")
+
+HELP = (
+    ("/set parameter NAME VALUE", "change a parameter; without VALUE, say what it is"),
+    ("/set system TEXT", "another system message; no TEXT: the package's own"),
+    ("/set think on|off|LEVEL", "whether the model thinks first (also: /set nothink)"),
+    ("/set thinking shown|hidden", "whether what it thinks is printed"),
+    ("/set format json|@FILE|SCHEMA", "answers in JSON (/set noformat; also grammar, regex)"),
+    ("/set adapters [NAME[=SCALE] ...]", "which adapters answer: these, none, or `all`"),
+    ("/set verbose, /set quiet", "say after each answer how long it took, or do not"),
+    ("/show [PART]", "info, parameters, system, template, license, modelfile"),
+    ("/retry", "another answer to the last message, from a new seed"),
+    ("/undo", "take the last message and its answer back"),
+    ("/edit", "write the last message anew, in an editor"),
+    ("/read FILE [TEXT]", "send a file, and a text in front of it"),
+    ("/tools [FILE|off]", "tools that the model may call; you give the results"),
+    ("/cache", "what is kept in memory of what was read, as a tree"),
+    ("/clear", "forget the conversation"),
+    ("/drop", "leave the oldest turn out"),
+    ("/load NAME", "go on with another model; the conversation starts anew"),
+    ("/save NAME", "a package of this model with settings and conversation"),
+    ("/bye", "leave (also: Ctrl-D)"),
+    ("@FILE", "in a message: bring a file with it"),
+    (f"{QUOTES}text{QUOTES}", "a message of several lines (also: Alt-Enter)"),
+    ("Tab, Ctrl-R, Ctrl-G", "complete; search earlier lines; write in an editor"),
+    ("Ctrl-C", "stop an answer; what came of it is kept"),
+)
+
+
+def take(session: "Session", text: str) -> bool:
+    """Do what a line says; False when it says to leave. Raises ModelkitError."""
+    word, _, rest = text.strip().partition(" ")
+    if _COMMAND.fullmatch(word):
+        if word in LEAVING:
+            return False
+        if word not in COMMANDS:
+            raise RequestError(f"there is no command {word}", hint="/? lists them.")
+        COMMANDS[word](session, rest.strip())
+        return True
+    if text.strip():
+        message, names = with_files(unquoted(text))
+        for name in names:
+            note(f"{name} goes with it")
+        session.ask(message)
+    return True
+
+
+def _help(_: "Session", __: str) -> None:
+    echo(table(HELP))
+
+
+def _clear(session: "Session", _: str) -> None:
+    session.start_anew()
+    echo("The conversation starts anew.")
+
+
+def _drop(session: "Session", _: str) -> None:
+    dropped = session.talk.drop_oldest()
+    session.keep()
+    echo(f"{count(dropped, 'message')} left out." if dropped else "There is no earlier turn to leave out.")
+
+
+def _undo(session: "Session", _: str) -> None:
+    gone = session.talk.undo()
+    session.keep()
+    echo(f"Taken back: {gone[0].content[:60]!r}" if gone else "There is nothing to take back.")
+
+
+def _retry(session: "Session", _: str) -> None:
+    question = session.talk.question
+    if question is None:
+        raise RequestError("there is no message to ask again")
+    _ask_instead(session, question, seed=-1)
+
+
+def _ask_instead(session: "Session", text: str, **once: Any) -> None:
+    """In the place of the last turn, which stays if that goes wrong."""
+    before = [*session.messages]
+    session.talk.undo()
+    try:
+        session.ask(text, **once)
+    except BaseException:
+        session.talk.messages = before
+        raise
+
+
+def _edit(session: "Session", _: str) -> None:
+    before = session.talk.question
+    if before is None:
+        raise RequestError("there is no message to edit")
+    written = click.edit(before, extension=".txt")
+    if written is None or not written.strip():
+        echo("Nothing is changed.")
+        return
+    _ask_instead(session, written.removesuffix("\n"))
+
+
+def _read(session: "Session", rest: str) -> None:
+    if not rest:
+        raise RequestError("/read what?", hint="Example: /read notes.txt Summarize this.")
+    name, text = _name_and_rest(rest)
+    file = quoted(name, read_text(name))
+    session.ask(f"{text}\n\n{file}" if text else file)
+
+
+def _name_and_rest(text: str) -> tuple[str, str]:
+    """A name may stand between quotes."""
+    found = re.match(r'"([^"]+)"\s*(.*)|(\S+)\s*(.*)', text, re.DOTALL)
+    assert found is not None
+    return (found[1], found[2]) if found[1] else (found[3], found[4])
+
+
+def _tools(session: "Session", rest: str) -> None:
+    if rest == "off":
+        session.wishes.tools = None
+    elif rest:
+        session.wishes.tools = read_tools(read_text(rest))
+    held = session.wishes.tools or []
+    names = [str(one.get("function", {}).get("name")) for one in held if isinstance(one, dict)]
+    echo(f"The model may call {', '.join(names)}." if names else "The model may call no tools.")
+
+
+def _cache(session: "Session", _: str) -> None:
+    from modelkit.cli.cache import tree
+
+    nodes = session.model.prefixes()
+    echo(tree(nodes, session.model.decode) or "nothing is kept")
+    if nodes:
+        held, limit = sum(node.size_bytes for node in nodes), session.model.memory.prefix_bytes
+        echo(f"{size(held)} of at most {size(limit)}")
+
+
+def _load(session: "Session", name: str) -> None:
+    if not name or session.load is None:
+        raise RequestError("/load what?" if not name else "no other model can be loaded here")
+    session.switch(session.load(name), name)
+    echo(f"{name} answers now; the conversation starts anew.")
+
+
+def _save(session: "Session", name: str) -> None:
+    """As a package: FROM this model, with what was set, and the conversation as MESSAGEs."""
+    import modelkit
+
+    if not name:
+        raise RequestError("/save as what?", hint="Example: /save my-story")
+    said = [one for one in session.messages if one.content and one.role in ("user", "assistant")]
+    lines: list[tuple[str, str, str | None]] = [("FROM", session.name, None)]
+    if session.wishes.system is not None:
+        lines.append(("SYSTEM", session.wishes.system, None))
+    lines += [("PARAMETER", text, key) for key, text in session.wishes.parameters.texts()]
+    lines += [("MESSAGE", one.content, one.role) for one in said]
+    made = modelkit.create(
+        Modelfile(tuple(Directive(word, text, name=key) for word, text, key in lines)), name=name
+    )
+    for sentence in made.notes:
+        note(sentence)
+    if len(said) < len(session.messages):
+        note("calls of tools and their results have no place in a package; they are left out")
+    echo(f"created {made.name}")
+
+
+def _show(session: "Session", part: str) -> None:
+    match part or "info":
+        case "parameters":
+            lines = session.model.defaults.merge(session.wishes.parameters).texts()
+            echo(table(lines) or "none is set")
+        case "system" if session.wishes.system is not None:
+            show_text(session.wishes.system)
+        case "info" | "system" | "template" | "license" | "modelfile" as known:
+            _show_package(session, known)
+        case _:
+            raise RequestError(f"/show cannot show {part!r}", hint="/? lists what it can.")
+
+
+def _show_package(session: "Session", part: str) -> None:
+    from modelkit.cli.home import open_store
+    from modelkit.cli.show import overview, print_part
+    from modelkit.showing.facts import facts_of
+
+    if looks_like_path(session.name):
+        raise RequestError(f"{session.name} is a folder; only packages can be shown")
+    store = open_store()
+    package = store.resolve(session.name)
+    if part == "info":
+        echo(overview(facts_of(store, package)))
+    else:
+        print_part(package, store, part, show_text)
+
+
+LEAVING = ("/bye", "/exit", "/quit")
+COMMANDS: dict[str, Callable[["Session", str], Any]] = {
+    "/?": _help,
+    "/help": _help,
+    "/set": set_something,
+    "/show": _show,
+    "/retry": _retry,
+    "/undo": _undo,
+    "/edit": _edit,
+    "/read": _read,
+    "/tools": _tools,
+    "/cache": _cache,
+    "/clear": _clear,
+    "/drop": _drop,
+    "/load": _load,
+    "/save": _save,
+}

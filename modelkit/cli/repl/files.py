@@ -1,0 +1,55 @@
+"""Text files in a message: `/read FILE` sends one, and @FILE anywhere in a message brings one with it."""
+
+import re
+from pathlib import Path
+
+from modelkit.errors import RequestError, SourceError
+from modelkit.source.tree import open_regular
+
+MOST_BYTES = 1_000_000
+_MENTION = re.compile(r'(?<!\S)@(?:"([^"\n]+)"|(\S+))')
+_ENDS = ".,;:!?)"
+
+
+def read_text(name: str) -> str:
+    """The text of a file. Raises RequestError."""
+    path = Path(name).expanduser()
+    try:
+        with open_regular(path, name) as file:
+            data = file.read(MOST_BYTES + 1)
+    except SourceError as error:
+        raise RequestError(error.message) from error
+    except OSError as error:
+        raise RequestError(f"{name}: {error.strerror or error}") from error
+    if len(data) > MOST_BYTES:
+        raise RequestError(f"{name} is larger than {MOST_BYTES:,} bytes")
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise RequestError(f"{name} is not UTF-8 text: byte {error.start}") from error
+
+
+def with_files(text: str) -> tuple[str, list[str]]:
+    """The message with the files behind it that it mentions, and their names. What names no file is text, as
+    it stands; a name with a slash in it is meant, so one that is missing is an error.
+    """
+    names: list[str] = []
+    for found in _MENTION.finditer(text):
+        name = found[1] or found[2]
+        meant = [one for one in (name, name.rstrip(_ENDS)) if Path(one).expanduser().is_file()]
+        if meant:
+            names.append(meant[0])
+        elif "/" in name:
+            raise RequestError(
+                f"there is no file {name.rstrip(_ENDS)}", hint="Without the @ it is plain text."
+            )
+    names = list(dict.fromkeys(names))
+    return "\n\n".join([text, *(quoted(name, read_text(name)) for name in names)]), names
+
+
+def quoted(name: str, text: str) -> str:
+    """A file's text in a message: between marks that the text itself does not have."""
+    fence = "```"
+    while fence in text:
+        fence += "`"
+    return f"{name}:\n{fence}\n{text.removesuffix(chr(10))}\n{fence}"

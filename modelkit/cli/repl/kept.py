@@ -1,0 +1,112 @@
+"""Conversations on disk, so that `run NAME -c` goes on with the last one.
+
+One file for each, under `sessions` in MODELKIT_HOME, for its owner only: a line of JSON that names the model,
+then one for each message. A file is written whole and put in its place, so a crash leaves the one before. The
+latest MOST_KEPT stay.
+"""
+
+import json
+import os
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from modelkit.chat.message import Message, read_messages
+from modelkit.errors import RequestError
+
+FOLDER = "sessions"
+MOST_KEPT = 100
+_MOST_BYTES = 64 << 20
+_FORM = 1
+_DAMAGED = (OSError, ValueError, TypeError, KeyError, AttributeError, RequestError, RecursionError)
+
+
+@dataclass(frozen=True, slots=True)
+class Earlier:
+    """A conversation that was kept."""
+
+    messages: tuple[Message, ...]
+    system: str | None
+    """The system message that the person had set."""
+    path: Path
+
+
+class Kept:
+    """The file of one conversation, which comes to be with its first message. Where it cannot be written, the
+    conversation goes on without it: `fault` says why, once.
+    """
+
+    def __init__(self, home: Path, model: str, path: Path | None = None) -> None:
+        self._folder, self._model, self._path = home / FOLDER, model, path
+        self.fault: str | None = None
+
+    def write(self, messages: Sequence[Message], system: str | None) -> None:
+        if self.fault is not None or (not messages and self._path is None):
+            return
+        head = {"form": _FORM, "model": self._model, "system": system}
+        lines = [json.dumps(one) for one in (head, *map(_as_json, messages))]
+        try:
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._path = self._path or self._folder / _new_name()
+            _put("\n".join(lines) + "\n", self._path)
+            _prune(self._folder)
+        except OSError as error:
+            self.fault = f"this conversation is not kept: {error.strerror or error}"
+
+    def anew(self) -> None:
+        """What follows is another conversation."""
+        self._path = None
+
+
+def last(home: Path, model: str) -> Earlier:
+    """The latest conversation with the model. Raises RequestError where there is none."""
+    with suppress(OSError):
+        for path in sorted((home / FOLDER).glob("*.jsonl"), reverse=True):
+            with suppress(*_DAMAGED):
+                head, *lines = _read(path).splitlines()
+                said = json.loads(head)
+                if said["form"] == _FORM and said["model"] == model and lines:
+                    system = said.get("system")
+                    messages = read_messages(json.loads(line) for line in lines)
+                    return Earlier(messages, system if isinstance(system, str) else None, path)
+    raise RequestError(f"there is no earlier conversation with {model}", hint="Start one without -c.")
+
+
+def _new_name() -> str:
+    """Names sort by time, and no two are alike."""
+    now_ns = time.time_ns()
+    day = time.strftime("%Y%m%d-%H%M%S", time.gmtime(now_ns // 10**9))
+    return f"{day}-{now_ns % 10**9:09}-{os.getpid()}.jsonl"
+
+
+def _as_json(message: Message) -> dict[str, Any]:
+    made = message.as_template()
+    made.pop("reasoning_content", None)
+    return made
+
+
+def _read(path: Path) -> str:
+    if path.stat().st_size > _MOST_BYTES:
+        raise ValueError("too large")
+    return path.read_text()
+
+
+def _put(text: str, path: Path) -> None:
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".part")  # mode 0600
+    try:
+        with os.fdopen(handle, "w") as file:
+            file.write(text)
+        os.replace(name, path)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(name)
+        raise
+
+
+def _prune(folder: Path) -> None:
+    for path in sorted(folder.glob("*.jsonl"), reverse=True)[MOST_KEPT:]:
+        path.unlink(missing_ok=True)

@@ -1,0 +1,42 @@
+"""Lines until the person leaves. An error ends one line, never the conversation."""
+
+from modelkit.cli import interrupts
+from modelkit.cli.repl.commands import QUOTES, take
+from modelkit.cli.repl.session import Session
+from modelkit.cli.screen import echo, show_error
+from modelkit.cli.terminal import Reader
+from modelkit.errors import ModelkitError
+from runtime.errors import RuntimeFault
+
+
+def converse(session: Session, read: Reader) -> None:
+    echo("Type a message, or /? for help.")
+    session.read = read
+    while True:
+        try:
+            text = read_block(read)
+        except EOFError:
+            echo()
+            return
+        except KeyboardInterrupt:
+            interrupts.handled()
+            echo("Ctrl-D or /bye leaves.")
+            continue
+        try:
+            if not take(session, text):
+                return
+        except ModelkitError as error:
+            show_error(error.message, error.hint)
+        except RuntimeFault as error:
+            show_error(str(error))
+        except KeyboardInterrupt:
+            interrupts.handled()
+            echo("(stopped)")
+
+
+def read_block(read: Reader) -> str:
+    """One line, or several where three quotes are open at its end."""
+    text = read(">>> ")
+    while text.count(QUOTES) % 2:
+        text += "\n" + read("... ")
+    return text

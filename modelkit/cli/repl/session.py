@@ -1,0 +1,217 @@
+"""One conversation with one model: what was said, the settings that the person changed, and asking."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from modelkit.attached import Chosen
+from modelkit.chat.message import Message, ToolCall
+from modelkit.cli import interrupts
+from modelkit.cli.answer import cut, forgot, left_out, timings
+from modelkit.cli.repl.kept import Kept
+from modelkit.cli.repl.talk import Talk
+from modelkit.cli.screen import echo, note
+from modelkit.cli.speaking import say
+from modelkit.cli.terminal import Reader
+from modelkit.cli.ui import printable
+from modelkit.errors import PromptTooLong
+from modelkit.modelfile import Parameters
+
+if TYPE_CHECKING:
+    from modelkit.client.offers import Answer, Offers
+    from modelkit.generation import Generation
+
+_MOST_ROUNDS = 50  # of calls and results, for one question
+
+
+@dataclass(slots=True)
+class Wishes:
+    """What the person has set, for all answers to come."""
+
+    parameters: Parameters = field(default_factory=Parameters)
+    system: str | None = None
+    """None: the package's own holds."""
+    adapters: Chosen | None = None
+    """Those that answer; None for all, as they are."""
+    form: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """format, grammar or regex, as in `Model.chat`."""
+    tools: list[Any] | None = None
+    """In OpenAI's shape."""
+    verbose: bool = False
+    thinking: bool = True
+    """Is it shown?"""
+    truncate: bool = False
+    """May the oldest turns be left out?"""
+
+
+class Session:
+    """`name` is what the model was loaded by. Where there is no chat template, or with `raw`, nothing is
+    remembered: each line is continued as it is. kept: where the conversation is written down. load: loads
+    another model, for /load.
+    """
+
+    def __init__(
+        self,
+        model: "Offers",
+        name: str,
+        *,
+        system: str | None = None,
+        raw: bool = False,
+        verbose: bool = False,
+        kept: Kept | None = None,
+        load: "Callable[[str], Offers] | None" = None,
+    ) -> None:
+        self.model, self.name = model, name
+        self.talk = Talk()
+        self.wishes = Wishes(system=system, verbose=verbose)
+        self.read: Reader = input
+        self.load, self.raw = load, raw
+        self._kept, self._dropped = kept, 0
+        self._first = model
+
+    @property
+    def messages(self) -> list[Message]:
+        return self.talk.messages
+
+    @property
+    def plain(self) -> bool:
+        """Does each line stand alone?"""
+        return self.raw or (self.wishes.system is None and not self.model.has_template)
+
+    def switch(self, model: "Offers", name: str) -> None:
+        """From now on another model answers, and the conversation starts anew."""
+        if self.model is not self._first:
+            self.model.close()
+        self.model, self.name = model, name
+        self.wishes.adapters = None
+        self.start_anew()
+
+    def start_anew(self) -> None:
+        self.talk.clear()
+        self._dropped = 0
+        if self._kept:
+            self._kept.anew()
+
+    def close(self) -> None:
+        """Give back what /load has loaded."""
+        if self.model is not self._first:
+            self.model.close()
+
+    def ask(self, text: str, **once: Any) -> None:
+        """Say something, and print the answer. Calls of tools are shown, and their results asked for. once:
+        parameters of this answer alone.
+        """
+        if self.plain:
+            self._print(self.model.generate(text, raw=True, stream=True, **self._options(), **once))
+            return
+        before = [*self.messages]
+        self.talk.add(Message("user", text))
+        try:
+            for _ in range(_MOST_ROUNDS):
+                answer = self._answered(once)
+                if answer is None or not self._results(answer):
+                    break
+        except BaseException:
+            self.talk.messages = before  # whatever it was, it can be asked again
+            raise
+        self.keep()
+
+    def keep(self) -> None:
+        """Write the conversation down."""
+        if self._kept is None:
+            return
+        self._kept.write(self.messages, self.wishes.system)
+        if fault := self._kept.fault:
+            note(fault)
+            self._kept = None
+
+    def _answered(self, once: dict[str, Any]) -> "Generation | None":
+        """One answer, printed and remembered; None where nothing came of it."""
+        stream = self._start(once)
+        if stream is None:
+            self.talk.undo()
+            return None
+        answer = self._print(stream)
+        if not answer.text and not answer.tool_calls:
+            if not answer.thinking or answer.reason == "cancelled":
+                self.talk.undo()
+            return None
+        self.talk.add(answer.message)
+        return answer
+
+    def _start(self, once: dict[str, Any]) -> "Answer | None":
+        """Where the conversation has outgrown the context, the person decides."""
+        while True:
+            system = [] if self.wishes.system is None else [Message("system", self.wishes.system)]
+            options = {**self._options(), **once, "truncate": self.wishes.truncate}
+            if self.wishes.tools:
+                options["tools"] = self.wishes.tools
+            try:
+                return self.model.chat([*system, *self.messages], stream=True, **options)
+            except PromptTooLong as error:
+                if self.wishes.truncate or len(self.messages) < 2 or not self._make_room(error):
+                    raise
+
+    def _make_room(self, error: PromptTooLong) -> bool:
+        """False where the person wants none of it."""
+        note(error.message)
+        choice = self._choose("[d]rop the oldest turns, [c]lear all before this message, or [l]eave it: ")
+        if choice == "d":
+            self.wishes.truncate = True
+            echo("From now on the oldest turns are left out as needed.")
+        elif choice == "c":
+            del self.messages[: max(n for n, one in enumerate(self.messages) if one.role == "user")]
+            echo("Everything before this message is forgotten.")
+        return choice in ("d", "c")
+
+    def _choose(self, question: str) -> str:
+        try:
+            return self.read(question).strip().lower()[:1]
+        except EOFError:
+            return ""
+
+    def _print(self, stream: "Answer") -> "Generation":
+        try:
+            say(stream, thinking=self.wishes.thinking)
+        except KeyboardInterrupt:
+            interrupts.handled()
+            echo("\n(stopped)", end="")
+        echo("\n")
+        answer = stream.result
+        self._say_left_out(answer)
+        for sentence in filter(None, (*answer.notes, forgot(answer), cut(answer, self.model))):
+            note(sentence)
+        if self.wishes.verbose:
+            echo(timings(answer, self.model), err=True)
+        return answer
+
+    def _say_left_out(self, answer: "Generation") -> None:
+        """Once for each time that more of the conversation is left out."""
+        sentence = left_out(answer, self.model)
+        if sentence and answer.dropped_messages != self._dropped:
+            note(f"{sentence}; num_keep says what stays, /clear starts anew")
+        self._dropped = answer.dropped_messages
+
+    def _options(self) -> dict[str, Any]:
+        options: dict[str, Any] = {**self.wishes.parameters, **self.wishes.form}
+        if self.wishes.adapters is not None:
+            options["adapters"] = dict(self.wishes.adapters)
+        return options
+
+    def _results(self, answer: "Generation") -> bool:
+        """Ask for the results of the calls; False where there are none, or the person gives none."""
+        for call in answer.tool_calls:
+            result = self._result(call)
+            if result is None:
+                return False
+            self.talk.add(Message("tool", result, name=call.name, tool_call_id=call.id))
+        return bool(answer.tool_calls)
+
+    def _result(self, call: ToolCall) -> str | None:
+        try:
+            said = self.read(f"result of {printable(call.name)}> ")
+        except (EOFError, KeyboardInterrupt):
+            interrupts.handled()
+            echo("No result: your next message goes on without it.")
+            return None
+        return said.strip() or "(no output)"

@@ -1,0 +1,142 @@
+"""What /set changes."""
+
+import json
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from modelkit.attached import read_adapters, read_texts, texts_of
+from modelkit.cli.forms import wanted_form
+from modelkit.cli.screen import echo
+from modelkit.errors import RequestError
+from modelkit.modelfile import PARAMETERS, Parameters, check_name
+
+if TYPE_CHECKING:
+    from modelkit.cli.repl.session import Session
+
+
+def words_of(text: str) -> tuple[str, str]:
+    """The first word, and the rest."""
+    first, _, rest = text.strip().partition(" ")
+    return first, rest.strip()
+
+
+def set_something(session: "Session", rest: str) -> None:
+    what, value = words_of(rest)
+    if what not in SETTINGS:
+        raise RequestError(f"/set cannot set {what!r}" if what else "/set what?", hint="/? lists it.")
+    SETTINGS[what](session, value)
+
+
+def set_parameter(session: "Session", text: str) -> None:
+    name, value = words_of(text)
+    if not name:
+        raise RequestError("/set parameter what?", hint="Example: /set parameter temperature 0.2")
+    if value:
+        changed = Parameters().added(name, value)
+        if PARAMETERS[name].scope in ("context", "machine"):
+            hint = f"Leave, and start again with: modelkit run {session.name} -p {name}={value}"
+            raise RequestError(f"{name} is settled when the model is loaded", hint=hint)
+        session.wishes.parameters = session.wishes.parameters.merge(changed)
+    _show_parameter(session, name)
+
+
+def _show_parameter(session: "Session", name: str) -> None:
+    """Its value, and whether that is only the default."""
+    held = session.model.defaults.merge(session.wishes.parameters)
+    value = getattr(held.resolved(), check_name(name))
+    shown = ", ".join(map(repr, value)) if isinstance(value, tuple) else value
+    unset = "" if name in held else " (the default)"
+    echo(f"{name} is {'not set' if shown in (None, '') else shown}{unset}")
+
+
+def _set_think(session: "Session", value: str) -> None:
+    set_parameter(session, f"think {value}")
+
+
+def _set_thinking(session: "Session", value: str) -> None:
+    if value not in ("shown", "hidden"):
+        raise RequestError("/set thinking shown, or hidden")
+    session.wishes.thinking = value == "shown"
+    echo(f"Thinking is {value}.")
+
+
+def _set_system(session: "Session", text: str) -> None:
+    if session.plain:
+        raise RequestError("without a chat template there is no place for a system message")
+    session.wishes.system = unquoted(text) or None
+    changed = "The system message is changed" if text else "The package's own system message holds"
+    reread = "; the conversation will be read anew" if session.talk else ""
+    echo(f"{changed}{reread}.")
+
+
+def _set_adapters(session: "Session", text: str) -> None:
+    names = session.model.adapters
+    everyone = text == "all" and text not in names
+    session.wishes.adapters = None if everyone else read_texts(text.split(), names)
+    held = read_adapters(None, names) if session.wishes.adapters is None else session.wishes.adapters
+    echo(f"What answers: {texts_of(held) or 'the model alone'}.")
+
+
+def _set_form(name: str) -> Callable[["Session", str], None]:
+    def act(session: "Session", value: str) -> None:
+        if not value:
+            raise RequestError(f"/set {name} what?", hint=f"/set no{name} takes it back.")
+        given = {"format": None, "grammar": None, "regex": None, name: value}
+        session.wishes.form = wanted_form(given["format"], given["grammar"], given["regex"])
+        echo(f"Answers follow this {name}.")
+
+    return act
+
+
+def _set_noform(session: "Session", _: str) -> None:
+    session.wishes.form = {}
+    echo("Answers come as they are.")
+
+
+def _set_verbose(verbose: bool) -> Callable[["Session", str], None]:
+    def act(session: "Session", rest: str) -> None:
+        if rest:
+            raise RequestError(f"/set {'verbose' if verbose else 'quiet'} stands alone")
+        session.wishes.verbose = verbose
+        echo(f"Timings are {'shown' if verbose else 'not shown'} after each answer.")
+
+    return act
+
+
+def read_tools(text: str) -> list[object]:
+    """From JSON: one tool, or a list of them, with or without OpenAI's frame around a function."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise RequestError(f"these tools are not valid JSON: {error}") from error
+    listed = value if isinstance(value, list) else [value]
+    return [
+        {"type": "function", "function": one} if isinstance(one, dict) and "function" not in one else one
+        for one in listed
+    ]
+
+
+def unquoted(text: str) -> str:
+    """The text between three quotes and three quotes, or the text as it is."""
+    quotes = '"""'
+    inner = text.strip()
+    quoted = len(inner) >= 2 * len(quotes) and inner.startswith(quotes) and inner.endswith(quotes)
+    return inner[len(quotes) : -len(quotes)] if quoted else text
+
+
+SETTINGS: dict[str, Callable[["Session", str], None]] = {
+    "parameter": set_parameter,
+    "system": _set_system,
+    "think": _set_think,
+    "nothink": lambda session, _: _set_think(session, "off"),
+    "thinking": _set_thinking,
+    "format": _set_form("format"),
+    "noformat": _set_noform,
+    "grammar": _set_form("grammar"),
+    "nogrammar": _set_noform,
+    "regex": _set_form("regex"),
+    "noregex": _set_noform,
+    "adapters": _set_adapters,
+    "verbose": _set_verbose(True),
+    "quiet": _set_verbose(False),
+}

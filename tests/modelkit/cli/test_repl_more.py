@@ -1,0 +1,312 @@
+"""The conversation's other commands: taking back, files, tools, thinking, forms, and going on another day."""
+
+import stat
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from modelkit.chat.message import Message, ToolCall
+from modelkit.cli.repl import Session, converse
+from modelkit.cli.repl.completion import offers
+from modelkit.cli.repl.files import quoted, with_files
+from modelkit.cli.repl.kept import MOST_KEPT, Kept, last
+from modelkit.cli.repl.talk import Talk
+from modelkit.cli.speaking import Speaker
+from modelkit.errors import PromptTooLong, RequestError
+from modelkit.generation import Generation
+from modelkit.modelfile import Parameters
+from modelkit.output.collected import Collected
+from modelkit.output.events import CallArguments, CallEnd, CallStart, Event, Text, Thinking
+from runtime.engine.request import Usage
+
+LEAVE = EOFError()
+
+
+class Answer:
+    progress = None
+
+    def __init__(self, events: Iterable[Event]) -> None:
+        self._events, self._given = events, Collected()
+
+    def __enter__(self) -> "Answer":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return
+
+    def events(self) -> Iterator[Event]:
+        for event in self._events:
+            self._given.add(event)
+            yield event
+
+    @property
+    def result(self) -> Generation:
+        given = self._given
+        return Generation(
+            given.text, (), Usage(), "stop", 0, thinking=given.thinking, tool_calls=given.tool_calls
+        )
+
+
+class Model:
+    """Says how many messages it was asked with; calls a tool where there are any and no result is there."""
+
+    name, has_template, adapters, threads = "story", True, (), None
+    context_length = 64
+
+    def __init__(self, room: int = 100) -> None:
+        self.defaults, self._room = Parameters(), room
+        self.asked: list[list[Message]] = []
+        self.options: list[dict[str, Any]] = []
+        self.closed = False
+
+    def chat(self, messages: Iterable[Message], *, stream: bool, **options: Any) -> Answer:
+        assert stream
+        given = [*messages]
+        if len(given) > self._room and not options["truncate"]:
+            raise PromptTooLong("it has 99 tokens and the context is 64", prompt_tokens=99, context_tokens=64)
+        self.asked.append(given)
+        self.options.append(options)
+        if options.get("tools") and given[-1].role == "user":
+            call = CallStart(0, "c1", "add"), CallArguments(0, '{"a": 1}'), CallEnd(0)
+            return Answer([Thinking("hm"), *call])
+        return Answer([Thinking("hm"), Text(f"answer {len(given)}")])
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def typed(*lines: str | BaseException) -> Callable[[str], str]:
+    rest = iter([*lines, LEAVE])
+
+    def read(_prompt: str) -> str:
+        line = next(rest)
+        if isinstance(line, BaseException):
+            raise line
+        return line
+
+    return read
+
+
+def talk(model: Model, *lines: str | BaseException, **settings: Any) -> Session:
+    session = Session(model, "story", **settings)  # type: ignore[arg-type]
+    converse(session, typed(*lines))
+    return session
+
+
+def said(session: Session) -> list[str]:
+    return [message.content for message in session.messages]
+
+
+def test_undo_takes_the_last_turn_back() -> None:
+    model = Model()
+    assert said(talk(model, "one", "two", "/undo", "three")) == ["one", "answer 1", "three", "answer 3"]
+    assert said(talk(model, "/undo")) == []
+
+
+def test_retry_asks_again_with_a_new_seed() -> None:
+    model = Model()
+    session = talk(model, "one", "/set parameter seed 4", "two", "/retry")
+    assert said(session) == ["one", "answer 1", "two", "answer 3"]
+    assert [options.get("seed") for options in model.options] == [None, 4, -1]
+    assert [m.content for m in model.asked[-1]] == ["one", "answer 1", "two"]
+
+
+def test_edit_takes_the_place_of_the_last_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("click.edit", lambda text, **_: text.upper() + "\n")
+    assert said(talk(Model(), "one", "/edit")) == ["ONE", "answer 1"]
+    monkeypatch.setattr("click.edit", lambda text, **_: None)
+    assert said(talk(Model(), "one", "/edit")) == ["one", "answer 1"]
+
+
+def test_what_was_thought_and_called_stays_in_the_conversation(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tools = tmp_path / "tools.json"
+    tools.write_text('{"name": "add", "parameters": {"type": "object"}}')
+    model = Model()
+    session = talk(model, f"/tools {tools}", "one", "2", "/tools off", "two")
+    call = ToolCall("add", {"a": 1}, "c1")
+    assert session.messages[:4] == [
+        Message("user", "one"),
+        Message("assistant", "", "hm", (call,)),
+        Message("tool", "2", name="add", tool_call_id="c1"),
+        Message("assistant", "answer 3", "hm"),
+    ]
+    assert model.options[0]["tools"][0]["function"]["name"] == "add"
+    assert "tools" not in model.options[-1]
+    assert "The model may call add." in capsys.readouterr().out
+
+
+def test_a_result_that_nobody_gives(tmp_path: Path) -> None:
+    tools = tmp_path / "tools.json"
+    tools.write_text('[{"type": "function", "function": {"name": "add"}}]')
+    session = talk(Model(), f"/tools {tools}", "one", KeyboardInterrupt())
+    assert [message.role for message in session.messages] == ["user", "assistant"]
+    assert session.talk.open_calls == [ToolCall("add", {"a": 1}, "c1")]
+
+
+def test_thinking_and_forms_are_set(capsys: pytest.CaptureFixture[str]) -> None:
+    model = Model()
+    lines = ("/set think high", "one", "/set nothink", "/set format json", "two", "/set noformat", "three")
+    talk(model, *lines, "/set think much", "/set thinking hidden", "/set format {")
+    assert [options.get("think") for options in model.options] == ["high", "off", "off"]
+    assert [options.get("format") for options in model.options] == [None, "json", None]
+    out = capsys.readouterr()
+    assert "think is off" in out.out
+    assert "Thinking is hidden." in out.out
+    assert "think is 'much'" in out.err
+
+
+def test_files_come_with_a_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("a.txt").write_text("first\n")
+    Path("b c.txt").write_text("with ``` in it")
+    model = Model()
+    talk(model, "Compare @a.txt, please", '/read "b c.txt" What is it?', "mail me@example.org @nobody")
+    asked = [messages[-1].content for messages in model.asked]
+    assert asked[0] == "Compare @a.txt, please\n\na.txt:\n```\nfirst\n```"
+    assert asked[1] == "What is it?\n\nb c.txt:\n````\nwith ``` in it\n````"
+    assert asked[2] == "mail me@example.org @nobody"
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda path: None, "there is no file"),
+        (lambda path: path.write_bytes(b"\xff"), "not UTF-8"),
+        (lambda path: path.write_bytes(b"x" * 1_000_001), "larger than"),
+    ],
+)
+def test_files_that_cannot_come(make: Callable[[Path], object], says: str, tmp_path: Path) -> None:
+    path = tmp_path / "x.txt"
+    make(path)
+    with pytest.raises(RequestError, match=says):
+        with_files(f"look at @{path}!")
+
+
+def test_a_full_context_is_the_persons_decision(capsys: pytest.CaptureFixture[str]) -> None:
+    model = Model(room=2)
+    session = talk(model, "one", "two", "l", "two", "d", "three")
+    assert "it has 99 tokens and the context is 64" in capsys.readouterr().err
+    assert said(session) == ["one", "answer 1", "two", "answer 3", "three", "answer 5"]
+    assert [options["truncate"] for options in model.options] == [False, True, True]
+    assert said(talk(Model(room=2), "one", "two", "c")) == ["two", "answer 1"]
+    assert said(talk(Model(), "one", "two", "/drop")) == ["two", "answer 3"]
+
+
+def test_a_conversation_goes_on_another_day(home: Path) -> None:
+    session = talk(Model(), "/set system Be brief.", "one", kept=Kept(home, "story"))
+    talk(Model(), "other", kept=Kept(home, "another"))
+    earlier = last(home, "story")
+    assert [*earlier.messages] == session.messages
+    assert earlier.system == "Be brief."
+    assert stat.S_IMODE(earlier.path.stat().st_mode) == 0o600
+    more = Session(Model(), "story", kept=Kept(home, "story", earlier.path))  # type: ignore[arg-type]
+    more.talk.add(*earlier.messages)
+    converse(more, typed("two", "/clear", "three"))
+    assert len(list(earlier.path.parent.iterdir())) == 3
+    with pytest.raises(RequestError, match="no earlier conversation with nothing"):
+        last(home, "nothing")
+
+
+def test_kept_files_that_are_damaged_are_passed_over(home: Path) -> None:
+    talk(Model(), "one", kept=Kept(home, "story"))
+    folder = home / "sessions"
+    for number, text in enumerate(("", "[]", "{}", "nonsense", '{"form": 1, "model": "story"}\n5')):
+        (folder / f"99990101-00000{number}.jsonl").write_text(text)
+    assert [message.content for message in last(home, "story").messages] == ["one", "answer 1"]
+
+
+def test_only_the_latest_conversations_are_kept(home: Path) -> None:
+    folder = home / "sessions"
+    folder.mkdir(parents=True)
+    for number in range(MOST_KEPT + 5):
+        (folder / f"19990101-{number:06}.jsonl").write_text("{}")
+    talk(Model(), "one", kept=Kept(home, "story"))
+    names = sorted(path.name for path in folder.iterdir())
+    assert len(names) == MOST_KEPT
+    assert names[0] == "19990101-000006.jsonl"
+
+
+def test_a_place_that_cannot_be_written_is_said_once(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    home.mkdir(parents=True, exist_ok=True)
+    (home / "sessions").write_text("")
+    talk(Model(), "one", "two", kept=Kept(home, "story"))
+    assert capsys.readouterr().err.count("is not kept") == 1
+
+
+def test_another_model_starts_anew() -> None:
+    other = Model()
+    session = talk(Model(), "one", "/load other", "two", load=lambda name: other)
+    assert (said(session), session.name) == (["two", "answer 1"], "other")
+    session.close()
+    assert other.closed
+
+
+def test_a_session_becomes_a_package(
+    created: Callable[..., None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    created("story")
+    talk(Model(), "/set system Be brief.", "/set parameter top_k 3", "one", "/save mine", "/show modelfile")
+    session = Session(Model(), "mine")  # type: ignore[arg-type]
+    converse(session, typed("/show modelfile"))
+    shown = capsys.readouterr().out
+    assert "created mine" in shown
+    for line in ("SYSTEM Be brief.", "PARAMETER top_k 3", "MESSAGE user one", "MESSAGE assistant answer 2"):
+        assert line in shown
+
+
+@pytest.mark.parametrize(
+    ("line", "some"),
+    [
+        ("/re", ["/read", "/retry"]),
+        ("/set th", ["think", "thinking"]),
+        ("/set parameter draft_a", ["draft_acceptance"]),
+        ("/set think h", ["high"]),
+        ("/show t", ["template"]),
+        ("/load st", ["story"]),
+        ("look at @a", ["@a.txt", "@another/"]),
+        ("/read a", ["a.txt", "another/"]),
+        ("hello ", []),
+    ],
+)
+def test_tab_offers(line: str, some: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("a.txt").touch()
+    Path("another").mkdir()
+    assert offers(line, lambda: ["story"]) == some
+
+
+def test_the_screen_shows_thinking_in_grey_and_calls_on_their_lines(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    events = [
+        Thinking("hm"),
+        Text("Well"),
+        CallStart(0, "c1", "add"),
+        CallArguments(0, '{"a":'),
+        CallArguments(0, " 1}"),
+        CallEnd(0),
+    ]
+    for thinking, begins in ((True, "\x1b[90mhm\x1b[39m\n\nWell"), (False, "Well")):
+        speaker = Speaker(thinking=thinking)
+        for event in events:
+            if speaker.has_to_say(event):
+                speaker.take(event)
+        speaker.end()
+        assert capsys.readouterr().out == f'{begins}\ncalls add {{"a": 1}}'
+
+
+def test_open_calls_are_those_without_results() -> None:
+    calls = (ToolCall("f", {}, "1"), ToolCall("g", {}, "2"))
+    spoken = Talk([Message("user", "x"), Message("assistant", "", None, calls)])
+    assert spoken.open_calls == [*calls]
+    spoken.add(Message("tool", "r", tool_call_id="1"))
+    assert spoken.open_calls == [calls[1]]
+    assert Talk().open_calls == []
+
+
+def test_a_fence_is_longer_than_any_in_the_text() -> None:
+    assert quoted("x", "````").startswith("x:\n`````\n")
