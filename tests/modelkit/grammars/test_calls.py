@@ -37,7 +37,6 @@ SCHEMAS = {
     "now": {"properties": {}, "additionalProperties": False},
 }
 CALLING = [style for style in styles() if style.form is not None]
-NESTED = "the splitter takes the mark that ends a call of minimax-m3 for an argument's"
 
 
 def shape(style: Style, *given: Any, **more: Any) -> Shape:
@@ -77,8 +76,6 @@ def check(style: Style, words: Words, seed: int, *, tokens: bool) -> None:
 
 @pytest.mark.parametrize("style", CALLING, ids=lambda style: style.name)
 def test_what_is_allowed_is_a_call_that_fits(style: Style) -> None:
-    if style.name == "minimax-m3":
-        pytest.xfail(NESTED)
     for seed in range(2):
         check(style, words_of(style, tokens=True), seed, tokens=True)
 
@@ -93,8 +90,6 @@ def test_marks_may_be_text(name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("style", CALLING, ids=lambda style: style.name)
 def test_what_is_allowed_is_a_call_that_fits_for_long(style: Style) -> None:
-    if style.name == "minimax-m3":
-        pytest.xfail(NESTED)
     for seed in range(200):
         check(style, words_of(style, tokens=True), seed, tokens=True)
     for seed in range(10):
