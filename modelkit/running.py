@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
     import numpy as np
 
+    from modelkit.grammars.budget import Budgeted
+
 
 @dataclass(frozen=True, slots=True)
 class Running:
@@ -112,14 +114,17 @@ class Running:
         """What a conversation has to fit; None where nothing may be left out of it. context: as in Asked."""
         return Fit.of(self._context(context), wanted.num_predict, wanted.num_keep) if truncate else None
 
-    def _grammar(self, turn: Turn | None, asked: Asked, calling: Calling) -> Grammar | None:
+    def _grammar(self, turn: Turn | None, asked: Asked, calling: Calling) -> "Grammar | Budgeted | None":
         """What the answer follows; None where it may be anything."""
         if turn is None:
             return None if asked.form is None else self.grammars.compile(asked.form)
         shape = shape_of(
             self.prompter.style, turn.opening, turn.tools, calling.choice, calling.parallel, asked.form
         )
-        return None if shape is None else self.grammars.shaped(shape)
+        grammar = None if shape is None else self.grammars.shaped(shape)
+        calls = bool(turn.tools) and calling.choice != "none"
+        most = asked.resolved.think_tokens
+        return self.grammars.budgeted(grammar, self.prompter.style, turn.opening, most, calls=calls)
 
     def _context(self, wanted: int | None) -> int:
         return self.context_length if wanted is None else min(wanted, self.context_length)

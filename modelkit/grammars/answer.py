@@ -17,7 +17,7 @@ from modelkit.grammars.calls import Calls
 from modelkit.grammars.rules import Free, Marks, Rules, either, tokens
 from modelkit.grammars.tools import Tool
 
-BLANKS = r"/[ \t\n]{0,4}/"
+BLANKS = r"/[ \t\n]{0,2}/"  # as many as marks have
 FORM = "@form"
 
 

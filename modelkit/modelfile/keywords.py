@@ -26,6 +26,7 @@ class RequestParameters(TypedDict, total=False):
     num_keep: int
     context_shift: bool | Literal["off", "on"]
     think: bool | Literal["auto", "off", "on", "minimal", "low", "medium", "high", "xhigh", "max"]
+    think_tokens: int
     stop: str | Sequence[str]
     draft_num_predict: int
     draft_acceptance: Literal["coupled", "rejection"]

@@ -151,6 +151,13 @@ class Resolved:
         "Whether a model that thinks before it answers shall, and how much; auto is as its chat template has "
         "it.",
     )
+    think_tokens: int = _int(
+        -1,
+        -1,
+        _INT_MAX,
+        "generation",
+        "The most tokens that a model thinks before it answers; then its thinking is closed. -1: no limit.",
+    )
     stop: tuple[str, ...] = _strings(
         "generation", "Texts that end the answer; thinking and calls of tools are not searched for them."
     )

@@ -1,6 +1,7 @@
 """Tools, forms and thinking of one small model of random weights: what fits, the grammar alone has made."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import jsonschema
@@ -68,3 +69,18 @@ def test_rows_of_all_kinds_share_a_batch(model: Model) -> None:
     assert together[0].tool_calls
     assert together[2].parsed is not None
     assert not together[4].tool_calls
+
+
+def test_thinking_ends_where_its_budget_does(tmp_path: Path) -> None:
+    template = TEMPLATE.replace("<assistant>{%", "<assistant><think>\n{%")
+    folder = write_model(tmp_path, template=template, max_position_embeddings=4096)
+    common: dict[str, Any] = {"seed": 3, "num_predict": 80, "format": SCHEMA}
+    with modelkit.load(folder, think_tokens=9) as model:
+        answer = model.chat(ASKED, **common)
+        plain = model.chat(ASKED, draft_num_predict=0, **common)
+        free = model.chat(ASKED, think_tokens=-1, **common)
+        none = model.chat(ASKED, think_tokens=0, **common)
+    assert answer.ids == plain.ids
+    assert answer.text.startswith("{")
+    assert len(free.thinking or "") > len(answer.thinking or "") > 0
+    assert not none.thinking
