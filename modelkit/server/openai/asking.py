@@ -1,6 +1,7 @@
 """Which model a request means, and what it is told where its prompt is too long."""
 
 from collections.abc import Callable
+from typing import Any
 
 from starlette.requests import Request
 
@@ -24,6 +25,15 @@ def model_of(request: Request, name: str) -> str:
     if len(there) != 1:
         raise refused("invalid_request", "model is missing, expected the name of a model", "model")
     return there.pop()
+
+
+def able(model: Model, options: dict[str, Any]) -> dict[str, Any]:
+    """The options without an effort (`think` as a word) that a model cannot make: clients such as Codex send
+    one to every model, and mean no more than "if you think".
+    """
+    if not isinstance(options.get("think"), str) or model.thinking.can:
+        return options
+    return {name: value for name, value in options.items() if name not in ("think", "think_tokens")}
 
 
 def told(start: Start) -> Start:

@@ -2,17 +2,30 @@
 
 import hashlib
 from importlib.metadata import PackageNotFoundError, version
+from time import time
+from typing import Any
 
 from modelkit.generation import Finish, Generation
 from modelkit.server.answering import Started
 from modelkit.server.faults import Refused
 from modelkit.server.openai.errors import cancelled
-from modelkit.server.openai.wire import Head, new_id
+from modelkit.server.openai.wire import Head
 
 
-def head_of(prefix: str, model: str, started: Started) -> Head:
+def head_of(id: str, model: str, started: Started) -> Head:  # noqa: A002
     """model: as the client named it."""
-    return Head(new_id(prefix), model or started.model.name, int(started.created_s), _fingerprint(started))
+    return Head(id, model or started.model.name, int(started.created_s), _fingerprint(started))
+
+
+def read_so_far(started: Started) -> dict[str, Any]:
+    """Of all prompts together, in tokens, in llama.cpp's words."""
+    read = [one.progress for one in started.streams]
+    return {
+        "total": sum(one.total for one in read if one),
+        "cache": sum(one.cached for one in read if one),
+        "processed": sum(one.read for one in read if one),
+        "time_ms": round((time() - started.created_s) * 1000),
+    }
 
 
 def whole_answer(event: Finish) -> Generation:

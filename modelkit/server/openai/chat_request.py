@@ -25,6 +25,7 @@ _OWN = frozenset(
         "continue_final_message",
         "add_generation_prompt",
         "timings_per_token",
+        "return_progress",
     }
 )
 KNOWN = _OWN | sampling.FIELDS | thinking.FIELDS | forms.FIELDS | tools.FIELDS
@@ -39,6 +40,8 @@ class Style:
     """A stream ends with what it cost."""
     timings: bool = False
     """Times and drafts are told, as llama.cpp does."""
+    progress: bool = False
+    """A stream tells now and then how much of the prompt was read, as llama.cpp does."""
     logprobs: bool = False
 
 
@@ -111,6 +114,7 @@ def read_style(body: Fields, *, logprobs: bool) -> Style:
         stream=body.flag("stream", default=False),
         usage=told is not None and told.flag("include_usage", default=False),
         timings=body.flag("timings_per_token", default=False),
+        progress=body.flag("return_progress", default=False),
         logprobs=logprobs,
     )
 

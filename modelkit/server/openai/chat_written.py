@@ -13,12 +13,12 @@ from modelkit.generation import Finish, Generation
 from modelkit.output.events import CallArguments, CallStart, Event, Text, Thinking
 from modelkit.server.answering import Started
 from modelkit.server.faults import Fault
-from modelkit.server.openai.begun import head_of, whole_answer
+from modelkit.server.openai.begun import head_of, read_so_far, whole_answer
 from modelkit.server.openai.chat_request import Style
 from modelkit.server.openai.errors import error_event
 from modelkit.server.openai.logprobs import Spell, Tokens, token
 from modelkit.server.openai.usage import chat_usage, timings
-from modelkit.server.openai.wire import DONE
+from modelkit.server.openai.wire import DONE, new_id
 from modelkit.server.streaming import sse
 
 _written = json.encoder.encode_basestring_ascii
@@ -99,11 +99,12 @@ class ChatStream:
 
     def __init__(self, model: str, style: Style, rows: int) -> None:
         self._model, self._style, self._rows = model, style, rows
+        self._id = new_id("chatcmpl-")
         self._choices: list[Choice] = []
         self._frames: dict[int, tuple[bytes, bytes]] = {}
 
     def begin(self, started: Started) -> bytes:
-        self._head = head_of("chatcmpl-", self._model, started)
+        self._head = head_of(self._id, self._model, started)
         spell = started.model.token_bytes
         self._choices = [Choice(index, self._style, spell) for index in range(self._rows)]
         role = {"role": "assistant", "content": None}
@@ -122,6 +123,11 @@ class ChatStream:
             elif (delta := choice.delta(event)) is not None:
                 said.append((*delta, None))
         return said
+
+    def progress(self, started: Started) -> bytes:
+        """How much of the prompt was read, before anything is answered."""
+        self._head = head_of(self._id, self._model, started)
+        return sse({**self._opening([]), "prompt_progress": read_so_far(started)})
 
     def end(self) -> bytes:
         cost = sse({**self._opening([]), "usage": self._cost()}) if self._style.usage else b""

@@ -22,6 +22,7 @@ _OWN = frozenset(
         "stream",
         "stream_options",
         "timings_per_token",
+        "return_progress",
     }
 )
 KNOWN = _OWN | sampling.FIELDS | forms.FIELDS

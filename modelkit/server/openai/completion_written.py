@@ -8,12 +8,12 @@ from modelkit.generation import Finish, Generation
 from modelkit.output.events import Event, Text, Thinking
 from modelkit.server.answering import Started
 from modelkit.server.faults import Fault
-from modelkit.server.openai.begun import head_of, whole_answer
+from modelkit.server.openai.begun import head_of, read_so_far, whole_answer
 from modelkit.server.openai.completion_request import CompletionRequest
 from modelkit.server.openai.errors import error_event
 from modelkit.server.openai.logprobs import Spell, Tokens, Told, readable
 from modelkit.server.openai.usage import chat_usage, timings
-from modelkit.server.openai.wire import DONE
+from modelkit.server.openai.wire import DONE, new_id
 from modelkit.server.streaming import sse
 
 
@@ -104,10 +104,11 @@ class CompletionStream:
 
     def __init__(self, asked: CompletionRequest, echoes: Callable[[int], Echo]) -> None:
         self._asked, self._echoes = asked, echoes
+        self._id = new_id("cmpl-")
         self._choices: list[Choice] = []
 
     def begin(self, started: Started) -> bytes:
-        self._head = head_of("cmpl-", self._asked.model, started)
+        self._head = head_of(self._id, self._asked.model, started)
         spell, logprobs = started.model.token_bytes, self._asked.style.logprobs
         self._choices = [Choice(spell, logprobs=logprobs) for _ in range(self._asked.rows)]
         if not self._asked.echo:
@@ -132,6 +133,11 @@ class CompletionStream:
             elif isinstance(event, Text | Thinking) and (one := choice.add(event)) is not None:
                 said.append((one, False))
         return said
+
+    def progress(self, started: Started) -> bytes:
+        """How much of the prompt was read, before anything is answered."""
+        self._head = head_of(self._id, self._asked.model, started)
+        return sse({**self._opening([]), "prompt_progress": read_so_far(started)})
 
     def end(self) -> bytes:
         cost = sse({**self._opening([]), "usage": self._cost()}) if self._asked.style.usage else b""

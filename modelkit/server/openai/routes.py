@@ -1,6 +1,7 @@
 """The paths of this dialect."""
 
 import asyncio
+from dataclasses import replace
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -10,7 +11,7 @@ from modelkit.generation import GenerationStream
 from modelkit.model import Model
 from modelkit.server.answering import Ask
 from modelkit.server.faults import refused
-from modelkit.server.openai.asking import model_of, told
+from modelkit.server.openai.asking import able, model_of, told
 from modelkit.server.openai.chat_request import read_chat
 from modelkit.server.openai.chat_written import ChatStream
 from modelkit.server.openai.completion_request import read_completion
@@ -25,17 +26,21 @@ from modelkit.server.replying import read, reply
 from modelkit.server.serving import serving_of
 from modelkit.server.streaming import SSE
 
+PROGRESS_S = 0.5
+"""How often a client that wants it is told how much of its prompt was read."""
+
 
 async def chat_completions(request: Request) -> Response:
     most = serving_of(request).limits.rows
     asked = await read(request, lambda body: read_chat(body, most))
 
     def start(model: Model, row: int) -> GenerationStream:
-        return model.chat(asked.messages, stream=True, **seeds(asked.options, row))
+        return model.chat(asked.messages, stream=True, **seeds(able(model, asked.options), row))
 
     ask = Ask(model_of(request, asked.model), told(start), asked.rows, asked.keep_alive, asked.priority)
     writer = ChatStream(asked.model, asked.style, asked.rows)
-    return await reply(request, ask, writer, SSE, streamed=asked.style.stream, ignored=asked.hints)
+    wire = replace(SSE, beat_s=PROGRESS_S, progress=writer.progress) if asked.style.progress else SSE
+    return await reply(request, ask, writer, wire, streamed=asked.style.stream, ignored=asked.hints)
 
 
 async def completions(request: Request) -> Response:
@@ -44,7 +49,8 @@ async def completions(request: Request) -> Response:
     rows = Rows(asked)
     ask = Ask(model_of(request, asked.model), told(rows.start), asked.rows, asked.keep_alive, asked.priority)
     writer = CompletionStream(asked, rows.echo)
-    return await reply(request, ask, writer, SSE, streamed=asked.style.stream, ignored=asked.hints)
+    wire = replace(SSE, beat_s=PROGRESS_S, progress=writer.progress) if asked.style.progress else SSE
+    return await reply(request, ask, writer, wire, streamed=asked.style.stream, ignored=asked.hints)
 
 
 async def responses(request: Request) -> Response:
@@ -52,7 +58,7 @@ async def responses(request: Request) -> Response:
     asked = await read(request, lambda body: read_response(body, kept.conversation))
 
     def start(model: Model, row: int) -> GenerationStream:
-        return model.chat(asked.messages, stream=True, **asked.options)
+        return model.chat(asked.messages, stream=True, **able(model, asked.options))
 
     ask = Ask(model_of(request, asked.model), told(start), 1, asked.keep_alive, asked.priority)
     writer = ResponseStream(asked, kept.keep if asked.store else None)

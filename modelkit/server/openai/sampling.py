@@ -49,7 +49,6 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "truncate_prompt_tokens": (),
     "prompt_logprobs": (),
     "return_token_ids": (False,),
-    "return_progress": (False,),
     "return_tokens_as_token_ids": (False,),
     "logit_processors": ([],),
     "mirostat": (0,),

@@ -238,3 +238,19 @@ def test_a_name_may_be_left_out_where_one_model_is_there(client: openai.OpenAI) 
     made = client.responses.create(input="hey", max_output_tokens=2)
     assert made.usage is not None
     assert made.usage.output_tokens <= 2
+
+
+def test_a_client_may_watch_its_prompt_being_read(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("modelkit.server.openai.routes.PROGRESS_S", 0.001)
+    long = [{"role": "user", "content": "x" * 900}]
+    with openai.OpenAI(api_key="x", base_url=url, max_retries=0) as client:
+        chunks = list(
+            client.chat.completions.create(
+                model="tiny", messages=long, max_tokens=2, stream=True, extra_body={"return_progress": True}
+            )
+        )
+    told: list[Any] = [c.to_dict().get("prompt_progress") for c in chunks if not c.choices]
+    assert told
+    assert all(one["cache"] <= one["processed"] <= one["total"] for one in told)
+    assert next(c.choices[0].delta.role for c in chunks if c.choices) == "assistant"
+    assert len({c.id for c in chunks}) == 1

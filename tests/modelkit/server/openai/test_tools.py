@@ -48,10 +48,12 @@ def act(messages: Any, **options: Any) -> Sequence[Event]:
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     home = tmp_path_factory.mktemp("home")
-    folder = write_model(tmp_path_factory.mktemp("model"), template=TEMPLATE)
+    plain = write_model(tmp_path_factory.mktemp("model"), template=TEMPLATE)
+    switched = TEMPLATE + "{% if enable_thinking is false %}<think></think>{% endif %}"
+    thinker = write_model(tmp_path_factory.mktemp("thinker"), template=switched)
 
     def opened(name: str) -> Model:
-        return scripted(modelkit.load(folder, home=home), act)
+        return scripted(modelkit.load(thinker if name == "thinker" else plain, home=home), act)
 
     with served(opened, home) as address:
         yield f"{address}/v1"
@@ -159,12 +161,20 @@ def test_the_async_client_sees_calls_come(url: str) -> None:
     assert "tool_calls.function.arguments.done" in seen
 
 
-@pytest.mark.parametrize(("effort", "wanted"), [("none", False), ("high", "high"), ("xhigh", "xhigh")])
-def test_an_effort_reaches_the_model(client: openai.OpenAI, effort: Any, wanted: Any) -> None:
-    client.chat.completions.create(**ASK, reasoning_effort=effort)
-    assert SEEN[-1][1]["think"] == wanted
-    client.responses.create(model="actor", input="x", reasoning={"effort": effort})
-    assert SEEN[-1][1]["think"] == wanted
+EFFORTS: list[tuple[Any, Any]] = [("none", False), ("high", "high"), ("xhigh", "xhigh")]
+
+
+@pytest.mark.parametrize("thinks", [True, False])
+@pytest.mark.parametrize(("effort", "wanted"), EFFORTS)
+def test_an_effort_reaches_a_model_that_thinks(
+    client: openai.OpenAI, effort: Any, wanted: Any, thinks: bool
+) -> None:
+    model = "thinker" if thinks else "actor"
+    expected = wanted if thinks or wanted is False else None
+    client.chat.completions.create(model=model, messages=ASK["messages"], reasoning_effort=effort)
+    assert SEEN[-1][1].get("think") == expected
+    client.responses.create(model=model, input="x", reasoning={"effort": effort})
+    assert SEEN[-1][1].get("think") == expected
 
 
 def test_a_tool_of_any_name_is_named_in_a_header(client: openai.OpenAI) -> None:
