@@ -13,6 +13,7 @@ from modelkit.server.trace import Trace
 
 Labels = tuple[tuple[str, str], ...]
 _MOST_SERIES = 200
+_LOADED_S = 0.001  # who waits for less has found the model loaded
 _BOUNDS_S = (0.001, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0)
 
 # name -> what it says, and what vLLM calls the same thing, for the dashboards that exist
@@ -106,7 +107,7 @@ class Metrics:
             self._count("modelkit_accepted_tokens_total", drafter, one.accepted_tokens)
         if trace.first_token_s is not None:
             self._observe("modelkit_time_to_first_token_seconds", model, trace.first_token_s)
-        if trace.load_s > 0:
+        if trace.load_s > _LOADED_S:
             self._observe("modelkit_model_load_seconds", model, trace.load_s)
         self._observe("modelkit_request_seconds", model, trace.total_s)
         for one in trace.usages:

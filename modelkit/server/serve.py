@@ -88,7 +88,9 @@ async def _serve(wanted: Wanted, listeners: list[socket.socket], say: Callable[[
     server = Server(make_app(serving), serving, wanted.place, lambda: say(told))
     serving.state.loading = bool(wanted.names)
     preloading = asyncio.ensure_future(_preload(wanted.names, serving, say))
-    preloading.add_done_callback(lambda done: server.stop() if done.exception() else None)
+    preloading.add_done_callback(
+        lambda done: None if done.cancelled() or not done.exception() else server.stop()
+    )
     announced = _announce(wanted.settings.home, address, say)
     try:
         await server.serve(listeners)

@@ -1,0 +1,69 @@
+"""Fields of a body: their values in a plain form, or an error with the whole name."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from modelkit.server.faults import Refused
+from modelkit.server.fields import Fields
+
+BODY: dict[str, Any] = {
+    "text": "a",
+    "empty": "",
+    "nothing": None,
+    "five": 5,
+    "exact": 3.0,
+    "half": 0.5,
+    "yes": True,
+    "list": [{"role": "user"}, 7],
+    "words": ["a", 1],
+    "deep": {"inner": {"value": "x"}},
+}
+
+
+def test_values() -> None:
+    fields = Fields(BODY)
+    assert (fields.text("text"), fields.text("nothing"), fields.text("absent", "b")) == ("a", None, "b")
+    assert (fields.whole("five"), fields.whole("exact"), fields.whole("absent", default=9)) == (5, 3, 9)
+    assert (fields.number("half"), fields.number("five"), fields.number("nothing")) == (0.5, 5.0, None)
+    assert (fields.flag("yes"), fields.flag("absent", False)) == (True, False)
+    assert (fields.choice("text", ["a", "b"]), fields.choice("nothing", ["a"], "a")) == ("a", "a")
+    assert (fields.items("nothing"), fields.texts("text"), fields.has("nothing")) == ([], ["a"], False)
+    deep = fields.fields("deep")
+    assert deep is not None
+    assert (deep.name("inner"), deep.fields("nothing")) == ("deep.inner", None)
+    fields.refuse("empty", "is nothing")
+
+
+@pytest.mark.parametrize(
+    ("read", "where", "expected"),
+    [
+        (lambda f: f.text("five"), "five", "a text"),
+        (lambda f: f.needed_text("empty"), "empty", "missing"),
+        (lambda f: f.needed_text("absent"), "absent", "missing"),
+        (lambda f: f.whole("half"), "half", "a whole number"),
+        (lambda f: f.whole("yes"), "yes", "a whole number"),
+        (lambda f: f.whole("text"), "text", "a whole number"),
+        (lambda f: f.whole("five", 6, 9), "five", "from 6 to 9"),
+        (lambda f: f.whole("five", high=4), "five", "at most 4"),
+        (lambda f: f.number("yes"), "yes", "a number"),
+        (lambda f: f.number("half", 1), "half", "at least 1"),
+        (lambda f: f.flag("five"), "five", "true or false"),
+        (lambda f: f.choice("text", ["b", "c"]), "text", "one of b, c"),
+        (lambda f: f.items("text"), "text", "a list"),
+        (lambda f: f.items("list", most=1), "list", "at most 1"),
+        (lambda f: f.texts("words"), "words[1]", "a text"),
+        (lambda f: list(f.each("list")), "list[1]", "an object"),
+        (lambda f: f.fields("deep").fields("inner").whole("value"), "deep.inner.value", "a whole number"),
+        (lambda f: f.refuse("text", "is not there"), "text", "is not there"),
+        (lambda f: Fields([]), None, "an object"),
+    ],
+)
+def test_an_error_says_where_and_what(read: Callable[[Any], Any], where: str | None, expected: str) -> None:
+    with pytest.raises(Refused, match=expected) as caught:
+        read(Fields(BODY))
+    assert caught.value.fault.kind == "invalid_request"
+    if where is not None:
+        assert caught.value.fault.param == where
+        assert where in caught.value.message

@@ -1,0 +1,94 @@
+"""What Prometheus reads: its format, few series, and the names of others."""
+
+import re
+from itertools import pairwise
+
+from modelkit.server.metrics import Metrics
+from modelkit.server.trace import Trace
+from runtime.engine.request import Drafts, Usage
+
+LINE = re.compile(
+    r'[a-z0-9_:]+(\{[a-z_]+="([^"\\\n]|\\["\\n])*"(,[a-z_]+="([^"\\\n]|\\["\\n])*")*\})? [0-9.e+-]+'
+)
+USAGE = Usage(
+    prompt_tokens=20,
+    cached_tokens=8,
+    generated_tokens=5,
+    drafted_tokens=4,
+    accepted_tokens=3,
+    wait_s=0.5,
+    prefill_s=0.02,
+    decode_s=0.04,
+    rounds=3,
+    drafts=(Drafts("lookup", 4, 3),),
+)
+
+
+def ended(model: str = "story", **changes: object) -> Trace:
+    trace = Trace("id", "POST", "/v1/x", "127.0.0.1", "openai", model)
+    trace.status, trace.finish, trace.usages, trace.first_token_s = 200, "stop", [USAGE, USAGE], 0.6
+    for name, value in changes.items():
+        setattr(trace, name, value)
+    return trace
+
+
+def values(text: str) -> dict[str, float]:
+    lines = [line for line in text.splitlines() if not line.startswith("#")]
+    assert all(LINE.fullmatch(line) for line in lines), [line for line in lines if not LINE.fullmatch(line)]
+    return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines)}
+
+
+def test_rows_of_a_request_are_added_up() -> None:
+    metrics = Metrics()
+    metrics.request(ended())
+    said = values(metrics.text({"modelkit_requests_running": {(("model", "story"),): 2}}))
+    assert said['modelkit_prompt_tokens_total{model="story"}'] == 40
+    assert said['modelkit_cached_tokens_total{model="story"}'] == 16
+    assert said['modelkit_accepted_tokens_total{model="story",drafter="lookup"}'] == 6
+    assert said['modelkit_requests_total{dialect="openai",status="200"}'] == 1
+    assert said['modelkit_answers_total{model="story",finish="stop"}'] == 1
+    assert said['modelkit_queue_seconds_count{model="story"}'] == 2
+    assert said['modelkit_requests_running{model="story"}'] == 2
+
+
+def test_buckets_are_cumulative() -> None:
+    metrics = Metrics()
+    for seconds in (0.0, 0.001, 0.0011, 0.5, 1000.0):
+        metrics.gap("story", seconds)
+    said = values(metrics.text({}))
+    buckets = [said[name] for name in said if name.startswith("modelkit_inter_token_seconds_bucket")]
+    assert all(here <= there for here, there in pairwise(buckets))
+    assert (buckets[0], buckets[-2], buckets[-1]) == (2, 4, 5)
+    assert said['modelkit_inter_token_seconds_sum{model="story"}'] == 1000.5021
+
+
+def test_a_refused_request_has_no_model() -> None:
+    metrics = Metrics()
+    metrics.request(ended("", status=404, usages=[]))
+    said = values(metrics.text({}))
+    assert list(said) == ['modelkit_requests_total{dialect="openai",status="404"}']
+
+
+def test_series_are_few_and_labels_are_escaped() -> None:
+    metrics = Metrics()
+    metrics.request(ended('a"b\\c\nd'))
+    for number in range(1000):
+        metrics.request(ended(f"model {number}"))
+    text = metrics.text({})
+    said = values(text)
+    assert 'modelkit_prompt_tokens_total{model="a\\"b\\\\c\\nd"}' in said
+    assert said['modelkit_prompt_tokens_total{model="other"}'] > 30_000
+    assert sum(name.startswith("modelkit_prompt_tokens_total") for name in said) <= 201
+
+
+def test_names_of_vllm() -> None:
+    theirs, ours = Metrics("vllm"), Metrics()
+    for metrics in (theirs, ours):
+        metrics.request(ended())
+    gauges = {"modelkit_requests_waiting": {(("model", "story"),): 1.0}}
+    said = values(theirs.text(gauges))
+    assert said['vllm:prompt_tokens_total{model_name="story"}'] == 40
+    assert said['vllm:num_requests_waiting{model_name="story"}'] == 1
+    assert said['vllm:request_success_total{model_name="story",finished_reason="stop"}'] == 1
+    assert said['vllm:e2e_request_latency_seconds_count{model_name="story"}'] == 1
+    assert "vllm" not in ours.text(gauges)
