@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.support.browser import find_browser, launched
+from tests.support.browser import Tab, find_browser, launched
 from tests.support.fake_chat import STATS, Event, Fake, call, finish, served, text
 
 pytestmark = pytest.mark.skipif(
@@ -47,57 +47,6 @@ $\\href{javascript:window.pwned=11}{x}$ $\\includegraphics{http://evil.example/c
 
 [fine](https://example.org/page)
 """
-
-
-class Tab:
-    """One page, and what it did that it should not."""
-
-    def __init__(self, page: Any, url: str) -> None:
-        self.page, self.url = page, url
-        self.noise: list[str] = []
-        host = urlsplit(url).netloc
-        page.set_default_timeout(8_000)
-        page.on("console", lambda one: self._hear(one.type, one.text))
-        page.on("pageerror", lambda error: self.noise.append(f"error: {error}"))
-        page.on("request", lambda one: self._see(one.url, host))
-        page.add_init_script(
-            "addEventListener('securitypolicyviolation', (e) => console.error('policy', e.violatedDirective))"
-        )
-
-    def _hear(self, kind: str, said: str) -> None:
-        if kind in ("error", "warning"):
-            self.noise.append(said)
-
-    def _see(self, url: str, host: str) -> None:
-        if urlsplit(url).scheme not in ("data", "blob") and urlsplit(url).netloc != host:
-            self.noise.append(f"asked for {url}")
-
-    def open(self, place: str = "") -> "Tab":
-        self.page.goto(self.url + place)
-        self.page.wait_for_selector(":root[data-ready]")
-        return self
-
-    def say(self, words: str) -> None:
-        self.page.locator("#message").fill(words)
-        self.page.keyboard.press("Enter")
-
-    def ask(self, words: str) -> Any:
-        """Say it, and wait for the end of the answer, which is given."""
-        self.say(words)
-        return self.answered()
-
-    def answered(self) -> Any:
-        self.page.locator("#send[aria-label=Send]").wait_for()
-        answer = self.page.locator(".message.assistant").last
-        answer.locator(".foot").wait_for()
-        return answer
-
-    def said(self, words: str) -> Any:
-        """Where that stands among the messages."""
-        return self.page.locator("#log").get_by_text(words)
-
-    def button(self, name: str) -> Any:
-        return self.page.get_by_role("button", name=name, exact=True)
 
 
 @pytest.fixture(scope="module")

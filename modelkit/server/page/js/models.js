@@ -4,6 +4,7 @@ import { $, h } from "./dom.js";
 import { bytes, count } from "./numbers.js";
 import * as wire from "./wire.js";
 
+const AGAIN_MS = 500;
 const LAST = "modelkit.model";
 const STATES = { opening: "loading", waiting: "waits for memory", loading: "loading", ready: "loaded", leaving: "leaving" };
 
@@ -27,9 +28,11 @@ export class Models {
     return this.select.value;
   }
 
-  /** What memory and context a model has, where it is loaded. */
+  /** What memory and context a model has, where it is loaded. Names of one package share it. */
   state(name) {
-    return this.loaded.find((one) => one.name === name) ?? null;
+    const bare = (digest) => digest?.replace(/^sha256:/, "");
+    const digest = bare(this.all.find((one) => one.name === name)?.digest);
+    return this.loaded.find((one) => one.name === name || (digest && bare(one.digest) === digest)) ?? null;
   }
 
   choose(name) {
@@ -53,6 +56,9 @@ export class Models {
     if (this.all.some((one) => one.name === wanted)) this.select.value = wanted;
     this.#list();
     this.changed();
+    clearTimeout(this.again);
+    const moving = this.loaded.some((one) => one.state !== "ready");
+    if (moving && $("#models").open) this.again = setTimeout(() => this.refresh(), AGAIN_MS);
   }
 
   /** Only what is in memory. */
@@ -82,8 +88,9 @@ export class Models {
     const said = [details?.parameter_size, details?.quantization_level, size ? `${bytes(size)} on disk` : null];
     if (state) said.push(`${bytes(state.size_bytes)} in memory`, `${count(state.context_tokens)} tokens of context`);
     if (state?.drafters.length) said.push(`drafts by ${state.drafters.join(", ")}`);
-    const busy = this.busy.has(name);
-    const label = busy ? (state ? "Unloading…" : "Loading…") : state ? "Unload" : "Load";
+    const busy = this.busy.has(name) || (state && state.state !== "ready");
+    const goes = this.busy.has(name) ? state : state?.state === "leaving";
+    const label = busy ? (goes ? "Unloading…" : "Loading…") : state ? "Unload" : "Load";
     const button = h("button", { type: "button", text: label, "aria-label": `${label} ${name}`, disabled: busy, on: { click: () => this.#switch(name, state) } });
     return h(
       "li",

@@ -1,0 +1,111 @@
+"""The web page in a browser, in front of the real server with a tiny model."""
+
+import io
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import modelkit
+from modelkit.server.log import Log
+from modelkit.server.pool import Pool
+from modelkit.server.serving import Serving
+from modelkit.server.stored import Stored
+from modelkit.settings import Settings
+from tests.support.browser import Tab, find_browser, launched
+from tests.support.live_server import Running, running
+from tests.support.tiny import TEMPLATE, write_model
+
+pytestmark = pytest.mark.skipif(
+    find_browser() is None, reason="no browser: Chromium or Chrome must be on the path"
+)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    home = tmp_path_factory.mktemp("home")
+    folder = write_model(home / "weights", template=TEMPLATE)
+    recipe = Path(home / "Modelfile")
+    for name, temperature in (("tiny", 0.5), ("twin", 0.5), ("other", 0.6)):
+        text = f"FROM {folder}\nPARAMETER num_predict 12\nPARAMETER temperature {temperature}\n"
+        recipe.write_text(text, encoding="utf-8")
+        modelkit.create(recipe, name=name, home=home)
+    settings = Settings.from_environment({"MODELKIT_HOME": str(home)})
+    serving = Serving(Pool(Stored(settings)), settings, log=Log(io.StringIO()))
+    with running(serving) as here:
+        yield here
+
+
+@pytest.fixture(scope="module")
+def tab(server: Running) -> Iterator[Tab]:
+    path = find_browser()
+    assert path is not None
+    with launched(path) as browser:
+        page: Any = browser.new_page()
+        tab = Tab(page, server.url)
+        yield tab.open()
+        assert tab.noise == []
+
+
+def test_a_conversation_with_a_model(tab: Tab, server: Running) -> None:
+    page = tab.page
+    page.locator("#model").select_option("tiny:latest")
+    tab.button("Settings of this conversation").click()
+    assert page.get_by_label("Temperature").get_attribute("placeholder") == "0.5"
+    assert page.get_by_label("Most tokens").get_attribute("placeholder") == "12"
+    assert page.get_by_label("Top k").get_attribute("placeholder") != ""
+    page.get_by_label("Ask for the probabilities").check()
+    page.get_by_label("Seed").fill("7")
+    page.keyboard.press("Escape")
+    answer = tab.ask("a" * 60)
+    assert re.search(r"\d tok/s.*first after.*prompt \d+", answer.locator(".stats").inner_text(), re.DOTALL)
+    answer.get_by_role("button", name="Probabilities").click()
+    assert answer.locator(".token[data-place]").count() == 12
+    first = answer.locator(".tokens").inner_text()
+    answer.get_by_role("button", name="Regenerate").click()
+    again = tab.answered()
+    again.get_by_role("button", name="Probabilities").click()
+    assert again.locator(".tokens").inner_text() == first  # the same seed
+    assert re.search(r"reused [5-9]\d of \d\d tokens", again.locator(".branches").inner_text())
+    assert "of 256 tokens of context" in page.locator("#context-text").inner_text()
+    again.get_by_role("button", name="Continue").click()
+    tab.answered()
+    assert [shown.name for shown in server.serving.pool.shown()] == ["tiny:latest"]
+
+
+def test_a_stopped_answer_leaves_the_engine(tab: Tab, server: Running) -> None:
+    page = tab.page
+    tab.button("New conversation").click()
+    tab.button("Settings of this conversation").click()
+    page.get_by_label("Most tokens").fill("200")
+    page.keyboard.press("Escape")
+    tab.say("Go on and on")
+    page.locator("#send[aria-label=Stop]").wait_for()
+    page.keyboard.press("Escape")
+    tab.answered()
+    page.wait_for_function("fetch('modelkit/v1/ps').then(r => r.json()).then(v => v.models[0].running === 0)")
+
+
+def test_models_come_and_go(tab: Tab, server: Running) -> None:
+    tab.button("Models").click()
+    tab.button("Unload twin:latest").wait_for()  # the same package as tiny
+    tab.button("Load other:latest").click()
+    tab.button("Unload other:latest").wait_for()
+    assert {shown.name for shown in server.serving.pool.shown()} == {"other:latest", "tiny:latest"}
+    tab.button("Unload other:latest").click()
+    tab.button("Load other:latest").wait_for()
+    tab.page.keyboard.press("Escape")
+
+
+def test_what_the_server_refuses_is_said(tab: Tab) -> None:
+    page = tab.page
+    tab.button("New conversation").click()
+    tab.button("Settings of this conversation").click()
+    page.locator("#format").fill('{"type": "string", "pattern": "("}')
+    page.keyboard.press("Escape")
+    answer = tab.ask("Hi")
+    assert "unclosed group" in answer.get_by_role("alert").inner_text()
+    assert all("400" in said for said in tab.noise)
+    tab.noise.clear()
