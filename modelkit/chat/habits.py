@@ -63,6 +63,8 @@ class Habits:
     """Does it write system messages that are not the very first message?"""
     bare_tools: bool = True
     """Does it take tools that have no description or no parameters?"""
+    tools_in_system: bool = False
+    """Does it read tools from the system message, as JSON text under the key "tools" (Phi-4)?"""
     thinking: Literal["field", "parts"] = "field"
     """Where it reads thinking: a field of the message, or a part of its content (Ministral)."""
 
@@ -77,6 +79,7 @@ def find_habits(render: Render, source: str) -> Habits:
         developer='"developer"' in source or "'developer'" in source,
         system_anywhere=_system_anywhere(probe),
         bare_tools=all(probe.takes(_without(key)) for key in ("description", "parameters")),
+        tools_in_system=_tools_in_system(probe),
         thinking=_thinking(probe, calls),
     )
 
@@ -169,6 +172,11 @@ def _ids(probe: _Probe, source: str, calls: Mapping[str, Any] | None) -> Literal
     content = None if calls["null_beside_calls"] else ""
     same = probe.calls(text=calls["arguments"] == "text", content=content, ids=[_LONG])
     return "any" if same else "nine"
+
+
+def _tools_in_system(probe: _Probe) -> bool:
+    holding = {"role": "system", "content": _RULE, "tools": _NAME}
+    return probe.has([holding, _USER], _RULE, _NAME) and not probe.has([_USER], _NAME, tools=True)
 
 
 def _system_anywhere(probe: _Probe) -> bool:

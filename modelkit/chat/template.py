@@ -1,5 +1,6 @@
 """A model's chat template: messages and tools in, prompt text out."""
 
+import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -86,9 +87,12 @@ class ChatTemplate:
         rendered = adapted(messages, self.habits, self._written)
         if continue_final:
             _mark_end(messages, rendered)
+        listed = self._tools(tools)
+        if listed and self.habits().tools_in_system:
+            rendered = _with_tools(rendered, listed)
         given = self._variables(variables)
         inviting = add_generation_prompt and not continue_final
-        text = self._filled(rendered, self._tools(tools), inviting, given, now)
+        text = self._filled(rendered, listed, inviting, given, now)
         return _cut_at_mark(text) if continue_final else text
 
     def _tools(self, given: Sequence[Mapping[str, Any]] | None) -> list[Any] | None:
@@ -156,6 +160,14 @@ def _tools(tools: Sequence[Mapping[str, Any]] | None) -> list[Any] | None:
                 hint='A tool is {"type": "function", "function": {"name": ..., "parameters": {...}}}.',
             )
     return copies
+
+
+def _with_tools(rendered: list[dict[str, Any]], tools: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """With the tools' functions as JSON text in the system message, which is made where there is none."""
+    text = json.dumps([tool["function"] for tool in tools], ensure_ascii=False)
+    has_one = bool(rendered) and rendered[0]["role"] == "system"
+    first = rendered[0] if has_one else {"role": "system", "content": ""}
+    return [{**first, "tools": text}, *rendered[has_one:]]
 
 
 def _mark_end(messages: Sequence[Message], rendered: list[dict[str, Any]]) -> None:

@@ -6,13 +6,15 @@ in one thing (`probe`). A model that none of these tells anything about calls no
 """
 
 from collections.abc import Container
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from modelkit.chat.styles.probe import probed
 from modelkit.chat.styles.style import Style
 from modelkit.chat.styles.table import fingerprinted, style_named, styles
 from modelkit.chat.template import ChatTemplate
+
+_SWITCH = "enable_thinking"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +34,23 @@ def choose(template: ChatTemplate | None, parser: str | None = None, tokens: Con
         return Choice(named, "parser")
     if template is None:
         return Choice(None, "nothing")
+    found = _found(template, tokens)
+    style = _thinking_too(found.style, template)
+    return Choice(style, "template" if found.style is None and style else found.how)
+
+
+def _thinking_too(style: Style | None, template: ChatTemplate) -> Style | None:
+    """With the usual marks of thinking where the template switches it on and names no marks: what it switches
+    on would else be read as the answer.
+    """
+    marked = style is not None and (style.think or style.header)
+    if marked or _SWITCH not in template.variables:
+        return style
+    usual = style_named("think")
+    return replace(style, think=usual.think) if style and usual else usual
+
+
+def _found(template: ChatTemplate, tokens: Container[str]) -> Choice:
     found = fingerprinted(template.source)
     by_tokens = _by_tokens(tokens)
     if by_tokens is not None and (found is None or found.form is None):

@@ -199,6 +199,24 @@ def test_broken_arguments_never_fail_a_turn() -> None:
     assert '<weather {"city": "Ro>' in prompt(TEXTS, ASKED, broken, SUN)
 
 
+def test_tools_reach_a_template_that_reads_them_from_the_system_message() -> None:
+    """As Phi-4-mini's."""
+    source = (
+        LOOP
+        + "({{ m.role }}: {{ m.content }}{% if m.tools %}<|tool|>{{ m.tools }}<|/tool|>{% endif %})"
+        + END
+    )
+    tool = {"type": "function", "function": {"name": "weather"}}
+    made = ChatTemplate(source)
+    assert made.habits().tools_in_system
+    text = '(system: <|tool|>[{"name": "weather"}]<|/tool|>)(user: Weather?)'
+    assert made.render([ASKED], tools=[tool]) == text
+    rule = Message("system", "Be brief.")
+    assert made.render([rule, ASKED], tools=[tool]) == text.replace(": <", ": Be brief.<")
+    assert "<|tool|>" not in made.render([rule, ASKED])
+    assert check_template(source).tools
+
+
 def test_tools_without_a_description_are_made_whole_where_the_template_needs_it() -> None:
     listing = "{% for t in tools or [] %}{{ t.function.name + t.function.description }}{% endfor %}" + USUAL
     bare = {"type": "function", "function": {"name": "weather"}}

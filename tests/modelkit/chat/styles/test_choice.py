@@ -13,7 +13,8 @@ from modelkit.chat.styles.table import aliases, fingerprinted, style_named, styl
 from modelkit.chat.template import ChatTemplate
 
 DATA = Path(__file__).parents[3] / "data" / "styles"
-# Marks that published templates hold (those of llama.cpp's models/templates), and the row of each.
+# Marks that published templates hold (llama.cpp's models/templates, and those in huggingface.js' map of
+# Ollama's library), and the row of each.
 PUBLISHED: list[dict[str, Any]] = [
     json.loads(line) for line in (DATA / "templates.jsonl").read_text(encoding="utf-8").splitlines()
 ]
@@ -74,6 +75,17 @@ def test_an_unknown_parser_counts_as_none() -> None:
     choice = choose(ChatTemplate("{# <minimax:tool_call> #}"), parser="none-such")
     assert choice.how == "template"
     assert choice.style is style_named("minimax-m2")
+
+
+def test_a_template_that_only_switches_thinking_on_has_the_usual_marks() -> None:
+    """As Cogito v1's, which ask for thinking in words."""
+    source = "{% if enable_thinking %}Think!{% endif %}{% for m in messages %}{{ m.content }}{% endfor %}"
+    usual = style_named("qwen3")
+    assert usual is not None
+    assert choose(ChatTemplate(source)) == Choice(style_named("think"), "template")
+    style = choose(ChatTemplate(source + "{# <tool_call> #}")).style
+    assert style is not None
+    assert (style.name, style.think) == ("hermes", usual.think)
 
 
 def test_tokens_tell_where_the_template_does_not() -> None:
