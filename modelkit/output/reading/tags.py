@@ -98,8 +98,13 @@ def _value(
     tag = how.tag
     types = schema.types
     may_hold = types is None or types & {"object", "array"}
-    if tag.nested and may_hold and (yield from _opens_another(feed, how, name)):
-        return (yield from _nested(feed, write, how, name, schema))
+    if tag.nested and may_hold:
+        found = yield from _begins(feed, how, name)
+        if found == how.next:
+            return (yield from _nested(feed, write, how, name, schema))
+        if found is not None and types is not None and "string" not in types:
+            yield from feed.expect((found,))
+            return write("[]" if "array" in types else "{}")
     if kind is not None and tag.type is not None:
         types = TEXT if kind.strip() == tag.type.text else _without_text(types)
     raw = Raw(feed, how, name)
@@ -234,11 +239,11 @@ class Raw:
         return (yield from feed.starts(self._after, behind)) is not None
 
 
-def _opens_another(feed: Feed, how: Tagged, name: str) -> Waiting[bool]:
-    """Does a value begin with a tag of its own, and not with the one that closes it?"""
+def _begins(feed: Feed, how: Tagged, name: str) -> Waiting[str | None]:
+    """With which mark a value begins: another tag's, or the one that closes its own."""
     place = yield from feed.blanks()
     close = core(how.tag.close.replace("{name}", name))
-    return (yield from feed.starts((how.next, close), place)) == how.next
+    return (yield from feed.starts((how.next, close), place))
 
 
 def _nested(feed: Feed, write: Write, how: Tagged, name: str, schema: Schema) -> Waiting[None]:
