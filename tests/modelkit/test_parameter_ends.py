@@ -14,6 +14,12 @@ from modelkit.modelfile.parameter_table import MAX_STOP_CHARACTERS, MAX_STOPS
 from tests.support.tiny import TEMPLATE, write_model
 
 REQUEST: dict[str, Any] = {"num_predict": 2, "seed": 1}
+# A model that thinks unless it is told not to, and how much.
+THINKS = (
+    TEMPLATE + "{% if enable_thinking is defined and not enable_thinking %}<think></think>{% endif %}"
+    "{% if reasoning_effort is defined %}{{ reasoning_effort }}{% endif %}"
+)
+OF_CONVERSATIONS = ("think", "think_tokens")
 
 
 def ends(row: Parameter) -> Iterator[ParameterValue]:
@@ -35,7 +41,7 @@ CASES = [(row.name, value) for row in PARAMETERS.values() for value in ends(row)
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_model(tmp_path_factory.mktemp("ends") / "model", template=TEMPLATE)
+    return write_model(tmp_path_factory.mktemp("ends") / "model", template=THINKS)
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +51,9 @@ def model(folder: Path) -> Iterator[modelkit.Model]:
 
 
 def runs(model: modelkit.Model, **parameters: Any) -> None:
-    answer = model.generate("A", raw=True, **{**REQUEST, **parameters})
+    given = {**REQUEST, **parameters}
+    raw = not any(name in OF_CONVERSATIONS for name in parameters)
+    answer = model.generate("A", raw=raw, **given)
     assert len(answer.ids) <= 256
     assert all(0 <= token < 320 for token in answer.ids)
 
