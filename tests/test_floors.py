@@ -1,10 +1,16 @@
-"""Imports point down the floors of docs/design.md, never up and never sideways where rooms are kept apart."""
+"""Imports point down the floors of docs/design.md, never up and never sideways where rooms are kept apart;
+and the server, which imports its rooms by their names, finds them all.
+"""
 
 import ast
+import io
 import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from starlette.testclient import TestClient
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -254,3 +260,54 @@ def test_only_a_familys_own_files_speak_of_it() -> None:
     }
     others = {module for module in named if not module.startswith(FAMILIES_ELSEWHERE)}
     assert others - _of_families() == ABOUT_FAMILIES
+
+
+def _no_model(name: str) -> Any:
+    raise AssertionError(f"nobody asked for {name}")
+
+
+@pytest.fixture(scope="module")
+def whole_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
+    from modelkit.server.app import make_app
+    from modelkit.server.log import Log
+    from modelkit.server.pool import Pool
+    from modelkit.server.serving import Serving
+    from modelkit.settings import Settings
+
+    settings = Settings.from_environment({"MODELKIT_HOME": str(tmp_path_factory.mktemp("home"))})
+    app = make_app(Serving(Pool(_no_model), settings, log=Log(io.StringIO())))
+    with TestClient(app, base_url="http://localhost:11434") as client:
+        yield client
+
+
+def test_a_server_of_all_rooms_is_alive(whole_server: TestClient) -> None:
+    answer = whole_server.get("/livez")
+    assert (answer.status_code, answer.json()) == (200, {"status": "ok"})
+
+
+@pytest.mark.parametrize(
+    ("path", "headers", "keys"),
+    [
+        ("/v1/none", {}, ["error"]),
+        ("/v1/none", {"anthropic-version": "2023-06-01"}, ["type", "error", "request_id"]),
+        ("/api/none", {}, ["error"]),
+        ("/modelkit/v1/none", {}, ["error", "kind", "request_id"]),
+        ("/none", {}, ["error"]),
+    ],
+)
+def test_each_dialect_words_a_wrong_path(
+    whole_server: TestClient, path: str, headers: dict[str, str], keys: list[str]
+) -> None:
+    answer = whole_server.post(path, json={}, headers=headers)
+    assert (answer.status_code, list(answer.json())) == (404, keys)
+    said = answer.json()["error"]
+    assert "no such path" in (said if isinstance(said, str) else said["message"])
+
+
+def test_every_room_of_the_server_is_in_its_table() -> None:
+    from modelkit.server.app import ROOMS
+
+    made = {module for module, path in _modules().items() if "DIALECT" in _names(path)}
+    listed = {room for room in ROOMS if room in made}
+    assert listed == set(ROOMS), "a row of the table has no DIALECT"
+    assert {module for module in made if module.startswith("modelkit.server.")} <= listed
