@@ -107,7 +107,9 @@ class Fake:
 
     async def ps(self, request: Request) -> Response:
         shown = {
-            "size_bytes": 12_400_000,
+            "size_bytes": 512_400_000,
+            "prefix_limit_bytes": 502_000_000,
+            "prefix_bytes": 2_000_000,
             "context_tokens": 2048,
             "state": "ready",
             "drafters": ["island-draft"],

@@ -1,7 +1,7 @@
 // Models: which there are, which are in memory and what they take there, which one answers.
 
 import { $, h } from "./dom.js";
-import { bytes, count } from "./numbers.js";
+import { bytes, count, taken } from "./numbers.js";
 import * as wire from "./wire.js";
 
 const AGAIN_MS = 500;
@@ -86,7 +86,7 @@ export class Models {
   #row({ name, size, details }) {
     const state = this.state(name);
     const said = [details?.parameter_size, details?.quantization_level, size ? `${bytes(size)} on disk` : null];
-    if (state) said.push(`${bytes(state.size_bytes)} in memory`, `${count(state.context_tokens)} tokens of context`);
+    if (state) said.push(`${bytes(taken(state))} in memory`, `${count(state.context_tokens)} tokens of context`);
     if (state?.drafters.length) said.push(`drafts by ${state.drafters.join(", ")}`);
     const busy = this.busy.has(name) || (state && state.state !== "ready");
     const goes = this.busy.has(name) ? state : state?.state === "leaving";

@@ -23,5 +23,8 @@ export function bytes(value) {
   return `${step === 0 || value >= 100 ? whole.format(value) : tenth.format(value)} ${steps[step]}`;
 }
 
+/** What a model takes of the memory now: of what is set aside for earlier prompts, only what is filled. */
+export const taken = (state) => state.size_bytes - state.prefix_limit_bytes + state.prefix_bytes;
+
 /** One of them, several of them. */
 export const plural = (value, one, more = `${one}s`) => `${count(value)} ${value === 1 ? one : more}`;

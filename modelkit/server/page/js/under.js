@@ -1,7 +1,7 @@
 // The line under the message box: how full the context is, and what the models take of the memory.
 
 import { $ } from "./dom.js";
-import { bytes, count } from "./numbers.js";
+import { bytes, count, taken } from "./numbers.js";
 
 /** state: what the server says of the loaded model, or null. */
 export function showContext(chat, state) {
@@ -23,6 +23,6 @@ export function showContext(chat, state) {
 
 /** loaded: as the server lists them. */
 export function showMemory(loaded) {
-  const size = loaded.reduce((sum, model) => sum + model.size_bytes, 0);
+  const size = loaded.reduce((sum, model) => sum + taken(model), 0);
   $("#memory-text").textContent = size ? `${bytes(size)} in memory` : "";
 }
