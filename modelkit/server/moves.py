@@ -53,6 +53,8 @@ class Moves:
         self._source, self._capacity, self._clock = source, capacity, clock
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._loads: set[Loading] = set()
+        """Whose threads run, those that nobody wants any more among them."""
         self._threads = ThreadPoolExecutor(4, thread_name_prefix="modelkit-pool")
 
     def settle(self) -> None:
@@ -85,11 +87,11 @@ class Moves:
             one.end(gone)
         models = [one.model for one in standings if one.model is not None]
         await asyncio.gather(*(loop.run_in_executor(self._threads, model.close) for model in models))
-        for one in standings:
-            if one.loading is not None:
-                await loop.run_in_executor(self._threads, one.loading.thread.join)
+        for load in list(self._loads):
+            await loop.run_in_executor(self._threads, load.thread.join)
         await asyncio.sleep(0)  # what came of loads that could not be broken off is closed by `_done`
-        await asyncio.gather(*(task for task in self._tasks if task.get_loop() is loop))
+        while tasks := [task for task in self._tasks if task.get_loop() is loop]:
+            await asyncio.gather(*tasks)
         self.all.clear()
         await asyncio.to_thread(self._threads.shutdown)
 
@@ -110,12 +112,13 @@ class Moves:
     def start(self, standing: Standing) -> None:
         """Begin to load it, unless that has begun."""
         if standing.loading is None and standing.model is None:
-            standing.loading = Loading(
+            load = standing.loading = Loading(
                 self._source,
                 standing.found,
                 lambda memory: self._foreseen(standing, memory),
-                lambda outcome: self._done(standing, outcome),
+                lambda outcome: self._done(standing, load, outcome),
             )
+            self._loads.add(load)
 
     def _foreseen(self, standing: Standing, memory: Memory) -> None:
         """Its headers are read."""
@@ -146,8 +149,9 @@ class Moves:
             standing.loading.refuse(error)
         standing.end(error)
 
-    def _done(self, standing: Standing, outcome: Model | BaseException) -> None:
+    def _done(self, standing: Standing, load: Loading, outcome: Model | BaseException) -> None:
         """The thread that loads it has ended."""
+        self._loads.discard(load)
         if self.closed or standing.loaded.done():  # nobody wants it any more
             standing.loading, standing.model = None, None if isinstance(outcome, BaseException) else outcome
             self.leave(standing)
@@ -168,6 +172,8 @@ class Moves:
     def let_go(self, standing: Standing) -> None:
         """Somebody needs it no more, or never got it."""
         standing.users -= 1
+        if self.closed:
+            return
         standing.used_s = self._clock() if standing.state == "ready" else standing.used_s
         if not standing.users and standing.state in ("opening", "waiting") and standing.key in self.all:
             self.drop(standing, ModelClosed(f"nobody waits for {standing.found.name} any more"))

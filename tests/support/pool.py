@@ -58,10 +58,14 @@ class FakePackages:
     fails: dict[str, Exception] = field(default_factory=dict[str, Exception])
     loaded: list[FakeModel] = field(default_factory=list[FakeModel])
     began: list[str] = field(default_factory=list[str])
+    opened: list[str] = field(default_factory=list[str])
+    headers: threading.Event = field(default_factory=threading.Event)
+    """Headers are read only while this is set."""
     reads: threading.Event = field(default_factory=threading.Event)
     """Weights are read only while this is set."""
 
     def __post_init__(self) -> None:
+        self.headers.set()
         self.reads.set()
 
     def spelled(self, name: str) -> str:
@@ -80,6 +84,8 @@ class FakePackages:
             available_bytes=0,
             prefix_bytes=self.prefixes,
         )
+        self.opened.append(found.name)
+        assert self.headers.wait(30)
         on_memory(memory, None)
         self.began.append(found.name)
         assert self.reads.wait(30)

@@ -1,7 +1,9 @@
 """The pool with models that take no time: who waits for whom, who leaves when, and what is left behind."""
 
 import asyncio
+import gc
 import random
+import threading
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from functools import wraps
@@ -405,3 +407,37 @@ async def test_closing_tells_those_who_wait() -> None:
             await closing
         with pytest.raises(ModelClosed):
             await use(pool, "a")
+
+
+@on_a_loop
+async def test_closing_waits_for_loads_that_nobody_wants_any_more() -> None:
+    packages = FakePackages({"a": 10})
+    async with pool_of(packages) as (pool, _):
+        packages.headers.clear()
+        asked = asyncio.ensure_future(use(pool, "a"))
+        await until(lambda: packages.opened)
+        asked.cancel()
+        await asyncio.wait([asked])
+        assert not names(pool)
+        asyncio.get_running_loop().call_later(0.05, packages.headers.set)
+        await pool.close()
+        assert packages.headers.is_set()
+        assert not [one for one in threading.enumerate() if one.name == "modelkit-load-a"]
+
+
+@on_a_loop
+async def test_a_lease_may_end_after_its_pool() -> None:
+    packages = FakePackages({"a": 40, "b": 40}, prefixes=60)
+    unheard: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, said: unheard.append(said))
+    async with pool_of(packages, memory_bytes=100) as (pool, _):
+        async with pool.acquire("a"):
+            packages.loaded[0].held = 60  # what it stands on cannot go yet
+            waiting = asyncio.ensure_future(use(pool, "b"))
+            await until(lambda: packages.loaded[0].limits)
+            await pool.close()
+            with pytest.raises(ModelClosed):
+                await waiting
+        await asyncio.sleep(0)
+    gc.collect()
+    assert not unheard

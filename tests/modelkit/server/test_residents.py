@@ -123,8 +123,9 @@ class Timeline:
         self.asked_for: set[int] = set()
 
     def settle(self) -> None:
-        before = list(self.models.values())
-        decision = decide(before, LIMIT, self.now_s, self.patience_s)
+        decision = decide(list(self.models.values()), LIMIT, self.now_s, self.patience_s)
+        answered = {key for key, _ in (*decision.load, *decision.refuse)}
+        waiting = [one for one in self.models.values() if one.state == "waiting" and one.key not in answered]
         assert decision.again_s > self.now_s
         for key in decision.leave:
             assert self.models[key].idle
@@ -133,7 +134,7 @@ class Timeline:
             assert self.models[key].state == "ready"
             assert size != self.models[key].prefix_asked_bytes
             if size > self.models[key].prefix_asked_bytes:
-                assert not any(one.state == "waiting" for one in before)
+                assert not waiting
                 self.change(key, prefix_bytes=size)
             self.change(key, prefix_asked_bytes=size)
         for key, size in decision.load:
