@@ -19,10 +19,11 @@ if TYPE_CHECKING:
     from modelkit.async_model import AsyncModel
     from modelkit.chat.message import Message, ToolCall
     from modelkit.comparison import Comparison, compare
-    from modelkit.generation import Generation, GenerationStream
+    from modelkit.generation import Finish, Generation, GenerationStream
     from modelkit.memory import Memory
     from modelkit.model import Model
     from modelkit.modelfile import Directive, Modelfile
+    from modelkit.output.events import CallArguments, CallEnd, CallStart, Text, Thinking
     from modelkit.pack.build import Created
     from modelkit.pack.gguf.export import ExportedGguf
     from modelkit.packages import copy, export, export_gguf, remove
@@ -37,12 +38,16 @@ __version__ = "0.1.0"
 __all__ = [
     "AsyncModel",
     "BrokenPackage",
+    "CallArguments",
+    "CallEnd",
+    "CallStart",
     "Comparison",
     "Created",
     "Directive",
     "Drafts",
     "Exported",
     "ExportedGguf",
+    "Finish",
     "Freed",
     "Generation",
     "GenerationStream",
@@ -54,6 +59,8 @@ __all__ = [
     "Piece",
     "Prefix",
     "PromptProgress",
+    "Text",
+    "Thinking",
     "TokenLogprob",
     "ToolCall",
     "Usage",
@@ -75,12 +82,16 @@ __all__ = [
 _HOMES = {
     "AsyncModel": "modelkit.async_model",
     "BrokenPackage": "modelkit.store",
+    "CallArguments": "modelkit.output.events",
+    "CallEnd": "modelkit.output.events",
+    "CallStart": "modelkit.output.events",
     "Comparison": "modelkit.comparison",
     "Created": "modelkit.pack.build",
     "Directive": "modelkit.modelfile",
     "Drafts": "runtime.engine.request",
     "Exported": "modelkit.store",
     "ExportedGguf": "modelkit.pack.gguf.export",
+    "Finish": "modelkit.generation",
     "Freed": "modelkit.store",
     "Generation": "modelkit.generation",
     "GenerationStream": "modelkit.generation",
@@ -92,6 +103,8 @@ _HOMES = {
     "Piece": "modelkit.pieces",
     "Prefix": "modelkit.prefixes",
     "PromptProgress": "runtime.engine.request",
+    "Text": "modelkit.output.events",
+    "Thinking": "modelkit.output.events",
     "TokenLogprob": "runtime.engine.request",
     "ToolCall": "modelkit.chat.message",
     "Usage": "runtime.engine.request",

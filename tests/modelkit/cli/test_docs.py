@@ -31,8 +31,20 @@ def test_the_readme_leads_to_every_page() -> None:
 
 def test_the_page_on_python_has_every_public_name() -> None:
     text = (DOCS / "python.md").read_text(encoding="utf-8")
-    missing = [name for name in modelkit.__all__ if name != "__version__" and name not in text]
+    missing = [
+        name for name in modelkit.__all__ if name != "__version__" and not re.search(rf"\b{name}\b", text)
+    ]
     assert missing == []
+
+
+@pytest.mark.parametrize("kind", ["AsyncModel", "Generation", "GenerationStream", "Model"])
+def test_the_page_on_python_has_what_a_class_offers(kind: str) -> None:
+    """In backticks, so that no word of a sentence stands for it."""
+    text = (DOCS / "python.md").read_text(encoding="utf-8")
+    named = {name for code in re.findall(r"`([^`\n]+)`", text) for name in re.findall(r"\w+", code)}
+    found = getattr(modelkit, kind)
+    public = {name for name in {*vars(found), *found.__annotations__} if not name.startswith("_")}
+    assert public - named == set()
 
 
 def test_messages_of_the_page_on_troubles_are_the_programs_own() -> None:
