@@ -94,6 +94,14 @@ class Grammars:
         budget = budget_of(style, opening, tokens, self._tokenizer, self._marks()[0], calls=calls)
         return Budgeted(inner, budget, self._tokenizer, self._vocab_size) if budget else inner
 
+    def can_budget(self, style: "Style | None") -> bool:
+        """Is there a mark that ends thinking, which this vocabulary can write?"""
+        from modelkit.chat.styles.opening import Opening
+        from modelkit.grammars.budget import budget_of
+
+        marks = self._marks()[0]
+        return style is not None and bool(budget_of(style, Opening(), 0, self._tokenizer, marks, calls=False))
+
     def _kept(self, key: object, make: "Callable[[llguidance.LLTokenizer], _Made]") -> "Grammar":
         with self._lock:
             if key in self._compiled:

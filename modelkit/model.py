@@ -156,8 +156,11 @@ class Model:
         given = Given(format, grammar, regex, top_logprobs, logit_bias, adapters, context_length)
         asked = read_options(running.defaults, running.adapters, parameters, given)
         bare = arguments.flag(raw, "raw") or running.prompter.bare
-        if "think" in parameters and (bare or not isinstance(prompt, str)):
-            raise RequestError("think has no effect: it is the chat template that asks for it")
+        for name in ("think", "think_tokens"):
+            if name in parameters and (bare or not isinstance(prompt, str)):
+                raise RequestError(f"{name} has no effect: it is the chat template that asks for thinking")
+        if "think_tokens" in parameters:
+            running.check_budget(asked.resolved.think_tokens)
         if not isinstance(prompt, str):
             read = Prompt(arguments.ids(prompt, "prompt"))
         elif bare:
@@ -223,6 +226,8 @@ class Model:
         running, streaming = self._open, arguments.flag(stream, "stream")
         given = Given(format, grammar, regex, top_logprobs, logit_bias, adapters, context_length)
         asked = read_options(running.defaults, running.adapters, parameters, given)
+        if "think_tokens" in parameters:
+            running.check_budget(asked.resolved.think_tokens)
         fit = running.fit(asked.resolved, asked.context_length, truncate=arguments.flag(truncate, "truncate"))
         continues = arguments.flag(continue_final, "continue_final")
         frame = Frame(tools, variables, continues, asked.resolved.think)

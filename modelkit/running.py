@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from modelkit.attached import Chosen
 from modelkit.chat.fitting import Fit
+from modelkit.chat.styles.thinking import no_thinking
 from modelkit.errors import PromptTooLong, RequestError
 from modelkit.faults import translated
 from modelkit.generation import Beginning, GenerationStream, sampling_of
@@ -106,9 +107,14 @@ class Running:
                 prompt.ids,
                 prompt.dropped,
                 json=asked.form is not None and asked.form.kind == "schema",
-                notes=() if constraint is None else constraint.notes,
+                notes=(*(constraint.notes if constraint else ()), *self._unbounded(turn, asked)),
             )
             return GenerationStream(stream, pieces, begun, splitter)
+
+    def check_budget(self, tokens: int) -> None:
+        """think_tokens, as a request asks for it. Raises RequestError for a model that does not think."""
+        if tokens > 0 and not self.prompter.thinking.can:
+            raise no_thinking(f"think_tokens cannot be {tokens}")
 
     def fit(self, wanted: Resolved, context: int | None = None, *, truncate: bool = True) -> Fit | None:
         """What a conversation has to fit; None where nothing may be left out of it. context: as in Asked."""
@@ -125,6 +131,14 @@ class Running:
         calls = bool(turn.tools) and calling.choice != "none"
         most = asked.resolved.think_tokens
         return self.grammars.budgeted(grammar, self.prompter.style, turn.opening, most, calls=calls)
+
+    def _unbounded(self, turn: Turn | None, asked: Asked) -> tuple[str, ...]:
+        """What is said where think_tokens cannot hold although the model thinks."""
+        if turn is None or asked.resolved.think_tokens < 0 or not self.prompter.thinking.can:
+            return ()
+        if turn.opening.place == "text" or self.grammars.can_budget(self.prompter.style):
+            return ()
+        return ("think_tokens does not hold: with which mark this model ends its thinking is not known",)
 
     def _context(self, wanted: int | None) -> int:
         return self.context_length if wanted is None else min(wanted, self.context_length)

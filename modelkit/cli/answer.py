@@ -53,6 +53,7 @@ def to_json(answer: "Generation") -> dict[str, Any]:
         "thinking": answer.thinking,
         "ids": list(answer.ids),
         "reason": answer.reason,
+        "cut": answer.cut,
         "stop": answer.stop,
         "seed": answer.seed,
         "dropped_messages": answer.dropped_messages,

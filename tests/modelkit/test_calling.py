@@ -8,6 +8,7 @@ import jsonschema
 import pytest
 
 import modelkit
+from modelkit.errors import RequestError
 from modelkit.model import Model
 from tests.support.tiny import write_model
 
@@ -81,6 +82,28 @@ def test_thinking_ends_where_its_budget_does(tmp_path: Path) -> None:
         free = model.chat(ASKED, think_tokens=-1, **common)
         none = model.chat(ASKED, think_tokens=0, **common)
     assert answer.ids == plain.ids
+    assert answer.notes == ()
     assert answer.text.startswith("{")
     assert len(free.thinking or "") > len(answer.thinking or "") > 0
     assert not none.thinking
+
+
+def test_a_model_that_does_not_think_is_given_no_budget(tmp_path: Path) -> None:
+    small: dict[str, Any] = {"num_predict": 4, "seed": 1}
+    folder = write_model(tmp_path / "model", template=TEMPLATE)
+    with modelkit.load(folder, think_tokens=9) as model:
+        assert model.chat(ASKED, **small).notes == ()  # a default means no more than "if it thinks"
+        model.chat(ASKED, think_tokens=0, **small)
+        for asks in (lambda: model.chat(ASKED, think_tokens=5), lambda: model.generate("Hi", think_tokens=5)):
+            with pytest.raises(RequestError, match=r"think_tokens cannot be 5: .* does not think"):
+                asks()
+        with pytest.raises(RequestError, match="think_tokens has no effect"):
+            model.generate("Hi", raw=True, think_tokens=5)
+
+
+def test_a_budget_that_cannot_hold_is_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("modelkit.grammars.budget._written", lambda *_: ())
+    folder = write_model(tmp_path, template=TEMPLATE.replace("<assistant>{%", "<assistant><think>\n{%"))
+    with modelkit.load(folder) as model:
+        (note,) = model.chat(ASKED, think_tokens=5, num_predict=4).notes
+        assert note.startswith("think_tokens does not hold: ")

@@ -86,10 +86,7 @@ def thinking_variables(
     if asked is False:
         return _without(found, template)
     if found.on is None:
-        raise RequestError(
-            "think cannot be on: as far as its chat template tells, this model does not think",
-            hint="Leave think out.",
-        )
+        raise no_thinking("think cannot be on")
     if asked is True or not found.levels:
         return {**found.on}
     return {**found.levels[nearest(asked, tuple(found.levels))]}
@@ -99,6 +96,14 @@ def nearest(level: str, offered: tuple[str, ...]) -> str:
     """Of the levels offered, the one that is nearest to `level`, and the lesser of two."""
     place = LEVELS.index(level)
     return min(offered, key=lambda one: (abs(LEVELS.index(one) - place), LEVELS.index(one)))
+
+
+def no_thinking(said: str) -> RequestError:
+    """said: which parameter cannot be what."""
+    return RequestError(
+        f"{said}: as far as its chat template tells, this model does not think",
+        hint=f"Leave {said.split()[0]} out.",
+    )
 
 
 def _read(think: object) -> bool | str | None:

@@ -2,7 +2,6 @@
 
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -45,9 +44,13 @@ async def count_tokens(request: Request) -> Response:
 
 
 def start_answer(model: Model, asked: Asked) -> GenerationStream:
-    thinking: dict[str, Any] = {} if (think := think_of(model, asked)) is None else {"think": think}
+    keywords = dict(asked.keywords)
+    if (think := think_of(model, asked)) is not None:
+        keywords["think"] = think
+    if not model.thinking.can:
+        keywords.pop("think_tokens", None)
     try:
-        return model.chat(asked.messages, stream=True, **thinking, **asked.keywords)
+        return model.chat(asked.messages, stream=True, **keywords)
     except PromptTooLong as error:
         # Claude Code looks for these words, and makes the conversation shorter.
         raise refused(

@@ -58,7 +58,7 @@ def test_json_is_one_object(modelkit: Run, created: Create, expected: Callable[.
     created("story")
     made, wanted = said(modelkit("run", "story", "Once", "upon", *GREEDY, "--json")), expected("Once upon")
     assert (made["text"], made["ids"]) == (wanted.text, list(wanted.ids))
-    assert made["reason"] == "length"
+    assert (made["reason"], made["cut"]) == ("length", "num_predict")
     assert made["usage"]["prompt_tokens"] == len("Once upon")
     assert made["usage"]["generated_tokens"] == 8
 
@@ -258,8 +258,22 @@ def test_a_form_that_is_cut_is_a_failure(
     created("story")
     result = modelkit("run", "story", "Once", *GREEDY, option, value, *more)
     assert result.exit_code == 1
-    assert f"so it is no whole answer to {option}" in result.stderr
+    assert "the answer is cut: num_predict allows 8 tokens" in " ".join(result.stderr.split())
+    assert f"so it is no whole answer to {option}" in " ".join(result.stderr.split())
     assert result.stdout
+    if more:
+        made = json.loads(result.stdout)
+        assert (made["reason"], made["cut"]) == ("length", "num_predict")
+
+
+def test_a_form_that_is_whole_is_no_failure(modelkit: Run, created: Create) -> None:
+    created("story")
+    whole = modelkit("run", "story", "Once", *GREEDY, "--format", '{"enum": ["ab"]}', "--json")
+    assert (whole.exit_code, said(whole)["text"], said(whole)["cut"]) == (0, '"ab"', None)
+    exact = modelkit("run", "story", "Once", "-p", "num_predict=4", "--format", '{"enum": ["ab"]}')
+    assert (exact.exit_code, exact.stdout) == (0, '"ab"\n')
+    full = modelkit("run", "story", "Once", "-p", "num_ctx=9", "--raw", "--regex", "[a-z]{50}", "--json")
+    assert (full.exit_code, json.loads(full.stdout)["cut"]) == (1, "context")
 
 
 def test_a_raw_prompt_needs_no_template(modelkit: Run, created: Create) -> None:
