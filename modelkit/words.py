@@ -27,8 +27,6 @@ _LOADED = "every `modelkit run` loads its model and lets it go at its end, so no
 
 COMMANDS: tuple[Word, ...] = (
     Word("download", "pull", "various", "`modelkit pull hf.co/OWNER/MODEL` fetches a model"),
-    Word("ps", "", "Ollama", f"{_LOADED}; `modelkit list` shows what is stored"),
-    Word("stop", "", "Ollama", f"{_LOADED}; Ctrl-C stops an answer"),
     Word("server", "serve", "mlx-lm", "`modelkit serve NAME`"),
     Word("chat", "run", "mlx-lm", "`modelkit run NAME` without a prompt is a conversation"),
     Word("generate", "run", "mlx-lm", "`modelkit run NAME PROMPT` answers once"),
@@ -60,7 +58,6 @@ OPTIONS: tuple[Word, ...] = (
     Word("-m", "NAME", "llama.cpp", "the model is the first argument: modelkit run NAME PROMPT"),
     Word("--prompt", "PROMPT", "mlx-lm", "the prompt is an argument: modelkit run NAME PROMPT"),
     Word("-n", "-p num_predict=128", "llama.cpp"),
-    Word("-c", "-p num_ctx=4096", "llama.cpp"),
     Word("-t", "-p num_thread=4", "llama.cpp"),
     Word("-b", "-p num_batch=512", "llama.cpp"),
     Word("-s", "-p seed=7", "llama.cpp"),
@@ -77,14 +74,7 @@ OPTIONS: tuple[Word, ...] = (
     Word("-j", "--format", "llama.cpp", "--format @FILE or --format with the schema itself"),
     Word("--grammar-file", "--grammar @FILE", "llama.cpp"),
     Word("--ignore-chat-template", "--raw", "mlx-lm"),
-    Word(
-        "--think",
-        "",
-        "Ollama",
-        "thinking is neither switched nor split off yet; from Python a template's own "
-        'switch can be given: chat(messages, variables={"enable_thinking": False})',
-    ),
-    Word("--hidethinking", "", "Ollama", "thinking is not split off from the answer yet"),
+    Word("--hidethinking", "--hide-thinking", "Ollama"),
     Word(
         "--nowordwrap",
         "| cat",
@@ -136,8 +126,8 @@ PARAMETERS: tuple[Word, ...] = (
     Word("n_draft", "draft_num_predict", "llama.cpp"),
     Word("n_gpu_layers", "", "llama.cpp", "MLX keeps all layers on one device, so there is none to offload"),
     Word("gpu_layers", "", "llama.cpp", "MLX keeps all layers on one device, so there is none to offload"),
-    Word("keep_alive", "", "Ollama", _LOADED),
-    Word("logit_bias", "", "OpenAI", "it is not offered yet"),
+    Word("keep_alive", "", "Ollama", "`modelkit serve --keep-alive` says how long a model stays loaded"),
+    Word("logit_bias", "", "OpenAI", "Python and the server take it: chat(messages, logit_bias={id: bias})"),
     Word(
         "dry_multiplier",
         "",

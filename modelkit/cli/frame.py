@@ -10,6 +10,7 @@ import click
 
 from modelkit.cli.screen import echo, show_error
 
+HELP_OPTIONS = ["-h", "--help"]
 Tables = Mapping[str, Sequence[tuple[str, str]]]
 
 
@@ -17,7 +18,9 @@ class Explained(click.Command):
     """A command whose --help ends in titled tables, such as that of the parameters."""
 
     def __init__(self, *arguments: Any, tables: Tables | None = None, **settings: Any) -> None:
-        super().__init__(*arguments, **settings)
+        # As the program's own: click keeps the help option that a command was first asked for.
+        context = {"help_option_names": HELP_OPTIONS, **settings.pop("context_settings", {})}
+        super().__init__(*arguments, context_settings=context, **settings)
         self.tables = tables or {}
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -18,7 +18,7 @@ import click
 
 from modelkit import __version__
 from modelkit.cli import interrupts
-from modelkit.cli.frame import Group, WrongUsage
+from modelkit.cli.frame import HELP_OPTIONS, Group, WrongUsage
 from modelkit.cli.screen import echo, show_error, show_warnings
 from modelkit.cli.ui import HOW_TO_GET_MLX
 from modelkit.errors import ModelkitError
@@ -118,7 +118,7 @@ class LazyGroup(Group):
             ctx.exit(interrupts.INTERRUPTED)
 
 
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=LazyGroup, context_settings={"help_option_names": HELP_OPTIONS})
 @click.version_option(__version__, "-v", "--version", message="modelkit %(version)s")
 def cli() -> None:
     """Package, quantize and run local language models on MLX.

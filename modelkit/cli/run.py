@@ -15,7 +15,6 @@ from modelkit.cli.limits import cache_options
 from modelkit.cli.prompts import read_prompt
 from modelkit.cli.screen import Waiting, echo, emit_json, note
 from modelkit.cli.settings import TABLE, read_settings, setting_option
-from modelkit.cli.speaking import say
 from modelkit.cli.ui import count, json_option
 from modelkit.modelfile import Parameters
 
@@ -191,6 +190,7 @@ def _say_notes(model: "Offers", wanted: Wanted, said: list[str]) -> None:
 def _answer(model: "Offers", wanted: Wanted, text: str) -> bool:
     """One answer; False for one that --format and the like shaped and that is not whole."""
     from modelkit.attached import read_texts
+    from modelkit.cli.speaking import say
 
     options: dict[str, Any] = dict(wanted.form)
     if wanted.adapters is not None:

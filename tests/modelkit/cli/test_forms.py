@@ -4,10 +4,8 @@ from pathlib import Path
 
 import click
 import pytest
-from click.testing import CliRunner
 
 from modelkit.cli.forms import is_whole, wanted_form
-from modelkit.cli.run import command
 
 
 def test_a_schema_comes_from_the_argument_or_from_a_file(tmp_path: Path) -> None:
@@ -28,13 +26,6 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     for name in ("missing", "latin"):
         with pytest.raises(click.BadParameter, match=name):
             wanted_form(f"@{tmp_path / name}", None, None)
-
-
-def test_a_conversation_takes_no_format(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("modelkit.cli.run.read_prompt", lambda _words: None)
-    said = CliRunner().invoke(command, ["story", "--format", "json"])
-    assert said.exit_code == 2
-    assert "--format is for one PROMPT" in said.output
 
 
 def test_a_grammar_comes_from_the_argument() -> None:
