@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from modelkit.async_model import AsyncModel
     from modelkit.chat.message import Message, ToolCall
     from modelkit.comparison import Comparison, compare
+    from modelkit.embedding import Embeddings
     from modelkit.generation import Finish, Generation, GenerationStream
     from modelkit.memory import Memory
     from modelkit.model import Model
@@ -45,6 +46,7 @@ __all__ = [
     "Created",
     "Directive",
     "Drafts",
+    "Embeddings",
     "Exported",
     "ExportedGguf",
     "Finish",
@@ -89,6 +91,7 @@ _HOMES = {
     "Created": "modelkit.pack.build",
     "Directive": "modelkit.modelfile",
     "Drafts": "runtime.engine.request",
+    "Embeddings": "modelkit.embedding",
     "Exported": "modelkit.store",
     "ExportedGguf": "modelkit.pack.gguf.export",
     "Finish": "modelkit.generation",

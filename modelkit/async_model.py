@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Any, Literal, TypeVar, Unpack, overload
 
 from modelkit.chat.message import Message
+from modelkit.embedding import Embeddings
 from modelkit.generation import Finish, Generation, GenerationStream
 from modelkit.model import Model
 from modelkit.options import ChatOptions, GenerateOptions
@@ -102,6 +103,20 @@ class AsyncModel:
         """As `Model.chat`. A stream is for `async for`."""
         started = await _started(lambda: self.model.chat(messages, stream=True, **options))
         return started if stream else await _whole(started)
+
+    async def embed(
+        self,
+        texts: str | Sequence[int] | Sequence[str | Sequence[int]],
+        *,
+        dimensions: int | None = None,
+        truncate: bool = True,
+        normalize: bool = True,
+    ) -> Embeddings:
+        """As `Model.embed`. One that nobody waits for any more still comes to its end."""
+        return await _called(
+            lambda: self.model.embed(texts, dimensions=dimensions, truncate=truncate, normalize=normalize),
+            lambda _: None,
+        )
 
 
 async def _started(start: Callable[[], GenerationStream]) -> GenerationStream:

@@ -15,6 +15,7 @@ from modelkit.attached import read_adapters
 from modelkit.chat.message import Message, read_messages
 from modelkit.chat.rendering import Frame
 from modelkit.chat.styles.thinking import Thinking
+from modelkit.embedding import Embeddings, Wanted, read_texts
 from modelkit.errors import RequestError
 from modelkit.generation import Generation, GenerationStream
 from modelkit.memory import Memory
@@ -257,6 +258,35 @@ class Model:
         width = arguments.given(_step, chunk, "chunk") or self.defaults.resolved().num_batch
         chosen = read_adapters(adapters, running.adapters)
         return running.score(arguments.ids(ids, "ids"), width, arguments.ids(source, "source"), chosen)
+
+    def embed(
+        self,
+        texts: str | Sequence[int] | Sequence[str | Sequence[int]],
+        *,
+        dimensions: int | None = None,
+        truncate: bool = True,
+        normalize: bool = True,
+    ) -> Embeddings:
+        """A vector for each text: what the model's files say is made of its hidden states, else their mean
+        (an encoder) or that of the last token.
+
+        texts: one, or several; token ids may stand for a text and are read as they are. dimensions: only so
+        many elements of each vector. truncate: of a text that is too long the end is cut off, and `dropped`
+        says how many tokens; with False it is refused (PromptTooLong). normalize: vectors have length 1. A
+        text without tokens has a vector of zeros. Raises RequestError.
+        """
+        running = self._open
+        wanted = Wanted(
+            arguments.given(_step, dimensions, "dimensions"),
+            arguments.flag(truncate, "truncate"),
+            arguments.flag(normalize, "normalize"),
+        )
+        return running.embed(read_texts(texts), wanted)
+
+    @property
+    def pooling(self) -> str:
+        """How `embed` makes a vector of a text, and which file says so."""
+        return self._open.embedder.pooling.said
 
     @property
     def thinking(self) -> Thinking:

@@ -3,7 +3,7 @@
 Arguments were checked before they come here. Errors leave as ModelkitError.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from modelkit.attached import Chosen
 from modelkit.chat.fitting import Fit
 from modelkit.chat.styles.thinking import no_thinking
+from modelkit.embedding import Embedder, Embeddings, Wanted
 from modelkit.errors import PromptTooLong, RequestError
 from modelkit.faults import translated
 from modelkit.generation import Beginning, GenerationStream, sampling_of
@@ -55,6 +56,7 @@ class Running:
     context_length: int
     """In tokens, answer included."""
     memory: Memory
+    embedder: Embedder
     stop_ids: frozenset[int]
     """They end a text."""
     suppressed: tuple[int, ...]
@@ -69,6 +71,11 @@ class Running:
     """What answers begin with where an encoder reads the prompt; None where they go on from it."""
     adapters: tuple[str, ...] = ()
     """The names of those that a request may have, in the package's order."""
+
+    def embed(self, texts: Sequence[str | tuple[int, ...]], wanted: Wanted) -> Embeddings:
+        """Raises RequestError, and ModelClosed where the model is closed meanwhile."""
+        with translated():
+            return self.embedder.embed(texts, wanted)
 
     def answer(
         self, prompt: Prompt, asked: Asked, calling: Calling | None = None, *, continuing: bool
@@ -221,6 +228,14 @@ def start(
         defaults=defaults,
         context_length=started.context_length,
         memory=started.memory,
+        embedder=Embedder(
+            started.engine,
+            ready.tokenizer,
+            ready.pooling,
+            width=defaults.resolved().num_batch,
+            context=started.context_length,
+            kept_format=started.kv_format,
+        ),
         stop_ids=ready.stop_ids | _ends(prompter),
         suppressed=ready.suppressed,
         kv_format=started.kv_format,

@@ -34,7 +34,7 @@ FLOORS: list[tuple[bool, tuple[str, ...]]] = [
     (True, ("runtime.cache", "runtime.weights", "runtime.cpu")),
     (True, ("runtime.nn",)),
     (True, ("runtime.models", "runtime.sampling")),
-    (True, ("runtime.loaded",)),
+    (True, ("runtime.loaded", "runtime.embedding")),
     (True, ("runtime.speculate", "runtime.quality")),
     (True, ("runtime.engine",)),
     (
@@ -58,6 +58,7 @@ FLOORS: list[tuple[bool, tuple[str, ...]]] = [
         True,
         (
             "modelkit.attached",
+            "modelkit.embedding",
             "modelkit.opening",
             "modelkit.learned",
             "modelkit.memory",

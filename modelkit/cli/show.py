@@ -110,6 +110,7 @@ def _model(facts: Facts) -> Rows:
         ("parameters", _amount(facts.get("parameter_count"))),
         ("context length", _plain(facts.get("context_length"))),
         ("embedding length", _plain(facts.get("embedding_length"))),
+        ("embeddings", facts.get("embeddings")),
         ("format", _format(facts)),
         ("draft head", _head(facts)),
         ("size", size(facts["size_bytes"])),

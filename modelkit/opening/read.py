@@ -30,7 +30,7 @@ from modelkit.settings import Settings
 from modelkit.source.inventory import Inventory
 from modelkit.source.prequantized import GgufWeights
 from modelkit.source.tensor import TensorInfo
-from modelkit.source.tree import Files, read_directory, subtree
+from modelkit.source.tree import Files, is_own, read_directory, subtree
 from modelkit.store.store import Store
 from runtime.models import describe
 
@@ -179,7 +179,7 @@ def _as_loaded(part: Part) -> Inventory:
 
 def _parts(files: Files, label: str, *, settled: bool) -> tuple[Part, Part | None]:
     """Target and draft, decided as `create` would decide. settled: `create` did."""
-    own = {path: real for path, real in files.items() if "/" not in path and path != METADATA}
+    own = {path: real for path, real in files.items() if is_own(path) and path != METADATA}
     target = decide(open_source(own, label, {}), "target", settled=settled)
     inside = subtree(files, DRAFT_FOLDER)
     draft = open_source(inside, f"{label}/{DRAFT_FOLDER}", {}) if inside else None

@@ -13,6 +13,7 @@ from modelkit.chat.template import ChatTemplate
 from modelkit.errors import LoadError, TemplateError, TokenizerError
 from modelkit.modelfile import Parameters, Resolved
 from modelkit.pack.authors import read_generation_config, read_start, read_suppressed
+from modelkit.pack.pooling import Pooling, read_pooling
 from modelkit.source.inventory import Inventory
 from modelkit.tokenizer import Tokenizer
 from runtime.cache.layout import LayerSpec, keeps_tokens, misfits
@@ -40,6 +41,8 @@ class Ready:
     """Sentences for the user."""
     start_id: int | None = None
     """What answers begin with where an encoder reads the prompt; None where they go on from it."""
+    pooling: Pooling = Pooling("last", "")  # noqa: RUF009  # frozen
+    """How a text's hidden states become its embedding."""
 
 
 def make_ready(
@@ -68,7 +71,9 @@ def make_ready(
     _check_keep(label, described.context_length, merged.resolved())
     template, fault = _template(inventory.files, explicit_template, tokenizer)
     start, other = read_start(generation, described)
-    return Ready(tokenizer, stop_ids, suppressed, template, fault, merged, (*notes, *more, *other), start)
+    notes = (*notes, *more, *other)
+    pooling = read_pooling(inventory.files, described)
+    return Ready(tokenizer, stop_ids, suppressed, template, fault, merged, notes, start, pooling)
 
 
 def _check_keep(label: str, longest: int, wanted: Resolved) -> None:

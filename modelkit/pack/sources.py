@@ -24,7 +24,7 @@ from modelkit.source.gguf.checkpoint import read_checkpoint
 from modelkit.source.gguf.folder import gguf_in, is_gguf
 from modelkit.source.inventory import Inventory, read_inventory
 from modelkit.source.prequantized import SourceKind, recognise
-from modelkit.source.tree import Files, read_directory, read_single_file, subtree
+from modelkit.source.tree import Files, is_own, read_directory, read_single_file, subtree
 from modelkit.store.digest import Digest
 from modelkit.store.name import Name
 from modelkit.store.package import Package
@@ -159,7 +159,7 @@ def open_package(package: Package) -> Origin:
     label = str(package.name)
     known = {package.files[layer.path]: layer.blob.digest for layer in package.manifest.layers}
     metadata = read_metadata(package.files.get(METADATA), label)
-    target = {name: path for name, path in package.files.items() if "/" not in name and name != METADATA}
+    target = {name: path for name, path in package.files.items() if is_own(name) and name != METADATA}
     inside = subtree(package.files, DRAFT_FOLDER)
     draft = open_source(inside, f"{label}/{DRAFT_FOLDER}", known) if inside else None
     adapters = read_stored(package.files, label)

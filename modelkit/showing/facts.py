@@ -14,6 +14,7 @@ from modelkit.pack.adapters.stored import read_stored
 from modelkit.pack.metadata import Metadata
 from modelkit.pack.plan import plan
 from modelkit.pack.planned import Plan, Role
+from modelkit.pack.pooling import read_pooling
 from modelkit.pack.sources import Source, open_package
 from modelkit.showing import texts
 from modelkit.showing.row import describe as describe_row
@@ -188,6 +189,7 @@ def _model(
         "weight_bytes": decided.nbytes,
         "problem": None,
         **_memory(decided, most_tokens, kv_format),
+        "embeddings": _embeddings(source, decided),
     }
     return {**facts, "tensors": _tensors(decided)} if tensors else facts
 
@@ -222,6 +224,14 @@ def _memory(decided: Plan, most_tokens: int | None, kv_format: str | None) -> di
             "kinds": kinds,
         },
     }
+
+
+def _embeddings(source: Source, decided: Plan) -> str | None:
+    """How a text's hidden states become its embedding, and which file says so."""
+    try:
+        return read_pooling(source.inventory.files, describe(decided.config)).said
+    except UnsupportedModel:
+        return None
 
 
 def _head(described: Described, decided: Plan) -> dict[str, int] | None:

@@ -9,7 +9,7 @@ from modelkit.errors import MalformedFile
 from modelkit.source.display import shown
 from modelkit.source.shards import INDEX
 from modelkit.source.sniff import HEAD_BYTES, describe, refuse_stand_in, weights_kind
-from modelkit.source.tree import Files, is_safe_relative, open_regular
+from modelkit.source.tree import Files, is_own, is_safe_relative, open_regular
 
 LIMIT_BYTES = 64_000_000
 
@@ -25,6 +25,9 @@ _KEPT = (
     "merges.txt",
     "chat_template.jinja",
     "chat_template.json",
+    "modules.json",  # how sentence-transformers makes embeddings of what the model says
+    "sentence_bert_config.json",
+    "config_sentence_transformers.json",
     "quality.json",  # how formats were chosen, and its picture
     "quality.svg",
     "*processor_config.json",
@@ -62,6 +65,8 @@ def is_kept(name: str) -> bool:
     """Does a file of this name belong to a model whose weights are safetensors?"""
     if not is_safe_relative(name):
         return False
+    if "/" in name:
+        return is_own(name)
     return is_document(name) or any(fnmatchcase(name, pattern) for pattern in _KEPT)
 
 

@@ -3,7 +3,7 @@
 The same for a folder, a single file and the blobs of a stored package. Reads config.json, the shard index and
 safetensors headers, all of them validated; never a weight. Nothing is dropped in silence: `notes` accounts
 for every top-level file that is not kept. Names below a folder (`draft/…`) belong to other trees and are not
-looked at; see `tree.subtree`.
+looked at, but for those that describe the model's own modules; see `tree.is_own` and `tree.subtree`.
 """
 
 from collections.abc import Iterable, Mapping
@@ -19,7 +19,7 @@ from modelkit.source.shards import check_placement, read_index, weight_names
 from modelkit.source.sniff import weights_kind
 from modelkit.source.strict_json import read_json
 from modelkit.source.tensor import TensorInfo
-from modelkit.source.tree import Files
+from modelkit.source.tree import Files, is_own
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ def read_inventory(files: Files, origin: str) -> Inventory:
     Raises SourceError and its kinds: no or bad config.json, weights missing, surplus, ambiguous or malformed,
     weights of a kind that is not imported, a config that wants to run code.
     """
-    top = {name: files[name] for name in sorted(files) if "/" not in name}
+    top = {name: files[name] for name in sorted(files) if is_own(name)}
     index = read_index(top, origin)
     names = weight_names(top, index, origin)
     if not names:

@@ -27,7 +27,9 @@ Files: TypeAlias = Mapping[str, Path]
 
 MAX_FILES = 10_000
 MAX_PART_BYTES = 255
+_MODULE_FILE = "config.json"
 
+_MODULE = re.compile(r"\d{1,2}_(?:Pooling|Normalize|Dense)", re.ASCII)
 _SHARD = re.compile(r"-(\d{1,9})-of-(\d{1,9})\.safetensors", re.ASCII)
 
 
@@ -43,6 +45,14 @@ def is_safe_relative(name: str) -> bool:
 
 def _unsafe_part(part: str) -> bool:
     return part in ("", ".", "..") or len(part.encode()) > MAX_PART_BYTES
+
+
+def is_own(name: str) -> bool:
+    """Is a file of this name the model's own? Those at its top are, and what describes a module that
+    sentence-transformers puts behind it (`1_Pooling/config.json`); what lies deeper belongs to other trees.
+    """
+    folder, slash, file = name.rpartition("/")
+    return not slash or (file == _MODULE_FILE and _MODULE.fullmatch(folder) is not None)
 
 
 def subtree(files: Files, folder: str) -> Files:
@@ -92,7 +102,8 @@ class _Checked(io.FileIO):
 
 
 def read_directory(folder: Path) -> Files:
-    """The files at the top of `folder`, in name order. Folders inside it are not looked at.
+    """The files at the top of `folder`, in name order, and those that describe modules (`is_own`). Other
+    folders inside it are not looked at.
 
     Raises SourceError when `folder` is no readable folder, holds more than 10,000 entries, a link whose
     target is gone, or something that is neither file nor folder.
@@ -106,7 +117,12 @@ def read_directory(folder: Path) -> Files:
     try:
         with os.scandir(folder) as entries:
             found = _bounded(entries, folder)
-        return {entry.name: folder / entry.name for entry in found if _is_file(entry, folder)}
+        files = {entry.name: folder / entry.name for entry in found if _is_file(entry, folder)}
+        return files | {
+            f"{entry.name}/{_MODULE_FILE}": folder / entry.name / _MODULE_FILE
+            for entry in found
+            if _MODULE.fullmatch(entry.name) and (folder / entry.name / _MODULE_FILE).is_file()
+        }
     except (OSError, ValueError) as error:
         raise SourceError(f"cannot read the folder {folder}: {_reason(error)}") from error
 

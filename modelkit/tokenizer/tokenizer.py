@@ -62,6 +62,22 @@ class Tokenizer:
         )
         return [*self._before, *encoding.ids, *self._after] if add_special else encoding.ids
 
+    def encode_within(self, text: str, most: int) -> tuple[list[int], int]:
+        """The ids of a text in its frame, `most` at most, and how many of the text's own were cut off at its
+        end for that. The frame (a BOS, an end token) stays whole. Raises RequestError where nothing fits in.
+        """
+        ids = self.encode(text, add_special=True)
+        if len(ids) <= most:
+            return ids, 0
+        native = guarded("encoding a text", lambda: self._native.encode(text, add_special_tokens=False))
+        room = most - (len(ids) - len(native.ids))
+        if room < 1:
+            raise RequestError(f"{most} tokens have no room for a text beside the tokens that frame it")
+        dropped = len(native.ids) - room
+        native.truncate(room)
+        framed = guarded("encoding a text", lambda: self._native.post_process(native, None, True))
+        return [*self._before, *framed.ids, *self._after], dropped
+
     def decode(self, ids: Iterable[int], *, skip_special: bool = True) -> str:
         """The text of `ids`. Ids that are no token (a model may have spare ones) are left out."""
         plain = [_checked_id(one) for one in ids]

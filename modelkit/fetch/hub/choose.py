@@ -17,6 +17,7 @@ from modelkit.source.belongings import is_document, is_kept
 from modelkit.source.display import shown
 from modelkit.source.shards import INDEX, is_model
 from modelkit.source.sniff import weights_kind
+from modelkit.source.tree import is_own
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,7 @@ def choose_model(listing: Listing, address: HubAddress, weights: Callable[[], Se
     to be read. Raises FetchError where there is no such thing as was asked for, UnsupportedSource for weights
     of other kinds.
     """
-    top = {name: file for name, file in listing.files.items() if "/" not in name}
+    top = {name: file for name, file in listing.files.items() if is_own(name)}
     if address.file is not None:
         chosen = _of_file(listing, address.file, address)
     elif address.quant is None and (found := weights()):
@@ -78,10 +79,15 @@ def choose_adapter(listing: Listing, address: HubAddress, _: Callable[[], Sequen
 
 def _check_distinct(chosen: Choice, address: HubAddress) -> None:
     """Files of one name in capitals and not would be one file on some disks."""
-    names = [file.name.rpartition("/")[2].casefold() for file in chosen.files]
+    names = [local_name(file.name).casefold() for file in chosen.files]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise FetchError(f"{address} has two files called `{shown(twice)}`")
+
+
+def local_name(name: str) -> str:
+    """What a file of a repository is called in the model: weights may lie in a folder there."""
+    return name if is_own(name) else name.rpartition("/")[2]
 
 
 def _safetensors(top: Mapping[str, Listed], weights: Sequence[str]) -> Choice:
@@ -95,7 +101,7 @@ def _gguf(top: Mapping[str, Listed], model: GgufModel) -> Choice:
 
 
 def _of_file(listing: Listing, name: str, address: HubAddress) -> Choice:
-    top = {path: file for path, file in listing.files.items() if "/" not in path}
+    top = {path: file for path, file in listing.files.items() if is_own(path)}
     if name not in listing.files:
         raise FetchError(
             f"{address}: there is no file `{shown(name)}` at commit {listing.commit[:12]}",

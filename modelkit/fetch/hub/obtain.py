@@ -18,7 +18,7 @@ from modelkit.errors import FetchError, SourceError, StoreError
 from modelkit.fetch.access import Access
 from modelkit.fetch.beside import Folders, find_beside
 from modelkit.fetch.hub.cache import RepositoryCache, Snapshot, promised
-from modelkit.fetch.hub.choose import Choice, choose_model
+from modelkit.fetch.hub.choose import Choice, choose_model, local_name
 from modelkit.fetch.hub.library import Unreachable, ask_listing, server
 from modelkit.fetch.hub.listing import Listed, Listing
 from modelkit.fetch.hub.transfer import Transfer, git_hash
@@ -219,7 +219,7 @@ def _local(
     )
     return Local(
         label=str(address),
-        files={name.rpartition("/")[2]: path for name, path in paths.items()},
+        files={local_name(name): path for name, path in paths.items()},
         gguf=paths[chosen.weights[0]] if chosen.is_gguf else None,
         upstream=upstream,
         promised={paths[name]: blob.digest for name, blob in blobs.items()},

@@ -1,0 +1,162 @@
+"""Texts in, one vector for each out: which texts are read together, and what is made of their vectors.
+
+Reading is done on the engine's thread, in pieces between its steps: it waits for no answer to end, and no
+answer waits longer for it than for a piece of a prompt. One piece at a time is under way for a model, however
+many callers there are. Nothing of it is remembered.
+"""
+
+import threading
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from modelkit import arguments
+from modelkit.errors import PromptTooLong, RequestError
+from modelkit.pack.pooling import Pooling
+from modelkit.tokenizer import Tokenizer
+from runtime.embedding import Pool, Reading
+from runtime.engine.engine import Engine
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Embeddings:
+    """What `Model.embed` gives: a row for each text, in their order."""
+
+    vectors: "np.ndarray"
+    """float32 [N, D]."""
+    tokens: tuple[int, ...]
+    """How many of each text were read."""
+    dropped: tuple[int, ...]
+    """How many of each were cut off at its end."""
+    pooling: Pool
+    """How a text's tokens become its vector: "mean", "last", "first" or "max"."""
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a caller asks for."""
+
+    dimensions: int | None
+    """Elements of each vector; None: all there are."""
+    truncate: bool
+    """Cut what is too long; else refuse it."""
+    normalize: bool
+    """To length 1."""
+
+
+def read_texts(texts: object) -> list[str | tuple[int, ...]]:
+    """What a caller hands in: a text or its ids, or several of either. Raises RequestError."""
+    if isinstance(texts, str):
+        return [texts]
+    given = list(arguments.elements(texts, "texts", "texts"))
+    if given and not isinstance(given[0], str) and not isinstance(given[0], Iterable):
+        return [arguments.ids(given, "texts")]
+    return [
+        one if isinstance(one, str) else arguments.ids(one, f"texts[{place}]")
+        for place, one in enumerate(given)
+    ]
+
+
+class Embedder:
+    """Makes embeddings with a loaded model. width: tokens of one piece. context: most of one text."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        tokenizer: Tokenizer,
+        pooling: Pooling,
+        *,
+        width: int,
+        context: int,
+        kept_format: str | None,
+    ) -> None:
+        self._engine, self._tokenizer, self.pooling = engine, tokenizer, pooling
+        self._width, self._kept_format = width, kept_format
+        self._limit = context if pooling.most_tokens is None else min(context, pooling.most_tokens)
+        self._size = engine.model.described.hidden_size
+        self._turn = threading.Lock()
+
+    def embed(self, texts: Sequence[str | tuple[int, ...]], wanted: Wanted) -> Embeddings:
+        """Raises RequestError, PromptTooLong; ThreadEnded where the engine has ended."""
+        import numpy as np
+
+        if self.pooling.problem is not None:
+            raise RequestError(f"this model makes no embeddings: {self.pooling.problem}")
+        if wanted.dimensions is not None and wanted.dimensions > self._size:
+            raise RequestError(
+                f"dimensions is {wanted.dimensions}, and this model's vectors have {self._size}"
+            )
+        read = [self._ids(text, place, wanted) for place, text in enumerate(texts)]
+        vectors = np.zeros((len(read), self._size), np.float32)
+        for group in grouped([len(ids) for ids, _ in read], self._width):
+            if read[group[0]][0]:  # nothing was read of the others, so theirs say nothing
+                vectors[group] = self._read([read[place][0] for place in group])
+        return Embeddings(
+            _shaped(vectors, wanted),
+            tuple(len(ids) for ids, _ in read),
+            tuple(dropped for _, dropped in read),
+            self.pooling.pool,
+        )
+
+    def _ids(self, text: str | tuple[int, ...], place: int, wanted: Wanted) -> tuple[Sequence[int], int]:
+        """What is read of a text, and how many tokens of it are not."""
+        if isinstance(text, str):
+            plain = text.lower() if self.pooling.lower else text
+            ids, dropped = self._tokenizer.encode_within(plain, self._limit)
+        else:
+            ids, dropped = text[: self._limit], max(len(text) - self._limit, 0)
+        if dropped and not wanted.truncate:
+            size = len(ids) + dropped
+            raise PromptTooLong(
+                f"texts[{place}] has {size} tokens; at most {self._limit} are read of a text",
+                prompt_tokens=size,
+                context_tokens=self._limit,
+                hint="Shorten it, or let it be cut with truncate=True.",
+            )
+        return ids, dropped
+
+    def _read(self, texts: list[Sequence[int]]) -> "np.ndarray":
+        """float32 [B, D]."""
+        with self._turn:
+            reading = self._engine.call(
+                lambda model: Reading(model, texts, self.pooling.pool, self._kept_format)
+            )
+        more = True
+        while more:
+            with self._turn:
+                more = self._engine.call(lambda _: reading.read(self._width))
+        return self._engine.call(lambda _: reading.vectors())
+
+
+def grouped(lengths: Sequence[int], width: int) -> list[list[int]]:
+    """Which texts are read together, as places: padded to the longest they fit in one piece of `width`
+    tokens, but for one that is longer alone. Alike lengths come together, so that little is padded.
+    """
+    groups: list[list[int]] = []
+    longest = 0
+    for place in sorted(range(len(lengths)), key=lambda place: -lengths[place]):
+        # Texts without tokens are a group of their own.
+        together = bool(groups) and (lengths[place] > 0) == (longest > 0)
+        if not together or (len(groups[-1]) + 1) * longest > width:
+            groups.append([])
+            longest = lengths[place]
+        groups[-1].append(place)
+    return groups
+
+
+def _shaped(vectors: "np.ndarray", wanted: Wanted) -> "np.ndarray":
+    """Cut to the elements that are wanted, then to length 1; a vector of zeros stays one."""
+    import numpy as np
+
+    if wanted.dimensions is not None:
+        vectors = np.ascontiguousarray(vectors[:, : wanted.dimensions])
+    if not wanted.normalize:
+        return vectors
+    lengths = np.linalg.norm(vectors.astype(np.float64), axis=1, keepdims=True)
+    return (vectors / np.where(lengths > 0, lengths, 1.0)).astype(np.float32)

@@ -1,0 +1,141 @@
+"""How a model's hidden states become one vector for a text: what its files say, else the field's habit.
+
+The files are sentence-transformers': modules.json lists what a text passes through, the config.json of its
+pooling module says how tokens become one vector, sentence_bert_config.json where texts are cut. Without them
+a model that looks both ways takes the mean, any other its last token. Whatever the files ask for and nothing
+here computes is a `problem`: the model runs, and its embeddings are refused in those words.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from modelkit.errors import MalformedFile
+from modelkit.source.display import shown
+from modelkit.source.strict_json import parse_json, read_json
+from modelkit.source.tree import Files, is_own, open_regular
+from runtime.embedding import Pool
+from runtime.models import Described
+
+_MODULES = "modules.json"
+_LIMITS = "sentence_bert_config.json"
+_LIMIT_BYTES = 1 << 16
+_MOST_TOKENS = 2**31 - 1
+_FLAGS: Mapping[str, Pool | None] = {
+    "pooling_mode_cls_token": "first",
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_max_tokens": "max",
+    "pooling_mode_lasttoken": "last",
+    "pooling_mode_mean_sqrt_len_tokens": None,
+    "pooling_mode_weightedmean_tokens": None,
+}
+_WORDS: Mapping[str, Pool] = {"cls": "first", "mean": "mean", "max": "max", "lasttoken": "last"}
+_SAID: Mapping[Pool, str] = {
+    "first": "first token",
+    "last": "last token",
+    "mean": "mean of all tokens",
+    "max": "greatest of all tokens",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Pooling:
+    """How a text's hidden states become its vector."""
+
+    pool: Pool
+    origin: str
+    """Who says so: a file's name, or ""."""
+    most_tokens: int | None = None
+    """Where texts are cut; None: where the context ends."""
+    lower: bool = False
+    """Texts are put in small letters first."""
+    problem: str | None = None
+    """Why there are no embeddings; a clause about the model."""
+
+    @property
+    def said(self) -> str:
+        """In words, for the user."""
+        if self.problem is not None:
+            return f"none: {self.problem}"
+        return f"{_SAID[self.pool]}, {f'from {self.origin}' if self.origin else 'by default'}"
+
+
+def read_pooling(files: Files, described: Described) -> Pooling:
+    """What a model's files say. described: the model, for what they leave open."""
+    pooling = Pooling("mean" if described.family.reads_whole else "last", "")
+    if described.start_id is not None:
+        return replace(
+            pooling, problem="an encoder reads its prompts, and what that makes is not pooled here"
+        )
+    try:
+        name = _pooling_file(files)
+        if name is not None:
+            pooling = replace(
+                pooling, pool=_pool(read_json(files[name], limit=_LIMIT_BYTES), name), origin=name
+            )
+        return _limited(pooling, files)
+    except (MalformedFile, _NotComputed) as fault:
+        said = fault.message if isinstance(fault, MalformedFile) else str(fault)
+        return replace(pooling, problem=said)
+
+
+class _NotComputed(Exception):
+    """Something that files ask for."""
+
+
+def _pooling_file(files: Files) -> str | None:
+    """The file that says how to pool; None where no file has a say."""
+    if _MODULES not in files:
+        return "1_Pooling/config.json" if "1_Pooling/config.json" in files else None
+    found = None
+    for kind, path in _modules(files[_MODULES]):
+        if kind == "Pooling" and found is None:
+            found = f"{path}/config.json"
+            if not is_own(found) or found not in files:
+                raise _NotComputed(f"{_MODULES} names {shown(found)}, which is not there")
+        elif kind not in ("Transformer", "Normalize"):
+            raise _NotComputed(
+                f"{_MODULES} asks for a module of the kind {shown(kind)}, which is not run here"
+            )
+    return found
+
+
+def _modules(file: Path) -> list[tuple[str, str]]:
+    """(last word of its class, its folder) of each module, in order. Their code is never run."""
+    with open_regular(file, _MODULES) as opened:
+        data = opened.read(_LIMIT_BYTES + 1)
+    listed: Any = parse_json(data, _MODULES) if len(data) <= _LIMIT_BYTES else None
+    if not isinstance(listed, list) or not all(_is_module(one) for one in listed):
+        raise MalformedFile(f"{_MODULES} is no list of modules, each with a type and a path")
+    return [(one["type"].rpartition(".")[2], one["path"]) for one in listed]
+
+
+def _is_module(one: object) -> bool:
+    return isinstance(one, dict) and all(isinstance(one.get(key), str) for key in ("type", "path"))
+
+
+def _pool(config: Mapping[str, Any], name: str) -> Pool:
+    """Older files have a flag for each way, newer ones a word."""
+    word = config.get("pooling_mode")
+    if isinstance(word, str) and word in _WORDS:
+        return _WORDS[word]
+    asked = [key for key in config if key.startswith("pooling_mode_") and config[key] is not False]
+    pool = _FLAGS.get(asked[0]) if len(asked) == 1 and config[asked[0]] is True else None
+    if word is not None or pool is None:
+        ways = shown(str(word)) if word is not None else ", ".join(map(shown, asked)) or "nothing"
+        raise _NotComputed(f"{name} asks for {ways}; one of {', '.join(_WORDS)} can be computed")
+    return pool
+
+
+def _limited(pooling: Pooling, files: Files) -> Pooling:
+    """With where texts are cut, and whether in small letters."""
+    if _LIMITS not in files:
+        return pooling
+    config = read_json(files[_LIMITS], limit=_LIMIT_BYTES)
+    most, lower = config.get("max_seq_length"), config.get("do_lower_case", False)
+    if most is not None and (type(most) is not int or not 0 < most <= _MOST_TOKENS):
+        raise MalformedFile(f"{_LIMITS}: max_seq_length is {shown(str(most))}, expected a number of tokens")
+    if type(lower) is not bool:
+        raise MalformedFile(f"{_LIMITS}: do_lower_case is {shown(str(lower))}, expected true or false")
+    return replace(pooling, most_tokens=most, lower=lower)

@@ -1,0 +1,119 @@
+"""One vector for each of several texts, from the hidden states behind a model's last norm.
+
+A reading is done in pieces of so many tokens at most, so that whoever computes between them is not held up
+for long. It has layer memory of its own and touches nobody else's. A network that looks both ways reads its
+texts whole, in one piece.
+
+Pools, as sentence-transformers defines them (B rows, L tokens, D hidden size):
+    mean    the mean over a text's tokens       last    at its last token
+    first   at its first token                  max     the greatest of each element over its tokens
+
+Sums are in float32, whatever the network computes in; what stands behind a text's end counts for nothing.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal
+
+import mlx.core as mx
+
+from runtime.cache.build import build_memory
+from runtime.loaded import LoadedModel, check_ids
+from runtime.nn.rope_spec import long_after
+from runtime.step import Inputs, Step
+
+if TYPE_CHECKING:
+    import numpy as np
+
+Pool = Literal["mean", "last", "first", "max"]
+
+_GRAIN = 256
+
+
+class Reading:
+    """Texts read side by side. All of it runs on the thread that the model's arrays belong to.
+
+    texts: ids of each, at least one. Several are read in one piece, so together, padded to the longest, they
+    must be no more than fits one; a text alone may have any length.
+    """
+
+    def __init__(
+        self,
+        model: LoadedModel,
+        texts: Sequence[Sequence[int]],
+        pool: Pool,
+        kept_format: str | None = None,
+    ) -> None:
+        for text in texts:
+            check_ids(text, model.vocab_size)
+        self._model, self._texts = model, [list(text) for text in texts]
+        self._pool: Pool = pool
+        self._counts = tuple(len(text) for text in texts)
+        assert min(self._counts) > 0, "a text without tokens has no vector"
+        border = long_after(model.described.config)
+        self._long = None if border is None else tuple(count > border for count in self._counts)
+        self._memory = build_memory(
+            model.described.layout,
+            rows=len(texts),
+            dtype=model.dtype,
+            kept_format=kept_format,
+            grain=_GRAIN if len(texts) == 1 else max(self._counts),
+        )
+        self._done = 0
+        self._pooled: mx.array | None = None
+
+    def read(self, tokens: int) -> bool:
+        """Read the next piece, of at most so many tokens of a text. False once all are read."""
+        longest = max(self._counts)
+        size = longest if len(self._texts) > 1 or self._model.described.family.reads_whole else tokens
+        start, stop = self._done, min(self._done + size, longest)
+        ids = [text[start:stop] + [0] * (stop - max(start, len(text))) for text in self._texts]
+        step = Step(
+            starts=(start,) * len(ids),
+            counts=tuple(min(count, stop) - start for count in self._counts),
+            long=self._long,
+            inputs=Inputs(mx.array(ids, dtype=mx.int32)),
+        )
+        self._memory.prepare(step)
+        self._add(self._model.network(step, self._memory).astype(mx.float32), step)
+        self._memory.commit(step, step.counts)
+        self._done = stop
+        return stop < longest
+
+    def vectors(self) -> "np.ndarray":
+        """float32 [B, D], once all is read."""
+        import numpy as np
+
+        assert self._pooled is not None
+        assert self._done == max(self._counts), "not all is read"
+        found = np.array(self._pooled)
+        return found / np.array(self._counts, np.float32)[:, None] if self._pool == "mean" else found
+
+    def _add(self, hidden: mx.array, step: Step) -> None:
+        """hidden: float32 [B, L, D] of the step."""
+        found = _pooled(hidden, mx.array(step.counts), self._pool)
+        before = self._pooled
+        if before is not None:
+            found = _joined(before, found, self._pool)
+        mx.eval(found)
+        self._pooled = found
+
+
+def _joined(before: mx.array, found: mx.array, pool: Pool) -> mx.array:
+    """What a text's pieces make together."""
+    if pool == "mean":
+        return before + found
+    if pool == "max":
+        return mx.maximum(before, found)
+    return before if pool == "first" else found
+
+
+def _pooled(hidden: mx.array, counts: mx.array, pool: Pool) -> mx.array:
+    """[B, D] of one piece; of "mean" the sum."""
+    if pool == "first":
+        return hidden[:, 0]
+    if pool == "last":
+        return hidden[mx.arange(hidden.shape[0]), counts - 1]
+    own = (mx.arange(hidden.shape[1])[None] < counts[:, None])[..., None]
+    if pool == "max":
+        return mx.where(own, hidden, -mx.inf).max(axis=1)
+    return mx.where(own, hidden, 0.0).sum(axis=1)
