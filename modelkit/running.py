@@ -156,8 +156,11 @@ class Running:
         """float32 [T, V]: what follows each of the ids, read in steps of `width`, by a model whose encoder
         has read `source`.
         """
-        if not 0 < len(ids) <= self.context_length:
-            raise RequestError(f"{len(ids)} ids; expected 1 to {self.context_length}")
+        if not ids:
+            raise RequestError("ids is empty: the prompt has no token, expected at least one")
+        if len(ids) > self.context_length:
+            said = f"{len(ids)} ids are more than the context of {self.context_length} tokens"
+            raise PromptTooLong(said, prompt_tokens=len(ids), context_tokens=self.context_length)
         if self.start_id is None and source:
             raise RequestError(
                 "source has ids, and this model has no encoder to read them",

@@ -65,7 +65,9 @@ def _open_by_omission(schema: _Schema) -> bool:
     properties, required = schema.get("properties"), schema.get("required", [])
     if not isinstance(properties, dict) or any(key in schema for key in _SAYS):
         return False
-    return isinstance(required, list) and all(name in properties for name in required)
+    return isinstance(required, list) and all(
+        isinstance(name, str) and name in properties for name in required
+    )
 
 
 def _parts(schema: _Schema, root: _Schema) -> Iterator[list[Any]]:

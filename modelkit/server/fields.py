@@ -10,6 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TypeVar, overload
 
 from modelkit.arguments import shown
+from modelkit.errors import ParameterError
+from modelkit.modelfile import PARAMETERS, check_parameter
 from modelkit.server.faults import Refused, refused
 
 T = TypeVar("T")
@@ -106,9 +108,14 @@ class Fields:
         value = self.value.get(field)
         if value is None:
             return default
-        if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
+        try:
+            single = isinstance(value, int | float) and not isinstance(value, bool)
+            found = float(value) if single else math.nan
+        except OverflowError:  # a whole number may be longer than any float
+            found = math.nan
+        if not low <= found <= high:
             raise self.wrong(field, f"a number{_range(low, high)}")
-        return float(value)
+        return found
 
     @overload
     def choice(self, field: str, words: Iterable[str]) -> str | None: ...
@@ -121,6 +128,14 @@ class Fields:
             return default
         if not isinstance(value, str) or value not in allowed:
             raise self.wrong(field, f"one of {', '.join(allowed)}")
+        return value
+
+    def fit(self, field: str, name: str, value: Any) -> Any:
+        """`value` as it is, if it is one for the PARAMETER `name`, which the client calls `field`."""
+        try:
+            check_parameter(name, value)
+        except ParameterError as error:
+            raise self.wrong(field, PARAMETERS[name].expected) from error
         return value
 
     def items(self, field: str, most: int | None = None) -> list[Any]:

@@ -63,6 +63,7 @@ KEPT: dict[str, Any] = {
     "names by pattern": {**A, "patternProperties": {"^x": {}}},
     "more than are named": {**A, "minProperties": 3},
     "required but not named": {**A, "required": ["b"]},
+    "required with no name": {**A, "required": [{"a": 1}]},
     "put together": {"allOf": [A, B]},
     "choices that add": {**A, "anyOf": [B, {"type": "object"}]},
     "a definition that adds": {"$defs": {"T": B}, "$ref": "#/$defs/T", **A},

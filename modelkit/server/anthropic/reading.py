@@ -76,14 +76,16 @@ def read_asked(body: Fields, *, counting: bool = False) -> Asked:
 
 
 def _sampling(body: Fields) -> dict[str, Any]:
-    stops = [one for one in body.texts("stop_sequences", _MOST_STOPS) if one]
+    """`seed` is no field of Anthropic's; without it, no answer of this dialect could be had again."""
+    stops, seed = [one for one in body.texts("stop_sequences", _MOST_STOPS) if one], body.whole("seed")
     found = {
         # More than the context holds is fine: an answer ends where the context does.
         "num_predict": body.whole("max_tokens", 1, _MOST_TOKENS),
         "temperature": body.number("temperature", 0, 2),
         "top_p": body.number("top_p", 0, 1),
         "top_k": body.whole("top_k", 0, _MOST_TOKENS),
-        "stop": stops or None,
+        "stop": body.fit("stop_sequences", "stop", stops) if stops else None,
+        "seed": seed if seed is None else body.fit("seed", "seed", seed),
     }
     return {name: value for name, value in found.items() if value is not None}
 

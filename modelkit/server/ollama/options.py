@@ -39,7 +39,7 @@ def read_options(given: Fields | None) -> Options:
         if value is None:
             continue
         if name == "num_ctx" and row:
-            context = max(2, _whole(row, value))
+            context = int(min(max(2, _whole(row, value)), row.maximum))
         elif row is None or row.scope in ("context", "machine"):
             ignored.append(f"options.{name}")
         else:
@@ -53,7 +53,7 @@ def _value(row: Parameter, value: object) -> object:
     if row.kind == "float":
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise _wrong_type(row)
-        return float(value)
+        return value if isinstance(value, int) and abs(value) >= 2**63 else float(value)  # refused later
     if row.kind == "strings":
         return _texts(row, value)
     if not isinstance(value, str):

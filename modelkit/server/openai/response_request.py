@@ -106,7 +106,7 @@ def _options(body: Fields) -> dict[str, Any]:
     options: dict[str, Any] = {"truncate": body.choice("truncation", ("auto", "disabled")) == "auto"}
     options |= sampling.read_sampling(body) | thinking.read_thinking(body) | forms.read_form(body)
     if (most := body.whole("max_output_tokens", 0)) is not None:
-        options["num_predict"] = most
+        options["num_predict"] = body.fit("max_output_tokens", "num_predict", most)
     text = body.fields("text")
     form = None if text is None else text.fields("format")
     return options if form is None else options | forms.read_format(form)

@@ -1,7 +1,7 @@
 """How tokens are drawn and how far an answer goes: the fields that all of OpenAI's requests share.
 
 Beside OpenAI's own names those of vLLM, SGLang, llama.cpp and LM Studio are read, which clients send as extra
-fields of the body. Ranges are those of the PARAMETERs; nothing is checked twice.
+fields of the body. Ranges are those of the PARAMETERs, said in the client's own words.
 """
 
 from typing import Any
@@ -33,7 +33,7 @@ _WHOLES = {
     "draft_num_predict": ("draft_num_predict",),
 }
 _TIERS: dict[str, Priority] = {"flex": "background", "priority": "interactive", "fast": "interactive"}
-_WORDS = ("context_shift", "draft_acceptance")
+_WORDS = {name: (name,) for name in ("context_shift", "draft_acceptance")}
 
 # What these do elsewhere is not done here; with these values they do nothing there either.
 _NEUTRAL: dict[str, tuple[Any, ...]] = {
@@ -115,21 +115,20 @@ FIELDS = frozenset(
 def read_sampling(body: Fields) -> dict[str, Any]:
     """PARAMETERs, logit_bias and adapters: keyword arguments of `Model.chat` and `Model.generate`."""
     found: dict[str, Any] = {}
-    for name, spellings in _NUMBERS.items():
-        spelt = next((one for one in spellings if body.has(one)), None)
-        if spelt is not None:
-            found[name] = body.number(spelt)
-    for name, spellings in _WHOLES.items():
-        spelt = next((one for one in spellings if body.has(one)), None)
-        if spelt is not None:
-            found[name] = body.whole(spelt)
-    found |= {name: body.text(name) for name in _WORDS if body.has(name)}
-    if "top_p" in found:
-        found["top_p"] = max(found["top_p"], _LEAST_TOP_P) if found["top_p"] >= 0 else found["top_p"]
-    if found.get("top_k") == -1:
-        found["top_k"] = 0  # vLLM's "off"
+    for table, read in ((_NUMBERS, body.number), (_WHOLES, body.whole), (_WORDS, body.text)):
+        for name, spellings in table.items():
+            spelt = next((one for one in spellings if body.has(one)), None)
+            if spelt is not None:
+                found[name] = body.fit(spelt, name, _meant(name, read(spelt)))
     _refuse_unlike_neutral(body)
     return found | _seed(body) | _stop(body) | _bias(body) | _adapters(body)
+
+
+def _meant(name: str, value: Any) -> Any:
+    """Values that are in range elsewhere."""
+    if name == "top_p" and value == 0:
+        return _LEAST_TOP_P
+    return 0 if name == "top_k" and value == -1 else value  # vLLM's "off"
 
 
 def seeds(options: dict[str, Any], row: int) -> dict[str, Any]:
@@ -185,7 +184,7 @@ def _seed(body: Fields) -> dict[str, Any]:
 
 def _stop(body: Fields) -> dict[str, Any]:
     stops = [one for one in body.texts("stop") if one]
-    return {"stop": stops} if stops else {}
+    return {"stop": body.fit("stop", "stop", stops)} if stops else {}
 
 
 def _bias(body: Fields) -> dict[str, Any]:

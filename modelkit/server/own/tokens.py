@@ -14,7 +14,7 @@ from modelkit.model import Model
 from modelkit.server.answering import call
 from modelkit.server.body import read_json
 from modelkit.server.dialect import Dialect
-from modelkit.server.fields import Fields
+from modelkit.server.fields import Fields, wrong
 from modelkit.server.openai.asking import model_of
 from modelkit.server.openai.messages import read_messages
 from modelkit.server.openai.tools import read_tools
@@ -42,6 +42,9 @@ async def detokenize(request: Request) -> Response:
     """{"tokens"} to {"content"}, special tokens included."""
     body = await read_json(request)
     ids = body.items("tokens", _MOST_IDS)
+    for place, one in enumerate(ids):
+        if type(one) is not int or not 0 <= one < 2**31:
+            raise wrong(f"tokens[{place}]", one, "a token id")
     name = model_of(request, body.text("model", ""))
     made = await call(request, name, lambda model: model.decode(ids, skip_special=False))
     return JSONResponse({"content": made})
