@@ -99,6 +99,16 @@ class RequestError(ModelkitError):
     """A request to a loaded model with content it cannot use."""
 
 
+class Unplaced(RequestError):
+    """Something of a conversation that the model's chat template has no place for. `part` is "tools", or
+    "message".
+    """
+
+    def __init__(self, message: str, *, part: str, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.part = part
+
+
 class PromptTooLong(RequestError):
     """A prompt of `prompt_tokens` for a context of `context_tokens`, answer included; 0 for both where a
     server has said it and only its message tells.

@@ -138,6 +138,7 @@ class Model:
         logit_bias: Mapping[int, float] | None = None,
         adapters: Mapping[str, float] | Sequence[str] | None = None,
         context_length: int | None = None,
+        template: str | None = None,
         stream: bool = False,
         **parameters: Unpack[RequestParameters],
     ) -> Generation | GenerationStream:
@@ -150,16 +151,18 @@ class Model:
         log-probability and those of the n likeliest. logit_bias: by token id, what is added to its logit.
         adapters: names of the package's adapters, or names with
         scales ({"law": 0.8}); [] for none of them, by default all at scale 1. context_length: most tokens of
-        prompt and answer together, where that shall be less than the model's. parameters: any PARAMETER of
-        this request. Raises RequestError, ParameterError.
+        prompt and answer together, where that shall be less than the model's. template: takes the place of
+        the model's chat template, as TEMPLATE in a Modelfile would. parameters: any PARAMETER of this
+        request. Raises RequestError, ParameterError, TemplateError.
         """
-        running, streaming = self._open, arguments.flag(stream, "stream")
+        running, streaming = self._templated(template), arguments.flag(stream, "stream")
         given = Given(format, grammar, regex, top_logprobs, logit_bias, adapters, context_length)
         asked = read_options(running.defaults, running.adapters, parameters, given)
         bare = arguments.flag(raw, "raw") or running.prompter.bare
-        for name in ("think", "think_tokens"):
-            if name in parameters and (bare or not isinstance(prompt, str)):
-                raise RequestError(f"{name} has no effect: it is the chat template that asks for thinking")
+        of_talk = {*parameters, *(() if template is None else ("template",))}
+        for name in ("think", "think_tokens", "template"):
+            if name in of_talk and (bare or not isinstance(prompt, str)):
+                raise RequestError(f"{name} has no effect: the prompt goes to the model as it is")
         if "think_tokens" in parameters:
             running.check_budget(asked.resolved.think_tokens)
         if not isinstance(prompt, str):
@@ -206,6 +209,7 @@ class Model:
         logit_bias: Mapping[int, float] | None = None,
         adapters: Mapping[str, float] | Sequence[str] | None = None,
         context_length: int | None = None,
+        template: str | None = None,
         stream: bool = False,
         **parameters: Unpack[RequestParameters],
     ) -> Generation | GenerationStream:
@@ -224,7 +228,7 @@ class Model:
         last message, which is the assistant's; what comes back is what follows it. All else: as in
         `generate`. Raises RequestError, TemplateError, ParameterError.
         """
-        running, streaming = self._open, arguments.flag(stream, "stream")
+        running, streaming = self._templated(template), arguments.flag(stream, "stream")
         given = Given(format, grammar, regex, top_logprobs, logit_bias, adapters, context_length)
         asked = read_options(running.defaults, running.adapters, parameters, given)
         if "think_tokens" in parameters:
@@ -367,15 +371,20 @@ class Model:
         variables: Mapping[str, Any] | None = None,
         truncate: bool = True,
         think: bool | str | None = None,
+        template: str | None = None,
     ) -> str:
         """The text that `chat` would give to the model, with the parameters that hold for all requests.
-        truncate: as in `chat`, but nothing is too long. think: the parameter, for this text.
+        truncate, template: as in `chat`, but nothing is too long. think: the parameter, for this text.
         """
-        running = self._open
+        running = self._templated(template)
         own = Parameters({} if think is None else {"think": think})
         held = running.defaults.merge(own).resolved()
         fit = running.fit(held, truncate=arguments.flag(truncate, "truncate"))
         return running.prompter.text(read_messages(messages), Frame(tools, variables, think=held.think), fit)
+
+    def _templated(self, template: object) -> Running:
+        """Raises ModelClosed, TemplateError."""
+        return self._open.templated(arguments.given(arguments.text, template, "template"))
 
     @property
     def _open(self) -> Running:

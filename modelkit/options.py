@@ -33,6 +33,7 @@ class AnswerOptions(RequestParameters, total=False):
     logit_bias: Mapping[int, float] | None
     adapters: Mapping[str, float] | Sequence[str] | None
     context_length: int | None
+    template: str | None
 
 
 class GenerateOptions(AnswerOptions, total=False):

@@ -8,23 +8,27 @@ A conversation that has outgrown the context loses turns out of its middle (`mod
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import takewhile
 
 from modelkit.arguments import elements, mapping
 from modelkit.chat.builtin import builtin_templates
-from modelkit.chat.find import broken_template, no_template
+from modelkit.chat.find import broken_template, find_template, no_template
 from modelkit.chat.fitting import Fit, Talk, fitted
 from modelkit.chat.message import Message
 from modelkit.chat.placed import inherited_notes, refuse_unplaced
 from modelkit.chat.rendering import Frame, Rendering, Tools
 from modelkit.chat.styles.choice import choose
 from modelkit.chat.styles.opening import Opening, opening_of
+from modelkit.chat.styles.style import Style
 from modelkit.chat.styles.thinking import Thinking, thinking_of, thinking_variables
 from modelkit.chat.template import ChatTemplate
 from modelkit.chat.turns import OPENING, opening
 from modelkit.errors import TemplateError
 from modelkit.pack.metadata import Metadata
 from modelkit.tokenizer import Tokenizer
+
+_MOST_TEMPLATES = 8  # of requests' own that are kept compiled
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +69,7 @@ class _Laid:
 
 class Prompter:
     """`template` is None for a model without one; then conversations are refused. fault: why its own cannot
-    be used. style: how the model's answers are marked; None where that is not known.
+    be used. style: how the model's answers are marked; None to find it out.
     """
 
     def __init__(
@@ -74,21 +78,35 @@ class Prompter:
         template: ChatTemplate | None,
         metadata: Metadata,
         fault: TemplateError | None = None,
+        style: Style | None = None,
     ) -> None:
         self.tokenizer = tokenizer
         self.template = template
-        self.style = choose(template, metadata.parser, tokenizer.pieces).style
+        self.style = style or choose(template, metadata.parser, tokenizer.pieces).style
+        """How the model's answers are marked; None where that is not known."""
         if template is not None:
             template.style = self.style
         self.fault = fault
         self._system = metadata.system
         self._saved = metadata.messages
         self._earlier = [Message(role, content) for role, content in metadata.messages]
+        self._metadata = metadata
+        self._templated = lru_cache(_MOST_TEMPLATES)(self._with)
 
     @property
     def bare(self) -> bool:
         """Does every prompt go without a template? Not so where one is broken: that has to be said."""
         return self.template is None and self.fault is None
+
+    def templated(self, text: str) -> "Prompter":
+        """The same with another template: what TEMPLATE takes. How the model marks its answers stays: that is
+        the model's. Raises TemplateError.
+        """
+        return self._templated(text)
+
+    def _with(self, text: str) -> "Prompter":
+        template = ChatTemplate.of(find_template({}, text) or "", self.tokenizer.specials)
+        return Prompter(self.tokenizer, template, self._metadata, style=self.style)
 
     def raw(self, text: str) -> Prompt:
         """The text as it is, framed as the model expects a bare prompt."""

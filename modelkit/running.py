@@ -5,7 +5,7 @@ Arguments were checked before they come here. Errors leave as ModelkitError.
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from modelkit.attached import Chosen
@@ -76,6 +76,13 @@ class Running:
         """Raises RequestError, and ModelClosed where the model is closed meanwhile."""
         with translated():
             return self.embedder.embed(texts, wanted)
+
+    def templated(self, text: str | None) -> "Running":
+        """The same with the template of one request; None: with the model's own. Raises TemplateError."""
+        if text is None:
+            return self
+        prompter = self.prompter.templated(text)
+        return replace(self, prompter=prompter, defaults=_stopping(prompter).merge(self.defaults))
 
     def answer(
         self, prompt: Prompt, asked: Asked, calling: Calling | None = None, *, continuing: bool
@@ -219,9 +226,7 @@ def start(
     """Load what was opened. Raises LoadError, TokenizerError, TemplateError."""
     ready = opened.ready
     prompter = Prompter(ready.tokenizer, ready.template, opened.metadata, ready.template_fault)
-    stops = prompter.stops()
-    own = Parameters({"stop": stops} if stops else None)
-    defaults = own.merge(ready.parameters).merge(parameters)
+    defaults = _stopping(prompter).merge(ready.parameters).merge(parameters)
     started = start_engine(opened, defaults.resolved(), settings, on_memory)
     return Running(
         engine=started.engine,
@@ -247,6 +252,11 @@ def start(
         start_id=ready.start_id,
         adapters=tuple(adapter.name for adapter in opened.adapters),
     )
+
+
+def _stopping(prompter: Prompter) -> Parameters:
+    stops = prompter.stops()
+    return Parameters({"stop": stops} if stops else None)
 
 
 def _ends(prompter: Prompter) -> frozenset[int]:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from modelkit.chat.message import Message
 from modelkit.chat.rendering import Rendering
 from modelkit.chat.template import ChatTemplate
-from modelkit.errors import RequestError, TemplateError
+from modelkit.errors import TemplateError, Unplaced
 
 # ASCII, so that no escaping hides it, and one word that no conversation has.
 _MARK = "markofkit7d1e"
@@ -43,20 +43,22 @@ def unplaced(
 def refuse_unplaced(
     rendering: Rendering, messages: Sequence[Message], names: Mapping[int, str], text: str
 ) -> None:
-    """Raise RequestError for tools or messages that the caller gave and the template leaves out. names: what
+    """Raise Unplaced for tools or messages that the caller gave and the template leaves out. names: what
     the caller calls the messages that are the caller's own, by their number.
     """
     if rendering.frame.tools and rendering.without_tools().tried(messages) == text:
-        raise RequestError(
+        raise Unplaced(
             "tools have no effect: this model's chat template has no place for them",
+            part="tools",
             hint="Leave tools out, describe them in a message, or give the model a TEMPLATE that has them.",
         )
     lost = unplaced(rendering, messages, list(names), text)
     if lost:
         message = messages[lost[0]]
         kind = "tool call of" if message.tool_calls else f"{message.role} message"
-        raise RequestError(
+        raise Unplaced(
             f"the {kind} {names[lost[0]]} has no effect: this model's chat template has no place for it",
+            part="message",
             hint="Put its text into a user's message, or give the model a TEMPLATE that has a place for it.",
         )
 

@@ -20,6 +20,7 @@ from modelkit.showing import texts
 from modelkit.showing.row import describe as describe_row
 from modelkit.store.package import Package
 from modelkit.store.store import Store
+from modelkit.tokenizer.infill import marks_in
 from runtime.cache.layout import (
     Encoder,
     LayerSpec,
@@ -134,6 +135,7 @@ def _speculation(store: Store, package: Package) -> list[dict[str, Any]]:
 def _texts(package: Package) -> dict[str, Any]:
     template, able, problem = _chat(package)
     can = [name for name in ("tools", "thinking") if able and getattr(able, name)]
+    can += ["insert"] if _fills_gaps(package) else []
     return {
         "template": template,
         "template_problem": problem,
@@ -142,6 +144,13 @@ def _texts(package: Package) -> dict[str, Any]:
         "thinking": _thinking(able.thinks) if able else None,
         "licenses": texts.licenses(package),
     }
+
+
+def _fills_gaps(package: Package) -> bool:
+    try:
+        return marks_in(texts.added_tokens(package)) is not None
+    except ModelkitError:
+        return False
 
 
 def _style(found: "Choice") -> dict[str, Any]:

@@ -4,6 +4,7 @@ were trained with for that.
 The spellings are those of the models' own cards; a vocabulary has all three of a row, or cannot do it.
 """
 
+from collections.abc import Container
 from dataclasses import dataclass
 
 from modelkit.tokenizer.tokenizer import Tokenizer
@@ -40,7 +41,7 @@ ROWS = (
 def infill(tokenizer: Tokenizer, before: str, behind: str) -> list[int] | None:
     """The prompt's ids; None for a vocabulary without such tokens."""
     vocabulary = tokenizer.pieces
-    row = next((row for row in ROWS if all(mark in vocabulary for mark in row.written)), None)
+    row = marks_in(vocabulary)
     if row is None:
         return None
     framed = tokenizer.encode("", add_special=True)  # with BOS, where prompts begin with it
@@ -48,3 +49,8 @@ def infill(tokenizer: Tokenizer, before: str, behind: str) -> list[int] | None:
     lead = [vocabulary[row.before], *tokenizer.encode(before, add_special=False)]
     rest = [vocabulary[row.behind], *tokenizer.encode(behind, add_special=False)]
     return [*start, *rest, *lead] if not row.gap else [*start, *lead, *rest, vocabulary[row.gap]]
+
+
+def marks_in(vocabulary: Container[str]) -> Marks | None:
+    """How a model with these tokens is asked to fill a gap; None where it cannot."""
+    return next((row for row in ROWS if all(mark in vocabulary for mark in row.written)), None)

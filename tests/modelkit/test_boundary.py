@@ -86,7 +86,7 @@ THINGS = st.recursive(
 
 # Every public function with arguments that are right, all but one of which stay so. Of parameters, some.
 SOME = ("temperature", "seed", "stop", "draft_acceptance", "temprature")
-FORMS = ("format", "grammar", "regex", "top_logprobs", "logit_bias", "adapters", "context_length")
+FORMS = ("format", "grammar", "regex", "top_logprobs", "logit_bias", "adapters", "context_length", "template")
 ANSWER: dict[str, Any] = {"num_predict": 2, "stream": False, **dict.fromkeys((*FORMS, *SOME))}
 TALK: dict[str, Any] = {"messages": [USER], "tools": None, "variables": None}
 HOME = {"home": None}
@@ -100,7 +100,7 @@ CALLS: dict[str, dict[str, Any]] = {
         "continue_final": False,
         **ANSWER,
     },
-    "model.prompt": {**TALK, "truncate": True, "think": None},
+    "model.prompt": {**TALK, "truncate": True, "think": None, "template": None},
     "model.logits": {"ids": [1, 2], "source": (), "chunk": None, "adapters": None},
     "model.encode": {"text": "Hi", "add_special": True},
     "model.decode": {"ids": [1, 2], "skip_special": True},
@@ -108,6 +108,7 @@ CALLS: dict[str, dict[str, Any]] = {
     "model.token_bytes": {"id": 1},
     "model.prefixes": {},
     "model.limit_prefixes": {"limit_bytes": 1 << 20},
+    "model.limit_layers": {"limit_bytes": 1 << 30},
     "modelkit.load": {
         "name": "story",
         "cache_memory": 0,

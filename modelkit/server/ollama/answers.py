@@ -8,7 +8,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from modelkit.chat.message import Message
-from modelkit.errors import RequestError
+from modelkit.errors import RequestError, Unplaced
 from modelkit.generation import GenerationStream
 from modelkit.model import Model
 from modelkit.server.answering import Ask, call
@@ -44,20 +44,24 @@ async def generate(request: Request) -> Response:
 
 
 def start_chat(model: Model, asked: Chat) -> GenerationStream:
-    if not model.has_template:
+    if not _has_template(model, asked.common):
         raise _unable(asked.common, "chat", "model")
-    _check_thinking(model, asked.common)
-    return model.chat(asked.messages, stream=True, **_options(asked.common), **asked.keywords)
+    try:
+        return model.chat(asked.messages, stream=True, **asked.keywords, **_options(model, asked.common))
+    except Unplaced as error:
+        if error.part != "tools":
+            raise
+        raise _unable(asked.common, "tools", "tools") from error
 
 
 def start_generate(model: Model, asked: Generate) -> GenerationStream:
-    options: dict[str, Any] = {**_options(asked.common), **asked.common.keywords}
-    _check_thinking(model, asked.common)
-    if asked.suffix or asked.raw or asked.earlier or not model.has_template:
+    bare = asked.raw or not _has_template(model, asked.common)
+    options: dict[str, Any] = {**asked.common.keywords, **_options(model, asked.common)}
+    if asked.suffix or bare or asked.earlier:
         options.pop("think", None)  # it is the template that asks for it
     if asked.suffix:
         return model.generate(_gap(model, asked), stream=True, **options)
-    if asked.raw or not model.has_template:
+    if bare:
         if asked.system:
             raise _unable(asked.common, "system texts", "system")
         if not asked.earlier:
@@ -67,13 +71,12 @@ def start_generate(model: Model, asked: Generate) -> GenerationStream:
     messages = [*system, Message("user", asked.prompt)]
     if not asked.earlier:
         return model.chat(messages, stream=True, **options)
-    text = model.prompt(messages)
+    text = model.prompt(messages, template=options.pop("template", None))
     return model.generate([*asked.earlier, *_unframed(model, text)], stream=True, **options)
 
 
-def _check_thinking(model: Model, common: Common) -> None:
-    if common.keywords.get("think") and model.thinking.on is None:
-        raise _unable(common, "thinking", "think")
+def _has_template(model: Model, common: Common) -> bool:
+    return model.has_template or "template" in common.keywords
 
 
 def _unable(common: Common, what: str, field: str) -> Refused:
@@ -81,9 +84,19 @@ def _unable(common: Common, what: str, field: str) -> Refused:
     return refused("invalid_request", f'"{common.model}" does not support {what}', field)
 
 
-def _options(common: Common) -> dict[str, Any]:
-    context = common.options.context
-    return {} if context is None else {"context_length": context}
+def _options(model: Model, common: Common) -> dict[str, Any]:
+    """What the model decides of the keywords. Here it thinks where it can and nobody says otherwise."""
+    options: dict[str, Any] = {}
+    if common.options.context is not None:
+        options["context_length"] = common.options.context
+    if "template" in common.keywords:  # which may be one that asks for no thinking
+        return options
+    asked, able = common.keywords.get("think"), model.thinking.on is not None
+    if asked and not able:
+        raise _unable(common, "thinking", "think")
+    if asked is None and able and "think" not in model.defaults:
+        options["think"] = True
+    return options
 
 
 def _gap(model: Model, asked: Generate) -> list[int]:

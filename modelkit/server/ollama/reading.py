@@ -23,7 +23,7 @@ class Common:
     model: str
     options: Options
     keywords: Mapping[str, Any]
-    """Of `Model.chat`: format, think, top_logprobs, and parameters."""
+    """Of `Model.chat`: format, think, template, top_logprobs, and parameters."""
     stream: bool
     keep_alive: float | None
     """Seconds; None: as the server is set."""
@@ -72,8 +72,8 @@ def read_generate(body: Fields) -> Generate:
     raw, earlier = body.flag("raw", default=False), _ids(body)
     if raw and (body.value.get("template") or body.value.get("system") or earlier):
         raise refused("invalid_request", "raw mode does not support template, system, or context")
-    body.text("template")
-    body.refuse("template", "a template is part of a package here; give it one with TEMPLATE in a Modelfile")
+    if "template" in common.keywords and body.value.get("suffix"):
+        raise refused("invalid_request", "a suffix is asked for with the model's own marks, not by template")
     return Generate(
         common,
         prompt=body.text("prompt", ""),
@@ -109,6 +109,8 @@ def _common(body: Fields) -> Common:
         keywords["format"] = form
     if (think := _think(body)) is not None:
         keywords["think"] = think
+    if template := body.text("template"):
+        keywords["template"] = template
     top = body.whole("top_logprobs", 0, MOST_LOGPROBS, default=0)
     if body.flag("logprobs", default=False):
         keywords["top_logprobs"] = top

@@ -10,6 +10,7 @@ from click.testing import Result
 
 from modelkit.showing.facts import _kinds  # pyright: ignore[reportPrivateUsage] -- layouts that no tiny model has
 from modelkit.store import Store, build_artifact
+from modelkit.tokenizer.infill import ROWS
 from runtime.cache.layout import Encoder, Full, Recurrent, State, Stateless
 from tests.support.checkpoints import write_checkpoint
 from tests.support.heads import HeadReference
@@ -271,10 +272,12 @@ CALLS = (
 
 def test_tools_and_thinking_are_said(modelkit: Run, tmp_path: Path, facts: Callable[[str], dict]) -> None:
     write_model(tmp_path / "able", template=CALLS)
+    config = {"eos_token": "<end>", "additional_special_tokens": [*ROWS[0].written]}
+    (tmp_path / "able" / "tokenizer_config.json").write_text(json.dumps(config))
     (tmp_path / "Modelfile").write_text("FROM ./able\n")
     modelkit("create", "able", "-f", str(tmp_path / "Modelfile"))
     shown = facts("able")
-    assert shown["capabilities"] == ["completion", "chat", "tools", "thinking"]
+    assert shown["capabilities"] == ["completion", "chat", "tools", "thinking", "insert"]
     assert shown["style"] == {"name": "qwen3", "found": "template"}
     assert (shown["thinking"]["variable"], shown["thinking"]["can_be_off"]) == ("enable_thinking", True)
     lines = [" ".join(line.split()) for line in modelkit("show", "able").stdout.splitlines()]

@@ -20,6 +20,8 @@ from tests.support.tiny import TEMPLATE, write_model
 
 HELLO = [{"role": "user", "content": "Hello"}]
 SHORT = {"num_predict": 8, "seed": 1}
+THINKER = TEMPLATE.replace("<assistant>", "<assistant>{% if enable_thinking %}<think>{% endif %}")
+TOOL = {"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}
 CALLS: list[Event] = [
     *(Thinking("Hm"), Thinking("."), Text("Let me "), Text("see.")),
     *(
@@ -42,11 +44,12 @@ def script(messages: Any, **options: Any) -> list[Event]:
 @pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     home = tmp_path_factory.mktemp("home")
-    folder = write_model(tmp_path_factory.mktemp("model"), template=TEMPLATE)
+    templates = {"tiny": TEMPLATE, "actor": TEMPLATE, "thinker": THINKER, "bare": None}
 
     def opened(name: str) -> Model:
-        if name not in ("tiny", "actor"):
+        if name not in templates:
             raise ModelNotFound(f"model '{name}' not found")
+        folder = write_model(tmp_path_factory.mktemp("model"), template=templates[name])
         model = modelkit.load(folder, home=home)
         return scripted(model, script) if name == "actor" else model
 
@@ -141,6 +144,38 @@ def test_an_empty_request_loads_and_unloads(client: ollama.Client, address: str)
     assert list(answer.json()) == ["model", "created_at", "response", "done", "done_reason"]
 
 
+@pytest.mark.parametrize(
+    "template", ["<{{ .Prompt }}>", "{% for m in messages %}<{{ m.content }}>{% endfor %}"]
+)
+@pytest.mark.parametrize("model", ["tiny", "bare"])
+def test_a_request_may_bring_its_template(client: ollama.Client, model: str, template: str) -> None:
+    asked: dict[str, Any] = {"template": template, "options": SHORT}
+    answer = client.generate(model, prompt="Hi", **asked)
+    assert answer.prompt_eval_count == len("<Hi>")
+    bare = client.generate(model, prompt="<Hi>", raw=True, options=SHORT)
+    assert answer.response == bare.response
+    again = client.generate(model, prompt="Yo", context=answer.context, **asked)
+    assert again.prompt_eval_count == len(answer.context or []) + len("<Yo>")
+
+
+def test_a_conversation_may_bring_its_template(address: str) -> None:
+    for name, prompt in (("tiny", "<user>Hello<assistant>"), ("bare", None)):
+        body = {"model": name, "messages": HELLO, "stream": False, "options": SHORT}
+        own = httpx.post(f"{address}/api/chat", json={**body, "template": "[{{ .Prompt }}]"}).json()
+        assert own["prompt_eval_count"] == len("[Hello]")
+        if prompt:  # and the next one has the model's again
+            assert httpx.post(f"{address}/api/chat", json=body).json()["prompt_eval_count"] == len(prompt)
+
+
+@pytest.mark.parametrize(("think", "more"), [(None, "<think>"), (True, "<think>"), (False, "")])
+def test_a_model_that_can_think_thinks_unless_told_otherwise(
+    client: ollama.Client, think: bool | None, more: str
+) -> None:
+    prompt = len("<user>Hello<assistant>" + more)
+    assert client.chat("thinker", HELLO, think=think, options=SHORT).prompt_eval_count == prompt
+    assert client.generate("thinker", "Hello", think=think, options=SHORT).prompt_eval_count == prompt
+
+
 def test_num_ctx_limits_a_request_and_loads_nothing(client: ollama.Client) -> None:
     answer = client.generate("tiny", prompt="a" * 40, raw=True, options={"num_ctx": 50, "num_predict": 30})
     assert answer.eval_count == 10
@@ -166,6 +201,25 @@ def test_what_did_nothing_is_named_in_a_header(address: str) -> None:
             400,
             '"tiny" does not support thinking',
         ),
+        ("chat", {"model": "tiny", "messages": HELLO, "tools": [TOOL]}, 400, '"tiny" does not support tools'),
+        ("chat", {"model": "bare", "messages": HELLO}, 400, '"bare" does not support chat'),
+        ("generate", {"model": "tiny", "prompt": "a", "think": "low"}, 400, "does not support thinking"),
+        ("generate", {"model": "tiny", "prompt": "a", "template": "{{ .Prompt"}, 400, "line 1, column"),
+        ("chat", {"model": "tiny", "messages": HELLO, "template": "a\n{% if %}"}, 400, "line 2"),
+        ("generate", {"model": "tiny", "prompt": "a", "template": "no action"}, 400, "neither jinja"),
+        (
+            "generate",
+            {"model": "tiny", "prompt": "a", "template": "{{ .Prompt }}", "raw": True},
+            400,
+            "raw mode",
+        ),
+        (
+            "generate",
+            {"model": "tiny", "prompt": "a", "template": "{{ .Prompt }}", "suffix": "b"},
+            400,
+            "suffix",
+        ),
+        ("generate", {"model": "tiny", "prompt": "a", "template": "{{ 9 * '9' * 10**9 }}"}, 400, "template"),
         ("chat", {"model": "tiny", "messages": HELLO, "options": {"top_k": "x"}}, 400, 'option "top_k" must'),
         ("generate", {"model": "tiny", "prompt": "a" * 999, "raw": True}, 400, "the prompt has 999 tokens"),
         ("generate", {"model": "tiny", "prompt": "a", "suffix": "b"}, 400, '"tiny" does not support insert'),

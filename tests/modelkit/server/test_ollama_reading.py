@@ -129,7 +129,7 @@ def test_keep_alive_is_seconds(given: object, seconds: float | None) -> None:
         ({"messages": [{"role": "king", "content": ""}]}, r"messages\[0\].role is 'king'"),
         ({"raw": True, "system": "s"}, "raw mode does not support template, system, or context"),
         ({"raw": True, "context": [1]}, "raw mode does not support"),
-        ({"template": "{{ .Prompt }}"}, "template is part of a package"),
+        ({"template": "{{ .Prompt }}", "suffix": "s"}, "not by template"),
         ({"context": [1, -1]}, "context is"),
         ({"stream": "yes"}, "stream is 'yes'"),
         ({"model": ""}, "model is required"),
