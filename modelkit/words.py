@@ -23,8 +23,6 @@ class Word(NamedTuple):
     """A sentence on what to do, where `ours` alone does not say it."""
 
 
-_LOADED = "every `modelkit run` loads its model and lets it go at its end, so nothing stays loaded"
-
 COMMANDS: tuple[Word, ...] = (
     Word("download", "pull", "various", "`modelkit pull hf.co/OWNER/MODEL` fetches a model"),
     Word("server", "serve", "mlx-lm", "`modelkit serve NAME`"),
@@ -33,7 +31,7 @@ COMMANDS: tuple[Word, ...] = (
     Word("convert", "create", "mlx-lm", "`modelkit create NAME -f Modelfile -q q4` converts and packages"),
     Word("quantize", "create", "llama.cpp", "`modelkit create NAME -f Modelfile -q q4` quantizes"),
     Word("import", "create", "various", "`modelkit create NAME -f Modelfile` imports what FROM names"),
-    Word("embed", "", "various", "embeddings are not there yet"),
+    Word("embed", "", "various", "Model.embed gives vectors of texts from Python"),
     Word("bench", "run", "llama.cpp", "`modelkit run NAME PROMPT --verbose` says how long it took"),
     Word("benchmark", "run", "mlx-lm", "`modelkit run NAME PROMPT --verbose` says how long it took"),
     Word("perplexity", "compare", "mlx-lm", "`modelkit compare A B --text FILE` says that of two models"),
@@ -81,7 +79,7 @@ OPTIONS: tuple[Word, ...] = (
         "Ollama",
         "answers are wrapped on terminals only: modelkit run NAME PROMPT | cat",
     ),
-    Word("--keepalive", "", "Ollama", _LOADED),
+    Word("--keepalive", "", "Ollama", "`modelkit serve --keep-alive` says how long a model stays loaded"),
     Word("--insecure", "", "Ollama", "it is for pull, push and login; a run pulls over https only"),
     Word("--trust-remote-code", "", "mlx-lm", "code that comes with a model is never run"),
     Word("--q-bits", "-q q4", "mlx-lm", "formats are for create: modelkit create NAME -q q4"),
