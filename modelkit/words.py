@@ -31,7 +31,7 @@ COMMANDS: tuple[Word, ...] = (
     Word("convert", "create", "mlx-lm", "`modelkit create NAME -f Modelfile -q q4` converts and packages"),
     Word("quantize", "create", "llama.cpp", "`modelkit create NAME -f Modelfile -q q4` quantizes"),
     Word("import", "create", "various", "`modelkit create NAME -f Modelfile` imports what FROM names"),
-    Word("embed", "", "various", "Model.embed gives vectors of texts from Python"),
+    Word("embedding", "embed", "llama.cpp", "`modelkit embed NAME TEXT` prints its vector"),
     Word("bench", "run", "llama.cpp", "`modelkit run NAME PROMPT --verbose` says how long it took"),
     Word("benchmark", "run", "mlx-lm", "`modelkit run NAME PROMPT --verbose` says how long it took"),
     Word("perplexity", "compare", "mlx-lm", "`modelkit compare A B --text FILE` says that of two models"),

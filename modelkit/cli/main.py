@@ -29,6 +29,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "create": ("modelkit.cli.create", "Make a package from a Modelfile."),
     "pull": ("modelkit.cli.pull", "Fetch a model from the hub or elsewhere."),
     "run": ("modelkit.cli.run", "Generate text, once or in a conversation."),
+    "embed": ("modelkit.cli.embed", "Make vectors of texts."),
     "list": ("modelkit.cli.list", "List the packages in the store (also: ls)."),
     "serve": ("modelkit.cli.serve", "Serve models over HTTP."),
     "ps": ("modelkit.cli.ps", "List the models that the server has in memory."),

@@ -53,6 +53,11 @@ async def reply(
         response = await stream(request, ask, wire, writer)
     else:
         response = JSONResponse(await _whole(request, ask, writer))
+    return with_ignored(response, ignored)
+
+
+def with_ignored(response: Response, ignored: Iterable[str]) -> Response:
+    """With the header that names what changed nothing, where there is such."""
     if names := ", ".join(_UNFIT.sub("?", name)[:_MOST_SHOWN] for name in ignored):
         response.headers[IGNORED] = names
     return response

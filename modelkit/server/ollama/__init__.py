@@ -6,7 +6,8 @@
     describing             packages and loaded models as `tags`, `show` and `ps` have them
     recipes, staging       a package to be made, of files that were sent before
     tasks                  pull, push and create as lines of progress
-    answers, storing       the routes
+    answers, embedding,
+    storing                the routes
 
 Every key, its place, and whether it is left out when empty, is as in Ollama's own `api/types.go` (MIT).
 """

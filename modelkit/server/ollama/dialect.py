@@ -1,8 +1,10 @@
 """The paths of this dialect."""
 
 from modelkit.server.dialect import Dialect
-from modelkit.server.ollama import answers, storing
+from modelkit.server.ollama import answers, embedding, storing
 
 _STORING = ("/api/copy", "/api/delete", "/api/pull", "/api/push", "/api/create", "/api/blobs")
 
-DIALECT = Dialect("ollama", (*answers.ROUTES, *storing.ROUTES), ("/api",), storing=_STORING)
+_ROUTES = (*answers.ROUTES, *embedding.ROUTES, *storing.ROUTES)
+
+DIALECT = Dialect("ollama", _ROUTES, ("/api",), storing=_STORING)

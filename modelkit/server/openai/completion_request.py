@@ -82,7 +82,7 @@ def read_completion(body: Fields, most_rows: int) -> CompletionRequest:
     )
 
 
-def read_prompts(body: Fields, field: str) -> list[Prompt]:
+def read_prompts(body: Fields, field: str, most: int = MOST_PROMPTS) -> list[Prompt]:
     """A text, ids, or a list of either; embeddings take the same."""
     value = body.raw(field)
     if isinstance(value, str):
@@ -91,10 +91,8 @@ def read_prompts(body: Fields, field: str) -> list[Prompt]:
         raise body.wrong(field, "a text, token ids, or a list of either")
     if isinstance(value[0], int):
         return [_ids(value, body.name(field))]
-    if len(value) > MOST_PROMPTS:
-        raise refused(
-            "invalid_request", f"{field} has {len(value)} entries, expected at most {MOST_PROMPTS}", field
-        )
+    if len(value) > most:
+        raise refused("invalid_request", f"{field} has {len(value)} entries, expected at most {most}", field)
     return [
         one if isinstance(one, str) else _ids(one, f"{body.name(field)}[{place}]")
         for place, one in enumerate(value)

@@ -17,6 +17,7 @@ from modelkit.server.openai.chat_written import ChatStream
 from modelkit.server.openai.completion_request import read_completion
 from modelkit.server.openai.completion_rows import Rows
 from modelkit.server.openai.completion_written import CompletionStream
+from modelkit.server.openai.embeddings import embeddings
 from modelkit.server.openai.models import read_model, read_models, written_model, written_models
 from modelkit.server.openai.response_request import read_response
 from modelkit.server.openai.response_written import ResponseStream
@@ -95,6 +96,7 @@ ROUTES = (
     Route("/v1/completions", completions, methods=["POST"]),
     Route("/v1/responses", responses, methods=["POST"]),
     Route("/v1/responses/{id}", stored_response, methods=["GET", "DELETE"]),
+    Route("/v1/embeddings", embeddings, methods=["POST"]),
     Route("/v1/models", models, methods=["GET"]),
     Route("/v1/models/{id:path}", model, methods=["GET"]),
 )

@@ -1,0 +1,71 @@
+"""`modelkit embed`: vectors of texts."""
+
+import json
+import sys
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from modelkit.cli.home import complete_name
+from modelkit.cli.screen import echo, emit_json, note
+from modelkit.cli.ui import json_option
+
+if TYPE_CHECKING:
+    from modelkit.embedding import Embeddings
+
+_TOGETHER = 64
+
+
+@click.command("embed")
+@click.argument("name", shell_complete=complete_name)
+@click.argument("texts", nargs=-1, metavar="[TEXT]...")
+@click.option("--dimensions", type=click.IntRange(1), help="Only so many elements of each vector.")
+@click.option("--no-truncate", is_flag=True, help="Refuse a text that is too long, in place of cutting it.")
+@json_option
+def command(name: str, texts: tuple[str, ...], **options: Any) -> None:
+    """Print a vector of length 1 for each TEXT, made by the model NAME, as a JSON list on a line of its own.
+
+    Without TEXT each line of standard input is one.
+    """
+    from modelkit.verbs import load
+
+    if not texts and sys.stdin.isatty():
+        raise click.UsageError("give a TEXT, or lines on standard input")
+    wanted = {"dimensions": options["dimensions"], "truncate": not options["no_truncate"]}
+    cut = 0
+    with load(name) as model:
+        rows: list[dict[str, Any]] = []
+        for some in _some(texts or _lines(sys.stdin)):
+            found = model.embed(some, **wanted)
+            cut += sum(dropped > 0 for dropped in found.dropped)
+            if options["as_json"]:
+                rows += _rows(found)
+                continue
+            for vector in found.vectors:
+                echo(json.dumps(vector.tolist()))
+        if options["as_json"]:
+            emit_json({"model": model.name, "pooling": model.pooling, "embeddings": rows})
+    if cut:
+        note(f"{cut} of the texts {'was' if cut == 1 else 'were'} too long and cut")
+
+
+def _rows(found: "Embeddings") -> Iterator[dict[str, Any]]:
+    for vector, tokens, dropped in zip(found.vectors, found.tokens, found.dropped, strict=True):
+        yield {"embedding": vector.tolist(), "tokens": tokens, "dropped_tokens": dropped}
+
+
+def _lines(stream: Iterable[str]) -> Iterator[str]:
+    return (line.rstrip("\r\n") for line in stream)
+
+
+def _some(texts: Iterable[str]) -> Iterator[list[str]]:
+    """In lots that are read together."""
+    lot: list[str] = []
+    for text in texts:
+        lot.append(text)
+        if len(lot) == _TOGETHER:
+            yield lot
+            lot = []
+    if lot:
+        yield lot

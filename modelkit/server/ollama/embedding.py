@@ -1,0 +1,107 @@
+"""`/api/embed`, and `/api/embeddings` as older clients ask: a vector for each text."""
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from modelkit.durations import read_keep_alive
+from modelkit.errors import PromptTooLong
+from modelkit.model import Model
+from modelkit.server.answering import call
+from modelkit.server.faults import refused
+from modelkit.server.fields import Fields
+from modelkit.server.ollama.options import Options, read_options
+from modelkit.server.ollama.wire import nanoseconds
+from modelkit.server.replying import read, with_ignored
+from modelkit.server.serving import trace_of
+
+MOST_INPUTS = 2048
+_MOST_DIMENSIONS = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Embed:
+    """What was asked for; no text at all loads the model."""
+
+    model: str
+    texts: list[str]
+    truncate: bool
+    dimensions: int | None
+    """Elements of each vector; None: all there are."""
+    options: Options
+    keep_alive: float | None
+    """Seconds; None: as the server is set."""
+
+    @property
+    def ignored(self) -> tuple[str, ...]:
+        """Options that were given: none of them changes a vector."""
+        context = () if self.options.context is None else ("options.num_ctx",)
+        return (*self.options.ignored, *(f"options.{name}" for name in self.options.parameters), *context)
+
+
+def read_embed(body: Fields) -> Embed:
+    """Of /api/embed. Raises Refused."""
+    texts = [] if body.raw("input") == "" else body.texts("input", MOST_INPUTS)
+    return Embed(
+        model=body.needed_text("model"),
+        texts=texts,
+        truncate=body.flag("truncate", default=True),
+        dimensions=body.whole("dimensions", 0, _MOST_DIMENSIONS) or None,
+        options=read_options(body.fields("options")),
+        keep_alive=_kept(body),
+    )
+
+
+def read_legacy(body: Fields) -> Embed:
+    """Of /api/embeddings: one text. Raises Refused."""
+    text = body.text("prompt", "")
+    options = read_options(body.fields("options"))
+    return Embed(body.needed_text("model"), [text] if text else [], True, None, options, _kept(body))
+
+
+def _kept(body: Fields) -> float | None:
+    value = body.raw("keep_alive")
+    return None if value is None else read_keep_alive(value, "keep_alive")
+
+
+async def embed(request: Request) -> Response:
+    asked, began_s = await read(request, read_embed), time.monotonic()
+
+    def made(model: Model) -> dict[str, Any]:
+        try:
+            found = model.embed(asked.texts, dimensions=asked.dimensions, truncate=asked.truncate)
+        except PromptTooLong as error:
+            raise refused("too_long", "the input length exceeds the context length", "input") from error
+        return {"embeddings": found.vectors.tolist(), "prompt_eval_count": sum(found.tokens)}
+
+    said = await call(request, asked.model, made if asked.texts else _nothing, asked.keep_alive)
+    times = {
+        "total_duration": nanoseconds(time.monotonic() - began_s),
+        "load_duration": nanoseconds(trace_of(request).load_s),
+    }
+    return with_ignored(JSONResponse({"model": asked.model, **said, **times}), asked.ignored)
+
+
+async def embeddings(request: Request) -> Response:
+    """One vector, of the length that it has."""
+    asked = await read(request, read_legacy)
+
+    def made(model: Model) -> list[float]:
+        return model.embed(asked.texts, normalize=False).vectors[0].tolist() if asked.texts else []
+
+    said = await call(request, asked.model, made, asked.keep_alive)
+    return with_ignored(JSONResponse({"embedding": said}), asked.ignored)
+
+
+def _nothing(_: Model) -> dict[str, Any]:
+    return {"embeddings": []}
+
+
+ROUTES = (
+    Route("/api/embed", embed, methods=["POST"]),
+    Route("/api/embeddings", embeddings, methods=["POST"]),
+)
