@@ -36,7 +36,20 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """A model that is closed collects garbage, and ten thousand tests are none."""
+    freeze()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
+    yield
+    if nextitem is None or nextitem.path != item.path:
+        freeze()
+
+
+def freeze() -> None:
+    """A model that is closed, or fails to load, collects garbage, and neither ten thousand tests nor what the
+    libraries and reports of earlier files have left in memory is any: looking through that took seconds.
+    """
     gc.collect()
     gc.freeze()
 

@@ -9,6 +9,9 @@ from typing import Any
 import pytest
 
 import modelkit
+from modelkit.chat import patience
+from modelkit.chat.guarded import environment
+from modelkit.chat.guarded.budget import Budget
 from modelkit.errors import ModelkitError, RequestError, TemplateError
 from tests.support.tiny import TEMPLATE, write_model
 
@@ -133,9 +136,12 @@ PLACED += [(name, "tokenizer_config.json") for name in ("does not compile", "not
 
 @pytest.mark.parametrize(("name", "where"), PLACED)
 def test_a_template(
-    name: str, where: str, good: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    name: str, where: str, good: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: Any
 ) -> None:
     text = TEMPLATES[name]
+    if name == "loops for ever":  # each rendering of it takes as long as one may
+        monkeypatch.setattr(environment, "Budget", lambda seconds: Budget(seconds / 10))
+        monkeypatch.setattr(patience, "MOST_S", 0.3)
 
     def edit(folder: Path) -> None:
         (folder / "chat_template.jinja").unlink()

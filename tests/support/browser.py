@@ -35,7 +35,7 @@ class Tab:
         self.page, self.url = page, url
         self.noise: list[str] = []
         host = urlsplit(url).netloc
-        page.set_default_timeout(8_000)
+        page.set_default_timeout(30_000)
         page.on("console", lambda one: self._hear(one.type, one.text))
         page.on("pageerror", lambda error: self.noise.append(f"error: {error}"))
         page.on("request", lambda one: self._see(one.url, host))

@@ -158,7 +158,7 @@ def raw_request(path: str, body: bytes = b"", *headers: str, method: str = "POST
     return "\r\n".join([*lines, "", ""]).encode() + body
 
 
-def connect(port: int, timeout_s: float = 10) -> socket.socket:
+def connect(port: int, timeout_s: float = 30) -> socket.socket:
     return socket.create_connection(("127.0.0.1", port), timeout_s)
 
 

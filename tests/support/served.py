@@ -1,6 +1,7 @@
 """The whole server on a free port of this machine, in a thread; and models that say what a test wants."""
 
 import asyncio
+import io
 import socket
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -16,6 +17,7 @@ from modelkit.model import Model
 from modelkit.output.collected import Collected
 from modelkit.output.events import Event
 from modelkit.server.app import make_app
+from modelkit.server.log import Log
 from modelkit.server.pool import Pool
 from modelkit.server.serving import Serving
 from modelkit.server.stored import Source
@@ -36,7 +38,7 @@ def served(source: Source | Callable[[str], Model], home: Path, **more: Any) -> 
 
     async def run() -> None:
         pool = Pool(source)
-        app = make_app(Serving(pool, settings, **more))
+        app = make_app(Serving(pool, settings, **{"log": Log(io.StringIO()), **more}))
         config = uvicorn.Config(app, log_config=None, lifespan="off", timeout_graceful_shutdown=5)
         server = uvicorn.Server(config)
         stopping.append(lambda: setattr(server, "should_exit", True))

@@ -5,11 +5,15 @@ import json
 import socket
 import time
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import modelkit
+from modelkit.errors import ModelNotFound
+from modelkit.model import Model
 from modelkit.server.limits import Limits
 from modelkit.server.log import Log
 from modelkit.server.pool import Pool
@@ -23,11 +27,22 @@ LIMITS = Limits(
     body_s=0.4,
     header_bytes=8_000,
     header_s=0.4,
-    idle_s=1,
+    idle_s=60,
     connections=12,
     write_s=0.4,
     depth=16,
 )
+
+
+def no_model(name: str) -> Model:
+    raise ModelNotFound(name)
+
+
+def waiting_server(home: Path, **limits: Any) -> AbstractContextManager[Running]:
+    """One without a model, that waits for what is not limited here for longer than any test does."""
+    settings = Settings.from_environment({"MODELKIT_HOME": str(home)})
+    limits = {"header_s": 120.0, "idle_s": 120.0, **limits}
+    return running(Serving(Pool(no_model), settings, Limits(**limits), log=Log(io.StringIO())))
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +115,7 @@ def test_only_json_is_read(served: Running, kind: str, more: tuple[str, ...], ex
     assert status(asked(served, "\r\n".join([*lines, *more, "", "{}"]).encode())) == expected
 
 
-def closed_within(client: socket.socket, limit_s: float) -> bool:
+def closed_within(client: socket.socket, limit_s: float = 20) -> bool:
     client.settimeout(limit_s)
     try:
         while client.recv(65536):
@@ -116,37 +131,30 @@ def closed_within(client: socket.socket, limit_s: float) -> bool:
 def test_header_lines_come_in_time(served: Running, said: bytes) -> None:
     with connect(served.port) as client:
         client.sendall(said)
-        assert closed_within(client, 3)
+        assert closed_within(client)
 
 
 def test_a_drip_of_header_lines_is_no_excuse(served: Running) -> None:
     with connect(served.port) as client:
         client.sendall(b"GET /livez HTTP/1.1\r\n")
-        began = time.monotonic()
-        try:
-            while time.monotonic() - began < 3:
-                client.sendall(b"X-A: b\r\n")
-                time.sleep(0.05)
-        except (BrokenPipeError, ConnectionResetError):
-            pass
-        assert time.monotonic() - began < 2
+        flood(client, b"X-A: b\r\n", pause_s=0.05)
 
 
 def test_the_second_request_has_as_much_time_as_the_first(served: Running) -> None:
     with connect(served.port) as client:
         client.sendall(raw_request("/livez", method="GET"))
         assert status(received(client, until=b'"ok"}')) == 200
-        time.sleep(0.6)  # longer than header_s, shorter than idle_s
+        time.sleep(0.6)  # longer than header_s
         client.sendall(raw_request("/livez", method="GET"))
         assert status(received(client, until=b'"ok"}')) == 200
         client.sendall(b"GET /livez HT")
-        assert closed_within(client, 3)
+        assert closed_within(client)
 
 
-def test_an_idle_connection_is_closed(served: Running) -> None:
-    with connect(served.port) as client:
+def test_an_idle_connection_is_closed(tmp_path: Path) -> None:
+    with waiting_server(tmp_path, idle_s=0.3) as served, connect(served.port) as client:
         client.sendall(raw_request("/livez", method="GET"))
-        assert closed_within(client, 4)
+        assert closed_within(client)
 
 
 def test_a_body_comes_in_time(served: Running) -> None:
@@ -163,12 +171,13 @@ def test_too_many_header_bytes(served: Running) -> None:
         flood(client, b"X-A: " + b"b" * 1000 + b"\r\n")
 
 
-def flood(client: socket.socket, data: bytes, limit_s: float = 5) -> None:
+def flood(client: socket.socket, data: bytes, limit_s: float = 20, pause_s: float = 0) -> None:
     """Send that again and again, until nobody takes it any more."""
     began = time.monotonic()
     try:
         while time.monotonic() - began < limit_s:
             client.sendall(data)
+            time.sleep(pause_s)
     except (BrokenPipeError, ConnectionResetError):
         return
     pytest.fail("the server takes everything")
@@ -198,20 +207,23 @@ def test_requests_that_two_readers_read_differently(served: Running, lines: str)
     assert status(asked(served, lines.encode())) in (0, 400, 403)
 
 
-def test_connections_are_counted(served: Running) -> None:
-    clients = [connect(served.port) for _ in range(LIMITS.connections)]
-    try:
-        time.sleep(0.1)
-        with connect(served.port) as one_more:
-            assert closed_within(one_more, 0.25)  # sooner than for its header lines
-    finally:
-        for client in clients:
-            client.close()
-    assert status(eventually_answered(served)) == 200
+def test_connections_are_counted(tmp_path: Path) -> None:
+    with waiting_server(tmp_path, connections=3) as served:
+        clients = [connect(served.port) for _ in range(3)]
+        try:
+            for client in clients:
+                client.sendall(raw_request("/livez", method="GET"))
+                assert status(received(client, until=b'"ok"}')) == 200
+            with connect(served.port) as one_more:
+                assert closed_within(one_more)  # not for its header lines, which have two minutes
+        finally:
+            for client in clients:
+                client.close()
+        assert status(eventually_answered(served)) == 200
 
 
 def eventually_answered(served: Running) -> bytes:
-    for _ in range(40):
+    for _ in range(400):
         if answer := asked(served, raw_request("/livez", method="GET")):
             return answer
         time.sleep(0.05)
@@ -222,7 +234,7 @@ def test_who_does_not_read_is_dropped(served: Running) -> None:
     body = {"model": "tiny", "prompt": "x", "tokens": 150_000, "stream": "sse", "pad": 50_000}
     client = socket.socket()
     client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
-    client.settimeout(10)
+    client.settimeout(30)
     client.connect(("127.0.0.1", served.port))
     with client:
         client.sendall(raw_request("/test/answer", json.dumps(body).encode()))

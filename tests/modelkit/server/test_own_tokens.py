@@ -1,6 +1,7 @@
 """`/tokenize`, `/detokenize`, `/apply-template`, `/props`: what a prompt is made of."""
 
 import asyncio
+import io
 from collections.abc import Iterator
 
 import pytest
@@ -9,6 +10,7 @@ from starlette.testclient import TestClient
 import modelkit
 from modelkit.model import Model
 from modelkit.server.app import make_app
+from modelkit.server.log import Log
 from modelkit.server.pool import Pool
 from modelkit.server.serving import Serving
 from modelkit.settings import Settings
@@ -24,7 +26,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
         return modelkit.load(folder, home=home, temperature=0.5)
 
     pool = Pool(opened)
-    serving = Serving(pool, Settings.from_environment({"MODELKIT_HOME": str(home)}))
+    serving = Serving(pool, Settings.from_environment({"MODELKIT_HOME": str(home)}), log=Log(io.StringIO()))
     with TestClient(make_app(serving), base_url="http://localhost") as client:
         yield client
     asyncio.run(pool.close())

@@ -1,6 +1,7 @@
 """One server with one tiny model, for OpenAI's own client."""
 
 import asyncio
+import io
 from collections.abc import Iterator
 
 import openai
@@ -10,6 +11,7 @@ import modelkit
 from modelkit.errors import ModelNotFound
 from modelkit.model import Model
 from modelkit.server.app import make_app
+from modelkit.server.log import Log
 from modelkit.server.pool import Pool
 from modelkit.server.serving import Serving
 from modelkit.settings import Settings
@@ -28,7 +30,7 @@ def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
         return modelkit.load(folder, home=home)
 
     pool = Pool(opened)
-    yield Serving(pool, Settings.from_environment({"MODELKIT_HOME": str(home)}))
+    yield Serving(pool, Settings.from_environment({"MODELKIT_HOME": str(home)}), log=Log(io.StringIO()))
     asyncio.run(pool.close())
 
 

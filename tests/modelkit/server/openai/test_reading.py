@@ -403,21 +403,21 @@ def bodies(known: frozenset[str], **whole: Any) -> st.SearchStrategy[dict[str, A
     )
 
 
-@settings(max_examples=400)
+@settings(max_examples=120)
 @given(body=bodies(chat_request.KNOWN, model="m", messages=[USER], tools=[TOOL]))
 def test_any_chat_is_read_or_refused(body: dict[str, Any]) -> None:
     with contextlib.suppress(ModelkitError):
         read_chat(Fields(body), 8)
 
 
-@settings(max_examples=200)
+@settings(max_examples=60)
 @given(body=bodies(completion_request.KNOWN, model="m", prompt="x"))
 def test_any_completion_is_read_or_refused(body: dict[str, Any]) -> None:
     with contextlib.suppress(ModelkitError):
         read_completion(Fields(body), 8)
 
 
-@settings(max_examples=400)
+@settings(max_examples=120)
 @given(body=bodies(response_request.KNOWN, model="m", input=[USER]))
 def test_any_response_is_read_or_refused(body: dict[str, Any]) -> None:
     with contextlib.suppress(ModelkitError):
