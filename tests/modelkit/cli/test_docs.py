@@ -1,12 +1,16 @@
 """The pages of docs/ say what the program says, and lead to each other."""
 
+import inspect
 import re
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 import modelkit
+from modelkit.server.app import ROOMS
 from tests.support.cli_docs import DOCS, current
+from tests.test_floors import FLOORS
 
 README = DOCS.parent / "README.md"
 
@@ -46,6 +50,34 @@ def test_the_page_on_python_has_what_a_class_offers(kind: str) -> None:
     found = getattr(modelkit, kind)
     public = {name for name in {*vars(found), *found.__annotations__} if not name.startswith("_")}
     assert public - named == set()
+
+
+def test_the_page_on_python_has_every_argument_of_a_model() -> None:
+    text = (DOCS / "python.md").read_text(encoding="utf-8")
+    for name, method in vars(modelkit.Model).items():
+        if not name.startswith("_") and inspect.isfunction(method):
+            named = re.search(rf"`{name}\(([^`]*)\)`", text)
+            assert named, name
+            taken = [one for one in inspect.signature(method).parameters if one != "self"]
+            assert re.findall(r"\w+", named[1]) == taken, name
+
+
+def test_the_page_on_serving_has_every_endpoint() -> None:
+    page = (DOCS / "serving.md").read_text(encoding="utf-8")
+    section = page.partition("## Endpoints\n")[2].partition("\n## ")[0]
+    named = {name for code in re.findall(r"`([^`\n]+)`", section) for name in re.findall(r"[\w-]+", code)}
+    rooms = [room for room in ROOMS if ".page." not in room]
+    paths = [route.path for room in rooms for route in import_module(room).DIALECT.routes]
+    ends = {re.sub(r"/\{.*", "", path).rpartition("/")[2] for path in paths}
+    assert len(ends) > 25
+    assert ends - named == set()
+
+
+def test_the_picture_of_the_floors_has_every_room() -> None:
+    page = (DOCS / "design.md").read_text(encoding="utf-8")
+    picture = page.partition("```\n")[2].partition("```")[0]
+    named = {*re.findall(r"[a-z_.]+", picture), "runtime.cache.snapshot", "runtime.cache.protocol"}
+    assert {room for _, rooms in FLOORS for room in rooms} - named == set()
 
 
 def test_messages_of_the_page_on_troubles_are_the_programs_own() -> None:
