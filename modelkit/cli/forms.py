@@ -86,4 +86,5 @@ def _read(path: Path, option: str) -> str:
             raise click.BadParameter(f"{path} has more than {most:,} bytes", param_hint=f"'{option}'")
         return content.decode()
     except (OSError, ValueError) as error:
-        raise click.BadParameter(f"{path} cannot be read: {error}", param_hint=f"'{option}'") from error
+        why = (getattr(error, "strerror", None) or str(error)).lower()
+        raise click.BadParameter(f"{path} cannot be read: {why}", param_hint=f"'{option}'") from error

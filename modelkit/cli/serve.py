@@ -35,7 +35,8 @@ class Key(click.ParamType):
         try:
             key = Path(text[1:]).read_text(encoding="utf-8")[:_LONGEST_KEY].strip()
         except (OSError, ValueError) as error:
-            self.fail(f"{text[1:]} cannot be read: {error}", param, ctx)
+            why = getattr(error, "strerror", None) or str(error)
+            self.fail(f"{text[1:]} cannot be read: {why.lower()}", param, ctx)
         if not key:
             self.fail(f"{text[1:]} holds no key", param, ctx)
         return key

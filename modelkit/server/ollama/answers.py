@@ -47,7 +47,8 @@ def start_chat(model: Model, asked: Chat) -> GenerationStream:
     if not _has_template(model, asked.common):
         raise _unable(asked.common, "chat", "model")
     try:
-        return model.chat(asked.messages, stream=True, **asked.keywords, **_options(model, asked.common))
+        options = {**asked.keywords, **_options(model, asked.common)}
+        return model.chat(asked.messages, stream=True, **options)
     except Unplaced as error:
         if error.part != "tools":
             raise
@@ -94,6 +95,10 @@ def _options(model: Model, common: Common) -> dict[str, Any]:
     asked, able = common.keywords.get("think"), model.thinking.on is not None
     if asked and not able:
         raise _unable(common, "thinking", "think")
+    if asked is False and model.thinking.off is None:
+        options["think"] = (
+            None  # no switch, as gpt-oss: Ollama passes over it, so clients send it to every model
+        )
     if asked is None and able and "think" not in model.defaults:
         options["think"] = True
     return options

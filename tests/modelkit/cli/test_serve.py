@@ -119,7 +119,7 @@ def test_a_port_in_use(run: Run) -> None:
     ("options", "said"),
     [
         (("--api-key", "secret"), "MODELKIT_API_KEY"),
-        (("--api-key", "@/nowhere/at/all"), "cannot be read"),
+        (("--api-key", "@/nowhere/at/all"), "/nowhere/at/all cannot be read: no such file or directory\n"),
         (("--origins", "chat.example.org"), "https://chat.example.org"),
         (("--allow-host", "a b"), "models.example.org"),
         (("--uds", "x", "--port", "1"), "in place of"),

@@ -1,5 +1,6 @@
 """Requests of Ollama's clients to keyword arguments, and what is refused."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ from modelkit.chat.message import Message, ToolCall
 from modelkit.durations import FOR_EVER
 from modelkit.errors import ModelkitError
 from modelkit.server.fields import Fields
+from modelkit.server.ollama.answers import start_chat, start_generate
 from modelkit.server.ollama.options import read_options
 from modelkit.server.ollama.reading import read_chat, read_generate
 
@@ -139,3 +141,22 @@ def test_keep_alive_is_seconds(given: object, seconds: float | None) -> None:
 def test_what_cannot_be_done_is_refused_by_name(body: dict[str, Any], text: str) -> None:
     with pytest.raises(ModelkitError, match=text):
         chat(**body) if "messages" in body else generate(**body)
+
+
+@pytest.mark.parametrize("path", ["chat", "generate"])
+def test_thinking_without_a_switch_goes_on(path: str) -> None:
+    """gpt-oss always thinks; with Ollama, `think: false` does nothing to it."""
+    asked: list[dict[str, Any]] = []
+
+    def answer(messages: Any, **options: Any) -> None:
+        asked.append(options)
+
+    model: Any = SimpleNamespace(
+        chat=answer, has_template=True, defaults={}, thinking=SimpleNamespace(on={}, off=None)
+    )
+    for think in (False, True, "low"):
+        if path == "chat":
+            start_chat(model, chat(think=think))
+        else:
+            start_generate(model, generate(think=think))
+    assert [one.get("think") for one in asked] == [None, True, "low"]
