@@ -5,7 +5,17 @@ from typing import Any
 
 from modelkit.chat.styles.style import Tag
 from modelkit.grammars.rules import Rules, either
-from modelkit.grammars.values import DEEPEST, NAME, Read, Schema, choices, kind_of, properties, raw
+from modelkit.grammars.values import (
+    DEEPEST,
+    NAME,
+    Read,
+    Schema,
+    bounds,
+    choices,
+    kind_of,
+    properties,
+    raw,
+)
 
 
 def tagged_arguments(rules: Rules, schema: Schema, tag: Tag) -> str:
@@ -29,47 +39,65 @@ class _Tagged:
     def _one(self, name: str, schema: Any, depth: int) -> str:
         tag, rules = self._tag, self._rules
         close = tag.close.replace("{name}", name)
-        kinds = self._read.kinds(schema)
-        opened = rules.said(tag.open + name) if tag.type is None else ""
+        parts = self._parts(schema)
         if tag.type is None:
-            return f"{opened} {rules.said(tag.name_end)} {self._value(schema, kinds, close, depth)}"
+            opened = f"{rules.said(tag.open + name)} {rules.said(tag.name_end)}"
+            return f"{opened} ({self._value(parts, close, depth)})"
         ways = list[str]()
-        for kind in sorted(kinds):
+        for kind in sorted({kind for kind, _ in parts}):
             word = tag.type.text if kind == "string" else tag.type.other or kind
             head = rules.said(tag.open + name + tag.type.open + word + tag.name_end)
-            only = schema if kinds == frozenset({kind}) else self._only(schema, kind)
-            ways.append(f"{head} {self._value(only, frozenset({kind}), close, depth)}")
+            own = [part for part in parts if part[0] == kind]
+            ways.append(f"{head} ({self._value(own, close, depth)})")
         return either(ways)
 
-    def _only(self, schema: Any, kind: str) -> Any:
-        """The part of the schema for values of one type."""
+    def _parts(self, schema: Any, depth: int = 0) -> list[tuple[str, Any]]:
+        """The schema as choices, each of one type."""
         schema = self._read.resolved(schema)
+        if not isinstance(schema, Mapping) or depth > DEEPEST:
+            return [(kind, {} if schema is True else {"type": kind}) for kind in self._read.kinds(schema)]
+        listed = choices(schema)
+        if listed is not None:
+            kinds = dict.fromkeys(kind_of(one) for one in listed)
+            return [(kind, {"enum": [one for one in listed if kind_of(one) == kind]}) for kind in kinds]
         for key in ("anyOf", "oneOf"):
-            if isinstance(schema, Mapping) and isinstance(schema.get(key), list):
-                return {
-                    "anyOf": [one for one in schema[key] if self._read.kinds(one) == frozenset({kind})]
-                    or [{"type": kind}]
-                }
-        listed = choices(schema) if isinstance(schema, Mapping) else None
-        return (
-            {"enum": [one for one in listed if kind_of(one) == kind]} if listed else {**schema, "type": kind}
-        )
+            if isinstance(schema.get(key), list):
+                return [part for one in schema[key] for part in self._parts(one, depth + 1)]
+        kinds = sorted(self._read.kinds(schema))
+        return [
+            (kind, schema if len(kinds) == 1 else {**schema, "type": self._type(schema, kind)})
+            for kind in kinds
+        ]
 
-    def _value(self, schema: Any, kinds: frozenset[str], close: str, depth: int) -> str:
-        rules, inner = self._rules, self._read.resolved(schema)
-        if "string" in kinds:
-            values = choices(inner) if kinds == frozenset({"string"}) and isinstance(inner, Mapping) else None
-            if values is not None:
-                return f"({either(rules.said(one) for one in values)}) {rules.said(close)}"
-            return raw(rules, inner if kinds == frozenset({"string"}) else {}, close)
-        if self._tag.nested and kinds & {"object", "array"} and depth < DEEPEST:
-            return f"{self._nested(inner, kinds, depth)} {rules.said(close)}"
+    @staticmethod
+    def _type(schema: Mapping[str, Any], kind: str) -> str:
+        said = schema.get("type")
+        whole = isinstance(said, list) and "integer" in said and "number" not in said
+        return "integer" if kind == "number" and whole else kind
+
+    def _value(self, parts: list[tuple[str, Any]], close: str, depth: int) -> str:
+        """One of the parts, and the mark behind it. A text that may be anything may be all of them."""
+        free = [its for kind, its in parts if kind == "string" and _is_free(its)]
+        if free:
+            return raw(self._rules, free[0], close)
+        return either(self._part(kind, its, close, depth) for kind, its in parts)
+
+    def _part(self, kind: str, schema: Any, close: str, depth: int) -> str:
+        rules = self._rules
+        if kind == "string":
+            if (values := choices(schema)) is None:
+                return raw(rules, schema, close)
+            return f"({either(rules.said(one) for one in values)}) {rules.said(close)}"
+        if self._tag.nested and kind in ("object", "array") and depth < DEEPEST:
+            return f"{self._nested(schema, frozenset({kind}), depth)} {rules.said(close)}"
         return f"{rules.json(self._read.alone(schema))} {rules.said(close)}"
 
     def _nested(self, schema: Any, kinds: frozenset[str], depth: int) -> str:
         if kinds == frozenset({"array"}) and isinstance(items := schema.get("items", {}), Mapping):
             one = self._one(self._tag.item, items, depth + 1)
             most = schema.get("maxItems", "")
+            if most == 0:
+                return '""'
             return self._rules.rule(f"({one}){{{schema.get('minItems', 0)},{most}}}")
         return self._rules.rule(self.members(schema if kinds == frozenset({"object"}) else {}, depth + 1))
 
@@ -79,3 +107,7 @@ class _Tagged:
         if tag.type is not None or "{name}" in tag.close:
             return self._one("value", {"type": "string"}, 0)
         return f"{rules.said(tag.open)} {NAME} {rules.said(tag.name_end)} {raw(rules, {}, tag.close)}"
+
+
+def _is_free(schema: Any) -> bool:
+    return choices(schema) is None and bounds(schema) is None

@@ -184,7 +184,8 @@ class Written:
         most = schema.get("maxItems")
         one = self.of(items if isinstance(items, Mapping) else {})
         more = f"{{{max(least - 1, 0)},{'' if most is None else max(most - 1, 0)}}}"
-        filled = f"{one} ({quoted(self._comma)} {one}){more}"
+        # The library takes no {0,0}.
+        filled = one if most == 1 else f"{one} ({quoted(self._comma)} {one}){more}"
         if most == 0:
             return '"[]"'
         return f'"[" {filled} "]"' if least else f'"[" ({filled})? "]"'
@@ -242,14 +243,17 @@ def raw(rules: Rules, schema: Any, close: str) -> str:
     """
     core = close.strip()
     lead, tail = close[: close.find(core)], close[close.find(core) + len(core) :]
-    bounds = _bounds(schema)
-    if bounds is None:
+    said = bounds(schema)
+    if said is None:
         return f"{rules.until(core, Free())} {rules.said(tail)}"
-    least, most = bounds
+    least, most = said
+    if most == 0:  # a part of the grammar that is always empty fails at the token behind it
+        return rules.said(close)
     return f"{rules.until(core, Free(), f'{{{least},{most}}}', lead)} {rules.said(tail)}"
 
 
-def _bounds(schema: Any) -> tuple[int, int] | None:
+def bounds(schema: Any) -> tuple[int, int] | None:
+    """The least and the most characters of a text, where they can be kept."""
     if not isinstance(schema, Mapping):
         return None
     least, most = schema.get("minLength", 0), schema.get("maxLength")

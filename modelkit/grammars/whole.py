@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from modelkit.grammars.answer import Answer, Wanted
 from modelkit.grammars.messages import Messages
+from modelkit.grammars.names import unwritable
 from modelkit.grammars.rules import Marks
 from modelkit.grammars.shape import Shape
 from modelkit.grammars.tools import Schema, Tool, checked
@@ -13,7 +14,7 @@ from modelkit.grammars.tools import Schema, Tool, checked
 
 def of_usable_tools(shape: Shape, why_not: Callable[[Schema], str | None]) -> tuple[Shape, list[str]]:
     """See `tools.checked`."""
-    tools, notes = checked(shape.tools, why_not)
+    tools, notes = checked(shape.tools, lambda schema: unwritable(shape.style, schema) or why_not(schema))
     return replace(shape, tools=tuple(tools)), notes
 
 

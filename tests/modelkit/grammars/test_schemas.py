@@ -1,0 +1,161 @@
+"""Whatever tools there are: what a grammar allows is split into calls whose arguments fit."""
+
+import random
+from typing import Any
+
+import jsonschema
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from modelkit.chat.styles.opening import Opening
+from modelkit.chat.styles.style import Style
+from modelkit.chat.styles.table import style_named
+from modelkit.grammars.shape import shape_of
+from tests.support.answers import collected, folded, plain
+from tests.support.walks import Words, events_of, walk, words_of
+
+# Some of each way to write a call.
+ROWS = [
+    *["hermes", "xlam", "command-a", "mistral-v11", "kimi-k2", "harmony", "lfm2", "olmo3", "gemma4"],
+    *["qwen3-coder", "glm-4.7", "minimax-m3", "deepseek-v3.2", "kimi-k3"],
+]
+
+NAMES = st.sampled_from(
+    ["city", "größe", "日本", "a.b", "x-y", "_", "n1", "CamelCase", "item", "name", "true"]
+)
+ODD = st.sampled_from(["two words", 'say"s', "it's", "$ref", "a/b", "a:b", "a=b", "(x)", "[0]", "π r²", "🙂"])
+TEXTS = st.text("abé日\"'\\<>{}[]|:, \n1", max_size=6)
+NUMBERS = st.integers(-99, 99)
+
+
+def bounded(kind: str) -> st.SearchStrategy[dict[str, Any]]:
+    """A number without bounds may become larger than any that a prompt can have."""
+    bounds = st.tuples(NUMBERS, NUMBERS).map(sorted).map(lambda two: {"minimum": two[0], "maximum": two[1]})
+    return bounds.map(lambda more: {"type": kind, **more})
+
+
+LENGTHS = st.one_of(
+    st.just({}),
+    st.tuples(st.integers(0, 3), st.integers(0, 5)).map(lambda n: {"minLength": n[0], "maxLength": sum(n)}),
+)
+VALUES = st.one_of(TEXTS, NUMBERS, st.booleans(), st.none())
+LEAVES = st.one_of(
+    LENGTHS.map(lambda more: {"type": "string", **more}),
+    bounded("integer"),
+    bounded("number"),
+    st.sampled_from(["boolean", "null"]).map(lambda kind: {"type": kind}),
+    st.lists(TEXTS, min_size=1, max_size=3, unique=True).map(lambda listed: {"enum": listed}),
+    st.lists(st.one_of(NUMBERS, st.none()), min_size=1, max_size=3, unique=True).map(
+        lambda listed: {"enum": listed}
+    ),
+    VALUES.map(lambda value: {"const": value}),
+    st.lists(
+        st.sampled_from(["string", "integer", "boolean", "null"]), min_size=2, max_size=3, unique=True
+    ).map(lambda kinds: {"type": kinds}),
+    LENGTHS.map(lambda more: {"anyOf": [{"type": "string", **more}, {"type": "null"}]}),
+)
+
+
+@st.composite
+def objects(draw: st.DrawFn, inner: st.SearchStrategy[dict[str, Any]]) -> dict[str, Any]:
+    named = draw(st.dictionaries(st.one_of(NAMES, NAMES, ODD), inner, max_size=3))
+    required = [name for name in named if draw(st.booleans())]
+    closed = draw(st.sampled_from([{}, {"additionalProperties": False}]))
+    return {"type": "object", "properties": named, "required": required, **closed}
+
+
+def lists(inner: st.SearchStrategy[dict[str, Any]]) -> st.SearchStrategy[dict[str, Any]]:
+    sizes = st.one_of(
+        st.just({}),
+        st.tuples(st.integers(0, 2), st.integers(0, 2)).map(lambda n: {"minItems": n[0], "maxItems": sum(n)}),
+    )
+    return st.tuples(inner, sizes).map(lambda two: {"type": "array", "items": two[0], **two[1]})
+
+
+def choices(inner: st.SearchStrategy[dict[str, Any]]) -> st.SearchStrategy[dict[str, Any]]:
+    return st.lists(inner, min_size=1, max_size=2).map(lambda ways: {"anyOf": ways})
+
+
+VALUED = st.recursive(
+    LEAVES, lambda inner: st.one_of(objects(inner), lists(inner), choices(inner)), max_leaves=4
+)
+PARAMETERS = st.one_of(objects(VALUED), objects(VALUED), st.none())
+TOOLS = st.dictionaries(
+    st.sampled_from(["f", "get_weather", "ns.do-it", "größe", "f2"]), PARAMETERS, min_size=1, max_size=3
+)
+
+
+def check(style: Style, tools: dict[str, dict[str, Any] | None], seed: int) -> None:
+    rng, words = random.Random(seed), words_of(style, tokens=True)
+    asked = [{"name": name, **({"parameters": its} if its else {})} for name, its in tools.items()]
+    choice = rng.choice(["required", *tools])
+    shape = shape_of(style, Opening(), asked, choice)
+    assert shape is not None
+    grammar = words.grammars.shaped(shape)
+    assert all("with the name" in note for note in grammar.notes)  # what the style has no way to write
+    loose = {note.split()[2] for note in grammar.notes}
+    ids, whole = walk(words, grammar.matcher(), rng, most=1200)
+    calls = collected(events_of(style, Opening(), asked, words.pieces(ids))).tool_calls
+    assert calls or not whole, words.text(ids)
+    for call in calls if whole else calls[:-1]:
+        if call.name in loose:
+            continue
+        assert call.written is None, call.written
+        schema = tools[call.name] or {"additionalProperties": False}
+        jsonschema.validate(dict(call.arguments), {"additionalProperties": False, **schema})
+    same_however_it_comes(style, asked, words, ids, rng)
+
+
+def same_however_it_comes(
+    style: Style, asked: list[dict[str, Any]], words: Words, ids: list[int], rng: random.Random
+) -> None:
+    text = words.text(ids)
+    cuts = sorted(rng.sample(range(len(text) + 1), min(len(text), rng.randint(0, 20))))
+    parts = [text[a:b] for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)]
+    one, many = (events_of(style, Opening(), asked, plain(some)) for some in ([text], parts))
+    assert folded(one) == folded(many)
+
+
+@pytest.mark.parametrize("name", ROWS)
+@settings(max_examples=4, derandomize=True)
+@given(tools=TOOLS, seed=st.integers(0, 2**32))
+def test_any_tools(name: str, tools: dict[str, dict[str, Any] | None], seed: int) -> None:
+    style = style_named(name)
+    assert style is not None
+    check(style, tools, seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ROWS)
+@settings(max_examples=150)
+@given(tools=TOOLS, seed=st.integers(0, 2**32))
+def test_any_tools_for_long(name: str, tools: dict[str, dict[str, Any] | None], seed: int) -> None:
+    style = style_named(name)
+    assert style is not None
+    check(style, tools, seed)
+
+
+MIXED = {"type": "object", "properties": {"x": {"enum": ["ab", 3, None]}}, "required": ["x"]}
+
+
+@pytest.mark.parametrize("name", ["qwen3-coder", "minimax-m3", "kimi-k3"])
+def test_choices_of_several_types_hold_where_texts_are_raw(name: str) -> None:
+    style = style_named(name)
+    assert style is not None
+    for seed in range(6):
+        check(style, {"f": MIXED}, seed)
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong"), [("lfm2", "two words"), ("gemma4", "a:b"), ("qwen3-coder", "a>b")]
+)
+def test_a_name_that_a_style_cannot_write_is_noted(name: str, wrong: str) -> None:
+    style = style_named(name)
+    assert style is not None
+    tool = {"name": "f", "parameters": {"properties": {wrong: {"type": "null"}}, "required": [wrong]}}
+    shape = shape_of(style, Opening(), [tool], "f")
+    assert shape is not None
+    (note,) = words_of(style, tokens=True).grammars.shaped(shape).notes
+    assert note.startswith("arguments of f are any object: ")
+    assert wrong in note
