@@ -48,11 +48,6 @@ class Described:
         return None if self.family.start_id is None else self.family.start_id(self.config)
 
     @property
-    def answers(self) -> bool:
-        """Has it a head that says what comes next? Others make embeddings only."""
-        return self.family.answers(self.config)
-
-    @property
     def through(self) -> str | None:
         """What runs it, if that is none of ours: "mlx-lm 0.32.2 (helium)"."""
         return self.family.through

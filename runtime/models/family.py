@@ -94,10 +94,6 @@ class Head:
     """Its tensors out of all of the checkpoint's, {} where the file has no head."""
 
 
-def _always(_config: object) -> bool:
-    return True
-
-
 def _may_narrow(_name: str) -> bool:
     return False
 
@@ -124,9 +120,6 @@ class Family:
     start_id: Callable[[Any], int] | None = None
     """The id that answers begin with, where an encoder reads the prompt (see Reader); None elsewhere: the
     answer goes on where the prompt ends."""
-    answers: Callable[[Any], bool] = _always
-    """By its config: has it a head that says what comes next? Where not, its hidden states are all it gives:
-    it makes embeddings."""
     reads_whole: bool = False
     """Every token sees all others, those behind it too, so a text is read in one step and nothing of it is
     remembered."""
