@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from modelkit.chat.message import Message, ToolCall
     from modelkit.comparison import Comparison, compare
     from modelkit.embedding import Embeddings
-    from modelkit.generation import Finish, Generation, GenerationStream
+    from modelkit.generation import Finish, Generation
     from modelkit.memory import Memory
     from modelkit.model import Model
     from modelkit.modelfile import Directive, Modelfile
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from modelkit.pieces import Piece
     from modelkit.prefixes import Prefix
     from modelkit.store import BrokenPackage, Exported, Freed, Package
+    from modelkit.streams import GenerationStream
     from modelkit.verbs import create, load, pull, push
     from runtime.engine.request import Drafts, PromptProgress, TokenLogprob, Usage
 
@@ -97,7 +98,7 @@ _HOMES = {
     "Finish": "modelkit.generation",
     "Freed": "modelkit.store",
     "Generation": "modelkit.generation",
-    "GenerationStream": "modelkit.generation",
+    "GenerationStream": "modelkit.streams",
     "Memory": "modelkit.memory",
     "Message": "modelkit.chat.message",
     "Model": "modelkit.model",

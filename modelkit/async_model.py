@@ -14,9 +14,10 @@ from typing import Any, Literal, TypeVar, Unpack, overload
 
 from modelkit.chat.message import Message
 from modelkit.embedding import Embeddings
-from modelkit.generation import Finish, Generation, GenerationStream
+from modelkit.generation import Finish, Generation
 from modelkit.model import Model
 from modelkit.options import ChatOptions, GenerateOptions
+from modelkit.streams import GenerationStream
 from modelkit.verbs import load
 
 T = TypeVar("T")

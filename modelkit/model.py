@@ -17,7 +17,7 @@ from modelkit.chat.rendering import Frame
 from modelkit.chat.styles.thinking import Thinking
 from modelkit.embedding import Embeddings, Wanted, read_texts
 from modelkit.errors import RequestError
-from modelkit.generation import Generation, GenerationStream
+from modelkit.generation import Generation
 from modelkit.memory import Memory
 from modelkit.modelfile import Parameters
 from modelkit.modelfile.keywords import RequestParameters
@@ -27,6 +27,7 @@ from modelkit.prefixes import Prefix
 from modelkit.prompt import Prompt
 from modelkit.running import Running, start
 from modelkit.settings import Settings
+from modelkit.streams import GenerationStream
 from modelkit.tokenizer.infill import infill
 from runtime import cpu, device
 from runtime.sampling.ranges import ID_LIMIT

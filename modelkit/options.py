@@ -3,6 +3,7 @@
 A parameter that is settled at load is refused here: whatever is accepted acts.
 """
 
+import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,7 +14,7 @@ from modelkit.errors import ParameterError
 from modelkit.grammar import Form, read_form
 from modelkit.modelfile import PARAMETERS, Parameters, Resolved
 from modelkit.modelfile.keywords import RequestParameters
-from runtime.sampling.params import BIAS_LIMIT
+from runtime.sampling.params import BIAS_LIMIT, SamplingParams
 from runtime.sampling.ranges import ID_LIMIT
 
 MOST_LOGPROBS = 20
@@ -131,3 +132,26 @@ def _bias(value: object, where: str) -> dict[int, float]:
         )
         for token, bias in value.items()
     }
+
+
+def sampling_of(
+    wanted: Resolved, suppressed: tuple[int, ...] = (), logit_bias: Mapping[int, float] | None = None
+) -> SamplingParams:
+    """The sampling that these parameters ask for; without a seed, one is drawn here. suppressed: ids that the
+    model's authors never want drawn.
+    """
+    return SamplingParams(
+        temperature=wanted.temperature,
+        top_k=wanted.top_k,
+        top_p=wanted.top_p,
+        min_p=wanted.min_p,
+        typical_p=wanted.typical_p,
+        repeat_penalty=wanted.repeat_penalty,
+        repeat_last_n=wanted.repeat_last_n,
+        presence_penalty=wanted.presence_penalty,
+        frequency_penalty=wanted.frequency_penalty,
+        seed=secrets.randbits(63) if wanted.seed < 0 else wanted.seed,
+        logit_bias=logit_bias or {},
+        suppressed=suppressed,
+        draft_acceptance="rejection" if wanted.draft_acceptance == "rejection" else "coupled",
+    )

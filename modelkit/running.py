@@ -14,20 +14,21 @@ from modelkit.chat.styles.thinking import no_thinking
 from modelkit.embedding import Embedder, Embeddings, Wanted
 from modelkit.errors import PromptTooLong, RequestError
 from modelkit.faults import translated
-from modelkit.generation import Beginning, GenerationStream, sampling_of
+from modelkit.generation import Beginning
 from modelkit.grammar import Grammar, Grammars
 from modelkit.grammars.shape import shape_of
 from modelkit.learned import Learning
 from modelkit.memory import Memory
 from modelkit.modelfile import Parameters, Resolved
 from modelkit.opening import Opened, start_engine
-from modelkit.options import Asked, Calling
+from modelkit.options import Asked, Calling, sampling_of
 from modelkit.output.splitter import splitter_for
 from modelkit.pieces import Pieces
 from modelkit.prefixes import Prefix
 from modelkit.prompt import Prompt, Prompter, Turn
 from modelkit.room import Room, room_for
 from modelkit.settings import Settings
+from modelkit.streams import GenerationStream
 from modelkit.tokenizer import Tokenizer
 from runtime.cache.prefix import Entry
 from runtime.engine.engine import Engine

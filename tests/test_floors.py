@@ -73,6 +73,7 @@ FLOORS: list[tuple[bool, tuple[str, ...]]] = [
             "modelkit.room",
             "modelkit.running",
             "modelkit.schema",
+            "modelkit.streams",
             "modelkit.waking",
         ),
     ),

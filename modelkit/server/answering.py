@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 from starlette.requests import Request
 from starlette.types import Receive
 
-from modelkit.generation import Finish, Generation, GenerationStream
+from modelkit.generation import Finish, Generation
 from modelkit.model import Model
 from modelkit.output.events import Event
 from modelkit.server.faults import Fault, Refused, client_gone, fault_of, refused
@@ -28,6 +28,7 @@ from modelkit.server.pool import Lease
 from modelkit.server.serving import Serving, serving_of, trace_of
 from modelkit.server.trace import Trace
 from modelkit.server.turns import PRIORITIES, Priority
+from modelkit.streams import GenerationStream
 
 T = TypeVar("T")
 _PRIORITY = "x-modelkit-priority"

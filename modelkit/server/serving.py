@@ -3,11 +3,12 @@
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from time import time
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from starlette.requests import Request
 
 from modelkit.server.access import Access
+from modelkit.server.faults import Fault
 from modelkit.server.limits import Limits
 from modelkit.server.log import Log, PromptLog
 from modelkit.server.metrics import Metrics
@@ -15,10 +16,17 @@ from modelkit.server.pool import Pool
 from modelkit.server.trace import Trace
 from modelkit.settings import Settings
 
-if TYPE_CHECKING:
-    from modelkit.server.answering import Underway
-
 WORKERS = 8
+
+
+class Stoppable(Protocol):
+    """A request that has a model, or waits for one."""
+
+    trace: Trace
+
+    def stop(self, fault: Fault) -> None:
+        """Want no more, for this reason. Returns at once."""
+        ...
 
 
 @dataclass(slots=True)
@@ -29,7 +37,7 @@ class State:
     """Models that were named at start are not loaded yet."""
     draining: bool = False
     """It was told to stop: what runs may end, and nothing new begins."""
-    underway: "set[Underway]" = field(default_factory=set)
+    underway: set[Stoppable] = field(default_factory=set["Stoppable"])
     """Every request that has a model, or waits for one."""
 
 

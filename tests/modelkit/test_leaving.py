@@ -13,7 +13,7 @@ import pytest
 
 import modelkit
 from modelkit.errors import ModelClosed, ModelkitError, RequestError
-from modelkit.generation import GenerationStream
+from modelkit.streams import GenerationStream
 from tests.support.tiny import TEMPLATE, write_model
 
 PATIENCE_S = 60

@@ -15,7 +15,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from modelkit.generation import Finish, GenerationStream
+from modelkit.generation import Finish
 from modelkit.model import Model
 from modelkit.output.events import Event, Text
 from modelkit.server import app
@@ -27,6 +27,7 @@ from modelkit.server.listening import Server
 from modelkit.server.place import Place, listen
 from modelkit.server.serving import Serving
 from modelkit.server.streaming import NDJSON, SSE, ndjson, sse, stream
+from modelkit.streams import GenerationStream
 
 OPTIONS: dict[str, Any] = {"temperature": 0, "draft_num_predict": 0}
 

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import uvicorn
 
-from modelkit.generation import Finish, Generation, GenerationStream
+from modelkit.generation import Finish, Generation
 from modelkit.model import Model
 from modelkit.output.collected import Collected
 from modelkit.output.events import Event
@@ -22,6 +22,7 @@ from modelkit.server.pool import Pool
 from modelkit.server.serving import Serving
 from modelkit.server.stored import Source
 from modelkit.settings import Settings
+from modelkit.streams import GenerationStream
 from runtime.engine.request import PromptProgress, Usage
 
 Script = Callable[..., Sequence[Event]]

@@ -8,7 +8,6 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from modelkit.errors import PromptTooLong
-from modelkit.generation import GenerationStream
 from modelkit.model import Model
 from modelkit.server.answering import Ask, call
 from modelkit.server.anthropic.blocks import Blocks
@@ -21,6 +20,7 @@ from modelkit.server.faults import refused
 from modelkit.server.replying import read, reply
 from modelkit.server.serving import serving_of
 from modelkit.server.streaming import SSE
+from modelkit.streams import GenerationStream
 
 
 async def messages(request: Request) -> Response:

@@ -9,7 +9,6 @@ from starlette.routing import Route
 
 from modelkit.chat.message import Message
 from modelkit.errors import RequestError, Unplaced
-from modelkit.generation import GenerationStream
 from modelkit.model import Model
 from modelkit.server.answering import Ask, call
 from modelkit.server.faults import Refused, refused
@@ -19,6 +18,7 @@ from modelkit.server.replying import read, reply
 from modelkit.server.serving import serving_of
 from modelkit.server.streaming import NDJSON
 from modelkit.store.store import Store
+from modelkit.streams import GenerationStream
 
 
 async def chat(request: Request) -> Response:

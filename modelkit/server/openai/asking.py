@@ -6,10 +6,10 @@ from typing import Any
 from starlette.requests import Request
 
 from modelkit.errors import PromptTooLong
-from modelkit.generation import GenerationStream
 from modelkit.model import Model
 from modelkit.server.faults import refused
 from modelkit.server.serving import serving_of
+from modelkit.streams import GenerationStream
 
 Start = Callable[[Model, int], GenerationStream]
 

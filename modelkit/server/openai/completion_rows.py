@@ -2,13 +2,13 @@
 
 import numpy as np
 
-from modelkit.generation import GenerationStream
 from modelkit.model import Model
 from modelkit.server.faults import refused
 from modelkit.server.openai.completion_request import CompletionRequest, Prompt
 from modelkit.server.openai.completion_written import Echo
 from modelkit.server.openai.logprobs import Tokens
 from modelkit.server.openai.sampling import seeds
+from modelkit.streams import GenerationStream
 from runtime.engine.request import TokenLogprob
 
 MOST_SCORE_BYTES = 1024 * 1024 * 1024

@@ -7,7 +7,6 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from modelkit.generation import GenerationStream
 from modelkit.model import Model
 from modelkit.server.answering import Ask
 from modelkit.server.faults import refused
@@ -26,6 +25,7 @@ from modelkit.server.openai.stored import kept_of
 from modelkit.server.replying import read, reply
 from modelkit.server.serving import serving_of
 from modelkit.server.streaming import SSE
+from modelkit.streams import GenerationStream
 
 PROGRESS_S = 0.5
 """How often a client that wants it is told how much of its prompt was read."""

@@ -17,7 +17,6 @@ from starlette.routing import Route
 
 from modelkit import arguments
 from modelkit.durations import read_keep_alive
-from modelkit.generation import GenerationStream
 from modelkit.model import Model
 from modelkit.modelfile import Parameters
 from modelkit.modelfile.keywords import RequestParameters
@@ -28,6 +27,7 @@ from modelkit.server.dialect import Dialect
 from modelkit.server.fields import Fields
 from modelkit.server.own.lines import LINES, Lines, word
 from modelkit.server.streaming import stream
+from modelkit.streams import GenerationStream
 
 _ID = re.compile(r"[0-9]{1,9}")
 _PARAMETERS = frozenset(get_type_hints(RequestParameters))
