@@ -11,11 +11,11 @@ Invariants:
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from time import monotonic, time
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from starlette.requests import Request
 from starlette.types import Receive
@@ -86,7 +86,7 @@ async def call(
     wait for the model any more.
     """
     serving, trace = serving_of(request), trace_of(request)
-    _check_open(serving)
+    check_open(serving)
 
     async def run() -> T:
         async with serving.pool.acquire(model, keep_alive, turn=False) as lease:
@@ -96,7 +96,7 @@ async def call(
     return await unless_gone(request, run())
 
 
-async def unless_gone(request: Request, work: Coroutine[Any, Any, T]) -> T:
+async def unless_gone(request: Request, work: Awaitable[T]) -> T:
     """What the work gives. It is cancelled when the client leaves, and that is raised."""
     task = asyncio.ensure_future(work)
     watcher = asyncio.ensure_future(_gone(request.receive))
@@ -185,7 +185,7 @@ class Underway:
         self.stop(client_gone().fault)
 
     async def _run(self) -> AsyncGenerator[Batch]:
-        _check_open(self.serving)
+        check_open(self.serving)
         try:
             asked = self._ask
             lent = self.serving.pool.acquire(asked.model, asked.keep_alive, priority=self._priority)
@@ -298,6 +298,7 @@ def note_failure(serving: Serving, trace: Trace, error: Exception) -> Fault:
     return fault
 
 
-def _check_open(serving: Serving) -> None:
+def check_open(serving: Serving) -> None:
+    """Raises Refused where nothing new may begin."""
     if serving.state.draining:
         raise Refused(Fault("draining", "the server is stopping; it takes no new requests", retry_after_s=5))

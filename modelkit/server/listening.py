@@ -1,7 +1,8 @@
 """The life of the server: it listens, it is told to stop, it drains, it ends.
 
 SIGTERM or SIGINT once drains: new requests get 503, /health says so, what runs may end within `grace_s`, and
-is then told in its own dialect that the server stops. A second signal ends the process at once.
+is then told in its own dialect that the server stops. Pulls, pushes and creates are told too, and put away
+what they have half done. A second signal ends the process at once.
 
 The sockets stay open while it drains, so that a client is told to come back and not left with a refused
 connection.
@@ -28,7 +29,8 @@ from modelkit.server.protocol import guarded
 from modelkit.server.serving import Serving
 
 INTERRUPTED = 130
-_STOPPED = Fault("draining", "the server was stopped before the answer had ended", retry_after_s=5)
+_STOPPED = Fault("draining", "the server was stopped before this had ended", retry_after_s=5)
+_TIDYING_S = 10
 _LAST_BYTES_S = 5  # for what was said to clients in the end to reach them
 
 
@@ -93,10 +95,12 @@ class Server(uvicorn.Server):
         self._serving.log.line("draining", running=len(state.underway), grace_s=limits.grace_s)
         clock = asyncio.get_running_loop().time
         end_s = clock() + limits.grace_s
-        while state.underway and clock() < end_s:
+        while (state.underway or state.jobs) and clock() < end_s:
             await asyncio.sleep(0.05)
-        for under in list(state.underway):
-            under.stop(_STOPPED)
+        for one in [*state.underway, *state.jobs]:
+            one.stop(_STOPPED)
+        while state.jobs and clock() < end_s + _TIDYING_S:  # a thread that just ends leaves its files behind
+            await asyncio.sleep(0.05)
         self.should_exit = True
 
 

@@ -26,6 +26,13 @@ class Stoppable(Protocol):
 
     def stop(self, fault: Fault) -> None:
         """Want no more, for this reason. Returns at once."""
+
+
+class Job(Protocol):
+    """Work on a thread of its own, which may outlive its request."""
+
+    def stop(self, fault: Fault) -> None:
+        """Want no more of it, for this reason. Returns at once."""
         ...
 
 
@@ -39,6 +46,8 @@ class State:
     """It was told to stop: what runs may end, and nothing new begins."""
     underway: set[Stoppable] = field(default_factory=set["Stoppable"])
     """Every request that has a model, or waits for one."""
+    jobs: set[Job] = field(default_factory=set[Job])
+    """Pulls, pushes and creates, until their threads have ended."""
 
 
 @dataclass(frozen=True, slots=True)

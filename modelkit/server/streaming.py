@@ -4,7 +4,8 @@ Invariants:
 - An error before the first byte is raised to the handler's caller and has a status. After it, the formatter
   words it into the stream.
 - While nothing comes (a queue, a load, a long prompt), a stream of events gets a comment now and then, so
-  that neither client nor proxy gives up. A stream of JSON lines has no such thing.
+  that neither client nor proxy gives up. A stream of JSON lines has none of its own: its dialect says which
+  line changes nothing.
 - Who does not read is dropped by the connection (`protocol`), which cancels the rows as any leaving does.
 """
 

@@ -21,7 +21,7 @@ from modelkit.server.pool import Pool
 from modelkit.server.serving import Serving
 from modelkit.server.stored import Stored
 from modelkit.settings import Settings
-from tests.support.serving import listening
+from tests.support.served import Quiet, listening
 from tests.support.tiny import TEMPLATE, write_model
 
 FILES = ("test_messages", "test_models")
@@ -42,7 +42,7 @@ def run(checkout: Path, environment: Mapping[str, str], arguments: Sequence[str]
         home = Path(scratch, "home")
         _create(home, Path(scratch))
         settings = Settings.from_environment({"MODELKIT_HOME": str(home)})
-        serving = Serving(Pool(Stored(settings)), settings, default_model="model_id")
+        serving = Serving(Pool(Stored(settings)), settings, default_model="model_id", log=Quiet())
         paths = [str(Path("tests", "api_resources", f"{name}.py")) for name in FILES]
         with listening(make_app(serving)) as address:
             found = {

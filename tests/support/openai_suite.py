@@ -21,7 +21,7 @@ from modelkit.server.pool import Pool
 from modelkit.server.serving import Serving
 from modelkit.server.stored import Stored
 from modelkit.settings import Settings
-from tests.support.serving import listening
+from tests.support.served import Quiet, listening
 from tests.support.tiny import TEMPLATE, write_model
 
 FILES = ("chat/test_completions", "test_completions", "test_embeddings", "test_models", "test_responses")
@@ -72,7 +72,7 @@ def run(checkout: Path, environment: Mapping[str, str], arguments: Sequence[str]
             "-k",
             "create and not stored",
         ]
-        with listening(make_app(Serving(Pool(Stored(settings)), settings))) as address:
+        with listening(make_app(Serving(Pool(Stored(settings)), settings, log=Quiet()))) as address:
             found = {
                 **environment,
                 "TEST_API_BASE_URL": f"{address}/v1",

@@ -11,20 +11,13 @@ from typing import Any
 from modelkit.server.announce import announce, withdraw
 from modelkit.server.app import make_app
 from modelkit.server.listening import Server
-from modelkit.server.log import Log
 from modelkit.server.moves import Capacity
 from modelkit.server.place import Place, address_of, listen
 from modelkit.server.pool import Pool
 from modelkit.server.serving import Serving
 from modelkit.server.stored import Source, Stored
 from modelkit.settings import Settings
-
-
-class Quiet(Log):
-    """Says nothing."""
-
-    def line(self, event: str, **fields: Any) -> None:
-        pass
+from tests.support.served import Quiet
 
 
 @dataclass(frozen=True)

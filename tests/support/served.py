@@ -1,16 +1,17 @@
 """The whole server on a free port of this machine, in a thread; and models that say what a test wants."""
 
 import asyncio
-import io
 import socket
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import uvicorn
+from starlette.types import ASGIApp
 
 from modelkit.generation import Finish, Generation
 from modelkit.model import Model
@@ -29,34 +30,53 @@ Script = Callable[..., Sequence[Event]]
 """Gets what `Model.chat` gets."""
 
 
+class Quiet(Log):
+    """Says nothing."""
+
+    def line(self, event: str, **fields: Any) -> None:
+        pass
+
+
 @contextmanager
 def served(source: Source | Callable[[str], Model], home: Path, **more: Any) -> Iterator[str]:
     """Its address. more: fields of Serving."""
+    settings, pool = Settings.from_environment({"MODELKIT_HOME": str(home)}), Pool(source)
+    app = make_app(Serving(pool, settings, **{"log": Quiet(), **more}))
+    with listening(app, pool.close) as address:
+        yield address
+
+
+@contextmanager
+def listening(app: ASGIApp, ended: Callable[[], Awaitable[None]] | None = None) -> Iterator[str]:
+    """The application's address, such as http://127.0.0.1:4711. ended: awaited at the end, on its loop."""
     listener = socket.create_server(("127.0.0.1", 0))
-    settings = Settings.from_environment({"MODELKIT_HOME": str(home)})
-    stopping: list[Callable[[], None]] = []
-    ready = threading.Event()
+    config = uvicorn.Config(app, log_config=None, lifespan="off", timeout_graceful_shutdown=5)
+    server = uvicorn.Server(config)
 
     async def run() -> None:
-        pool = Pool(source)
-        app = make_app(Serving(pool, settings, **{"log": Log(io.StringIO()), **more}))
-        config = uvicorn.Config(app, log_config=None, lifespan="off", timeout_graceful_shutdown=5)
-        server = uvicorn.Server(config)
-        stopping.append(lambda: setattr(server, "should_exit", True))
-        ready.set()
         try:
             await server.serve([listener])
         finally:
-            await pool.close()
+            if ended is not None:
+                await ended()
 
-    thread = threading.Thread(target=lambda: asyncio.run(run()))
+    thread = threading.Thread(target=lambda: asyncio.run(run()), name="test-server", daemon=True)
     thread.start()
-    ready.wait(20)
     try:
+        wait_until(lambda: server.started)
         yield f"http://127.0.0.1:{listener.getsockname()[1]}"
     finally:
-        stopping[0]()
+        server.should_exit = True
         thread.join(20)
+
+
+def wait_until(holds: Callable[[], Any], limit_s: float = 20) -> None:
+    """Raises TimeoutError."""
+    end = time.monotonic() + limit_s
+    while not holds():
+        if time.monotonic() > end:
+            raise TimeoutError(f"waited {limit_s:g} s for nothing")
+        time.sleep(0.005)
 
 
 def scripted(model: Model, script: Script, usage: Usage | None = None, **ending: Any) -> Model:

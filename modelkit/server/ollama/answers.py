@@ -12,11 +12,10 @@ from modelkit.errors import RequestError, Unplaced
 from modelkit.model import Model
 from modelkit.server.answering import Ask, call
 from modelkit.server.faults import Refused, refused
-from modelkit.server.ollama.lines import Lines, Shape, empty
+from modelkit.server.ollama.lines import Lines, Shape, empty, wire
 from modelkit.server.ollama.reading import Chat, Common, Generate, read_chat, read_generate
 from modelkit.server.replying import read, reply
 from modelkit.server.serving import serving_of
-from modelkit.server.streaming import NDJSON
 from modelkit.store.store import Store
 from modelkit.streams import GenerationStream
 
@@ -123,8 +122,8 @@ async def _answered(
     ask = Ask(common.model, start, keep_alive=common.keep_alive)
     logprobs = "top_logprobs" in common.keywords
     writer = Lines(shape, common.model, logprobs=logprobs, context=context)
-    ignored = common.options.ignored
-    return await reply(request, ask, writer, NDJSON, streamed=common.stream, ignored=ignored)
+    lines, ignored = wire(shape, common.model), common.options.ignored
+    return await reply(request, ask, writer, lines, streamed=common.stream, ignored=ignored)
 
 
 async def _loaded(request: Request, shape: Shape, common: Common) -> Response:

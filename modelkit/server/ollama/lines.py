@@ -7,7 +7,7 @@ What such a one said is told as text, unless the answer was cut.
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from time import time
 from typing import Any, Literal
 
@@ -17,6 +17,7 @@ from modelkit.server.answering import Started
 from modelkit.server.faults import Fault, Refused
 from modelkit.server.ollama.wire import filled, line, moment, nanoseconds
 from modelkit.server.openai.logprobs import Spell, Tokens, token
+from modelkit.server.streaming import NDJSON, Wire
 from modelkit.server.trace import Trace
 
 Shape = Literal["chat", "generate"]
@@ -156,6 +157,11 @@ class Lines:
         prompt = started.streams[0].begun.prompt_ids if started and self._context else ()
         trace = None if started is None else started.trace
         return _whole(self._shape, self._model, said, answer, trace, [*prompt, *answer.ids] if prompt else ())
+
+
+def wire(shape: Shape, model: str) -> Wire:
+    """A line without content is the one sign of life that clients pass over: blank lines break them."""
+    return replace(NDJSON, heartbeat=line(_part(shape, model, _Said())))
 
 
 def empty(shape: Shape, model: str, reason: Literal["load", "unload"]) -> dict[str, Any]:

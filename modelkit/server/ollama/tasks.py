@@ -1,24 +1,25 @@
 """What takes minutes (pull, push, create), told in lines of progress while a thread of its own does it.
 
-A client that leaves stops it: the next time that the work reports, it ends as an interrupted command does,
-with no name changed. What fails before the first line has a status; after it, a line says so.
+A client that leaves stops it, and so does the end of the server: the next time that the work reports, it ends
+as an interrupted command does, with no name changed.
+What fails before the first line has a status; after it, a line says so.
 """
 
 import asyncio
 import hashlib
 import threading
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import suppress
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
-from modelkit.server.answering import note_failure
-from modelkit.server.faults import client_gone, refused
+from modelkit.server.answering import check_open, note_failure, unless_gone
+from modelkit.server.faults import Fault, Refused, client_gone, refused
 from modelkit.server.ollama.wire import line
-from modelkit.server.serving import serving_of, trace_of
+from modelkit.server.serving import Job, serving_of, trace_of
 
 Work = Callable[["Telling"], None]
 Line = dict[str, Any]
@@ -29,12 +30,15 @@ _running = threading.BoundedSemaphore(MOST_AT_ONCE)
 
 
 class Telling:
-    """Hears of the work on its thread, and passes it on to the event loop. left: nobody listens any more."""
+    """Hears of the work on its thread, and passes it on to the event loop. A Job of the server's state."""
 
     def __init__(self, emit: Callable[[Line], None]) -> None:
-        self.left = threading.Event()
+        self._fault: Fault | None = None
         self._emit, self._lock = emit, threading.Lock()
         self._label, self._total, self._done, self._told_s = "", 0, 0, 0.0
+
+    def stop(self, fault: Fault) -> None:
+        self._fault = self._fault or fault
 
     def say(self, sentence: str) -> None:
         self._check()
@@ -65,17 +69,19 @@ class Telling:
         self._emit({"status": self._label, **progress})
 
     def _check(self) -> None:
-        if self.left.is_set():
-            raise client_gone()
+        if self._fault is not None:
+            raise Refused(self._fault)
 
 
 async def told(request: Request, work: Work, *, streamed: bool) -> Response:
     """Raises what went wrong before the first line, or where one answer is wanted, at all."""
+    state = serving_of(request).state
+    check_open(serving_of(request))
     if not _running.acquire(blocking=False):
         raise refused("busy", f"{MOST_AT_ONCE} models are being fetched or made; try again later")
-    lines = _lines(work)
+    lines = _lines(work, state.jobs)
     try:
-        first = await _unless_gone(request, anext(lines) if streamed else _last(lines))
+        first = await unless_gone(request, anext(lines) if streamed else _last(lines))
     except BaseException:
         await lines.aclose()
         raise
@@ -84,7 +90,7 @@ async def told(request: Request, work: Work, *, streamed: bool) -> Response:
     return StreamingResponse(_written(request, first, lines), media_type="application/x-ndjson")
 
 
-async def _lines(work: Work) -> AsyncGenerator[Line]:
+async def _lines(work: Work, jobs: set[Job]) -> AsyncGenerator[Line]:
     """What is told, to its end. The semaphore is the thread's, and given back when that ends."""
     loop, queue = asyncio.get_running_loop(), asyncio.Queue[Line | BaseException | None]()
 
@@ -93,6 +99,7 @@ async def _lines(work: Work) -> AsyncGenerator[Line]:
             loop.call_soon_threadsafe(queue.put_nowait, one)
 
     telling = Telling(put)
+    jobs.add(telling)
 
     def run() -> None:
         try:
@@ -102,6 +109,8 @@ async def _lines(work: Work) -> AsyncGenerator[Line]:
             put(error)
         finally:
             _running.release()
+            with suppress(RuntimeError):
+                loop.call_soon_threadsafe(jobs.discard, telling)
 
     threading.Thread(target=run, name="modelkit-task", daemon=True).start()
     try:
@@ -111,7 +120,7 @@ async def _lines(work: Work) -> AsyncGenerator[Line]:
             yield one
         yield _SUCCESS
     finally:
-        telling.left.set()
+        telling.stop(client_gone().fault)
 
 
 async def _written(request: Request, first: Line, lines: AsyncGenerator[Line]) -> AsyncIterator[bytes]:
@@ -131,25 +140,3 @@ async def _last(lines: AsyncGenerator[Line]) -> Line:
     async for one in lines:
         last = one
     return last
-
-
-async def _unless_gone(request: Request, waiting: Awaitable[Line]) -> Line:
-    """What is waited for, unless the client leaves first."""
-    watching = asyncio.ensure_future(_gone(request))
-    reading = asyncio.ensure_future(waiting)
-    try:
-        await asyncio.wait({watching, reading}, return_when=asyncio.FIRST_COMPLETED)
-        if not reading.done():
-            raise client_gone()
-        return reading.result()
-    finally:
-        watching.cancel()
-        if not reading.done():
-            reading.cancel()
-            with suppress(asyncio.CancelledError):
-                await reading
-
-
-async def _gone(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass

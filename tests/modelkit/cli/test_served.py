@@ -17,7 +17,7 @@ from modelkit.cli.main import cli
 from modelkit.server.access import Access
 from modelkit.server.place import Place
 from tests.support.running_server import Running, running
-from tests.support.serving import wait_until
+from tests.support.served import wait_until
 from tests.support.tiny import TEMPLATE, write_model
 
 Run = Callable[..., Result]

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import modelkit
 from modelkit.errors import ModelNotFound
 from modelkit.model import Model
 from modelkit.output.events import CallArguments, CallEnd, CallStart, Event, Text, Thinking
+from modelkit.server.limits import Limits
 from modelkit.server.replying import IGNORED
 from tests.support.served import scripted, served
 from tests.support.tiny import TEMPLATE, write_model
@@ -55,6 +57,46 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
     with served(opened, home) as url:
         yield url
+
+
+@pytest.fixture(scope="module")
+def slow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Loads slowly, reads the prompt slowly, and says that it lives every 30 ms."""
+    home = tmp_path_factory.mktemp("home")
+    folder = write_model(tmp_path_factory.mktemp("model"), template=TEMPLATE)
+
+    def opened(name: str) -> Model:
+        time.sleep(0.3)
+        if name == "none":
+            raise ModelNotFound("model 'none' not found")
+
+        def script(messages: Any, **options: Any) -> list[Event]:
+            time.sleep(0.2)
+            return CALLS
+
+        return scripted(modelkit.load(folder, home=home), script)
+
+    with served(opened, home, limits=Limits(heartbeat_s=0.03)) as url:
+        yield url
+
+
+def test_lines_without_content_come_while_nothing_else_does(slow: str) -> None:
+    with ollama.Client(host=slow) as client:
+        parts = list(client.chat("actor", messages=HELLO, stream=True))
+        whole = client.chat("actor", messages=HELLO)
+    silent = [part for part in parts[:-1] if not (part.message.content or part.message.tool_calls)]
+    assert len([part for part in silent if not part.message.thinking]) > 3
+    assert not any(part.done for part in silent)
+    assert "".join(part.message.content or "" for part in parts) == whole.message.content == "Let me see."
+    lines = httpx.post(f"{slow}/api/chat", json={"model": "actor", "messages": HELLO}).text.splitlines()
+    for one in lines:
+        ollama.ChatResponse.model_validate(json.loads(one), strict=True)
+    assert json.loads(lines[0])["message"] == {"role": "assistant", "content": ""}
+
+
+def test_an_error_after_a_sign_of_life_is_a_line(slow: str) -> None:
+    with ollama.Client(host=slow) as client, pytest.raises(ollama.ResponseError, match="not found"):
+        list(client.generate("none", prompt="Hi", stream=True))
 
 
 @pytest.fixture

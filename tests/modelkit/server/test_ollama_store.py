@@ -15,13 +15,16 @@ import ollama
 import pytest
 
 import modelkit
+from modelkit.server.limits import Limits
 from modelkit.server.ollama import tasks
 from modelkit.server.ollama.recipes import _fit  # pyright: ignore[reportPrivateUsage] -- paths of strangers
+from modelkit.server.pool import Pool
+from modelkit.server.serving import Serving
 from modelkit.server.stored import Stored
 from modelkit.settings import Settings
 from modelkit.store import Store
-from tests.support.live_server import connect, raw_request
-from tests.support.served import served
+from tests.support.live_server import connect, raw_request, running
+from tests.support.served import Quiet, served
 from tests.support.tiny import TEMPLATE, write_model
 
 
@@ -225,6 +228,38 @@ def test_a_client_that_leaves_stops_the_work(address: str, monkeypatch: pytest.M
             client.sendall(raw_request("/api/pull", body))
             assert began.wait(20)
         assert ended.wait(20)
+
+
+def test_a_server_that_ends_stops_the_work(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from modelkit.pack import pulling
+
+    half = tmp_path / "half"
+
+    def pull(found: Any, store: Any, access: Any) -> None:
+        half.touch()
+        try:
+            access.told.begin("fetch story", 10**9)
+            while True:
+                access.told.advance(1)
+                time.sleep(0.005)
+        finally:
+            time.sleep(0.2)  # as tidying up may take
+            half.unlink()
+
+    monkeypatch.setattr(pulling, "pull", pull)
+    serving = Serving(Pool(Stored(Settings(home))), Settings(home), Limits(grace_s=0.1), log=Quiet())
+    with (
+        running(serving) as here,
+        httpx.stream("POST", f"{here.url}/api/pull", json={"model": "s"}) as answer,
+    ):
+        lines = answer.iter_lines()
+        assert "completed" in next(lines)
+        here.stop()
+        assert "the server was stopped" in json.loads([*lines][-1])["error"]
+    assert not half.exists()
+    assert not serving.state.jobs
 
 
 def test_only_some_works_run_at_once(address: str) -> None:

@@ -1,7 +1,6 @@
 """`POST /modelkit/v1/chat`: each event of an answer is a line, with what it cost at the end."""
 
 import asyncio
-import io
 import json
 import time
 from collections.abc import Iterator
@@ -17,12 +16,12 @@ from modelkit.model import Model
 from modelkit.modelfile import Parameters
 from modelkit.output.events import CallArguments, CallEnd, CallStart, Text, Thinking
 from modelkit.server.app import make_app
-from modelkit.server.log import Log
 from modelkit.server.own.lines import line
 from modelkit.server.pool import Pool
 from modelkit.server.serving import Serving
 from modelkit.settings import Settings
 from runtime.engine.request import TokenLogprob, Usage
+from tests.support.served import Quiet
 from tests.support.tiny import TEMPLATE, write_model
 
 PAUSES: list[float] = []
@@ -53,7 +52,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
         return model
 
     pool = Pool(slowed)
-    serving = Serving(pool, Settings.from_environment({"MODELKIT_HOME": str(home)}), log=Log(io.StringIO()))
+    serving = Serving(pool, Settings.from_environment({"MODELKIT_HOME": str(home)}), log=Quiet())
     with TestClient(make_app(serving), base_url="http://localhost") as client:
         yield client
     asyncio.run(pool.close())

@@ -1,7 +1,6 @@
 """`/tokenize`, `/detokenize`, `/apply-template`, `/props`: what a prompt is made of."""
 
 import asyncio
-import io
 from collections.abc import Iterator
 
 import pytest
@@ -10,10 +9,10 @@ from starlette.testclient import TestClient
 import modelkit
 from modelkit.model import Model
 from modelkit.server.app import make_app
-from modelkit.server.log import Log
 from modelkit.server.pool import Pool
 from modelkit.server.serving import Serving
 from modelkit.settings import Settings
+from tests.support.served import Quiet
 from tests.support.tiny import TEMPLATE, write_model
 
 
@@ -26,7 +25,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
         return modelkit.load(folder, home=home, temperature=0.5)
 
     pool = Pool(opened)
-    serving = Serving(pool, Settings.from_environment({"MODELKIT_HOME": str(home)}), log=Log(io.StringIO()))
+    serving = Serving(pool, Settings.from_environment({"MODELKIT_HOME": str(home)}), log=Quiet())
     with TestClient(make_app(serving), base_url="http://localhost") as client:
         yield client
     asyncio.run(pool.close())

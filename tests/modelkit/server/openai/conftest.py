@@ -1,7 +1,6 @@
 """One server with one tiny model, for OpenAI's own client."""
 
 import asyncio
-import io
 from collections.abc import Iterator
 
 import openai
@@ -11,11 +10,10 @@ import modelkit
 from modelkit.errors import ModelNotFound
 from modelkit.model import Model
 from modelkit.server.app import make_app
-from modelkit.server.log import Log
 from modelkit.server.pool import Pool
 from modelkit.server.serving import Serving
 from modelkit.settings import Settings
-from tests.support.serving import listening
+from tests.support.served import Quiet, listening
 from tests.support.tiny import TEMPLATE, write_model
 
 
@@ -30,7 +28,7 @@ def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
         return modelkit.load(folder, home=home)
 
     pool = Pool(opened)
-    yield Serving(pool, Settings.from_environment({"MODELKIT_HOME": str(home)}), log=Log(io.StringIO()))
+    yield Serving(pool, Settings.from_environment({"MODELKIT_HOME": str(home)}), log=Quiet())
     asyncio.run(pool.close())
 
 

@@ -9,7 +9,7 @@ import openai
 import pytest
 
 from modelkit.server.serving import Serving
-from tests.support.serving import wait_until
+from tests.support.served import wait_until
 
 ASK: Any = {"model": "tiny", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 12, "seed": 1}
 SCHEMA = {
