@@ -240,6 +240,7 @@ class Underway:
         if isinstance(last, Finish):
             trace.usages.append(last.answer.usage)
             trace.tool_calls += len(last.answer.tool_calls)
+            trace.broken_calls += sum(one.written is not None for one in last.answer.tool_calls)
             trace.finish = "tool_calls" if last.answer.tool_calls else last.answer.reason
 
 

@@ -63,6 +63,7 @@ def gauges(serving: Serving) -> Mapping[str, Mapping[Labels, float]]:
         "modelkit_requests_waiting": requests[False],
         "modelkit_models_loaded": {(): len(models)},
         "modelkit_memory_bytes": memory,
+        "modelkit_engine_step_seconds": {(("model", one.name),): _step_s(one) for one in models},
     }
 
 

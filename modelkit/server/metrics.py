@@ -32,7 +32,10 @@ COUNTERS = {
         "What of that was kept.",
         "vllm:spec_decode_num_accepted_tokens_total",
     ),
-    "modelkit_tool_calls_total": ("Calls of tools in answers.", ""),
+    "modelkit_tool_calls_total": (
+        "Calls of tools in answers: ok, or broken where the arguments are no JSON object.",
+        "",
+    ),
 }
 HISTOGRAMS = {
     "modelkit_time_to_first_token_seconds": (
@@ -56,7 +59,11 @@ GAUGES = {
         "vllm:num_requests_waiting",
     ),
     "modelkit_models_loaded": ("Models in memory.", ""),
-    "modelkit_memory_bytes": ("What models take, as foreseen: weights, draft, a whole context.", ""),
+    "modelkit_memory_bytes": (
+        "By kind: weights, draft, context reserved for conversations, prefix kept of earlier prompts.",
+        "",
+    ),
+    "modelkit_engine_step_seconds": ("How long the present step of the engine has been running.", ""),
 }
 
 
@@ -100,7 +107,8 @@ class Metrics:
         self._count("modelkit_cached_tokens_total", model, usage.cached_tokens)
         self._count("modelkit_generated_tokens_total", model, usage.generated_tokens)
         self._count("modelkit_passes_total", model, usage.rounds)
-        self._count("modelkit_tool_calls_total", model, trace.tool_calls)
+        for outcome, calls in (("ok", trace.tool_calls - trace.broken_calls), ("broken", trace.broken_calls)):
+            self._count("modelkit_tool_calls_total", (*model, ("outcome", outcome)), calls)
         for one in usage.drafts:
             drafter = (*model, ("drafter", one.drafter))
             self._count("modelkit_drafted_tokens_total", drafter, one.drafted_tokens)

@@ -29,6 +29,8 @@ class Trace:
     """When the last piece of an answer came, on the monotonic clock."""
     tool_calls: int = 0
     """How many tools its answers call."""
+    broken_calls: int = 0
+    """Those of them whose arguments are no JSON object."""
     load_s: float = 0.0
     """What it waited for the model to be loaded."""
     queued_s: float = 0.0

@@ -209,6 +209,10 @@ def test_a_stuck_engine_is_no_health(served: Running, brake: Brake) -> None:
     try:
         assert until(lambda: httpx.get(f"{served.url}/health").status_code == 503)
         assert httpx.get(f"{served.url}/health").json() == {"status": "stalled"}
+        steps = [
+            value for name, value in counted(served).items() if name.startswith("modelkit_engine_step_s")
+        ]
+        assert max(steps) > 0.1
         assert httpx.get(f"{served.url}/livez").status_code == 200
     finally:
         gate.set()

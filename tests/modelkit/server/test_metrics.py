@@ -40,13 +40,15 @@ def values(text: str) -> dict[str, float]:
 
 def test_rows_of_a_request_are_added_up() -> None:
     metrics = Metrics()
-    metrics.request(ended())
+    metrics.request(ended(tool_calls=3, broken_calls=1))
     said = values(metrics.text({"modelkit_requests_running": {(("model", "story"),): 2}}))
     assert said['modelkit_prompt_tokens_total{model="story"}'] == 40
     assert said['modelkit_cached_tokens_total{model="story"}'] == 16
     assert said['modelkit_accepted_tokens_total{model="story",drafter="lookup"}'] == 6
     assert said['modelkit_requests_total{dialect="openai",status="200"}'] == 1
     assert said['modelkit_answers_total{model="story",finish="stop"}'] == 1
+    assert said['modelkit_tool_calls_total{model="story",outcome="ok"}'] == 2
+    assert said['modelkit_tool_calls_total{model="story",outcome="broken"}'] == 1
     assert said['modelkit_queue_seconds_count{model="story"}'] == 2
     assert said['modelkit_requests_running{model="story"}'] == 2
 
