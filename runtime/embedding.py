@@ -64,7 +64,7 @@ class Reading:
     def read(self, tokens: int) -> bool:
         """Read the next piece, of at most so many tokens of a text. False once all are read."""
         longest = max(self._counts)
-        size = longest if len(self._texts) > 1 or self._model.described.family.reads_whole else tokens
+        size = longest if len(self._texts) > 1 else tokens
         start, stop = self._done, min(self._done + size, longest)
         ids = [text[start:stop] + [0] * (stop - max(start, len(text))) for text in self._texts]
         step = Step(

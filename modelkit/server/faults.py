@@ -12,6 +12,7 @@ from starlette.exceptions import HTTPException
 
 from modelkit.errors import (
     Busy,
+    FetchError,
     InvalidName,
     LoadError,
     ModelClosed,
@@ -40,6 +41,7 @@ Kind = Literal[
     "busy",
     "draining",
     "gone",
+    "upstream",
     "internal",
 ]
 
@@ -58,6 +60,7 @@ STATUSES: dict[Kind, int] = {
     "busy": 503,
     "draining": 503,
     "gone": 499,
+    "upstream": 502,
     "internal": 500,
 }
 RETRY_AFTER_S = 1
@@ -134,6 +137,8 @@ def fault_of(error: BaseException) -> Fault:
         return Fault("too_long", str(error))
     if isinstance(error, _WRONG_ASKING):
         return Fault("invalid_request", str(error))
+    if isinstance(error, FetchError):
+        return Fault("upstream", str(error))
     if isinstance(error, LoadError):
         return Fault("internal", str(error), "model")
     return Fault("internal", str(error))

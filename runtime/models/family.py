@@ -120,8 +120,5 @@ class Family:
     start_id: Callable[[Any], int] | None = None
     """The id that answers begin with, where an encoder reads the prompt (see Reader); None elsewhere: the
     answer goes on where the prompt ends."""
-    reads_whole: bool = False
-    """Every token sees all others, those behind it too, so a text is read in one step and nothing of it is
-    remembered."""
     through: str | None = None
     """What runs it, if that is none of our code: "mlx-lm 0.32.2 (helium)"."""

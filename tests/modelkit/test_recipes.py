@@ -22,7 +22,7 @@ PROGRAMS = {name: found for name, text in _PART.findall(PAGE) for found in _PROG
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("recipes")
     modelkit.create(ROOT / "Modelfile.example", name="island", quantize_draft="q4", home=root)
-    modelkit.create(ROOT / "Modelfile.tools", name="caller", home=root)
+    modelkit.create(ROOT / "examples" / "caller" / "Modelfile", name="caller", home=root)
     return root
 
 

@@ -34,22 +34,6 @@ ENTRIES: dict[str, tuple[str, dict[str, Any]]] = {
             "max_position_embeddings": 64,
         },
     ),
-    "bert": (
-        "BertModel",
-        {**_SIZES, "intermediate_size": 64, "num_attention_heads": 4, "max_position_embeddings": 64},
-    ),
-    "roberta": (
-        "RobertaModel",
-        {
-            **_SIZES,
-            "intermediate_size": 64,
-            "num_attention_heads": 4,
-            "max_position_embeddings": 66,
-            "pad_token_id": 1,
-            "type_vocab_size": 1,
-            "layer_norm_eps": 1e-5,
-        },
-    ),
 }
 
 

@@ -23,11 +23,13 @@ _KINDS = {
     "not_found": "not_found_error",
     "model_not_found": "not_found_error",
     "too_large": "request_too_large",
+    "headers": "request_too_large",
     "timeout": "timeout_error",
     "busy": "overloaded_error",
     "draining": "overloaded_error",
     "internal": "api_error",
     "gone": "api_error",
+    "upstream": "api_error",
 }
 STATUSES = {"busy": 529, "draining": 529}
 """Where they are not those of all dialects."""

@@ -19,10 +19,12 @@ _TYPES: dict[Kind, tuple[str, str | None]] = {
     "method": ("invalid_request_error", "method_not_allowed"),
     "timeout": ("timeout_error", None),
     "too_large": ("invalid_request_error", "request_too_large"),
+    "headers": ("invalid_request_error", "request_header_fields_too_large"),
     "media_type": ("invalid_request_error", None),
     "busy": ("server_error", "overloaded"),
     "draining": ("server_error", "overloaded"),
     "gone": ("server_error", "client_gone"),
+    "upstream": ("server_error", "upstream_error"),
     "internal": ("server_error", None),
 }
 

@@ -1,0 +1,37 @@
+"""What errors mean to clients: a status and a kind for each, and every dialect has a word for every kind."""
+
+from typing import get_args
+
+import pytest
+
+from modelkit.errors import Busy, FetchError, LoadError, ModelNotFound, PromptTooLong, RequestError
+from modelkit.server.anthropic.answers import DIALECT as ANTHROPIC
+from modelkit.server.faults import STATUSES, Fault, Kind, fault_of
+from modelkit.server.openai import DIALECT as OPENAI
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (RequestError("no"), 400),
+        (PromptTooLong("no", prompt_tokens=9, context_tokens=4), 400),
+        (ModelNotFound("no"), 404),
+        (Busy("no", waiting=1), 503),
+        (FetchError("the host does not answer"), 502),
+        (LoadError("no"), 500),
+        (ValueError("a secret path"), 500),
+    ],
+)
+def test_what_an_error_means(error: Exception, status: int) -> None:
+    fault = fault_of(error)
+    assert fault.status == status
+    assert ("secret" in fault.message) is False
+
+
+@pytest.mark.parametrize("kind", get_args(Kind))
+def test_every_dialect_words_every_kind(kind: Kind) -> None:
+    assert kind in STATUSES
+    for dialect in (OPENAI, ANTHROPIC):
+        said = dialect.word(Fault(kind, "it is so"), "req_1")["error"]
+        assert said["message"] == "it is so"
+        assert isinstance(said["type"], str)
