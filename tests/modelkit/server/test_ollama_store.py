@@ -263,7 +263,7 @@ def test_a_server_that_ends_stops_the_work(
 
 
 def test_only_some_works_run_at_once(address: str) -> None:
-    held = [tasks._running.acquire(blocking=False) for _ in range(tasks.MOST_AT_ONCE)]  # pyright: ignore
+    held = [tasks._running.acquire(timeout=20) for _ in range(tasks.MOST_AT_ONCE)]  # pyright: ignore
     try:
         answer = httpx.post(f"{address}/api/pull", json={"model": "story"})
     finally:
