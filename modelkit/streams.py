@@ -161,6 +161,16 @@ class GenerationStream:
         return f"<GenerationStream {'ended' if over else 'open'}, {len(self._ids)} tokens>"
 
     @property
+    def dropped_messages(self) -> int:
+        """As in Generation: known before the answer begins."""
+        return self.begun.dropped_messages
+
+    @property
+    def prompt_ids(self) -> tuple[int, ...]:
+        """What the answer follows."""
+        return self.begun.prompt_ids
+
+    @property
     def progress(self) -> PromptProgress | None:
         """How far the prompt has been read; None while it waits for others. From any thread, at any time."""
         return self._stream.progress

@@ -139,7 +139,7 @@ def test_a_broken_source(kind: str, directive: str, store: Path, good: Path) -> 
         ("FROM ./good\nPARAMETER temperatur 1\n", "temperature"),
         ("FROM ./good\nPARAMETER temperature hot\n", "temperature"),
         ("FROM ./good\nPARAMETER mirostat 1\n", "mirostat"),
-        ("FROM ./good\nTEMPLATE {{ .Prompt }}\n", "Go"),
+        ("FROM ./good\nTEMPLATE {{ .Prompt | html }}\n", "Go"),
         ('FROM ./good\nTEMPLATE """{% if %}"""\n', "template"),
         ("FROM ./good\nTEMPLATE chatnl\n", "chatml"),
         ("FROM ./good\nADAPTER ./good\n", "adapter"),

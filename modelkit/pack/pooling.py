@@ -9,20 +9,22 @@ here computes is a `problem`: the model runs, and its embeddings are refused in 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from modelkit.errors import MalformedFile
 from modelkit.source.display import shown
 from modelkit.source.strict_json import parse_json, read_json
 from modelkit.source.tree import Files, is_own, open_regular
-from runtime.embedding import Pool
 from runtime.models import Described
+
+if TYPE_CHECKING:
+    from runtime.embedding import Pool
 
 _MODULES = "modules.json"
 _LIMITS = "sentence_bert_config.json"
 _LIMIT_BYTES = 1 << 16
 _MOST_TOKENS = 2**31 - 1
-_FLAGS: Mapping[str, Pool | None] = {
+_FLAGS: "Mapping[str, Pool | None]" = {
     "pooling_mode_cls_token": "first",
     "pooling_mode_mean_tokens": "mean",
     "pooling_mode_max_tokens": "max",
@@ -30,8 +32,8 @@ _FLAGS: Mapping[str, Pool | None] = {
     "pooling_mode_mean_sqrt_len_tokens": None,
     "pooling_mode_weightedmean_tokens": None,
 }
-_WORDS: Mapping[str, Pool] = {"cls": "first", "mean": "mean", "max": "max", "lasttoken": "last"}
-_SAID: Mapping[Pool, str] = {
+_WORDS: "Mapping[str, Pool]" = {"cls": "first", "mean": "mean", "max": "max", "lasttoken": "last"}
+_SAID: "Mapping[Pool, str]" = {
     "first": "first token",
     "last": "last token",
     "mean": "mean of all tokens",
@@ -43,7 +45,7 @@ _SAID: Mapping[Pool, str] = {
 class Pooling:
     """How a text's hidden states become its vector."""
 
-    pool: Pool
+    pool: "Pool"
     origin: str
     """Who says so: a file's name, or ""."""
     most_tokens: int | None = None
@@ -115,7 +117,7 @@ def _is_module(one: object) -> bool:
     return isinstance(one, dict) and all(isinstance(one.get(key), str) for key in ("type", "path"))
 
 
-def _pool(config: Mapping[str, Any], name: str) -> Pool:
+def _pool(config: Mapping[str, Any], name: str) -> "Pool":
     """Older files have a flag for each way, newer ones a word."""
     word = config.get("pooling_mode")
     if isinstance(word, str) and word in _WORDS:

@@ -201,12 +201,17 @@ def test_a_server_with_a_key_on_a_socket(run: Run, tmp_path: Path, monkeypatch: 
 def test_ctrl_c_stops_the_answer_in_the_server(run: Run, server: Running) -> None:
     home = server.serving.settings.home
     endless = ["-p", "num_predict=1000000", "-p", "context_shift=on", "--raw"]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "modelkit", "run", "story", "Once", *endless],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env={**os.environ, "MODELKIT_HOME": str(home)},
-    )
+    # A shell's background jobs have SIGINT ignored, and hand that on to what they start.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "modelkit", "run", "story", "Once", *endless],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**os.environ, "MODELKIT_HOME": str(home)},
+        )
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert process.stdout is not None
     process.stdout.read(1)
     (model,) = server.pool.models()

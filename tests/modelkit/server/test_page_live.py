@@ -53,6 +53,8 @@ def test_a_conversation_with_a_model(tab: Tab, server: Running) -> None:
     page = tab.page
     page.locator("#model").select_option("tiny:latest")
     tab.button("Settings of this conversation").click()
+    # The package's own are asked for once it is chosen.
+    page.locator("[placeholder='0.5']").wait_for()
     assert page.get_by_label("Temperature").get_attribute("placeholder") == "0.5"
     assert page.get_by_label("Most tokens").get_attribute("placeholder") == "12"
     assert page.get_by_label("Top k").get_attribute("placeholder") != ""
