@@ -12,7 +12,7 @@ from modelkit.arguments import path, shown
 from modelkit.durations import read_keep_alive
 from modelkit.errors import ModelkitError, ParameterError
 
-Operations = Literal["plain", "cpu", "gpu"]
+Operations = Literal["plain", "cpu", "blas", "gpu"]
 
 _SIZE = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,3})?) ?(?:([KMGT])(I)?)?B?")
 _MOST_BYTES = 2**63

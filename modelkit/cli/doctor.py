@@ -140,6 +140,7 @@ def _shown_mlx(facts: dict[str, Any]) -> list[tuple[str, str]]:
 _OPERATIONS = {
     "plain": "plain: each as it is defined, slowly (MODELKIT_OPS)",
     "cpu": "cpu: those made for a processor",
+    "blas": "blas: MLX's products by a bound BLAS, without kernels of our own",
     "gpu": "gpu: MLX's fused kernels",
 }
 

@@ -7,6 +7,7 @@ gemv       a few machine instructions that send one-row products to the matrix-v
 threads    how many threads a step's products get
 products   linear layers and norms in few nodes
 activation, folded, turn, blocks   so activations, attention, rotation, experts
+native     kernels of our own, which take the place of all of these where they are built
 
 `table` is what models compute by here: the processor's column of `runtime.nn.ops`.
 """
@@ -22,7 +23,8 @@ __all__ = ["BlasReport", "bind_blas", "report", "set_threads", "table", "threads
 
 def table(otherwise: Any) -> dict[str, Callable[..., Any]]:
     """The operations that have a form of their own on a processor, by their names in
-    `runtime.nn.ops.Operations`. otherwise: the column that computes what these forms do not cover.
+    `runtime.nn.ops.Operations`, without kernels of our own. otherwise: the column that computes what these
+    forms do not cover.
     """
     from runtime.cpu import activation, blocks, folded, products, turn  # MLX, which a report can do without
 

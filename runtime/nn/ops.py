@@ -1,8 +1,9 @@
-"""The table of operations: what every network computes by, in three columns.
+"""The table of operations: what every network computes by, in four columns.
 
 plain   each operation as it is defined, in straight MLX; slow (`runtime.nn.plain`)
 gpu     MLX's fused kernels (`runtime.nn.fused`)
-cpu     the gpu column, but for what has a form of its own on a processor (`runtime.cpu`)
+blas    the gpu column, but for what has a form of its own on a processor (`runtime.cpu`)
+cpu     the blas column, but for what kernels of our own compute (`runtime.cpu.native`), where they are built
 
 A new operation is a field here and a function per column; a kernel of our own is another function in one of
 them. All columns answer alike to rounding (tests/runtime/nn/test_ops.py).
@@ -26,13 +27,14 @@ import mlx.nn as nn
 
 from runtime import cpu
 from runtime.cache.protocol import Mask
+from runtime.cpu import native
 from runtime.cpu.turn import Rotary
 from runtime.device import on_processor
 from runtime.nn import fused, plain
 from runtime.step import Step
 
-Name = Literal["plain", "cpu", "gpu"]
-NAMES: tuple[Name, ...] = ("plain", "cpu", "gpu")
+Name = Literal["plain", "cpu", "blas", "gpu"]
+NAMES: tuple[Name, ...] = ("plain", "cpu", "blas", "gpu")
 
 Unary = Callable[[mx.array], mx.array]
 Answer = Callable[[mx.array, mx.array, bool], mx.array]
@@ -163,8 +165,9 @@ _GPU = Operations(
     swiglu=fused.swiglu,
     settled=fused.settled,
 )
-_CPU = replace(_GPU, name="cpu", **cpu.table(_GPU))
-COLUMNS: dict[Name, Operations] = {"plain": _PLAIN, "cpu": _CPU, "gpu": _GPU}
+_BLAS = replace(_GPU, name="blas", **cpu.table(_GPU))
+_CPU = replace(_BLAS, name="cpu", **native.table(_BLAS))
+COLUMNS: dict[Name, Operations] = {"plain": _PLAIN, "cpu": _CPU, "blas": _BLAS, "gpu": _GPU}
 
 _wanted: Operations | None = None
 table: Operations = _CPU if on_processor() else _GPU

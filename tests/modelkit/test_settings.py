@@ -44,7 +44,7 @@ def test_limits_come_from_the_environment() -> None:
 def test_operations_are_those_of_the_device_unless_a_column_is_named() -> None:
     assert Settings.from_environment({"MODELKIT_OPS": " "}).operations is None
     assert Settings.from_environment({"MODELKIT_OPS": "Plain"}).operations == "plain"
-    with pytest.raises(ParameterError, match="MODELKIT_OPS is 'fast', expected one of plain, cpu, gpu"):
+    with pytest.raises(ParameterError, match="MODELKIT_OPS is 'fast', expected one of plain, cpu, blas, gpu"):
         Settings.from_environment({"MODELKIT_OPS": "fast"})
 
 

@@ -45,7 +45,7 @@ def test_it_says_which_operations_compute(
     monkeypatch.setenv("MODELKIT_OPS", "fast")
     refused = modelkit("doctor")
     assert refused.exit_code != 0
-    assert "MODELKIT_OPS is 'fast', expected one of plain, cpu, gpu" in refused.stderr
+    assert "MODELKIT_OPS is 'fast', expected one of plain, cpu, blas, gpu" in refused.stderr
 
 
 def test_without_mlx_it_says_how_to_get_it(

@@ -1,0 +1,26 @@
+// The extension module: one function per node, and the switches of columns and threads.
+#include "columns.h"
+#include "mlx/version.h"
+#include "node.h"
+#include "pool.h"
+
+namespace modelkit {
+void bind_norms(nb::module_&);
+}
+
+NB_MODULE(_kernels, m) {
+  namespace nb = nanobind;
+  nb::module_::import_("mlx.core");  // brings libmlx and the type of arrays
+  m.attr("BUILT_FOR") = std::to_string(MLX_VERSION_MAJOR) + "." + std::to_string(MLX_VERSION_MINOR) + "." + std::to_string(MLX_VERSION_PATCH);
+  m.def("column", [] { return std::string(mk_column_name(mk_column())); });
+  m.def("columns", [] {
+    std::vector<std::string> names;
+    for (int i = 0; i < MK_COLUMNS; i++)
+      if (mk_column_runs(i)) names.push_back(mk_column_name(i));
+    return names;
+  });
+  m.def("use_column", [](const std::string& name) { return mk_use_column(name.c_str()) == 0; });
+  m.def("threads", &mk_threads);
+  m.def("set_threads", &mk_set_threads);
+  modelkit::bind_norms(m);
+}

@@ -1,0 +1,65 @@
+// What all nodes of MLX's graph share: a primitive that runs on the processor and on nothing else.
+#pragma once
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "mlx/array.h"
+#include "mlx/allocator.h"
+#include "mlx/backend/cpu/encoder.h"
+#include "mlx/device.h"
+#include "mlx/primitives.h"
+#include "mlx/utils.h"
+
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+namespace modelkit {
+namespace mx = mlx::core;
+namespace nb = nanobind;
+using Array = mx::array;
+using Arrays = std::vector<Array>;
+
+class Node : public mx::Primitive {
+ public:
+  explicit Node(mx::Stream stream) : Primitive(stream) {}
+  void eval_gpu(const Arrays&, Arrays&) override { throw std::runtime_error("modelkit's kernels run on the processor only"); }
+  // Slots and positions are part of a node, so no two are the same and none is ever merged with another.
+  bool is_equivalent(const Primitive&) const override { return false; }
+};
+
+// Nodes are put on the stream that MLX would use here: that of the thread which builds the graph.
+inline mx::Stream processor() { return mx::default_stream(mx::Device::cpu); }
+
+inline void allocate(Array& out) { out.set_data(mx::allocator::malloc(out.nbytes())); }
+
+// The out array in the input's own memory where nobody else holds it, else in new memory. True: in the input's.
+inline bool take_over(const Array& in, Array& out) {
+  if (in.is_donatable() && in.flags().row_contiguous && in.itemsize() == out.itemsize()) {
+    out.copy_shared_buffer(in);
+    return true;
+  }
+  allocate(out);
+  return false;
+}
+
+template <class F>
+void dispatch(mx::Stream stream, F&& run) {
+  mx::cpu::get_command_encoder(stream).dispatch(std::forward<F>(run));
+}
+
+// For eval_cpu: x with its rows one behind the other, as kernels read them; copied where it is seen through
+// strides. (mx::contiguous would be one more node of the graph for every input, copied or not.)
+Array dense(const Array& x, mx::Stream stream);
+
+inline void want_float(const Array& x, const char* what) {
+  if (x.dtype() != mx::float32) throw std::invalid_argument(std::string(what) + " must be float32");
+}
+
+inline int rows_of(const Array& x) { return x.shape(-1) ? (int)(x.size() / x.shape(-1)) : 0; }
+}  // namespace modelkit
