@@ -6,7 +6,7 @@ absent or null. Anything else is refused with the field's whole name, what it is
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, TypeVar, overload
 
 from modelkit.arguments import shown
@@ -39,6 +39,10 @@ class Fields:
     def has(self, field: str) -> bool:
         """Is it there, and not null?"""
         return self.value.get(field) is not None
+
+    def unknown(self, known: Collection[str]) -> tuple[str, ...]:
+        """Whole names of the fields that carry something and are none of these."""
+        return tuple(self.name(field) for field in self.value if field not in known and self.has(field))
 
     def raw(self, field: str) -> Any:
         """As it is; None where it is absent."""

@@ -15,13 +15,14 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from modelkit.server.answering import note_failure
 from modelkit.server.dialect import Dialect
 from modelkit.server.faults import Fault, refused
+from modelkit.server.own_headers import OWN
 from modelkit.server.serving import Serving
 from modelkit.server.trace import Trace
 
 Word = Callable[[Scope], Dialect]
 _ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _METHODS = "GET, HEAD, POST, DELETE, OPTIONS"
-_EXPOSED = "x-request-id, request-id, retry-after"
+_EXPOSED = ", ".join(("x-request-id", "request-id", "retry-after", *OWN))
 _SECURITY = {
     "x-content-type-options": "nosniff",
     "referrer-policy": "no-referrer",

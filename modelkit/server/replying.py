@@ -1,7 +1,6 @@
 """From a body to a response: what a dialect's routes have in common."""
 
 import asyncio
-import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol, TypeVar
 
@@ -13,15 +12,12 @@ from modelkit.output.events import Event
 from modelkit.server.answering import Ask, Underway
 from modelkit.server.body import read_json
 from modelkit.server.fields import Fields
+from modelkit.server.own_headers import with_ignored
 from modelkit.server.serving import serving_of
 from modelkit.server.streaming import Formatter, Wire, stream
 
 T = TypeVar("T")
-IGNORED = "x-modelkit-ignored"
-"""The header that names what was asked for and changes nothing."""
 _QUICK_BYTES = 32 * 1024  # reading the fields of so many takes well below a millisecond
-_UNFIT = re.compile(r"[^\x21-\x7e]+")
-_MOST_SHOWN = 64
 
 
 class Writer(Formatter, Protocol):
@@ -54,13 +50,6 @@ async def reply(
     else:
         response = JSONResponse(await _whole(request, ask, writer))
     return with_ignored(response, ignored)
-
-
-def with_ignored(response: Response, ignored: Iterable[str]) -> Response:
-    """With the header that names what changed nothing, where there is such."""
-    if names := ", ".join(_UNFIT.sub("?", name)[:_MOST_SHOWN] for name in ignored):
-        response.headers[IGNORED] = names
-    return response
 
 
 async def _whole(request: Request, ask: Ask, writer: Writer) -> dict[str, Any]:

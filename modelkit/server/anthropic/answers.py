@@ -17,6 +17,7 @@ from modelkit.server.anthropic.signing import Sign, signer
 from modelkit.server.anthropic.writing import STATUSES, Messages, worded
 from modelkit.server.dialect import Dialect
 from modelkit.server.faults import refused
+from modelkit.server.own_headers import with_ignored
 from modelkit.server.replying import read, reply
 from modelkit.server.serving import serving_of
 from modelkit.server.streaming import SSE
@@ -40,7 +41,7 @@ async def count_tokens(request: Request) -> Response:
     asked = await read(request, lambda body: read_asked(body, counting=True))
     name = await model_for(request, asked.model)
     count = await call(request, name, lambda model: prompt_tokens(model, asked), asked.keep_alive)
-    return JSONResponse({"input_tokens": count})
+    return with_ignored(JSONResponse({"input_tokens": count}), asked.ignored)
 
 
 def start_answer(model: Model, asked: Asked) -> GenerationStream:

@@ -1,7 +1,7 @@
 """`/v1/messages`: a request's JSON in, keyword arguments of `Model.chat` out.
 
-What has a meaning for Anthropic's own machines only (tiers, regions, caches) is let pass. Tools that run
-there are left out, and named in a header: a request that offers them beside others can be answered without.
+What has a meaning for Anthropic's own machines only (tiers, regions, caches) is let pass, and tools that run
+there are left out: a request that offers them beside others can be answered without. A header names both.
 """
 
 from collections.abc import Mapping
@@ -10,7 +10,6 @@ from typing import Any
 
 from modelkit.chat.message import Message
 from modelkit.durations import read_keep_alive
-from modelkit.modelfile import PARAMETERS
 from modelkit.server.anthropic.messages import read_conversation
 from modelkit.server.faults import refused
 from modelkit.server.fields import Fields
@@ -19,6 +18,13 @@ EFFORTS = ("low", "medium", "high", "xhigh", "max")
 _MOST_TOOLS = 512
 _MOST_STOPS = 16
 _MOST_TOKENS = 2**31 - 1
+_KNOWN = frozenset(
+    {
+        *("model", "messages", "system", "mcp_servers", "max_tokens", "stop_sequences", "seed"),
+        *("temperature", "top_p", "top_k", "output_config", "output_format", "thinking"),
+        *("tools", "tool_choice", "stream", "keep_alive"),
+    }
+)
 _THINKING = ("enabled", "disabled", "adaptive", "between_tools")
 
 
@@ -38,7 +44,7 @@ class Asked:
     keep_alive: float | None
     """As for the pool's `acquire`."""
     ignored: tuple[str, ...]
-    """Names of tools that were left out."""
+    """What was given and changes nothing: fields, and tools that were left out."""
 
 
 def read_asked(body: Fields, *, counting: bool = False) -> Asked:
@@ -56,10 +62,8 @@ def read_asked(body: Fields, *, counting: bool = False) -> Asked:
         keywords["format"] = form
     think, budget, omitted = _thinking(body)
     tools, ignored = _tools(body)
-    if budget is not None and "think_tokens" in PARAMETERS:
+    if budget is not None:
         keywords["think_tokens"] = budget
-    elif budget is not None:
-        ignored.append("thinking.budget_tokens")
     if tools:
         keywords |= {"tools": tools, **_choice(body, [tool["function"]["name"] for tool in tools])}
     kept = body.raw("keep_alive")
@@ -71,7 +75,7 @@ def read_asked(body: Fields, *, counting: bool = False) -> Asked:
         stream=body.flag("stream", default=False),
         omitted=omitted,
         keep_alive=None if kept is None else read_keep_alive(kept, "keep_alive"),
-        ignored=tuple(ignored),
+        ignored=(*ignored, *body.unknown(_KNOWN)),
     )
 
 

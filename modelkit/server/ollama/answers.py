@@ -1,6 +1,7 @@
 """`/api/generate` and `/api/chat`: prompts and conversations that a model answers, or that only load it."""
 
 import asyncio
+from collections.abc import Iterable
 from typing import Any
 
 from starlette.requests import Request
@@ -13,7 +14,8 @@ from modelkit.model import Model
 from modelkit.server.answering import Ask, call
 from modelkit.server.faults import Refused, refused
 from modelkit.server.ollama.lines import Lines, Shape, empty, wire
-from modelkit.server.ollama.reading import Chat, Common, Generate, read_chat, read_generate
+from modelkit.server.ollama.reading import THINKING, Chat, Common, Generate, read_chat, read_generate
+from modelkit.server.openai.asking import Start
 from modelkit.server.replying import read, reply
 from modelkit.server.serving import serving_of
 from modelkit.store.store import Store
@@ -28,18 +30,21 @@ async def chat(request: Request) -> Response:
     def start(model: Model, row: int) -> GenerationStream:
         return start_chat(model, asked)
 
-    return await _answered(request, "chat", asked.common, start)
+    return await _answered(request, "chat", asked.common, start, asked.common.ignored)
 
 
 async def generate(request: Request) -> Response:
     asked = await read(request, read_generate)
     if not asked.prompt and not asked.suffix:
         return await _loaded(request, "generate", asked.common)
+    ignored = list(asked.common.ignored)
 
     def start(model: Model, row: int) -> GenerationStream:
+        if not _has_template(model, asked.common):
+            ignored.extend(asked.thinking)
         return start_generate(model, asked)
 
-    return await _answered(request, "generate", asked.common, start, context=not asked.raw)
+    return await _answered(request, "generate", asked.common, start, ignored, context=not asked.raw)
 
 
 def start_chat(model: Model, asked: Chat) -> GenerationStream:
@@ -58,7 +63,8 @@ def start_generate(model: Model, asked: Generate) -> GenerationStream:
     bare = asked.raw or not _has_template(model, asked.common)
     options: dict[str, Any] = {**asked.common.keywords, **_options(model, asked.common)}
     if asked.suffix or bare or asked.earlier:
-        options.pop("think", None)  # it is the template that asks for it
+        for name in THINKING:
+            options.pop(name, None)
     if asked.suffix:
         return model.generate(_gap(model, asked), stream=True, **options)
     if bare:
@@ -95,9 +101,8 @@ def _options(model: Model, common: Common) -> dict[str, Any]:
     if asked and not able:
         raise _unable(common, "thinking", "think")
     if asked is False and model.thinking.off is None:
-        options["think"] = (
-            None  # no switch, as gpt-oss: Ollama passes over it, so clients send it to every model
-        )
+        # It has no switch, as gpt-oss. Ollama passes over that, so clients send it to every model.
+        options["think"] = None
     if asked is None and able and "think" not in model.defaults:
         options["think"] = True
     return options
@@ -117,12 +122,19 @@ def _unframed(model: Model, text: str) -> list[int]:
 
 
 async def _answered(
-    request: Request, shape: Shape, common: Common, start: Any, *, context: bool = False
+    request: Request,
+    shape: Shape,
+    common: Common,
+    start: Start,
+    ignored: Iterable[str],
+    *,
+    context: bool = False,
 ) -> Response:
+    """ignored: looked at once the answer has started."""
     ask = Ask(common.model, start, keep_alive=common.keep_alive)
     logprobs = "top_logprobs" in common.keywords
     writer = Lines(shape, common.model, logprobs=logprobs, context=context)
-    lines, ignored = wire(shape, common.model), common.options.ignored
+    lines = wire(shape, common.model)
     return await reply(request, ask, writer, lines, streamed=common.stream, ignored=ignored)
 
 

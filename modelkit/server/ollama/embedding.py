@@ -16,11 +16,14 @@ from modelkit.server.faults import refused
 from modelkit.server.fields import Fields
 from modelkit.server.ollama.options import Options, read_options
 from modelkit.server.ollama.wire import nanoseconds
-from modelkit.server.replying import read, with_ignored
+from modelkit.server.own_headers import with_ignored
+from modelkit.server.replying import read
 from modelkit.server.serving import trace_of
 
 MOST_INPUTS = 2048
 _MOST_DIMENSIONS = 1 << 20
+_LEGACY = frozenset({"model", "prompt", "options", "keep_alive"})
+_EMBED = frozenset({"model", "input", "truncate", "dimensions", "options", "keep_alive"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +39,15 @@ class Embed:
     keep_alive: float | None
     """Seconds; None: as the server is set."""
 
+    unknown: tuple[str, ...]
+    """Fields that were given and are none of this."""
+
     @property
     def ignored(self) -> tuple[str, ...]:
-        """Options that were given: none of them changes a vector."""
+        """What was given and changes no vector: no option does."""
         context = () if self.options.context is None else ("options.num_ctx",)
-        return (*self.options.ignored, *(f"options.{name}" for name in self.options.parameters), *context)
+        options = (*self.options.ignored, *(f"options.{name}" for name in self.options.parameters))
+        return (*options, *context, *self.unknown)
 
 
 def read_embed(body: Fields) -> Embed:
@@ -53,6 +60,7 @@ def read_embed(body: Fields) -> Embed:
         dimensions=body.whole("dimensions", 0, _MOST_DIMENSIONS) or None,
         options=read_options(body.fields("options")),
         keep_alive=_kept(body),
+        unknown=body.unknown(_EMBED),
     )
 
 
@@ -60,7 +68,8 @@ def read_legacy(body: Fields) -> Embed:
     """Of /api/embeddings: one text. Raises Refused."""
     text = body.text("prompt", "")
     options = read_options(body.fields("options"))
-    return Embed(body.needed_text("model"), [text] if text else [], True, None, options, _kept(body))
+    texts, unknown = [text] if text else [], body.unknown(_LEGACY)
+    return Embed(body.needed_text("model"), texts, True, None, options, _kept(body), unknown)
 
 
 def _kept(body: Fields) -> float | None:

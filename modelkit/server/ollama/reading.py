@@ -1,7 +1,7 @@
 """`/api/generate` and `/api/chat`: a request's JSON in, what a model is asked out."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from modelkit.chat.message import Message
@@ -12,7 +12,19 @@ from modelkit.server.fields import Fields
 from modelkit.server.ollama.messages import read_messages, read_tools, refuse_media
 from modelkit.server.ollama.options import Options, read_options
 
+NAMES = frozenset({"model", "name"})
+"""What read_model reads."""
+_COMMON = NAMES | {
+    *("options", "shift", "format", "think", "template", "top_logprobs", "logprobs", "stream", "keep_alive")
+}
+_CHAT = _COMMON | {"messages", "tools", "truncate"}
+_GENERATE = _COMMON | {
+    *("prompt", "system", "suffix", "raw", "context"),
+    *("images", "audio", "videos", "width", "height", "steps"),  # which are refused
+}
 LEVELS = ("low", "medium", "high", "max")
+THINKING = ("think", "think_tokens")
+"""Keywords that only a template can act on."""
 _MOST_CONTEXT = 2_000_000
 
 
@@ -27,6 +39,8 @@ class Common:
     stream: bool
     keep_alive: float | None
     """Seconds; None: as the server is set."""
+    ignored: tuple[str, ...]
+    """What was given and changes nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +66,13 @@ class Generate:
     raw: bool
     earlier: tuple[int, ...]
     """`context` of an earlier answer: what stands before the prompt."""
+    thinking: tuple[str, ...]
+    """What was given of THINKING, as the request names it."""
 
 
 def read_chat(body: Fields) -> Chat:
     """Raises Refused."""
-    common, messages, tools = _common(body), read_messages(body), read_tools(body)
+    common, messages, tools = _common(body, _CHAT), read_messages(body), read_tools(body)
     keywords = {"truncate": body.flag("truncate", default=True), **common.keywords}
     if tools:
         keywords["tools"] = tools
@@ -65,7 +81,7 @@ def read_chat(body: Fields) -> Chat:
 
 def read_generate(body: Fields) -> Generate:
     """Raises Refused."""
-    common = _common(body)
+    common = _common(body, _GENERATE)
     refuse_media(body)
     for field in ("width", "height", "steps"):
         body.refuse(field, "this server makes no pictures")
@@ -74,6 +90,9 @@ def read_generate(body: Fields) -> Generate:
         raise refused("invalid_request", "raw mode does not support template, system, or context")
     if "template" in common.keywords and body.value.get("suffix"):
         raise refused("invalid_request", "a suffix is asked for with the model's own marks, not by template")
+    thinking = _of_thinking(body)
+    if raw or earlier or body.value.get("suffix"):
+        common = replace(common, ignored=common.ignored + thinking)
     return Generate(
         common,
         prompt=body.text("prompt", ""),
@@ -81,6 +100,7 @@ def read_generate(body: Fields) -> Generate:
         suffix=body.text("suffix", ""),
         raw=raw,
         earlier=earlier,
+        thinking=thinking,
     )
 
 
@@ -98,7 +118,14 @@ def read_kept(body: Fields) -> float | None:
     return None if value is None or value == "" else read_keep_alive(value, "keep_alive")
 
 
-def _common(body: Fields) -> Common:
+def _of_thinking(body: Fields) -> tuple[str, ...]:
+    """What of it was given. It is the template that asks a model for thinking."""
+    options = body.fields("options")
+    named = [] if options is None else [options.name(one) for one in THINKING if options.has(one)]
+    return ("think", *named) if body.has("think") else tuple(named)
+
+
+def _common(body: Fields, known: frozenset[str]) -> Common:
     options = read_options(body.fields("options"))
     # What Ollama leaves out of a conversation, and whether an answer forgets to go on, are its own affair:
     # `shift` has PARAMETER context_shift here.
@@ -120,6 +147,7 @@ def _common(body: Fields) -> Common:
         keywords=keywords,
         stream=body.flag("stream", default=True),
         keep_alive=read_kept(body),
+        ignored=(*options.ignored, *body.unknown(known)),
     )
 
 

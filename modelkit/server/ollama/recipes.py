@@ -25,6 +25,15 @@ _LONGEST_NAME = 400
 _KEYWORDS = ("template", "system", "renderer", "parser", "requires")
 _FOLDERS = {"FROM": "files", "ADAPTER": "adapters", "DRAFT": "draft_files"}
 _REMOTE = ("remote_host", "info")
+_KNOWN = frozenset(
+    {
+        *("model", "name", "from", "license", "parameters", "messages", "stream"),
+        *("quantize", "quantization", "draft_quantize"),
+        *_FOLDERS.values(),
+        *_KEYWORDS,
+        *_REMOTE,
+    }
+)
 _SINGLE = (".gguf", ".safetensors")
 
 
@@ -40,6 +49,8 @@ class Wanted:
     quantize: str | None
     quantize_draft: str | None
     stream: bool
+    ignored: tuple[str, ...]
+    """Fields that were given and are none of this."""
 
 
 def read_wanted(body: Fields) -> Wanted:
@@ -63,6 +74,7 @@ def read_wanted(body: Fields) -> Wanted:
         quantize=body.text("quantize") or body.text("quantization") or None,
         quantize_draft=body.text("draft_quantize") or None,
         stream=body.flag("stream", default=True),
+        ignored=body.unknown(_KNOWN),
     )
 
 

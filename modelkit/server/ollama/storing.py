@@ -21,15 +21,17 @@ from modelkit.packages import remove
 from modelkit.server.body import read_json
 from modelkit.server.faults import client_gone
 from modelkit.server.ollama.describing import running, show, tags
-from modelkit.server.ollama.reading import read_model
+from modelkit.server.ollama.reading import NAMES, read_model
 from modelkit.server.ollama.recipes import laid_out, read_wanted
 from modelkit.server.ollama.staging import Staging
 from modelkit.server.ollama.tasks import Telling, told
+from modelkit.server.own_headers import with_ignored
 from modelkit.server.replying import read
 from modelkit.server.serving import serving_of
 from modelkit.store import Store
 
 T = TypeVar("T")
+_MOVING = NAMES | {"insecure", "stream"}
 
 
 async def list_tags(request: Request) -> Response:
@@ -45,21 +47,23 @@ async def list_running(request: Request) -> Response:
 async def show_package(request: Request) -> Response:
     body = await read_json(request)
     name, verbose = read_model(body), body.flag("verbose", default=False)
-    return JSONResponse(await _apart(request, partial(show, _home(request), name, verbose=verbose)))
+    said = await _apart(request, partial(show, _home(request), name, verbose=verbose))
+    return with_ignored(JSONResponse(said), body.unknown({*NAMES, "verbose"}))
 
 
 async def copy(request: Request) -> Response:
     body = await read_json(request)
     source, target = body.needed_text("source"), body.needed_text("destination")
     await _apart(request, lambda: copy_package(source, target, home=_home(request)))
-    return Response()
+    return with_ignored(Response(), body.unknown({"source", "destination"}))
 
 
 async def delete(request: Request) -> Response:
-    name = read_model(await read_json(request))
+    body = await read_json(request)
+    name = read_model(body)
     await _apart(request, lambda: remove(name, home=_home(request)))
     serving_of(request).pool.stop(name)
-    return Response()
+    return with_ignored(Response(), body.unknown(NAMES))
 
 
 async def pull(request: Request) -> Response:
@@ -72,7 +76,8 @@ async def pull(request: Request) -> Response:
         address = pulling.read_wanted(_address(name))
         pulling.pull(address, Store(home), Access(insecure=insecure, told=telling))
 
-    return await told(request, work, streamed=body.flag("stream", default=True))
+    response = await told(request, work, streamed=body.flag("stream", default=True))
+    return with_ignored(response, body.unknown(_MOVING))
 
 
 async def push(request: Request) -> Response:
@@ -87,7 +92,8 @@ async def push(request: Request) -> Response:
         there = registry.read_target(name if read_address(name) else f"oci://{name}")
         registry.push(name, there, Store(home), Access(insecure=insecure, told=telling))
 
-    return await told(request, work, streamed=body.flag("stream", default=True))
+    response = await told(request, work, streamed=body.flag("stream", default=True))
+    return with_ignored(response, body.unknown(_MOVING))
 
 
 async def create(request: Request) -> Response:
@@ -112,7 +118,7 @@ async def create(request: Request) -> Response:
         for note in made.notes:
             telling.say(note)
 
-    return await told(request, work, streamed=wanted.stream)
+    return with_ignored(await told(request, work, streamed=wanted.stream), wanted.ignored)
 
 
 async def blob(request: Request) -> Response:

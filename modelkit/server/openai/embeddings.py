@@ -15,6 +15,7 @@ from modelkit.server.fields import Fields
 from modelkit.server.openai import sampling
 from modelkit.server.openai.asking import model_of
 from modelkit.server.openai.completion_request import Prompt, read_prompts
+from modelkit.server.own_headers import with_ignored
 from modelkit.server.replying import read
 
 if TYPE_CHECKING:
@@ -37,6 +38,8 @@ class EmbeddingsRequest:
     """Elements of each vector; None: all there are."""
     keep_alive: float | None
     """Seconds that the model stays; None: as the server is set."""
+    hints: tuple[str, ...]
+    """Fields that were given and change nothing."""
 
 
 def read_embeddings(body: Fields) -> EmbeddingsRequest:
@@ -52,6 +55,7 @@ def read_embeddings(body: Fields) -> EmbeddingsRequest:
         encoding="base64" if encoding == "base64" else "float",
         dimensions=body.whole("dimensions", 1, _MOST_DIMENSIONS),
         keep_alive=sampling.read_kept(body),
+        hints=sampling.hints_in(body),
     )
 
 
@@ -79,4 +83,5 @@ async def embeddings(request: Request) -> Response:
         found = model.embed(asked.inputs, dimensions=asked.dimensions, truncate=False)
         return written(asked, found.vectors, found.tokens)
 
-    return JSONResponse(await call(request, model_of(request, asked.model), embed, asked.keep_alive))
+    said = await call(request, model_of(request, asked.model), embed, asked.keep_alive)
+    return with_ignored(JSONResponse(said), asked.hints)

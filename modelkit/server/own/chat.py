@@ -66,7 +66,7 @@ def _ask(body: Fields, start: Callable[[Model, int], GenerationStream]) -> Ask:
 def _options(body: Fields, known: frozenset[str], what: str) -> dict[str, Any]:
     """Keywords of the call, its parameters among them."""
     every = known | _ALWAYS | {what}
-    if unknown := sorted(body.value.keys() - every):
+    if unknown := sorted(body.unknown(every)):
         raise body.wrong(unknown[0], f"no such field; there are {', '.join(sorted(every))}")
     options: dict[str, Any] = {name: body.raw(name) for name in known if body.has(name)}
     if "logit_bias" in options:

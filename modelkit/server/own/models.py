@@ -28,6 +28,7 @@ from modelkit.server.body import read_json
 from modelkit.server.dialect import Dialect
 from modelkit.server.faults import refused
 from modelkit.server.own.lines import word
+from modelkit.server.own_headers import with_ignored
 from modelkit.server.serving import serving_of, trace_of
 from modelkit.server.standing import Shown
 
@@ -65,28 +66,33 @@ async def load(request: Request) -> Response:
         shown = next(one for one in pool.shown() if one.digest == lease.digest)
         return {"model": row(shown, time()), "facts": said}
 
-    return JSONResponse(await unless_gone(request, loaded()))
+    return with_ignored(
+        JSONResponse(await unless_gone(request, loaded())), body.unknown({"model", "keep_alive"})
+    )
 
 
 async def stop(request: Request) -> Response:
     """Let a model go."""
     body = await read_json(request)
-    now = body.flag("now", False)
-    return JSONResponse({"stopped": serving_of(request).pool.stop(body.needed_text("model"), now=now)})
+    name, now = body.needed_text("model"), body.flag("now", False)
+    stopped = serving_of(request).pool.stop(name, now=now)
+    return with_ignored(JSONResponse({"stopped": stopped}), body.unknown({"model", "now"}))
 
 
 async def prefixes(request: Request) -> Response:
     """What is kept in memory of earlier prompts."""
-    name = (await read_json(request)).needed_text("model")
+    body = await read_json(request)
+    name = body.needed_text("model")
     found = await call(request, name, lambda model: [asdict(one) for one in model.prefixes()])
-    return JSONResponse({"prefixes": found})
+    return with_ignored(JSONResponse({"prefixes": found}), body.unknown({"model"}))
 
 
 async def decode(request: Request) -> Response:
     """The text of ids, special tokens left out."""
     body = await read_json(request)
     ids = body.items("ids", _MOST_IDS)
-    return JSONResponse({"text": await call(request, body.needed_text("model"), lambda one: one.decode(ids))})
+    text = await call(request, body.needed_text("model"), lambda one: one.decode(ids))
+    return with_ignored(JSONResponse({"text": text}), body.unknown({"model", "ids"}))
 
 
 def row(shown: Shown, now_s: float) -> dict[str, Any]:

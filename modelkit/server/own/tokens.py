@@ -18,9 +18,11 @@ from modelkit.server.fields import Fields, wrong
 from modelkit.server.openai.asking import model_of
 from modelkit.server.openai.messages import read_messages
 from modelkit.server.openai.tools import read_tools
+from modelkit.server.own_headers import with_ignored
 from modelkit.server.replying import read
 
 _MOST_IDS = 2_000_000
+_TOKENIZE = frozenset({"model", "content", "add_special", "parse_special", "with_pieces"})
 
 
 async def tokenize(request: Request) -> Response:
@@ -35,7 +37,8 @@ async def tokenize(request: Request) -> Response:
         ids = model.encode(text, add_special=special)
         return {"tokens": [_piece(model, one) for one in ids] if pieces else ids}
 
-    return JSONResponse(await call(request, model_of(request, body.text("model", "")), made))
+    said = await call(request, model_of(request, body.text("model", "")), made)
+    return with_ignored(JSONResponse(said), body.unknown(_TOKENIZE))
 
 
 async def detokenize(request: Request) -> Response:
@@ -47,20 +50,21 @@ async def detokenize(request: Request) -> Response:
             raise wrong(f"tokens[{place}]", one, "a token id")
     name = model_of(request, body.text("model", ""))
     made = await call(request, name, lambda model: model.decode(ids, skip_special=False))
-    return JSONResponse({"content": made})
+    return with_ignored(JSONResponse({"content": made}), body.unknown({"model", "tokens"}))
 
 
 async def apply_template(request: Request) -> Response:
     """A conversation as `/v1/chat/completions` takes it, to {"prompt"}."""
 
-    def reader(body: Fields) -> tuple[str, Any, Any]:
-        return body.text("model", ""), read_messages(body), read_tools(body).get("tools")
+    def reader(body: Fields) -> tuple[str, Any, Any, tuple[str, ...]]:
+        unknown = body.unknown({"model", "messages", "tools"})
+        return body.text("model", ""), read_messages(body), read_tools(body).get("tools"), unknown
 
-    name, messages, tools = await read(request, reader)
+    name, messages, tools, unknown = await read(request, reader)
     prompt = await call(
         request, model_of(request, name), lambda model: model.prompt(messages, tools=tools, truncate=False)
     )
-    return JSONResponse({"prompt": prompt})
+    return with_ignored(JSONResponse({"prompt": prompt}), unknown)
 
 
 async def props(request: Request) -> Response:

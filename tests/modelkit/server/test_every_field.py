@@ -17,6 +17,7 @@ import modelkit
 from modelkit.server.app import make_app
 from modelkit.server.log import Log
 from modelkit.server.openai import chat_request, completion_request, response_request
+from modelkit.server.own_headers import IGNORED
 from modelkit.server.pool import Pool
 from modelkit.server.serving import Serving
 from modelkit.settings import Settings
@@ -291,6 +292,11 @@ class Asked:
             return f"{where}names no field: {text[:300]}"
         return None
 
+    async def answer(self, route: str, body: dict[str, Any]) -> httpx.Response:
+        transport = httpx.ASGITransport(self._app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+            return await client.post(route.partition("?")[0], json=body)
+
 
 @pytest.fixture(scope="module")
 def asked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asked]:
@@ -332,6 +338,16 @@ def requests() -> Iterator[tuple[str, Path, dict[str, Any]]]:
 def test_samples_are_answered(asked: Asked) -> None:
     """What is changed below is sound before."""
     assert not asked.all([(route, UNCHANGED, {"model": "tiny", **body}) for route, body in ROUTES.items()])
+
+
+@pytest.mark.parametrize("route", ROUTES)
+def test_an_unknown_field_is_named_or_refused(asked: Asked, route: str) -> None:
+    body = {"model": "tiny", **ROUTES[route], "surely_unknown": {"a": 1}, "carries_nothing": None}
+    said = asyncio.run(asked.answer(route, body))
+    named = said.headers.get(IGNORED, "") if said.status_code == 200 else said.text
+    assert said.status_code in (200, 400)
+    assert "surely_unknown" in named, (said.status_code, named)
+    assert "carries_nothing" not in named
 
 
 def test_some_fields(asked: Asked) -> None:

@@ -9,6 +9,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from modelkit.errors import ModelNotFound
+from modelkit.server import own_headers
 from modelkit.server.access import Access, host_of, origin_of
 from modelkit.server.log import Log, PromptLog
 from modelkit.server.pool import Pool
@@ -132,6 +133,14 @@ def test_pages_of_other_sites_change_nothing(open_to_some: TestClient) -> None:
     )
     plain = {"content-type": "text/plain", "origin": "http://localhost:11434"}
     assert open_to_some.post("/test/echo", content="{}", headers=plain).status_code == 415
+
+
+def test_a_page_of_another_origin_can_read_our_headers(open_to_some: TestClient) -> None:
+    answer = open_to_some.get("/livez", headers={"origin": "https://chat.example.org"})
+    shown = answer.headers["access-control-expose-headers"].split(", ")
+    assert {"x-request-id", "retry-after", *own_headers.OWN} <= set(shown)
+    ours = [value for name, value in vars(own_headers).items() if name.isupper() and isinstance(value, str)]
+    assert sorted(own_headers.OWN) == sorted(ours)
 
 
 def test_two_origins_or_none() -> None:

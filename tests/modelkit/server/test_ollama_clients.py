@@ -16,7 +16,7 @@ from modelkit.errors import ModelNotFound
 from modelkit.model import Model
 from modelkit.output.events import CallArguments, CallEnd, CallStart, Event, Text, Thinking
 from modelkit.server.limits import Limits
-from modelkit.server.replying import IGNORED
+from modelkit.server.own_headers import IGNORED
 from tests.support.served import scripted, served
 from tests.support.tiny import TEMPLATE, write_model
 
@@ -230,6 +230,14 @@ def test_what_did_nothing_is_named_in_a_header(address: str) -> None:
     body = {"model": "tiny", "prompt": "Hi", "stream": False, "options": options}
     headers = httpx.post(f"{address}/api/generate", json=body).headers
     assert headers[IGNORED] == "options.num_gpu, options.x?y?"
+    body = {"model": "bare", "prompt": "Hi", "stream": False, "options": {"think_tokens": 3, **SHORT}}
+    answer = httpx.post(f"{address}/api/generate", json=body | {"think": False})
+    assert (answer.status_code, answer.headers[IGNORED]) == (200, "think, options.think_tokens")
+    many = {f"field, {number}": 1 for number in range(1000)}
+    named = httpx.post(f"{address}/api/generate", json=body | many).headers[IGNORED]
+    assert named.startswith("field?0, field?1, ")
+    assert named.endswith("... 969 more")
+    assert len(named) < 4000
 
 
 @pytest.mark.parametrize(

@@ -143,6 +143,27 @@ def test_what_cannot_be_done_is_refused_by_name(body: dict[str, Any], text: str)
         chat(**body) if "messages" in body else generate(**body)
 
 
+@pytest.mark.parametrize("more", [{"suffix": "s"}, {"raw": True}, {"context": [1]}, {}])
+def test_thinking_without_a_turn_is_named_and_asks_for_nothing(more: dict[str, Any]) -> None:
+    """Ollama passes over it there; `think_tokens` was refused by the model, and `think` lost in silence."""
+    seen: list[dict[str, Any]] = []
+    model: Any = SimpleNamespace(
+        chat=lambda messages, **options: seen.append(options),
+        generate=lambda prompt, **options: seen.append(options),
+        infill=lambda prompt, suffix: [1],
+        prompt=lambda messages, **options: "<user>",
+        encode=lambda text, **options: [1],
+        has_template=True,
+        defaults={},
+        thinking=SimpleNamespace(on={}, off={}),
+    )
+    asked = generate(think=True, options={"think_tokens": 9, "think": "on"}, **more)
+    start_generate(model, asked)
+    assert seen[0].keys() & {"think", "think_tokens"} == (set() if more else {"think", "think_tokens"})
+    named = ("think", "options.think", "options.think_tokens")
+    assert asked.common.ignored == (named if more else ())
+
+
 @pytest.mark.parametrize("path", ["chat", "generate"])
 def test_thinking_without_a_switch_goes_on(path: str) -> None:
     """gpt-oss always thinks; with Ollama, `think: false` does nothing to it."""

@@ -18,6 +18,7 @@ import modelkit
 from modelkit.server.limits import Limits
 from modelkit.server.ollama import tasks
 from modelkit.server.ollama.recipes import _fit  # pyright: ignore[reportPrivateUsage] -- paths of strangers
+from modelkit.server.own_headers import IGNORED
 from modelkit.server.pool import Pool
 from modelkit.server.serving import Serving
 from modelkit.server.stored import Stored
@@ -130,6 +131,20 @@ def test_a_package_is_made_from_files_that_were_sent(client: ollama.Client, home
     assert client.show("sent").details.quantization_level.startswith("q4")  # pyright: ignore
     assert not list((home / "staging").glob("use-*"))
     client.delete("sent")
+
+
+def test_a_field_that_nobody_knows_is_named(address: str) -> None:
+    """In the order in which the body has them; null carries nothing."""
+    more = {"surely_unknown": 1, "systen": "typed wrongly", "nothing": None}
+    for method, path, body in (
+        ("POST", "create", {"model": "odd", "from": "amy/story:q4", "stream": False}),
+        ("POST", "show", {"model": "odd", "verbose": False}),
+        ("POST", "copy", {"source": "odd", "destination": "odder"}),
+        ("DELETE", "delete", {"name": "odder"}),
+        ("DELETE", "delete", {"model": "odd"}),
+    ):
+        answer = httpx.request(method, f"{address}/api/{path}", json={**body, **more})
+        assert (answer.status_code, answer.headers[IGNORED]) == (200, "surely_unknown, systen"), path
 
 
 def test_blobs_are_what_they_say(address: str, home: Path) -> None:
