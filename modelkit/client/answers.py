@@ -156,6 +156,7 @@ class ServedAnswer:
             thinking=self._given.thinking,
             tool_calls=self._given.tool_calls,
             parsed=said.value.get("parsed"),
+            notes=tuple(said.texts("notes")),
         )
 
 

@@ -65,6 +65,11 @@ class Started:
     digest: str = ""
     """Of the model's package."""
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What of the request could not be enforced, in all rows."""
+        return tuple(dict.fromkeys(note for one in self.streams for note in one.begun.notes))
+
 
 async def whole(request: Request, ask: Ask) -> tuple[Started, list[Generation]]:
     """All rows, at their end. Raises what went wrong, and where nobody waits for it any more."""

@@ -10,9 +10,14 @@ from starlette.responses import Response
 
 IGNORED = "x-modelkit-ignored"
 """Names of fields, options and tools that changed nothing, with commas between."""
-OWN = (IGNORED,)
+NOTES = "x-modelkit-notes"
+"""Sentences on what of the request could not be enforced, with ` | ` between."""
+OWN = (IGNORED, NOTES)
 _MOST_NAMES = 32
 _LONGEST_NAME = 64
+_MOST_NOTES = 8
+_LONGEST_NOTE = 300
+_NO_TEXT = re.compile(r"[^\x20-\x7b\x7d\x7e]+")
 _NO_NAME = re.compile(r"[^\x21-\x2b\x2d-\x7e]+")
 
 
@@ -23,4 +28,14 @@ def with_ignored(response: Response, ignored: Iterable[str]) -> Response:
         names[_MOST_NAMES:] = [f"... {len(names) - _MOST_NAMES} more"]
     if names:
         response.headers[IGNORED] = ", ".join(names)
+    return response
+
+
+def with_notes(response: Response, notes: Iterable[str]) -> Response:
+    """The response with the header that says what could not be enforced, where there is such."""
+    said = [_NO_TEXT.sub("?", note).strip()[:_LONGEST_NOTE] for note in dict.fromkeys(notes)]
+    if len(said) > _MOST_NOTES:
+        said[_MOST_NOTES:] = [f"... {len(said) - _MOST_NOTES} more"]
+    if said:
+        response.headers[NOTES] = " | ".join(said)
     return response

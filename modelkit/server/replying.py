@@ -12,7 +12,7 @@ from modelkit.output.events import Event
 from modelkit.server.answering import Ask, Underway
 from modelkit.server.body import read_json
 from modelkit.server.fields import Fields
-from modelkit.server.own_headers import with_ignored
+from modelkit.server.own_headers import with_ignored, with_notes
 from modelkit.server.serving import serving_of
 from modelkit.server.streaming import Formatter, Wire, stream
 
@@ -48,11 +48,11 @@ async def reply(
     if streamed:
         response = await stream(request, ask, wire, writer)
     else:
-        response = JSONResponse(await _whole(request, ask, writer))
+        response = await _whole(request, ask, writer)
     return with_ignored(response, ignored)
 
 
-async def _whole(request: Request, ask: Ask, writer: Writer) -> dict[str, Any]:
+async def _whole(request: Request, ask: Ask, writer: Writer) -> Response:
     under, begun = Underway(request, ask), False
     try:
         async for row, events in under:
@@ -60,6 +60,6 @@ async def _whole(request: Request, ask: Ask, writer: Writer) -> dict[str, Any]:
                 writer.begin(under.started)
                 begun = True
             writer.take(row, events)
-        return writer.whole()
+        return with_notes(JSONResponse(writer.whole()), under.started.notes)
     finally:
         await under.close()

@@ -24,6 +24,7 @@ from modelkit.generation import Finish
 from modelkit.output.events import Event
 from modelkit.server.answering import Ask, Started, Underway
 from modelkit.server.faults import Fault
+from modelkit.server.own_headers import with_notes
 
 
 class Formatter(Protocol):
@@ -75,7 +76,9 @@ def ndjson(value: object) -> bytes:
 
 
 async def stream(request: Request, ask: Ask, wire: Wire, formatter: Formatter) -> Response:
-    """The response that streams the answer. Raises what went wrong before its first byte."""
+    """The response that streams the answer. Raises what went wrong before its first byte. Its header has the
+    notes if the answer has started by then.
+    """
     under = Underway(request, ask)
     # Until there is something to send, an error still gets a status; but nobody waits in silence for long.
     patience_s = None if wire.heartbeat is None else wire.beat_s or under.serving.limits.heartbeat_s
@@ -84,7 +87,8 @@ async def stream(request: Request, ask: Ask, wire: Wire, formatter: Formatter) -
     except BaseException:
         await under.close()
         raise
-    return Stream(under, wire, formatter)
+    response = Stream(under, wire, formatter)
+    return with_notes(response, under.started.notes) if under.has_started else response
 
 
 class Stream(Response):

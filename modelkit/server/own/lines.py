@@ -5,14 +5,15 @@
     {"type": "call_start", "index", "id", "name"}
     {"type": "call_arguments", "index", "text"}
     {"type": "call_end", "index"}
-    {"type": "finish", "reason", "cut", "stop", "seed", "dropped_messages", "ids", "parsed"?, "threads",
-     "stats"}
+    {"type": "finish", "reason", "cut", "stop", "seed", "dropped_messages", "ids", "parsed"?, "notes"?,
+     "threads", "stats"}
     {"type": "progress", "read_tokens", "total_tokens"}    now and then, while the prompt is read
     {"error": {"kind", "message", "retry_after_s"}}        instead of the rest of the answer
 
 `ids` are those of the tokens whose text begins in the piece, and in the last line all of the answer's.
 `tokens` ([{"id", "text", "logprob", "top": [...]}]) are there where log-probabilities were asked for; `top`
-has the likeliest ones in the same shape. `threads` says how many the products of the last step had, and why.
+has the likeliest ones in the same shape. `notes` are sentences on what of the request could not be enforced.
+`threads` says how many the products of the last step had, and why.
 `stats` has the fields of Usage: counts are tokens, times are seconds. A blank line is a sign of life.
 """
 
@@ -116,5 +117,6 @@ def _finish(event: Finish) -> dict[str, Any]:
         "dropped_messages": answer.dropped_messages,
         "ids": list(answer.ids),
         **({} if answer.parsed is None else {"parsed": answer.parsed}),
+        **({"notes": list(answer.notes)} if answer.notes else {}),
         "stats": asdict(answer.usage),
     }

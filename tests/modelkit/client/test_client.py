@@ -113,7 +113,15 @@ EVENTS = [
 def test_lines_are_read_as_they_were_written() -> None:
     usage = Usage(3, 1, 4, 5, 2, 0.5, 0.25, 0.125, 3, 6, (Drafts("draft", 5, 2),))
     ended = Generation(
-        "so", (1, 2, 3, 9), usage, "length", 7, cut="context", dropped_messages=2, parsed={"a": [1]}
+        "so",
+        (1, 2, 3, 9),
+        usage,
+        "length",
+        7,
+        cut="context",
+        dropped_messages=2,
+        parsed={"a": [1]},
+        notes=("x",),
     )
 
     @contextmanager
@@ -126,6 +134,7 @@ def test_lines_are_read_as_they_were_written() -> None:
     assert isinstance(finish, Finish)
     got = finish.answer
     assert (got.usage, got.ids, got.cut, got.parsed) == (usage, ended.ids, "context", {"a": [1]})
+    assert got.notes == ("x",)
     assert (got.thinking, got.text, got.tool_calls[0].arguments) == ("hm", "so", {"a": 1})
     assert [one.id for one in got.logprobs] == [2, 3]
 
