@@ -19,7 +19,7 @@ from modelkit.server.dialect import Dialect
 from modelkit.server.faults import refused
 from modelkit.server.own_headers import with_ignored
 from modelkit.server.replying import read, reply
-from modelkit.server.serving import serving_of
+from modelkit.server.serving import serving_of, trace_of
 from modelkit.server.streaming import SSE
 from modelkit.streams import GenerationStream
 
@@ -32,7 +32,7 @@ async def messages(request: Request) -> Response:
 
     ask = Ask(await model_for(request, asked.model), start, keep_alive=asked.keep_alive)
     sign = _signer(serving_of(request).settings.home)
-    writer = Messages(asked.model, Blocks(sign, omitted=asked.omitted))
+    writer = Messages(asked.model, Blocks(sign, omitted=asked.omitted), trace_of(request).id)
     return await reply(request, ask, writer, SSE, streamed=asked.stream, ignored=asked.ignored)
 
 

@@ -43,11 +43,11 @@ def worded(fault: Fault, request_id: str) -> dict[str, Any]:
 
 
 class Messages:
-    """A Writer. model: its name as the client wrote it."""
+    """A Writer. model: its name as the client wrote it. request_id: for an error in mid-stream."""
 
-    def __init__(self, model: str, blocks: Blocks) -> None:
+    def __init__(self, model: str, blocks: Blocks, request_id: str) -> None:
         self._id, self._model, self._blocks = f"msg_{secrets.token_hex(12)}", model, blocks
-        self._failed = False
+        self._request_id, self._failed = request_id, False
         self._content = Content()
         self._answer: Generation | None = None
 
@@ -65,8 +65,7 @@ class Messages:
 
     def fail(self, fault: Fault) -> bytes:
         self._failed = True
-        error = {key: value for key, value in worded(fault, "").items() if key != "request_id"}
-        return _event(error)
+        return _event(worded(fault, self._request_id))
 
     def take(self, row: int, events: Sequence[Event | Finish]) -> None:
         for event in events:

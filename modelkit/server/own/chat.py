@@ -26,6 +26,7 @@ from modelkit.server.body import read_json
 from modelkit.server.dialect import Dialect
 from modelkit.server.fields import Fields
 from modelkit.server.own.lines import LINES, Lines, word
+from modelkit.server.serving import trace_of
 from modelkit.server.streaming import stream
 from modelkit.streams import GenerationStream
 
@@ -89,12 +90,12 @@ def _by_id(biases: Any) -> Any:
 
 async def chat(request: Request) -> Response:
     """The answer, event by event."""
-    return await stream(request, read_chat(await read_json(request)), LINES, Lines())
+    return await stream(request, read_chat(await read_json(request)), LINES, Lines(trace_of(request).id))
 
 
 async def generate(request: Request) -> Response:
     """The answer to one prompt, event by event."""
-    return await stream(request, read_generate(await read_json(request)), LINES, Lines())
+    return await stream(request, read_generate(await read_json(request)), LINES, Lines(trace_of(request).id))
 
 
 async def defaults(request: Request) -> Response:

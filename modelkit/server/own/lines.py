@@ -8,7 +8,7 @@
     {"type": "finish", "reason", "cut", "stop", "seed", "dropped_messages", "ids", "parsed"?, "notes"?,
      "threads", "stats"}
     {"type": "progress", "read_tokens", "total_tokens"}    now and then, while the prompt is read
-    {"error": {"kind", "message", "retry_after_s"}}        instead of the rest of the answer
+    {"error": {"kind", "message", "retry_after_s", "request_id"}}   instead of the rest of the answer
 
 `ids` are those of the tokens whose text begins in the piece, and in the last line all of the answer's.
 `tokens` ([{"id", "text", "logprob", "top": [...]}]) are there where log-probabilities were asked for; `top`
@@ -34,9 +34,10 @@ Read = Callable[[int], str]
 
 
 class Lines:
-    """One answer's formatter."""
+    """One answer's formatter. request_id: for an error in mid-stream."""
 
-    def __init__(self) -> None:
+    def __init__(self, request_id: str) -> None:
+        self._request_id = request_id
         self._read: Read = str
         self._model: Model | None = None
 
@@ -61,8 +62,8 @@ class Lines:
         return b""
 
     def fail(self, fault: Fault) -> bytes:
-        after = fault.retry_after_s
-        return ndjson({"error": {"kind": fault.kind, "message": fault.message, "retry_after_s": after}})
+        said = {"kind": fault.kind, "message": fault.message, "retry_after_s": fault.retry_after_s}
+        return ndjson({"error": {**said, "request_id": self._request_id}})
 
 
 def progress(started: Started) -> bytes:

@@ -39,10 +39,10 @@ def address(home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[st
     folder = write_model(tmp_path_factory.mktemp("model"), template=TEMPLATE)
 
     def opened(name: str) -> Model:
-        if name not in ("tiny", "actor"):
+        if name not in ("tiny", "actor", "broken"):
             raise ModelNotFound(f"model '{name}' not found")
-        model = modelkit.load(folder, home=home)
-        return scripted(model, lambda messages, **options: EVENTS) if name == "actor" else model
+        model, reason = modelkit.load(folder, home=home), "cancelled" if name == "broken" else "stop"
+        return model if name == "tiny" else scripted(model, lambda *_, **__: EVENTS, reason=reason)
 
     with served(opened, home, default_model="tiny") as url:
         yield url
@@ -149,6 +149,16 @@ def test_errors_have_anthropics_shape(address: str) -> None:
         "error": {"type": "invalid_request_error", "message": "max_tokens: Field required"},
         "request_id": answer.headers["request-id"],
     }
+
+
+def test_an_error_in_mid_stream_says_which_request_it_was(address: str) -> None:
+    body = {"model": "broken", "max_tokens": 4, "messages": HELLO, "stream": True}
+    answer = httpx.post(f"{address}/v1/messages", json=body)
+    assert answer.status_code == 200
+    name, data = answer.text.strip().split("\n\n")[-1].split("\n")
+    said = json.loads(data.removeprefix("data: "))
+    assert (name, said["type"], said["error"]["type"]) == ("event: error", "error", "overloaded_error")
+    assert said["request_id"] == answer.headers["request-id"]
 
 
 def test_what_did_nothing_is_named_in_a_header(address: str) -> None:

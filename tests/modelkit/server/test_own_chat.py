@@ -16,7 +16,8 @@ from modelkit.model import Model
 from modelkit.modelfile import Parameters
 from modelkit.output.events import CallArguments, CallEnd, CallStart, Text, Thinking
 from modelkit.server.app import make_app
-from modelkit.server.own.lines import line
+from modelkit.server.faults import Fault
+from modelkit.server.own.lines import Lines, line
 from modelkit.server.pool import Pool
 from modelkit.server.serving import Serving
 from modelkit.settings import Settings
@@ -127,6 +128,11 @@ def test_every_kind_of_event_has_its_line() -> None:
     ]
     assert lines[2] == {"type": "call_start", "index": 0, "id": "call_1", "name": "find"}
     assert (lines[5]["cut"], lines[5]["stats"]["prompt_tokens"]) == ("context", 3)
+
+
+def test_an_error_in_mid_stream_says_which_request_it_was() -> None:
+    said = json.loads(Lines("req_7").fail(Fault("busy", "too many", retry_after_s=3)))["error"]
+    assert said == {"kind": "busy", "message": "too many", "retry_after_s": 3, "request_id": "req_7"}
 
 
 def test_the_values_that_nobody_set_are_told(client: TestClient) -> None:
