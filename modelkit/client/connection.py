@@ -40,16 +40,11 @@ class Connection:
             raise ModelkitError(f"{shown(address)} is no address of a server")
         self.address = address
         uds = found[2]
-        headers = {"x-modelkit-priority": "interactive"}
-        if key:
-            headers["authorization"] = f"Bearer {key}"
+        authorization = {"authorization": f"Bearer {key}"} if key else {}
         self._client = httpx2.Client(
             base_url="http://localhost" if uds else address,
             transport=httpx2.HTTPTransport(uds=uds) if uds else None,
-            headers={
-                "x-modelkit-priority": "interactive",
-                **({"authorization": f"Bearer {key}"} if key else {}),
-            },
+            headers={"x-modelkit-priority": "interactive", **authorization},
             timeout=httpx2.Timeout(SILENCE_S, connect=CONNECT_S),
             trust_env=False,
             follow_redirects=False,
