@@ -39,7 +39,7 @@ class File:
         self.tag = f'"{hashlib.sha256(self.data).hexdigest()[:32]}"'
 
     def packed(self) -> bytes:
-        """Its content by gzip, made once: milliseconds for the largest."""
+        """Its content by gzip, made once: milliseconds for the largest, so not on the event loop."""
         if not self._packed:
             self._packed = gzip.compress(self.data, 9, mtime=0)
         return self._packed

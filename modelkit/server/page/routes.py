@@ -5,6 +5,7 @@ scripts, styles and fonts of this server only, no inline ones, no frame around i
 so that a model can neither run anything in the page nor send a conversation away in the address of a picture.
 """
 
+import asyncio
 import re
 from functools import cache
 from pathlib import Path
@@ -54,26 +55,26 @@ async def start(request: Request) -> Response:
     """The page for browsers, a sentence for all others."""
     if "text/html" not in request.headers.get("accept", ""):
         return PlainTextResponse(ALIVE, headers={"vary": "accept"})
-    return _given(request, files()["index.html"])
+    return await _given(request, files()["index.html"])
 
 
 async def page(request: Request) -> Response:
     """The page for everybody."""
-    return _given(request, files()["index.html"])
+    return await _given(request, files()["index.html"])
 
 
 async def one_file(request: Request) -> Response:
     """One of the page's parts. The route has the name, so it is there."""
-    return _given(request, files()[request.scope["path"].removeprefix("/page/")])
+    return await _given(request, files()[request.scope["path"].removeprefix("/page/")])
 
 
-def _given(request: Request, file: File) -> Response:
+async def _given(request: Request, file: File) -> Response:
     headers = {**HEADERS, "etag": file.tag, "vary": "accept, accept-encoding"}
     if file.tag in request.headers.get("if-none-match", ""):
         return Response(status_code=304, headers=headers)
     data = file.data
     if file.packable and _GZIP.search(request.headers.get("accept-encoding", "")):
-        headers["content-encoding"], data = "gzip", file.packed()
+        headers["content-encoding"], data = "gzip", await asyncio.to_thread(file.packed)
     return Response(data, headers=headers, media_type=file.kind)
 
 

@@ -1,5 +1,6 @@
 """The page's files: whole, named, unchanged, and nothing else is served."""
 
+import asyncio
 import gzip
 import json
 import re
@@ -85,6 +86,25 @@ def test_a_file_comes_with_its_policy_and_is_asked_for_once(client: TestClient, 
     again = client.get(path, headers={**HTML, "if-none-match": answer.headers["etag"]})
     assert (again.status_code, again.content) == (304, b"")
     assert client.get(path, headers={**HTML, "if-none-match": '"another"'}).status_code == 200
+
+
+def test_nothing_is_packed_on_the_event_loop(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    loops: list[bool] = []
+
+    def compress(data: bytes, *args: object, **options: object) -> bytes:
+        try:
+            asyncio.get_running_loop()
+            loops.append(True)
+        except RuntimeError:
+            loops.append(False)
+        return data
+
+    path = "js/app.js"
+    monkeypatch.setattr("modelkit.server.page.files.gzip.compress", compress)
+    monkeypatch.setattr(files()[path], "_packed", b"")
+    with client.stream("GET", f"/page/{path}", headers={"accept-encoding": "gzip"}) as answer:
+        assert answer.headers["content-encoding"] == "gzip"
+    assert loops == [False]
 
 
 @pytest.mark.parametrize(
