@@ -8,6 +8,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from modelkit.server.dialect import Dialect
 from modelkit.server.gate import Gate
+from modelkit.server.nowhere import nowhere
 from modelkit.server.serving import Serving
 
 # Each has a DIALECT. Where two know a path, the first has it.
@@ -32,6 +33,7 @@ def make_app(serving: Serving) -> ASGIApp:
     # Only its router: its own handling of errors would answer before the dialects can.
     app = Starlette(routes=routes)
     app.router.redirect_slashes = False
+    app.router.default = nowhere
     app.state.serving = serving
 
     async def routed(scope: Scope, receive: Receive, send: Send) -> None:

@@ -19,8 +19,9 @@ _MOST_WHOLE = 2**63 - 1
 
 
 def wrong(where: str, value: object, expected: str) -> Refused:
-    """The error for `value` in the field `where`."""
-    return refused("invalid_request", f"{where} is {shown(value)}, expected {expected}", where)
+    """The error for `value` in the field `where`; "" for the body itself."""
+    said = f"{where or 'the body'} is {shown(value)}, expected {expected}"
+    return refused("invalid_request", said, where or None)
 
 
 class Fields:
@@ -28,7 +29,7 @@ class Fields:
 
     def __init__(self, value: object, where: str = "") -> None:
         if not isinstance(value, Mapping):
-            raise wrong(where or "the body", value, "an object")
+            raise wrong(where, value, "an object")
         self.value: Mapping[str, Any] = value
         self.where = where
 

@@ -14,12 +14,12 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from modelkit import __version__
-from modelkit.address import read_address
+from modelkit.address import read_address, read_pullable
 from modelkit.fetch.access import Access
 from modelkit.packages import copy as copy_package
 from modelkit.packages import remove
 from modelkit.server.body import read_json
-from modelkit.server.faults import client_gone
+from modelkit.server.faults import client_gone, refused
 from modelkit.server.ollama.describing import running, show, tags
 from modelkit.server.ollama.reading import NAMES, read_model
 from modelkit.server.ollama.recipes import laid_out, read_wanted
@@ -89,7 +89,14 @@ async def push(request: Request) -> Response:
         from modelkit.fetch.registry import push as registry
 
         Store(home).digest(name)
-        there = registry.read_target(name if read_address(name) else f"oci://{name}")
+        if read_pullable(name) is None:
+            raise refused(
+                "invalid_request",
+                f"{name[:80]} names no registry to push to; copy it to a name that begins with one, "
+                "such as registry.example.org/amy/story:q4, and push that",
+                "model",
+            )
+        there = registry.read_target(name)
         registry.push(name, there, Store(home), Access(insecure=insecure, told=telling))
 
     response = await told(request, work, streamed=body.flag("stream", default=True))

@@ -8,7 +8,8 @@ somebody else's cache), or is refused with the field's name.
 """
 
 from modelkit.server.dialect import Dialect
+from modelkit.server.nowhere import UNPREFIXED
 from modelkit.server.openai.errors import word
 from modelkit.server.openai.routes import ROUTES
 
-DIALECT = Dialect("openai", ROUTES, ("/v1",), word)
+DIALECT = Dialect("openai", ROUTES, ("/v1", *UNPREFIXED), word)

@@ -67,3 +67,13 @@ def test_an_error_says_where_and_what(read: Callable[[Any], Any], where: str | N
     if where is not None:
         assert caught.value.fault.param == where
         assert where in caught.value.message
+
+
+@pytest.mark.parametrize("value", [[1], "a", 5, None])
+def test_the_body_itself_is_no_field(value: object) -> None:
+    with pytest.raises(Refused, match=r"the body is .*, expected an object") as raised:
+        Fields(value)
+    assert raised.value.fault.param is None
+    with pytest.raises(Refused, match=r"tools\[0\] is 5, expected an object") as raised:
+        list(Fields({"tools": [5]}).each("tools"))
+    assert raised.value.fault.param == "tools[0]"

@@ -133,6 +133,25 @@ def test_a_package_is_made_from_files_that_were_sent(client: ollama.Client, home
     client.delete("sent")
 
 
+@pytest.mark.parametrize(
+    ("name", "status", "said"),
+    [
+        (
+            "amy/story:q4",
+            400,
+            "amy/story:q4 names no registry to push to; copy it to a name",
+        ),
+        ("none", 404, "no model"),
+    ],
+)
+def test_a_push_of_a_name_without_a_registry_says_what_was_expected(
+    address: str, name: str, status: int, said: str
+) -> None:
+    answer = httpx.post(f"{address}/api/push", json={"model": name, "stream": False})
+    assert (answer.status_code, said in answer.json()["error"]) == (status, True), answer.text
+    assert "''" not in answer.text
+
+
 def test_a_field_that_nobody_knows_is_named(address: str) -> None:
     """In the order in which the body has them; null carries nothing."""
     more = {"surely_unknown": 1, "systen": "typed wrongly", "nothing": None}

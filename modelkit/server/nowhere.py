@@ -1,0 +1,34 @@
+"""Paths that nobody has: an error that says how the base address is meant, where a client has it wrong.
+
+OpenAI's clients add `/chat/completions` to a base address that ends in `/v1`; Anthropic's and Ollama's add
+`/v1/messages` and `/api/chat` to the bare address of the server.
+"""
+
+from starlette.types import Receive, Scope, Send
+
+from modelkit.server.faults import refused
+
+UNPREFIXED = ("/chat/completions", "/completions", "/responses", "/embeddings", "/models")
+"""What OpenAI's clients ask for where `/v1` is missing."""
+
+
+async def nowhere(scope: Scope, receive: Receive, send: Send) -> None:
+    """The application of all paths that have no route. Raises Refused."""
+    path: str = scope["path"]
+    raise refused("not_found", f"there is no such path here{_advice(path)}")
+
+
+def _advice(path: str) -> str:
+    if any(path == one or path.startswith(one + "/") for one in UNPREFIXED):
+        return f"; did you mean /v1{_shown(path)}? The base_url of OpenAI's clients ends in /v1"
+    if path.startswith("/v1/v1/messages"):
+        return "; the base_url of Anthropic's clients is the server's address alone, without /v1"
+    if path.startswith("/v1/v1/"):
+        return f"; did you mean {_shown(path[3:])}? A base_url ends in /v1 once"
+    if path.startswith(("/v1/api/", "/api/api/")):
+        return "; the host of Ollama's clients is the server's address alone, without a path"
+    return ""
+
+
+def _shown(path: str) -> str:
+    return "".join(one if one.isprintable() else "?" for one in path[:80])
