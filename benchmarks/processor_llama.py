@@ -1,0 +1,123 @@
+"""One process of llama.cpp for benchmarks/processor.py: PYTHON processor_llama.py FILE JOBS THREADS
+
+Raw llama_decode and an argmax over its logits: no sampler, no text. Runs where llama-cpp-python is installed,
+which modelkit need not be.
+"""
+
+import ctypes
+import json
+import random
+import resource
+import sys
+import time
+
+STARTED = time.perf_counter()
+
+import llama_cpp.llama_cpp as lc  # noqa: E402
+import numpy as np  # noqa: E402
+
+DECODED, BEHIND, ROWS_DECODED, VOCAB = 128, 48, 48, 32000
+
+
+class Llama:
+    def __init__(self, file: str, threads: int, packed_keys: bool) -> None:
+        self._quiet = lc.llama_log_callback(lambda _level, _text, _data: None)
+        lc.llama_log_set(self._quiet, ctypes.c_void_p(0))
+        lc.llama_backend_init()
+        self._model = lc.llama_model_load_from_file(file.encode(), lc.llama_model_default_params())
+        wanted = lc.llama_context_default_params()
+        wanted.n_ctx, wanted.n_batch, wanted.n_ubatch, wanted.n_seq_max = 4608, 512, 512, 16
+        wanted.kv_unified = True
+        wanted.n_threads = wanted.n_threads_batch = threads
+        if packed_keys:
+            wanted.type_k = wanted.type_v = lc.GGML_TYPE_Q8_0
+            wanted.flash_attn_type = 1
+        self._context = lc.llama_init_from_model(self._model, wanted)
+        assert self._context
+        self._memory = lc.llama_get_memory(self._context)
+
+    def clear(self) -> None:
+        lc.llama_memory_clear(self._memory, True)
+
+    def feed(self, placed: list[tuple[int, int, int]], wanted: set[int]) -> list[int]:
+        """(token, position, sequence) each; the likeliest next token behind those whose place is wanted."""
+        batch = lc.llama_batch_init(len(placed), 0, 1)
+        batch.n_tokens = len(placed)
+        for i, (token, position, sequence) in enumerate(placed):
+            batch.token[i], batch.pos[i] = token, position
+            batch.n_seq_id[i], batch.seq_id[i][0] = 1, sequence
+            batch.logits[i] = i in wanted
+        assert lc.llama_decode(self._context, batch) == 0
+        lc.llama_batch_free(batch)
+        return [
+            int(np.ctypeslib.as_array(lc.llama_get_logits_ith(self._context, i), (VOCAB,)).argmax())
+            for i in sorted(wanted)
+        ]
+
+    def read(self, ids: list[int], sequence: int = 0) -> int:
+        for start in range(0, len(ids), 512):
+            part = ids[start : start + 512]
+            token = self.feed(
+                [(token, start + i, sequence) for i, token in enumerate(part)], {len(part) - 1}
+            )[0]
+        return token
+
+
+def prompt(length: int, seed: int) -> list[int]:
+    numbers = random.Random(f"{length} {seed}")
+    return [numbers.randrange(5, 240) for _ in range(length)]
+
+
+def decode(llama: Llama, length: int, count: int, seed: int) -> float:
+    llama.clear()
+    token = llama.read(prompt(length, seed))
+    started = time.perf_counter()
+    for turn in range(count - 1):
+        token = llama.feed([(token, length + turn, 0)], {0})[0]
+    return (count - 1) / (time.perf_counter() - started)
+
+
+def prefill(llama: Llama, length: int, seed: int) -> float:
+    llama.clear()
+    started = time.perf_counter()
+    llama.read(prompt(length, seed))
+    return length / (time.perf_counter() - started)
+
+
+def rows(llama: Llama, count: int) -> float:
+    llama.clear()
+    tokens = [llama.read(prompt(32, 100 + row), row) for row in range(count)]
+    started = time.perf_counter()
+    for turn in range(ROWS_DECODED - 1):
+        placed = [(token, 32 + turn, row) for row, token in enumerate(tokens)]
+        tokens = llama.feed(placed, set(range(count)))
+    return count * (ROWS_DECODED - 1) / (time.perf_counter() - started)
+
+
+def run(llama: Llama, job: str) -> float:
+    kind, _, number = job.partition(" ")
+    if kind == "decode":
+        return max(decode(llama, 32, DECODED, seed) for seed in range(2))
+    if kind == "prefill":
+        return max(prefill(llama, int(number), seed) for seed in range(2))
+    if kind == "behind":
+        return decode(llama, int(number), BEHIND, 5)
+    return rows(llama, int(number))
+
+
+def main() -> None:
+    file, jobs, threads = sys.argv[1:]
+    said: dict[str, float] = {}
+    llama = Llama(file, int(threads), "kv q8" in jobs)
+    llama.read(prompt(8, 0))
+    said["first"] = time.perf_counter() - STARTED
+    said["load peak"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    for job in json.loads(jobs):
+        if job != "kv q8":
+            said[job] = run(llama, job)
+    said["peak"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(json.dumps(said))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,186 @@
+"""Random checkpoints of the shapes that are measured on a processor, and their packages and GGUF files.
+
+Weights are bf16 and mean nothing; all engines get the same. Packages are made plain (`--plain`: every matrix
+alike), so that both sides pack everything in 4.5 or 8.5 bits: ours affine in groups of 64, llama.cpp's Q4_0
+and Q8_0 in groups of 32, made by llama.cpp itself from the exported file.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.support.tiny import write_tokenizer
+
+ROOT = Path(__file__).resolve().parents[1]
+
+_LLAMA = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "vocab_size": 32000,
+    "head_dim": 64,
+    "max_position_embeddings": 8192,
+    "rms_norm_eps": 1e-5,
+    "tie_word_embeddings": False,
+    "torch_dtype": "bfloat16",
+}
+SHAPES: dict[str, dict[str, Any]] = {
+    "llama 125M": {
+        **_LLAMA,
+        "hidden_size": 768,
+        "intermediate_size": 2048,
+        "num_hidden_layers": 12,
+        "num_attention_heads": 12,
+        "num_key_value_heads": 4,
+    },
+    "llama 0.5B": {
+        **_LLAMA,
+        "hidden_size": 1536,
+        "intermediate_size": 4096,
+        "num_hidden_layers": 16,
+        "num_attention_heads": 24,
+        "num_key_value_heads": 8,
+    },
+    "sliding (gemma3)": {
+        **_LLAMA,
+        "architectures": ["Gemma3ForCausalLM"],
+        "model_type": "gemma3_text",
+        "hidden_size": 640,
+        "intermediate_size": 2048,
+        "num_hidden_layers": 12,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 1,
+        "head_dim": 256,
+        "sliding_window": 512,
+        "layer_types": (["sliding_attention"] * 5 + ["full_attention"]) * 2,
+        "rope_theta": 1000000.0,
+        "rope_local_base_freq": 10000.0,
+        "query_pre_attn_scalar": 256,
+        "rms_norm_eps": 1e-6,
+        "hidden_activation": "gelu_pytorch_tanh",
+        "tie_word_embeddings": True,
+    },
+    "experts (qwen3_moe)": {
+        **_LLAMA,
+        "architectures": ["Qwen3MoeForCausalLM"],
+        "model_type": "qwen3_moe",
+        "hidden_size": 512,
+        "intermediate_size": 1536,
+        "moe_intermediate_size": 256,
+        "num_hidden_layers": 12,
+        "num_attention_heads": 8,
+        "num_key_value_heads": 2,
+        "num_experts": 32,
+        "num_experts_per_tok": 4,
+        "norm_topk_prob": True,
+        "decoder_sparse_step": 1,
+        "mlp_only_layers": [],
+        "rope_theta": 1000000.0,
+        "rms_norm_eps": 1e-6,
+    },
+    "hybrid (qwen3_5)": {
+        **_LLAMA,
+        "architectures": ["Qwen3_5ForCausalLM"],
+        "model_type": "qwen3_5_text",
+        "hidden_size": 768,
+        "intermediate_size": 2048,
+        "num_hidden_layers": 12,
+        "num_attention_heads": 6,
+        "num_key_value_heads": 2,
+        "head_dim": 128,
+        "linear_num_key_heads": 6,
+        "linear_num_value_heads": 12,
+        "linear_key_head_dim": 64,
+        "linear_value_head_dim": 64,
+        "linear_conv_kernel_dim": 4,
+        "full_attention_interval": 4,
+        "layer_types": (["linear_attention"] * 3 + ["full_attention"]) * 3,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.25},
+        "rms_norm_eps": 1e-6,
+    },
+}
+FORMATS = {"q4": "Q4_0", "q8": "Q8_0"}
+
+_QUANTIZE = """
+import llama_cpp, sys
+wanted = llama_cpp.llama_model_quantize_default_params()
+wanted.ftype = getattr(llama_cpp, "LLAMA_FTYPE_MOSTLY_" + sys.argv[3])
+wanted.pure, wanted.nthread = True, 2
+sys.exit(llama_cpp.llama_model_quantize(sys.argv[1].encode(), sys.argv[2].encode(), wanted))
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """One model in one format, as both sides have it."""
+
+    shape: str
+    format: str
+    package: str
+    """Its name in the store."""
+    gguf: Path | None
+    """None where llama.cpp's side is not measured, or cannot be."""
+    packed_bytes: int
+    """Of the package's weights."""
+
+
+def make(shape: str, packed: str, place: Path, llama: str | None) -> Pair:
+    """In the folder `place`, where the store is too. llama: an interpreter with llama-cpp-python."""
+    import modelkit
+    from modelkit.store.store import Store
+
+    folder = place / shape.split()[-1].strip("()")
+    if not (folder / "config.json").is_file():
+        _write(folder, SHAPES[shape])
+    recipe = folder / "Modelfile"
+    recipe.write_text("FROM .\n", encoding="utf-8")
+    name = f"{folder.name.lower().replace('.', '-')}-{packed}"
+    home = place / "home"
+    modelkit.create(recipe, name=name, quantize=packed, plain=True, home=home)
+    files = Store(home).resolve(name).files
+    size = sum(path.stat().st_size for inside, path in files.items() if inside.endswith(".safetensors"))
+    gguf = None if llama is None else _gguf(folder, FORMATS[packed], home, llama)
+    return Pair(shape, packed, name, gguf, size)
+
+
+def _write(folder: Path, config: dict[str, Any]) -> None:
+    import mlx.core as mx
+    from mlx.utils import tree_flatten
+
+    from runtime.models.architecture import describe
+
+    described = describe(config)
+    network = described.family.build(described.config)
+    mx.random.seed(1)
+    weights = {
+        name: (mx.random.normal(array.shape) * 0.02 + (array.ndim == 1)).astype(mx.bfloat16)
+        for name, array in tree_flatten(network.parameters())
+    }
+    folder.mkdir(parents=True)
+    mx.save_safetensors(str(folder / "model.safetensors"), weights, {"format": "mlx"})
+    write_tokenizer(folder, tokens=250)  # no token ends an answer
+    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+
+
+def _gguf(folder: Path, type_: str, home: Path, llama: str) -> Path | None:
+    """llama.cpp's own quantization of the exported checkpoint; None where it cannot be had."""
+    import modelkit
+
+    wide, target = folder / "bf16.gguf", folder / f"{type_}.gguf"
+    if target.is_file():
+        return target
+    if not wide.is_file():
+        modelkit.create(folder / "Modelfile", name="wide", home=home)
+        _command(home, "export", "wide", str(wide))
+    done = subprocess.run(
+        [llama, "-c", _QUANTIZE, str(wide), str(target), type_], capture_output=True, check=False
+    )
+    return target if done.returncode == 0 else None
+
+
+def _command(home: Path, *words: str) -> None:
+    environment = {**os.environ, "MODELKIT_HOME": str(home), "PYTHONPATH": str(ROOT)}
+    subprocess.run([sys.executable, "-m", "modelkit", *words], env=environment, check=True)
