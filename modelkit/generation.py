@@ -95,6 +95,8 @@ class Beginning:
     """As in Generation."""
     json: bool = False
     """It is to be JSON."""
+    tools: tuple[str, ...] = ()
+    """The names of those that it may call."""
     notes: tuple[str, ...] = ()
     """Sentences on what of the request could not be enforced."""
 

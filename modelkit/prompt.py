@@ -55,6 +55,10 @@ class Turn:
     earlier_calls: int
     """How many calls the conversation has had."""
 
+    @property
+    def tool_names(self) -> tuple[str, ...]:
+        return tuple(tool["function"]["name"] for tool in self.tools or ())
+
 
 @dataclass(frozen=True, slots=True)
 class _Laid:

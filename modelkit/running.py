@@ -122,6 +122,7 @@ class Running:
                 prompt.ids,
                 prompt.dropped,
                 json=asked.form is not None and asked.form.kind == "schema",
+                tools=() if turn is None else turn.tool_names,
                 notes=(*(constraint.notes if constraint else ()), *self._unbounded(turn, asked)),
             )
             return GenerationStream(stream, pieces, begun, splitter)

@@ -11,7 +11,7 @@ Invariants:
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from time import monotonic, time
@@ -20,13 +20,14 @@ from typing import TypeVar
 from starlette.requests import Request
 from starlette.types import Receive
 
+from modelkit.chat.message import ToolCall
 from modelkit.generation import Finish, Generation
 from modelkit.model import Model
 from modelkit.output.events import Event
 from modelkit.server.faults import Fault, Refused, client_gone, fault_of, refused
 from modelkit.server.pool import Lease
 from modelkit.server.serving import Serving, serving_of, trace_of
-from modelkit.server.trace import Trace
+from modelkit.server.trace import Outcome, Trace
 from modelkit.server.turns import PRIORITIES, Priority
 from modelkit.streams import GenerationStream
 
@@ -201,7 +202,7 @@ class Underway:
                 try:
                     async with aclosing(_merged(self._started.streams)) as batches:
                         async for row, events in batches:
-                            self._note(events)
+                            self._note(self._started.streams[row], events)
                             yield row, events
                     self._note_left(self._started.streams)
                 finally:
@@ -235,7 +236,7 @@ class Underway:
         if self.fault is not None:
             self.trace.usages = [one.result.usage for one in streams]
 
-    def _note(self, events: Sequence[Event | Finish]) -> None:
+    def _note(self, stream: GenerationStream, events: Sequence[Event | Finish]) -> None:
         trace, last, now = self.trace, events[-1], monotonic()
         if trace.piece_s is None:
             trace.first_token_s = now - trace.began_s
@@ -244,9 +245,14 @@ class Underway:
         trace.piece_s = now
         if isinstance(last, Finish):
             trace.usages.append(last.answer.usage)
-            trace.tool_calls += len(last.answer.tool_calls)
-            trace.broken_calls += sum(one.written is not None for one in last.answer.tool_calls)
+            trace.tool_calls.update(_outcome(one, stream.begun.tools) for one in last.answer.tool_calls)
             trace.finish = "tool_calls" if last.answer.tool_calls else last.answer.reason
+
+
+def _outcome(call: ToolCall, offered: Collection[str]) -> Outcome:
+    if call.name not in offered:
+        return "unknown_name"
+    return "ok" if call.written is None else "broken"
 
 
 def priority_in(request: Request) -> Priority:

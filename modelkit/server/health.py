@@ -37,7 +37,7 @@ def stage(serving: Serving) -> str:
 async def metrics(request: Request) -> Response:
     """For Prometheus."""
     serving = serving_of(request)
-    text = serving.metrics.text(gauges(serving))
+    text = serving.metrics.text(gauges(serving), serving.pool.tally.counts())
     return PlainTextResponse(text, media_type="text/plain; version=0.0.4")
 
 

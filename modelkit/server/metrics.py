@@ -33,9 +33,15 @@ COUNTERS = {
         "vllm:spec_decode_num_accepted_tokens_total",
     ),
     "modelkit_tool_calls_total": (
-        "Calls of tools in answers: ok, or broken where the arguments are no JSON object.",
+        "Calls of tools in answers: ok, unknown_name where no such tool was offered, or broken where the "
+        "arguments are no JSON object.",
         "",
     ),
+    "modelkit_load_failures_total": (
+        "Models that were asked for and did not come: error, too_large, or no_room in time.",
+        "",
+    ),
+    "modelkit_evictions_total": ("Models that left before their time, to make room for others.", ""),
 }
 HISTOGRAMS = {
     "modelkit_time_to_first_token_seconds": (
@@ -107,7 +113,7 @@ class Metrics:
         self._count("modelkit_cached_tokens_total", model, usage.cached_tokens)
         self._count("modelkit_generated_tokens_total", model, usage.generated_tokens)
         self._count("modelkit_passes_total", model, usage.rounds)
-        for outcome, calls in (("ok", trace.tool_calls - trace.broken_calls), ("broken", trace.broken_calls)):
+        for outcome, calls in trace.tool_calls.items():
             self._count("modelkit_tool_calls_total", (*model, ("outcome", outcome)), calls)
         for one in usage.drafts:
             drafter = (*model, ("drafter", one.drafter))
@@ -127,10 +133,17 @@ class Metrics:
         """A piece of an answer came so long after the one before."""
         self._observe("modelkit_inter_token_seconds", (("model", model),), seconds)
 
-    def text(self, gauges: Mapping[str, Mapping[Labels, float]]) -> str:
-        """Everything. gauges: what is true at this moment, by the names of GAUGES."""
+    def text(
+        self,
+        gauges: Mapping[str, Mapping[Labels, float]],
+        counted: Mapping[str, Mapping[Labels, int]] | None = None,
+    ) -> str:
+        """Everything. gauges: what is true at this moment, by the names of GAUGES. counted: what others have
+        counted, by the names of COUNTERS.
+        """
         lines: list[str] = []
-        for name, counts in self._counters.items():
+        theirs = {name: _few(counts) for name, counts in (counted or {}).items()}
+        for name, counts in {**self._counters, **theirs}.items():
             lines += self._said(name, *COUNTERS[name], "counter", counts.items())
         for name, values in gauges.items():
             lines += self._said(name, *GAUGES[name], "gauge", values.items())
@@ -172,6 +185,14 @@ def _bounded(labels: Labels, series: Mapping[Labels, object]) -> Labels:
     if labels in series or len(series) < _MOST_SERIES:
         return labels
     return tuple((name, "other") for name, _ in labels)
+
+
+def _few(counts: Mapping[Labels, int]) -> dict[Labels, int]:
+    few: dict[Labels, int] = {}
+    for labels, count in counts.items():
+        key = _bounded(labels, few)
+        few[key] = few.get(key, 0) + count
+    return few
 
 
 def _written(labels: Labels) -> str:

@@ -22,6 +22,7 @@ from modelkit.server.residents import decide
 from modelkit.server.shares import lend
 from modelkit.server.standing import Standing
 from modelkit.server.stored import Found, Source
+from modelkit.server.tally import Tally, Why
 
 UNLIMITED = 2**62
 _SPARE_TURNS = 4  # that wait in the engine already, so that a row that ends is followed at once
@@ -50,6 +51,7 @@ class Moves:
     def __init__(self, source: Source, capacity: Capacity, clock: Callable[[], float]) -> None:
         self.all: dict[int, Standing] = {}
         self.closed = False
+        self.tally = Tally()
         self._source, self._capacity, self._clock = source, capacity, clock
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -64,6 +66,7 @@ class Moves:
         known = [one.resident for one in self.all.values() if one.state != "opening"]
         capacity, now_s = self._capacity, self._clock()
         decision = decide(known, capacity.memory_bytes, now_s, capacity.patience_s)
+        self.tally.evictions.update(self.all[key].found.name for key in decision.evict)
         for key in decision.leave:
             self.leave(self.all[key])
         for key, size in decision.keep:
@@ -135,11 +138,14 @@ class Moves:
 
     def _refuse(self, standing: Standing, sentence: str) -> None:
         if standing.fixed_bytes > self._capacity.memory_bytes:
+            why: Why = "too_large"
             error: ModelkitError = LoadError(
                 sentence, hint="Take a smaller model or num_ctx, or give the server more memory."
             )
         else:
+            why = "no_room"
             error = Busy(sentence, waiting=standing.users, retry_after_s=30, hint="Try again later.")
+        self.tally.failures[standing.found.name, why] += 1
         self.drop(standing, error)
 
     def drop(self, standing: Standing, error: ModelkitError) -> None:
@@ -157,6 +163,7 @@ class Moves:
             self.leave(standing)
             return
         if isinstance(outcome, BaseException):
+            self.tally.failures[standing.found.name, "error"] += 1
             self.drop(standing, worded(outcome) if isinstance(outcome, Exception) else _ended(outcome))
             self.settle()
             return

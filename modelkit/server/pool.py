@@ -61,7 +61,7 @@ class Pool:
         self._source: Source = Loose(source) if callable(source) else source
         self.capacity, self._clock = capacity or Capacity(), clock
         self._moves = Moves(self._source, self.capacity, clock)
-        self._all = self._moves.all
+        self._all, self.tally = self._moves.all, self._moves.tally
         self._keys = itertools.count(1)
         self._in_all = InAll(self.capacity.waiting_in_all)
 

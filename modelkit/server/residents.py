@@ -66,6 +66,8 @@ class Decision:
 
     leave: tuple[int, ...] = ()
     """Keys of models to be closed."""
+    evict: tuple[int, ...] = ()
+    """Those of them that leave before their time, to make room."""
     keep: tuple[tuple[int, int], ...] = ()
     """(key, bytes): models that are to keep at most so much of earlier prompts."""
     load: tuple[tuple[int, int], ...] = ()
@@ -95,6 +97,7 @@ class _Deciding:
         self.taken_bytes = sum(one.bytes for one in held)
         """What is taken at this moment, by those that leave too, and by those that are let in."""
         self.leave = [one.key for one in held if one.key in over]
+        self.evict: list[int] = []
         self.staying = {one.key: one for one in held if one.state != "leaving" and one.key not in over}
         waiting = sorted((one for one in residents if one.state == "waiting"), key=_age)
         self.late = [one for one in waiting if self._too_late(one)]
@@ -111,6 +114,7 @@ class _Deciding:
                 self._slip_in(one)
         return Decision(
             leave=tuple(self.leave),
+            evict=tuple(self.evict),
             keep=self._kept(),
             load=tuple(self.load),
             refuse=tuple((one.key, self._in_the_way(one)) for one in refused),
@@ -126,6 +130,7 @@ class _Deciding:
         for victim in victims:
             del self.staying[victim.key]
             self.leave.append(victim.key)
+            self.evict.append(victim.key)
         self.staying[one.key] = replace(one, prefix_asked_bytes=one.prefix_wish_bytes)
         room = self.limit_bytes - self.taken_bytes - one.fixed_bytes
         share = self._shares()[one.key]

@@ -1,9 +1,13 @@
 """What is known of one request while it runs; at its end it is one line of the log and a few numbers."""
 
 import time
+from collections import Counter
 from dataclasses import dataclass, field
+from typing import Literal
 
 from runtime.engine.request import Drafts, Usage
+
+Outcome = Literal["ok", "unknown_name", "broken"]
 
 
 @dataclass(slots=True)
@@ -27,10 +31,10 @@ class Trace:
     """From the request's arrival to the first piece of its answer."""
     piece_s: float | None = None
     """When the last piece of an answer came, on the monotonic clock."""
-    tool_calls: int = 0
-    """How many tools its answers call."""
-    broken_calls: int = 0
-    """Those of them whose arguments are no JSON object."""
+    tool_calls: Counter[Outcome] = field(default_factory=Counter[Outcome])
+    """How often its answers call tools. "unknown_name": one that was not offered. "broken": with arguments
+    that are no JSON object.
+    """
     load_s: float = 0.0
     """What it waited for the model to be loaded."""
     queued_s: float = 0.0

@@ -93,7 +93,7 @@ def scripted(model: Model, script: Script, usage: Usage | None = None, **ending:
 class _Stream:
     """As much of a GenerationStream as the server uses."""
 
-    begun = SimpleNamespace(prompt_ids=(7, 8), notes=())
+    begun = SimpleNamespace(prompt_ids=(7, 8), notes=(), tools=("weather",))
 
     def __init__(self, events: Sequence[Event], usage: Usage, ending: dict[str, Any]) -> None:
         self._events, self._usage, self._ending = events, usage, ending

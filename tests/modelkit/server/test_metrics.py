@@ -1,11 +1,29 @@
 """What Prometheus reads: its format, few series, and the names of others."""
 
+import asyncio
 import re
+from collections import Counter
+from collections.abc import Iterator
 from itertools import pairwise
+from pathlib import Path
 
+import pytest
+from starlette.testclient import TestClient
+
+import modelkit
+from modelkit.errors import LoadError
+from modelkit.model import Model
+from modelkit.output.events import CallArguments, CallEnd, CallStart, Event
+from modelkit.server.app import make_app
 from modelkit.server.metrics import Metrics
+from modelkit.server.pool import Pool
+from modelkit.server.serving import Serving
+from modelkit.server.tally import Tally
 from modelkit.server.trace import Trace
+from modelkit.settings import Settings
 from runtime.engine.request import Drafts, Usage
+from tests.support.served import Quiet, scripted
+from tests.support.tiny import TEMPLATE, write_model
 
 LINE = re.compile(
     r'[a-z0-9_:]+(\{[a-z_]+="([^"\\\n]|\\["\\n])*"(,[a-z_]+="([^"\\\n]|\\["\\n])*")*\})? [0-9.e+-]+'
@@ -22,6 +40,12 @@ USAGE = Usage(
     rounds=3,
     drafts=(Drafts("lookup", 4, 3),),
 )
+
+CALLS: list[Event] = [
+    *(CallStart(0, "call_a", "weather"), CallArguments(0, '{"city": "Rome"}'), CallEnd(0)),
+    *(CallStart(1, "call_b", "clock"), CallArguments(1, "{}"), CallEnd(1)),
+    *(CallStart(2, "call_c", "weather"), CallArguments(2, '{"city'), CallEnd(2)),
+]
 
 
 def ended(model: str = "story", **changes: object) -> Trace:
@@ -40,7 +64,7 @@ def values(text: str) -> dict[str, float]:
 
 def test_rows_of_a_request_are_added_up() -> None:
     metrics = Metrics()
-    metrics.request(ended(tool_calls=3, broken_calls=1))
+    metrics.request(ended(tool_calls=Counter({"ok": 2, "broken": 1})))
     said = values(metrics.text({"modelkit_requests_running": {(("model", "story"),): 2}}))
     assert said['modelkit_prompt_tokens_total{model="story"}'] == 40
     assert said['modelkit_cached_tokens_total{model="story"}'] == 16
@@ -81,6 +105,57 @@ def test_series_are_few_and_labels_are_escaped() -> None:
     assert 'modelkit_prompt_tokens_total{model="a\\"b\\\\c\\nd"}' in said
     assert said['modelkit_prompt_tokens_total{model="other"}'] > 30_000
     assert sum(name.startswith("modelkit_prompt_tokens_total") for name in said) <= 201
+
+
+def test_what_the_pool_has_counted() -> None:
+    tally = Tally()
+    assert not values(Metrics().text({}, tally.counts()))
+    tally.failures["story", "error"] += 2
+    tally.evictions.update(f"model {number}" for number in range(1000))
+    said = values(Metrics().text({}, tally.counts()))
+    assert said['modelkit_load_failures_total{model="story",reason="error"}'] == 2
+    assert said['modelkit_evictions_total{model="model 7"}'] == 1
+    assert said['modelkit_evictions_total{model="other"}'] == 800
+
+
+@pytest.fixture(scope="module")
+def caller(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
+    """A model that calls three tools whatever it is offered, and a name that cannot be loaded."""
+    home = tmp_path_factory.mktemp("home")
+    folder = write_model(tmp_path_factory.mktemp("model"), template=TEMPLATE)
+
+    def opened(name: str) -> Model:
+        if name == "torn":
+            raise LoadError("its weights are broken")
+        return scripted(modelkit.load(folder, home=home), lambda *_, **__: CALLS)
+
+    pool = Pool(opened)
+    serving = Serving(pool, Settings.from_environment({"MODELKIT_HOME": str(home)}), log=Quiet())
+    with TestClient(make_app(serving), base_url="http://localhost") as client:
+        yield client
+    asyncio.run(pool.close())
+
+
+def test_calls_and_loads_are_counted_by_outcome(caller: TestClient) -> None:
+    body = {"messages": [{"role": "user", "content": "Hi"}]}
+    assert caller.post("/v1/chat/completions", json={"model": "tiny", **body}).status_code == 200
+    assert caller.post("/v1/chat/completions", json={"model": "torn", **body}).status_code == 500
+    said = values(caller.get("/metrics").text)
+    calls = {name: count for name, count in said.items() if name.startswith("modelkit_tool_calls_total")}
+    assert [name.rpartition("outcome=")[2] for name in calls] == ['"ok"}', '"unknown_name"}', '"broken"}']
+    assert set(calls.values()) == {1}
+    assert said['modelkit_load_failures_total{model="torn",reason="error"}'] == 1
+
+
+def test_the_names_of_offered_tools_are_known_before_an_answer(tmp_path: Path) -> None:
+    tools = [{"type": "function", "function": {"name": name, "parameters": {}}} for name in ("f", "g")]
+    template = TEMPLATE.replace("<assistant>", "{{ tools }}<assistant>")
+    with modelkit.load(write_model(tmp_path, template=template)) as model:
+        for offered, names in ((tools, ("f", "g")), (None, ())):
+            with model.chat([{"role": "user", "content": "x"}], tools=offered, stream=True) as answer:
+                assert answer.begun.tools == names
+        with model.generate("x", raw=True, stream=True) as answer:
+            assert answer.begun.tools == ()
 
 
 def test_names_of_vllm() -> None:

@@ -97,6 +97,7 @@ async def test_a_load_that_fails_leaves_nothing() -> None:
         packages.fails.clear()
         await use(pool, "a")
         assert packages.began == ["a", "a", "a"]
+        assert pool.tally.failures == {("a", "error"): 2}
         with pytest.raises(ModelNotFound):
             await use(pool, "b")
         nothing_is_left(pool)
@@ -208,6 +209,10 @@ async def test_idle_models_make_room_and_busy_ones_do_not() -> None:
                 await until(lambda: states(pool).get("b") == "waiting")
             await again
         assert sorted(names(pool)) == ["a", "b"]
+        clock.now_s += 400
+        await use(pool, "c", 0)
+        assert pool.tally.evictions == {"b": 1, "c": 1}  # not those whose time was over
+        assert pool.tally.failures == {("b", "no_room"): 1}
 
 
 @on_a_loop
@@ -250,6 +255,7 @@ async def test_a_model_that_can_never_fit_is_refused_at_once() -> None:
         with pytest.raises(LoadError, match="no room for a: it takes 200 B, models may take 100 B") as said:
             await use(pool, "a")
         assert "smaller model" in (said.value.hint or "")
+        assert pool.tally.failures == {("a", "too_large"): 1}
         assert pool.shown() == []
 
 
