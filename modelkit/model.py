@@ -300,8 +300,8 @@ class Model:
 
     @property
     def threads(self) -> str | None:
-        """How many threads the last step's products had, and why; None where that is not ours to choose."""
-        return str(self._open.engine.threads()) if cpu.report().bound else None
+        """How many threads the last step had, and why; None where that is not ours to choose."""
+        return str(self._open.engine.threads()) if cpu.thread_count() else None
 
     @property
     def step_s(self) -> float:

@@ -62,13 +62,13 @@ def pytest_report_header() -> str:
 
 
 @pytest.fixture(autouse=True)
-def threads_of_products() -> Iterator[None]:
+def threads_of_operations() -> Iterator[None]:
     """Whoever sets a number of threads sets it for the process."""
-    from runtime.cpu import report, set_threads
+    from runtime.cpu import set_threads, thread_count
 
-    before = report().threads
+    before = thread_count()
     yield
-    if before and report().threads != before:
+    if before and thread_count() != before:
         set_threads(before)
 
 

@@ -167,10 +167,9 @@ def _context(opened: Opened, wanted: Resolved) -> tuple[int, tuple[str, ...]]:
 
 
 def _idle_threads(wanted: Resolved) -> tuple[str, ...]:
-    blas = cpu.report()
-    if not wanted.num_thread or blas.bound:
+    if not wanted.num_thread or cpu.thread_count():
         return ()
-    return (f"num_thread has no effect here: {blas.reason or 'MLX brings its own threads'}",)
+    return (f"num_thread has no effect here: {cpu.report().reason or 'MLX brings its own threads'}",)
 
 
 def _load(part: Part, *, with_head: bool = False) -> LoadedModel:

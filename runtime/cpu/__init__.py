@@ -4,7 +4,7 @@ kernels.
 bind       a fast BLAS under MLX's products: the decision, the self-test and the report
 slots      where a loaded library keeps the addresses of the functions it imports
 gemv       a few machine instructions that send one-row products to the matrix-vector routine
-threads    how many threads a step's products get
+threads    how many threads a step gets, of the kernels' pool and of the BLAS
 products   linear layers and norms in few nodes
 activation, folded, turn, blocks   so activations, attention, rotation, experts
 native     kernels of our own, which take the place of all of these where they are built
@@ -15,10 +15,10 @@ native     kernels of our own, which take the place of all of these where they a
 from collections.abc import Callable
 from typing import Any
 
-from runtime.cpu.bind import BlasReport, bind_blas, report, set_threads
-from runtime.cpu.threads import threads_now
+from runtime.cpu.bind import BlasReport, bind_blas, report
+from runtime.cpu.threads import set_threads, thread_count, threads_now
 
-__all__ = ["BlasReport", "bind_blas", "report", "set_threads", "table", "threads_now"]
+__all__ = ["BlasReport", "bind_blas", "report", "set_threads", "table", "thread_count", "threads_now"]
 
 
 def table(otherwise: Any) -> dict[str, Callable[..., Any]]:

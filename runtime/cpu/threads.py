@@ -1,22 +1,26 @@
-"""How many threads a step's products get: as many as there are free cores, looked at while steps run.
+"""How many threads a step gets: as many as there are free cores, looked at while steps run.
 
-OpenBLAS cuts a product into as many parts as it has threads and waits for all of them, spinning. Where every
-core is free, two threads make a large product 1.3 to 1.9 times as fast (it keeps small ones on one thread by
-itself). Where another program has the second core, the part there begins when the scheduler comes round to
-it: a product of 0.3 ms takes 10 to 30, and spinning for it takes processor time from others. So what counts
-is how many cores other programs leave free, and Linux says it: the time that the processors were not idle,
-less our own. Several engines of one process divide them: two that read prompts with two threads each take
-twice as long as with one.
+The number holds for the pool of the kernels (`runtime.cpu.native`) and for a bound BLAS. OpenBLAS cuts a
+product into as many parts as it has threads and waits for all of them, spinning. Where every core is free,
+two threads make a large product 1.3 to 1.9 times as fast (it keeps small ones on one thread by itself). Where
+another program has the second core, the part there begins when the scheduler comes round to it: a product of
+0.3 ms takes 10 to 30, and spinning for it takes processor time from others. The pool waits only for what a
+thread has begun, and sleeps when that takes long; yet a thread that loses its core in the midst of a part is
+waited for as well. So what counts is how many cores other programs leave free, and Linux says it: the time
+that the processors were not idle, less our own. Several engines of one process divide them: two that read
+prompts with two threads each take twice as long as with one.
 
 Invariants: with a number asked for, that is the number. Without one, never more than `most`; fewer at once
 when others come, more again only when they stay away. What the system does not say changes nothing.
 """
 
 import math
+import os
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 from weakref import WeakSet
 
 from runtime import host
@@ -28,15 +32,18 @@ STALE_S = 2.0  # a longer time without steps says little about now
 SPARE = 0.35  # of a core that others may use while it still counts as free
 QUIET_LOOKS = 2
 
+VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")
+"""Where users of other programs say how many threads they want at most."""
+
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """How many threads products get, and why."""
+    """How many threads a step gets, and why."""
 
     threads: int
-    """What they get."""
+    """What it gets."""
     most: int
-    """What they could get at most."""
+    """What it could get at most."""
     others: float | None = None
     """Cores that other programs keep busy; None where that is unknown."""
     engines: int = 1
@@ -55,6 +62,42 @@ class Choice:
         if (self.others or 0.0) <= SPARE:
             return f"{count} of {self.most}: more once other programs have been quiet for a moment"
         return f"{count} of {self.most}: other programs keep {self.others:.1f} cores busy"
+
+
+def most_threads() -> int:
+    """The physical cores that this process may use, and never more than VARIABLES say; 1 where there are
+    neither kernels nor a bound BLAS.
+    """
+    return bind.most_threads() if _kernels() is None else as_allowed(host.cores())
+
+
+def as_allowed(cores: int) -> int:
+    """Of so many cores, those that VARIABLES leave."""
+    given = next((text for name in VARIABLES if (text := os.environ.get(name, "")).isdecimal()), "")
+    return min(cores, int(given or cores) or cores)
+
+
+def thread_count() -> int:
+    """How many the next operation gets; 0 where this process does not decide it."""
+    kernels = _kernels()
+    return bind.report().threads if kernels is None else kernels.threads()
+
+
+def set_threads(count: int) -> None:
+    """Let operations from the next one on have `count` threads, of the kernels and of a bound BLAS; without
+    either nothing changes. ValueError below 1.
+    """
+    if bind.report().threads != count:
+        bind.set_threads(count)
+    kernels = _kernels()
+    if kernels is not None:
+        kernels.set_threads(count)
+
+
+def _kernels() -> Any:
+    from runtime.cpu import native  # MLX, which a report can do without
+
+    return native.kernels
 
 
 class Crowd:
@@ -108,7 +151,7 @@ class Crowd:
 
 def threads_now() -> Choice:
     """What an engine would choose now, by two looks with a short wait between them."""
-    most = bind.most_threads()
+    most = most_threads()
     crowd = Crowd(most)
     crowd.see(host.activity())
     time.sleep(WINDOW_S)
@@ -123,15 +166,17 @@ _lock = threading.Lock()
 class Threads:
     """The thread count of one engine's steps. wanted: what was asked for; None chooses and chooses again.
 
-    The BLAS has one number for the whole process: with several engines, each sets its own before its steps.
+    Pool and BLAS have one number for the whole process: with several engines, each sets its own before its
+    steps.
     """
 
     def __init__(
         self, wanted: int | None = None, *, look: Callable[[], Activity | None] = host.activity
     ) -> None:
         self._look, self._wanted = look, wanted
-        self._crowd = Crowd(bind.most_threads())
-        self.choice = Choice(wanted or bind.most_threads(), bind.most_threads(), wanted=bool(wanted))
+        most = most_threads()
+        self._crowd = Crowd(most)
+        self.choice = Choice(wanted or most, most, wanted=bool(wanted))
 
     def before_step(self, now_s: float) -> None:
         """Let the step that follows use as many threads as pay; now_s: the monotonic clock."""
@@ -142,15 +187,14 @@ class Threads:
         if self._wanted is None:
             if crowd.due(now_s):
                 crowd.see(self._look())
-            threads = max(1, crowd.threads // engines)
-            if (threads, crowd.others, engines) != (
+            count = max(1, crowd.threads // engines)
+            if (count, crowd.others, engines) != (
                 self.choice.threads,
                 self.choice.others,
                 self.choice.engines,
             ):
-                self.choice = Choice(threads, self.choice.most, crowd.others, engines)
-        if bind.report().bound and bind.report().threads != self.choice.threads:
-            bind.set_threads(self.choice.threads)
+                self.choice = Choice(count, self.choice.most, crowd.others, engines)
+        set_threads(self.choice.threads)
 
     def rest(self) -> None:
         """The engine has nothing to do: others need not mind it."""

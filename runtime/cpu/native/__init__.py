@@ -20,6 +20,9 @@ from typing import Any
 
 import mlx.core as mx
 
+from runtime import host
+from runtime.cpu.threads import as_allowed
+
 VARIABLE = "MODELKIT_KERNELS"
 _BUILT = Path(__file__).with_name("built.json")
 
@@ -58,6 +61,7 @@ def _load() -> tuple[Any, Status]:
         return None, Status(None, columns, "this processor has none of the instructions they are made for")
     if not _computes(module):
         return None, Status(None, columns, "their self-test came out different from MLX")
+    module.set_threads(as_allowed(host.cores()))  # until an engine chooses
     return module, Status(module.column(), columns)
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runtime.cpu import bind, threads
+from runtime.cpu import bind, native, thread_count, threads
 from runtime.cpu.bind import report
 from runtime.cpu.threads import QUIET_LOOKS, STALE_S, WINDOW_S, Choice, Crowd, Threads
 from runtime.engine.engine import Engine, Options
@@ -109,7 +109,7 @@ def test_there_is_always_a_thread_and_never_more_than_cores(looks: list[tuple[fl
 
 @pytest.fixture
 def four_cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bind, "most_threads", lambda: CORES)
+    monkeypatch.setattr(threads, "most_threads", lambda: CORES)
     monkeypatch.setattr(threads, "_working", type(threads._working)())
 
 
@@ -142,19 +142,49 @@ def test_why_is_said() -> None:
     assert str(Choice(9, 4, wanted=True)) == "9 threads, as asked for"
 
 
-@pytest.mark.skipif(not report().bound, reason="nothing is bound here")
-def test_each_engine_s_own_number_reaches_the_library(tmp_path: Path) -> None:
+@pytest.mark.skipif(not thread_count(), reason="there are neither kernels nor a bound BLAS")
+def test_each_engine_s_own_number_reaches_pool_and_library(tmp_path: Path) -> None:
     reference = Reference("qwen3")
     seen: list[int] = []
     request = Request((5, 6, 7), 2, SamplingParams(temperature=0))
     engines = [Engine(lambda i=i: reference.load(tmp_path / str(i)), Options(64, threads=i)) for i in (1, 2)]
     for engine in (*engines, *engines):
         list(engine.submit(request))
-        seen.append(report().threads)
-        assert engine.call(lambda _model: report().threads) == seen[-1]
+        seen.append(thread_count())
+        assert report().threads in (0, seen[-1])
+        assert engine.call(lambda _model: thread_count()) == seen[-1]
     for engine in engines:
         engine.close()
     assert seen == [1, 2, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("variables", "most"),
+    [
+        ({}, 4),
+        ({"OPENBLAS_NUM_THREADS": "3", "OMP_NUM_THREADS": "1"}, 3),
+        ({"OMP_NUM_THREADS": "2"}, 2),
+        ({"OPENBLAS_NUM_THREADS": "99"}, 4),
+        ({"OPENBLAS_NUM_THREADS": "0"}, 4),
+        ({"OMP_NUM_THREADS": "2,1"}, 4),
+    ],
+)
+def test_variables_of_other_programs_are_a_limit(
+    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], most: int
+) -> None:
+    for name in threads.VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert threads.as_allowed(4) == most
+
+
+@pytest.mark.parametrize("bound", [0, 4])
+def test_without_kernels_the_number_is_the_library_s(monkeypatch: pytest.MonkeyPatch, bound: int) -> None:
+    monkeypatch.setattr(native, "kernels", None)
+    monkeypatch.setattr(bind, "report", lambda: bind.BlasReport("some", threads=bound))
+    monkeypatch.setattr(bind, "most_threads", lambda: bound or 1)
+    assert (thread_count(), threads.most_threads()) == (bound, bound or 1)
 
 
 def test_a_machine_that_has_just_become_quiet_is_not_called_busy() -> None:

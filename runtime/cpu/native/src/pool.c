@@ -4,8 +4,9 @@
 #include <linux/futex.h>
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdatomic.h>
-#include <stdint.h>
+#include <stddef.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -18,21 +19,28 @@
 #define PAUSE() ((void)0)
 #endif
 
-enum { MOST = 256 };
-static const long SPIN_NS = 60000; /* from one product of a forward pass to the next */
+enum { MOST = 256, PLACES = 16 };
+static const long SPIN_NS = 50000; /* from one product of a forward pass to the next */
 
-/* Each on a cache line of its own: they are written by different threads at the same time. */
-static _Alignas(64) atomic_uint epoch;  /* one more with every job; sleepers wait for it to change */
-static _Alignas(64) atomic_int is_open; /* the job's fields may be read and chunks claimed */
-static _Alignas(64) atomic_int next_chunk;
-static _Alignas(64) atomic_int inside; /* workers between looking at is_open and their last chunk */
-static _Alignas(64) atomic_int sleepers;
-static atomic_int wanted; /* workers that take part; those with a higher number sleep */
-static mk_chunk job_run;
-static void* job;
-static int job_chunks;
-static int thread_count = 1, started;
-static pthread_mutex_t busy = PTHREAD_MUTEX_INITIALIZER;
+/* Where one caller's job lies. What different threads write at the same time has cache lines of its own. */
+struct place {
+  _Alignas(64) atomic_int taken; /* by a caller; the others look for another place */
+  _Alignas(64) atomic_int is_open; /* the plain fields may be read and chunks claimed, by those counted in `inside` */
+  mk_chunk run;
+  void* with;
+  int chunks, helpers;
+  _Alignas(64) atomic_int next; /* chunk to be claimed */
+  _Alignas(64) atomic_int inside; /* helpers between looking at is_open and their last chunk */
+  atomic_int caller_sleeps;
+};
+static struct place places[PLACES];
+static _Alignas(64) atomic_uint epoch; /* one more with every job; sleeping helpers wait for it to change */
+static _Alignas(64) atomic_int idle; /* helpers that are awake and look for a job */
+static atomic_int sleepers;
+static _Alignas(64) atomic_int thread_count = 1;
+static atomic_int wanted_helpers; /* of all jobs that are there now */
+static atomic_int started;
+static pthread_mutex_t starting = PTHREAD_MUTEX_INITIALIZER;
 
 static long now_ns(void) {
   struct timespec t;
@@ -40,90 +48,177 @@ static long now_ns(void) {
   return t.tv_sec * 1000000000L + t.tv_nsec;
 }
 
-static void claim(void) {
-  for (int c; (c = atomic_fetch_add_explicit(&next_chunk, 1, memory_order_relaxed)) < job_chunks;) job_run(job, c);
+/* 0 where this thread was woken; else the word was another one already, or a signal came. */
+static long sleep_while(void* word, unsigned is) { return syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, is, NULL, NULL, 0); }
+static void wake(void* word, int count) { syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, count, NULL, NULL, 0); }
+
+static void claim(struct place* p) {
+  const int chunks = p->chunks;
+  for (int c; (c = atomic_fetch_add_explicit(&p->next, 1, memory_order_relaxed)) < chunks;) p->run(p->with, c);
 }
 
-/* Until there is a job behind `seen` in which worker `me` takes part; returns its epoch. */
-static unsigned await_job(int me, unsigned seen) {
-  long until = now_ns() + SPIN_NS;
-  for (;;) {
-    unsigned e = atomic_load(&epoch);
-    if (e != seen && me < atomic_load(&wanted)) return e;
-    if (e != seen) seen = e; /* not for this one */
-    for (int i = 0; i < 64; i++) PAUSE();
-    if (now_ns() < until) continue;
-    atomic_fetch_add(&sleepers, 1);
-    syscall(SYS_futex, &epoch, FUTEX_WAIT_PRIVATE, seen, NULL, NULL, 0); /* returns at once where it has changed */
-    atomic_fetch_sub(&sleepers, 1);
-    until = now_ns() + SPIN_NS;
-  }
+static void leave(struct place* p) {
+  if (atomic_fetch_sub(&p->inside, 1) == 1 && atomic_load(&p->caller_sleeps)) wake(&p->inside, 1);
 }
 
-static void* work(void* arg) {
-  const int me = (int)(intptr_t)arg;
-  unsigned seen = atomic_load(&epoch) - 1; /* the job that made this thread start may still be open */
-  for (;;) {
-    seen = await_job(me, seen);
-    atomic_fetch_add(&inside, 1);
-    if (atomic_load(&is_open)) claim();
-    atomic_fetch_sub(&inside, 1);
+/* May this helper work there? Counted in `inside` first, so that the job stays while the answer is looked for. */
+static int enter(struct place* p) {
+  if (!atomic_load_explicit(&p->is_open, memory_order_relaxed)) return 0;
+  const int others = atomic_fetch_add(&p->inside, 1);
+  if (atomic_load(&p->is_open) && others < p->helpers) return 1;
+  leave(p);
+  return 0;
+}
+
+/* A job to help with, looked for behind the place of the last one; or NULL. */
+static struct place* find_job(int* last) {
+  for (int i = 1; i <= PLACES; i++) {
+    const int at = (*last + i) % PLACES;
+    if (enter(&places[at])) {
+      *last = at;
+      return &places[at];
+    }
   }
   return NULL;
 }
 
+/* Until there is a job behind `seen`. Spins until `until`, then sleeps. Returns until when to spin from now on:
+ * only a helper that was woken, or has worked, is likely to be wanted soon. */
+static long await_job(unsigned seen, long until) {
+  while (atomic_load(&epoch) == seen) {
+    for (int i = 0; i < 32; i++) PAUSE();
+    if (now_ns() < until) continue;
+    atomic_fetch_sub(&idle, 1);
+    atomic_fetch_add(&sleepers, 1);
+    const int woken = sleep_while(&epoch, seen) == 0;
+    atomic_fetch_sub(&sleepers, 1);
+    atomic_fetch_add(&idle, 1);
+    if (woken) return now_ns() + SPIN_NS;
+  }
+  return until;
+}
+
+static void* help(void* unused) {
+  int last = 0;
+  long until = now_ns() + SPIN_NS;
+  atomic_fetch_add(&idle, 1);
+  for (;;) {
+    const unsigned seen = atomic_load(&epoch); /* before looking, so that no job is missed */
+    struct place* p = find_job(&last);
+    if (p == NULL) {
+      until = await_job(seen, until);
+      continue;
+    }
+    atomic_fetch_sub(&idle, 1);
+    claim(p);
+    atomic_fetch_add(&idle, 1); /* before the caller can go on and count those who are idle */
+    leave(p);
+    until = now_ns() + SPIN_NS;
+  }
+  return unused;
+}
+
+/* The child has the thread that forked and no other: whatever they held is free. */
 static void after_fork(void) {
-  started = 0;
-  atomic_store(&inside, 0);
+  for (int i = 0; i < PLACES; i++) {
+    atomic_store(&places[i].is_open, 0);
+    atomic_store(&places[i].inside, 0);
+    atomic_store(&places[i].taken, 0);
+  }
+  atomic_store(&idle, 0);
   atomic_store(&sleepers, 0);
-  atomic_store(&is_open, 0);
-  pthread_mutex_init(&busy, NULL);
+  atomic_store(&wanted_helpers, 0);
+  atomic_store(&started, 0);
+  pthread_mutex_init(&starting, NULL);
 }
 
-static void start_workers(void) {
-  static int hooked;
-  if (!hooked) {
-    pthread_atfork(NULL, NULL, after_fork);
-    hooked = 1;
+static void hook_fork(void) { pthread_atfork(NULL, NULL, after_fork); }
+
+static int start_one(void) {
+  pthread_t thread;
+  pthread_attr_t detached;
+  pthread_attr_init(&detached);
+  pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
+  const int failed = pthread_create(&thread, &detached, help, NULL);
+  if (!failed) pthread_setname_np(thread, "modelkit");
+  pthread_attr_destroy(&detached);
+  return !failed;
+}
+
+/* As many helpers as all jobs want, and there are processors for; where the system gives fewer, it is slower. */
+static void start_helpers(int wanted, int most) {
+  static pthread_once_t once = PTHREAD_ONCE_INIT;
+  pthread_once(&once, hook_fork);
+  sigset_t all, before; /* signals are for the threads of the program */
+  sigfillset(&all);
+  pthread_mutex_lock(&starting);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  if (wanted > most) wanted = most;
+  while (atomic_load(&started) < wanted && start_one()) atomic_fetch_add(&started, 1);
+  pthread_sigmask(SIG_SETMASK, &before, NULL);
+  pthread_mutex_unlock(&starting);
+}
+
+static int processors(void) {
+  cpu_set_t allowed;
+  return sched_getaffinity(0, sizeof allowed, &allowed) ? MOST : CPU_COUNT(&allowed);
+}
+
+/* Helpers for one more job of `own`. */
+static void call_helpers(int own) {
+  const int wanted = atomic_load(&wanted_helpers);
+  static atomic_int room; /* for helpers; asked for once */
+  if (!atomic_load(&room)) atomic_store(&room, processors());
+  const int most = own > atomic_load(&room) - 1 ? own : atomic_load(&room) - 1;
+  if (atomic_load(&started) < (wanted < most ? wanted : most)) start_helpers(wanted, most);
+  const int missing = own - atomic_load(&idle);
+  if (missing > 0 && atomic_load(&sleepers)) wake(&epoch, missing);
+}
+
+static struct place* take_place(void) {
+  for (int i = 0; i < PLACES; i++)
+    if (!atomic_load_explicit(&places[i].taken, memory_order_relaxed) && !atomic_exchange(&places[i].taken, 1)) return &places[i];
+  return NULL;
+}
+
+/* Until every claimed chunk is done. Where a helper has lost its processor that can take milliseconds. */
+static void await_helpers(struct place* p) {
+  long until = 0;
+  for (int i = 1; atomic_load(&p->inside); i++) {
+    PAUSE();
+    if (i % 32) continue;
+    if (!until) until = now_ns() + SPIN_NS;
+    if (now_ns() < until) continue;
+    atomic_store(&p->caller_sleeps, 1);
+    const int left = atomic_load(&p->inside);
+    if (left) sleep_while(&p->inside, (unsigned)left);
+    atomic_store(&p->caller_sleeps, 0);
   }
-  for (; started < thread_count - 1; started++) {
-    pthread_t thread;
-    pthread_attr_t attr;
-    pthread_attr_init(&attr);
-    pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
-    int failed = pthread_create(&thread, &attr, work, (void*)(intptr_t)started);
-    pthread_attr_destroy(&attr);
-    if (failed) break; /* fewer threads are slower, not wrong */
-  }
 }
 
-void mk_set_threads(int count) {
-  pthread_mutex_lock(&busy);
-  thread_count = count < 1 ? 1 : count > MOST ? MOST : count;
-  atomic_store(&wanted, thread_count - 1);
-  pthread_mutex_unlock(&busy);
-}
+void mk_set_threads(int count) { atomic_store(&thread_count, count < 1 ? 1 : count > MOST ? MOST : count); }
 
-int mk_threads(void) { return thread_count; }
+int mk_threads(void) { return atomic_load(&thread_count); }
 
 void mk_run(mk_chunk run, void* with, int chunks) {
-  if (chunks <= 1 || thread_count == 1 || pthread_mutex_trylock(&busy)) {
+  const int threads = mk_threads() < chunks ? mk_threads() : chunks;
+  struct place* p = threads > 1 ? take_place() : NULL;
+  if (p == NULL) {
     for (int c = 0; c < chunks; c++) run(with, c);
     return;
   }
-  if (started < thread_count - 1) start_workers();
-  job_run = run;
-  job = with;
-  job_chunks = chunks;
-  atomic_store(&next_chunk, 0);
-  atomic_store(&is_open, 1);
+  p->run = run;
+  p->with = with;
+  p->chunks = chunks;
+  p->helpers = threads - 1;
+  atomic_store(&p->next, 0);
+  atomic_store(&p->is_open, 1);
   atomic_fetch_add(&epoch, 1);
-  if (atomic_load(&sleepers)) syscall(SYS_futex, &epoch, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
-  claim();
-  atomic_store(&is_open, 0); /* nobody enters from here on */
-  for (int i = 0; atomic_load(&inside); i++) {
-    PAUSE();
-    if (i % 4096 == 4095) sched_yield(); /* its thread may have lost the processor */
-  }
-  pthread_mutex_unlock(&busy);
+  atomic_fetch_add(&wanted_helpers, threads - 1);
+  call_helpers(threads - 1);
+  claim(p);
+  atomic_store(&p->is_open, 0); /* nobody enters from here on */
+  await_helpers(p);
+  atomic_fetch_sub(&wanted_helpers, threads - 1);
+  atomic_store(&p->taken, 0);
 }
