@@ -91,8 +91,9 @@ def table(otherwise: Any) -> dict[str, Any]:
     """
     if kernels is None:
         return {}
-    from runtime.cpu.native import norms
+    from runtime.cpu.native import norms, products
 
     return {
+        "linear": products.linear(kernels, otherwise.linear),
         "rms_norm": norms.rms_norm(kernels, otherwise.rms_norm),
     }

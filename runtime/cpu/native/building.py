@@ -46,7 +46,7 @@ COLUMNS = {
     },
     "aarch64": {"plain": ["-DMK_NO_SIMD"], "neon": []},
 }  # fmt: skip
-COLUMN_SOURCES = ("norms",)
+COLUMN_SOURCES = ("norms", "products")
 """Files that are compiled once per column; every other .c file is compiled once."""
 
 C_FLAGS = [

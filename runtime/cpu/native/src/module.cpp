@@ -6,6 +6,7 @@
 
 namespace modelkit {
 void bind_norms(nb::module_&);
+void bind_products(nb::module_&);
 }
 
 NB_MODULE(_kernels, m) {
@@ -23,4 +24,5 @@ NB_MODULE(_kernels, m) {
   m.def("threads", &mk_threads);
   m.def("set_threads", &mk_set_threads);
   modelkit::bind_norms(m);
+  modelkit::bind_products(m);
 }

@@ -1,0 +1,107 @@
+/* A panel, 16 rows of a packed matrix, from its codes as they lie to words for vi_dot, outputs in lanes.
+ *
+ * Codes of a row are a stream of bits in words of 32, and a unit of 32 elements begins with a word in every format.
+ * Widths that divide a word are masked out of it as they come, so a word of lanes holds elements that lie apart: x is
+ * brought into the same order (`order_of`). Others are put into their natural order one by one.
+ */
+#pragma once
+#include "products_lanes.h"
+
+enum { FIELD = 32 / WORD }; /* bits per element in a word of lanes */
+
+/* e2m1, doubled to be whole, and 12 added to be positive: 0 .5 1 1.5 2 3 4 6 and the same below zero. */
+enum { FP4_OFFSET = 12 };
+static const uint8_t FP4[16] = {12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0};
+
+/* order[p]: which element of a unit stands at p. */
+static void order_of(int bits, uint8_t order[32]) {
+  const int parts = 8 % bits ? 0 : FIELD / bits;
+  for (int p = 0; p < 32; p++) {
+    const int t = p / WORD, c = p % WORD;
+    order[p] = (uint8_t)(parts ? t / parts * (32 / bits) + t % parts + c * parts : p);
+  }
+}
+
+/* The same bits in every field of a word. */
+#define FIELDS(value) vi_set((int32_t)((WORD == 4 ? 0x01010101u : 0x00010001u) * (value)))
+
+INLINE vi field(const vi* words, const int bits, const int element, const int c) {
+  const int bit = element * bits, w = bit / 32, from = bit % 32, to = c * FIELD;
+  const vi mask = vi_set((int32_t)(((1u << bits) - 1) << to));
+  vi a = from >= to ? vi_right(words[w], from - to) : vi_left(words[w], to - from);
+  if (from + bits > 32) a = vi_or(vi_and(a, vi_set((int32_t)((1u << (32 - from + to)) - 1))), vi_left(words[w + 1], 32 - from + to));
+  return vi_and(a, mask);
+}
+
+INLINE void unpack_unit(const vi* words, const int bits, const int fp4, int32_t (*out)[LANES]) {
+  const int parts = 8 % bits ? 0 : FIELD / bits;
+  UNROLL for (int t = 0; t < 32 / WORD; t++) {
+    vi a;
+    if (parts) {
+      a = vi_right(words[t / parts], t % parts * bits);
+      if (bits < FIELD) a = vi_and(a, FIELDS((1u << bits) - 1));
+      if (fp4) a = vi_lookup(a, FP4);
+    } else {
+      a = field(words, bits, t * WORD, 0);
+      UNROLL for (int c = 1; c < WORD; c++) a = vi_or(a, field(words, bits, t * WORD + c, c));
+    }
+    vi_store(out[t], vi_arranged(a));
+  }
+}
+
+struct panel {
+  const char* rows[16]; /* ascending; the last one again for rows that are not there */
+  const char* end;      /* of the matrix */
+};
+
+static struct panel panel_of(const void* base, size_t row_bytes, int n0, int n) {
+  struct panel p = {.end = (const char*)base + row_bytes * (size_t)n};
+  for (int r = 0; r < 16; r++) p.rows[r] = (const char*)base + row_bytes * (size_t)(n0 + r < n ? n0 + r : n - 1);
+  return p;
+}
+
+/* `bytes` of codes of each row, from `at` on. What lies `ahead` bytes further on is fetched into the cache meanwhile:
+ * waiting for memory is most of a product with few rows. */
+INLINE void unpack(const struct panel* p, size_t at, int bytes, size_t ahead, const int bits, const int fp4, int32_t (*out)[LANES]) {
+  const int step = 16 / bits; /* units whose words are transposed at once */
+  for (int left = bytes; left > 0; left -= step * bits * 4, at += (size_t)step * bits * 4, out += step * 32 / WORD) {
+    vi words[16];
+    UNROLL for (int r = 0; r < 16; r++) __builtin_prefetch(p->rows[r] + at + ahead);
+    vi_transpose(p->rows, at, left < step * bits * 4 ? left : step * bits * 4, p->end, words);
+    if (left >= step * bits * 4) {
+      UNROLL for (int u = 0; u < step; u++) unpack_unit(words + u * bits, bits, fp4, out + u * 32 / WORD);
+    } else {
+      for (int u = 0; u * bits * 4 < left; u++) unpack_unit(words + u * bits, bits, fp4, out + u * 32 / WORD);
+    }
+  }
+}
+
+/* `bytes` of scales or biases of each row: one vector per group. */
+INLINE void unpack_floats(const struct panel* p, size_t at, int bytes, int type, int e8m0, float (*out)[LANES]) {
+  vi w[16];
+  vi_transpose(p->rows, at, bytes, p->end, w);
+  for (int i = 0; 4 * i < bytes; i++) {
+    if (type == MK_F32) vi_store(out[i], w[i]);
+    if (type == MK_BF16) {
+      vi_store(out[2 * i], vi_left(w[i], 16));
+      vi_store(out[2 * i + 1], vi_and(w[i], vi_set((int32_t)0xffff0000)));
+    }
+    if (type == MK_F16) /* infinities aside, which no scale is: exact by the difference of the exponents' offsets */
+      for (int h = 0; h < 2; h++) {
+        const vi bits = h ? vi_right(w[i], 16) : w[i];
+        const vf size = vf_mul(vi_as_float(vi_left(vi_and(bits, vi_set(0x7fff)), 13)), vf_set(0x1p112f));
+        const vi sign = vi_left(vi_and(bits, vi_set(0x8000)), 16);
+        vi_store(out[2 * i + h], vi_or(vi_of_float(size), sign));
+      }
+    if (type == MK_U8)
+      for (int b = 0; b < 4; b++) {
+        const vi bits = vi_and(vi_right(w[i], 8 * b), vi_set(255));
+        if (e8m0) {
+          vi_store(out[4 * i + b], vi_max(vi_left(bits, 23), vi_set(0x00400000))); /* 2^(bits - 127), also of 0 */
+        } else {
+          const vf size = vf_mul(vi_as_float(vi_left(vi_and(bits, vi_set(127)), 20)), vf_set(0x1p120f));
+          vi_store(out[4 * i + b], vi_or(vi_of_float(size), vi_left(vi_and(bits, vi_set(128)), 24)));
+        }
+      }
+  }
+}

@@ -1,0 +1,137 @@
+#include "products_nodes.h"
+
+namespace modelkit {
+namespace {
+void check(bool good, const std::string& what) {
+  if (!good) throw std::invalid_argument(what);
+}
+
+int type_of(const Array& x, const char* what) {
+  if (x.dtype() == mx::float32) return MK_F32;
+  if (x.dtype() == mx::float16) return MK_F16;
+  if (x.dtype() == mx::bfloat16) return MK_BF16;
+  throw std::invalid_argument(std::string(what) + " must be float32, float16 or bfloat16");
+}
+
+int kind_of(const std::string& mode, int bits, int group) {
+  if (mode == "affine") {
+    check(bits > 0 && bits <= 8 && bits != 7, "affine codes have 1, 2, 3, 4, 5, 6 or 8 bits");
+    check(group == 32 || group == 64 || group == 128, "affine groups have 32, 64 or 128 elements");
+    return MK_AFFINE;
+  }
+  check(bits == 4 && ((mode == "mxfp4" && group == 32) || (mode == "nvfp4" && group == 16)),
+        "a packed matrix is affine, mxfp4 (4 bits, groups of 32) or nvfp4 (4 bits, groups of 16)");
+  return mode == "mxfp4" ? MK_MXFP4 : MK_NVFP4;
+}
+}  // namespace
+
+Matrix::Matrix(const Array& codes, const Array& scales, const std::optional<Array>& biases, const std::optional<Array>& added,
+               int group, int bits, const std::string& mode) {
+  meta_.kind = kind_of(mode, bits, group);
+  meta_.bits = bits, meta_.group = group;
+  check(codes.ndim() == 2 && scales.ndim() == 2, "codes and scales of a matrix have two dimensions");
+  check(codes.shape(0) == scales.shape(0), "codes and scales must have as many rows");
+  const int64_t width = (int64_t)scales.shape(1) * group;
+  check(width > 0 && width < (1 << 24) && codes.dtype() == mx::uint32 && codes.shape(1) * 32 == width * bits,
+        "codes must be uint32, with the bits of as many elements as there are scales for");
+  meta_.n = codes.shape(0), meta_.k = (int)width;
+  arrays_ = {codes, scales};
+  check(biases.has_value() == (meta_.kind == MK_AFFINE), "affine codes have biases, and no others");
+  if (biases) {
+    check(biases->shape() == scales.shape() && biases->dtype() == scales.dtype(), "biases must be like the scales");
+    meta_.type = type_of(scales, "scales");
+    arrays_.push_back(*biases);
+  } else {
+    check(scales.dtype() == mx::uint8, "scales of 4-bit floats are uint8");
+    meta_.type = MK_U8;
+  }
+  if (added) {
+    check(added->ndim() == 1 && added->shape(0) == meta_.n, "the bias must have one element per output");
+    meta_.added_type = type_of(*added, "the bias");
+    arrays_.push_back(*added);
+  }
+}
+
+mk_matrix Matrix::take(const Arrays& inputs, size_t& at, mx::Stream stream) const {
+  mk_matrix w = meta_;
+  const void* parts[4] = {};
+  for (size_t i = 0; i < arrays_.size(); i++) parts[i] = dense(inputs[at++], stream).data<void>();
+  size_t i = 0;
+  w.codes = parts[i++], w.scales = parts[i++];
+  if (w.kind == MK_AFFINE) w.biases = parts[i++];
+  w.added = parts[i];
+  return w;
+}
+
+namespace {
+// x and the matrices -> one answer each. With a residual, which is the last input, there is one matrix.
+class Products : public Node {
+ public:
+  Products(mx::Stream stream, std::vector<Matrix> matrices, bool adds)
+      : Node(stream), matrices_(std::move(matrices)), adds_(adds) {}
+  const char* name() const override { return "ModelkitProducts"; }
+  void eval_cpu(const Arrays& in, Arrays& out) override {
+    const Array x = dense(in[0], stream());
+    std::vector<mk_matrix> w;
+    std::vector<mk_output> to;
+    size_t at = 1;
+    for (const Matrix& matrix : matrices_) w.push_back(matrix.take(in, at, stream()));
+    for (size_t i = 0; i < out.size(); i++) {
+      const float* residual = nullptr;
+      if (adds_) {
+        residual = dense(in[at], stream()).data<float>();
+        take_over(in[at], out[i]);
+      } else {
+        allocate(out[i]);
+      }
+      to.push_back({out[i].data<float>(), (size_t)w[i].n, residual});
+    }
+    dispatch(stream(), [w = std::move(w), to = std::move(to), x = x.data<float>(), k = x.shape(-1), rows = rows_of(x)] {
+      mk_products(w.data(), to.data(), (int)w.size(), x, (size_t)k, rows);
+    });
+  }
+
+ private:
+  std::vector<Matrix> matrices_;
+  bool adds_;
+};
+
+Arrays products(const Array& x, const std::vector<Matrix>& matrices, const std::optional<Array>& residual) {
+  want_float(x, "x");
+  check(!matrices.empty(), "there must be a matrix");
+  check(x.ndim() > 0, "x must have rows");
+  Arrays in{x};
+  std::vector<mx::Shape> shapes;
+  for (const Matrix& matrix : matrices) {
+    check(matrix.width() == x.shape(-1), "x's last dimension is " + std::to_string(x.shape(-1)) + ", and a row of the matrix has " +
+                                             std::to_string(matrix.width()) + " elements");
+    matrix.add_inputs(in);
+    mx::Shape shape = x.shape();
+    shape.back() = matrix.outputs();
+    shapes.push_back(std::move(shape));
+  }
+  if (residual) {
+    want_float(*residual, "what is added");
+    check(matrices.size() == 1 && residual->shape() == shapes[0], "what is added must have the shape of the answer");
+    in.push_back(*residual);
+  }
+  const mx::Stream stream = processor();
+  std::vector<mx::Dtype> types(shapes.size(), mx::float32);
+  return Array::make_arrays(std::move(shapes), types, std::make_shared<Products>(stream, matrices, residual.has_value()), in);
+}
+
+Array product(const Array& x, const Matrix& matrix, const std::optional<Array>& residual) { return products(x, {matrix}, residual)[0]; }
+}  // namespace
+
+void bind_products(nb::module_& m) {
+  using MaybeArray = std::optional<Array>;
+  nb::class_<Matrix>(m, "Matrix")
+      .def(nb::init<const Array&, const Array&, const MaybeArray&, const MaybeArray&, int, int, const std::string&>(),
+           nb::arg("codes"), nb::arg("scales"), nb::arg("biases").none(), nb::arg("bias").none(), nb::arg("group"), nb::arg("bits"),
+           nb::arg("mode"))
+      .def_prop_ro("outputs", &Matrix::outputs)
+      .def_prop_ro("width", &Matrix::width);
+  m.def("product", &product, nb::arg("x"), nb::arg("matrix"), nb::arg("residual").none() = nb::none());
+  m.def("products", [](const Array& x, const std::vector<Matrix>& matrices) { return products(x, matrices, {}); });
+}
+}  // namespace modelkit

@@ -1,0 +1,123 @@
+/* Products of many rows with several matrices, shared among threads. Compiled once: the work is in the columns. */
+#include "pool.h"
+#include "products.h"
+#include <stdlib.h>
+#include <string.h>
+
+static const struct products* const columns[] = ALL_COLUMNS(products);
+
+enum {
+  ROWS = 512, /* at a time, for whose sums and codes there is memory: weights are unpacked anew for each of them */
+  SPLIT = 64, /* the fewest rows for which weights are unpacked again so that another thread can work too */
+  ALONE = 16, /* rows of x up to which one thread quantizes them all: waking others takes longer */
+};
+
+struct form { /* of quantized rows, which several matrices may share */
+  int bits, block;
+  char* rows;
+  size_t ld;
+};
+
+struct job {
+  const struct products* column;
+  const struct mk_matrix* w;
+  const struct mk_output* out;
+  const float* x;
+  size_t ldx;
+  int count, rows, k;
+  struct form* forms;
+  int form_count;
+  const int* form_of; /* of each matrix */
+  int pieces, step;   /* rows are cut into pieces, and strips taken by `step` */
+};
+
+/* Memory of a thread, kept for the next product unless it is much. */
+struct memory {
+  void* at;
+  size_t bytes;
+};
+static _Thread_local struct memory for_rows, for_sums;
+
+static void* memory(struct memory* m, size_t bytes) {
+  if (bytes <= m->bytes) return m->at;
+  free(m->at);
+  m->bytes = 0;
+  if (posix_memalign(&m->at, 64, bytes)) abort(); /* as MLX does without memory, since nobody could say so from here */
+  m->bytes = bytes;
+  return m->at;
+}
+
+static void quantize_row(void* with, int r) {
+  const struct job* j = with;
+  for (int f = 0; f < j->form_count; f++) {
+    const struct form* form = &j->forms[f];
+    j->column->quantize(j->x + (size_t)r * j->ldx, j->k, form->bits, form->block, form->rows + (size_t)r * form->ld);
+  }
+}
+
+static int strips(const struct mk_matrix* w) { return (w->n + MK_STRIP - 1) / MK_STRIP; }
+
+static void compute(const struct job* j, int matrix, int strip, int first, int rows) {
+  const struct mk_matrix* w = &j->w[matrix];
+  const struct mk_output* out = &j->out[matrix];
+  const struct form* form = &j->forms[j->form_of[matrix]];
+  const int n0 = strip * MK_STRIP, n = w->n - n0 < MK_STRIP ? w->n - n0 : MK_STRIP;
+  float* sums = memory(&for_sums, (size_t)ROWS * MK_STRIP * 4);
+  j->column->strip(w, n0, form->rows + (size_t)first * form->ld, form->ld, rows, sums);
+  for (int r = 0; r < rows; r++) {
+    const size_t at = (size_t)(first + r) * out->ld + (size_t)n0;
+    j->column->finish(w, n0, n, sums + r * MK_STRIP, out->residual ? out->residual + at : NULL, out->y + at);
+  }
+}
+
+static void chunk(void* with, int c) {
+  const struct job* j = with;
+  const int piece = c % j->pieces, start = c / j->pieces * j->step;
+  const int first = (int)((long)j->rows * piece / j->pieces), stop = (int)((long)j->rows * (piece + 1) / j->pieces);
+  for (int m = 0, at = 0; m < j->count; at += strips(&j->w[m++]))
+    for (int s = start > at ? start : at; s < start + j->step && s < at + strips(&j->w[m]); s++) compute(j, m, s - at, first, stop - first);
+}
+
+static void some_rows(struct job* j) {
+  int total = 0;
+  for (int m = 0; m < j->count; m++) total += strips(&j->w[m]);
+  if (j->rows <= ALONE)
+    for (int r = 0; r < j->rows; r++) quantize_row(j, r);
+  else
+    mk_run(quantize_row, j, j->rows);
+  const int wanted = mk_threads() * 4; /* chunks; so that who comes late is given less */
+  j->step = total / wanted > 1 ? total / wanted : 1;
+  j->pieces = 1;
+  while (total * j->pieces < wanted && j->rows / (j->pieces + 1) >= SPLIT) j->pieces++;
+  mk_run(chunk, j, (total + j->step - 1) / j->step * j->pieces);
+}
+
+void mk_products(const struct mk_matrix* w, const struct mk_output* out, int count, const float* x, size_t ldx, int rows) {
+  enum { MOST = 16 };
+  for (; count > MOST; w += MOST, out += MOST, count -= MOST) mk_products(w, out, MOST, x, ldx, rows);
+  if (!rows || !count) return;
+  struct form forms[MOST];
+  struct mk_output now[MOST];
+  int form_of[MOST], form_count = 0;
+  const int k = w[0].k, most = rows < ROWS ? rows : ROWS;
+  for (int m = 0; m < count; m++) {
+    int f = 0;
+    while (f < form_count && (forms[f].bits != w[m].bits || forms[f].block != mk_block(&w[m]))) f++;
+    if (f == form_count) forms[form_count++] = (struct form){w[m].bits, mk_block(&w[m]), NULL, mk_quantized_bytes(k, mk_block(&w[m]))};
+    form_of[m] = f;
+  }
+  size_t bytes = 0;
+  for (int f = 0; f < form_count; f++) bytes += forms[f].ld * (size_t)most;
+  char* at = memory(&for_rows, bytes);
+  for (int f = 0; f < form_count; at += forms[f++].ld * (size_t)most) forms[f].rows = at;
+  struct job j = {columns[mk_column()], w, now, x, ldx, count, 0, k, forms, form_count, form_of, 1, 1};
+  for (int r = 0; r < rows; r += j.rows) {
+    j.rows = rows - r < ROWS ? rows - r : ROWS;
+    j.x = x + (size_t)r * ldx;
+    for (int m = 0; m < count; m++) {
+      const size_t to = (size_t)r * out[m].ld;
+      now[m] = (struct mk_output){out[m].y + to, out[m].ld, out[m].residual ? out[m].residual + to : NULL};
+    }
+    some_rows(&j);
+  }
+}
