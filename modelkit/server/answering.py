@@ -26,6 +26,7 @@ from modelkit.model import Model
 from modelkit.output.events import Event
 from modelkit.server.faults import Fault, Refused, client_gone, fault_of, refused
 from modelkit.server.pool import Lease
+from modelkit.server.rows import Batch, merged
 from modelkit.server.serving import Serving, serving_of, trace_of
 from modelkit.server.trace import Outcome, Trace
 from modelkit.server.turns import PRIORITIES, Priority
@@ -33,8 +34,6 @@ from modelkit.streams import GenerationStream
 
 T = TypeVar("T")
 _PRIORITY = "x-modelkit-priority"
-Batch = tuple[int, Sequence[Event | Finish]]
-"""The number of the row, and what one step of the engine brought it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +199,7 @@ class Underway:
                 self.trace.queued_s = lease.queued_s
                 self._started = await self._start(lease)
                 try:
-                    async with aclosing(_merged(self._started.streams)) as batches:
+                    async with aclosing(merged(self._started.streams)) as batches:
                         async for row, events in batches:
                             self._note(self._started.streams[row], events)
                             yield row, events
@@ -262,38 +261,6 @@ def priority_in(request: Request) -> Priority:
         if word == priority:
             return priority
     raise refused("invalid_request", f"{_PRIORITY} is none of {', '.join(PRIORITIES)}", _PRIORITY)
-
-
-async def _merged(streams: Sequence[GenerationStream]) -> AsyncGenerator[Batch]:
-    """What all rows give, in the order in which it comes."""
-    if len(streams) == 1:
-        async with aclosing(streams[0].events().batches()) as batches:
-            async for events in batches:
-                yield 0, events
-        return
-    given: asyncio.Queue[Batch | None] = asyncio.Queue(maxsize=len(streams))
-    readers = [asyncio.ensure_future(_read(row, one, given)) for row, one in enumerate(streams)]
-    try:
-        left = len(readers)
-        while left:
-            batch = await given.get()
-            if batch is None:
-                left -= 1
-            else:
-                yield batch
-        for reader in readers:
-            reader.result()
-    finally:
-        for reader in readers:
-            reader.cancel()
-
-
-async def _read(row: int, stream: GenerationStream, into: "asyncio.Queue[Batch | None]") -> None:
-    try:
-        async for events in stream.events().batches():
-            await into.put((row, events))
-    finally:
-        await into.put(None)
 
 
 def _cancel_what_started(starting: "asyncio.Future[GenerationStream]") -> None:
