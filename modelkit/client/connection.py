@@ -44,6 +44,7 @@ class Connection:
         self._client = httpx2.Client(
             base_url="http://localhost" if uds else address,
             transport=httpx2.HTTPTransport(uds=uds) if uds else None,
+            verify=httpx2.create_ssl_context() if found[1] == "https" else True,  # SSL_CERT_FILE counts
             headers={"x-modelkit-priority": "interactive", **authorization},
             timeout=httpx2.Timeout(SILENCE_S, connect=CONNECT_S),
             trust_env=False,
@@ -109,6 +110,11 @@ class Connection:
         try:
             yield
         except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
+            if (why := _mistrust(error)) is not None:
+                raise Unreachable(
+                    f"the certificate of {self.address} is not trusted: {why}",
+                    hint="SSL_CERT_FILE names a file with the certificates to trust.",
+                ) from error
             raise Unreachable(
                 f"no server answers at {self.address}", hint="`modelkit serve` starts one."
             ) from error
@@ -159,6 +165,16 @@ def error_of(said: Mapping[str, Any], status: int = 0, retry_after: str | None =
     kinds = {"model_not_found": ModelNotFound, "draining": ModelClosed, "gone": ModelClosed}
     usual = RequestError if 400 <= status < 500 or kind == "invalid_request" else ModelkitError
     return kinds.get(str(kind), usual)(message, hint=hint or None)
+
+
+def _mistrust(error: BaseException) -> str | None:
+    """What is wrong with the server's certificate, if it is that."""
+    import ssl
+
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, ssl.SSLCertVerificationError):
+        cause = cause.__cause__ or cause.__context__
+    return None if cause is None else cause.verify_message
 
 
 def _said(response: "httpx2.Response") -> dict[str, Any]:
