@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-FORMAT = "modelkit-prefix-1"
+FORMAT = "modelkit-prefix-2"
 HEADER_BYTES = 1 << 22
 KEYS, NO_ID = "keys", (1 << 32) - 1
 _METADATA = {"format", "name", "before", "kept", "crc32"}

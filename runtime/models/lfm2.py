@@ -137,13 +137,12 @@ class ShortConv(Module):
         self.out_proj = nn.Linear(hidden, hidden, bias=bias)
 
     def __call__(self, x: mx.array, step: Step, cache: ScanningCache) -> mx.array:
-        before, after, x = mx.split(linear(self.in_proj, x, step), 3, axis=-1)
-        return linear(self.out_proj, after * cache.scan(step, self._scan, before * x), step)
+        return linear(self.out_proj, cache.scan(step, self._scan, linear(self.in_proj, x, step)), step)
 
     def _scan(
         self, states: dict[str, mx.array], x: mx.array, *, counts: mx.array | None
     ) -> tuple[mx.array, dict[str, mx.array]]:
-        out, conv = self.conv(x, states["conv"], counts)
+        out, conv = self.conv.gated(x, states["conv"], counts)
         return out, {"conv": conv}
 
 

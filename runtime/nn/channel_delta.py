@@ -1,6 +1,6 @@
 """The gated delta rule with a decay of its own for every key channel (Kimi delta attention).
 
-As `runtime.nn.gated_delta`, but g is a vector: S <- S diag(exp(g)). Inside a chunk token i sees token j
+As `runtime.nn.gated_delta`, but g is a vector: S <- diag(exp(g)) S. Inside a chunk token i sees token j
 through sum_d q_id k_jd exp(G_id - G_jd), where G sums g from the chunk's start; the two exponentials
 apart would overflow. So the chunk is halved again and again: between two halves both are taken relative
 to the middle, where neither exceeds one. Source: Kimi Linear (arXiv 2510.26692).
@@ -23,7 +23,7 @@ def channel_delta(
     counts: mx.array | None = None,
 ) -> tuple[mx.array, mx.array]:
     """queries, keys and log decay [B, L, H, Dk], values [B, L, H, Dv], strength [B, L, H], state float32
-    [B, H, Dv, Dk].
+    [B, H, Dk, Dv].
 
     Returns outputs float32 [B, L, H, Dv] and the state after each row's last real token. Queries come
     scaled, keys normalised.
@@ -45,11 +45,11 @@ def plain_channel_delta(
     """The definition, token by token."""
     outputs: list[mx.array] = []
     for i in range(keys.shape[1]):
-        state = mx.exp(decay[:, i])[:, :, None, :] * state
-        held = (state * keys[:, i, :, None, :]).sum(axis=-1)
+        state = mx.exp(decay[:, i])[..., None] * state
+        held = (state * keys[:, i, :, :, None]).sum(axis=-2)
         written = strength[:, i, :, None] * (values[:, i] - held)
-        state = state + written[..., None] * keys[:, i, :, None, :]
-        outputs.append((state * queries[:, i, :, None, :]).sum(axis=-1))
+        state = state + keys[:, i, :, :, None] * written[:, :, None, :]
+        outputs.append((state * queries[:, i, :, :, None]).sum(axis=-2))
     return mx.stack(outputs, axis=1), state
 
 
@@ -61,11 +61,11 @@ def _one_token(
     strength: mx.array,
     state: mx.array,
 ) -> tuple[mx.array, mx.array]:
-    key = keys[:, 0, :, :, None]
-    state = state * mx.exp(decay[:, 0])[:, :, None, :]
-    written = (values[:, 0, :, :, None] - state @ key) * strength[:, 0, :, None, None]
-    state = state + written * key.swapaxes(-1, -2)
-    return (state @ queries[:, 0, :, :, None]).squeeze(-1)[:, None], state
+    key = keys[:, 0, :, None, :]
+    state = state * mx.exp(decay[:, 0])[..., None]
+    written = (values[:, 0, :, None, :] - key @ state) * strength[:, 0, :, None, None]
+    state = state + key.swapaxes(-1, -2) * written
+    return (queries[:, 0, :, None, :] @ state).squeeze(-2)[:, None], state
 
 
 def _chunked(

@@ -10,13 +10,11 @@ import mlx.nn as nn
 from runtime.cache.layout import Recurrent, State
 from runtime.cache.protocol import ScanningCache
 from runtime.errors import UnsupportedModel
-from runtime.nn.activation import silu, softplus
+from runtime.nn import ops
 from runtime.nn.conv import CausalConv
-from runtime.nn.gated_delta import gated_delta
 from runtime.nn.gated_norm import GatedRMSNorm
 from runtime.nn.linear import linear
 from runtime.nn.module import Module
-from runtime.nn.norm import rms
 from runtime.step import Step
 
 
@@ -62,7 +60,7 @@ class DeltaSpec:
         return Recurrent(
             {
                 "conv": State((self.taps - 1, self.channels)),
-                "state": State((self.value_heads, self.value_dim, self.key_dim), "float32"),
+                "state": State((self.value_heads, self.key_dim, self.value_dim), "float32"),
             }
         )
 
@@ -93,8 +91,7 @@ class GatedDeltaNet(Module):
             linear(self.in_proj_a, x, step),
             linear(self.in_proj_b, x, step),
         )
-        gate = linear(self.in_proj_z, x, step).reshape(y.shape)
-        return linear(self.out_proj, self.norm(y, gate).flatten(2), step)
+        return linear(self.out_proj, self.norm(y, linear(self.in_proj_z, x, step)), step)
 
     def _scan(
         self,
@@ -105,22 +102,7 @@ class GatedDeltaNet(Module):
         *,
         counts: mx.array | None,
     ) -> tuple[mx.array, dict[str, mx.array]]:
-        """mixed [B, L, channels], decay and strength [B, L, H] before their activations -> [B, L, H, Dv]."""
-        spec = self._spec
-        mixed, conv = self.conv1d(mixed, states["conv"], counts)
-        queries, keys, values = mx.split(silu(mixed), (spec.keys, 2 * spec.keys), axis=-1)
-        lead = mixed.shape[:2]
-        queries = unit(queries.reshape(*lead, spec.key_heads, spec.key_dim)) * spec.key_dim**-0.5
-        keys = unit(keys.reshape(*lead, spec.key_heads, spec.key_dim))
-        values = values.reshape(*lead, spec.value_heads, spec.value_dim)
-        rates = mx.exp(self.A_log.astype(mx.float32))
-        decay = -rates * softplus(decay.astype(mx.float32) + self.dt_bias.astype(mx.float32))
-        strength = mx.sigmoid(strength.astype(mx.float32)) * spec.strength
-        y, state = gated_delta(queries, keys, values, decay, strength, states["state"], counts=counts)
+        """mixed [B, L, channels], decay and strength [B, L, H] before their activations -> [B, L, H Dv]."""
+        mixed, conv = self.conv1d(mixed, states["conv"], counts, silu=True)
+        y, state = ops.table.delta(self, self._spec, mixed, decay, strength, states["state"], counts)
         return y, {"conv": conv, "state": state}
-
-
-def unit(x: mx.array) -> mx.array:
-    """x / sqrt(sum(x^2) + 1e-6) in float32, by way of the norm."""
-    size = x.shape[-1]
-    return rms(x.astype(mx.float32), 1e-6 / size) * size**-0.5

@@ -1,9 +1,9 @@
 """The gated delta rule: a fast-weight memory that forgets by a gate and corrects what a key already
 stands for.
 
-Per head, with state S [Dv, Dk], log decay g <= 0 and write strength b in [0, 2], one token does
+Per head, with state S [Dk, Dv], log decay g <= 0 and write strength b in [0, 2], one token does
 
-    S <- exp(g) S;    r = b (v - S k);    S <- S + r k^T;    y = S q
+    S <- exp(g) S;    r = b (v - S^T k);    S <- S + k r^T;    y = S^T q
 
 Dimensions: B rows, L tokens, K key heads, H value heads (H a multiple of K; value head h reads key head h
 // (H/K)), Dk, Dv head sizes. `gated_delta` picks a form; every form equals `plain_gated_delta` to
@@ -30,7 +30,7 @@ def gated_delta(
     counts: mx.array | None = None,
 ) -> tuple[mx.array, mx.array]:
     """queries, keys [B, L, K, Dk], values [B, L, H, Dv], log decay and strength [B, L, H], state float32
-    [B, H, Dv, Dk].
+    [B, H, Dk, Dv].
 
     Returns outputs float32 [B, L, H, Dv] and the state after each row's last real token. Queries come
     scaled, keys normalised.
@@ -58,10 +58,10 @@ def plain_gated_delta(
     outputs: list[mx.array] = []
     for i in range(keys.shape[1]):
         state = mx.exp(decay[:, i])[..., None, None] * state
-        held = (state * keys[:, i, :, None, :]).sum(axis=-1)
+        held = (state * keys[:, i, :, :, None]).sum(axis=-2)
         wrong = strength[:, i, :, None] * (values[:, i] - held)
-        state = state + wrong[..., None] * keys[:, i, :, None, :]
-        outputs.append((state * queries[:, i, :, None, :]).sum(axis=-1))
+        state = state + keys[:, i, :, :, None] * wrong[:, :, None, :]
+        outputs.append((state * queries[:, i, :, :, None]).sum(axis=-2))
     return mx.stack(outputs, axis=1), state
 
 
@@ -73,16 +73,16 @@ def _one_token(
     strength: mx.array,
     state: mx.array,
 ) -> tuple[mx.array, mx.array]:
-    """state [B, K, R, Dv, Dk], R value heads per key head."""
+    """state [B, K, R, Dk, Dv], R value heads per key head."""
     batch, _, groups, size = keys.shape
-    shared = (batch, groups, 1, size, 1)
+    shared = (batch, groups, 1, 1, size)
     per_head = (*state.shape[:3], 1, 1)
     key = keys.reshape(shared)
     state = state * mx.exp(decay).reshape(per_head)
-    value = values.reshape(*state.shape[:4], 1)
-    wrong = (value - state @ key) * strength.reshape(per_head)
-    state = state + wrong * key.swapaxes(-1, -2)
-    return (state @ queries.reshape(shared)).reshape(values.shape), state
+    value = values.reshape(*state.shape[:3], 1, state.shape[-1])
+    wrong = (value - key @ state) * strength.reshape(per_head)
+    state = state + key.swapaxes(-1, -2) * wrong
+    return (queries.reshape(shared) @ state).reshape(values.shape), state
 
 
 def _chunked(
@@ -127,7 +127,7 @@ def carry(
     kept: mx.array,
     state: mx.array,
 ) -> tuple[mx.array, mx.array]:
-    """The state from chunk to chunk: [..., N, C, Dv] outputs and the last state [..., Dv, Dk].
+    """The state from chunk to chunk: [..., N, C, Dv] outputs and the last state [..., Dk, Dv].
 
     writes [..., N, C, Dv] less reads [..., N, C, Dk] of the state is what a chunk's tokens write; they
     ask the state by `asked` and each other by `within` [..., N, C, C]; `left` of a key and `kept` of the
@@ -137,10 +137,11 @@ def carry(
     questions = mx.concatenate([reads, asked], axis=-2)
     outputs: list[mx.array] = []
     for n in range(writes.shape[-3]):
-        told = questions[..., n, :, :] @ state.swapaxes(-1, -2)
+        told = questions[..., n, :, :] @ state
         written = writes[..., n, :, :] - told[..., :chunk, :]
         outputs.append(told[..., chunk:, :] + within[..., n, :, :] @ written)
-        state = state * kept[..., n, :, :] + written.swapaxes(-1, -2) @ left[..., n, :, :]
+        fresh = left[..., n, :, :].swapaxes(-1, -2) @ written
+        state = state * kept[..., n, :, :].swapaxes(-1, -2) + fresh
     return mx.stack(outputs, axis=-3), state
 
 

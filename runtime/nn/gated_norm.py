@@ -4,14 +4,12 @@ its own.
 Peers norm over all D when a checkpoint has several groups, and are silently wrong.
 """
 
-from collections.abc import Callable
 from typing import Literal
 
 import mlx.core as mx
 
-from runtime.nn.activation import silu
+from runtime.nn import ops
 from runtime.nn.module import Module
-from runtime.nn.norm import rms
 
 Order = Literal["gate first", "norm first"]
 
@@ -19,7 +17,7 @@ Order = Literal["gate first", "norm first"]
 class GatedRMSNorm(Module):
     """weight * rms(x * open(gate)) ("gate first", Mamba-2), or weight * rms(x) * open(gate) ("norm first").
 
-    open is silu unless told otherwise.
+    activation: what opens the gate. x of several times D channels are heads that share the weight.
     """
 
     def __init__(
@@ -29,27 +27,15 @@ class GatedRMSNorm(Module):
         *,
         groups: int = 1,
         order: Order = "gate first",
-        activation: Callable[[mx.array], mx.array] = silu,
+        activation: Literal["silu", "sigmoid"] = "silu",
     ) -> None:
         super().__init__()
         self.weight = mx.ones((size,))
-        self._eps = eps
-        self._groups = groups
-        self._order: Order = order
-        self._open = activation
+        self.eps = eps
+        self.groups = groups
+        self.gate_first = order == "gate first"
+        self.activation = activation
 
     def __call__(self, x: mx.array, gate: mx.array) -> mx.array:
         """x, gate [..., D] -> [..., D] in the dtype of the gate, computed in float32."""
-        opened = self._open(gate.astype(mx.float32))
-        x = x.astype(mx.float32)
-        if self._order == "gate first":
-            return (grouped_rms(x * opened, self._eps, self._groups) * self.weight).astype(gate.dtype)
-        return (grouped_rms(x, self._eps, self._groups) * self.weight * opened).astype(gate.dtype)
-
-
-def grouped_rms(x: mx.array, eps: float, groups: int) -> mx.array:
-    """x over its root mean square within each of the `groups` parts of the last axis."""
-    if groups == 1:
-        return rms(x, eps)
-    parts = x.reshape(*x.shape[:-1], groups, -1)
-    return rms(parts, eps).reshape(x.shape)
+        return ops.table.gated_norm(self, x, gate)

@@ -11,10 +11,8 @@ import mlx.nn as nn
 
 from runtime.cache.layout import Recurrent, State
 from runtime.cache.protocol import ScanningCache
-from runtime.nn.activation import silu, softplus
-from runtime.nn.channel_delta import channel_delta
+from runtime.nn import ops
 from runtime.nn.conv import CausalConv
-from runtime.nn.delta_net import unit
 from runtime.nn.gated_norm import GatedRMSNorm
 from runtime.nn.linear import linear
 from runtime.nn.module import Module
@@ -32,6 +30,25 @@ class KimiDeltaSpec:
     """Of the convolution: tokens that it sees."""
     eps: float
     """Of the norm."""
+
+    strength: float = 1.0
+    """What a token writes at most."""
+
+    @property
+    def key_heads(self) -> int:
+        return self.heads
+
+    @property
+    def value_heads(self) -> int:
+        return self.heads
+
+    @property
+    def key_dim(self) -> int:
+        return self.size
+
+    @property
+    def value_dim(self) -> int:
+        return self.size
 
     @property
     def inner(self) -> int:
@@ -63,15 +80,15 @@ class KimiDelta(Module):
         self.b_proj = nn.Linear(hidden, spec.heads, bias=False)
         self.g_a_proj = nn.Linear(hidden, spec.size, bias=False)
         self.g_b_proj = nn.Linear(spec.size, spec.inner, bias=False)
-        self.o_norm = GatedRMSNorm(spec.size, spec.eps, order="norm first", activation=mx.sigmoid)
+        self.o_norm = GatedRMSNorm(spec.size, spec.eps, order="norm first", activation="sigmoid")
         self.o_proj = nn.Linear(spec.inner, hidden, bias=False)
         self._spec = spec
 
     def __call__(self, x: mx.array, step: Step, cache: ScanningCache) -> mx.array:
         decay = linear(self.f_b_proj, linear(self.f_a_proj, x, step), step)
         y = cache.scan(step, self._scan, linear(self.qkv_proj, x, step), decay, linear(self.b_proj, x, step))
-        gate = linear(self.g_b_proj, linear(self.g_a_proj, x, step), step).reshape(y.shape)
-        return linear(self.o_proj, self.o_norm(y, gate).flatten(2), step)
+        gate = linear(self.g_b_proj, linear(self.g_a_proj, x, step), step)
+        return linear(self.o_proj, self.o_norm(y, gate), step)
 
     def _scan(
         self,
@@ -83,20 +100,8 @@ class KimiDelta(Module):
         counts: mx.array | None,
     ) -> tuple[mx.array, dict[str, mx.array]]:
         """mixed [B, L, 3 H D], decay [B, L, H D], strength [B, L, H] before their activations -> [B, L,
-        H, D].
+        H D].
         """
-        spec = self._spec
-        heads = (*mixed.shape[:2], spec.heads, spec.size)
-        mixed, conv = self.conv1d(mixed, states["conv"], counts)
-        queries, keys, values = (part.reshape(heads) for part in mx.split(silu(mixed), 3, axis=-1))
-        steps = softplus(decay.astype(mx.float32) + self.dt_bias.astype(mx.float32)).reshape(heads)
-        y, state = channel_delta(
-            unit(queries) * spec.size**-0.5,
-            unit(keys),
-            values,
-            -mx.exp(self.A_log.astype(mx.float32)) * steps,
-            mx.sigmoid(strength.astype(mx.float32)),
-            states["state"],
-            counts=counts,
-        )
+        mixed, conv = self.conv1d(mixed, states["conv"], counts, silu=True)
+        y, state = ops.table.delta(self, self._spec, mixed, decay, strength, states["state"], counts)
         return y, {"conv": conv, "state": state}

@@ -14,12 +14,12 @@ import mlx.nn as nn
 
 from runtime.cache.layout import Recurrent, State
 from runtime.cache.protocol import ScanningCache
-from runtime.nn.activation import silu, softplus
+from runtime.nn import ops
+from runtime.nn.activation import gated, silu
 from runtime.nn.conv import CausalConv
 from runtime.nn.linear import linear
 from runtime.nn.module import Module
 from runtime.nn.norm import RMSNorm, rms
-from runtime.nn.selective_scan import selective_scan
 from runtime.step import Step
 
 
@@ -51,7 +51,7 @@ class Mamba1Spec:
         return Recurrent(
             {
                 "conv": State((self.taps - 1, self.inner)),
-                "state": State((self.inner, self.state), "float32"),
+                "state": State((self.state, self.inner), "float32"),
             }
         )
 
@@ -77,22 +77,21 @@ class Mamba1(Module):
     def __call__(self, x: mx.array, step: Step, cache: ScanningCache) -> mx.array:
         mixed, gate = mx.split(linear(self.in_proj, x, step), 2, axis=-1)
         y = cache.scan(step, partial(self._scan, step), mixed)
-        return linear(self.out_proj, (y * silu(gate.astype(mx.float32))).astype(x.dtype), step)
+        y = gated(silu, gate.astype(mx.float32), y)
+        return linear(self.out_proj, y.astype(x.dtype), step)
 
     def _scan(
         self, step: Step, states: dict[str, mx.array], mixed: mx.array, *, counts: mx.array | None
     ) -> tuple[mx.array, dict[str, mx.array]]:
         """mixed [B, L, inner] -> y float32 [B, L, inner]."""
         spec = self._spec
-        mixed, conv = self.conv1d(mixed, states["conv"], counts)
-        x = silu(mixed)
+        x, conv = self.conv1d(mixed, states["conv"], counts, silu=True)
         ranks, inputs, outputs = self._normed(
             *mx.split(linear(self.x_proj, x, step), (spec.rank, spec.rank + spec.state), axis=-1)
         )
-        steps = softplus(linear(self.dt_proj, ranks, step).astype(mx.float32))
-        rates = -mx.exp(self.A_log.astype(mx.float32))
-        y, state = selective_scan(x, steps, rates, inputs, outputs, states["state"], counts=counts)
-        return y + x * self.D.astype(mx.float32), {"conv": conv, "state": state}
+        steps = linear(self.dt_proj, ranks, step)
+        y, state = ops.table.selective_scan(self, x, steps, inputs, outputs, states["state"], counts)
+        return y, {"conv": conv, "state": state}
 
     def _normed(self, ranks: mx.array, inputs: mx.array, outputs: mx.array) -> tuple[mx.array, ...]:
         match self._spec.norms:

@@ -19,12 +19,12 @@ import mlx.nn as nn
 from runtime.cache.layout import Recurrent, State
 from runtime.cache.protocol import ScanningCache
 from runtime.errors import UnsupportedModel, shown
-from runtime.nn.activation import silu, softplus
+from runtime.nn import ops
+from runtime.nn.activation import gated, silu
 from runtime.nn.conv import CausalConv
 from runtime.nn.gated_norm import GatedRMSNorm, Order
 from runtime.nn.linear import linear
 from runtime.nn.module import Module
-from runtime.nn.ssd import ssd
 from runtime.step import Step
 
 
@@ -79,7 +79,7 @@ class Mamba2Spec:
         return Recurrent(
             {
                 "conv": State((self.taps - 1, self.channels)),
-                "state": State((self.heads, self.head_dim, self.state), "float32"),
+                "state": State((self.heads, self.state, self.head_dim), "float32"),
             }
         )
 
@@ -109,27 +109,16 @@ class Mamba2(Module):
         y = cache.scan(step, self._scan, mixed, steps)
         if spec.norm:
             return linear(self.out_proj, self.norm(y, gate), step)
-        return linear(self.out_proj, (y * silu(gate.astype(mx.float32))).astype(x.dtype), step)
+        y = gated(silu, gate.astype(mx.float32), y)
+        return linear(self.out_proj, y.astype(x.dtype), step)
 
     def _scan(
         self, states: dict[str, mx.array], mixed: mx.array, steps: mx.array, *, counts: mx.array | None
     ) -> tuple[mx.array, dict[str, mx.array]]:
         """mixed [B, L, channels], steps [B, L, heads] -> y float32 [B, L, inner]."""
-        spec = self._spec
-        batch, width, _ = mixed.shape
-        mixed, conv = self.conv1d(mixed, states["conv"], counts)
-        x, inputs, outputs = mx.split(
-            silu(mixed), (spec.inner, spec.inner + spec.groups * spec.state), axis=-1
-        )
-        x = x.reshape(batch, width, spec.heads, spec.head_dim).astype(mx.float32)
-        inputs, outputs = (part.reshape(batch, width, spec.groups, spec.state) for part in (inputs, outputs))
-        steps = softplus(steps.astype(mx.float32) + self.dt_bias.astype(mx.float32))
-        if spec.steps != (0.0, math.inf):
-            steps = mx.clip(steps, *spec.steps)
-        rates = -mx.exp(self.A_log.astype(mx.float32))
-        y, state = ssd(x, steps, rates, inputs, outputs, states["state"], counts=counts)
-        y = y + x * self.D.astype(mx.float32)[:, None]
-        return y.reshape(batch, width, spec.inner), {"conv": conv, "state": state}
+        mixed, conv = self.conv1d(mixed, states["conv"], counts, silu=True)
+        y, state = ops.table.ssd(self, self._spec, mixed, steps, states["state"], counts)
+        return y, {"conv": conv, "state": state}
 
 
 def step_bounds(raw: Mapping[str, Any], name: str = "time_step_limit") -> tuple[float, float]:

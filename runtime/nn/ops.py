@@ -20,7 +20,7 @@ k of them asked per token.
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -31,6 +31,7 @@ from runtime.cpu import native
 from runtime.cpu.turn import Rotary
 from runtime.device import on_processor
 from runtime.nn import fused, plain
+from runtime.nn.scans import Counts, DeltaSizes, Folded, Scans, SsdSizes
 from runtime.step import Step
 
 Name = Literal["plain", "cpu", "blas", "gpu"]
@@ -117,6 +118,40 @@ class Operations:
     swiglu: Callable[[mx.array, mx.array], mx.array]
     """silu(gate) · up."""
 
+    conv: Callable[[Any, mx.array, mx.array, Counts, bool], Folded]
+    """x [B, L, C] and the k-1 inputs before them [B, k-1, C] -> Σ filters · inputs + bias of each token, and
+    the inputs that the next one needs. The flag: through silu. A module with `weight` [C, k, 1], maybe
+    `bias`.
+
+    This and the next ones are folds over tokens: counts int32 [B] says how many tokens of each row are real
+    (None: all), and they return the state after the last of them (`runtime.nn.scans`).
+    """
+
+    gated_conv: Callable[[Any, mx.array, mx.array, Counts], Folded]
+    """(before | after | x) [B, L, 3 C] -> after · conv(before · x). LFM2's."""
+
+    delta: Callable[[Any, DeltaSizes, mx.array, mx.array, mx.array, mx.array, Counts], Folded]
+    """The gated delta rule of unit queries and keys (`gated_delta`, `channel_delta`): (queries | keys |
+    values) [B, L, C], decays [B, L, H] or [B, L, H Dk] and strengths [B, L, H] before their activations,
+    state float32 [B, H, Dk, Dv] -> [B, L, H Dv]. A module with `A_log` [H] and `dt_bias`.
+    """
+
+    selective_scan: Callable[[Any, mx.array, mx.array, mx.array, mx.array, mx.array, Counts], Folded]
+    """Mamba's (`selective_scan`): x and steps before their softplus [B, L, C], inputs and outputs
+    [B, L, N], state float32 [B, N, C] -> [B, L, C]. A module with `A_log` [C, N] and `D` [C].
+    """
+
+    ssd: Callable[[Any, SsdSizes, mx.array, mx.array, mx.array, Counts], Folded]
+    """Mamba-2's (`ssd`): (x | inputs | outputs) [B, L, C], steps before their softplus [B, L, H], state
+    float32 [B, H, N, P] -> [B, L, H P]. A module with `A_log`, `dt_bias` and `D`, [H] each.
+    """
+
+    rg_lru: Callable[[Any, mx.array, mx.array, mx.array, Counts], Folded]
+    """x [B, L, C], positions int32 [B, L], state float32 [B, C] -> [B, L, C]. A module as `rg_lru.Gates`."""
+
+    gated_norm: Callable[[Any, mx.array, mx.array], mx.array]
+    """x, gate [..., C] -> [..., C]. A module as `gated_norm.GatedRMSNorm`."""
+
     settled: Unary
     """Indices as they are: what was chosen by scores has no gradient, and MLX refuses to look for one. The
     plain column says so to MLX, since it is the one that is differentiated; the others say nothing.
@@ -143,6 +178,7 @@ _PLAIN = Operations(
     softplus=plain.softplus,
     swiglu=plain.swiglu,
     settled=mx.stop_gradient,
+    **Scans(plain.silu, plain.softplus, plain.rms).table(),
 )
 _GPU = Operations(
     name="gpu",
@@ -164,8 +200,10 @@ _GPU = Operations(
     softplus=plain.softplus,
     swiglu=fused.swiglu,
     settled=fused.settled,
+    **Scans(nn.silu, plain.softplus, fused.rms).table(),
 )
-_BLAS = replace(_GPU, name="blas", **cpu.table(_GPU))
+_BOUND = replace(_GPU, name="blas", **cpu.table(_GPU))
+_BLAS = replace(_BOUND, **Scans(_BOUND.silu, _BOUND.softplus, _BOUND.rms).table())
 _CPU = replace(_BLAS, name="cpu", **native.table(_BLAS))
 COLUMNS: dict[Name, Operations] = {"plain": _PLAIN, "cpu": _CPU, "blas": _BLAS, "gpu": _GPU}
 

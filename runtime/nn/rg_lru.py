@@ -13,11 +13,9 @@ import mlx.nn as nn
 
 from runtime.cache.layout import Recurrent, State
 from runtime.cache.protocol import ScanningCache
-from runtime.nn.activation import softplus
-from runtime.nn.chunks import silence
+from runtime.nn import ops
 from runtime.nn.conv import CausalConv
 from runtime.nn.linear import linear
-from runtime.nn.linear_scan import linear_scan
 from runtime.nn.mlp import ACTIVATIONS
 from runtime.nn.module import Module
 from runtime.step import Step
@@ -38,16 +36,6 @@ class Gates(Module):
         self.input_gate_bias = mx.zeros((heads, block))
         self.recurrent_gate_weight = mx.zeros((heads, block, block))
         self.recurrent_gate_bias = mx.zeros((heads, block))
-
-    def __call__(self, x: mx.array) -> tuple[mx.array, mx.array]:
-        """x [B, L, C] -> the input gate and log a, float32 [B, L, C]."""
-        blocks = x.astype(mx.float32).reshape(*x.shape[:2], *self.input_gate_bias.shape)[..., None, :]
-        opened = self._gate(blocks, self.input_gate_weight, self.input_gate_bias).reshape(x.shape)
-        kept = self._gate(blocks, self.recurrent_gate_weight, self.recurrent_gate_bias).reshape(x.shape)
-        return opened, -8.0 * kept * softplus(self.recurrent_param.astype(mx.float32))
-
-    def _gate(self, blocks: mx.array, weight: mx.array, bias: mx.array) -> mx.array:
-        return mx.sigmoid((blocks @ weight.astype(mx.float32)).squeeze(-2) + bias)
 
 
 class RecurrentBlock(Module):
@@ -73,9 +61,5 @@ class RecurrentBlock(Module):
     ) -> tuple[mx.array, dict[str, mx.array]]:
         """x [B, L, C], positions int32 [B, L] -> h float32 [B, L, C]."""
         x, conv = self.conv_1d(x, states["conv"], counts)
-        opened, rate = self.rg_lru(x)
-        first = (positions == 0)[..., None]
-        weight = mx.where(first, 1.0, mx.sqrt(1 - mx.exp(2 * rate)))
-        inputs = silence(x.astype(mx.float32) * opened * weight, counts)
-        hidden = linear_scan(mx.exp(silence(rate, counts)), inputs, states["state"])
-        return hidden, {"conv": conv, "state": hidden[:, -1]}
+        hidden, state = ops.table.rg_lru(self.rg_lru, x, positions, states["state"], counts)
+        return hidden, {"conv": conv, "state": state}

@@ -26,7 +26,7 @@ def selective_scan(
     *,
     counts: mx.array | None = None,
 ) -> tuple[mx.array, mx.array]:
-    """x and steps d [B, L, C], rates a [C, N], inputs B and outputs C [B, L, N], state float32 [B, C, N].
+    """x and steps d [B, L, C], rates a [N, C], inputs B and outputs C [B, L, N], state float32 [B, N, C].
 
     Returns y float32 [B, L, C] and the state after each row's last real token.
     """
@@ -35,10 +35,10 @@ def selective_scan(
     y: list[mx.array] = []
     for start in range(0, x.shape[1], CHUNK):
         now = slice(start, start + CHUNK)
-        decays = mx.exp(steps[:, now, :, None] * rates)
-        written = (steps[:, now] * x[:, now])[..., None] * inputs[:, now, None, :]
+        decays = mx.exp(steps[:, now, None, :] * rates)
+        written = inputs[:, now, :, None] * (steps[:, now] * x[:, now])[:, :, None, :]
         states = linear_scan(decays, written, state)
-        y.append((states @ outputs[:, now, :, None]).squeeze(-1))
+        y.append((outputs[:, now, None, :] @ states).squeeze(-2))
         state = states[:, -1]
     return y[0] if len(y) == 1 else mx.concatenate(y, axis=1), state
 
@@ -49,7 +49,7 @@ def plain_selective_scan(
     """The definition, token by token."""
     y: list[mx.array] = []
     for i in range(x.shape[1]):
-        written = (steps[:, i] * x[:, i])[..., None] * inputs[:, i, None, :]
-        state = mx.exp(steps[:, i, :, None] * rates) * state + written
-        y.append((state * outputs[:, i, None, :]).sum(axis=-1))
+        written = inputs[:, i, :, None] * (steps[:, i] * x[:, i])[:, None, :]
+        state = mx.exp(steps[:, i, None, :] * rates) * state + written
+        y.append((state * outputs[:, i, :, None]).sum(axis=-2))
     return mx.stack(y, axis=1), state

@@ -1,8 +1,8 @@
 """Mamba-2's state space: a decaying sum of outer products, the state space dual of masked attention.
 
-Per head, with state S [P, N], step size d > 0, rate a < 0, one token does
+Per head, with state S [N, P], step size d > 0, rate a < 0, one token does
 
-    S <- exp(d a) S + d x B^T;    y = S C
+    S <- exp(d a) S + B (d x)^T;    y = S^T C
 
 Dimensions: B rows, L tokens, H heads of P channels, G groups (H a multiple of G; heads of a group share B
 and C), N states. `ssd` picks a form; every form equals `plain_ssd` to rounding. Source: Mamba-2 (arXiv
@@ -28,7 +28,7 @@ def ssd(
     counts: mx.array | None = None,
 ) -> tuple[mx.array, mx.array]:
     """x [B, L, H, P], steps d [B, L, H], rates a [H], inputs B and outputs C [B, L, G, N], state float32
-    [B, H, P, N].
+    [B, H, N, P].
 
     Returns y float32 [B, L, H, P] and the state after each row's last real token.
     """
@@ -48,20 +48,20 @@ def plain_ssd(
     inputs, outputs = (mx.repeat(part, repeats, axis=2) for part in (inputs, outputs))
     y: list[mx.array] = []
     for i in range(x.shape[1]):
-        written = (steps[:, i, :, None] * x[:, i])[..., None] * inputs[:, i, :, None, :]
+        written = inputs[:, i, :, :, None] * (steps[:, i, :, None] * x[:, i])[:, :, None, :]
         state = mx.exp(steps[:, i] * rates)[..., None, None] * state + written
-        y.append((state * outputs[:, i, :, None, :]).sum(axis=-1))
+        y.append((state * outputs[:, i, :, :, None]).sum(axis=-2))
     return mx.stack(y, axis=1), state
 
 
 def _one_token(
     x: mx.array, decay: mx.array, inputs: mx.array, outputs: mx.array, state: mx.array
 ) -> tuple[mx.array, mx.array]:
-    """x already times its step. state [B, G, R, P, N], R heads per group."""
+    """x already times its step. state [B, G, R, N, P], R heads per group."""
     batch, _, groups, size = inputs.shape
-    written = x.reshape(*state.shape[:4], 1) * inputs.reshape(batch, groups, 1, 1, size)
+    written = inputs.reshape(batch, groups, 1, size, 1) * x.reshape(*state.shape[:3], 1, state.shape[-1])
     state = state * mx.exp(decay).reshape(*state.shape[:3], 1, 1) + written
-    y = state @ outputs.reshape(batch, groups, 1, size, 1)
+    y = outputs.reshape(batch, groups, 1, 1, size) @ state
     return y.reshape(x.shape), state
 
 
@@ -81,10 +81,10 @@ def _chunked(
     total = mx.cumsum(cut(decay), axis=-1)
     inside = ((q @ k.swapaxes(-1, -2)) * decay_between(total)) @ v
     grown = mx.exp(total)[..., None]
-    written = (v * mx.exp(total[..., -1:] - total)[..., None]).swapaxes(-1, -2) @ k
+    written = k.swapaxes(-1, -2) @ (v * mx.exp(total[..., -1:] - total)[..., None])
     y: list[mx.array] = []
     for t in range(v.shape[3]):
-        y.append(q[..., t, :, :] @ state.swapaxes(-1, -2))
+        y.append(q[..., t, :, :] @ state)
         state = state * grown[..., t, -1:, :] + written[..., t, :, :]
     out = inside + mx.stack(y, axis=3) * grown
     flat = out.reshape(out.shape[0], x.shape[2], *out.shape[3:])

@@ -91,9 +91,10 @@ def table(otherwise: Any) -> dict[str, Any]:
     """
     if kernels is None:
         return {}
-    from runtime.cpu.native import norms, products
+    from runtime.cpu.native import norms, products, scans
 
     return {
         "linear": products.linear(kernels, otherwise.linear),
         "rms_norm": norms.rms_norm(kernels, otherwise.rms_norm),
+        **scans.table(kernels, otherwise),
     }

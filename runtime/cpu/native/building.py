@@ -46,7 +46,15 @@ COLUMNS = {
     },
     "aarch64": {"plain": ["-DMK_NO_SIMD"], "neon": []},
 }  # fmt: skip
-COLUMN_SOURCES = ("norms", "products")
+COLUMN_SOURCES = (
+    "norms",
+    "products",
+    "scans_conv",
+    "scans_delta",
+    "scans_lru",
+    "scans_norm",
+    "scans_space",
+)
 """Files that are compiled once per column; every other .c file is compiled once."""
 
 C_FLAGS = [

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from runtime.nn.causal_conv import causal_conv
 from runtime.nn.channel_delta import channel_delta, plain_channel_delta
-from runtime.nn.conv import causal_conv
 from runtime.nn.gated_delta import gated_delta, plain_gated_delta
 from runtime.nn.linear_scan import linear_scan, plain_linear_scan
 from runtime.nn.selective_scan import plain_selective_scan, selective_scan
@@ -57,23 +57,25 @@ def _plain_conv(x: mx.array, state: mx.array) -> Outcome:
 
 
 KERNELS = {
-    "gated_delta": Kernel(gated_delta, plain_gated_delta, _delta, lambda: normal(ROWS, HEADS, VALUE, KEY)),
+    "gated_delta": Kernel(gated_delta, plain_gated_delta, _delta, lambda: normal(ROWS, HEADS, KEY, VALUE)),
     "channel_delta": Kernel(
-        channel_delta, plain_channel_delta, _channel, lambda: normal(ROWS, HEADS, VALUE, KEY)
+        channel_delta, plain_channel_delta, _channel, lambda: normal(ROWS, HEADS, KEY, VALUE)
     ),
     "ssd": Kernel(
         lambda x, d, b, c, state, counts: ssd(x, d, RATES, b, c, state, counts=counts),
         lambda x, d, b, c, state: plain_ssd(x, d, RATES, b, c, state),
         _ssd,
-        lambda: normal(ROWS, HEADS, VALUE, KEY),
+        lambda: normal(ROWS, HEADS, KEY, VALUE),
     ),
     "selective_scan": Kernel(
         lambda x, d, b, c, state, counts: selective_scan(
-            x, d, mx.broadcast_to(RATES, (VALUE, 4)), b, c, state, counts=counts
+            x, d, mx.broadcast_to(RATES[:, None], (4, VALUE)), b, c, state, counts=counts
         ),
-        lambda x, d, b, c, state: plain_selective_scan(x, d, mx.broadcast_to(RATES, (VALUE, 4)), b, c, state),
+        lambda x, d, b, c, state: plain_selective_scan(
+            x, d, mx.broadcast_to(RATES[:, None], (4, VALUE)), b, c, state
+        ),
         _selective,
-        lambda: normal(ROWS, VALUE, 4),
+        lambda: normal(ROWS, 4, VALUE),
     ),
     "causal_conv": Kernel(
         _fast_conv, _plain_conv, lambda width: (normal(ROWS, width, 3),), lambda: normal(ROWS, TAPS - 1, 3)
@@ -109,7 +111,7 @@ def test_repeated_tokens_do_not_blow_up_the_delta_rule() -> None:
     width = 128
     keys = mx.broadcast_to(unit(normal(1, 1, 1, KEY)), (1, width, 1, KEY))
     inputs = (keys, keys, normal(1, width, 1, VALUE), mx.zeros((1, width, 1)), mx.full((1, width, 1), 0.99))
-    state = mx.zeros((1, 1, VALUE, KEY))
+    state = mx.zeros((1, 1, KEY, VALUE))
     got, _ = gated_delta(*inputs, state)
     assert float(mx.abs(got - plain_gated_delta(*inputs, state)[0]).max()) < 1e-4
 
@@ -118,7 +120,7 @@ def test_channels_that_forget_everything_at_once_stay_finite() -> None:
     """exp(-sum of decays) alone would be infinite."""
     queries, keys, values, _, strength = _channel(64)
     decay = mx.full(keys.shape, -30.0)
-    state = mx.zeros((ROWS, HEADS, VALUE, KEY))
+    state = mx.zeros((ROWS, HEADS, KEY, VALUE))
     got, last = channel_delta(queries, keys, values, decay, strength, state)
     wanted, _ = plain_channel_delta(queries, keys, values, decay, strength, state)
     assert bool(mx.isfinite(last).all())

@@ -7,6 +7,7 @@
 namespace modelkit {
 void bind_norms(nb::module_&);
 void bind_products(nb::module_&);
+void bind_scans(nb::module_&);
 }
 
 NB_MODULE(_kernels, m) {
@@ -25,4 +26,5 @@ NB_MODULE(_kernels, m) {
   m.def("set_threads", &mk_set_threads);
   modelkit::bind_norms(m);
   modelkit::bind_products(m);
+  modelkit::bind_scans(m);
 }
