@@ -4,17 +4,19 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+KERNELS := $(VENV)/.kernels
 DEMO_HOME := .demo
 
-.PHONY: demo test soak clients lint types check clean help
+.PHONY: demo test kernels soak clients lint types check clean help
 
 help:
 	@echo "make demo   create the example package with its draft, then generate text"
 	@echo "make test   run the test suite"
+	@echo "make kernels  compile the kernels where their sources have changed"
 	@echo "make check  lint, types and tests"
 	@echo "make soak   the long fuzz, kill and soak tests"
 	@echo "make clients  OpenAI's and Anthropic's own client tests (OPENAI_PYTHON, ANTHROPIC_PYTHON: checkouts)"
-	@echo "make clean  remove the environment and the demo store"
+	@echo "make clean  remove the environment, the demo store and what was built"
 
 # The environment is rebuilt when pyproject.toml changes; the mark is written only after a whole install.
 $(READY): pyproject.toml
@@ -25,23 +27,30 @@ $(READY): pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[cpu,serve]" --group dev
 	@touch $(READY)
 
-demo: $(READY)
+# Kernels are compiled anew when their sources change; without a compiler modelkit computes without them.
+$(KERNELS): $(READY) runtime/cpu/native/building.py $(wildcard runtime/cpu/native/src/*)
+	@$(BIN)/python runtime/cpu/native/building.py || echo "modelkit computes without them; modelkit doctor says why"
+	@touch $(KERNELS)
+
+kernels: $(KERNELS)
+
+demo: $(KERNELS)
 	MODELKIT_HOME=$(DEMO_HOME) $(BIN)/modelkit create island -f Modelfile.example --quantize-draft q4
 	MODELKIT_HOME=$(DEMO_HOME) $(BIN)/modelkit show island
 	MODELKIT_HOME=$(DEMO_HOME) $(BIN)/modelkit run island "Tell me a story." -p seed=7 --verbose
 	@echo; echo "The draft against plain decoding, on this machine:"
 	@$(BIN)/python benchmarks/island.py --rounds 2
 
-test: $(READY)
+test: $(KERNELS)
 	@sh tests/support/get_browser.sh
 	$(BIN)/python -m pytest -q -m "not slow" -n auto --maxprocesses 4
 
-soak: $(READY)
+soak: $(KERNELS)
 	$(BIN)/python -m pytest -q -m slow --timeout 3600
 
 # The official clients' own tests; OPENAI_PYTHON and ANTHROPIC_PYTHON name checkouts of openai-python and of
 # anthropic-sdk-python.
-clients: $(READY)
+clients: $(KERNELS)
 	$(BIN)/python -m tests.support.openai_suite
 	$(BIN)/python -m tests.support.anthropic_suite
 
@@ -55,4 +64,4 @@ types: $(READY)
 check: lint types test
 
 clean:
-	rm -rf $(VENV) $(DEMO_HOME)
+	rm -rf $(VENV) $(DEMO_HOME) build runtime/cpu/native/_kernels.* runtime/cpu/native/built.json

@@ -32,7 +32,7 @@ _PACKAGES = (
 @click.command("doctor")
 @json_option
 def command(as_json: bool) -> None:
-    """Say what modelkit runs on here: versions, device, memory, BLAS, the store and its disk.
+    """Say what modelkit runs on here: versions, device, memory, kernels, BLAS, the store and its disk.
 
     Paste it into a bug report. It names no package of the store.
     """
@@ -68,9 +68,9 @@ def examine() -> dict[str, Any]:
 
 
 def _mlx() -> dict[str, Any]:
-    """MLX, its device and the BLAS, or what keeps it from loading."""
+    """MLX, its device, kernels and the BLAS, or what keeps it from loading."""
     try:
-        from runtime.cpu import bind_blas, threads_now
+        from runtime.cpu import bind_blas, native, thread_count, threads_now
         from runtime.device import describe
         from runtime.nn import ops
 
@@ -79,12 +79,13 @@ def _mlx() -> dict[str, Any]:
         return {
             **describe(),
             "operations": ops.table.name,
+            "kernels": asdict(native.status),
             "blas": asdict(blas),
-            "threads": {**asdict(threads), "why": str(threads)},
+            "threads": {**asdict(threads), "why": str(threads) if thread_count() else "as MLX chooses"},
             "mlx_problem": None,
         }
     except (ImportError, RuntimeError) as error:  # not installed, or no driver for its device
-        unknown = dict.fromkeys(("mlx", "device", "operations", "blas", "threads"))
+        unknown = dict.fromkeys(("mlx", "device", "operations", "kernels", "blas", "threads"))
         return {**unknown, "mlx_problem": str(error)}
 
 
@@ -132,8 +133,9 @@ def _shown_mlx(facts: dict[str, Any]) -> list[tuple[str, str]]:
         ("computes in", device["fast_dtype"] or "the weights' own float type"),
         ("quantized", "as it is" if device["fast_quantized"] else "expanded when loaded, where it fits"),
         ("operations", _OPERATIONS[facts["operations"]]),
+        *_shown_kernels(facts["kernels"]),
         ("BLAS", _shown_blas(blas)),
-        ("threads", facts["threads"]["why"] if blas["bound"] else "as MLX chooses"),
+        ("threads", facts["threads"]["why"]),
     ]
 
 
@@ -143,6 +145,14 @@ _OPERATIONS = {
     "blas": "blas: MLX's products by a bound BLAS, without kernels of our own",
     "gpu": "gpu: MLX's fused kernels",
 }
+
+
+def _shown_kernels(kernels: dict[str, Any]) -> list[tuple[str, str]]:
+    """Those of our own: by which instructions they compute, or why there are none and what helps."""
+    if kernels["column"] is not None:
+        return [("kernels", f"{kernels['column']}, of {', '.join(kernels['columns'])}")]
+    helps = [("", kernels["remedy"])] if kernels["remedy"] else []
+    return [("kernels", f"none: {kernels['reason']}"), *helps]
 
 
 def _shown_blas(blas: dict[str, Any]) -> str:

@@ -1,12 +1,13 @@
 """Compiles the kernels, where there is a compiler: C columns, MLX's nodes over them, one extension module.
 
-Run by the build hook (`hook.py`) whenever the project is installed, and by hand as
-`python runtime/cpu/native/building.py` after a change of sources. Imports nothing of the project, since the
-hook runs where nothing is installed yet. What it needs in the environment: nanobind, and MLX with its headers
-(the distributions in REQUIRES).
+Run by the build hook (`hook.py`) whenever the project is installed, by `make` after a change of sources, and
+by hand as `python runtime/cpu/native/building.py` (--strict: a warning of the compiler is an error). Imports
+nothing of the project, since the hook runs where nothing is installed yet. What it needs in the environment:
+nanobind, and MLX with its headers (the distributions in REQUIRES).
 
 The extension is tied to one release of MLX, whose C++ has no stable interface: it is built for MLX_VERSION
-and loaded beside no other (`runtime.cpu.native`).
+and loaded beside no other (`runtime.cpu.native.loading`). What came out is said in a report beside it, one
+entry for each Python, since several may share a checkout.
 """
 
 import hashlib
@@ -19,17 +20,22 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Iterator, Sequence
+import tempfile
+import time
+from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 SOURCES = HERE / "src"
 OBJECTS = HERE.parents[2] / "build" / "kernels"
-NAME = "_kernels"
-REPORT = HERE / "built.json"
-"""Whether and why not: {"mlx": version, "failed": sentence or null}."""
+SUFFIX: str = sysconfig.get_config_var("EXT_SUFFIX")
+"""Of extension modules of this Python, such as .cpython-311-x86_64-linux-gnu.so."""
+FILE = f"_kernels{SUFFIX}"
+REPORT = "built.json"
+"""{SUFFIX: {"mlx": version, "failed": reason or null, "remedy": what to do, or null}}"""
 
 MLX_VERSION = "0.32.4"
 REQUIRES = ("nanobind==3.1.0", f"mlx-cpu=={MLX_VERSION}", f"mlx=={MLX_VERSION}")
@@ -68,10 +74,20 @@ C_FLAGS = [
     "-Wextra",
 ]
 CXX_FLAGS = ["-O2", "-std=c++20", "-fPIC", "-fvisibility=hidden", "-DNB_DOMAIN=mlx", "-DNDEBUG"]
+CXX_WARNINGS = ["-Wall", "-Wextra", "-Wno-unused-parameter"]
+OLD_S = 30 * 86400  # objects that no build has used for so long are removed
+
+AGAIN = (
+    "install a C and a C++ compiler and the headers of Python (Debian: g++ python3-dev), then modelkit again"
+)
 
 
 class CannotBuild(Exception):
-    """Why there will be no kernels; a clause for a note to the user."""
+    """Why there will be no kernels, a clause for a note to the user; what helps; what a compiler said."""
+
+    def __init__(self, reason: str, remedy: str | None = None, said: str = "") -> None:
+        super().__init__(f"{reason}\n{said}" if said else reason)
+        self.reason, self.remedy = reason, remedy
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +102,25 @@ class Tools:
     """The source that nanobind is compiled from."""
     libraries: Path
     """The folder with libmlx."""
+    identity: str
+    """Of compilers and headers, wherever they lie: the same for the same releases."""
+
+
+def refusal() -> CannotBuild | None:
+    """Why nothing can be compiled here, as far as that is known before anything is installed for it."""
+    if sys.platform != "linux":
+        return CannotBuild("MLX has kernels of its own on this platform")
+    if platform.machine() not in COLUMNS:
+        return CannotBuild(f"there are no kernels for {platform.machine()}")
+    if platform.libc_ver()[0] != "glibc":
+        return CannotBuild("MLX's processor build needs glibc, which this system does not have")
+    if not (Path(sysconfig.get_path("include")) / "Python.h").is_file():
+        return CannotBuild("the headers of Python were not found", AGAIN)
+    try:
+        compilers()
+    except CannotBuild as error:
+        return error
+    return None
 
 
 def compilers() -> tuple[list[str], list[str]]:
@@ -95,120 +130,158 @@ def compilers() -> tuple[list[str], list[str]]:
         given = os.environ.get(variable, "").split()
         name = given[0] if given else next((name for name in names if shutil.which(name)), None)
         if name is None or shutil.which(name) is None:
-            raise CannotBuild(f"no {'C++' if variable == 'CXX' else 'C'} compiler was found")
+            raise CannotBuild(f"no {'C++' if variable == 'CXX' else 'C'} compiler was found", AGAIN)
         found.append(given or [name])
     return found[0], found[1]
 
 
-def platform_refusal() -> str | None:
-    """Why this platform has no use for kernels, or None."""
-    if sys.platform != "linux":
-        return "MLX has kernels of its own on this platform"
-    if platform.machine() not in COLUMNS:
-        return f"there are no kernels for {platform.machine()}"
-    if not (Path(sysconfig.get_path("include")) / "Python.h").is_file():
-        return "the headers of Python were not found"
-    return None
-
-
 def tools() -> Tools:
-    refusal = platform_refusal()
-    if refusal is not None:
-        raise CannotBuild(refusal)
+    refused = refusal()
+    if refused is not None:
+        raise refused
     c, cxx = compilers()
-    for module in ("nanobind", "mlx"):
-        if importlib.util.find_spec(module) is None:
-            raise CannotBuild(f"{module} is not installed where the project was built")
-    version = importlib.metadata.version("mlx")
-    if version != MLX_VERSION:
-        raise CannotBuild(f"they are made for MLX {MLX_VERSION}, and {version} is installed")
+    versions = [_version(name) for name in ("mlx", "mlx-cpu", "nanobind")]
+    if versions[0] != MLX_VERSION:
+        raise CannotBuild(
+            f"they are made for MLX {MLX_VERSION}, and {versions[0]} is installed",
+            f"pip install 'mlx[cpu]=={MLX_VERSION}'",
+        )
     import nanobind
 
     spec = importlib.util.find_spec("mlx")
-    assert spec is not None
-    folders = [Path(folder) for folder in spec.submodule_search_locations or ()]
+    folders = [Path(folder) for folder in (spec.submodule_search_locations if spec else None) or ()]
     mlx = next((folder for folder in folders if (folder / "include" / "mlx" / "array.h").is_file()), None)
     if mlx is None:
-        raise CannotBuild("the headers of MLX were not found")
+        raise CannotBuild("the headers of MLX were not found", f"pip install 'mlx[cpu]=={MLX_VERSION}'")
     source = Path(nanobind.source_dir())
     parts = [sysconfig.get_path("include"), nanobind.include_dir(), source.parent / "ext/robin_map/include"]
-    include = [f"-I{part}" for part in (*parts, mlx / "include")]
-    return Tools(c, cxx, include, source / "nb_combined.cpp", mlx / "lib")
+    include = [f"-isystem{part}" for part in (*parts, mlx / "include")]  # their warnings are not ours
+    identity = "\0".join((SUFFIX, *versions, _answer([*c, "--version"]), _answer([*cxx, "--version"])))
+    return Tools(c, cxx, include, source / "nb_combined.cpp", mlx / "lib", identity)
 
 
-def steps(found: Tools) -> Iterator[tuple[list[str], Path]]:
-    """(command but for its output, source) of every object."""
+def _version(name: str) -> str:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        raise CannotBuild(
+            f"{name} is not installed where the project was built", f"pip install {' '.join(REQUIRES)}"
+        ) from None
+
+
+def steps(found: Tools, *, strict: bool = False) -> Iterator[tuple[list[str], Path]]:
+    """(command but for its output and folders of headers, source) of every object."""
     columns = COLUMNS[platform.machine()]
+    c_flags = [*C_FLAGS, "-Werror"] if strict else C_FLAGS
+    cxx_flags = [*CXX_WARNINGS, "-Werror"] if strict else CXX_WARNINGS
     for source in sorted(SOURCES.glob("*.c")):
         if source.stem in COLUMN_SOURCES:
             for column, flags in columns.items():
-                yield [*found.c, *C_FLAGS, *flags, f"-DMK_COLUMN={column}"], source
+                yield [*found.c, *c_flags, *flags, f"-DMK_COLUMN={column}"], source
         else:
-            yield [*found.c, *C_FLAGS], source
-    for source in (*sorted(SOURCES.glob("*.cpp")), found.nanobind):
-        flags = ["-w"] if source == found.nanobind else ["-Wall", "-Wextra", "-Wno-unused-parameter"]
-        yield [*found.cxx, *CXX_FLAGS, *flags, *found.include], source
+            yield [*found.c, *c_flags], source
+    yield [*found.cxx, *CXX_FLAGS, "-w"], found.nanobind
+    for source in sorted(SOURCES.glob("*.cpp")):
+        yield [*found.cxx, *CXX_FLAGS, *cxx_flags], source
 
 
-def build(folder: Path = HERE, *, say: bool = False) -> Path:
+def build(folder: Path = HERE, *, say: bool = False, strict: bool = False) -> Path:
     """Compile what has changed and link it into `folder`. Returns the extension. CannotBuild."""
     found = tools()
-    OBJECTS.mkdir(parents=True, exist_ok=True)
-    headers = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(SOURCES.glob("*.h")))).hexdigest()
-    with ThreadPoolExecutor(os.cpu_count()) as several:
-        objects = list(several.map(lambda step: _compile(step[0], step[1], headers, say=say), steps(found)))
-    target = folder / f"{NAME}{sysconfig.get_config_var('EXT_SUFFIX')}"
-    made = target.with_name(f"{target.name}.new")
-    link = [
-        *found.cxx,
-        "-shared",
-        "-o",
-        str(made),
-        *map(str, objects),
-        f"-L{found.libraries}",
-        "-lmlx",
-        "-lpthread",
-    ]
-    _run(link)
-    made.replace(target)  # a process that runs the old one keeps it
-    return target
+    try:
+        with _objects() as objects, ThreadPoolExecutor(os.cpu_count()) as several:
+            work = [(step, found, objects, say) for step in steps(found, strict=strict)]
+            made = list(several.map(lambda each: _compile(*each), work))
+            target = folder / FILE
+            new = target.with_name(f"{FILE}.{os.getpid()}.new")
+            _run([*found.cxx, "-shared", "-o", new, *made, f"-L{found.libraries}", "-lmlx", "-lpthread"])
+            new.replace(target)  # a process that runs the old one keeps it
+            return target
+    except OSError as error:
+        raise CannotBuild(f"they could not be compiled: {error}") from error
 
 
-def _compile(command: Sequence[str], source: Path, headers: str, *, say: bool) -> Path:
-    key = hashlib.sha256("\0".join((*command, headers)).encode() + source.read_bytes()).hexdigest()[:16]
-    target = OBJECTS / f"{source.stem}-{key}.o"
-    if not target.is_file():
-        if say:
-            print("compiling", source.name, *(flag for flag in command if flag.startswith("-DMK_COLUMN")))
-        for old in OBJECTS.glob(f"{source.stem}-{key}.*.part"):
+@contextmanager
+def _objects() -> Generator[Path]:
+    """A folder for what is compiled: in the checkout, where the next build finds it; else a temporary one."""
+    with suppress(OSError):
+        OBJECTS.mkdir(parents=True, exist_ok=True)
+    if not os.access(OBJECTS, os.W_OK):
+        with tempfile.TemporaryDirectory() as folder:
+            yield Path(folder)
+        return
+    yield OBJECTS
+    for old in OBJECTS.iterdir():
+        if time.time() - old.stat().st_mtime > OLD_S:
             old.unlink(missing_ok=True)
-        made = target.with_suffix(f".{os.getpid()}.part")
-        _run([*command, "-c", str(source), "-o", str(made)])
-        made.replace(target)
+
+
+def _compile(step: tuple[list[str], Path], found: Tools, objects: Path, say: bool) -> Path:
+    """The object of one step, made unless it is there already."""
+    command, source = step
+    own = source.parent == SOURCES
+    headers = sorted(SOURCES.glob("*.h")) if own else []
+    parts = [*command, found.identity, *(path.read_text() for path in (*headers, source))]
+    key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+    target = objects / f"{source.stem}-{key}.o"
+    if target.is_file():
+        target.touch()
+        return target
+    if say:
+        print("compiling", source.name, *(flag for flag in command if flag.startswith("-DMK_COLUMN")))
+    made = target.with_suffix(f".{os.getpid()}.part")
+    include = found.include if source.suffix == ".cpp" else []
+    _run([*command, *include, "-c", source, "-o", made])
+    made.replace(target)
     return target
 
 
-def _run(command: list[str]) -> None:
+def _run(command: Sequence[str | Path]) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise CannotBuild(f"the compiler refused: {' '.join(command)}\n{done.stderr[-4000:]}")
+        where = Path(command[0]).name
+        reason = f"the compiler ({where}) refused: {_first_error(done.stderr)}"
+        raise CannotBuild(
+            reason, "try a newer compiler (CC, CXX); `pip install -v` shows all it says", done.stderr
+        )
     if done.stderr:
         print(done.stderr, file=sys.stderr)
 
 
-def remove() -> None:
-    """Take away what an earlier build left: nobody knows which sources it was made of."""
-    for old in HERE.glob(f"{NAME}.*"):
-        old.unlink()
+def _first_error(said: str) -> str:
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    return next((line for line in lines if "error" in line), lines[0] if lines else "it said nothing")[:300]
 
 
-def report(failed: str | None) -> None:
-    REPORT.write_text(json.dumps({"mlx": MLX_VERSION, "failed": failed}) + "\n")
+def _answer(command: list[str]) -> str:
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout
+
+
+def report(error: CannotBuild | None, folder: Path = HERE) -> Path:
+    """Write into `folder` whether there are kernels for this Python and why not. Returns the file."""
+    path = folder / REPORT
+    try:
+        entries = json.loads(path.read_text())
+    except (OSError, ValueError):
+        entries = {}
+    failed, remedy = (error.reason, error.remedy) if error else (None, None)
+    entries[SUFFIX] = {"mlx": MLX_VERSION, "failed": failed, "remedy": remedy}
+    entries = {name: entry for name, entry in entries.items() if isinstance(entry, dict)}
+    path.write_text(json.dumps(entries, indent=1) + "\n")
+    return path
+
+
+def main() -> None:
+    """Build in place. Ends with 1 where that cannot be; the report then says why."""
+    try:
+        made = build(say=True, strict="--strict" in sys.argv[1:])
+    except CannotBuild as error:
+        (HERE / FILE).unlink(missing_ok=True)  # nobody knows which sources it was made of
+        report(error)
+        sys.exit(f"no kernels: {error}\n{error.remedy or ''}".rstrip())
+    report(None)
+    print("built", made)
 
 
 if __name__ == "__main__":
-    try:
-        print("built", build(say=True))
-        report(None)
-    except CannotBuild as error:
-        sys.exit(f"no kernels: {error}")
+    main()

@@ -3,15 +3,22 @@
 Without one, and on platforms that have no use for them, the project is built as pure Python and computes by
 MLX and a bound BLAS (`runtime.cpu`); `modelkit doctor` says which. MODELKIT_KERNELS=off leaves them out,
 =required makes their absence an error (for wheels).
+
+A wheel gets what is built now and nothing else. An editable installation gets them into the checkout, where
+each Python has an extension of its own.
 """
 
 import importlib.util
 import os
+import shutil
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+PLACE = "runtime/cpu/native"
 
 
 def _building() -> Any:
@@ -29,29 +36,40 @@ class Kernels(BuildHookInterface[Any]):
 
     def dependencies(self) -> list[str]:
         building = _building()
-        wanted = os.environ.get("MODELKIT_KERNELS") != "off" and building.platform_refusal() is None
-        try:
-            building.compilers()
-        except building.CannotBuild:
-            wanted = False
+        wanted = os.environ.get("MODELKIT_KERNELS") != "off" and building.refusal() is None
         return list(building.REQUIRES) if wanted else []
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        if self.target_name != "wheel":
-            return
         building = _building()
-        building.remove()
+        self._folder = Path(tempfile.mkdtemp(prefix="modelkit-"))
+        in_place = version == "editable"
+        folder = building.HERE if in_place else self._folder
+        made = self._build(building, folder)
+        if in_place:
+            return
+        build_data["force_include"][str(folder / building.REPORT)] = f"{PLACE}/{building.REPORT}"
+        if made is not None:
+            build_data["pure_python"], build_data["infer_tag"] = False, True
+            build_data["force_include"][str(made)] = f"{PLACE}/{made.name}"
+
+    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _build(self, building: Any, folder: Path) -> Path | None:
+        """The extension and the report, put into `folder`."""
         try:
             if os.environ.get("MODELKIT_KERNELS") == "off":
-                raise building.CannotBuild("they were left out (MODELKIT_KERNELS=off)")
-            made = building.build()
+                raise building.CannotBuild(
+                    "they were left out when modelkit was installed (MODELKIT_KERNELS=off)",
+                    "install modelkit again without it",
+                )
+            made = building.build(folder)
         except building.CannotBuild as error:
             if os.environ.get("MODELKIT_KERNELS") == "required":
                 raise
-            building.report(str(error).splitlines()[0])
-            self.app.display_warning(f"modelkit without kernels of its own: {error}")
-        else:
-            building.report(None)
-            build_data["pure_python"], build_data["infer_tag"] = False, True
-            build_data["force_include"][str(made)] = f"runtime/cpu/native/{made.name}"
-        build_data["force_include"][str(building.REPORT)] = "runtime/cpu/native/built.json"
+            (folder / building.FILE).unlink(missing_ok=True)  # nobody knows which sources it was made of
+            building.report(error, folder)
+            self.app.display_warning(f"modelkit without kernels of its own: {error.reason}")
+            return None
+        building.report(None, folder)
+        return made

@@ -10,6 +10,8 @@ import pytest
 from click.testing import Result
 
 from modelkit import __version__
+from runtime.cpu import native
+from runtime.cpu.native import Status
 
 
 def test_json_has_versions_device_blas_and_store(modelkit: Callable[..., Result], home: Path) -> None:
@@ -46,6 +48,30 @@ def test_it_says_which_operations_compute(
     refused = modelkit("doctor")
     assert refused.exit_code != 0
     assert "MODELKIT_OPS is 'fast', expected one of plain, cpu, blas, gpu" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [
+        (Status("avx2", ("plain", "avx2")), ["kernels      avx2, of plain, avx2"]),
+        (
+            Status(None, reason="no C compiler was found", remedy="install one, then modelkit again"),
+            ["kernels      none: no C compiler was found\n", "  install one, then modelkit again\n"],
+        ),
+        (
+            Status(None, reason="MODELKIT_KERNELS=off is set"),
+            ["kernels      none: MODELKIT_KERNELS=off is set\n"],
+        ),
+    ],
+)
+def test_it_says_which_kernels_compute_or_why_none_and_what_helps(
+    modelkit: Callable[..., Result], monkeypatch: pytest.MonkeyPatch, status: Status, said: list[str]
+) -> None:
+    monkeypatch.setattr(native, "status", status)
+    shown = modelkit("doctor").stdout
+    assert all(line in shown for line in said)
+    kernels = json.loads(modelkit("doctor", "--json").stdout)["kernels"]
+    assert (kernels["column"], kernels["reason"]) == (status.column, status.reason)
 
 
 def test_without_mlx_it_says_how_to_get_it(

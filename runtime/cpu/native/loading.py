@@ -1,0 +1,167 @@
+"""Loads the kernels where they are there, belong here and work; else says why not, and what to do about it.
+
+Relies on the report that `building` leaves beside the extension. Whatever is wrong (never built, built for
+another release of MLX or another Python, older than its sources, a broken file, a self-test that fails) ends
+in a Status with a reason, and models compute without kernels. Only MODELKIT_KERNELS=required makes it an
+error.
+"""
+
+import importlib.machinery
+import importlib.util
+import json
+import os
+import struct
+import sys
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+
+VARIABLE = "MODELKIT_KERNELS"
+HERE = Path(__file__).parent
+SUFFIX = importlib.machinery.EXTENSION_SUFFIXES[0]
+"""That of extensions of this Python and no other."""
+MODULE = "_kernels"
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """What there is of kernels in this process."""
+
+    column: str | None
+    """The instruction set they compute by; None: they are not used."""
+    columns: tuple[str, ...] = ()
+    """Those that this processor has."""
+    reason: str | None = None
+    """Why they are not used, a clause; None where they are."""
+    remedy: str | None = None
+    """What the user can do about it; None where nothing helps, or nothing is wrong."""
+
+
+class _Absent(Exception):
+    """Why there are no kernels, and what helps."""
+
+    def __init__(self, reason: str, remedy: str | None = None, columns: tuple[str, ...] = ()) -> None:
+        super().__init__(reason)
+        self.status = Status(None, columns, reason, remedy)
+
+
+def load(folder: Path = HERE) -> tuple[Any, Status]:
+    """The extension module in `folder`, or None; and what there is to say. RuntimeError: one is required."""
+    wanted = os.environ.get(VARIABLE, "")
+    try:
+        if wanted == "off":
+            raise _Absent(f"{VARIABLE}=off is set", f"unset {VARIABLE}")
+        _check(folder)
+        module = _module(folder / f"{MODULE}{SUFFIX}")
+        column, columns = _choose(module, "" if wanted == "required" else wanted)
+        _test(module, columns)
+    except _Absent as absent:
+        if wanted == "required":
+            raise RuntimeError(f"{VARIABLE}=required is set, and there are none: {absent}") from absent
+        return None, absent.status
+    return module, Status(column, columns)
+
+
+def _check(folder: Path) -> None:
+    """Were they built for this Python and this MLX, of the sources that are there?"""
+    failed, remedy, built_for = _reported(folder)
+    if failed is not None:
+        raise _Absent(failed, remedy)
+    try:
+        version("mlx-cpu")
+    except PackageNotFoundError:
+        raise _Absent("they work with MLX's processor build (mlx-cpu), and another is installed") from None
+    if version("mlx") != built_for:
+        raise _Absent(
+            f"they were built for MLX {built_for}, and {version('mlx')} is installed",
+            f"pip install 'mlx[cpu]=={built_for}'",
+        )
+    if _outdated(folder):
+        raise _Absent(
+            "their sources have changed since they were built",
+            "run `make kernels`, or install modelkit again",
+        )
+
+
+def _reported(folder: Path) -> tuple[str | None, str | None, str | None]:
+    """(why they were not built, what helps, for which MLX they were)."""
+    try:
+        entries: dict[str, dict[str, str | None]] = json.loads((folder / "built.json").read_text())
+        own = entries.get(SUFFIX)
+        if own is None:  # a wheel without them serves every Python; a checkout may have those of another
+            own = next((entry for entry in entries.values() if entry["failed"]), None)
+            if own is None:
+                return "they were built for another Python", "install modelkit with this one", None
+        return own["failed"], own.get("remedy"), own["mlx"]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return "they were not built when modelkit was installed", "install modelkit again", None
+
+
+def _outdated(folder: Path) -> bool:
+    """Only a checkout has sources."""
+    try:
+        built = (folder / f"{MODULE}{SUFFIX}").stat().st_mtime
+        with os.scandir(folder / "src") as sources:
+            return any(entry.stat().st_mtime > built for entry in sources)
+    except OSError:
+        return False
+
+
+def _whole(path: Path) -> bool:
+    """Is the file as long as its header says? The system's loader would end the process with a bus error.
+
+    Source: ELF-64 (e_shoff, e_shentsize, e_shnum); linkers write the table of sections last.
+    """
+    with path.open("rb") as file:
+        header = file.read(64)
+    if len(header) < 64 or header[:4] != b"\x7fELF":
+        return False
+    (offset,) = struct.unpack_from("<Q", header, 40)
+    size, count = struct.unpack_from("<HH", header, 58)
+    return offset + size * count <= path.stat().st_size
+
+
+def _module(path: Path) -> Any:
+    name = f"runtime.cpu.native.{MODULE}"
+    try:
+        if not _whole(path):
+            raise ImportError(f"{path} is damaged")
+        spec = importlib.util.spec_from_file_location(name, path)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+    except (ImportError, OSError, RuntimeError, SystemError, TypeError) as error:
+        raise _Absent(f"they cannot be loaded: {error!s:.300}", "install modelkit again") from error
+    sys.modules[name] = module
+    return module
+
+
+def _choose(module: Any, wanted: str) -> tuple[str, tuple[str, ...]]:
+    """The column that is computed by, and all that this processor has."""
+    columns = tuple(module.columns())
+    if wanted and not module.use_column(wanted):
+        raise _Absent(
+            f"{VARIABLE} asks for {wanted!r:.40}, and there is {', '.join(columns)}",
+            f"unset {VARIABLE}",
+            columns,
+        )
+    if module.column() == "plain" and not wanted:
+        raise _Absent("this processor has none of the instructions they are made for", columns=columns)
+    return module.column(), columns
+
+
+def _test(module: Any, columns: tuple[str, ...]) -> None:
+    """Do arrays pass between MLX and the kernels as they should?"""
+    try:
+        with mx.stream(mx.cpu):
+            x, weight = mx.arange(60.0).reshape(20, 3).T, mx.arange(20.0)  # seen through strides
+            got = module.rms_norm(x, weight, 1e-5)
+            equal = mx.allclose(got, mx.fast.rms_norm(x, weight, 1e-5), rtol=1e-5).item()
+    except (AttributeError, TypeError, ValueError, RuntimeError) as error:
+        raise _Absent(f"their self-test failed: {error!s:.300}", "install modelkit again", columns) from error
+    if not equal:
+        raise _Absent("their self-test came out different from MLX", "report it", columns)

@@ -1,0 +1,190 @@
+"""Kernels are used where they are there, belong here and work; else models do without, and it is said."""
+
+import json
+import os
+import shutil
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import mlx.core as mx
+import pytest
+
+from runtime.cpu import native
+from runtime.cpu.native import loading
+from runtime.cpu.native.loading import HERE, MODULE, SUFFIX, VARIABLE, Status, load
+
+if native.kernels is None:
+    pytest.skip(f"no kernels: {native.status.reason}", allow_module_level=True)
+
+FILE = f"{MODULE}{SUFFIX}"
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(VARIABLE, raising=False)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """What an installation without sources has."""
+    shutil.copy(HERE / FILE, tmp_path)
+    return reported(tmp_path)
+
+
+def reported(folder: Path, suffix: str = SUFFIX, **changed: str) -> Path:
+    entry = {"mlx": native.kernels.BUILT_FOR, "failed": None, "remedy": None, **changed}
+    (folder / "built.json").write_text(json.dumps({suffix: entry}))
+    return folder
+
+
+def refused(folder: Path) -> Status:
+    module, status = load(folder)
+    assert module is None
+    assert status.column is None
+    assert status.reason
+    return status
+
+
+def test_a_whole_one_is_used() -> None:
+    """As it was loaded for this process: a second time would not be what users do."""
+    assert native.status == Status(native.kernels.column(), tuple(native.kernels.columns()))
+    assert native.status.column in native.status.columns
+
+
+def damaged(how: str, whole: bytes) -> bytes:
+    if how == "cut short":
+        return whole[: len(whole) // 2]
+    if how == "without its end":
+        return whole[:-1]
+    if how == "empty":
+        return b""
+    if how == "a text":
+        return b"version https://git-lfs.github.com/spec/v1\n"
+    machine = (183).to_bytes(2, "little") if whole[18] == 62 else (62).to_bytes(2, "little")
+    return whole[:18] + machine + whole[20:]  # ELF's e_machine: AArch64 in place of x86-64, or the other way
+
+
+@pytest.mark.parametrize("how", ["cut short", "without its end", "empty", "a text", "of another machine"])
+def test_a_file_that_is_no_extension_of_this_machine(folder: Path, how: str) -> None:
+    (folder / FILE).write_bytes(damaged(how, (HERE / FILE).read_bytes()))
+    status = refused(folder)
+    assert status.reason is not None
+    assert "cannot be loaded" in status.reason
+    assert status.remedy == "install modelkit again"
+
+
+def test_a_file_that_is_not_there(folder: Path) -> None:
+    (folder / FILE).unlink()
+    assert "cannot be loaded" in str(refused(folder).reason)
+
+
+def test_another_release_of_mlx(folder: Path) -> None:
+    status = refused(reported(folder, mlx="0.0.1"))
+    assert status.reason == f"they were built for MLX 0.0.1, and {native.kernels.BUILT_FOR} is installed"
+    assert status.remedy == "pip install 'mlx[cpu]==0.0.1'"
+
+
+def test_another_build_of_mlx(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def version(name: str) -> str:
+        if name == "mlx-cpu":
+            raise loading.PackageNotFoundError
+        return native.kernels.BUILT_FOR
+
+    monkeypatch.setattr(loading, "version", version)
+    assert "processor build" in str(refused(folder).reason)
+
+
+@pytest.mark.parametrize("report", [None, "", "{", "[]", "{}", '{"mlx": "0.32.4"}'])
+def test_without_a_report_that_can_be_read(folder: Path, report: str | None) -> None:
+    (folder / "built.json").unlink()
+    if report is not None:
+        (folder / "built.json").write_text(report)
+    assert refused(folder).remedy in ("install modelkit again", "install modelkit with this one")
+
+
+def test_why_they_were_not_built_is_said(folder: Path) -> None:
+    status = refused(reported(folder, failed="no C compiler was found", remedy="install one"))
+    assert (status.reason, status.remedy) == ("no C compiler was found", "install one")
+
+
+def test_a_wheel_without_them_says_why_on_every_python(folder: Path) -> None:
+    status = refused(reported(folder, ".cpython-399-x.so", failed="no C compiler was found"))
+    assert status.reason == "no C compiler was found"
+
+
+def test_a_checkout_that_another_python_was_installed_from(folder: Path) -> None:
+    assert refused(reported(folder, ".cpython-399-x.so")).reason == "they were built for another Python"
+
+
+def test_sources_that_have_changed(folder: Path) -> None:
+    (folder / "src").mkdir()
+    source = folder / "src" / "kernel.c"
+    source.touch()
+    os.utime(source, (time.time() + 9, time.time() + 9))
+    status = refused(folder)
+    assert "sources have changed" in str(status.reason)
+    assert "make kernels" in str(status.remedy)
+
+
+def test_they_can_be_switched_off(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, "off")
+    assert refused(folder).reason == "MODELKIT_KERNELS=off is set"
+
+
+def test_they_can_be_required(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, "required")
+    (folder / FILE).unlink()
+    with pytest.raises(
+        RuntimeError, match=r"MODELKIT_KERNELS=required is set, and there are none: they cannot"
+    ):
+        load(folder)
+
+
+def fake(**changed: Any) -> SimpleNamespace:
+    """A module like the extension, by MLX's own functions."""
+
+    def use_column(name: str) -> bool:
+        module.column = lambda: name
+        return name in module.columns()
+
+    functions = {"columns": lambda: ["plain", "wide"], "column": lambda: "wide", "use_column": use_column}
+    module = SimpleNamespace(**{**functions, "rms_norm": mx.fast.rms_norm, **changed})
+    return module
+
+
+@pytest.mark.parametrize(("wanted", "column"), [("", "wide"), ("required", "wide"), ("plain", "plain")])
+def test_the_column(folder: Path, monkeypatch: pytest.MonkeyPatch, wanted: str, column: str) -> None:
+    monkeypatch.setattr(loading, "_module", lambda _path: fake())
+    monkeypatch.setenv(VARIABLE, wanted)
+    module, status = load(folder)
+    assert module is not None
+    assert status == Status(column, ("plain", "wide"))
+
+
+def test_a_column_that_is_not_there(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loading, "_module", lambda _path: fake())
+    monkeypatch.setenv(VARIABLE, "avx1024")
+    assert refused(folder).reason == "MODELKIT_KERNELS asks for 'avx1024', and there is plain, wide"
+
+
+def unlike(_x: mx.array, _weight: mx.array, _eps: float) -> mx.array:
+    raise TypeError("incompatible function arguments")
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        ({"columns": lambda: ["plain"], "column": lambda: "plain"}, "has none of the instructions"),
+        ({"rms_norm": lambda x, _weight, _eps: x}, "came out different"),
+        ({"rms_norm": unlike}, "self-test failed: incompatible"),
+    ],
+)
+def test_kernels_that_are_no_use_here(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, changed: dict[str, Any], reason: str
+) -> None:
+    monkeypatch.setattr(loading, "_module", lambda _path: fake(**changed))
+    status = refused(folder)
+    assert reason in str(status.reason)
+    assert status.columns
