@@ -20,6 +20,7 @@ from modelkit.pack.reader import Reader
 from modelkit.pack.slabs import Columns, Joined, Piece, Slab, Tiles
 from modelkit.pack.tuned import with_tuned
 from runtime.blocks.types import BLOCK_TYPES
+from runtime.cpu.native.quantize import quantize
 from runtime.quant import Format
 
 if TYPE_CHECKING:
@@ -185,7 +186,7 @@ def _encode(values: mx.array, target: Format) -> tuple[mx.array, ...]:
 
 def _quantize(values: mx.array, target: Format) -> tuple[mx.array, ...]:
     assert target.mode is not None
-    return tuple(mx.quantize(values, group_size=target.group_size, bits=target.bits, mode=target.mode))
+    return quantize(values, target.group_size, target.bits, target.mode)
 
 
 def _quantize_slowly(values: mx.array, target: Format) -> tuple[mx.array, ...]:

@@ -16,6 +16,7 @@ import importlib.util
 import json
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -52,16 +53,8 @@ COLUMNS = {
     },
     "aarch64": {"plain": ["-DMK_NO_SIMD"], "neon": []},
 }  # fmt: skip
-COLUMN_SOURCES = (
-    "norms",
-    "products",
-    "scans_conv",
-    "scans_delta",
-    "scans_lru",
-    "scans_norm",
-    "scans_space",
-)
-"""Files that are compiled once per column; every other .c file is compiled once."""
+BY_COLUMN = re.compile(rb"^const struct \w+ COLUMN\(", re.MULTILINE)
+"""What is in the files that are compiled once per column; every other .c file is compiled once."""
 
 C_FLAGS = [
     "-O3",
@@ -175,7 +168,7 @@ def steps(found: Tools, *, strict: bool = False) -> Iterator[tuple[list[str], Pa
     c_flags = [*C_FLAGS, "-Werror"] if strict else C_FLAGS
     cxx_flags = [*CXX_WARNINGS, "-Werror"] if strict else CXX_WARNINGS
     for source in sorted(SOURCES.glob("*.c")):
-        if source.stem in COLUMN_SOURCES:
+        if BY_COLUMN.search(source.read_bytes()):
             for column, flags in columns.items():
                 yield [*found.c, *c_flags, *flags, f"-DMK_COLUMN={column}"], source
         else:

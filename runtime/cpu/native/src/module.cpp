@@ -4,12 +4,6 @@
 #include "node.h"
 #include "pool.h"
 
-namespace modelkit {
-void bind_norms(nb::module_&);
-void bind_products(nb::module_&);
-void bind_scans(nb::module_&);
-}
-
 NB_MODULE(_kernels, m) {
   namespace nb = nanobind;
   nb::module_::import_("mlx.core");  // brings libmlx and the type of arrays
@@ -24,7 +18,5 @@ NB_MODULE(_kernels, m) {
   m.def("use_column", [](const std::string& name) { return mk_use_column(name.c_str()) == 0; });
   m.def("threads", &mk_threads);
   m.def("set_threads", &mk_set_threads);
-  modelkit::bind_norms(m);
-  modelkit::bind_products(m);
-  modelkit::bind_scans(m);
+  for (auto define : modelkit::topics()) define(m);
 }

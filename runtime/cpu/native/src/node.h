@@ -61,5 +61,15 @@ inline void want_float(const Array& x, const char* what) {
   if (x.dtype() != mx::float32) throw std::invalid_argument(std::string(what) + " must be float32");
 }
 
+// What every file of nodes adds to the module: `const Topic topic(define);`
+using Define = void (*)(nb::module_&);
+inline std::vector<Define>& topics() {
+  static std::vector<Define> all;
+  return all;
+}
+struct Topic {
+  explicit Topic(Define define) { topics().push_back(define); }
+};
+
 inline int rows_of(const Array& x) { return x.shape(-1) ? (int)(x.size() / x.shape(-1)) : 0; }
 }  // namespace modelkit

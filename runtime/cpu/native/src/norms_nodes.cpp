@@ -29,7 +29,9 @@ Array rms_norm(const Array& x, const std::optional<Array>& weight, float eps) {
   }
   return Array(x.shape(), mx::float32, std::make_shared<RmsNorm>(processor(), eps), std::move(in));
 }
-}  // namespace
 
-void bind_norms(nb::module_& m) { m.def("rms_norm", &rms_norm, nb::arg("x"), nb::arg("weight").none(), nb::arg("eps")); }
+void define(nb::module_& m) { m.def("rms_norm", &rms_norm, nb::arg("x"), nb::arg("weight").none(), nb::arg("eps")); }
+
+const Topic topic(define);
+}  // namespace
 }  // namespace modelkit

@@ -121,9 +121,8 @@ Arrays products(const Array& x, const std::vector<Matrix>& matrices, const std::
 }
 
 Array product(const Array& x, const Matrix& matrix, const std::optional<Array>& residual) { return products(x, {matrix}, residual)[0]; }
-}  // namespace
 
-void bind_products(nb::module_& m) {
+void define(nb::module_& m) {
   using MaybeArray = std::optional<Array>;
   nb::class_<Matrix>(m, "Matrix")
       .def(nb::init<const Array&, const Array&, const MaybeArray&, const MaybeArray&, int, int, const std::string&>(),
@@ -134,4 +133,7 @@ void bind_products(nb::module_& m) {
   m.def("product", &product, nb::arg("x"), nb::arg("matrix"), nb::arg("residual").none() = nb::none());
   m.def("products", [](const Array& x, const std::vector<Matrix>& matrices) { return products(x, matrices, {}); });
 }
+
+const Topic topic(define);
+}  // namespace
 }  // namespace modelkit

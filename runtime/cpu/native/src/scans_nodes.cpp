@@ -122,9 +122,8 @@ Array gated_norm(const Array& x, const Array& gate, const Array& weight, float e
   };
   return scan<mk_gated_norm>("ModelkitGatedNorm", sizes, fill, &mk_gated_norm_rows, given, {x.shape()})[0];
 }
-}  // namespace
 
-void bind_scans(nb::module_& m) {
+void define(nb::module_& m) {
   m.def("conv", &conv, nb::arg("x"), nb::arg("gate_in").none(), nb::arg("gate_out").none(), nb::arg("before"), nb::arg("filters"),
         nb::arg("bias").none(), nb::arg("counts").none(), nb::arg("silu"));
   m.def("delta", &delta, nb::arg("mixed"), nb::arg("decay"), nb::arg("strength"), nb::arg("rates"), nb::arg("bias"),
@@ -138,4 +137,7 @@ void bind_scans(nb::module_& m) {
   m.def("gated_norm", &gated_norm, nb::arg("x"), nb::arg("gate"), nb::arg("weight"), nb::arg("eps"), nb::arg("groups"),
         nb::arg("gate_first"), nb::arg("sigmoid"));
 }
+
+const Topic topic(define);
+}  // namespace
 }  // namespace modelkit
