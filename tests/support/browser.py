@@ -6,6 +6,8 @@ from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
+import pytest
+
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 ARGUMENTS = ("--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--force-color-profile=srgb")
 
@@ -13,6 +15,11 @@ ARGUMENTS = ("--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--forc
 def find_browser() -> str | None:
     """The path of Chromium or Chrome."""
     return next((found for name in NAMES if (found := shutil.which(name))), None)
+
+
+NEEDS_BROWSER = pytest.mark.skipif(
+    find_browser() is None, reason="no browser: Chromium or Chrome must be on the path"
+)
 
 
 @contextmanager

@@ -59,6 +59,10 @@ def call(index: int, name: str, arguments: Any) -> list[Event]:
     ]
 
 
+HELLO = [*text("Hello **there**."), finish()]
+"""An answer."""
+
+
 @dataclass
 class Fake:
     """What the server does next, and what it was asked."""

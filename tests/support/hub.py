@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+STORY = "hf.co/Amy/Story"
+"""The address of the repository that tests have."""
 LARGE = (".safetensors", ".gguf", ".bin", "tokenizer.json")
 
 
@@ -205,3 +207,25 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
         if length is not None and length != len(body):
             self.close_connection = True
+
+
+class Listener:
+    """What a fetch tells."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+        self.bars: list[tuple[str, int]] = []
+        self.done_bytes = 0
+
+    def say(self, sentence: str) -> None:
+        self.said.append(sentence)
+
+    def begin(self, label: str, total_bytes: int) -> None:
+        self.bars.append((label, total_bytes))
+        self.done_bytes = 0
+
+    def advance(self, done_bytes: int) -> None:
+        self.done_bytes += done_bytes
+
+    def finish(self) -> None:
+        assert not self.bars[-1][0].startswith("fetch") or self.done_bytes <= self.bars[-1][1]

@@ -20,8 +20,8 @@ from modelkit.modelfile import Parameters
 from modelkit.output.events import Text
 from modelkit.prefixes import Prefix
 from runtime.engine.request import Usage
+from tests.support.typed import typed
 
-LEAVE = EOFError()
 CTRL_C = KeyboardInterrupt()
 
 
@@ -98,19 +98,6 @@ class Model:
         assert stream
         self.asked, self.parameters = [prompt], parameters
         return Answer(f"{prompt} and on", self._stop_after)
-
-
-def typed(*lines: str | BaseException) -> Callable[[str], str]:
-    """A person who types these lines, and then leaves."""
-    rest = iter([*lines, LEAVE])
-
-    def read(_prompt: str) -> str:
-        line = next(rest)
-        if isinstance(line, BaseException):
-            raise line
-        return line
-
-    return read
 
 
 def talk(model: Model, *lines: str | BaseException, **settings: Any) -> Session:

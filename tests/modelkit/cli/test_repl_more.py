@@ -20,8 +20,7 @@ from modelkit.modelfile import Parameters
 from modelkit.output.collected import Collected
 from modelkit.output.events import CallArguments, CallEnd, CallStart, Event, Text, Thinking
 from runtime.engine.request import Usage
-
-LEAVE = EOFError()
+from tests.support.typed import typed
 
 
 class Answer:
@@ -75,18 +74,6 @@ class Model:
 
     def close(self) -> None:
         self.closed = True
-
-
-def typed(*lines: str | BaseException) -> Callable[[str], str]:
-    rest = iter([*lines, LEAVE])
-
-    def read(_prompt: str) -> str:
-        line = next(rest)
-        if isinstance(line, BaseException):
-            raise line
-        return line
-
-    return read
 
 
 def talk(model: Model, *lines: str | BaseException, **settings: Any) -> Session:

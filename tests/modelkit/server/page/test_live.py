@@ -14,13 +14,11 @@ from modelkit.server.pool import Pool
 from modelkit.server.serving import Serving
 from modelkit.server.stored import Stored
 from modelkit.settings import Settings
-from tests.support.browser import Tab, find_browser, launched
+from tests.support.browser import NEEDS_BROWSER, Tab
 from tests.support.live_server import Running, running
 from tests.support.tiny import TEMPLATE, write_model
 
-pytestmark = pytest.mark.skipif(
-    find_browser() is None, reason="no browser: Chromium or Chrome must be on the path"
-)
+pytestmark = NEEDS_BROWSER
 
 
 @pytest.fixture(scope="module")
@@ -39,14 +37,12 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 
 @pytest.fixture(scope="module")
-def tab(server: Running) -> Iterator[Tab]:
-    path = find_browser()
-    assert path is not None
-    with launched(path) as browser:
-        page: Any = browser.new_page()
-        tab = Tab(page, server.url)
-        yield tab.open()
-        assert tab.noise == []
+def tab(server: Running, browser: Any) -> Iterator[Tab]:
+    page: Any = browser.new_page()
+    tab = Tab(page, server.url)
+    yield tab.open()
+    assert tab.noise == []
+    page.close()
 
 
 def test_a_conversation_with_a_model(tab: Tab, server: Running) -> None:

@@ -1,0 +1,133 @@
+"""Transfers from the hub that are cut, killed, stopped or not needed, and who is told the token."""
+
+import hashlib
+import signal
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+import modelkit
+from modelkit.errors import SourceError, StoreError
+from modelkit.fetch import beside
+from modelkit.fetch.hub.library import READ_S, headers_for
+from tests.support.hub import STORY, Hub, Listener
+
+
+def test_a_connection_that_ends_too_soon_is_taken_up_again(hub: Hub, tmp_path: Path) -> None:
+    hub.faults = {"model.safetensors": ["cut", "503", "cut", "ignore range"], "tokenizer.json": ["cut"]}
+    told = Listener()
+    modelkit.pull(STORY, home=tmp_path / "home", progress=told)
+    ranges = [one.headers["range"] for one in hub.asked("/cdn/") if "range" in one.headers]
+    third = len(hub.repositories["Amy/Story"].files["model.safetensors"]) // 3
+    assert f"bytes={third}-" in ranges
+    assert told.said
+
+
+def test_a_killed_fetch_goes_on_where_it_ended(hub: Hub, tmp_path: Path, cache: Path) -> None:
+    hub.faults = {"model.safetensors": ["stall"]}
+    code = f"import modelkit; modelkit.pull({STORY!r}, home={str(tmp_path / 'home')!r})"
+    data = hub.repositories["Amy/Story"].files["model.safetensors"]
+    part = cache / "models--Amy--Story" / "blobs" / f"{hashlib.sha256(data).hexdigest()}.part"
+    left = len(data) // 3
+    with subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL) as child:
+        assert hub.stalled.wait(60)
+        while part.stat().st_size < left:
+            time.sleep(0.01)
+        child.send_signal(signal.SIGKILL)
+    modelkit.pull(STORY, home=tmp_path / "home")
+    assert f"bytes={left}-" in [one.headers.get("range") for one in hub.asked("model.safetensors")]
+    assert not list(cache.rglob("*.part"))
+
+
+def test_a_part_of_other_bytes_costs_a_second_transfer(hub: Hub, tmp_path: Path, cache: Path) -> None:
+    digest = hashlib.sha256(hub.repositories["Amy/Story"].files["model.safetensors"]).hexdigest()
+    part = cache / "models--Amy--Story" / "blobs" / f"{digest}.part"
+    part.parent.mkdir(parents=True)
+    part.write_bytes(b"x" * 100)
+    modelkit.pull(STORY, home=tmp_path / "home")
+    assert not part.exists()
+
+
+def test_the_token_goes_to_the_hub_alone(hub: Hub, tmp_path: Path, cache: Path) -> None:
+    modelkit.pull(STORY, home=tmp_path / "home")
+    for one in hub.requests:
+        sent = one.headers.get("authorization")
+        assert sent == ("Bearer hf_secret" if one.host.startswith("127.0.0.1") else None)
+    written = [path for path in tmp_path.rglob("*") if path.is_file() and b"hf_secret" in path.read_bytes()]
+    assert written == []
+
+
+def test_a_server_without_encryption_is_given_no_token(hub: Hub) -> None:
+    assert "authorization" in {name.lower() for name in headers_for(hub.endpoint)}
+    assert "authorization" in {name.lower() for name in headers_for("https://mirror.example.org")}
+    assert "authorization" not in {name.lower() for name in headers_for("http://mirror.example.org")}
+
+
+def test_two_at_once_fetch_a_file_once(hub: Hub, tmp_path: Path) -> None:
+    with ThreadPoolExecutor(2) as pool:
+        pulled = list(pool.map(lambda one: modelkit.pull(STORY, home=tmp_path / one), ("a", "b")))
+    assert pulled[0].digest == pulled[1].digest
+    assert len(hub.asked("/cdn/Amy/Story/model.safetensors")) == 1
+
+
+def test_ctrl_c_does_not_wait_for_a_silent_server(hub: Hub, tmp_path: Path) -> None:
+    hub.faults = {"model.safetensors": ["stall"]}
+    main = threading.get_ident()
+
+    def interrupt() -> None:
+        assert hub.stalled.wait(30)
+        time.sleep(0.1)
+        signal.pthread_kill(main, signal.SIGINT)
+
+    # A shell's background jobs have it ignored.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    waiting = threading.Thread(target=interrupt)
+    waiting.start()
+    started = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        modelkit.pull(STORY, home=tmp_path / "home")
+    waiting.join()
+    signal.signal(signal.SIGINT, before)
+    assert time.monotonic() - started < READ_S
+    hub.faults = {}
+    modelkit.pull(STORY, home=tmp_path / "home")
+
+
+def test_a_full_disk_is_seen_before_a_byte_moves(hub: Hub, tmp_path: Path) -> None:
+    hub.repositories["Amy/Story"].siblings = {
+        "model.safetensors": {"lfs": {"sha256": "0" * 64, "size": 1 << 43, "pointerSize": 1}}
+    }
+    with pytest.raises(StoreError, match=r"8\.8 TB have to be fetched"):
+        modelkit.pull(STORY, home=tmp_path / "home")
+    assert not hub.asked("/resolve/")
+
+
+@pytest.mark.parametrize("who", ["Ollama", "LM Studio", "llama.cpp"])
+def test_what_another_program_has_is_not_fetched(
+    hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, who: str
+) -> None:
+    monkeypatch.setattr(beside, "LEAST_BYTES", 1)
+    data = hub.repositories["Amy/Story"].files["model.safetensors"]
+    place = {
+        "Ollama": tmp_path / "ollama" / "blobs" / f"sha256-{hashlib.sha256(data).hexdigest()}",
+        "LM Studio": tmp_path / ".lmstudio" / "models" / "Amy" / "Story" / "model.safetensors",
+        "llama.cpp": tmp_path / ".cache" / "llama.cpp" / "Amy_Story_model.safetensors",
+    }[who]
+    place.parent.mkdir(parents=True)
+    place.write_bytes(data)
+    theirs = modelkit.pull(STORY, home=tmp_path / "a")
+    assert not hub.asked("model.safetensors")
+    assert theirs.digest == modelkit.pull(STORY, home=tmp_path / "b").digest
+    place.chmod(0o644)
+    place.write_bytes(data[:-1] + b"x")  # the same size, and not the same
+    if who == "Ollama":  # its name is a promise, and checked when the file is read
+        with pytest.raises(SourceError, match=r"Remove it and get it again"):
+            modelkit.pull(STORY, home=tmp_path / "c")
+    else:
+        assert modelkit.pull(STORY, home=tmp_path / "c").digest == theirs.digest
+        assert hub.asked("model.safetensors")

@@ -1,0 +1,76 @@
+"""The web page in a browser, in front of a server that does what a test says.
+
+Each test ends with the same question: was there an error in the console, something that the page's policy
+had to stop, or a request to another host? One browser serves all tests of this folder.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from tests.support.browser import Tab, find_browser, launched
+from tests.support.fake_chat import HELLO, Fake, served
+
+
+@pytest.fixture(scope="package")
+def browser() -> Iterator[Any]:
+    path = find_browser()
+    assert path is not None
+    with launched(path) as browser:
+        yield browser
+
+
+@pytest.fixture
+def fake() -> Fake:
+    return Fake([HELLO])
+
+
+@pytest.fixture(scope="package")
+def place() -> Iterator[tuple[str, Callable[[Fake], None]]]:
+    """One address for all fakes: (url, what makes a fake the one behind it)."""
+    current: list[Any] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await current[-1](scope, receive, send)
+
+    with served(app) as url:
+        yield url, lambda fake: current.append(fake.app())
+
+
+@pytest.fixture(scope="package")
+def context(browser: Any) -> Iterator[Any]:
+    """One for all tests: what the browser has fetched once, it asks for again in a millisecond."""
+    context = browser.new_context(viewport={"width": 1100, "height": 760})
+    yield context
+    context.close()
+
+
+FORGET = """async () => {
+    localStorage.clear();
+    sessionStorage.clear();
+    for (const { name } of await indexedDB.databases()) await new Promise((done) => {
+        indexedDB.deleteDatabase(name).onsuccess = done;
+    });
+}"""
+
+
+@pytest.fixture
+def tab(context: Any, fake: Fake, place: tuple[str, Callable[[Fake], None]]) -> Iterator[Tab]:
+    place[1](fake)
+    with opened(context, place[0]) as tab:
+        yield tab
+
+
+@contextmanager
+def opened(context: Any, url: str) -> Iterator[Tab]:
+    """A tab; at its end nothing is left of what it kept."""
+    tab = Tab(context.new_page(), url)
+    try:
+        yield tab.open()
+        assert tab.noise == []
+    finally:
+        tab.page.evaluate(FORGET)
+        for page in context.pages:
+            page.close()

@@ -1,0 +1,105 @@
+"""What goes with a message: tools and their results, forms, parameters, files, the model that is asked."""
+
+from tests.support.browser import NEEDS_BROWSER, Tab
+from tests.support.fake_chat import HELLO, Fake, call, finish, text
+
+pytestmark = NEEDS_BROWSER
+
+
+def test_tools_are_cards_that_take_results(tab: Tab, fake: Fake) -> None:
+    page = tab.page
+    tools = '[{"name": "weather", "parameters": {"type": "object"}}, {"name": "time"}]'
+    fake.answers = [[*call(0, "weather", {"city": "Paris"}), *call(1, "time", {}), finish()], HELLO]
+    tab.button("Settings of this conversation").click()
+    page.locator("#tools").fill('[{"name": "weather"')
+    assert page.locator("#tools-note").inner_text().startswith("Line 1, column")
+    page.locator("#tools").fill(tools)
+    assert page.locator("#tools-note").inner_text() == "The model may call weather, time"
+    page.locator("#tool-choice").select_option("weather")
+    page.keyboard.press("Escape")
+    tab.ask("Weather?")
+    assert [one["function"]["name"] for one in fake.asked[0]["tools"]] == ["weather", "time"]
+    assert fake.asked[0]["tool_choice"] == "weather"
+    assert '"city": "Paris"' in page.get_by_label("Arguments of weather").inner_text()
+    page.get_by_label("Result of weather").fill("Sunny")
+    page.get_by_label("Call of time").get_by_label("error").check()
+    tab.button("Send results").click()
+    tab.said("Hello there.").wait_for()
+    first, second = fake.asked[1]["messages"][-2:]
+    assert first == {"role": "tool", "content": "Sunny", "tool_call_id": "call_0", "name": "weather"}
+    assert second["content"].startswith("Error: ")
+    assert fake.asked[1]["messages"][-3]["tool_calls"][0]["function"]["arguments"] == {"city": "Paris"}
+    assert page.locator(".result.failed").count() == 1
+
+
+def test_form_parameters_and_thinking_are_sent_once_they_are_sound(tab: Tab, fake: Fake) -> None:
+    page = tab.page
+    fake.answers = [[*text('{"a": 1}'), finish()], [*text('{"a": '), finish(cut="num_predict")]]
+    tab.button("Settings of this conversation").click()
+    assert page.get_by_label("Temperature").get_attribute("placeholder") == "0.7"
+    assert page.get_by_label("Top k").get_attribute("placeholder") == "40"
+    page.get_by_label("Temperature").fill("0.2")
+    page.get_by_label("Stop texts").fill("END\n\nSTOP")
+    page.get_by_label("System text").fill("Be brief.")
+    for wrong, said in [
+        ('{"type": "objekt"}', "schema.type"),
+        ("[1]", "A schema is"),
+        ('{"type": ', "Line 1"),
+    ]:
+        page.locator("#format").fill(wrong)
+        assert page.locator("#format-note").inner_text().startswith(said)
+        assert page.locator("#format").get_attribute("aria-invalid") == "true"
+    page.keyboard.press("Escape")
+    tab.ask("Hi")
+    assert fake.asked == []
+    tab.said("Schema: Line 1").wait_for()
+    tab.button("Settings of this conversation").click()
+    page.locator("#format").fill('{"type": "object", "properties": {"a": {"type": "integer"}}}')
+    page.keyboard.press("Escape")
+    page.locator("#think").select_option("high")
+    tab.button("Try again").click()
+    page.get_by_text("valid JSON").wait_for()
+    sent = fake.asked[0]
+    assert sent["parameters"] == {"temperature": 0.2, "stop": ["END", "STOP"]}
+    assert sent["format"]["properties"] == {"a": {"type": "integer"}}
+    assert sent["think"] == "high"
+    assert sent["messages"][0] == {"role": "system", "content": "Be brief."}
+    tab.ask("Again")
+    page.get_by_text("no whole JSON").wait_for()
+
+
+def test_models_are_loaded_and_unloaded(tab: Tab, fake: Fake) -> None:
+    tab.button("Models").click()
+    tab.button("Load a-model-with-a-rather-long-name:70b").click()
+    tab.button("Unload a-model-with-a-rather-long-name:70b").wait_for()
+    tab.button("Unload island:latest").click()
+    tab.button("Load island:latest").wait_for()
+    assert fake.loaded == {"a-model-with-a-rather-long-name:70b"}
+    assert (
+        "12.4 MB in memory · 2,048 tokens of context · drafts by island-draft"
+        in tab.page.locator(".loaded").inner_text()
+    )
+
+
+def test_text_files_go_with_the_message(tab: Tab, fake: Fake) -> None:
+    page = tab.page
+    files = [
+        {"name": "a.py", "mimeType": "text/x-python", "buffer": b"x = '''```'''"},
+        {"name": "b.png", "mimeType": "image/png", "buffer": b"\x89PNG\x00\xff"},
+    ]
+    page.locator("#file").set_input_files(files)
+    page.get_by_text("b.png: not a text in UTF-8").wait_for()
+    drop = """() => { const data = new DataTransfer(); data.items.add(new File(["dropped"], "c.txt"));
+        const how = { dataTransfer: data, bubbles: true, cancelable: true };
+        document.body.dispatchEvent(new DragEvent("drop", how)) }"""
+    page.evaluate(drop)
+    paste = """() => { const data = new DataTransfer(); data.items.add(new File(["pasted"], "d.txt"));
+        document.querySelector("#message").dispatchEvent(
+            new ClipboardEvent("paste", { clipboardData: data, bubbles: true, cancelable: true })) }"""
+    page.evaluate(paste)
+    page.locator("#files li").nth(2).wait_for()
+    tab.button("Remove c.txt").click()
+    tab.ask("Read")
+    sent = fake.asked[0]["messages"][0]["content"]
+    assert sent == "Read\n\na.py:\n````\nx = '''```'''\n````\n\nd.txt:\n```\npasted\n```"
+    assert page.locator(".file summary").all_inner_texts() == ["a.py", "d.txt"]

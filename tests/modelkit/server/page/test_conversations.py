@@ -1,0 +1,102 @@
+"""Conversations are kept, found and changed, and every other way that one took is a branch."""
+
+from urllib.parse import urlsplit
+
+from tests.support.browser import NEEDS_BROWSER, Tab
+from tests.support.fake_chat import HELLO, STATS, Event, Fake, finish, text
+
+pytestmark = NEEDS_BROWSER
+HOLD: Event = {"type": "hold"}
+
+
+def test_stop_continue_and_regenerate(tab: Tab, fake: Fake) -> None:
+    fake.answers = [[*text("One two"), HOLD, finish()], [*text(" three"), finish()], HELLO]
+    tab.say("Count")
+    tab.said("One two").wait_for()
+    tab.page.keyboard.press("Escape")
+    answer = tab.answered()
+    assert "stopped" in answer.locator(".stats").inner_text()
+    fake.let_go(1)
+    answer.get_by_role("button", name="Continue").click()
+    tab.said("One two three").wait_for()
+    assert fake.asked[1]["continue_final"] is True
+    assert fake.asked[1]["messages"][-1] == {"role": "assistant", "content": "One two"}
+    tab.answered().get_by_role("button", name="Regenerate").click()
+    tab.said("Hello there.").wait_for()
+    assert len(fake.asked[2]["messages"]) == 1
+    assert tab.answered().locator(".branches").inner_text().startswith("2 of 2")
+    assert fake.left == 1
+
+
+def test_an_edit_makes_a_branch_that_says_what_was_reused(tab: Tab, fake: Fake) -> None:
+    fake.answers = [HELLO, [*text("Second answer"), finish(stats={**STATS, "cached_tokens": 500})]]
+    tab.ask("First question")
+    asked = tab.page.locator(".message.user")
+    asked.hover()
+    asked.get_by_role("button", name="Edit").click()
+    box = tab.page.get_by_label("Edit the message")
+    assert box.input_value() == "First question"
+    box.fill("Another question")
+    box.press("Enter")
+    tab.said("Second answer").wait_for()
+    assert "reused 500 of 512 tokens" in asked.locator(".branches").inner_text()
+    asked.get_by_role("button", name="Earlier version").click()
+    tab.said("First question").wait_for()
+    tab.said("Hello there.").wait_for()
+    tab.open(f"/#{urlsplit(tab.page.url).fragment}")
+    tab.page.reload()
+    tab.page.get_by_text("First question").first.wait_for()
+    asked.get_by_role("button", name="Later version").click()
+    tab.said("Second answer").wait_for()
+
+
+def test_conversations_are_kept_found_renamed_moved_and_deleted(tab: Tab, fake: Fake) -> None:
+    page = tab.page
+    fake.answers = [[*text("About <tigers> & ants"), finish()]]
+    tab.ask("Animals?")
+    tab.button("New conversation").click()
+    fake.answers = [HELLO]
+    tab.ask("Plants?")
+    page.reload()
+    page.wait_for_selector(":root[data-ready]")
+    assert page.locator(".asked").inner_text() == "Plants?"
+    page.keyboard.press("Control+k")
+    page.keyboard.type("tigers")
+    page.locator("#chats li").filter(has_text="Plants?").wait_for(state="detached")
+    page.locator(".chat").click()
+    page.locator("#search").fill("")
+    tab.button("More about this conversation").click()
+    tab.button("Rename").click()
+    page.locator("#ask-text").fill("Beasts")
+    page.keyboard.press("Enter")
+    page.locator("#title").filter(has_text="Beasts").wait_for()
+    tab.button("More about this conversation").click()
+    with page.expect_download() as markdown:
+        tab.button("Export as Markdown").click()
+    written = markdown.value.path().read_text(encoding="utf-8")
+    assert written.startswith("# Beasts\n\n## You\n\nAnimals?\n\n## island:latest\n\nAbout <tigers> & ants")
+    with page.expect_download() as whole:
+        tab.button("Export all").click()
+    tab.button("More about this conversation").click()
+    tab.button("Delete").click()
+    page.locator("#ask-ok").click()
+    page.locator("#chats li").filter(has_text="Beasts").wait_for(state="detached")
+    page.locator("#import-file").set_input_files(whole.value.path())
+    page.locator("#chats li").filter(has_text="Beasts").wait_for()
+    page.locator("#chats li").nth(2).wait_for()  # Plants? once more
+    page.locator("#import-file").set_input_files({"name": "x.json", "mimeType": "a/b", "buffer": b"{]"})
+    page.get_by_text("x.json: it holds no JSON").wait_for()
+
+
+def test_two_tabs_make_two_branches_and_lose_nothing(tab: Tab, fake: Fake) -> None:
+    fake.answers = [HELLO]
+    tab.ask("Start")
+    other = Tab(tab.page.context.new_page(), tab.url).open("/" + "#" + urlsplit(tab.page.url).fragment)
+    fake.answers = [[*text("In the other"), finish()]]
+    other.ask("Other tab")
+    tab.said("In the other").wait_for()
+    fake.answers = [[*text("In the first"), finish()]]
+    tab.ask("First tab")
+    other.said("In the first").wait_for()
+    assert [one["content"] for one in fake.asked[-1]["messages"]][::2] == ["Start", "Other tab", "First tab"]
+    assert other.noise == []

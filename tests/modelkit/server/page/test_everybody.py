@@ -1,0 +1,120 @@
+"""The page without a mouse, on a phone, with a screen reader, and as an audit sees it."""
+
+from tests.support.browser import NEEDS_BROWSER, Tab
+from tests.support.fake_chat import Fake, call, finish, text
+
+pytestmark = NEEDS_BROWSER
+
+
+def test_the_keyboard_is_enough(tab: Tab, fake: Fake) -> None:
+    page = tab.page
+    press = page.keyboard.press
+    assert page.evaluate("document.activeElement.id") == "message"
+    page.keyboard.type("One")
+    press("Shift+Enter")
+    page.keyboard.type("Two")
+    press("Enter")
+    tab.answered()
+    assert fake.asked[0]["messages"][0]["content"] == "One\nTwo"
+    assert page.evaluate("document.activeElement.id") == "message"
+    names = []
+    for _ in range(12):
+        press("Shift+Tab")
+        names.append(
+            page.evaluate(
+                "document.activeElement.getAttribute('aria-label') ?? document.activeElement.innerText"
+            )
+        )
+        if names[-1] == "Regenerate":
+            break
+    assert names[-1] == "Regenerate", names
+    press("Enter")
+    page.get_by_text("2 of 2").wait_for()
+    press("Control+k")
+    assert page.evaluate("document.activeElement.id") == "search"
+    press("Control+Shift+O")
+    page.locator("#welcome").wait_for()
+    press("Control+b")
+    page.locator("#sidebar").wait_for(state="hidden")
+
+
+def test_a_phone_has_the_list_over_the_page(tab: Tab, fake: Fake) -> None:
+    code = "```\n" + "long line " * 40 + "\n```\n\n"
+    fake.answers = [[*text(code + "| a | b | c |\n|-|-|-|\n" + "| wide cell | " * 9), finish()]]
+    page = tab.page
+    page.set_viewport_size({"width": 320, "height": 600})
+    page.locator("#sidebar").wait_for(state="hidden")
+    tab.ask("A rather long question without an end " * 4)
+    for selector in ("html", "#scroll", "#log"):
+        over = page.locator(selector).evaluate("e => e.scrollWidth - e.clientWidth")
+        assert over <= 0, selector
+    tab.button("Conversations").click()
+    page.locator("#sidebar").wait_for()
+    assert page.evaluate("document.querySelector('#main').inert")
+    page.keyboard.press("Escape")
+    page.locator("#sidebar").wait_for(state="hidden")
+
+
+def test_an_audit_finds_nothing(tab: Tab, fake: Fake) -> None:
+    from axe_playwright_python.sync_playwright import Axe
+
+    page, axe = tab.page, Axe()
+    words = (
+        "# Head\n\n```python\nx = 'a'  # b\n```\n\n> said\n\n| a |\n|--|\n| [b](https://c.d) |\n\n$x^2$ `y`"
+    )
+    tokens = [{"text": "a", "logprob": value, "top": []} for value in (-0.01, -0.3, -0.8, -2, -5)]
+    fake.answers = [
+        [
+            {"type": "thinking", "text": "hm"},
+            *text(words),
+            {"type": "text", "text": "", "tokens": tokens},
+            finish(reason="length"),
+        ],
+        [*call(0, "weather", {"city": "Paris"}), {"error": "it broke"}],
+    ]
+
+    def audit(where: str, *variants: str) -> None:
+        for variant in variants:
+            page.set_viewport_size({"width": 320 if variant == "phone" else 1100, "height": 700})
+            page.emulate_media(color_scheme="dark" if variant == "dark" else "light", reduced_motion="reduce")
+            found = axe.run(page).response["violations"]
+            said = [(one["id"], node["html"], node["any"][:1]) for one in found for node in one["nodes"]]
+            assert not said, (where, variant, said)
+
+    audit("welcome", "light")
+    tab.ask("Hi").locator(".hljs-comment").wait_for()
+    page.locator(".thinking summary").click()
+    tab.ask("Call")
+    audit("conversation", "dark", "phone", "light")
+    page.locator(".message.assistant").first.get_by_role("button", name="Probabilities").click()
+    audit("probabilities", "dark", "light")
+    tab.button("Models").click()
+    audit("models", "dark")
+    page.keyboard.press("Escape")
+    tab.button("Settings of this conversation").click()
+    audit("settings", "dark", "phone")
+    page.keyboard.press("Escape")
+    tab.button("Conversations").click()
+    audit("list", "phone")
+
+
+def test_a_screen_reader_finds_its_way(tab: Tab) -> None:
+    tab.ask("Hi")
+    tree = tab.page.locator("body").aria_snapshot()
+    for line in (
+        '- complementary "Conversations"',
+        '- button "New conversation"',
+        '- navigation "Earlier conversations"',
+        "- main:",
+        '- heading "Hi" [level=1]',
+        '- combobox "Model"',
+        '- log "Messages"',
+        '- article "You"',
+        '- article "Answer of island:latest"',
+        '- form "New message"',
+        '- textbox "Message"',
+        '- button "Send"',
+    ):
+        assert line in tree, tree
+    assert tab.page.locator("#log").get_attribute("aria-live") == "off"
+    assert tab.page.locator("#announcer").inner_text() == "Hello there."
