@@ -1,10 +1,11 @@
-"""What MLX runs on here, and what that wants: memory, the float type, whether quantized products pay.
+"""What is computed on here, and what that wants: memory, the float type, whether quantized products pay.
 
 Facts, not decisions: the loader decides. Measured reasons, on Linux CPU: bf16 and f16 products are emulated
 element by element (f32 through a bound BLAS is 30 times faster); quantized products run on one thread without
 vector instructions, so weights dequantized to f32 at load decode about 4 times faster than quantized ones in
-f32, at 7 to 8 times the memory. Metal and CUDA have real kernels for all of these and want the source's own
-types.
+f32, at 7 to 8 times the memory. Kernels of our own (`runtime.cpu.native`) read weights as they are stored,
+packed or in 16 bits, beside f32 activations. Metal and CUDA have real kernels for all of these and want the
+source's own types.
 """
 
 from dataclasses import asdict, dataclass
@@ -14,6 +15,8 @@ from typing import Any, Literal
 import mlx.core as mx
 
 from runtime import host
+from runtime.cpu import native
+from runtime.nn import ops
 
 Kind = Literal["metal", "cuda", "cpu"]
 
@@ -33,12 +36,15 @@ class Device:
     """Products with quantized weights are at least as fast as with float ones."""
     cores: int
     """Physical processor cores this process may use."""
+    as_stored: bool = False
+    """Products read matrices in the type they are stored in, beside activations of `fast_dtype`."""
 
 
 def device() -> Device:
     """The device as it is now: `available_bytes` is read afresh at every call."""
     kind = _kind()
     info = mx.device_info()
+    as_stored = ops.by_kernels("linear")
     total, available = _memory(kind, info)
     return Device(
         kind=kind,
@@ -46,8 +52,9 @@ def device() -> Device:
         total_bytes=total,
         available_bytes=available,
         fast_dtype="float32" if kind == "cpu" else None,
-        fast_quantized=kind != "cpu",
+        fast_quantized=kind != "cpu" or as_stored,
         cores=host.cores(),
+        as_stored=as_stored,
     )
 
 
@@ -65,13 +72,8 @@ def describe() -> dict[str, Any]:
     return {"mlx": version("mlx"), "device": asdict(device())}
 
 
-def on_processor() -> bool:
-    """Does MLX run on the processor here, where it has no fused kernels and every node of a graph is felt?"""
-    return mx.default_device().type == mx.DeviceType.cpu
-
-
 def _kind() -> Kind:
-    if on_processor():
+    if native.on_processor():
         return "cpu"
     return "metal" if mx.metal.is_available() else "cuda"
 

@@ -4,7 +4,7 @@ Also the two questions asked before anything is loaded: do these tensors fit thi
 will it take.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,24 +12,23 @@ from typing import TYPE_CHECKING, Any
 import mlx.core as mx
 import mlx.nn as nn
 
-from runtime.blocks.stored import unfolded
+from runtime.blocks.stored import stored_types, unfolded
 from runtime.cache.build import build_memory
 from runtime.cache.layout import LayerSpec
+from runtime.cpu.native.mapped import Mapped, mapped
 from runtime.device import Device
 from runtime.errors import BadTokenIds, TooLarge, WeightMismatch
+from runtime.holding import fill, weight_bytes
 from runtime.models.architecture import Described, describe
-from runtime.models.unused import without_unused
 from runtime.nn import ops
 from runtime.nn.ready import make_ready
 from runtime.nn.rope_spec import long_after
+from runtime.planned import fit_network, float_of, head_layout, plan_for, wanted_dtype
 from runtime.step import Adapters, Inputs, Step
-from runtime.weights import DTYPES, expanded_bytes, fill, fit, held_bytes, weight_bytes
+from runtime.weights import DTYPES
 
 if TYPE_CHECKING:
     import numpy as np
-
-_Part = tuple[nn.Module, dict[str, mx.array]]
-"""A network, and the tensors that belong in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +82,7 @@ def check_weights(config: Mapping[str, Any], tensors: Mapping[str, tuple[str, tu
         return odd
     placeholders = {name: mx.zeros(shape, DTYPES[dtype]) for name, (dtype, shape) in tensors.items()}
     try:
-        _fitted(described, config, unfolded(placeholders, config, floats=False).weights)
+        fit_network(described, config, unfolded(placeholders, config, floats="none").weights)
     except WeightMismatch as mismatch:
         return mismatch.problems
     return []
@@ -120,22 +119,11 @@ def foresee(
     if odd:
         raise WeightMismatch(odd)
     stored = {name: mx.zeros(shape, DTYPES[dtype]) for name, (dtype, shape) in tensors.items()}
-    placeholders = unfolded(stored, config, floats=False).weights
-    dtype = None if on is None or on.fast_dtype is None else getattr(mx, on.fast_dtype)
-    parts = [_fitted(described, config, placeholders, dtype)]
-    if with_head:
-        parts += _fitted_head(described, config, placeholders, dtype)[0]
-    expand, wanted = _demand(parts, dtype, on)
-    if on is not None and wanted > on.available_bytes > 0 and len(parts) > 1:
-        del parts[1]  # as load_model does
-        expand, _ = _demand(parts, dtype, on)
-    sizes = [
-        expanded_bytes(network, dtype) if expand else held_bytes(fitted, dtype) for network, fitted in parts
-    ]
-    element_bytes = (dtype or _float_of(placeholders)).size
-    if len(parts) == 1:
-        return Demand(described, sizes[0], element_bytes)
-    return Demand(described, sizes[0], element_bytes, sizes[1], _head_layout(described))
+    planned = plan_for(described, config, stored, on, with_head=with_head)
+    element_bytes = (wanted_dtype(on) or float_of(stored)).size
+    if len(planned.parts) == 1:
+        return Demand(described, planned.sizes[0], element_bytes)
+    return Demand(described, planned.sizes[0], element_bytes, planned.sizes[1], head_layout(described))
 
 
 def load_model(
@@ -144,38 +132,33 @@ def load_model(
     *,
     on: Device | None = None,
     with_head: bool = False,
+    fixed: bool = False,
 ) -> LoadedModel:
     """Read weights into a network, in the form that is fast on the device (None: as they are stored).
 
-    shards: safetensors files whose headers were validated by the caller, or the tensors themselves.
+    shards: safetensors files whose headers were validated by the caller, or the tensors themselves. fixed:
+    the files will never change, so they may be mapped (`runtime.cpu.native.mapped`).
     with_head: the draft head too, if there is one; one that does not fit is left out with a note. Where
-    quantized products are slow, as on a processor, quantized weights are expanded to floats if that takes no
-    more than half of what is free.
+    products read weights as they are stored, they stay so. Where those of packed weights are slow, as on a
+    processor without kernels of our own, packed weights are expanded to floats if that takes no more than
+    half of what is free.
     Raises WeightMismatch, UnsupportedModel, and TooLarge before anything is allocated.
     """
     described = describe(config)
-    weights = dict(shards) if isinstance(shards, Mapping) else _read(shards)
-    dtype = None if on is None or on.fast_dtype is None else getattr(mx, on.fast_dtype)
-    compute = dtype or _float_of(weights)
-    opened = unfolded(weights, config, floats=False)
-    parts, notes = _parts(described, config, opened.weights, dtype, with_head=with_head)
-    expand, wanted = _demand(parts, dtype, on)
-    if on is not None and wanted > on.available_bytes > 0 and len(parts) > 1:
-        notes = (f"the draft head is not used: with it the model would take {wanted:,} bytes",)
-        del parts[1]
-        expand, wanted = _demand(parts, dtype, on)
-    if on is not None and wanted > on.available_bytes > 0:
-        raise TooLarge(wanted, on.available_bytes)
-    if opened.types and expand:
-        # As floats blocks are exact; by way of MLX's codes some would not be.
-        opened = unfolded(weights, config, floats=True)
-        parts, _ = _parts(described, config, opened.weights, dtype, with_head=len(parts) > 1)
-    notes += opened.notes
-    for held in (weights, opened.weights):
-        held.clear()  # tensors that no part took would stay in memory
+    if isinstance(shards, Mapping):
+        weights = dict(shards)
+    else:
+        weights = _read(shards, _mappable(config, on) if fixed else None)
+    compute = wanted_dtype(on) or float_of(weights)
     ops.settle()
+    planned = plan_for(described, config, weights, on, with_head=with_head)
+    if on is not None and sum(planned.sizes) > on.available_bytes > 0:
+        raise TooLarge(sum(planned.sizes), on.available_bytes)
+    parts, notes = planned.parts, planned.notes + planned.opened.notes
+    for held in (weights, planned.opened.weights):
+        held.clear()  # tensors that no part took would stay in memory
     for module, fitted in parts:
-        fill(module, fitted, dtype=dtype, expand=expand, keep=described.family.keeps_dtype)
+        fill(module, fitted, planned.holding)
         module.eval()
         make_ready(module, compute)  # last: it makes twins of layers, with the arrays they have by now
     network = parts[0][0]
@@ -183,13 +166,27 @@ def load_model(
     return LoadedModel(described, network, compute, weight_bytes(network), head, notes)
 
 
-def _read(shards: Sequence[Path]) -> dict[str, mx.array]:
+def _read(shards: Sequence[Path], may_map: Callable[[str], bool] | None) -> dict[str, mx.array]:
+    """may_map: the tensors that may be used where they lie; None: all are read."""
     weights: dict[str, mx.array] = {}
     for shard in shards:
-        loaded = mx.load(str(shard), format="safetensors")
-        assert isinstance(loaded, dict)
-        weights.update(loaded)
+        there = mapped(shard, may_map) if may_map else Mapped({}, others=True)
+        if there.others:
+            loaded = mx.load(str(shard), format="safetensors")  # lazy: what is mapped is not read
+            assert isinstance(loaded, dict)
+            weights |= loaded
+        weights |= there.arrays
     return weights
+
+
+def _mappable(config: Mapping[str, Any], on: Device | None) -> Callable[[str], bool] | None:
+    """The tensors that are computed with as they are stored; None where the device computes with none so.
+    Blocks become something else, so they are read, and given back one by one.
+    """
+    if on is None or not on.as_stored:
+        return None
+    blocks = {f"{module}.weight" for module in stored_types(config)}
+    return lambda name: name not in blocks
 
 
 def check_ids(ids: Sequence[int], vocab_size: int) -> None:
@@ -203,89 +200,8 @@ def check_ids(ids: Sequence[int], vocab_size: int) -> None:
             )
 
 
-def _parts(
-    described: Described,
-    config: Mapping[str, Any],
-    weights: dict[str, mx.array],
-    dtype: mx.Dtype | None,
-    *,
-    with_head: bool,
-) -> tuple[list[_Part], tuple[str, ...]]:
-    """The network and, where it is wanted and there is one, the draft head; and notes on it."""
-    parts = [_fitted(described, config, weights, dtype)]
-    heads, notes = _fitted_head(described, config, weights, dtype) if with_head else ([], ())
-    return [*parts, *heads], notes
-
-
-def _fitted(
-    described: Described,
-    config: Mapping[str, Any],
-    weights: dict[str, mx.array],
-    dtype: mx.Dtype | None = mx.float32,
-) -> _Part:
-    network = described.family.build(described.config)
-    fitted = described.family.adapt(described.config, without_unused(described, weights))
-    fit(network, fitted, config)
-    return network, _narrowed(described, fitted, weights) if dtype is None else fitted
-
-
-def _narrowed(
-    described: Described, fitted: dict[str, mx.array], stored: dict[str, mx.array]
-) -> dict[str, mx.array]:
-    """For devices that compute in the checkpoint's type: matrices that a family computed in float32 (`adapt`)
-    from narrower ones in that type again, since products want one type. Vectors stay wide.
-    """
-    kept = described.family.keeps_dtype
-    matrices = [array for name, array in stored.items() if array.ndim > 1 and not kept(name)]
-    if any(array.dtype == mx.float32 for array in matrices):
-        return fitted
-    own = _float_of(stored)
-    return {
-        name: array.astype(own) if array.dtype == mx.float32 and array.ndim > 1 and not kept(name) else array
-        for name, array in fitted.items()
-    }
-
-
-def _fitted_head(
-    described: Described, config: Mapping[str, Any], weights: dict[str, mx.array], dtype: mx.Dtype | None
-) -> tuple[list[_Part], tuple[str, ...]]:
-    """The draft head among these tensors, if there is one: at most one part, and notes."""
-    head = described.family.head
-    fitted = {} if head is None else head.adapt(described.config, without_unused(described, weights))
-    if head is None or not fitted:
-        return [], ()
-    network = head.build(described.config)
-    try:
-        fit(network, fitted, config)
-    except WeightMismatch as mismatch:
-        return [], (f"the draft head is not used: {mismatch}",)
-    return [(network, _narrowed(described, fitted, weights) if dtype is None else fitted)], ()
-
-
 def _head(described: Described, network: nn.Module) -> Head:
-    return Head(network, _head_layout(described), weight_bytes(network))
-
-
-def _head_layout(described: Described) -> tuple[LayerSpec, ...]:
-    head = described.family.head
-    return () if head is None else tuple(head.layout(described.config))
-
-
-def _demand(parts: Sequence[_Part], dtype: mx.Dtype | None, on: Device | None) -> tuple[bool, int]:
-    """Will quantized weights be expanded, and how many bytes will all weights take then?"""
-    expanded = sum(expanded_bytes(network, dtype) for network, _ in parts)
-    if on is not None and not on.fast_quantized and expanded <= on.available_bytes // 2:
-        return True, expanded
-    return False, sum(held_bytes(fitted, dtype) for _, fitted in parts)
-
-
-def _float_of(weights: Mapping[str, mx.array]) -> mx.Dtype:
-    """The checkpoint's own activation dtype: that of most of its floating numbers."""
-    counts: dict[mx.Dtype, int] = {}
-    for array in weights.values():
-        if array.dtype in (mx.float32, mx.float16, mx.bfloat16):
-            counts[array.dtype] = counts.get(array.dtype, 0) + array.size
-    return max(counts, key=lambda dtype: counts[dtype], default=mx.float32)
+    return Head(network, head_layout(described), weight_bytes(network))
 
 
 def score(

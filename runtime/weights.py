@@ -2,13 +2,13 @@
 
 MLX arrays are lazy: a network built from a config, a checkpoint opened by name, and every rename or cast
 between them cost no memory until evaluated. So one and the same path checks (with placeholders) and loads
-(with files).
+(with files). What is made of the tensors then is `runtime.holding`'s.
 
 Callers hand over only files whose headers have been validated: MLX itself reads out of bounds on hostile
 ones.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,7 +37,6 @@ DTYPES: dict[str, mx.Dtype] = {
     "F8_E8M0": mx.uint8,
 }
 
-_FLOATS = (mx.float32, mx.float16, mx.bfloat16)
 _MICROSCALED = {(4, 32): "mxfp4", (8, 32): "mxfp8", (4, 16): "nvfp4"}  # by bits and group size
 _MODES = ("affine", *_MICROSCALED.values(), "gguf")
 
@@ -64,63 +63,6 @@ def fit(network: nn.Module, weights: Mapping[str, mx.array], config: Mapping[str
     problems = _quantize_modules(network, weights) + _compare(network, weights)
     if problems:
         raise WeightMismatch(sorted(problems))
-
-
-def fill(
-    network: nn.Module,
-    weights: dict[str, mx.array],
-    *,
-    dtype: mx.Dtype | None,
-    expand: bool,
-    keep: Callable[[str], bool],
-) -> None:
-    """Put fitted tensors in place, cast and evaluated one by one; empties `weights` on the way.
-
-    dtype: what floating tensors become (None: as stored), but those that `keep` names never become narrower.
-    expand: turn quantized modules into plain ones of `dtype`, for devices whose quantized kernels are slow.
-    """
-    for path, module in list(network.named_modules()):
-        own = {name: weights.pop(full) for name, full in _own_names(path, module) if full in weights}
-        if expand and "scales" in own:
-            module = _expanded(network, path, module, own, dtype)
-        for name, array in own.items():
-            full = f"{path}.{name}" if path else name
-            module[name] = array.astype(_cast(array.dtype, dtype, keep=keep(full)))
-            # One at a time: a cast's stored twin is freed before the next tensor is read.
-            mx.eval(module[name])
-
-
-def _cast(stored: mx.Dtype, wanted: mx.Dtype | None, *, keep: bool) -> mx.Dtype:
-    if wanted is None or stored not in _FLOATS or (keep and wanted.size < stored.size):
-        return stored
-    return wanted
-
-
-def weight_bytes(network: nn.Module) -> int:
-    """Bytes of all parameters as they are held now."""
-    return sum(array.nbytes for _, array in _flat(network))
-
-
-def held_bytes(weights: Mapping[str, mx.array], dtype: mx.Dtype | None) -> int:
-    """What these tensors take once floating ones are `dtype` (None: as they are)."""
-
-    def size(array: mx.array) -> int:
-        return (dtype if dtype is not None and array.dtype in _FLOATS else array.dtype).size
-
-    return sum(array.size * size(array) for array in weights.values())
-
-
-def expanded_bytes(network: nn.Module, dtype: mx.Dtype | None) -> int:
-    """What the network would hold with its quantized modules turned into plain ones of `dtype`."""
-    total = 0
-    for _, module in network.named_modules():
-        bits = getattr(module, "bits", None) if "scales" in module else None
-        for name, array in module.items():
-            if not isinstance(array, mx.array) or (bits and name in ("scales", "biases")):
-                continue
-            elements = array.size * 32 // bits if bits and name == "weight" else array.size
-            total += elements * (dtype or mx.float32).size
-    return total
 
 
 def stored_packing(width: int, weight: mx.array, scales: mx.array, biases: mx.array | None) -> Packing | None:
@@ -184,11 +126,12 @@ def _quantize_modules(network: nn.Module, fitted: Mapping[str, mx.array]) -> lis
             )
         else:
             packed = module.to_quantized(packing.group_size, packing.bits, mode=packing.mode)
-            _replace(network, path, packed)
+            replace_module(network, path, packed)
     return problems
 
 
-def _replace(network: nn.Module, path: str, module: nn.Module) -> None:
+def replace_module(network: nn.Module, path: str, module: nn.Module) -> None:
+    """Put a module in the place of the one at `path`."""
     *parents, last = path.split(".")
     holder: Any = network
     for part in parents:
@@ -223,31 +166,3 @@ def _compare(network: nn.Module, fitted: Mapping[str, mx.array]) -> list[str]:
 
 def _show(array: mx.array) -> str:
     return "×".join(str(dim) for dim in array.shape) or "scalar"
-
-
-def _own_names(path: str, module: nn.Module) -> Iterator[tuple[str, str]]:
-    for name, value in module.items():
-        if isinstance(value, mx.array):
-            yield name, f"{path}.{name}" if path else name
-
-
-def _expanded(
-    network: nn.Module, path: str, module: Any, own: dict[str, mx.array], dtype: mx.Dtype | None
-) -> nn.Module:
-    """The plain twin of a quantized module, its weight dequantized; takes scales and biases out of `own`."""
-    codes, scales, biases = own.pop("weight"), own.pop("scales"), own.pop("biases", None)
-    weight = unpacked(codes, scales, biases, Packing(module.bits, module.group_size, module.mode), dtype)
-    plain = _plain(module, weight.shape, "bias" in own)
-    _replace(network, path, plain)
-    own["weight"] = weight
-    return plain
-
-
-def _plain(module: Any, shape: tuple[int, ...], bias: bool) -> nn.Module:
-    """An unquantized module for a weight of this shape. Modules of our own say themselves (`to_plain`)."""
-    if hasattr(module, "to_plain"):
-        return module.to_plain()
-    rows, width = shape
-    if isinstance(module, nn.QuantizedEmbedding):
-        return nn.Embedding(rows, width)
-    return nn.Linear(width, rows, bias)

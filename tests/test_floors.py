@@ -21,7 +21,6 @@ FLOORS: list[tuple[bool, tuple[str, ...]]] = [
         True,
         (
             "runtime.errors",
-            "runtime.device",
             "runtime.host",
             "runtime.step",
             "runtime.quant",
@@ -31,10 +30,10 @@ FLOORS: list[tuple[bool, tuple[str, ...]]] = [
             "runtime.cache.protocol",
         ),
     ),
-    (True, ("runtime.cache", "runtime.weights", "runtime.cpu")),
-    (True, ("runtime.nn",)),
+    (True, ("runtime.cache", "runtime.weights", "runtime.holding", "runtime.cpu")),
+    (True, ("runtime.nn", "runtime.device")),
     (True, ("runtime.models", "runtime.sampling")),
-    (True, ("runtime.loaded", "runtime.embedding")),
+    (True, ("runtime.loaded", "runtime.planned", "runtime.embedding")),
     (True, ("runtime.speculate", "runtime.quality")),
     (True, ("runtime.engine",)),
     (

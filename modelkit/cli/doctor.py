@@ -131,12 +131,21 @@ def _shown_mlx(facts: dict[str, Any]) -> list[tuple[str, str]]:
         ("device", f"{device['kind']}: {device['name']}, {count(device['cores'], 'core')}"),
         ("memory", memory if device["total_bytes"] else "unknown"),
         ("computes in", device["fast_dtype"] or "the weights' own float type"),
-        ("quantized", "as it is" if device["fast_quantized"] else "expanded when loaded, where it fits"),
+        ("weights", _shown_weights(device)),
         ("operations", _OPERATIONS[facts["operations"]]),
         *_shown_kernels(facts["kernels"]),
         ("BLAS", _shown_blas(blas)),
         ("threads", facts["threads"]["why"]),
     ]
+
+
+def _shown_weights(device: dict[str, Any]) -> str:
+    """How a model holds them in memory."""
+    if device["as_stored"]:
+        return "as they are stored, packed or in 16 bits"
+    floats = f"floats as {device['fast_dtype']}" if device["fast_dtype"] else "floats as they are stored"
+    packed = "as they are" if device["fast_quantized"] else "expanded when loaded, where they fit"
+    return f"{floats}, quantized ones {packed}"
 
 
 _OPERATIONS = {

@@ -75,15 +75,20 @@ class _Weights:
 
     def target(self) -> LoadedModel:
         cpu.bind_blas()
-        return _load(self.opened.target, with_head=self.guesses and self.opened.draft is None)
+        with_head = self.guesses and self.opened.draft is None
+        return _load(self.opened.target, with_head=with_head, stored=self._stored)
 
     def drafters(self, target: LoadedModel, memory: LayerMemory) -> dict[str, Drafter]:
         if not self.guesses:
             return {}
-        draft = None if self.opened.draft_part is None else _load(self.opened.draft_part)
+        draft = None if self.opened.draft_part is None else _load(self.opened.draft_part, stored=self._stored)
         own = draft or target.head
         self.draft_bytes = own.weight_bytes if own else 0
         return drafters_for(target, draft, memory)
+
+    @property
+    def _stored(self) -> bool:
+        return self.opened.package is not None
 
 
 def start_engine(
@@ -97,6 +102,7 @@ def start_engine(
     on_memory: called before anything is loaded with what it will take, and a sentence where that is more than
     there is.
     """
+    ops.use(settings.operations)  # first: how weights are held depends on it
     guesses = wanted.draft_num_predict != 0
     limits = _limits(opened, wanted, settings, guesses=guesses)
     if on_memory is not None:
@@ -106,7 +112,6 @@ def start_engine(
         learning = Learning(settings.home, opened.package, setting_of(wanted.num_thread, limits.kv_format))
     weights = _Weights(opened, guesses)
     learned = learning.recall() if learning else None
-    ops.use(settings.operations)
     options = _options(wanted, limits, settings.max_waiting)
     adapters = attached.sources(opened.adapters, describe(opened.inventory.config))
     with _loading(opened):
@@ -172,11 +177,12 @@ def _idle_threads(wanted: Resolved) -> tuple[str, ...]:
     return (f"num_thread has no effect here: {cpu.report().reason or 'MLX brings its own threads'}",)
 
 
-def _load(part: Part, *, with_head: bool = False) -> LoadedModel:
+def _load(part: Part, *, with_head: bool = False, stored: bool) -> LoadedModel:
+    """stored: the files are the store's, so nobody changes them."""
     if isinstance(part.source.kind, GgufWeights):
         from modelkit.pack.arrays import read_arrays
 
         return load_model(part.plan.config, read_arrays(part), on=device.device(), with_head=with_head)
     inventory = part.source.inventory
     shards = [shard.path for shard in inventory.weights]
-    return load_model(inventory.config, shards, on=device.device(), with_head=with_head)
+    return load_model(inventory.config, shards, on=device.device(), with_head=with_head, fixed=stored)

@@ -7,7 +7,7 @@ What is made of them is lazy, so that names and shapes can be compared before an
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import mlx.core as mx
 
@@ -17,6 +17,9 @@ from runtime.blocks.types import BlockType
 from runtime.errors import WeightMismatch, shown
 
 MODE = "gguf"
+
+Floats = Literal["none", "inexact", "all"]
+"""Which blocks become floats: those that MLX has no exact form for, or all. The rest are packed."""
 
 # Numbers that are decoded together; the steps between take several times their memory.
 _PIECE = 1 << 22
@@ -58,7 +61,7 @@ def stored_types(config: Mapping[str, Any]) -> dict[str, BlockType]:
     return found
 
 
-def unfolded(weights: Mapping[str, mx.array], config: Mapping[str, Any], *, floats: bool) -> Unfolded:
+def unfolded(weights: Mapping[str, mx.array], config: Mapping[str, Any], *, floats: Floats) -> Unfolded:
     """Blocks as floats (float32, exactly), or in MLX's packed form.
 
     Raises WeightMismatch for weights that are no whole blocks.
@@ -69,10 +72,11 @@ def unfolded(weights: Mapping[str, mx.array], config: Mapping[str, Any], *, floa
     for module, kind in types.items():
         rows, factor = made.pop(f"{module}.weight"), made.pop(f"{module}.factor", None)
         _check(module, kind, rows)
-        if floats:
+        exact = affine_form(kind, factor=factor is not None)[1]
+        if floats == "all" or (floats == "inexact" and not exact):
             made[f"{module}.weight"] = _numbers(rows, kind, factor)
             continue
-        if not affine_form(kind, factor=factor is not None)[1]:
+        if not exact:
             nearest.append(module)
         parts = as_affine(rows, kind, factor)
         made[f"{module}.weight"] = parts.codes

@@ -23,7 +23,8 @@ def linear(module: Any, x: mx.array) -> mx.array:
 def embed(module: Any, ids: mx.array) -> mx.array:
     if "scales" in module:
         return plain.embed(module, ids)
-    return mx.take(module["weight"], ids, axis=0)
+    rows = mx.take(module["weight"], ids, axis=0)
+    return rows.astype(vars(module).get(plain.ANSWERS_IN, rows.dtype))
 
 
 def gather(module: Any, x: mx.array, chosen: mx.array, ordered: bool) -> mx.array:

@@ -29,7 +29,6 @@ from runtime import cpu
 from runtime.cache.protocol import Mask
 from runtime.cpu import native
 from runtime.cpu.turn import Rotary
-from runtime.device import on_processor
 from runtime.nn import fused, plain
 from runtime.nn.scans import Counts, DeltaSizes, Folded, Scans, SsdSizes
 from runtime.step import Step
@@ -207,8 +206,9 @@ _BLAS = replace(_BOUND, **Scans(_BOUND.silu, _BOUND.softplus, _BOUND.rms).table(
 _CPU = replace(_BLAS, name="cpu", **native.table(_BLAS))
 COLUMNS: dict[Name, Operations] = {"plain": _PLAIN, "cpu": _CPU, "blas": _BLAS, "gpu": _GPU}
 
+
 _wanted: Operations | None = None
-table: Operations = _CPU if on_processor() else _GPU
+table: Operations = _CPU if native.on_processor() else _GPU
 """What is computed by now. Look it up as `ops.table`: an imported name would stay what it was."""
 
 
@@ -222,7 +222,12 @@ def use(name: Name | None) -> None:
 def settle() -> None:
     """Look again at what MLX runs on; for those who load a model."""
     global table
-    table = _wanted or COLUMNS["cpu" if on_processor() else "gpu"]
+    table = _wanted or COLUMNS["cpu" if native.on_processor() else "gpu"]
+
+
+def by_kernels(*names: str) -> bool:
+    """Are these operations computed by kernels of our own now?"""
+    return table.name == "cpu" and all(getattr(table, name) is not getattr(_BLAS, name) for name in names)
 
 
 @contextmanager

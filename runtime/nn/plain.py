@@ -16,9 +16,7 @@ from runtime.cpu.turn import Rotary
 from runtime.step import Step
 
 ANSWERS_IN = "answers_in"
-"""The attribute of a packed table that says in which type its rows come out. MLX would have it that those of
-a microscaled one are bfloat16, whatever the activations are.
-"""
+"""The attribute of a table that says in which type its rows come out, whatever they are stored in."""
 
 
 def linear(module: nn.Module, x: mx.array) -> mx.array:
@@ -27,7 +25,9 @@ def linear(module: nn.Module, x: mx.array) -> mx.array:
 
 
 def embed(module: nn.Module, ids: mx.array) -> mx.array:
-    return unpacked(module, vars(module).get(ANSWERS_IN), ids)
+    dtype = vars(module).get(ANSWERS_IN)
+    rows = unpacked(module, dtype, ids)
+    return rows if dtype is None else rows.astype(dtype)
 
 
 def gather(module: nn.Module, x: mx.array, chosen: mx.array, ordered: bool) -> mx.array:
@@ -161,5 +161,7 @@ def unpacked(module: Any, dtype: mx.Dtype | None, rows: mx.array | None = None) 
     if scales is None:
         return weight
     scales, biases = scales[places], None if biases is None else biases[places]
+    if dtype is not None and biases is not None:  # affine codes become numbers in the type of their scales
+        scales, biases = scales.astype(dtype), biases.astype(dtype)
     group, bits = module.group_size, module.bits
     return mx.dequantize(weight, scales, biases, group, bits, mode=module.mode, dtype=dtype)

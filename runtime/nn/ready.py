@@ -1,8 +1,9 @@
 """What is done to a network once its weights are in place.
 
-Packed tables are told in which type to answer: MLX would have it that the rows of a microscaled one are
-bfloat16, whatever the activations are. And networks of foreign classes, which call their children themselves,
-get twins of MLX's own layers that share all arrays and compute by the table of operations.
+Tables are told in which type to answer: their rows may be stored in another one than that of the
+activations, and MLX would have it that those of a microscaled one are bfloat16. And networks of foreign
+classes, which call their children themselves, get twins of MLX's own layers that share all arrays and compute
+by the table of operations.
 """
 
 from typing import Any
@@ -19,7 +20,7 @@ def make_ready(network: nn.Module, dtype: mx.Dtype = mx.float32) -> None:
     """dtype: of activations."""
     modules = network.modules()
     for module in modules:
-        if isinstance(module, nn.QuantizedEmbedding) and module.mode != "affine":
+        if isinstance(module, nn.Embedding | nn.QuantizedEmbedding):
             vars(module)[ANSWERS_IN] = dtype
     twins: dict[int, nn.Module] = {}
     for module in modules:
@@ -40,9 +41,17 @@ class Embedding(nn.Embedding):
         return ops.table.linear(self, x)
 
 
+class QuantizedLinear(nn.QuantizedLinear):
+    def __call__(self, x: mx.array) -> mx.array:
+        return ops.table.linear(self, x)
+
+
 class QuantizedEmbedding(nn.QuantizedEmbedding):
     def __call__(self, x: mx.array) -> mx.array:
         return ops.table.embed(self, x)
+
+    def as_linear(self, x: mx.array) -> mx.array:
+        return ops.table.linear(self, x)
 
 
 class RMSNorm(nn.RMSNorm):
@@ -52,6 +61,7 @@ class RMSNorm(nn.RMSNorm):
 
 _TWINS: dict[type, type[nn.Module]] = {
     nn.Linear: Linear,
+    nn.QuantizedLinear: QuantizedLinear,
     nn.Embedding: Embedding,
     nn.QuantizedEmbedding: QuantizedEmbedding,
     nn.RMSNorm: RMSNorm,

@@ -9,11 +9,12 @@ from dataclasses import dataclass, replace
 import mlx.core as mx
 from mlx.utils import tree_flatten
 
+from runtime.holding import Holding, fill
 from runtime.loaded import LoadedModel
 from runtime.nn.ready import make_ready
 from runtime.quality.errors import packed, rounded
 from runtime.quant import Format
-from runtime.weights import fill, fit
+from runtime.weights import fit
 
 LEAVES = ("weight", "scales", "biases")
 
@@ -50,7 +51,7 @@ def with_packed(model: LoadedModel, stored: Mapping[str, Stored]) -> LoadedModel
         tensors.update({f"{path}.{leaf}": part for leaf, part in zip(LEAVES, parts, strict=False)})
     network = model.described.family.build(model.described.config)
     fit(network, tensors, {})
-    fill(network, tensors, dtype=None, expand=False, keep=lambda _name: True)
+    fill(network, tensors, Holding())
     network.eval()
     make_ready(network, model.dtype)
     return replace(model, network=network)

@@ -6,7 +6,9 @@ from importlib.metadata import version
 import mlx.core as mx
 import pytest
 
+from runtime.cpu import native
 from runtime.device import describe, device
+from runtime.nn import ops
 
 
 def test_kind_follows_mlx() -> None:
@@ -18,11 +20,15 @@ def test_available_memory_is_part_of_the_whole() -> None:
     assert 0 < found.available_bytes <= found.total_bytes
 
 
-def test_a_processor_wants_float32_and_plain_weights() -> None:
+def test_a_processor_wants_float32_and_plain_weights_unless_kernels_multiply_them() -> None:
     found = device()
     if found.kind != "cpu":
         pytest.skip("not a processor")
-    assert (found.fast_dtype, found.fast_quantized) == ("float32", False)
+    kernels = native.kernels is not None
+    assert (found.fast_dtype, found.fast_quantized, found.as_stored) == ("float32", kernels, kernels)
+    with ops.using("blas"):
+        found = device()
+        assert (found.fast_dtype, found.fast_quantized, found.as_stored) == ("float32", False, False)
 
 
 def test_memory_mlx_holds_for_reuse_stays_available(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,8 +5,9 @@ import mlx.nn as nn
 import pytest
 
 from runtime.errors import UnsupportedModel, WeightMismatch
+from runtime.holding import Holding, fill
 from runtime.quant import FORMATS
-from runtime.weights import Packing, fill, fit, stored_packing
+from runtime.weights import Packing, fit, stored_packing
 
 NAMES = ("weight", "scales", "biases")
 QUANTIZED = [row for row in FORMATS if row.quantized]
@@ -37,7 +38,7 @@ def test_modules_may_be_packed_each_in_its_own_way_whatever_the_config_calls_the
     config = {"quantization": {"bits": 4, "group_size": 64, "wrapper.a": {"bits": 8, "group_size": 32}}}
     network = Two()
     fit(network, tensors, config)
-    fill(network, tensors, dtype=None, expand=False, keep=lambda _name: False)
+    fill(network, tensors, Holding())
     assert (network.a.bits, network.b.bits) == (8, 4)  # pyright: ignore[reportAttributeAccessIssue] -- quantized now
 
 
@@ -62,7 +63,7 @@ def test_what_is_expanded_is_what_the_codes_stand_for(row: Packing, stored: mx.D
     tensors = {f"a.{leaf}": x for leaf, x in parts.items()} | {"b.weight": mx.zeros((8, 128))}
     network = Two(128)
     fit(network, dict(tensors), {})
-    fill(network, tensors, dtype=mx.float32, expand=True, keep=lambda _name: False)
+    fill(network, tensors, Holding(mx.float32, expands=lambda _module: True))
     got, how = network.a.weight, {"group_size": row.group_size, "bits": row.bits, "mode": row.mode}
     assert got.dtype == mx.float32
     if row.mode == "affine":
@@ -76,7 +77,7 @@ def test_what_is_expanded_is_what_the_codes_stand_for(row: Packing, stored: mx.D
 def test_what_a_family_keeps_is_widened_and_never_narrowed() -> None:
     def filled(stored: mx.Dtype, dtype: mx.Dtype) -> mx.Dtype:
         network, tensors = Two(), {f"{name}.weight": mx.zeros((8, 64), stored) for name in "ab"}
-        fill(network, tensors, dtype=dtype, expand=False, keep=lambda name: name.startswith("a."))
+        fill(network, tensors, Holding(dtype, keeps=lambda name: name.startswith("a.")))
         return network.a.weight.dtype
 
     assert filled(mx.bfloat16, mx.float32) == mx.float32

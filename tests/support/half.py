@@ -13,7 +13,8 @@ from pathlib import Path
 import mlx.core as mx
 import numpy as np
 
-from runtime.device import Device, on_processor
+from runtime.cpu.native import on_processor
+from runtime.device import Device
 from runtime.loaded import LoadedModel, load_model
 from runtime.nn.moe import SwitchLinear
 from tests.support.checkpoints import random_state

@@ -114,7 +114,7 @@ def load(part: Part) -> "LoadedModel":
         bind_blas()
     files = [file.path for file in part.source.inventory.weights]
     try:
-        return load_model(part.plan.config, files, on=replace(here, fast_dtype="float32"))
+        return load_model(part.plan.config, files, on=replace(here, fast_dtype="float32", as_stored=False))
     except RuntimeFault as fault:
         raise PlanError(
             f"{part.source.inventory.origin} cannot be read to choose formats: {fault}",

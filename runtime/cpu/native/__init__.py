@@ -13,15 +13,22 @@ avx2, avx512, neon) for the sake of comparison.
 
 from typing import Any
 
+import mlx.core as mx
+
 from runtime import host
 from runtime.cpu.native.loading import VARIABLE, Status, load
 from runtime.cpu.threads import as_allowed
 
-__all__ = ["VARIABLE", "Status", "kernels", "status", "table"]
+__all__ = ["VARIABLE", "Status", "kernels", "on_processor", "status", "table"]
 
 kernels, status = load()
 if kernels is not None:
     kernels.set_threads(as_allowed(host.cores()))  # until an engine chooses
+
+
+def on_processor() -> bool:
+    """Does MLX run on the processor here, where it has no fused kernels and every node of a graph is felt?"""
+    return mx.default_device().type == mx.DeviceType.cpu
 
 
 def table(otherwise: Any) -> dict[str, Any]:

@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 from runtime.cache.build import build_memory
+from runtime.holding import Holding, fill
 from runtime.loaded import check_weights
 from runtime.models import find_family, muse_glimmer_assistant
 from runtime.models.muse_glimmer_assistant import BlockDraft
 from runtime.step import Inputs, Step
-from runtime.weights import fill, fit
+from runtime.weights import fit
 from tests.support.checkpoints import random_state
 
 DATA = Path(__file__).resolve().parents[2] / "data" / "special"
@@ -37,7 +38,7 @@ def tensors(name: str) -> dict[str, mx.array]:
 
 def filled(network: Any, weights: dict[str, mx.array]) -> Any:
     fit(network, weights, {})
-    fill(network, weights, dtype=None, expand=False, keep=lambda _name: False)
+    fill(network, weights, Holding())
     return network
 
 

@@ -8,11 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runtime.cpu import blocks
+from runtime.holding import Holding, fill, held_bytes, weight_bytes
 from runtime.nn import ops
 from runtime.nn.moe import Experts
 from runtime.nn.route import CorrectedRouter, open_groups, sigmoid_top, softmax_then_top, top_then_softmax
 from runtime.step import Step
-from runtime.weights import expanded_bytes, fill, fit
+from runtime.weights import fit
 
 HIDDEN, INNER, COUNT = 32, 64, 5
 
@@ -96,15 +97,10 @@ def test_packed_stacks_compute_what_their_unpacked_weights_do(
         stored |= {f"{part}.weight": codes, f"{part}.scales": scales, f"{part}.bias": plain[part].bias}
         stored |= {f"{part}.biases": offset for offset in offsets}
     fit(packed, stored, {"quantization": {"mode": mode}})
-    predicted = expanded_bytes(packed, mx.float32)
-    fill(packed, stored, dtype=mx.float32 if expand else None, expand=expand, keep=lambda _name: False)
-    if expand:
-        assert predicted == sum(
-            array.nbytes
-            for _, module in packed.named_modules()
-            for array in module.values()
-            if isinstance(array, mx.array)
-        )
+    holding = Holding(mx.float32 if expand else None, expands=lambda _module: expand)
+    predicted = held_bytes(packed, stored, holding)
+    fill(packed, stored, holding)
+    assert predicted == weight_bytes(packed)
     x = mx.random.normal((1, 40, HIDDEN))
     choice = softmax_then_top(mx.random.normal((1, 40, COUNT)), 2)
     assert float(mx.abs(packed(x, choice) - plain(x, choice)).max()) < 1e-3

@@ -1,0 +1,113 @@
+"""In which form a network holds its tensors, how much memory that takes, and putting them there.
+
+Three things may happen to a fitted tensor: it stays as it is stored, it becomes another float type, or a
+packed matrix becomes plain floats. What it takes and what is done follow the same rules here, so that a
+forecast made from headers alone is what loading will hold.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import mlx.core as mx
+import mlx.nn as nn
+from mlx.utils import tree_flatten
+
+from runtime.cpu.native.mapped import dense
+from runtime.weights import Packing, replace_module, unpacked
+
+_FLOATS = (mx.float32, mx.float16, mx.bfloat16)
+_MATRIX = ("weight", "scales", "biases")
+
+
+def _none(_: Any) -> bool:
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """What becomes of the tensors of a network."""
+
+    dtype: mx.Dtype | None = None
+    """That of floating ones; None: their own."""
+    keeps: Callable[[str], bool] = _none
+    """Tensors, by name, that never become narrower."""
+    as_stored: Callable[[nn.Module], bool] = _none
+    """Modules whose matrix stays as it is stored whatever `dtype` is: products read it so."""
+    expands: Callable[[nn.Module], bool] = _none
+    """Packed modules that become plain ones of `dtype`: their products would be slow."""
+
+
+def fill(network: nn.Module, weights: dict[str, mx.array], holding: Holding) -> None:
+    """Put fitted tensors in place, evaluated one by one; empties `weights` on the way."""
+    for path, module in list(network.named_modules()):
+        own = {name: weights.pop(full) for name, full in _own_names(path, module) if full in weights}
+        as_stored = holding.as_stored(module)
+        if "scales" in own and holding.expands(module):
+            module = _expanded(network, path, module, own, holding.dtype)
+        for name, array in own.items():
+            if as_stored and name in _MATRIX:
+                module[name] = dense(array)
+            else:
+                full = f"{path}.{name}" if path else name
+                module[name] = array.astype(_type(array.dtype, holding, full))
+            # One at a time: a cast's stored twin is freed before the next tensor is read.
+            mx.eval(module[name])
+
+
+def held_bytes(network: nn.Module, fitted: Mapping[str, mx.array], holding: Holding) -> int:
+    """What `fill` will hold of these tensors. Nothing is read."""
+    total = 0
+    for path, module in network.named_modules():
+        own = {name: fitted[full] for name, full in _own_names(path, module) if full in fitted}
+        as_stored = holding.as_stored(module)
+        if "scales" in own and holding.expands(module):
+            codes = own.pop("weight")
+            own = {name: array for name, array in own.items() if name not in _MATRIX}
+            total += codes.size * 32 // module.bits * (holding.dtype or mx.float32).size
+        for name, array in own.items():
+            full = f"{path}.{name}" if path else name
+            kept = as_stored and name in _MATRIX
+            total += array.size * (array.dtype if kept else _type(array.dtype, holding, full)).size
+    return total
+
+
+def weight_bytes(network: nn.Module) -> int:
+    """Bytes of all parameters as they are held now."""
+    pairs = tree_flatten(network.parameters())
+    return sum(array.nbytes for _, array in pairs)  # pyright: ignore[reportAttributeAccessIssue] -- pairs unless a destination is given
+
+
+def _type(stored: mx.Dtype, holding: Holding, name: str) -> mx.Dtype:
+    wanted = holding.dtype
+    if wanted is None or stored not in _FLOATS or (wanted.size < stored.size and holding.keeps(name)):
+        return stored
+    return wanted
+
+
+def _own_names(path: str, module: nn.Module) -> Iterator[tuple[str, str]]:
+    for name, value in module.items():
+        if isinstance(value, mx.array):
+            yield name, f"{path}.{name}" if path else name
+
+
+def _expanded(
+    network: nn.Module, path: str, module: Any, own: dict[str, mx.array], dtype: mx.Dtype | None
+) -> nn.Module:
+    """The plain twin of a quantized module, its weight dequantized; takes scales and biases out of `own`."""
+    codes, scales, biases = own.pop("weight"), own.pop("scales"), own.pop("biases", None)
+    weight = unpacked(codes, scales, biases, Packing(module.bits, module.group_size, module.mode), dtype)
+    plain = _plain(module, weight.shape, "bias" in own)
+    replace_module(network, path, plain)
+    own["weight"] = weight
+    return plain
+
+
+def _plain(module: Any, shape: tuple[int, ...], bias: bool) -> nn.Module:
+    """An unquantized module for a weight of this shape. Modules of our own say themselves (`to_plain`)."""
+    if hasattr(module, "to_plain"):
+        return module.to_plain()
+    rows, width = shape
+    if isinstance(module, nn.QuantizedEmbedding):
+        return nn.Embedding(rows, width)
+    return nn.Linear(width, rows, bias)

@@ -1,0 +1,32 @@
+"""Which weights may stay as they are stored: the matrices that nothing reads but products of the table.
+
+Kernels of our own multiply packed and 16-bit matrices beside float32 activations. Whatever a family reads by
+itself (filters of convolutions, weights of norms, routers, a table of biases, the matrices that MLA turns
+round) is computed by MLX, which emulates 16-bit arithmetic on a processor, slowly: that becomes float32.
+"""
+
+from typing import Any
+
+import mlx.nn as nn
+
+from runtime.cpu.native.products import MODES
+from runtime.nn import ops
+from runtime.nn.moe import QuantizedSwitchLinear, SwitchLinear
+
+_READ_BY: dict[type[nn.Module], tuple[str, ...]] = {
+    nn.Linear: ("linear", "embed"),  # the kernels that look up floats came with those that multiply them
+    nn.QuantizedLinear: ("linear",),
+    nn.Embedding: ("linear", "embed"),
+    nn.QuantizedEmbedding: ("linear",),
+    SwitchLinear: ("gather",),
+    QuantizedSwitchLinear: ("gather",),
+}
+"""The operations that read each kind."""
+
+
+def read_as_stored(module: Any) -> bool:
+    """Is this module's matrix read by kernels of our own alone?"""
+    names = _READ_BY.get(type(module))
+    if names is None or not ops.by_kernels(*names):
+        return False
+    return "scales" not in module or module.mode in MODES

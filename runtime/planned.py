@@ -1,0 +1,164 @@
+"""What becomes of a checkpoint's tensors on a device: the network that takes them, their form, their bytes.
+
+Decided from shapes and types alone; nothing is read. `runtime.loaded` foresees and loads by the same plan.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import mlx.core as mx
+import mlx.nn as nn
+
+from runtime.blocks.stored import Floats, Unfolded, unfolded
+from runtime.cache.layout import LayerSpec
+from runtime.device import Device
+from runtime.errors import WeightMismatch
+from runtime.holding import Holding, held_bytes
+from runtime.models.architecture import Described
+from runtime.models.unused import without_unused
+from runtime.nn.stored import read_as_stored
+from runtime.weights import fit
+
+Part = tuple[nn.Module, dict[str, mx.array]]
+"""A network, and the tensors that belong in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A way to hold these tensors, and what it takes."""
+
+    holding: Holding
+    opened: Unfolded
+    parts: list[Part]
+    """The network and, where it is wanted, there is one and it fits, the draft head."""
+    notes: tuple[str, ...]
+    """Sentences for the user."""
+    sizes: tuple[int, ...]
+    """Bytes of each part, as it will be held."""
+
+
+def plan_for(
+    described: Described,
+    config: Mapping[str, Any],
+    weights: Mapping[str, mx.array],
+    on: Device | None,
+    *,
+    with_head: bool,
+) -> Plan:
+    """The fastest way for which there is memory; with the draft head only if there is some for it too."""
+    stored = sum(array.nbytes for array in weights.values())
+
+    def best(*, with_head: bool) -> Plan:
+        *faster, smallest = _ways(described, on)
+        for floats, holding in faster:
+            plan = _one(described, config, unfolded(weights, config, floats=floats), holding, with_head)
+            if on is not None and sum(plan.sizes) <= _affordable(stored, on):
+                return plan
+        floats, holding = smallest
+        return _one(described, config, unfolded(weights, config, floats=floats), holding, with_head)
+
+    found = best(with_head=with_head)
+    wanted = sum(found.sizes)
+    if len(found.parts) > 1 and on is not None and wanted > on.available_bytes > 0:
+        note = f"the draft head is not used: with it the model would take {wanted:,} bytes"
+        return replace(best(with_head=False), notes=(note,))
+    return found
+
+
+def _ways(described: Described, on: Device | None) -> tuple[tuple[Floats, Holding], ...]:
+    """How a device may hold weights: what is done with blocks and with tensors. What is faster comes first,
+    what takes least comes last.
+    """
+    stay = read_as_stored if on is not None and on.as_stored else _no_module
+    smallest = Holding(wanted_dtype(on), described.family.keeps_dtype, as_stored=stay)
+    if on is None or (on.fast_quantized and not on.as_stored):
+        return (("none", smallest),)
+    expanding = replace(smallest, expands=lambda module: not stay(module))
+    return ("inexact" if on.as_stored else "all", expanding), ("none", smallest)
+
+
+def _no_module(_: nn.Module) -> bool:
+    return False
+
+
+def _affordable(stored: int, on: Device) -> int:
+    """The most bytes that weights may be held in for the sake of speed: half of what is free; all of it where
+    that is little more than they are stored in.
+    """
+    return max(on.available_bytes // 2, min(stored + stored // 4, on.available_bytes))
+
+
+def wanted_dtype(on: Device | None) -> mx.Dtype | None:
+    """The type of activations that a device wants; None: the checkpoint's own."""
+    return None if on is None or on.fast_dtype is None else getattr(mx, on.fast_dtype)
+
+
+def _one(
+    described: Described, config: Mapping[str, Any], opened: Unfolded, holding: Holding, with_head: bool
+) -> Plan:
+    parts = [fit_network(described, config, opened.weights, holding.dtype)]
+    heads, notes = _fitted_head(described, config, opened.weights, holding.dtype) if with_head else ([], ())
+    parts += heads
+    sizes = tuple(held_bytes(network, fitted, holding) for network, fitted in parts)
+    return Plan(holding, opened, parts, notes, sizes)
+
+
+def fit_network(
+    described: Described,
+    config: Mapping[str, Any],
+    weights: dict[str, mx.array],
+    dtype: mx.Dtype | None = mx.float32,
+) -> Part:
+    """The network, and these tensors under its own names. Raises WeightMismatch."""
+    network = described.family.build(described.config)
+    fitted = described.family.adapt(described.config, without_unused(described, weights))
+    fit(network, fitted, config)
+    return network, _narrowed(described, fitted, weights) if dtype is None else fitted
+
+
+def _narrowed(
+    described: Described, fitted: dict[str, mx.array], stored: dict[str, mx.array]
+) -> dict[str, mx.array]:
+    """For devices that compute in the checkpoint's type: matrices that a family computed in float32 (`adapt`)
+    from narrower ones in that type again, since products want one type. Vectors stay wide.
+    """
+    kept = described.family.keeps_dtype
+    matrices = [array for name, array in stored.items() if array.ndim > 1 and not kept(name)]
+    if any(array.dtype == mx.float32 for array in matrices):
+        return fitted
+    own = float_of(stored)
+    return {
+        name: array.astype(own) if array.dtype == mx.float32 and array.ndim > 1 and not kept(name) else array
+        for name, array in fitted.items()
+    }
+
+
+def _fitted_head(
+    described: Described, config: Mapping[str, Any], weights: dict[str, mx.array], dtype: mx.Dtype | None
+) -> tuple[list[Part], tuple[str, ...]]:
+    """The draft head among these tensors, if there is one: at most one part, and notes."""
+    head = described.family.head
+    fitted = {} if head is None else head.adapt(described.config, without_unused(described, weights))
+    if head is None or not fitted:
+        return [], ()
+    network = head.build(described.config)
+    try:
+        fit(network, fitted, config)
+    except WeightMismatch as mismatch:
+        return [], (f"the draft head is not used: {mismatch}",)
+    return [(network, _narrowed(described, fitted, weights) if dtype is None else fitted)], ()
+
+
+def head_layout(described: Described) -> tuple[LayerSpec, ...]:
+    head = described.family.head
+    return () if head is None else tuple(head.layout(described.config))
+
+
+def float_of(weights: Mapping[str, mx.array]) -> mx.Dtype:
+    """The checkpoint's own activation dtype: that of most of its floating numbers."""
+    counts: dict[mx.Dtype, int] = {}
+    for array in weights.values():
+        if array.dtype in (mx.float32, mx.float16, mx.bfloat16):
+            counts[array.dtype] = counts.get(array.dtype, 0) + array.size
+    return max(counts, key=lambda dtype: counts[dtype], default=mx.float32)
