@@ -39,5 +39,5 @@ def table(otherwise: Any) -> dict[str, Callable[..., Any]]:
         "gelu": activation.gelu,
         "gelu_tanh": activation.gelu_tanh,
         "relu2": activation.relu2,
-        "swiglu": activation.swiglu,
+        "gated": activation.gating(otherwise.gated),
     }

@@ -7,6 +7,7 @@ processor means to run a C++ compiler in the middle of a prompt.
 """
 
 import math
+from collections.abc import Callable
 
 import mlx.core as mx
 
@@ -37,10 +38,6 @@ def silu(x: mx.array) -> mx.array:
     return x / (mx.power(1 / math.e, x) + 1) if is_long(x) else x * mx.sigmoid(x)
 
 
-def swiglu(gate: mx.array, up: mx.array) -> mx.array:
-    return silu(gate) * up
-
-
 def gelu_tanh(x: mx.array) -> mx.array:
     """x / 2 · (1 + tanh z) with z = √(2/π) (x + 0.044715 x³), which is x · sigmoid(2 z)."""
     twice = x * (x.square() * (0.044715 * _SLOPE) + _SLOPE)
@@ -55,6 +52,17 @@ def gelu(x: mx.array) -> mx.array:
 def relu2(x: mx.array) -> mx.array:
     """max(x, 0)²."""
     return mx.maximum(x, 0).square()
+
+
+def gating(otherwise: Callable[..., mx.array]) -> Callable[..., mx.array]:
+    """act(gate) · up: by the activations of this room, else by `otherwise`."""
+    known = {"silu": silu, "gelu": gelu, "gelu_tanh": gelu_tanh, "relu2": relu2}
+
+    def gated(activation: str, gate: mx.array, up: mx.array) -> mx.array:
+        act = known.get(activation)
+        return otherwise(activation, gate, up) if act is None else act(gate) * up
+
+    return gated
 
 
 _SLOPE = 2 * math.sqrt(2 / math.pi)

@@ -136,8 +136,3 @@ class CausalLM(Module):
         return (
             tied(self.model.embed_tokens, hidden, step) if self._tied else linear(self.lm_head, hidden, step)
         )
-
-
-def softcapped(logits: mx.array, cap: float) -> mx.array:
-    """cap * tanh(logits / cap)."""
-    return mx.tanh(logits / cap) * cap

@@ -24,7 +24,6 @@ from runtime.models.decoder import (
     head_norms,
     layer_ropes,
     rms_norms,
-    softcapped,
 )
 from runtime.models.decoder_config import (
     DecoderConfig,
@@ -38,6 +37,7 @@ from runtime.models.family import Family
 from runtime.models.tensor_names import text_tower, without_spares
 from runtime.models.towers import USUAL
 from runtime.models.wrapper import text_block
+from runtime.nn.activation import softcap
 from runtime.nn.block import PreNorm, Sandwich
 from runtime.nn.layer import Layer
 from runtime.nn.norm import one_added
@@ -163,7 +163,7 @@ class Gemma(CausalLM):
 
     def logits(self, hidden: mx.array, step: Step | None = None) -> mx.array:
         logits = super().logits(hidden, step)
-        return logits if self._softcap is None else softcapped(logits, self._softcap)
+        return logits if self._softcap is None else softcap(logits, self._softcap)
 
 
 def _block(config: Config, rope: Rope | None) -> Layer:

@@ -20,7 +20,6 @@ from runtime.cache.protocol import AttentionCache, Caches, by_layout
 from runtime.errors import UnsupportedModel, shown
 from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
-from runtime.models.decoder import softcapped
 from runtime.models.decoder_config import layer_count, read_shape, two_ropes
 from runtime.models.family import Family
 from runtime.models.gemma4 import Attention
@@ -28,7 +27,7 @@ from runtime.models.gemma4_config import OF_SHAPE, Layer, donor_of, layers_layou
 from runtime.models.per_layer import PerLayerTrunk
 from runtime.models.tensor_names import text_tower
 from runtime.models.towers import USUAL
-from runtime.nn.activation import relu
+from runtime.nn.activation import relu, softcap
 from runtime.nn.linear import embed, linear, tied
 from runtime.nn.mlp import ACTIVATIONS, GatedMLP
 from runtime.nn.module import Module
@@ -326,7 +325,7 @@ class Gemma3n(Module):
         logits = (
             tied(self.model.embed_tokens, hidden, step) if self._tied else linear(self.lm_head, hidden, step)
         )
-        return logits if self._softcap is None else softcapped(logits, self._softcap)
+        return logits if self._softcap is None else softcap(logits, self._softcap)
 
 
 def build(config: Config) -> Gemma3n:

@@ -19,7 +19,6 @@ from runtime.cache.layout import LayerSpec
 from runtime.cache.protocol import AttentionCache, Caches, by_layout
 from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
-from runtime.models.decoder import softcapped
 from runtime.models.experts import to_switch
 from runtime.models.family import Family
 from runtime.models.gemma4_config import (
@@ -34,6 +33,7 @@ from runtime.models.per_layer import PerLayerTrunk
 from runtime.models.quantizing import EIGHT_ELSE, REQUESTED, Row, in_cadence, sensitive
 from runtime.models.tensor_names import text_tower
 from runtime.models.towers import USUAL
+from runtime.nn.activation import softcap
 from runtime.nn.attend import attend, attention, merge_heads, split_heads
 from runtime.nn.linear import embed, linear, tied
 from runtime.nn.mlp import ACTIVATIONS, GatedMLP
@@ -230,7 +230,7 @@ class Gemma4(Module):
         logits = (
             tied(self.model.embed_tokens, hidden, step) if self._tied else linear(self.lm_head, hidden, step)
         )
-        return logits if self._softcap is None else softcapped(logits, self._softcap)
+        return logits if self._softcap is None else softcap(logits, self._softcap)
 
 
 def build(config: Config) -> Gemma4:

@@ -22,6 +22,7 @@ from runtime.models.decoder_config import DecoderConfig, layer_count, read_shape
 from runtime.models.experts import Weights
 from runtime.models.family import Family
 from runtime.models.tensor_names import without_spares
+from runtime.nn import ops
 from runtime.nn.attend import attend
 from runtime.nn.block import PreNorm
 from runtime.nn.linear import linear
@@ -95,9 +96,7 @@ class ClippedExperts(Experts):
         self._alpha, self._limit = config.alpha, config.limit
 
     def inner(self, gate: mx.array, up: mx.array) -> mx.array:
-        gate = mx.minimum(gate, self._limit)
-        up = mx.clip(up, -self._limit, self._limit)
-        return (up + 1) * (gate * mx.sigmoid(gate * self._alpha))
+        return ops.table.clipped_gate(gate, up, self._limit, self._alpha)
 
 
 class SparseMLP(Module):

@@ -24,7 +24,6 @@ from runtime.models.decoder import (
     gated_mlp,
     layer_ropes,
     rms_norms,
-    softcapped,
 )
 from runtime.models.decoder_config import DecoderConfig, layer_count, one_rope, read_shape
 from runtime.models.family import Family
@@ -32,6 +31,7 @@ from runtime.models.quantizing import EIGHT_ELSE, REQUESTED, Row, in_cadence, is
 from runtime.models.tensor_names import text_tower, without_spares
 from runtime.models.towers import Towers
 from runtime.models.wrapper import text_block
+from runtime.nn.activation import gated, sigmoid, softcap
 from runtime.nn.attend import attend
 from runtime.nn.block import Sandwich
 from runtime.nn.layer import Layer
@@ -131,7 +131,7 @@ class GatedAttention(SelfAttention):
         queries, keys, values = self.project(x, step)
         queries, keys = self.place(queries, keys, step)
         out = attend(step, cache, queries, keys, values, scale=self._scale)
-        return linear(self.o_proj, out * mx.sigmoid(linear(self.gate_proj, x, step)), step)
+        return linear(self.o_proj, gated(sigmoid, linear(self.gate_proj, x, step), out), step)
 
     def project(self, x: mx.array, step: Step) -> Projected:
         queries, keys, values = super().project(x, step)
@@ -164,7 +164,7 @@ class MuseGlimmer(CausalLM):
         self._multiplier, self._softcap = config.multiplier, config.softcap
 
     def logits(self, hidden: mx.array, step: Step | None = None) -> mx.array:
-        return softcapped(super().logits(hidden, step) * self._multiplier, self._softcap)
+        return softcap(super().logits(hidden, step) * self._multiplier, self._softcap)
 
 
 def build(config: Config) -> MuseGlimmer:

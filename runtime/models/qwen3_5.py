@@ -25,6 +25,7 @@ from runtime.models.quantizing import SOURCE, Row
 from runtime.models.qwen3_5_config import Config, parse
 from runtime.models.tensor_names import text_tower, without_spares
 from runtime.models.towers import USUAL
+from runtime.nn.activation import gated, sigmoid
 from runtime.nn.attend import attend, split_heads
 from runtime.nn.conv import stored_filters
 from runtime.nn.delta_net import DeltaSpec, GatedDeltaNet
@@ -65,7 +66,7 @@ class Attention(Module):
         queries = self.q_norm(queries.swapaxes(1, 2))
         queries, keys = self._rope(queries, step), self._rope(keys, step)
         out = attend(step, cache, queries, keys, values, scale=self._scale)
-        return linear(self.o_proj, out * mx.sigmoid(gate.reshape(out.shape)), step)
+        return linear(self.o_proj, gated(sigmoid, gate.reshape(out.shape), out), step)
 
 
 class Block(Module):

@@ -14,11 +14,12 @@ from runtime.cache.layout import LayerSpec, Rotating
 from runtime.cache.protocol import StepCache
 from runtime.errors import UnsupportedModel, shown
 from runtime.models.config import Fields
-from runtime.models.decoder import CausalLM, layer_ropes, softcapped
+from runtime.models.decoder import CausalLM, layer_ropes
 from runtime.models.decoder_config import DecoderConfig, layer_count, one_rope, read_shape
 from runtime.models.experts import Weights
 from runtime.models.family import Family
 from runtime.models.tensor_names import without_spares
+from runtime.nn.activation import softcap
 from runtime.nn.conv import stored_filters
 from runtime.nn.layer import Mixer
 from runtime.nn.mlp import GatedMLP
@@ -120,7 +121,7 @@ class RecurrentGemma(CausalLM):
         self._cap = config.logit_cap
 
     def logits(self, hidden: mx.array, step: Step | None = None) -> mx.array:
-        return softcapped(super().logits(hidden, step), self._cap)
+        return softcap(super().logits(hidden, step), self._cap)
 
 
 def _embed_scale(hidden: int) -> float:

@@ -22,11 +22,11 @@ from runtime.models.decoder import (
     gated_mlp,
     layer_ropes,
     rms_norms,
-    softcapped,
 )
 from runtime.models.family import Family
 from runtime.models.quantizing import EIGHT, Row
 from runtime.models.t5gemma_config import Config, StackConfig, parse
+from runtime.nn.activation import softcap
 from runtime.nn.attend import attend_over, split_heads
 from runtime.nn.bidirectional import attend_both_ways, whole_texts
 from runtime.nn.linear import embed, linear, tied
@@ -195,7 +195,7 @@ class T5Gemma(Module):
     def logits(self, hidden: mx.array, step: Step | None = None) -> mx.array:
         table = self.model.decoder.embed_tokens
         logits = tied(table, hidden, step) if self._tied else linear(self.lm_head["out_proj"], hidden, step)
-        return logits if self._softcap is None else softcapped(logits, self._softcap)
+        return logits if self._softcap is None else softcap(logits, self._softcap)
 
 
 def build(config: Config) -> T5Gemma:

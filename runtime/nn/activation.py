@@ -44,6 +44,29 @@ def softplus(x: mx.array) -> mx.array:
     return ops.table.softplus(x)
 
 
+def sigmoid(x: mx.array) -> mx.array:
+    """1 / (1 + e⁻ˣ)."""
+    return ops.table.sigmoid(x)
+
+
+def softcap(x: mx.array, cap: float) -> mx.array:
+    """cap · tanh(x / cap)."""
+    return ops.table.softcap(x, cap)
+
+
+NAMES: dict[Activation, str] = {
+    silu: "silu",
+    gelu: "gelu",
+    gelu_tanh: "gelu_tanh",
+    relu: "relu",
+    relu2: "relu2",
+    softplus: "softplus",
+    sigmoid: "sigmoid",
+}
+"""What the table of operations calls them where one is part of something larger."""
+
+
 def gated(activation: Activation, gate: mx.array, up: mx.array) -> mx.array:
     """activation(gate) · up."""
-    return ops.table.swiglu(gate, up) if activation is silu else activation(gate) * up
+    name = NAMES.get(activation)
+    return activation(gate) * up if name is None else ops.table.gated(name, gate, up)

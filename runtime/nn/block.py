@@ -8,7 +8,7 @@ import mlx.core as mx
 from runtime.cache.protocol import StepCache
 from runtime.nn.layer import FeedForward, Mixer
 from runtime.nn.module import Module
-from runtime.nn.norm import Norm, Normalize
+from runtime.nn.norm import Norm, Normalize, added_normed
 from runtime.step import Step
 
 
@@ -38,8 +38,8 @@ class PostNorm(Module):
         self.post_feedforward_layernorm: Normalize = norm()
 
     def __call__(self, x: mx.array, step: Step, cache: StepCache) -> mx.array:
-        x = x + self.post_attention_layernorm(self.self_attn(x, step, cache))
-        return x + self.post_feedforward_layernorm(self.mlp(x, step))
+        x = added_normed(x, self.post_attention_layernorm, self.self_attn(x, step, cache))
+        return added_normed(x, self.post_feedforward_layernorm, self.mlp(x, step))
 
 
 class Sandwich(Module):
@@ -55,8 +55,10 @@ class Sandwich(Module):
         self.post_feedforward_layernorm: Normalize = norm()
 
     def __call__(self, x: mx.array, step: Step, cache: StepCache) -> mx.array:
-        x = x + self.post_attention_layernorm(self.self_attn(self.input_layernorm(x), step, cache))
-        return x + self.post_feedforward_layernorm(self.mlp(self.pre_feedforward_layernorm(x), step))
+        mixed = self.self_attn(self.input_layernorm(x), step, cache)
+        x = added_normed(x, self.post_attention_layernorm, mixed)
+        thought = self.mlp(self.pre_feedforward_layernorm(x), step)
+        return added_normed(x, self.post_feedforward_layernorm, thought)
 
 
 class Parallel(Module):

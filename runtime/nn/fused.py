@@ -65,6 +65,10 @@ def rms_norm(module: Any, x: mx.array) -> mx.array:
     return mx.fast.rms_norm(x, module["weight"], module.eps).astype(x.dtype)
 
 
+def add_rms_norm(module: Any, x: mx.array, to: mx.array) -> mx.array:
+    return to + rms_norm(module, x)
+
+
 def rms(x: mx.array, eps: float) -> mx.array:
     return mx.fast.rms_norm(x, None, eps)
 
@@ -97,8 +101,16 @@ def attend(
     return mx.fast.scaled_dot_product_attention(queries, keys, values, scale=scale, mask=mask, sinks=sinks)
 
 
-def swiglu(gate: mx.array, up: mx.array) -> mx.array:
-    return nn.silu(gate) * up
+ACTIVATIONS = plain.ACTIVATIONS | {
+    "silu": nn.silu,
+    "gelu": nn.gelu,
+    "gelu_tanh": nn.gelu_approx,
+    "relu2": nn.relu2,
+}
+
+
+def gated(activation: str, gate: mx.array, up: mx.array) -> mx.array:
+    return ACTIVATIONS[activation](gate) * up
 
 
 def settled(indices: mx.array) -> mx.array:

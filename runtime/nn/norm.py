@@ -45,6 +45,11 @@ class LayerNorm(Module):
         return ops.table.layer_norm(self, x)
 
 
+def added_normed(x: mx.array, norm: Normalize, y: mx.array) -> mx.array:
+    """x + norm(y)"""
+    return ops.table.add_rms_norm(norm, y, x) if isinstance(norm, RMSNorm) else x + norm(y)
+
+
 def rms(x: mx.array, eps: float) -> mx.array:
     """x over the root of its mean square along the last axis, without a weight."""
     return ops.table.rms(x, eps)

@@ -91,14 +91,17 @@ class Operations:
     rms_norm: Callable[[nn.Module, mx.array], mx.array]
     """x / √(Σx² / D + eps) · weight along the last axis, in x's type whatever the weight's is."""
 
+    add_rms_norm: Callable[[nn.Module, mx.array, mx.array], mx.array]
+    """to + rms_norm(module, x), of (module, x, to)."""
+
     rms: Callable[[mx.array, float], mx.array]
-    """The same without a weight."""
+    """rms_norm without a weight."""
 
     layer_norm: Callable[[nn.Module, mx.array], mx.array]
     """(x - mean) / √(variance + eps) · weight + bias, with or without either of them, in x's type."""
 
     standardize: Callable[[mx.array, float], mx.array]
-    """The same without both."""
+    """layer_norm without both."""
 
     rotate: Callable[[Rotary, mx.array, Step], mx.array]
     """Heads [B, H, L, D], turned at the positions of a step."""
@@ -114,8 +117,18 @@ class Operations:
     relu2: Unary
     softplus: Unary
 
-    swiglu: Callable[[mx.array, mx.array], mx.array]
-    """silu(gate) · up."""
+    sigmoid: Unary
+
+    gated: Callable[[str, mx.array, mx.array], mx.array]
+    """act(gate) · up, act by its name in `runtime.nn.activation.NAMES`."""
+
+    clipped_gate: Callable[[mx.array, mx.array, float, float], mx.array]
+    """(up + 1) · gate · sigmoid(slope · gate), for gate at most `limit` and up within it on both sides: of
+    (gate, up, limit, slope).
+    """
+
+    softcap: Callable[[mx.array, float], mx.array]
+    """cap · tanh(x / cap)."""
 
     conv: Callable[[Any, mx.array, mx.array, Counts, bool], Folded]
     """x [B, L, C] and the k-1 inputs before them [B, k-1, C] -> Σ filters · inputs + bias of each token, and
@@ -164,6 +177,7 @@ _PLAIN = Operations(
     gather=plain.gather,
     ask=plain.ask,
     rms_norm=plain.rms_norm,
+    add_rms_norm=plain.add_rms_norm,
     rms=plain.rms,
     layer_norm=plain.layer_norm,
     standardize=plain.standardize,
@@ -175,7 +189,10 @@ _PLAIN = Operations(
     gelu_tanh=plain.gelu_tanh,
     relu2=plain.relu2,
     softplus=plain.softplus,
-    swiglu=plain.swiglu,
+    sigmoid=mx.sigmoid,
+    gated=plain.gated,
+    clipped_gate=plain.clipped_gate,
+    softcap=plain.softcap,
     settled=mx.stop_gradient,
     **Scans(plain.silu, plain.softplus, plain.rms).table(),
 )
@@ -186,6 +203,7 @@ _GPU = Operations(
     gather=fused.gather,
     ask=fused.ask,
     rms_norm=fused.rms_norm,
+    add_rms_norm=fused.add_rms_norm,
     rms=fused.rms,
     layer_norm=fused.layer_norm,
     standardize=fused.standardize,
@@ -197,7 +215,10 @@ _GPU = Operations(
     gelu_tanh=nn.gelu_approx,
     relu2=nn.relu2,
     softplus=plain.softplus,
-    swiglu=fused.swiglu,
+    sigmoid=mx.sigmoid,
+    gated=fused.gated,
+    clipped_gate=plain.clipped_gate,
+    softcap=plain.softcap,
     settled=fused.settled,
     **Scans(nn.silu, plain.softplus, fused.rms).table(),
 )

@@ -54,6 +54,10 @@ def rms(x: mx.array, eps: float) -> mx.array:
     return (wide / mx.sqrt(wide.square().mean(axis=-1, keepdims=True) + eps)).astype(x.dtype)
 
 
+def add_rms_norm(module: Any, x: mx.array, to: mx.array) -> mx.array:
+    return to + rms_norm(module, x)
+
+
 def layer_norm(module: Any, x: mx.array) -> mx.array:
     y = standardize(x.astype(mx.float32), module.eps)
     if "weight" in module:
@@ -150,8 +154,30 @@ def softplus(x: mx.array) -> mx.array:
     return mx.logaddexp(x, 0)
 
 
-def swiglu(gate: mx.array, up: mx.array) -> mx.array:
-    return silu(gate) * up
+ACTIVATIONS = {
+    "silu": silu,
+    "gelu": gelu,
+    "gelu_tanh": gelu_tanh,
+    "relu": lambda x: mx.maximum(x, 0),
+    "relu2": relu2,
+    "softplus": softplus,
+    "sigmoid": mx.sigmoid,
+    "tanh": mx.tanh,
+}
+
+
+def gated(activation: str, gate: mx.array, up: mx.array) -> mx.array:
+    return ACTIVATIONS[activation](gate) * up
+
+
+def clipped_gate(gate: mx.array, up: mx.array, limit: float, slope: float) -> mx.array:
+    gate = mx.minimum(gate, limit)
+    up = mx.clip(up, -limit, limit)
+    return (up + 1) * (gate * mx.sigmoid(gate * slope))
+
+
+def softcap(x: mx.array, cap: float) -> mx.array:
+    return mx.tanh(x / cap) * cap
 
 
 def unpacked(module: Any, dtype: mx.Dtype | None, rows: mx.array | None = None) -> mx.array:

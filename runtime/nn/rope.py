@@ -4,11 +4,13 @@ What turns them, the table of operations says: MLX's fused kernel, or tables tha
 can only count on from where a row begins, so positions that a step brings itself go by tables everywhere.
 """
 
+from array import array
+from collections.abc import Sequence
 from typing import ClassVar
 
 import mlx.core as mx
 
-from runtime.cpu.turn import signed_frequencies
+from runtime.cpu.turn import Turns, signed_frequencies
 from runtime.nn import ops
 from runtime.nn.rope_spec import RopeSpec
 from runtime.step import Step
@@ -26,6 +28,9 @@ class Rope:
         self._frequencies, self._long_frequencies = (
             signed_frequencies(wavelengths, traditional=spec.traditional)
             for wavelengths in (self._wavelengths, self._long)
+        )
+        self._exact, self._long_exact = (
+            _in_two(wavelengths) for wavelengths in (spec.wavelengths, spec.long_wavelengths or ())
         )
 
     def __call__(self, x: mx.array, step: Step) -> mx.array:
@@ -56,6 +61,17 @@ class Rope:
         if len(set(long)) == 1:
             return self._long_frequencies if long[0] else self._frequencies
         return mx.where(mx.array(long)[:, None, None], self._long_frequencies, self._frequencies)
+
+    def turns(self, step: Step) -> Turns:
+        """What a table is made of where angles are worked out in double."""
+        frequencies = self._exact
+        if self._spec.long_wavelengths is not None:
+            long = self._are_long(step)
+            of_rows = [self._long_exact if is_long else self._exact for is_long in long]
+            frequencies = of_rows[0] if len(set(long)) == 1 else mx.concatenate(of_rows)
+        if step.moved or (len(frequencies) > 1 and len(set(step.starts)) == 1):
+            return frequencies, step.positions, ()
+        return frequencies, None, step.starts if len(set(step.starts)) > 1 else step.starts[:1]
 
     def fused(self, x: mx.array, step: Step) -> mx.array:
         """The same by MLX's own kernel, in any float type, where positions are indices."""
@@ -114,6 +130,13 @@ class Rope:
             offset=offset,
             freqs=self._long if long else self._wavelengths,
         )
+
+
+def _in_two(wavelengths: Sequence[float]) -> mx.array:
+    """float32 [1, 2, R / 2]: frequencies, as a float32 each and what that leaves of them."""
+    exact = [1 / wavelength for wavelength in wavelengths]
+    first = array("f", exact)
+    return mx.array([[list(first), [whole - part for whole, part in zip(exact, first, strict=True)]]])
 
 
 def _scale_rotated(x: mx.array, spec: RopeSpec) -> mx.array:

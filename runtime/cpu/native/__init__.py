@@ -37,10 +37,12 @@ def table(otherwise: Any) -> dict[str, Any]:
     """
     if kernels is None:
         return {}
-    from runtime.cpu.native import norms, products, scans
+    from runtime.cpu.native import activations, norms, products, rope, scans
 
     return {
         "linear": products.linear(kernels, otherwise.linear),
-        "rms_norm": norms.rms_norm(kernels, otherwise.rms_norm),
+        "rotate": rope.rotating(kernels, otherwise.rotate),
+        **activations.table(kernels, otherwise),
+        **norms.table(kernels, otherwise),
         **scans.table(kernels, otherwise),
     }

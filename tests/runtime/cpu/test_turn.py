@@ -24,7 +24,7 @@ STEPS = {
 
 @pytest.fixture(autouse=True)
 def on_a_processor() -> Iterator[None]:
-    with ops.using("cpu"):
+    with ops.using("blas"):
         yield
 
 

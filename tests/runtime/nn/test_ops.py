@@ -11,7 +11,7 @@ import pytest
 
 from runtime import cpu
 from runtime.cache.protocol import Mask
-from runtime.nn import ops
+from runtime.nn import activation, ops
 from runtime.nn.moe import QuantizedSwitchLinear, SwitchLinear
 from runtime.nn.norm import LayerNorm, RMSNorm
 from runtime.nn.ops import COLUMNS, Operations
@@ -101,6 +101,9 @@ def test_norms(column: Operations, shape: tuple[int, ...], dtype: mx.Dtype) -> N
             filled(module).set_dtype(weight)
             name = "rms_norm" if isinstance(module, RMSNorm) else "layer_norm"
             alike(getattr(column, name)(module, x), getattr(PLAIN, name)(module, x), near)
+            if name == "rms_norm":
+                to = normal(*shape, seed=9).astype(dtype)
+                alike(column.add_rms_norm(module, x, to), PLAIN.add_rms_norm(module, x, to), near)
     alike(column.rms(x, 1e-5), PLAIN.rms(x, 1e-5), near)
     alike(column.standardize(x, 1e-5), PLAIN.standardize(x, 1e-5), near)
 
@@ -157,7 +160,7 @@ def test_attend(column: Operations, groups: int, width: int, seen: int, softcap:
 
 
 @column
-@pytest.mark.parametrize("name", ["softmax", "silu", "gelu", "gelu_tanh", "relu2", "softplus"])
+@pytest.mark.parametrize("name", ["softmax", "silu", "gelu", "gelu_tanh", "relu2", "softplus", "sigmoid"])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_activations(column: Operations, name: str, shape: tuple[int, ...]) -> None:
     x = normal(*shape) * 6
@@ -165,10 +168,13 @@ def test_activations(column: Operations, name: str, shape: tuple[int, ...]) -> N
 
 
 @column
-def test_swiglu(column: Operations) -> None:
+def test_gates(column: Operations) -> None:
     for shape in SHAPES:
-        gate, up = normal(*shape), normal(*shape, seed=1)
-        alike(column.swiglu(gate, up), PLAIN.swiglu(gate, up))
+        gate, up = normal(*shape) * 6, normal(*shape, seed=1) * 6
+        for name in activation.NAMES.values():
+            alike(column.gated(name, gate, up), PLAIN.gated(name, gate, up))
+        alike(column.clipped_gate(gate, up, 2.0, 1.7), PLAIN.clipped_gate(gate, up, 2.0, 1.7))
+        alike(column.softcap(gate, 5.0), PLAIN.softcap(gate, 5.0))
 
 
 def test_every_operation_of_the_processor_is_one_of_the_table() -> None:

@@ -17,7 +17,27 @@ char* gather(const char* from, char* to, const mx::Shape& shape, const mx::Strid
   for (int i = 0; i < shape[axis]; i++) to = gather(from + i * strides[axis] * (int64_t)size, to, shape, strides, axis + 1, size);
   return to;
 }
+
+// The distance from one row to the next where all are equally far apart, else -1.
+ptrdiff_t apart(const Array& x) {
+  const int last = (int)x.ndim() - 1;
+  if (last < 0 || (x.strides(last) != 1 && x.shape(last) != 1)) return -1;
+  ptrdiff_t step = 0, passed = 0;  // of the rows so far, from the inner dimension to the outer
+  for (int axis = last - 1; axis >= 0; axis--) {
+    if (x.shape(axis) == 1) continue;
+    if (!step) step = passed = x.strides(axis);
+    else if (x.strides(axis) != passed) return -1;
+    passed *= x.shape(axis);
+  }
+  return step ? step : x.shape(last);
+}
 }  // namespace
+
+Rows rows_in_place(const Array& x, mx::Stream stream) {
+  const ptrdiff_t stride = x.ndim() ? apart(x) : -1;
+  if (stride > 0) return {x.data<float>(), stride};
+  return {dense(x, stream).data<float>(), x.ndim() ? (ptrdiff_t)x.shape(-1) : 1};
+}
 
 Array dense(const Array& x, mx::Stream stream) {
   if (x.flags().row_contiguous) return x;

@@ -57,6 +57,15 @@ void dispatch(mx::Stream stream, F&& run) {
 // strides. (mx::contiguous would be one more node of the graph for every input, copied or not.)
 Array dense(const Array& x, mx::Stream stream);
 
+// Rows of floats as they lie: each with its numbers side by side, all equally far apart.
+struct Rows {
+  const float* data;
+  ptrdiff_t stride;
+};
+
+// x's rows where they lie, if they lie so; else those of a dense copy.
+Rows rows_in_place(const Array& x, mx::Stream stream);
+
 inline void want_float(const Array& x, const char* what) {
   if (x.dtype() != mx::float32) throw std::invalid_argument(std::string(what) + " must be float32");
 }
@@ -72,4 +81,37 @@ struct Topic {
 };
 
 inline int rows_of(const Array& x) { return x.shape(-1) ? (int)(x.size() / x.shape(-1)) : 0; }
+
+// A node whose answer has the shape of its first input and is computed row by row:
+// run(in, y, rows, width), with every input as rows where it lies and y dense. A weight [D] is an input of one row.
+template <class Run>
+class RowWise : public Node {
+ public:
+  RowWise(mx::Stream stream, const char* name, Run run) : Node(stream), name_(name), run_(std::move(run)) {}
+  const char* name() const override { return name_; }
+  void eval_cpu(const Arrays& in, Arrays& out) override {
+    std::vector<Rows> rows;
+    for (const Array& x : in) rows.push_back(rows_in_place(x, stream()));
+    take_over(in[0], out[0]);
+    dispatch(stream(), [rows = std::move(rows), run = run_, y = out[0].data<float>(), count = rows_of(in[0]), width = in[0].shape(-1)] {
+      if (count) run(rows.data(), y, count, width);
+    });
+  }
+
+ private:
+  const char* name_;
+  Run run_;
+};
+
+template <class Run>
+Array row_wise(const char* name, Arrays in, Run run) {
+  for (const Array& x : in) want_float(x, "every input");
+  if (!in[0].ndim()) throw std::invalid_argument("x must have a last axis");
+  const mx::Shape shape = in[0].shape();
+  return Array(shape, mx::float32, std::make_shared<RowWise<Run>>(processor(), name, std::move(run)), std::move(in));
+}
+
+inline void want_same_shape(const Array& x, const Array& other) {
+  if (x.shape() != other.shape()) throw std::invalid_argument("both must have the same shape");
+}
 }  // namespace modelkit

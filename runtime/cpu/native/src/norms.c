@@ -1,26 +1,57 @@
 #include "norms.h"
 #include "simd.h"
 
-static void rms(const float* x, const float* weight, float* y, int width, float eps) {
-  const int whole = width / LANES * LANES, rest = width - whole;
+/* The rest of a row behind its last sixteen is treated as sixteen more, which are 0 where there are none. */
+#define FOR_LANES(i, n, width) \
+  for (int i = 0, n; (n = (width) - i < LANES ? (width) - i : LANES) > 0; i += LANES)
+
+INLINE vf load(const float* p, int n) { return n == LANES ? vf_load(p) : vf_load_some(p, n); }
+INLINE void store(float* p, vf a, int n) {
+  if (n == LANES) vf_store(p, a);
+  else vf_store_some(p, a, n);
+}
+
+/* 1 / sqrt(mean(x^2) + eps) */
+INLINE float rms_factor(const float* x, int width, float eps) {
   vf sum = vf_set(0);
-  for (int i = 0; i < whole; i += LANES) {
-    vf v = vf_load(x + i);
+  FOR_LANES(i, n, width) {
+    const vf v = load(x + i, n);
     sum = vf_fma(v, v, sum);
   }
-  if (rest) {
-    vf v = vf_load_some(x + whole, rest);
-    sum = vf_fma(v, v, sum);
-  }
-  const vf factor = vf_set(1.f / __builtin_sqrtf(vf_sum(sum) / (float)width + eps));
-  for (int i = 0; i < whole; i += LANES) {
-    vf v = vf_mul(vf_load(x + i), factor);
-    vf_store(y + i, weight ? vf_mul(v, vf_load(weight + i)) : v);
-  }
-  if (rest) {
-    vf v = vf_mul(vf_load_some(x + whole, rest), factor);
-    vf_store_some(y + whole, weight ? vf_mul(v, vf_load_some(weight + whole, rest)) : v, rest);
+  return 1.f / __builtin_sqrtf(vf_sum(sum) / (float)width + eps);
+}
+
+static void rms(const float* x, const float* weight, const float* add, float* y, int width, float eps) {
+  const vf factor = vf_set(rms_factor(x, width, eps));
+  FOR_LANES(i, n, width) {
+    vf v = vf_mul(load(x + i, n), factor);
+    if (weight) v = vf_mul(v, load(weight + i, n));
+    if (add) v = vf_add(load(add + i, n), v);
+    store(y + i, v, n);
   }
 }
 
-const struct norms COLUMN(norms) = {rms};
+static void layer(const float* x, const float* weight, const float* bias, float* y, int width, float eps) {
+  vf sum = vf_set(0);
+  FOR_LANES(i, n, width) sum = vf_add(sum, load(x + i, n));
+  const vf mean = vf_set(vf_sum(sum) / (float)width);
+  vf squares = vf_set(0);
+  FOR_LANES(i, n, width) {
+    vf v = vf_sub(load(x + i, n), mean);
+    if (n < LANES) { /* where there is nothing, nothing is far from the mean */
+      float kept[LANES] = {0};
+      vf_store_some(kept, v, n);
+      v = vf_load(kept);
+    }
+    squares = vf_fma(v, v, squares);
+  }
+  const vf factor = vf_set(1.f / __builtin_sqrtf(vf_sum(squares) / (float)width + eps));
+  FOR_LANES(i, n, width) {
+    vf v = vf_mul(vf_sub(load(x + i, n), mean), factor);
+    if (weight) v = vf_mul(v, load(weight + i, n));
+    if (bias) v = vf_add(v, load(bias + i, n));
+    store(y + i, v, n);
+  }
+}
+
+const struct norms COLUMN(norms) = {rms, layer};

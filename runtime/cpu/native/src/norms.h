@@ -1,18 +1,24 @@
-/* Norms along rows of `width` floats. */
+/* Norms along rows of `width` floats. What is NULL is left out. */
 #pragma once
 #include "columns.h"
 #include <stddef.h>
 
 struct norms {
-  /* y = x / sqrt(mean(x^2) + eps) * weight; weight NULL: without. One row. */
-  void (*rms)(const float* x, const float* weight, float* y, int width, float eps);
+  /* y = add + x / sqrt(mean(x^2) + eps) * weight. One row. */
+  void (*rms)(const float* x, const float* weight, const float* add, float* y, int width, float eps);
+  /* y = (x - mean) / sqrt(variance + eps) * weight + bias. One row. */
+  void (*layer)(const float* x, const float* weight, const float* bias, float* y, int width, float eps);
 };
 DECLARE_COLUMNS(norms, norms);
 
 #ifdef __cplusplus
 extern "C" {
 #endif
-void mk_rms_norm(const float* x, const float* weight, float* y, int rows, int width, float eps);
+/* Strides: floats from one row to the next. y is dense. */
+void mk_rms_norm(const float* x, ptrdiff_t stride, const float* weight, const float* add, ptrdiff_t add_stride, float* y,
+                 int rows, int width, float eps);
+void mk_layer_norm(const float* x, ptrdiff_t stride, const float* weight, const float* bias, float* y, int rows, int width,
+                   float eps);
 #ifdef __cplusplus
 }
 #endif

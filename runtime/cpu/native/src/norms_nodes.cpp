@@ -3,34 +3,47 @@
 
 namespace modelkit {
 namespace {
-class RmsNorm : public Node {
- public:
-  RmsNorm(mx::Stream stream, float eps) : Node(stream), eps_(eps) {}
-  const char* name() const override { return "ModelkitRmsNorm"; }
-  void eval_cpu(const Arrays& in, Arrays& out) override {
-    const Array x = dense(in[0], stream());
-    const float* weight = in.size() > 1 ? dense(in[1], stream()).data<float>() : nullptr;
-    take_over(in[0], out[0]);
-    dispatch(stream(), [x = x.data<float>(), weight, y = out[0].data<float>(), rows = rows_of(x), width = x.shape(-1),
-                        eps = eps_] { mk_rms_norm(x, weight, y, rows, width, eps); });
-  }
+using Maybe = std::optional<Array>;
 
- private:
-  float eps_;
-};
-
-Array rms_norm(const Array& x, const std::optional<Array>& weight, float eps) {
-  want_float(x, "x");
-  Arrays in{x};
-  if (weight) {
-    want_float(*weight, "the weight");
-    if (weight->ndim() != 1 || weight->shape(0) != x.shape(-1)) throw std::invalid_argument("the weight must have x's last dimension");
-    in.push_back(*weight);
-  }
-  return Array(x.shape(), mx::float32, std::make_shared<RmsNorm>(processor(), eps), std::move(in));
+// One number for each of x's last dimension.
+void want_vector(const Array& weight, const Array& x, const char* what) {
+  if (weight.ndim() != 1 || !x.ndim() || weight.shape(0) != x.shape(-1))
+    throw std::invalid_argument(std::string(what) + " must have x's last dimension");
 }
 
-void define(nb::module_& m) { m.def("rms_norm", &rms_norm, nb::arg("x"), nb::arg("weight").none(), nb::arg("eps")); }
+// Puts `array` behind the inputs; returns where, or -1 where there is none.
+int put(Arrays& in, const Maybe& array) {
+  if (!array) return -1;
+  in.push_back(*array);
+  return (int)in.size() - 1;
+}
+
+const float* at(const Rows* in, int place) { return place < 0 ? nullptr : in[place].data; }
+
+Array rms_norm(const Array& x, const Maybe& weight, float eps, const Maybe& add) {
+  Arrays in{x};
+  if (weight) want_vector(*weight, x, "the weight");
+  if (add) want_same_shape(x, *add);
+  const int w = put(in, weight), a = put(in, add);
+  return row_wise("ModelkitRmsNorm", std::move(in), [w, a, eps](const Rows* in, float* y, int rows, int width) {
+    mk_rms_norm(in[0].data, in[0].stride, at(in, w), at(in, a), a < 0 ? 0 : in[a].stride, y, rows, width, eps);
+  });
+}
+
+Array layer_norm(const Array& x, const Maybe& weight, const Maybe& bias, float eps) {
+  Arrays in{x};
+  if (weight) want_vector(*weight, x, "the weight");
+  if (bias) want_vector(*bias, x, "the bias");
+  const int w = put(in, weight), b = put(in, bias);
+  return row_wise("ModelkitLayerNorm", std::move(in), [w, b, eps](const Rows* in, float* y, int rows, int width) {
+    mk_layer_norm(in[0].data, in[0].stride, at(in, w), at(in, b), y, rows, width, eps);
+  });
+}
+
+void define(nb::module_& m) {
+  m.def("rms_norm", &rms_norm, nb::arg("x"), nb::arg("weight").none(), nb::arg("eps"), nb::arg("add").none() = nb::none());
+  m.def("layer_norm", &layer_norm, nb::arg("x"), nb::arg("weight").none(), nb::arg("bias").none(), nb::arg("eps"));
+}
 
 const Topic topic(define);
 }  // namespace

@@ -4,25 +4,46 @@
 
 static const struct norms* const columns[] = ALL_COLUMNS(norms);
 
-enum { BLOCK = 8 }; /* rows per chunk: fewer are not worth waking a thread */
+enum { PIECE = 4096 }; /* numbers per chunk: fewer are not worth waking a thread */
 
-struct rms_job {
-  const float *x, *weight;
-  float* y;
-  int rows, width;
+struct job {
+  int is_layer;
   float eps;
+  const float *x, *weight, *other; /* other: the bias of a layer norm; else what is added */
+  ptrdiff_t stride, other_stride;
+  float* y;
+  int rows, width, each; /* each: rows per chunk */
 };
 
-static void rms_chunk(void* with, int chunk) {
-  const struct rms_job* j = with;
-  const int stop = (chunk + 1) * BLOCK < j->rows ? (chunk + 1) * BLOCK : j->rows;
-  for (int r = chunk * BLOCK; r < stop; r++) {
-    const size_t at = (size_t)r * j->width;
-    columns[mk_column()]->rms(j->x + at, j->weight, j->y + at, j->width, j->eps);
-  }
+static void one(const struct job* j, int row) {
+  const struct norms* by = columns[mk_column()];
+  const float *x = j->x + row * j->stride, *other = j->other ? j->other + row * j->other_stride : NULL;
+  float* y = j->y + (ptrdiff_t)row * j->width;
+  if (j->is_layer) by->layer(x, j->weight, other, y, j->width, j->eps);
+  else by->rms(x, j->weight, other, y, j->width, j->eps);
 }
 
-void mk_rms_norm(const float* x, const float* weight, float* y, int rows, int width, float eps) {
-  struct rms_job j = {x, weight, y, rows, width, eps};
-  mk_run(rms_chunk, &j, (rows + BLOCK - 1) / BLOCK);
+static void chunk(void* with, int chunk) {
+  const struct job* j = with;
+  const int stop = (chunk + 1) * j->each < j->rows ? (chunk + 1) * j->each : j->rows;
+  for (int row = chunk * j->each; row < stop; row++) one(j, row);
+}
+
+static void share(struct job* j) {
+  j->each = PIECE / j->width > 1 ? PIECE / j->width : 1;
+  mk_run(chunk, j, (j->rows + j->each - 1) / j->each);
+}
+
+void mk_rms_norm(const float* x, ptrdiff_t stride, const float* weight, const float* add, ptrdiff_t add_stride, float* y,
+                 int rows, int width, float eps) {
+  struct job j = {.eps = eps, .x = x, .stride = stride, .weight = weight, .other = add,
+                  .other_stride = add_stride, .y = y, .rows = rows, .width = width};
+  share(&j);
+}
+
+void mk_layer_norm(const float* x, ptrdiff_t stride, const float* weight, const float* bias, float* y, int rows, int width,
+                   float eps) {
+  struct job j = {.is_layer = 1, .eps = eps, .x = x, .stride = stride, .weight = weight, .other = bias,
+                  .y = y, .rows = rows, .width = width};
+  share(&j);
 }

@@ -167,10 +167,10 @@ INLINE void vf_store_some(float* p, vf a, int n) {
   memcpy(p, t, (size_t)n * 4);
 }
 
-/* e^x to 1e-7 relative (Cephes' polynomial); 0 below -87.3, the greatest finite powers at 88. */
+/* e^x to 1e-7 relative (Cephes' polynomial); 0 below -87.3, the greatest finite powers at 88; of NaN, NaN. */
 INLINE vf vf_exp(vf x) {
   const vf low = vf_set(-87.3f);
-  vf y = vf_min(vf_max(x, low), vf_set(88.f));
+  vf y = vf_min(vf_set(88.f), vf_max(low, x)); /* the second where either is NaN */
   vf n = vf_round(vf_mul(y, vf_set(1.44269504f)));
   vf r = vf_fma(n, vf_set(2.12194440e-4f), vf_fma(n, vf_set(-0.693359375f), y));
   vf p = vf_set(1.9875691500e-4f);

@@ -1,0 +1,68 @@
+"""Activations, gates and the softmax by the kernels, for float32; whatever else is asked goes the other way.
+
+One formula whatever the size of an array: a token's numbers are the same bits alone and among others.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import mlx.core as mx
+
+Unary = Callable[[mx.array], mx.array]
+
+NAMES = ("silu", "gelu", "gelu_tanh", "relu", "relu2", "softplus", "sigmoid", "tanh")
+"""In the order of `enum mk_act` (src/activations.h)."""
+
+KINDS = {name: number for number, name in enumerate(NAMES)}
+
+
+def table(kernels: Any, otherwise: Any) -> dict[str, Callable[..., Any]]:
+    single = ("silu", "gelu", "gelu_tanh", "relu2", "softplus", "sigmoid")
+    return {
+        **{name: _act(kernels, KINDS[name], getattr(otherwise, name)) for name in single},
+        "gated": _gated(kernels, otherwise.gated),
+        "clipped_gate": _clipped_gate(kernels, otherwise.clipped_gate),
+        "softcap": _softcap(kernels, otherwise.softcap),
+        "softmax": _softmax(kernels, otherwise.softmax),
+    }
+
+
+def _takes(x: mx.array) -> bool:
+    return x.dtype == mx.float32 and x.ndim > 0
+
+
+def _act(kernels: Any, kind: int, otherwise: Unary) -> Unary:
+    node = kernels.act
+    return lambda x: node(kind, x) if _takes(x) else otherwise(x)
+
+
+def _gated(kernels: Any, otherwise: Callable[..., mx.array]) -> Callable[..., mx.array]:
+    node = kernels.gate
+
+    def gated(activation: str, gate: mx.array, up: mx.array) -> mx.array:
+        if _takes(gate) and up.dtype == mx.float32 and gate.shape == up.shape:
+            return node(KINDS[activation], gate, up)
+        return otherwise(activation, gate, up)
+
+    return gated
+
+
+def _clipped_gate(kernels: Any, otherwise: Callable[..., mx.array]) -> Callable[..., mx.array]:
+    node = kernels.clipped_gate
+
+    def clipped_gate(gate: mx.array, up: mx.array, limit: float, slope: float) -> mx.array:
+        if _takes(gate) and up.dtype == mx.float32 and gate.shape == up.shape and limit > 0:
+            return node(limit, slope, gate, up)
+        return otherwise(gate, up, limit, slope)
+
+    return clipped_gate
+
+
+def _softcap(kernels: Any, otherwise: Callable[..., mx.array]) -> Callable[..., mx.array]:
+    node = kernels.softcap
+    return lambda x, cap: node(x, cap) if _takes(x) and cap > 0 else otherwise(x, cap)
+
+
+def _softmax(kernels: Any, otherwise: Unary) -> Unary:
+    node = kernels.softmax
+    return lambda x: node(x) if _takes(x) else otherwise(x)
