@@ -33,20 +33,23 @@ INLINE vi field(const vi* words, const int bits, const int element, const int c)
   return vi_and(a, mask);
 }
 
-INLINE void unpack_unit(const vi* words, const int bits, const int fp4, int32_t (*out)[LANES]) {
+/* Word t of a unit's 32 / WORD. */
+INLINE vi unpacked(const vi* words, const int bits, const int fp4, const int t) {
   const int parts = 8 % bits ? 0 : FIELD / bits;
-  UNROLL for (int t = 0; t < 32 / WORD; t++) {
-    vi a;
-    if (parts) {
-      a = vi_right(words[t / parts], t % parts * bits);
-      if (bits < FIELD) a = vi_and(a, FIELDS((1u << bits) - 1));
-      if (fp4) a = vi_lookup(a, FP4);
-    } else {
-      a = field(words, bits, t * WORD, 0);
-      UNROLL for (int c = 1; c < WORD; c++) a = vi_or(a, field(words, bits, t * WORD + c, c));
-    }
-    vi_store(out[t], vi_arranged(a));
+  vi a;
+  if (parts) {
+    a = vi_right(words[t / parts], t % parts * bits);
+    if (bits < FIELD) a = vi_and(a, FIELDS((1u << bits) - 1));
+    if (fp4) a = vi_lookup(a, FP4);
+  } else {
+    a = field(words, bits, t * WORD, 0);
+    UNROLL for (int c = 1; c < WORD; c++) a = vi_or(a, field(words, bits, t * WORD + c, c));
   }
+  return vi_arranged(a);
+}
+
+INLINE void unpack_unit(const vi* words, const int bits, const int fp4, int32_t (*out)[LANES]) {
+  UNROLL for (int t = 0; t < 32 / WORD; t++) vi_store(out[t], unpacked(words, bits, fp4, t));
 }
 
 struct panel {
@@ -60,10 +63,13 @@ static struct panel panel_of(const void* base, size_t row_bytes, int n0, int n) 
   return p;
 }
 
+/* Units whose words are transposed at once: as many blocks as fill 16 words. */
+INLINE int step_of(const int bits) { return bits == 3 ? 4 : bits == 5 || bits == 6 ? 2 : 16 / bits; }
+
 /* `bytes` of codes of each row, from `at` on. What lies `ahead` bytes further on is fetched into the cache meanwhile:
  * waiting for memory is most of a product with few rows. */
 INLINE void unpack(const struct panel* p, size_t at, int bytes, size_t ahead, const int bits, const int fp4, int32_t (*out)[LANES]) {
-  const int step = 16 / bits; /* units whose words are transposed at once */
+  const int step = step_of(bits);
   for (int left = bytes; left > 0; left -= step * bits * 4, at += (size_t)step * bits * 4, out += step * 32 / WORD) {
     vi words[16];
     UNROLL for (int r = 0; r < 16; r++) __builtin_prefetch(p->rows[r] + at + ahead);
@@ -76,10 +82,8 @@ INLINE void unpack(const struct panel* p, size_t at, int bytes, size_t ahead, co
   }
 }
 
-/* `bytes` of scales or biases of each row: one vector per group. */
-INLINE void unpack_floats(const struct panel* p, size_t at, int bytes, int type, int e8m0, float (*out)[LANES]) {
-  vi w[16];
-  vi_transpose(p->rows, at, bytes, p->end, w);
+/* Words of `bytes` of scales or biases -> one vector per group. */
+INLINE void floats_of(const vi* w, int bytes, int type, int e8m0, float (*out)[LANES]) {
   for (int i = 0; 4 * i < bytes; i++) {
     if (type == MK_F32) vi_store(out[i], w[i]);
     if (type == MK_BF16) {

@@ -2,12 +2,20 @@
  *
  * AVX-512: four unsigned bytes of codes; x is 256 * high + low, two signed bytes, and takes two passes.
  * Elsewhere: two codes of 16 bits, times two of x.
+ *
+ * vi_transpose: words of 16 rows -> vectors of 16 rows; out[i] holds word i of each. `bytes` <= 64 of every row are
+ * read, from `at` on; what out holds beyond them is arbitrary. Nothing is read from `end` on, where the matrix ends.
+ * vi_transpose2: the same of two matrices, <= 32 bytes of each; the second one's words are out[8] to out[15].
  */
 #pragma once
 #include "simd.h"
 #include <stddef.h>
 
+#if defined(MK_NO_SIMD)
+#define UNROLL /* loops of loops: they would only take long to compile */
+#else
 #define UNROLL _Pragma("GCC unroll 32")
+#endif
 
 #if defined(__AVX512VNNI__)
 enum { WORD = 4 }; /* elements per word */
@@ -25,7 +33,11 @@ INLINE vf vi_float(vi a) { return _mm512_cvtepi32_ps(a); }
 INLINE vi vi_nearest(vf a) { return _mm512_cvtps_epi32(a); } /* even where two are as near */
 INLINE vf vi_as_float(vi a) { return _mm512_castsi512_ps(a); }
 INLINE vi vi_of_float(vf a) { return _mm512_castps_si512(a); }
-INLINE vi vi_dot(vi sum, vi codes, int32_t x) { return _mm512_dpbusd_epi32(sum, codes, _mm512_set1_epi32(x)); }
+INLINE vi vi_dot(vi sum, vi codes, int32_t x) {
+  /* Not the intrinsic: GCC 12 copies its operands forth and back, two moves for each of these. */
+  __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(codes), "v"(_mm512_set1_epi32(x)));
+  return sum;
+}
 /* Bytes below 16 -> entries of a table */
 INLINE vi vi_lookup(vi a, const uint8_t table[16]) {
   return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i*)table)), a);
@@ -33,22 +45,15 @@ INLINE vi vi_lookup(vi a, const uint8_t table[16]) {
 INLINE void vi_narrow(int16_t* p, vi a) { _mm256_storeu_si256((__m256i*)p, _mm512_cvtepi32_epi16(a)); }
 INLINE vi vi_arranged(vi a) { return a; }
 
-/* Words of 16 rows -> vectors of 16 rows: out[i] holds word i of each. Reads `bytes` <= 64 from `at` on of every
- * row; words behind them are arbitrary, and so are bytes. `end`: nothing from there on is read. */
-INLINE void vi_transpose(const char* const rows[16], size_t at, int bytes, const char* end, vi out[16]) {
-  (void)end;
-  __m512i a[16], b[16];
-  const __mmask64 some = bytes < 64 ? ((__mmask64)1 << bytes) - 1 : ~(__mmask64)0;
-  UNROLL for (int r = 0; r < 16; r++) a[r] = _mm512_maskz_loadu_epi8(some, rows[r] + at);
-  UNROLL for (int r = 0; r < 16; r += 2) {
-    b[r] = _mm512_unpacklo_epi32(a[r], a[r + 1]);
-    b[r + 1] = _mm512_unpackhi_epi32(a[r], a[r + 1]);
-  }
+INLINE void transpose(const vi row[16], vi out[16]) {
+  __m512i a[16];
   UNROLL for (int r = 0; r < 16; r += 4) { /* a[r + c]: word c of each lane of 128 bits, rows r .. r + 3 */
-    a[r] = _mm512_unpacklo_epi64(b[r], b[r + 2]);
-    a[r + 1] = _mm512_unpackhi_epi64(b[r], b[r + 2]);
-    a[r + 2] = _mm512_unpacklo_epi64(b[r + 1], b[r + 3]);
-    a[r + 3] = _mm512_unpackhi_epi64(b[r + 1], b[r + 3]);
+    const __m512i low = _mm512_unpacklo_epi32(row[r], row[r + 1]), high = _mm512_unpackhi_epi32(row[r], row[r + 1]);
+    const __m512i low2 = _mm512_unpacklo_epi32(row[r + 2], row[r + 3]), high2 = _mm512_unpackhi_epi32(row[r + 2], row[r + 3]);
+    a[r] = _mm512_unpacklo_epi64(low, low2);
+    a[r + 1] = _mm512_unpackhi_epi64(low, low2);
+    a[r + 2] = _mm512_unpacklo_epi64(high, high2);
+    a[r + 3] = _mm512_unpackhi_epi64(high, high2);
   }
   UNROLL for (int c = 0; c < 4; c++) {
     const __m512i low = _mm512_shuffle_i32x4(a[c], a[c + 4], 0x44), high = _mm512_shuffle_i32x4(a[c], a[c + 4], 0xee);
@@ -58,6 +63,25 @@ INLINE void vi_transpose(const char* const rows[16], size_t at, int bytes, const
     out[c + 8] = _mm512_shuffle_i32x4(high, high2, 0x88);
     out[c + 12] = _mm512_shuffle_i32x4(high, high2, 0xdd);
   }
+}
+
+INLINE void vi_transpose(const char* const rows[16], size_t at, int bytes, const char* end, vi out[16]) {
+  (void)end;
+  const __mmask64 some = bytes < 64 ? ((__mmask64)1 << bytes) - 1 : ~(__mmask64)0;
+  vi row[16];
+  UNROLL for (int r = 0; r < 16; r++) row[r] = _mm512_maskz_loadu_epi8(some, rows[r] + at);
+  transpose(row, out);
+}
+
+INLINE void vi_transpose2(const char* const a[16], const char* const b[16], size_t at, int bytes, const char* a_end, const char* b_end, vi out[16]) {
+  (void)a_end, (void)b_end;
+  const __mmask32 some = bytes < 32 ? ((__mmask32)1 << bytes) - 1 : ~(__mmask32)0;
+  vi row[16];
+  UNROLL for (int r = 0; r < 16; r++) {
+    const __m256i low = _mm256_maskz_loadu_epi8(some, a[r] + at), high = _mm256_maskz_loadu_epi8(some, b[r] + at);
+    row[r] = _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
+  }
+  transpose(row, out);
 }
 
 #else
@@ -109,14 +133,13 @@ INLINE void transpose8(const __m256i rows[8], __m256i out[8]) {
   }
 }
 
-INLINE void transpose_whole(const char* const rows[16], vi out[16]) {
-  UNROLL for (int half = 0; half < 2; half++) { /* words 0 to 7, 8 to 15 */
-    __m256i upper[8], lower[8];
-    UNROLL for (int r = 0; r < 8; r++) upper[r] = _mm256_loadu_si256((const __m256i*)rows[r] + half);
-    UNROLL for (int r = 0; r < 8; r++) lower[r] = _mm256_loadu_si256((const __m256i*)rows[r + 8] + half);
-    transpose8(upper, upper), transpose8(lower, lower);
-    UNROLL for (int c = 0; c < 8; c++) out[8 * half + c] = (vi){upper[c], lower[c]};
-  }
+/* Words 0 to 7 of 16 rows, 8 vectors. */
+INLINE void transpose_half(const char* const rows[16], vi out[8]) {
+  __m256i upper[8], lower[8];
+  UNROLL for (int r = 0; r < 8; r++) upper[r] = _mm256_loadu_si256((const __m256i*)rows[r]);
+  UNROLL for (int r = 0; r < 8; r++) lower[r] = _mm256_loadu_si256((const __m256i*)rows[r + 8]);
+  transpose8(upper, upper), transpose8(lower, lower);
+  UNROLL for (int c = 0; c < 8; c++) out[c] = (vi){upper[c], lower[c]};
 }
 
 #elif defined(__aarch64__) && !defined(MK_NO_SIMD)
@@ -171,8 +194,8 @@ INLINE vi vi_lookup(vi a, const uint8_t table[16]) {
 INLINE void vi_narrow(int16_t* p, vi a) {
   for (int i = 0; i < 4; i++) vst1_s16(p + 4 * i, vmovn_s32(a.v[i]));
 }
-INLINE void transpose_whole(const char* const rows[16], vi out[16]) {
-  for (int quarter = 0; quarter < 4; quarter++)
+INLINE void transpose_half(const char* const rows[16], vi out[8]) {
+  for (int quarter = 0; quarter < 2; quarter++)
     for (int r = 0; r < 16; r += 4) {
       int32x4_t w[4];
       for (int i = 0; i < 4; i++) w[i] = vld1q_s32((const int32_t*)rows[r + i] + 4 * quarter);
@@ -224,31 +247,41 @@ INLINE vi vi_lookup(vi a, const uint8_t table[16]) { EVERY(vi, table[a.v[i] & 15
 INLINE void vi_narrow(int16_t* p, vi a) {
   for (int i = 0; i < LANES; i++) p[i] = (int16_t)a.v[i];
 }
-INLINE void transpose_whole(const char* const rows[16], vi out[16]) {
+INLINE void transpose_half(const char* const rows[16], vi out[8]) {
   for (int r = 0; r < 16; r++)
-    for (int i = 0; i < 16; i++) memcpy(&out[i].v[r], rows[r] + 4 * i, 4);
+    for (int i = 0; i < 8; i++) memcpy(&out[i].v[r], rows[r] + 4 * i, 4);
 }
 #endif
 
-static __attribute__((noinline)) void transpose_last(const char* const rows[16], size_t at, int bytes, const char* end, vi out[16]) {
-  char copies[16][64] = {{0}};
+static __attribute__((noinline)) void transpose_last(const char* const rows[16], size_t at, int bytes, const char* end, vi out[8]) {
+  char copies[16][32] = {{0}};
   const char* from[16];
   for (int r = 0; r < 16; r++) {
     from[r] = rows[r] + at;
-    if (end - from[r] < 64) from[r] = memcpy(copies[r], from[r], (size_t)bytes);
+    if (end - from[r] < 32) from[r] = memcpy(copies[r], from[r], (size_t)bytes);
   }
-  transpose_whole(from, out);
+  transpose_half(from, out);
 }
 
 /* Loads go over a row's end into the next one, but never over that of the matrix. */
-INLINE void vi_transpose(const char* const rows[16], size_t at, int bytes, const char* end, vi out[16]) {
-  if (end - rows[15] - (ptrdiff_t)at < 64) { /* no row lies behind the last one */
+INLINE void transpose_some(const char* const rows[16], size_t at, int bytes, const char* end, vi out[8]) {
+  if (end - rows[15] - (ptrdiff_t)at < 32) { /* no row lies behind the last one */
     transpose_last(rows, at, bytes, end, out);
     return;
   }
   const char* from[16];
   UNROLL for (int r = 0; r < 16; r++) from[r] = rows[r] + at;
-  transpose_whole(from, out);
+  transpose_half(from, out);
+}
+
+INLINE void vi_transpose(const char* const rows[16], size_t at, int bytes, const char* end, vi out[16]) {
+  transpose_some(rows, at, bytes < 32 ? bytes : 32, end, out);
+  if (bytes > 32) transpose_some(rows, at + 32, bytes - 32, end, out + 8);
+}
+
+INLINE void vi_transpose2(const char* const a[16], const char* const b[16], size_t at, int bytes, const char* a_end, const char* b_end, vi out[16]) {
+  transpose_some(a, at, bytes, a_end, out);
+  transpose_some(b, at, bytes, b_end, out + 8);
 }
 #endif
 
