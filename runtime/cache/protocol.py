@@ -149,7 +149,7 @@ ScanFunction = Callable[..., Scanned]
 Pure: it may be called again on a shorter prefix. states: name -> [B, *shape], before the step. inputs:
 [B, L, ...]. counts: int32 [B], how many tokens of each row are real, possibly 0: its state must stop changing
 after them; None means that all L are. Returns outputs [B, L, ...] and the states after each row's last real
-token."""
+token: not as views of something that grows with L (`snapshot.detached`), which they would keep alive."""
 
 
 class ScanningCache(Protocol):

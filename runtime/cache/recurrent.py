@@ -6,7 +6,8 @@ the kept ones.
 
 Invariants: states are [rows, *shape], zero where nothing was read; the inputs of a step are remembered
 until its commit, if it is at most `slack` wide; a stored state never shares memory with the forward pass
-that made it, which would keep all activations of a prompt alive, though only three of its rows are needed.
+that made it, which would keep all activations of a prompt alive, though only three of its rows are needed:
+that is the promise of who computes it (`ScanFunction`), since most do so without a copy.
 """
 
 from collections.abc import Sequence
@@ -72,7 +73,8 @@ class RecurrentCache(Lengths):
         return outputs
 
     def commit(self, step: Step, kept: Sequence[int]) -> None:
-        assert all(0 <= n <= count for n, count in zip(kept, step.counts, strict=True))
+        kept = tuple(kept)
+        assert kept == step.counts or all(0 <= n <= of for n, of in zip(kept, step.counts, strict=True))
         if any(kept):
             assert self._scan is not None
             assert self._scan.step is step
@@ -143,10 +145,10 @@ class RecurrentCache(Lengths):
             return dict(self._states)
         return {name: state[rows_of(step)] for name, state in self._states.items()}
 
-    def _kept_states(self, scan: _Scan, kept: Sequence[int]) -> States:
+    def _kept_states(self, scan: _Scan, kept: tuple[int, ...]) -> States:
         """The states after kept[b] tokens: those computed, those before, or the fold over the kept ones."""
         step = scan.step
-        if tuple(kept) == step.counts:
+        if kept == step.counts:
             return scan.after
         before = self._before(step)
         partial = [n if 0 < n < count else 0 for n, count in zip(kept, step.counts, strict=True)]
@@ -171,7 +173,7 @@ class RecurrentCache(Lengths):
             if len(step.starts) < self.rows:
                 live[rows_of(step)] = new
             else:
-                self._states[name] = new if step.width == 1 else detached(new)
+                self._states[name] = new
 
 
 def zero_states(spec: Recurrent, rows: int, dtype: mx.Dtype) -> States:

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 import mlx.core as mx
 
+from runtime.cache.snapshot import detached
 from runtime.nn.causal_conv import causal_conv
 from runtime.nn.channel_delta import channel_delta
 from runtime.nn.chunks import silence
@@ -78,7 +79,7 @@ class Scans:
 
     def conv(self, module: Any, x: mx.array, before: mx.array, counts: Counts, silu: bool) -> Folded:
         y, after = causal_conv(x, before, module.weight, module.get("bias"), counts=counts)
-        return self.silu(y) if silu else y, after
+        return self.silu(y) if silu else y, _own(after, x)
 
     def gated_conv(self, module: Any, x: mx.array, before: mx.array, counts: Counts) -> Folded:
         gate_in, gate_out, x = mx.split(x, 3, axis=-1)
@@ -133,7 +134,7 @@ class Scans:
         rates = -mx.exp(module.A_log.astype(mx.float32)).T
         steps = self.softplus(steps.astype(mx.float32))
         y, state = selective_scan(x, steps, rates, inputs, outputs, state, counts=counts)
-        return y + x * module.D.astype(mx.float32), state
+        return y + x * module.D.astype(mx.float32), _own(state, x)
 
     def ssd(
         self,
@@ -171,7 +172,7 @@ class Scans:
         weight = mx.where(first, 1.0, mx.sqrt(1 - mx.exp(2 * rate)))
         inputs = silence(x * opened * weight, counts)
         hidden = linear_scan(mx.exp(silence(rate, counts)), inputs, state)
-        return hidden, hidden[:, -1]
+        return hidden, _own(hidden[:, -1], x)
 
     def gated_norm(self, module: Any, x: mx.array, gate: mx.array) -> mx.array:
         wide = gate.astype(mx.float32)
@@ -184,3 +185,8 @@ class Scans:
         normed = self.rms(x.reshape(*x.shape[:-1], -1, size), module.eps)
         y = (normed.reshape(*x.shape[:-1], -1, weight.size) * weight).reshape(x.shape)
         return (y if module.gate_first else y * opened).astype(gate.dtype)
+
+
+def _own(state: mx.array, x: mx.array) -> mx.array:
+    """A state in memory of its own, where it is a view of what all tokens of x came to."""
+    return state if x.shape[1] == 1 else detached(state)

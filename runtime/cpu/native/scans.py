@@ -10,6 +10,7 @@ from typing import Any
 import mlx.core as mx
 
 Folded = tuple[mx.array, mx.array]
+_FLOAT = mx.float32
 _KEPT = "_kept_for_scans"
 
 MOST_TAPS = 64
@@ -32,9 +33,13 @@ def table(kernels: Any, otherwise: Any) -> dict[str, Callable[..., Any]]:
 
 def _kept(module: Any, make: Callable[..., tuple[mx.array | None, ...]], *of: mx.array | None) -> Any:
     """make(*of), made when first asked and whenever one of them is another array."""
-    kept = vars(module).get(_KEPT)
-    if kept is not None and all(a is b for a, b in zip(kept[0], of, strict=True)):
-        return kept[1]
+    kept = module.__dict__.get(_KEPT)
+    if kept is not None:
+        for now, then in zip(of, kept[0], strict=True):
+            if now is not then:
+                break
+        else:
+            return kept[1]
     made = make(*(None if array is None else array.astype(mx.float32) for array in of))
     mx.eval(*(array for array in made if array is not None))
     vars(module)[_KEPT] = (of, made)
@@ -50,7 +55,7 @@ def _conv(kernels: Any, otherwise: Any) -> Callable[..., Folded]:
 
     def conv(module: Any, x: mx.array, before: mx.array, counts: mx.array | None, silu: bool) -> Folded:
         weight = module.weight
-        if x.dtype != mx.float32 or before.dtype != mx.float32 or weight.shape[1] > MOST_TAPS:
+        if x.dtype != _FLOAT or before.dtype != _FLOAT or weight.shape[1] > MOST_TAPS:
             return other(module, x, before, counts, silu)
         filters, bias = _kept(module, _filters, weight, module.get("bias"))
         return node(x, None, None, before, filters, bias, counts, silu)
@@ -63,7 +68,7 @@ def _gated_conv(kernels: Any, otherwise: Any) -> Callable[..., Folded]:
 
     def gated_conv(module: Any, x: mx.array, before: mx.array, counts: mx.array | None) -> Folded:
         weight = module.weight
-        if x.dtype != mx.float32 or before.dtype != mx.float32 or weight.shape[1] > MOST_TAPS:
+        if x.dtype != _FLOAT or before.dtype != _FLOAT or weight.shape[1] > MOST_TAPS:
             return other(module, x, before, counts)
         filters, bias = _kept(module, _filters, weight, module.get("bias"))
         gate_in, gate_out, x = mx.split(x, 3, axis=-1)
@@ -88,7 +93,7 @@ def _delta(kernels: Any, otherwise: Any) -> Callable[..., Folded]:
         state: mx.array,
         counts: mx.array | None,
     ) -> Folded:
-        if not mixed.dtype == decay.dtype == strength.dtype == mx.float32 or sizes.key_dim > MOST_KEYS:
+        if not mixed.dtype == decay.dtype == strength.dtype == _FLOAT or sizes.key_dim > MOST_KEYS:
             return other(module, sizes, mixed, decay, strength, state, counts)
         rates, bias = _kept(module, _rates, module.A_log, module.dt_bias)
         return node(mixed, decay, strength, rates, bias, state, counts, sizes.key_heads, sizes.strength)
@@ -112,8 +117,8 @@ def _selective_scan(kernels: Any, otherwise: Any) -> Callable[..., Folded]:
         state: mx.array,
         counts: mx.array | None,
     ) -> Folded:
-        kinds = {x.dtype, steps.dtype, inputs.dtype, outputs.dtype}
-        if kinds != {mx.float32} or state.shape[1] > MOST_STATES:
+        same = x.dtype == steps.dtype == inputs.dtype == outputs.dtype == _FLOAT
+        if not same or state.shape[1] > MOST_STATES:
             return other(module, x, steps, inputs, outputs, state, counts)
         rates, skip = _kept(module, _rates_by_state, module.A_log, module.D)
         return node(x, steps, inputs, outputs, rates, skip, state, counts)
@@ -127,7 +132,7 @@ def _ssd(kernels: Any, otherwise: Any) -> Callable[..., Folded]:
     def ssd(
         module: Any, sizes: Any, mixed: mx.array, steps: mx.array, state: mx.array, counts: mx.array | None
     ) -> Folded:
-        if not mixed.dtype == steps.dtype == mx.float32:
+        if not mixed.dtype == steps.dtype == _FLOAT:
             return other(module, sizes, mixed, steps, state, counts)
         rates, bias, skip = _kept(module, _rates, module.A_log, module.dt_bias, module.D)
         return node(mixed, steps, rates, bias, skip, state, counts, sizes.groups, sizes.steps)
@@ -145,7 +150,7 @@ def _rg_lru(kernels: Any, otherwise: Any) -> Callable[..., Folded]:
     def rg_lru(
         module: Any, x: mx.array, positions: mx.array, state: mx.array, counts: mx.array | None
     ) -> Folded:
-        if x.dtype != mx.float32:
+        if x.dtype != _FLOAT:
             return other(module, x, positions, state, counts)
         rates, enter, enter_bias, keep, keep_bias = _kept(
             module,
@@ -171,7 +176,7 @@ def _gated_norm(kernels: Any, otherwise: Any) -> Callable[..., mx.array]:
     def gated_norm(module: Any, x: mx.array, gate: mx.array) -> mx.array:
         weight, groups = module.weight, module.groups
         heads = x.shape[-1] // weight.size
-        if x.ndim != 3 or not x.dtype == gate.dtype == mx.float32 or (heads > 1 and groups > 1):
+        if x.ndim != 3 or not x.dtype == gate.dtype == _FLOAT or (heads > 1 and groups > 1):
             return other(module, x, gate)
         (weight,) = _kept(module, _weight, weight)
         return node(

@@ -5,7 +5,6 @@ from typing import Any
 import mlx.core as mx
 import pytest
 
-from runtime.cache.layout import Recurrent, State
 from runtime.cache.recurrent import RecurrentCache
 from runtime.errors import NotSupported
 from runtime.step import Step
@@ -82,23 +81,6 @@ def test_part_of_a_wide_step_cannot_be_kept_and_nothing_changes() -> None:
     assert cache.lengths == (0,)
     cache.commit(step, (5,))
     assert cache.lengths == (5,)
-
-
-def test_a_state_does_not_keep_its_forward_pass_alive() -> None:
-    spec = Recurrent({"conv": State((3, 256))})
-
-    def tail(states: dict[str, mx.array], x: mx.array, *, counts: mx.array | None) -> Any:
-        joined = mx.concatenate([states["conv"], x], axis=1)
-        return x, {"conv": joined[:, -3:]}
-
-    cache = RecurrentCache(spec)
-    mx.eval(cache.arrays)
-    before = mx.get_active_memory()
-    step = Step((0,), (4096,))
-    cache.scan(step, tail, mx.ones((1, 4096, 256)))
-    cache.commit(step, step.counts)
-    mx.eval(cache.arrays)
-    assert mx.get_active_memory() - before < 100_000
 
 
 def test_a_middle_range_cannot_be_taken_out_of_a_fold() -> None:

@@ -25,62 +25,72 @@ INLINE vf vf_expm1(vf x) {
 #if defined(__AVX512F__)
 enum { TOKENS = 8 };
 #else
-enum { TOKENS = 4 };
+enum { TOKENS = 2 };
 #endif
+enum { SHARE = 64 }; /* tokens for which the weights of sixteen channels stay in the nearest cache */
 
-/* gate[t] = sigmoid(x[t] W + bias) for sixteen outputs; W's rows are `block` floats apart. */
-INLINE void open_gates(const float* const* x, const float* weight, const float* bias, int block, int out, int lanes, vf* gate,
+/* The two gates of some tokens for `lanes` outputs from `out` on: sigmoid(x W + bias). */
+INLINE void open_gates(const struct mk_lru* j, int head, const float* const* x, int out, int lanes, vf* enters, vf* keeps,
                        const int tokens) {
-  for (int t = 0; t < tokens; t++) gate[t] = vf_set(0);
+  const ptrdiff_t block = j->block, matrix = head * block * block, at = head * block;
+  const float *into = j->inputs + matrix + out, *keep = j->keeps + matrix + out;
+  for (int t = 0; t < tokens; t++) enters[t] = keeps[t] = vf_set(0);
   for (int first = 0; first < block; first += INPUTS) {
-    vf sum[TOKENS];
-    for (int t = 0; t < tokens; t++) sum[t] = vf_set(0);
-    for (int k = first; k < lesser(first + INPUTS, block); k++) {
-      const vf w = take(weight + (ptrdiff_t)k * block + out, lanes);
-      for (int t = 0; t < tokens; t++) sum[t] = vf_fma(vf_set(x[t][k]), w, sum[t]);
+    vf in_sum[TOKENS], keep_sum[TOKENS];
+    for (int t = 0; t < tokens; t++) in_sum[t] = keep_sum[t] = vf_set(0);
+    for (int k = first; k < lesser(first + INPUTS, j->block); k++) {
+      const vf in_k = take(into + k * block, lanes), keep_k = take(keep + k * block, lanes);
+      for (int t = 0; t < tokens; t++) {
+        const vf x_k = vf_set(x[t][k]);
+        in_sum[t] = vf_fma(x_k, in_k, in_sum[t]), keep_sum[t] = vf_fma(x_k, keep_k, keep_sum[t]);
+      }
     }
-    for (int t = 0; t < tokens; t++) gate[t] = vf_add(gate[t], sum[t]);
+    for (int t = 0; t < tokens; t++) enters[t] = vf_add(enters[t], in_sum[t]), keeps[t] = vf_add(keeps[t], keep_sum[t]);
   }
-  for (int t = 0; t < tokens; t++) gate[t] = vf_sigmoid(vf_add(gate[t], take(bias + out, lanes)));
+  const vf in_bias = take(j->input_bias + at + out, lanes), keep_bias = take(j->keep_bias + at + out, lanes);
+  for (int t = 0; t < tokens; t++)
+    enters[t] = vf_sigmoid(vf_add(enters[t], in_bias)), keeps[t] = vf_sigmoid(vf_add(keeps[t], keep_bias));
 }
 
-/* Tokens [first, first + tokens) of sixteen channels of a head; h is their state before and after. */
+/* Tokens [first, first + tokens) of `lanes` channels of a head; h is their state before, and what is returned after. */
 INLINE vf fold(const struct mk_lru* j, int row, int first, int head, int channel, int lanes, vf h, const int tokens) {
-  const int block = j->block, width = j->heads * block, at = head * block;
-  const ptrdiff_t matrix = (ptrdiff_t)head * block * block;
+  const ptrdiff_t width = (ptrdiff_t)j->heads * j->block, at = (ptrdiff_t)head * j->block;
   const float* x[TOKENS];
   vf enters[TOKENS], keeps[TOKENS];
   for (int t = 0; t < tokens; t++) x[t] = token_at(j->x, row, first + t) + at;
-  open_gates(x, j->inputs + matrix, j->input_bias + at, block, channel, lanes, enters, tokens);
-  open_gates(x, j->keeps + matrix, j->keep_bias + at, block, channel, lanes, keeps, tokens);
+  open_gates(j, head, x, channel, lanes, enters, keeps, tokens);
   const vf rate = take(j->rates + at + channel, lanes), zero = vf_set(0);
   for (int t = 0; t < tokens; t++) {
     const ptrdiff_t token = (ptrdiff_t)row * j->width + first + t;
     const vf log = vf_sub(zero, vf_mul(keeps[t], rate));
     const vf root = vf_sqrt(vf_sub(zero, vf_expm1(vf_add(log, log)))), weight = j->positions[token] ? root : vf_set(1);
-    const vf in = vf_mul(vf_mul(take(x[t] + channel, lanes), enters[t]), weight);
-    h = vf_fma(vf_exp(log), h, in);
+    h = vf_fma(vf_exp(log), h, vf_mul(vf_mul(take(x[t] + channel, lanes), enters[t]), weight));
     put(j->y + token * width + at + channel, h, lanes);
   }
   return h;
 }
 
+INLINE void fold_lanes(const struct mk_lru* j, int row, int first, int stop, int head, int channel, const int lanes) {
+  float* state = j->after + ((ptrdiff_t)row * j->heads + head) * j->block + channel;
+  vf h = take(state, lanes);
+  int t = first;
+  for (; t + TOKENS <= stop; t += TOKENS) h = fold(j, row, t, head, channel, lanes, h, TOKENS);
+  for (; t + TOKENS / 2 <= stop; t += TOKENS / 2) h = fold(j, row, t, head, channel, lanes, h, TOKENS / 2);
+  for (; t < stop; t++) h = fold(j, row, t, head, channel, lanes, h, 1);
+  put(state, h, lanes);
+}
+
 static void head(const struct mk_lru* j, int row, int head) {
-  const int count = real_tokens(j->counts, row, j->width), block = j->block, width = j->heads * block;
-  const ptrdiff_t at = (ptrdiff_t)row * width + (ptrdiff_t)head * block;
-  memcpy(j->after + at, j->before + at, (size_t)block * 4);
-  int t = 0;
-  for (; t + TOKENS <= count; t += TOKENS)
-    for (int c = 0; c < block; c += LANES) {
-      const int n = lesser(block - c, LANES);
-      put(j->after + at + c, fold(j, row, t, head, c, n, take(j->after + at + c, n), TOKENS), n);
-    }
-  for (; t < count; t++)
-    for (int c = 0; c < block; c += LANES) {
-      const int n = lesser(block - c, LANES);
-      put(j->after + at + c, fold(j, row, t, head, c, n, take(j->after + at + c, n), 1), n);
-    }
-  for (; t < j->width; t++) memset(j->y + ((ptrdiff_t)row * j->width + t) * width + (ptrdiff_t)head * block, 0, (size_t)block * 4);
+  const int count = real_tokens(j->counts, row, j->width), block = j->block;
+  const ptrdiff_t width = (ptrdiff_t)j->heads * block, at = (ptrdiff_t)head * block;
+  memcpy(j->after + row * width + at, j->before + row * width + at, (size_t)block * 4);
+  for (int first = 0; first < count; first += SHARE) {
+    const int stop = lesser(first + SHARE, count);
+    int c = 0;
+    for (; c + LANES <= block; c += LANES) fold_lanes(j, row, first, stop, head, c, LANES);
+    if (c < block) fold_lanes(j, row, first, stop, head, c, block - c);
+  }
+  for (int t = count; t < j->width; t++) memset(j->y + ((ptrdiff_t)row * j->width + t) * width + at, 0, (size_t)block * 4);
 }
 
 const struct lru COLUMN(lru) = {head};
