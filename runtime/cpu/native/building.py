@@ -44,17 +44,19 @@ REQUIRES = ("nanobind==3.1.0", f"mlx-cpu=={MLX_VERSION}", f"mlx=={MLX_VERSION}")
 
 COLUMNS = {
     "x86_64": {
-        "plain": ["-DMK_NO_SIMD"],
+        "plain": ["-DMK_NO_SIMD", "-O2"],
         "avx2": ["-mavx2", "-mfma", "-mf16c"],
         "avx512": [
             "-mavx2", "-mfma", "-mf16c", "-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq",
             "-mavx512vnni", "-mprefer-vector-width=512",
         ],
     },
-    "aarch64": {"plain": ["-DMK_NO_SIMD"], "neon": []},
+    "aarch64": {"plain": ["-DMK_NO_SIMD", "-O2"], "neon": []},
 }  # fmt: skip
 BY_COLUMN = re.compile(rb"^const struct \w+ COLUMN\(", re.MULTILINE)
 """What is in the files that are compiled once per column; every other .c file is compiled once."""
+
+_INCLUDED = re.compile(r'^#include "([^"]+)"', re.MULTILINE)
 
 C_FLAGS = [
     "-O3",
@@ -209,11 +211,21 @@ def _objects() -> Generator[Path]:
             old.unlink(missing_ok=True)
 
 
+def _headers(source: Path) -> list[Path]:
+    """Those of our own that it includes, and that these include."""
+    found: set[Path] = set()
+    waiting = [source]
+    while waiting:
+        included = {SOURCES / name for name in _INCLUDED.findall(waiting.pop().read_text())}
+        waiting += (new := {path for path in included if path.is_file()} - found)
+        found |= new
+    return sorted(found)
+
+
 def _compile(step: tuple[list[str], Path], found: Tools, objects: Path, say: bool) -> Path:
     """The object of one step, made unless it is there already."""
     command, source = step
-    own = source.parent == SOURCES
-    headers = sorted(SOURCES.glob("*.h")) if own else []
+    headers = _headers(source) if source.parent == SOURCES else []
     parts = [*command, found.identity, *(path.read_text() for path in (*headers, source))]
     key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
     target = objects / f"{source.stem}-{key}.o"

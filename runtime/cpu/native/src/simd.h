@@ -5,7 +5,11 @@
 #include <stdint.h>
 #include <string.h>
 
+#if defined(MK_NO_SIMD)
+#define INLINE static inline __attribute__((unused)) /* lanes as loops: all of it in one place takes minutes to compile */
+#else
 #define INLINE static inline __attribute__((always_inline))
+#endif
 #define LANES 16
 
 #if defined(__AVX512F__)
