@@ -14,6 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from modelkit import errors
+from modelkit.collecting import uncollected
 
 if TYPE_CHECKING:
     from modelkit.async_model import AsyncModel
@@ -130,7 +131,8 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'modelkit' has no attribute {name!r}")
     _check_runtime()
     module, _, other = _HOMES[name].partition(":")
-    return getattr(import_module(module), other or name)
+    with uncollected():
+        return getattr(import_module(module), other or name)
 
 
 def __dir__() -> Sequence[str]:

@@ -86,7 +86,7 @@ class Prompter:
     ) -> None:
         self.tokenizer = tokenizer
         self.template = template
-        self.style = style or choose(template, metadata.parser, tokenizer.pieces).style
+        self.style = style or choose(template, metadata.parser, tokenizer).style
         """How the model's answers are marked; None where that is not known."""
         if template is not None:
             template.style = self.style

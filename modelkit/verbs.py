@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from modelkit import arguments
 from modelkit.address import read_address
 from modelkit.arguments import given
+from modelkit.collecting import uncollected
 from modelkit.faults import Callbacks, translated
 from modelkit.fetch.access import Access, Untold
 from modelkit.memory import Memory
@@ -175,6 +176,7 @@ def load(
     ]
     settings = replace(_with_limits(settings_at(home), cache_memory, cache_disk), max_waiting=waiting)
     with (
+        uncollected(),
         translated(callbacks),
         open_model(_stored(arguments.path(name, "name"), settings), settings, added) as opened,
     ):

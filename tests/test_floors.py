@@ -41,6 +41,7 @@ FLOORS: list[tuple[bool, tuple[str, ...]]] = [
         (
             "modelkit.errors",
             "modelkit.settings",
+            "modelkit.collecting",
             "modelkit.units",
             "modelkit.durations",
             "modelkit.arguments",

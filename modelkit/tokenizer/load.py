@@ -33,10 +33,11 @@ def load_tokenizer(files: Mapping[str, Path]) -> Tokenizer:
     if "tokenizer.json" not in files:
         raise _no_tokenizer(files)
     text = read_text(files["tokenizer.json"], limit_bytes=LIMIT_BYTES)
-    document = check_document(parse_object(text, "tokenizer.json"), "tokenizer.json")
+    parsed = parse_object(text, "tokenizer.json")
+    document = check_document(parsed, "tokenizer.json")
     config = _companion(files, "tokenizer_config.json")
     specials = read_specials(config, _companion(files, "special_tokens_map.json"))
-    native = _native(document)
+    native = _native(document, text if _as_checked(parsed, document) else None)
     _add_declared(native, config, _companion(files, "added_tokens.json"))
     _mark_special(native, specials)
     return Tokenizer(
@@ -45,7 +46,13 @@ def load_tokenizer(files: Mapping[str, Path]) -> Tokenizer:
         add_bos=config.get("add_bos_token") is True,
         add_eos=config.get("add_eos_token") is True,
         decoder=document["decoder"],
+        vocab_size=1 + max(_largest_id(document["model"]["vocab"]), *native.get_added_tokens_decoder(), 0),
     )
+
+
+def _largest_id(vocab: dict[str, int] | list[Any]) -> int:
+    """Of a checked model; a list is in the order of the ids."""
+    return max(vocab.values()) if isinstance(vocab, dict) else len(vocab) - 1
 
 
 def _no_tokenizer(files: Mapping[str, Path]) -> TokenizerError:
@@ -61,11 +68,21 @@ def _companion(files: Mapping[str, Path], name: str) -> dict[str, Any]:
     return read_object(files[name], limit_bytes=CONFIG_BYTES) if name in files else {}
 
 
-def _native(document: dict[str, Any]) -> "tokenizers.Tokenizer":
-    """The library's tokenizer of a checked document, and proof that it uses the ids that were checked."""
+def _as_checked(parsed: dict[str, Any], checked: dict[str, Any]) -> bool:
+    """Does a file say just what was checked of it? Most do; writing it again takes as long as reading it."""
+    return parsed.keys() <= checked.keys() and all(
+        parsed.get(key) is value or parsed.get(key) == value for key, value in checked.items()
+    )
+
+
+def _native(document: dict[str, Any], text: str | None) -> "tokenizers.Tokenizer":
+    """The library's tokenizer of a checked document, and proof that it uses the ids that were checked.
+
+    text: the document as it was read; None where it is another one than was checked.
+    """
     import tokenizers
 
-    text = json.dumps(document, ensure_ascii=False)
+    text = json.dumps(document, ensure_ascii=False) if text is None else text
     native = guarded("reading tokenizer.json", lambda: tokenizers.Tokenizer.from_str(text))
     for token in document["added_tokens"]:
         _expect_id(native, token["content"], token["id"])

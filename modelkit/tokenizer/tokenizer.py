@@ -33,10 +33,13 @@ class Tokenizer:
         add_bos: bool,
         add_eos: bool,
         decoder: Mapping[str, Any] | None,
+        vocab_size: int,
     ) -> None:
         self._native = native
         self.specials = specials
         self.decoder = decoder
+        self.vocab_size = vocab_size
+        """One more than the largest id. A model's embedding may have more rows, never fewer."""
         self.bos_id = self._id_of(specials.bos)
         self.eos_id = self._id_of(specials.eos)
         own = native.num_special_tokens_to_add(False) > 0
@@ -94,15 +97,14 @@ class Tokenizer:
         piece = self.id_to_piece(id)
         return b"" if piece is None else bytes_of(self.decoder, piece)
 
+    def __contains__(self, piece: object) -> bool:
+        """Is this a vocabulary entry or an added token?"""
+        return isinstance(piece, str) and self._native.token_to_id(piece) is not None
+
     @cached_property
     def pieces(self) -> Mapping[str, int]:
         """Every vocabulary entry and added token, with its id."""
         return self._native.get_vocab(with_added_tokens=True)
-
-    @cached_property
-    def vocab_size(self) -> int:
-        """One more than the largest id. A model's embedding may have more rows, never fewer."""
-        return max(self.pieces.values()) + 1
 
     @cached_property
     def special_ids(self) -> frozenset[int]:

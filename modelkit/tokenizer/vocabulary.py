@@ -4,6 +4,7 @@ Errors are ValueErrors that complete the sentence "tokenizer.json is refused: ..
 """
 
 import math
+from operator import add
 from typing import Any
 
 PIECE_BYTES = 4096
@@ -50,6 +51,8 @@ def _old_type(model: dict[str, Any]) -> str:
 def _pieces(vocab: object) -> dict[str, int]:
     if not isinstance(vocab, dict) or not vocab or len(vocab) > MOST_PIECES:
         raise ValueError(f"its vocabulary must be an object of 1 to {MOST_PIECES:,} pieces")
+    if set(map(type, vocab.values())) == {int} and max(map(len, vocab)) <= PIECE_BYTES:
+        return dict(vocab)
     for piece, one in vocab.items():
         if type(one) is not int or len(piece) > PIECE_BYTES:
             raise ValueError(f"the vocabulary entry {piece[:40]!r} is not a short piece with an integer id")
@@ -80,6 +83,8 @@ def _check_merges(model: dict[str, Any], ids: dict[str, int]) -> None:
     if not isinstance(merges, list) or len(merges) > MOST_MERGES:
         raise ValueError(f"its merges must be a list of at most {MOST_MERGES:,}")
     prefix = len(model.get("continuing_subword_prefix") or "")
+    if _all_known(merges, ids, prefix):
+        return
     for number, merge in enumerate(merges):
         parts = merge.split(" ") if isinstance(merge, str) else merge
         if not isinstance(parts, list) or len(parts) != 2 or not all(isinstance(part, str) for part in parts):
@@ -87,6 +92,22 @@ def _check_merges(model: dict[str, Any], ids: dict[str, int]) -> None:
         left, right = parts
         if left not in ids or right not in ids or left + right[prefix:] not in ids:
             raise ValueError(f"merge {number} joins or makes a piece that is not in the vocabulary")
+
+
+def _all_known(merges: list[Any], ids: dict[str, int], prefix: int) -> bool:
+    """Does each merge join two known pieces into a known one? A vocabulary has a hundred thousand of them, so
+    they are compared as sets; which one is wrong is looked for where one is.
+    """
+    spelled = set(map(type, merges)) == {str}
+    pairs = [merge.split(" ") for merge in merges] if spelled else merges
+    if set(map(type, pairs)) != {list} or set(map(len, pairs)) != {2}:
+        return False
+    lefts, rights = zip(*pairs, strict=True)
+    if set(map(type, lefts)) != {str} or set(map(type, rights)) != {str}:
+        return False
+    known = ids.keys()
+    ends = (right[prefix:] for right in rights) if prefix else rights
+    return set(lefts) <= known and set(rights) <= known and set(map(add, lefts, ends)) <= known
 
 
 def _check_dropout(dropout: object) -> None:

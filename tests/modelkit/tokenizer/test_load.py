@@ -205,3 +205,23 @@ def test_a_model_without_tokenizer_json_is_told_how_to_make_one(tmp_path: Path):
 def test_importing_the_package_loads_no_native_library():
     code = "import sys, modelkit.tokenizer; sys.exit('tokenizers' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).resolve().parents[3], check=True)
+
+
+def test_the_size_of_a_vocabulary_is_told_by_its_largest_id(tmp_path: Path):
+    document = byte_level(added_tokens=[added("<s>", 0), added("</s>", 1), added("<tool>", 30)])
+    document["model"]["vocab"]["ab"] = 29
+    tokenizer = load(tmp_path, tokenizer=document)
+    assert tokenizer.vocab_size == 31 == max(tokenizer.pieces.values()) + 1
+    assert "<tool>" in tokenizer
+    assert "ab" in tokenizer
+    assert "abc" not in tokenizer
+
+
+@pytest.mark.parametrize("merges", [[["a", "b"]], ["a b"]], ids=["pairs", "words"])
+@pytest.mark.parametrize(
+    "more", [{}, {"truncation": {"max_length": 1, "stride": 0, "strategy": "LongestFirst"}}, {"other": 1}]
+)
+def test_a_file_is_read_alike_whether_it_says_more_or_not(tmp_path: Path, more: dict[str, Any], merges: Any):
+    document = byte_level(**more)
+    document["model"]["merges"] = merges
+    assert load(tmp_path, tokenizer=document).encode("abc", add_special=False) == [29, 4]
