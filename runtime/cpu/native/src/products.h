@@ -9,6 +9,7 @@
  * Outputs lie in lanes and rows stand alone, so one row and many get the same bits.
  */
 #pragma once
+#include "activations.h"
 #include "columns.h"
 #include <stddef.h>
 #include <stdint.h>
@@ -28,8 +29,6 @@ struct mk_matrix {
 
 enum { MK_STRIP = 32 }; /* outputs that are computed together */
 enum { MK_SLAB = 512 }; /* elements of k that are unpacked at a time */
-
-enum mk_activation { MK_SILU, MK_GELU, MK_GELU_TANH, MK_RELU2 };
 
 struct products {
   /* One row in the form that `strip` takes, mk_quantized_bytes(k, block) bytes. */
@@ -62,6 +61,8 @@ struct mk_output {
 };
 /* One x [rows][k], ldx floats from row to row, times `count` matrices of the same k. */
 void mk_products(const struct mk_matrix* w, const struct mk_output* out, int count, const float* x, size_t ldx, int rows);
+/* y [rows][n] = act(x w[0]) * (x w[1]), as mk_products and mk_gate_rows compute it. */
+void mk_gated_products(const struct mk_matrix w[2], struct mk_gate kind, float* y, const float* x, size_t ldx, int rows);
 #ifdef __cplusplus
 }
 #endif

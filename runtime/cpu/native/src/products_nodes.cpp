@@ -120,6 +120,42 @@ Arrays products(const Array& x, const std::vector<Matrix>& matrices, const std::
   return Array::make_arrays(std::move(shapes), types, std::make_shared<Products>(stream, matrices, residual.has_value()), in);
 }
 
+// act(x gate) * (x up), or the clipped gate where there is a limit.
+class GatedProducts : public Node {
+ public:
+  GatedProducts(mx::Stream stream, Matrix gate, Matrix up, mk_gate kind)
+      : Node(stream), gate_(std::move(gate)), up_(std::move(up)), kind_(kind) {}
+  const char* name() const override { return "ModelkitGatedProducts"; }
+  void eval_cpu(const Arrays& in, Arrays& out) override {
+    const Array x = dense(in[0], stream());
+    size_t at = 1;
+    std::vector<mk_matrix> w{gate_.take(in, at, stream())};
+    w.push_back(up_.take(in, at, stream()));
+    allocate(out[0]);
+    dispatch(stream(), [w = std::move(w), kind = kind_, y = out[0].data<float>(), x = x.data<float>(), k = x.shape(-1), rows = rows_of(x)] {
+      mk_gated_products(w.data(), kind, y, x, (size_t)k, rows);
+    });
+  }
+
+ private:
+  Matrix gate_, up_;
+  mk_gate kind_;
+};
+
+Array gated_products(const Array& x, const Matrix& gate, const Matrix& up, int act, float limit, float slope) {
+  want_float(x, "x");
+  check(act >= 0 && act < MK_ACTS, "there is no such activation");
+  check(gate.outputs() == up.outputs() && gate.width() == up.width(), "the matrices of a gate and of what it gates have one shape");
+  check(x.ndim() > 0 && gate.width() == x.shape(-1), "x's last dimension must be the width of the matrices");
+  Arrays in{x};
+  gate.add_inputs(in), up.add_inputs(in);
+  mx::Shape shape = x.shape();
+  shape.back() = gate.outputs();
+  const mx::Stream stream = processor();
+  const mk_gate kind{(mk_act)act, limit, slope};
+  return Array(std::move(shape), mx::float32, std::make_shared<GatedProducts>(stream, gate, up, kind), std::move(in));
+}
+
 Array product(const Array& x, const Matrix& matrix, const std::optional<Array>& residual) { return products(x, {matrix}, residual)[0]; }
 
 void define(nb::module_& m) {
@@ -131,6 +167,8 @@ void define(nb::module_& m) {
       .def_prop_ro("outputs", &Matrix::outputs)
       .def_prop_ro("width", &Matrix::width);
   m.def("product", &product, nb::arg("x"), nb::arg("matrix"), nb::arg("residual").none() = nb::none());
+  m.def("gated_products", &gated_products, nb::arg("x"), nb::arg("gate"), nb::arg("up"), nb::arg("act"), nb::arg("limit") = 0.f,
+        nb::arg("slope") = 0.f);
   m.def("products", [](const Array& x, const std::vector<Matrix>& matrices) { return products(x, matrices, {}); });
 }
 

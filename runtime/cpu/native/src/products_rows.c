@@ -1,10 +1,12 @@
 /* Products of many rows with several matrices, shared among threads. Compiled once: the work is in the columns. */
+#include "activations.h"
 #include "pool.h"
 #include "products.h"
 #include <stdlib.h>
 #include <string.h>
 
 static const struct products* const columns[] = ALL_COLUMNS(products);
+static const struct activations* const activations[] = ALL_COLUMNS(activations);
 
 enum {
   ROWS = 512, /* at a time, for whose sums and codes there is memory: weights are unpacked anew for each of them */
@@ -29,6 +31,7 @@ struct job {
   int form_count;
   const int* form_of; /* of each matrix */
   int pieces, step;   /* rows are cut into pieces, and strips taken by `step` */
+  const struct mk_gate* gate; /* the first matrix's answers are gates of the second one's, which are not given out */
 };
 
 /* Memory of a thread, kept for the next product unless it is much. */
@@ -57,30 +60,42 @@ static void quantize_row(void* with, int r) {
 
 static int strips(const struct mk_matrix* w) { return (w->n + MK_STRIP - 1) / MK_STRIP; }
 
-static void compute(const struct job* j, int matrix, int strip, int first, int rows) {
+/* y: out[matrix]'s rows, or `sums` themselves. */
+static void compute(const struct job* j, int matrix, int strip, int first, int rows, float* sums, const struct mk_output* y) {
   const struct mk_matrix* w = &j->w[matrix];
-  const struct mk_output* out = &j->out[matrix];
   const struct form* form = &j->forms[j->form_of[matrix]];
   const int n0 = strip * MK_STRIP, n = w->n - n0 < MK_STRIP ? w->n - n0 : MK_STRIP;
-  float* sums = memory(&for_sums, (size_t)ROWS * MK_STRIP * 4);
   j->column->strip(w, n0, form->rows + (size_t)first * form->ld, form->ld, rows, sums);
-  for (int r = 0; r < rows; r++) {
-    const size_t at = (size_t)(first + r) * out->ld + (size_t)n0;
-    j->column->finish(w, n0, n, sums + r * MK_STRIP, out->residual ? out->residual + at : NULL, out->y + at);
+  for (int r = 0; r < rows; r++, sums += MK_STRIP) {
+    const size_t at = y ? (size_t)(first + r) * y->ld + (size_t)n0 : 0;
+    j->column->finish(w, n0, n, sums, y && y->residual ? y->residual + at : NULL, y ? y->y + at : sums);
   }
+}
+
+static void compute_gated(const struct job* j, int strip, int first, int rows, float* sums) {
+  const int n0 = strip * MK_STRIP, n = j->w->n - n0 < MK_STRIP ? j->w->n - n0 : MK_STRIP;
+  float* up = sums + (size_t)ROWS * MK_STRIP;
+  compute(j, 0, strip, first, rows, sums, NULL);
+  compute(j, 1, strip, first, rows, up, NULL);
+  for (int r = 0; r < rows; r++, sums += MK_STRIP, up += MK_STRIP)
+    activations[mk_column()]->gate(*j->gate, sums, up, j->out->y + (size_t)(first + r) * j->out->ld + (size_t)n0, n);
 }
 
 static void chunk(void* with, int c) {
   const struct job* j = with;
   const int piece = c % j->pieces, start = c / j->pieces * j->step;
   const int first = (int)((long)j->rows * piece / j->pieces), stop = (int)((long)j->rows * (piece + 1) / j->pieces);
-  for (int m = 0, at = 0; m < j->count; at += strips(&j->w[m++]))
-    for (int s = start > at ? start : at; s < start + j->step && s < at + strips(&j->w[m]); s++) compute(j, m, s - at, first, stop - first);
+  float* sums = memory(&for_sums, (size_t)2 * ROWS * MK_STRIP * 4);
+  for (int m = 0, at = 0; m < (j->gate ? 1 : j->count); at += strips(&j->w[m++]))
+    for (int s = start > at ? start : at; s < start + j->step && s < at + strips(&j->w[m]); s++) {
+      if (j->gate) compute_gated(j, s, first, stop - first, sums);
+      else compute(j, m, s - at, first, stop - first, sums, &j->out[m]);
+    }
 }
 
 static void some_rows(struct job* j) {
   int total = 0;
-  for (int m = 0; m < j->count; m++) total += strips(&j->w[m]);
+  for (int m = 0; m < (j->gate ? 1 : j->count); m++) total += strips(&j->w[m]);
   if (j->rows <= ALONE)
     for (int r = 0; r < j->rows; r++) quantize_row(j, r);
   else
@@ -92,9 +107,10 @@ static void some_rows(struct job* j) {
   mk_run(chunk, j, (total + j->step - 1) / j->step * j->pieces);
 }
 
-void mk_products(const struct mk_matrix* w, const struct mk_output* out, int count, const float* x, size_t ldx, int rows) {
-  enum { MOST = 16 };
-  for (; count > MOST; w += MOST, out += MOST, count -= MOST) mk_products(w, out, MOST, x, ldx, rows);
+enum { MOST = 16 }; /* matrices at a time */
+
+static void all_rows(const struct mk_matrix* w, const struct mk_output* out, int count, const float* x, size_t ldx, int rows,
+                     const struct mk_gate* gate) {
   if (!rows || !count) return;
   struct form forms[MOST];
   struct mk_output now[MOST];
@@ -110,14 +126,24 @@ void mk_products(const struct mk_matrix* w, const struct mk_output* out, int cou
   for (int f = 0; f < form_count; f++) bytes += forms[f].ld * (size_t)most;
   char* at = memory(&for_rows, bytes);
   for (int f = 0; f < form_count; at += forms[f++].ld * (size_t)most) forms[f].rows = at;
-  struct job j = {columns[mk_column()], w, now, x, ldx, count, 0, k, forms, form_count, form_of, 1, 1};
+  struct job j = {columns[mk_column()], w, now, x, ldx, count, 0, k, forms, form_count, form_of, 1, 1, gate};
   for (int r = 0; r < rows; r += j.rows) {
     j.rows = rows - r < ROWS ? rows - r : ROWS;
     j.x = x + (size_t)r * ldx;
-    for (int m = 0; m < count; m++) {
+    for (int m = 0; m < (gate ? 1 : count); m++) {
       const size_t to = (size_t)r * out[m].ld;
       now[m] = (struct mk_output){out[m].y + to, out[m].ld, out[m].residual ? out[m].residual + to : NULL};
     }
     some_rows(&j);
   }
+}
+
+void mk_products(const struct mk_matrix* w, const struct mk_output* out, int count, const float* x, size_t ldx, int rows) {
+  for (; count > MOST; w += MOST, out += MOST, count -= MOST) all_rows(w, out, MOST, x, ldx, rows, NULL);
+  all_rows(w, out, count, x, ldx, rows, NULL);
+}
+
+void mk_gated_products(const struct mk_matrix w[2], struct mk_gate kind, float* y, const float* x, size_t ldx, int rows) {
+  const struct mk_output out = {y, (size_t)w->n, NULL};
+  all_rows(w, &out, 2, x, ldx, rows, &kind);
 }

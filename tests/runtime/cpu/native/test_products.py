@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from runtime.cpu import native
+from runtime.cpu.native.activations import KINDS
 from runtime.nn import ops
 
 kernels = native.kernels
@@ -199,3 +200,35 @@ def test_what_does_not_fit_is_refused():
         kernels.product(mx.zeros((1, 64)), w)
     with pytest.raises(ValueError, match="shape of the answer"):
         kernels.product(mx.zeros((1, 128)), w, mx.zeros((2, 8)))
+
+
+@pytest.mark.parametrize("formats", [(4, 4), (4, 6)])
+@pytest.mark.parametrize("name", ["silu", "gelu_tanh", "relu2"])
+@pytest.mark.parametrize("outputs", [9, 70])
+def test_gate_of_two_products(name, formats, outputs):
+    bias = mx.random.normal((outputs,), key=mx.random.key(1))
+    gate, up = (matrix("affine", bits, 64, outputs, 128, bias=bias, seed=bits)[0] for bits in formats)
+    x = rows(11, 128)
+    act = KINDS[name]
+    for column in kernels.columns():
+        kernels.use_column(column)
+        expected = kernels.gate(act, mx.array(product(x, gate)), mx.array(product(x, up)))
+        assert same(np.array(kernels.gated_products(mx.array(x), gate, up, act)), np.array(expected))
+
+
+def test_clipped_gate_of_two_products():
+    gate, up = (matrix("mxfp4", 4, 32, 40, 128, seed=seed)[0] for seed in (1, 2))
+    x = rows(3, 128) * 20
+    expected = kernels.clipped_gate(7.0, 1.702, mx.array(product(x, gate)), mx.array(product(x, up)))
+    got = kernels.gated_products(mx.array(x), gate, up, 0, limit=7.0, slope=1.702)
+    assert same(np.array(got), np.array(expected))
+
+
+def test_gate_and_what_it_gates_have_one_shape():
+    gate, up = (matrix("affine", 4, 64, outputs, 128)[0] for outputs in (8, 9))
+    with pytest.raises(ValueError, match="one shape"):
+        kernels.gated_products(mx.zeros((1, 128)), gate, up, 0)
+    with pytest.raises(ValueError, match="no such activation"):
+        kernels.gated_products(mx.zeros((1, 128)), gate, gate, 99)
+    with pytest.raises(ValueError, match="last dimension"):
+        kernels.gated_products(mx.zeros((1, 64)), gate, gate, 0)
