@@ -6,7 +6,7 @@ affine form does not have; those are numbers, or the nearest 8 bits, once they a
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import mlx.core as mx
 
@@ -25,8 +25,7 @@ _READERS: dict[str, Callable[[mx.array], Groups]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Packed:
+class Packed(NamedTuple):
     """A matrix in MLX's affine form."""
 
     codes: mx.array

@@ -5,7 +5,7 @@ expert, multiplies all numbers of a weight; only NVFP4 has it.
 What is made of them is lazy, so that names and shapes can be compared before anything is computed.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -95,7 +95,7 @@ def as_affine(rows: mx.array, kind: BlockType, factor: mx.array | None) -> Packe
     """Blocks uint8 [..., rows, bytes of a row] in `affine_form`, with float32 scales."""
     _, exact = affine_form(kind, factor=factor is not None)
     if exact:
-        return packed(rows, kind)
+        return Packed(*_in_pieces(rows, kind, lambda part: packed(part, kind)))
     numbers = _numbers(rows, kind, factor)
     return Packed(*mx.quantize(numbers, group_size=NEAREST.group_size, bits=NEAREST.bits))
 
@@ -111,17 +111,26 @@ def _check(module: str, kind: BlockType, rows: mx.array) -> None:
 
 
 def _numbers(rows: mx.array, kind: BlockType, factor: mx.array | None) -> mx.array:
-    found = _in_pieces(rows, kind)
+    (found,) = _in_pieces(rows, kind, lambda part: (decoded(part, kind),))
     if factor is None:
         return found
     return found * factor.astype(mx.float32).reshape(-1, *([1] * (rows.ndim - 1)))
 
 
-def _in_pieces(rows: mx.array, kind: BlockType) -> mx.array:
+def _in_pieces(
+    rows: mx.array, kind: BlockType, make: Callable[[mx.array], Iterable[mx.array]]
+) -> list[mx.array]:
+    """What `make` makes of some rows of bytes, of all of them: one piece after the other, so that what lies
+    between is let go before the next one's is there.
+    """
     *leading, row_bytes = rows.shape
-    width = row_bytes // kind.nbytes * kind.weights
     flat = rows.reshape(-1, row_bytes)
-    count = max(_PIECE // width, 1)
-    pieces = [decoded(flat[start : start + count], kind) for start in range(0, flat.shape[0], count)]
-    found = pieces[0] if len(pieces) == 1 else mx.concatenate(pieces)
-    return found.reshape(*leading, width)
+    count = max(_PIECE // (row_bytes // kind.nbytes * kind.weights), 1)
+    pieces: list[list[mx.array]] = []
+    for start in range(0, flat.shape[0], count):
+        part = flat[start : start + count]
+        if pieces:
+            (part,) = mx.depends([part], pieces[-1])
+        pieces.append(list(make(part)))
+    whole = (list(parts) for parts in zip(*pieces, strict=True))
+    return [(mx.concatenate(parts) if pieces[1:] else parts[0]).reshape(*leading, -1) for parts in whole]

@@ -1,6 +1,7 @@
 """GGUF files become packages whose numbers are exactly the file's."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,10 @@ from modelkit.store.name import Name
 from modelkit.store.package import Package
 from modelkit.store.store import Store
 from runtime.blocks.types import BLOCK_TYPES
+from runtime.cpu import native
 from runtime.device import Device
 from runtime.loaded import LoadedModel, load_model, score
+from runtime.nn import ops
 from tests.support import gguf_llama
 from tests.support.blocks import PACKED
 from tests.support.gguf import Gguf, Tensor
@@ -35,6 +38,7 @@ def create(store: Store, source: Path, name: str = "m", **options: Any) -> Packa
 
 
 PROCESSOR = Device("cpu", "a processor", 0, 1 << 40, "float32", fast_quantized=False, cores=1)
+KERNELS = replace(PROCESSOR, fast_quantized=True, as_stored=True)
 PACKS = Device("cpu", "packed products", 0, 1 << 40, "float32", fast_quantized=True, cores=1)
 
 
@@ -54,6 +58,11 @@ def floats(folder: Path, made: list[Any], config: dict[str, Any]) -> LoadedModel
 
 def logits(model: LoadedModel) -> np.ndarray:
     return score(model, IDS, len(IDS))
+
+
+def close(found: np.ndarray, wanted: np.ndarray) -> None:
+    """As near as activations of 16 bits come, which kernels multiply packed matrices by."""
+    assert np.abs(found - wanted).max() < 1e-3 * wanted.std()
 
 
 def parameters(model: LoadedModel) -> dict[str, np.ndarray]:
@@ -96,8 +105,29 @@ def test_a_device_with_packed_products_keeps_codes(store: Store, tmp_path: Path)
     found = loaded(package, PACKS)
     assert any(name.endswith("down_proj.scales") for name in parameters(found))
     wanted = floats(tmp_path, made, json.loads(package.files["config.json"].read_bytes()))
-    assert np.allclose(logits(found), logits(wanted), atol=1e-4)
+    close(logits(found), logits(wanted))
     assert found.notes == ()
+
+
+@pytest.mark.skipif(native.kernels is None, reason="no kernels")
+def test_kernels_read_exact_codes_and_what_has_none_becomes_floats(store: Store, tmp_path: Path) -> None:
+    types = ["q4_k", "q6_k", "q5_k", "iq4_xs"]
+    made = gguf_llama.tensors(types)
+    package = create(store, write(tmp_path / "source", gguf_llama.llama(types)))
+    found = loaded(package, KERNELS)
+    assert found.notes == ()
+    held = parameters(found)
+    config = json.loads(package.files["config.json"].read_bytes())
+    for module, entry in config["quantization"].items():
+        if isinstance(entry, dict):
+            assert (f"{module}.scales" in held) == (entry["type"] != "q6_k"), module
+    wanted = floats(tmp_path, made, config)
+    with ops.using("plain"):  # what was made of the blocks, without the kernels' own rounding
+        assert np.abs(logits(found) - logits(wanted)).max() < 1e-5 * logits(wanted).std()
+    little = loaded(package, replace(KERNELS, available_bytes=found.weight_bytes))
+    assert little.notes == (
+        "4 matrices of Q6_K run as 8-bit codes in groups of 32, the nearest form that MLX has",
+    )
 
 
 def test_types_that_mlx_has_not_run_as_eight_bits_with_a_note(store: Store, tmp_path: Path) -> None:
