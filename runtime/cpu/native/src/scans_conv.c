@@ -25,7 +25,8 @@ INLINE void one_token(const struct mk_conv* j, int row, int token, int channel, 
   for (int c = channel; c < end; c += LANES) {
     const int n = lesser(end - c, LANES);
     vf sum = vf_mul(take_input(in[0], c, n), take(j->filters + c, n));
-    for (int k = 1; k < j->taps; k++) sum = vf_fma(take_input(in[k], c, n), take(j->filters + (ptrdiff_t)k * j->channels + c, n), sum);
+    for (int k = 1; k < j->taps; k++)
+      sum = vf_fma(take_input(in[k], c, n), take(j->filters + (ptrdiff_t)k * j->channels + c, n), sum);
     if (j->bias) sum = vf_add(sum, take(j->bias + c, n));
     if (j->silu) sum = vf_silu(sum);
     put(y + c, gate ? vf_mul(sum, take(gate + c, n)) : sum, n);
@@ -36,13 +37,16 @@ INLINE void one_token(const struct mk_conv* j, int row, int token, int channel, 
 static void piece(const struct mk_conv* j, int row, int first, int stop, int channel, int end) {
   const int count = real_tokens(j->counts, row, j->width), kept = j->taps - 1;
   for (int t = first; t < lesser(stop, count); t++) one_token(j, row, t, channel, end);
-  for (int t = first > count ? first : count; t < stop; t++)
-    memset(j->y + ((ptrdiff_t)row * j->width + t) * j->channels + channel, 0, (size_t)(end - channel) * 4);
+  float* y = j->y + (ptrdiff_t)row * j->width * j->channels;
+  pad(y, first > count ? first : count, stop, j->channels, channel, end - channel);
   if (first) return;
   for (int i = 0; i < kept; i++) {
     const struct input last = input_at(j, row, count - kept + i);
     float* to = j->after + ((ptrdiff_t)row * kept + i) * j->channels;
-    for (int c = channel; c < end; c += LANES) put(to + c, take_input(last, c, lesser(end - c, LANES)), lesser(end - c, LANES));
+    for (int c = channel; c < end; c += LANES) {
+      const int n = lesser(end - c, LANES);
+      put(to + c, take_input(last, c, n), n);
+    }
   }
 }
 

@@ -58,15 +58,18 @@ INLINE void bring_token(const struct mk_delta* j, struct brought* b, int i, int 
 
 static void bring(const struct mk_delta* j, struct brought* b, int row, int first, int n, int head) {
   vf_store(b->write, vf_mul(vf_sigmoid(of_tokens(j->strength, row, first, n, head)), vf_set(j->most)));
-  const vf keep = j->by_channel ? vf_set(0) : decay_of(of_tokens(j->decay, row, first, n, head), vf_set(j->bias[head]), vf_set(j->rates[head]));
+  vf keep = vf_set(0);
+  if (!j->by_channel)
+    keep = decay_of(of_tokens(j->decay, row, first, n, head), vf_set(j->bias[head]), vf_set(j->rates[head]));
   vf_store(b->keep, keep);
   for (int i = 0; i < n; i++) bring_token(j, b, i, row, first + i, head);
 }
 
 /* One token into the state, of `tiles` tiles of which the last has `lanes` lanes; where another follows, what the
  * state holds for it is asked in the same pass. */
-INLINE void advance(const struct mk_delta* j, const struct brought* b, int t, const float* from, float* state, const vf* write,
-                    vf* held, vf* asked, const int tiles, const int lanes, const int by_channel, const int follows) {
+INLINE void advance(const struct mk_delta* j, const struct brought* b, int t, const float* from, float* state,
+                    const vf* write, vf* held, vf* asked, const int tiles, const int lanes, const int by_channel,
+                    const int follows) {
   const int size = j->key_dim;
   const float *key = b->key + t * size, *kept = b->kept + t * size;
   const float *seen = b->seen + (t + 1) * size, *ask = b->asked + (t + 1) * size;
@@ -85,8 +88,8 @@ INLINE void advance(const struct mk_delta* j, const struct brought* b, int t, co
 
 /* All tokens of the block for `tiles` tiles of value channels. The state is read from `from` for the first token
  * and lies in `state` afterwards. */
-INLINE void fold(const struct mk_delta* j, const struct brought* b, int tokens, const float* from, float* state, const float* v,
-                 float* y, const int tiles, const int lanes, const int by_channel) {
+INLINE void fold(const struct mk_delta* j, const struct brought* b, int tokens, const float* from, float* state,
+                 const float* v, float* y, const int tiles, const int lanes, const int by_channel) {
   const ptrdiff_t y_step = (ptrdiff_t)j->heads * j->value_dim;
   vf held[TILES], asked[TILES], write[TILES];
   for (int i = 0; i < tiles; i++) held[i] = asked[i] = vf_set(0);
@@ -106,11 +109,12 @@ INLINE void fold(const struct mk_delta* j, const struct brought* b, int tokens, 
 }
 
 /* The block's tokens for all value channels [value, end) of a head. */
-INLINE void fold_all(const struct mk_delta* j, const struct brought* b, int row, int first, int n, int head, int value, int end,
-                     const int by_channel) {
+INLINE void fold_all(const struct mk_delta* j, const struct brought* b, int row, int first, int n, int head, int value,
+                     int end, const int by_channel) {
   const ptrdiff_t at = ((ptrdiff_t)row * j->heads + head) * j->key_dim * j->value_dim;
   const float *from = (first ? j->after : j->before) + at;
-  const float* v = token_at(j->mixed, row, first) + 2 * (ptrdiff_t)j->key_heads * j->key_dim + (ptrdiff_t)head * j->value_dim;
+  const ptrdiff_t keys = 2 * (ptrdiff_t)j->key_heads * j->key_dim;
+  const float* v = token_at(j->mixed, row, first) + keys + (ptrdiff_t)head * j->value_dim;
   float *state = j->after + at, *y = j->y + (((ptrdiff_t)row * j->width + first) * j->heads + head) * j->value_dim;
   int c = value;
   for (; c + TILES * LANES <= end; c += TILES * LANES)
@@ -129,7 +133,8 @@ static void head(const struct mk_delta* j, int row, int head, int value, int end
     if (j->by_channel) fold_all(j, &b, row, first, n, head, value, end, 1);
     else fold_all(j, &b, row, first, n, head, value, end, 0);
   }
-  for (int t = count; t < j->width; t++) memset(j->y + (((ptrdiff_t)row * j->width + t) * j->heads + head) * j->value_dim + value, 0, bytes);
+  const ptrdiff_t wide = (ptrdiff_t)j->heads * j->value_dim;
+  pad(j->y + row * j->width * wide, count, j->width, wide, (ptrdiff_t)head * j->value_dim + value, end - value);
   for (int k = 0; count == 0 && k < j->key_dim; k++) {
     const ptrdiff_t at = (((ptrdiff_t)row * j->heads + head) * j->key_dim + k) * j->value_dim + value;
     memcpy(j->after + at, j->before + at, bytes);

@@ -14,6 +14,12 @@ INLINE void put(float* p, vf a, int n) {
 
 INLINE int real_tokens(const int* counts, int row, int width) { return counts ? counts[row] : width; }
 INLINE const float* token_at(struct mk_tokens x, int row, int token) { return x.at + row * x.row + token * x.token; }
+
+/* Padding answers 0: n floats of tokens [first, stop), from `channel` of a row that is `wide`. */
+INLINE void pad(float* y, int first, int stop, ptrdiff_t wide, ptrdiff_t channel, int n) {
+  for (int t = first; t < stop; t++) memset(y + t * wide + channel, 0, (size_t)n * 4);
+}
+
 INLINE vf vf_silu(vf x) { return vf_mul(x, vf_sigmoid(x)); }
 
 /* Tokens whose small numbers are computed together before their states are. */

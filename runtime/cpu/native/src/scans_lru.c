@@ -30,8 +30,8 @@ enum { TOKENS = 2 };
 enum { SHARE = 64 }; /* tokens for which the weights of sixteen channels stay in the nearest cache */
 
 /* The two gates of some tokens for `lanes` outputs from `out` on: sigmoid(x W + bias). */
-INLINE void open_gates(const struct mk_lru* j, int head, const float* const* x, int out, int lanes, vf* enters, vf* keeps,
-                       const int tokens) {
+INLINE void open_gates(const struct mk_lru* j, int head, const float* const* x, int out, int lanes, vf* enters,
+                       vf* keeps, const int tokens) {
   const ptrdiff_t block = j->block, matrix = head * block * block, at = head * block;
   const float *into = j->inputs + matrix + out, *keep = j->keeps + matrix + out;
   for (int t = 0; t < tokens; t++) enters[t] = keeps[t] = vf_set(0);
@@ -90,7 +90,7 @@ static void head(const struct mk_lru* j, int row, int head) {
     for (; c + LANES <= block; c += LANES) fold_lanes(j, row, first, stop, head, c, LANES);
     if (c < block) fold_lanes(j, row, first, stop, head, c, block - c);
   }
-  for (int t = count; t < j->width; t++) memset(j->y + ((ptrdiff_t)row * j->width + t) * width + at, 0, (size_t)block * 4);
+  pad(j->y + row * j->width * width, count, j->width, width, at, block);
 }
 
 const struct lru COLUMN(lru) = {head};

@@ -7,7 +7,8 @@ namespace modelkit {
 // The inputs of a node one after the other, those that were left out as null.
 class Inputs {
  public:
-  Inputs(const Arrays& in, const std::vector<bool>& there, mx::Stream stream) : in_(in), there_(there), stream_(stream) {}
+  Inputs(const Arrays& in, const std::vector<bool>& there, mx::Stream stream)
+      : in_(in), there_(there), stream_(stream) {}
 
   // [rows, tokens, channels], seen through strides where its channels are one behind the other.
   mk_tokens tokens() {
@@ -36,7 +37,8 @@ class Given {
     there.push_back(x.has_value());
     if (!x) return *this;
     if (x->dtype() != type) throw std::invalid_argument(std::string(what) + " has another type than it must have");
-    if (x->shape() != shape) throw std::invalid_argument(std::string(what) + " must be " + shown(shape) + ", and is " + shown(x->shape()));
+    if (x->shape() != shape)
+      throw std::invalid_argument(std::string(what) + " must be " + shown(shape) + ", and is " + shown(x->shape()));
     arrays.push_back(*x);
     return *this;
   }
@@ -75,7 +77,8 @@ class Scan : public Node {
 };
 
 template <class Job>
-Arrays scan(const char* name, Job sizes, typename Scan<Job>::Fill fill, void (*run)(Job), Given given, std::vector<mx::Shape> shapes) {
+Arrays scan(const char* name, Job sizes, typename Scan<Job>::Fill fill, void (*run)(Job), Given given,
+            std::vector<mx::Shape> shapes) {
   auto node = std::make_shared<Scan<Job>>(processor(), name, sizes, fill, run, std::move(given.there));
   return Array::make_arrays(std::move(shapes), std::vector<mx::Dtype>(shapes.size(), mx::float32), node, given.arrays);
 }

@@ -4,7 +4,8 @@
 #include "scans_lanes.h"
 
 /* One token of up to sixteen channels; h [states] stays with the caller. */
-INLINE void selective_token(const struct mk_selective* j, int row, int t, int channel, int n, const vf* rates, vf* h, vf skip) {
+INLINE void selective_token(const struct mk_selective* j, int row, int t, int channel, int n, const vf* rates, vf* h,
+                            vf skip) {
   const float *in = token_at(j->inputs, row, t), *out = token_at(j->outputs, row, t);
   const vf x = take(token_at(j->x, row, t) + channel, n);
   const vf step = vf_softplus(take(token_at(j->steps, row, t) + channel, n));
@@ -27,7 +28,7 @@ static void selective_lanes(const struct mk_selective* j, int row, int channel, 
     rates[s] = take(j->rates + (ptrdiff_t)s * j->channels + channel, n);
   }
   for (int t = 0; t < count; t++) selective_token(j, row, t, channel, n, rates, h, skip);
-  for (int t = count; t < j->width; t++) memset(j->y + ((ptrdiff_t)row * j->width + t) * j->channels + channel, 0, (size_t)n * 4);
+  pad(j->y + (ptrdiff_t)row * j->width * j->channels, count, j->width, j->channels, channel, n);
   for (int s = 0; s < j->states; s++) put(j->after + at + (ptrdiff_t)s * j->channels, h[s], n);
 }
 
@@ -55,7 +56,10 @@ INLINE void ssd_tokens(const struct mk_ssd* j, const struct steps* d, int row, i
   for (int t = 0; t < tokens; t++) {
     const float* x = token_at(j->mixed, row, first + i + t);
     in[t] = x + inner + group * j->states, out[t] = in[t] + j->groups * j->states, keep[t] = vf_set(d->keep[i + t]);
-    for (int p = 0; p < tiles; p++) written[t][p] = vf_mul(vf_set(d->step[i + t]), take(x + at + p * LANES, lanes)), y[t][p] = vf_set(0);
+    for (int p = 0; p < tiles; p++) {
+      written[t][p] = vf_mul(vf_set(d->step[i + t]), take(x + at + p * LANES, lanes));
+      y[t][p] = vf_set(0);
+    }
   }
   for (int n = 0; n < j->states; n++)
     for (int p = 0; p < tiles; p++) {
@@ -66,20 +70,22 @@ INLINE void ssd_tokens(const struct mk_ssd* j, const struct steps* d, int row, i
       }
       put(state + (ptrdiff_t)n * j->size + p * LANES, s, lanes);
     }
-  for (int t = 0; t < tokens; t++)
-    for (int p = 0; p < tiles; p++) {
-      const vf x = take(token_at(j->mixed, row, first + i + t) + at + p * LANES, lanes);
-      put(j->y + ((ptrdiff_t)row * j->width + first + i + t) * inner + at + p * LANES, vf_fma(x, vf_set(j->skip[head]), y[t][p]), lanes);
-    }
+  for (int t = 0; t < tokens; t++) {
+    const float* x = token_at(j->mixed, row, first + i + t) + at;
+    float* to = j->y + ((ptrdiff_t)row * j->width + first + i + t) * inner + at;
+    for (int p = 0; p < tiles; p++)
+      put(to + p * LANES, vf_fma(take(x + p * LANES, lanes), vf_set(j->skip[head]), y[t][p]), lanes);
+  }
 }
 
 /* The block's tokens [i, i + tokens) for all channels of the head. */
-INLINE void ssd_channels(const struct mk_ssd* j, const struct steps* d, int row, int first, int i, int head, const float* from,
-                         float* state, const int tokens, const int tiles) {
+INLINE void ssd_channels(const struct mk_ssd* j, const struct steps* d, int row, int first, int i, int head,
+                         const float* from, float* state, const int tokens, const int tiles) {
   int c = 0;
   for (; c + tiles * LANES <= j->size; c += tiles * LANES)
     ssd_tokens(j, d, row, first, i, head, c, from + c, state + c, tokens, tiles, LANES);
-  for (; c + LANES <= j->size; c += LANES) ssd_tokens(j, d, row, first, i, head, c, from + c, state + c, tokens, 1, LANES);
+  for (; c + LANES <= j->size; c += LANES)
+    ssd_tokens(j, d, row, first, i, head, c, from + c, state + c, tokens, 1, LANES);
   if (c < j->size) ssd_tokens(j, d, row, first, i, head, c, from + c, state + c, tokens, 1, j->size - c);
 }
 
@@ -96,10 +102,11 @@ static void ssd(const struct mk_ssd* j, int row, int head) {
     vf_store(d.step, step);
     vf_store(d.keep, vf_exp(vf_mul(vf_sub(vf_set(0), step), vf_set(j->rates[head]))));
     int i = 0;
-    for (; i + TOKENS <= n; i += TOKENS, from = state) ssd_channels(j, &d, row, first, i, head, from, state, TOKENS, TILES);
+    for (; i + TOKENS <= n; i += TOKENS, from = state)
+      ssd_channels(j, &d, row, first, i, head, from, state, TOKENS, TILES);
     for (; i < n; i++, from = state) ssd_channels(j, &d, row, first, i, head, from, state, 1, TILES_OF_ONE);
   }
-  for (int t = count; t < j->width; t++) memset(j->y + ((ptrdiff_t)row * j->width + t) * inner + head * j->size, 0, (size_t)j->size * 4);
+  pad(j->y + (ptrdiff_t)row * j->width * inner, count, j->width, inner, head * j->size, j->size);
   if (count == 0) memcpy(state, from, (size_t)j->states * j->size * 4);
 }
 

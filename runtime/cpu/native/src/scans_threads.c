@@ -22,7 +22,9 @@ static void conv_chunk(void* with, int chunk) {
                             lesser(channel + CONV_CHANNELS, j->channels));
 }
 
-void mk_conv_rows(struct mk_conv j) { mk_run(conv_chunk, &j, j.rows * parts(j.width, CONV_TOKENS) * parts(j.channels, CONV_CHANNELS)); }
+void mk_conv_rows(struct mk_conv j) {
+  mk_run(conv_chunk, &j, j.rows * parts(j.width, CONV_TOKENS) * parts(j.channels, CONV_CHANNELS));
+}
 
 static void delta_chunk(void* with, int chunk) {
   const struct mk_delta* j = with;
@@ -48,7 +50,9 @@ static void selective_chunk(void* with, int chunk) {
   spaces[mk_column()]->selective(j, chunk / across, channel, lesser(channel + SELECTIVE_CHANNELS, j->channels));
 }
 
-void mk_selective_rows(struct mk_selective j) { mk_run(selective_chunk, &j, j.rows * parts(j.channels, SELECTIVE_CHANNELS)); }
+void mk_selective_rows(struct mk_selective j) {
+  mk_run(selective_chunk, &j, j.rows * parts(j.channels, SELECTIVE_CHANNELS));
+}
 
 static void ssd_chunk(void* with, int chunk) {
   const struct mk_ssd* j = with;
