@@ -27,6 +27,8 @@ FLOORS: list[tuple[bool, tuple[str, ...]]] = [
             "runtime.blocks",
             "runtime.cache.layout",
             "runtime.cache.snapshot",
+            "runtime.cache.codec",
+            "runtime.cache.lanes",
             "runtime.cache.protocol",
         ),
     ),

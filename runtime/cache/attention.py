@@ -18,6 +18,7 @@ from operator import add, sub
 import mlx.core as mx
 
 from runtime.cache.codec import Parts
+from runtime.cache.lanes import Lanes
 from runtime.cache.lengths import rows_of
 from runtime.cache.protocol import View
 from runtime.cache.rows import KVRows
@@ -31,7 +32,6 @@ class _Wide:
 
     step: Step
     parts: Parts
-    view: View
 
 
 class KVCache(KVRows):
@@ -48,7 +48,8 @@ class KVCache(KVRows):
         seen = visible_slots(step, self._reach, tuple(self._bases[rows]))
         if seen.stop > self._buffer.capacity:
             if not self._make_room(step):
-                return self._join(step, parts)
+                self._wide = _Wide(step, parts)
+                return self._joined(step, parts)
             seen = visible_slots(step, self._reach, tuple(self._bases[rows]))
         if seen.slot is not None:
             self._buffer.write(rows, seen.slot, parts)
@@ -59,9 +60,31 @@ class KVCache(KVRows):
 
     def view(self, step: Step) -> View:
         if self._wide is not None and self._wide.step is step:
-            return self._wide.view
+            return self._joined(step, self._wide.parts)
         rows = rows_of(step)
         return self._view(rows, visible_slots(step, self._reach, tuple(self._bases[rows])))
+
+    def open(self, step: Step) -> Lanes:
+        self._wide = None
+        rows = rows_of(step)
+        assert self._lengths[rows] == [*step.starts], "a step must begin where its rows end"
+        bases, capacity, fits = self._bases[rows], self._buffer.capacity, True
+        if max(map(sub, step.starts, bases)) + step.width > capacity:
+            fits = self._make_room(step)
+            bases = self._bases[rows]
+        return Lanes(self._kept, self._buffer.lanes, [], step.first, bases, fits)
+
+    def close(self, step: Step, lanes: Lanes, arrays: list[mx.array]) -> None:
+        if lanes.fits:
+            self._buffer.lanes = arrays
+        else:
+            self._wide = _Wide(step, tuple(arrays))
+
+    def lanes(self, step: Step) -> Lanes:
+        beside = [*self._wide.parts] if self._wide is not None and self._wide.step is step else []
+        return Lanes(
+            self._kept, self._buffer.lanes, beside, step.first, self._bases[rows_of(step)], fits=not beside
+        )
 
     def commit(self, step: Step, kept: Sequence[int]) -> None:
         assert kept is step.counts or all(0 <= n <= of for n, of in zip(kept, step.counts, strict=True))
@@ -107,7 +130,7 @@ class KVCache(KVRows):
             self._buffer.write(place, 0, self._buffer.copied(place, floor - base, length - base))
         self._bases[place] = [floor] * len(rows)
 
-    def _join(self, step: Step, parts: Parts) -> View:
+    def _joined(self, step: Step, parts: Parts) -> View:
         """Attend over what the queries see of the old tokens, followed by the new ones."""
         rows = rows_of(step)
         bases = tuple(self._bases[rows])
@@ -120,9 +143,7 @@ class KVCache(KVRows):
         if old:
             held = self._buffer.read(rows, old.start, old.stop)
             joined = tuple(mx.concatenate([old, new], axis=2) for old, new in zip(held, parts, strict=True))
-        view = (*self._decode(joined), joined_mask(step, self._reach, bases, old))
-        self._wide = _Wide(step, parts, view)
-        return view
+        return *self._decode(joined), joined_mask(step, self._reach, bases, old)
 
     def _store(self, wide: _Wide, kept: Sequence[int]) -> None:
         """Write the end of the kept tokens behind what is still needed of the old ones."""

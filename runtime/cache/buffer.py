@@ -47,6 +47,15 @@ class Buffer:
     def arrays(self) -> list[mx.array]:
         return list(self._lanes)
 
+    @property
+    def lanes(self) -> list[mx.array]:
+        """The lanes themselves: whoever writes to them in place puts the outcome in their stead."""
+        return self._lanes
+
+    @lanes.setter
+    def lanes(self, lanes: list[mx.array]) -> None:
+        self._lanes = lanes
+
     def capacity_for(self, slots: int, *, exact: bool) -> int:
         """The capacity to have for `slots` slots: what there is, or what growth would make it."""
         need = slots if self._limit is None else min(slots, self._limit)

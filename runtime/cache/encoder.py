@@ -15,6 +15,7 @@ from typing import NamedTuple
 import mlx.core as mx
 
 from runtime.cache.budget import Budget
+from runtime.cache.lanes import Lanes
 from runtime.cache.layout import Encoder
 from runtime.cache.lengths import Lengths, rows_of
 from runtime.cache.protocol import Mask, Rotate, View
@@ -88,6 +89,15 @@ class EncoderCache(Lengths):
         if self._batch is None or self._batch[0] != step.rows:
             self._batch = step.rows, _side_by_side(self._sources[rows_of(step)], self._empty)
         return self._batch[1]
+
+    def open(self, step: Step) -> None:
+        """What is held lies in arrays of the sources' own."""
+
+    def close(self, step: Step, lanes: Lanes, arrays: list[mx.array]) -> None:
+        raise AssertionError("nothing was opened")
+
+    def lanes(self, step: Step) -> None:
+        """As `open`."""
 
     def commit(self, step: Step, kept: Sequence[int]) -> None:
         assert all(0 <= n <= count for n, count in zip(kept, step.counts, strict=True))

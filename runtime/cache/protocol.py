@@ -22,6 +22,7 @@ from typing import Literal, Protocol, cast
 
 import mlx.core as mx
 
+from runtime.cache.lanes import Lanes
 from runtime.cache.snapshot import Snapshot
 from runtime.step import Step
 
@@ -138,6 +139,22 @@ class AttentionCache(Protocol):
         After `append` of the same step: the same again. For a step that appends nothing: its queries stand
         at positions [start, start + count), all of which the row already holds.
         """
+        ...
+
+    def open(self, step: Step) -> Lanes | None:
+        """For kernels, in place of `append`: where the step's tokens are to be written. The answer goes to
+        `close`, and nothing is between the two. None: what this memory holds lies in no lanes.
+        """
+        ...
+
+    def close(self, step: Step, lanes: Lanes, arrays: list[mx.array]) -> None:
+        """The tokens are written: these are the lanes now, or what lies beside them where it did
+        not fit.
+        """
+        ...
+
+    def lanes(self, step: Step) -> Lanes | None:
+        """For kernels, in place of `view`: where that lies which the step's queries may see."""
         ...
 
 

@@ -149,8 +149,8 @@ class Attention(SelfAttention):
         super().__init__(config, rope, qkv_bias=config.attention_bias, output_bias=config.attention_bias)
         self._times = config.times.key
 
-    def project(self, x: mx.array, step: Step) -> Projected:
-        queries, keys, values = super().project(x, step)
+    def flat(self, x: mx.array, step: Step) -> Projected:
+        queries, keys, values = super().flat(x, step)
         return queries, keys * self._times, values
 
 

@@ -34,7 +34,7 @@ from runtime.models.quantizing import EIGHT_ELSE, REQUESTED, Row, in_cadence, se
 from runtime.models.tensor_names import text_tower
 from runtime.models.towers import USUAL
 from runtime.nn.activation import softcap
-from runtime.nn.attend import attend, attention, merge_heads, split_heads
+from runtime.nn.attend import attend, attend_over, split_heads
 from runtime.nn.linear import embed, linear, tied
 from runtime.nn.mlp import ACTIVATIONS, GatedMLP
 from runtime.nn.module import Module
@@ -86,21 +86,19 @@ class Attention(Module):
         self._layer, self._rope = layer, rope
 
     def __call__(self, x: mx.array, step: Step, cache: AttentionCache) -> mx.array:
-        queries = self._rope(self.q_norm(split_heads(linear(self.q_proj, x, step), self._heads)), step)
+        queries = self.q_norm(split_heads(linear(self.q_proj, x, step), self._heads))
         if self._layer.donor is not None:
-            keys, values, mask = cache.view(step)
-            assert values is not None
-            return linear(self.o_proj, merge_heads(attention(queries, keys, values, mask, scale=1.0)), step)
+            return linear(self.o_proj, attend_over(step, cache, queries, scale=1.0, rope=self._rope), step)
         raw = split_heads(linear(self.k_proj, x, step), self._layer.kv_heads)
-        keys = self._rope(self.k_norm(raw), step)
         values = (
             raw
             if self._layer.keys_are_values
             else split_heads(linear(self.v_proj, x, step), self._layer.kv_heads)
         )
-        return linear(
-            self.o_proj, attend(step, cache, queries, keys, rms(values, self._eps), scale=1.0), step
+        seen = attend(
+            step, cache, queries, self.k_norm(raw), rms(values, self._eps), scale=1.0, rope=self._rope
         )
+        return linear(self.o_proj, seen, step)
 
 
 class Router(Module):

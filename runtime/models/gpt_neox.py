@@ -70,8 +70,8 @@ class Attention(Module):
         batch, width, _ = x.shape
         mixed = linear(self.query_key_value, x, step).reshape(batch, width, self._heads, -1).swapaxes(1, 2)
         queries, keys, values = mx.split(mixed, 3, axis=-1)
-        queries, keys = self._rope(queries, step), self._rope(keys, step)
-        return linear(self.dense, attend(step, cache, queries, keys, values, scale=self._scale), step)
+        seen = attend(step, cache, queries, keys, values, scale=self._scale, rope=self._rope)
+        return linear(self.dense, seen, step)
 
 
 class MLP(Module):

@@ -23,7 +23,6 @@ from runtime.models.experts import Weights
 from runtime.models.family import Family
 from runtime.models.tensor_names import without_spares
 from runtime.nn import ops
-from runtime.nn.attend import attend
 from runtime.nn.block import PreNorm
 from runtime.nn.linear import linear
 from runtime.nn.module import Module
@@ -81,11 +80,7 @@ class SinkAttention(SelfAttention):
         self.sinks = mx.zeros((config.heads,))
 
     def __call__(self, x: mx.array, step: Step, cache: AttentionCache) -> mx.array:
-        queries, keys, values = self.project(x, step)
-        queries, keys = self.place(queries, keys, step)
-        return linear(
-            self.o_proj, attend(step, cache, queries, keys, values, scale=self._scale, sinks=self.sinks), step
-        )
+        return linear(self.o_proj, self.seen(x, step, cache, self.sinks), step)
 
 
 class ClippedExperts(Experts):

@@ -38,7 +38,6 @@ from runtime.models.rope_block import is_keyed, only_repeats
 from runtime.models.tensor_names import text_tower, without_spares
 from runtime.models.towers import USUAL
 from runtime.nn.activation import softplus
-from runtime.nn.attend import attend
 from runtime.nn.block import PreNorm
 from runtime.nn.layer import FeedForward
 from runtime.nn.linear import linear
@@ -165,9 +164,7 @@ class GatedAttention(HeadNormAttention):
         self.g_proj = nn.Linear(config.hidden_size, gates, bias=False)
 
     def __call__(self, x: mx.array, step: Step, cache: AttentionCache) -> mx.array:
-        queries, keys, values = self.project(x, step)
-        queries, keys = self.place(queries, keys, step)
-        out = attend(step, cache, queries, keys, values, scale=self._scale)
+        out = self.seen(x, step, cache)
         gate = softplus(linear(self.g_proj, x, step).astype(mx.float32)).astype(out.dtype)
         gated = out.reshape(*gate.shape, -1) * gate[..., None]
         return linear(self.o_proj, gated.reshape(out.shape), step)

@@ -197,15 +197,14 @@ class Attention(Module):
         self._config, self._kv_heads, self._rope = config, kv_heads, rope
 
     def __call__(self, x: mx.array, step: Step, cache: AttentionCache) -> mx.array:
-        config, rope = self._config, self._rope
-        assert rope is not None
-        queries = rope(split_heads(linear(self.q_proj, x, step), config.heads), step)
-        keys = rope(split_heads(linear(self.k_proj, x, step), self._kv_heads), step)
+        config = self._config
+        queries = split_heads(linear(self.q_proj, x, step), config.heads)
+        keys = split_heads(linear(self.k_proj, x, step), self._kv_heads)
         values = split_heads(linear(self.v_proj, x, step), self._kv_heads) * config.value_scale
         scale = config.head_dim**-0.5
         return linear(
             self.o_proj,
-            attend(step, cache, queries, keys, values, scale=scale, sinks=self.get("sinks")),
+            attend(step, cache, queries, keys, values, scale=scale, rope=self._rope, sinks=self.get("sinks")),
             step,
         )
 

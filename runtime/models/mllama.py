@@ -22,7 +22,7 @@ from runtime.models.decoder_config import DecoderConfig, layer_count, listed_lay
 from runtime.models.family import Family
 from runtime.models.tensor_names import text_tower, without_spares
 from runtime.models.towers import USUAL
-from runtime.nn.attend import attention, merge_heads, split_heads
+from runtime.nn.attend import attend_over, split_heads
 from runtime.nn.block import PreNorm
 from runtime.nn.linear import embed, linear, tied
 from runtime.nn.module import Module
@@ -84,11 +84,7 @@ class CrossAttention(Module):
 
     def __call__(self, x: mx.array, step: Step, cache: AttentionCache) -> mx.array:
         queries = self.q_norm(split_heads(linear(self.q_proj, x, step), self._heads))
-        keys, values, mask = cache.view(step)
-        assert values is not None
-        return linear(
-            self.o_proj, merge_heads(attention(queries, keys, values, mask, scale=self._scale)), step
-        )
+        return linear(self.o_proj, attend_over(step, cache, queries, scale=self._scale), step)
 
     def encode(self, features: mx.array, step: Step, cache: AttentionCache) -> None:
         keys = self.k_norm(split_heads(linear(self.k_proj, features, step), self._kv_heads))

@@ -32,7 +32,6 @@ from runtime.models.tensor_names import text_tower, without_spares
 from runtime.models.towers import Towers
 from runtime.models.wrapper import text_block
 from runtime.nn.activation import gated, sigmoid, softcap
-from runtime.nn.attend import attend
 from runtime.nn.block import Sandwich
 from runtime.nn.layer import Layer
 from runtime.nn.linear import linear
@@ -128,9 +127,7 @@ class GatedAttention(SelfAttention):
         self._eps = config.norm_eps
 
     def __call__(self, x: mx.array, step: Step, cache: AttentionCache) -> mx.array:
-        queries, keys, values = self.project(x, step)
-        queries, keys = self.place(queries, keys, step)
-        out = attend(step, cache, queries, keys, values, scale=self._scale)
+        out = self.seen(x, step, cache)
         return linear(self.o_proj, gated(sigmoid, linear(self.gate_proj, x, step), out), step)
 
     def project(self, x: mx.array, step: Step) -> Projected:

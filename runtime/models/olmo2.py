@@ -101,8 +101,8 @@ class WideNormAttention(SelfAttention):
         self.q_norm = RMSNorm(config.heads * config.head_dim, eps=config.norm_eps)
         self.k_norm = RMSNorm(config.kv_heads * config.head_dim, eps=config.norm_eps)
 
-    def project(self, x: mx.array, step: Step) -> Projected:
-        return self.split(
+    def flat(self, x: mx.array, step: Step) -> Projected:
+        return (
             self.q_norm(linear(self.q_proj, x, step)),
             self.k_norm(linear(self.k_proj, x, step)),
             linear(self.v_proj, x, step),

@@ -62,15 +62,16 @@ class Attention(SelfAttention):
         self.k_norm = RMSNorm(config.kv_heads * config.head_dim, eps=config.norm_eps)
         self._clip = config.clip
 
-    def project(self, x: mx.array, step: Step) -> Projected:
+    def flat(self, x: mx.array, step: Step) -> Projected:
         flat = (
             self.q_norm(linear(self.q_proj, x, step)),
             self.k_norm(linear(self.k_proj, x, step)),
             linear(self.v_proj, x, step),
         )
         if self._clip is None:
-            return self.split(*flat)
-        return self.split(*(mx.clip(part, -self._clip, self._clip) for part in flat))
+            return flat
+        queries, keys, values = (mx.clip(part, -self._clip, self._clip) for part in flat)
+        return queries, keys, values
 
 
 def build(config: Config) -> CausalLM:

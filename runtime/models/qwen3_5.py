@@ -64,8 +64,7 @@ class Attention(Module):
         keys = self.k_norm(split_heads(linear(self.k_proj, x, step), config.kv_heads))
         values = split_heads(linear(self.v_proj, x, step), config.kv_heads)
         queries = self.q_norm(queries.swapaxes(1, 2))
-        queries, keys = self._rope(queries, step), self._rope(keys, step)
-        out = attend(step, cache, queries, keys, values, scale=self._scale)
+        out = attend(step, cache, queries, keys, values, scale=self._scale, rope=self._rope)
         return linear(self.o_proj, gated(sigmoid, gate.reshape(out.shape), out), step)
 
 

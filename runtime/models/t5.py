@@ -75,7 +75,7 @@ class Attention(Module):
 
     def across(self, x: mx.array, step: Step, cache: AttentionCache) -> mx.array:
         """Tokens see what the encoder read."""
-        return linear(self.o, attend_over(step, cache.view(step), self.queries(x, step), scale=1.0), step)
+        return linear(self.o, attend_over(step, cache, self.queries(x, step), scale=1.0), step)
 
 
 class FeedForward(Module):

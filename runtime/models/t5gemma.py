@@ -75,7 +75,7 @@ class CrossAttention(Module):
 
     def __call__(self, x: mx.array, step: Step, cache: AttentionCache) -> mx.array:
         queries = split_heads(linear(self.q_proj, x, step), self._heads)
-        seen = attend_over(step, cache.view(step), queries, scale=self._scale, softcap=self._softcap)
+        seen = attend_over(step, cache, queries, scale=self._scale, softcap=self._softcap)
         return linear(self.o_proj, seen, step)
 
 

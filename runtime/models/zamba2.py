@@ -189,9 +189,8 @@ class SharedAttention(Module):
                 linear(self.v_proj, x, step),
             )
         queries, keys = split_heads(queries, config.heads), split_heads(keys, config.kv_heads)
-        if self._rope is not None:
-            queries, keys = self._rope(queries, step), self._rope(keys, step)
-        seen = attend(step, cache, queries, keys, split_heads(values, config.kv_heads), scale=self._scale)
+        values = split_heads(values, config.kv_heads)
+        seen = attend(step, cache, queries, keys, values, scale=self._scale, rope=self._rope)
         return linear(self.o_proj, seen, step)
 
 

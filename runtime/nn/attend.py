@@ -1,70 +1,80 @@
-"""Attention over a layer's memory: the only place that knows masks.
+"""Attention over a layer's memory, as networks call it.
 
 Dimensions: B rows, H query heads, G key-value heads (H a multiple of G), L new tokens, K visible keys, D head
-size. The cache decides what is visible (`cache.append` returns keys, values and a mask), the table of
-operations what computes it.
-"""
+size, Dv that of values. The cache knows what is visible, the table of operations computes: by views of memory
+and masks (`runtime.nn.viewed`), or by kernels that read memory where it lies (`runtime.cpu.native.attend`).
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+Queries, keys and values come by heads [B, heads, L, D], or as products leave them, [B, L, heads * D].
+"""
 
 import mlx.core as mx
 
-from runtime.cache.protocol import Mask
+from runtime.cache.protocol import AttentionCache, Mask
 from runtime.nn import ops
-from runtime.nn.plain import causal_mask
+from runtime.nn.ops import Bias
+from runtime.nn.rope import Rope
+from runtime.nn.viewed import biased, merge_heads, split_heads
 from runtime.step import Step
 
-if TYPE_CHECKING:
-    from runtime.cache.protocol import AttentionCache, View
-
-Bias = Callable[[int], mx.array]
-"""Bias(K): what is added to scores before they are masked, [B or 1, H, L, K], keys in order of position."""
+__all__ = ["Bias", "attend", "attend_over", "attention", "biased", "merge_heads", "split_heads"]
 
 
 def attend(
     step: Step,
-    cache: "AttentionCache",
+    cache: AttentionCache,
     queries: mx.array,
     keys: mx.array,
     values: mx.array,
     *,
     scale: float,
+    rope: Rope | None = None,
     softcap: float | None = None,
     sinks: mx.array | None = None,
     bias: Bias | None = None,
+    shape: tuple[int, int] | None = None,
 ) -> mx.array:
-    """Write keys and values [B, G, L, D] to memory, then attend with queries [B, H, L, D] over all that is
+    """Write keys and values of G heads to memory, then attend with queries of H heads over all that is
     visible.
 
+    rope: turns queries and keys first; None: they come turned, or have no positions.
     softcap: scores become cap * tanh(score / cap) before masking (Gemma 2).
     sinks: one extra logit per query head [H] that takes probability and gives nothing (GPT-OSS).
     bias: of positions, for layers that see the whole past (T5).
+    shape: (G, D), where keys do not come by heads.
     Returns [B, L, H * Dv], ready for the output projection.
     """
-    view = cache.append(step, keys, values)
-    if bias is not None:
-        view = (*view[:2], biased(view[2], bias(view[0].shape[2]), queries.dtype))
-    return attend_over(step, view, queries, scale=scale, softcap=softcap, sinks=sinks)
+    groups, size = (keys.shape[1], keys.shape[3]) if shape is None else shape
+    return ops.table.remember(
+        step,
+        cache,
+        queries,
+        keys,
+        values,
+        groups=groups,
+        size=size,
+        scale=scale,
+        rope=rope,
+        softcap=softcap,
+        sinks=sinks,
+        bias=bias,
+    )
 
 
 def attend_over(
     step: Step,
-    view: "View",
+    cache: AttentionCache,
     queries: mx.array,
     *,
     scale: float,
+    rope: Rope | None = None,
     softcap: float | None = None,
-    sinks: mx.array | None = None,
 ) -> mx.array:
-    """Attend with queries [B, H, L, D] over what a layer's memory shows. Returns [B, L, H * Dv]."""
-    seen_keys, seen_values, mask = view
-    assert seen_values is not None
-    attend = ops.table.attend
-    out = attend(step, queries, seen_keys, seen_values, mask, scale=scale, softcap=softcap, sinks=sinks)
-    if step.width == 1:
-        return out.reshape(len(step.counts), 1, -1)
-    return merge_heads(out)
+    """Attend with queries [B, H, L, D] over what is in memory already: that of another layer, of a target, or
+    what an encoder left. Returns [B, L, H * Dv].
+    """
+    return ops.table.recall(
+        step, cache, queries, size=queries.shape[3], scale=scale, rope=rope, softcap=softcap
+    )
 
 
 def attention(
@@ -79,26 +89,3 @@ def attention(
 ) -> mx.array:
     """softmax(queries · keysᵀ · scale + mask) · values, [B, H, L, Dv], for a mask of any origin."""
     return ops.table.attend(None, queries, keys, values, mask, scale=scale, softcap=softcap, sinks=sinks)
-
-
-def biased(mask: Mask, bias: mx.array, dtype: mx.Dtype) -> mx.array:
-    """Mask and bias [B or 1, H, L, K] as one array of what is added to scores."""
-    if isinstance(mask, str):
-        mask = causal_mask(*bias.shape[-2:])
-    if mask is None:
-        return bias.astype(dtype)
-    return mx.where(mask, bias, mx.array(mx.finfo(dtype).min, bias.dtype)).astype(dtype)
-
-
-def split_heads(flat: mx.array, heads: int) -> mx.array:
-    """[B, L, heads * D] -> [B, heads, L, D]."""
-    batch, width, _ = flat.shape
-    if width == 1:
-        return flat.reshape(batch, heads, 1, -1)
-    return flat.reshape(batch, width, heads, -1).swapaxes(1, 2)
-
-
-def merge_heads(heads: mx.array) -> mx.array:
-    """[B, H, L, D] -> [B, L, H * D]."""
-    batch, _, width, _ = heads.shape
-    return heads.swapaxes(1, 2).reshape(batch, width, -1)

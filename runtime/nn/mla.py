@@ -6,8 +6,8 @@ key P] per token; values are made of the first R columns of the keys.
 
 A head's key is k_b · latent and its value v_b · latent. Few queries are taken to the latents instead: q ·
 (k_b c) is (q k_b) · c, so no key is ever made (`absorbed`). From some width on, making keys and values once
-for all queries is the cheaper of the two (`expanded`). Both equal each other to rounding. Source:
-DeepSeek-V2 (arXiv 2405.04434).
+for all queries is the cheaper of the two (`expanded`). Both equal each other to rounding; a column that
+promises the same bits for any width takes the first always. Source: DeepSeek-V2 (arXiv 2405.04434).
 """
 
 from dataclasses import dataclass
@@ -18,6 +18,7 @@ import mlx.nn as nn
 
 from runtime.cache.layout import Full
 from runtime.cache.protocol import AttentionCache, Mask
+from runtime.nn import ops
 from runtime.nn.attend import attention, merge_heads, split_heads
 from runtime.nn.indexer import Indexer, IndexShape
 from runtime.nn.linear import linear
@@ -160,6 +161,8 @@ class LatentAttention(Module):
         content, position = mx.split(self.queries(low, step), [shape.content], axis=-1)
         position = self._rope(position, step)
         key = self._key(x, step)
+        if shape.index is None and (ops.table.steady or not shape.expands(step.width)):
+            return linear(self.o_proj, self._in_place(content, position, key, step, cache), step)
         if shape.index is None:
             seen, _, mask = cache.append(step, key, None)
         else:
@@ -167,6 +170,25 @@ class LatentAttention(Module):
             seen, _, mask = cache.append(step, own, None)
             seen, mask = self.indexer.select(x, low, seen, mask, step)
         return linear(self.o_proj, merge_heads(self._attend(content, position, seen, mask, step)), step)
+
+    def _in_place(
+        self, content: mx.array, position: mx.array, key: mx.array, step: Step, cache: AttentionCache
+    ) -> mx.array:
+        """As `absorbed`, over the latents where they lie. Returns [B, L, H * V]."""
+        shape = self._shape
+        queries = mx.concatenate([by_heads_back(self.k_b_proj, content, step), position], axis=-1)
+        read = ops.table.remember(
+            step,
+            cache,
+            queries,
+            key,
+            None,
+            groups=1,
+            size=shape.rank + shape.position,
+            scale=shape.scale,
+            value_size=shape.rank,
+        )
+        return merge_heads(by_heads(self.v_b_proj, split_heads(read, shape.heads), step))
 
     def queries(self, low: mx.array, step: Step) -> mx.array:
         """[B, H, L, N + P], not rotated yet, of what they are made of. Families that scale them by position
@@ -186,7 +208,8 @@ class LatentAttention(Module):
         self, content: mx.array, position: mx.array, seen: mx.array, mask: Mask, step: Step
     ) -> mx.array:
         """Queries in two parts [B, H, L, N] and [B, H, L, P] over what is remembered -> [B, H, L, V]."""
-        form = self.expanded if self._shape.expands(content.shape[2]) else self.absorbed
+        expands = self._shape.expands(content.shape[2]) and not ops.table.steady
+        form = self.expanded if expands else self.absorbed
         return form(content, position, seen, mask, step)
 
     def absorbed(

@@ -26,11 +26,12 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from runtime import cpu
-from runtime.cache.protocol import Mask
+from runtime.cache.protocol import AttentionCache, Mask
 from runtime.cpu import native
 from runtime.cpu.turn import Rotary
 from runtime.nn import fused, plain
 from runtime.nn.scans import Counts, DeltaSizes, Folded, Scans, SsdSizes
+from runtime.nn.viewed import recalling, remembering
 from runtime.step import Step
 
 Name = Literal["plain", "cpu", "blas", "gpu"]
@@ -63,6 +64,55 @@ class Attend(Protocol):
         scale: float,
         softcap: float | None = None,
         sinks: mx.array | None = None,
+    ) -> mx.array: ...
+
+
+Bias = Callable[[int], mx.array]
+"""Bias(K): what is added to scores before they are masked, [B or 1, H, L, K], keys in order of position."""
+
+
+class Remember(Protocol):
+    """Write a step's keys and values to a layer's memory, then attend with its queries over all they see.
+
+    Each [B, heads, L, size] or [B, L, heads * size], keys and values of `groups` heads; values None: they are
+    the first value_size numbers of the keys. rope: turns queries and keys at the step's positions first. The
+    rest is as in `Attend`. Returns [B, L, H * Dv].
+    """
+
+    def __call__(
+        self,
+        step: Step,
+        cache: AttentionCache,
+        queries: mx.array,
+        keys: mx.array,
+        values: mx.array | None,
+        *,
+        groups: int,
+        size: int,
+        scale: float,
+        rope: Rotary | None = None,
+        softcap: float | None = None,
+        sinks: mx.array | None = None,
+        bias: Bias | None = None,
+        value_size: int | None = None,
+    ) -> mx.array: ...
+
+
+class Recall(Protocol):
+    """The same over what is in memory already."""
+
+    def __call__(
+        self,
+        step: Step,
+        cache: AttentionCache,
+        queries: mx.array,
+        *,
+        size: int,
+        scale: float,
+        rope: Rotary | None = None,
+        softcap: float | None = None,
+        sinks: mx.array | None = None,
+        value_size: int | None = None,
     ) -> mx.array: ...
 
 
@@ -107,6 +157,8 @@ class Operations:
     """Heads [B, H, L, D], turned at the positions of a step."""
 
     attend: Attend
+    remember: Remember
+    recall: Recall
 
     softmax: Unary
     """Along the last axis, summed in float32."""
@@ -169,6 +221,9 @@ class Operations:
     plain column says so to MLX, since it is the one that is differentiated; the others say nothing.
     """
 
+    steady: bool = False
+    """A row's numbers must not depend on how many share its step: no formula is chosen by width."""
+
 
 _PLAIN = Operations(
     name="plain",
@@ -183,6 +238,8 @@ _PLAIN = Operations(
     standardize=plain.standardize,
     rotate=plain.rotate,
     attend=plain.attend,
+    remember=remembering(plain.rotate, plain.attend),
+    recall=recalling(plain.rotate, plain.attend),
     softmax=plain.softmax,
     silu=plain.silu,
     gelu=plain.gelu,
@@ -209,6 +266,8 @@ _GPU = Operations(
     standardize=fused.standardize,
     rotate=fused.rotate,
     attend=fused.attend,
+    remember=remembering(fused.rotate, fused.attend),
+    recall=recalling(fused.rotate, fused.attend),
     softmax=plain.softmax,
     silu=nn.silu,
     gelu=nn.gelu,
@@ -223,7 +282,12 @@ _GPU = Operations(
     **Scans(nn.silu, plain.softplus, fused.rms).table(),
 )
 _BOUND = replace(_GPU, name="blas", **cpu.table(_GPU))
-_BLAS = replace(_BOUND, **Scans(_BOUND.silu, _BOUND.softplus, _BOUND.rms).table())
+_BLAS = replace(
+    _BOUND,
+    remember=remembering(_BOUND.rotate, _BOUND.attend),
+    recall=recalling(_BOUND.rotate, _BOUND.attend),
+    **Scans(_BOUND.silu, _BOUND.softplus, _BOUND.rms).table(),
+)
 _CPU = replace(_BLAS, name="cpu", **native.table(_BLAS))
 COLUMNS: dict[Name, Operations] = {"plain": _PLAIN, "cpu": _CPU, "blas": _BLAS, "gpu": _GPU}
 

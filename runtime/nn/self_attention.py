@@ -1,8 +1,8 @@
 """Grouped-query attention as most decoders have it: four projections and rotary positions.
 
-Families that differ override one of two steps: `project` (what becomes queries, keys and values) or `place`
-(how they get their positions). B rows, L tokens, H query heads, G key-value heads, D hidden size, K head
-size.
+Families that differ override one of three steps: `flat` (what becomes queries, keys and values), `project`
+(the same by heads) or `place` (how they get their positions). B rows, L tokens, H query heads, G key-value
+heads, D hidden size, K head size.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,8 @@ from runtime.nn.rope import Rope
 from runtime.step import Step
 
 Projected = tuple[mx.array, mx.array, mx.array]
-"""queries [B, H, L, K], keys [B, G, L, K], values [B, G, L, K]"""
+"""queries [B, H, L, K], keys [B, G, L, K], values [B, G, L, K]; flat ones are [B, L, H * K] and [B, L, G * K]
+"""
 
 
 class HeadShape(Protocol):
@@ -37,7 +38,7 @@ class HeadShape(Protocol):
 
 
 class Attention(Module):
-    """[B, L, D] -> [B, L, D], but for `project`. rope None: positions are left out (NoPE). scale None: 1 /
+    """[B, L, D] -> [B, L, D], but for `flat`. rope None: positions are left out (NoPE). scale None: 1 /
     sqrt(K).
     """
 
@@ -52,19 +53,51 @@ class Attention(Module):
     ) -> None:
         super().__init__()
         self.o_proj = nn.Linear(shape.heads * shape.head_dim, shape.hidden_size, bias=output_bias)
-        self._heads, self._kv_heads = shape.heads, shape.kv_heads
+        self._heads, self._kv_heads, self._head_dim = shape.heads, shape.kv_heads, shape.head_dim
         self._rope = rope
+        kind = type(self)
+        self._by_heads = kind.project is not Attention.project or kind.place is not Attention.place
         self._scale = shape.head_dim**-0.5 if scale is None else scale
         self._softcap = softcap
 
     def __call__(self, x: mx.array, step: Step, cache: AttentionCache) -> mx.array:
-        queries, keys, values = self.project(x, step)
-        queries, keys = self.place(queries, keys, step)
-        seen = attend(step, cache, queries, keys, values, scale=self._scale, softcap=self._softcap)
-        return linear(self.o_proj, seen, step)
+        return linear(self.o_proj, self.seen(x, step, cache), step)
+
+    def seen(self, x: mx.array, step: Step, cache: AttentionCache, sinks: mx.array | None = None) -> mx.array:
+        """What the heads read, side by side, [B, L, H * K]: all but the last projection."""
+        rope = self._rope
+        if not self._by_heads:
+            queries, keys, values = self.flat(x, step)
+        else:
+            queries, keys, values = self.project(x, step)
+            if type(self).place is not Attention.place:
+                queries, keys = self.place(queries, keys, step)
+                rope = None
+        return attend(
+            step,
+            cache,
+            queries,
+            keys,
+            values,
+            scale=self._scale,
+            rope=rope,
+            softcap=self._softcap,
+            sinks=sinks,
+            shape=(self._kv_heads, self._head_dim),
+        )
+
+    def flat(self, x: mx.array, step: Step) -> Projected:
+        """Heads side by side."""
+        raise NotImplementedError
 
     def project(self, x: mx.array, step: Step) -> Projected:
-        raise NotImplementedError
+        """By heads."""
+        queries, keys, values = self.flat(x, step)
+        return (
+            split_heads(queries, self._heads),
+            split_heads(keys, self._kv_heads),
+            split_heads(values, self._kv_heads),
+        )
 
     def place(self, queries: mx.array, keys: mx.array, step: Step) -> tuple[mx.array, mx.array]:
         if self._rope is None:
@@ -79,14 +112,6 @@ class Attention(Module):
         if self._rope is None:
             return lambda keys, _by: keys
         return self._rope.shifted if self._rope.shifts else None
-
-    def split(self, queries: mx.array, keys: mx.array, values: mx.array) -> Projected:
-        """Flat projections [B, L, heads * K] by heads."""
-        return (
-            split_heads(queries, self._heads),
-            split_heads(keys, self._kv_heads),
-            split_heads(values, self._kv_heads),
-        )
 
 
 class SelfAttention(Attention):
@@ -108,10 +133,8 @@ class SelfAttention(Attention):
         self.k_proj = nn.Linear(shape.hidden_size, shared, bias=qkv_bias)
         self.v_proj = nn.Linear(shape.hidden_size, shared, bias=qkv_bias)
 
-    def project(self, x: mx.array, step: Step) -> Projected:
-        return self.split(
-            linear(self.q_proj, x, step), linear(self.k_proj, x, step), linear(self.v_proj, x, step)
-        )
+    def flat(self, x: mx.array, step: Step) -> Projected:
+        return linear(self.q_proj, x, step), linear(self.k_proj, x, step), linear(self.v_proj, x, step)
 
 
 class FusedAttention(Attention):
@@ -123,8 +146,9 @@ class FusedAttention(Attention):
         self.qkv_proj = nn.Linear(shape.hidden_size, inner + 2 * shared, bias=bias)
         self._cuts = [inner, inner + shared]
 
-    def project(self, x: mx.array, step: Step) -> Projected:
-        return self.split(*mx.split(linear(self.qkv_proj, x, step), self._cuts, axis=-1))
+    def flat(self, x: mx.array, step: Step) -> Projected:
+        queries, keys, values = mx.split(linear(self.qkv_proj, x, step), self._cuts, axis=-1)
+        return queries, keys, values
 
 
 class HeadNormAttention(SelfAttention):

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import mlx.core as mx
 
 from runtime.cache.build import donors
+from runtime.cache.lanes import Lanes
 from runtime.cache.layout import (
     Chunked,
     Encoder,
@@ -41,6 +42,15 @@ class OneShot:
     def view(self, step: Step) -> View:
         assert self._last is not None
         return self._last
+
+    def open(self, step: Step) -> None:
+        """What is given lies in no lanes."""
+
+    def close(self, step: Step, lanes: Lanes, arrays: list[mx.array]) -> None:
+        raise AssertionError("nothing was opened")
+
+    def lanes(self, step: Step) -> None:
+        """As `open`."""
 
     def filled(self, step: Step) -> tuple[bool, ...]:
         """Which rows were given something to attend to; all of them or none."""

@@ -37,12 +37,14 @@ def table(otherwise: Any) -> dict[str, Any]:
     """
     if kernels is None:
         return {}
-    from runtime.cpu.native import activations, norms, products, rope, scans
+    from runtime.cpu.native import activations, attend, norms, products, rope, scans
 
     return {
         "linear": products.linear(kernels, otherwise.linear),
         "rotate": rope.rotating(kernels, otherwise.rotate),
         **activations.table(kernels, otherwise),
+        **attend.table(kernels, otherwise),
         **norms.table(kernels, otherwise),
         **scans.table(kernels, otherwise),
+        "steady": True,
     }

@@ -48,6 +48,29 @@ inline bool take_over(const Array& in, Array& out) {
   return false;
 }
 
+// For nodes of several outputs that write into inputs: each output has a list of the inputs of its own, and the one
+// that is being evaluated counts. Before write_into.
+inline void hold_inputs_once(const Arrays& in, Arrays& out) {
+  for (Array& x : out)
+    if (&x.inputs() != &in && !x.is_tracer()) x.inputs().clear();
+}
+
+// As take_over, for memory that is written to behind what was written before. Its jobs may still be waiting, and hold
+// it until they are done, so that it would not count as donatable: that depends on how far the stream has come. What
+// waits runs before this node's own job. So only other arrays are asked for, of which an array knows the number alone.
+inline bool write_into(const Array& in, Array& out) {
+  auto& held = const_cast<std::shared_ptr<Array::Data>&>(in.data_shared_ptr());
+  auto own = std::exchange(held, std::make_shared<Array::Data>(mx::allocator::malloc(1)));
+  const bool alone = in.is_donatable() && own->is_owned();
+  held = std::move(own);
+  if (alone && in.flags().row_contiguous) {
+    out.copy_shared_buffer(in);
+    return true;
+  }
+  allocate(out);
+  return false;
+}
+
 template <class F>
 void dispatch(mx::Stream stream, F&& run) {
   mx::cpu::get_command_encoder(stream).dispatch(std::forward<F>(run));

@@ -1,0 +1,250 @@
+"""Attention by the kernels: over layer memory where it lies, and over arrays.
+
+One node turns queries and keys, writes keys and values into memory, in place where nobody else holds it, and
+attends. Everything is float32 but what memory keeps in other forms; whatever else is asked goes the other
+way, and so does memory that lies in no lanes.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+import mlx.core as mx
+
+from runtime.cache.codec import Codec
+from runtime.cache.lanes import Kept
+from runtime.cache.protocol import AttentionCache, Mask
+from runtime.cpu.native.rope import cosines
+from runtime.cpu.turn import Rotary
+from runtime.step import Step
+
+if TYPE_CHECKING:
+    from runtime.nn.ops import Attend, Bias, Recall, Remember
+
+_FORMS = {mx.float32: 0, mx.bfloat16: 1, mx.float16: 2}
+_PACKED = {8: 3, 4: 4}
+
+
+def table(kernels: Any, otherwise: Any) -> dict[str, Any]:
+    return {
+        "attend": attending(kernels, otherwise.attend),
+        "remember": remembering(kernels, otherwise.remember),
+        "recall": recalling(kernels, otherwise.recall),
+    }
+
+
+def attending(kernels: Any, otherwise: "Attend") -> "Attend":
+    def attend(
+        step: Step | None,
+        queries: mx.array,
+        keys: mx.array,
+        values: mx.array,
+        mask: Mask,
+        *,
+        scale: float,
+        softcap: float | None = None,
+        sinks: mx.array | None = None,
+    ) -> mx.array:
+        if not _are_float(queries, sinks) or keys.dtype not in _FORMS or values.dtype not in _FORMS:
+            return otherwise(step, queries, keys, values, mask, scale=scale, softcap=softcap, sinks=sinks)
+        batch, heads, width, size = queries.shape
+        _, groups, seen, _ = keys.shape
+        value_size = values.shape[3]
+        causal = isinstance(mask, str)
+        by = kernels.Attention(
+            heads,
+            groups,
+            (_FORMS[keys.dtype], size, 0),
+            (_FORMS[values.dtype], value_size, 0),
+            value_size,
+            scale,
+            softcap or 0.0,
+            None,
+            None,
+            0 if causal else None,
+            False,
+        )
+        start = seen - width if causal else 0
+        each = [1] * batch
+        out = by.read(
+            queries,
+            None,
+            None if causal else _by_rows(mask),
+            sinks,
+            [keys, values],
+            [],
+            [start] * batch,
+            [width] * batch,
+            [0] * batch,
+            [seen * one for one in each],
+            0,
+        )
+        return out.reshape(batch, width, heads, value_size).swapaxes(1, 2)
+
+    return attend
+
+
+def remembering(kernels: Any, otherwise: "Remember") -> "Remember":
+    def remember(
+        step: Step,
+        cache: AttentionCache,
+        queries: mx.array,
+        keys: mx.array,
+        values: mx.array | None,
+        *,
+        groups: int,
+        size: int,
+        scale: float,
+        rope: Rotary | None = None,
+        softcap: float | None = None,
+        sinks: mx.array | None = None,
+        bias: "Bias | None" = None,
+        value_size: int | None = None,
+    ) -> mx.array:
+        lanes = cache.open(step) if _are_float(queries, keys, values, sinks) else None
+        by = (
+            None
+            if lanes is None
+            else _form(kernels, lanes.kept, queries, size, scale, softcap, value_size, rope)
+        )
+        if lanes is None or by is None or (bias is not None and not lanes.fits):
+            return otherwise(
+                step,
+                cache,
+                queries,
+                keys,
+                values,
+                groups=groups,
+                size=size,
+                scale=scale,
+                rope=rope,
+                softcap=softcap,
+                sinks=sinks,
+                bias=bias,
+                value_size=value_size,
+            )
+        out, *written = by.remember(
+            queries,
+            keys,
+            values,
+            None if rope is None else cosines(kernels, rope, step),
+            None if bias is None else _by_rows(bias(max(step.starts) + step.width)),
+            sinks,
+            lanes.arrays,
+            step.starts,
+            step.counts,
+            lanes.bases,
+            lanes.first,
+            not lanes.fits,
+        )
+        cache.close(step, lanes, written)
+        return out
+
+    return remember
+
+
+def recalling(kernels: Any, otherwise: "Recall") -> "Recall":
+    def recall(
+        step: Step,
+        cache: AttentionCache,
+        queries: mx.array,
+        *,
+        size: int,
+        scale: float,
+        rope: Rotary | None = None,
+        softcap: float | None = None,
+        sinks: mx.array | None = None,
+        value_size: int | None = None,
+    ) -> mx.array:
+        lanes = cache.lanes(step) if _are_float(queries, sinks) else None
+        by = (
+            None
+            if lanes is None
+            else _form(kernels, lanes.kept, queries, size, scale, softcap, value_size, rope)
+        )
+        if lanes is None or by is None:
+            return otherwise(
+                step,
+                cache,
+                queries,
+                size=size,
+                scale=scale,
+                rope=rope,
+                softcap=softcap,
+                sinks=sinks,
+                value_size=value_size,
+            )
+        return by.read(
+            queries,
+            None if rope is None else cosines(kernels, rope, step),
+            None,
+            sinks,
+            lanes.arrays,
+            lanes.beside,
+            step.starts,
+            step.counts,
+            lanes.bases,
+            [start + count for start, count in zip(step.starts, step.counts, strict=True)],
+            lanes.first,
+        )
+
+    return recall
+
+
+def _are_float(*arrays: mx.array | None) -> bool:
+    return all(array is None or array.dtype == mx.float32 for array in arrays)
+
+
+def _by_rows(mask: "mx.array | None") -> mx.array | None:
+    """[B or 1, H or 1, L or 1, K] of a mask that may have fewer axes."""
+    if mask is None or mask.ndim == 4:
+        return mask
+    return mask.reshape(*[1] * (4 - mask.ndim), *mask.shape)
+
+
+def _form(
+    kernels: Any,
+    kept: Kept,
+    queries: mx.array,
+    size: int,
+    scale: float,
+    softcap: float | None,
+    value_size: int | None,
+    rope: Rotary | None,
+) -> Any:
+    """The kernels' own description of attention over this memory; None where they have none."""
+    heads = queries.shape[2] // size if queries.ndim == 3 else queries.shape[1]
+    traditional = rope is not None and rope.traditional
+    key = heads, scale, softcap, value_size, traditional
+    try:
+        return kept.made[key]
+    except KeyError:
+        pass
+    forms = [_code(codec) for codec in kept.codecs]
+    values = kept.codecs[1].size if len(forms) > 1 else value_size
+    made = kept.made[key] = (
+        None
+        if None in forms
+        else kernels.Attention(
+            heads,
+            kept.heads,
+            forms[0],
+            forms[1] if len(forms) > 1 else None,
+            values,
+            scale,
+            softcap or 0.0,
+            kept.reach.window,
+            kept.reach.chunk,
+            0,
+            traditional,
+        )
+    )
+    return made
+
+
+def _code(codec: Codec) -> tuple[int, int, int] | None:
+    """(form, numbers of a vector, numbers of a group), as src/kept.h counts forms."""
+    if codec.dtype != mx.float32:
+        return None
+    form = _FORMS.get(codec.stored) if not codec.bits else _PACKED.get(codec.bits)
+    if form is None or (codec.bits and codec.stored != mx.float32):
+        return None
+    return form, codec.size, codec.group_size

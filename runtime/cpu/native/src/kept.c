@@ -1,0 +1,108 @@
+#include "kept.h"
+#include "quantize.h"
+#include "simd.h"
+
+/* ---- from memory ---- */
+
+INLINE vf bytes16(const uint8_t* p) { /* sixteen codes of a byte each */
+#if defined(__AVX512F__)
+  return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i*)p)));
+#elif defined(__AVX2__)
+  return TWO(_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i*)p))),
+             _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i*)(p + 8)))));
+#else
+  float t[LANES];
+  for (int i = 0; i < LANES; i++) t[i] = p[i];
+  return vf_load(t);
+#endif
+}
+
+INLINE vf nibbles16(const uint8_t* p) { /* sixteen codes in eight bytes, the lower half first */
+  uint8_t codes[LANES];
+  for (int i = 0; i < LANES / 2; i++) codes[2 * i] = p[i] & 15, codes[2 * i + 1] = p[i] >> 4;
+  return bytes16(codes);
+}
+
+/* code * scale + bias in two roundings, as MLX's dequantize has it. */
+INLINE void unpack(const struct mk_kept* k, const uint8_t* codes, const float* scale, const float* bias, float* out, int bits) {
+  for (int at = 0; at < k->size; at += k->group, scale++, bias++)
+    for (int i = at; i < at + k->group; i += LANES) {
+      vf code = bits == 8 ? bytes16(codes + i) : nibbles16(codes + i / 2);
+      vf_store(out + i, vf_add(vf_mul(code, vf_set(*scale)), vf_set(*bias)));
+    }
+}
+
+INLINE void widen(const uint16_t* p, int size, float* out, int is_half) {
+  int i = 0;
+  for (; i + LANES <= size; i += LANES) vf_store(out + i, is_half ? vf_f16(p + i) : vf_bf16(p + i));
+  if (i < size) {
+    uint16_t rest[LANES] = {0};
+    memcpy(rest, p + i, (size_t)(size - i) * 2);
+    vf_store_some(out + i, is_half ? vf_f16(rest) : vf_bf16(rest), size - i);
+  }
+}
+
+static void load(const struct mk_lane* lane, int64_t slot, int count, float* out, int stride) {
+  const struct mk_kept* k = lane->kept;
+  for (int i = 0; i < count; i++, slot++, out += stride) {
+    const char* p = lane->part[0] + slot * k->slot[0];
+    switch (k->form) {
+      case MK_KEPT_F32: memcpy(out, p, (size_t)k->size * 4); break;
+      case MK_KEPT_BF16: widen((const uint16_t*)p, k->size, out, 0); break;
+      case MK_KEPT_F16: widen((const uint16_t*)p, k->size, out, 1); break;
+      default: {
+        const float* scale = (const float*)(lane->part[1] + slot * k->slot[1]);
+        const float* bias = (const float*)(lane->part[2] + slot * k->slot[2]);
+        if (k->form == MK_KEPT_Q8) unpack(k, (const uint8_t*)p, scale, bias, out, 8);
+        else unpack(k, (const uint8_t*)p, scale, bias, out, 4);
+      }
+    }
+    for (int j = k->size; j < stride; j++) out[j] = 0;
+  }
+}
+
+/* ---- into memory ---- */
+
+INLINE uint32_t bits_of(float f) {
+  uint32_t bits;
+  memcpy(&bits, &f, 4);
+  return bits;
+}
+
+/* To the nearest, ties to even; NaN stays NaN. */
+INLINE uint16_t to_bf16(float f) {
+  const uint32_t bits = bits_of(f);
+  if ((bits & 0x7fffffff) > 0x7f800000) return 0x7fc0;
+  return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+INLINE uint16_t to_f16(float f) {
+  const uint32_t bits = bits_of(f), size = bits & 0x7fffffff;
+  const uint16_t sign = (uint16_t)(bits >> 16 & 0x8000);
+  if (size > 0x7f800000) return sign | 0x7e00;
+  if (size >= 0x477ff000) return sign | 0x7c00;                                   /* rounds beyond 65504 */
+  if (size < 0x38800000) return sign | (uint16_t)(bits_of(__builtin_fabsf(f) + 0.5f) - 0x3f000000); /* subnormal */
+  return sign | (uint16_t)((size - 0x38000000 + 0xfff + (size >> 13 & 1)) >> 13);
+}
+
+static void store(const struct mk_lane* lane, int64_t slot, const float* x) {
+  const struct mk_kept* k = lane->kept;
+  char* p = lane->part[0] + slot * k->slot[0];
+  uint16_t* half = (uint16_t*)p;
+  switch (k->form) {
+    case MK_KEPT_F32: memcpy(p, x, (size_t)k->size * 4); return;
+    case MK_KEPT_BF16:
+      for (int i = 0; i < k->size; i++) half[i] = to_bf16(x[i]);
+      return;
+    case MK_KEPT_F16:
+      for (int i = 0; i < k->size; i++) half[i] = to_f16(x[i]);
+      return;
+    default: break;
+  }
+  float* scale = (float*)(lane->part[1] + slot * k->slot[1]);
+  float* bias = (float*)(lane->part[2] + slot * k->slot[2]);
+  const int bits = k->form == MK_KEPT_Q8 ? 8 : 4;
+  for (int at = 0; at < k->size; at += k->group, scale++, bias++)
+    COLUMN(quantize).group(x + at, MK_F32, k->group, bits, (uint8_t*)p + at * bits / 8, scale, bias);
+}
+
+const struct kept COLUMN(kept) = {load, store};

@@ -1,0 +1,37 @@
+/* Keys and values as layer memory keeps them: one vector per row, head and slot, as floats or packed. */
+#pragma once
+#include "columns.h"
+#include <stddef.h>
+#include <stdint.h>
+
+enum mk_form { MK_KEPT_F32, MK_KEPT_BF16, MK_KEPT_F16, MK_KEPT_Q8, MK_KEPT_Q4, MK_KEPT_FORMS };
+
+/* Up to three parts: the numbers or their codes, and for packed forms a float32 scale and bias per group. The numbers
+ * of one vector lie side by side; how far rows, heads and slots are apart is said in bytes, part by part. */
+struct mk_kept {
+  enum mk_form form;
+  int size, group; /* numbers of a vector; those that share a scale */
+  char* part[3];
+  ptrdiff_t row[3], head[3], slot[3];
+};
+
+/* The slots of one row and head. */
+struct mk_lane {
+  const struct mk_kept* kept;
+  char* part[3];
+};
+
+static inline struct mk_lane mk_lane_of(const struct mk_kept* k, int row, int head) {
+  struct mk_lane lane = {k, {0}};
+  for (int i = 0; i < 3; i++)
+    if (k->part[i]) lane.part[i] = k->part[i] + row * k->row[i] + head * k->head[i];
+  return lane;
+}
+
+struct kept {
+  /* out[i * stride ...]: the vectors of `count` slots from `slot` on, zeros behind each up to `stride`. */
+  void (*load)(const struct mk_lane* lane, int64_t slot, int count, float* out, int stride);
+  /* One vector, as runtime.cache.codec encodes it. */
+  void (*store)(const struct mk_lane* lane, int64_t slot, const float* x);
+};
+DECLARE_COLUMNS(kept, kept);
