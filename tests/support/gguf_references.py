@@ -18,10 +18,10 @@ from modelkit.pack.slabs import Slab
 from modelkit.source.gguf.architectures import (
     Described,
     Imported,
-    apply,
     describe_for_gguf,
     read_architecture,
 )
+from modelkit.source.gguf.architectures.apply import apply
 from modelkit.source.tensor import TensorInfo
 from runtime.models import find_family
 from runtime.models.wrapper import text_config

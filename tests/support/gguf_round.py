@@ -12,7 +12,8 @@ from modelkit.pack.gguf.rows import numbers, pieces
 from modelkit.pack.gguf.stored import stored_tensors
 from modelkit.pack.reader import Reader
 from modelkit.pack.sources import open_package
-from modelkit.source.gguf.architectures import Imported, Origin, Run, apply, read_architecture
+from modelkit.source.gguf.architectures import Imported, Origin, Run, read_architecture
+from modelkit.source.gguf.architectures.apply import apply
 from modelkit.source.gguf.file import GgufFile, read_gguf
 from modelkit.source.gguf.header import GgufTensor
 from modelkit.store.package import Package

@@ -15,7 +15,6 @@ from modelkit.pack.adapters.place import Placed, Placement
 from modelkit.pack.adapters.words import Words, of_floats, read_words
 from modelkit.pack.reader import Reader
 from modelkit.source.adapters.value import Factor, Pair
-from modelkit.source.gguf.architectures import apply_to_pair
 from runtime.models import Described
 from runtime.models.passage import placed as placed_whole
 from runtime.nn.low_rank import HEAD
@@ -50,6 +49,8 @@ def read_pair(reader: Reader, pair: Pair) -> tuple[Words, Words]:
         name: (read_factor(reader, left), read_factor(reader, right))
         for name, (left, right) in pair.made.factors.items()
     }
+    from modelkit.source.gguf.architectures import apply_to_pair  # only GGUF's pairs are made of others
+
     first = next(iter(parts.values()))
     arrays = {name: (left.array, right.array) for name, (left, right) in parts.items()}
     left, right = apply_to_pair(pair.made.origin, arrays.__getitem__, np)

@@ -18,7 +18,8 @@ from modelkit.pack.gguf.stored import Part, Stored
 from modelkit.pack.reader import Reader
 from modelkit.pack.slabs import Stored as Slab
 from modelkit.pack.transform import every_row
-from modelkit.source.gguf.architectures import Origin, Run, apply
+from modelkit.source.gguf.architectures import Origin, Run
+from modelkit.source.gguf.architectures.apply import apply
 from modelkit.source.gguf.architectures.changes import Columns
 from modelkit.source.prequantized import Packing
 from runtime.blocks import encode

@@ -7,7 +7,6 @@ from typing import Any
 
 from modelkit.errors import SourceError, UnsupportedSource
 from modelkit.source.adapters import mlx, peft
-from modelkit.source.adapters.gguf import read_gguf_adapter
 from modelkit.source.adapters.value import AdapterSource
 from modelkit.source.display import shown
 from modelkit.source.sniff import weights_kind
@@ -39,7 +38,7 @@ def read_folder(files: Files, label: str, config: Mapping[str, Any] | None = Non
     if len(found) == 1:
         return found[0](files, label)
     if len(models) == 1 and not found:
-        return read_gguf_adapter(files[models[0]], config, f"{label}/{models[0]}")
+        return _of_gguf(files[models[0]], config, f"{label}/{models[0]}")
     if found:
         raise SourceError(
             f"{label} holds two adapters, {' and '.join(_READERS)}", hint="Put each into a folder of its own."
@@ -69,9 +68,15 @@ def safe_name(text: str, label: str) -> str:
     return safe
 
 
+def _of_gguf(path: Path, config: Mapping[str, Any] | None, label: str) -> AdapterSource:
+    from modelkit.source.adapters.gguf import read_gguf_adapter  # and the table of llama.cpp's architectures
+
+    return read_gguf_adapter(path, config, label)
+
+
 def _of_file(path: Path, config: Mapping[str, Any] | None) -> AdapterSource:
     if path.suffix.lower() == ".gguf":
-        return read_gguf_adapter(path, config, str(path))
+        return _of_gguf(path, config, str(path))
     if path.name in _READERS:
         return read_folder(read_directory(path.parent), str(path.parent))
     raise _refused({path.name: path}, str(path))

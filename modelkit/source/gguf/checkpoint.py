@@ -13,18 +13,19 @@ import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from modelkit.errors import MalformedFile, SourceError, UnsupportedSource
 from modelkit.source.display import shown
-from modelkit.source.gguf.architectures import Origin, Run, read_architecture
-from modelkit.source.gguf.file import GgufFile, read_gguf
+from modelkit.source.gguf.architectures import Origin, Run
 from modelkit.source.gguf.header import GgufTensor
-from modelkit.source.gguf.vocabulary.files import tokenizer_files
 from modelkit.source.inventory import Inventory, WeightFile
 from modelkit.source.safetensors import Header, Identity
 from modelkit.source.tensor import TensorInfo
 from modelkit.source.tree import Files, open_regular
+
+if TYPE_CHECKING:
+    from modelkit.source.gguf.file import GgufFile
 
 FACTS = "gguf.json"
 """What the file says of itself: its `general.*` keys and what it was quantized with."""
@@ -93,6 +94,9 @@ def read_checkpoint(path: Path, label: str) -> tuple[Inventory, GgufWeights]:
     Raises SourceError and its kinds: what is malformed, an architecture, a tokenizer or a tensor that is not
     known, an adapter or another file that is no model.
     """
+    from modelkit.source.gguf.architectures import read_architecture
+    from modelkit.source.gguf.file import read_gguf
+
     gguf = read_gguf(path, label)
     shapes = {name: tensor.shape for name, tensor in gguf.tensors.items()}
     imported = read_architecture(gguf.metadata, shapes, lambda name: _numbers(gguf, name), label)
@@ -170,7 +174,9 @@ def _histogram(weights: GgufWeights) -> str:
     return f"its tensors: {counts}"
 
 
-def _files(gguf: GgufFile, config: Mapping[str, Any], label: str) -> tuple[dict[str, bytes], tuple[str, ...]]:
+def _files(
+    gguf: "GgufFile", config: Mapping[str, Any], label: str
+) -> tuple[dict[str, bytes], tuple[str, ...]]:
     """Tokenizer, generation_config.json, chat template, and what the file says of itself; and notes. A draft
     that runs inside its target has no vocabulary."""
     facts = {
@@ -182,11 +188,13 @@ def _files(gguf: GgufFile, config: Mapping[str, Any], label: str) -> tuple[dict[
     made = {FACTS: json.dumps(facts, indent=2, sort_keys=True, ensure_ascii=False).encode() + b"\n"}
     if "tokenizer.ggml.model" not in gguf.metadata:
         return made, ()
+    from modelkit.source.gguf.vocabulary.files import tokenizer_files
+
     found = tokenizer_files(gguf.metadata, rows=config["vocab_size"], label=label)
     return {**made, **found.files}, found.notes
 
 
-def _numbers(gguf: GgufFile, name: str) -> Sequence[float]:
+def _numbers(gguf: "GgufFile", name: str) -> Sequence[float]:
     """The numbers of a small float tensor."""
     tensor = gguf.tensors[name]
     count, kind = math.prod(tensor.shape), tensor.type.name

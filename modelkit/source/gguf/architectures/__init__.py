@@ -2,16 +2,22 @@
 
 `read_architecture` says what a GGUF file is in the words of a checkpoint, `describe_for_gguf` what a
 checkpoint is in the words of a GGUF file. Both read one table: a row is an architecture with settings
-(metadata and config) and rules (names of tensors, and how rows move). All of it is values; `apply` computes
-them.
+(metadata and config) and rules (names of tensors, and how rows move). All of it is values; `apply.apply`
+computes them.
+
+The table is imported with the first of these names that needs it: what is loaded is a GGUF file but rarely.
 """
 
-from modelkit.source.gguf.architectures.apply import apply
-from modelkit.source.gguf.architectures.describe import Described, describe_for_gguf, unplaced
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from modelkit.source.gguf.architectures.moves import Origin, Run
-from modelkit.source.gguf.architectures.pairs import AdapterParts, apply_to_pair, halves, read_adapter
-from modelkit.source.gguf.architectures.read import Imported, read_architecture
-from modelkit.source.gguf.architectures.table import NAMES, ROWS
+
+if TYPE_CHECKING:
+    from modelkit.source.gguf.architectures.describe import Described, describe_for_gguf, unplaced
+    from modelkit.source.gguf.architectures.pairs import AdapterParts, apply_to_pair, halves, read_adapter
+    from modelkit.source.gguf.architectures.read import Imported, read_architecture
+    from modelkit.source.gguf.architectures.table import NAMES, ROWS
 
 __all__ = [
     "NAMES",
@@ -21,7 +27,6 @@ __all__ = [
     "Imported",
     "Origin",
     "Run",
-    "apply",
     "apply_to_pair",
     "describe_for_gguf",
     "halves",
@@ -29,3 +34,23 @@ __all__ = [
     "read_architecture",
     "unplaced",
 ]
+
+_HOMES = {
+    "NAMES": "table",
+    "ROWS": "table",
+    "AdapterParts": "pairs",
+    "Described": "describe",
+    "Imported": "read",
+    "apply_to_pair": "pairs",
+    "describe_for_gguf": "describe",
+    "halves": "pairs",
+    "read_adapter": "pairs",
+    "read_architecture": "read",
+    "unplaced": "describe",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -11,7 +11,8 @@ import pytest
 from safetensors.numpy import save_file
 
 from modelkit.errors import MalformedFile, UnsupportedSource
-from modelkit.source.gguf.architectures import NAMES, ROWS, apply
+from modelkit.source.gguf.architectures import NAMES, ROWS
+from modelkit.source.gguf.architectures.apply import apply
 from modelkit.source.gguf.architectures.moves import Atom, Link, Side
 from modelkit.source.gguf.architectures.numbers import as_float32, shortest
 from runtime.loaded import load_model
