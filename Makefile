@@ -7,12 +7,13 @@ READY := $(VENV)/.ready
 KERNELS := $(VENV)/.kernels
 DEMO_HOME := .demo
 
-.PHONY: demo test kernels soak clients lint types check clean help
+.PHONY: demo test kernels columns soak clients lint types check clean help
 
 help:
 	@echo "make demo   create the example package with its draft, then generate text"
 	@echo "make test   run the test suite"
 	@echo "make kernels  compile the kernels where their sources have changed"
+	@echo "make columns  compare the bits of all instruction sets (ARM: gcc-aarch64-linux-gnu, qemu-user)"
 	@echo "make check  lint, types and tests"
 	@echo "make soak   the long fuzz, kill and soak tests"
 	@echo "make clients  OpenAI's and Anthropic's own client tests (OPENAI_PYTHON, ANTHROPIC_PYTHON: checkouts)"
@@ -33,6 +34,10 @@ $(KERNELS): $(READY) runtime/cpu/native/building.py $(wildcard runtime/cpu/nativ
 	@touch $(KERNELS)
 
 kernels: $(KERNELS)
+
+# The same bits from every column: those of this machine, and ARM's where a compiler and an emulator for them are.
+columns: $(KERNELS)
+	$(BIN)/python -m pytest -q -m slow --timeout 3600 tests/runtime/cpu/native/test_columns.py
 
 demo: $(KERNELS)
 	MODELKIT_HOME=$(DEMO_HOME) $(BIN)/modelkit create island -f Modelfile.example --quantize-draft q4

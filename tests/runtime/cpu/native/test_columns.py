@@ -1,0 +1,91 @@
+"""Every column gives the same bits on the same inputs, by a program in C around the kernels (`digests/`).
+
+`make columns` runs it. The columns of ARM take a compiler and an emulator: Debian's gcc-aarch64-linux-gnu and
+qemu-user, or what MODELKIT_ARM_CC and MODELKIT_ARM_RUN name.
+"""
+
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from runtime.cpu.native.building import BY_COLUMN, C_FLAGS, COLUMNS, SOURCES, refusal
+
+if sys.platform != "linux":
+    pytest.skip("the kernels are built on Linux", allow_module_level=True)
+
+DIGESTS = Path(__file__).parent / "digests"
+FLAGS = [*(flag for flag in C_FLAGS if flag not in ("-O3", "-fPIC")), "-O2", f"-I{SOURCES}", f"-I{DIGESTS}"]
+
+
+def program(folder: Path, compiler: Sequence[str], machine: str) -> Path:
+    """The kernels of a machine and what digests their results."""
+    steps: list[list[str]] = []
+    for source in (*sorted(SOURCES.glob("*.c")), *sorted(DIGESTS.glob("*.c"))):
+        own = source.parent == SOURCES and BY_COLUMN.search(source.read_bytes()) is not None
+        for name, flags in COLUMNS[machine].items() if own else {"all": []}.items():
+            column = [f"-DMK_COLUMN={name}"] if own else []
+            made = folder / f"{source.parent.name}-{source.stem}-{name}.o"
+            steps.append([*compiler, *FLAGS, *flags, *column, "-c", str(source), "-o", str(made)])
+    with ThreadPoolExecutor(os.cpu_count()) as several:
+        list(several.map(run, steps))
+    run([*compiler, *(step[-1] for step in steps), "-o", str(folder / "digests"), "-lpthread", "-lm"])
+    return folder / "digests"
+
+
+def run(argv: Sequence[str]) -> str:
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 0, f"{' '.join(argv)}\n{done.stderr}"
+    return done.stdout
+
+
+def digests(argv: Sequence[str], column: str, threads: int = 1) -> dict[str, str]:
+    """Case -> digest."""
+    lines = run([*argv, column, str(threads)]).splitlines()
+    return dict(line.rsplit(" ", 1) for line in lines)
+
+
+def different(one: dict[str, str], other: dict[str, str]) -> list[str]:
+    assert one.keys() == other.keys()
+    return [case for case in one if one[case] != other[case]]
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """The program of this machine."""
+    refused = refusal()
+    if refused is not None:
+        pytest.skip(str(refused))
+    compiler = os.environ.get("CC", "").split() or ["cc"]
+    return [str(program(tmp_path_factory.mktemp("digests"), compiler, platform.machine()))]
+
+
+@pytest.mark.slow
+def test_every_column_of_this_machine_has_the_same_bits(own: list[str]) -> None:
+    columns = run(own).split()
+    plain = digests(own, "plain")
+    assert len(plain) > 200
+    assert len(set(plain.values())) > 0.9 * len(plain), "many cases that have nothing to tell apart"
+    assert {column: different(plain, digests(own, column)) for column in columns} == {
+        column: [] for column in columns
+    }
+    assert different(plain, digests(own, columns[-1], threads=3)) == []
+
+
+@pytest.mark.slow
+def test_arm_s_columns_have_the_bits_of_this_machine(own: list[str], tmp_path: Path) -> None:
+    compiler = os.environ.get("MODELKIT_ARM_CC", "aarch64-linux-gnu-gcc -static").split()
+    runner = os.environ.get("MODELKIT_ARM_RUN", "qemu-aarch64").split()
+    missing = [argv[0] for argv in (compiler, runner) if argv and shutil.which(argv[0]) is None]
+    if missing:
+        pytest.skip(f"{' and '.join(missing)} not found")
+    argv = [*runner, str(program(tmp_path, compiler, "aarch64"))]
+    plain = digests(own, "plain")
+    for column in ("plain", "neon"):
+        assert different(plain, digests(argv, column)) == []
