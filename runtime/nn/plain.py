@@ -12,11 +12,9 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.cache.protocol import Mask
+from runtime.cpu.native.tables import ANSWERS_IN
 from runtime.cpu.turn import Rotary
 from runtime.step import Step
-
-ANSWERS_IN = "answers_in"
-"""The attribute of a table that says in which type its rows come out, whatever they are stored in."""
 
 
 def linear(module: nn.Module, x: mx.array) -> mx.array:

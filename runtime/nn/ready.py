@@ -11,9 +11,9 @@ from typing import Any
 import mlx.core as mx
 import mlx.nn as nn
 
+from runtime.cpu.native.tables import ANSWERS_IN
 from runtime.nn import ops
 from runtime.nn.module import Module
-from runtime.nn.plain import ANSWERS_IN
 
 
 def make_ready(network: nn.Module, dtype: mx.Dtype = mx.float32) -> None:

@@ -8,7 +8,8 @@ platform), models compute by MLX and a bound BLAS, and `status` says why.
 `kernels` is the extension module, or None. Nothing else of the project imports it by itself.
 
 MODELKIT_KERNELS chooses: off; required, for an error where there are none; or the name of a column (plain,
-avx2, avx512, neon) for the sake of comparison.
+avx2, avx512, neon) for the sake of comparison. MODELKIT_KERNELS_ACTIVATIONS=f32 has packed integers
+multiplied in float32, slower, where i16 makes whole numbers of activations.
 """
 
 from typing import Any
@@ -37,9 +38,10 @@ def table(otherwise: Any) -> dict[str, Any]:
     """
     if kernels is None:
         return {}
-    from runtime.cpu.native import activations, attend, norms, products, rope, scans
+    from runtime.cpu.native import activations, attend, norms, products, rope, scans, tables
 
     return {
+        "embed": tables.embed(kernels, otherwise.embed),
         "linear": products.linear(kernels, otherwise.linear),
         "rotate": rope.rotating(kernels, otherwise.rotate),
         **activations.table(kernels, otherwise),

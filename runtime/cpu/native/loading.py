@@ -20,6 +20,8 @@ from typing import Any
 import mlx.core as mx
 
 VARIABLE = "MODELKIT_KERNELS"
+ACTIVATIONS = "MODELKIT_KERNELS_ACTIVATIONS"
+"""What products with packed integers make of activations: i16 (the default) or f32."""
 HERE = Path(__file__).parent
 SUFFIX = importlib.machinery.EXTENSION_SUFFIXES[0]
 """That of extensions of this Python and no other."""
@@ -149,6 +151,14 @@ def _choose(module: Any, wanted: str) -> tuple[str, tuple[str, ...]]:
             f"unset {VARIABLE}",
             columns,
         )
+    activations = os.environ.get(ACTIVATIONS, "") or "i16"
+    if activations not in ("i16", "f32"):
+        raise _Absent(
+            f"{ACTIVATIONS} asks for {activations!r:.40}, and there is i16, f32",
+            f"unset {ACTIVATIONS}",
+            columns,
+        )
+    module.use_activations(activations)
     if module.column() == "plain" and not wanted:
         raise _Absent("this processor has none of the instructions they are made for", columns=columns)
     return module.column(), columns

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from runtime.cache.build import build_memory
+from runtime.cpu import native
 from runtime.errors import WeightMismatch
 from runtime.loaded import LoadedModel
 from runtime.nn.adapter_stacks import Deck
@@ -26,6 +27,18 @@ from tests.support.parity import Reference
 
 FEW = ["llama", "gemma2", "qwen3_moe", "qwen3_5", "gpt2", "deepseek_v3", "mamba", "t5"]
 MORE = [name for name in Reference.names() if name not in FEW]
+
+
+@pytest.fixture(autouse=True)
+def in_float32() -> Generator[None]:
+    """Packed networks are held against plain ones, whose activations no kernel rounds."""
+    if native.kernels is None:
+        yield
+        return
+    before = native.kernels.activations()
+    native.kernels.use_activations("f32")
+    yield
+    native.kernels.use_activations(before)
 
 
 @contextmanager

@@ -14,17 +14,19 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum mk_kind { MK_AFFINE, MK_MXFP4, MK_NVFP4 };
+enum mk_kind { MK_AFFINE, MK_MXFP4, MK_NVFP4, MK_MXFP8, MK_FLOATS };
 enum mk_type { MK_U8, MK_F16, MK_BF16, MK_F32 };
 
-/* As MLX packs it: row-major, codes of a row one behind the other from the lowest bit on. */
+/* As MLX packs it: row-major, codes of a row one behind the other from the lowest bit on. Or floats of `type`. */
 struct mk_matrix {
   const void* codes;  /* [n][k * bits / 8] bytes */
-  const void* scales; /* [n][k / group] of `type`: u8 is e8m0 for mxfp4 and e4m3 for nvfp4 */
+  const void* scales; /* [n][k / group] of `type`: u8 is e8m0 for mxfp4 and mxfp8, and e4m3 for nvfp4 */
   const void* biases; /* like scales; NULL but for MK_AFFINE */
   const void* added;  /* [n] of `added_type`, the vector b; or NULL */
   int n, k;           /* outputs, elements of a row; k is a multiple of the group */
   int kind, bits, group, type, added_type;
+  int64_t stride; /* bytes from a row's codes to the next row's; only floats may lie apart */
+  int across;     /* the outputs are columns, so that everything above is [k][n]: only in float32 (`floats.h`) */
 };
 
 enum { MK_STRIP = 32 }; /* outputs that are computed together */
@@ -49,9 +51,26 @@ static inline size_t mk_quantized_bytes(int k, int block) {
   return ((bytes + 63) / 64 | 1) * 64;
 }
 
+static inline int mk_float_bytes(int type) { return type == MK_F32 ? 4 : type == MK_U8 ? 1 : 2; }
+
+/* Matrices alike lie one behind the other: the i-th. */
+static inline struct mk_matrix mk_nth(const struct mk_matrix* first, int i) {
+  struct mk_matrix w = *first;
+  const int64_t rows = (int64_t)i * (w.across ? w.k : w.n), groups = w.group ? (w.across ? w.n : w.k) / w.group : 0;
+  w.codes = (const char*)w.codes + rows * w.stride;
+  if (w.scales) w.scales = (const char*)w.scales + rows * groups * mk_float_bytes(w.type);
+  if (w.biases) w.biases = (const char*)w.biases + rows * groups * mk_float_bytes(w.type);
+  if (w.added) w.added = (const char*)w.added + (int64_t)i * w.n * mk_float_bytes(w.added_type);
+  return w;
+}
+
 #ifdef __cplusplus
 extern "C" {
 #endif
+/* Is it multiplied by rows in float32? Packed integers are where that is asked for. */
+int mk_in_floats(const struct mk_matrix* w);
+void mk_use_float_rows(int always);
+int mk_float_rows(void);
 /* Where the product with one matrix goes: row r at y + r * ld. residual (rows as far apart as those of y, or NULL) is
  * added; it may be y itself. */
 struct mk_output {

@@ -1,52 +1,75 @@
 #include "products_nodes.h"
 
 namespace modelkit {
-namespace {
 void check(bool good, const std::string& what) {
   if (!good) throw std::invalid_argument(what);
 }
 
-int type_of(const Array& x, const char* what) {
-  if (x.dtype() == mx::float32) return MK_F32;
-  if (x.dtype() == mx::float16) return MK_F16;
-  if (x.dtype() == mx::bfloat16) return MK_BF16;
+int type_of(const Array& floats, const char* what) {
+  if (floats.dtype() == mx::float32) return MK_F32;
+  if (floats.dtype() == mx::float16) return MK_F16;
+  if (floats.dtype() == mx::bfloat16) return MK_BF16;
   throw std::invalid_argument(std::string(what) + " must be float32, float16 or bfloat16");
 }
 
+namespace {
 int kind_of(const std::string& mode, int bits, int group) {
   if (mode == "affine") {
     check(bits > 0 && bits <= 8 && bits != 7, "affine codes have 1, 2, 3, 4, 5, 6 or 8 bits");
     check(group == 32 || group == 64 || group == 128, "affine groups have 32, 64 or 128 elements");
     return MK_AFFINE;
   }
-  check(bits == 4 && ((mode == "mxfp4" && group == 32) || (mode == "nvfp4" && group == 16)),
-        "a packed matrix is affine, mxfp4 (4 bits, groups of 32) or nvfp4 (4 bits, groups of 16)");
-  return mode == "mxfp4" ? MK_MXFP4 : MK_NVFP4;
+  check((bits == 4 && mode == "mxfp4" && group == 32) || (bits == 4 && mode == "nvfp4" && group == 16) ||
+            (bits == 8 && mode == "mxfp8" && group == 32),
+        "a packed matrix is affine, mxfp4 (4 bits, groups of 32), mxfp8 (8 bits, groups of 32) or nvfp4 (4 bits, groups of 16)");
+  return mode == "mxfp4" ? MK_MXFP4 : mode == "mxfp8" ? MK_MXFP8 : MK_NVFP4;
 }
 }  // namespace
 
-Matrix::Matrix(const Array& codes, const Array& scales, const std::optional<Array>& biases, const std::optional<Array>& added,
-               int group, int bits, const std::string& mode) {
+// Notes what is packed and how; returns the elements of a row.
+int64_t Matrix::packed(const Array& codes, const Array& scales, const Maybe& biases, int group, int bits, const std::string& mode) {
   meta_.kind = kind_of(mode, bits, group);
   meta_.bits = bits, meta_.group = group;
-  check(codes.ndim() == 2 && scales.ndim() == 2, "codes and scales of a matrix have two dimensions");
-  check(codes.shape(0) == scales.shape(0), "codes and scales must have as many rows");
-  const int64_t width = (int64_t)scales.shape(1) * group;
-  check(width > 0 && width < (1 << 24) && codes.dtype() == mx::uint32 && codes.shape(1) * 32 == width * bits,
+  mx::Shape rows = codes.shape(), same = scales.shape();
+  rows.pop_back(), same.pop_back();
+  check(rows == same, "codes and scales must have as many rows");
+  const int64_t width = (int64_t)scales.shape(-1) * group;
+  check(codes.dtype() == mx::uint32 && (int64_t)codes.shape(-1) * 32 == width * bits,
         "codes must be uint32, with the bits of as many elements as there are scales for");
-  meta_.n = codes.shape(0), meta_.k = (int)width;
-  arrays_ = {codes, scales};
   check(biases.has_value() == (meta_.kind == MK_AFFINE), "affine codes have biases, and no others");
+  arrays_.push_back(scales);
   if (biases) {
     check(biases->shape() == scales.shape() && biases->dtype() == scales.dtype(), "biases must be like the scales");
     meta_.type = type_of(scales, "scales");
     arrays_.push_back(*biases);
   } else {
-    check(scales.dtype() == mx::uint8, "scales of 4-bit floats are uint8");
+    check(scales.dtype() == mx::uint8, "scales of codes that are floats are uint8");
     meta_.type = MK_U8;
   }
+  return width;
+}
+
+Matrix::Matrix(const Array& codes, const Maybe& scales, const Maybe& biases, const Maybe& added, int group, int bits,
+               const std::string& mode)
+    : arrays_{codes} {
+  check(codes.ndim() >= 2 && (!scales || scales->ndim() == codes.ndim()), "a matrix has two dimensions, a stack of them more");
+  int64_t width = codes.shape(-1);
+  if (scales) {
+    width = packed(codes, *scales, biases, group, bits, mode);
+  } else {
+    meta_.kind = MK_FLOATS;
+    meta_.type = type_of(codes, "the weight");
+    meta_.bits = 8 * (int)codes.itemsize();
+  }
+  check(width > 0 && width < (1 << 24), "a row of a matrix has elements, and less than 2^24 of them");
+  meta_.n = codes.shape(-2), meta_.k = (int)width;
+  meta_.stride = width * meta_.bits / 8;
+  mx::Shape rows = codes.shape();
+  rows.pop_back();
+  count_ = 1;
+  for (size_t i = 0; i + 1 < rows.size(); i++) count_ *= rows[i];
   if (added) {
-    check(added->ndim() == 1 && added->shape(0) == meta_.n, "the bias must have one element per output");
+    check(added->shape() == rows, "the bias must have one element per output");
     meta_.added_type = type_of(*added, "the bias");
     arrays_.push_back(*added);
   }
@@ -57,7 +80,8 @@ mk_matrix Matrix::take(const Arrays& inputs, size_t& at, mx::Stream stream) cons
   const void* parts[4] = {};
   for (size_t i = 0; i < arrays_.size(); i++) parts[i] = dense(inputs[at++], stream).data<void>();
   size_t i = 0;
-  w.codes = parts[i++], w.scales = parts[i++];
+  w.codes = parts[i++];
+  if (w.kind != MK_FLOATS) w.scales = parts[i++];
   if (w.kind == MK_AFFINE) w.biases = parts[i++];
   w.added = parts[i];
   return w;
@@ -103,6 +127,7 @@ Arrays products(const Array& x, const std::vector<Matrix>& matrices, const std::
   Arrays in{x};
   std::vector<mx::Shape> shapes;
   for (const Matrix& matrix : matrices) {
+    check(matrix.count() == 1, "a product takes single matrices");
     check(matrix.width() == x.shape(-1), "x's last dimension is " + std::to_string(x.shape(-1)) + ", and a row of the matrix has " +
                                              std::to_string(matrix.width()) + " elements");
     matrix.add_inputs(in);
@@ -161,11 +186,16 @@ Array product(const Array& x, const Matrix& matrix, const std::optional<Array>& 
 void define(nb::module_& m) {
   using MaybeArray = std::optional<Array>;
   nb::class_<Matrix>(m, "Matrix")
-      .def(nb::init<const Array&, const Array&, const MaybeArray&, const MaybeArray&, int, int, const std::string&>(),
-           nb::arg("codes"), nb::arg("scales"), nb::arg("biases").none(), nb::arg("bias").none(), nb::arg("group"), nb::arg("bits"),
-           nb::arg("mode"))
+      .def(nb::init<const Array&, const MaybeArray&, const MaybeArray&, const MaybeArray&, int, int, const std::string&>(),
+           nb::arg("codes"), nb::arg("scales").none(), nb::arg("biases").none(), nb::arg("bias").none(), nb::arg("group") = 0,
+           nb::arg("bits") = 0, nb::arg("mode") = "")
       .def_prop_ro("outputs", &Matrix::outputs)
       .def_prop_ro("width", &Matrix::width);
+  m.def("activations", [] { return std::string(mk_float_rows() ? "f32" : "i16"); });
+  m.def("use_activations", [](const std::string& type) {
+    check(type == "i16" || type == "f32", "products read rows as i16 or f32");
+    mk_use_float_rows(type == "f32");
+  });
   m.def("product", &product, nb::arg("x"), nb::arg("matrix"), nb::arg("residual").none() = nb::none());
   m.def("gated_products", &gated_products, nb::arg("x"), nb::arg("gate"), nb::arg("up"), nb::arg("act"), nb::arg("limit") = 0.f,
         nb::arg("slope") = 0.f);

@@ -4,20 +4,29 @@
 #include "products.h"
 
 namespace modelkit {
+// One matrix [n, k], or a stack of them [..., n, k]. Without scales its codes are floats.
 class Matrix {
  public:
-  Matrix(const Array& codes, const Array& scales, const std::optional<Array>& biases, const std::optional<Array>& added,
-         int group, int bits, const std::string& mode);
+  using Maybe = std::optional<Array>;
+  Matrix(const Array& codes, const Maybe& scales, const Maybe& biases, const Maybe& added, int group, int bits,
+         const std::string& mode);
 
   int outputs() const { return meta_.n; }
   int width() const { return meta_.k; }
+  int count() const { return count_; }
 
   // The arrays go along as inputs of a node, one matrix behind the other, and come back evaluated.
   void add_inputs(Arrays& inputs) const { inputs.insert(inputs.end(), arrays_.begin(), arrays_.end()); }
   mk_matrix take(const Arrays& inputs, size_t& at, mx::Stream stream) const;
 
  private:
+  int64_t packed(const Array& codes, const Array& scales, const Maybe& biases, int group, int bits, const std::string& mode);
+
   Arrays arrays_;
   mk_matrix meta_{};
+  int count_;
 };
+
+void check(bool good, const std::string& what);
+int type_of(const Array& floats, const char* what);
 }  // namespace modelkit

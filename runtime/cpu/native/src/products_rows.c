@@ -1,33 +1,30 @@
 /* Products of many rows with several matrices, shared among threads. Compiled once: the work is in the columns. */
 #include "activations.h"
-#include "pool.h"
-#include "products.h"
+#include "forms.h"
 #include <stdlib.h>
 #include <string.h>
 
-static const struct products* const columns[] = ALL_COLUMNS(products);
 static const struct activations* const activations[] = ALL_COLUMNS(activations);
 
 enum {
-  ROWS = 512, /* at a time, for whose sums and codes there is memory: weights are unpacked anew for each of them */
+  ROWS = 504, /* at a time, for whose sums and codes there is memory: weights are unpacked anew for each of them */
   SPLIT = 64, /* the fewest rows for which weights are unpacked again so that another thread can work too */
-  ALONE = 16, /* rows of x up to which one thread quantizes them all: waking others takes longer */
+  ALONE = 16, /* rows of x up to which one thread prepares them all: waking others takes longer */
 };
 
-struct form { /* of quantized rows, which several matrices may share */
-  int bits, block;
+struct prepared { /* rows, which several matrices may share */
+  struct form form;
   char* rows;
-  size_t ld;
 };
 
 struct job {
-  const struct products* column;
+  struct kernels by;
   const struct mk_matrix* w;
   const struct mk_output* out;
   const float* x;
   size_t ldx;
   int count, rows, k;
-  struct form* forms;
+  struct prepared* forms;
   int form_count;
   const int* form_of; /* of each matrix */
   int pieces, step;   /* rows are cut into pieces, and strips taken by `step` */
@@ -50,12 +47,10 @@ static void* memory(struct memory* m, size_t bytes) {
   return m->at;
 }
 
-static void quantize_row(void* with, int r) {
+static void prepare_row(void* with, int r) {
   const struct job* j = with;
-  for (int f = 0; f < j->form_count; f++) {
-    const struct form* form = &j->forms[f];
-    j->column->quantize(j->x + (size_t)r * j->ldx, j->k, form->bits, form->block, form->rows + (size_t)r * form->ld);
-  }
+  for (int f = 0; f < j->form_count; f++)
+    prepare(&j->by, j->forms[f].form, j->x + (size_t)r * j->ldx, j->k, r, j->rows, j->forms[f].rows);
 }
 
 static int strips(const struct mk_matrix* w) { return (w->n + MK_STRIP - 1) / MK_STRIP; }
@@ -63,12 +58,12 @@ static int strips(const struct mk_matrix* w) { return (w->n + MK_STRIP - 1) / MK
 /* y: out[matrix]'s rows, or `sums` themselves. */
 static void compute(const struct job* j, int matrix, int strip, int first, int rows, float* sums, const struct mk_output* y) {
   const struct mk_matrix* w = &j->w[matrix];
-  const struct form* form = &j->forms[j->form_of[matrix]];
+  const struct prepared* x = &j->forms[j->form_of[matrix]];
   const int n0 = strip * MK_STRIP, n = w->n - n0 < MK_STRIP ? w->n - n0 : MK_STRIP;
-  j->column->strip(w, n0, form->rows + (size_t)first * form->ld, form->ld, rows, sums);
+  strip_of(&j->by, x->form, w, n0, x->rows, first, rows, sums);
   for (int r = 0; r < rows; r++, sums += MK_STRIP) {
     const size_t at = y ? (size_t)(first + r) * y->ld + (size_t)n0 : 0;
-    j->column->finish(w, n0, n, sums, y && y->residual ? y->residual + at : NULL, y ? y->y + at : sums);
+    j->by.products->finish(w, n0, n, sums, y && y->residual ? y->residual + at : NULL, y ? y->y + at : sums);
   }
 }
 
@@ -81,10 +76,15 @@ static void compute_gated(const struct job* j, int strip, int first, int rows, f
     activations[mk_column()]->gate(*j->gate, sums, up, j->out->y + (size_t)(first + r) * j->out->ld + (size_t)n0, n);
 }
 
+/* Pieces begin where a group of rows does. */
+static int start_of(const struct job* j, int piece) {
+  return piece == j->pieces ? j->rows : (int)((long)j->rows * piece / j->pieces) / MK_TOGETHER * MK_TOGETHER;
+}
+
 static void chunk(void* with, int c) {
   const struct job* j = with;
   const int piece = c % j->pieces, start = c / j->pieces * j->step;
-  const int first = (int)((long)j->rows * piece / j->pieces), stop = (int)((long)j->rows * (piece + 1) / j->pieces);
+  const int first = start_of(j, piece), stop = start_of(j, piece + 1);
   float* sums = memory(&for_sums, (size_t)2 * ROWS * MK_STRIP * 4);
   for (int m = 0, at = 0; m < (j->gate ? 1 : j->count); at += strips(&j->w[m++]))
     for (int s = start > at ? start : at; s < start + j->step && s < at + strips(&j->w[m]); s++) {
@@ -97,9 +97,9 @@ static void some_rows(struct job* j) {
   int total = 0;
   for (int m = 0; m < (j->gate ? 1 : j->count); m++) total += strips(&j->w[m]);
   if (j->rows <= ALONE)
-    for (int r = 0; r < j->rows; r++) quantize_row(j, r);
+    for (int r = 0; r < j->rows; r++) prepare_row(j, r);
   else
-    mk_run(quantize_row, j, j->rows);
+    mk_run(prepare_row, j, j->rows);
   const int wanted = mk_threads() * 4; /* chunks; so that who comes late is given less */
   j->step = total / wanted > 1 ? total / wanted : 1;
   j->pieces = 1;
@@ -112,21 +112,22 @@ enum { MOST = 16 }; /* matrices at a time */
 static void all_rows(const struct mk_matrix* w, const struct mk_output* out, int count, const float* x, size_t ldx, int rows,
                      const struct mk_gate* gate) {
   if (!rows || !count) return;
-  struct form forms[MOST];
+  struct prepared forms[MOST];
   struct mk_output now[MOST];
-  int form_of[MOST], form_count = 0;
+  int which[MOST], form_count = 0;
   const int k = w[0].k, most = rows < ROWS ? rows : ROWS;
   for (int m = 0; m < count; m++) {
     int f = 0;
-    while (f < form_count && (forms[f].bits != w[m].bits || forms[f].block != mk_block(&w[m]))) f++;
-    if (f == form_count) forms[form_count++] = (struct form){w[m].bits, mk_block(&w[m]), NULL, mk_quantized_bytes(k, mk_block(&w[m]))};
-    form_of[m] = f;
+    const struct form form = form_of(&w[m]);
+    while (f < form_count && !same_form(forms[f].form, form)) f++;
+    if (f == form_count) forms[form_count++] = (struct prepared){form, NULL};
+    which[m] = f;
   }
   size_t bytes = 0;
-  for (int f = 0; f < form_count; f++) bytes += forms[f].ld * (size_t)most;
+  for (int f = 0; f < form_count; f++) bytes += forms[f].form.ld * (size_t)most;
   char* at = memory(&for_rows, bytes);
-  for (int f = 0; f < form_count; at += forms[f++].ld * (size_t)most) forms[f].rows = at;
-  struct job j = {columns[mk_column()], w, now, x, ldx, count, 0, k, forms, form_count, form_of, 1, 1, gate};
+  for (int f = 0; f < form_count; at += forms[f++].form.ld * (size_t)most) forms[f].rows = at;
+  struct job j = {mk_kernels(), w, now, x, ldx, count, 0, k, forms, form_count, which, 1, 1, gate};
   for (int r = 0; r < rows; r += j.rows) {
     j.rows = rows - r < ROWS ? rows - r : ROWS;
     j.x = x + (size_t)r * ldx;

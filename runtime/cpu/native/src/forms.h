@@ -1,0 +1,40 @@
+/* The form that rows of x have for a matrix: whole numbers with scales (`products.h`), or floats (`floats.h`). Rows
+ * that meet several matrices of one form are brought into it once. */
+#pragma once
+#include "floats.h"
+#include "pool.h"
+#include "products.h"
+
+struct form {
+  int bits, block; /* of the matrix's codes; 0: floats */
+  size_t ld;       /* bytes per row */
+};
+
+static inline struct form form_of(const struct mk_matrix* w) {
+  if (mk_in_floats(w)) return (struct form){0, 0, mk_float_row_bytes(w->k)};
+  return (struct form){w->bits, mk_block(w), mk_quantized_bytes(w->k, mk_block(w))};
+}
+
+static inline int same_form(struct form a, struct form b) { return a.bits == b.bits && a.block == b.block && a.ld == b.ld; }
+
+/* What a process computes by. */
+struct kernels {
+  const struct products* products;
+  const struct floats* floats;
+};
+struct kernels mk_kernels(void);
+
+/* Row r of `rows` into its place among all of them. */
+static inline void prepare(const struct kernels* by, struct form form, const float* x, int k, int r, int rows, char* all) {
+  if (form.bits) by->products->quantize(x, k, form.bits, form.block, all + (size_t)r * form.ld);
+  else by->floats->place(x, k, r, rows, all);
+}
+
+/* sums [rows][MK_STRIP] of the rows from `first` on, a multiple of MK_TOGETHER; to the last one, or as many as such a
+ * multiple. */
+static inline void strip_of(const struct kernels* by, struct form form, const struct mk_matrix* w, int n0, const char* all, int first,
+                            int rows, float* sums) {
+  const char* x = all + (size_t)first * form.ld;
+  if (form.bits) by->products->strip(w, n0, x, form.ld, rows, sums);
+  else by->floats->strip(w, n0, x, rows, sums);
+}
