@@ -6,6 +6,7 @@ import pytest
 
 import modelkit
 from runtime import device
+from runtime.nn import ops
 from tests.support.tiny import write_model
 
 if not device.device().as_stored:
@@ -30,15 +31,17 @@ def answer(model: modelkit.Model) -> list[int]:
     return model.generate("Hello", **ASKED).ids  # pyright: ignore[reportArgumentType]
 
 
-@pytest.mark.parametrize("quantize", [None, "q4"])
+@pytest.mark.parametrize("quantize", [None, "q4", "bf16"])
 def test_a_package_is_mapped_until_it_is_closed(tmp_path: Path, quantize: str | None) -> None:
+    if quantize == "bf16" and not ops.by_kernels("linear", "embed"):
+        pytest.skip("16-bit matrices become float32 here")
     create(tmp_path, quantize=quantize)
     with modelkit.load(str(tmp_path / "source")) as model:
         read = answer(model)
         assert maps(tmp_path) == []
     with modelkit.load("m", home=tmp_path / "home") as model:
         assert len(maps(tmp_path / "home/store/blobs")) == 1
-        assert quantize == "q4" or answer(model) == read
+        assert quantize or answer(model) == read
         assert model.memory.weight_bytes < 1.1 * sum(path.stat().st_size for path in weights(tmp_path))
     assert maps(tmp_path) == []
     with pytest.raises(modelkit.errors.ModelkitError):
