@@ -1,5 +1,6 @@
 """Draft heads inside the target: what they compute, and that they keep up with what happens to rows."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -101,7 +102,7 @@ def test_a_head_that_does_not_fit_is_left_out_with_a_note(reference: HeadReferen
 
 
 def test_a_quantized_head(tmp_path: Path) -> None:
-    """Packed like any other matrix; on a processor it is expanded with the target."""
+    """Packed like any other matrix; on a processor without kernels it is expanded with the target."""
     record = HeadReference("qwen3_5").record
     state = {name: mx.array(array) for name, array in random_state(record["tensors"]).items()}
     for stem in ("mtp.fc", "mtp.layers.0.mlp.down_proj", "mtp.layers.0.self_attn.q_proj"):
@@ -110,7 +111,8 @@ def test_a_quantized_head(tmp_path: Path) -> None:
     mx.save_safetensors(str(tmp_path / "model.safetensors"), state)
     config = {**record["config"], "quantization": {"bits": 4, "group_size": 32}}
     packed_model = load_model(config, [tmp_path / "model.safetensors"], with_head=True)
-    plain_model = load_model(config, [tmp_path / "model.safetensors"], on=device(), with_head=True)
+    expanding = replace(device(), fast_quantized=False, as_stored=False)
+    plain_model = load_model(config, [tmp_path / "model.safetensors"], on=expanding, with_head=True)
     assert packed_model.head is not None
     assert plain_model.head is not None
     assert packed_model.head.weight_bytes < plain_model.head.weight_bytes
