@@ -57,6 +57,12 @@ class Given:
         assert self._view is not None
         return self._view
 
+    def open(self, step: Step) -> None:
+        """What is given lies in no lanes."""
+
+    def lanes(self, step: Step) -> None:
+        """As `open`."""
+
 
 def turned(keys: np.ndarray, rope: Any, by: int) -> np.ndarray:
     """Rotated keys [1, H, n, D], `by` positions later: pairs of numbers turn by `by` / wavelength."""

@@ -46,6 +46,7 @@ static void load(const struct mk_lane* lane, int64_t slot, int count, float* out
   const struct mk_kept* k = lane->kept;
   for (int i = 0; i < count; i++, slot++, out += stride) {
     const char* p = lane->part[0] + slot * k->slot[0];
+    __builtin_prefetch(p + 4096);
     switch (k->form) {
       case MK_KEPT_F32: memcpy(out, p, (size_t)k->size * 4); break;
       case MK_KEPT_BF16: widen((const uint16_t*)p, k->size, out, 0); break;
