@@ -3,7 +3,7 @@
 #include "products_quantize.h"
 #include "products_tile.h"
 
-static void unpack_codes(const struct mk_matrix* w, const struct panel* p, size_t at, int bytes, size_t ahead, int32_t (*out)[LANES]) {
+static void unpack_codes(const struct mk_matrix* w, const struct panel* p, size_t at, int bytes, int ahead, int32_t (*out)[LANES]) {
   switch (w->bits) {
     case 1: unpack(p, at, bytes, ahead, 1, 0, out); break;
     case 2: unpack(p, at, bytes, ahead, 2, 0, out); break;
@@ -50,15 +50,15 @@ static void unpack_groups(const struct mk_matrix* w, int n0, int first, int coun
 /* By registers alone; 0 where only the other way is made for these codes. */
 static int takes_few(const struct mk_matrix* w, int rows) { return rows <= 2 && (w->bits == 4 || w->bits == 8); }
 
-static void few_codes(const struct mk_matrix* w, const struct slab* s, const struct panel* p, size_t at, size_t ahead, const char* x,
+static void few_codes(const struct mk_matrix* w, const struct slab* s, const struct panel* p, size_t at, const char* x,
                       size_t ldx, int rows, float* sums) {
   const int k = w->k;
-  if (w->bits == 8 && rows == 1) few(s, p, at, ahead, x, ldx, k, sums, 8, 0, 1);
-  else if (w->bits == 8) few(s, p, at, ahead, x, ldx, k, sums, 8, 0, 2);
-  else if (w->kind == MK_AFFINE && rows == 1) few(s, p, at, ahead, x, ldx, k, sums, 4, 0, 1);
-  else if (w->kind == MK_AFFINE) few(s, p, at, ahead, x, ldx, k, sums, 4, 0, 2);
-  else if (rows == 1) few(s, p, at, ahead, x, ldx, k, sums, 4, 1, 1);
-  else few(s, p, at, ahead, x, ldx, k, sums, 4, 1, 2);
+  if (w->bits == 8 && rows == 1) few(s, p, at, x, ldx, k, sums, 8, 0, 1);
+  else if (w->bits == 8) few(s, p, at, x, ldx, k, sums, 8, 0, 2);
+  else if (w->kind == MK_AFFINE && rows == 1) few(s, p, at, x, ldx, k, sums, 4, 0, 1);
+  else if (w->kind == MK_AFFINE) few(s, p, at, x, ldx, k, sums, 4, 0, 2);
+  else if (rows == 1) few(s, p, at, x, ldx, k, sums, 4, 1, 1);
+  else few(s, p, at, x, ldx, k, sums, 4, 1, 2);
 }
 
 /* How many elements of k are taken at a time: as many as their codes, or one register of their scales, have room for. */
@@ -75,20 +75,19 @@ static void strip(const struct mk_matrix* w, int n0, const char* x, size_t ldx, 
   struct slab s; /* not zeroed as a whole: that would take as long as a product of one row */
   s.block = mk_block(w), s.per_group = w->group / mk_block(w);
   memset(sums, 0, (size_t)rows * MK_STRIP * 4);
-  for (int p0 = 0; p0 < MK_STRIP / LANES; p0 += PANELS) {
+  const int together = few ? 1 : PANELS;
+  for (int p0 = 0; p0 < MK_STRIP / LANES; p0 += together) {
     struct panel panels[PANELS];
-    for (int p = 0; p < PANELS; p++) panels[p] = panel_of(w->codes, row, n0 + (p0 + p) * LANES, w->n);
+    for (int p = 0; p < together; p++) panels[p] = panel_of(w->codes, row, n0 + (p0 + p) * LANES, w->n);
     for (s.first = 0; s.first < w->k; s.first += s.count) {
       s.count = w->k - s.first < most ? w->k - s.first : most;
-      const size_t at = (size_t)s.first * w->bits / 8, bytes = (size_t)s.count * w->bits / 8;
-      /* The next slab of these rows, or the first one of those that follow. */
-      const size_t ahead = s.first + s.count < w->k ? bytes : row * LANES * PANELS - at;
-      for (int p = 0; p < PANELS; p++) {
-        unpack_groups(w, n0 + (p0 + p) * LANES, s.first, s.count, s.scales[few ? 0 : p], s.biases[few ? 0 : p]);
-        if (few) few_codes(w, &s, &panels[p], at, ahead, x, ldx, rows, sums + (p0 + p) * LANES);
-        else unpack_codes(w, &panels[p], at, (int)bytes, ahead, s.codes[p]);
+      const size_t at = (size_t)s.first * w->bits / 8;
+      for (int p = 0; p < together; p++) {
+        unpack_groups(w, n0 + (p0 + p) * LANES, s.first, s.count, s.scales[p], s.biases[p]);
+        if (!few) unpack_codes(w, &panels[p], at, s.count * w->bits / 8, together, s.codes[p]);
       }
-      if (!few) tiles(&s, x, ldx, w->k, rows, sums + p0 * LANES);
+      if (few) few_codes(w, &s, panels, at, x, ldx, rows, sums + p0 * LANES);
+      else tiles(&s, x, ldx, w->k, rows, sums + p0 * LANES);
     }
   }
 }

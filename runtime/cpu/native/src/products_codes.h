@@ -55,10 +55,11 @@ INLINE void unpack_unit(const vi* words, const int bits, const int fp4, int32_t 
 struct panel {
   const char* rows[16]; /* ascending; the last one again for rows that are not there */
   const char* end;      /* of the matrix */
+  size_t bytes;         /* of all of its rows */
 };
 
 static struct panel panel_of(const void* base, size_t row_bytes, int n0, int n) {
-  struct panel p = {.end = (const char*)base + row_bytes * (size_t)n};
+  struct panel p = {.end = (const char*)base + row_bytes * (size_t)n, .bytes = 16 * row_bytes};
   for (int r = 0; r < 16; r++) p.rows[r] = (const char*)base + row_bytes * (size_t)(n0 + r < n ? n0 + r : n - 1);
   return p;
 }
@@ -66,13 +67,20 @@ static struct panel panel_of(const void* base, size_t row_bytes, int n0, int n) 
 /* Units whose words are transposed at once: as many blocks as fill 16 words. */
 INLINE int step_of(const int bits) { return bits == 3 ? 4 : bits == 5 || bits == 6 ? 2 : 16 / bits; }
 
-/* `bytes` of codes of each row, from `at` on. What lies `ahead` bytes further on is fetched into the cache meanwhile:
- * waiting for memory is most of a product with few rows. */
-INLINE void unpack(const struct panel* p, size_t at, int bytes, size_t ahead, const int bits, const int fp4, int32_t (*out)[LANES]) {
+/* While bytes `at` to `at` + 64 of a panel's rows are worked on, the same share of the panel that is `ahead` panels
+ * behind it comes into the cache, line after line as it lies: waiting for memory is most of a product with few rows.
+ * (By the order of use, some bytes of each row in turn, half of what memory gives came out.) It comes into the second cache: the first has no room for a panel of long rows. */
+INLINE void fetch(const struct panel* p, size_t at, int ahead) {
+  const char* line = p->rows[0] + 16 * at + p->bytes * (size_t)ahead;
+  UNROLL for (int i = 0; i < 16; i++) __builtin_prefetch(line + 64 * i, 0, 2);
+}
+
+/* `bytes` of codes of each row, from `at` on. */
+INLINE void unpack(const struct panel* p, size_t at, int bytes, int ahead, const int bits, const int fp4, int32_t (*out)[LANES]) {
   const int step = step_of(bits);
   for (int left = bytes; left > 0; left -= step * bits * 4, at += (size_t)step * bits * 4, out += step * 32 / WORD) {
     vi words[16];
-    UNROLL for (int r = 0; r < 16; r++) __builtin_prefetch(p->rows[r] + at + ahead);
+    fetch(p, at, ahead);
     vi_transpose(p->rows, at, left < step * bits * 4 ? left : step * bits * 4, p->end, words);
     if (left >= step * bits * 4) {
       UNROLL for (int u = 0; u < step; u++) unpack_unit(words + u * bits, bits, fp4, out + u * 32 / WORD);

@@ -24,7 +24,7 @@ INLINE void end_block(struct few* f, int block, int blocks, vf scale, vf bias) {
 }
 
 /* R rows times one panel of a slab, of which only scales and biases are unpacked, added to sums. */
-INLINE void few(const struct slab* s, const struct panel* p, size_t at, size_t ahead, const char* x, size_t ldx, int k,
+INLINE void few(const struct slab* s, const struct panel* p, size_t at, const char* x, size_t ldx, int k,
                 float* sums, const int bits, const int fp4, const int R) {
   const int block = s->block, blocks = k / block, piece = fp4 ? 16 : 32, bytes = piece * bits / 8, step = step_of(bits) * 4 * bits;
   struct few rows[2];
@@ -36,7 +36,7 @@ INLINE void few(const struct slab* s, const struct panel* p, size_t at, size_t a
   }
   for (int left = s->count * bits / 8, done = 0, b = 0; left > 0; left -= step, at += (size_t)step) {
     vi words[16];
-    UNROLL for (int r = 0; r < 16; r++) __builtin_prefetch(p->rows[r] + at + ahead);
+    fetch(p, at, 1);
     vi_transpose(p->rows, at, left < step ? left : step, p->end, words);
     UNROLL for (int i = 0; i < step / bytes; i++) {
       if (i * bytes >= left) break;
