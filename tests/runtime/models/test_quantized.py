@@ -13,7 +13,7 @@ from tests.support.checkpoints import random_state
 from tests.support.parity import Reference, full_logits
 
 GROUP = 32
-BAR = 1e-3  # of the logits' spread: quantized kernels round on their own
+BAR = 2e-3  # of the logits' spread: quantized kernels round on their own, activations too
 
 
 def one_of_each() -> list[str]:
