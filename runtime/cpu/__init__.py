@@ -7,6 +7,7 @@ gemv       a few machine instructions that send one-row products to the matrix-v
 threads    how many threads a step gets, of the kernels' pool and of the BLAS
 products   linear layers and norms in few nodes
 activation, folded, turn, blocks   so activations, attention, rotation, experts
+composed   sublayers put together from any column's own operations
 native     kernels of our own, which take the place of all of these where they are built
 
 `table` is what models compute by here: the processor's column of `runtime.nn.ops`.

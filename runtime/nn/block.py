@@ -8,7 +8,8 @@ import mlx.core as mx
 from runtime.cache.protocol import StepCache
 from runtime.nn.layer import FeedForward, Mixer
 from runtime.nn.module import Module
-from runtime.nn.norm import Norm, Normalize, added_normed
+from runtime.nn.norm import Norm, Normalize
+from runtime.nn.sublayer import added
 from runtime.step import Step
 
 
@@ -23,8 +24,8 @@ class PreNorm(Module):
         self.post_attention_layernorm: Normalize = norm()
 
     def __call__(self, x: mx.array, step: Step, cache: StepCache) -> mx.array:
-        x = x + self.self_attn(self.input_layernorm(x), step, cache)
-        return x + self.mlp(self.post_attention_layernorm(x), step)
+        x = added(x, self.self_attn, step, cache, norm=self.input_layernorm)
+        return added(x, self.mlp, step, norm=self.post_attention_layernorm)
 
 
 class PostNorm(Module):
@@ -38,8 +39,8 @@ class PostNorm(Module):
         self.post_feedforward_layernorm: Normalize = norm()
 
     def __call__(self, x: mx.array, step: Step, cache: StepCache) -> mx.array:
-        x = added_normed(x, self.post_attention_layernorm, self.self_attn(x, step, cache))
-        return added_normed(x, self.post_feedforward_layernorm, self.mlp(x, step))
+        x = added(x, self.self_attn, step, cache, after=self.post_attention_layernorm)
+        return added(x, self.mlp, step, after=self.post_feedforward_layernorm)
 
 
 class Sandwich(Module):
@@ -55,10 +56,10 @@ class Sandwich(Module):
         self.post_feedforward_layernorm: Normalize = norm()
 
     def __call__(self, x: mx.array, step: Step, cache: StepCache) -> mx.array:
-        mixed = self.self_attn(self.input_layernorm(x), step, cache)
-        x = added_normed(x, self.post_attention_layernorm, mixed)
-        thought = self.mlp(self.pre_feedforward_layernorm(x), step)
-        return added_normed(x, self.post_feedforward_layernorm, thought)
+        before, after = self.input_layernorm, self.post_attention_layernorm
+        x = added(x, self.self_attn, step, cache, norm=before, after=after)
+        before, after = self.pre_feedforward_layernorm, self.post_feedforward_layernorm
+        return added(x, self.mlp, step, norm=before, after=after)
 
 
 class Parallel(Module):

@@ -6,6 +6,8 @@ import mlx.nn as nn
 from runtime.nn.activation import Activation, gated, gelu, gelu_tanh, relu, relu2, silu
 from runtime.nn.linear import linear
 from runtime.nn.module import Module
+from runtime.nn.norm import Normalize
+from runtime.nn.sublayer import fed_forward, plainly_added, projections
 from runtime.step import Step
 
 # The names configs use for `hidden_act`. "gelu" is the exact one; the tanh forms are approximations with
@@ -35,11 +37,14 @@ class GatedMLP(Module):
         self._activation = ACTIVATIONS[activation]
 
     def __call__(self, x: mx.array, step: Step) -> mx.array:
-        return linear(
-            self.down_proj,
-            gated(self._activation, linear(self.gate_proj, x, step), linear(self.up_proj, x, step)),
-            step,
-        )
+        gate, up = projections((self.gate_proj, self.up_proj), x, step)
+        return linear(self.down_proj, gated(self._activation, gate, up), step)
+
+    def added(self, x: mx.array, norm: Normalize | None, after: Normalize | None, step: Step) -> mx.array:
+        """x + after(self(norm(x)))"""
+        opening = self.gate_proj, self.up_proj
+        y = fed_forward(x, norm, after, opening, self._activation, self.down_proj, step)
+        return plainly_added(x, self, norm, after, step) if y is None else y
 
 
 class FusedGatedMLP(Module):
@@ -55,6 +60,12 @@ class FusedGatedMLP(Module):
         gate, up = mx.split(linear(self.gate_up_proj, x, step), 2, axis=-1)
         return linear(self.down_proj, gated(self._activation, gate, up), step)
 
+    def added(self, x: mx.array, norm: Normalize | None, after: Normalize | None, step: Step) -> mx.array:
+        """x + after(self(norm(x)))"""
+        opening = (self.gate_up_proj,)
+        y = fed_forward(x, norm, after, opening, self._activation, self.down_proj, step, halves=True)
+        return plainly_added(x, self, norm, after, step) if y is None else y
+
 
 class MLP(Module):
     """down(act(up(x))), the activation a function or, where it has weights of its own, a module."""
@@ -67,3 +78,8 @@ class MLP(Module):
 
     def __call__(self, x: mx.array, step: Step) -> mx.array:
         return linear(self.down_proj, self.act_fn(linear(self.up_proj, x, step)), step)
+
+    def added(self, x: mx.array, norm: Normalize | None, after: Normalize | None, step: Step) -> mx.array:
+        """x + after(self(norm(x)))"""
+        y = fed_forward(x, norm, after, (self.up_proj,), self.act_fn, self.down_proj, step)
+        return plainly_added(x, self, norm, after, step) if y is None else y

@@ -6,6 +6,7 @@ the file's type: near 1 a 16-bit float has 3 digits, and files store less than 1
 """
 
 from collections.abc import Callable
+from typing import ClassVar
 
 import mlx.core as mx
 
@@ -22,6 +23,8 @@ Norm = Callable[[], Normalize]
 class RMSNorm(Module):
     """x over the root of its mean square along the last axis, times the weight [D]."""
 
+    centred: ClassVar[bool] = False
+
     def __init__(self, dims: int, eps: float = 1e-5) -> None:
         super().__init__()
         self.weight = mx.ones((dims,))
@@ -33,6 +36,8 @@ class RMSNorm(Module):
 
 class LayerNorm(Module):
     """x less its mean, over its spread, times the weight [D], plus the bias [D]."""
+
+    centred: ClassVar[bool] = True
 
     def __init__(self, dims: int, eps: float = 1e-5, *, bias: bool = True) -> None:
         super().__init__()

@@ -17,7 +17,7 @@ Dimensions: B rows, L new tokens, K visible ones, D hidden size, H query heads, 
 k of them asked per token.
 """
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol
@@ -28,6 +28,7 @@ import mlx.nn as nn
 from runtime import cpu
 from runtime.cache.protocol import AttentionCache, Mask
 from runtime.cpu import native
+from runtime.cpu.composed import Composed, by_name
 from runtime.cpu.turn import Rotary
 from runtime.nn import fused, plain
 from runtime.nn.scans import Counts, DeltaSizes, Folded, Scans, SsdSizes
@@ -216,6 +217,19 @@ class Operations:
     gated_norm: Callable[[Any, mx.array, mx.array], mx.array]
     """x, gate [..., C] -> [..., C]. A module as `gated_norm.GatedRMSNorm`."""
 
+    projections: Callable[[Sequence[nn.Module], mx.array], Sequence[mx.array]]
+    """Several products of one x, each as `linear` has it."""
+
+    closing: Callable[[nn.Module, mx.array, mx.array, nn.Module | None], mx.array]
+    """(module, x, to, after) -> to + after(linear(module, x)); after: an RMS norm, or None."""
+
+    feed_forward: Callable[..., mx.array]
+    """(x, norm, opening, halves, activation, down, after) -> x + after(down(inner)).
+
+    inner is act(gate) · up or, of one part, act(part). Parts are what the opening modules make of norm(x), or
+    the halves of what one of them does. norm: an RMS or a layer norm, or None; after: an RMS norm, or None.
+    """
+
     settled: Unary
     """Indices as they are: what was chosen by scores has no gradient, and MLX refuses to look for one. The
     plain column says so to MLX, since it is the one that is differentiated; the others say nothing.
@@ -252,6 +266,7 @@ _PLAIN = Operations(
     softcap=plain.softcap,
     settled=mx.stop_gradient,
     **Scans(plain.silu, plain.softplus, plain.rms).table(),
+    **Composed(vars(plain) | plain.ACTIVATIONS).table(),
 )
 _GPU = Operations(
     name="gpu",
@@ -280,6 +295,7 @@ _GPU = Operations(
     softcap=plain.softcap,
     settled=fused.settled,
     **Scans(nn.silu, plain.softplus, fused.rms).table(),
+    **Composed(vars(fused) | fused.ACTIVATIONS).table(),
 )
 _BOUND = replace(_GPU, name="blas", **cpu.table(_GPU))
 _BLAS = replace(
@@ -287,6 +303,7 @@ _BLAS = replace(
     remember=remembering(_BOUND.rotate, _BOUND.attend),
     recall=recalling(_BOUND.rotate, _BOUND.attend),
     **Scans(_BOUND.silu, _BOUND.softplus, _BOUND.rms).table(),
+    **Composed(by_name(_BOUND, plain.ACTIVATIONS)).table(),
 )
 _CPU = replace(_BLAS, name="cpu", **native.table(_BLAS))
 COLUMNS: dict[Name, Operations] = {"plain": _PLAIN, "cpu": _CPU, "blas": _BLAS, "gpu": _GPU}

@@ -144,6 +144,10 @@ def gelu_tanh(x: mx.array) -> mx.array:
     return x * (1 + mx.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x))) / 2
 
 
+def relu(x: mx.array) -> mx.array:
+    return mx.maximum(x, 0)
+
+
 def relu2(x: mx.array) -> mx.array:
     return mx.square(mx.maximum(x, 0))
 
@@ -156,7 +160,7 @@ ACTIVATIONS = {
     "silu": silu,
     "gelu": gelu,
     "gelu_tanh": gelu_tanh,
-    "relu": lambda x: mx.maximum(x, 0),
+    "relu": relu,
     "relu2": relu2,
     "softplus": softplus,
     "sigmoid": mx.sigmoid,

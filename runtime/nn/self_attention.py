@@ -17,6 +17,7 @@ from runtime.nn.linear import linear
 from runtime.nn.module import Module
 from runtime.nn.norm import Normalize
 from runtime.nn.rope import Rope
+from runtime.nn.sublayer import closing, projections
 from runtime.step import Step
 
 Projected = tuple[mx.array, mx.array, mx.array]
@@ -62,6 +63,18 @@ class Attention(Module):
 
     def __call__(self, x: mx.array, step: Step, cache: AttentionCache) -> mx.array:
         return linear(self.o_proj, self.seen(x, step, cache), step)
+
+    def added(
+        self,
+        x: mx.array,
+        norm: Normalize | None,
+        after: Normalize | None,
+        step: Step,
+        cache: AttentionCache,
+    ) -> mx.array:
+        """x + after(self(norm(x)))"""
+        seen = self.seen(x if norm is None else norm(x), step, cache)
+        return closing(self.o_proj, seen, x, after, step)
 
     def seen(self, x: mx.array, step: Step, cache: AttentionCache, sinks: mx.array | None = None) -> mx.array:
         """What the heads read, side by side, [B, L, H * K]: all but the last projection."""
@@ -134,7 +147,8 @@ class SelfAttention(Attention):
         self.v_proj = nn.Linear(shape.hidden_size, shared, bias=qkv_bias)
 
     def flat(self, x: mx.array, step: Step) -> Projected:
-        return linear(self.q_proj, x, step), linear(self.k_proj, x, step), linear(self.v_proj, x, step)
+        queries, keys, values = projections((self.q_proj, self.k_proj, self.v_proj), x, step)
+        return queries, keys, values
 
 
 class FusedAttention(Attention):

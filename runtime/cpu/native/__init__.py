@@ -12,6 +12,7 @@ avx2, avx512, neon) for the sake of comparison. MODELKIT_KERNELS_ACTIVATIONS=f32
 multiplied in float32, slower, where i16 makes whole numbers of activations.
 """
 
+from dataclasses import replace
 from typing import Any
 
 import mlx.core as mx
@@ -38,9 +39,19 @@ def table(otherwise: Any) -> dict[str, Any]:
     """
     if kernels is None:
         return {}
-    from runtime.cpu.native import activations, attend, experts, norms, products, rope, scans, tables
+    from runtime.cpu.native import (
+        activations,
+        attend,
+        experts,
+        norms,
+        products,
+        rope,
+        scans,
+        sublayers,
+        tables,
+    )
 
-    return {
+    made = {
         "embed": tables.embed(kernels, otherwise.embed),
         "linear": products.linear(kernels, otherwise.linear),
         "rotate": rope.rotating(kernels, otherwise.rotate),
@@ -51,3 +62,5 @@ def table(otherwise: Any) -> dict[str, Any]:
         **scans.table(kernels, otherwise),
         "steady": True,
     }
+    # What has no kernel as a whole is put together from those of its parts.
+    return {**made, **sublayers.table(kernels, replace(otherwise, **made))}

@@ -1,0 +1,88 @@
+"""Sublayers of a residual stream, as blocks call them: x + after(sublayer(norm(x))), in as few operations as
+their modules allow.
+
+Where a step adds adapters' products, or somebody has put modules of another class in place of ours, each
+module is called by itself. Whoever computes by kernels gets the same bits either way.
+"""
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import mlx.core as mx
+import mlx.nn as nn
+
+from runtime.nn import ops
+from runtime.nn.activation import NAMES, Activation
+from runtime.nn.linear import MATRICES, linear
+from runtime.nn.norm import LayerNorm, Normalize, RMSNorm, added_normed
+from runtime.step import Step
+
+NORMS = RMSNorm, LayerNorm
+
+
+def added(
+    x: mx.array, sublayer: Any, *rest: Any, norm: Normalize | None = None, after: Normalize | None = None
+) -> mx.array:
+    """x + after(sublayer(norm(x), *rest)), by the sublayer's own `added(x, norm, after, *rest)` where it has
+    one. None: no norm in that place.
+    """
+    if _adds(type(sublayer)):
+        return sublayer.added(x, norm, after, *rest)
+    return plainly_added(x, sublayer, norm, after, *rest)
+
+
+@cache
+def _adds(kind: type) -> bool:
+    """Does it have an `added` that says the same as its call? Not where only the call was overridden."""
+    calls = next(base for base in kind.__mro__ if "__call__" in vars(base))
+    return "added" in vars(calls)
+
+
+def plainly_added(
+    x: mx.array, sublayer: Any, norm: Normalize | None, after: Normalize | None, *rest: Any
+) -> mx.array:
+    y = sublayer(x if norm is None else norm(x), *rest)
+    return x + y if after is None else added_normed(x, after, y)
+
+
+def projections(modules: Sequence[nn.Module], x: mx.array, step: Step | None) -> Sequence[mx.array]:
+    """Several products of one x."""
+    if _are_matrices(modules, step):
+        return ops.table.projections(modules, x)
+    return [linear(module, x, step) for module in modules]
+
+
+def closing(
+    module: nn.Module, x: mx.array, to: mx.array, after: Normalize | None, step: Step | None
+) -> mx.array:
+    """to + after(x Wᵀ + b)."""
+    if _are_matrices((module,), step) and (after is None or isinstance(after, RMSNorm)):
+        return ops.table.closing(module, x, to, after)
+    y = linear(module, x, step)
+    return to + y if after is None else added_normed(to, after, y)
+
+
+def fed_forward(
+    x: mx.array,
+    norm: Normalize | None,
+    after: Normalize | None,
+    opening: Sequence[nn.Module],
+    activation: Activation,
+    down: nn.Module,
+    step: Step,
+    *,
+    halves: bool = False,
+) -> mx.array | None:
+    """x + after(down(inner)) for inner = act(gate) · up or act(part), whose parts are what the
+    opening modules make of norm(x), or the halves of what one does. None: not as one operation.
+    """
+    name = None if isinstance(activation, nn.Module) else NAMES.get(activation)
+    fits = (norm is None or isinstance(norm, NORMS)) and (after is None or isinstance(after, RMSNorm))
+    if name is None or not fits or not _are_matrices((*opening, down), step):
+        return None
+    return ops.table.feed_forward(x, norm, opening, halves, name, down, after)
+
+
+def _are_matrices(modules: Sequence[nn.Module], step: Step | None) -> bool:
+    return (step is None or step.adapters is None) and all(type(module) in MATRICES for module in modules)
