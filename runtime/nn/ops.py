@@ -305,7 +305,19 @@ _BLAS = replace(
     **Scans(_BOUND.silu, _BOUND.softplus, _BOUND.rms).table(),
     **Composed(by_name(_BOUND, plain.ACTIVATIONS)).table(),
 )
-_CPU = replace(_BLAS, name="cpu", **native.table(_BLAS))
+
+
+def _by_kernels() -> dict[str, Any]:
+    """What lies in no lanes is shown as arrays, and kernels attend to those too."""
+    made = native.table(_BLAS)
+    if not made:
+        return made
+    rotate, attend = made["rotate"], made["attend"]
+    viewed = replace(_BLAS, remember=remembering(rotate, attend), recall=recalling(rotate, attend))
+    return native.table(viewed)
+
+
+_CPU = replace(_BLAS, name="cpu", **_by_kernels())
 COLUMNS: dict[Name, Operations] = {"plain": _PLAIN, "cpu": _CPU, "blas": _BLAS, "gpu": _GPU}
 
 

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from runtime.cache.attention import KVCache
-from runtime.cache.layout import Chunked, Full, Rotating
+from runtime.cache.encoder import EncoderCache
+from runtime.cache.layout import Chunked, Encoder, Full, Rotating
 from runtime.cpu import native
 from runtime.nn import ops
 from runtime.nn.attend import attend, attend_over
@@ -275,6 +276,18 @@ def test_a_layer_that_shares_reads_what_the_other_wrote() -> None:
             own = attend(step, cache, q, k, v, scale=0.2, rope=ROPE, shape=(GROUPS, SIZE))
             by_heads = q.reshape(1, cuts[1], HEADS, SIZE).swapaxes(1, 2)
             assert same(attend_over(step, cache, by_heads, scale=0.2, rope=ROPE), own), (kind, cuts)
+
+
+def test_a_source_beside_the_tokens_is_read_with_the_same_bits_by_one_token_and_by_many() -> None:
+    spec, source = Encoder(GROUPS, SIZE), normal(1, GROUPS, 70, SIZE, seed=8)
+    cache, queries = EncoderCache(spec), normal(1, HEADS, 30, SIZE, seed=9)
+    step = Step((0,), (30,))
+    cache.append(step, source, source)
+    whole = attend_over(step, cache, queries, scale=0.2)
+    cache.commit(step, (30,))
+    for at in (0, 7, 29):
+        alone = attend_over(Step((30,), (1,)), cache, queries[:, :, at : at + 1], scale=0.2)
+        assert same(alone[0, 0], whole[0, at])
 
 
 def test_a_bias_of_positions() -> None:
