@@ -20,6 +20,7 @@ from runtime.models.family import Family
 from runtime.models.quantizing import EIGHT_ELSE, REQUESTED, Row, in_cadence, sensitive
 from runtime.models.rope_block import only_repeats
 from runtime.models.tensor_names import without_spares
+from runtime.nn import ops
 from runtime.nn.block import Parallel
 from runtime.nn.layer import FeedForward
 from runtime.nn.linear import added
@@ -127,7 +128,7 @@ class Router(Module):
 
     def __call__(self, x: mx.array, step: Step) -> Choice:
         config = self._config
-        scores = added(self, x, x @ self.weight.T, step)
+        scores = added(self, x, ops.table.matmul(x, self.weight, transposed=True), step)
         if not config.sigmoid:
             return top_then_softmax(scores, config.chosen)
         chosen = best(scores, config.chosen)

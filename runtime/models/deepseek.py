@@ -23,6 +23,7 @@ from runtime.models.experts import Weights, to_switch
 from runtime.models.family import Family, Head
 from runtime.models.mtp import DraftHead, Predictor, head_only, without_head
 from runtime.models.tensor_names import without_spares
+from runtime.nn import ops
 from runtime.nn.block import PreNorm
 from runtime.nn.indexer import IndexShape
 from runtime.nn.layer import FeedForward
@@ -224,7 +225,7 @@ class SoftmaxRouter(Module):
     def __call__(self, x: mx.array, step: Step) -> Choice:
         spec = self._spec
         x = x.astype(mx.float32)
-        scores = added(self, x, x @ self.weight.T.astype(mx.float32), step)
+        scores = added(self, x, ops.table.matmul(x, self.weight.astype(mx.float32), transposed=True), step)
         probabilities = mx.softmax(scores, axis=-1)
         chosen = best(open_groups(probabilities, spec.groups, spec.top_groups, judges=1), spec.chosen)
         return chosen, mx.take_along_axis(probabilities, chosen, axis=-1) * spec.scale

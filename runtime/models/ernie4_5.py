@@ -20,6 +20,7 @@ from runtime.models.decoder_config import DecoderConfig, layer_count, one_rope, 
 from runtime.models.experts import Weights, to_switch
 from runtime.models.family import Family
 from runtime.models.tensor_names import without_spares
+from runtime.nn import ops
 from runtime.nn.block import PreNorm
 from runtime.nn.layer import FeedForward
 from runtime.nn.linear import added
@@ -122,7 +123,7 @@ class Router(Module):
     def __call__(self, x: mx.array, step: Step) -> Choice:
         """x [..., D] -> experts and weights [..., k]."""
         x = x.astype(mx.float32)
-        scores = added(self, x, x @ self.weight.T.astype(mx.float32), step)
+        scores = added(self, x, ops.table.matmul(x, self.weight.astype(mx.float32), transposed=True), step)
         probabilities = mx.softmax(scores, axis=-1)
         corrected = probabilities + self.e_score_correction_bias.astype(mx.float32)
         chosen = best(corrected, self._spec.chosen)

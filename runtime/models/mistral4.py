@@ -21,6 +21,7 @@ from runtime.models.family import Family
 from runtime.models.mixture import MixtureSpec
 from runtime.models.tensor_names import text_tower, without_spares
 from runtime.models.towers import USUAL
+from runtime.nn import ops
 from runtime.nn.block import PreNorm
 from runtime.nn.layer import FeedForward
 from runtime.nn.linear import added
@@ -176,7 +177,7 @@ class Router(Module):
         """x [..., D] -> experts and weights [..., k]."""
         spec = self._spec
         x = x.astype(mx.float32)
-        scores = added(self, x, x @ self.weight.T.astype(mx.float32), step)
+        scores = added(self, x, ops.table.matmul(x, self.weight.astype(mx.float32), transposed=True), step)
         probabilities = mx.softmax(scores, axis=-1)
         chosen = best(open_groups(probabilities, spec.groups, spec.top_groups), spec.chosen)
         weights = mx.take_along_axis(probabilities, chosen, axis=-1)

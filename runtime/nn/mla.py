@@ -76,11 +76,11 @@ class HeadLinear(Module):
 
     def __call__(self, x: mx.array) -> mx.array:
         """[B, H or 1, L, in] -> [B, H, L, out]."""
-        return x @ self.weight.swapaxes(-1, -2)
+        return ops.table.matmul(x, self.weight, transposed=True)
 
     def back(self, x: mx.array) -> mx.array:
         """[B, H, L, out] -> [B, H, L, in]."""
-        return x @ self.weight
+        return ops.table.matmul(x, self.weight)
 
     def to_quantized(self, group_size: int, bits: int, *, mode: str = "affine") -> "QuantizedHeadLinear":
         return QuantizedHeadLinear(self, group_size, bits, mode)

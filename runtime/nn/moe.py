@@ -88,7 +88,7 @@ class Experts(Module):
         mixed = adapters is not None and adapters.mixed(self)
         ask = plain.ask if mixed else ops.table.ask
         answers = ask(x, chosen, partial(self._answer, adapters), together)
-        return (weights.astype(x.dtype)[..., None, :] @ answers).squeeze(-2)
+        return ops.table.matmul(weights.astype(x.dtype)[..., None, :], answers).squeeze(-2)
 
     def inner(self, gate: mx.array, up: mx.array) -> mx.array:
         """What goes down. Families with another gate override this."""

@@ -129,6 +129,11 @@ class Operations:
     embed: Callable[[nn.Module, mx.array], mx.array]
     """ids [...] -> the rows of a table [..., D]."""
 
+    matmul: Callable[..., mx.array]
+    """(x [..., rows, k], w, transposed=False): x w, of arrays w [..., k, n] that are no module's; transposed:
+    x wᵀ, w [..., n, k]. Leading dimensions are broadcast.
+    """
+
     gather: Callable[[nn.Module, mx.array, mx.array, bool], mx.array]
     """x [..., n, in], chosen [...] -> [..., n, out] by a stack of matrices [E, out, in]. The flag: `chosen`
     is flat and ascending.
@@ -243,6 +248,7 @@ _PLAIN = Operations(
     name="plain",
     linear=plain.linear,
     embed=plain.embed,
+    matmul=plain.matmul,
     gather=plain.gather,
     ask=plain.ask,
     rms_norm=plain.rms_norm,
@@ -272,6 +278,7 @@ _GPU = Operations(
     name="gpu",
     linear=fused.linear,
     embed=fused.embed,
+    matmul=plain.matmul,
     gather=fused.gather,
     ask=fused.ask,
     rms_norm=fused.rms_norm,

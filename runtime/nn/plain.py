@@ -28,6 +28,10 @@ def embed(module: nn.Module, ids: mx.array) -> mx.array:
     return rows if dtype is None else rows.astype(dtype)
 
 
+def matmul(x: mx.array, w: mx.array, transposed: bool = False) -> mx.array:
+    return x @ (w.swapaxes(-1, -2) if transposed else w)
+
+
 def gather(module: nn.Module, x: mx.array, chosen: mx.array, ordered: bool) -> mx.array:
     """One expert after the other, each by a product with all rows, of which its own are kept."""
     weight = unpacked(module, x.dtype)

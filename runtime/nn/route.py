@@ -103,7 +103,7 @@ class CorrectedRouter(Module):
         """x [B, ..., D] -> experts and weights [B, ..., k]."""
         x = x.astype(mx.float32)
         return sigmoid_top(
-            added(self, x, x @ self.weight.T.astype(mx.float32), step),
+            added(self, x, ops.table.matmul(x, self.weight.astype(mx.float32), transposed=True), step),
             self._chosen,
             correction=self.e_score_correction_bias,
             groups=self._groups,

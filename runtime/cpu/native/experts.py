@@ -9,14 +9,18 @@ from typing import Any
 
 import mlx.core as mx
 
-from runtime.cpu.native.products import matrix_of
+from runtime.cpu.native.products import FLOATS, matrix_of
 
 Gather = Callable[[Any, mx.array, mx.array, bool], mx.array]
 
 
 def table(kernels: Any, otherwise: Any) -> dict[str, Any]:
-    """gather and ask, as `runtime.nn.ops.Operations` has them."""
-    return {"gather": _gather(kernels, otherwise.gather), "ask": ask}
+    """gather, ask and matmul, as `runtime.nn.ops.Operations` has them."""
+    return {
+        "gather": _gather(kernels, otherwise.gather),
+        "ask": ask,
+        "matmul": _matmul(kernels, otherwise.matmul),
+    }
 
 
 def _gather(kernels: Any, otherwise: Gather) -> Gather:
@@ -27,6 +31,16 @@ def _gather(kernels: Any, otherwise: Gather) -> Gather:
         return otherwise(module, x, chosen, ordered) if stack is None else node(x, chosen, stack)
 
     return gather
+
+
+def _matmul(kernels: Any, otherwise: Callable[..., mx.array]) -> Callable[..., mx.array]:
+    node = kernels.matmul
+
+    def matmul(x: mx.array, w: mx.array, transposed: bool = False) -> mx.array:
+        fits = x.dtype == mx.float32 and w.dtype in FLOATS and w.size > 0
+        return node(x, w, transposed) if fits else otherwise(x, w, transposed)
+
+    return matmul
 
 
 def ask(x: mx.array, chosen: mx.array, answer: Callable[..., mx.array], experts: int | None) -> mx.array:

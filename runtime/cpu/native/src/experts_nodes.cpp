@@ -70,7 +70,50 @@ Array gather(const Array& x, const Array& chosen, const Matrix& stack) {
   return Array(std::move(shape), mx::float32, std::make_shared<Gather>(processor(), stack), std::move(in));
 }
 
-void define(nb::module_& m) { m.def("gather", &gather, nb::arg("x"), nb::arg("chosen"), nb::arg("stack")); }
+// x [..., rows, k] times w [..., k, n], or [..., n, k] where it is transposed: arrays, leading dimensions as in matmul.
+class Matmul : public Node {
+ public:
+  Matmul(mx::Stream stream, bool transposed) : Node(stream), transposed_(transposed) {}
+  const char* name() const override { return "ModelkitMatmul"; }
+  void eval_cpu(const Arrays& in, Arrays& out) override {
+    const Array x = dense(in[0], stream()), w = dense(in[1], stream());
+    allocate(out[0]);
+    mk_matrix first{};
+    first.codes = w.data<void>(), first.kind = MK_FLOATS, first.type = type_of(w, "the matrix");
+    first.n = out[0].shape(-1), first.k = x.shape(-1), first.across = !transposed_;
+    first.bits = 8 * (int)w.itemsize(), first.stride = (int64_t)w.shape(-1) * (int64_t)w.itemsize();
+    const mx::Shape all = without_last(out[0].shape(), 2);
+    dispatch(stream(), [first, x_at = seen(all, without_last(x.shape(), 2)), w_at = seen(all, without_last(w.shape(), 2)),
+                        together = x.shape(-2), x = x.data<float>(), y = out[0].data<float>()] {
+      std::vector<mk_asked> rows;
+      for (size_t i = 0; i < x_at.size(); i++)
+        for (int64_t r = 0; r < together; r++)
+          rows.push_back({(int)w_at[i], x + (x_at[i] * together + r) * first.k, y + ((int64_t)i * together + r) * first.n});
+      std::stable_sort(rows.begin(), rows.end(), [](const mk_asked& a, const mk_asked& b) { return a.matrix < b.matrix; });
+      mk_ask(&first, rows.data(), (int)rows.size());
+    });
+  }
+
+ private:
+  bool transposed_;
+};
+
+Array matmul(const Array& x, const Array& w, bool transposed) {
+  want_float(x, "x");
+  type_of(w, "the matrix");
+  check(x.ndim() >= 2 && w.ndim() >= 2, "both sides have two dimensions at least");
+  check(x.shape(-1) == w.shape(transposed ? -1 : -2), "x's last dimension must be that of the matrix which is summed over");
+  check(x.shape(-1) > 0 && w.size() > 0, "a matrix has elements");
+  mx::Shape shape = mx::broadcast_shapes(without_last(x.shape(), 2), without_last(w.shape(), 2));
+  shape.push_back(x.shape(-2));
+  shape.push_back(w.shape(transposed ? -2 : -1));
+  return Array(std::move(shape), mx::float32, std::make_shared<Matmul>(processor(), transposed), Arrays{x, w});
+}
+
+void define(nb::module_& m) {
+  m.def("gather", &gather, nb::arg("x"), nb::arg("chosen"), nb::arg("stack"));
+  m.def("matmul", &matmul, nb::arg("x"), nb::arg("w"), nb::arg("transposed") = false);
+}
 
 const Topic topic(define);
 }  // namespace

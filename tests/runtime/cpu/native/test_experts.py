@@ -120,3 +120,31 @@ def test_experts_of_the_table_answer_as_mlx_does(packed, tokens):
     with ops.using("cpu"):
         got = layer(x, choice)
     assert mx.abs(got - expected).max() < 1e-3 * mx.abs(expected).max()
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("dtype", [mx.float32, mx.bfloat16, mx.float16])
+@pytest.mark.parametrize(
+    ("x", "w"), [((3, 70), (70, 20)), ((2, 4, 3, 33), (4, 33, 17)), ((2, 1, 5, 8), (2, 6, 8, 40))]
+)
+def test_products_of_arrays(x, w, dtype, transposed):
+    left, right = mx.array(random(*x)), mx.array(random(*w, seed=1)).astype(dtype)
+    exact = np.array(left, np.float64) @ np.array(right.astype(mx.float32), np.float64)
+    right = right.swapaxes(-1, -2) if transposed else right  # seen through strides
+    expected = None
+    for column in kernels.columns():
+        kernels.use_column(column)
+        got = np.array(kernels.matmul(left, right, transposed))
+        assert np.abs(got - exact).max() < 1e-4
+        assert expected is None or got.tobytes() == expected
+        expected = got.tobytes()
+        for row in range(x[-2]):
+            alone = np.array(kernels.matmul(left[..., row : row + 1, :], right, transposed))
+            assert alone.tobytes() == got[..., row : row + 1, :].tobytes()
+
+
+def test_arrays_that_do_not_fit_are_refused():
+    with pytest.raises(ValueError, match="summed over"):
+        kernels.matmul(mx.zeros((2, 3)), mx.zeros((4, 3)))
+    with pytest.raises(ValueError, match="two dimensions"):
+        kernels.matmul(mx.zeros((3,)), mx.zeros((3, 3)))
