@@ -63,7 +63,6 @@ def attending(kernels: Any, otherwise: "Attend") -> "Attend":
             False,
         )
         start = seen - width if causal else 0
-        each = [1] * batch
         out = by.read(
             queries,
             None,
@@ -74,7 +73,7 @@ def attending(kernels: Any, otherwise: "Attend") -> "Attend":
             [start] * batch,
             [width] * batch,
             [0] * batch,
-            [seen * one for one in each],
+            [seen] * batch,
             0,
         )
         return out.reshape(batch, width, heads, value_size).swapaxes(1, 2)
