@@ -27,6 +27,7 @@ from runtime.models.gemma4_config import OF_SHAPE, Layer, donor_of, layers_layou
 from runtime.models.per_layer import PerLayerTrunk
 from runtime.models.tensor_names import text_tower
 from runtime.models.towers import USUAL
+from runtime.nn import ops
 from runtime.nn.activation import relu, softcap
 from runtime.nn.linear import embed, linear, tied
 from runtime.nn.mlp import ACTIVATIONS, GatedMLP
@@ -170,7 +171,7 @@ class AltUp(Module):
     def predict(self, streams: mx.array, step: Step) -> mx.array:
         routed = self._route(streams[:, :, self._active], step)
         mixing = linear(self.prediction_coefs, routed, step).reshape(*routed.shape, -1)
-        return mixing @ streams + streams
+        return ops.table.matmul(mixing, streams) + streams
 
     def correct(self, predicted: mx.array, active: mx.array, step: Step) -> mx.array:
         """active: what the layer made of the active stream, [B, L, D]."""

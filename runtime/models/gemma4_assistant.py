@@ -24,6 +24,7 @@ from runtime.models.decoder_config import layer_count
 from runtime.models.family import Family
 from runtime.models.gemma4 import CHECKPOINT, make_blocks
 from runtime.models.gemma4_config import read_tower, unused_projections
+from runtime.nn import ops
 from runtime.nn.linear import embed, linear, tied
 from runtime.nn.module import Module
 from runtime.nn.norm import RMSNorm
@@ -128,7 +129,7 @@ class ClusteredHead(Module):
         searched = mx.argpartition(-linear(self.centroids, hidden, step), clusters.searched - 1, axis=-1)
         members = self.token_ordering.reshape(clusters.count, -1)[searched[..., : clusters.searched]]
         tokens = members.flatten(-2, -1).astype(mx.int32)
-        scores = (embed(table, tokens, step) @ hidden[..., None]).squeeze(-1)
+        scores = ops.table.matmul(embed(table, tokens, step), hidden[..., None]).squeeze(-1)
         nothing = mx.full((*hidden.shape[:-1], self.token_ordering.size), -mx.inf, scores.dtype)
         return mx.put_along_axis(nothing, tokens, scores, axis=-1)
 

@@ -56,7 +56,8 @@ class Indexer(Module):
         """What is left of the visible tokens: their keys without the index columns, and a mask.
 
         low [B, L, query rank]: what the layer's queries are made of. seen [B, 1, K, columns]. A single
-        query gets the chosen keys alone; several get a mask over all.
+        query gets the chosen keys alone, unless its answer is to be the same bits as among others; several
+        get a mask over all.
         """
         keys, index = mx.split(seen, [seen.shape[-1] - self._shape.size], axis=-1)
         if seen.shape[2] <= self._shape.chosen:
@@ -64,7 +65,7 @@ class Indexer(Module):
         if isinstance(mask, str):
             mask = causal_mask(x.shape[1], seen.shape[2])[None, None]
         best = self._best(x, low, index, mask, step)
-        if x.shape[1] == 1:
+        if x.shape[1] == 1 and not ops.table.steady:
             chosen = mx.take_along_axis(keys, best.swapaxes(-1, -2), axis=2)
             if mask is None:
                 return chosen, None
@@ -83,13 +84,15 @@ class Indexer(Module):
         )
         shares = linear(self.weights_proj, x, step).astype(mx.float32).swapaxes(1, 2)[..., None]
         turned = index.astype(mx.float32).swapaxes(-1, -2)
-        scores = mx.array(0.0)
+        scores = mx.zeros((x.shape[0], 1, x.shape[1], index.shape[2]))
         at_once = max(1, HELD // (x.shape[0] * x.shape[1] * index.shape[2]))
         for head in range(0, self._shape.heads, at_once):
             part = slice(head, head + at_once)
-            products = mx.maximum(queries[:, part] @ turned, 0)
-            scores = scores + (products * shares[:, part]).sum(axis=1, keepdims=True)
+            products = mx.maximum(ops.table.matmul(queries[:, part], turned), 0)
+            # One head after the other, so that a score does not depend on how many of them there is room for.
+            terms = mx.concatenate([scores, products * shares[:, part]], axis=1)
+            scores = mx.cumsum(terms, axis=1)[:, -1:]
         if mask is not None:
             scores = mx.where(mask, scores, -mx.inf)
         best = mx.argpartition(-scores, self._shape.chosen - 1, axis=-1)[..., : self._shape.chosen]
-        return ops.table.settled(best)
+        return ops.table.settled(mx.sort(best, axis=-1))
