@@ -149,8 +149,20 @@ def fake(**changed: Any) -> SimpleNamespace:
         module.column = lambda: name
         return name in module.columns()
 
-    functions = {"columns": lambda: ["plain", "wide"], "column": lambda: "wide", "use_column": use_column}
-    module = SimpleNamespace(**{**functions, "rms_norm": mx.fast.rms_norm, **changed})
+    def product(x: mx.array, matrix: tuple[Any, ...]) -> mx.array:
+        return mx.quantized_matmul(x, *matrix[:3], group_size=matrix[4], bits=matrix[5])
+
+    functions = {
+        "columns": lambda: ["plain", "wide"],
+        "column": lambda: "wide",
+        "use_column": use_column,
+        "use_activations": lambda _name: None,
+        "rms_norm": mx.fast.rms_norm,
+        "Matrix": lambda *parts: parts,
+        "product": product,
+        "matmul": mx.matmul,
+    }
+    module = SimpleNamespace(**{**functions, **changed})
     return module
 
 
@@ -178,6 +190,8 @@ def unlike(_x: mx.array, _weight: mx.array, _eps: float) -> mx.array:
     [
         ({"columns": lambda: ["plain"], "column": lambda: "plain"}, "has none of the instructions"),
         ({"rms_norm": lambda x, _weight, _eps: x}, "came out different"),
+        ({"product": lambda x, _matrix: mx.zeros((len(x), 20))}, "came out different"),
+        ({"matmul": lambda x, w: x @ w + 1}, "came out different"),
         ({"rms_norm": unlike}, "self-test failed: incompatible"),
     ],
 )
