@@ -346,6 +346,14 @@ def settle() -> None:
     table = _wanted or COLUMNS["cpu" if native.on_processor() else "gpu"]
 
 
+def changed(column: Operations, **parts: Any) -> Operations:
+    """The column with other operations in place of some, of which those that are made of several are made,
+    too.
+    """
+    made = replace(column, **parts)
+    return replace(made, **Composed(by_name(made, plain.ACTIVATIONS)).table())
+
+
 def by_kernels(*names: str) -> bool:
     """Are these operations computed by kernels of our own now?"""
     return table.name == "cpu" and all(getattr(table, name) is not getattr(_BLAS, name) for name in names)

@@ -5,7 +5,7 @@ differentiated. Matrices that a network multiplies by itself, past the table, ar
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import mlx.core as mx
@@ -45,7 +45,7 @@ class Watch:
 
     def column(self) -> Operations:
         known = ops.COLUMNS["plain"]
-        return replace(known, linear=self._linear, embed=self._embed, gather=self._gather, ask=ask)
+        return ops.changed(known, linear=self._linear, embed=self._embed, gather=self._gather, ask=ask)
 
     def _linear(self, module: nn.Module, x: mx.array) -> mx.array:
         return self._passed(module, plain.linear(module, x), x)

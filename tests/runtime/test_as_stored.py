@@ -43,7 +43,7 @@ class Told:
             return lambda module, *rest: known(self._twins.get(id(module), module), *rest)
 
         products = {name: read(name) for name in ("linear", "embed", "gather")}
-        return replace(self._known, name="cpu", **products)
+        return ops.changed(self._known, name="cpu", **products)
 
     def hide(self, network: nn.Module) -> int:
         """Tell the numbers of the matrices that stay as they are stored, and put NaN in their place. Returns

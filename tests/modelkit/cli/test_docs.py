@@ -76,7 +76,8 @@ def test_the_page_on_serving_has_every_endpoint() -> None:
 def test_the_picture_of_the_floors_has_every_room() -> None:
     page = (DOCS / "design.md").read_text(encoding="utf-8")
     picture = page.partition("```\n")[2].partition("```")[0]
-    named = {*re.findall(r"[a-z_.]+", picture), "runtime.cache.snapshot", "runtime.cache.protocol"}
+    kinds = ("snapshot", "protocol", "codec", "lanes")
+    named = {*re.findall(r"[a-z_.]+", picture), *(f"runtime.cache.{kind}" for kind in kinds)}
     assert {room for _, rooms in FLOORS for room in rooms} - named == set()
 
 

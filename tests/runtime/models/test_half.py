@@ -21,7 +21,7 @@ OWN = {"bf16": 0.15, "f16": 0.03}
 mixture of experts, near-equal choices flip: 0.11 is the largest in bf16, 0.05 where some are not."""
 CLEAR = {"bf16": 0.15, "f16": 0.03}
 """A lead of this many deviations is one that the type can tell, as long as the same experts are asked."""
-AGREED = {"bf16": 0.85, "f16": 0.95}
+AGREED = {"bf16": 0.8, "f16": 0.95}
 """Of the tokens with such a lead. Routers of random networks have no clear opinion: some tokens of 48 ask
 other experts in bf16."""
 ALL_MIXTURES = ("solar_open",)

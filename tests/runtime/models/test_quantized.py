@@ -1,11 +1,15 @@
 """Every family runs from 8-bit weights in MLX's layout, and answers as from the same weights unpacked."""
 
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
+import numpy as np
 import pytest
 
+from runtime.cpu import native
 from runtime.loaded import load_model
 from runtime.models.architecture import find_family
 from runtime.models.names import module_name
@@ -13,7 +17,12 @@ from tests.support.checkpoints import random_state
 from tests.support.parity import Reference, full_logits
 
 GROUP = 32
-BAR = 2e-3  # of the logits' spread: quantized kernels round on their own, activations too
+BAR = 1e-3  # of the logits' spread
+TIMES_SENSITIVITY = 250
+"""Kernels round activations to 16 bits, which moves answers as far as the conditioning of a network has it: 35
+to 130 times as far as weights do that move by their last bit."""
+NEAR_TIES = ("jamba",)
+"""Two experts of one token are closer than that, and all that follows it remembers."""
 
 
 def one_of_each() -> list[str]:
@@ -50,17 +59,32 @@ def packed_and_plain(reference: Reference) -> tuple[dict[str, mx.array], dict[st
     return packed, plain
 
 
+@contextmanager
+def float_activations() -> Generator[None]:
+    before = native.kernels.activations()
+    native.kernels.use_activations("f32")
+    yield
+    native.kernels.use_activations(before)
+
+
 @pytest.mark.parametrize("name", one_of_each())
 def test_eight_bits(name: str, tmp_path: Path) -> None:
     reference = Reference(name)
     packed, plain = packed_and_plain(reference)
     assert any(key.endswith(".scales") for key in packed)
-    block = {"group_size": GROUP, "bits": 8, "mode": "affine"}
     config: dict[str, Any] = reference.record["config"]
-    answers = []
-    for tensors, stored in ((packed, {**config, "quantization": block}), (plain, config)):
-        path = tmp_path / f"{len(answers)}.safetensors"
+    quantized = {**config, "quantization": {"group_size": GROUP, "bits": 8, "mode": "affine"}}
+
+    def logits(tensors: dict[str, mx.array], config: dict[str, Any]) -> np.ndarray:
+        path = tmp_path / "model.safetensors"
         mx.save_safetensors(str(path), tensors)
-        model = reference.reading(load_model(stored, [path]))
-        answers.append(full_logits(model, reference.answers["ids"]))
-    assert abs(answers[0] - answers[1]).max() < BAR * reference.answers["std"]
+        model = reference.reading(load_model(config, [path]))
+        return full_logits(model, reference.answers["ids"])
+
+    wanted, got = logits(plain, config), logits(packed, quantized)
+    if name not in NEAR_TIES:
+        bar = max(BAR, TIMES_SENSITIVITY * reference.record["sensitivity"])
+        assert abs(got - wanted).max() < bar * reference.answers["std"]
+    if native.kernels is not None:
+        with float_activations():
+            assert (logits(packed, quantized) == wanted).all()
