@@ -18,6 +18,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # read by every OpenBLAS when it is loaded, NumPy's first
+# Tests start hundreds of commands; where no bytecode may be kept, each would compile every module anew.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 settings.register_profile("modelkit", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("modelkit")
