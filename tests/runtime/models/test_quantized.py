@@ -19,8 +19,8 @@ from tests.support.parity import Reference, full_logits
 GROUP = 32
 BAR = 1e-3  # of the logits' spread
 TIMES_SENSITIVITY = 250
-"""Kernels round activations to 16 bits, which moves answers as far as the conditioning of a network has it: 35
-to 130 times as far as weights do that move by their last bit."""
+"""Kernels round activations to 16 bits, which moves answers as far as a network's conditioning has it: 35 to
+130 times as far as weights do that move by their last bit."""
 NEAR_TIES = ("jamba",)
 """Two experts of one token are closer than that, and all that follows it remembers."""
 
