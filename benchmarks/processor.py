@@ -38,12 +38,12 @@ from benchmarks.processor_models import FORMATS, SHAPES, Pair, make  # noqa: E40
 
 JOBS = (
     "decode",
+    "rows 8",
+    "rows 16",
     "prefill 512",
     "prefill 2048",
     "prefill 3800",
     "behind 3800",
-    "rows 8",
-    "rows 16",
 )
 LONG_KEYS = "behind 3800"
 SECONDS = ("first",)
