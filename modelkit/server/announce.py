@@ -7,6 +7,7 @@ import json
 import os
 from contextlib import suppress
 from pathlib import Path
+from secrets import token_hex
 
 
 def announce(home: Path, address: str) -> Path | None:
@@ -15,9 +16,7 @@ def announce(home: Path, address: str) -> Path | None:
     if (other := _pid_in(path)) is not None and other != os.getpid() and _runs(other):
         return None
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    fresh = path.with_name(f"serve.json.{os.getpid()}")
-    with suppress(FileNotFoundError):
-        fresh.unlink()
+    fresh = path.with_name(f"serve.json.{token_hex(8)}")
     with os.fdopen(
         os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8"
     ) as file:

@@ -1,10 +1,10 @@
 """Where the server listens: an address and a port, or a path that only its owner can reach."""
 
-import os
 import socket
 import stat
 from dataclasses import dataclass
 from pathlib import Path
+from secrets import token_hex
 
 from modelkit.errors import ModelkitError
 from modelkit.server.access import LOOPBACK
@@ -86,7 +86,7 @@ def _listen_at_path(path: Path) -> socket.socket:
             _remove_left_over(path)
         listener = socket.socket(socket.AF_UNIX)
         # Under another name first: nobody reaches it before its mode is set.
-        hidden = path.with_name(f".{path.name}.{os.getpid()}")
+        hidden = path.with_name(f".{path.name}.{token_hex(4)}")
         listener.bind(str(hidden))
         hidden.chmod(0o600)
         listener.listen(_BACKLOG)

@@ -12,6 +12,7 @@ import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from secrets import token_hex
 
 from modelkit.errors import FetchError
 from modelkit.fetch.hub.listing import is_hex
@@ -79,8 +80,7 @@ class RepositoryCache:
         place.parent.mkdir(parents=True, exist_ok=True)
         target = os.path.relpath(blob, place.parent)
         if not (place.is_symlink() and os.readlink(place) == target):
-            temp = place.with_name(f".{place.name[:200]}.{os.getpid()}")
-            temp.unlink(missing_ok=True)
+            temp = _beside(place)
             temp.symlink_to(target)
             os.replace(temp, place)
         return place
@@ -91,9 +91,14 @@ class RepositoryCache:
             return
         ref = self.root / "refs" / (revision or MAIN)
         ref.parent.mkdir(parents=True, exist_ok=True)
-        temp = ref.with_name(f".{ref.name[:200]}.{os.getpid()}")
+        temp = _beside(ref)
         temp.write_text(commit, "ascii")
         os.replace(temp, ref)
+
+
+def _beside(path: Path) -> Path:
+    """Where to write first what is to be at `path`: a name that no other thread or process takes."""
+    return path.with_name(f".{path.name[:200]}.{token_hex(8)}")
 
 
 def promised(path: Path) -> str | None:

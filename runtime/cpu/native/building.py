@@ -28,6 +28,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from secrets import token_hex
 
 HERE = Path(__file__).resolve().parent
 SOURCES = HERE / "src"
@@ -188,7 +189,7 @@ def build(folder: Path = HERE, *, say: bool = False, strict: bool = False) -> Pa
             work = [(step, found, objects, say) for step in steps(found, strict=strict)]
             made = list(several.map(lambda each: _compile(*each), work))
             target = folder / FILE
-            new = target.with_name(f"{FILE}.{os.getpid()}.new")
+            new = target.with_name(f"{FILE}.{token_hex(8)}.new")
             _run([*found.cxx, "-shared", "-o", new, *made, f"-L{found.libraries}", "-lmlx", "-lpthread"])
             new.replace(target)  # a process that runs the old one keeps it
             return target
@@ -234,7 +235,7 @@ def _compile(step: tuple[list[str], Path], found: Tools, objects: Path, say: boo
         return target
     if say:
         print("compiling", source.name, *(flag for flag in command if flag.startswith("-DMK_COLUMN")))
-    made = target.with_suffix(f".{os.getpid()}.part")
+    made = target.with_suffix(f".{token_hex(8)}.part")
     include = found.include if source.suffix == ".cpp" else []
     _run([*command, *include, "-c", source, "-o", made])
     made.replace(target)
