@@ -6,7 +6,7 @@ at, the first one included, which costs nothing that could be measured.
 """
 
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 
 import mlx.core as mx
 
@@ -33,7 +33,11 @@ class Assumed:
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """Tokens drawn for some rows and not read back yet."""
+    """Tokens drawn for some rows and not read back yet.
+
+    They are read as they lie in memory. A slice of them would be one more thing to compute, behind all of the
+    next step, which is on its way by then.
+    """
 
     rows: list[Row]
     """The n rows they are for."""
@@ -49,23 +53,26 @@ class Drawn:
     @property
     def arrays(self) -> list[mx.array]:
         """What is to be computed for it."""
-        return [self.tokens] if self.broken is None else [self.tokens, self.broken]
+        details = () if self.logprobs is None else self.logprobs.arrays
+        return [self.tokens, *details] if self.broken is None else [self.tokens, *details, self.broken]
+
+    def read(self) -> list[list[int]]:
+        """The tokens, [n][L], once they are computed."""
+        return cast("list[list[int]]", self.tokens.tolist())
 
     def is_broken(self, place: int, column: int) -> bool:
         """Was there nothing to draw this token from?"""
-        return self.broken is not None and bool(self.broken[place, column].item())
+        return self.broken is not None and bool(_read(self.broken)[place, column])
 
     def details(self, place: int, column: int) -> TokenLogprob | None:
         """What a row that asked for log-probabilities gets of one token."""
         wanted = self.rows[place].request.top_logprobs
         if self.logprobs is None or wanted is None:
             return None
-        of = self.logprobs
-        ids = cast("list[int]", of.ids[place, column, :wanted].tolist())
-        values = cast("list[float]", of.values[place, column, :wanted].tolist())
-        chosen = cast("float", of.chosen[place, column].item())
-        token = cast("int", self.tokens[place, column].item())
-        return TokenLogprob(token, chosen, tuple(zip(ids, values, strict=True)))
+        token, chosen, ids, values = map(_read, (self.tokens, *self.logprobs.arrays))
+        given = range(min(wanted, self.logprobs.ids.shape[2]))
+        best = tuple((ids[place, column, i], values[place, column, i]) for i in given)
+        return TokenLogprob(token[place, column], chosen[place, column], best)
 
 
 class Drawing:
@@ -162,8 +169,8 @@ class Drawing:
             return None
         drafts: list[list[int]] = [[] for _ in rows]
         if guesses is not None:
-            fed = cast("list[list[int]]", inputs[:, 1:].tolist())
-            drafts = [its[:count] for its, count in zip(fed, guesses.counts, strict=True)]
+            fed = cast("list[list[int]]", inputs.tolist())
+            drafts = [its[1 : 1 + count] for its, count in zip(fed, guesses.counts, strict=True)]
         mask = self.ahead.block(drafts, inputs.shape[1])
         for place, fault in self.ahead.failed.items():
             rows[place].fault = fault
@@ -184,6 +191,11 @@ class Drawing:
             known = [[] if mask is None else [mask] for mask in masks]
             self._unpacked = masks, unpacked(known, 1, self._vocab_size)
         return self._unpacked[1]
+
+
+def _read(array: mx.array) -> "memoryview[Any]":  # it takes no arguments before Python 3.14
+    """What is in it, once it is computed."""
+    return memoryview(cast("Any", array))  # MLX's stubs do not say that it is a buffer
 
 
 def _due(rows: list[Row], positions: list[int], logits: mx.array) -> bool:

@@ -85,8 +85,7 @@ class Steps:
         """Wait for the tokens in flight, hand them to their rows, and let go of rows that end."""
         groups, self._flying = self._flying, []
         for group in groups:
-            tokens = cast("list[int]", group.tokens[:, 0].tolist())
-            for place, (row, token) in enumerate(zip(group.rows, tokens, strict=True)):
+            for place, (row, (token,)) in enumerate(zip(group.rows, group.read(), strict=True)):
                 if not row.done:
                     self._take(row, token, group, place, 0)
 
@@ -142,11 +141,8 @@ class Steps:
         hidden = self._model.network(step, self._memory)
         guesses = Guesses([count - 1 for count in counts], guess.proposal.odds)
         group = self._draw(rows, hidden, step, inputs, [row.length + 1 for row in rows], guesses)
-        mx.eval(group.tokens, inputs)  # together: the drafts may be lazy, and one wait serves for both
-        drawn, drafts = (
-            cast("list[list[int]]", group.tokens.tolist()),
-            cast("list[list[int]]", inputs.tolist()),
-        )
+        mx.eval(*group.arrays, inputs)  # together: the drafts may be lazy, and one wait serves for all
+        drawn, drafts = group.read(), cast("list[list[int]]", inputs.tolist())
         # Behind the end of an answer no mask holds, so no draft there may pass for agreed upon.
         allowed = [draft[1:count] for draft, count in zip(drafts, counts, strict=True)]
         if self._drawing.ahead is not None:

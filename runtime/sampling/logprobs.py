@@ -21,6 +21,11 @@ class Logprobs:
     values: mx.array
     """float32 [B, T, N]: theirs."""
 
+    @property
+    def arrays(self) -> tuple[mx.array, mx.array, mx.array]:
+        """What is to be computed for them."""
+        return self.chosen, self.ids, self.values
+
 
 def logprobs(logits: mx.array, tokens: mx.array, alternatives: int) -> Logprobs:
     """Of tokens [B, T] drawn from logits [B, T, V], and of the N = min(alternatives, V) likeliest ids."""
