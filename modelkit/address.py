@@ -16,11 +16,12 @@ without being repeated.
 """
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal, NoReturn, TypeAlias
 from urllib.parse import unquote, urlsplit
 
 from modelkit.errors import InvalidName
+from runtime.records import dataclass
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _HUB_HOSTS = frozenset({"hf.co", "huggingface.co", "www.huggingface.co", "www.hf.co"})

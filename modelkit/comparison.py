@@ -9,7 +9,7 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ from modelkit.errors import LoadError, ModelkitError
 from modelkit.faults import translated
 from modelkit.opening.read import Opened, open_model
 from modelkit.settings import Settings, settings_at
+from runtime.records import dataclass
 
 if TYPE_CHECKING:
     import mlx.core as mx

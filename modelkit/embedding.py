@@ -7,7 +7,6 @@ many callers there are. Nothing of it is remembered.
 
 import threading
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from modelkit import arguments
@@ -16,6 +15,7 @@ from modelkit.pack.pooling import Pooling
 from modelkit.tokenizer import Tokenizer
 from runtime.embedding import Pool, Reading
 from runtime.engine.engine import Engine
+from runtime.records import dataclass
 
 if TYPE_CHECKING:
     import numpy as np

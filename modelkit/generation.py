@@ -2,7 +2,7 @@
 
 import json
 import reprlib
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal
 
 from modelkit.chat.message import Message, ToolCall
@@ -10,6 +10,7 @@ from modelkit.output.collected import Collected
 from modelkit.room import Limit
 from runtime.engine.request import Finish as Ended
 from runtime.engine.request import TokenLogprob, Usage
+from runtime.records import dataclass
 
 Reason = Literal["stop", "length", "cancelled"]
 

@@ -8,12 +8,12 @@ learns again.
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from modelkit.errors import ModelkitError
 from modelkit.store.store import Store
+from runtime.records import dataclass
 from runtime.speculate.lessons import Lessons, from_json
 
 _MOST_SETTINGS = 16

@@ -5,12 +5,13 @@ not fit is no error, since few conversations fill it; the user is told before an
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from modelkit.source.inventory import Inventory
 from runtime import device
 from runtime.cache.layout import LayerSpec, keeps_tokens, misfits, sequence_bytes
 from runtime.loaded import Demand, foresee
+from runtime.records import dataclass
 
 # Formats that take less than any float type, the one that costs less quality first.
 _SMALLER_FORMATS = ("q8", "q4")

@@ -5,7 +5,7 @@ A parameter that is settled at load is refused here: whatever is accepted acts.
 
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from modelkit import arguments
@@ -14,6 +14,7 @@ from modelkit.errors import ParameterError
 from modelkit.grammar import Form, read_form
 from modelkit.modelfile import PARAMETERS, Parameters, Resolved
 from modelkit.modelfile.keywords import RequestParameters
+from runtime.records import dataclass
 from runtime.sampling.params import BIAS_LIMIT, SamplingParams
 from runtime.sampling.ranges import ID_LIMIT
 

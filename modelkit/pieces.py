@@ -4,10 +4,9 @@ Invariants, at the end: the texts of all pieces joined are the answer's text, th
 pushed, in order, and a special token is alone in its piece.
 """
 
-from dataclasses import dataclass
-
 from modelkit.tokenizer import TextStream, Tokenizer
 from runtime.engine.request import TokenLogprob
+from runtime.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,6 @@ import json
 import os
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from modelkit import __version__
@@ -19,6 +18,7 @@ from modelkit.settings import Settings
 from modelkit.store.package import BrokenPackage, Package
 from runtime.cache.page_files import BadPage, PageFacts, read_facts
 from runtime.cache.page_folder import PageFile, PrefixFolder, abandoned_pages, list_pages, model_mark
+from runtime.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ A conversation that has outgrown the context loses turns out of its middle (`mod
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from itertools import takewhile
 
@@ -27,6 +27,7 @@ from modelkit.chat.turns import OPENING, opening
 from modelkit.errors import TemplateError
 from modelkit.pack.metadata import Metadata
 from modelkit.tokenizer import Tokenizer
+from runtime.records import dataclass
 
 _MOST_TEMPLATES = 8  # of requests' own that are kept compiled
 

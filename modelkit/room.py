@@ -1,9 +1,9 @@
 """How far an answer may go: what is left of the context, or beyond it where old tokens may be forgotten."""
 
-from dataclasses import dataclass
 from typing import Literal
 
 from modelkit.modelfile import Resolved
+from runtime.records import dataclass
 
 Limit = Literal["num_predict", "context"]
 

@@ -5,7 +5,7 @@ Arguments were checked before they come here. Errors leave as ModelkitError.
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from modelkit.attached import Chosen
@@ -35,6 +35,7 @@ from runtime.engine.engine import Engine
 from runtime.engine.request import Request
 from runtime.engine.thread import ThreadEnded
 from runtime.loaded import score
+from runtime.records import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable

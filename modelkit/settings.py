@@ -4,13 +4,14 @@ import json
 import os
 import re
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal, cast, get_args
 
 from modelkit.arguments import path, shown
 from modelkit.durations import read_keep_alive
 from modelkit.errors import ModelkitError, ParameterError
+from runtime.records import dataclass
 
 Operations = Literal["plain", "cpu", "blas", "gpu"]
 

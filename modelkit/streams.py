@@ -7,7 +7,6 @@ and a stream hands it out: to a thread that waits, or to an event loop that does
 import threading
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
-from dataclasses import dataclass
 from types import TracebackType
 from typing import TypeVar
 
@@ -22,6 +21,7 @@ from modelkit.pieces import Piece, Pieces
 from modelkit.waking import listening
 from runtime.engine.request import Delta, PromptProgress, TokenLogprob
 from runtime.engine.stream import Stream
+from runtime.records import dataclass
 
 T = TypeVar("T")
 

@@ -8,7 +8,7 @@ packed or in 16 bits, beside f32 activations. Metal and CUDA have real kernels f
 source's own types.
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from importlib.metadata import version
 from typing import Any, Literal
 
@@ -17,6 +17,7 @@ import mlx.core as mx
 from runtime import host
 from runtime.cpu import native
 from runtime.nn import ops
+from runtime.records import dataclass
 
 Kind = Literal["metal", "cuda", "cpu"]
 

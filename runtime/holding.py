@@ -6,7 +6,6 @@ forecast made from headers alone is what loading will hold.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import mlx.core as mx
@@ -14,6 +13,7 @@ import mlx.nn as nn
 from mlx.utils import tree_flatten
 
 from runtime.cpu.native.mapped import dense
+from runtime.records import dataclass
 from runtime.weights import Packing, replace_module, unpacked
 
 _FLOATS = (mx.float32, mx.float16, mx.bfloat16)

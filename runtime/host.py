@@ -10,8 +10,9 @@ import os
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+
+from runtime.records import dataclass
 
 ROOT = Path("/")
 

@@ -5,7 +5,6 @@ will it take.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +23,7 @@ from runtime.nn import ops
 from runtime.nn.ready import make_ready
 from runtime.nn.rope_spec import long_after
 from runtime.planned import fit_network, float_of, head_layout, plan_for, wanted_dtype
+from runtime.records import dataclass
 from runtime.step import Adapters, Inputs, Step
 from runtime.weights import DTYPES
 

@@ -4,7 +4,7 @@ Decided from shapes and types alone; nothing is read. `runtime.loaded` foresees 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import mlx.core as mx
@@ -18,6 +18,7 @@ from runtime.holding import Holding, held_bytes
 from runtime.models.architecture import Described
 from runtime.models.unused import without_unused
 from runtime.nn.stored import read_as_stored
+from runtime.records import dataclass
 from runtime.weights import fit
 
 Part = tuple[nn.Module, dict[str, mx.array]]

@@ -9,7 +9,7 @@ of `group_size` elements of a row in `scales`, and for affine formats an offset 
 Source: the quantization modes of `mlx.core.quantize`.
 """
 
-from dataclasses import dataclass
+from runtime.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,12 +13,13 @@ Dimensions: B rows, L = `width` token columns, D hidden size.
 """
 
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Protocol, TypeVar
 
 import mlx.core as mx
 
 from runtime.errors import NotSupported
+from runtime.records import dataclass
 
 T = TypeVar("T")
 

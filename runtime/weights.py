@@ -9,7 +9,6 @@ ones.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import mlx.core as mx
@@ -17,6 +16,7 @@ import mlx.nn as nn
 from mlx.utils import tree_flatten
 
 from runtime.errors import UnsupportedModel, WeightMismatch, shown
+from runtime.records import dataclass
 
 # safetensors' dtype names -> MLX dtypes; F8 types travel as bytes.
 DTYPES: dict[str, mx.Dtype] = {

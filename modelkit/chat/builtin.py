@@ -5,11 +5,11 @@ They lie in `templates/`: beside the packages in a checkout, inside `modelkit` i
 """
 
 import json
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 from modelkit.errors import TemplateError
+from runtime.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

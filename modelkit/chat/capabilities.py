@@ -6,7 +6,6 @@ user's message into a prompt is an error: better now than in the first chat.
 """
 
 from collections.abc import Container, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from modelkit.chat.message import Message, ToolCall
@@ -14,6 +13,7 @@ from modelkit.chat.styles.choice import Choice, choose
 from modelkit.chat.styles.thinking import Thinking, thinking_of
 from modelkit.chat.template import ChatTemplate
 from modelkit.errors import TemplateError
+from runtime.records import dataclass
 
 _MARK = "markofkit"
 _USER = Message("user", f"user {_MARK}1")

@@ -7,10 +7,10 @@ conversation is rendered and counted, and if that average was too low, it is sho
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from modelkit.chat.message import Message
 from modelkit.chat.turns import Unit, left_out, opening, units
+from runtime.records import dataclass
 
 # Room for an answer of unknown length, in tokens.
 _ANSWER_TOKENS = 1024

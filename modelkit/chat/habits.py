@@ -8,11 +8,11 @@ all marks arrive in the prompt.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from modelkit.chat.patience import Patience
 from modelkit.errors import TemplateError
+from runtime.records import dataclass
 
 Render = Callable[[Sequence[Mapping[str, Any]], Sequence[Mapping[str, Any]] | None], str]
 """Messages and tools as the template reads them, to the prompt. Raises TemplateError."""

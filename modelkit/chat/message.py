@@ -8,13 +8,13 @@ passed over in silence would hide a mistake.
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from modelkit import arguments as at_door
 from modelkit.arguments import elements, refused, shown
 from modelkit.chat.plain import plain
 from modelkit.errors import RequestError
+from runtime.records import dataclass
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
 MOST_MESSAGES = 10_000

@@ -1,12 +1,13 @@
 """How one request's conversation becomes text: the template, and all that it is given beside messages."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from modelkit.chat.message import Message
 from modelkit.chat.template import ChatTemplate
 from modelkit.errors import TemplateError
+from runtime.records import dataclass
 
 Tools = Sequence[Mapping[str, Any]] | None
 Variables = Mapping[str, Any] | None

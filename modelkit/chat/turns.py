@@ -14,9 +14,9 @@ Pure: sizes come in, places go out.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from modelkit.chat.message import Message
+from runtime.records import dataclass
 
 OPENING = ("system", "developer")
 

@@ -1,6 +1,6 @@
 """`modelkit run`: one answer to a prompt, or a conversation where there is none."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -17,6 +17,7 @@ from modelkit.cli.screen import Waiting, echo, emit_json, note
 from modelkit.cli.settings import TABLE, read_settings, setting_option
 from modelkit.cli.ui import count, json_option
 from modelkit.modelfile import Parameters
+from runtime.records import dataclass
 
 if TYPE_CHECKING:
     from modelkit.client.offers import Answer, Offers

@@ -1,11 +1,12 @@
 """How much of the network a command may use, and who hears of it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, NoReturn, Protocol
 
 from modelkit.address import Address
 from modelkit.errors import FetchError
+from runtime.records import dataclass
 
 if TYPE_CHECKING:
     from modelkit.fetch.local import Local

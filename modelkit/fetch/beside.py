@@ -9,7 +9,6 @@ A name and a size say nothing about bytes: what is not called by its digest is h
 
 import hashlib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from modelkit.errors import SourceError
@@ -17,6 +16,7 @@ from modelkit.fetch.access import Told
 from modelkit.fetch.hub.listing import Listed
 from modelkit.settings import llama_cpp_folders, lm_studio_folders, ollama_folders
 from modelkit.source.tree import open_regular
+from runtime.records import dataclass
 
 LEAST_BYTES = 1 << 20
 _CHUNK_BYTES = 4 << 20

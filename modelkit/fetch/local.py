@@ -1,13 +1,14 @@
 """A model's files on this machine, wherever they came from."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from modelkit.fetch.upstream import Upstream
 from modelkit.modelfile import Directive
 from modelkit.source.tree import Files
 from modelkit.store.digest import Digest
+from runtime.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

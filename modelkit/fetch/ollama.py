@@ -13,7 +13,6 @@ and digests are the only names that become paths. Whatever has no meaning here i
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Self
 
 from modelkit.errors import FetchError, ModelfileError, ParameterError, StoreError
@@ -23,6 +22,7 @@ from modelkit.modelfile.syntax import Directive
 from modelkit.store.canonical import parse_object
 from modelkit.store.digest import Blob, Digest
 from modelkit.store.manifest import LAYER_LIMIT, MANIFEST_LIMIT_BYTES, parse_descriptor
+from runtime.records import dataclass
 
 MANIFEST_TYPE = "application/vnd.docker.distribution.manifest.v2+json"
 CONFIG_TYPE = "application/vnd.docker.container.image.v1+json"

@@ -1,7 +1,6 @@
 """An address -> a package in the store: what a room that fetches packages gives, and what they are called."""
 
 import re
-from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from modelkit.address import Address, HubAddress, OllamaAddress
@@ -10,6 +9,7 @@ from modelkit.modelfile import Recipe
 from modelkit.store.digest import Digest
 from modelkit.store.name import Name
 from modelkit.store.store import Store
+from runtime.records import dataclass
 
 AddressT = TypeVar("AddressT", bound=Address, contravariant=True)
 

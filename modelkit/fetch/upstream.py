@@ -6,12 +6,13 @@ user. The same files of the same commit give the same record, whether they came 
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 from modelkit.address import HubAddress
 from modelkit.store.digest import Blob, Digest
+from runtime.records import dataclass
 
 KINDS = ("hub", "ollama", "registry")
 HUB = "https://huggingface.co"

@@ -9,13 +9,13 @@ What the prompt has opened already is left out in front (`Opening`).
 """
 
 from collections.abc import Collection
-from dataclasses import dataclass
 
 from modelkit.chat.styles.opening import Opening
 from modelkit.chat.styles.style import Span, Style
 from modelkit.grammars.calls import Calls
 from modelkit.grammars.rules import Free, Marks, Rules, either, tokens
 from modelkit.grammars.tools import Tool
+from runtime.records import dataclass
 
 BLANKS = r"/[ \t\n]{0,2}/"  # as many as marks have
 FORM = "@form"

@@ -6,13 +6,14 @@ they stand, and the mark itself is drafted for nothing. A call that has ended th
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal, Protocol
 
 from modelkit.chat.styles.opening import Opening
 from modelkit.chat.styles.style import Style
 from modelkit.grammars.rules import Marks, Rules
 from modelkit.tokenizer import Tokenizer
+from runtime.records import dataclass
 from runtime.sampling.constraint import WORD, Constraint, Matcher, allows
 
 _TAIL = 256  # bytes of the text that are kept to find marks in, at least

@@ -2,11 +2,11 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Literal
 
 from modelkit.arguments import refused
 from modelkit.errors import RequestError
+from runtime.records import dataclass
 
 Kind = Literal["schema", "regex", "lark"]
 

@@ -8,8 +8,9 @@ spelt-out mark too (`until`).
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from runtime.records import dataclass
 
 ANY = r"/(.|\n)*/"
 _META = re.compile(r"[\\.+*?()|\[\]{}^$/#&~\-]")

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from modelkit.chat.styles.opening import Opening
@@ -10,6 +9,7 @@ from modelkit.chat.styles.style import Style
 from modelkit.errors import RequestError
 from modelkit.grammars.forms import Form
 from modelkit.grammars.tools import Tool, read_tools
+from runtime.records import dataclass
 
 _NO_STYLE = Style("passthrough")
 

@@ -3,11 +3,11 @@
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from modelkit.errors import RequestError
 from modelkit.schema import close_objects
+from runtime.records import dataclass
 
 MOST_TOOLS = 512
 MOST_CHARACTERS = 2_000_000  # of all schemas together

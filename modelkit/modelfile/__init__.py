@@ -12,7 +12,7 @@ wrong type.
 
 import os
 import stat
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from modelkit import arguments
@@ -25,6 +25,7 @@ from modelkit.modelfile.quantizing import Quantizing, parse_quantizing
 from modelkit.modelfile.recipe import Recipe, require_from
 from modelkit.modelfile.reference import Reference, looks_like_path
 from modelkit.modelfile.syntax import Directive
+from runtime.records import dataclass
 
 __all__ = [
     "DIRECTIVES",

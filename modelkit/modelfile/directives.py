@@ -3,7 +3,7 @@
 A new directive is one row here, one field in `recipe.Recipe`, and two test files.
 """
 
-from dataclasses import dataclass
+from runtime.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,10 @@ nothing on MLX; none is ignored.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from typing import Any, Literal
 
+from runtime.records import dataclass
 from runtime.sampling.ranges import RANGES, Range
 
 ParameterValue = int | float | str | tuple[str, ...]

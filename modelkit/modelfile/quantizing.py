@@ -13,7 +13,7 @@ QUANTIZE line says.
 """
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -21,6 +21,7 @@ from modelkit import words
 from modelkit.errors import ParameterError, PlanError
 from modelkit.settings import read_size
 from runtime.quant import NAMES, OTHER_GROUPS, Format, find_format
+from runtime.records import dataclass
 
 Quality = Literal["fast", "measured", "learned"]
 QUALITIES: tuple[Quality, ...] = get_args(Quality)

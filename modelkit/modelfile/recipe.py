@@ -11,7 +11,7 @@ import re
 import reprlib
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -22,6 +22,7 @@ from modelkit.modelfile.parameters import PARAMETERS, Parameters
 from modelkit.modelfile.quantizing import Quantizing, of_draft, parse_quantizing
 from modelkit.modelfile.reference import Reference, resolve
 from modelkit.modelfile.syntax import Directive
+from runtime.records import dataclass
 
 T = TypeVar("T")
 

@@ -7,12 +7,13 @@ stored, the store will say.
 """
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from modelkit.address import Address, HubAddress, is_address, read_address
 from modelkit.errors import InvalidName, ModelfileError
 from modelkit.modelfile.syntax import Directive
+from runtime.records import dataclass
 
 _PATH_STARTS = ("./", "../", "/", "~")
 _PATH_ENDS = (".safetensors", ".gguf", ".bin", ".pt", ".pth")

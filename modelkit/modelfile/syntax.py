@@ -21,12 +21,13 @@ import re
 import reprlib
 from bisect import bisect_right
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from string import ascii_letters
 
 from modelkit.arguments import given, text
 from modelkit.errors import ModelfileError
 from modelkit.modelfile.directives import DIRECTIVES, ROLES, DirectiveRow
+from runtime.records import dataclass
 
 _LINE_END = re.compile(r"\r\n|\r|\n")
 _BETWEEN = re.compile(r"(?:[ \t\r\n]+|#[^\r\n]*)*+")

@@ -8,7 +8,7 @@ read.
 import os
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from modelkit.errors import InvalidName, LoadError, ModelNotFound, PlanError
@@ -33,6 +33,7 @@ from modelkit.source.tensor import TensorInfo
 from modelkit.source.tree import Files, is_own, read_directory, subtree
 from modelkit.store.store import Store
 from runtime.models import describe
+from runtime.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

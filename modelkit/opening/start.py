@@ -5,7 +5,7 @@ What it will take is told before anything is loaded, so that one can still stop.
 
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from modelkit import attached
 from modelkit.errors import LoadError
@@ -26,6 +26,7 @@ from runtime.errors import TooLarge, UnsupportedModel, WeightMismatch
 from runtime.loaded import LoadedModel, load_model
 from runtime.models import describe
 from runtime.nn import ops
+from runtime.records import dataclass
 from runtime.speculate.drafter import Drafter
 from runtime.speculate.pair import drafters_for
 

@@ -8,9 +8,8 @@ answer is cut off, or the model wrote what is no JSON, they stop at that place.
 Marks (such as <think> and <tool_call>) are in no event, neither as text nor as tokens.
 """
 
-from dataclasses import dataclass
-
 from runtime.engine.request import TokenLogprob
+from runtime.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,10 +5,11 @@ Options win, and a note says so where a line says something else. Pure.
 
 from collections.abc import Generator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from modelkit.errors import PlanError
 from modelkit.modelfile import Quantizing, Recipe, parse_quantizing
+from runtime.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

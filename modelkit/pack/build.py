@@ -6,7 +6,7 @@ at most. Equal sources and recipes give equal bytes, and so equal digests.
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from modelkit.errors import StoreError
@@ -35,6 +35,7 @@ from modelkit.store.digest import Blob, Digest
 from modelkit.store.name import Name
 from modelkit.store.store import Store
 from modelkit.store.transaction import Transaction
+from runtime.records import dataclass
 
 INDEX = "model.safetensors.index.json"
 CONFIG = "config.json"

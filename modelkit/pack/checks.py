@@ -5,7 +5,6 @@ Everything heavy (MLX for the shapes of modules, the tokenizer library) is impor
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from modelkit import __version__
@@ -15,6 +14,7 @@ from modelkit.pack.metadata import Metadata
 from modelkit.pack.planned import Plan
 from modelkit.pack.sources import Source
 from modelkit.source.inventory import require_tokenizer
+from runtime.records import dataclass
 
 if TYPE_CHECKING:
     from modelkit.chat.capabilities import Capabilities

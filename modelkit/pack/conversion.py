@@ -10,7 +10,6 @@ import hashlib
 from collections.abc import Callable, Generator, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -30,6 +29,7 @@ from modelkit.store.digest import Blob, Digest
 from modelkit.store.ingest import broken_promise
 from modelkit.store.store import Store
 from modelkit.store.transaction import Transaction
+from runtime.records import dataclass
 
 if TYPE_CHECKING:
     from modelkit.pack.adapters.fused import Fused

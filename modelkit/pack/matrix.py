@@ -6,11 +6,11 @@ the family says (`Checkpoint`). All of it is names and slabs; nothing is read.
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from modelkit.pack.slabs import Piece, Slab, Tiles, turned, whole
 from modelkit.source.tensor import TensorInfo
 from runtime.models.checkpoint import Checkpoint
+from runtime.records import dataclass
 
 _LESS_ONE = re.compile(r"(?!.*\.linear_attn\.norm\.).*norm\w*\.weight", re.ASCII)
 

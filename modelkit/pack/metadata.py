@@ -5,7 +5,7 @@ made by another tool has none; it reads as an empty recipe. Reading trusts nothi
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from modelkit.modelfile import ROLES, Parameters
 from modelkit.source.strict_json import read_json
 from modelkit.store.canonical import canonical
 from modelkit.store.digest import Digest
+from runtime.records import dataclass
 
 FILE = "modelkit.json"
 VERSION = 1

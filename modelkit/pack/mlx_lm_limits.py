@@ -6,10 +6,10 @@ model or computes other logits; a risk depends on the weights or on the text. No
 """
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from runtime.models.wrapper import levels
+from runtime.records import dataclass
 
 RELEASE = "0.32.2"
 

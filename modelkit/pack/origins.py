@@ -8,7 +8,6 @@ package itself says of its origin (`metadata.Provenance`) travels with it.
 import os
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from modelkit.errors import ModelkitError, StoreError
@@ -19,6 +18,7 @@ from modelkit.pack.asked import Asked
 from modelkit.pack.metadata import Metadata
 from modelkit.store.digest import Digest
 from modelkit.store.store import Store
+from runtime.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

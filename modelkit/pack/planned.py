@@ -9,13 +9,14 @@ Nothing here reads weights or knows MLX. Equal inputs give equal plans, so a fin
 """
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from modelkit.pack.slabs import Columns, Joined, Piece
 from modelkit.source.tensor import BITS
 from runtime.quant import Format
+from runtime.records import dataclass
 
 _NAMED = 2  # formats that a label names at most
 

@@ -16,8 +16,6 @@ The rules agree with Ollama's, with two differences on purpose: token embeddings
 family, and 1-, 2-, 3- and 5-bit affine formats are promoted like 4-bit ones.
 """
 
-from dataclasses import dataclass
-
 from runtime.models.quantizing import (
     EIGHT,
     EIGHT_ELSE,
@@ -31,6 +29,7 @@ from runtime.models.quantizing import (
     sensitive,
 )
 from runtime.quant import Format
+from runtime.records import dataclass
 
 _FLOATS = ("F32", "F16", "BF16")
 _SMALLEST = 1024  # elements; below this the scales would cost more than the codes save

@@ -7,7 +7,7 @@ here computes is a `problem`: the model runs, and its embeddings are refused in 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ from modelkit.source.display import shown
 from modelkit.source.strict_json import parse_json, read_json
 from modelkit.source.tree import Files, is_own, open_regular
 from runtime.models import Described
+from runtime.records import dataclass
 
 if TYPE_CHECKING:
     from runtime.embedding import Pool

@@ -7,7 +7,7 @@ more. No weight is read, but where a file has a head beside a config that ties i
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +37,7 @@ from modelkit.pack.sources import Origin, Source, open_origin
 from modelkit.pack.worded import worded
 from modelkit.store.store import Store
 from runtime.models import describe
+from runtime.records import dataclass
 
 if TYPE_CHECKING:
     from modelkit.chat.capabilities import Capabilities

@@ -5,7 +5,6 @@ package is made that cannot run. Reads small files only.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from modelkit.chat.find import find_template
@@ -18,6 +17,7 @@ from modelkit.source.inventory import Inventory
 from modelkit.tokenizer import Tokenizer
 from runtime.cache.layout import LayerSpec, keeps_tokens, misfits
 from runtime.models import Described
+from runtime.records import dataclass
 
 _LEAST_CONTEXT = 2  # one token of prompt, and one of answer
 
@@ -41,7 +41,7 @@ class Ready:
     """Sentences for the user."""
     start_id: int | None = None
     """What answers begin with where an encoder reads the prompt; None where they go on from it."""
-    pooling: Pooling = Pooling("last", "")  # noqa: RUF009  # frozen
+    pooling: Pooling = Pooling("last", "")  # frozen
     """How a text's hidden states become its embedding."""
 
 

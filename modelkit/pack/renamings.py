@@ -7,8 +7,9 @@ stand together.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from runtime.records import dataclass
 
 Block = Mapping[str, Any]
 Make = Callable[[Block], Any]

@@ -6,11 +6,12 @@ All say how many rows they give and can be cut into blocks, so what is written s
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeAlias
 
 from modelkit.source.gguf.architectures.changes import Change
 from modelkit.source.tensor import BITS, TensorInfo
+from runtime.records import dataclass
 
 # The system reads whole pages, so columns are read in pieces of rows no smaller than one.
 _PIECE_BYTES = 4096

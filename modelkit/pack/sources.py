@@ -6,7 +6,7 @@ perhaps a draft, which the new package inherits.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 
 from modelkit.address import RegistryAddress
@@ -29,6 +29,7 @@ from modelkit.store.digest import Digest
 from modelkit.store.name import Name
 from modelkit.store.package import Package
 from modelkit.store.store import Store
+from runtime.records import dataclass
 
 DRAFT_FOLDER = "draft"
 

@@ -8,7 +8,8 @@ they are written, with what was allowed; nothing is allowed by how it ends.
 import hmac
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from runtime.records import dataclass
 
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 _HOST = re.compile(r"(?:\[([0-9a-f:.]{2,45})\]|([a-z0-9._-]{1,253}))(?::([0-9]{1,5}))?", re.ASCII)

@@ -13,7 +13,6 @@ Invariants:
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
 from time import monotonic, time
 from typing import TypeVar
 
@@ -31,6 +30,7 @@ from modelkit.server.serving import Serving, serving_of, trace_of
 from modelkit.server.trace import Outcome, Trace
 from modelkit.server.turns import PRIORITIES, Priority
 from modelkit.streams import GenerationStream
+from runtime.records import dataclass
 
 T = TypeVar("T")
 _PRIORITY = "x-modelkit-priority"

@@ -1,12 +1,12 @@
 """What a dialect gives to the server: its routes, and how it words an error."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from starlette.routing import BaseRoute
 
 from modelkit.server.faults import Fault
+from runtime.records import dataclass
 
 
 def plain_words(fault: Fault, request_id: str) -> dict[str, Any]:

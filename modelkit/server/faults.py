@@ -4,7 +4,6 @@
 all dialects, so that a formatter needs a table and no guesses.
 """
 
-from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Literal
 
@@ -25,6 +24,7 @@ from modelkit.errors import (
     RequestError,
     TemplateError,
 )
+from runtime.records import dataclass
 
 Kind = Literal[
     "invalid_request",

@@ -1,6 +1,6 @@
 """How much one client may take: the defaults, and what each bounds. All of them can be set."""
 
-from dataclasses import dataclass
+from runtime.records import dataclass
 
 MEGA = 1024 * 1024
 

@@ -6,10 +6,11 @@ make too many series is counted under "other". Nothing of a request's text is he
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
 from modelkit.server.trace import Trace
+from runtime.records import dataclass
 
 Labels = tuple[tuple[str, str], ...]
 _MOST_SERIES = 200

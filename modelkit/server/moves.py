@@ -10,7 +10,6 @@ import math
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
 from modelkit.errors import Busy, LoadError, ModelClosed, ModelkitError
@@ -23,6 +22,7 @@ from modelkit.server.shares import lend
 from modelkit.server.standing import Standing
 from modelkit.server.stored import Found, Source
 from modelkit.server.tally import Tally, Why
+from runtime.records import dataclass
 
 UNLIMITED = 2**62
 _SPARE_TURNS = 4  # that wait in the engine already, so that a row that ends is followed at once

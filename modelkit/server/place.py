@@ -2,12 +2,12 @@
 
 import socket
 import stat
-from dataclasses import dataclass
 from pathlib import Path
 from secrets import token_hex
 
 from modelkit.errors import ModelkitError
 from modelkit.server.access import LOOPBACK
+from runtime.records import dataclass
 
 _BACKLOG = 512
 

@@ -23,7 +23,6 @@ import math
 import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 
 from modelkit.durations import FOR_EVER
 from modelkit.errors import ModelClosed, ModelNotFound
@@ -32,6 +31,7 @@ from modelkit.server.moves import Capacity, Moves
 from modelkit.server.standing import Shown, Standing
 from modelkit.server.stored import Found, Loose, Source
 from modelkit.server.turns import InAll, Priority, Turns
+from runtime.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

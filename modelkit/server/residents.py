@@ -16,10 +16,11 @@ which time it wants to be asked in any case.
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 from modelkit.units import size
+from runtime.records import dataclass
 
 PATIENCE_S = 30.0
 

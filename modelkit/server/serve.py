@@ -3,7 +3,7 @@
 import asyncio
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from modelkit.server.serving import Serving
 from modelkit.server.stored import Stored
 from modelkit.settings import Settings
 from runtime import device
+from runtime.records import dataclass
 
 # Of what is free when the server starts: the rest is for what nobody foresees.
 _SHARE = 0.9

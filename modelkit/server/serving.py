@@ -1,7 +1,7 @@
 """The one value that every route gets: who has the models, what is allowed, where to write what happened."""
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import field
 from time import time
 from typing import Protocol
 
@@ -15,6 +15,7 @@ from modelkit.server.metrics import Metrics
 from modelkit.server.pool import Pool
 from modelkit.server.trace import Trace
 from modelkit.settings import Settings
+from runtime.records import dataclass
 
 WORKERS = 8
 

@@ -5,7 +5,8 @@ to those in use, in equal parts, so that all of them together stay within the li
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from runtime.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

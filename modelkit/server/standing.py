@@ -2,7 +2,6 @@
 
 import asyncio
 import math
-from dataclasses import dataclass
 from typing import Literal
 
 from modelkit.errors import ModelClosed
@@ -14,6 +13,7 @@ from modelkit.server.shares import Need
 from modelkit.server.stored import Found
 from modelkit.server.turns import Turns
 from runtime.engine.activity import Activity
+from runtime.records import dataclass
 
 # So many usual conversations have room in memory before a model counts as fitting: what one batch of them
 # takes, or one that is so many times as long.

@@ -4,7 +4,6 @@ client sends is ever followed.
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from modelkit.errors import StoreError
@@ -14,6 +13,7 @@ from modelkit.settings import Settings
 from modelkit.store.name import Name
 from modelkit.store.store import Store
 from modelkit.verbs import load
+from runtime.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,6 @@ Invariants:
 import asyncio
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from time import monotonic
 from typing import Protocol
 
@@ -25,6 +24,7 @@ from modelkit.output.events import Event
 from modelkit.server.answering import Ask, Started, Underway
 from modelkit.server.faults import Fault
 from modelkit.server.own_headers import with_notes
+from runtime.records import dataclass
 
 
 class Formatter(Protocol):

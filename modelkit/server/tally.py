@@ -2,10 +2,11 @@
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
 from modelkit.server.metrics import Labels
+from runtime.records import dataclass
 
 Why = Literal["error", "too_large", "no_room"]
 

@@ -2,10 +2,11 @@
 
 import time
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
 from runtime.engine.request import Drafts, Usage
+from runtime.records import dataclass
 
 Outcome = Literal["ok", "unknown_name", "broken"]
 

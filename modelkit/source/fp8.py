@@ -7,7 +7,6 @@ apart from other schemes, so it must be there.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from modelkit.errors import MalformedFile, UnsupportedSource
@@ -16,6 +15,7 @@ from modelkit.source.display import shown
 from modelkit.source.foreign import FLOAT_HINT
 from modelkit.source.inventory import Inventory
 from modelkit.source.tensor import TensorInfo
+from runtime.records import dataclass
 
 BLOCK = (128, 128)
 _SCALE_DTYPES = ("F32", "BF16", "F16")

@@ -7,7 +7,6 @@ looked at, but for those that describe the model's own modules; see `tree.is_own
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from modelkit.source.sniff import weights_kind
 from modelkit.source.strict_json import read_json
 from modelkit.source.tensor import TensorInfo
 from modelkit.source.tree import Files, is_own
+from runtime.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

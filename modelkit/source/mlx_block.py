@@ -4,13 +4,14 @@ Source: `mlx.core.quantize`, `mlx.nn.quantize`, and how mlx-lm reads its configs
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, NamedTuple
 
 from modelkit.errors import UnsupportedSource
 from modelkit.source.claims import quantization_blocks
 from modelkit.source.display import shown
 from runtime.blocks.types import BLOCK_TYPES, BlockType
+from runtime.records import dataclass
 
 
 class Packing(NamedTuple):

@@ -6,13 +6,14 @@ Invariant: every module in `MlxWeights.packed` has tensors of exactly the dtypes
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from modelkit.errors import MalformedFile, SourceError
 from modelkit.source.inventory import Inventory
 from modelkit.source.mlx_block import MlxQuantization, Packing, read_mlx_block
 from modelkit.source.tensor import TensorInfo
 from runtime.blocks.types import BlockType
+from runtime.records import dataclass
 
 _FLOATS = ("F32", "F16", "BF16")
 

@@ -6,8 +6,6 @@ source is refused, since a guess would be a model that answers nonsense. Whoever
 can rely on every scale having the shape and dtype that its weight takes.
 """
 
-from dataclasses import dataclass
-
 from modelkit.errors import MalformedFile, UnsupportedSource
 from modelkit.source.foreign import FLOAT_HINT, check_floats, refuse_foreign
 from modelkit.source.fp8 import BlockFp8Weights, read_fp8_weights
@@ -15,6 +13,7 @@ from modelkit.source.gguf.checkpoint import GgufWeights
 from modelkit.source.inventory import Inventory
 from modelkit.source.mlx_block import MlxQuantization, Packing
 from modelkit.source.mlx_layout import MlxWeights, read_mlx_weights
+from runtime.records import dataclass
 
 __all__ = [
     "BlockFp8Weights",

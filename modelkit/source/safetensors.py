@@ -12,7 +12,6 @@ that). Source: the format section of the safetensors README.
 
 import json
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn
 
@@ -22,6 +21,7 @@ from modelkit.source.sniff import HEAD_BYTES, describe, refuse_other_weights, re
 from modelkit.source.strict_json import unique_keys
 from modelkit.source.tensor import TensorInfo, encoded, read_entry
 from modelkit.source.tree import open_regular
+from runtime.records import dataclass
 
 MAX_HEADER_BYTES = 100_000_000
 MAX_METADATA_BYTES = 1_000_000

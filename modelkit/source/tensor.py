@@ -5,12 +5,12 @@ Arithmetic is in Python's integers, which do not wrap; the limits keep it inside
 
 import json
 import math
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from modelkit.errors import MalformedFile
 from modelkit.source.display import shown
+from runtime.records import dataclass
 
 MAX_DIMENSIONS = 8
 MAX_DIMENSION = 2**31 - 1

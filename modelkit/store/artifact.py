@@ -6,13 +6,13 @@ same two documents.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from modelkit.errors import StoreError
 from modelkit.store.canonical import JsonObject, canonical, parse_object
 from modelkit.store.digest import Blob, Digest
 from modelkit.store.manifest import MANIFEST_LIMIT_BYTES, Manifest, layers_of
+from runtime.records import dataclass
 
 _DESCRIPTOR_KEYS = {
     **dict.fromkeys(

@@ -6,10 +6,10 @@ specification, descriptor.md (only sha256 is stored here).
 
 import hashlib
 import re
-from dataclasses import dataclass
 from typing import Self
 
 from modelkit.errors import StoreError
+from runtime.records import dataclass
 
 PREFIX = "sha256:"
 _HEX = re.compile(r"[0-9a-f]{64}", re.ASCII)

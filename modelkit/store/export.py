@@ -13,7 +13,6 @@ import errno
 import hashlib
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -22,6 +21,7 @@ from modelkit.store.digest import Blob
 from modelkit.store.disk import chunks, require_space, storing, write_all
 from modelkit.store.package import Package
 from modelkit.store.soundness import Progress
+from runtime.records import dataclass
 
 _CANNOT_LINK = (
     *(errno.EXDEV, errno.EPERM, errno.EACCES, errno.EMLINK),

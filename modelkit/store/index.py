@@ -8,7 +8,6 @@ they are: they hold their blobs too.
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Self
 
@@ -17,6 +16,7 @@ from modelkit.store.canonical import canonical, parse_object
 from modelkit.store.digest import Blob
 from modelkit.store.manifest import ARTIFACT_TYPE, MANIFEST_TYPE, parse_descriptor
 from modelkit.store.name import Name
+from runtime.records import dataclass
 
 INDEX_TYPE = "application/vnd.oci.image.index.v1+json"
 REF_NAME = "org.opencontainers.image.ref.name"

@@ -10,13 +10,13 @@ sizes, digests, paths. Bounds: 4 MiB (what registries take) and 4096 layers.
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Self
 
 from modelkit.errors import StoreError
 from modelkit.store.canonical import JsonObject, canonical, parse_object
 from modelkit.store.digest import Blob, Digest
 from modelkit.store.paths import check_path, check_tree
+from runtime.records import dataclass
 
 MANIFEST_TYPE = "application/vnd.oci.image.manifest.v1+json"
 ARTIFACT_TYPE = "application/vnd.cncf.model.manifest.v1+json"

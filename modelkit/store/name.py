@@ -16,10 +16,10 @@ name's bytes.
 
 import re
 import unicodedata
-from dataclasses import dataclass
 from typing import Self
 
 from modelkit.errors import InvalidName
+from runtime.records import dataclass
 
 DEFAULT_TAG = "latest"
 

@@ -1,7 +1,6 @@
 """A stored package, opened: its manifest and config read and checked, its files found."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from modelkit.errors import StoreError
@@ -13,6 +12,7 @@ from modelkit.store.index import Entry
 from modelkit.store.layout import Layout
 from modelkit.store.manifest import MANIFEST_LIMIT_BYTES, WEIGHT_TYPE, Manifest
 from modelkit.store.name import Name
+from runtime.records import dataclass
 
 _CHECKED_BYTES = 64 << 20  # no file that is read whole is larger
 

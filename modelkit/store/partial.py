@@ -13,7 +13,6 @@ import hashlib
 import os
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -23,6 +22,7 @@ from modelkit.store.digest import Blob
 from modelkit.store.disk import chunks, storing, sync
 from modelkit.store.layout import Layout
 from modelkit.store.soundness import Progress
+from runtime.records import dataclass
 
 MOST_STRETCHES = 16
 _DONE = ".done"

@@ -13,7 +13,6 @@ import difflib
 import os
 from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from modelkit.errors import ModelNotFound, StoreError
@@ -32,6 +31,7 @@ from modelkit.store.soundness import Progress
 from modelkit.store.sweep import Freed, delete, free, reached_by, unneeded
 from modelkit.store.transaction import Transaction, release, rename
 from modelkit.store.verify import VerifyReport, blobs_of, strangers, verify_packages
+from runtime.records import dataclass
 
 _CLOSE = 3  # names to offer in place of one that is not there
 

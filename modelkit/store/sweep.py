@@ -6,7 +6,6 @@ exclusive lock (`changing`).
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 from modelkit.errors import StoreError
@@ -17,6 +16,7 @@ from modelkit.store.index import Entry, Index
 from modelkit.store.ingest import live_pins
 from modelkit.store.layout import Layout
 from modelkit.store.manifest import MANIFEST_LIMIT_BYTES, parse_descriptor
+from runtime.records import dataclass
 
 _DEEPEST_INDEX = 4
 

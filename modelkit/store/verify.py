@@ -1,13 +1,13 @@
 """Checking that a store is what it claims: packages complete, every blob the bytes its name promises."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
 from modelkit.errors import StoreError
 from modelkit.store.digest import Digest
 from modelkit.store.layout import Layout
 from modelkit.store.package import BrokenPackage, Package
 from modelkit.store.soundness import Progress, Soundness
+from runtime.records import dataclass
 
 DAMAGED = "the bytes are not those its name promises: create the package again, which writes them anew"
 

@@ -5,9 +5,9 @@ The spellings are those of the models' own cards; a vocabulary has all three of 
 """
 
 from collections.abc import Container
-from dataclasses import dataclass
 
 from modelkit.tokenizer.tokenizer import Tokenizer
+from runtime.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

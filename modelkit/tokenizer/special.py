@@ -1,10 +1,10 @@
 """The special tokens: what tokenizer_config.json and its older companions say about them."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from modelkit.errors import TokenizerError
+from runtime.records import dataclass
 
 MOST_TOKENS = 65_536
 TOKEN_CHARS = 4096

@@ -7,7 +7,7 @@ Three ways:
     K-quants, i-quants   their blocks as they are; they become numbers, or MLX's form, when they are loaded
 """
 
-from dataclasses import dataclass
+from runtime.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,9 @@ last step rounds, and it is the same one.
 Readers take blocks uint8 [N, bytes of a block] and give N blocks' groups. All of it is lazy MLX.
 """
 
-from dataclasses import dataclass
-
 import mlx.core as mx
+
+from runtime.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,6 @@ two halves of a block in the low and high halves of its bytes. numpy, because th
 copied and has to keep up with it: as many codes as a word has room for are moved together.
 """
 
-from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
 
@@ -13,6 +12,7 @@ import numpy as np
 
 from runtime.blocks.forms import REPACKED
 from runtime.blocks.types import BlockType
+from runtime.records import dataclass
 
 _CHUNK = 1 << 13  # blocks: what is worked on stays in a core's cache
 _LOW_HALVES = 0x0F0F0F0F0F0F0F0F

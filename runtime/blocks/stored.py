@@ -6,7 +6,7 @@ What is made of them is lazy, so that names and shapes can be compared before an
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal
 
 import mlx.core as mx
@@ -15,6 +15,7 @@ from runtime.blocks.decode import Packed, decoded, known, packed
 from runtime.blocks.forms import EXACT_IN_F32, NEAREST, Form
 from runtime.blocks.types import BlockType
 from runtime.errors import WeightMismatch, shown
+from runtime.records import dataclass
 
 MODE = "gguf"
 

@@ -3,7 +3,7 @@
 Source: `ggml_type` and the block structures of ggml (MIT), ggml-common.h.
 """
 
-from dataclasses import dataclass
+from runtime.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

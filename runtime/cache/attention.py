@@ -11,7 +11,6 @@ slack, and than an eighth of the window) attends over what is kept and what is n
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from operator import add, sub
 
@@ -23,6 +22,7 @@ from runtime.cache.lengths import rows_of
 from runtime.cache.protocol import View
 from runtime.cache.rows import KVRows
 from runtime.cache.visible import Visible, joined_mask, visible_slots
+from runtime.records import dataclass
 from runtime.step import Step
 
 

@@ -1,8 +1,7 @@
 """The bytes that layer memory may hold. One budget is shared by all layers of a model."""
 
-from dataclasses import dataclass
-
 from runtime.errors import CacheFull
+from runtime.records import dataclass
 
 
 @dataclass(slots=True)

@@ -7,7 +7,6 @@ has changed nothing.
 
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import overload
 
 import mlx.core as mx
@@ -20,6 +19,7 @@ from runtime.cache.protocol import LayerCache, Rotate
 from runtime.cache.recurrent import RecurrentCache
 from runtime.cache.snapshot import Snapshot, resumable
 from runtime.errors import NotSupported
+from runtime.records import dataclass
 from runtime.step import Step
 
 OwnCache = KVCache | RecurrentCache | EncoderCache

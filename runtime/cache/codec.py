@@ -7,13 +7,12 @@ they mean.
 Invariant: a token is encoded without its neighbours, so how a prompt is cut into steps changes nothing.
 """
 
-from dataclasses import dataclass
-
 import mlx.core as mx
 
 from runtime.cache.layout import grouping
 from runtime.errors import NotSupported
 from runtime.quant import find_format
+from runtime.records import dataclass
 
 FLOATS = {"f32": mx.float32, "f16": mx.float16, "bf16": mx.bfloat16}
 Parts = tuple[mx.array, ...]

@@ -16,7 +16,6 @@ import threading
 import time
 from collections.abc import Hashable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -46,6 +45,7 @@ from runtime.cache.page_folder import (
 )
 from runtime.cache.recurrent import DTYPES as STATE_DTYPES
 from runtime.cache.snapshot import TOKEN_AXIS, Checkpoint, Snapshot, Span
+from runtime.records import dataclass
 
 DTYPES = {"F32": mx.float32, "F16": mx.float16, "BF16": mx.bfloat16, "U32": mx.uint32}
 NAMES = {dtype: name for name, dtype in DTYPES.items()}

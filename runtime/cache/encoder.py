@@ -9,7 +9,7 @@ without keys.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 import mlx.core as mx
@@ -21,6 +21,7 @@ from runtime.cache.lengths import Lengths, rows_of
 from runtime.cache.protocol import Mask, Rotate, View
 from runtime.cache.snapshot import Checkpoint, Snapshot, detached, find_checkpoint
 from runtime.errors import NotSupported
+from runtime.records import dataclass
 from runtime.step import Step
 
 

@@ -1,13 +1,14 @@
 """What kernels need to write and read a layer's keys and values where they lie (`runtime.cache.buffer`)."""
 
 from collections.abc import Hashable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, NamedTuple
 
 import mlx.core as mx
 
 from runtime.cache.codec import Codec
 from runtime.cache.snapshot import Reach
+from runtime.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -8,9 +8,9 @@ be kept in another format, named as in runtime.quant (`kept_format`); folds and 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from runtime.quant import find_format
+from runtime.records import dataclass
 
 # Elements of a key or value that share a scale: the first of these that divides its size.
 GROUP_SIZES = (64, 32)

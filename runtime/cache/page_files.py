@@ -15,9 +15,10 @@ import struct
 import zlib
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
+
+from runtime.records import dataclass
 
 FORMAT = "modelkit-prefix-2"
 HEADER_BYTES = 1 << 22

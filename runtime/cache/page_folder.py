@@ -12,8 +12,9 @@ import re
 import time
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
+
+from runtime.records import dataclass
 
 NAME = re.compile(
     r"([0-9a-f]{16})-([0-9]{1,9})-([0-9]{1,9})-([0-9a-f]{64})\.safetensors(\.[0-9a-f]{8}\.part)?"

@@ -18,7 +18,6 @@ then valid for both.
 import itertools
 import time
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
 
 import mlx.core as mx
 
@@ -27,6 +26,7 @@ from runtime.cache.layout import Chunked, Encoder, Full, LayerSpec, Recurrent, R
 from runtime.cache.pages import improved, lightened, page_arrays, page_bytes, split_page
 from runtime.cache.snapshot import Span, resumable
 from runtime.cache.trie import Keys, Node, Trie
+from runtime.records import dataclass
 
 PageNode = Node[Page]
 

@@ -11,7 +11,6 @@ that is the promise of who computes it (`ScanFunction`), since most do so withou
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import mlx.core as mx
 
@@ -21,6 +20,7 @@ from runtime.cache.lengths import Lengths, rows_of
 from runtime.cache.protocol import Rotate, ScanFunction
 from runtime.cache.snapshot import Checkpoint, Snapshot, detached, find_checkpoint
 from runtime.errors import NotSupported
+from runtime.records import dataclass
 from runtime.step import Step
 
 DTYPES = {"float32": mx.float32, "float16": mx.float16, "bfloat16": mx.bfloat16}

@@ -11,7 +11,6 @@ Invariant: `Use.kept` keys of a user are in the store, and `Use.node`, which is 
 """
 
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 import mlx.core as mx
@@ -21,6 +20,7 @@ from runtime.cache.marks import page_marks
 from runtime.cache.pages import cuts_anywhere, take_page
 from runtime.cache.prefix import Match, PageNode, PrefixStore
 from runtime.errors import CacheFull
+from runtime.records import dataclass
 
 U = TypeVar("U", bound=Hashable)
 

@@ -9,11 +9,11 @@ hold, so that an answer does not depend on who else was answered. Source: the co
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from runtime.cache.layout import Chunked, Full, LayerSpec, Rotating, Shared, Stateless
 from runtime.cache.protocol import Rotate
 from runtime.cache.snapshot import Reach
+from runtime.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,11 +10,11 @@ forgotten: `held_from` tells.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import mlx.core as mx
 
 from runtime.cache.layout import Chunked, Encoder, Full, LayerSpec, Recurrent, Rotating, Shared, Stateless
+from runtime.records import dataclass
 
 TOKEN_AXIS = 2
 

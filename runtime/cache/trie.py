@@ -9,8 +9,10 @@ in their first key. Nobody but this file changes `keys`, `start`, `parent` or `c
 """
 
 from collections.abc import Hashable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Generic, TypeVar
+
+from runtime.records import dataclass
 
 P = TypeVar("P")
 Keys = tuple[Hashable, ...]

@@ -16,13 +16,14 @@ import math
 import os
 import sys
 import threading
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from runtime.cpu.gemv import switch
 from runtime.cpu.slots import Slot, find_slots, library_of
 from runtime.host import cores
+from runtime.records import dataclass
 
 if TYPE_CHECKING:
     import mlx.core as mx

@@ -15,8 +15,9 @@ import os
 import platform
 import struct
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any, ClassVar
+
+from runtime.records import dataclass
 
 PT_DYNAMIC, PT_GNU_RELRO = 2, 0x6474E552
 DT_PLTRELSZ, DT_STRTAB, DT_SYMTAB, DT_RELA, DT_RELASZ, DT_JMPREL = 2, 5, 6, 7, 8, 23

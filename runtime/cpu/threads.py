@@ -19,13 +19,13 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 from weakref import WeakSet
 
 from runtime import host
 from runtime.cpu import bind
 from runtime.host import Activity
+from runtime.records import dataclass
 
 WINDOW_S = 0.25  # ticks of 10 ms are too coarse for less
 STALE_S = 2.0  # a longer time without steps says little about now

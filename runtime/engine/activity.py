@@ -1,6 +1,6 @@
 """What an engine is doing, for people who watch it."""
 
-from dataclasses import dataclass
+from runtime.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

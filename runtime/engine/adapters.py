@@ -8,7 +8,6 @@ Everything here but `space`, `readable` and `check` runs on the engine's thread.
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from runtime.errors import WeightMismatch
@@ -17,6 +16,7 @@ from runtime.nn.adapter_stacks import Deck
 from runtime.nn.adapters import Adapter
 from runtime.nn.low_rank import LowRanks
 from runtime.nn.row_adapters import Members, RowAdapters
+from runtime.records import dataclass
 
 if TYPE_CHECKING:
     from runtime.engine.row import Row

@@ -5,13 +5,13 @@ computation that left its range, after which all tokens see them in memory. So e
 at, the first one included, which costs nothing that could be measured.
 """
 
-from dataclasses import dataclass
 from typing import Any, cast
 
 import mlx.core as mx
 
 from runtime.engine.request import TokenLogprob
 from runtime.engine.row import Row
+from runtime.records import dataclass
 from runtime.sampling.constraint import Ahead, unpacked
 from runtime.sampling.logprobs import Logprobs, logprobs
 from runtime.sampling.rejection import Guesses

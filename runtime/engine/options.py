@@ -1,8 +1,7 @@
 """What is decided about an engine when it starts, as plain values."""
 
-from dataclasses import dataclass
-
 from runtime.cache.page_folder import PrefixFolder
+from runtime.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

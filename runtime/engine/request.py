@@ -1,9 +1,10 @@
 """What crosses the border of the engine's thread: plain frozen values, ids as ints, logprobs as floats."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
 from runtime.loaded import check_ids
+from runtime.records import dataclass
 from runtime.sampling.constraint import Constraint
 from runtime.sampling.params import SamplingParams
 

@@ -1,7 +1,6 @@
 """What stands on the engine's thread around one model: made there, whole, before anything is asked of it."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 from runtime.cache.budget import Budget
 from runtime.cache.build import LayerMemory, build_memory
@@ -16,6 +15,7 @@ from runtime.engine.sources import Sources
 from runtime.engine.steps import Steps
 from runtime.loaded import LoadedModel
 from runtime.nn.rope_spec import long_after
+from runtime.records import dataclass
 from runtime.speculate.desk import Desk
 from runtime.speculate.drafter import Drafter
 

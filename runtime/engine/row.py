@@ -1,11 +1,12 @@
 """One sequence while the engine works on it: the engine's own, mutable notes about a request."""
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from runtime.cache.shift import Shift
 from runtime.engine.request import Delta, Drafts, Finish, PromptProgress, Reason, Request, TokenLogprob, Usage
 from runtime.engine.stream import Stream
+from runtime.records import dataclass
 from runtime.sampling.constraint import ConstraintFault, Matcher
 
 

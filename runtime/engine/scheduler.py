@@ -5,7 +5,7 @@ budget goes to the one row that is being prefilled. A second prompt waits until 
 half-read prompts finish later than one after the other, and caches then need slices only.
 """
 
-from dataclasses import dataclass
+from runtime.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,6 @@
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import mlx.core as mx
@@ -22,6 +21,7 @@ from runtime.nn.norm import Normalize
 from runtime.nn.rope import Rope
 from runtime.nn.rope_spec import RopeSpec, read_rope
 from runtime.nn.self_attention import HeadNormAttention
+from runtime.records import dataclass
 from runtime.step import Step
 
 _ROPE = {

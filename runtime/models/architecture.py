@@ -1,7 +1,6 @@
 """How a config finds its family, and what follows from both before anything is allocated."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib import import_module
 from typing import Any
@@ -13,6 +12,7 @@ from runtime.models.document import check_document
 from runtime.models.family import Family
 from runtime.models.names import ARCHITECTURES, architecture_name, module_name
 from runtime.models.wrapper import text_config
+from runtime.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,6 @@
 """Bamba: Mamba-2 layers with an attention layer here and there, each followed by a feed-forward block."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import mlx.core as mx
@@ -22,6 +21,7 @@ from runtime.nn.module import Module
 from runtime.nn.norm import RMSNorm
 from runtime.nn.rope import Rope
 from runtime.nn.self_attention import SelfAttention
+from runtime.records import dataclass
 from runtime.step import Step
 
 

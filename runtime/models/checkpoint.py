@@ -6,11 +6,11 @@ them; MLX's names are those that mlx-lm and this runtime load.
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from runtime.models.quantizing import Row
 from runtime.models.towers import Towers, unwrapped
+from runtime.records import dataclass
 
 _LAYER = re.compile(r"layers\.(\d{1,6})\.", re.ASCII)
 
@@ -46,7 +46,7 @@ class Checkpoint:
     """mlx-lm takes a checkpoint whose experts are stacked for one of its own, in which filters are
     [channels, taps, 1] and norms are stored whole, not less one."""
 
-    towers: Towers = Towers()  # noqa: RUF009  # frozen
+    towers: Towers = Towers()  # frozen
     """What is for images and sound, which no model here runs."""
     heads: tuple[str, ...] = ()
     """How names of draft heads begin, wrappers apart."""

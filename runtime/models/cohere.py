@@ -6,7 +6,6 @@ weights of its own; Cohere 2 alternates sliding layers with full ones that leave
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import mlx.core as mx
@@ -21,6 +20,7 @@ from runtime.nn.block import Parallel
 from runtime.nn.norm import HeadLayerNorm, LayerNorm, Normalize
 from runtime.nn.rope import Rope
 from runtime.nn.self_attention import HeadNormAttention, SelfAttention
+from runtime.records import dataclass
 from runtime.step import Step
 
 

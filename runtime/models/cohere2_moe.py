@@ -5,7 +5,6 @@ may rotate whatever they see. Shared experts are summed with the routed answers,
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import mlx.core as mx
@@ -30,6 +29,7 @@ from runtime.nn.norm import LayerNorm, Normalize, RMSNorm
 from runtime.nn.route import Choice, best, top_then_softmax
 from runtime.nn.self_attention import SelfAttention
 from runtime.nn.sparse import SharedMoE
+from runtime.records import dataclass
 from runtime.step import Step
 
 

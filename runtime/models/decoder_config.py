@@ -5,13 +5,13 @@ a file leaves out.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from runtime.errors import UnsupportedModel, shown
 from runtime.models.config import Fields, whole_heads
 from runtime.nn.mlp import ACTIVATIONS
 from runtime.nn.rope_spec import RopeSpec, read_rope
+from runtime.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

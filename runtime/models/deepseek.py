@@ -7,7 +7,6 @@ GLM hold draft heads behind the last layer.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import mlx.core as mx
@@ -34,6 +33,7 @@ from runtime.nn.rope import Rope
 from runtime.nn.rope_spec import RopeSpec, read_rope, yarn_scale
 from runtime.nn.route import Choice, CorrectedRouter, Router, best, open_groups
 from runtime.nn.sparse import SharedMoE
+from runtime.records import dataclass
 from runtime.step import Step
 
 _FAMILIES = ("deepseek_v2", "deepseek_v3", "deepseek_v32", "glm4_moe_lite", "kimi_k2")

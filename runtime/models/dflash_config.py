@@ -8,7 +8,6 @@ Source: z-lab/dflash `model.py`; vLLM `qwen3_dflash.py` for how sliding and caus
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from runtime.errors import UnsupportedModel, shown
@@ -16,6 +15,7 @@ from runtime.models.config import Fields
 from runtime.models.decoder_config import DecoderConfig, layer_count, one_rope, read_shape
 from runtime.models.laguna import gates, layer_rope
 from runtime.models.names import architecture_name
+from runtime.records import dataclass
 
 LARGEST_BLOCK = 1 << 10
 _SLIDING = "sliding_attention"

@@ -6,7 +6,6 @@ out.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from runtime.cache.layout import LayerSpec
@@ -25,6 +24,7 @@ from runtime.nn.block import PreNorm
 from runtime.nn.layer import FeedForward, Mixer
 from runtime.nn.rope import Rope
 from runtime.nn.self_attention import HeadNormAttention, SelfAttention
+from runtime.records import dataclass
 
 Windows = tuple[int | None, ...]
 

@@ -6,7 +6,6 @@ published files (`model.mtp_*`) are left out.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import mlx.core as mx
@@ -28,6 +27,7 @@ from runtime.nn.module import Module
 from runtime.nn.route import Choice, best
 from runtime.nn.self_attention import SelfAttention
 from runtime.nn.sparse import SharedMoE
+from runtime.records import dataclass
 from runtime.step import Step
 
 

@@ -7,7 +7,6 @@ leave the key multiplier out; mlx-lm's converter folds the multipliers it knows 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import mlx.core as mx
@@ -30,6 +29,7 @@ from runtime.nn.module import Module
 from runtime.nn.norm import RMSNorm
 from runtime.nn.rope import Rope
 from runtime.nn.self_attention import Projected, SelfAttention
+from runtime.records import dataclass
 from runtime.step import Step
 
 

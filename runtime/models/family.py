@@ -5,11 +5,11 @@ stay wide, which tensors are for images) reads it here; nobody looks for names i
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from runtime.cache.layout import LayerSpec
 from runtime.models.checkpoint import PLAIN, Checkpoint, always
+from runtime.records import dataclass
 
 if TYPE_CHECKING:
     import mlx.core as mx
@@ -112,7 +112,7 @@ class Family:
     """Parameters, by their names in `build`, that never become narrower than they are stored."""
     head: Head | None = None
     """The draft head that files of the family may hold, where it is computed here."""
-    checkpoint: Callable[[Mapping[str, Any]], Checkpoint] = always(PLAIN)  # noqa: RUF009  # frozen
+    checkpoint: Callable[[Mapping[str, Any]], Checkpoint] = always(PLAIN)  # frozen
     """What is particular to its files, by the text model's config, which may be one that `parse` refuses."""
     drafts_as: Literal["model", "assistant", "block"] = "model"
     """How it drafts for another: as any language model does, or inside its target, whose layer memory an

@@ -8,7 +8,6 @@ gives sliding layers a rotation of their own.
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import mlx.core as mx
@@ -43,6 +42,7 @@ from runtime.nn.layer import Layer
 from runtime.nn.norm import one_added
 from runtime.nn.rope import Rope
 from runtime.nn.self_attention import HeadNormAttention, SelfAttention
+from runtime.records import dataclass
 from runtime.step import Step
 
 _TANH = "gelu_pytorch_tanh"

@@ -8,7 +8,6 @@ values. A second table feeds every layer.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any, ClassVar
 
@@ -34,6 +33,7 @@ from runtime.nn.mlp import ACTIVATIONS, GatedMLP
 from runtime.nn.module import Module
 from runtime.nn.norm import RMSNorm
 from runtime.nn.rope import Rope
+from runtime.records import dataclass
 from runtime.step import Step
 
 

@@ -8,7 +8,6 @@ vocabulary ("ordered embeddings").
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import mlx.core as mx
@@ -29,6 +28,7 @@ from runtime.nn.linear import embed, linear, tied
 from runtime.nn.module import Module
 from runtime.nn.norm import RMSNorm
 from runtime.nn.rope import Rope
+from runtime.records import dataclass
 from runtime.step import Step
 
 

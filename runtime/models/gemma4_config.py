@@ -1,7 +1,6 @@
 """The config of Gemma 4's text tower, and what its layers own. Gemma 3n and the assistants share parts."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from runtime.cache.layout import Full, LayerSpec, Rotating, Shared
@@ -10,6 +9,7 @@ from runtime.models.config import Fields, whole_heads
 from runtime.models.decoder_config import layer_count, read_shape
 from runtime.models.rope_block import only_repeats
 from runtime.nn.rope_spec import RopeSpec, read_rope
+from runtime.records import dataclass
 
 _KINDS = ("full_attention", "sliding_attention")
 _ROPES: dict[str, dict[str, Any]] = {

@@ -4,7 +4,6 @@ Gate and up are one matrix. (Its predecessor `glm` lacks the norms after; its Mo
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import mlx.core as mx
@@ -21,6 +20,7 @@ from runtime.nn.module import Module
 from runtime.nn.norm import Normalize
 from runtime.nn.rope import Rope
 from runtime.nn.self_attention import SelfAttention
+from runtime.records import dataclass
 from runtime.step import Step
 
 

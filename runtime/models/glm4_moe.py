@@ -1,7 +1,6 @@
 """GLM-4.5 to 4.7: part of each head is rotated; mixtures and draft heads are those of DeepSeek-V3."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from runtime.cache.layout import Full, LayerSpec
@@ -21,6 +20,7 @@ from runtime.nn.rope_spec import RopeSpec
 from runtime.nn.route import CorrectedRouter
 from runtime.nn.self_attention import HeadNormAttention, SelfAttention
 from runtime.nn.sparse import SharedMoE
+from runtime.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,6 @@ is shows in the shape of c_attn.
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import mlx.core as mx
@@ -23,6 +22,7 @@ from runtime.nn.linear import embed, linear, tied
 from runtime.nn.mlp import ACTIVATIONS
 from runtime.nn.module import Module
 from runtime.nn.norm import LayerNorm
+from runtime.records import dataclass
 from runtime.step import Step
 
 

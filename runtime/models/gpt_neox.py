@@ -5,7 +5,6 @@ Queries, keys and values are one matrix whose rows go head by head.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import mlx.core as mx
@@ -24,6 +23,7 @@ from runtime.nn.module import Module
 from runtime.nn.norm import LayerNorm
 from runtime.nn.rope import Rope
 from runtime.nn.rope_spec import RopeSpec, read_rope
+from runtime.records import dataclass
 from runtime.step import Step
 
 

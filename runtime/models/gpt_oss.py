@@ -7,7 +7,6 @@ rows of gate and up in turn), or as floats stored input first.
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import mlx.core as mx
@@ -31,6 +30,7 @@ from runtime.nn.rope import Rope
 from runtime.nn.rope_spec import read_rope
 from runtime.nn.route import top_then_softmax
 from runtime.nn.self_attention import SelfAttention
+from runtime.records import dataclass
 from runtime.step import Step
 
 _YARN = {"rope_type": "yarn", "factor": 32.0, "truncate": False, "original_max_position_embeddings": 4096}

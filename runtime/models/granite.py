@@ -1,7 +1,6 @@
 """Granite 3: a Llama with four multipliers: on the embedding, scores, what sublayers add, and logits."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import mlx.core as mx
@@ -17,6 +16,7 @@ from runtime.nn.block import PreNorm
 from runtime.nn.layer import FeedForward
 from runtime.nn.rope import Rope
 from runtime.nn.self_attention import SelfAttention
+from runtime.records import dataclass
 from runtime.step import Step
 
 

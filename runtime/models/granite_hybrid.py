@@ -6,7 +6,6 @@ out unless the config says "rope".
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import mlx.core as mx
@@ -32,6 +31,7 @@ from runtime.nn.norm import RMSNorm
 from runtime.nn.rope import Rope
 from runtime.nn.route import top_then_softmax
 from runtime.nn.self_attention import SelfAttention
+from runtime.records import dataclass
 from runtime.step import Step
 
 

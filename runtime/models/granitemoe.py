@@ -1,7 +1,6 @@
 """Granite 3 MoE: Granite with experts for MLPs. The shared variant has one more that always answers."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from dataclasses import fields as members
 from typing import Any
 
@@ -19,6 +18,7 @@ from runtime.nn.linear import linear
 from runtime.nn.module import Module
 from runtime.nn.route import Choice, top_then_softmax
 from runtime.nn.sparse import SharedMoE
+from runtime.records import dataclass
 from runtime.step import Step
 
 __all__ = ["Config", "adapt", "build", "layout", "parse"]

@@ -4,7 +4,6 @@ Router probabilities are taken over all experts and left as they are; mlx-lm tak
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import mlx.core as mx
@@ -27,6 +26,7 @@ from runtime.nn.moe import Experts
 from runtime.nn.norm import RMSNorm
 from runtime.nn.route import softmax_then_top
 from runtime.nn.self_attention import SelfAttention
+from runtime.records import dataclass
 from runtime.step import Step
 
 

@@ -7,7 +7,6 @@ lists of layers counted from one.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import mlx.core as mx
@@ -31,6 +30,7 @@ from runtime.nn.rope import Rope
 from runtime.nn.rope_spec import RopeSpec
 from runtime.nn.route import CorrectedRouter
 from runtime.nn.sparse import SharedMoE
+from runtime.records import dataclass
 from runtime.step import Step
 
 

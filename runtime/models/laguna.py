@@ -6,7 +6,7 @@ sigmoids, with one more that always answers.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import mlx.core as mx
@@ -46,6 +46,7 @@ from runtime.nn.rope_spec import RopeSpec, read_rope
 from runtime.nn.route import CorrectedRouter
 from runtime.nn.self_attention import HeadNormAttention
 from runtime.nn.sparse import SharedMoE
+from runtime.records import dataclass
 from runtime.step import Step
 
 

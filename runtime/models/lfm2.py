@@ -7,7 +7,6 @@ what the config says: it is cut to two thirds and rounded up. Names differ from 
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import mlx.core as mx
@@ -32,6 +31,7 @@ from runtime.nn.norm import RMSNorm
 from runtime.nn.rope import Rope
 from runtime.nn.route import sigmoid_top
 from runtime.nn.self_attention import HeadNormAttention
+from runtime.records import dataclass
 from runtime.step import Step
 
 

@@ -7,7 +7,6 @@ positions are scaled (rope).
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import mlx.core as mx
@@ -22,6 +21,7 @@ from runtime.nn.block import PreNorm
 from runtime.nn.layer import Mixer
 from runtime.nn.rope import Rope
 from runtime.nn.self_attention import HeadNormAttention, SelfAttention
+from runtime.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

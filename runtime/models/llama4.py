@@ -7,7 +7,6 @@ with plain MLPs.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import mlx.core as mx
@@ -37,6 +36,7 @@ from runtime.nn.norm import Normalize, rms
 from runtime.nn.rope import Rope
 from runtime.nn.route import best
 from runtime.nn.self_attention import SelfAttention
+from runtime.records import dataclass
 from runtime.step import Step
 
 

@@ -1,7 +1,6 @@
 """Mamba, Falcon-Mamba and Mamba-2: no attention and no feed-forward; every layer is a norm and a mixer."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import mlx.core as mx
@@ -18,6 +17,7 @@ from runtime.nn.mamba1 import Mamba1, Mamba1Spec
 from runtime.nn.mamba2 import Mamba2, Mamba2Spec, step_bounds
 from runtime.nn.module import Module
 from runtime.nn.norm import RMSNorm
+from runtime.records import dataclass
 from runtime.step import Step
 
 UNBOUNDED = 1 << 20  # a state has no positions; something must stand where others have a context length

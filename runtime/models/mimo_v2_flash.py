@@ -6,7 +6,6 @@ layer_types and mlp_layer_types. The draft heads in published files (`model.mtp.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import mlx.core as mx
@@ -33,6 +32,7 @@ from runtime.nn.rope import Rope
 from runtime.nn.rope_spec import RopeSpec, read_rope
 from runtime.nn.route import CorrectedRouter
 from runtime.nn.sparse import SharedMoE
+from runtime.records import dataclass
 from runtime.step import Step
 
 _KINDS = ("full_attention", "sliding_attention")

@@ -5,7 +5,6 @@ published files.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from runtime.cache.layout import LayerSpec
@@ -19,6 +18,7 @@ from runtime.models.mixture import MixtureSpec, corrected_mixture
 from runtime.models.olmo2 import WideNormAttention
 from runtime.models.tensor_names import without_spares
 from runtime.nn.block import PreNorm
+from runtime.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

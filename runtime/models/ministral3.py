@@ -5,7 +5,6 @@ A Llama whose queries, past the length the model was trained at, grow with the l
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import mlx.core as mx
@@ -24,6 +23,7 @@ from runtime.nn.rope import Rope
 from runtime.nn.rope_spec import read_rope
 from runtime.nn.self_attention import SelfAttention
 from runtime.nn.sharpen import Sharpening
+from runtime.records import dataclass
 from runtime.step import Step
 
 # What the transformers classes take for fields that a file leaves out, by the text tower's type.

@@ -3,7 +3,6 @@ by a softmax in groups. Published as the text tower of a Mistral 3 wrapper.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import mlx.core as mx
@@ -32,6 +31,7 @@ from runtime.nn.rope_spec import RopeSpec, read_rope
 from runtime.nn.route import Choice, best, open_groups
 from runtime.nn.sharpen import Sharpening
 from runtime.nn.sparse import SharedMoE
+from runtime.records import dataclass
 from runtime.step import Step
 
 # What the transformers class takes for fields that a file leaves out; wrappers leave out much.

@@ -1,7 +1,6 @@
 """Mixtral: a Mistral whose MLPs are mixtures of experts."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from runtime.cache.layout import LayerSpec
@@ -14,6 +13,7 @@ from runtime.models.tensor_names import without_spares
 from runtime.nn.block import PreNorm
 from runtime.nn.self_attention import SelfAttention
 from runtime.nn.sparse import SoftmaxMoE
+from runtime.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,10 +2,9 @@
 experts (DeepSeek-V3's way; arXiv 2412.19437). Their configs differ in a few names and defaults only.
 """
 
-from dataclasses import dataclass
-
 from runtime.nn.route import CorrectedRouter
 from runtime.nn.sparse import SharedMoE
+from runtime.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,6 @@ so outside of tests every row is one without an image.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import mlx.core as mx
@@ -28,6 +27,7 @@ from runtime.nn.linear import embed, linear, tied
 from runtime.nn.module import Module
 from runtime.nn.norm import Normalize
 from runtime.nn.self_attention import SelfAttention
+from runtime.records import dataclass
 from runtime.step import Step
 
 _SPARE_IDS = 8  # rows that the embedding has beyond the vocabulary: the image token and its like

@@ -6,7 +6,6 @@ Layers with full attention leave positions out. Logits are scaled and capped.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import mlx.core as mx
@@ -38,6 +37,7 @@ from runtime.nn.linear import linear
 from runtime.nn.norm import RMSNorm, one_added, rms
 from runtime.nn.rope import Rope
 from runtime.nn.self_attention import Projected, SelfAttention
+from runtime.records import dataclass
 from runtime.step import Step
 
 

@@ -1,7 +1,6 @@
 """Nemotron, Minitron: zero-centred LayerNorms, a squared-ReLU MLP without gate, half of each head turns."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import mlx.core as mx
@@ -16,6 +15,7 @@ from runtime.nn.block import PreNorm
 from runtime.nn.mlp import ACTIVATIONS, MLP
 from runtime.nn.norm import LayerNorm, Normalize, one_added
 from runtime.nn.self_attention import SelfAttention
+from runtime.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

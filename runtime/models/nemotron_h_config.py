@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from runtime.errors import UnsupportedModel, shown
@@ -10,6 +9,7 @@ from runtime.models.config import Fields
 from runtime.models.expert_groups import read_groups
 from runtime.nn.mamba2 import Mamba2Spec, step_bounds
 from runtime.nn.mlp import ACTIVATIONS
+from runtime.records import dataclass
 
 _KINDS = {
     "M": "M",

@@ -5,7 +5,6 @@ sliding layers: OLMo 3 stretches positions in full layers only, EXAONE leaves th
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import mlx.core as mx
@@ -30,6 +29,7 @@ from runtime.nn.norm import RMSNorm
 from runtime.nn.rope import Rope
 from runtime.nn.rope_spec import RopeSpec
 from runtime.nn.self_attention import HeadNormAttention, Projected, SelfAttention
+from runtime.records import dataclass
 from runtime.step import Step
 
 

@@ -5,7 +5,6 @@ is stored with one matrix and one filter each for queries, keys and values, whic
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import mlx.core as mx
@@ -28,6 +27,7 @@ from runtime.nn.module import Module
 from runtime.nn.norm import Normalize, RMSNorm
 from runtime.nn.rope import Rope
 from runtime.nn.self_attention import Projected, SelfAttention
+from runtime.records import dataclass
 from runtime.step import Step
 
 

@@ -1,7 +1,6 @@
 """OLMoE: a Llama with norms over all queries and over all keys, and experts for MLPs."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import mlx.core as mx
@@ -19,6 +18,7 @@ from runtime.nn.norm import RMSNorm
 from runtime.nn.rope import Rope
 from runtime.nn.self_attention import Projected, SelfAttention
 from runtime.nn.sparse import SoftmaxMoE
+from runtime.records import dataclass
 from runtime.step import Step
 
 

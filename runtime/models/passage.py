@@ -17,7 +17,6 @@ Dimensions: E experts, R rows (outputs; ids of a table), C columns.
 import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import mlx.core as mx
@@ -27,6 +26,7 @@ from mlx.utils import tree_flatten
 from runtime.errors import RuntimeFault, WeightMismatch
 from runtime.models.architecture import Described
 from runtime.models.unused import without_unused
+from runtime.records import dataclass
 
 Shape = tuple[int, ...]
 Form = Literal["published", "mlx"]

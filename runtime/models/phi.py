@@ -3,7 +3,6 @@ each head rotated.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import mlx.core as mx
@@ -21,6 +20,7 @@ from runtime.nn.mlp import ACTIVATIONS, MLP
 from runtime.nn.norm import LayerNorm, Normalize
 from runtime.nn.rope import Rope
 from runtime.nn.self_attention import HeadNormAttention, SelfAttention
+from runtime.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,6 @@ that are nearly as good as it, the second's without the first. The two do not su
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import mlx.core as mx
@@ -28,6 +27,7 @@ from runtime.nn.norm import LayerNorm, Normalize
 from runtime.nn.rope_spec import RopeSpec, read_rope
 from runtime.nn.route import Choice
 from runtime.nn.self_attention import SelfAttention
+from runtime.records import dataclass
 from runtime.step import Step
 
 

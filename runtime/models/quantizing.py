@@ -6,11 +6,11 @@ what happens when no offer fits, are modelkit's (`modelkit.pack.policy`).
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Literal
 
 from runtime.models.towers import Towers
 from runtime.quant import FORMATS, Format
+from runtime.records import dataclass
 
 Offer = Literal["requested", "8-bit", "source"]
 
@@ -62,7 +62,7 @@ class Request:
     experts: int = 0
     dense: frozenset[int] = frozenset()
     """Layers whose MLP has no experts."""
-    towers: Towers = Towers()  # noqa: RUF009  # frozen
+    towers: Towers = Towers()  # frozen
 
     @property
     def promotes(self) -> bool:

@@ -1,13 +1,13 @@
 """What a config.json of Qwen3-Next, Qwen3.5 or its MoE says: which layers are delta nets, which mixtures."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from runtime.errors import UnsupportedModel
 from runtime.models.config import Fields
 from runtime.models.decoder_config import DecoderConfig, layer_count, listed_layers, one_rope, read_shape
 from runtime.nn.delta_net import DeltaSpec
+from runtime.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

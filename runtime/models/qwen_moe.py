@@ -6,7 +6,6 @@ first.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from runtime.cache.layout import LayerSpec
@@ -24,6 +23,7 @@ from runtime.nn.layer import FeedForward
 from runtime.nn.rope import Rope
 from runtime.nn.self_attention import HeadNormAttention, SelfAttention
 from runtime.nn.sparse import GatedSharedMoE, SoftmaxMoE
+from runtime.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,6 @@ capped.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import mlx.core as mx
@@ -28,6 +27,7 @@ from runtime.nn.norm import RMSNorm, one_added
 from runtime.nn.rg_lru import RecurrentBlock, rg_lru_memory
 from runtime.nn.rope import Rope
 from runtime.nn.self_attention import SelfAttention
+from runtime.records import dataclass
 from runtime.step import Step
 
 

@@ -4,7 +4,6 @@
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import mlx.core as mx
@@ -17,6 +16,7 @@ from runtime.models.family import Family
 from runtime.models.tensor_names import without_spares
 from runtime.nn.block import PreNorm
 from runtime.nn.self_attention import SelfAttention
+from runtime.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,6 @@ head.
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import mlx.core as mx
@@ -21,6 +20,7 @@ from runtime.nn.block import Parallel, PreNorm
 from runtime.nn.norm import HeadLayerNorm, LayerNorm, Normalize
 from runtime.nn.rope import Rope
 from runtime.nn.self_attention import HeadNormAttention, SelfAttention
+from runtime.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

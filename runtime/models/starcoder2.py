@@ -1,7 +1,6 @@
 """StarCoder2: LayerNorms and biases everywhere, an MLP without gate, one window for all layers."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import mlx.core as mx
@@ -19,6 +18,7 @@ from runtime.nn.mlp import ACTIVATIONS
 from runtime.nn.module import Module
 from runtime.nn.norm import LayerNorm, Normalize
 from runtime.nn.self_attention import SelfAttention
+from runtime.records import dataclass
 from runtime.step import Step
 
 

@@ -5,11 +5,11 @@ before the head, whose layers have biases of their own, and what answers begin w
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from runtime.models.config import Fields
 from runtime.nn.mlp import ACTIVATIONS
+from runtime.records import dataclass
 
 _KINDS = ("t5", "mt5", "umt5")
 # Positions are distances, which have no end: this bounds memory that is foreseen, and nobody's texts.

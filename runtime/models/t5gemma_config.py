@@ -1,7 +1,6 @@
 """What config.json says of T5Gemma: a block of Gemma 2's fields for each of its two stacks."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from runtime.errors import UnsupportedModel
@@ -13,6 +12,7 @@ from runtime.models.decoder_config import (
     read_shape,
     read_windows,
 )
+from runtime.records import dataclass
 
 _TANH = "gelu_pytorch_tanh"
 

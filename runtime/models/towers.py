@@ -1,6 +1,6 @@
 """What a checkpoint of a multimodal model holds beside its text model, told by the beginnings of names."""
 
-from dataclasses import dataclass
+from runtime.records import dataclass
 
 _WRAPPERS = ("model.language_model.", "language_model.model.", "language_model.", "model.")
 

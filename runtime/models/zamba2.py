@@ -8,7 +8,6 @@ size has no bounds, as in the kernels the models were trained with; transformers
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import mlx.core as mx
@@ -31,6 +30,7 @@ from runtime.nn.module import Module
 from runtime.nn.norm import RMSNorm
 from runtime.nn.rope import Rope
 from runtime.nn.rope_spec import read_rope
+from runtime.records import dataclass
 from runtime.step import Step
 
 _KINDS = {"mamba": False, "linear_attention": False, "hybrid": True}

@@ -7,11 +7,11 @@ Dimensions: n adapters of a module, r the largest rank among them, E experts, H 
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 import mlx.core as mx
 
 from runtime.nn.adapters import Adapter, Key, Part
+from runtime.records import dataclass
 
 
 @dataclass(slots=True, eq=False)

@@ -12,7 +12,6 @@ a step for all of its rows at once, so they cannot differ from row to row: such 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import mlx.core as mx
@@ -24,6 +23,7 @@ from runtime.nn.linear import MATRICES, TABLES, head_of
 from runtime.nn.low_rank import HEAD, LowRank, LowRanks, Rows
 from runtime.nn.mla import HeadLinear, QuantizedHeadLinear
 from runtime.nn.moe import QuantizedSwitchLinear, SwitchLinear
+from runtime.records import dataclass
 
 FUSE = "fuse it into the weights instead (create --fuse-adapters)"
 

@@ -2,8 +2,6 @@
 gated norm.
 """
 
-from dataclasses import dataclass
-
 import mlx.core as mx
 import mlx.nn as nn
 
@@ -15,6 +13,7 @@ from runtime.nn.conv import CausalConv
 from runtime.nn.gated_norm import GatedRMSNorm
 from runtime.nn.linear import linear
 from runtime.nn.module import Module
+from runtime.records import dataclass
 from runtime.step import Step
 
 

@@ -6,8 +6,6 @@ no more than T tokens are visible nothing is ranked. Source: DeepSeek-V3.2-Exp (
 Hadamard rotation of queries and keys leaves their products as they are and is left out.
 """
 
-from dataclasses import dataclass
-
 import mlx.core as mx
 import mlx.nn as nn
 
@@ -19,6 +17,7 @@ from runtime.nn.module import Module
 from runtime.nn.norm import LayerNorm
 from runtime.nn.plain import causal_mask
 from runtime.nn.rope import Rope
+from runtime.records import dataclass
 from runtime.step import Step
 
 HELD = 1 << 26

@@ -4,8 +4,6 @@ sigmoid gate.
 Decay and gate come through a bottleneck of one head's size.
 """
 
-from dataclasses import dataclass
-
 import mlx.core as mx
 import mlx.nn as nn
 
@@ -16,6 +14,7 @@ from runtime.nn.conv import CausalConv
 from runtime.nn.gated_norm import GatedRMSNorm
 from runtime.nn.linear import linear
 from runtime.nn.module import Module
+from runtime.records import dataclass
 from runtime.step import Step
 
 

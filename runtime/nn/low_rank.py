@@ -15,9 +15,11 @@ Dimensions: r the rank, V rows of a table, E experts, n rows.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import mlx.core as mx
+
+from runtime.records import dataclass
 
 HEAD = "lm_head"
 """The output head's name also where a network has no such module, its table being the head too: a pair or a

@@ -5,7 +5,6 @@ x_proj, and the selective scan runs over it. Falcon-Mamba norms step sizes, B an
 weights.
 """
 
-from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
@@ -20,6 +19,7 @@ from runtime.nn.conv import CausalConv
 from runtime.nn.linear import linear
 from runtime.nn.module import Module
 from runtime.nn.norm import RMSNorm, rms
+from runtime.records import dataclass
 from runtime.step import Step
 
 

@@ -10,7 +10,6 @@ because what a token computes must not depend on how its prompt was cut.
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import mlx.core as mx
@@ -25,6 +24,7 @@ from runtime.nn.conv import CausalConv
 from runtime.nn.gated_norm import GatedRMSNorm, Order
 from runtime.nn.linear import linear
 from runtime.nn.module import Module
+from runtime.records import dataclass
 from runtime.step import Step
 
 

@@ -10,7 +10,6 @@ for all queries is the cheaper of the two (`expanded`). Both equal each other to
 promises the same bits for any width takes the first always. Source: DeepSeek-V2 (arXiv 2405.04434).
 """
 
-from dataclasses import dataclass
 from typing import Any
 
 import mlx.core as mx
@@ -25,6 +24,7 @@ from runtime.nn.linear import linear
 from runtime.nn.module import Module
 from runtime.nn.norm import RMSNorm
 from runtime.nn.rope import Rope
+from runtime.records import dataclass
 from runtime.step import Step
 from runtime.weights import stored_packing, unpacked
 

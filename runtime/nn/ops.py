@@ -19,7 +19,7 @@ k of them asked per token.
 
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal, Protocol
 
 import mlx.core as mx
@@ -33,6 +33,7 @@ from runtime.cpu.turn import Rotary
 from runtime.nn import fused, plain
 from runtime.nn.scans import Counts, DeltaSizes, Folded, Scans, SsdSizes
 from runtime.nn.viewed import recalling, remembering
+from runtime.records import dataclass
 from runtime.step import Step
 
 Name = Literal["plain", "cpu", "blas", "gpu"]

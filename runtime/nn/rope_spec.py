@@ -10,10 +10,11 @@ Sources: RoFormer (arXiv 2104.09864); position interpolation (2306.15595); YaRN 
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from typing import Any, cast
 
 from runtime.errors import UnsupportedModel, shown
+from runtime.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ Dimensions: B rows, L tokens, r the rank, E experts, H heads, n adapters of a mo
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import mlx.core as mx
@@ -16,6 +15,7 @@ import mlx.core as mx
 from runtime.nn import ops
 from runtime.nn.adapter_stacks import Deck, Stack
 from runtime.nn.adapters import Adapter, Part
+from runtime.records import dataclass
 
 Members = tuple[tuple[Adapter, float], ...]
 """The adapters of one row, in order, each with its scale."""

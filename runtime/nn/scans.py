@@ -8,7 +8,6 @@ answers and the state after each row's last real token.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import mlx.core as mx
@@ -21,6 +20,7 @@ from runtime.nn.gated_delta import gated_delta
 from runtime.nn.linear_scan import linear_scan
 from runtime.nn.selective_scan import selective_scan
 from runtime.nn.ssd import ssd
+from runtime.records import dataclass
 
 Unary = Callable[[mx.array], mx.array]
 Counts = mx.array | None

@@ -2,10 +2,9 @@
 attention stays sharp over long contexts (Llama 4, Ministral 3, Mistral 4).
 """
 
-from dataclasses import dataclass
-
 import mlx.core as mx
 
+from runtime.records import dataclass
 from runtime.step import Step
 
 

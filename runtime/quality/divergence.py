@@ -1,7 +1,7 @@
 """How far one network's predictions are from another's, on texts that both read."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 import mlx.core as mx
@@ -10,6 +10,7 @@ import numpy as np
 from runtime.loaded import LoadedModel
 from runtime.nn import ops
 from runtime.quality.reading import log_odds, logits
+from runtime.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,6 @@ Memory: the weights, and the activations of one sequence. Source: K-FAC's diagon
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import mlx.core as mx
 import numpy as np
@@ -20,6 +19,7 @@ from runtime.loaded import LoadedModel
 from runtime.nn import ops
 from runtime.quality.reading import log_odds, logits
 from runtime.quality.watch import Call, Watch
+from runtime.records import dataclass
 
 _SEED = 7919
 

@@ -4,7 +4,7 @@ Packed matrices stay packed here and are unpacked whenever they are used: slow, 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import mlx.core as mx
 from mlx.utils import tree_flatten
@@ -14,6 +14,7 @@ from runtime.loaded import LoadedModel
 from runtime.nn.ready import make_ready
 from runtime.quality.errors import packed, rounded
 from runtime.quant import Format
+from runtime.records import dataclass
 from runtime.weights import fit
 
 LEAVES = ("weight", "scales", "biases")

@@ -5,7 +5,6 @@ differentiated. Matrices that a network multiplies by itself, past the table, ar
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import mlx.core as mx
@@ -13,6 +12,7 @@ import mlx.nn as nn
 
 from runtime.nn import fused, ops, plain
 from runtime.nn.ops import Answer, Operations
+from runtime.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

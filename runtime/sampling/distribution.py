@@ -3,10 +3,9 @@
 Arrays: B rows, T positions, K kept ids, V vocabulary.
 """
 
-from dataclasses import dataclass
-
 import mlx.core as mx
 
+from runtime.records import dataclass
 from runtime.sampling.noise import dense_gumbel, gumbel
 
 

@@ -5,11 +5,11 @@ Arrays: R rows of the group, T columns, V vocabulary.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import mlx.core as mx
 
 from runtime.errors import BadTokenIds
+from runtime.records import dataclass
 from runtime.sampling import filters, noise
 from runtime.sampling.distribution import Distribution
 from runtime.sampling.params import SamplingParams

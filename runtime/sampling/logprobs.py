@@ -3,10 +3,9 @@
 Arrays: B rows, T positions, N alternatives, V vocabulary. All lazy.
 """
 
-from dataclasses import dataclass
-
 import mlx.core as mx
 
+from runtime.records import dataclass
 from runtime.sampling.filters import best
 
 

@@ -2,10 +2,11 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
 from typing import Literal, get_args
 
+from runtime.records import dataclass
 from runtime.sampling.ranges import ID_LIMIT, RANGES, Range
 
 BIAS_LIMIT = 1024  # entries; OpenAI's interface allows as many

@@ -6,10 +6,10 @@ drawn: what plain decoding would have seen there.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import mlx.core as mx
 
+from runtime.records import dataclass
 from runtime.sampling.params import SamplingParams
 from runtime.sampling.ranges import WHOLE_CONTEXT
 

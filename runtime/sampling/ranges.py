@@ -3,7 +3,7 @@
 Pure, so that reading a recipe loads nothing. Both ends are included unless `above` excludes the lower one.
 """
 
-from dataclasses import dataclass
+from runtime.records import dataclass
 
 ID_LIMIT = 1 << 31
 SEED_LIMIT = 1 << 64

@@ -11,10 +11,10 @@ Arrays: B rows, T places of a block, the first T - 1 of them with a draft, V voc
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import mlx.core as mx
 
+from runtime.records import dataclass
 from runtime.sampling import noise
 from runtime.sampling.distribution import Distribution
 

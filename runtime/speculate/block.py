@@ -12,7 +12,7 @@ Source: Chen et al., DFlash (arXiv 2602.06036).
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import mlx.core as mx
 
@@ -25,6 +25,7 @@ from runtime.loaded import LoadedModel
 from runtime.models.architecture import Described
 from runtime.models.dflash_config import Config
 from runtime.models.taps import taps_of
+from runtime.records import dataclass
 from runtime.speculate.chain import Chain
 from runtime.speculate.drafter import Proposal, Rows, pass_cost
 from runtime.step import Inputs, Step

@@ -6,9 +6,9 @@ not much more than the processor time it used. Where a GPU computes, processor t
 """
 
 import time
-from dataclasses import dataclass
 
 from runtime.cpu.native import on_processor
+from runtime.records import dataclass
 
 WAITING = 1.25  # wall time per processor time beyond which a step was kept waiting
 

@@ -17,9 +17,10 @@ machines (tests/runtime/speculate/test_learner.py) and tried with `benchmarks/is
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
+
+from runtime.records import dataclass
 
 LADDER = (1, 2, 3, 4, 6, 8, 12, 16)
 """Depths that are ever chosen: few, so that each is measured often."""

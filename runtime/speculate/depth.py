@@ -8,8 +8,9 @@ So a draft that cannot pay costs no more than the budget, and one that may pay i
 
 import math
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
+
+from runtime.records import dataclass
 
 LEAST_GAIN = 0.01  # drafting must promise to be faster by this share
 EARNED = 0.004  # plain rounds that each round adds to the budget

@@ -7,7 +7,6 @@ get their drafts later, the others at once.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import mlx.core as mx
 
@@ -18,6 +17,7 @@ from runtime.cache.sharing import Sharing
 from runtime.cache.trie import Keys
 from runtime.loaded import LoadedModel
 from runtime.nn.rope_spec import long_after
+from runtime.records import dataclass
 from runtime.speculate.chain import Chain, within
 from runtime.speculate.drafter import Proposal, Rows
 from runtime.step import Inputs, Step

@@ -7,7 +7,6 @@ that was not kept: `settle` says after each round what was.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 import mlx.core as mx
@@ -15,6 +14,7 @@ import mlx.core as mx
 from runtime.cache.build import LayerMemory
 from runtime.cache.prefix import PrefixStore
 from runtime.loaded import LoadedModel
+from runtime.records import dataclass
 from runtime.sampling.constraint import Ahead
 from runtime.sampling.sampler import Sampler
 from runtime.speculate.costs import token_cost

@@ -17,7 +17,7 @@ Source: DeepSeek-V3 (arXiv 2412.19437), section 2.2; EAGLE (2401.15077) for feed
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import pairwise
 
 import mlx.core as mx
@@ -28,6 +28,7 @@ from runtime.cache.prefix import PrefixStore
 from runtime.cache.sharing import Sharing
 from runtime.cache.trie import Keys
 from runtime.loaded import LoadedModel
+from runtime.records import dataclass
 from runtime.speculate.chain import Chain
 from runtime.speculate.drafter import Proposal, Rows, pass_cost
 from runtime.step import Inputs, Step

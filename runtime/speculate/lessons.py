@@ -5,8 +5,9 @@ and learned again. It decides about speed only, never about tokens.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, cast
+
+from runtime.records import dataclass
 
 VERSION = 2  # 1 had seconds where 2 has plain rounds
 _DEAREST_ROUND = 1000.0

@@ -14,13 +14,14 @@ What a round costs is known when the next one begins, so it is learned from by `
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import TracebackType
 from typing import NamedTuple, Self
 
 import mlx.core as mx
 
 from runtime.cache.build import LayerMemory
+from runtime.records import dataclass
 from runtime.speculate.clock import Moment
 from runtime.speculate.depth import Decision
 from runtime.speculate.drafter import Proposal, Rows

@@ -6,10 +6,10 @@ action without words, and leaves nothing.
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from modelkit.chat.go.tree import Place
 from modelkit.errors import TemplateError
+from runtime.records import dataclass
 
 BLANKS = " \t\r\n"
 _TOKEN = re.compile(

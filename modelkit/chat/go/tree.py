@@ -1,6 +1,6 @@
 """What a parsed template is made of. Every part knows where it stands, for errors."""
 
-from dataclasses import dataclass
+from runtime.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,9 @@ Ollama knows stays: it is printed behind them.
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from runtime.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,13 +6,14 @@ in one thing (`probe`). A model that none of these tells anything about calls no
 """
 
 from collections.abc import Container
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 from modelkit.chat.styles.probe import probed
 from modelkit.chat.styles.style import Style
 from modelkit.chat.styles.table import fingerprinted, style_named, styles
 from modelkit.chat.template import ChatTemplate
+from runtime.records import dataclass
 
 _SWITCH = "enable_thinking"
 

@@ -6,11 +6,12 @@ Pure: texts come in, a style goes out. Whether it holds is for `probe` to see.
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import takewhile
 from typing import Any
 
 from modelkit.chat.styles.style import JsonCall, MarkedCall, PythonCall, Span, Style, Tag
+from runtime.records import dataclass
 
 NAMES, KEYS, VALUES = ("qxfirst", "qxsecond"), ("qxkey", "qxother"), ("qxone", "qxtwo")
 """Of the calls. The second one has the first key too, with the second value."""

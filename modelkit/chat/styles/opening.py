@@ -5,10 +5,10 @@ its head in the prompt. The prompt's tail says so for each request: a switch or 
 """
 
 import json
-from dataclasses import dataclass
 from typing import Literal
 
 from modelkit.chat.styles.style import Header, JsonCall, MarkedCall, PythonCall, Span, Style
+from runtime.records import dataclass
 
 Place = Literal["start", "thinking", "text", "call"]
 

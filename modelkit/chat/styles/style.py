@@ -15,10 +15,10 @@ nothing in its place. Styles with a `header` write messages instead, each with a
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from modelkit.chat.styles.reading import record
+from runtime.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

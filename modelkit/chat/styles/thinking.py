@@ -5,7 +5,7 @@ changes the prompt acts. What `think` asks for then becomes variables, or a clea
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from typing import Any, Literal
 
@@ -15,6 +15,7 @@ from modelkit.chat.patience import Patience
 from modelkit.chat.styles.style import Style
 from modelkit.chat.template import ChatTemplate
 from modelkit.errors import RequestError, TemplateError
+from runtime.records import dataclass
 
 LEVELS = ("minimal", "low", "medium", "high", "xhigh", "max")
 """From little to much."""

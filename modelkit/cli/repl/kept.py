@@ -11,12 +11,12 @@ import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from modelkit.chat.message import Message, read_messages
 from modelkit.errors import RequestError
+from runtime.records import dataclass
 
 FOLDER = "sessions"
 MOST_KEPT = 100

@@ -1,7 +1,7 @@
 """One conversation with one model: what was said, the settings that the person changed, and asking."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from modelkit.attached import Chosen
@@ -16,6 +16,7 @@ from modelkit.cli.terminal import Reader
 from modelkit.cli.ui import printable
 from modelkit.errors import PromptTooLong
 from modelkit.modelfile import Parameters
+from runtime.records import dataclass
 
 if TYPE_CHECKING:
     from modelkit.client.offers import Answer, Offers

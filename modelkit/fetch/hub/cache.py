@@ -10,13 +10,13 @@ by us. So its name is a promise of what is in it, which is checked once, when th
 
 import os
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from secrets import token_hex
 
 from modelkit.errors import FetchError
 from modelkit.fetch.hub.listing import is_hex
 from modelkit.source.tree import MAX_FILES, is_safe_relative
+from runtime.records import dataclass
 
 MAIN = "main"
 _DAY_S = 86400

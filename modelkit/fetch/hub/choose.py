@@ -6,7 +6,6 @@ A list of what is wanted, never of what is not: repositories hold the same weigh
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 from modelkit.address import HubAddress
 from modelkit.errors import FetchError, UnsupportedSource
@@ -18,6 +17,7 @@ from modelkit.source.display import shown
 from modelkit.source.shards import INDEX, is_model
 from modelkit.source.sniff import weights_kind
 from modelkit.source.tree import is_own
+from runtime.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

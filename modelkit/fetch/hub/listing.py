@@ -2,13 +2,13 @@
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 from modelkit.errors import FetchError
 from modelkit.source.display import shown
 from modelkit.source.tree import is_safe_relative
 from modelkit.store.digest import Digest
 from modelkit.store.manifest import BLOB_LIMIT_BYTES
+from runtime.records import dataclass
 
 MAX_FILES = 100_000
 

@@ -8,11 +8,11 @@ that: where two files would do, both are named.
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 from modelkit.errors import FetchError
 from modelkit.fetch.hub.listing import Listed
 from modelkit.source.display import shown
+from runtime.records import dataclass
 
 _DEFAULTS = ("Q4_K_M", "Q8_0")
 _SHARD = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})", re.ASCII)

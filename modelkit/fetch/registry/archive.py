@@ -10,13 +10,13 @@ The format: POSIX.1-2001 ustar with its extended headers, and GNU's long names.
 import gzip
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from importlib import import_module
 from typing import BinaryIO, cast
 
 from modelkit.errors import FetchError
 from modelkit.store.manifest import BLOB_LIMIT_BYTES, LAYER_LIMIT
 from modelkit.store.paths import check_path
+from runtime.records import dataclass
 
 BLOCK_BYTES = 512
 _PIECE_BYTES = 1 << 20

@@ -4,7 +4,8 @@ Grammar: RFC 9110 section 11; what the parameters mean: the distribution project
 """
 
 import re
-from dataclasses import dataclass
+
+from runtime.records import dataclass
 
 _SCHEME = re.compile(r"[ \t,]*([A-Za-z][A-Za-z0-9_-]{0,31})(?:[ \t]+|$)")
 _PARAMETER = re.compile(

@@ -8,7 +8,6 @@ connection or an answer like 503. Whatever else comes is a FetchError in words.
 import json
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
@@ -18,6 +17,7 @@ from modelkit.fetch.registry.credentials import Credentials
 from modelkit.fetch.registry.tokens import MOST_TOKENS, Authorization, Denied, log_in
 from modelkit.fetch.registry.url import Url, is_loopback
 from modelkit.fetch.registry.wire import Answer, Body, Interrupted, Limits, Wire
+from runtime.records import dataclass
 
 REDIRECTS = 5
 ERROR_LIMIT_BYTES = 2 << 10

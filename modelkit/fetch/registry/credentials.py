@@ -15,7 +15,7 @@ import binascii
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from secrets import token_hex
 from typing import Any
@@ -24,6 +24,7 @@ from modelkit.errors import FetchError, StoreError
 from modelkit.fetch.registry.programs import ask
 from modelkit.store.canonical import parse_object
 from modelkit.store.disk import read_small, replace
+from runtime.records import dataclass
 
 _LIMIT_BYTES = 1 << 20
 _TOKEN_USER = "<token>"  # noqa: S105 - what Docker puts for the name where the secret is a token

@@ -6,7 +6,6 @@ refused by its name. Pure: documents in, values out; every path goes through `st
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from modelkit.errors import FetchError, StoreError
@@ -20,6 +19,7 @@ from modelkit.store.manifest import (
     parse_descriptor,
 )
 from modelkit.store.paths import check_path, check_tree
+from runtime.records import dataclass
 
 Packing = Literal["raw", "tar", "tar+gzip", "tar+zstd"]
 

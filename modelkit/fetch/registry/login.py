@@ -1,6 +1,5 @@
 """A name and password for a registry: tried first, kept only where they are right."""
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from modelkit.address import RegistryAddress, read_pullable
@@ -9,6 +8,7 @@ from modelkit.fetch.registry.client import Registry
 from modelkit.fetch.registry.credentials import Credentials, find, forget, keep
 from modelkit.fetch.registry.tokens import Denied
 from modelkit.fetch.registry.wire import Limits
+from runtime.records import dataclass
 
 
 def host_of(text: str) -> str:

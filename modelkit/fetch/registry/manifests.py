@@ -7,7 +7,6 @@ the two disagree it is refused.
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from modelkit.errors import FetchError, StoreError
@@ -16,6 +15,7 @@ from modelkit.fetch.registry.url import Url
 from modelkit.store.canonical import JsonObject, parse_object
 from modelkit.store.digest import Blob, Digest
 from modelkit.store.manifest import MANIFEST_LIMIT_BYTES, MANIFEST_TYPE, parse_descriptor
+from runtime.records import dataclass
 
 INDEX_TYPE = "application/vnd.oci.image.index.v1+json"
 DOCKER_TYPE = "application/vnd.docker.distribution.manifest.v2+json"

@@ -3,7 +3,6 @@ finds a part of one there. What was sent before a failure need not be sent again
 """
 
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from dataclasses import dataclass
 from pathlib import Path
 
 from modelkit.address import RegistryAddress, read_pullable
@@ -21,6 +20,7 @@ from modelkit.store.name import Name
 from modelkit.store.package import Package
 from modelkit.store.store import Store
 from modelkit.store.transaction import Transaction
+from runtime.records import dataclass
 
 _AT_ONCE = 4
 

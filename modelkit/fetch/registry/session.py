@@ -9,13 +9,14 @@ A registry that says it has other bytes than those that were sent is not believe
 """
 
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from modelkit.errors import FetchError
 from modelkit.fetch.registry.client import LATER, Registry, Request, push_scopes
 from modelkit.fetch.registry.url import Url
 from modelkit.fetch.registry.wire import Answer, Body, Interrupted
 from modelkit.store.digest import Blob
+from runtime.records import dataclass
 
 _LARGEST_CHUNK_BYTES = 1 << 30
 _RANGE = re.compile(r"(?:bytes=)?0-([0-9]{1,19})")

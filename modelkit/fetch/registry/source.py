@@ -1,7 +1,5 @@
 """Where a package comes from, and its blobs brought into the store."""
 
-from dataclasses import dataclass
-
 from modelkit.address import RegistryAddress
 from modelkit.fetch.access import Access
 from modelkit.fetch.registry.client import Registry
@@ -14,6 +12,7 @@ from modelkit.store.digest import Blob
 from modelkit.store.store import Store
 from modelkit.store.transaction import Transaction
 from modelkit.units import size
+from runtime.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,12 +1,13 @@
 """Addresses of a registry's things, strictly read: http or https, a plain host, no user, nothing hidden."""
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Self
 from urllib.parse import urljoin, urlsplit
 
 from modelkit.errors import FetchError
+from runtime.records import dataclass
 
 _PLAIN = re.compile(r"[\x21-\x7e]{1,8192}")
 _HOST = re.compile(r"[a-z0-9_](?:[a-z0-9._-]{0,251}[a-z0-9])?\.?|[0-9a-f:.]{2,45}")

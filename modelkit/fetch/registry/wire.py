@@ -9,7 +9,6 @@ import ssl
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cache
 from types import TracebackType
 from typing import Self
@@ -21,6 +20,7 @@ import httpcore2
 from modelkit.errors import FetchError
 from modelkit.fetch.registry.sockets import CheckedBackend, Gate, Patience, patience
 from modelkit.fetch.registry.url import Url, is_loopback
+from runtime.records import dataclass
 
 AGENT = "modelkit"
 _SHORT_BYTES = 4 << 10

@@ -1,7 +1,6 @@
 """A call as a name between marks, and its arguments behind it."""
 
 from collections.abc import Container
-from dataclasses import dataclass
 
 from modelkit.chat.styles.style import MarkedCall
 from modelkit.output.reading import tags, values
@@ -9,6 +8,7 @@ from modelkit.output.reading.feed import BLANKS, Feed, NoCall, Waiting
 from modelkit.output.reading.marks import core
 from modelkit.output.reading.schemas import Schema
 from modelkit.output.reading.values import Notation, Write
+from runtime.records import dataclass
 
 _LONGEST_HEAD = 512
 

@@ -2,11 +2,11 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from modelkit.chat.styles.style import JsonCall
 from modelkit.output.reading import values
 from modelkit.output.reading.feed import Broken, Cut, Feed, NoCall, Waiting
+from runtime.records import dataclass
 
 _IDS = ("id", "call_id", "tool_call_id")
 _SAID = ("type", "index")  # members that others' shapes have, and that say nothing

@@ -5,7 +5,7 @@ a line is read whole first: `123 Main St` begins like a number and is a text.
 """
 
 import json
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from modelkit.chat.styles.style import Tag
@@ -14,6 +14,7 @@ from modelkit.output.reading.feed import BLANKS, Broken, Cut, Feed, Waiting
 from modelkit.output.reading.marks import core, lead, of_one, trail
 from modelkit.output.reading.schemas import KINDS, TEXT, Schema, Types
 from modelkit.output.reading.values import DEEPEST, Write, escaped
+from runtime.records import dataclass
 
 _LONGEST_NAME = 1_024
 _BEGIN_OTHERS = frozenset('{["-0123456789tfnTFN')

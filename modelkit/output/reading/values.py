@@ -8,11 +8,11 @@ true, a comma too many. What comes out is JSON at every point, or the reader rai
 import json
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from json.encoder import encode_basestring
 
 from modelkit.output.reading.feed import BLANKS, Broken, Cut, Feed, Waiting
 from modelkit.output.reading.marks import of_one
+from runtime.records import dataclass
 
 DEEPEST = 64
 _LONGEST_NUMBER = 1_000  # Python reads no whole number of more than 4,300 digits

@@ -4,7 +4,7 @@ An adapter goes by the name of its folder or file. All is decided and checked he
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ from modelkit.store.digest import Blob
 from modelkit.store.store import Store
 from modelkit.store.transaction import Transaction
 from runtime.models import Described, describe
+from runtime.records import dataclass
 
 if TYPE_CHECKING:
     from modelkit.pack.adapters.place import Placement

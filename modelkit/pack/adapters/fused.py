@@ -1,7 +1,7 @@
 """Which adapters go into a target's weights, decided; their numbers are read when these are written."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from modelkit.errors import PlanError
@@ -14,6 +14,7 @@ from modelkit.source.prequantized import BlockFp8Weights, FloatWeights
 from modelkit.store.digest import Digest
 from modelkit.store.store import Store
 from runtime.models import Described, describe
+from runtime.records import dataclass
 
 if TYPE_CHECKING:
     from modelkit.pack.adapters.fusing import Fusion, Ways

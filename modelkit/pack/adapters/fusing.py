@@ -9,7 +9,6 @@ Dimensions: R rows, C columns, r the rank, E experts.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -26,6 +25,7 @@ from modelkit.source.tensor import TensorInfo
 from runtime.models import Described
 from runtime.models.passage import Arrival, Form, parameters, trace
 from runtime.nn.low_rank import HEAD, LowRank, LowRanks
+from runtime.records import dataclass
 
 if TYPE_CHECKING:
     import mlx.core as mx

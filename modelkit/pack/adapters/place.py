@@ -5,7 +5,7 @@ arrives nowhere, in shapes that the network does not have, or where an adapter c
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal
 
 import mlx.nn as nn
@@ -19,6 +19,7 @@ from runtime.models.passage import Arrival, Passage, parameters, trace
 from runtime.nn.low_rank import HEAD
 from runtime.nn.mla import HeadLinear
 from runtime.nn.moe import SwitchLinear
+from runtime.records import dataclass
 
 Shapes = Mapping[str, tuple[int, ...]]
 Kind = Literal["linear", "table", "experts", "heads", "other"]

@@ -9,7 +9,6 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +19,7 @@ from modelkit.source.safetensors import Header, read_header
 from modelkit.source.strict_json import read_json
 from modelkit.source.tree import Files, subtree
 from modelkit.store.canonical import canonical
+from runtime.records import dataclass
 
 if TYPE_CHECKING:
     from modelkit.pack.adapters.words import Words

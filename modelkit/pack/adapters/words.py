@@ -1,13 +1,12 @@
 """The numbers of a tensor as the words that stand in its file, so that moving them changes none."""
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from modelkit.errors import MalformedFile
 from modelkit.pack.reader import Reader
 from modelkit.source.display import shown
 from modelkit.source.tensor import TensorInfo
+from runtime.records import dataclass
 
 _WORD = {"F32": np.uint32, "F16": np.uint16, "BF16": np.uint16, "I32": np.uint32}
 _EXPONENT = {"F32": 0x7F800000, "F16": 0x7C00, "BF16": 0x7F80}

@@ -9,7 +9,6 @@ import fcntl
 import os
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -38,6 +37,7 @@ from modelkit.store.package import Package
 from modelkit.tokenizer.load import load_tokenizer
 from runtime.blocks.types import BLOCK_TYPES
 from runtime.models.wrapper import text_config
+from runtime.records import dataclass
 
 Progress = Callable[[int], None]
 

@@ -8,9 +8,10 @@ and eight bits with free offsets have no type: Q8_0 is the nearest. Pure; what w
 in as `Scales`.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from modelkit.source.prequantized import Packing
+from runtime.records import dataclass
 
 _LARGEST_HALF = 65_504
 _MIDDLE = {1: 0.5, 2: 1.0, 4: 8.0, 5: 16.0, 6: 32.0, 8: 128.0}

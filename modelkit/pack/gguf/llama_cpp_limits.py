@@ -6,8 +6,9 @@ computes the model as it is. Windows that GGUF cannot say at all are told by the
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from runtime.records import dataclass
 
 Config = Mapping[str, Any]
 When = Callable[[Config, Collection[str]], bool]

@@ -7,7 +7,6 @@ Source of that list: conversion/base.py of llama.cpp (MIT).
 
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from modelkit.pack.gguf.fitting import Fit, fit
 from modelkit.pack.gguf.rows import scan
@@ -18,6 +17,7 @@ from modelkit.source.gguf.architectures.changes import Columns, Turned
 from modelkit.source.gguf.header_bytes import Entry
 from modelkit.source.prequantized import Packing
 from runtime.blocks.types import BLOCK_TYPES, BlockType
+from runtime.records import dataclass
 
 _WIDE = frozenset(
     {

@@ -5,7 +5,7 @@ whatever the tensor's size. Only what changes columns or numbers (`Change`) take
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 from typing import Any, TypeAlias
 
@@ -25,6 +25,7 @@ from modelkit.source.prequantized import Packing
 from runtime.blocks import encode
 from runtime.blocks.decode import decoded
 from runtime.blocks.types import BlockType
+from runtime.records import dataclass
 
 Array: TypeAlias = NDArray[Any]
 

@@ -5,7 +5,6 @@ them (`language_model.`). What belongs to images and sound is left out. Nothing 
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from math import prod
 
 from modelkit.errors import UnsupportedSource
@@ -20,6 +19,7 @@ from modelkit.source.tensor import BITS, TensorInfo
 from runtime.blocks.types import BlockType
 from runtime.models.checkpoint import Checkpoint
 from runtime.models.wrapper import text_config
+from runtime.records import dataclass
 
 FLOATS = {"F32": "f32", "F16": "f16", "BF16": "bf16"}
 """safetensors' names of types, and GGUF's."""

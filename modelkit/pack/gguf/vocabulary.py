@@ -8,7 +8,6 @@ metadata are read as a GGUF file's would be, and texts encoded with both: what d
 import json
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +21,7 @@ from modelkit.source.gguf.vocabulary.splitting import SPLITTINGS
 from modelkit.source.gguf.vocabulary.stating import kind_of, special_ids, state
 from modelkit.tokenizer.load import load_tokenizer
 from modelkit.tokenizer.tokenizer import Tokenizer
+from runtime.records import dataclass
 
 if TYPE_CHECKING:
     import tokenizers

@@ -9,7 +9,7 @@ numbers in both programs.
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from modelkit.source.mlx_layout import MlxWeights
 from modelkit.source.strict_json import read_json
 from modelkit.store.export import Made
 from modelkit.store.package import Package
+from runtime.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

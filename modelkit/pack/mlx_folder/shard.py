@@ -5,7 +5,6 @@ Invariant: the same file gives the same bytes, whichever pieces it is read in.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from math import prod
 
 import mlx.core as mx
@@ -19,6 +18,7 @@ from modelkit.source.tensor import TensorInfo
 from runtime.blocks.forms import Form
 from runtime.blocks.stored import affine_form, as_affine
 from runtime.blocks.types import BlockType
+from runtime.records import dataclass
 
 # Numbers that are decoded together; the steps between take several times their memory.
 _PIECE = 1 << 22

@@ -5,7 +5,8 @@ costs that add up this is best but for the last bytes.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from runtime.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ What was found once is kept in the store's memo, so that a changed SYSTEM does n
 import hashlib
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,7 @@ from modelkit.pack.tuned import plan_with
 from modelkit.store.canonical import canonical
 from modelkit.store.store import Store
 from runtime.quant import find_format
+from runtime.records import dataclass
 
 if TYPE_CHECKING:
     from modelkit.pack.ready import Ready

@@ -5,13 +5,14 @@ stay in memory while it is differentiated.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from modelkit.errors import ModelkitError, PlanError
 from modelkit.pack.conversion import Part, Progress
 from modelkit.source.prequantized import FloatWeights
+from runtime.records import dataclass
 
 if TYPE_CHECKING:
     from modelkit.pack.ready import Ready

@@ -4,13 +4,13 @@ Written in one way and rounded, so that the same search gives the same bytes; re
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from modelkit.errors import StoreError
 from modelkit.pack.planned import Plan
 from modelkit.store.canonical import canonical
+from runtime.records import dataclass
 
 if TYPE_CHECKING:
     from runtime.quality.divergence import Divergence

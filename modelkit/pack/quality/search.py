@@ -10,7 +10,7 @@ what is reported is rounded. Everything is decided before the first byte is writ
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -29,6 +29,7 @@ from modelkit.pack.quality.student import compare, packed_student, tune_student
 from modelkit.pack.tuned import plan_with
 from modelkit.units import size
 from runtime.quant import Format, find_format
+from runtime.records import dataclass
 
 if TYPE_CHECKING:
     from modelkit.pack.ready import Ready

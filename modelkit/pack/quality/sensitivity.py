@@ -5,7 +5,6 @@ operation without a gradient keeps from it, is measured: that one matrix stored 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from modelkit.pack.conversion import Progress
@@ -13,6 +12,7 @@ from modelkit.pack.quality.allocate import Option
 from modelkit.pack.quality.options import KEEP, Group
 from modelkit.pack.quality.reading import Reading
 from runtime.quant import Format
+from runtime.records import dataclass
 
 if TYPE_CHECKING:
     from runtime.quality.divergence import Read

@@ -5,12 +5,12 @@ has the signature alone. Text blocks are never empty.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from modelkit.output.events import CallArguments, CallEnd, CallStart, Event, Text, Thinking
 from modelkit.server.anthropic.messages import ID_PREFIX
 from modelkit.server.anthropic.signing import Sign
+from runtime.records import dataclass
 
 _Kind = Literal["thinking", "text", "tool_use"]
 

@@ -5,7 +5,6 @@ there are left out: a request that offers them beside others can be answered wit
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from modelkit.chat.message import Message
@@ -13,6 +12,7 @@ from modelkit.durations import read_keep_alive
 from modelkit.server.anthropic.messages import read_conversation
 from modelkit.server.faults import refused
 from modelkit.server.fields import Fields
+from runtime.records import dataclass
 
 EFFORTS = ("low", "medium", "high", "xhigh", "max")
 _MOST_TOOLS = 512

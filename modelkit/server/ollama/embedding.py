@@ -1,7 +1,6 @@
 """`/api/embed`, and `/api/embeddings` as older clients ask: a vector for each text."""
 
 import time
-from dataclasses import dataclass
 from typing import Any
 
 from starlette.requests import Request
@@ -19,6 +18,7 @@ from modelkit.server.ollama.wire import nanoseconds
 from modelkit.server.own_headers import with_ignored
 from modelkit.server.replying import read
 from modelkit.server.serving import trace_of
+from runtime.records import dataclass
 
 MOST_INPUTS = 2048
 _MOST_DIMENSIONS = 1 << 20

@@ -7,7 +7,7 @@ What such a one said is told as text, unless the answer was cut.
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from time import time
 from typing import Any, Literal
 
@@ -19,6 +19,7 @@ from modelkit.server.ollama.wire import filled, line, moment, nanoseconds
 from modelkit.server.openai.logprobs import Spell, Tokens, token
 from modelkit.server.streaming import NDJSON, Wire
 from modelkit.server.trace import Trace
+from runtime.records import dataclass
 
 Shape = Literal["chat", "generate"]
 BROKEN_OFF = Fault("draining", "the answer was broken off by the server")

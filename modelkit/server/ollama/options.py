@@ -6,12 +6,12 @@ out, and a header of the response names it; clients send such options by habit.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from modelkit.modelfile import PARAMETERS, Parameter
 from modelkit.server.faults import Refused, refused
 from modelkit.server.fields import Fields
+from runtime.records import dataclass
 
 _LEAST = {"seed": -1, "num_predict": -1, "top_k": 0, "num_keep": -1, "repeat_last_n": -1}
 _IN_GO = {"int": "integer", "float": "float32", "strings": "array", "choice": "string"}

@@ -1,7 +1,7 @@
 """`/api/generate` and `/api/chat`: a request's JSON in, what a model is asked out."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from modelkit.chat.message import Message
@@ -11,6 +11,7 @@ from modelkit.server.faults import refused
 from modelkit.server.fields import Fields
 from modelkit.server.ollama.messages import read_messages, read_tools, refuse_media
 from modelkit.server.ollama.options import Options, read_options
+from runtime.records import dataclass
 
 NAMES = frozenset({"model", "name"})
 """What read_model reads."""

@@ -10,7 +10,6 @@ import tempfile
 import time
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from modelkit.address import read_address
@@ -19,6 +18,7 @@ from modelkit.server.faults import refused
 from modelkit.server.fields import Fields, wrong
 from modelkit.server.ollama.staging import DAYS, Staging
 from modelkit.store.name import Name
+from runtime.records import dataclass
 
 _MOST_FILES = 1000
 _LONGEST_NAME = 400

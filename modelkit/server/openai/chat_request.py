@@ -1,6 +1,5 @@
 """A request for a chat completion: its JSON in, keyword arguments of `Model.chat` out."""
 
-from dataclasses import dataclass
 from typing import Any
 
 from modelkit.chat.message import Message
@@ -9,6 +8,7 @@ from modelkit.server.fields import Fields
 from modelkit.server.openai import forms, sampling, thinking, tools
 from modelkit.server.openai.messages import goes_on, read_messages
 from modelkit.server.turns import Priority
+from runtime.records import dataclass
 
 _OWN = frozenset(
     {

@@ -1,6 +1,5 @@
 """A request for a plain completion: its JSON in, prompts and keyword arguments of `Model.generate` out."""
 
-from dataclasses import dataclass
 from typing import Any
 
 from modelkit.server.faults import refused
@@ -8,6 +7,7 @@ from modelkit.server.fields import Fields, wrong
 from modelkit.server.openai import forms, sampling
 from modelkit.server.openai.chat_request import Style, read_rows, read_style
 from modelkit.server.turns import Priority
+from runtime.records import dataclass
 
 MOST_PROMPTS = 128
 _OWN = frozenset(

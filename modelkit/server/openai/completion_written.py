@@ -1,7 +1,7 @@
 """Plain completions in OpenAI's words. Log-probabilities are four lists, by token."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from modelkit.generation import Finish, Generation
@@ -15,6 +15,7 @@ from modelkit.server.openai.logprobs import Spell, Tokens, Told, readable
 from modelkit.server.openai.usage import chat_usage, timings
 from modelkit.server.openai.wire import DONE, new_id
 from modelkit.server.streaming import sse
+from runtime.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

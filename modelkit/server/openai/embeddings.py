@@ -2,7 +2,6 @@
 
 import base64
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from starlette.requests import Request
@@ -17,6 +16,7 @@ from modelkit.server.openai.asking import model_of
 from modelkit.server.openai.completion_request import Prompt, read_prompts
 from modelkit.server.own_headers import with_ignored
 from modelkit.server.replying import read
+from runtime.records import dataclass
 
 if TYPE_CHECKING:
     import numpy as np

@@ -6,10 +6,10 @@ only is told by its bytes.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from runtime.engine.request import TokenLogprob
+from runtime.records import dataclass
 
 Spell = Callable[[int], bytes]
 """A token's bytes."""

@@ -5,7 +5,6 @@ For a model that is loaded it is the context that it was loaded with.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -18,6 +17,7 @@ from modelkit.source.strict_json import read_json
 from modelkit.store import Package, Store
 from runtime.errors import UnsupportedModel
 from runtime.models import describe
+from runtime.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,12 +9,13 @@ own. One item is open at a time.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from modelkit.output.events import CallArguments, CallEnd, CallStart, Event, Text, Thinking
 from modelkit.server.openai.logprobs import Spell, Tokens, token
 from modelkit.server.openai.wire import new_id
+from runtime.records import dataclass
 
 SEAL = "modelkit:"
 """What the field for sealed thinking begins with; only OpenAI can read what its own servers have sealed."""

@@ -5,7 +5,7 @@ put together into one message.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from modelkit.chat.message import Message
@@ -15,6 +15,7 @@ from modelkit.server.openai import forms, sampling, thinking, tools
 from modelkit.server.openai.input_items import Turns, read_items
 from modelkit.server.openai.response_items import Telling
 from modelkit.server.turns import Priority
+from runtime.records import dataclass
 
 _OWN = frozenset(
     {

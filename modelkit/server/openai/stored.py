@@ -7,12 +7,12 @@ archive.
 import json
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from starlette.requests import Request
 
 from modelkit.chat.message import Message
+from runtime.records import dataclass
 
 MOST_RESPONSES = 256
 MOST_BYTES = 64 * 1024 * 1024

@@ -2,7 +2,8 @@
 
 import secrets
 import string
-from dataclasses import dataclass
+
+from runtime.records import dataclass
 
 DONE = b"data: [DONE]\n\n"
 _LETTERS = string.ascii_letters + string.digits

@@ -7,8 +7,10 @@ the same, so that a new version is seen at once.
 
 import gzip
 import hashlib
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
+
+from runtime.records import dataclass
 
 TYPES = {
     ".html": "text/html; charset=utf-8",

@@ -8,12 +8,12 @@ like) says where training created them; in loading the file's keys decide.
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from modelkit.errors import MalformedFile, UnsupportedSource
 from modelkit.source.adapters.value import MAX_RANK, refuse_field
 from modelkit.source.display import shown
+from runtime.records import dataclass
 
 _CONVERT = (
     "That start changes the base's own weights. Save it with "

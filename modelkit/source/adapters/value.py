@@ -5,7 +5,7 @@ a stack [E, R, C] likewise for each of its E. Nothing here reads numbers.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal, NoReturn
 
 from modelkit.errors import SourceError, UnsupportedSource
@@ -13,6 +13,7 @@ from modelkit.source.display import shown
 from modelkit.source.gguf.architectures.moves import Origin
 from modelkit.source.inventory import WeightFile
 from modelkit.source.tensor import TensorInfo
+from runtime.records import dataclass
 
 FLOATS = ("F32", "F16", "BF16")
 MAX_RANK = 1 << 16

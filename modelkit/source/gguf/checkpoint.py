@@ -11,7 +11,7 @@ import struct
 import tempfile
 import weakref
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -23,6 +23,7 @@ from modelkit.source.inventory import Inventory, WeightFile
 from modelkit.source.safetensors import Header, Identity
 from modelkit.source.tensor import TensorInfo
 from modelkit.source.tree import Files, open_regular
+from runtime.records import dataclass
 
 if TYPE_CHECKING:
     from modelkit.source.gguf.file import GgufFile

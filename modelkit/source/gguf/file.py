@@ -6,13 +6,13 @@ they say must agree with their names and with each other.
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from modelkit.errors import MalformedFile, SourceError, UnsupportedSource
 from modelkit.source.display import shown
 from modelkit.source.gguf.header import GgufHeader, GgufTensor, read_gguf_header
 from modelkit.source.gguf.values import Metadata
+from runtime.records import dataclass
 
 MAX_SHARDS = 1000
 

@@ -9,7 +9,6 @@ Source: docs/gguf.md of ggml, and llama.cpp's gguf.cpp (MIT).
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from modelkit.errors import MalformedFile, UnsupportedSource
@@ -21,6 +20,7 @@ from modelkit.source.safetensors import Identity
 from modelkit.source.sniff import HEAD_BYTES, describe, refuse_other_weights, refuse_stand_in
 from modelkit.source.tree import open_regular
 from runtime.blocks.types import BlockType
+from runtime.records import dataclass
 
 MAX_TENSORS = 65_536
 MAX_DIMENSIONS = 4

@@ -7,11 +7,11 @@ The same values give the same bytes.
 import math
 import struct
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from modelkit.source.gguf.header import ALIGNMENT
 from runtime.blocks.types import BlockType
+from runtime.records import dataclass
 
 _U8, _U32, _I32, _F32, _BOOL, _STRING, _ARRAY, _U64, _I64 = 0, 4, 5, 6, 7, 8, 9, 10, 11
 _VERSION = 3

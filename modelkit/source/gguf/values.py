@@ -7,12 +7,12 @@ for: a vocabulary is half a million strings that most readers never look at.
 import re
 import struct
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from modelkit.errors import MalformedFile, UnsupportedSource
 from modelkit.source.display import shown
 from modelkit.source.gguf.cursor import Cursor
+from runtime.records import dataclass
 
 Scalar: TypeAlias = bool | int | float | str
 Value: TypeAlias = Scalar | tuple[bool, ...] | tuple[int, ...] | tuple[float, ...] | tuple[str, ...]

@@ -12,12 +12,13 @@ import json
 import os
 import struct
 import sys
-from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
+
+from runtime.records import dataclass
 
 VARIABLE = "MODELKIT_KERNELS"
 ACTIVATIONS = "MODELKIT_KERNELS_ACTIVATIONS"

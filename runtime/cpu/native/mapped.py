@@ -11,12 +11,12 @@ Mapped arrays live as long as anything holds them; with the last one the file is
 import json
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import mlx.core as mx
 
 from runtime.cpu.native import kernels
+from runtime.records import dataclass
 from runtime.weights import DTYPES
 
 _LENGTH = 8

@@ -7,7 +7,6 @@ internals are used, so one minor release is taken and no other.
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
@@ -28,6 +27,7 @@ from runtime.models.foreign.probe import Found, look_at
 from runtime.models.foreign.refused import REFUSED
 from runtime.models.foreign.vanished import vanished
 from runtime.models.foreign.words import reason
+from runtime.records import dataclass
 
 RELEASE = "0.32"  # as the extra `lm` in pyproject.toml
 INSTALL = 'pip install "mlx-lm>=0.32.2,<0.33"'

@@ -9,10 +9,10 @@ pass. What is left over in the file is what transformers does not read either.
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from runtime.errors import UnsupportedModel, shown
+from runtime.records import dataclass
 
 Raw = Mapping[str, Any]
 _HUGE = 1 << 24  # of anything that is counted: beyond it MLX cannot say a shape

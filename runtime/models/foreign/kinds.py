@@ -6,13 +6,14 @@ stored reference is in no table and is refused: it may be right, but nobody has 
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from runtime.errors import UnsupportedModel, shown
 from runtime.models.checkpoint import PLAIN, Checkpoint
 from runtime.models.foreign.fields import Count, Field, Only, Raw, read_fields
 from runtime.models.foreign.rope import Ropes, read_rope
+from runtime.records import dataclass
 
 Values = dict[str, Any]
 LAYERS = 4096

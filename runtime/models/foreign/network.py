@@ -10,7 +10,6 @@ Dimensions: B rows, L tokens, D hidden size, V vocabulary.
 """
 
 import copy
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import mlx.core as mx
@@ -21,6 +20,7 @@ from runtime.cache.protocol import Caches, by_layout
 from runtime.errors import NotSupported
 from runtime.models.foreign.caches import Attention
 from runtime.models.foreign.trunk import From, Reached, StandIn, Until, put_in
+from runtime.records import dataclass
 from runtime.step import Inputs, Step
 
 _IDS_ONLY = "a model that runs through mlx-lm's class takes ids only, no embeddings"

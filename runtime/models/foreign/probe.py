@@ -7,7 +7,6 @@ RotatingKVCache, layers that write twice in a step, masks wider than what is kep
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import mlx.core as mx
@@ -18,6 +17,7 @@ from runtime.errors import NotSupported, UnsupportedModel
 from runtime.models.foreign.caches import Attention
 from runtime.models.foreign.network import Form
 from runtime.models.foreign.trunk import From, Reached, Until, put_in
+from runtime.records import dataclass
 from runtime.step import Step
 
 _FIRST, _NEXT = Step((0,), (3,)), Step((3,), (1,))

@@ -7,11 +7,11 @@ type or a part of it that a class was not proven with is refused by name.
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from runtime.errors import UnsupportedModel, shown
 from runtime.models.foreign.fields import Raw, complain
+from runtime.records import dataclass
 
 Block = dict[str, Any]
 _ALWAYS = ("rope_type", "rope_theta", "partial_rotary_factor")

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -11,6 +10,7 @@ from modelkit.source.gguf.architectures.facts import Facts
 from modelkit.source.gguf.architectures.moves import Link, Shape
 from modelkit.source.gguf.architectures.rules import Members, Rule
 from modelkit.source.gguf.architectures.settings import Setting
+from runtime.records import dataclass
 
 _THEIR_LAYER = re.compile(r"blk\.(\d{1,5})\.(.+)", re.ASCII)
 _LEAVES = (".weight", ".bias")

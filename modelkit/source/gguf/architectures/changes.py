@@ -5,8 +5,9 @@ numpy and of MLX alike; `xp` is the module they come from. The array has the sha
 `shape`.
 """
 
-from dataclasses import dataclass
 from typing import Any, Protocol
+
+from runtime.records import dataclass
 
 
 class Change(Protocol):

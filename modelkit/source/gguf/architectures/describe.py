@@ -1,7 +1,6 @@
 """A checkpoint's config and tensors -> the metadata and the tensors of a GGUF file, by the same table."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from modelkit.errors import UnsupportedSource
@@ -17,6 +16,7 @@ from modelkit.source.gguf.architectures.exchange import Writing
 from modelkit.source.gguf.architectures.facts import Facts
 from modelkit.source.gguf.architectures.moves import Origin, Shape
 from modelkit.source.gguf.architectures.table import ROWS
+from runtime.records import dataclass
 
 _SHOWN = 5
 _HEADS = ("mtp.", "mtp_", "model.mtp.", "model.mtp_")

@@ -1,8 +1,9 @@
 """What the rules ask about a model: its config, flat, as transformers' files spell it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from runtime.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,6 @@ config says one for each; written, weights are multiplied.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from modelkit.source.gguf.architectures.architecture import Architecture, Kind
@@ -20,6 +19,7 @@ from modelkit.source.gguf.architectures.settings import Special, Written
 from modelkit.source.gguf.architectures.state import (
     mamba2,
 )
+from runtime.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Folded:
     """A matrix that the file has multiplied already; read, it stays so and the config says one."""
 
     factors: Factors
-    move: Move = Kept()  # noqa: RUF009  # frozen
+    move: Move = Kept()  # frozen
 
     def link(self, members: Members) -> Link | None:
         plain = self.move.link(members)

@@ -5,7 +5,7 @@ Read, they stay two, under MLX's names (`embed_q`, `unembed_out`), which lie the
 stay as they are.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from modelkit.source.gguf.architectures.architecture import Architecture, Kind
 from modelkit.source.gguf.architectures.changes import TURNED
@@ -41,6 +41,7 @@ from modelkit.source.gguf.architectures.parts import (
 from modelkit.source.gguf.architectures.rope import read_scaling, rope_block, write_scaling
 from modelkit.source.gguf.architectures.rules import Members
 from modelkit.source.gguf.architectures.settings import Same, Special
+from runtime.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

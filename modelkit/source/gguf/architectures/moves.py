@@ -11,11 +11,11 @@ is cut. Pure: nothing here knows of arrays.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import product
 from math import prod
 
 from modelkit.source.gguf.architectures.changes import Change
+from runtime.records import dataclass
 
 Shape = tuple[int, ...]
 

@@ -10,7 +10,6 @@ A file has `X.lora_a` [r, C] and `X.lora_b` [R, r]; for the embedding, `lora_a` 
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from modelkit.errors import MalformedFile, UnsupportedSource
@@ -21,6 +20,7 @@ from modelkit.source.gguf.architectures.facts import Facts
 from modelkit.source.gguf.architectures.moves import Origin, Shape
 from modelkit.source.gguf.architectures.numbers import shortest
 from modelkit.source.gguf.architectures.table import ROWS
+from runtime.records import dataclass
 
 EMBEDDING = "token_embd.weight"
 _SHOWN = 3

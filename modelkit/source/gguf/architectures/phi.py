@@ -1,7 +1,6 @@
 """Phi 2, 3 and 3.5: fused matrices as in their checkpoints, and rotations of two lengths."""
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 from modelkit.source.gguf.architectures.architecture import Architecture, Kind
@@ -26,6 +25,7 @@ from modelkit.source.gguf.architectures.parts import (
 from modelkit.source.gguf.architectures.rope import Rope, rope_block
 from modelkit.source.gguf.architectures.rules import Joined, Parted
 from modelkit.source.gguf.architectures.settings import Always, Same, Special
+from runtime.records import dataclass
 
 _LONG, _SHORT = "rope_factors_long.weight", "rope_factors_short.weight"
 

@@ -6,8 +6,6 @@ hold them in two types. Where there are more value heads than key heads, Qwen3.5
 ([r][k] for [k][r]).
 """
 
-from dataclasses import dataclass
-
 from modelkit.source.gguf.architectures.architecture import Architecture, Kind
 from modelkit.source.gguf.architectures.changes import DECAY, PLUS_ONE, Change, Columns
 from modelkit.source.gguf.architectures.exchange import Reading, Writing
@@ -19,6 +17,7 @@ from modelkit.source.gguf.architectures.qwen import SECTIONS, SHARED_GATE
 from modelkit.source.gguf.architectures.rope import Rope
 from modelkit.source.gguf.architectures.rules import Joined, Kept, Members, Move, Parted, Regrouped, Rule
 from modelkit.source.gguf.architectures.settings import Always, Same, Special
+from runtime.records import dataclass
 
 
 def filters_to_ours(shape: Shape, _: Facts) -> Shape:

@@ -6,7 +6,6 @@ What is not understood is refused by name: an architecture, a key that may chang
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from modelkit.errors import MalformedFile, UnsupportedSource
@@ -16,6 +15,7 @@ from modelkit.source.gguf.architectures.exchange import Reading
 from modelkit.source.gguf.architectures.facts import Facts
 from modelkit.source.gguf.architectures.moves import Origin, Shape
 from modelkit.source.gguf.architectures.table import ELSEWHERE, NAMES, ROWS
+from runtime.records import dataclass
 
 # Images and sound, which Ollama keeps in the text model's file. No model here runs them.
 _TOWERS = ("v.", "mm.", "a.", "s.")

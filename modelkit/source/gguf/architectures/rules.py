@@ -6,12 +6,13 @@ side writes (a fused matrix, say) come after those for the usual form.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Protocol
 
 from modelkit.source.gguf.architectures.changes import Change
 from modelkit.source.gguf.architectures.facts import Facts
 from modelkit.source.gguf.architectures.moves import Atom, Link, Shape, Side, row_count
+from runtime.records import dataclass
 
 Sizes = Callable[[Facts, int], tuple[int, ...]]
 """Sizes of a grid, or rows of parts, for a layer."""

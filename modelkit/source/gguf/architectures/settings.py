@@ -1,10 +1,10 @@
 """Rows of the tables: what metadata and config.json call the same number, read in both directions."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from modelkit.source.gguf.architectures.exchange import Reading, Writing
+from runtime.records import dataclass
 
 
 class Setting(Protocol):

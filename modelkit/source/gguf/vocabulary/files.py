@@ -1,7 +1,7 @@
 """Every tokenizer file of a model, made of its GGUF metadata."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from modelkit.errors import MalformedFile, SourceError
@@ -27,6 +27,7 @@ from modelkit.source.gguf.vocabulary.special import Special, read_special
 from modelkit.source.gguf.vocabulary.splitting import splitting_of
 from modelkit.source.gguf.vocabulary.words import word_document
 from modelkit.source.strict_json import parse_json
+from runtime.records import dataclass
 
 _MOST_SPARE = 65_536
 

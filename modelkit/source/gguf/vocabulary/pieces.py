@@ -6,11 +6,11 @@ than a tokenizer can have is refused here, before anything is built from it.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from modelkit.errors import MalformedFile, UnsupportedSource
 from modelkit.source.display import shown
+from runtime.records import dataclass
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
 """Token types. 0 is "undefined", which llama.cpp treats as normal."""

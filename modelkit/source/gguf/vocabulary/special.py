@@ -6,7 +6,6 @@ well, and one that is missed lets an answer run on. So tokens count by their nam
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from modelkit.errors import MalformedFile
@@ -22,6 +21,7 @@ from modelkit.source.gguf.vocabulary.pieces import (
     WORDS,
     Vocabulary,
 )
+from runtime.records import dataclass
 
 _ROLES = {
     "bos": "bos_token_id",

@@ -4,12 +4,12 @@ The names are llama.cpp's (llama-vocab.cpp, conversion/base.py; MIT, The ggml au
 normalises no text; where the model's own tokenizer does, so does what is made here.
 """
 
-from dataclasses import dataclass
 from difflib import get_close_matches
 
 from modelkit.errors import MalformedFile, UnsupportedSource
 from modelkit.source.display import shown
 from modelkit.source.gguf.vocabulary import patterns as cut
+from runtime.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,6 @@ library. What a GGUF file cannot say of a tokenizer is said in notes.
 
 from base64 import b64decode
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from modelkit.errors import UnsupportedSource
@@ -24,6 +23,7 @@ from modelkit.source.gguf.vocabulary.pieces import (
     UNUSED,
     USER_DEFINED,
 )
+from runtime.records import dataclass
 
 _BLANK = "\u2581"
 _ROLES = {"bos": "bos", "eos": "eos", "unk": "unknown", "pad": "padding", "eot": "eot", "eom": "eom"}
