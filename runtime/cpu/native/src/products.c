@@ -1,5 +1,8 @@
 #include "products.h"
 #include "products_few.h"
+#if defined(__AVX512VNNI__)
+#include "products_few_vnni.h"
+#endif
 #include "products_quantize.h"
 #include "products_tile.h"
 
@@ -50,15 +53,20 @@ static void unpack_groups(const struct mk_matrix* w, int n0, int first, int coun
 /* By registers alone; 0 where only the other way is made for these codes. */
 static int takes_few(const struct mk_matrix* w, int rows) { return rows <= 2 && (w->bits == 4 || w->bits == 8); }
 
+#define ONE_OR_TWO(way, ...) rows == 1 ? way(s, p, at, x, ldx, w->k, sums, __VA_ARGS__, 1) : way(s, p, at, x, ldx, w->k, sums, __VA_ARGS__, 2)
 static void few_codes(const struct mk_matrix* w, const struct slab* s, const struct panel* p, size_t at, const char* x,
                       size_t ldx, int rows, float* sums) {
-  const int k = w->k;
-  if (w->bits == 8 && rows == 1) few(s, p, at, x, ldx, k, sums, 8, 0, 1);
-  else if (w->bits == 8) few(s, p, at, x, ldx, k, sums, 8, 0, 2);
-  else if (w->kind == MK_AFFINE && rows == 1) few(s, p, at, x, ldx, k, sums, 4, 0, 1);
-  else if (w->kind == MK_AFFINE) few(s, p, at, x, ldx, k, sums, 4, 0, 2);
-  else if (rows == 1) few(s, p, at, x, ldx, k, sums, 4, 1, 1);
-  else few(s, p, at, x, ldx, k, sums, 4, 1, 2);
+#if defined(__AVX512VNNI__)
+  if (s->block == 64) {
+    w->bits == 8 ? ONE_OR_TWO(few_vnni, 8, 0, 64) : ONE_OR_TWO(few_vnni, 4, 0, 64);
+    return;
+  }
+  if (s->block == 32) {
+    w->bits == 8 ? ONE_OR_TWO(few_vnni, 8, 0, 32) : w->kind == MK_AFFINE ? ONE_OR_TWO(few_vnni, 4, 0, 32) : ONE_OR_TWO(few_vnni, 4, 1, 32);
+    return;
+  }
+#endif
+  w->bits == 8 ? ONE_OR_TWO(few, 8, 0) : w->kind == MK_AFFINE ? ONE_OR_TWO(few, 4, 0) : ONE_OR_TWO(few, 4, 1);
 }
 
 /* How many elements of k are taken at a time: as many as their codes, or one register of their scales, have room for. */

@@ -80,16 +80,26 @@ def test_product_is_near_the_exact_one_and_rows_stand_alone(mode, bits, group):
                 assert same(product(x[first:stop], w), together[first:stop]), (column, threads, first)
 
 
-@pytest.mark.parametrize(("mode", "bits", "group"), [("affine", 4, 64), ("affine", 3, 32), ("nvfp4", 4, 16)])
-@pytest.mark.parametrize("blocks", [1, 3])
+@pytest.mark.parametrize(
+    ("mode", "bits", "group"),
+    [
+        *(("affine", bits, group) for bits in (3, 4, 8) for group in (32, 64)),
+        ("mxfp4", 4, 32),
+        ("nvfp4", 4, 16),
+    ],
+)
+@pytest.mark.parametrize("blocks", [1, 2, 3, 5, 7])
 @pytest.mark.parametrize("outputs", [1, 16, 33])
 def test_sizes_that_fill_no_register(mode, bits, group, outputs, blocks):
-    width = 64 * blocks
+    width = max(group, 32) * blocks
     w, exact = matrix(mode, bits, group, outputs, width)
     x = rows(3, width)
+    together = product(x, w)
+    assert (np.abs(together - x @ exact.T) <= bound(x, exact, min(group, 64))).all()
     for column in kernels.columns():
         kernels.use_column(column)
-        assert (np.abs(product(x, w) - x @ exact.T) <= bound(x, exact, min(group, 64))).all()
+        for count in (1, 2, 3):
+            assert same(product(x[:count], w), together[:count])
 
 
 def test_row_of_one_block_and_a_half():
