@@ -61,20 +61,31 @@ class Buffer:
         need = slots if self._limit is None else min(slots, self._limit)
         if need <= self.capacity:
             return self.capacity
-        if exact:
-            return need
-        grown = max(need, self.capacity + max(self._grain, self.capacity // 4))
-        rounded = -(-grown // self._grain) * self._grain
-        return rounded if self._limit is None else min(rounded, self._limit)
+        return (
+            need if exact else self._rounded(max(need, self.capacity + max(self._grain, self.capacity // 4)))
+        )
 
-    def plan(self, rows: int, slots: int, *, exact: bool) -> tuple[int, int]:
-        """Row and slot capacity to have for `rows` rows of `slots` slots; `exact`: nothing spare."""
+    def plan(
+        self, rows: int, slots: int, *, longest: int | None = None, exact: bool = False
+    ) -> tuple[int, int]:
+        """Row and slot capacity to have for `rows` rows of `slots` slots; `exact`: nothing spare. longest: of
+        `widen`, if there are to be more rows.
+        """
         capacity = self.capacity_for(slots, exact=exact)
         if capacity == self.capacity and rows <= self.rows:
             return self.rows, self.capacity
+        if longest is not None and rows > self.rows:
+            capacity = min(capacity, self._rounded(max(slots, longest + longest // 4)))
         if exact or not self._lanes:
             return rows, capacity
         return (self.rows if rows <= self.rows else max(rows, self.rows + self.rows // 2)), capacity
+
+    def widen(self, rows: int, longest: int, *, exact: bool = False) -> None:
+        """Room for `rows` rows, more than there are, none of which uses more than `longest` slots. What an
+        earlier row needed beyond that goes: each of the new ones would get as much.
+        """
+        if rows > self.rows:
+            self._rebuild(*self.plan(rows, 0, longest=longest, exact=exact))
 
     def reserve(self, rows: int, need: int, *, wish: int = 0, exact: bool = False) -> None:
         """Room for `rows` rows of `need` slots; if the budget allows of `wish`, and some to grow."""
@@ -114,6 +125,11 @@ class Buffer:
         """Put parts [B, H, L, ...] at slots [B, L] of rows [B, 1], in place."""
         for lane, part in zip(self._lanes, parts, strict=True):
             lane[rows, :, slots] = part.swapaxes(1, 2)
+
+    def _rounded(self, slots: int) -> int:
+        """The capacity that has `slots` slots, as far as the limit goes."""
+        rounded = -(-slots // self._grain) * self._grain
+        return rounded if self._limit is None else min(rounded, self._limit)
 
     def _place(self, rows: slice, start: int, stop: int) -> tuple[slice, slice, slice]:
         # Of all rows MLX makes a view in half the time when none are named.

@@ -7,6 +7,7 @@ has changed nothing.
 
 import sys
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import overload
 
 import mlx.core as mx
@@ -18,7 +19,7 @@ from runtime.cache.layout import Chunked, Encoder, Full, LayerSpec, Recurrent, R
 from runtime.cache.protocol import LayerCache, Rotate
 from runtime.cache.recurrent import RecurrentCache
 from runtime.cache.snapshot import Snapshot, resumable
-from runtime.errors import NotSupported
+from runtime.errors import CacheFull, NotSupported
 from runtime.records import dataclass
 from runtime.step import Step
 
@@ -126,12 +127,25 @@ class LayerMemory(Sequence[OwnCache | None]):
         """Compute all that was written. After a prefill step nothing else need be."""
         mx.eval([array for cache in self.caches for array in cache.arrays])
 
-    def prepare(self, step: Step) -> None:
-        """Make room for a step in every layer before any is written: CacheFull comes here or not at all."""
+    def prepare(self, step: Step, rows: int | None = None) -> None:
+        """Make room for a step in every layer before any is written: CacheFull comes here or not at all.
+
+        rows: as many, from the first on, are wanted; None: all.
+        """
         tokens = max(step.starts) + step.width
         if tokens > self._room:
+            self._drop_unwanted(rows)
             self.reserve(tokens)
             self._room = min((cache.room for cache in self.caches), default=sys.maxsize)
+
+    def expect(self, tokens: int, rows: int) -> None:
+        """Some row will have so many tokens, and this many rows, from the first on, are wanted: make room for
+        them at once, if there is some. Growing as they come would copy what is there again and again.
+        """
+        if tokens > self._room:
+            self._drop_unwanted(rows)
+            with suppress(CacheFull):
+                self.reserve(tokens)
 
     def reserve(self, tokens: int) -> None:
         """Make room for rows of `tokens` tokens in every layer.
@@ -187,13 +201,16 @@ class LayerMemory(Sequence[OwnCache | None]):
             if not resumable(spec, column, stop):
                 raise NotSupported(f"the pages do not let layer {i} ({spec.kind}) resume at {stop}")
         self.reserve(stop)  # CacheFull comes here, before a layer has changed
+        self.evaluate()  # a write into a buffer that a step on its way uses would copy all of it
         for cache, column in zip(self._own, columns, strict=True):
             if cache is not None:
                 cache.restore(row, [snapshot for snapshot in column if snapshot is not None], stop)
 
     def move(self, src: int, dst: int) -> None:
-        for cache in self.caches:
-            cache.move(src, dst)
+        lifted = [cache.lifted(src) for cache in self.caches]
+        mx.eval([array for arrays in lifted for array in arrays])
+        for cache, arrays in zip(self.caches, lifted, strict=True):
+            cache.move(src, dst, arrays)
 
     def clear(self, row: int) -> None:
         for cache in self.caches:
@@ -215,12 +232,19 @@ class LayerMemory(Sequence[OwnCache | None]):
                 cache.remove(row, start, stop, rotate)
 
     def resize(self, rows: int) -> None:
-        """As LayerCache.resize, in every layer. CacheFull before any grew."""
+        """As LayerCache.resize, in every layer. CacheFull before any grew. Room for tokens that no row has is
+        not kept for more rows.
+        """
         exact = self._exactly(0, rows)
         for cache in self.caches:
             cache.resize(rows, exact=exact)
         self.rows = rows
         self._room = 0
+
+    def _drop_unwanted(self, rows: int | None) -> None:
+        """Before rows get longer: all get as long as the longest."""
+        if rows is not None and rows < self.rows:
+            self.resize(rows)
 
     def _length(self, row: int) -> int:
         return next((cache.lengths[row] for cache in self.caches), 0)

@@ -133,6 +133,10 @@ class EncoderCache(Lengths):
         self._put(row, _Source(*page.arrays, since=stop - 1) if page is not None and page.arrays else None)
         self._lengths[row] = stop
 
+    def lifted(self, row: int) -> tuple[mx.array, ...]:
+        """Nothing: rows share what they hold."""
+        return ()
+
     def clear(self, row: int) -> None:
         if self._pending is not None and row in self._pending.step.rows:
             self._forget_pending()
@@ -164,7 +168,7 @@ class EncoderCache(Lengths):
     def wanted_bytes(self, tokens: int, rows: int, *, exact: bool = False) -> int:
         return self.nbytes
 
-    def _copy(self, src: int, dst: int) -> None:
+    def _put_down(self, src: int, dst: int, lifted: tuple[mx.array, ...]) -> None:
         self._put(dst, self._sources[src])
 
     def _seen(self, step: Step) -> Sequence[_Source | None]:

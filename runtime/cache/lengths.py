@@ -5,11 +5,13 @@ Also here: kinds whose size does not depend on the number of tokens need no room
 
 import sys
 
+import mlx.core as mx
+
 from runtime.step import Step
 
 
 class Lengths:
-    """The part of LayerCache that does not depend on the kind. `_copy` and `clear` are the kind's own."""
+    """The part of LayerCache that does not depend on the kind. `_put_down` and `clear` are the kind's own."""
 
     def __init__(self, rows: int) -> None:
         self._lengths = [0] * rows
@@ -29,17 +31,17 @@ class Lengths:
     def reserve(self, tokens: int, *, exact: bool = False) -> None:
         """Nothing to do: tokens take no room of their own."""
 
-    def move(self, src: int, dst: int) -> None:
+    def move(self, src: int, dst: int, lifted: tuple[mx.array, ...]) -> None:
         if src != dst:
-            self._copy(src, dst)
+            self._put_down(src, dst, lifted)
             self._lengths[dst] = self._lengths[src]
             self.clear(src)
 
     def clear(self, row: int) -> None:
         raise NotImplementedError
 
-    def _copy(self, src: int, dst: int) -> None:
-        """Row `dst` holds what `src` does; its length follows."""
+    def _put_down(self, src: int, dst: int, lifted: tuple[mx.array, ...]) -> None:
+        """Row `dst` holds what `src` does, of which `lifted` are copies; its length follows."""
         raise NotImplementedError
 
     def _resize_lengths(self, rows: int) -> None:

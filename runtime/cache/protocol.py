@@ -91,8 +91,14 @@ class LayerCache(Protocol):
         """
         ...
 
-    def move(self, src: int, dst: int) -> None:
-        """Row `dst` becomes what row `src` was; `src` is cleared."""
+    def lifted(self, row: int) -> tuple[mx.array, ...]:
+        """Copies of what the row holds, as `move` wants them: evaluated, all layers in one go. A write that
+        is made before the copies are finds its buffer in use, and copies all of it.
+        """
+        ...
+
+    def move(self, src: int, dst: int, lifted: tuple[mx.array, ...]) -> None:
+        """Row `dst` becomes what row `src` was, by what was lifted of that; `src` is cleared."""
         ...
 
     def clear(self, row: int) -> None: ...

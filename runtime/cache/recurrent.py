@@ -92,8 +92,7 @@ class RecurrentCache(Lengths):
 
     def snapshot(self, row: int, start: int) -> Checkpoint:
         assert start < self._lengths[row]
-        arrays = tuple(detached(state[row : row + 1]) for state in self._states.values())
-        return Checkpoint(start, self._lengths[row], arrays)
+        return Checkpoint(start, self._lengths[row], self.lifted(row))
 
     def restore(self, row: int, snapshots: Sequence[Snapshot], stop: int | None = None) -> None:
         stop = snapshots[-1].stop if stop is None else stop
@@ -105,6 +104,9 @@ class RecurrentCache(Lengths):
             for state, saved in zip(self._states.values(), page.arrays, strict=True):
                 state[row : row + 1] = saved
         self._lengths[row] = stop
+
+    def lifted(self, row: int) -> tuple[mx.array, ...]:
+        return tuple(detached(state[row : row + 1]) for state in self._states.values())
 
     def clear(self, row: int) -> None:
         self._scan = None
@@ -136,9 +138,9 @@ class RecurrentCache(Lengths):
     def wanted_bytes(self, tokens: int, rows: int, *, exact: bool = False) -> int:
         return self._row_bytes * max(self.rows, rows)
 
-    def _copy(self, src: int, dst: int) -> None:
-        for state in self._states.values():
-            state[dst : dst + 1] = detached(state[src : src + 1])
+    def _put_down(self, src: int, dst: int, lifted: tuple[mx.array, ...]) -> None:
+        for state, copy in zip(self._states.values(), lifted, strict=True):
+            state[dst : dst + 1] = copy
 
     def _before(self, step: Step) -> States:
         if len(step.starts) == self.rows:

@@ -10,6 +10,7 @@ what its last 1 + slack tokens saw.
 
 import sys
 from collections.abc import Sequence
+from operator import sub
 
 import mlx.core as mx
 
@@ -95,6 +96,10 @@ class KVRows(Lengths):
                 self._buffer.write(_row(row), start - base, page.cut(start, min(page.stop, stop)))
         self._place(row, base, stop)
 
+    def lifted(self, row: int) -> Parts:
+        held = self._lengths[row] - self._bases[row]
+        return self._buffer.copied(_row(row), 0, held) if held else ()
+
     def clear(self, row: int) -> None:
         self._place(row, 0, 0)
 
@@ -127,12 +132,11 @@ class KVRows(Lengths):
     def resize(self, rows: int, *, exact: bool = False) -> None:
         more = rows - self.rows
         if more > 0 and self._buffer.capacity:
-            self._buffer.reserve(rows, 0, exact=exact)
+            self._buffer.widen(rows, self._longest, exact=exact)
         self._resize_lengths(rows)
         self._bases = self._bases[:rows] + [0] * more
         if more < 0:
-            used = (length - base for length, base in zip(self._lengths, self._bases, strict=True))
-            self._buffer.shrink(rows, max(used, default=0))
+            self._buffer.shrink(rows, self._longest)
 
     @property
     def room(self) -> int:
@@ -140,7 +144,7 @@ class KVRows(Lengths):
         return sys.maxsize if capacity == self._limit else capacity
 
     def wanted_bytes(self, tokens: int, rows: int, *, exact: bool = False) -> int:
-        planned_rows, slots = self._buffer.plan(rows, tokens, exact=exact)
+        planned_rows, slots = self._buffer.plan(rows, tokens, longest=self._longest, exact=exact)
         return planned_rows * slots * self._buffer.slot_bytes
 
     def reserve(self, tokens: int, *, exact: bool = False) -> None:
@@ -148,14 +152,18 @@ class KVRows(Lengths):
             self.rows, tokens if self._limit is None else min(tokens, self._limit), exact=exact
         )
 
+    @property
+    def _longest(self) -> int:
+        """Slots that the longest row uses."""
+        return max(map(sub, self._lengths, self._bases), default=0)
+
     def _place(self, row: int, base: int, length: int) -> None:
         self._bases[row], self._lengths[row] = base, length
 
-    def _copy(self, src: int, dst: int) -> None:
+    def _put_down(self, src: int, dst: int, lifted: tuple[mx.array, ...]) -> None:
         self._bases[dst] = self._bases[src]
-        held = self._lengths[src] - self._bases[src]
-        if held:
-            self._buffer.write(_row(dst), 0, self._buffer.copied(_row(src), 0, held))
+        if lifted:
+            self._buffer.write(_row(dst), 0, lifted)
 
     def _encode(self, keys: mx.array, values: mx.array | None) -> Parts:
         if self._as_computed and values is not None:

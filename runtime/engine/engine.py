@@ -210,6 +210,7 @@ class Engine:
         work = decide(self._load(), self._options.budget_tokens)
         if work.idle:
             self._threads.rest()
+            self._places.rest()
             self._desk.idle()
             return False
         if work.admit:

@@ -46,6 +46,7 @@ class Places:
         if self._memory.rows <= place:
             self._grow(place + 1)
         row.rewind()
+        self._memory.expect(len(row.ids), place + 1)
         self.prefilling = row
         self._prefixes.begin(place, row, list(enumerate(self.decoding)))
         self._desk.begin(place, row.ids, row.space)
@@ -100,6 +101,12 @@ class Places:
         self._memory.resize(needed)
         self._desk.resize(needed)
         return True
+
+    def rest(self) -> None:
+        """No row is left: keep the room of one."""
+        if not self.rows and self._memory.rows > 1:
+            self._memory.resize(1)
+            self._desk.resize(1)
 
     def reset(self) -> None:
         """Forget all rows, and what was computed for them."""

@@ -84,10 +84,12 @@ class Steps:
     def read_back(self) -> None:
         """Wait for the tokens in flight, hand them to their rows, and let go of rows that end."""
         groups, self._flying = self._flying, []
+        over: list[Row] = []
         for group in groups:
             for place, (row, (token,)) in enumerate(zip(group.rows, group.read(), strict=True)):
-                if not row.done:
-                    self._take(row, token, group, place, 0)
+                if not row.done and self._take(row, token, group, place, 0):
+                    over.append(row)
+        self._let_go(over)
 
     def decode_plain(self) -> None:
         """Guess nothing at the next step: drafters have to see one of some row before they know it."""
@@ -137,7 +139,7 @@ class Steps:
         inputs = mx.concatenate([newest, guess.proposal.tokens], axis=1)[:, : max(counts)]
         starts, long = tuple(row.length for row in rows), self._prefixes.long(rows)
         step = Step(starts, counts, long=long, inputs=Inputs(inputs), adapters=self._adapters.of(rows))
-        self._memory.prepare(step)  # first: CacheFull inside the network would leave layers at two lengths
+        self._prepare(step)  # first: CacheFull inside the network would leave layers at two lengths
         hidden = self._model.network(step, self._memory)
         guesses = Guesses([count - 1 for count in counts], guess.proposal.odds)
         group = self._draw(rows, hidden, step, inputs, [row.length + 1 for row in rows], guesses)
@@ -152,10 +154,11 @@ class Steps:
         for row, count, kept_count in zip(rows, counts, kept, strict=True):
             row.length += kept_count
             row.judged(guess.drafter, count - 1, kept_count - 1)
-        for place, row in enumerate(rows):
-            for column in range(kept[place]):
-                if not row.done:
-                    self._take(row, drawn[place][column], group, place, column)
+        ended = (
+            any(self._take(row, drawn[place][column], group, place, column) for column in range(kept[place]))
+            for place, row in enumerate(rows)
+        )
+        self._let_go([row for row, over in zip(rows, ended, strict=True) if over])
         return []
 
     def _decode(self, here: Round) -> list[Drawn]:
@@ -196,12 +199,15 @@ class Steps:
 
     def _forward(self, rows: list[Row], step: Step, where: Round | Desk) -> mx.array:
         """Hidden states [n, L, D] of one step, all of it kept."""
-        self._memory.prepare(step)  # first: CacheFull inside the network would leave layers at two lengths
+        self._prepare(step)  # first: CacheFull inside the network would leave layers at two lengths
         hidden = self._model.network(step, self._memory)
         where.keep(step, hidden, step.counts)  # last: only now does what the layers wrote count
         for row, count in zip(rows, step.counts, strict=True):
             row.length += count
         return hidden
+
+    def _prepare(self, step: Step) -> None:
+        self._memory.prepare(step, len(self._places.rows))
 
     def _newest(self, rows: list[Row]) -> mx.array:
         """int32 [n, 1]: each row's last token, straight from the device where it has not been read back."""
@@ -243,18 +249,22 @@ class Steps:
             mx.async_eval(found.arrays)
         return found
 
-    def _take(self, row: Row, token: int, group: Drawn, place: int, column: int) -> None:
+    def _take(self, row: Row, token: int, group: Drawn, place: int, column: int) -> bool:
+        """Hand the row its next token; True where it is over with that."""
         if group.is_broken(place, column):
             row.stream.put(NotNumbers(row.position, str(self._model.dtype).rpartition(".")[2]))
             self._prefixes.forget(row)  # or what it computed would be kept for others
-            self._release(row)
-            return
+            return True
         try:
             reason = row.take(token, group.details(place, column))
         except ConstraintFault as fault:
             row.stream.put(fault)
-            self._release(row)
-            return
+            return True
         if reason is not None:
             row.end(reason)
+        return reason is not None
+
+    def _let_go(self, rows: list[Row]) -> None:
+        """They are over. The last ones leave first: a place that is left is taken by the last row there."""
+        for row in reversed(rows):
             self._release(row)

@@ -92,6 +92,71 @@ def test_after_prepare_no_layer_allocates() -> None:
         assert memory.nbytes == held
 
 
+def test_new_rows_get_no_room_that_only_an_earlier_row_needed() -> None:
+    memory = build_memory([FULL, Rotating(HEADS, SIZE, window=200)], grain=4)
+    write(memory, 400)
+    memory.clear(0)
+    write(memory, 5)
+    memory.resize(8)
+    assert memory.nbytes <= 8 * (8 + 8) * TOKEN_BYTES
+    assert memory.nbytes == memory.budget.held_bytes
+    write(memory, 3)
+    assert memory.caches[0].lengths == (8, *[0] * 7)
+
+
+def test_more_rows_fit_where_an_earlier_one_was_long() -> None:
+    memory = build_memory([FULL], grain=4)
+    write(memory, 40)
+    memory.clear(0)
+    memory.budget.limit_bytes = memory.nbytes
+    memory.resize(4)
+    write(memory, 5, row=3)
+
+
+def test_rows_that_nobody_wants_do_not_grow() -> None:
+    memory = build_memory([FULL, RECURRENT], rows=8, grain=4)
+    write(memory, 3)
+    write(memory, 3, row=1)
+    step = Step((3,), (400,), 1)
+    memory.prepare(step, 2)
+    assert memory.rows == 2
+    assert memory.caches[0].lengths == (3, 3)
+    assert memory.caches[0].nbytes <= 2 * 512 * TOKEN_BYTES
+
+
+def test_room_for_what_is_to_come_is_made_at_once_or_not_at_all() -> None:
+    memory = build_memory([FULL], rows=8, grain=4, budget=Budget(limit_bytes=100 * TOKEN_BYTES))
+    memory.expect(50, 1)
+    assert memory.rows == 1
+    held = memory.nbytes
+    write(memory, 50)
+    assert memory.nbytes == held >= 50 * TOKEN_BYTES
+    memory.expect(101, 1)
+    assert memory.nbytes == held
+
+
+@pytest.mark.parametrize("how", ["move", "restore"])
+def test_a_row_is_put_into_buffers_that_are_in_use(how: str) -> None:
+    """By a write in place: copying them whole would take as much memory again."""
+    memory = build_memory([FULL] * 6, rows=8, grain=16384)
+    write(memory, 9, row=7)
+    page = memory.snapshot(7, 0)
+    long = mx.ones((1500, 1500))  # products of it take a while, and what comes behind them holds the buffers
+    mx.eval(long @ long)
+    mx.clear_cache()
+    mx.reset_peak_memory()
+    before = mx.get_active_memory()
+    mx.async_eval(long @ long)
+    write(memory, 1)
+    mx.async_eval([array for cache in memory.caches for array in cache.arrays])
+    if how == "move":
+        memory.move(7, 3)
+    else:
+        memory.restore(3, [page], 9)
+    memory.evaluate()
+    assert mx.get_peak_memory() - before < long.nbytes + memory.nbytes / 6
+
+
 @pytest.mark.parametrize("stop", [4, 9])
 def test_a_restore_that_one_layer_cannot_do_changes_none(stop: int) -> None:
     memory = build_memory([FULL, RECURRENT], rows=2)

@@ -141,3 +141,25 @@ def test_a_draft_gives_way_and_comes_back(
             assert stream.finish.usage.drafted_tokens > 0
     engine.close()
     assert made[0].memory.budget.held_bytes <= int(1.4 * room(plain, 160))
+
+
+def test_many_rows_behind_a_long_one_take_what_they_need(tmp_path: Path) -> None:
+    engine = start(tmp_path, context_length=1200, budget_tokens=512, max_rows=8)
+    short = [request(n, 20, 20) for n in range(8)]
+
+    def run() -> int:
+        streams = [engine.submit(one) for one in short]
+        most = 0
+        for stream in streams:
+            for _ in stream:
+                most = max(most, engine.activity.layer_bytes)
+        return most
+
+    before = run()
+    tokens(engine, request(9, 1100, 4))
+    long = engine.activity.layer_bytes
+    assert long <= room(engine, 1100 + 512)  # its own, and none for the rows that were there before
+    assert run() <= before
+    engine.call(lambda _model: None)  # after the last step
+    assert engine.activity.layer_bytes <= room(engine, 256)
+    engine.close()
