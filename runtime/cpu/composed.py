@@ -4,9 +4,15 @@ columns without kernels of their own compute.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import mlx.core as mx
+
+from runtime.cache.protocol import AttentionCache
+from runtime.step import Step
+
+if TYPE_CHECKING:
+    from runtime.nn.heads import Heads
 
 
 def by_name(column: Any, others: Mapping[str, Any]) -> dict[str, Any]:
@@ -21,7 +27,7 @@ class Composed:
         self._of = of
 
     def table(self) -> dict[str, Any]:
-        names = ("projections", "closing", "feed_forward")
+        names = ("projections", "closing", "feed_forward", "attention")
         return {name: getattr(self, name) for name in names}
 
     def projections(self, modules: Sequence[Any], x: mx.array) -> Sequence[mx.array]:
@@ -47,5 +53,44 @@ class Composed:
         inner = self._of[activation](*parts) if len(parts) == 1 else self._of["gated"](activation, *parts)
         return self.closing(down, inner, x, after)
 
+    def attention(
+        self,
+        heads: "Heads",
+        x: mx.array,
+        norm: Any,
+        opening: Sequence[Any],
+        head_norms: Any,
+        close: Any,
+        after: Any,
+        step: Step,
+        cache: AttentionCache,
+    ) -> mx.array:
+        parts = self.projections(opening, x if norm is None else self._normed(norm, x))
+        if len(parts) == 1:
+            inner, shared = heads.count * heads.size, heads.groups * heads.size
+            parts = mx.split(parts[0], [inner, inner + shared], axis=-1)
+        queries, keys, values = parts
+        if head_norms is not None:
+            queries = self._normed(head_norms[0], _by_heads(queries, heads.size))
+            keys = self._normed(head_norms[1], _by_heads(keys, heads.size))
+        seen = self._of["remember"](
+            step,
+            cache,
+            queries,
+            keys,
+            values,
+            groups=heads.groups,
+            size=heads.size,
+            scale=heads.scale,
+            rope=heads.rope,
+            softcap=heads.softcap,
+        )
+        return self.closing(close, seen, x, after)
+
     def _normed(self, norm: Any, x: mx.array) -> mx.array:
         return self._of["layer_norm" if norm.centred else "rms_norm"](norm, x)
+
+
+def _by_heads(flat: mx.array, size: int) -> mx.array:
+    """[B, L, heads * D] -> [B, heads, L, D]."""
+    return mx.unflatten(flat, 2, (-1, size)).swapaxes(1, 2)

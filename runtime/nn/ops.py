@@ -17,7 +17,7 @@ Dimensions: B rows, L new tokens, K visible ones, D hidden size, H query heads, 
 k of them asked per token.
 """
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Literal, Protocol
@@ -236,6 +236,14 @@ class Operations:
     the halves of what one of them does. norm: an RMS or a layer norm, or None; after: an RMS norm, or None.
     """
 
+    attention: Callable[..., mx.array]
+    """(heads, x, norm, opening, head_norms, close, after, step, cache) -> x + after(close(seen)).
+
+    seen is what a layer's heads (`runtime.nn.heads`) see, as `remember` gives it, where queries, keys and
+    values are what three opening modules make of norm(x), or the parts of what one does; head_norms: of the
+    heads of queries and keys, or None. norm, after: as in feed_forward.
+    """
+
     settled: Unary
     """Indices as they are: what was chosen by scores has no gradient, and MLX refuses to look for one. The
     plain column says so to MLX, since it is the one that is differentiated; the others say nothing.
@@ -243,6 +251,10 @@ class Operations:
 
     steady: bool = False
     """A row's numbers must not depend on how many share its step: no formula is chosen by width."""
+
+
+def _composed(of: Mapping[str, Any], remember: Remember) -> dict[str, Any]:
+    return {"remember": remember, **Composed({**of, "remember": remember}).table()}
 
 
 _PLAIN = Operations(
@@ -259,7 +271,6 @@ _PLAIN = Operations(
     standardize=plain.standardize,
     rotate=plain.rotate,
     attend=plain.attend,
-    remember=remembering(plain.rotate, plain.attend),
     recall=recalling(plain.rotate, plain.attend),
     softmax=plain.softmax,
     silu=plain.silu,
@@ -273,7 +284,7 @@ _PLAIN = Operations(
     softcap=plain.softcap,
     settled=mx.stop_gradient,
     **Scans(plain.silu, plain.softplus, plain.rms).table(),
-    **Composed(vars(plain) | plain.ACTIVATIONS).table(),
+    **_composed(vars(plain) | plain.ACTIVATIONS, remembering(plain.rotate, plain.attend)),
 )
 _GPU = Operations(
     name="gpu",
@@ -289,7 +300,6 @@ _GPU = Operations(
     standardize=fused.standardize,
     rotate=fused.rotate,
     attend=fused.attend,
-    remember=remembering(fused.rotate, fused.attend),
     recall=recalling(fused.rotate, fused.attend),
     softmax=plain.softmax,
     silu=nn.silu,
@@ -303,15 +313,14 @@ _GPU = Operations(
     softcap=plain.softcap,
     settled=fused.settled,
     **Scans(nn.silu, plain.softplus, fused.rms).table(),
-    **Composed(vars(fused) | fused.ACTIVATIONS).table(),
+    **_composed(vars(fused) | fused.ACTIVATIONS, remembering(fused.rotate, fused.attend)),
 )
 _BOUND = replace(_GPU, name="blas", **cpu.table(_GPU))
 _BLAS = replace(
     _BOUND,
-    remember=remembering(_BOUND.rotate, _BOUND.attend),
     recall=recalling(_BOUND.rotate, _BOUND.attend),
     **Scans(_BOUND.silu, _BOUND.softplus, _BOUND.rms).table(),
-    **Composed(by_name(_BOUND, plain.ACTIVATIONS)).table(),
+    **_composed(by_name(_BOUND, plain.ACTIVATIONS), remembering(_BOUND.rotate, _BOUND.attend)),
 )
 
 

@@ -1,8 +1,9 @@
 """Grouped-query attention as most decoders have it: four projections and rotary positions.
 
 Families that differ override one of three steps: `flat` (what becomes queries, keys and values), `project`
-(the same by heads) or `place` (how they get their positions). B rows, L tokens, H query heads, G key-value
-heads, D hidden size, K head size.
+(the same by heads) or `place` (how they get their positions). Where a class says beside `flat` whose products
+it gives (`opening`), and beside `project` which norms heads have (`head_norms`), the whole sublayer is one
+operation. B rows, L tokens, H query heads, G key-value heads, D hidden size, K head size.
 """
 
 from collections.abc import Callable
@@ -13,11 +14,12 @@ import mlx.nn as nn
 
 from runtime.cache.protocol import AttentionCache, Rotate
 from runtime.nn.attend import attend, split_heads
+from runtime.nn.heads import Heads
 from runtime.nn.linear import linear
 from runtime.nn.module import Module
 from runtime.nn.norm import Normalize
 from runtime.nn.rope import Rope
-from runtime.nn.sublayer import closing, projections
+from runtime.nn.sublayer import attended, closing, projections, stated_together
 from runtime.step import Step
 
 Projected = tuple[mx.array, mx.array, mx.array]
@@ -60,6 +62,15 @@ class Attention(Module):
         self._by_heads = kind.project is not Attention.project or kind.place is not Attention.place
         self._scale = shape.head_dim**-0.5 if scale is None else scale
         self._softcap = softcap
+        self._as_stated = (
+            stated_together(kind, "flat", "opening")
+            and stated_together(kind, "project", "head_norms")
+            and kind.place is Attention.place
+            and kind.seen is Attention.seen
+        )
+        self._attends = Heads(
+            self._heads, self._kv_heads, self._head_dim, self._scale, self._rope, self._softcap
+        )
 
     def __call__(self, x: mx.array, step: Step, cache: AttentionCache) -> mx.array:
         return linear(self.o_proj, self.seen(x, step, cache), step)
@@ -73,6 +84,11 @@ class Attention(Module):
         cache: AttentionCache,
     ) -> mx.array:
         """x + after(self(norm(x)))"""
+        if self._as_stated:
+            opening, norms = self.opening(), self.head_norms()
+            y = attended(self._attends, x, norm, after, opening, norms, self.o_proj, step, cache)
+            if y is not None:
+                return y
         seen = self.seen(x if norm is None else norm(x), step, cache)
         return closing(self.o_proj, seen, x, after, step)
 
@@ -103,6 +119,10 @@ class Attention(Module):
         """Heads side by side."""
         raise NotImplementedError
 
+    def opening(self) -> tuple[nn.Module, ...]:
+        """Whose products `flat` gives: one module each for queries, keys and values, or one for all."""
+        raise NotImplementedError
+
     def project(self, x: mx.array, step: Step) -> Projected:
         """By heads."""
         queries, keys, values = self.flat(x, step)
@@ -111,6 +131,10 @@ class Attention(Module):
             split_heads(keys, self._kv_heads),
             split_heads(values, self._kv_heads),
         )
+
+    def head_norms(self) -> tuple[Normalize, Normalize] | None:
+        """What `project` norms queries and keys by, head by head."""
+        return None
 
     def place(self, queries: mx.array, keys: mx.array, step: Step) -> tuple[mx.array, mx.array]:
         if self._rope is None:
@@ -147,8 +171,11 @@ class SelfAttention(Attention):
         self.v_proj = nn.Linear(shape.hidden_size, shared, bias=qkv_bias)
 
     def flat(self, x: mx.array, step: Step) -> Projected:
-        queries, keys, values = projections((self.q_proj, self.k_proj, self.v_proj), x, step)
+        queries, keys, values = projections(self.opening(), x, step)
         return queries, keys, values
+
+    def opening(self) -> tuple[nn.Module, ...]:
+        return self.q_proj, self.k_proj, self.v_proj
 
 
 class FusedAttention(Attention):
@@ -163,6 +190,9 @@ class FusedAttention(Attention):
     def flat(self, x: mx.array, step: Step) -> Projected:
         queries, keys, values = mx.split(linear(self.qkv_proj, x, step), self._cuts, axis=-1)
         return queries, keys, values
+
+    def opening(self) -> tuple[nn.Module, ...]:
+        return (self.qkv_proj,)
 
 
 class HeadNormAttention(SelfAttention):
@@ -187,3 +217,6 @@ class HeadNormAttention(SelfAttention):
     def project(self, x: mx.array, step: Step) -> Projected:
         queries, keys, values = super().project(x, step)
         return self.q_norm(queries), self.k_norm(keys), values
+
+    def head_norms(self) -> tuple[Normalize, Normalize] | None:
+        return self.q_norm, self.k_norm

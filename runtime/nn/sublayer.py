@@ -12,8 +12,10 @@ from typing import Any
 import mlx.core as mx
 import mlx.nn as nn
 
+from runtime.cache.protocol import AttentionCache
 from runtime.nn import ops
 from runtime.nn.activation import NAMES, Activation
+from runtime.nn.heads import Heads
 from runtime.nn.linear import MATRICES, linear
 from runtime.nn.norm import LayerNorm, Normalize, RMSNorm, added_normed
 from runtime.step import Step
@@ -27,16 +29,18 @@ def added(
     """x + after(sublayer(norm(x), *rest)), by the sublayer's own `added(x, norm, after, *rest)` where it has
     one. None: no norm in that place.
     """
-    if _adds(type(sublayer)):
+    if stated_together(type(sublayer), "__call__", "added"):
         return sublayer.added(x, norm, after, *rest)
     return plainly_added(x, sublayer, norm, after, *rest)
 
 
 @cache
-def _adds(kind: type) -> bool:
-    """Does it have an `added` that says the same as its call? Not where only the call was overridden."""
-    calls = next(base for base in kind.__mro__ if "__call__" in vars(base))
-    return "added" in vars(calls)
+def stated_together(kind: type, method: str, other: str) -> bool:
+    """Is `other`, which says the same as this method in another form, of the class that the method is from?
+    Not where only the method was overridden.
+    """
+    states = next(base for base in kind.__mro__ if method in vars(base))
+    return other in vars(states)
 
 
 def plainly_added(
@@ -63,6 +67,26 @@ def closing(
     return to + y if after is None else added_normed(to, after, y)
 
 
+def attended(
+    heads: Heads,
+    x: mx.array,
+    norm: Normalize | None,
+    after: Normalize | None,
+    opening: Sequence[nn.Module],
+    head_norms: tuple[Normalize, Normalize] | None,
+    close: nn.Module,
+    step: Step,
+    cache: AttentionCache,
+) -> mx.array | None:
+    """x + after(close(what the heads see)), whose queries, keys and values are what the opening modules make
+    of norm(x), and head_norms of the heads of the first two. None: not as one operation.
+    """
+    of_heads = head_norms is None or (isinstance(head_norms[0], NORMS) and isinstance(head_norms[1], NORMS))
+    if not of_heads or not _fit(norm, after) or not _are_matrices((*opening, close), step):
+        return None
+    return ops.table.attention(heads, x, norm, opening, head_norms, close, after, step, cache)
+
+
 def fed_forward(
     x: mx.array,
     norm: Normalize | None,
@@ -78,11 +102,14 @@ def fed_forward(
     opening modules make of norm(x), or the halves of what one does. None: not as one operation.
     """
     name = None if isinstance(activation, nn.Module) else NAMES.get(activation)
-    fits = (norm is None or isinstance(norm, NORMS)) and (after is None or isinstance(after, RMSNorm))
-    if name is None or not fits or not _are_matrices((*opening, down), step):
+    if name is None or not _fit(norm, after) or not _are_matrices((*opening, down), step):
         return None
     return ops.table.feed_forward(x, norm, opening, halves, name, down, after)
 
 
+def _fit(norm: Normalize | None, after: Normalize | None) -> bool:
+    return (norm is None or isinstance(norm, NORMS)) and (after is None or isinstance(after, RMSNorm))
+
+
 def _are_matrices(modules: Sequence[nn.Module], step: Step | None) -> bool:
-    return (step is None or step.adapters is None) and all(type(module) in MATRICES for module in modules)
+    return (step is None or step.adapters is None) and MATRICES.issuperset(map(type, modules))

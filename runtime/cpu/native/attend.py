@@ -102,7 +102,7 @@ def remembering(kernels: Any, otherwise: "Remember") -> "Remember":
         by = (
             None
             if lanes is None
-            else _form(kernels, lanes.kept, queries, size, scale, softcap, value_size, rope)
+            else form_of(kernels, lanes.kept, _count(queries, size), scale, softcap, value_size, rope)
         )
         if lanes is None or by is None or (bias is not None and not lanes.fits):
             return otherwise(
@@ -157,7 +157,7 @@ def recalling(kernels: Any, otherwise: "Recall") -> "Recall":
         by = (
             None
             if lanes is None
-            else _form(kernels, lanes.kept, queries, size, scale, softcap, value_size, rope)
+            else form_of(kernels, lanes.kept, _count(queries, size), scale, softcap, value_size, rope)
         )
         if lanes is None or by is None:
             return otherwise(
@@ -199,18 +199,21 @@ def _by_rows(mask: "mx.array | None") -> mx.array | None:
     return mask.reshape(*[1] * (4 - mask.ndim), *mask.shape)
 
 
-def _form(
+def _count(queries: mx.array, size: int) -> int:
+    """How many heads they have."""
+    return queries.shape[2] // size if queries.ndim == 3 else queries.shape[1]
+
+
+def form_of(
     kernels: Any,
     kept: Kept,
-    queries: mx.array,
-    size: int,
+    heads: int,
     scale: float,
     softcap: float | None,
     value_size: int | None,
     rope: Rotary | None,
 ) -> Any:
     """The kernels' own description of attention over this memory; None where they have none."""
-    heads = queries.shape[2] // size if queries.ndim == 3 else queries.shape[1]
     traditional = rope is not None and rope.traditional
     key = heads, scale, softcap, value_size, traditional
     try:

@@ -1,13 +1,14 @@
 """Linear layers by the kernels: products of float32 rows with matrices of any format, read where they lie.
 
-A matrix, its arrays with what their shapes say, is checked once and kept beside the module; a weight that is
-replaced is noticed.
+A matrix, its arrays with what their shapes say, is checked once and kept beside the module (`watched`).
 """
 
 from collections.abc import Callable
 from typing import Any
 
 import mlx.core as mx
+
+from runtime.cpu.native.watched import made_once
 
 Linear = Callable[[Any, mx.array], mx.array]
 
@@ -28,13 +29,12 @@ def linear(kernels: Any, otherwise: Linear) -> Linear:
 
 def matrix_of(kernels: Any, module: Any) -> Any:
     """The kernels' view of a module's weights; None where they have no product for them."""
-    kept = vars(module).get(_KEPT)
-    weight, scales, bias = module["weight"], module.get("scales"), module.get("bias")
-    if kept is not None and kept[0] is weight and kept[1] is scales and kept[2] is bias:
-        return kept[3]
-    matrix = _floats(kernels, weight, bias) if scales is None else _packed(kernels, module, bias)
-    vars(module)[_KEPT] = (weight, scales, bias, matrix)
-    return matrix
+    return made_once(kernels, vars(module), _KEPT, (module,), _matrix, kernels, module)
+
+
+def _matrix(kernels: Any, module: Any) -> Any:
+    weight, bias = module["weight"], module.get("bias")
+    return _packed(kernels, module, bias) if "scales" in module else _floats(kernels, weight, bias)
 
 
 def _packed(kernels: Any, module: Any, bias: mx.array | None) -> Any:

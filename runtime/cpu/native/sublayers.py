@@ -1,19 +1,26 @@
 """Sublayers by the kernels, each in one node: norm, products, gate, closing product, what it is added to.
 
-For float32 activations, matrices that `products` has a kernel for and norms with float32 weights. What a norm
-holds is checked once and kept beside the module; a weight that is replaced is noticed.
+For float32 activations, matrices that `products` has a kernel for and norms with float32 weights. What the
+weights say is checked once and kept beside a module, or beside the memory that is attended to (`watched`).
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import mlx.core as mx
 
+from runtime.cache.lanes import Kept
+from runtime.cache.protocol import AttentionCache
 from runtime.cpu.composed import Composed, by_name
 from runtime.cpu.native.activations import KINDS
+from runtime.cpu.native.attend import form_of
 from runtime.cpu.native.products import matrix_of
+from runtime.cpu.native.rope import cosines
+from runtime.cpu.native.watched import made_once
+from runtime.step import Step
 
-_KEPT = "_norm"
+if TYPE_CHECKING:
+    from runtime.nn.heads import Heads
 
 
 def table(kernels: Any, column: Any) -> dict[str, Callable[..., Any]]:
@@ -23,19 +30,26 @@ def table(kernels: Any, column: Any) -> dict[str, Callable[..., Any]]:
         "projections": _projections(kernels, parts.projections),
         "closing": _closing(kernels, parts.closing),
         "feed_forward": _feed_forward(kernels, parts.feed_forward),
+        "attention": _attention(kernels, parts.attention),
     }
 
 
 def norm_of(kernels: Any, module: Any) -> Any:
     """The kernels' view of a norm; None where its weights are no float32."""
-    kept = vars(module).get(_KEPT)
+    return made_once(kernels, vars(module), f"_norm {module.eps}", (module,), _norm, kernels, module)
+
+
+def _norm(kernels: Any, module: Any) -> Any:
     weight, bias = module.get("weight"), module.get("bias")
-    if kept is not None and kept[0] is weight and kept[1] is bias and kept[2] == module.eps:
-        return kept[3]
     fits = all(part is None or part.dtype == mx.float32 for part in (weight, bias))
-    norm = kernels.Norm(module.centred, weight, bias, module.eps) if fits else None
-    vars(module)[_KEPT] = (weight, bias, module.eps, norm)
-    return norm
+    return kernels.Norm(module.centred, weight, bias, module.eps) if fits else None
+
+
+def norms_of(kernels: Any, modules: Sequence[Any]) -> list[Any] | None:
+    """Of each module, None for none; None where one has no view."""
+    norms = [None if module is None else norm_of(kernels, module) for module in modules]
+    missing = any(norm is None and module is not None for norm, module in zip(norms, modules, strict=True))
+    return None if missing else norms
 
 
 def _projections(kernels: Any, otherwise: Callable[..., Any]) -> Callable[..., Any]:
@@ -63,17 +77,67 @@ def _closing(kernels: Any, otherwise: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _feed_forward(kernels: Any, otherwise: Callable[..., Any]) -> Callable[..., Any]:
-    node = kernels.feed_forward
-
     def feed_forward(
         x: mx.array, norm: Any, opening: Sequence[Any], halves: bool, activation: str, down: Any, after: Any
     ) -> mx.array:
-        if x.dtype == mx.float32:
-            matrices = [matrix_of(kernels, module) for module in (*opening, down)]
-            norms = [None if module is None else norm_of(kernels, module) for module in (norm, after)]
-            missing = (norm is not None and norms[0] is None) or (after is not None and norms[1] is None)
-            if None not in matrices and not missing:
-                return node(x, norms[0], matrices[:-1], halves, KINDS[activation], matrices[-1], norms[1])
-        return otherwise(x, norm, opening, halves, activation, down, after)
+        modules = (norm, *opening, down, after)
+        key = f"_block {activation} {halves}"
+        block = made_once(kernels, vars(down), key, modules, make, modules, halves, activation)
+        if block is None or x.dtype != mx.float32:
+            return otherwise(x, norm, opening, halves, activation, down, after)
+        return block(x)
+
+    def make(modules: tuple[Any, ...], halves: bool, activation: str) -> Any:
+        norm, *matrices, after = modules
+        matrices = [matrix_of(kernels, module) for module in matrices]
+        norms = norms_of(kernels, (norm, after))
+        if norms is None or None in matrices:
+            return None
+        return kernels.FeedForward(norms[0], matrices[:-1], halves, KINDS[activation], matrices[-1], norms[1])
 
     return feed_forward
+
+
+def _attention(kernels: Any, otherwise: Callable[..., Any]) -> Callable[..., Any]:
+    def attention(
+        heads: "Heads",
+        x: mx.array,
+        norm: Any,
+        opening: Sequence[Any],
+        head_norms: Any,
+        close: Any,
+        after: Any,
+        step: Step,
+        cache: AttentionCache,
+    ) -> mx.array:
+        lanes = cache.open(step) if x.dtype == mx.float32 else None
+        if lanes is not None:
+            kept = lanes.kept
+            modules = (norm, *opening, *(head_norms or (None, None)), close, after)
+            block = made_once(kernels, kept.made, heads, modules, make, modules, heads, kept)
+            if block is not None:
+                y, *written = block(
+                    x,
+                    None if heads.rope is None else cosines(kernels, heads.rope, step),
+                    lanes.arrays,
+                    step.starts,
+                    step.counts,
+                    lanes.bases,
+                    lanes.first,
+                    not lanes.fits,
+                )
+                cache.close(step, lanes, written)
+                return y
+        return otherwise(heads, x, norm, opening, head_norms, close, after, step, cache)
+
+    def make(modules: tuple[Any, ...], heads: "Heads", kept: Kept) -> Any:
+        norm, *opening, query_norm, key_norm, close, after = modules
+        attend = form_of(kernels, kept, heads.count, heads.scale, heads.softcap, None, heads.rope)
+        norms = norms_of(kernels, (norm, query_norm, key_norm, after))
+        matrices = [matrix_of(kernels, module) for module in (*opening, close)]
+        if attend is None or norms is None or None in matrices or len(kept.codecs) == 1:
+            return None
+        norm, *of_heads, after = norms
+        return kernels.AttentionBlock(norm, matrices[:-1], *of_heads, attend, matrices[-1], after)
+
+    return attention

@@ -89,6 +89,10 @@ struct Rows {
 // x's rows where they lie, if they lie so; else those of a dense copy.
 Rows rows_in_place(const Array& x, mx::Stream stream);
 
+inline void want(bool holds, const char* what) {
+  if (!holds) throw std::invalid_argument(what);
+}
+
 inline void want_float(const Array& x, const char* what) {
   if (x.dtype() != mx::float32) throw std::invalid_argument(std::string(what) + " must be float32");
 }

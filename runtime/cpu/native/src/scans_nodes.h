@@ -86,8 +86,4 @@ Arrays scan(const char* name, Job sizes, typename Scan<Job>::Fill fill, void (*r
 using Pair = std::pair<Array, Array>;
 using Maybe = std::optional<Array>;
 inline Pair pair(const Arrays& two) { return {two[0], two[1]}; }
-
-inline void want(bool holds, const char* what) {
-  if (!holds) throw std::invalid_argument(what);
-}
 }  // namespace modelkit

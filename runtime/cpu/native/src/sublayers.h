@@ -1,0 +1,135 @@
+// What sublayers of a residual stream are made of, as Python hands it over and as their nodes have it: norms, matrices,
+// the product that closes.
+#pragma once
+#include <algorithm>
+#include <memory>
+
+#include "norms.h"
+#include "products_nodes.h"
+
+namespace modelkit {
+// Weights as a node takes them when it is evaluated: one behind the other, from `at` on.
+struct Taken {
+  const Arrays& arrays;
+  size_t at;
+  mx::Stream stream;
+};
+
+// RMS norms have no bias.
+class Norm {
+ public:
+  Norm(bool centred, const std::optional<Array>& weight, const std::optional<Array>& bias, float eps)
+      : centred_(centred), has_weight_(weight.has_value()), eps_(eps) {
+    want(centred || !bias, "an RMS norm has no bias");
+    for (const auto& part : {weight, bias}) {
+      if (!part) continue;
+      want_float(*part, "what a norm multiplies by and adds");
+      want(part->ndim() == 1, "what a norm multiplies by and adds must have one dimension");
+      arrays_.push_back(*part);
+    }
+  }
+
+  bool centred() const { return centred_; }
+  void add_inputs(Arrays& inputs, int width) const {
+    for (const Array& part : arrays_) {
+      want(part.shape(0) == width, "a norm must be as wide as its input");
+      inputs.push_back(part);
+    }
+  }
+
+  struct Run {
+    const float *weight, *bias;
+    float eps;
+    bool centred;
+
+    // y = add + norm(x), all dense; y may be x. add: nullptr for none, and not for a centred norm.
+    void operator()(const float* x, const float* add, float* y, int rows, int width) const {
+      if (!centred) mk_rms_norm(x, width, weight, add, width, y, rows, width, eps);
+      else mk_layer_norm(x, width, weight, bias, y, rows, width, eps);
+    }
+  };
+  Run take(Taken& from) const {
+    auto next = [&] { return dense(from.arrays[from.at++], from.stream).data<float>(); };
+    const float* weight = has_weight_ ? next() : nullptr;
+    const float* bias = arrays_.size() > (size_t)has_weight_ ? next() : nullptr;
+    return {weight, bias, eps_, centred_};
+  }
+
+ private:
+  bool centred_, has_weight_;
+  float eps_;
+  Arrays arrays_;
+};
+using MaybeNorm = std::optional<Norm>;
+using MaybeRun = std::optional<Norm::Run>;
+
+inline MaybeRun take(const MaybeNorm& norm, Taken& from) { return norm ? MaybeRun(norm->take(from)) : std::nullopt; }
+inline mk_matrix take(const Matrix& matrix, Taken& from) { return matrix.take(from.arrays, from.at, from.stream); }
+inline std::vector<mk_matrix> take(const std::vector<Matrix>& matrices, Taken& from) {
+  std::vector<mk_matrix> w;
+  w.reserve(matrices.size());
+  for (const Matrix& matrix : matrices) w.push_back(take(matrix, from));
+  return w;
+}
+
+// The weights of a sublayer. Those that are there and lie as kernels read them are no inputs of its nodes: MLX walks
+// over every input in every evaluation. Others are: they have yet to be computed, or somebody differentiates by them.
+class Weights {
+ public:
+  void add(const MaybeNorm& norm, int width) {
+    if (norm) norm->add_inputs(arrays_, width);
+  }
+  void add(const Matrix& matrix) { matrix.add_inputs(arrays_); }
+
+  // As inputs behind those that a node has; where the first is, -1 for none.
+  int join(Arrays& inputs) const {
+    settled_ = settled_ || std::all_of(arrays_.begin(), arrays_.end(), [](const Array& x) {
+                 return x.is_available() && !x.is_tracer() && x.flags().row_contiguous;
+               });
+    if (settled_) return -1;
+    inputs.insert(inputs.end(), arrays_.begin(), arrays_.end());
+    return (int)(inputs.size() - arrays_.size());
+  }
+  Taken take(const Arrays& inputs, int at, mx::Stream stream) const {
+    return {at < 0 ? arrays_ : inputs, at < 0 ? 0 : (size_t)at, stream};
+  }
+
+ private:
+  Arrays arrays_;
+  mutable bool settled_ = false;
+};
+
+using Scratch = std::unique_ptr<float[]>;
+inline Scratch scratch(size_t rows, size_t width) { return Scratch(new float[rows * width]); }
+
+// The last product of a sublayer: to + after(x W), or x W + to where there is no norm behind it.
+struct Closing {
+  mk_matrix w;
+  MaybeRun after;
+  const float* to;
+  float* y;
+
+  void run(const float* x, int rows) const {
+    const mk_output product = {y, (size_t)w.n, after ? nullptr : to};
+    if (!after) return mk_products(&w, &product, 1, x, (size_t)w.k, rows);
+    const Scratch raw = scratch(rows, w.n); /* y may lie where `to` does */
+    const mk_output aside = {raw.get(), (size_t)w.n, nullptr};
+    mk_products(&w, &aside, 1, x, (size_t)w.k, rows);
+    (*after)(raw.get(), to, y, rows, w.n);
+  }
+};
+
+inline void want_matrix(const Matrix& matrix, int width, const char* what) {
+  want(matrix.count() == 1 && matrix.width() == width, what);
+}
+
+inline void want_closing(const Matrix& matrix, int width, const MaybeNorm& after) {
+  want_matrix(matrix, width, "the closing matrix must be a single one, as wide as what it multiplies");
+  want(!after || !after->centred(), "a norm behind a sublayer must be an RMS norm");
+}
+
+inline void want_rows(const Array& x, int width) {
+  want_float(x, "x");
+  want(x.ndim() > 0 && x.shape(-1) == width, "x must have rows, as wide as the sublayer");
+}
+}  // namespace modelkit

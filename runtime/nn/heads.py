@@ -1,0 +1,20 @@
+"""How a layer's heads attend: what stays the same from step to step."""
+
+from runtime.cpu.turn import Rotary
+from runtime.records import dataclass
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Heads:
+    """Each layer has its own, known by identity."""
+
+    count: int
+    """Query heads."""
+    groups: int
+    """Key-value heads."""
+    size: int
+    """Of each."""
+    scale: float
+    rope: Rotary | None = None
+    """Turns queries and keys; None: positions are left out."""
+    softcap: float | None = None
