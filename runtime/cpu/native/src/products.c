@@ -1,8 +1,5 @@
 #include "products.h"
 #include "products_few.h"
-#if defined(__AVX512VNNI__)
-#include "products_few_vnni.h"
-#endif
 #include "products_quantize.h"
 #include "products_tile.h"
 
@@ -51,22 +48,31 @@ static void unpack_groups(const struct mk_matrix* w, int n0, int first, int coun
 }
 
 /* By registers alone; 0 where only the other way is made for these codes. */
-static int takes_few(const struct mk_matrix* w, int rows) { return rows <= 2 && (w->bits == 4 || w->bits == 8); }
+static int takes_few(const struct mk_matrix* w, int rows) {
+  return (w->bits == 4 || w->bits == 8) && rows <= (mk_block(w) < 32 ? 2 : FEW);
+}
 
-#define ONE_OR_TWO(way, ...) rows == 1 ? way(s, p, at, x, ldx, w->k, sums, __VA_ARGS__, 1) : way(s, p, at, x, ldx, w->k, sums, __VA_ARGS__, 2)
+#define WITH(way, rows, ...) way(s, p, at, x, ldx, w->k, sums, __VA_ARGS__, rows)
+#define BY_ONE_OR_TWO(...) rows == 1 ? WITH(few, 1, __VA_ARGS__) : WITH(few, 2, __VA_ARGS__)
+#define BY_FOUR(...)                                                                                        \
+  rows == 1   ? WITH(few_vnni, 1, __VA_ARGS__)                                                              \
+  : rows == 2 ? WITH(few_vnni, 2, __VA_ARGS__)                                                              \
+  : rows == 3 ? WITH(few_vnni, 3, __VA_ARGS__)                                                              \
+              : WITH(few_vnni, 4, __VA_ARGS__)
+
 static void few_codes(const struct mk_matrix* w, const struct slab* s, const struct panel* p, size_t at, const char* x,
                       size_t ldx, int rows, float* sums) {
 #if defined(__AVX512VNNI__)
   if (s->block == 64) {
-    w->bits == 8 ? ONE_OR_TWO(few_vnni, 8, 0, 64) : ONE_OR_TWO(few_vnni, 4, 0, 64);
-    return;
+    w->bits == 8 ? BY_FOUR(8, 0, 64) : BY_FOUR(4, 0, 64);
+  } else if (s->block == 32) {
+    w->bits == 8 ? BY_FOUR(8, 0, 32) : w->kind == MK_AFFINE ? BY_FOUR(4, 0, 32) : BY_FOUR(4, 1, 32);
+  } else {
+    BY_ONE_OR_TWO(4, 1); /* nvfp4 */
   }
-  if (s->block == 32) {
-    w->bits == 8 ? ONE_OR_TWO(few_vnni, 8, 0, 32) : w->kind == MK_AFFINE ? ONE_OR_TWO(few_vnni, 4, 0, 32) : ONE_OR_TWO(few_vnni, 4, 1, 32);
-    return;
-  }
+#else
+  w->bits == 8 ? BY_ONE_OR_TWO(8, 0) : w->kind == MK_AFFINE ? BY_ONE_OR_TWO(4, 0) : BY_ONE_OR_TWO(4, 1);
 #endif
-  w->bits == 8 ? ONE_OR_TWO(few, 8, 0) : w->kind == MK_AFFINE ? ONE_OR_TWO(few, 4, 0) : ONE_OR_TWO(few, 4, 1);
 }
 
 /* How many elements of k are taken at a time: as many as their codes, or one register of their scales, have room for. */

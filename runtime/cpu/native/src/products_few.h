@@ -1,6 +1,11 @@
 /* One row or two: codes go from memory through registers into sums, and nothing is kept of them. */
 #pragma once
+#if defined(__AVX512VNNI__)
+#include "products_few_vnni.h" /* for most of them, and for more rows */
+#else
 #include "products_tile.h"
+enum { FEW = 2 };
+#endif
 
 struct few {
   vi high[2], low[2]; /* of x's bytes, where words hold bytes; twice, so that one sum need not wait for the other */

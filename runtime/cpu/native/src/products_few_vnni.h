@@ -1,10 +1,12 @@
-/* One row or two by vpdpbusd: codes meet x as they come from memory, and only sums are turned over.
+/* One to four rows by vpdpbusd: codes meet x as they come from memory, and only sums are turned over.
  *
  * A register holds 64 bytes of one output's codes: some blocks, one behind the other. The sums of 16 outputs are
  * brought into one vector per block, outputs in lanes. They are exact, so these are the bits of any other way.
  */
 #pragma once
 #include "products_tile.h"
+
+enum { FEW = 4 };
 
 /* x's bytes for the codes of one register: high and low ones, [0] for a byte's lower field, [1] for its upper one. */
 struct met {
@@ -31,7 +33,7 @@ INLINE struct met met_of(const char* x, int bytes, const int bits, const int blo
 }
 
 INLINE vi dot(vi sum, vi codes, vi x) {
-  __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(codes), "v"(x)); /* see vi_dot */
+  __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(codes), "vm"(x)); /* see vi_dot */
   return sum;
 }
 
@@ -68,9 +70,9 @@ INLINE void few_vnni(const struct slab* s, const struct panel* p, size_t at, con
                      const int bits, const int fp4, const int block, const int R) {
   const int blocks = k / block, count = s->count / block, together = 512 / (block * bits);
   const vi field = vi_set(bits == 4 ? 0x0f0f0f0f : -1);
-  const char* from[2];
-  const float* scales[2];
-  vf y[2];
+  const char* from[FEW];
+  const float* scales[FEW];
+  vf y[FEW];
   UNROLL for (int r = 0; r < R; r++) {
     from[r] = x + r * ldx + (size_t)s->first * 2;
     scales[r] = (const float*)(x + r * ldx + (size_t)(k + 31) / 32 * 64) + s->first / block;
@@ -79,12 +81,12 @@ INLINE void few_vnni(const struct slab* s, const struct panel* p, size_t at, con
   for (int b = 0; b < count; b += together, at += 64) {
     const int bytes = count - b < together ? (count - b) * block * bits / 8 : 64;
     const __mmask64 some = bytes < 64 ? ((__mmask64)1 << bytes) - 1 : ~(__mmask64)0;
-    struct met met[2];
-    vi quarters[2][4];
+    struct met met[FEW];
+    vi quarters[FEW][4];
     fetch(p, at, 1);
     UNROLL for (int r = 0; r < R; r++) met[r] = met_of(from[r], bytes, bits, block), from[r] += 1024 / bits;
     UNROLL for (int i = 0; i < 4; i++) {
-      vi four[2][4];
+      vi four[FEW][4];
       UNROLL for (int j = 0; j < 4; j++) {
         const vi codes = _mm512_maskz_loadu_epi8(some, p->rows[4 * i + j] + at);
         vi lower = vi_and(codes, field), upper = vi_and(vi_right(codes, 4), field);
