@@ -47,31 +47,40 @@ static void unpack_groups(const struct mk_matrix* w, int n0, int first, int coun
   }
 }
 
-/* By registers alone; 0 where only the other way is made for these codes. */
-static int takes_few(const struct mk_matrix* w, int rows) {
-  return (w->bits == 4 || w->bits == 8) && rows <= (mk_block(w) < 32 ? 2 : FEW);
+/* Up to how many rows go by registers alone, without a slab of codes. */
+static int most_few(const struct mk_matrix* w) {
+  if (w->bits != 4 && w->bits != 8) return 0;
+  return mk_block(w) < 32 || (WORD == 2 && w->bits == 8) ? 2 : FEW;
 }
 
 #define WITH(way, rows, ...) way(s, p, at, x, ldx, w->k, sums, __VA_ARGS__, rows)
-#define BY_ONE_OR_TWO(...) rows == 1 ? WITH(few, 1, __VA_ARGS__) : WITH(few, 2, __VA_ARGS__)
-#define BY_FOUR(...)                                                                                        \
-  rows == 1   ? WITH(few_vnni, 1, __VA_ARGS__)                                                              \
-  : rows == 2 ? WITH(few_vnni, 2, __VA_ARGS__)                                                              \
-  : rows == 3 ? WITH(few_vnni, 3, __VA_ARGS__)                                                              \
-              : WITH(few_vnni, 4, __VA_ARGS__)
+#define BY_TWO(way, ...) rows == 1 ? WITH(way, 1, __VA_ARGS__) : WITH(way, 2, __VA_ARGS__)
+#define BY_FOUR(way, ...)                                                                     \
+  rows == 1   ? WITH(way, 1, __VA_ARGS__)                                                     \
+  : rows == 2 ? WITH(way, 2, __VA_ARGS__)                                                     \
+  : rows == 3 ? WITH(way, 3, __VA_ARGS__)                                                     \
+              : WITH(way, 4, __VA_ARGS__)
 
 static void few_codes(const struct mk_matrix* w, const struct slab* s, const struct panel* p, size_t at, const char* x,
                       size_t ldx, int rows, float* sums) {
 #if defined(__AVX512VNNI__)
   if (s->block == 64) {
-    w->bits == 8 ? BY_FOUR(8, 0, 64) : BY_FOUR(4, 0, 64);
+    w->bits == 8 ? BY_FOUR(few_vnni, 8, 0, 64) : BY_FOUR(few_vnni, 4, 0, 64);
   } else if (s->block == 32) {
-    w->bits == 8 ? BY_FOUR(8, 0, 32) : w->kind == MK_AFFINE ? BY_FOUR(4, 0, 32) : BY_FOUR(4, 1, 32);
+    w->bits == 8 ? BY_FOUR(few_vnni, 8, 0, 32) : w->kind == MK_AFFINE ? BY_FOUR(few_vnni, 4, 0, 32) : BY_FOUR(few_vnni, 4, 1, 32);
   } else {
-    BY_ONE_OR_TWO(4, 1); /* nvfp4 */
+    BY_TWO(few, 4, 1); /* nvfp4 */
+  }
+#elif defined(__AVX2__)
+  if (s->block == 64) {
+    w->bits == 8 ? BY_TWO(few_avx2, 8, 0, 64) : BY_FOUR(few_avx2, 4, 0, 64);
+  } else if (s->block == 32 && w->bits == 4) {
+    w->kind == MK_AFFINE ? BY_FOUR(few_avx2, 4, 0, 32) : BY_FOUR(few_avx2, 4, 1, 32);
+  } else {
+    w->bits == 8 ? BY_TWO(few, 8, 0) : BY_TWO(few, 4, 1);
   }
 #else
-  w->bits == 8 ? BY_ONE_OR_TWO(8, 0) : w->kind == MK_AFFINE ? BY_ONE_OR_TWO(4, 0) : BY_ONE_OR_TWO(4, 1);
+  w->bits == 8 ? BY_TWO(few, 8, 0) : w->kind == MK_AFFINE ? BY_TWO(few, 4, 0) : BY_TWO(few, 4, 1);
 #endif
 }
 
@@ -84,7 +93,7 @@ static int slab_of(const struct mk_matrix* w, int few) {
 }
 
 static void strip(const struct mk_matrix* w, int n0, const char* x, size_t ldx, int rows, float* sums) {
-  const int few = takes_few(w, rows), most = slab_of(w, few);
+  const int few = rows <= most_few(w), most = slab_of(w, few);
   const size_t row = (size_t)w->k * w->bits / 8;
   struct slab s; /* not zeroed as a whole: that would take as long as a product of one row */
   s.block = mk_block(w), s.per_group = w->group / mk_block(w);

@@ -2,6 +2,8 @@
 #pragma once
 #if defined(__AVX512VNNI__)
 #include "products_few_vnni.h" /* for most of them, and for more rows */
+#elif defined(__AVX2__)
+#include "products_few_avx2.h"
 #else
 #include "products_tile.h"
 enum { FEW = 2 };
