@@ -18,7 +18,6 @@ from modelkit.output.events import Event, Text
 from modelkit.output.splitter import Plain, Splitter
 from modelkit.output.stopping import Stopping
 from modelkit.pieces import Piece, Pieces
-from modelkit.waking import listening
 from runtime.engine.request import Delta, PromptProgress, TokenLogprob
 from runtime.engine.stream import Stream
 from runtime.records import dataclass
@@ -108,6 +107,8 @@ class GenerationStream:
 
     async def _following(self) -> AsyncIterator[list[_Out]]:
         """What each step of the engine brought."""
+        from modelkit.waking import listening  # with asyncio, whose loop the caller has
+
         try:
             with listening(self._stream) as news:
                 while True:

@@ -9,7 +9,6 @@ source's own types.
 """
 
 from dataclasses import asdict
-from importlib.metadata import version
 from typing import Any, Literal
 
 import mlx.core as mx
@@ -70,6 +69,8 @@ def give_back() -> None:
 
 def describe() -> dict[str, Any]:
     """MLX and its device as plain data, for a report to the user."""
+    from importlib.metadata import version  # only here: slow to import
+
     return {"mlx": version("mlx"), "device": asdict(device())}
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from modelkit.chat.builtin import builtin_templates
-from modelkit.chat.go import to_jinja
 from modelkit.errors import SourceError, TemplateError
 from modelkit.modelfile.go import is_go
 from modelkit.source.tree import open_regular
@@ -70,6 +69,8 @@ def _explicit(text: str) -> str:
     if builtin is not None:
         return builtin.source
     if is_go(text):
+        from modelkit.chat.go.convert import to_jinja  # only here: most templates are jinja
+
         return to_jinja(text)
     if "{{" not in text and "{%" not in text:
         close = get_close_matches(text.strip()[:40].lower(), builtin_templates(), n=1)

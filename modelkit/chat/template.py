@@ -3,11 +3,10 @@
 import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from modelkit.arguments import elements, mapping, shown
 from modelkit.chat.adapted import adapted
-from modelkit.chat.guarded import GuardedTemplate
 from modelkit.chat.habits import Habits, find_habits
 from modelkit.chat.message import Message, ToolCall
 from modelkit.chat.plain import plain
@@ -16,6 +15,9 @@ from modelkit.chat.styles.table import fingerprinted
 from modelkit.chat.styles.writing import written
 from modelkit.errors import RequestError, TemplateError
 from modelkit.tokenizer.special import Specials
+
+if TYPE_CHECKING:
+    pass
 
 MOST_TOOLS = 256
 MOST_VARIABLES = 64
@@ -43,8 +45,10 @@ class ChatTemplate:
         pad_token: str | None = None,
         name: str = "chat template",
     ) -> None:
+        from modelkit.chat.guarded import GuardedTemplate  # with jinja2, for models that have a template
+
         self.source = source
-        self._template = GuardedTemplate(source, name=name)
+        self._template: GuardedTemplate = GuardedTemplate(source, name=name)
         given = {
             "bos_token": bos_token,
             "eos_token": eos_token,

@@ -11,7 +11,6 @@ from collections.abc import Callable, Generator, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 from threading import Event
 from types import TracebackType
@@ -112,6 +111,8 @@ def _digest(store: Store, path: Path, read: bool) -> Digest | None:
 
 def memo_key(digests: Mapping[str, Digest], plan: Plan) -> str:
     """Everything that determines the written weight files, MLX's version included: its kernels may change."""
+    from importlib.metadata import version  # only here: slow to import, and loading a model needs none
+
     value = {
         "revision": _REVISION,
         "mlx": version("mlx"),

@@ -17,7 +17,7 @@ rewritten in place and the call is passed on as a jump. Only scratch registers a
 
 import ctypes
 import mmap
-import platform
+import os
 import struct
 
 ROW_MAJOR, NO_TRANS, TRANS = 101, 111, 112  # CBLAS enumerations
@@ -57,7 +57,7 @@ def switch(sgemm: int, sgemv: int) -> int | None:
 
     The page is never writable and executable at once, and stays for the life of the process.
     """
-    if platform.machine() != "x86_64":
+    if os.uname().machine != "x86_64":
         return None
     code = CODE + struct.pack("<QQ", sgemv, sgemm)
     try:

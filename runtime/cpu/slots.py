@@ -12,7 +12,6 @@ Source: System V ABI, chapter 5 (dynamic linking), and its x86-64 and AArch64 su
 import ctypes
 import mmap
 import os
-import platform
 import struct
 from collections.abc import Iterable, Iterator
 from typing import Any, ClassVar
@@ -20,7 +19,7 @@ from typing import Any, ClassVar
 from runtime.records import dataclass
 
 PT_DYNAMIC, PT_GNU_RELRO = 2, 0x6474E552
-DT_PLTRELSZ, DT_STRTAB, DT_SYMTAB, DT_RELA, DT_RELASZ, DT_JMPREL = 2, 5, 6, 7, 8, 23
+DT_PLTRELSZ, DT_STRTAB, DT_SYMTAB, DT_RELA, DT_RELASZ, DT_STRSZ, DT_JMPREL = 2, 5, 6, 7, 8, 10, 23
 SLOT_TYPES = {"x86_64": {7, 6}, "aarch64": {1026, 1025}}  # JUMP_SLOT, GLOB_DAT
 RELA = struct.Struct("<QQq")  # offset, symbol index << 32 | type, addend
 SYM_BYTES = 24
@@ -81,12 +80,12 @@ class _Library:
 
 def find_slots(library: str, symbols: Iterable[str]) -> dict[str, list[Slot]]:
     """The slots through which the loaded `library` (a file name) calls `symbols`; others are left out."""
-    types = SLOT_TYPES.get(platform.machine())
+    types = SLOT_TYPES.get(os.uname().machine)
     loaded = _find(library) if types else None
     if types is None or loaded is None:
         return {}
     tags = dict(_dynamic(loaded))
-    wanted = {symbol.encode() for symbol in symbols}
+    wanted = _spelled(ctypes.string_at(tags[DT_STRTAB], tags[DT_STRSZ]), symbols)
     found: dict[str, list[Slot]] = {}
     for table, size in ((DT_JMPREL, DT_PLTRELSZ), (DT_RELA, DT_RELASZ)):
         relocations = ctypes.string_at(tags[table], tags[size]) if table in tags else b""
@@ -94,10 +93,21 @@ def find_slots(library: str, symbols: Iterable[str]) -> dict[str, list[Slot]]:
             if info & 0xFFFFFFFF not in types:
                 continue
             name_at = ctypes.c_uint32.from_address(tags[DT_SYMTAB] + (info >> 32) * SYM_BYTES).value
-            name = ctypes.string_at(tags[DT_STRTAB] + name_at)
-            if name in wanted:
+            if name_at in wanted:
                 address = loaded.base + offset
-                found.setdefault(name.decode(), []).append(Slot(address, address in loaded.relro))
+                found.setdefault(wanted[name_at], []).append(Slot(address, address in loaded.relro))
+    return found
+
+
+def _spelled(strings: bytes, symbols: Iterable[str]) -> dict[int, str]:
+    """Every place in a table of strings where one of these begins, if only as the end of a longer one."""
+    found: dict[int, str] = {}
+    for symbol in symbols:
+        text = symbol.encode() + b"\0"
+        at = strings.find(text)
+        while at >= 0:
+            found[at] = symbol
+            at = strings.find(text, at + 1)
     return found
 
 

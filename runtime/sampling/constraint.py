@@ -15,7 +15,6 @@ from collections.abc import Sequence
 from typing import Protocol
 
 import mlx.core as mx
-import numpy as np
 
 from runtime.errors import RuntimeFault
 
@@ -163,6 +162,8 @@ class _Path:
 
 def unpacked(masks: Sequence[Sequence[bytes]], width: int, size: int) -> mx.array:
     """bool [B, T, V]; places without a mask allow everything."""
+    import numpy as np  # only here: its import takes as long as a small model's whole start
+
     packed = np.full((len(masks), width, -(-size // WORD) * WORD // 8), 0xFF, dtype=np.uint8)
     for row, its in enumerate(masks):
         for place, mask in enumerate(its[:width]):

@@ -11,14 +11,13 @@ It begins from the shapes of both models: leaving the pipeline of plain decoding
 drafted token a share of a plain round. How wrong that may be is part of the estimate, so a few rounds at one
 depth correct the others too.
 
-Pure: times come in as numbers, nothing here knows a clock or a model. The constants were set on simulated
-machines (tests/runtime/speculate/test_learner.py) and tried with `benchmarks/island.py`.
+Pure: times come in as numbers, nothing here knows a clock or a model. Matrices have some twenty rows: lists
+are as quick as an array library, whose import takes longer than a first token. The constants were set on
+simulated machines (tests/runtime/speculate/test_learner.py) and tried with `benchmarks/island.py`.
 """
 
 import math
 from collections.abc import Mapping
-
-import numpy as np
 
 from runtime.records import dataclass
 
@@ -71,7 +70,7 @@ class Costs:
             for depth in depths(kind.limit):
                 self._at[name, depth] = 1 + len(self._at)
         self._mean, self._covariance = _prior(self._at, kinds)
-        self._drift = np.array([WANDER**2] + [AGE**2] * len(self._at))
+        self._drift = [WANDER**2] + [AGE**2] * len(self._at)
         self._noise = NOISE**2
         self._seen: set[int] = set()
         self._far = 0  # times in a row that were far off, below 0 where they were short
@@ -116,7 +115,7 @@ class Costs:
         """At a depth of the ladder: the logarithm of a round's cost in plain rounds, and its deviation."""
         at = self._at[name, depth]
         # No round with drafts takes less than one without, whatever a stalled machine made it look like.
-        return max(float(self._mean[at]), LEAST * depth), math.sqrt(self._covariance[at, at])
+        return max(self._mean[at], LEAST * depth), math.sqrt(self._covariance[at][at])
 
     def learned(self, name: str) -> dict[int, float]:
         """Depth -> cost in plain rounds, of the depths that were timed."""
@@ -132,11 +131,9 @@ class Costs:
             at = self._at.get((name, depth))
             if at is not None:
                 self._seen.add(at)
-                row = np.zeros(len(self._mean))
-                row[at] = 1.0
-                self._update(row, math.log(cost) - self._mean[at], REMEMBERED**2)
+                self._update((at,), math.log(cost) - self._mean[at], REMEMBERED**2)
         if costs:
-            self._covariance[1:, 1:] += COST_JUMP**2
+            self._doubt_costs()
 
     def _plain(self, seconds: float) -> None:
         if not self._seen:
@@ -149,14 +146,15 @@ class Costs:
 
     def _observe(self, at: int, seconds: float) -> None:
         """A time of the plain round (0) or of one depth."""
-        self._covariance.flat[:: len(self._mean) + 1] += self._drift
-        row = np.zeros(len(self._mean))
-        row[0] = row[at] = 1.0
-        surprise = math.log(max(seconds, 1e-9)) - float(row @ self._mean)
+        for i, drift in enumerate(self._drift):
+            self._covariance[i][i] += drift
+        summed = (0, at) if at else (0,)
+        surprise = math.log(max(seconds, 1e-9)) - sum(self._mean[i] for i in summed)
         first, self._seen = at not in self._seen, self._seen | {at}
         if first and at and surprise > 0:
             return  # a shape's first time is long: kernels and buffers are made for it
-        spread = math.sqrt(float(row @ self._covariance @ row) + self._noise)
+        variance = sum(self._covariance[i][j] for i in summed for j in summed)
+        spread = math.sqrt(variance + self._noise)
         if abs(surprise) > FAR * spread:
             self._jumped(surprise)
             surprise = math.copysign(FAR * spread, surprise)
@@ -164,7 +162,7 @@ class Costs:
             self._far = 0
         self._noise += NOISE_WEIGHT * (surprise**2 * self._noise / spread**2 - self._noise)
         self._noise = min(max(self._noise, LEAST_NOISE**2), MOST_NOISE**2)
-        self._update(row, surprise, self._noise)
+        self._update(summed, surprise, self._noise)
 
     def _jumped(self, surprise: float) -> None:
         """One far time is a stall, a run of them on one side is another speed, or costs that were wrong."""
@@ -172,14 +170,23 @@ class Costs:
         self._far = self._far + side if self._far * side >= 0 else side
         if abs(self._far) >= RUN:
             self._far = 0
-            self._covariance[0, 0] += JUMP**2
-            self._covariance[1:, 1:] += COST_JUMP**2
+            self._covariance[0][0] += JUMP**2
+            self._doubt_costs()
 
-    def _update(self, row: np.ndarray, surprise: float, noise: float) -> None:
-        towards = self._covariance @ row
-        gain = towards / (float(row @ towards) + noise)
-        self._mean += gain * surprise
-        self._covariance -= np.outer(gain, towards)
+    def _doubt_costs(self) -> None:
+        """All depths may have become dearer or cheaper, together."""
+        for line in self._covariance[1:]:
+            line[1:] = [one + COST_JUMP**2 for one in line[1:]]
+
+    def _update(self, summed: tuple[int, ...], surprise: float, noise: float) -> None:
+        """The sum of these was seen, which differs so much from what was expected."""
+        towards = [sum(line[i] for i in summed) for line in self._covariance]
+        variance = sum(towards[i] for i in summed) + noise
+        for i, own in enumerate(towards):
+            gain = own / variance
+            self._mean[i] += gain * surprise
+            line = self._covariance[i]
+            self._covariance[i] = [one - gain * other for one, other in zip(line, towards, strict=True)]
 
 
 def depths(limit: int) -> list[int]:
@@ -192,11 +199,11 @@ def token_cost(draft_bytes: int, draft_layers: int, target_bytes: int, target_la
     return (draft_bytes + draft_layers * LAYER_BYTES) / max(target_bytes + target_layers * LAYER_BYTES, 1)
 
 
-def _prior(at: Mapping[Place, int], kinds: Mapping[str, Kind]) -> tuple[np.ndarray, np.ndarray]:
+def _prior(at: Mapping[Place, int], kinds: Mapping[str, Kind]) -> tuple[list[float], list[list[float]]]:
     """Means and covariances: the plain round's time is unknown, costs are near a line in the depth."""
     count = 1 + len(at)
-    mean, pipeline, own = np.zeros(count), np.zeros(count), np.zeros(count)
-    slopes = {name: np.zeros(count) for name in kinds}
+    mean, pipeline, own = [0.0] * count, [0.0] * count, [0.0] * count
+    slopes = {name: [0.0] * count for name in kinds}
     for (name, depth), i in at.items():
         slope = depth * (kinds[name].token_cost + VERIFY)
         cost = 1 + PIPELINE + slope
@@ -204,8 +211,9 @@ def _prior(at: Mapping[Place, int], kinds: Mapping[str, Kind]) -> tuple[np.ndarr
         pipeline[i] = PIPELINE_DOUBT * PIPELINE / cost
         slopes[name][i] = SLOPE_DOUBT * slope / cost
         own[i] = OWN_DOUBT
-    covariance = np.outer(pipeline, pipeline) + np.diag(own**2)
-    for slope in slopes.values():
-        covariance += np.outer(slope, slope)
-    covariance[0, 0] = 100.0
+    shared = [pipeline, *slopes.values()]
+    covariance = [[sum(one[i] * one[j] for one in shared) for j in range(count)] for i in range(count)]
+    for i in range(count):
+        covariance[i][i] += own[i] ** 2
+    covariance[0][0] = 100.0
     return mean, covariance

@@ -1,9 +1,9 @@
 """Templates in Go's language, as Ollama's Modelfiles have them, turned into jinja.
 
-`to_jinja` reads one and writes a jinja template that makes the same text; it runs under the same guard as
-any other (`modelkit.chat.guarded`), can be looked at with `show --template`, and is probed like any other.
+`convert.to_jinja` reads one and writes a jinja template that makes the same text; it runs under the same
+guard as any other (`modelkit.chat.guarded`), can be looked at with `show --template`, and is probed, too.
 What Go does and jinja does not is in `functions`, which the guard offers to templates under names that begin
-with `go_`.
+with `go_`: so all templates load these, and only Go's own the rest.
 
     tree       what a parsed template is made of
     lexer      text and actions, with their places          parser    tree of them
@@ -14,7 +14,3 @@ with `go_`.
 Left out, and refused with line and column: `define`, `template`, `block`, the functions html, js, urlquery
 and call, and characters in single quotes. No template of Ollama's library has them.
 """
-
-from modelkit.chat.go.convert import to_jinja
-
-__all__ = ["to_jinja"]

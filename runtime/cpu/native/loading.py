@@ -12,7 +12,6 @@ import json
 import os
 import struct
 import sys
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,8 @@ VARIABLE = "MODELKIT_KERNELS"
 ACTIVATIONS = "MODELKIT_KERNELS_ACTIVATIONS"
 """What products with packed integers make of activations: i16 (the default) or f32."""
 HERE = Path(__file__).parent
+SITE = Path(mx.__file__).parents[1]
+"""Where MLX is installed."""
 SUFFIX = importlib.machinery.EXTENSION_SUFFIXES[0]
 """That of extensions of this Python and no other."""
 MODULE = "_kernels"
@@ -73,13 +74,12 @@ def _check(folder: Path) -> None:
     failed, remedy, built_for = _reported(folder)
     if failed is not None:
         raise _Absent(failed, remedy)
-    try:
-        version("mlx-cpu")
-    except PackageNotFoundError:
-        raise _Absent("they work with MLX's processor build (mlx-cpu), and another is installed") from None
-    if version("mlx") != built_for:
+    installed = _processor_build()
+    if installed is None:
+        raise _Absent("they work with MLX's processor build (mlx-cpu), and another is installed")
+    if installed != built_for:
         raise _Absent(
-            f"they were built for MLX {built_for}, and {version('mlx')} is installed",
+            f"they were built for MLX {built_for}, and {installed} is installed",
             f"pip install 'mlx[cpu]=={built_for}'",
         )
     if _outdated(folder):
@@ -87,6 +87,20 @@ def _check(folder: Path) -> None:
             "their sources have changed since they were built",
             "run `make kernels`, or install modelkit again",
         )
+
+
+def _processor_build() -> str | None:
+    """The release of MLX's processor build that is installed; None: of another one, or none."""
+    release: str = mx.__version__  # pyright: ignore[reportAttributeAccessIssue] -- not in MLX's stubs
+    if (SITE / f"mlx_cpu-{release}.dist-info").is_dir():
+        return release
+    from importlib.metadata import PackageNotFoundError, version  # late: slower than all else that is asked
+
+    try:
+        version("mlx-cpu")
+    except PackageNotFoundError:
+        return None
+    return version("mlx")
 
 
 def _reported(folder: Path) -> tuple[str | None, str | None, str | None]:

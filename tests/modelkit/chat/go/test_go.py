@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from modelkit.chat.find import find_template
-from modelkit.chat.go import to_jinja
+from modelkit.chat.go.convert import to_jinja
 from modelkit.chat.guarded import GuardedTemplate
 from modelkit.chat.message import Message
 from modelkit.chat.template import ChatTemplate

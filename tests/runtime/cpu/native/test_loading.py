@@ -1,5 +1,6 @@
 """Kernels are used where they are there, belong here and work; else models do without, and it is said."""
 
+import importlib.metadata
 import json
 import os
 import shutil
@@ -86,14 +87,25 @@ def test_another_release_of_mlx(folder: Path) -> None:
     assert status.remedy == "pip install 'mlx[cpu]==0.0.1'"
 
 
-def test_another_build_of_mlx(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if MLX's records did not lie beside it."""
+    monkeypatch.setattr(loading, "SITE", tmp_path)
+
+
+def test_another_build_of_mlx(folder: Path, elsewhere: None, monkeypatch: pytest.MonkeyPatch) -> None:
     def version(name: str) -> str:
         if name == "mlx-cpu":
-            raise loading.PackageNotFoundError
+            raise importlib.metadata.PackageNotFoundError
         return native.kernels.BUILT_FOR
 
-    monkeypatch.setattr(loading, "version", version)
+    monkeypatch.setattr(importlib.metadata, "version", version)
     assert "processor build" in str(refused(folder).reason)
+
+
+def test_a_build_of_mlx_that_is_recorded_elsewhere(folder: Path, elsewhere: None) -> None:
+    status = refused(reported(folder, mlx="0.0.1"))
+    assert status.reason == f"they were built for MLX 0.0.1, and {native.kernels.BUILT_FOR} is installed"
 
 
 @pytest.mark.parametrize("report", [None, "", "{", "[]", "{}", '{"mlx": "0.32.4"}'])
