@@ -52,9 +52,12 @@ static long now_ns(void) {
 static long sleep_while(void* word, unsigned is) { return syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, is, NULL, NULL, 0); }
 static void wake(void* word, int count) { syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, count, NULL, NULL, 0); }
 
+/* The first who finds no chunk left closes the place: whoever still works there is waited for, and others would come
+ * again and again for nothing, in the way of the one who works. It is the same job still: we are counted in `inside`. */
 static void claim(struct place* p) {
   const int chunks = p->chunks;
   for (int c; (c = atomic_fetch_add_explicit(&p->next, 1, memory_order_relaxed)) < chunks;) p->run(p->with, c);
+  atomic_store(&p->is_open, 0);
 }
 
 static void leave(struct place* p) {
@@ -217,7 +220,6 @@ void mk_run(mk_chunk run, void* with, int chunks) {
   atomic_fetch_add(&wanted_helpers, threads - 1);
   call_helpers(threads - 1);
   claim(p);
-  atomic_store(&p->is_open, 0); /* nobody enters from here on */
   await_helpers(p);
   atomic_fetch_sub(&wanted_helpers, threads - 1);
   atomic_store(&p->taken, 0);

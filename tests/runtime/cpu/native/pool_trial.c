@@ -141,6 +141,28 @@ static void caller_waits(double unused) {
   CHECK(spent < 0.04, "waiting for a helper took %.1f ms of processor time", 1e3 * spent);
 }
 
+static void work_long_after_help(void* caller_us, int chunk) {
+  (void)chunk;
+  if (!is_caller) {
+    atomic_store(&helped, 1);
+    return;
+  }
+  while (!atomic_load(&helped)) usleep(500);
+  usleep(*(useconds_t*)caller_us);
+}
+
+/* Nor does a helper that finds no chunk left, while the caller is at its last. */
+static void helper_waits(double unused) {
+  (void)unused;
+  useconds_t caller_us = 400000;
+  mk_set_threads(2);
+  is_caller = 1;
+  const double before = seconds_of(CLOCK_PROCESS_CPUTIME_ID);
+  mk_run(work_long_after_help, &caller_us, 2);
+  const double spent = seconds_of(CLOCK_PROCESS_CPUTIME_ID) - before;
+  CHECK(spent < 0.04, "a helper with nothing to do took %.1f ms of processor time", 1e3 * spent);
+}
+
 static atomic_int at_work;
 static void count_workers(void* most, int chunk) {
   (void)chunk;
@@ -192,6 +214,7 @@ static void fair_shares(double seconds) {
 static const struct { const char* name; void (*run)(double); } trials[] = {
     {"every_chunk", every_chunk}, {"two_callers", two_callers}, {"many_callers", many_callers}, {"forks", forks},
     {"at_rest", at_rest},         {"caller_waits", caller_waits}, {"fair_shares", fair_shares},
+    {"helper_waits", helper_waits},
     {"no_more_than_asked", no_more_than_asked},
 };
 

@@ -67,6 +67,7 @@ EVERY = [
     "forks",
     "at_rest",
     "caller_waits",
+    "helper_waits",
     "fair_shares",
     "no_more_than_asked",
 ]
