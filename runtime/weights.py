@@ -9,6 +9,7 @@ ones.
 """
 
 from collections.abc import Mapping
+from copy import copy
 from typing import Any
 
 import mlx.core as mx
@@ -111,6 +112,7 @@ def _check_modes(config: Mapping[str, Any]) -> None:
 def _quantize_modules(network: nn.Module, fitted: Mapping[str, mx.array]) -> list[str]:
     """Replace the modules that have scales by quantized ones of the right shapes. Returns problems."""
     modules = dict(network.named_modules())
+    alike: dict[Any, nn.Module] = {}
     problems: list[str] = []
     for path in [name.removesuffix(".scales") for name in fitted if name.endswith(".scales")]:
         module, weight = modules.get(path), fitted.get(f"{path}.weight")
@@ -125,9 +127,25 @@ def _quantize_modules(network: nn.Module, fitted: Mapping[str, mx.array]) -> lis
                 f"and {_show(scales)} scales of {scales.dtype}"
             )
         else:
-            packed = module.to_quantized(packing.group_size, packing.bits, mode=packing.mode)
-            replace_module(network, path, packed)
+            replace_module(network, path, _quantized(module, packing, alike))
     return problems
+
+
+def _quantized(module: Any, packing: Packing, alike: dict[Any, nn.Module]) -> nn.Module:
+    """The module that takes tensors packed so. alike: those made before. MLX's own makes numbers and packs
+    them first, ten times what a copy of one for a matrix of the same shape takes.
+    """
+    key = type(module), module["weight"].shape, "bias" in module, packing
+    made = alike.get(key)
+    if made is None:
+        made = module.to_quantized(packing.group_size, packing.bits, mode=packing.mode)
+        if type(module) in (nn.Linear, nn.Embedding):  # others may hold what belongs to one place
+            alike[key] = made
+        return made
+    twin = type(made).__new__(type(made))
+    dict.update(twin, made)
+    vars(twin).update({name: copy(value) for name, value in vars(made).items()})
+    return twin
 
 
 def replace_module(network: nn.Module, path: str, module: nn.Module) -> None:

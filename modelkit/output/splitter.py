@@ -5,9 +5,6 @@ from typing import Protocol
 from modelkit.chat.styles.opening import Opening
 from modelkit.chat.styles.style import Style
 from modelkit.output.events import Event, Text
-from modelkit.output.headed import Headed
-from modelkit.output.reading.schemas import arguments_of
-from modelkit.output.splitting import Split
 from modelkit.pieces import Piece
 
 
@@ -46,6 +43,10 @@ def splitter_for(
     """
     if style is None:
         return Plain()
+    from modelkit.output.headed import Headed  # only here: readers of every kind of call
+    from modelkit.output.reading.schemas import arguments_of
+    from modelkit.output.splitting import Split
+
     schemas = arguments_of(tools)
     if style.header:
         return Headed(style, style.header, opening, schemas, earlier_calls)

@@ -20,7 +20,6 @@ from modelkit.pack.adapters.stored import StoredAdapter, read_stored
 from modelkit.pack.metadata import FILE as METADATA
 from modelkit.pack.metadata import Metadata, read_metadata
 from modelkit.source.belongings import is_document
-from modelkit.source.gguf.checkpoint import read_checkpoint
 from modelkit.source.gguf.folder import gguf_in, is_gguf
 from modelkit.source.inventory import Inventory, read_inventory
 from modelkit.source.prequantized import SourceKind, recognise
@@ -129,6 +128,8 @@ def gguf_at(path: Path) -> Path | None:
 
 def open_gguf(path: Path, label: str) -> Source:
     """The model of a GGUF file. Raises SourceError."""
+    from modelkit.source.gguf.checkpoint import read_checkpoint
+
     inventory, weights = read_checkpoint(path, label)
     return Source(inventory, weights, {})
 

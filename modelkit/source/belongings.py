@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Sequence
-from fnmatch import fnmatchcase
 from pathlib import Path
 
 from modelkit.errors import MalformedFile
@@ -67,12 +66,20 @@ def is_kept(name: str) -> bool:
         return False
     if "/" in name:
         return is_own(name)
-    return is_document(name) or any(fnmatchcase(name, pattern) for pattern in _KEPT)
+    return is_document(name) or any(_like(name, pattern) for pattern in _KEPT)
+
+
+def _like(name: str, pattern: str) -> bool:
+    """pattern: a name, or one with `*` in it once for anything. (`fnmatch` compiles each at every start.)"""
+    before, star, behind = pattern.partition("*")
+    if not star:
+        return name == pattern
+    return len(name) >= len(before) + len(behind) and name.startswith(before) and name.endswith(behind)
 
 
 def is_document(name: str) -> bool:
     """Is it a licence, a description or the like?"""
-    named = any(fnmatchcase(name.upper(), pattern) for pattern in _KEPT_DOCUMENTS)
+    named = any(_like(name.upper(), pattern) for pattern in _KEPT_DOCUMENTS)
     return named and is_safe_relative(name) and weights_kind(name) is None
 
 
@@ -94,4 +101,4 @@ def _reason(name: str) -> str:
     other = weights_kind(name)
     if other is not None:
         return f"{other[0]}, never read"
-    return next((reason for pattern, reason in _REASONS if fnmatchcase(name, pattern)), "not used")
+    return next((reason for pattern, reason in _REASONS if _like(name, pattern)), "not used")

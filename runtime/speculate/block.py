@@ -13,6 +13,7 @@ Source: Chen et al., DFlash (arXiv 2602.06036).
 
 from collections.abc import Sequence
 from dataclasses import field
+from typing import TYPE_CHECKING
 
 import mlx.core as mx
 
@@ -23,12 +24,14 @@ from runtime.cache.sharing import Sharing
 from runtime.cache.trie import Keys
 from runtime.loaded import LoadedModel
 from runtime.models.architecture import Described
-from runtime.models.dflash_config import Config
 from runtime.models.taps import taps_of
 from runtime.records import dataclass
 from runtime.speculate.chain import Chain
 from runtime.speculate.drafter import Proposal, Rows, pass_cost
 from runtime.step import Inputs, Step
+
+if TYPE_CHECKING:
+    from runtime.models.dflash_config import Config
 
 FLUSH = 256
 SPACING = 128  # least distance, in tokens, of the places in a prompt where memory that cannot be cut is paged

@@ -3,10 +3,11 @@
 Configs are enough to tell whether a draft fits: for that nothing is loaded.
 """
 
+from typing import TYPE_CHECKING
+
 from runtime.cache.build import LayerMemory
 from runtime.loaded import LoadedModel
 from runtime.models.architecture import Described
-from runtime.models.dflash_config import Config
 from runtime.models.taps import taps_of
 from runtime.speculate.assistant import AssistantDrafter, assistant_problem, is_assistant
 from runtime.speculate.block import BlockDrafter, is_block_draft
@@ -15,6 +16,9 @@ from runtime.speculate.drafter import Drafter, pass_cost
 from runtime.speculate.forced import ForcedDrafter
 from runtime.speculate.head import HeadDrafter
 from runtime.speculate.ngram import NgramDrafter
+
+if TYPE_CHECKING:
+    from runtime.models.dflash_config import Config
 
 
 def runs_inside(draft: Described) -> bool:

@@ -9,12 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from modelkit.errors import PlanError
-from modelkit.fetch.local import Local
 from modelkit.pack.adapters.stored import CONFIG, FOLDER, WEIGHTS, StoredAdapter, config_bytes, weights_bytes
 from modelkit.pack.conversion import Part
 from modelkit.pack.metadata import AdapterFacts, Metadata
-from modelkit.source.adapters.opened import adapter_name, read_adapter, read_folder, safe_name
-from modelkit.source.adapters.value import AdapterSource
 from modelkit.store.digest import Blob
 from modelkit.store.store import Store
 from modelkit.store.transaction import Transaction
@@ -22,7 +19,9 @@ from runtime.models import Described, describe
 from runtime.records import dataclass
 
 if TYPE_CHECKING:
+    from modelkit.fetch.local import Local
     from modelkit.pack.adapters.place import Placement
+    from modelkit.source.adapters.value import AdapterSource
     from runtime.nn.low_rank import LowRanks
 
 
@@ -129,7 +128,7 @@ class Carried:
 
 
 def carried(
-    places: Iterable[Path | Local],
+    places: "Iterable[Path | Local]",
     inherited: Mapping[str, StoredAdapter],
     said: Metadata,
     target: Part,
@@ -159,8 +158,10 @@ def carried(
     return tuple(found.values())
 
 
-def _opened(place: Path | Local, config: Mapping[str, Any]) -> tuple[AdapterSource, str, str]:
+def _opened(place: "Path | Local", config: Mapping[str, Any]) -> "tuple[AdapterSource, str, str]":
     """An adapter for a base with that config, its name, and how messages call it."""
+    from modelkit.source.adapters.opened import adapter_name, read_adapter, read_folder, safe_name
+
     if isinstance(place, Path):
         return read_adapter(place, config), adapter_name(place), str(place)
     repository = place.upstream.repository if place.upstream else place.label
@@ -168,7 +169,7 @@ def _opened(place: Path | Local, config: Mapping[str, Any]) -> tuple[AdapterSour
     return read_folder(place.files, place.label, config), name, place.label
 
 
-def _placed(adapter: AdapterSource, described: Described, target: Part, *, fuse: bool) -> "Placement":
+def _placed(adapter: "AdapterSource", described: Described, target: Part, *, fuse: bool) -> "Placement":
     """In the target's network, where run time takes it."""
     from modelkit.pack.adapters.attachable import require_attachable  # these load MLX
     from modelkit.pack.adapters.place import place
