@@ -9,8 +9,9 @@ ratios. Ours goes through the whole engine (scheduler, sampler, cache); llama.cp
 an argmax. Without --llama only ours is measured.
 
 jobs, all in tokens per second: decode; prefill N; behind N (decoding behind N tokens); rows N (so many at
-once). first: seconds from the process's start to its first token; load peak: MB held by then; peak: MB at
-the end.
+once, from the first one's first token on, so with the reading of the others' prompts; ours has places for 8,
+and whoever comes behind them waits). first: seconds from the process's start to its first token; load peak:
+MB held by then; peak: MB at the end.
 
 Beside decoding stands the share of the machine's memory bandwidth that the weights of its tokens take (bytes
 of the package's weights times tokens per second), measured by plain loops before and after the rounds; where

@@ -86,8 +86,9 @@ def prefill(llama: Llama, length: int, seed: int) -> float:
 
 def rows(llama: Llama, count: int) -> float:
     llama.clear()
-    tokens = [llama.read(prompt(32, 100 + row), row) for row in range(count)]
+    tokens = [llama.read(prompt(32, 100), 0)]
     started = time.perf_counter()
+    tokens += [llama.read(prompt(32, 100 + row), row) for row in range(1, count)]
     for turn in range(ROWS_DECODED - 1):
         placed = [(token, 32 + turn, row) for row, token in enumerate(tokens)]
         tokens = llama.feed(placed, set(range(count)))

@@ -37,7 +37,9 @@ def prefill(model: Model, length: int, seed: int) -> float:
 
 
 def rows(model: Model, count: int, seed: int) -> float:
-    """Tokens per second of all rows together, from the last one's first token to the first one's last."""
+    """Tokens per second of all rows together, from the first token of any to the last: the others'
+    prompts are read meanwhile.
+    """
     firsts, lasts = [0.0] * count, [0.0] * count
 
     def ask(place: int) -> None:
