@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import mlx.core as mx
 
-from runtime.cache.protocol import AttentionCache
+from runtime.cache.protocol import AttentionCache, StepCache
 from runtime.step import Step
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ class Composed:
         self._of = of
 
     def table(self) -> dict[str, Any]:
-        names = ("projections", "closing", "feed_forward", "attention")
+        names = ("projections", "closing", "feed_forward", "attention", "layers")
         return {name: getattr(self, name) for name in names}
 
     def projections(self, modules: Sequence[Any], x: mx.array) -> Sequence[mx.array]:
@@ -55,8 +55,8 @@ class Composed:
 
     def attention(
         self,
-        heads: "Heads",
         x: mx.array,
+        heads: "Heads",
         norm: Any,
         opening: Sequence[Any],
         head_norms: Any,
@@ -86,6 +86,11 @@ class Composed:
             softcap=heads.softcap,
         )
         return self.closing(close, seen, x, after)
+
+    def layers(self, layers: Sequence[Any], x: mx.array, step: Step, caches: Sequence[StepCache]) -> mx.array:
+        for layer, cache in zip(layers, caches, strict=True):
+            x = layer(x, step, cache)
+        return x
 
     def _normed(self, norm: Any, x: mx.array) -> mx.array:
         return self._of["layer_norm" if norm.centred else "rms_norm"](norm, x)

@@ -25,6 +25,7 @@ from runtime.cache.layout import Full, LayerSpec, Rotating
 from runtime.cache.protocol import Caches, Rotate, by_layout
 from runtime.models.decoder_config import DecoderConfig
 from runtime.models.taps import Taps
+from runtime.nn import ops
 from runtime.nn.layer import Layer
 from runtime.nn.linear import embed, linear, tied
 from runtime.nn.mlp import GatedMLP
@@ -81,12 +82,14 @@ class Trunk(Taps):
     def __call__(self, step: Step, caches: Caches) -> mx.array:
         if not self._turned:
             step.refuse_positions("no layer of this network goes by positions")
-        x = step.embedded(self.embed)
-        last = len(self.layers) - 1
-        for place, (layer, cache) in enumerate(zip(self.layers, by_layout(caches), strict=True)):
-            x = layer(x, step, cache)
-            if place in self._wanted and place != last:
-                self.note(place, x, step)
+        x, last = step.embedded(self.embed), len(self.layers) - 1
+        if self._wanted:
+            for place, (layer, cache) in enumerate(zip(self.layers, by_layout(caches), strict=True)):
+                x = layer(x, step, cache)
+                if place in self._wanted and place != last:
+                    self.note(place, x, step)
+        else:
+            x = ops.table.layers(self.layers, x, step, by_layout(caches))
         x = self.norm(x)
         if last in self._wanted:
             self.note(last, x, step)

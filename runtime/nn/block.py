@@ -3,17 +3,34 @@
 Names are those of most checkpoints. A family with other names or a wiring of its own has its own block.
 """
 
+from typing import Any
+
 import mlx.core as mx
 
 from runtime.cache.protocol import StepCache
 from runtime.nn.layer import FeedForward, Mixer
 from runtime.nn.module import Module
 from runtime.nn.norm import Norm, Normalize
-from runtime.nn.sublayer import added
+from runtime.nn.sublayer import Attends, Feeds, added, stated
 from runtime.step import Step
 
+Place = tuple[Any, Normalize | None, Normalize | None]
+"""A sublayer, the norm before it, and the one behind."""
 
-class PreNorm(Module):
+
+class Block(Module):
+    """A mixer, and then a feed-forward part, each added to what it reads."""
+
+    def sublayers(self) -> tuple[Place, Place]:
+        """Both, in order."""
+        raise NotImplementedError
+
+    def stated(self) -> tuple[Attends, Feeds] | None:
+        """See `sublayer.stated`."""
+        return stated(self)
+
+
+class PreNorm(Block):
     """Each sublayer reads a normed stream and adds to the raw one (Llama)."""
 
     def __init__(self, attention: Mixer, mlp: FeedForward, norm: Norm) -> None:
@@ -27,8 +44,14 @@ class PreNorm(Module):
         x = added(x, self.self_attn, step, cache, norm=self.input_layernorm)
         return added(x, self.mlp, step, norm=self.post_attention_layernorm)
 
+    def sublayers(self) -> tuple[Place, Place]:
+        return (
+            (self.self_attn, self.input_layernorm, None),
+            (self.mlp, self.post_attention_layernorm, None),
+        )
 
-class PostNorm(Module):
+
+class PostNorm(Block):
     """Each sublayer reads the raw stream; what it adds is normed (OLMo 2)."""
 
     def __init__(self, attention: Mixer, mlp: FeedForward, norm: Norm) -> None:
@@ -42,8 +65,14 @@ class PostNorm(Module):
         x = added(x, self.self_attn, step, cache, after=self.post_attention_layernorm)
         return added(x, self.mlp, step, after=self.post_feedforward_layernorm)
 
+    def sublayers(self) -> tuple[Place, Place]:
+        return (
+            (self.self_attn, None, self.post_attention_layernorm),
+            (self.mlp, None, self.post_feedforward_layernorm),
+        )
 
-class Sandwich(Module):
+
+class Sandwich(Block):
     """Normed before and after each sublayer (Gemma 2)."""
 
     def __init__(self, attention: Mixer, mlp: FeedForward, norm: Norm) -> None:
@@ -60,6 +89,12 @@ class Sandwich(Module):
         x = added(x, self.self_attn, step, cache, norm=before, after=after)
         before, after = self.pre_feedforward_layernorm, self.post_feedforward_layernorm
         return added(x, self.mlp, step, norm=before, after=after)
+
+    def sublayers(self) -> tuple[Place, Place]:
+        return (
+            (self.self_attn, self.input_layernorm, self.post_attention_layernorm),
+            (self.mlp, self.pre_feedforward_layernorm, self.post_feedforward_layernorm),
+        )
 
 
 class Parallel(Module):

@@ -7,7 +7,7 @@ from runtime.nn.activation import Activation, gated, gelu, gelu_tanh, relu, relu
 from runtime.nn.linear import linear
 from runtime.nn.module import Module
 from runtime.nn.norm import Normalize
-from runtime.nn.sublayer import fed_forward, plainly_added, projections
+from runtime.nn.sublayer import Feeds, fed_forward, feeds, plainly_added, projections
 from runtime.step import Step
 
 # The names configs use for `hidden_act`. "gelu" is the exact one; the tanh forms are approximations with
@@ -42,9 +42,13 @@ class GatedMLP(Module):
 
     def added(self, x: mx.array, norm: Normalize | None, after: Normalize | None, step: Step) -> mx.array:
         """x + after(self(norm(x)))"""
-        opening = self.gate_proj, self.up_proj
-        y = fed_forward(x, norm, after, opening, self._activation, self.down_proj, step)
+        y = fed_forward(x, self.states(norm, after), step)
         return plainly_added(x, self, norm, after, step) if y is None else y
+
+    def states(self, norm: Normalize | None, after: Normalize | None) -> Feeds | None:
+        """What `added` adds, said as one operation."""
+        opening = self.gate_proj, self.up_proj
+        return feeds(norm, opening, self._activation, self.down_proj, after)
 
 
 class FusedGatedMLP(Module):
@@ -62,9 +66,13 @@ class FusedGatedMLP(Module):
 
     def added(self, x: mx.array, norm: Normalize | None, after: Normalize | None, step: Step) -> mx.array:
         """x + after(self(norm(x)))"""
-        opening = (self.gate_up_proj,)
-        y = fed_forward(x, norm, after, opening, self._activation, self.down_proj, step, halves=True)
+        y = fed_forward(x, self.states(norm, after), step)
         return plainly_added(x, self, norm, after, step) if y is None else y
+
+    def states(self, norm: Normalize | None, after: Normalize | None) -> Feeds | None:
+        """What `added` adds, said as one operation."""
+        opening = (self.gate_up_proj,)
+        return feeds(norm, opening, self._activation, self.down_proj, after, halves=True)
 
 
 class MLP(Module):
@@ -81,5 +89,9 @@ class MLP(Module):
 
     def added(self, x: mx.array, norm: Normalize | None, after: Normalize | None, step: Step) -> mx.array:
         """x + after(self(norm(x)))"""
-        y = fed_forward(x, norm, after, (self.up_proj,), self.act_fn, self.down_proj, step)
+        y = fed_forward(x, self.states(norm, after), step)
         return plainly_added(x, self, norm, after, step) if y is None else y
+
+    def states(self, norm: Normalize | None, after: Normalize | None) -> Feeds | None:
+        """What `added` adds, said as one operation."""
+        return feeds(norm, (self.up_proj,), self.act_fn, self.down_proj, after)

@@ -26,7 +26,7 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from runtime import cpu
-from runtime.cache.protocol import AttentionCache, Mask
+from runtime.cache.protocol import AttentionCache, Mask, StepCache
 from runtime.cpu import native
 from runtime.cpu.composed import Composed, by_name
 from runtime.cpu.turn import Rotary
@@ -237,11 +237,16 @@ class Operations:
     """
 
     attention: Callable[..., mx.array]
-    """(heads, x, norm, opening, head_norms, close, after, step, cache) -> x + after(close(seen)).
+    """(x, heads, norm, opening, head_norms, close, after, step, cache) -> x + after(close(seen)).
 
     seen is what a layer's heads (`runtime.nn.heads`) see, as `remember` gives it, where queries, keys and
     values are what three opening modules make of norm(x), or the parts of what one does; head_norms: of the
     heads of queries and keys, or None. norm, after: as in feed_forward.
+    """
+
+    layers: Callable[[Sequence[Any], mx.array, Step, Sequence[StepCache]], mx.array]
+    """(layers, x, step, caches) -> what the last of these layers gives, each called with what the one before
+    it gave. A column may look into those that say what they consist of (`sublayer.stated`).
     """
 
     settled: Unary

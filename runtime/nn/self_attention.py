@@ -19,7 +19,7 @@ from runtime.nn.linear import linear
 from runtime.nn.module import Module
 from runtime.nn.norm import Normalize
 from runtime.nn.rope import Rope
-from runtime.nn.sublayer import attended, closing, projections, stated_together
+from runtime.nn.sublayer import Attends, attended, attends, closing, projections, stated_together
 from runtime.step import Step
 
 Projected = tuple[mx.array, mx.array, mx.array]
@@ -84,13 +84,17 @@ class Attention(Module):
         cache: AttentionCache,
     ) -> mx.array:
         """x + after(self(norm(x)))"""
-        if self._as_stated:
-            opening, norms = self.opening(), self.head_norms()
-            y = attended(self._attends, x, norm, after, opening, norms, self.o_proj, step, cache)
-            if y is not None:
-                return y
+        y = attended(x, self.states(norm, after), step, cache)
+        if y is not None:
+            return y
         seen = self.seen(x if norm is None else norm(x), step, cache)
         return closing(self.o_proj, seen, x, after, step)
+
+    def states(self, norm: Normalize | None, after: Normalize | None) -> Attends | None:
+        """What `added` adds, said as one operation."""
+        if not self._as_stated:
+            return None
+        return attends(self._attends, norm, self.opening(), self.head_norms(), self.o_proj, after)
 
     def seen(self, x: mx.array, step: Step, cache: AttentionCache, sinks: mx.array | None = None) -> mx.array:
         """What the heads read, side by side, [B, L, H * K]: all but the last projection."""

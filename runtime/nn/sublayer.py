@@ -39,7 +39,7 @@ def stated_together(kind: type, method: str, other: str) -> bool:
     """Is `other`, which says the same as this method in another form, of the class that the method is from?
     Not where only the method was overridden.
     """
-    states = next(base for base in kind.__mro__ if method in vars(base))
+    states = next((base for base in kind.__mro__ if method in vars(base)), object)
     return other in vars(states)
 
 
@@ -67,44 +67,71 @@ def closing(
     return to + y if after is None else added_normed(to, after, y)
 
 
-def attended(
+Attends = tuple[Heads, Normalize | None, Sequence[nn.Module], Any, nn.Module, Normalize | None]
+Feeds = tuple[Normalize | None, Sequence[nn.Module], bool, str, nn.Module, Normalize | None]
+"""What a sublayer is, as the operations `attention` and `feed_forward` take it behind x."""
+
+
+def attends(
     heads: Heads,
-    x: mx.array,
     norm: Normalize | None,
-    after: Normalize | None,
     opening: Sequence[nn.Module],
     head_norms: tuple[Normalize, Normalize] | None,
     close: nn.Module,
-    step: Step,
-    cache: AttentionCache,
-) -> mx.array | None:
-    """x + after(close(what the heads see)), whose queries, keys and values are what the opening modules make
-    of norm(x), and head_norms of the heads of the first two. None: not as one operation.
+    after: Normalize | None,
+) -> Attends | None:
+    """after(close(what the heads see)), whose queries, keys and values are what the opening modules make of
+    norm(x), and head_norms of the heads of the first two. None: it is not as the operation has it.
     """
     of_heads = head_norms is None or (isinstance(head_norms[0], NORMS) and isinstance(head_norms[1], NORMS))
-    if not of_heads or not _fit(norm, after) or not _are_matrices((*opening, close), step):
+    if not of_heads or not _fit(norm, after) or not MATRICES.issuperset(map(type, (*opening, close))):
         return None
-    return ops.table.attention(heads, x, norm, opening, head_norms, close, after, step, cache)
+    return heads, norm, opening, head_norms, close, after
 
 
-def fed_forward(
-    x: mx.array,
+def feeds(
     norm: Normalize | None,
-    after: Normalize | None,
     opening: Sequence[nn.Module],
     activation: Activation,
     down: nn.Module,
-    step: Step,
+    after: Normalize | None,
     *,
     halves: bool = False,
-) -> mx.array | None:
-    """x + after(down(inner)) for inner = act(gate) · up or act(part), whose parts are what the
-    opening modules make of norm(x), or the halves of what one does. None: not as one operation.
+) -> Feeds | None:
+    """after(down(inner)) for inner = act(gate) · up or act(part), whose parts are what the opening modules
+    make of norm(x), or the halves of what one does. None: it is not as the operation has it.
     """
     name = None if isinstance(activation, nn.Module) else NAMES.get(activation)
-    if name is None or not _fit(norm, after) or not _are_matrices((*opening, down), step):
+    if name is None or not _fit(norm, after) or not MATRICES.issuperset(map(type, (*opening, down))):
         return None
-    return ops.table.feed_forward(x, norm, opening, halves, name, down, after)
+    return norm, opening, halves, name, down, after
+
+
+def attended(x: mx.array, states: Attends | None, step: Step, cache: AttentionCache) -> mx.array | None:
+    """x + sublayer(x). None: not as one operation."""
+    if states is None or step.adapters is not None:
+        return None
+    return ops.table.attention(x, *states, step, cache)
+
+
+def fed_forward(x: mx.array, states: Feeds | None, step: Step) -> mx.array | None:
+    """x + sublayer(x). None: not as one operation."""
+    return None if states is None or step.adapters is not None else ops.table.feed_forward(x, *states)
+
+
+def stated(layer: Any) -> tuple[Attends, Feeds] | None:
+    """What a layer's two sublayers are, as it says beside its call (`sublayers`), and they beside theirs
+    (`states`). None where one of them is another thing.
+    """
+    if not stated_together(type(layer), "__call__", "sublayers"):
+        return None
+    found: list[Any] = []
+    for sublayer, norm, after in layer.sublayers():
+        kind = type(sublayer)
+        if not (stated_together(kind, "__call__", "added") and stated_together(kind, "added", "states")):
+            return None
+        found.append(sublayer.states(norm, after))
+    return None if None in found else (found[0], found[1])
 
 
 def _fit(norm: Normalize | None, after: Normalize | None) -> bool:

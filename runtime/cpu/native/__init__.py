@@ -43,6 +43,7 @@ def table(otherwise: Any) -> dict[str, Any]:
         activations,
         attend,
         experts,
+        layers,
         norms,
         products,
         rope,
@@ -63,4 +64,5 @@ def table(otherwise: Any) -> dict[str, Any]:
         "steady": True,
     }
     # What has no kernel as a whole is put together from those of its parts.
-    return {**made, **sublayers.table(kernels, replace(otherwise, **made))}
+    parts = sublayers.table(kernels, replace(otherwise, **made))
+    return {**made, **parts, "layers": layers.running(kernels, otherwise.layers)}

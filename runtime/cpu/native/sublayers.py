@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import mlx.core as mx
 
-from runtime.cache.lanes import Kept
+from runtime.cache.lanes import Kept, Lanes
 from runtime.cache.protocol import AttentionCache
 from runtime.cpu.composed import Composed, by_name
 from runtime.cpu.native.activations import KINDS
@@ -81,27 +81,42 @@ def _feed_forward(kernels: Any, otherwise: Callable[..., Any]) -> Callable[..., 
         x: mx.array, norm: Any, opening: Sequence[Any], halves: bool, activation: str, down: Any, after: Any
     ) -> mx.array:
         modules = (norm, *opening, down, after)
-        key = f"_block {activation} {halves}"
-        block = made_once(kernels, vars(down), key, modules, make, modules, halves, activation)
-        if block is None or x.dtype != mx.float32:
+        key = f"_fed {activation} {halves}"
+        chain = made_once(
+            kernels, vars(down), key, modules, make, norm, opening, halves, activation, down, after
+        )
+        if chain is None or x.dtype != mx.float32:
             return otherwise(x, norm, opening, halves, activation, down, after)
-        return block(x)
+        return chain(x)[0]
 
-    def make(modules: tuple[Any, ...], halves: bool, activation: str) -> Any:
-        norm, *matrices, after = modules
-        matrices = [matrix_of(kernels, module) for module in matrices]
-        norms = norms_of(kernels, (norm, after))
-        if norms is None or None in matrices:
-            return None
-        return kernels.FeedForward(norms[0], matrices[:-1], halves, KINDS[activation], matrices[-1], norms[1])
+    def make(*said: Any) -> Any:
+        part = feeding(kernels, *said)
+        return None if part is None else kernels.Chain([part])
 
     return feed_forward
 
 
+def feeding(
+    kernels: Any,
+    norm: Any,
+    opening: Sequence[Any],
+    halves: bool,
+    activation: str,
+    down: Any,
+    after: Any,
+) -> Any:
+    """The kernels' view of a sublayer that feeds forward; None where they have none."""
+    norms = norms_of(kernels, (norm, after))
+    matrices = [matrix_of(kernels, module) for module in (*opening, down)]
+    if norms is None or None in matrices:
+        return None
+    return kernels.feed_forward(norms[0], matrices[:-1], halves, KINDS[activation], matrices[-1], norms[1])
+
+
 def _attention(kernels: Any, otherwise: Callable[..., Any]) -> Callable[..., Any]:
     def attention(
-        heads: "Heads",
         x: mx.array,
+        heads: "Heads",
         norm: Any,
         opening: Sequence[Any],
         head_norms: Any,
@@ -112,32 +127,43 @@ def _attention(kernels: Any, otherwise: Callable[..., Any]) -> Callable[..., Any
     ) -> mx.array:
         lanes = cache.open(step) if x.dtype == mx.float32 else None
         if lanes is not None:
-            kept = lanes.kept
-            modules = (norm, *opening, *(head_norms or (None, None)), close, after)
-            block = made_once(kernels, kept.made, heads, modules, make, modules, heads, kept)
-            if block is not None:
-                y, *written = block(
-                    x,
-                    None if heads.rope is None else cosines(kernels, heads.rope, step),
-                    lanes.arrays,
-                    step.starts,
-                    step.counts,
-                    lanes.bases,
-                    lanes.first,
-                    not lanes.fits,
+            kept, said = lanes.kept, (heads, norm, opening, head_norms, close, after)
+            chain = made_once(kernels, kept.made, heads, said[1:], make, kept, *said)
+            if chain is not None:
+                y, *written = chain(
+                    x, step.starts, step.counts, lanes.first, [memory_of(kernels, heads, step, lanes)]
                 )
                 cache.close(step, lanes, written)
                 return y
-        return otherwise(heads, x, norm, opening, head_norms, close, after, step, cache)
+        return otherwise(x, heads, norm, opening, head_norms, close, after, step, cache)
 
-    def make(modules: tuple[Any, ...], heads: "Heads", kept: Kept) -> Any:
-        norm, *opening, query_norm, key_norm, close, after = modules
-        attend = form_of(kernels, kept, heads.count, heads.scale, heads.softcap, None, heads.rope)
-        norms = norms_of(kernels, (norm, query_norm, key_norm, after))
-        matrices = [matrix_of(kernels, module) for module in (*opening, close)]
-        if attend is None or norms is None or None in matrices or len(kept.codecs) == 1:
-            return None
-        norm, *of_heads, after = norms
-        return kernels.AttentionBlock(norm, matrices[:-1], *of_heads, attend, matrices[-1], after)
+    def make(kept: Kept, *said: Any) -> Any:
+        part = attending(kernels, kept, *said)
+        return None if part is None else kernels.Chain([part])
 
     return attention
+
+
+def attending(
+    kernels: Any,
+    kept: Kept,
+    heads: "Heads",
+    norm: Any,
+    opening: Sequence[Any],
+    head_norms: Any,
+    close: Any,
+    after: Any,
+) -> Any:
+    """The kernels' view of a sublayer that attends to such a memory; None where they have none."""
+    attend = form_of(kernels, kept, heads.count, heads.scale, heads.softcap, None, heads.rope)
+    norms = norms_of(kernels, (norm, *(head_norms or (None, None)), after))
+    matrices = [matrix_of(kernels, module) for module in (*opening, close)]
+    if attend is None or norms is None or None in matrices or len(kept.codecs) == 1:
+        return None
+    return kernels.attention(norms[0], matrices[:-1], norms[1], norms[2], attend, matrices[-1], norms[3])
+
+
+def memory_of(kernels: Any, heads: "Heads", step: Step, lanes: Lanes) -> tuple[Any, ...]:
+    """What a sublayer that attends has in a step, as kernels take it."""
+    table = None if heads.rope is None else cosines(kernels, heads.rope, step)
+    return table, lanes.arrays, lanes.bases, not lanes.fits

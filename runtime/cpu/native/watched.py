@@ -1,6 +1,6 @@
 """What kernels make of modules is made once, and anew where somebody has put other weights into them."""
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -10,7 +10,7 @@ def made_once(
     kernels: Any,
     kept: dict[Any, Any],
     key: Hashable,
-    modules: tuple[Any, ...],
+    modules: Sequence[Any],
     make: Callable[..., T],
     *given: Any,
 ) -> T:

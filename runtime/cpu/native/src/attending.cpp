@@ -1,5 +1,6 @@
 #include "attending.h"
 
+#include <algorithm>
 #include <cstring>
 
 namespace modelkit {
@@ -37,7 +38,9 @@ void Attending::add_extras(const Maybe& table, const Maybe& mask, const Maybe& s
     want(table->ndim() == 3 && (table->shape(0) == 1 || table->shape(0) == count) && table->shape(1) == width &&
              table->shape(2) % 2 == 0 && table->shape(2) <= by.keys.size,
          "the table of turns is [rows or 1, tokens, 2 * pairs], and pairs fit into a key");
-    this->table = in.size(), in.push_back(*table);
+    const auto known = std::find_if(in.begin(), in.end(), [&](const Array& x) { return x.id() == table->id(); });
+    this->table = known - in.begin();
+    if (known == in.end()) in.push_back(*table);
   }
   if (mask) {
     want(mask->dtype() == mx::bool_ || mask->dtype() == mx::float32, "a mask is bool or float32");
@@ -70,7 +73,7 @@ void Attending::write_to(const Arrays& lanes, const Ints& starts, const Ints& co
   want(!(beside && mask >= 0), "a mask is by slots, and the step's tokens have none yet");
   want(first >= 0 && starts.size() == rows.size() && starts.size() == counts.size() && starts.size() == bases.size(),
        "there is a start, a count and a base for each row");
-  this->first = first, this->beside = beside, writes = true, this->lanes = in.size();
+  this->first = first, this->beside = beside, writes = true, this->lanes = in.size(), written = (int)shapes.size();
   const int slots = add_lanes(lanes, first + (int)rows.size(), in);
   for (size_t b = 0; b < rows.size(); b++) {
     const int64_t start = starts[b], base = bases[b], count = counts[b];
@@ -105,10 +108,10 @@ void Attending::set(mk_attention& a, const Arrays& in, Arrays& out, mx::Stream s
   int other_first = apart < 0 ? first : 0;
   if (writes) {
     for (int i = 0; i < by.parts(); i++) {
-      if (beside) allocate(out[1 + i]);
-      else own(in[lanes + i], out[1 + i], stream);
+      if (beside) allocate(out[written + i]);
+      else own(in[lanes + i], out[written + i], stream);
     }
-    other = &out[1];
+    other = &out[written];
     if (beside) other_first = 0;
     else held = other;
   }

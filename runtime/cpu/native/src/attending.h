@@ -70,6 +70,7 @@ struct Attending {
   int width = 0, first = 0;   // queries of the widest row; the row of the lanes that is row 0 of the step
   std::vector<mk_row> rows;
   int table = -1, mask = -1, sinks = -1, lanes = -1, apart = -1;  // -1: there is no such input
+  int written = 0;  // the first of the outputs that are lanes
   bool writes = false, beside = false;
 
   Attending(const Attention& by, Shape shape) : by(by), width(shape.width), rows(shape.rows) {}
@@ -81,7 +82,7 @@ struct Attending {
   void write_to(const Arrays& lanes, const Ints& starts, const Ints& counts, const Ints& bases, int first, bool beside, Arrays& in,
                 std::vector<mx::Shape>& shapes, std::vector<mx::Dtype>& types);
 
-  // For eval_cpu: all but queries, new keys and values, and where the answer goes. The answer is the first output.
+  // For eval_cpu: all but queries, new keys and values, and where the answer goes.
   void set(mk_attention& a, const Arrays& in, Arrays& out, mx::Stream stream) const;
 };
 }  // namespace modelkit

@@ -1,7 +1,5 @@
-// What stands between two sums of a residual stream as one node: a norm, products of one x, an activation or gate, the
-// product that closes, a norm behind it, and what all that is added to. Each step is the kernel that it would be by
-// itself, so the bits are those of the same steps in nodes of their own. Attention is in attention_nodes.cpp.
-#include "activations.h"
+// Parts of sublayers as nodes of their own, and whole sublayers one behind the other as one node: each step is the
+// kernel that it would be by itself, so the bits are those of the same steps in nodes of their own.
 #include "sublayers.h"
 
 namespace modelkit {
@@ -64,12 +62,11 @@ class Closed : public Node {
   void eval_cpu(const Arrays& in, Arrays& out) override {
     const float *x = dense(in[0], stream()).data<float>(), *to = dense(in[1], stream()).data<float>();
     Taken from = weights_->take(in, at_, stream());
-    Closing close{take(matrix_, from), {}, to, nullptr};
+    Closing close{take(matrix_, from), {}};
     close.after = take(after_, from);
     take_over(in[1], out[0]);
-    close.y = out[0].data<float>();
-    dispatch(stream(), [close, x, rows = rows_of(in[0]), held = weights_] {
-      if (rows) close.run(x, rows);
+    dispatch(stream(), [close, x, to, y = out[0].data<float>(), rows = rows_of(in[0]), held = weights_] {
+      if (rows) close.run(x, to, y, rows);
     });
   }
 
@@ -97,109 +94,86 @@ Array closing(const Array& x, const Matrix& matrix, const MaybeNorm& after, cons
   return Array(std::move(shape), mx::float32, std::move(node), std::move(in));
 }
 
-// What lies between a feed-forward block's first products and its last one.
-enum class Inner { Act, Halves, Pair };  // act(u); act(g) * u from [g, u] side by side; the same from two matrices
-
-// x + after(inner(norm(x) open) close), what all steps have in common. open: [gate, up], or one matrix: of both, halves,
-// or with nothing to gate.
-struct Block {
-  MaybeNorm norm;
-  std::vector<Matrix> open;
-  Inner inner;
-  mk_act act;
-  Matrix close;
-  MaybeNorm after;
-  Weights weights;
-
-  Block(const MaybeNorm& norm, const std::vector<Matrix>& open, bool halves, int act, const Matrix& close, const MaybeNorm& after)
-      : norm(norm), open(open), act((mk_act)act), close(close), after(after) {
-    want(act >= 0 && act < MK_ACTS, "no such activation");
-    want(open.size() == 1 || (open.size() == 2 && !halves && open[0].outputs() == open[1].outputs()),
-         "a feed-forward block opens with one matrix, or with two of a size");
-    want(!halves || open[0].outputs() % 2 == 0, "halves must be equal");
-    inner = open.size() == 2 ? Inner::Pair : halves ? Inner::Halves : Inner::Act;
-    want_closing(close, halves ? open[0].outputs() / 2 : open[0].outputs(), after);
-    weights.add(norm, width());
-    for (const Matrix& matrix : open) {
-      want_matrix(matrix, width(), "a matrix must be a single one, as wide as x");
-      weights.add(matrix);
-    }
-    weights.add(close), weights.add(after, width());
-  }
-  int width() const { return close.outputs(); }
+// One of a node's sublayers, in one step.
+struct Link {
+  std::shared_ptr<const Sublayer> by;
+  std::optional<Attending> of;
+  int weights_at = -1;
 };
 
-Scratch opened(const std::vector<mk_matrix>& open, Inner inner, mk_act act, const float* x, int rows) {
-  const int n = open[0].n, k = open[0].k;
-  const struct mk_gate gate = {act, 0, 0};
-  Scratch first = scratch(rows, n);
-  if (inner == Inner::Pair) {
-    mk_gated_products(open.data(), gate, first.get(), x, (size_t)k, rows);
-    return first;
-  }
-  const mk_output to = {first.get(), (size_t)n, nullptr};
-  mk_products(open.data(), &to, 1, x, (size_t)k, rows);
-  if (inner == Inner::Act) {
-    mk_act_rows(act, first.get(), n, first.get(), rows, n);
-    return first;
-  }
-  Scratch half = scratch(rows, n / 2);
-  mk_gate_rows(gate, first.get(), n, first.get() + n / 2, n, half.get(), rows, n / 2);
-  return half;
-}
-
-class Fed : public Node {
+// x through sublayers one behind the other. in: x, then what its links know of.
+class Through : public Node {
  public:
-  Fed(mx::Stream stream, std::shared_ptr<const Block> by, int at) : Node(stream), by_(std::move(by)), at_(at) {}
-  const char* name() const override { return "ModelkitFeedForward"; }
+  Through(mx::Stream stream, std::vector<Link> links) : Node(stream), links_(std::make_shared<const std::vector<Link>>(std::move(links))) {}
+  const char* name() const override { return "ModelkitSublayers"; }
   void eval_cpu(const Arrays& in, Arrays& out) override {
+    hold_inputs_once(in, out);
     const float* x = dense(in[0], stream()).data<float>();
-    Taken from = by_->weights.take(in, at_, stream());
-    const MaybeRun norm = take(by_->norm, from);
-    std::vector<mk_matrix> open = take(by_->open, from);
-    Closing close{take(by_->close, from), {}, x, nullptr};
-    close.after = take(by_->after, from);
-    take_over(in[0], out[0]); /* x is read for the last time where it is added to */
-    close.y = out[0].data<float>();
-    dispatch(stream(), [by = by_, norm, open = std::move(open), close, x, rows = rows_of(in[0]), k = in[0].shape(-1)] {
+    std::vector<Sublayer::Run> runs;
+    runs.reserve(links_->size());
+    for (const Link& link : *links_)
+      runs.push_back(link.by->ready(link.by->weights.take(in, link.weights_at, stream()), link.of ? &*link.of : nullptr, in, out));
+    take_over(in[0], out[0]);  // each reads x for the last time where it adds to it
+    dispatch(stream(), [links = links_, runs = std::move(runs), x, y = out[0].data<float>(), rows = rows_of(in[0])] {
       if (!rows) return;
-      const Scratch normed = norm ? scratch(rows, k) : nullptr;
-      if (norm) (*norm)(x, nullptr, normed.get(), rows, k);
-      const Scratch done = opened(open, by->inner, by->act, norm ? normed.get() : x, rows);
-      close.run(done.get(), rows);
+      const float* from = x;
+      for (const auto& run : runs) run(from, y, rows), from = y;
     });
   }
 
  private:
-  std::shared_ptr<const Block> by_;
-  int at_;
+  std::shared_ptr<const std::vector<Link>> links_;
 };
 
-// As Python has a block: called with x.
-class FeedForward {
- public:
-  FeedForward(const MaybeNorm& norm, const std::vector<Matrix>& open, bool halves, int act, const Matrix& close, const MaybeNorm& after)
-      : by_(std::make_shared<Block>(norm, open, halves, act, close, after)) {}
+// What one that attends has in a step: table of turns, lanes, the position in slot 0 of each row, and whether the step's
+// tokens go beside the lanes.
+using Memory = std::tuple<std::optional<Array>, Arrays, Ints, bool>;
 
-  Array added(const Array& x) const {
-    want_rows(x, by_->width());
+// As Python has sublayers that follow each other. Called with x, for those that attend [rows, tokens, width], and the
+// step. Returns the answer, and for each that attends the lanes as they are once the step's tokens are written; or what
+// lies beside them.
+class Chain {
+ public:
+  explicit Chain(const std::vector<Part>& parts) : parts_(parts) { want(!parts.empty(), "a chain must have sublayers"); }
+
+  Arrays operator()(const Array& x, const Ints& starts, const Ints& counts, int first, const std::vector<Memory>& memories) const {
+    want_float(x, "x");
     Arrays in{x};
-    const int at = by_->weights.join(in);
-    return Array(x.shape(), mx::float32, std::make_shared<Fed>(processor(), by_, at), std::move(in));
+    std::vector<mx::Shape> shapes{x.shape()};
+    std::vector<mx::Dtype> types{mx::float32};
+    std::vector<Link> links;
+    links.reserve(parts_.size());
+    size_t next = 0;
+    for (const Part& part : parts_) {
+      want(x.ndim() > 0 && x.shape(-1) == part.by->width(), "x must have rows, as wide as the sublayer");
+      Link link{part.by, {}};
+      if (const Attention* attention = part.by->attention()) {
+        want(next < memories.size() && x.ndim() == 3, "those that attend must have a memory each, and x [rows, tokens, width]");
+        const auto& [table, lanes, bases, beside] = memories[next++];
+        link.of.emplace(*attention, Shape{x.shape(0), x.shape(1)});
+        link.of->add_extras(table, {}, {}, in);
+        link.of->write_to(lanes, starts, counts, bases, first, beside, in, shapes, types);
+      }
+      links.push_back(std::move(link));
+    }
+    want(next == memories.size(), "those that attend must have a memory each");
+    for (Link& link : links) link.weights_at = link.by->weights.join(in);
+    return Array::make_arrays(std::move(shapes), types, std::make_shared<Through>(processor(), std::move(links)), in);
   }
 
  private:
-  std::shared_ptr<const Block> by_;
+  std::vector<Part> parts_;
 };
 
 void define(nb::module_& m) {
   using Maybe = std::optional<Array>;
   nb::class_<Norm>(m, "Norm").def(nb::init<bool, const Maybe&, const Maybe&, float>(), nb::arg("centred"),
                                   nb::arg("weight").none(), nb::arg("bias").none(), nb::arg("eps"));
-  nb::class_<FeedForward>(m, "FeedForward")
-      .def(nb::init<const MaybeNorm&, const std::vector<Matrix>&, bool, int, const Matrix&, const MaybeNorm&>(), nb::arg("norm").none(),
-           nb::arg("open"), nb::arg("halves"), nb::arg("act"), nb::arg("close"), nb::arg("after").none())
-      .def("__call__", &FeedForward::added, nb::arg("x"));
+  nb::class_<Part>(m, "Sublayer");
+  nb::class_<Chain>(m, "Chain")
+      .def(nb::init<const std::vector<Part>&>(), nb::arg("sublayers"))
+      .def("__call__", &Chain::operator(), nb::arg("x"), nb::arg("starts") = Ints{}, nb::arg("counts") = Ints{}, nb::arg("first") = 0,
+           nb::arg("memories") = std::vector<Memory>{});
   m.def("projections", &projections, nb::arg("x"), nb::arg("norm").none(), nb::arg("matrices"));
   m.def("closing", &closing, nb::arg("x"), nb::arg("matrix"), nb::arg("after").none(), nb::arg("to"));
 }

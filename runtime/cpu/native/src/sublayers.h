@@ -2,8 +2,10 @@
 // the product that closes.
 #pragma once
 #include <algorithm>
+#include <functional>
 #include <memory>
 
+#include "attending.h"
 #include "norms.h"
 #include "products_nodes.h"
 
@@ -106,10 +108,8 @@ inline Scratch scratch(size_t rows, size_t width) { return Scratch(new float[row
 struct Closing {
   mk_matrix w;
   MaybeRun after;
-  const float* to;
-  float* y;
 
-  void run(const float* x, int rows) const {
+  void run(const float* x, const float* to, float* y, int rows) const {
     const mk_output product = {y, (size_t)w.n, after ? nullptr : to};
     if (!after) return mk_products(&w, &product, 1, x, (size_t)w.k, rows);
     const Scratch raw = scratch(rows, w.n); /* y may lie where `to` does */
@@ -128,8 +128,23 @@ inline void want_closing(const Matrix& matrix, int width, const MaybeNorm& after
   want(!after || !after->centred(), "a norm behind a sublayer must be an RMS norm");
 }
 
-inline void want_rows(const Array& x, int width) {
-  want_float(x, "x");
-  want(x.ndim() > 0 && x.shape(-1) == width, "x must have rows, as wide as the sublayer");
-}
+// What adds to a residual stream: what all steps have in common.
+class Sublayer {
+ public:
+  // y = x + sublayer(x), all dense; y may be x.
+  using Run = std::function<void(const float* x, float* y, int rows)>;
+
+  virtual ~Sublayer() = default;
+  virtual int width() const = 0;
+  virtual const Attention* attention() const { return nullptr; }
+  // For eval_cpu, with the node's inputs and outputs. of: for one that attends.
+  virtual Run ready(Taken from, const Attending* of, const Arrays& in, Arrays& out) const = 0;
+
+  Weights weights;
+};
+
+// As Python holds it.
+struct Part {
+  std::shared_ptr<const Sublayer> by;
+};
 }  // namespace modelkit

@@ -3,51 +3,65 @@
 
 namespace modelkit {
 namespace {
-// The weights of modules of mlx.nn, which are dicts. None stands for no module.
+// The arrays of modules of mlx.nn, which are dicts, and of their children. None stands for no module.
 class Watch {
  public:
-  explicit Watch(nb::tuple modules) {
-    for (nb::handle module : modules)
-      for (PyObject* name : names()) {
-        PyObject* found = item(module.ptr(), name);
-        seen_.push_back({nb::borrow(found), id(found)});
-      }
-  }
+  explicit Watch(nb::handle modules) { note(modules); }
 
-  bool same(nb::tuple modules) const {
-    size_t i = 0;
-    if (modules.size() * names().size() != seen_.size()) return false;
-    for (nb::handle module : modules)
-      for (PyObject* name : names()) {
-        PyObject* found = item(module.ptr(), name);
-        if (found != seen_[i].array.ptr() || id(found) != seen_[i].id) return false;
-        i++;
-      }
-    return true;
+  bool same(nb::handle modules) const {
+    size_t at = 0;
+    return finds(modules, at) && at == seen_.size();
   }
 
  private:
+  // An array, or how many children of which type there are. Modules are not held, since they may hold this.
   struct Seen {
-    nb::object array;  // null where there is none
-    uintptr_t id;      // what is written into an array makes another of it
+    nb::object array;
+    uintptr_t id;  // of an array: what is written into it makes another of it
+    PyTypeObject* type;
+    Py_ssize_t children;
   };
 
-  static const std::array<PyObject*, 4>& names() {
-    static const std::array<PyObject*, 4> all = {PyUnicode_InternFromString("weight"), PyUnicode_InternFromString("bias"),
-                                                 PyUnicode_InternFromString("scales"), PyUnicode_InternFromString("biases")};
-    return all;
+  static bool holds(PyObject* object) { return PyDict_Check(object) || PyTuple_Check(object) || PyList_Check(object); }
+  static Py_ssize_t size(PyObject* holder) { return PyDict_Check(holder) ? PyDict_GET_SIZE(holder) : PySequence_Fast_GET_SIZE(holder); }
+
+  template <class Visit>
+  static bool each(PyObject* holder, Visit visit) {
+    if (PyDict_Check(holder)) {
+      PyObject *key, *value;
+      for (Py_ssize_t at = 0; PyDict_Next(holder, &at, &key, &value);)
+        if (!visit(value)) return false;
+      return true;
+    }
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(holder); i++)
+      if (!visit(PySequence_Fast_GET_ITEM(holder, i))) return false;
+    return true;
   }
-  static PyObject* item(PyObject* module, PyObject* name) { return PyDict_Check(module) ? PyDict_GetItemWithError(module, name) : nullptr; }
-  static uintptr_t id(PyObject* found) {
-    Array* array = nullptr;
-    return found && nb::try_cast<Array*>(nb::handle(found), array) && array ? array->id() : 0;
+
+  bool note(nb::handle object) {
+    PyObject* it = object.ptr();
+    if (holds(it)) {
+      seen_.push_back({{}, 0, Py_TYPE(it), size(it)});
+      return each(it, [&](PyObject* child) { return note(child); });
+    }
+    const bool array = nb::isinstance<Array>(object);
+    seen_.push_back({array ? nb::borrow(object) : nb::object(), array ? nb::inst_ptr<Array>(object)->id() : 0, Py_TYPE(it), 0});
+    return true;
+  }
+
+  bool finds(nb::handle object, size_t& at) const {
+    PyObject* it = object.ptr();
+    if (at == seen_.size() || Py_TYPE(it) != seen_[at].type) return false;
+    const Seen& seen = seen_[at++];
+    if (holds(it)) return size(it) == seen.children && each(it, [&](PyObject* child) { return finds(child, at); });
+    return !seen.array.is_valid() || (it == seen.array.ptr() && nb::inst_ptr<Array>(object)->id() == seen.id);
   }
 
   std::vector<Seen> seen_;
 };
 
 void define(nb::module_& m) {
-  nb::class_<Watch>(m, "Watch").def(nb::init<nb::tuple>(), nb::arg("modules")).def("same", &Watch::same, nb::arg("modules"));
+  nb::class_<Watch>(m, "Watch").def(nb::init<nb::handle>(), nb::arg("modules")).def("same", &Watch::same, nb::arg("modules"));
 }
 
 const Topic topic(define);

@@ -107,7 +107,7 @@ def test_it_is_one_node(tmp_path: Any) -> None:
     path = tmp_path / "graph.dot"
     mx.export_to_dot(str(path), y)
     assert path.read_text().count("Modelkit") == 1
-    assert path.read_text().count("Attention") == 1
+    assert path.read_text().count("ModelkitSublayers") == 1
 
 
 @pytest.mark.parametrize("name", ["q_proj", "q_norm", "o_proj"])
@@ -175,8 +175,8 @@ def test_wrong_shapes_are_refused() -> None:
         ([q, kv, kv], None, None, matrix(64, 64)),
     ):
         with pytest.raises(ValueError, match=r"must|matri|wide"):
-            kernels.AttentionBlock(None, given[0], given[1], given[2], attend, given[3], None)
-    block = kernels.AttentionBlock(None, [q, kv, kv], None, None, attend, close, None)
+            kernels.attention(None, given[0], given[1], given[2], attend, given[3], None)
+    chain = kernels.Chain([kernels.attention(None, [q, kv, kv], None, None, attend, close, None)])
     lanes = [mx.zeros((1, 2, 16, 32))] * 2
     for x in (
         mx.zeros((1, 1, 32)),
@@ -185,4 +185,4 @@ def test_wrong_shapes_are_refused() -> None:
         mx.zeros((1, 1, 64), mx.float16),
     ):
         with pytest.raises(ValueError, match=r"must|lanes|each row"):
-            block(x, None, lanes, [0], [1], [0], 0, False)
+            chain(x, [0], [1], 0, [(None, lanes, [0], False)])

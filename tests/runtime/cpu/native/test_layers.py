@@ -1,0 +1,158 @@
+"""Layers as few nodes have the bits of the same layers called one by one."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+import pytest
+
+from runtime.cache.attention import KVCache
+from runtime.cache.layout import Full, Rotating
+from runtime.cpu import native
+
+if native.kernels is None:
+    pytest.skip(f"no kernels: {native.status.reason}", allow_module_level=True)
+
+from runtime.cpu.native import layers as native_layers
+from runtime.nn import ops
+from runtime.nn.block import PostNorm, PreNorm, Sandwich
+from runtime.nn.mlp import FusedGatedMLP, GatedMLP
+from runtime.nn.norm import LayerNorm, RMSNorm
+from runtime.nn.self_attention import FusedAttention, HeadNormAttention, SelfAttention
+from runtime.step import Step
+from tests.runtime.cpu.native.rows import bits
+from tests.runtime.cpu.native.test_attention_nodes import ROPE, Shape, packed
+
+CPU = ops.COLUMNS["cpu"]
+KINDS: list[Callable[[], Any]] = [
+    lambda: PreNorm(SelfAttention(Shape(), ROPE), GatedMLP(64, 96), lambda: RMSNorm(64)),
+    lambda: PreNorm(FusedAttention(Shape(), None), FusedGatedMLP(64, 96), lambda: LayerNorm(64)),
+    lambda: PostNorm(SelfAttention(Shape(), ROPE), GatedMLP(64, 96), lambda: RMSNorm(64)),
+    lambda: Sandwich(
+        HeadNormAttention(Shape(), ROPE, lambda _heads: RMSNorm(32)), GatedMLP(64, 96), lambda: RMSNorm(64)
+    ),
+]
+
+
+class Halved(PreNorm):
+    """Overrides the call alone, so what it says of its sublayers must not be used."""
+
+    def __call__(self, x: mx.array, step: Step, cache: Any) -> mx.array:
+        return super().__call__(x, step, cache) / 2
+
+
+@pytest.fixture(autouse=True)
+def _by_kernels() -> Iterator[None]:
+    with ops.using("cpu"):
+        yield
+
+
+def trunk() -> list[Any]:
+    """Every kind, one that says nothing, and two more."""
+    made = [kind() for kind in KINDS]
+    made.append(Halved(SelfAttention(Shape(), ROPE), GatedMLP(64, 96), lambda: RMSNorm(64)))
+    made += [KINDS[0](), KINDS[3]()]
+    return [packed(layer, 10 * i) for i, layer in enumerate(made)]
+
+
+def memory(layers: Sequence[Any]) -> list[KVCache]:
+    return [
+        KVCache(Rotating(2, 32, 8) if i % 3 == 1 else Full(2, 32), rows=2, slack=2, grain=8)
+        for i in range(len(layers))
+    ]
+
+
+def one_by_one(layers: Sequence[Any], x: mx.array, step: Step, caches: Sequence[Any]) -> mx.array:
+    for layer, cache in zip(layers, caches, strict=True):
+        x = layer(x, step, cache)
+    return x
+
+
+def read(through: Any, layers: Sequence[Any], caches: Sequence[KVCache]) -> list[np.ndarray]:
+    """Two rows, read in steps of which one is too wide for the windows' memory."""
+    given, at, answers = mx.random.normal((2, 64, 64), key=mx.random.key(3)), 0, []
+    for width in (3, 1, 1, 30, 1, 2):
+        step = Step((at, at), (width, width))
+        answers.append(bits(through(layers, given[:, at : at + width], step, caches)))
+        for cache in caches:
+            cache.commit(step, step.counts)
+        at += width
+    return answers
+
+
+def test_as_one_by_one() -> None:
+    layers = trunk()
+    wanted = read(one_by_one, layers, memory(layers))
+    got = read(CPU.layers, layers, memory(layers))
+    assert all(np.array_equal(a, b) for a, b in zip(got, wanted, strict=True))
+
+
+def test_which_layers_run_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    layers = trunk()
+
+    def runs() -> list[tuple[int, int, bool]]:
+        return [(run.first, len(run.said), run.last) for run in native_layers.runs_of(layers)]
+
+    assert runs() == [(0, 4, False), (5, 1, False), (6, 1, True)]
+    monkeypatch.setattr(native_layers, "MOST", 3)
+    assert runs() == [(0, 3, False), (3, 1, False), (5, 1, False), (6, 1, True)]
+
+
+def test_a_run_is_one_node(tmp_path: Any) -> None:
+    layers = [packed(KINDS[0](), 10 * i) for i in range(4)]
+    mx.eval([layer.parameters() for layer in layers])
+    x, caches = mx.ones((2, 1, 64)), memory(layers)
+    mx.eval(x)
+    path = tmp_path / "graph.dot"
+    mx.export_to_dot(str(path), CPU.layers(layers, x, Step((0, 0), (1, 1)), caches))
+    # A table of turns, three layers, and the last one's two sublayers.
+    assert path.read_text().count("ModelkitSublayers") == 3
+    assert path.read_text().count("Modelkit") == 4
+
+
+def test_a_layer_that_is_replaced_is_noticed() -> None:
+    layers = trunk()
+    caches = memory(layers)
+    read(CPU.layers, layers, caches)
+    layers[1].mlp = packed(FusedGatedMLP(64, 96), 77)
+    layers[2].self_attn.k_proj.scales = layers[2].self_attn.k_proj.scales * 2
+    layers[3] = packed(KINDS[2](), 91)
+    wanted = read(one_by_one, layers, memory(layers))
+    for cache in caches:
+        cache.clear(0), cache.clear(1)
+    got = read(CPU.layers, layers, caches)
+    assert all(np.array_equal(a, b) for a, b in zip(got, wanted, strict=True))
+
+
+def test_memory_of_another_form_is_noticed() -> None:
+    layers = trunk()
+    caches = memory(layers)
+    read(CPU.layers, layers, caches)
+    for cache in caches:
+        cache.clear(0), cache.clear(1)
+    caches[2] = KVCache(Full(2, 32), rows=2, kept_format="q8")
+    got = read(CPU.layers, layers, caches)
+    others = memory(layers)
+    others[2] = KVCache(Full(2, 32), rows=2, kept_format="q8")
+    wanted = read(one_by_one, layers, others)
+    assert all(np.array_equal(a, b) for a, b in zip(got, wanted, strict=True))
+
+
+def test_a_chain_asks_for_what_it_needs() -> None:
+    kernels = native.kernels
+
+    def matrix(rows: int, columns: int) -> Any:
+        return kernels.Matrix(mx.zeros((rows, columns)), None, None, None)
+
+    part = kernels.feed_forward(None, [matrix(96, 64)], False, 0, matrix(64, 96), None)
+    other = kernels.feed_forward(None, [matrix(96, 32)], False, 0, matrix(32, 96), None)
+    x = mx.zeros((1, 1, 64))
+    for call in (
+        lambda: kernels.Chain([]),
+        lambda: kernels.Chain([part, other])(x),
+        lambda: kernels.Chain([part])(x, [0], [1], 0, [(None, [x], [0], False)]),
+        lambda: kernels.Chain([part])(x.astype(mx.float16)),
+    ):
+        with pytest.raises(ValueError, match="must"):
+            call()
