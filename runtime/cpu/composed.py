@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from runtime.nn.heads import Heads
 
 
+RELU: Mapping[str, Any] = {"relu": lambda x: mx.maximum(x, 0)}
+"""An activation that is no field of a column."""
+
+
 def by_name(column: Any, others: Mapping[str, Any]) -> dict[str, Any]:
     """What a column computes, and under other names what these do."""
     return {**others, **{field.name: getattr(column, field.name) for field in fields(column)}}
@@ -27,7 +31,7 @@ class Composed:
         self._of = of
 
     def table(self) -> dict[str, Any]:
-        names = ("projections", "closing", "feed_forward", "attention", "layers")
+        names = ("projections", "closing", "feed_forward", "attention", "experts", "layers")
         return {name: getattr(self, name) for name in names}
 
     def projections(self, modules: Sequence[Any], x: mx.array) -> Sequence[mx.array]:
@@ -49,9 +53,8 @@ class Composed:
     ) -> mx.array:
         parts = self.projections(opening, x if norm is None else self._normed(norm, x))
         if halves:
-            parts = mx.split(parts[0], 2, axis=-1)
-        inner = self._of[activation](*parts) if len(parts) == 1 else self._of["gated"](activation, *parts)
-        return self.closing(down, inner, x, after)
+            parts = list(mx.split(parts[0], 2, axis=-1))
+        return self.closing(down, self._inner(parts, activation), x, after)
 
     def attention(
         self,
@@ -91,6 +94,32 @@ class Composed:
         for layer, cache in zip(layers, caches, strict=True):
             x = layer(x, step, cache)
         return x
+
+    def experts(
+        self,
+        opening: Sequence[Any],
+        activation: str,
+        clip: tuple[float, float] | None,
+        down: Any,
+        x: mx.array,
+        chosen: mx.array,
+        weights: mx.array,
+        together: int | None,
+    ) -> mx.array:
+        def answer(rows: mx.array, asked: mx.array, ordered: bool) -> mx.array:
+            parts = [self._of["gather"](stack, rows, asked, ordered) for stack in opening]
+            inner = self._inner(parts, activation, clip)
+            return self._of["gather"](down, inner, asked, ordered)
+
+        answers = self._of["ask"](x, chosen, answer, together)
+        return self._of["matmul"](weights.astype(x.dtype)[..., None, :], answers).squeeze(-2)
+
+    def _inner(
+        self, parts: Sequence[mx.array], activation: str, clip: tuple[float, float] | None = None
+    ) -> mx.array:
+        if clip is not None:
+            return self._of["clipped_gate"](*parts, *clip)
+        return self._of[activation](*parts) if len(parts) == 1 else self._of["gated"](activation, *parts)
 
     def _normed(self, norm: Any, x: mx.array) -> mx.array:
         return self._of["layer_norm" if norm.centred else "rms_norm"](norm, x)

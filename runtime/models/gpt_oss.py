@@ -21,7 +21,6 @@ from runtime.models.decoder_config import DecoderConfig, layer_count, read_shape
 from runtime.models.experts import Weights
 from runtime.models.family import Family
 from runtime.models.tensor_names import without_spares
-from runtime.nn import ops
 from runtime.nn.block import PreNorm
 from runtime.nn.linear import linear
 from runtime.nn.module import Module
@@ -83,22 +82,17 @@ class SinkAttention(SelfAttention):
         return linear(self.o_proj, self.seen(x, step, cache, self.sinks), step)
 
 
-class ClippedExperts(Experts):
-    """(up + 1) * gate * sigmoid(alpha * gate), the gate at most `limit`, up within it on both sides."""
-
-    def __init__(self, config: Config) -> None:
-        super().__init__(config.hidden_size, config.intermediate_size, config.experts, bias=True)
-        self._alpha, self._limit = config.alpha, config.limit
-
-    def inner(self, gate: mx.array, up: mx.array) -> mx.array:
-        return ops.table.clipped_gate(gate, up, self._limit, self._alpha)
-
-
 class SparseMLP(Module):
     def __init__(self, config: Config) -> None:
         super().__init__()
         self.router = nn.Linear(config.hidden_size, config.experts)
-        self.experts = ClippedExperts(config)
+        self.experts = Experts(
+            config.hidden_size,
+            config.intermediate_size,
+            config.experts,
+            bias=True,
+            clip=(config.limit, config.alpha),
+        )
         self._chosen = config.chosen
 
     def __call__(self, x: mx.array, step: Step) -> mx.array:

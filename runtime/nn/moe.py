@@ -10,7 +10,7 @@ from functools import partial
 import mlx.core as mx
 
 from runtime.nn import ops, plain
-from runtime.nn.activation import gated
+from runtime.nn.activation import NAMES, gated
 from runtime.nn.mlp import ACTIVATIONS
 from runtime.nn.module import Module
 from runtime.nn.route import Choice
@@ -56,8 +56,13 @@ class QuantizedSwitchLinear(Module):
         return SwitchLinear(packed * 32 // self.bits, outputs, experts, bias="bias" in self)
 
 
+STACKS = frozenset({SwitchLinear, QuantizedSwitchLinear})
+
+
 class Experts(Module):
-    """E feed-forward blocks. gated: down(act(gate(x)) * up(x)), else down(act(up(x)))."""
+    """E feed-forward blocks. gated: down(act(gate(x)) * up(x)), else down(act(up(x))). clip: limit and slope,
+    where the gate is `ops.Operations.clipped_gate` instead.
+    """
 
     def __init__(
         self,
@@ -68,6 +73,7 @@ class Experts(Module):
         activation: str = "silu",
         gated: bool = True,
         bias: bool = False,
+        clip: tuple[float, float] | None = None,
     ) -> None:
         super().__init__()
         if gated:
@@ -76,7 +82,7 @@ class Experts(Module):
         self.down_proj = SwitchLinear(inner, hidden, experts, bias=bias)
         self._experts = experts
         self._gated = gated
-        self._activation = ACTIVATIONS[activation]
+        self._activation, self._clip = ACTIVATIONS[activation], clip
 
     def __call__(self, x: mx.array, choice: Choice, step: Step | None = None) -> mx.array:
         """x [B, L, D] -> the weighted sum of its experts' answers [B, L, D]."""
@@ -84,15 +90,15 @@ class Experts(Module):
         adapters = None if step is None else step.adapters
         # Packed stacks are unpacked row by row, so that many rows at once save nothing.
         together = self._experts if isinstance(self.up_proj, SwitchLinear) else None
+        opening = (self.gate_proj, self.up_proj) if self._gated else (self.up_proj,)
+        if adapters is None and STACKS.issuperset(map(type, (*opening, self.down_proj))):
+            name = NAMES[self._activation]
+            return ops.table.experts(opening, name, self._clip, self.down_proj, x, chosen, weights, together)
         # Where rows have different adapters, each keeps its place, so that it is known whose counts for it.
         mixed = adapters is not None and adapters.mixed(self)
         ask = plain.ask if mixed else ops.table.ask
         answers = ask(x, chosen, partial(self._answer, adapters), together)
         return ops.table.matmul(weights.astype(x.dtype)[..., None, :], answers).squeeze(-2)
-
-    def inner(self, gate: mx.array, up: mx.array) -> mx.array:
-        """What goes down. Families with another gate override this."""
-        return gated(self._activation, gate, up)
 
     def _answer(self, adapters: Adapters | None, x: mx.array, chosen: mx.array, ordered: bool) -> mx.array:
         def product(stack: Module, rows: mx.array) -> mx.array:
@@ -100,5 +106,10 @@ class Experts(Module):
             return y if adapters is None else adapters.gather(stack, rows, chosen, y)
 
         up = product(self.up_proj, x)
-        inner = self.inner(product(self.gate_proj, x), up) if self._gated else self._activation(up)
+        if not self._gated:
+            inner = self._activation(up)
+        elif self._clip is None:
+            inner = gated(self._activation, product(self.gate_proj, x), up)
+        else:
+            inner = ops.table.clipped_gate(product(self.gate_proj, x), up, *self._clip)
         return product(self.down_proj, inner)

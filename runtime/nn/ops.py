@@ -249,6 +249,14 @@ class Operations:
     it gave. A column may look into those that say what they consist of (`sublayer.stated`).
     """
 
+    experts: Callable[..., mx.array]
+    """(opening, activation, clip, down, x, chosen, weights, together) -> [..., D].
+
+    What the experts `chosen` [..., k] answer to x [..., D], weighed by weights [..., k] and summed: of each,
+    down(inner), where inner is act(gate) · up, of one stack act(part), or with `clip`, its limit and slope,
+    `clipped_gate`. opening, down: stacks of matrices. together: as in `ask`.
+    """
+
     settled: Unary
     """Indices as they are: what was chosen by scores has no gradient, and MLX refuses to look for one. The
     plain column says so to MLX, since it is the one that is differentiated; the others say nothing.
@@ -318,7 +326,7 @@ _GPU = Operations(
     softcap=plain.softcap,
     settled=fused.settled,
     **Scans(nn.silu, plain.softplus, fused.rms).table(),
-    **_composed(vars(fused) | fused.ACTIVATIONS, remembering(fused.rotate, fused.attend)),
+    **_composed(vars(plain) | vars(fused) | fused.ACTIVATIONS, remembering(fused.rotate, fused.attend)),
 )
 _BOUND = replace(_GPU, name="blas", **cpu.table(_GPU))
 _BLAS = replace(

@@ -4,22 +4,28 @@ A row's answer has the bits that a linear layer with its expert's matrix gives i
 it. Numbers of no expert get the nearest one.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import mlx.core as mx
 
+from runtime.cpu.composed import RELU, Composed, by_name
+from runtime.cpu.native.activations import KINDS
 from runtime.cpu.native.products import FLOATS, matrix_of
+from runtime.cpu.native.watched import made_once
+
+MOST_ASKED = 64  # answers that are summed up in one chain
 
 Gather = Callable[[Any, mx.array, mx.array, bool], mx.array]
 
 
 def table(kernels: Any, otherwise: Any) -> dict[str, Any]:
-    """gather, ask and matmul, as `runtime.nn.ops.Operations` has them."""
+    """gather, ask, matmul and experts, as `runtime.nn.ops.Operations` has them."""
     return {
         "gather": _gather(kernels, otherwise.gather),
         "ask": ask,
         "matmul": _matmul(kernels, otherwise.matmul),
+        "experts": _experts(kernels, Composed(by_name(otherwise, RELU)).experts),
     }
 
 
@@ -41,6 +47,36 @@ def _matmul(kernels: Any, otherwise: Callable[..., mx.array]) -> Callable[..., m
         return node(x, w, transposed) if fits else otherwise(x, w, transposed)
 
     return matmul
+
+
+def _experts(kernels: Any, otherwise: Callable[..., mx.array]) -> Callable[..., mx.array]:
+    """A block of experts in one node."""
+
+    def experts(
+        opening: Sequence[Any],
+        activation: str,
+        clip: tuple[float, float] | None,
+        down: Any,
+        x: mx.array,
+        chosen: mx.array,
+        weights: mx.array,
+        together: int | None,
+    ) -> mx.array:
+        modules = (*opening, down)
+        key = f"_experts {activation} {clip}"
+        block = made_once(kernels, vars(down), key, modules, make, modules, activation, clip)
+        if block is None or x.dtype != mx.float32 or chosen.shape[-1] > MOST_ASKED:
+            return otherwise(opening, activation, clip, down, x, chosen, weights, together)
+        return block(x, chosen, weights.astype(mx.float32))
+
+    def make(modules: tuple[Any, ...], activation: str, clip: tuple[float, float] | None) -> Any:
+        *opening, down = [matrix_of(kernels, module) for module in modules]
+        limit, slope = clip or (0.0, 0.0)
+        if None in opening or down is None or (clip is not None and limit <= 0):
+            return None
+        return kernels.ExpertBlock(opening, KINDS[activation], limit, slope, down)
+
+    return experts
 
 
 def ask(x: mx.array, chosen: mx.array, answer: Callable[..., mx.array], experts: int | None) -> mx.array:

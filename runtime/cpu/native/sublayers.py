@@ -11,7 +11,7 @@ import mlx.core as mx
 
 from runtime.cache.lanes import Kept, Lanes
 from runtime.cache.protocol import AttentionCache
-from runtime.cpu.composed import Composed, by_name
+from runtime.cpu.composed import RELU, Composed, by_name
 from runtime.cpu.native.activations import KINDS
 from runtime.cpu.native.attend import form_of
 from runtime.cpu.native.products import matrix_of
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 def table(kernels: Any, column: Any) -> dict[str, Callable[..., Any]]:
     """column: what the parts of a sublayer are computed by where there is no kernel for the whole."""
-    parts = Composed(by_name(column, {"relu": lambda x: mx.maximum(x, 0)}))
+    parts = Composed(by_name(column, RELU))
     return {
         "projections": _projections(kernels, parts.projections),
         "closing": _closing(kernels, parts.closing),

@@ -1,8 +1,9 @@
 #include <algorithm>
 
 #include "experts.h"
+#include "floats.h"
 #include "indices.h"
-#include "products_nodes.h"
+#include "sublayers.h"
 
 namespace modelkit {
 namespace {
@@ -26,6 +27,9 @@ mx::Shape without_last(mx::Shape shape, int count) {
   return shape;
 }
 
+// Numbers below zero count from the end, as in MLX; one beyond both ends is the nearest.
+int one_of(int64_t number, int count) { return (int)std::clamp<int64_t>(number < 0 ? number + count : number, 0, count - 1); }
+
 // x [..., n, k], chosen [...], a stack -> [..., n, outputs]
 class Gather : public Node {
  public:
@@ -43,8 +47,7 @@ class Gather : public Node {
       std::vector<mk_asked> rows;
       rows.reserve(x_at.size() * together);
       for (size_t i = 0; i < x_at.size(); i++) {
-        const int64_t m = matrices[chosen_at[i]], counted = m < 0 ? m + count : m; // as MLX counts from the end
-        const int matrix = (int)std::clamp<int64_t>(counted, 0, count - 1);
+        const int matrix = one_of(matrices[chosen_at[i]], count);
         for (int64_t r = 0; r < together; r++)
           rows.push_back({matrix, x + (x_at[i] * together + r) * stack.k, y + ((int64_t)i * together + r) * stack.n});
       }
@@ -110,7 +113,81 @@ Array matmul(const Array& x, const Array& w, bool transposed) {
   return Array(std::move(shape), mx::float32, std::make_shared<Matmul>(processor(), transposed), Arrays{x, w});
 }
 
+// A block of experts, what all steps have in common. open: stacks of [gate, up], or one with nothing to gate.
+struct Experts {
+  std::vector<Matrix> open;
+  mk_gate gate;
+  Matrix close;
+  Weights weights;
+
+  Experts(const std::vector<Matrix>& open, int act, float limit, float slope, const Matrix& close)
+      : open(open), gate{(mk_act)act, limit, slope}, close(close) {
+    want(act >= 0 && act < MK_ACTS, "no such activation");
+    want(open.size() == 1 || open.size() == 2, "experts open with one stack or two");
+    want(limit >= 0 && (limit == 0 || open.size() == 2), "only a gate has a limit, and it is above 0");
+    for (const Matrix& stack : open) {
+      want(stack.count() == close.count() && stack.width() == close.outputs() && stack.outputs() == close.width(),
+           "the stacks of a block of experts must have as many matrices, of sizes that fit");
+      weights.add(stack);
+    }
+    want(close.count() > 0, "there must be experts");
+    weights.add(close);
+  }
+};
+
+class Answered : public Node {
+ public:
+  Answered(mx::Stream stream, std::shared_ptr<const Experts> by, int at) : Node(stream), by_(std::move(by)), at_(at) {}
+  const char* name() const override { return "ModelkitExperts"; }
+  void eval_cpu(const Arrays& in, Arrays& out) override {
+    const Array x = dense(in[0], stream()), chosen = dense(in[1], stream()), weights = dense(in[2], stream());
+    Taken from = by_->weights.take(in, at_, stream());
+    std::vector<mk_matrix> open = take(by_->open, from);
+    const mk_matrix close = take(by_->close, from);
+    allocate(out[0]);
+    dispatch(stream(), [by = by_, open = std::move(open), close, x = x.data<float>(), y = out[0].data<float>(), rows = rows_of(in[0]),
+                        chosen = Array::unsafe_weak_copy(chosen), weights = weights.data<float>(), each = chosen.shape(-1)] {
+      std::vector<int> numbers;
+      for (const int64_t number : indices(chosen)) numbers.push_back(one_of(number, by->close.count()));
+      const mk_experts block = {open.data(), &close, (int)open.size(), by->close.count(), by->gate};
+      mk_answer(&block, numbers.data(), weights, each, x, rows, y);
+    });
+  }
+
+ private:
+  std::shared_ptr<const Experts> by_;
+  int at_;
+};
+
+// As Python has a block: called with x [..., D], the experts of each row and their weights [..., k].
+class ExpertBlock {
+ public:
+  ExpertBlock(const std::vector<Matrix>& open, int act, float limit, float slope, const Matrix& close)
+      : by_(std::make_shared<Experts>(open, act, limit, slope, close)) {}
+
+  Array answer(const Array& x, const Array& chosen, const Array& weights) const {
+    want_float(x, "x");
+    want(x.ndim() > 0 && x.shape(-1) == by_->close.outputs(), "x must have rows, as wide as the block");
+    want_indices(chosen, "numbers of experts");
+    want_float(weights, "weights");
+    const int each = chosen.ndim() ? chosen.shape(-1) : 0;
+    want(each > 0 && each <= MK_DEEP, "a row has one expert at least, and as many as are summed up in one chain at most");
+    want(chosen.shape() == weights.shape() && without_last(chosen.shape(), 1) == without_last(x.shape(), 1),
+         "every row must have its experts and their weights");
+    Arrays in{x, chosen, weights};
+    const int at = by_->weights.join(in);
+    return Array(x.shape(), mx::float32, std::make_shared<Answered>(processor(), by_, at), std::move(in));
+  }
+
+ private:
+  std::shared_ptr<const Experts> by_;
+};
+
 void define(nb::module_& m) {
+  nb::class_<ExpertBlock>(m, "ExpertBlock")
+      .def(nb::init<const std::vector<Matrix>&, int, float, float, const Matrix&>(), nb::arg("open"), nb::arg("act"), nb::arg("limit"),
+           nb::arg("slope"), nb::arg("close"))
+      .def("__call__", &ExpertBlock::answer, nb::arg("x"), nb::arg("chosen"), nb::arg("weights"));
   m.def("gather", &gather, nb::arg("x"), nb::arg("chosen"), nb::arg("stack"));
   m.def("matmul", &matmul, nb::arg("x"), nb::arg("w"), nb::arg("transposed") = false);
 }
