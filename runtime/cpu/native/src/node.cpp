@@ -18,18 +18,19 @@ char* gather(const char* from, char* to, const mx::Shape& shape, const mx::Strid
   return to;
 }
 
-// The distance from one row to the next where all are equally far apart, else -1.
+// The distance from one row to the next where all are equally far apart, 0 where all are the same one, else -1.
 ptrdiff_t apart(const Array& x) {
   const int last = (int)x.ndim() - 1;
   if (last < 0 || (x.strides(last) != 1 && x.shape(last) != 1)) return -1;
-  ptrdiff_t step = 0, passed = 0;  // of the rows so far, from the inner dimension to the outer
+  ptrdiff_t step = x.shape(last), passed = 0;  // of the rows so far, from the inner dimension to the outer
+  bool one = true;
   for (int axis = last - 1; axis >= 0; axis--) {
     if (x.shape(axis) == 1) continue;
-    if (!step) step = passed = x.strides(axis);
+    if (one) step = passed = x.strides(axis), one = false;
     else if (x.strides(axis) != passed) return -1;
     passed *= x.shape(axis);
   }
-  return step ? step : x.shape(last);
+  return step;
 }
 }  // namespace
 

@@ -10,7 +10,7 @@ if native.kernels is None:
     pytest.skip(f"no kernels: {native.status.reason}", allow_module_level=True)
 
 from runtime.cpu.native import kernels
-from tests.runtime.cpu.native.rows import WIDTHS, normal, same_bits_in_any_company
+from tests.runtime.cpu.native.rows import WIDTHS, bits, normal, same_bits_in_any_company
 
 EPS = 1e-5
 
@@ -63,3 +63,11 @@ def test_wrong_arrays_are_refused() -> None:
     ):
         with pytest.raises(ValueError, match="must"):
             call()
+
+
+def test_rows_that_are_one_row() -> None:
+    row = mx.array(normal(1, 37))
+    for shape in ((5, 37), (2, 5, 37), (1, 37)):
+        same = mx.broadcast_to(row, shape)
+        for answer in bits(kernels.rms_norm(same, None, 1e-5)).reshape(-1, 37):
+            assert np.array_equal(answer, bits(kernels.rms_norm(row, None, 1e-5))[0])
