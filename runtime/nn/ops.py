@@ -170,6 +170,9 @@ class Operations:
     softmax: Unary
     """Along the last axis, summed in float32."""
 
+    likeliest: Unary
+    """int32 [...]: the first place of the greatest along the last axis of [..., V]; any where one is NaN."""
+
     silu: Unary
     gelu: Unary
     gelu_tanh: Unary
@@ -286,6 +289,7 @@ _PLAIN = Operations(
     attend=plain.attend,
     recall=recalling(plain.rotate, plain.attend),
     softmax=plain.softmax,
+    likeliest=plain.likeliest,
     silu=plain.silu,
     gelu=plain.gelu,
     gelu_tanh=plain.gelu_tanh,
@@ -315,6 +319,7 @@ _GPU = Operations(
     attend=fused.attend,
     recall=recalling(fused.rotate, fused.attend),
     softmax=plain.softmax,
+    likeliest=plain.likeliest,
     silu=nn.silu,
     gelu=nn.gelu,
     gelu_tanh=nn.gelu_approx,

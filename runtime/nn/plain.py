@@ -132,6 +132,10 @@ def causal_mask(width: int, seen: int) -> mx.array:
     return mx.arange(seen)[None, :] <= (mx.arange(width) + seen - width)[:, None]
 
 
+def likeliest(x: mx.array) -> mx.array:
+    return mx.argmax(x, axis=-1).astype(mx.int32)
+
+
 def softmax(x: mx.array) -> mx.array:
     return mx.softmax(x, axis=-1, precise=True)
 

@@ -5,6 +5,7 @@ Arrays: B rows, T positions, K kept ids, V vocabulary.
 
 import mlx.core as mx
 
+from runtime.nn import ops
 from runtime.records import dataclass
 from runtime.sampling.noise import dense_gumbel, gumbel
 
@@ -21,7 +22,7 @@ class Distribution:
     def draw(self, key: mx.array) -> mx.array:
         """The token of each position, int32 [B, T], under the noise that `key` (`noise.keys`) names."""
         if self.ids is None:
-            return mx.argmax(self.values + dense_gumbel(key, self.values.shape[-1]), axis=-1).astype(mx.int32)
+            return ops.table.likeliest(self.values + dense_gumbel(key, self.values.shape[-1]))
         place = mx.argmax(self.values + gumbel(key, self.ids), axis=-1, keepdims=True)
         return mx.take_along_axis(self.ids, place, axis=-1).squeeze(-1)
 

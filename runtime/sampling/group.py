@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import mlx.core as mx
 
 from runtime.errors import BadTokenIds
+from runtime.nn import ops
 from runtime.records import dataclass
 from runtime.sampling import filters, noise
 from runtime.sampling.distribution import Distribution
@@ -86,7 +87,7 @@ class Group:
         """Tokens, int32 [R, T]."""
         logits = self.adjusted(block)
         if self.kind.greedy:
-            return mx.argmax(logits, axis=-1).astype(mx.int32)
+            return ops.table.likeliest(logits)
         odds = self.distribution(logits)
         tokens = odds.draw(noise.keys(self._seeds, block.positions, logits.shape[1]))
         if not self.kind.rejecting or block.guesses is None:

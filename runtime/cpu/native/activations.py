@@ -1,4 +1,4 @@
-"""Activations, gates and the softmax by the kernels, for float32; whatever else is asked goes the other way.
+"""Activations, gates, softmax and argmax by the kernels, for float32; what else is asked goes the other way.
 
 One formula whatever the size of an array: a token's numbers are the same bits alone and among others.
 """
@@ -24,6 +24,7 @@ def table(kernels: Any, otherwise: Any) -> dict[str, Callable[..., Any]]:
         "clipped_gate": _clipped_gate(kernels, otherwise.clipped_gate),
         "softcap": _softcap(kernels, otherwise.softcap),
         "softmax": _softmax(kernels, otherwise.softmax),
+        "likeliest": _likeliest(kernels, otherwise.likeliest),
     }
 
 
@@ -66,3 +67,8 @@ def _softcap(kernels: Any, otherwise: Callable[..., mx.array]) -> Callable[..., 
 def _softmax(kernels: Any, otherwise: Unary) -> Unary:
     node = kernels.softmax
     return lambda x: node(x) if _takes(x) else otherwise(x)
+
+
+def _likeliest(kernels: Any, otherwise: Unary) -> Unary:
+    node = kernels.likeliest
+    return lambda x: node(x) if _takes(x) and x.shape[-1] else otherwise(x)

@@ -165,6 +165,7 @@ def test_attend(column: Operations, groups: int, width: int, seen: int, softcap:
 def test_activations(column: Operations, name: str, shape: tuple[int, ...]) -> None:
     x = normal(*shape) * 6
     alike(getattr(column, name)(x), getattr(PLAIN, name)(x))
+    assert mx.array_equal(column.likeliest(x), PLAIN.likeliest(x))
 
 
 @column

@@ -58,4 +58,18 @@ static float log_sum(const float* x, int width) {
   return sum >= 1 ? (float)((double)most + log_of(sum)) : sum; /* not: NaN */
 }
 
-const struct softmax COLUMN(softmax) = {row, log_sum};
+enum { BLOCK = 1024 }; /* numbers that are looked through one by one where the greatest is among them */
+
+static int likeliest(const float* x, int width) {
+  float best = -INFINITY;
+  int first = 0;
+  for (int i = 0; i < width; i += BLOCK) {
+    const float most = greatest(x + i, width - i < BLOCK ? width - i : BLOCK);
+    if (most > best) best = most, first = i;
+  }
+  if (x[0] != x[0] || best == -INFINITY) return 0;
+  while (x[first] != best) first++;
+  return first;
+}
+
+const struct softmax COLUMN(softmax) = {row, log_sum, likeliest};

@@ -1,4 +1,4 @@
-/* Softmax of many rows, shared among threads. */
+/* Softmax of many rows, and where each has its greatest, shared among threads. */
 #include "pool.h"
 #include "softmax.h"
 
@@ -36,4 +36,21 @@ void mk_softmax(const float* x, ptrdiff_t stride, float* y, int rows, int width)
 void mk_log_sum_exp(const float* x, ptrdiff_t stride, float* y, int rows, int width) {
   struct job j = {x, stride, y, rows, width, 1, 1};
   share(&j);
+}
+
+struct places {
+  const float* x;
+  ptrdiff_t stride;
+  int32_t* y;
+  int width;
+};
+
+static void place_chunk(void* with, int row) {
+  const struct places* j = with;
+  j->y[row] = columns[mk_column()]->likeliest(j->x + row * j->stride, j->width);
+}
+
+void mk_likeliest(const float* x, ptrdiff_t stride, int32_t* y, int rows, int width) {
+  struct places j = {x, stride, y, width};
+  mk_run(place_chunk, &j, rows);
 }

@@ -14,7 +14,7 @@ if native.kernels is None:
 
 from runtime.cpu.native import kernels
 from runtime.cpu.native.activations import KINDS, NAMES
-from tests.runtime.cpu.native.rows import WIDTHS, normal, same_bits_in_any_company
+from tests.runtime.cpu.native.rows import WIDTHS, computing, normal, same_bits_in_any_company
 
 Function = Callable[[np.ndarray], np.ndarray]
 
@@ -125,3 +125,22 @@ def test_wrong_arrays_are_refused() -> None:
         kernels.softmax(mx.array(1.0))
     with pytest.raises(ValueError, match="above 0"):
         kernels.softcap(x, 0.0)
+
+
+@pytest.mark.parametrize("width", [1, 15, 16, 1000, 1024, 1025, 32001])
+def test_the_likeliest(width: int) -> None:
+    x = normal(7, width, seed=width)
+    x[1] = -np.inf
+    x[2, width // 2 :] = x[2].max() + 1  # the first of those alike
+    x[3, -1] = np.inf
+    x[4, 1:] = np.nan
+    x[5] = 3.0
+    x[6, 0] = np.nan
+    for column in kernels.columns():
+        with computing(column, 2):
+            got = kernels.likeliest(mx.array(x).reshape(7, 1, width))
+            assert got.dtype == mx.int32
+            assert got.shape == (7, 1)
+            assert got[:, 0].tolist() == [*np.argmax(x[:4], axis=-1), 0, 0, 0]  # MLX prefers NaN
+    with pytest.raises(ValueError, match="last axis"):
+        kernels.likeliest(mx.zeros((3, 0)))
