@@ -260,6 +260,12 @@ class Operations:
     `clipped_gate`. opening, down: stacks of matrices. together: as in `ask`.
     """
 
+    route: Callable[..., tuple[mx.array, mx.array] | None]
+    """(gates, scores, k, correction, groups, top_groups, normalize, scale) -> experts and their weights, as
+    `runtime.nn.route` says it step by step; None: not as one operation. gates: softmax (over all experts),
+    best (a softmax over the chosen ones) or sigmoid.
+    """
+
     settled: Unary
     """Indices as they are: what was chosen by scores has no gradient, and MLX refuses to look for one. The
     plain column says so to MLX, since it is the one that is differentiated; the others say nothing.
@@ -299,6 +305,7 @@ _PLAIN = Operations(
     gated=plain.gated,
     clipped_gate=plain.clipped_gate,
     softcap=plain.softcap,
+    route=plain.route,
     settled=mx.stop_gradient,
     **Scans(plain.silu, plain.softplus, plain.rms).table(),
     **_composed(vars(plain) | plain.ACTIVATIONS, remembering(plain.rotate, plain.attend)),
@@ -329,6 +336,7 @@ _GPU = Operations(
     gated=fused.gated,
     clipped_gate=plain.clipped_gate,
     softcap=plain.softcap,
+    route=plain.route,
     settled=fused.settled,
     **Scans(nn.silu, plain.softplus, fused.rms).table(),
     **_composed(vars(plain) | vars(fused) | fused.ACTIVATIONS, remembering(fused.rotate, fused.attend)),

@@ -47,6 +47,10 @@ def ask(x: mx.array, chosen: mx.array, answer: Callable[..., mx.array], experts:
     return answer(x[..., None, None, :], chosen, False).squeeze(-2)
 
 
+def route(*_: Any, **__: Any) -> None:
+    """Step by step (`runtime.nn.route`)."""
+
+
 def rms_norm(module: Any, x: mx.array) -> mx.array:
     return (rms(x.astype(mx.float32), module.eps) * module["weight"]).astype(x.dtype)
 

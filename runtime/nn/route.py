@@ -23,7 +23,10 @@ Router = Callable[[mx.array, Step], Choice]
 
 def softmax_then_top(scores: mx.array, k: int, *, normalize: bool = True) -> Choice:
     """Probabilities over all experts [..., E], of which the k best count. normalize: scaled to sum to one."""
-    probabilities = mx.softmax(scores.astype(mx.float32), axis=-1)
+    scores = scores.astype(mx.float32)
+    if (at_once := ops.table.route("softmax", scores, k, normalize=normalize)) is not None:
+        return at_once
+    probabilities = mx.softmax(scores, axis=-1)
     chosen = best(probabilities, k)
     weights = mx.take_along_axis(probabilities, chosen, axis=-1)
     return chosen, weights / weights.sum(axis=-1, keepdims=True) if normalize else weights
@@ -32,6 +35,8 @@ def softmax_then_top(scores: mx.array, k: int, *, normalize: bool = True) -> Cho
 def top_then_softmax(scores: mx.array, k: int) -> Choice:
     """The k best experts, with a softmax over those alone."""
     scores = scores.astype(mx.float32)
+    if (at_once := ops.table.route("best", scores, k)) is not None:
+        return at_once
     chosen = best(scores, k)
     return chosen, mx.softmax(mx.take_along_axis(scores, chosen, axis=-1), axis=-1)
 
@@ -50,8 +55,22 @@ def sigmoid_top(
 
     groups: experts come in equal groups, and only the top_groups whose two best experts sum highest are open.
     """
-    gates = mx.sigmoid(scores.astype(mx.float32))
-    ranked = gates if correction is None else gates + correction.astype(mx.float32)
+    scores = scores.astype(mx.float32)
+    correction = None if correction is None else correction.astype(mx.float32)
+    at_once = ops.table.route(
+        "sigmoid",
+        scores,
+        k,
+        correction=correction,
+        groups=groups,
+        top_groups=top_groups,
+        normalize=normalize,
+        scale=scale,
+    )
+    if at_once is not None:
+        return at_once
+    gates = mx.sigmoid(scores)
+    ranked = gates if correction is None else gates + correction
     chosen = best(open_groups(ranked, groups, top_groups), k)
     weights = mx.take_along_axis(gates, chosen, axis=-1)
     if normalize:

@@ -47,6 +47,7 @@ def table(otherwise: Any) -> dict[str, Any]:
         norms,
         products,
         rope,
+        route,
         scans,
         sublayers,
         tables,
@@ -55,6 +56,7 @@ def table(otherwise: Any) -> dict[str, Any]:
     made = {
         "embed": tables.embed(kernels, otherwise.embed),
         "linear": products.linear(kernels, otherwise.linear),
+        "route": route.route(kernels),
         "rotate": rope.rotating(kernels, otherwise.rotate),
         **activations.table(kernels, otherwise),
         **attend.table(kernels, otherwise),

@@ -1,0 +1,26 @@
+/* Routing: which experts a row asks, by its scores, and how much each answer counts (`runtime.nn.route`). */
+#pragma once
+
+enum mk_gates {
+  MK_GATES_SOFTMAX, /* probabilities among all experts */
+  MK_GATES_BEST,    /* a softmax over those that are chosen */
+  MK_GATES_SIGMOID, /* each by itself */
+};
+
+struct mk_routing {
+  enum mk_gates gates;
+  int experts, each;       /* all, and those that a row asks */
+  int groups, top_groups;  /* equal groups, and how many of them are open: those whose two best experts sum highest */
+  int normalize;           /* weights are brought to a sum of one */
+  float scale;             /* and then multiplied */
+  const float* correction; /* [experts], added to gates for the choice alone; or NULL */
+};
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+/* scores [rows][experts] -> chosen, weights [rows][each], the best first; of equal ones the first one. */
+void mk_route(const struct mk_routing* by, const float* scores, int rows, int* chosen, float* weights);
+#ifdef __cplusplus
+}
+#endif

@@ -1,0 +1,107 @@
+"""Routing in one node chooses and weighs as it is said step by step, for each row as if it were alone."""
+
+import mlx.core as mx
+import numpy as np
+import pytest
+
+from runtime.cpu import native
+from runtime.nn import ops, route
+
+kernels = native.kernels
+if kernels is None:
+    pytest.skip(f"no kernels: {native.status.reason}", allow_module_level=True)
+
+ROWS, EXPERTS = 37, 24
+
+
+@pytest.fixture(autouse=True)
+def settings():
+    """On the processor; and what a test has switched is switched back."""
+    column, threads = kernels.column(), kernels.threads()
+    with mx.stream(mx.cpu):
+        yield
+    kernels.use_column(column)
+    kernels.set_threads(threads)
+
+
+def scores(seed=0, experts=EXPERTS):
+    return mx.array(np.random.default_rng(seed).standard_normal((ROWS, experts), dtype=np.float32))
+
+
+CORRECTION = mx.array(np.random.default_rng(5).standard_normal(EXPERTS, dtype=np.float32))
+RULES = {
+    "softmax": lambda x: route.softmax_then_top(x, 4),
+    "softmax, as they are": lambda x: route.softmax_then_top(x, 4, normalize=False),
+    "best": lambda x: route.top_then_softmax(x, 4),
+    "all": lambda x: route.top_then_softmax(x, EXPERTS),
+    "sigmoid": lambda x: route.sigmoid_top(x, 3, scale=2.5),
+    "sigmoid, corrected": lambda x: route.sigmoid_top(x, 3, correction=CORRECTION, normalize=False),
+    "groups": lambda x: route.sigmoid_top(x, 4, correction=CORRECTION, groups=6, top_groups=2),
+    "groups of one": lambda x: route.sigmoid_top(x, 4, groups=EXPERTS, top_groups=5),
+}
+
+
+def by_expert(choice):
+    """Weights [rows, EXPERTS], 0 where an expert is not asked."""
+    chosen, weights = (np.array(part) for part in choice)
+    table = np.zeros((len(chosen), EXPERTS), np.float32)
+    np.put_along_axis(table, chosen.astype(np.int64), weights, axis=-1)
+    assert ((table != 0).sum(-1) == chosen.shape[-1]).all(), "each expert once"
+    return table
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_as_it_is_said_step_by_step(rule):
+    x = scores()
+    with ops.using("plain"):
+        expected = by_expert(RULES[rule](x))
+    for column in kernels.columns():
+        kernels.use_column(column)
+        with ops.using("cpu"):
+            assert np.abs(by_expert(RULES[rule](x)) - expected).max() < 1e-6, column
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_row_stands_alone_on_any_number_of_threads(rule):
+    x = scores(1)
+    with ops.using("cpu"):
+        kernels.set_threads(3)
+        chosen, weights = RULES[rule](x)
+        for column in kernels.columns():
+            kernels.use_column(column)
+            kernels.set_threads(1)
+            for row in (0, 16, 36):
+                own, its = RULES[rule](x[row : row + 1])
+                assert mx.array_equal(own[0], chosen[row])
+                assert mx.array_equal(its[0], weights[row]), (column, row)
+
+
+def test_the_best_come_first_and_of_equal_ones_the_first():
+    with ops.using("cpu"):
+        chosen, _ = route.top_then_softmax(mx.array([[1.0, 3.0, 3.0, 2.0], [0.0, 0.0, 0.0, 0.0]]), 3)
+    assert chosen.tolist() == [[1, 2, 3], [0, 1, 2]]
+
+
+def test_what_is_no_number_chooses_experts_that_there_are():
+    x = mx.full((3, EXPERTS), mx.nan)
+    with ops.using("cpu"):
+        for rule in RULES.values():
+            chosen, weights = rule(x)
+            assert (chosen >= 0).all()
+            assert (chosen < EXPERTS).all()
+            assert mx.isnan(weights).all()
+
+
+def test_no_rows_and_what_does_not_fit():
+    chosen, weights = kernels.route(0, mx.zeros((2, 0, 4)), 2, None, 1, 1, True, 1.0)
+    assert chosen.shape == weights.shape == (2, 0, 2)
+    for gates, each, correction, groups, top_groups, said in (
+        (3, 2, None, 1, 1, "gates"),
+        (0, 5, None, 1, 1, "no more than there are"),
+        (0, 0, None, 1, 1, "one expert"),
+        (0, 2, None, 3, 1, "equal"),
+        (0, 2, None, 2, 3, "open"),
+        (0, 2, mx.zeros((3,)), 1, 1, "one number for each"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            kernels.route(gates, mx.zeros((2, 4)), each, correction, groups, top_groups, True, 1.0)
