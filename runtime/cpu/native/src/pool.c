@@ -35,6 +35,7 @@ struct place {
 };
 static struct place places[PLACES];
 static _Alignas(64) atomic_uint epoch; /* one more with every job; sleeping helpers wait for it to change */
+static atomic_int callers_processor = -1; /* where the last job came from: whoever spins there is in its way */
 static _Alignas(64) atomic_int idle; /* helpers that are awake and look for a job */
 static atomic_int sleepers;
 static _Alignas(64) atomic_int thread_count = 1;
@@ -90,7 +91,7 @@ static struct place* find_job(int* last) {
 static long await_job(unsigned seen, long until) {
   while (atomic_load(&epoch) == seen) {
     for (int i = 0; i < 32; i++) PAUSE();
-    if (now_ns() < until) continue;
+    if (now_ns() < until && sched_getcpu() != atomic_load_explicit(&callers_processor, memory_order_relaxed)) continue;
     atomic_fetch_sub(&idle, 1);
     atomic_fetch_add(&sleepers, 1);
     const int woken = sleep_while(&epoch, seen) == 0;
@@ -215,6 +216,7 @@ void mk_run(mk_chunk run, void* with, int chunks) {
   p->chunks = chunks;
   p->helpers = threads - 1;
   atomic_store(&p->next, 0);
+  atomic_store_explicit(&callers_processor, sched_getcpu(), memory_order_relaxed);
   atomic_store(&p->is_open, 1);
   atomic_fetch_add(&epoch, 1);
   atomic_fetch_add(&wanted_helpers, threads - 1);
