@@ -11,7 +11,7 @@ from typing import Any
 import mlx.core as mx
 
 from runtime.cache.lanes import Kept, Lanes
-from runtime.cpu.native.sublayers import attending, feeding, memory_of
+from runtime.cpu.native.sublayers import attending, feeding, memory_of, table_of
 from runtime.cpu.native.watched import made_once
 from runtime.records import dataclass
 from runtime.step import Step
@@ -78,7 +78,9 @@ def _through(
     chains = found[2]
     if chains is None:
         return None
-    memories = [memory_of(kernels, said[0][0], step, one) for said, one in zip(run.said, opened, strict=True)]
+    ropes = [attends[0].rope for attends, _ in run.said]
+    tables = {rope: table_of(kernels, rope, step) for rope in set(ropes)}
+    memories = [memory_of(tables[rope], one) for rope, one in zip(ropes, opened, strict=True)]
     y, *written = chains[0](x, step.starts, step.counts, step.first, memories)
     at = 0
     for cache, one in zip(caches, opened, strict=True):

@@ -17,6 +17,7 @@ from runtime.cpu.native.attend import form_of
 from runtime.cpu.native.products import matrix_of
 from runtime.cpu.native.rope import cosines
 from runtime.cpu.native.watched import made_once
+from runtime.cpu.turn import Rotary
 from runtime.step import Step
 
 if TYPE_CHECKING:
@@ -130,9 +131,8 @@ def _attention(kernels: Any, otherwise: Callable[..., Any]) -> Callable[..., Any
             kept, said = lanes.kept, (heads, norm, opening, head_norms, close, after)
             chain = made_once(kernels, kept.made, heads, said[1:], make, kept, *said)
             if chain is not None:
-                y, *written = chain(
-                    x, step.starts, step.counts, lanes.first, [memory_of(kernels, heads, step, lanes)]
-                )
+                memory = memory_of(table_of(kernels, heads.rope, step), lanes)
+                y, *written = chain(x, step.starts, step.counts, lanes.first, [memory])
                 cache.close(step, lanes, written)
                 return y
         return otherwise(x, heads, norm, opening, head_norms, close, after, step, cache)
@@ -163,7 +163,11 @@ def attending(
     return kernels.attention(norms[0], matrices[:-1], norms[1], norms[2], attend, matrices[-1], norms[3])
 
 
-def memory_of(kernels: Any, heads: "Heads", step: Step, lanes: Lanes) -> tuple[Any, ...]:
+def table_of(kernels: Any, rope: Rotary | None, step: Step) -> mx.array | None:
+    """What heads are turned by."""
+    return None if rope is None else cosines(kernels, rope, step)
+
+
+def memory_of(table: mx.array | None, lanes: Lanes) -> tuple[Any, ...]:
     """What a sublayer that attends has in a step, as kernels take it."""
-    table = None if heads.rope is None else cosines(kernels, heads.rope, step)
     return table, lanes.arrays, lanes.bases, not lanes.fits
