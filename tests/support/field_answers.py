@@ -17,7 +17,7 @@ from runtime.errors import UnsupportedModel, WeightMismatch
 from runtime.loaded import load_model
 from runtime.models import describe
 from runtime.step import Inputs, Step
-from tests.support.checkpoints import write_checkpoint
+from tests.support.checkpoints import random_state
 from tests.support.field_changes import spelled
 from tests.support.oneshot import build_one_shot
 from tests.support.parity import Reference
@@ -79,11 +79,11 @@ class FieldAnswers:
             for value in values:
                 yield self._case(field, value, self._unchanged, {})
 
-    def fault(self, case: Case, folder: Path) -> str | None:
+    def fault(self, case: Case) -> str | None:
         """What is wrong with what we do about a case; None if we refuse it by name or answer the same."""
         try:
             same = describe(case.config).config == self._parsed and not case.tensors
-            got = self._unchanged if same else self._run(case, folder)
+            got = self._unchanged if same else self._run(case)
         except UnsupportedModel as refusal:
             named = any(name in str(refusal) for name in self._names(case.field.rpartition(".")[2]))
             return None if named else f"is refused without its name: {refusal}"
@@ -109,19 +109,22 @@ class FieldAnswers:
     def _parsed(self) -> Any:
         return describe(self.reference.record["config"]).config
 
-    def _run(self, case: Case, folder: Path) -> np.ndarray:
-        path = folder / "model.safetensors"
-        if case.tensors or not path.exists():
-            tensors = dict(self.reference.record["tensors"])
-            for name in case.tensors.get("removed", ()):
-                del tensors[name]
-            folder = folder / str(abs(hash(repr(case.field)))) if case.tensors else folder
-            path = write_checkpoint(folder, case.config, {**tensors, **case.tensors.get("added", {})})
-            path = path / "model.safetensors"
-        model = self.reference.reading(load_model(case.config, [path]))
+    @cached_property
+    def _tensors(self) -> dict[str, mx.array]:
+        return _arrays(self.reference.record["tensors"])
+
+    def _run(self, case: Case) -> np.ndarray:
+        removed, added = case.tensors.get("removed", ()), case.tensors.get("added", {})
+        tensors = {name: array for name, array in self._tensors.items() if name not in removed}
+        model = self.reference.reading(load_model(case.config, tensors | _arrays(added)))
         ids = self.reference.answers["ids"]
         step = Step(starts=(0,), counts=(len(ids),), inputs=Inputs(mx.array(ids)[None]))
         memory = build_one_shot(model.described.layout, dtype=model.dtype)
         hidden = model.network(step, memory)
         logits = np.array(model.network.logits(hidden)[0])
         return logits[list(PLACES)][:, self._answers["columns"]] / logits.std()
+
+
+def _arrays(shapes: Mapping[str, Any]) -> dict[str, mx.array]:
+    """The tensors of a checkpoint, in memory: hundreds of configs have the same."""
+    return {name: mx.array(tensor) for name, tensor in random_state(shapes).items()}

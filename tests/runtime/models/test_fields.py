@@ -4,22 +4,20 @@ And one that changes nothing there changes nothing here. Fields, values and answ
 transformers (`tests/support/make_field_references.py`), not thought up.
 """
 
-from pathlib import Path
-
 import pytest
 
 from tests.support.field_answers import FieldAnswers
 
 
 @pytest.mark.parametrize("name", FieldAnswers.names())
-def test_what_acts_in_transformers_acts_or_is_refused(name: str, tmp_path: Path) -> None:
+def test_what_acts_in_transformers_acts_or_is_refused(name: str) -> None:
     answers = FieldAnswers(name)
-    faults = {f"{case.field}={case.value}": answers.fault(case, tmp_path) for case in answers.moving()}
+    faults = {f"{case.field}={case.value}": answers.fault(case) for case in answers.moving()}
     assert not {case: fault for case, fault in faults.items() if fault}
 
 
 @pytest.mark.parametrize("name", FieldAnswers.names())
-def test_what_does_not_act_in_transformers_changes_nothing(name: str, tmp_path: Path) -> None:
+def test_what_does_not_act_in_transformers_changes_nothing(name: str) -> None:
     answers = FieldAnswers(name)
-    faults = {f"{case.field}={case.value}": answers.fault(case, tmp_path) for case in answers.still()}
+    faults = {f"{case.field}={case.value}": answers.fault(case) for case in answers.still()}
     assert not {case: fault for case, fault in faults.items() if fault}
