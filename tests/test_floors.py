@@ -6,6 +6,7 @@ import ast
 import io
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -112,11 +113,13 @@ def _room(module: str) -> tuple[int, str] | None:
     return found
 
 
+@cache
 def _modules() -> dict[str, Path]:
     files = [*ROOT.glob("modelkit/**/*.py"), *ROOT.glob("runtime/**/*.py")]
     return {".".join(f.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): f for f in files}
 
 
+@cache
 def _imports(path: Path) -> set[str]:
     """Every module that a file imports, type-checking blocks left out: those are no dependency."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
