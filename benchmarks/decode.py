@@ -31,7 +31,8 @@ import json, sys, time
 sys.path.insert(0, {root!r})
 import mlx.core as mx
 from pathlib import Path
-from runtime import cpu, device
+from runtime import cpu
+from runtime.device import device
 from runtime.engine.engine import Engine, Options
 from runtime.engine.request import Request
 from runtime.loaded import load_model
@@ -40,7 +41,8 @@ folder, tokens, ids, bind = Path({folder!r}), {tokens}, {ids}, {bind}
 def load():
     if bind:
         cpu.bind_blas()
-    return load_model(json.loads((folder / "config.json").read_text()), [folder / "model.safetensors"])
+    config = json.loads((folder / "config.json").read_text())
+    return load_model(config, [folder / "model.safetensors"], on=device())
 engine = Engine(load, Options(context_length=4096))
 def run(count):
     return [t for d in engine.submit(Request(tuple(ids), count, SamplingParams(temperature=0))) for t in
@@ -84,7 +86,10 @@ def main() -> None:
         given = {"root": str(ROOT), "folder": str(folder), "tokens": options.tokens, "ids": ids, "warm": WARM}
         engines = {
             "modelkit": (sys.executable, OURS.format(**given, bind=True)),
-            "modelkit, reference BLAS": (sys.executable, OURS.format(**given, bind=False)),
+            "modelkit, reference BLAS": (
+                sys.executable,
+                "import os; os.environ['MODELKIT_KERNELS'] = 'off'\n" + OURS.format(**given, bind=False),
+            ),
             "mlx-lm": (options.peer, THEIRS.format(**given)),
         }
         seconds: dict[str, list[float]] = {name: [] for name in engines}

@@ -19,6 +19,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 from weakref import WeakSet
 
@@ -50,13 +51,15 @@ class Choice:
     """Engines of this process that compute now; they divide the free cores."""
     wanted: bool = False
     """The number was asked for."""
+    said_by: str | None = None
+    """The variable of the environment that allows no more, where there are cores for more."""
 
     def __str__(self) -> str:
         count = f"{self.threads} thread{'s' if self.threads > 1 else ''}"
         if self.wanted:
             return f"{count}, as asked for"
         if self.threads >= self.most:
-            return f"{count}, all that there are cores for"
+            return f"{count}, {f'as {self.said_by} says' if self.said_by else 'all that there are cores for'}"
         if self.engines > 1:
             return f"{count} of {self.most}: {self.engines} models are at work"
         if (self.others or 0.0) <= SPARE:
@@ -73,8 +76,18 @@ def most_threads() -> int:
 
 def as_allowed(cores: int) -> int:
     """Of so many cores, those that VARIABLES leave."""
-    given = next((text for name in VARIABLES if (text := os.environ.get(name, "")).isdecimal()), "")
-    return min(cores, int(given or cores) or cores)
+    variable = _said_by()
+    return min(cores, (int(os.environ[variable]) or cores) if variable else cores)
+
+
+def _said_by() -> str | None:
+    return next((name for name in VARIABLES if os.environ.get(name, "").isdecimal()), None)
+
+
+def _limiting() -> str | None:
+    """The variable that leaves fewer threads than there are cores."""
+    cores = host.cores()
+    return _said_by() if as_allowed(cores) < cores else None
 
 
 def thread_count() -> int:
@@ -156,7 +169,7 @@ def threads_now() -> Choice:
     crowd.see(host.activity())
     time.sleep(WINDOW_S)
     crowd.see(host.activity())
-    return Choice(crowd.room, most, crowd.others)
+    return Choice(crowd.room, most, crowd.others, said_by=_limiting())
 
 
 _working: "WeakSet[Threads]" = WeakSet()
@@ -176,7 +189,9 @@ class Threads:
         self._look, self._wanted = look, wanted
         most = most_threads()
         self._crowd = Crowd(most)
-        self.choice = Choice(wanted or most, most, wanted=bool(wanted))
+        self.choice = Choice(
+            wanted or most, most, wanted=bool(wanted), said_by=None if wanted else _limiting()
+        )
 
     def before_step(self, now_s: float) -> None:
         """Let the step that follows use as many threads as pay; now_s: the monotonic clock."""
@@ -193,7 +208,7 @@ class Threads:
                 self.choice.others,
                 self.choice.engines,
             ):
-                self.choice = Choice(count, self.choice.most, crowd.others, engines)
+                self.choice = replace(self.choice, threads=count, others=crowd.others, engines=engines)
         set_threads(self.choice.threads)
 
     def rest(self) -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from runtime.cpu import bind, native, thread_count, threads
 from runtime.cpu.bind import report
-from runtime.cpu.threads import QUIET_LOOKS, STALE_S, WINDOW_S, Choice, Crowd, Threads
+from runtime.cpu.threads import QUIET_LOOKS, STALE_S, VARIABLES, WINDOW_S, Choice, Crowd, Threads
 from runtime.engine.engine import Engine, Options
 from runtime.engine.request import Request
 from runtime.host import Activity
@@ -140,6 +140,18 @@ def test_why_is_said() -> None:
     assert str(Choice(1, 4, 2.96)) == "1 thread of 4: other programs keep 3.0 cores busy"
     assert str(Choice(2, 4, 0.0, engines=2)) == "2 threads of 4: 2 models are at work"
     assert str(Choice(9, 4, wanted=True)) == "9 threads, as asked for"
+    assert str(Choice(2, 2, 0.1, said_by="OMP_NUM_THREADS")) == "2 threads, as OMP_NUM_THREADS says"
+
+
+@pytest.mark.usefixtures("four_cores")
+def test_a_variable_that_leaves_cores_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("OMP_NUM_THREADS", "9")
+    assert Threads().choice.said_by is None, "there are no more than four"
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    limited = Threads(look=lambda: START).choice
+    assert (limited.said_by, limited.most) == ("OMP_NUM_THREADS", 3)
 
 
 @pytest.mark.skipif(not thread_count(), reason="there are neither kernels nor a bound BLAS")
