@@ -14,6 +14,7 @@ from runtime.models.wrapper import levels
 _MOST_ENTRIES = 1 << 16
 _DEEPEST = 12
 _LONGEST_NAME = 256
+_LEAVES = frozenset({str, int, float, bool, type(None)})  # asked first: nearly all, and quick to tell
 
 
 def check_document(raw: Mapping[str, Any]) -> None:
@@ -54,6 +55,6 @@ def _count(value: Any, seen: int, depth: int) -> int:
                 raise UnsupportedModel(f"config.json: a field is named {shown(name)}")
         parts = list(names.values())
     for part in parts:
-        if isinstance(part, Mapping | list | tuple):
+        if type(part) not in _LEAVES and isinstance(part, Mapping | list | tuple):
             seen = _count(part, seen, depth + 1)
     return seen
