@@ -48,20 +48,18 @@ class ForeignReference:
     def changes(self) -> dict[str, dict[str, Any]]:
         return self.record["changes"]
 
-    def load(
-        self, folder: Path, config: Mapping[str, Any] | None = None, *, rounded: bool = False
-    ) -> LoadedModel:
+    def load(self, config: Mapping[str, Any] | None = None, *, rounded: bool = False) -> LoadedModel:
         """From its seed; rounded: stored in bfloat16, computed as this device does it."""
         config = self.record["config"] if config is None else config
-        return _load(folder, config, random_state(self.record["tensors"]), rounded=rounded)
+        return _load(config, random_state(self.record["tensors"]), rounded=rounded)
 
-    def load_changed(self, folder: Path, change: str) -> LoadedModel:
+    def load_changed(self, change: str) -> LoadedModel:
         entry = self.changes[change]
         shapes = {**self.record["tensors"], **entry.get("tensors", {})}
         weights = random_state({name: shape for name, shape in shapes.items() if shape is not None})
         for end, constant in entry["change"].get("shift", {}).items():
             weights |= {name: x + np.float32(constant) for name, x in weights.items() if name.endswith(end)}
-        return _load(folder, self.changed(change), weights)
+        return _load(self.changed(change), weights)
 
     def changed(self, change: str) -> dict[str, Any]:
         fields = {name: value for name, value in self.changes[change]["change"].items() if name != "shift"}
@@ -81,11 +79,9 @@ class ForeignReference:
 
 
 def _load(
-    folder: Path, config: Mapping[str, Any], weights: Mapping[str, np.ndarray], *, rounded: bool = False
+    config: Mapping[str, Any], weights: Mapping[str, np.ndarray], *, rounded: bool = False
 ) -> LoadedModel:
     arrays = {name: mx.array(x) for name, x in weights.items()}
     if rounded:
         arrays = {name: x.astype(mx.bfloat16) for name, x in arrays.items()}
-    path = folder / "model.safetensors"
-    mx.save_safetensors(str(path), arrays, metadata={"format": "pt"})
-    return load_model(config, [path], on=device() if rounded else None)
+    return load_model(config, arrays, on=device() if rounded else None)

@@ -7,7 +7,6 @@ The bar is 1e-4 of the spread of the reference's logits in float32, as for famil
 import json
 import re
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -45,8 +44,8 @@ def reference(request: pytest.FixtureRequest) -> ForeignReference:
 
 
 @pytest.fixture(scope="module")
-def model(reference: ForeignReference, tmp_path_factory: pytest.TempPathFactory) -> LoadedModel:
-    return reference.load(tmp_path_factory.mktemp(reference.name))
+def model(reference: ForeignReference) -> LoadedModel:
+    return reference.load()
 
 
 def test_full_and_cut_into_steps(reference: ForeignReference, model: LoadedModel) -> None:
@@ -56,8 +55,8 @@ def test_full_and_cut_into_steps(reference: ForeignReference, model: LoadedModel
         assert reference.error(cut_logits(model, ids, cuts)) < BAR
 
 
-def test_legacy_spelling(reference: ForeignReference, tmp_path: Path) -> None:
-    model = reference.load(tmp_path, legacy_config(reference.record["config"]))
+def test_legacy_spelling(reference: ForeignReference) -> None:
+    model = reference.load(legacy_config(reference.record["config"]))
     assert reference.error(full_logits(model, reference.answers["ids"])) < BAR
 
 
@@ -75,20 +74,20 @@ def test_greedy(reference: ForeignReference, model: LoadedModel) -> None:
 
 
 def test_a_bfloat16_file_is_computed_in_float32_on_a_processor(
-    reference: ForeignReference, tmp_path: Path
+    reference: ForeignReference,
 ) -> None:
-    model = reference.load(tmp_path, rounded=True)
+    model = reference.load(rounded=True)
     if model.dtype.size != 4:
         pytest.skip("this device computes in the file's own type")
     assert reference.error(full_logits(model, reference.answers["ids"]), "rounded") < BAR
 
 
 @pytest.mark.parametrize(("name", "change"), CHANGES, ids=lambda one: str(one))
-def test_a_changed_field_acts_or_is_refused_by_name(name: str, change: str, tmp_path: Path) -> None:
+def test_a_changed_field_acts_or_is_refused_by_name(name: str, change: str) -> None:
     reference = ForeignReference(name)
     refusal = ""
     try:
-        model = reference.load_changed(tmp_path, change)
+        model = reference.load_changed(change)
     except (UnsupportedModel, WeightMismatch) as fault:
         refusal, model = str(fault), None
     if model is None:
@@ -139,7 +138,7 @@ def test_defaults_are_those_of_transformers(reference: ForeignReference) -> None
             assert field.default == defaults[name], name
 
 
-def test_every_field_that_may_vary_was_varied(reference: ForeignReference, tmp_path: Path) -> None:
+def test_every_field_that_may_vary_was_varied(reference: ForeignReference) -> None:
     """And ours went where transformers went: at least one stored change of it is not refused."""
     varied: set[str] = set()
     for change, entry in reference.changes.items():
