@@ -22,6 +22,7 @@ the two disagree by a tenth, or rounds by a fifth, the machine was not quiet, an
 
 import argparse
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -172,7 +173,9 @@ def _round(one: Measured, home: Path, options: argparse.Namespace) -> None:
 
 
 def _run(command: list[str]) -> dict[str, float]:
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    # As installed: bytecode is there.
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=env)
     if done.returncode:
         raise SystemExit(f"{' '.join(command)}\n{done.stderr[-3000:]}")
     return json.loads(done.stdout.splitlines()[-1])
