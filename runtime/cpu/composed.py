@@ -4,7 +4,7 @@ columns without kernels of their own compute.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import mlx.core as mx
 
@@ -22,6 +22,31 @@ RELU: Mapping[str, Any] = {"relu": lambda x: mx.maximum(x, 0)}
 def by_name(column: Any, others: Mapping[str, Any]) -> dict[str, Any]:
     """What a column computes, and under other names what these do."""
     return {**others, **{field.name: getattr(column, field.name) for field in fields(column)}}
+
+
+class Asks(NamedTuple):
+    """A sublayer that asks experts: after(their answers to norm(x), weighed as the router says)."""
+
+    norm: Any
+    """A norm, or None."""
+    router: Any
+    """A linear layer with one output for each expert."""
+    gates: str
+    """This and the next two: as `runtime.nn.ops.Operations.route` has them."""
+    each: int
+    """Experts that a row asks."""
+    normalize: bool
+    """Their weights are brought to a sum of one."""
+    opening: Sequence[Any]
+    """This and the next three: as `runtime.nn.ops.Operations.experts` has them."""
+    activation: str
+    """Its name."""
+    clip: tuple[float, float] | None
+    """The gate's limit and slope, if it has some."""
+    down: Any
+    """The stack that closes."""
+    after: Any
+    """An RMS norm, or None."""
 
 
 class Composed:

@@ -11,7 +11,7 @@ from runtime.cache.protocol import StepCache
 from runtime.nn.layer import FeedForward, Mixer
 from runtime.nn.module import Module
 from runtime.nn.norm import Norm, Normalize
-from runtime.nn.sublayer import Attends, Feeds, added, stated
+from runtime.nn.sublayer import Asks, Attends, Feeds, added, stated
 from runtime.step import Step
 
 Place = tuple[Any, Normalize | None, Normalize | None]
@@ -25,7 +25,7 @@ class Block(Module):
         """Both, in order."""
         raise NotImplementedError
 
-    def stated(self) -> tuple[Attends, Feeds] | None:
+    def stated(self) -> tuple[Attends, Feeds | Asks] | None:
         """See `sublayer.stated`."""
         return stated(self)
 

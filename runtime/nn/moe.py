@@ -58,6 +58,9 @@ class QuantizedSwitchLinear(Module):
 
 STACKS = frozenset({SwitchLinear, QuantizedSwitchLinear})
 
+Stacks = tuple[tuple[Module, ...], str, tuple[float, float] | None, Module]
+"""Those that open, the activation, the gate's limit and slope if it has some, and the one that closes."""
+
 
 class Experts(Module):
     """E feed-forward blocks. gated: down(act(gate(x)) * up(x)), else down(act(up(x))). clip: limit and slope,
@@ -90,15 +93,20 @@ class Experts(Module):
         adapters = None if step is None else step.adapters
         # Packed stacks are unpacked row by row, so that many rows at once save nothing.
         together = self._experts if isinstance(self.up_proj, SwitchLinear) else None
-        opening = (self.gate_proj, self.up_proj) if self._gated else (self.up_proj,)
-        if adapters is None and STACKS.issuperset(map(type, (*opening, self.down_proj))):
-            name = NAMES[self._activation]
-            return ops.table.experts(opening, name, self._clip, self.down_proj, x, chosen, weights, together)
+        if adapters is None and (stacks := self.stacks()) is not None:
+            return ops.table.experts(*stacks, x, chosen, weights, together)
         # Where rows have different adapters, each keeps its place, so that it is known whose counts for it.
         mixed = adapters is not None and adapters.mixed(self)
         ask = plain.ask if mixed else ops.table.ask
         answers = ask(x, chosen, partial(self._answer, adapters), together)
         return ops.table.matmul(weights.astype(x.dtype)[..., None, :], answers).squeeze(-2)
+
+    def stacks(self) -> Stacks | None:
+        """What it consists of. None where somebody has put modules of another class in place of ours."""
+        opening = (self.gate_proj, self.up_proj) if self._gated else (self.up_proj,)
+        if not STACKS.issuperset(map(type, (*opening, self.down_proj))):
+            return None
+        return opening, NAMES[self._activation], self._clip, self.down_proj
 
     def _answer(self, adapters: Adapters | None, x: mx.array, chosen: mx.array, ordered: bool) -> mx.array:
         def product(stack: Module, rows: mx.array) -> mx.array:

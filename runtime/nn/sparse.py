@@ -7,7 +7,9 @@ from runtime.nn.linear import linear
 from runtime.nn.mlp import GatedMLP
 from runtime.nn.module import Module
 from runtime.nn.moe import Experts
+from runtime.nn.norm import Normalize
 from runtime.nn.route import Router, softmax_then_top
+from runtime.nn.sublayer import Asks, asks, plainly_added
 from runtime.step import Step
 
 
@@ -26,6 +28,14 @@ class SoftmaxMoE(Module):
         return self.switch_mlp(
             x, softmax_then_top(linear(self.gate, x, step), self._chosen, normalize=self._normalize), step
         )
+
+    def added(self, x: mx.array, norm: Normalize | None, after: Normalize | None, step: Step) -> mx.array:
+        """x + after(self(norm(x)))"""
+        return plainly_added(x, self, norm, after, step)
+
+    def states(self, norm: Normalize | None, after: Normalize | None) -> Asks | None:
+        """What `added` adds, said as kernels have it."""
+        return asks(norm, self.gate, "softmax", self._chosen, self._normalize, self.switch_mlp, after)
 
 
 class GatedSharedMoE(SoftmaxMoE):

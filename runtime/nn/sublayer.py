@@ -13,6 +13,7 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.cache.protocol import AttentionCache
+from runtime.cpu.composed import Asks
 from runtime.nn import ops
 from runtime.nn.activation import NAMES, Activation
 from runtime.nn.heads import Heads
@@ -107,6 +108,23 @@ def feeds(
     return norm, opening, halves, name, down, after
 
 
+def asks(
+    norm: Normalize | None,
+    router: nn.Module,
+    gates: str,
+    each: int,
+    normalize: bool,
+    experts: Any,
+    after: Normalize | None,
+) -> Asks | None:
+    """experts: a `runtime.nn.moe.Experts`. None: it is not as kernels have it."""
+    stacks = experts.stacks()
+    if stacks is None or not _fit(norm, after) or type(router) not in MATRICES:
+        return None
+    opening, activation, clip, down = stacks
+    return Asks(norm, router, gates, each, normalize, opening, activation, clip, down, after)
+
+
 def attended(x: mx.array, states: Attends | None, step: Step, cache: AttentionCache) -> mx.array | None:
     """x + sublayer(x). None: not as one operation."""
     if states is None or step.adapters is not None:
@@ -119,7 +137,7 @@ def fed_forward(x: mx.array, states: Feeds | None, step: Step) -> mx.array | Non
     return None if states is None or step.adapters is not None else ops.table.feed_forward(x, *states)
 
 
-def stated(layer: Any) -> tuple[Attends, Feeds] | None:
+def stated(layer: Any) -> tuple[Attends, Feeds | Asks] | None:
     """What a layer's two sublayers are, as it says beside its call (`sublayers`), and they beside theirs
     (`states`). None where one of them is another thing.
     """

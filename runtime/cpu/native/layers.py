@@ -11,7 +11,8 @@ from typing import Any
 import mlx.core as mx
 
 from runtime.cache.lanes import Kept, Lanes
-from runtime.cpu.native.sublayers import attending, feeding, memory_of, table_of
+from runtime.cpu.composed import Asks
+from runtime.cpu.native.sublayers import asking, attending, feeding, memory_of, table_of
 from runtime.cpu.native.watched import made_once
 from runtime.records import dataclass
 from runtime.step import Step
@@ -26,7 +27,7 @@ class Run:
 
     first: int
     said: list[tuple[tuple[Any, ...], tuple[Any, ...]]]
-    """Of each layer the arguments of `attending` and of `feeding`."""
+    """Of each layer the arguments of `attending`, and of `feeding` or `asking`."""
     last: bool
     """It is the trunk's last layer."""
 
@@ -92,8 +93,13 @@ def _through(
 
 def _chains(kernels: Any, run: Run, memory: list[Kept]) -> list[Any] | None:
     parts: list[Any] = []
-    for (attends, feeds), kept in zip(run.said, memory, strict=True):
-        parts += attending(kernels, kept, *attends), feeding(kernels, *feeds)
+    for (attends, said), kept in zip(run.said, memory, strict=True):
+        parts += attending(kernels, kept, *attends), _adding(kernels, said)
     if None in parts:
         return None
     return [kernels.Chain(part) for part in ([parts[:-1], parts[-1:]] if run.last else [parts])]
+
+
+def _adding(kernels: Any, said: Any) -> Any:
+    """What stands behind the sublayer that attends."""
+    return asking(kernels, *said) if isinstance(said, Asks) else feeding(kernels, *said)

@@ -14,8 +14,10 @@ from runtime.cache.protocol import AttentionCache
 from runtime.cpu.composed import RELU, Composed, by_name
 from runtime.cpu.native.activations import KINDS
 from runtime.cpu.native.attend import form_of
+from runtime.cpu.native.experts import MOST_ASKED
 from runtime.cpu.native.products import matrix_of
 from runtime.cpu.native.rope import cosines
+from runtime.cpu.native.route import GATES
 from runtime.cpu.native.watched import made_once
 from runtime.cpu.turn import Rotary
 from runtime.step import Step
@@ -112,6 +114,30 @@ def feeding(
     if norms is None or None in matrices:
         return None
     return kernels.feed_forward(norms[0], matrices[:-1], halves, KINDS[activation], matrices[-1], norms[1])
+
+
+def asking(
+    kernels: Any,
+    norm: Any,
+    router: Any,
+    gates: str,
+    each: int,
+    normalize: bool,
+    opening: Sequence[Any],
+    activation: str,
+    clip: tuple[float, float] | None,
+    down: Any,
+    after: Any,
+) -> Any:
+    """The kernels' view of a sublayer that asks experts; None where they have none."""
+    norms = norms_of(kernels, (norm, after))
+    matrices = [matrix_of(kernels, module) for module in (router, *opening, down)]
+    limit, slope = clip or (0.0, 0.0)
+    if norms is None or None in matrices or each > MOST_ASKED or (clip is not None and limit <= 0):
+        return None
+    first, *stacks, last = matrices
+    how = KINDS[activation], limit, slope
+    return kernels.asking(norms[0], first, GATES[gates], each, normalize, stacks, *how, last, norms[1])
 
 
 def _attention(kernels: Any, otherwise: Callable[..., Any]) -> Callable[..., Any]:

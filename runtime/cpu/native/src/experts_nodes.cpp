@@ -1,9 +1,7 @@
 #include <algorithm>
 
-#include "experts.h"
-#include "floats.h"
+#include "experts_block.h"
 #include "indices.h"
-#include "sublayers.h"
 
 namespace modelkit {
 namespace {
@@ -113,49 +111,31 @@ Array matmul(const Array& x, const Array& w, bool transposed) {
   return Array(std::move(shape), mx::float32, std::make_shared<Matmul>(processor(), transposed), Arrays{x, w});
 }
 
-// A block of experts, what all steps have in common. open: stacks of [gate, up], or one with nothing to gate.
-struct Experts {
-  std::vector<Matrix> open;
-  mk_gate gate;
-  Matrix close;
+// What all steps have in common.
+struct Block {
+  Experts experts;
   Weights weights;
-
-  Experts(const std::vector<Matrix>& open, int act, float limit, float slope, const Matrix& close)
-      : open(open), gate{(mk_act)act, limit, slope}, close(close) {
-    want(act >= 0 && act < MK_ACTS, "no such activation");
-    want(open.size() == 1 || open.size() == 2, "experts open with one stack or two");
-    want(limit >= 0 && (limit == 0 || open.size() == 2), "only a gate has a limit, and it is above 0");
-    for (const Matrix& stack : open) {
-      want(stack.count() == close.count() && stack.width() == close.outputs() && stack.outputs() == close.width(),
-           "the stacks of a block of experts must have as many matrices, of sizes that fit");
-      weights.add(stack);
-    }
-    want(close.count() > 0, "there must be experts");
-    weights.add(close);
-  }
 };
 
 class Answered : public Node {
  public:
-  Answered(mx::Stream stream, std::shared_ptr<const Experts> by, int at) : Node(stream), by_(std::move(by)), at_(at) {}
+  Answered(mx::Stream stream, std::shared_ptr<const Block> by, int at) : Node(stream), by_(std::move(by)), at_(at) {}
   const char* name() const override { return "ModelkitExperts"; }
   void eval_cpu(const Arrays& in, Arrays& out) override {
     const Array x = dense(in[0], stream()), chosen = dense(in[1], stream()), weights = dense(in[2], stream());
     Taken from = by_->weights.take(in, at_, stream());
-    std::vector<mk_matrix> open = take(by_->open, from);
-    const mk_matrix close = take(by_->close, from);
+    ExpertsRun run(by_->experts, from);
     allocate(out[0]);
-    dispatch(stream(), [by = by_, open = std::move(open), close, x = x.data<float>(), y = out[0].data<float>(), rows = rows_of(in[0]),
+    dispatch(stream(), [by = by_, run = std::move(run), x = x.data<float>(), y = out[0].data<float>(), rows = rows_of(in[0]),
                         chosen = Array::unsafe_weak_copy(chosen), weights = weights.data<float>(), each = chosen.shape(-1)] {
       std::vector<int> numbers;
-      for (const int64_t number : indices(chosen)) numbers.push_back(one_of(number, by->close.count()));
-      const mk_experts block = {open.data(), &close, (int)open.size(), by->close.count(), by->gate};
-      mk_answer(&block, numbers.data(), weights, each, x, rows, y);
+      for (const int64_t number : indices(chosen)) numbers.push_back(one_of(number, run.count));
+      run(numbers.data(), weights, each, x, rows, y);
     });
   }
 
  private:
-  std::shared_ptr<const Experts> by_;
+  std::shared_ptr<const Block> by_;
   int at_;
 };
 
@@ -163,15 +143,17 @@ class Answered : public Node {
 class ExpertBlock {
  public:
   ExpertBlock(const std::vector<Matrix>& open, int act, float limit, float slope, const Matrix& close)
-      : by_(std::make_shared<Experts>(open, act, limit, slope, close)) {}
+      : by_(std::make_shared<Block>(Block{Experts(open, act, limit, slope, close), {}})) {
+    by_->experts.add_to(by_->weights);
+  }
 
   Array answer(const Array& x, const Array& chosen, const Array& weights) const {
     want_float(x, "x");
-    want(x.ndim() > 0 && x.shape(-1) == by_->close.outputs(), "x must have rows, as wide as the block");
+    want(x.ndim() > 0 && x.shape(-1) == by_->experts.close.outputs(), "x must have rows, as wide as the block");
     want_indices(chosen, "numbers of experts");
     want_float(weights, "weights");
     const int each = chosen.ndim() ? chosen.shape(-1) : 0;
-    want(each > 0 && each <= MK_DEEP, "a row has one expert at least, and as many as are summed up in one chain at most");
+    want_each(each);
     want(chosen.shape() == weights.shape() && without_last(chosen.shape(), 1) == without_last(x.shape(), 1),
          "every row must have its experts and their weights");
     Arrays in{x, chosen, weights};
@@ -180,7 +162,7 @@ class ExpertBlock {
   }
 
  private:
-  std::shared_ptr<const Experts> by_;
+  std::shared_ptr<Block> by_;
 };
 
 void define(nb::module_& m) {

@@ -20,6 +20,7 @@ from runtime.nn.block import PostNorm, PreNorm, Sandwich
 from runtime.nn.mlp import FusedGatedMLP, GatedMLP
 from runtime.nn.norm import LayerNorm, RMSNorm
 from runtime.nn.self_attention import FusedAttention, HeadNormAttention, SelfAttention
+from runtime.nn.sparse import GatedSharedMoE, SoftmaxMoE
 from runtime.step import Step
 from tests.runtime.cpu.native.rows import bits
 from tests.runtime.cpu.native.test_attention_nodes import ROPE, Shape, packed
@@ -86,6 +87,32 @@ def test_as_one_by_one() -> None:
     wanted = read(one_by_one, layers, memory(layers))
     got = read(CPU.layers, layers, memory(layers))
     assert all(np.array_equal(a, b) for a, b in zip(got, wanted, strict=True))
+
+
+@pytest.mark.parametrize("normalize", [True, False])
+def test_layers_that_ask_experts_have_the_bits_of_their_parts(normalize: bool, tmp_path: Any) -> None:
+    def mixture() -> SoftmaxMoE:
+        return SoftmaxMoE(64, 96, 5, 2, normalize=normalize)
+
+    layers = [
+        packed(PreNorm(SelfAttention(Shape(), ROPE), mixture(), lambda: RMSNorm(64)), 1),
+        packed(Sandwich(SelfAttention(Shape(), ROPE), mixture(), lambda: RMSNorm(64)), 2),
+        packed(KINDS[0](), 3),
+        packed(PreNorm(SelfAttention(Shape(), ROPE), mixture(), lambda: RMSNorm(64)), 4),
+    ]
+    path = tmp_path / "graph.dot"
+    step = Step((0, 0), (1, 1))
+    mx.export_to_dot(str(path), CPU.layers(layers, mx.ones((2, 1, 64)), step, memory(layers)))
+    assert path.read_text().count("ModelkitSublayers") == 3, "three layers, and the last one's two sublayers"
+    wanted = read(one_by_one, layers, memory(layers))
+    got = read(CPU.layers, layers, memory(layers))
+    assert all(np.array_equal(a, b) for a, b in zip(got, wanted, strict=True))
+
+
+def test_a_mixture_with_more_to_it_says_nothing() -> None:
+    """Its class overrides the call alone."""
+    shared = GatedSharedMoE(64, 96, 5, 2, shared=32, normalize=True)
+    assert PreNorm(SelfAttention(Shape(), ROPE), shared, lambda: RMSNorm(64)).stated() is None
 
 
 def test_which_layers_run_together(monkeypatch: pytest.MonkeyPatch) -> None:
