@@ -49,7 +49,7 @@ demo: $(KERNELS)
 
 test: $(KERNELS)
 	@sh tests/support/get_browser.sh
-	$(BIN)/python -m pytest -q -m "not slow" -n auto --maxprocesses 4
+	$(BIN)/python -m pytest -q -m "not slow" -n auto --maxprocesses 4 --dist worksteal
 
 soak: $(KERNELS)
 	$(BIN)/python -m pytest -q -m slow --timeout 3600

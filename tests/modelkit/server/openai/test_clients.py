@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -9,6 +10,7 @@ import openai
 import pytest
 
 from modelkit.server.serving import Serving
+from runtime.engine.engine import Engine
 from tests.support.served import wait_until
 
 ASK: Any = {"model": "tiny", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 12, "seed": 1}
@@ -215,6 +217,19 @@ def leave_waiting(client: openai.OpenAI) -> None:
         client.with_options(timeout=0.15).chat.completions.create(**LONG)
 
 
+@pytest.fixture
+def slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A token takes 10 ms, whatever the machine."""
+    step = Engine._step
+
+    def late(engine: Engine, prefill: int) -> None:
+        time.sleep(0.01)
+        step(engine, prefill)
+
+    monkeypatch.setattr(Engine, "_step", late)
+
+
+@pytest.mark.usefixtures("slow")
 @pytest.mark.parametrize("leave", [leave_chat, leave_waiting])
 def test_who_leaves_stops_the_answer(
     client: openai.OpenAI, serving: Serving, leave: Callable[[openai.OpenAI], None]
