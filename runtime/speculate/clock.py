@@ -1,8 +1,12 @@
 """How long a step took, told apart from how long the machine was busy with something else.
 
 On a processor that other programs use too, most of a step's wall time may be waiting for a turn, and it falls
-on steps by chance. The processor time of this process does not count it. So a step took its wall time, but
-not much more than the processor time it used. Where a GPU computes, processor time says nothing.
+on steps by chance. The processor time of this process does not count it. So steps took their wall time, but
+not much more than the processor time they used. Where a GPU computes, processor time says nothing.
+
+A system adds what another thread computes to the processor time at its ticks only: of four steps of 1 ms, one
+may seem to use 4 and the others nothing. So the work that a step seems to lack is taken from what the steps
+before had more than they needed, up to what may be late.
 """
 
 import time
@@ -10,7 +14,8 @@ import time
 from runtime.cpu.native import on_processor
 from runtime.records import dataclass
 
-WAITING = 1.25  # wall time per processor time beyond which a step was kept waiting
+WAITING = 1.25  # wall time per processor time beyond which steps were kept waiting
+LATE_S = 0.01  # between the ticks of a slow system; 4 ms are usual
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,12 +27,22 @@ class Moment:
     worked_s: float | None = None
     """Processor time of this process; None where a GPU computes."""
 
-    def since(self, earlier: "Moment") -> float:
-        """Seconds that passed, those left out in which the process was kept from the processor."""
-        passed = self.wall_s - earlier.wall_s
-        if self.worked_s is None or earlier.worked_s is None:
+
+class Spent:
+    """What steps took."""
+
+    def __init__(self) -> None:
+        self._late_s = WAITING * LATE_S
+
+    def between(self, began: Moment, ended: Moment) -> float:
+        """Seconds of a step, those left out in which the process was kept from the processor."""
+        passed = ended.wall_s - began.wall_s
+        if ended.worked_s is None or began.worked_s is None:
             return passed
-        return min(passed, WAITING * (self.worked_s - earlier.worked_s))
+        able = WAITING * (ended.worked_s - began.worked_s) + self._late_s
+        spent = min(passed, able)
+        self._late_s = min(able - spent, WAITING * LATE_S)
+        return spent
 
 
 def now() -> Moment:

@@ -15,7 +15,7 @@ import mlx.core as mx
 
 from runtime.cache.build import LayerMemory
 from runtime.cache.prefix import Entry
-from runtime.speculate.clock import Moment
+from runtime.speculate.clock import Moment, Spent
 from runtime.speculate.drafter import Drafter
 from runtime.speculate.learner import Learners
 from runtime.speculate.lessons import from_json, to_json
@@ -35,6 +35,7 @@ class Desk:
         self._standby = Standby(drafters)
         self._learners = Learners(self._standby.kinds, from_json(learned))
         self._round: Round | None = None
+        self._began, self._spent = Moment(0.0), Spent()
 
     def outlook(
         self,
@@ -61,14 +62,15 @@ class Desk:
 
     def round(self, began: Moment, outlook: Outlook, *, shared: bool) -> Round:
         """The round of the step that began at `began`, after the one before was done."""
-        self._round = Round(self._standby, self._learners, self._memory, began, outlook, shared)
+        self._began = began
+        self._round = Round(self._standby, self._learners, self._memory, outlook, shared)
         return self._round
 
     def done(self, now: Moment | None) -> None:
         """The round that was is over, as another step begins; None when none follows."""
         last, self._round = self._round, None
         if last is not None:
-            last.done(now)
+            last.done(None if now is None else self._spent.between(self._began, now))
 
     def keep(self, step: Step, hidden: mx.array, kept: Sequence[int]) -> None:
         """Outside of rounds, where a prompt is read: as `Round.keep`."""

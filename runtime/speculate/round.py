@@ -22,7 +22,6 @@ import mlx.core as mx
 
 from runtime.cache.build import LayerMemory
 from runtime.records import dataclass
-from runtime.speculate.clock import Moment
 from runtime.speculate.depth import Decision
 from runtime.speculate.drafter import Proposal, Rows
 from runtime.speculate.forced import MOST_FORCED
@@ -81,12 +80,11 @@ class Round:
         standby: Standby,
         learners: Learners,
         memory: LayerMemory,
-        began: Moment,
         outlook: Outlook,
         shared: bool,
     ) -> None:
         self._standby, self._learners, self._memory = standby, learners, memory
-        self._began, self._outlook, self._shared = began, outlook, shared
+        self._outlook, self._shared = outlook, shared
         self._rows = outlook.rows or 1
         if not outlook.decision.offers:
             self._price = outlook.decision.price
@@ -145,9 +143,9 @@ class Round:
         if self._open is not None:
             self._settle()
 
-    def done(self, now: Moment | None) -> None:
-        """The step is over, as another one begins; None when none follows, so that its cost stays unknown."""
-        spent_s = None if now is None or self._shared or not self._ran else now.since(self._began)
+    def done(self, seconds: float | None) -> None:
+        """The step is over and took so long; None when none follows, so that its cost stays unknown."""
+        spent_s = None if self._shared or not self._ran else seconds
         seconds = None if self._reader else spent_s
         learner, guess = self._learners.of(self._rows), self._guess
         if guess is None:
