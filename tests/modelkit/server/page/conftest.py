@@ -14,6 +14,20 @@ from tests.support.browser import Tab, find_browser, launched
 from tests.support.fake_chat import HELLO, Fake, served
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    """A test that fails says what the page showed: what it waited for says little."""
+    report: Any = yield
+    tab = getattr(item, "funcargs", {}).get("tab")
+    if report.when == "call" and report.failed and tab is not None:
+        try:
+            said = [tab.page.url, tab.page.inner_text("body"), f"Noise: {tab.noise}", tab.page.evaluate(KEPT)]
+        except Exception as error:  # noqa: BLE001 - the test's own failure counts
+            said = [f"The page says nothing: {error}"]
+        report.sections.append(("The page", "\n".join(said)))
+    return report
+
+
 @pytest.fixture(scope="package")
 def browser() -> Iterator[Any]:
     path = find_browser()
@@ -46,6 +60,11 @@ def context(browser: Any) -> Iterator[Any]:
     yield context
     context.close()
 
+
+KEPT = """async () => {
+    const { Conversations } = await import("/page/js/database.js");
+    return JSON.stringify(await (await Conversations.open()).list());
+}"""
 
 FORGET = """async () => {
     localStorage.clear();
