@@ -4,16 +4,13 @@ columns without kernels of their own compute.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 import mlx.core as mx
 
 from runtime.cache.protocol import AttentionCache, StepCache
+from runtime.cpu.stated import Attends, Feeds, Stacks
 from runtime.step import Step
-
-if TYPE_CHECKING:
-    from runtime.nn.heads import Heads
-
 
 RELU: Mapping[str, Any] = {"relu": lambda x: mx.maximum(x, 0)}
 """An activation that is no field of a column."""
@@ -22,31 +19,6 @@ RELU: Mapping[str, Any] = {"relu": lambda x: mx.maximum(x, 0)}
 def by_name(column: Any, others: Mapping[str, Any]) -> dict[str, Any]:
     """What a column computes, and under other names what these do."""
     return {**others, **{field.name: getattr(column, field.name) for field in fields(column)}}
-
-
-class Asks(NamedTuple):
-    """A sublayer that asks experts: after(their answers to norm(x), weighed as the router says)."""
-
-    norm: Any
-    """A norm, or None."""
-    router: Any
-    """A linear layer with one output for each expert."""
-    gates: str
-    """This and the next two: as `runtime.nn.ops.Operations.route` has them."""
-    each: int
-    """Experts that a row asks."""
-    normalize: bool
-    """Their weights are brought to a sum of one."""
-    opening: Sequence[Any]
-    """This and the next three: as `runtime.nn.ops.Operations.experts` has them."""
-    activation: str
-    """Its name."""
-    clip: tuple[float, float] | None
-    """The gate's limit and slope, if it has some."""
-    down: Any
-    """The stack that closes."""
-    after: Any
-    """An RMS norm, or None."""
 
 
 class Composed:
@@ -66,34 +38,15 @@ class Composed:
         y = self._of["linear"](module, x)
         return to + y if after is None else self._of["add_rms_norm"](after, y, to)
 
-    def feed_forward(
-        self,
-        x: mx.array,
-        norm: Any,
-        opening: Sequence[Any],
-        halves: bool,
-        activation: str,
-        down: Any,
-        after: Any,
-    ) -> mx.array:
-        parts = self.projections(opening, x if norm is None else self._normed(norm, x))
-        if halves:
+    def feed_forward(self, x: mx.array, by: Feeds) -> mx.array:
+        parts = self.projections(by.opening, x if by.norm is None else self._normed(by.norm, x))
+        if by.halves:
             parts = list(mx.split(parts[0], 2, axis=-1))
-        return self.closing(down, self._inner(parts, activation), x, after)
+        return self.closing(by.down, self._inner(parts, by.activation), x, by.after)
 
-    def attention(
-        self,
-        x: mx.array,
-        heads: "Heads",
-        norm: Any,
-        opening: Sequence[Any],
-        head_norms: Any,
-        close: Any,
-        after: Any,
-        step: Step,
-        cache: AttentionCache,
-    ) -> mx.array:
-        parts = self.projections(opening, x if norm is None else self._normed(norm, x))
+    def attention(self, x: mx.array, by: Attends, step: Step, cache: AttentionCache) -> mx.array:
+        heads, head_norms = by.heads, by.head_norms
+        parts = self.projections(by.opening, x if by.norm is None else self._normed(by.norm, x))
         if len(parts) == 1:
             inner, shared = heads.count * heads.size, heads.groups * heads.size
             parts = mx.split(parts[0], [inner, inner + shared], axis=-1)
@@ -113,7 +66,7 @@ class Composed:
             rope=heads.rope,
             softcap=heads.softcap,
         )
-        return self.closing(close, seen, x, after)
+        return self.closing(by.close, seen, x, by.after)
 
     def layers(self, layers: Sequence[Any], x: mx.array, step: Step, caches: Sequence[StepCache]) -> mx.array:
         for layer, cache in zip(layers, caches, strict=True):
@@ -121,20 +74,12 @@ class Composed:
         return x
 
     def experts(
-        self,
-        opening: Sequence[Any],
-        activation: str,
-        clip: tuple[float, float] | None,
-        down: Any,
-        x: mx.array,
-        chosen: mx.array,
-        weights: mx.array,
-        together: int | None,
+        self, by: Stacks, x: mx.array, chosen: mx.array, weights: mx.array, together: int | None
     ) -> mx.array:
         def answer(rows: mx.array, asked: mx.array, ordered: bool) -> mx.array:
-            parts = [self._of["gather"](stack, rows, asked, ordered) for stack in opening]
-            inner = self._inner(parts, activation, clip)
-            return self._of["gather"](down, inner, asked, ordered)
+            parts = [self._of["gather"](stack, rows, asked, ordered) for stack in by.opening]
+            inner = self._inner(parts, by.activation, by.clip)
+            return self._of["gather"](by.down, inner, asked, ordered)
 
         answers = self._of["ask"](x, chosen, answer, together)
         return self._of["matmul"](weights.astype(x.dtype)[..., None, :], answers).squeeze(-2)

@@ -8,10 +8,11 @@ from typing import Any
 import mlx.core as mx
 
 from runtime.cache.protocol import StepCache
+from runtime.cpu.stated import Asks, Attends, Feeds
 from runtime.nn.layer import FeedForward, Mixer
 from runtime.nn.module import Module
 from runtime.nn.norm import Norm, Normalize
-from runtime.nn.sublayer import Asks, Attends, Feeds, added, stated
+from runtime.nn.sublayer import added, stated
 from runtime.step import Step
 
 Place = tuple[Any, Normalize | None, Normalize | None]

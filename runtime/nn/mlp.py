@@ -3,11 +3,12 @@
 import mlx.core as mx
 import mlx.nn as nn
 
+from runtime.cpu.stated import Feeds
 from runtime.nn.activation import Activation, gated, gelu, gelu_tanh, relu, relu2, silu
 from runtime.nn.linear import linear
 from runtime.nn.module import Module
 from runtime.nn.norm import Normalize
-from runtime.nn.sublayer import Feeds, fed_forward, feeds, plainly_added, projections
+from runtime.nn.sublayer import fed_forward, feeds, plainly_added, projections
 from runtime.step import Step
 
 # The names configs use for `hidden_act`. "gelu" is the exact one; the tanh forms are approximations with

@@ -9,6 +9,7 @@ from functools import partial
 
 import mlx.core as mx
 
+from runtime.cpu.stated import Stacks
 from runtime.nn import ops, plain
 from runtime.nn.activation import NAMES, gated
 from runtime.nn.mlp import ACTIVATIONS
@@ -58,9 +59,6 @@ class QuantizedSwitchLinear(Module):
 
 STACKS = frozenset({SwitchLinear, QuantizedSwitchLinear})
 
-Stacks = tuple[tuple[Module, ...], str, tuple[float, float] | None, Module]
-"""Those that open, the activation, the gate's limit and slope if it has some, and the one that closes."""
-
 
 class Experts(Module):
     """E feed-forward blocks. gated: down(act(gate(x)) * up(x)), else down(act(up(x))). clip: limit and slope,
@@ -94,7 +92,7 @@ class Experts(Module):
         # Packed stacks are unpacked row by row, so that many rows at once save nothing.
         together = self._experts if isinstance(self.up_proj, SwitchLinear) else None
         if adapters is None and (stacks := self.stacks()) is not None:
-            return ops.table.experts(*stacks, x, chosen, weights, together)
+            return ops.table.experts(stacks, x, chosen, weights, together)
         # Where rows have different adapters, each keeps its place, so that it is known whose counts for it.
         mixed = adapters is not None and adapters.mixed(self)
         ask = plain.ask if mixed else ops.table.ask
@@ -106,7 +104,7 @@ class Experts(Module):
         opening = (self.gate_proj, self.up_proj) if self._gated else (self.up_proj,)
         if not STACKS.issuperset(map(type, (*opening, self.down_proj))):
             return None
-        return opening, NAMES[self._activation], self._clip, self.down_proj
+        return Stacks(opening, NAMES[self._activation], self._clip, self.down_proj)
 
     def _answer(self, adapters: Adapters | None, x: mx.array, chosen: mx.array, ordered: bool) -> mx.array:
         def product(stack: Module, rows: mx.array) -> mx.array:

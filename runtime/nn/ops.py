@@ -29,6 +29,7 @@ from runtime import cpu
 from runtime.cache.protocol import AttentionCache, Mask, StepCache
 from runtime.cpu import native
 from runtime.cpu.composed import Composed, by_name
+from runtime.cpu.stated import Attends, Feeds, Stacks
 from runtime.cpu.turn import Rotary
 from runtime.nn import fused, plain
 from runtime.nn.scans import Counts, DeltaSizes, Folded, Scans, SsdSizes
@@ -232,32 +233,20 @@ class Operations:
     closing: Callable[[nn.Module, mx.array, mx.array, nn.Module | None], mx.array]
     """(module, x, to, after) -> to + after(linear(module, x)); after: an RMS norm, or None."""
 
-    feed_forward: Callable[..., mx.array]
-    """(x, norm, opening, halves, activation, down, after) -> x + after(down(inner)).
+    feed_forward: Callable[[mx.array, Feeds], mx.array]
+    """(x, by) -> x + what `by` says of it."""
 
-    inner is act(gate) · up or, of one part, act(part). Parts are what the opening modules make of norm(x), or
-    the halves of what one of them does. norm: an RMS or a layer norm, or None; after: an RMS norm, or None.
-    """
-
-    attention: Callable[..., mx.array]
-    """(x, heads, norm, opening, head_norms, close, after, step, cache) -> x + after(close(seen)).
-
-    seen is what a layer's heads (`runtime.nn.heads`) see, as `remember` gives it, where queries, keys and
-    values are what three opening modules make of norm(x), or the parts of what one does; head_norms: of the
-    heads of queries and keys, or None. norm, after: as in feed_forward.
-    """
+    attention: Callable[[mx.array, Attends, Step, AttentionCache], mx.array]
+    """(x, by, step, cache) -> x + what `by` says of it; heads see as in `remember`."""
 
     layers: Callable[[Sequence[Any], mx.array, Step, Sequence[StepCache]], mx.array]
     """(layers, x, step, caches) -> what the last of these layers gives, each called with what the one before
     it gave. A column may look into those that say what they consist of (`sublayer.stated`).
     """
 
-    experts: Callable[..., mx.array]
-    """(opening, activation, clip, down, x, chosen, weights, together) -> [..., D].
-
-    What the experts `chosen` [..., k] answer to x [..., D], weighed by weights [..., k] and summed: of each,
-    down(inner), where inner is act(gate) · up, of one stack act(part), or with `clip`, its limit and slope,
-    `clipped_gate`. opening, down: stacks of matrices. together: as in `ask`.
+    experts: Callable[[Stacks, mx.array, mx.array, mx.array, int | None], mx.array]
+    """(by, x, chosen, weights, together) -> what the experts `chosen` [..., k] answer to x [..., D], weighed
+    by weights [..., k] and summed [..., D]. together: as in `ask`.
     """
 
     route: Callable[..., tuple[mx.array, mx.array] | None]

@@ -13,13 +13,14 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.cache.protocol import AttentionCache, Rotate
+from runtime.cpu.stated import Attends
 from runtime.nn.attend import attend, split_heads
 from runtime.nn.heads import Heads
 from runtime.nn.linear import linear
 from runtime.nn.module import Module
 from runtime.nn.norm import Normalize
 from runtime.nn.rope import Rope
-from runtime.nn.sublayer import Attends, attended, attends, closing, projections, stated_together
+from runtime.nn.sublayer import attended, attends, closing, projections, stated_together
 from runtime.step import Step
 
 Projected = tuple[mx.array, mx.array, mx.array]

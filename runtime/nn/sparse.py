@@ -3,13 +3,14 @@
 import mlx.core as mx
 import mlx.nn as nn
 
+from runtime.cpu.stated import Asks
 from runtime.nn.linear import linear
 from runtime.nn.mlp import GatedMLP
 from runtime.nn.module import Module
 from runtime.nn.moe import Experts
 from runtime.nn.norm import Normalize
 from runtime.nn.route import Router, softmax_then_top
-from runtime.nn.sublayer import Asks, asks, plainly_added
+from runtime.nn.sublayer import asks, plainly_added
 from runtime.step import Step
 
 

@@ -13,7 +13,7 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.cache.protocol import AttentionCache
-from runtime.cpu.composed import Asks
+from runtime.cpu.stated import Asks, Attends, Feeds
 from runtime.nn import ops
 from runtime.nn.activation import NAMES, Activation
 from runtime.nn.heads import Heads
@@ -68,11 +68,6 @@ def closing(
     return to + y if after is None else added_normed(to, after, y)
 
 
-Attends = tuple[Heads, Normalize | None, Sequence[nn.Module], Any, nn.Module, Normalize | None]
-Feeds = tuple[Normalize | None, Sequence[nn.Module], bool, str, nn.Module, Normalize | None]
-"""What a sublayer is, as the operations `attention` and `feed_forward` take it behind x."""
-
-
 def attends(
     heads: Heads,
     norm: Normalize | None,
@@ -81,13 +76,11 @@ def attends(
     close: nn.Module,
     after: Normalize | None,
 ) -> Attends | None:
-    """after(close(what the heads see)), whose queries, keys and values are what the opening modules make of
-    norm(x), and head_norms of the heads of the first two. None: it is not as the operation has it.
-    """
+    """None: it is not as the operation has it."""
     of_heads = head_norms is None or (isinstance(head_norms[0], NORMS) and isinstance(head_norms[1], NORMS))
     if not of_heads or not _fit(norm, after) or not MATRICES.issuperset(map(type, (*opening, close))):
         return None
-    return heads, norm, opening, head_norms, close, after
+    return Attends(heads, norm, opening, head_norms, close, after)
 
 
 def feeds(
@@ -99,13 +92,11 @@ def feeds(
     *,
     halves: bool = False,
 ) -> Feeds | None:
-    """after(down(inner)) for inner = act(gate) · up or act(part), whose parts are what the opening modules
-    make of norm(x), or the halves of what one does. None: it is not as the operation has it.
-    """
+    """None: it is not as the operation has it."""
     name = None if isinstance(activation, nn.Module) else NAMES.get(activation)
     if name is None or not _fit(norm, after) or not MATRICES.issuperset(map(type, (*opening, down))):
         return None
-    return norm, opening, halves, name, down, after
+    return Feeds(norm, opening, halves, name, down, after)
 
 
 def asks(
@@ -121,20 +112,19 @@ def asks(
     stacks = experts.stacks()
     if stacks is None or not _fit(norm, after) or type(router) not in MATRICES:
         return None
-    opening, activation, clip, down = stacks
-    return Asks(norm, router, gates, each, normalize, opening, activation, clip, down, after)
+    return Asks(norm, router, gates, each, normalize, stacks, after)
 
 
 def attended(x: mx.array, states: Attends | None, step: Step, cache: AttentionCache) -> mx.array | None:
     """x + sublayer(x). None: not as one operation."""
     if states is None or step.adapters is not None:
         return None
-    return ops.table.attention(x, *states, step, cache)
+    return ops.table.attention(x, states, step, cache)
 
 
 def fed_forward(x: mx.array, states: Feeds | None, step: Step) -> mx.array | None:
     """x + sublayer(x). None: not as one operation."""
-    return None if states is None or step.adapters is not None else ops.table.feed_forward(x, *states)
+    return None if states is None or step.adapters is not None else ops.table.feed_forward(x, states)
 
 
 def stated(layer: Any) -> tuple[Attends, Feeds | Asks] | None:

@@ -4,7 +4,7 @@ A row's answer has the bits that a linear layer with its expert's matrix gives i
 it. Numbers of no expert get the nearest one.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import mlx.core as mx
@@ -13,6 +13,7 @@ from runtime.cpu.composed import RELU, Composed, by_name
 from runtime.cpu.native.activations import KINDS
 from runtime.cpu.native.products import FLOATS, matrix_of
 from runtime.cpu.native.watched import made_once
+from runtime.cpu.stated import Stacks
 
 MOST_ASKED = 64  # answers that are summed up in one chain
 
@@ -53,30 +54,28 @@ def _experts(kernels: Any, otherwise: Callable[..., mx.array]) -> Callable[..., 
     """A block of experts in one node."""
 
     def experts(
-        opening: Sequence[Any],
-        activation: str,
-        clip: tuple[float, float] | None,
-        down: Any,
-        x: mx.array,
-        chosen: mx.array,
-        weights: mx.array,
-        together: int | None,
+        by: Stacks, x: mx.array, chosen: mx.array, weights: mx.array, together: int | None
     ) -> mx.array:
-        modules = (*opening, down)
-        key = f"_experts {activation} {clip}"
-        block = made_once(kernels, vars(down), key, modules, make, modules, activation, clip)
+        key = f"_experts {by.activation} {by.clip}"
+        block = made_once(kernels, vars(by.down), key, by, make, by)
         if block is None or x.dtype != mx.float32 or chosen.shape[-1] > MOST_ASKED:
-            return otherwise(opening, activation, clip, down, x, chosen, weights, together)
+            return otherwise(by, x, chosen, weights, together)
         return block(x, chosen, weights.astype(mx.float32))
 
-    def make(modules: tuple[Any, ...], activation: str, clip: tuple[float, float] | None) -> Any:
-        *opening, down = [matrix_of(kernels, module) for module in modules]
-        limit, slope = clip or (0.0, 0.0)
-        if None in opening or down is None or (clip is not None and limit <= 0):
-            return None
-        return kernels.ExpertBlock(opening, KINDS[activation], limit, slope, down)
+    def make(by: Stacks) -> Any:
+        found = block_of(kernels, by)
+        return None if found is None else kernels.ExpertBlock(*found)
 
     return experts
+
+
+def block_of(kernels: Any, by: Stacks) -> tuple[Any, ...] | None:
+    """What kernels take for a block of experts; None where they have no view of it."""
+    *opening, down = [matrix_of(kernels, module) for module in (*by.opening, by.down)]
+    limit, slope = by.clip or (0.0, 0.0)
+    if None in opening or down is None or (by.clip is not None and limit <= 0):
+        return None
+    return opening, KINDS[by.activation], limit, slope, down
 
 
 def ask(x: mx.array, chosen: mx.array, answer: Callable[..., mx.array], experts: int | None) -> mx.array:

@@ -11,9 +11,9 @@ from typing import Any
 import mlx.core as mx
 
 from runtime.cache.lanes import Kept, Lanes
-from runtime.cpu.composed import Asks
 from runtime.cpu.native.sublayers import asking, attending, feeding, memory_of, table_of
 from runtime.cpu.native.watched import made_once
+from runtime.cpu.stated import Asks, Attends, Feeds
 from runtime.records import dataclass
 from runtime.step import Step
 
@@ -26,8 +26,8 @@ class Run:
     """Layers side by side that say what they consist of."""
 
     first: int
-    said: list[tuple[tuple[Any, ...], tuple[Any, ...]]]
-    """Of each layer the arguments of `attending`, and of `feeding` or `asking`."""
+    said: list[tuple[Attends, Feeds | Asks]]
+    """Of each layer its two sublayers."""
     last: bool
     """It is the trunk's last layer."""
 
@@ -79,7 +79,7 @@ def _through(
     chains = found[2]
     if chains is None:
         return None
-    ropes = [attends[0].rope for attends, _ in run.said]
+    ropes = [attends.heads.rope for attends, _ in run.said]
     tables = {rope: table_of(kernels, rope, step) for rope in set(ropes)}
     memories = [memory_of(tables[rope], one) for rope, one in zip(ropes, opened, strict=True)]
     y, *written = chains[0](x, step.starts, step.counts, step.first, memories)
@@ -94,12 +94,12 @@ def _through(
 def _chains(kernels: Any, run: Run, memory: list[Kept]) -> list[Any] | None:
     parts: list[Any] = []
     for (attends, said), kept in zip(run.said, memory, strict=True):
-        parts += attending(kernels, kept, *attends), _adding(kernels, said)
+        parts += attending(kernels, kept, attends), _adding(kernels, said)
     if None in parts:
         return None
     return [kernels.Chain(part) for part in ([parts[:-1], parts[-1:]] if run.last else [parts])]
 
 
-def _adding(kernels: Any, said: Any) -> Any:
+def _adding(kernels: Any, said: Feeds | Asks) -> Any:
     """What stands behind the sublayer that attends."""
-    return asking(kernels, *said) if isinstance(said, Asks) else feeding(kernels, *said)
+    return asking(kernels, said) if isinstance(said, Asks) else feeding(kernels, said)

@@ -5,7 +5,7 @@ weights say is checked once and kept beside a module, or beside the memory that 
 """
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import mlx.core as mx
 
@@ -14,16 +14,14 @@ from runtime.cache.protocol import AttentionCache
 from runtime.cpu.composed import RELU, Composed, by_name
 from runtime.cpu.native.activations import KINDS
 from runtime.cpu.native.attend import form_of
-from runtime.cpu.native.experts import MOST_ASKED
+from runtime.cpu.native.experts import MOST_ASKED, block_of
 from runtime.cpu.native.products import matrix_of
 from runtime.cpu.native.rope import cosines
 from runtime.cpu.native.route import GATES
 from runtime.cpu.native.watched import made_once
+from runtime.cpu.stated import Asks, Attends, Feeds
 from runtime.cpu.turn import Rotary
 from runtime.step import Step
-
-if TYPE_CHECKING:
-    from runtime.nn.heads import Heads
 
 
 def table(kernels: Any, column: Any) -> dict[str, Callable[..., Any]]:
@@ -80,113 +78,67 @@ def _closing(kernels: Any, otherwise: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _feed_forward(kernels: Any, otherwise: Callable[..., Any]) -> Callable[..., Any]:
-    def feed_forward(
-        x: mx.array, norm: Any, opening: Sequence[Any], halves: bool, activation: str, down: Any, after: Any
-    ) -> mx.array:
-        modules = (norm, *opening, down, after)
-        key = f"_fed {activation} {halves}"
-        chain = made_once(
-            kernels, vars(down), key, modules, make, norm, opening, halves, activation, down, after
-        )
-        if chain is None or x.dtype != mx.float32:
-            return otherwise(x, norm, opening, halves, activation, down, after)
-        return chain(x)[0]
+    def feed_forward(x: mx.array, by: Feeds) -> mx.array:
+        key = f"_fed {by.activation} {by.halves}"
+        chain = made_once(kernels, vars(by.down), key, by, make, by)
+        return otherwise(x, by) if chain is None or x.dtype != mx.float32 else chain(x)[0]
 
-    def make(*said: Any) -> Any:
-        part = feeding(kernels, *said)
+    def make(by: Feeds) -> Any:
+        part = feeding(kernels, by)
         return None if part is None else kernels.Chain([part])
 
     return feed_forward
 
 
-def feeding(
-    kernels: Any,
-    norm: Any,
-    opening: Sequence[Any],
-    halves: bool,
-    activation: str,
-    down: Any,
-    after: Any,
-) -> Any:
+def feeding(kernels: Any, by: Feeds) -> Any:
     """The kernels' view of a sublayer that feeds forward; None where they have none."""
-    norms = norms_of(kernels, (norm, after))
-    matrices = [matrix_of(kernels, module) for module in (*opening, down)]
+    norms = norms_of(kernels, (by.norm, by.after))
+    matrices = [matrix_of(kernels, module) for module in (*by.opening, by.down)]
     if norms is None or None in matrices:
         return None
-    return kernels.feed_forward(norms[0], matrices[:-1], halves, KINDS[activation], matrices[-1], norms[1])
+    *opening, down = matrices
+    return kernels.feed_forward(norms[0], opening, by.halves, KINDS[by.activation], down, norms[1])
 
 
-def asking(
-    kernels: Any,
-    norm: Any,
-    router: Any,
-    gates: str,
-    each: int,
-    normalize: bool,
-    opening: Sequence[Any],
-    activation: str,
-    clip: tuple[float, float] | None,
-    down: Any,
-    after: Any,
-) -> Any:
+def asking(kernels: Any, by: Asks) -> Any:
     """The kernels' view of a sublayer that asks experts; None where they have none."""
-    norms = norms_of(kernels, (norm, after))
-    matrices = [matrix_of(kernels, module) for module in (router, *opening, down)]
-    limit, slope = clip or (0.0, 0.0)
-    if norms is None or None in matrices or each > MOST_ASKED or (clip is not None and limit <= 0):
+    norms = norms_of(kernels, (by.norm, by.after))
+    router, experts = matrix_of(kernels, by.router), block_of(kernels, by.experts)
+    if norms is None or router is None or experts is None or by.each > MOST_ASKED:
         return None
-    first, *stacks, last = matrices
-    how = KINDS[activation], limit, slope
-    return kernels.asking(norms[0], first, GATES[gates], each, normalize, stacks, *how, last, norms[1])
+    return kernels.asking(norms[0], router, GATES[by.gates], by.each, by.normalize, *experts, norms[1])
 
 
 def _attention(kernels: Any, otherwise: Callable[..., Any]) -> Callable[..., Any]:
-    def attention(
-        x: mx.array,
-        heads: "Heads",
-        norm: Any,
-        opening: Sequence[Any],
-        head_norms: Any,
-        close: Any,
-        after: Any,
-        step: Step,
-        cache: AttentionCache,
-    ) -> mx.array:
+    def attention(x: mx.array, by: Attends, step: Step, cache: AttentionCache) -> mx.array:
         lanes = cache.open(step) if x.dtype == mx.float32 else None
         if lanes is not None:
-            kept, said = lanes.kept, (heads, norm, opening, head_norms, close, after)
-            chain = made_once(kernels, kept.made, heads, said[1:], make, kept, *said)
+            kept = lanes.kept
+            chain = made_once(kernels, kept.made, by.heads, by, make, kept, by)
             if chain is not None:
-                memory = memory_of(table_of(kernels, heads.rope, step), lanes)
+                memory = memory_of(table_of(kernels, by.heads.rope, step), lanes)
                 y, *written = chain(x, step.starts, step.counts, lanes.first, [memory])
                 cache.close(step, lanes, written)
                 return y
-        return otherwise(x, heads, norm, opening, head_norms, close, after, step, cache)
+        return otherwise(x, by, step, cache)
 
-    def make(kept: Kept, *said: Any) -> Any:
-        part = attending(kernels, kept, *said)
+    def make(kept: Kept, by: Attends) -> Any:
+        part = attending(kernels, kept, by)
         return None if part is None else kernels.Chain([part])
 
     return attention
 
 
-def attending(
-    kernels: Any,
-    kept: Kept,
-    heads: "Heads",
-    norm: Any,
-    opening: Sequence[Any],
-    head_norms: Any,
-    close: Any,
-    after: Any,
-) -> Any:
+def attending(kernels: Any, kept: Kept, by: Attends) -> Any:
     """The kernels' view of a sublayer that attends to such a memory; None where they have none."""
+    heads = by.heads
     attend = form_of(kernels, kept, heads.count, heads.scale, heads.softcap, None, heads.rope)
-    norms = norms_of(kernels, (norm, *(head_norms or (None, None)), after))
-    matrices = [matrix_of(kernels, module) for module in (*opening, close)]
+    norms = norms_of(kernels, (by.norm, *(by.head_norms or (None, None)), by.after))
+    matrices = [matrix_of(kernels, module) for module in (*by.opening, by.close)]
     if attend is None or norms is None or None in matrices or len(kept.codecs) == 1:
         return None
-    return kernels.attention(norms[0], matrices[:-1], norms[1], norms[2], attend, matrices[-1], norms[3])
+    *opening, close = matrices
+    return kernels.attention(norms[0], opening, norms[1], norms[2], attend, close, norms[3])
 
 
 def table_of(kernels: Any, rope: Rotary | None, step: Step) -> mx.array | None:

@@ -91,12 +91,7 @@ INLINE void few_avx2(const struct slab* s, const struct panel* p, size_t at, con
       vi of[2] = {{_mm256_permute2x128_si256(h[0], h[1], 0x20), _mm256_permute2x128_si256(h[2], h[3], 0x20)},
                   {_mm256_permute2x128_si256(h[0], h[1], 0x31), _mm256_permute2x128_si256(h[2], h[3], 0x31)}};
       if (block == 64) of[0] = vi_add(of[0], of[1]);
-      UNROLL for (int i = 0; i < together; i++) {
-        if (b + i >= count) break;
-        const int g = s->per_group == 2 ? (b + i) / 2 : b + i;
-        y[r] = vf_fma(vi_float(of[i]), vf_mul(vf_set(scales[r][b + i]), vf_load(s->scales[0][g])), y[r]);
-        y[r] = vf_fma(vf_load(s->biases[0][g]), vf_set(scales[r][b + i + blocks]), y[r]);
-      }
+      y[r] = with_blocks(y[r], s, of, b, count - b, scales[r], blocks, together);
     }
   }
   UNROLL for (int r = 0; r < R; r++) vf_store(sums + r * MK_STRIP, y[r]);

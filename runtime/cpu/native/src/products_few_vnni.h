@@ -98,12 +98,7 @@ INLINE void few_vnni(const struct slab* s, const struct panel* p, size_t at, con
     UNROLL for (int r = 0; r < R; r++) {
       vi of[4];
       blocks_of(quarters[r], together, of);
-      UNROLL for (int i = 0; i < together; i++) {
-        if (b + i >= count) break;
-        const int g = s->per_group == 2 ? (b + i) / 2 : b + i;
-        y[r] = vf_fma(vi_float(of[i]), vf_mul(vf_set(scales[r][b + i]), vf_load(s->scales[0][g])), y[r]);
-        y[r] = vf_fma(vf_load(s->biases[0][g]), vf_set(scales[r][b + i + blocks]), y[r]);
-      }
+      y[r] = with_blocks(y[r], s, of, b, count - b, scales[r], blocks, together);
     }
   }
   UNROLL for (int r = 0; r < R; r++) vf_store(sums + r * MK_STRIP, y[r]);

@@ -34,11 +34,8 @@ FORMS = [None, "bf16", "f16", "q8", "q4"]
 
 @pytest.fixture(autouse=True)
 def _by_kernels() -> Iterator[None]:
-    column, threads = kernels.column(), kernels.threads()
     with ops.using("cpu"):
         yield
-    kernels.use_column(column)
-    kernels.set_threads(threads)
 
 
 def normal(*shape: int, seed: int) -> mx.array:

@@ -18,16 +18,6 @@ FORMATS = [mx.float32, mx.bfloat16, ("affine", 4, 64), ("affine", 6, 64), ("mxfp
 CLIP = (2.0, 1.702)
 
 
-@pytest.fixture(autouse=True)
-def settings():
-    """On the processor; and what a test has switched is switched back."""
-    column, threads = kernels.column(), kernels.threads()
-    with mx.stream(mx.cpu):
-        yield
-    kernels.use_column(column)
-    kernels.set_threads(threads)
-
-
 def random(*shape, seed=0):
     return np.random.default_rng(seed).standard_normal(shape, dtype=np.float32)
 

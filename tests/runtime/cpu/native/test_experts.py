@@ -16,16 +16,6 @@ EXPERTS, OUTPUTS, WIDTH = 5, 39, 128
 FORMATS = [mx.float32, mx.bfloat16, ("affine", 4, 64), ("affine", 3, 32), ("mxfp4", 4, 32), ("mxfp8", 8, 32)]
 
 
-@pytest.fixture(autouse=True)
-def settings():
-    """On the processor; and what a test has switched is switched back."""
-    column, threads = kernels.column(), kernels.threads()
-    with mx.stream(mx.cpu):
-        yield
-    kernels.use_column(column)
-    kernels.set_threads(threads)
-
-
 def random(*shape, seed=0):
     return np.random.default_rng(seed).standard_normal(shape, dtype=np.float32)
 

@@ -18,17 +18,6 @@ PACKED = [*AFFINE, ("mxfp4", 4, 32), ("mxfp8", 8, 32), ("nvfp4", 4, 16)]
 ROWS = 27  # two groups of twelve, and three
 
 
-@pytest.fixture(autouse=True)
-def settings():
-    """On the processor; and what a test has switched is switched back."""
-    column, threads, activations = kernels.column(), kernels.threads(), kernels.activations()
-    with mx.stream(mx.cpu):
-        yield
-    kernels.use_column(column)
-    kernels.set_threads(threads)
-    kernels.use_activations(activations)
-
-
 def random(*shape, seed=0):
     return np.random.default_rng(seed).standard_normal(shape, dtype=np.float32)
 

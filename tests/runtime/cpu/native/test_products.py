@@ -18,16 +18,6 @@ FORMATS = [*AFFINE, ("mxfp4", 4, 32), ("nvfp4", 4, 16)]
 ROWS = 19  # two tiles of eight, one of two, one of one
 
 
-@pytest.fixture(autouse=True)
-def settings():
-    """On the processor; and what a test has switched is switched back."""
-    column, threads = kernels.column(), kernels.threads()
-    with mx.stream(mx.cpu):
-        yield
-    kernels.use_column(column)
-    kernels.set_threads(threads)
-
-
 def packed(mode, bits, group, outputs, width, dtype=mx.float32, seed=0):
     """(codes, scales, biases or None) and the float64 matrix that they stand for."""
     weights = mx.random.normal((outputs, width), key=mx.random.key(seed)) * 0.05

@@ -14,16 +14,6 @@ if kernels is None:
 ROWS, EXPERTS = 37, 24
 
 
-@pytest.fixture(autouse=True)
-def settings():
-    """On the processor; and what a test has switched is switched back."""
-    column, threads = kernels.column(), kernels.threads()
-    with mx.stream(mx.cpu):
-        yield
-    kernels.use_column(column)
-    kernels.set_threads(threads)
-
-
 def scores(seed=0, experts=EXPERTS):
     return mx.array(np.random.default_rng(seed).standard_normal((ROWS, experts), dtype=np.float32))
 

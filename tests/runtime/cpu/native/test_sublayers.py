@@ -15,6 +15,7 @@ if native.kernels is None:
 
 from runtime.cpu.composed import Composed, by_name
 from runtime.cpu.native import kernels, products
+from runtime.cpu.stated import Feeds
 from runtime.nn import ops
 from runtime.nn.mlp import ACTIVATIONS, MLP, FusedGatedMLP, GatedMLP
 from runtime.nn.norm import LayerNorm, RMSNorm
@@ -59,7 +60,7 @@ def opening(kind: str) -> tuple[list[Any], bool]:
 def test_a_feed_forward_block(kind: str, before: Any, after: bool, activation: str) -> None:
     modules, halves = opening(kind)
     down, x = packed(D, F, bias=kind == "act", seed=5), normal(33, D)
-    given = (
+    by = Feeds(
         None if before is None else normed(before, 1),
         modules,
         halves,
@@ -68,9 +69,9 @@ def test_a_feed_forward_block(kind: str, before: Any, after: bool, activation: s
         normed(RMSNorm, 2) if after else None,
     )
     whole = mx.array(x).reshape(3, 11, D)
-    same(CPU.feed_forward(whole, *given), PARTS.feed_forward(whole, *given))
+    same(CPU.feed_forward(whole, by), PARTS.feed_forward(whole, by))
     if activation == "silu":
-        same_bits_in_any_company(lambda x: CPU.feed_forward(x, *given), x)
+        same_bits_in_any_company(lambda x: CPU.feed_forward(x, by), x)
 
 
 @pytest.mark.parametrize("after", [False, True])
@@ -117,7 +118,7 @@ def test_modules_add_by_themselves(make: Callable[[], nn.Module]) -> None:
 def test_an_array_that_others_hold_is_not_overwritten() -> None:
     down, x = packed(D, F), mx.array(normal(4, D))
     before = bits(x).copy()
-    mx.eval(CPU.feed_forward(x, None, [packed(F, D)], False, "silu", down, None))
+    mx.eval(CPU.feed_forward(x, Feeds(None, [packed(F, D)], False, "silu", down, None)))
     assert np.array_equal(bits(x), before)
 
 
