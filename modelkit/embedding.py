@@ -63,6 +63,14 @@ def read_texts(texts: object) -> list[str | tuple[int, ...]]:
     ]
 
 
+def no_text(name: str) -> RequestError:
+    """For whoever asks a model for text that makes embeddings and nothing else."""
+    return RequestError(
+        f"{name} makes embeddings and writes no text",
+        hint="Use `modelkit embed`, Model.embed, /v1/embeddings or /api/embed.",
+    )
+
+
 class Embedder:
     """Makes embeddings with a loaded model. width: tokens of one piece. context: most of one text."""
 
@@ -107,7 +115,8 @@ class Embedder:
     def _ids(self, text: str | tuple[int, ...], place: int, wanted: Wanted) -> tuple[Sequence[int], int]:
         """What is read of a text, and how many tokens of it are not."""
         if isinstance(text, str):
-            plain = text.lower() if self.pooling.lower else text
+            plain = self.pooling.prefix + text
+            plain = plain.lower() if self.pooling.lower else plain
             ids, dropped = self._tokenizer.encode_within(plain, self._limit)
         else:
             ids, dropped = text[: self._limit], max(len(text) - self._limit, 0)

@@ -68,6 +68,8 @@ class Model:
     them answer, at scale 1."""
     digest: str | None
     """That of the package's manifest, and so of all that it holds; None for a folder."""
+    writes: bool
+    """Does it write text? False for an encoder such as BERT, which makes embeddings and nothing else."""
     start_id: int | None
     """The id that every answer begins with where an encoder reads the prompt (T5); None where answers go on
     from the prompt."""
@@ -87,7 +89,7 @@ class Model:
         template = running.prompter.template
         self.has_template = template is not None
         self.template = None if template is None else template.source
-        self.start_id, self.adapters = running.start_id, running.adapters
+        self.start_id, self.adapters, self.writes = running.start_id, running.adapters, running.writes
         self._running: Running | None = running
         self._closing = threading.Lock()
 

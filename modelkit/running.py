@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from modelkit.attached import Chosen
 from modelkit.chat.fitting import Fit
 from modelkit.chat.styles.thinking import no_thinking
-from modelkit.embedding import Embedder, Embeddings, Wanted
+from modelkit.embedding import Embedder, Embeddings, Wanted, no_text
 from modelkit.errors import PromptTooLong, RequestError
 from modelkit.faults import translated
 from modelkit.generation import Beginning
@@ -73,14 +73,26 @@ class Running:
     """What answers begin with where an encoder reads the prompt; None where they go on from it."""
     adapters: tuple[str, ...] = ()
     """The names of those that a request may have, in the package's order."""
+    label: str = ""
+    """What users call it."""
+    writes: bool = True
+    """Does it write text? False for one that makes embeddings and nothing else."""
 
     def embed(self, texts: Sequence[str | tuple[int, ...]], wanted: Wanted) -> Embeddings:
         """Raises RequestError, and ModelClosed where the model is closed meanwhile."""
         with translated():
             return self.embedder.embed(texts, wanted)
 
+    def require_text(self) -> None:
+        """Raise RequestError for a model that writes none."""
+        if not self.writes:
+            raise no_text(self.label)
+
     def templated(self, text: str | None) -> "Running":
-        """The same with the template of one request; None: with the model's own. Raises TemplateError."""
+        """The same with the template of one request; None: with the model's own. Raises TemplateError, and
+        RequestError for a model that writes no text.
+        """
+        self.require_text()
         if text is None:
             return self
         prompter = self.prompter.templated(text)
@@ -166,6 +178,7 @@ class Running:
         """float32 [T, V]: what follows each of the ids, read in steps of `width`, by a model whose encoder
         has read `source`.
         """
+        self.require_text()
         if not ids:
             raise RequestError("ids is empty: the prompt has no token, expected at least one")
         if len(ids) > self.context_length:
@@ -231,6 +244,7 @@ def start(
     prompter = Prompter(ready.tokenizer, ready.template, opened.metadata, ready.template_fault)
     defaults = _stopping(prompter).merge(ready.parameters).merge(parameters)
     started = start_engine(opened, defaults.resolved(), settings, on_memory)
+    writes = started.engine.model.described.writes
     return Running(
         engine=started.engine,
         tokenizer=ready.tokenizer,
@@ -251,8 +265,10 @@ def start(
         suppressed=ready.suppressed,
         kv_format=started.kv_format,
         learning=started.learning,
-        notes=(*opened.notes, *started.notes, *_notes(opened.label, prompter), *prompter.notes()),
+        notes=(*opened.notes, *started.notes, *(_notes(opened.label, prompter) if writes else ())),
         start_id=ready.start_id,
+        label=opened.label,
+        writes=writes,
         adapters=tuple(adapter.name for adapter in opened.adapters),
     )
 
@@ -285,9 +301,11 @@ def _too_long(prompt: Prompt, context: int, *, shared: bool) -> PromptTooLong:
 
 
 def _notes(label: str, prompter: Prompter) -> tuple[str, ...]:
+    own = prompter.notes()
     if prompter.bare:
-        return (f"{label} has no chat template; prompts go to the model as they are",)
-    return () if prompter.fault is None else (f"{label} takes no conversations: {prompter.fault.message}",)
+        return (f"{label} has no chat template; prompts go to the model as they are", *own)
+    broken = () if prompter.fault is None else (f"{label} takes no conversations: {prompter.fault.message}",)
+    return (*broken, *own)
 
 
 def _prefix(entry: Entry) -> Prefix:

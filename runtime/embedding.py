@@ -51,6 +51,7 @@ class Reading:
         assert min(self._counts) > 0, "a text without tokens has no vector"
         border = long_after(model.described.config)
         self._long = None if border is None else tuple(count > border for count in self._counts)
+        self._whole = len(texts) > 1 or not model.described.writes
         self._memory = build_memory(
             model.described.layout,
             rows=len(texts),
@@ -62,9 +63,11 @@ class Reading:
         self._pooled: mx.array | None = None
 
     def read(self, tokens: int) -> bool:
-        """Read the next piece, of at most so many tokens of a text. False once all are read."""
+        """Read the next piece, of at most so many tokens of a text, where it may be cut. False once all are
+        read.
+        """
         longest = max(self._counts)
-        size = longest if len(self._texts) > 1 else tokens
+        size = longest if self._whole else tokens
         start, stop = self._done, min(self._done + size, longest)
         ids = [text[start:stop] + [0] * (stop - max(start, len(text))) for text in self._texts]
         step = Step(

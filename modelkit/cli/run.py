@@ -142,7 +142,13 @@ def ask(model: "Offers", text: str, system: str | None, *, raw: bool, **form: An
 def _load(wanted: Wanted) -> "Offers":
     """The model, its notes said: in a running server that has it, else here."""
     model = None if wanted.local else _served(wanted)
-    return model or _loaded(wanted)
+    from modelkit.embedding import no_text
+
+    model = model or _loaded(wanted)
+    if not model.writes:
+        model.close()
+        raise no_text(model.name)
+    return model
 
 
 def _served(wanted: Wanted) -> "Offers | None":

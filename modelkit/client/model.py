@@ -40,6 +40,7 @@ class Served:
         self.defaults = Parameters(facts.fields("defaults").value).merge(given)
         self.memory = _memory(facts.fields("memory"))
         self.has_template = facts.flag("has_template")
+        self.writes = facts.value.get("writes") is not False
         self.adapters = tuple(facts.texts("adapters"))
         whole = facts.whole("context_length")
         self.context_length = min(whole, given.resolved().num_ctx or whole)

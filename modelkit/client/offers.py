@@ -42,6 +42,7 @@ class Offers(Protocol):
     context_length: int
     memory: "Memory"
     has_template: bool
+    writes: bool
     adapters: tuple[str, ...]
 
     @property

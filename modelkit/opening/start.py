@@ -104,7 +104,8 @@ def start_engine(
     there is.
     """
     ops.use(settings.operations)  # first: how weights are held depends on it
-    guesses = wanted.draft_num_predict != 0
+    described = describe(opened.inventory.config)
+    guesses = wanted.draft_num_predict != 0 and described.writes
     limits = _limits(opened, wanted, settings, guesses=guesses)
     if on_memory is not None:
         on_memory(limits.memory, limits.shortage)
@@ -114,7 +115,7 @@ def start_engine(
     weights = _Weights(opened, guesses)
     learned = learning.recall() if learning else None
     options = _options(wanted, limits, settings.max_waiting)
-    adapters = attached.sources(opened.adapters, describe(opened.inventory.config))
+    adapters = attached.sources(opened.adapters, described)
     with _loading(opened):
         engine = Engine(weights.target, options, weights.drafters, learned, adapters)
     device.give_back()  # packed weights that were expanded have left as much behind

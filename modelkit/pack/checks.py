@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from modelkit import __version__
 from modelkit.errors import PlanError, TemplateError, TokenizerError
-from modelkit.modelfile import Quantizing
+from modelkit.modelfile import Quantizing, Recipe
 from modelkit.pack.metadata import Metadata
 from modelkit.pack.planned import Plan
 from modelkit.pack.sources import Source
@@ -32,6 +32,23 @@ def refuse_searched(asked: Quantizing | None) -> None:
             f"{asked} reads the model as its source has it, and the adapters are not in there yet",
             hint="Make a package with the adapters fused first, without a format, and name that in FROM.",
         )
+
+
+def refuse_texts(target: "Part", recipe: Recipe) -> None:
+    """Raise PlanError for lines about answers where the model gives none: it makes embeddings."""
+    from runtime.models import describe
+
+    if describe(target.plan.config).writes:
+        return
+    lines = {"TEMPLATE": recipe.template, "SYSTEM": recipe.system, "MESSAGE": recipe.messages}
+    lines |= {"RENDERER": recipe.renderer, "PARSER": recipe.parser, "ADAPTER": recipe.adapters}
+    origin = target.source.inventory.origin
+    for name in (name for name, value in lines.items() if value):
+        with recipe.at(name):
+            raise PlanError(
+                f"{origin} makes embeddings and writes no text: {name} has nothing to act on",
+                hint=f"Take {name} out.",
+            )
 
 
 def check_requires(requires: str, version: str = __version__) -> None:
@@ -128,15 +145,19 @@ class Template:
     """Sentences for the user."""
 
 
-def check_template(ready: "Ready", explicit: str | None, parser: str | None = None) -> Template:
+def check_template(
+    ready: "Ready", explicit: str | None, parser: str | None = None, *, writes: bool = True
+) -> Template:
     """The template that the package will chat with, tried out: TEMPLATE's `explicit`, or the model's own.
-    parser: of PARSER.
+    parser: of PARSER. writes: does the model write text?
 
     Raises TemplateError for an explicit one that does not work. A model with a broken template of its own is
     still good for plain prompts, so that is a note.
     """
     from modelkit.chat.capabilities import try_out
 
+    if not writes:
+        return Template(None, None, ("it makes embeddings and writes no text: ask it with `modelkit embed`",))
     if ready.template is None and ready.template_fault is None:
         return Template(None, None, ("the model has no chat template; it takes plain prompts only",))
     try:

@@ -220,7 +220,7 @@ def _tiles(inventory: Inventory, kind: BlockFp8Weights) -> dict[str, Tiles]:
 
 def _kept(inventory: Inventory, folded: set[str]) -> list[TensorInfo]:
     """The tensors that get a decision of their own: not folded into another, not to be left out."""
-    out = {*folded, *_masks(inventory), *_copies(inventory)}
+    out = {*folded, *_masks(inventory), *_copies(inventory), *_unread(inventory)}
     return [tensor for name, tensor in inventory.tensors.items() if name not in out]
 
 
@@ -236,6 +236,12 @@ def _copies(inventory: Inventory) -> list[str]:
     if original not in inventory.tensors:
         return []
     return [name for name in inventory.tensors if name.endswith(endings)]
+
+
+def _unread(inventory: Inventory) -> list[str]:
+    """What stands beside an encoder and is for other tasks."""
+    files = checkpoint_of(inventory.config)
+    return [name for name in inventory.tensors if files.never_read(name)]
 
 
 def _untouched(tensor: Planned) -> bool:
@@ -293,6 +299,9 @@ def _dropped_notes(inventory: Inventory, left: set[str]) -> tuple[str, ...]:
     notes = [f"{head} is left out: it repeats the embedding, to which config.json ties it" for head in left]
     if masks:
         notes.append(f"{counted(len(masks), 'stored mask')} left out, which follow from the positions")
+    unread = _unread(inventory)
+    if unread:
+        notes.append(f"{', '.join(unread)} left out: embeddings are made of hidden states alone")
     copies = _copies(inventory)
     if copies:
         original = checkpoint_of(inventory.config).copies[0]

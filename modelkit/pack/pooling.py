@@ -1,9 +1,10 @@
 """How a model's hidden states become one vector for a text: what its files say, else the field's habit.
 
 The files are sentence-transformers': modules.json lists what a text passes through, the config.json of its
-pooling module says how tokens become one vector, sentence_bert_config.json where texts are cut. Without them
-a model that looks both ways takes the mean, any other its last token. Whatever the files ask for and nothing
-here computes is a `problem`: the model runs, and its embeddings are refused in those words.
+pooling module says how tokens become one vector, sentence_bert_config.json where texts are cut,
+config_sentence_transformers.json what stands before each of them. Without them a model that looks both ways
+takes the mean, any other its last token. Whatever the files ask for and nothing here computes is a `problem`:
+the model runs, and its embeddings are refused in those words.
 """
 
 from collections.abc import Mapping
@@ -22,7 +23,19 @@ if TYPE_CHECKING:
     from runtime.embedding import Pool
 
 _MODULES = "modules.json"
-_LIMITS = "sentence_bert_config.json"
+LIMITS = (
+    "sentence_bert_config.json",
+    "sentence_roberta_config.json",
+    "sentence_distilbert_config.json",
+    "sentence_camembert_config.json",
+    "sentence_albert_config.json",
+    "sentence_xlm-roberta_config.json",
+    "sentence_xlnet_config.json",
+)
+_PROMPTS = "config_sentence_transformers.json"
+_POOLING = "1_Pooling/config.json"
+FILES = (_MODULES, _POOLING)
+"""Who has one of these was made for embeddings."""
 _LIMIT_BYTES = 1 << 16
 _MOST_TOKENS = 2**31 - 1
 _FLAGS: "Mapping[str, Pool | None]" = {
@@ -53,6 +66,8 @@ class Pooling:
     """Where texts are cut; None: where the context ends."""
     lower: bool = False
     """Texts are put in small letters first."""
+    prefix: str = ""
+    """What stands before every text."""
     problem: str | None = None
     """Why there are no embeddings; a clause about the model."""
 
@@ -61,12 +76,13 @@ class Pooling:
         """In words, for the user."""
         if self.problem is not None:
             return f"none: {self.problem}"
-        return f"{_SAID[self.pool]}, {f'from {self.origin}' if self.origin else 'by default'}"
+        said = f"{_SAID[self.pool]}, {f'from {self.origin}' if self.origin else 'by default'}"
+        return f"{said}; texts begin with {shown(self.prefix)}" if self.prefix else said
 
 
 def read_pooling(files: Files, described: Described) -> Pooling:
     """What a model's files say. described: the model, for what they leave open."""
-    pooling = Pooling("last", "")
+    pooling = Pooling("last" if described.writes else "mean", "")
     if described.start_id is not None:
         return replace(
             pooling, problem="an encoder reads its prompts, and what that makes is not pooled here"
@@ -77,7 +93,7 @@ def read_pooling(files: Files, described: Described) -> Pooling:
             pooling = replace(
                 pooling, pool=_pool(read_json(files[name], limit=_LIMIT_BYTES), name), origin=name
             )
-        return _limited(pooling, files)
+        return _prompted(_limited(pooling, files), files, name)
     except (MalformedFile, _NotComputed) as fault:
         said = fault.message if isinstance(fault, MalformedFile) else str(fault)
         return replace(pooling, problem=said)
@@ -90,7 +106,7 @@ class _NotComputed(Exception):
 def _pooling_file(files: Files) -> str | None:
     """The file that says how to pool; None where no file has a say."""
     if _MODULES not in files:
-        return "1_Pooling/config.json" if "1_Pooling/config.json" in files else None
+        return _POOLING if _POOLING in files else None
     found = None
     for kind, path in _modules(files[_MODULES]):
         if kind == "Pooling" and found is None:
@@ -133,12 +149,30 @@ def _pool(config: Mapping[str, Any], name: str) -> "Pool":
 
 def _limited(pooling: Pooling, files: Files) -> Pooling:
     """With where texts are cut, and whether in small letters."""
-    if _LIMITS not in files:
+    name = next((one for one in LIMITS if one in files), None)
+    if name is None:
         return pooling
-    config = read_json(files[_LIMITS], limit=_LIMIT_BYTES)
+    config = read_json(files[name], limit=_LIMIT_BYTES)
     most, lower = config.get("max_seq_length"), config.get("do_lower_case", False)
     if most is not None and (type(most) is not int or not 0 < most <= _MOST_TOKENS):
-        raise MalformedFile(f"{_LIMITS}: max_seq_length is {shown(str(most))}, expected a number of tokens")
+        raise MalformedFile(f"{name}: max_seq_length is {shown(str(most))}, expected a number of tokens")
     if type(lower) is not bool:
-        raise MalformedFile(f"{_LIMITS}: do_lower_case is {shown(str(lower))}, expected true or false")
+        raise MalformedFile(f"{name}: do_lower_case is {shown(str(lower))}, expected true or false")
     return replace(pooling, most_tokens=most, lower=lower)
+
+
+def _prompted(pooling: Pooling, files: Files, pooled: str | None) -> Pooling:
+    """With what its authors put before every text. Prompts that have to be asked for are left to whoever
+    writes the texts. pooled: the file that says how to pool.
+    """
+    config = read_json(files[_PROMPTS], limit=_LIMIT_BYTES) if _PROMPTS in files else {}
+    name, prompts = config.get("default_prompt_name"), config.get("prompts")
+    if name is None:
+        return pooling
+    prefix = prompts.get(name) if isinstance(name, str) and isinstance(prompts, dict) else None
+    if not isinstance(prefix, str):
+        raise MalformedFile(f"{_PROMPTS}: default_prompt_name is {shown(str(name))}, which no prompt has")
+    own = {} if pooled is None else read_json(files[pooled], limit=_LIMIT_BYTES)
+    if prefix and own.get("include_prompt", True) is not True:
+        raise _NotComputed(f"{pooled} leaves the prompt out of what is pooled, which is not computed")
+    return replace(pooling, prefix=prefix)

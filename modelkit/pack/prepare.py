@@ -127,6 +127,7 @@ def _prepare(
         with recipe.at("REQUIRES"):
             checks.check_requires(metadata.requires)
     tokenizer, notes = checks.check_parts(target, draft)
+    checks.refuse_texts(target, recipe)
     with recipe.at("ADAPTER"):
         places = [_adapter_place(one, access) for one in recipe.adapters]
         adapters = carried(places, origin.adapters, origin.metadata, target, fuse=fuse)
@@ -137,7 +138,8 @@ def _prepare(
         refuse_same(target, draft)
     ready = _ready(target, recipe, metadata, tokenizer)
     with recipe.at("TEMPLATE"):
-        template = checks.check_template(ready, recipe.template, metadata.parser)
+        writes = describe(target.plan.config).writes
+        template = checks.check_template(ready, recipe.template, metadata.parser, writes=writes)
     files = target.source.inventory.files
     texts = license_files(files, recipe.licenses)
     if recipe.template is not None and template.source is not None:

@@ -57,6 +57,8 @@ def make_ready(
 
     Raises TokenizerError, LoadError, and TemplateError for an explicit template.
     """
+    if not described.writes:
+        return _encoder(inventory, described, tokenizer, parameters)
     generation, label = inventory.generation_config or {}, inventory.origin
     if described.context_length < _LEAST_CONTEXT:
         raise LoadError(f"{label} has a context of {described.context_length} token: no room for an answer")
@@ -74,6 +76,15 @@ def make_ready(
     notes = (*notes, *more, *other)
     pooling = read_pooling(inventory.files, described)
     return Ready(tokenizer, stop_ids, suppressed, template, fault, merged, notes, start, pooling)
+
+
+def _encoder(
+    inventory: Inventory, described: Described, tokenizer: Tokenizer, parameters: Parameters
+) -> Ready:
+    """What embeddings need: no text ends, and nothing is drawn."""
+    _, notes = kept_format(inventory.origin, described.layout, parameters.resolved().kv_format)
+    pooling = read_pooling(inventory.files, described)
+    return Ready(tokenizer, frozenset(), (), None, None, parameters, notes, pooling=pooling)
 
 
 def _check_keep(label: str, longest: int, wanted: Resolved) -> None:

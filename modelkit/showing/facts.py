@@ -14,6 +14,7 @@ from modelkit.pack.adapters.stored import read_stored
 from modelkit.pack.metadata import Metadata
 from modelkit.pack.plan import plan
 from modelkit.pack.planned import Plan, Role
+from modelkit.pack.pooling import FILES as POOLING_FILES
 from modelkit.pack.pooling import read_pooling
 from modelkit.pack.sources import Source, open_package
 from modelkit.showing import texts
@@ -65,7 +66,14 @@ def facts_of(store: Store, package: Package, *, tensors: bool = False) -> dict[s
         row = describe_row(package)
         known = {key: row[key] for key in ("architecture", "format", "draft")}
         return {**facts, **known, "problem": error.message}
-    return {**facts, **target, "draft": draft}
+    can = _capabilities(facts["capabilities"], origin.source, writes=target.pop("writes"))
+    return {**facts, **target, "capabilities": can, "draft": draft}
+
+
+def _capabilities(of_texts: Any, source: Source, *, writes: bool) -> list[str]:
+    """of_texts: those of a model that writes. Embeddings count where its files speak of them."""
+    pools = not writes or any(name in source.inventory.files for name in POOLING_FILES)
+    return [*(of_texts if writes else []), *(["embedding"] if pools else [])]
 
 
 def _adapters(package: Package, made: Metadata) -> list[dict[str, Any]]:
@@ -208,8 +216,10 @@ def _memory(decided: Plan, most_tokens: int | None, kv_format: str | None) -> di
     try:
         described = describe(decided.config)
     except UnsupportedModel as error:
-        unknown = dict.fromkeys(("through", "context_length", "embedding_length", "memory", "head"))
-        return {**unknown, "unused": [], "problem": str(error)}
+        unknown: dict[str, Any] = dict.fromkeys(
+            ("through", "context_length", "embedding_length", "memory", "head")
+        )
+        return {**unknown, "unused": [], "writes": True, "problem": str(error)}
     tokens = min(most_tokens or described.context_length, described.context_length)
     dtype = _computed_in(decided)
     unfit = misfits(described.layout, kv_format)
@@ -220,6 +230,7 @@ def _memory(decided: Plan, most_tokens: int | None, kv_format: str | None) -> di
     kinds = _kinds(described.layout, tokens, dtype, kv_format)
     return {
         "problem": problem,
+        "writes": described.writes,
         "through": described.through,
         "context_length": described.context_length,
         "embedding_length": described.hidden_size,

@@ -25,7 +25,7 @@ _KEPT = (
     "chat_template.jinja",
     "chat_template.json",
     "modules.json",  # how sentence-transformers makes embeddings of what the model says
-    "sentence_bert_config.json",
+    "sentence_*_config.json",
     "config_sentence_transformers.json",
     "quality.json",  # how formats were chosen, and its picture
     "quality.svg",

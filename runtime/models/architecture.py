@@ -48,6 +48,11 @@ class Described:
         return None if self.family.start_id is None else self.family.start_id(self.config)
 
     @property
+    def writes(self) -> bool:
+        """Are its answers text? False: it makes embeddings and nothing else."""
+        return self.family.writes
+
+    @property
     def through(self) -> str | None:
         """What runs it, if that is none of ours: "mlx-lm 0.32.2 (helium)"."""
         return self.family.through

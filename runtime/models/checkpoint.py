@@ -40,6 +40,8 @@ class Checkpoint:
     """How names of what is left out end."""
     copies: tuple[str, tuple[str, ...]] = ("", ())
     """A tensor, and how the names end of those that repeat it or that nothing reads beside it."""
+    unread: tuple[str, ...] = ()
+    """Parts of names, each up to its dot, of what no embedding is made of: heads of other tasks, buffers."""
     tied_fields: tuple[tuple[str, Any], ...] = ()
     """Config fields that follow from the tying of head and embedding: to be written where that is undone."""
     settled: bool = False
@@ -52,6 +54,10 @@ class Checkpoint:
     """How names of draft heads begin, wrappers apart."""
     heads_behind: bool = False
     """Draft heads are stored as layers after the last that the config counts."""
+
+    def never_read(self, name: str) -> bool:
+        """Is this tensor one of those that are stored beside an encoder and that nothing here reads?"""
+        return any(f".{part}." in f".{name}." for part in self.unread)
 
     def in_head(self, name: str, layers: int) -> bool:
         """Is this tensor part of a draft head of a model with that many layers (0: unknown)?"""

@@ -120,5 +120,8 @@ class Family:
     start_id: Callable[[Any], int] | None = None
     """The id that answers begin with, where an encoder reads the prompt (see Reader); None elsewhere: the
     answer goes on where the prompt ends."""
+    writes: bool = True
+    """Its answers are text. False: an encoder that looks both ways, which is asked for embeddings alone. It
+    has no next token and no `logits`, reads texts whole, and remembers nothing."""
     through: str | None = None
     """What runs it, if that is none of our code: "mlx-lm 0.32.2 (helium)"."""

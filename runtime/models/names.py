@@ -217,6 +217,21 @@ ARCHITECTURES: dict[str, str] = {
     "umt5": "t5",
     "T5GemmaForConditionalGeneration": "t5gemma",
     "t5gemma": "t5gemma",
+    "BertModel": "bert",
+    "BertForMaskedLM": "bert",
+    "RobertaModel": "bert",
+    "RobertaForMaskedLM": "bert",
+    "XLMRobertaModel": "bert",
+    "XLMRobertaForMaskedLM": "bert",
+    "DistilBertModel": "bert",
+    "DistilBertForMaskedLM": "bert",
+    "bert": "bert",
+    "roberta": "bert",
+    "xlm-roberta": "bert",
+    "distilbert": "bert",
+    "ModernBertModel": "modernbert",
+    "ModernBertForMaskedLM": "modernbert",
+    "modernbert": "modernbert",
 }
 
 # Wrappers with text models of several families: the wrapper's own module, but for these model types inside.

@@ -15,7 +15,9 @@ def without_unused(described: Described, weights: Mapping[str, _T]) -> dict[str,
     return {
         name: array
         for name, array in weights.items()
-        if not described.checkpoint.towers.has(name) and not _in_unused_head(described, name)
+        if not described.checkpoint.towers.has(name)
+        and not described.checkpoint.never_read(name)
+        and not _in_unused_head(described, name)
     }
 
 
@@ -24,7 +26,9 @@ def unused_parts(described: Described, names: Iterable[str]) -> tuple[str, ...]:
     names = sorted(names)
     heads = [name for name in names if _in_unused_head(described, name)]
     towers = [name for name in names if described.checkpoint.towers.has(name)]
+    unread = [name for name in names if described.checkpoint.never_read(name)]
     return (
+        *_said("what embeddings are not made of", unread, "hidden states are all that is asked for"),
         *_said("the draft head", heads, f"heads of {described.name} are not computed here"),
         *_said("what is for images and sound", towers, "models run on text alone here"),
     )

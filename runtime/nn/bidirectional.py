@@ -4,10 +4,14 @@ Nothing is remembered, so there is no cache; what a layer computes of the whole 
 the only thing that grows with the square of the text's length, so queries are answered in blocks of at most
 SCORES scores at a time, one block after the other.
 
+Texts of unlike lengths lie side by side, padded to the longest. What a token of one of them is given does not
+depend on the others: padding behind it weighs exactly nothing, and where keys are left out, that is by whole
+blocks of KEYS, as kernels sum.
+
 Dimensions: B rows, H query heads, G key-value heads, T tokens, D head size.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import mlx.core as mx
 
@@ -16,6 +20,9 @@ from runtime.step import Inputs, Step
 
 SCORES = 1 << 24
 """Scores that are held at once; 64 MiB in float32."""
+
+KEYS = 64
+"""Keys whose weighted values are summed together; a multiple of the kernels' block."""
 
 LEAST_BLOCK = 128
 """Queries that are answered together although a window lets each see few keys."""
@@ -40,12 +47,15 @@ def attend_both_ways(
     softcap: float | None = None,
     window: int | None = None,
     between: Between | None = None,
+    counts: Sequence[int] | None = None,
 ) -> mx.array:
     """Queries [B, H, T, D] over keys and values [B, G, T, D]; returns [B, T, H * D].
 
-    window: only keys at most so many positions away are seen, on either side.
+    window: only keys at most so many positions away are seen, on either side. counts: how many tokens each
+    row has, where they are padded to T; what is behind them is seen by nobody, and sees itself.
     """
     batch, heads, length, _ = queries.shape
+    own = None if counts is None or min(counts) == length else mx.array(list(counts), dtype=mx.int32)
     most = length if window is None else min(length, max(window, LEAST_BLOCK))
     reach = length if window is None else min(length, 2 * window + most)
     rows = max(min(SCORES // (batch * heads * reach), most), 1)
@@ -57,7 +67,7 @@ def attend_both_ways(
             queries[:, :, asking.start : asking.stop],
             keys[:, :, seen.start : seen.stop],
             values[:, :, seen.start : seen.stop],
-            _mask(asking, seen, window, between, queries.dtype),
+            _mask(asking, seen, window, between, queries.dtype, own),
             scale=scale,
             softcap=softcap,
         )
@@ -71,16 +81,27 @@ def _seen_by(asking: range, length: int, window: int | None) -> range:
     """The keys that any of these queries sees."""
     if window is None:
         return range(length)
-    return range(max(asking.start - window, 0), min(asking.stop + window, length))
+    first = max(asking.start - window, 0)
+    return range(first - first % KEYS, min(asking.stop + window, length))
 
 
 def _mask(
-    asking: range, seen: range, window: int | None, between: Between | None, dtype: mx.Dtype
+    asking: range,
+    seen: range,
+    window: int | None,
+    between: Between | None,
+    dtype: mx.Dtype,
+    own: mx.array | None,
 ) -> mx.array | None:
     if between is not None:
         assert window is None
+        assert own is None
         return between(asking, seen).astype(dtype)
+    keys = mx.arange(seen.start, seen.stop)
+    real = None if own is None else (keys[None] < own[:, None])[:, None, None]
     if window is None or max(asking.stop - 1 - seen.start, seen.stop - 1 - asking.start) <= window:
-        return None
-    apart = mx.arange(asking.start, asking.stop)[:, None] - mx.arange(seen.start, seen.stop)[None]
-    return (mx.abs(apart) <= window)[None, None]
+        return real
+    apart = mx.abs(mx.arange(asking.start, asking.stop)[:, None] - keys[None])
+    near = (apart <= window)[None, None]
+    # A query behind its text's end would see nothing, and what it then is would reach others as 0 times NaN.
+    return near if real is None else (near & real) | (apart == 0)[None, None]

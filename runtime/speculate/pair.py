@@ -30,6 +30,9 @@ def pair_problem(draft: Described, target: Described) -> str | None:
     """A sentence; None when nothing does. Any language model can draft for any other that
     reads its prompt as it writes its answer.
     """
+    for one in (draft, target):
+        if not one.writes:
+            return f"{one.name} makes embeddings, and writes no text"
     if draft.start_id is not None:
         return f"{draft.name} reads prompts with an encoder, and drafts go on from what stands there"
     if target.start_id is not None:

@@ -20,7 +20,7 @@ from runtime.step import Inputs, Step
 from tests.support.checkpoints import random_state
 from tests.support.field_changes import spelled
 from tests.support.oneshot import build_one_shot
-from tests.support.parity import Reference
+from tests.support.parity import Reference, answers_of
 
 FOLDER = Path(__file__).resolve().parents[1] / "data" / "fields"
 PLACES = (31, 47)
@@ -52,7 +52,7 @@ class FieldAnswers:
 
     @cached_property
     def reference(self) -> Reference:
-        return Reference(self.name)
+        return Reference.called(self.name)
 
     @cached_property
     def _record(self) -> dict[str, Any]:
@@ -120,8 +120,7 @@ class FieldAnswers:
         ids = self.reference.answers["ids"]
         step = Step(starts=(0,), counts=(len(ids),), inputs=Inputs(mx.array(ids)[None]))
         memory = build_one_shot(model.described.layout, dtype=model.dtype)
-        hidden = model.network(step, memory)
-        logits = np.array(model.network.logits(hidden)[0])
+        logits = answers_of(model, model.network(step, memory))
         return logits[list(PLACES)][:, self._answers["columns"]] / logits.std()
 
 

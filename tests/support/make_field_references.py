@@ -22,14 +22,15 @@ import transformers
 
 from tests.support import field_changes
 from tests.support.checkpoints import random_state
-from tests.support.make_references import FOLDER as REFERENCES
 from tests.support.make_references import (
-    _auto_class,
+    ENCODERS,
     _is_tied,
+    _made,
     _own_tensors,
     _reading,
     source_ids,
 )
+from tests.support.make_references import FOLDER as REFERENCES
 
 FOLDER = REFERENCES.parent / "fields"
 PLACES = (31, 47)
@@ -90,15 +91,16 @@ def main(names: list[str]) -> None:
 def _chosen() -> list[str]:
     """The first entry of every model_type, and BESIDES."""
     first: dict[str, str] = {}
-    for path in sorted(REFERENCES.glob("*.json")):
+    for path in sorted([*REFERENCES.glob("*.json"), *ENCODERS.glob("*.json")]):
         config = json.loads(path.read_text(encoding="utf-8"))["config"]
         first.setdefault(config["model_type"], path.stem)
     return sorted({*first.values(), *BESIDES})
 
 
 def _write(name: str) -> None:
-    record = json.loads((REFERENCES / f"{name}.json").read_text(encoding="utf-8"))
-    with np.load(REFERENCES / f"{name}.npz") as answers:
+    folder = ENCODERS if (ENCODERS / f"{name}.json").is_file() else REFERENCES
+    record = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
+    with np.load(folder / f"{name}.npz") as answers:
         ids, columns, std = answers["ids"], answers["columns"][::8][:COLUMNS], float(answers["std"])
     state: dict[str, Any] = {}
     with Reads() as reads:
@@ -150,7 +152,7 @@ def _ask(
         config = transformers.AutoConfig.for_model(**copy.deepcopy(dict(raw)))
         if _grown(config, record["config"]):
             return None
-        model = _auto_class(config).from_config(config, attn_implementation="eager").float().eval()
+        model = _made(config)
         tensors = _difference(model, record["tensors"])
         if tensors is None:
             return None

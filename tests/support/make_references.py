@@ -17,6 +17,7 @@ import sys
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -29,10 +30,12 @@ from tests.support.conditioning import sensitivity
 from tests.support.entries import SMALL
 
 DATA = Path(__file__).resolve().parents[1] / "data"
-FOLDER, HALF = DATA / "references", DATA / "half"
+FOLDER, HALF, ENCODERS = DATA / "references", DATA / "half", DATA / "encoders"
 TOKENS, COLUMNS, GREEDY = 48, 48, 64
 SOURCE = 29  # tokens that an encoder reads
-WHOLE = ("t5", "mt5", "umt5", "t5gemma")  # entries that say all their sizes
+# Hidden states are their answers.
+OF_ENCODERS = ("bert", "roberta", "xlm-roberta", "distilbert", "modernbert")
+WHOLE = ("t5", "mt5", "umt5", "t5gemma", *OF_ENCODERS)  # entries that say all their sizes
 HALF_COLUMNS = slice(None, None, 3)  # of those above
 LAST_BITS, STEADY = 2e-7, 5e-5
 STORED = {"bf16": torch.bfloat16, "f16": torch.float16}
@@ -48,6 +51,7 @@ def entries() -> dict[str, tuple[str, dict[str, Any]]]:
 
 def main(names: list[str]) -> None:
     FOLDER.mkdir(parents=True, exist_ok=True)
+    ENCODERS.mkdir(parents=True, exist_ok=True)
     HALF.mkdir(parents=True, exist_ok=True)
     table, half = entries(), "--half" in names
     for name in [name for name in names if name != "--half"] or list(table):
@@ -60,7 +64,7 @@ def main(names: list[str]) -> None:
 def _reference_model(model_type: str, overrides: dict[str, Any]) -> Any:
     small = {} if model_type in WHOLE else SMALL
     config = transformers.AutoConfig.for_model(model_type, **{**small, **overrides})
-    model = _auto_class(config).from_config(config, attn_implementation="eager").float().eval()
+    model = _made(config)
     if model_type == "t5" and overrides.get("tie_word_embeddings") is False:
         _untie(model)
     shapes = {key: tuple(value.shape) for key, value in _own_tensors(model).items()}
@@ -69,6 +73,19 @@ def _reference_model(model_type: str, overrides: dict[str, Any]) -> Any:
     model.saved_shapes = shapes
     _fill(model, torch.float32)
     return _reading(model, source_ids(model.config))
+
+
+def _made(config: Any) -> Any:
+    """float32, of random weights. An encoder comes without a pooler."""
+    kind = config.model_type
+    more = {"add_pooling_layer": False} if kind in OF_ENCODERS and "distil" not in kind else {}
+    more = {} if kind == "modernbert" else more
+    made = _auto_class(config).from_config(config, attn_implementation="eager", **more)
+    return made.float().eval()
+
+
+def folder_of(model_type: str) -> Path:
+    return ENCODERS if model_type in OF_ENCODERS else FOLDER
 
 
 def _untie(model: Any) -> None:
@@ -90,7 +107,12 @@ def vocab_size(config: Any) -> int:
 
 
 def _reading(model: Any, source: np.ndarray | None) -> Any:
-    """The model, called with the ids of its decoder alone where an encoder reads `source`."""
+    """The model, called with the ids of its decoder alone where an encoder reads `source`. What an encoder
+    for embeddings answers is called logits here, too.
+    """
+    if model.config.model_type in OF_ENCODERS:
+        hidden = model.forward
+        model.forward = lambda ids: SimpleNamespace(logits=hidden(input_ids=ids).last_hidden_state)
     if source is None:
         return model
     read, plain = torch.from_numpy(source.astype(np.int64))[None], model.forward
@@ -135,6 +157,8 @@ def _own_tensors(model: Any) -> dict[str, Any]:
 
 def _auto_class(config: Any) -> Any:
     """Multimodal models that are no causal models to transformers answer text alone just as well."""
+    if config.model_type in OF_ENCODERS:
+        return transformers.AutoModel
     if config.is_encoder_decoder:
         return transformers.AutoModelForSeq2SeqLM
     if type(config) in transformers.AutoModelForCausalLM._model_mapping:
@@ -146,10 +170,12 @@ def _write(name: str, model: Any) -> None:
     rng = np.random.default_rng(7)
     vocab, source = vocab_size(model.config), source_ids(model.config)
     ids = rng.integers(3, vocab, TOKENS)
-    columns = np.sort(rng.choice(vocab, COLUMNS, replace=False))
+    writes = model.config.model_type not in OF_ENCODERS
     with torch.no_grad():
         logits = model(torch.from_numpy(ids)[None]).logits[0].numpy()
-        greedy, margin = _greedy(model, ids[:16])
+        greedy, margin = _greedy(model, ids[:16]) if writes else ([], [])
+    columns = np.sort(rng.choice(logits.shape[1], COLUMNS, replace=False))
+    folder = folder_of(model.config.model_type)
     config = {key: value for key, value in model.config.to_dict().items() if key != "transformers_version"}
     config["architectures"] = [type(model).__name__]
     if config["model_type"] == "t5":  # as files say it; see _untie
@@ -161,9 +187,9 @@ def _write(name: str, model: Any) -> None:
         "sensitivity": sensitivity(model, ids, columns, logits[:, columns], float(logits.std())),
     }
     text = json.dumps(record, indent=1, default=str)
-    (FOLDER / f"{name}.json").write_text(text + "\n", encoding="utf-8")
+    (folder / f"{name}.json").write_text(text + "\n", encoding="utf-8")
     np.savez_compressed(
-        FOLDER / f"{name}.npz",
+        folder / f"{name}.npz",
         ids=ids.astype(np.int32),
         columns=columns.astype(np.int32),
         logits=logits[:, columns],
@@ -180,7 +206,7 @@ def _write_half(name: str, model: Any) -> None:
     position and how far the next one is behind. The weights' seed is the first whose answers hardly move with
     the last bits of the weights (`moved`, in standard deviations): no two experts are all but equally good.
     """
-    with np.load(FOLDER / f"{name}.npz") as opened:
+    with np.load(folder_of(model.config.model_type) / f"{name}.npz") as opened:
         ids, columns = torch.from_numpy(opened["ids"].astype(np.int64)), opened["columns"][HALF_COLUMNS]
     arrays: dict[str, Any] = {"columns": columns}
     for word, stored in STORED.items():

@@ -45,6 +45,15 @@ Gemma 4 assistant. Block: a block diffusion draft (DFlash).
 |---|---|---|---|---|---|---|---|
 """
 
+ENCODERS = """
+Encoders for embeddings (`modelkit embed`, `Model.embed`, `/v1/embeddings`, `/api/embed`) write no text and
+remember nothing. Their hidden states are compared in the same way, of texts read whole, alone and side by
+side; on a processor with kernels a text's vector is the same bits in any company.
+
+| reference | architecture | f32 | bf16 | f16 |
+|---|---|---|---|---|
+"""
+
 FOOT = """
 Names of `architectures` and `model_type` in config.json that are run: {names}.
 
@@ -99,10 +108,23 @@ def measure(name: str) -> Line:
     return Line(name, architecture_name(config), layout, drafts(name), whole, stepped, *stored)
 
 
+def encoder(name: str) -> str:
+    """Its row."""
+    reference = Reference.called(name)
+    with tempfile.TemporaryDirectory() as place:
+        whole = reference.error(full_logits(reference.load(Path(place)), reference.answers["ids"]))
+        halves = [Half(name, word) for word in ("bf16", "f16")]
+        stored = [half.error(full_logits(half.load(Path(place)), half.ids)) for half in halves]
+    figures = " | ".join(f"{figure:.0e}" for figure in (whole, *stored))
+    return f"| {name} | {architecture_name(reference.record['config'])} | {figures} |\n"
+
+
 def page(lines: list[Line]) -> str:
     names = ", ".join(f"`{name}`" for name in sorted(ARCHITECTURES, key=str.lower))
     tokens = len(np.atleast_1d(Reference(lines[0].name).answers["ids"]))
-    return HEAD.format(tokens=tokens) + "".join(map(Line.markdown, lines)) + FOOT.format(names=names)
+    encoders = ENCODERS + "".join(map(encoder, Reference.encoders()))
+    head = HEAD.format(tokens=tokens) + "".join(map(Line.markdown, lines))
+    return head + encoders + FOOT.format(names=names)
 
 
 def main() -> None:

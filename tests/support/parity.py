@@ -19,6 +19,7 @@ from tests.support.oneshot import build_one_shot
 
 FOLDER = Path(__file__).resolve().parents[1] / "data" / "references"
 SPECIAL = FOLDER.parent / "special"
+ENCODERS = FOLDER.parent / "encoders"
 
 # The largest error of 118 references over eleven sets of kernels (MLX's own products, OpenBLAS for processors
 # from Prescott to Sapphire Rapids, one thread and two) is 0.3 to 1.4 times the sensitivity of each, of the
@@ -39,6 +40,16 @@ class Reference:
     @classmethod
     def names(cls) -> list[str]:
         return sorted(path.stem for path in FOLDER.glob("*.json"))
+
+    @classmethod
+    def encoders(cls) -> "list[str]":
+        """Of models that make embeddings: their answers are hidden states."""
+        return sorted(path.stem for path in ENCODERS.glob("*.json"))
+
+    @classmethod
+    def called(cls, name: str) -> "Reference":
+        """Of either kind."""
+        return cls(name, ENCODERS) if (ENCODERS / f"{name}.json").is_file() else cls(name)
 
     @cached_property
     def record(self) -> dict[str, Any]:
@@ -105,12 +116,17 @@ def bar(reference: Reference) -> float:
     return max(LEAST_BAR, TIMES_SENSITIVITY * reference.record["sensitivity"])
 
 
+def answers_of(model: LoadedModel, hidden: mx.array) -> np.ndarray:
+    """float32 [T, V] of hidden states [1, T, D]: logits; of an encoder those states."""
+    found = model.network.logits(hidden) if model.described.writes else hidden
+    return np.array(found[0].astype(mx.float32))
+
+
 def full_logits(model: LoadedModel, ids: np.ndarray) -> np.ndarray:
     """float32 [T, V] without any layer memory: the plainest form of the network."""
     step = Step(starts=(0,), counts=(len(ids),), inputs=Inputs(mx.array(ids)[None]))
     memory = build_one_shot(model.described.layout, dtype=model.dtype)
-    hidden = model.network(step, memory)
-    return np.array(model.network.logits(hidden)[0].astype(mx.float32))
+    return answers_of(model, model.network(step, memory))
 
 
 def cut_logits(model: LoadedModel, ids: np.ndarray, cuts: list[int]) -> np.ndarray:

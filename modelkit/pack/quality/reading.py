@@ -58,8 +58,17 @@ class Reading:
 
 
 def refuse_packed(part: Part, asked: object) -> None:
-    """Raise PlanError unless the source is plain floats: only those can be read without loss."""
+    """Raise PlanError unless the source is plain floats: only those can be read without loss. And for a model
+    that writes nothing by which formats could be told apart.
+    """
+    from runtime.models import describe
+
     kind = part.source.kind
+    if not describe(part.plan.config).writes:
+        raise PlanError(
+            f"{part.source.inventory.origin} makes embeddings: no formats are searched for by what it writes",
+            hint="Name a format, such as q8.",
+        )
     if isinstance(kind, FloatWeights):
         return
     origin = part.source.inventory.origin

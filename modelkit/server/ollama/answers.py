@@ -48,7 +48,7 @@ async def generate(request: Request) -> Response:
 
 
 def start_chat(model: Model, asked: Chat) -> GenerationStream:
-    if not _has_template(model, asked.common):
+    if model.writes and not _has_template(model, asked.common):
         raise _unable(asked.common, "chat", "model")
     try:
         options = {**asked.keywords, **_options(model, asked.common)}

@@ -121,6 +121,7 @@ def facts(model: Model, digest: str, load_s: float) -> dict[str, Any]:
         "defaults": {name: _plain(value) for name, value in model.defaults.items()},
         "settled": {name: getattr(resolved, name) for name in _SETTLED},
         "has_template": model.has_template,
+        "writes": model.writes,
         "adapters": list(model.adapters),
         "start_id": model.start_id,
     }

@@ -1,0 +1,226 @@
+"""BERT, RoBERTa, XLM-RoBERTa and DistilBERT: encoders that look both ways, for embeddings.
+
+Learned positions, a LayerNorm behind every sublayer, biases everywhere. Every token has the first type, as
+in a text that is no pair. Files have the encoder's tensors with or without a prefix, beside heads for other
+tasks, a pooler and a buffer of positions that nothing here reads.
+
+Sources: arXiv 1810.04805, 1907.11692, 1910.01108; transformers modeling_bert.py, modeling_roberta.py,
+modeling_distilbert.py.
+"""
+
+import re
+from typing import ClassVar
+
+import mlx.core as mx
+import mlx.nn as nn
+
+from runtime.cache.layout import LayerSpec, Stateless
+from runtime.cache.protocol import Caches
+from runtime.models.bert_config import Config, parse
+from runtime.models.checkpoint import Checkpoint, always
+from runtime.models.encoder import Encoder
+from runtime.models.family import Family
+from runtime.models.quantizing import EIGHT_ELSE, SOURCE, Row
+from runtime.nn.attend import split_heads
+from runtime.nn.bidirectional import attend_both_ways
+from runtime.nn.linear import embed, linear
+from runtime.nn.mlp import ACTIVATIONS
+from runtime.nn.module import Module
+from runtime.nn.norm import LayerNorm
+from runtime.nn.sublayer import projections
+from runtime.step import Step
+
+
+def layout(config: Config) -> list[LayerSpec]:
+    return [Stateless() for _ in range(config.layers)]
+
+
+class Embeddings(Module):
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.word_embeddings = nn.Embedding(config.vocab_size, config.hidden_size)
+        self.position_embeddings = nn.Embedding(config.places, config.hidden_size)
+        if config.types:
+            self.token_type_embeddings = nn.Embedding(config.types, config.hidden_size)
+        self.LayerNorm = LayerNorm(config.hidden_size, eps=config.norm_eps)
+        self._typed, self._last, self._padding = config.types > 0, config.places - 1, config.padding
+
+    def embed(self, ids: mx.array, step: Step | None = None) -> mx.array:
+        return embed(self.word_embeddings, ids, step)
+
+    def __call__(self, step: Step) -> mx.array:
+        """[B, L, D]"""
+        x = step.embedded(self.embed)
+        if self._typed:
+            x = x + embed(self.token_type_embeddings, mx.zeros(x.shape[:2], dtype=mx.int32), step)
+        # Padding columns count on past a row's tokens, and so past the table where a row is nearly full.
+        places = mx.minimum(self._places(step), self._last)
+        return self.LayerNorm(x + embed(self.position_embeddings, places, step))
+
+    def _places(self, step: Step) -> mx.array:
+        """Rows of the table, [B, L]."""
+        if self._padding is None:
+            return step.positions
+        step.refuse_positions("this network counts them itself, from the row behind that of padding")
+        if step.inputs.ids is None:
+            return step.indices + self._padding + 1
+        counted = (step.ids != self._padding).astype(mx.int32)
+        return mx.cumsum(counted, axis=1) * counted + self._padding
+
+
+class Heads(Module):
+    """Queries, keys and values, and what the heads see."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.query, self.key, self.value = (
+            nn.Linear(config.hidden_size, config.hidden_size) for _ in range(3)
+        )
+        self._heads, self._scale = config.heads, (config.hidden_size // config.heads) ** -0.5
+
+    def __call__(self, x: mx.array, step: Step) -> mx.array:
+        parts = projections((self.query, self.key, self.value), x, step)
+        queries, keys, values = (split_heads(part, self._heads) for part in parts)
+        return attend_both_ways(queries, keys, values, scale=self._scale, counts=step.counts)
+
+
+class Closing(Module):
+    """norm(to + x W + b)"""
+
+    def __init__(self, inner: int, config: Config) -> None:
+        super().__init__()
+        self.dense = nn.Linear(inner, config.hidden_size)
+        self.LayerNorm = LayerNorm(config.hidden_size, eps=config.norm_eps)
+
+    def __call__(self, x: mx.array, to: mx.array, step: Step) -> mx.array:
+        return self.LayerNorm(linear(self.dense, x, step) + to)
+
+
+class Attention(Module):
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.self = Heads(config)
+        self.output = Closing(config.hidden_size, config)
+
+    def __call__(self, x: mx.array, step: Step) -> mx.array:
+        return self.output(self.self(x, step), x, step)
+
+
+class Intermediate(Module):
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.dense = nn.Linear(config.hidden_size, config.intermediate_size)
+        self._activation = ACTIVATIONS[config.activation]
+
+    def __call__(self, x: mx.array, step: Step) -> mx.array:
+        return self._activation(linear(self.dense, x, step))
+
+
+class Layer(Module):
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.attention = Attention(config)
+        self.intermediate = Intermediate(config)
+        self.output = Closing(config.intermediate_size, config)
+
+    def __call__(self, x: mx.array, step: Step) -> mx.array:
+        x = self.attention(x, step)
+        return self.output(self.intermediate(x, step), x, step)
+
+
+class Stack(Module):
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.layer = [Layer(config) for _ in range(config.layers)]
+
+
+class Bert(Encoder):
+    shifts: ClassVar[tuple[()]] = ()
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.embeddings = Embeddings(config)
+        self.encoder = Stack(config)
+
+    def __call__(self, step: Step, caches: Caches) -> mx.array:
+        x = self.embeddings(step)
+        for layer in self.encoder.layer:
+            x = layer(x, step)
+        return x
+
+    def embed(self, ids: mx.array, step: Step | None = None) -> mx.array:
+        return self.embeddings.embed(ids, step)
+
+
+def build(config: Config) -> Bert:
+    return Bert(config)
+
+
+_PREFIXES = ("bert.", "roberta.", "distilbert.")
+# What files of before 2019 and DistilBERT's call these, and their names here; one after the other.
+_RENAMED = (
+    (re.compile(r"LayerNorm\.gamma$"), "LayerNorm.weight"),
+    (re.compile(r"LayerNorm\.beta$"), "LayerNorm.bias"),
+    (re.compile(r"^transformer\.layer\."), "encoder.layer."),
+    (re.compile(r"\.attention\.q_lin\."), ".attention.self.query."),
+    (re.compile(r"\.attention\.k_lin\."), ".attention.self.key."),
+    (re.compile(r"\.attention\.v_lin\."), ".attention.self.value."),
+    (re.compile(r"\.attention\.out_lin\."), ".attention.output.dense."),
+    (re.compile(r"\.sa_layer_norm\."), ".attention.output.LayerNorm."),
+    (re.compile(r"\.ffn\.lin1\."), ".intermediate.dense."),
+    (re.compile(r"\.ffn\.lin2\."), ".output.dense."),
+    (re.compile(r"\.output_layer_norm\."), ".output.LayerNorm."),
+)
+
+
+def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
+    return {_named(name): array for name, array in weights.items()}
+
+
+def _named(name: str) -> str:
+    prefix = next((one for one in _PREFIXES if name.startswith(one)), "")
+    name = name.removeprefix(prefix)
+    for pattern, new in _RENAMED:
+        name = pattern.sub(new, name)
+    return name
+
+
+_DOWN = re.compile(r"layer\.\d+\.(output\.dense|ffn\.lin2)\.", re.ASCII)
+_READ = (".self.key.", ".self.value.", ".k_lin.", ".v_lin.")
+
+ROWS: tuple[Row, ...] = (
+    Row(
+        lambda t, _: t.ends("position_embeddings.weight", "token_type_embeddings.weight"),
+        SOURCE,
+        "table of positions or types",
+    ),
+    Row(
+        lambda t, r: r.promotes and (t.has(*_READ) or _DOWN.search(t.name) is not None),
+        EIGHT_ELSE,
+        "sensitive matrix",
+    ),
+)
+
+FAMILY = Family(
+    parse=parse,
+    layout=layout,
+    build=build,
+    adapt=adapt,
+    writes=False,
+    checkpoint=always(
+        Checkpoint(
+            rows=ROWS,
+            unread=(
+                "pooler",
+                "cls",
+                "lm_head",
+                "classifier",
+                "vocab_transform",
+                "vocab_layer_norm",
+                "vocab_projector",
+                "position_ids",
+                "token_type_ids",
+            ),
+        )
+    ),
+)

@@ -1,0 +1,243 @@
+"""Encoders for embeddings the whole way: folder and package, vectors, what files say, who else is refused."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import modelkit
+from modelkit.cli.main import cli
+from modelkit.errors import ModelkitError, PlanError, RequestError
+from modelkit.settings import settings_at
+from modelkit.showing.facts import facts_of
+from modelkit.store import Store
+from runtime.cpu import native
+from tests.support.checkpoints import write_checkpoint
+from tests.support.embedding_folders import FLAGS, write_modules
+from tests.support.encoder_folders import CLS, SEP, write_encoder
+from tests.support.parity import Reference
+from tests.support.tiny import write_model, write_tokenizer
+
+TEXTS = ["Once upon a time", "rain", "there was a small cat that liked tea", "cats"]
+BESIDE = {
+    "bert.pooler.dense.weight": np.ones((64, 64), np.float32),
+    "bert.embeddings.position_ids": np.arange(66)[None],
+    "cls.predictions.bias": np.ones(160, np.float32),
+}
+
+
+def make(tmp_path: Path, lines: str = "", **options: Any) -> Any:
+    (tmp_path / "Modelfile").write_text(f"FROM ./model\n{lines}", encoding="utf-8")
+    return modelkit.create(tmp_path / "Modelfile", name="it", home=tmp_path, **options)
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("home")
+    write_encoder(place / "model", "bert", pool="mean")
+    make(place)
+    return place
+
+
+@pytest.fixture(scope="module")
+def model(home: Path) -> Iterator[modelkit.Model]:
+    with modelkit.load("it", home=home) as loaded:
+        yield loaded
+
+
+@pytest.mark.parametrize("name", Reference.encoders())
+@pytest.mark.parametrize("quantize", [None, "q8", "q4"])
+def test_from_modelfile_to_vectors(name: str, quantize: str | None, tmp_path: Path) -> None:
+    """Of the reference's text, each pooling; 8 bits cost a random network little."""
+    reference = Reference.called(name)
+    folder = write_encoder(tmp_path / "model", name, pool="mean")
+    created = make(tmp_path, quantize=quantize)
+    assert created.converted == (quantize is not None)
+    ids = [int(one) for one in reference.answers["ids"]]
+    with modelkit.load("it", home=tmp_path) as model, modelkit.load(folder) as plain:
+        found = model.embed([ids], normalize=False).vectors[0]
+        alone = plain.embed([ids], normalize=False).vectors[0]
+    wanted = reference.answers["logits"].mean(0)
+    spread = float(reference.answers["std"])
+    assert np.abs(alone[reference.answers["columns"]] - wanted).max() < 1e-4 * spread
+    if quantize is None:
+        assert np.array_equal(found, alone)
+    off = np.abs(found - alone).mean() / spread
+    assert off < {None: 1e-6, "q8": 0.02, "q4": 0.2}[quantize]
+
+
+def test_texts_are_framed_and_neither_padded_nor_cut(model: modelkit.Model) -> None:
+    assert model.encode("rain") == [CLS, 10, SEP]
+    long = "rain " * 12
+    assert model.embed(long).tokens == (14,)
+    assert np.array_equal(
+        model.embed("a small cat").vectors, model.embed([model.encode("A small CAT")]).vectors
+    )
+
+
+def test_the_same_bits_in_any_company(model: modelkit.Model) -> None:
+    together = model.embed(TEXTS).vectors
+    for text, vector in zip(TEXTS, together, strict=True):
+        alone = model.embed(text).vectors[0]
+        if native.kernels is None:
+            assert np.abs(alone - vector).max() < 2e-6
+        else:
+            assert np.array_equal(alone, vector)
+
+
+def test_longer_than_a_piece_is_read_whole(home: Path, model: modelkit.Model) -> None:
+    ids = [[5, 6, 7, 8, 9] * 12]
+    with modelkit.load("it", home=home, num_batch=8) as narrow:
+        assert np.array_equal(narrow.embed(ids).vectors, model.embed(ids).vectors)
+
+
+@pytest.mark.parametrize("pool", FLAGS)
+def test_how_files_say_to_pool(tmp_path: Path, pool: str) -> None:
+    folder = write_encoder(tmp_path / "m", "roberta", pool=pool)
+    ids = [int(one) for one in Reference.called("roberta").answers["ids"]]
+    wanted = Reference.called("roberta").answers["logits"]
+    of = {"mean": wanted.mean(0), "first": wanted[0], "last": wanted[-1], "max": wanted.max(0)}[pool]
+    with modelkit.load(folder) as model:
+        found = model.embed([ids], normalize=False)
+        assert model.pooling.endswith("from 1_Pooling/config.json")
+    assert np.abs(found.vectors[0][Reference.called("roberta").answers["columns"]] - of).max() < 1e-4
+
+
+def test_without_files_it_is_the_mean(tmp_path: Path) -> None:
+    with modelkit.load(write_encoder(tmp_path / "m", pool=None)) as model:
+        assert model.pooling == "mean of all tokens, by default"
+
+
+@pytest.mark.parametrize("name", ["sentence_bert_config.json", "sentence_roberta_config.json"])
+def test_where_texts_are_cut(tmp_path: Path, name: str) -> None:
+    folder = write_encoder(tmp_path / "model", "roberta")
+    (folder / name).write_text('{"max_seq_length": 5}')
+    make(tmp_path)
+    with modelkit.load("it", home=tmp_path) as model:
+        found = model.embed("a small cat that liked tea")
+        assert (found.tokens, found.dropped, model.context_length) == ((5,), (3,), 64)
+
+
+def test_what_authors_put_before_every_text(tmp_path: Path) -> None:
+    folder = write_encoder(tmp_path / "m")
+    bare, said = tmp_path / "m" / "config_sentence_transformers.json", {"q": "rain ", "none": ""}
+    bare.write_text(json.dumps({"prompts": said, "default_prompt_name": None}))
+    with modelkit.load(folder) as model:
+        wanted, plain = model.embed("rain tea").vectors, model.embed("tea").vectors
+    bare.write_text(json.dumps({"prompts": said, "default_prompt_name": "q"}))
+    with modelkit.load(folder) as model:
+        assert np.array_equal(model.embed("tea").vectors, wanted)
+        assert not np.array_equal(wanted, plain)
+        assert "texts begin with" in model.pooling
+    write_modules(folder, {FLAGS["mean"]: True, "include_prompt": False})
+    with modelkit.load(folder) as model, pytest.raises(RequestError, match="leaves the prompt out"):
+        model.embed("tea")
+    bare.write_text(json.dumps({"prompts": said, "default_prompt_name": "other"}))
+    with modelkit.load(folder) as model, pytest.raises(RequestError, match="default_prompt_name"):
+        model.embed("tea")
+
+
+def test_what_is_not_read_is_said(tmp_path: Path) -> None:
+    write_encoder(tmp_path / "model", prefix="bert.", beside=BESIDE, architectures=["BertForMaskedLM"])
+    kept, converted = make(tmp_path), make(tmp_path, quantize="q8")
+    assert any("bert.embeddings.position_ids and 2 more" in note for note in kept.notes)
+    (note,) = [note for note in converted.notes if "left out" in note]
+    assert all(name in note for name in BESIDE)
+    left = {tensor.name for tensor in converted.preparation.target.plan.tensors}
+    assert not left & BESIDE.keys()
+    tables = [t for t in converted.preparation.target.plan.tensors if "embeddings.weight" in t.name]
+    assert {t.name.split(".")[2]: t.label for t in tables} == {
+        "word_embeddings": "q8",
+        "position_embeddings": "f32",
+        "token_type_embeddings": "f32",
+    }
+
+
+def test_it_writes_no_text(model: modelkit.Model) -> None:
+    said = "it makes embeddings and writes no text"
+    asked = [
+        lambda: model.generate("rain"),
+        lambda: model.generate([5, 6], stream=True),
+        lambda: model.chat([{"role": "user", "content": "rain"}]),
+        lambda: model.logits([5, 6]),
+    ]
+    for ask in asked:
+        with pytest.raises(RequestError, match=said) as raised:
+            ask()
+        assert "modelkit embed" in str(raised.value.hint)
+    assert not model.writes
+    assert not model.notes
+
+
+def test_run_says_so(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MODELKIT_HOME", str(home))
+    done = CliRunner().invoke(cli, ["run", "--local", "it", "rain"])
+    assert done.exit_code == 1
+    assert "it makes embeddings and writes no text" in done.output
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        ("SYSTEM be kind\n", "Modelfile:2:.*writes no text: SYSTEM has nothing to act on"),
+        ("TEMPLATE {{ messages }}\n", "TEMPLATE has nothing"),
+        ("MESSAGE user hello\n", "MESSAGE has nothing"),
+        ("DRAFT ./draft\n", "BertModel makes embeddings"),
+        ("ADAPTER ./draft\n", "ADAPTER has nothing"),
+    ],
+)
+def test_lines_about_answers_are_refused(tmp_path: Path, lines: str, said: str) -> None:
+    write_encoder(tmp_path / "model")
+    write_model(tmp_path / "draft")
+    with pytest.raises(ModelkitError, match=said):
+        make(tmp_path, lines)
+
+
+def test_it_drafts_for_nobody(tmp_path: Path) -> None:
+    write_model(tmp_path / "model")
+    write_encoder(tmp_path / "draft")
+    with pytest.raises(PlanError, match="BertModel makes embeddings, and writes no text"):
+        make(tmp_path, "DRAFT ./draft\n")
+
+
+def test_formats_are_not_searched_for_it(tmp_path: Path) -> None:
+    write_encoder(tmp_path / "model")
+    with pytest.raises(PlanError, match="makes embeddings"):
+        make(tmp_path, quantize="5 bits")
+
+
+def test_it_is_no_gguf_file(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MODELKIT_HOME", str(home))
+    done = CliRunner().invoke(cli, ["export", "it", str(tmp_path / "it.gguf")])
+    assert done.exit_code == 1
+    assert "BertModel" in done.output or "bert" in done.output
+    assert not [*tmp_path.iterdir()]
+
+
+def test_what_show_says(home: Path) -> None:
+    store = Store(settings_at(home).home)
+    facts = facts_of(store, store.resolve("it"))
+    assert facts["capabilities"] == ["embedding"]
+    assert (facts["context_length"], facts["embedding_length"]) == (66, 64)
+    assert facts["problem"] is None
+    assert facts["memory"]["bytes_per_sequence"] == 0
+
+
+def test_a_decoder_with_a_pooling_file_can_both(tmp_path: Path) -> None:
+    folder = write_model(tmp_path / "model")
+    write_modules(folder, {FLAGS["last"]: True})
+    make(tmp_path)
+    store = Store(settings_at(tmp_path).home)
+    assert facts_of(store, store.resolve("it"))["capabilities"] == ["completion", "embedding"]
+
+
+def test_other_classes_are_refused_by_name(tmp_path: Path) -> None:
+    record = Reference.called("bert").record
+    config = {**record["config"], "architectures": ["BertForSequenceClassification"]}
+    write_tokenizer(write_checkpoint(tmp_path / "model", config, record["tensors"]), tokens=128)
+    with pytest.raises(PlanError, match="BertForSequenceClassification"):
+        make(tmp_path)

@@ -1,0 +1,181 @@
+"""Encoders for embeddings: what transformers computes, of texts read whole; the same bits in any company."""
+
+from pathlib import Path
+
+import mlx.core as mx
+import mlx.nn as nn
+import numpy as np
+import pytest
+
+from runtime.cache.build import build_memory
+from runtime.cpu import native
+from runtime.embedding import Reading
+from runtime.errors import NotSupported, UnsupportedModel
+from runtime.loaded import LoadedModel, load_model
+from runtime.models import describe
+from runtime.nn import ops
+from runtime.step import Inputs, Step
+from tests.support.checkpoints import legacy_config, random_state
+from tests.support.half import TYPES, Half
+from tests.support.parity import Reference, bar, full_logits
+
+COUNTS = (48, 21, 1, 33, 48)
+OWN = {"bf16": 0.15, "f16": 0.03}
+"""As in test_half."""
+
+
+@pytest.fixture(scope="module", params=Reference.encoders())
+def reference(request: pytest.FixtureRequest) -> Reference:
+    return Reference.called(request.param)
+
+
+@pytest.fixture(scope="module")
+def model(reference: Reference, tmp_path_factory: pytest.TempPathFactory) -> LoadedModel:
+    return reference.load(tmp_path_factory.mktemp(reference.name))
+
+
+def together(model: LoadedModel, texts: list[np.ndarray]) -> list[np.ndarray]:
+    """Hidden states of texts that are read side by side."""
+    counts = tuple(map(len, texts))
+    ids = np.zeros((len(texts), max(counts)), np.int32)
+    for row, text in zip(ids, texts, strict=True):
+        row[: len(text)] = text
+    step = Step((0,) * len(texts), counts, inputs=Inputs(mx.array(ids)))
+    hidden = np.array(model.network(step, build_memory(model.described.layout, rows=len(texts))))
+    return [hidden[place, :count] for place, count in enumerate(counts)]
+
+
+def test_full(reference: Reference, model: LoadedModel) -> None:
+    assert reference.error(full_logits(model, reference.answers["ids"])) < bar(reference)
+
+
+def test_legacy_spelling(reference: Reference, tmp_path: Path) -> None:
+    model = reference.load(tmp_path, legacy_config(reference.record["config"]))
+    assert reference.error(full_logits(model, reference.answers["ids"])) < bar(reference)
+
+
+def test_by_plain_operations(reference: Reference, model: LoadedModel) -> None:
+    ids = reference.answers["ids"]
+    with ops.using("plain"):
+        first, *_, last = together(model, [ids[:count] for count in COUNTS])
+    assert reference.error(first) < bar(reference)
+    assert reference.error(last) < bar(reference)
+
+
+@pytest.mark.parametrize("word", TYPES)
+def test_in_16_bits(reference: Reference, word: str, tmp_path: Path) -> None:
+    half = Half(reference.name, word)
+    assert half.error(full_logits(half.load(tmp_path / "wide"), half.ids)) < half.bar
+    own = half.load(tmp_path / "own", on=None)
+    assert own.dtype == TYPES[word]
+    assert np.median(half.distances(full_logits(own, half.ids))) < OWN[word]
+
+
+@pytest.mark.skipif(native.kernels is None, reason=f"no kernels: {native.status.reason}")
+@pytest.mark.parametrize("bits", [None, 4])
+def test_the_same_bits_in_any_company(reference: Reference, bits: int | None, tmp_path: Path) -> None:
+    with ops.using("cpu"):
+        model = reference.load(tmp_path)
+        if bits is not None:
+            nn.quantize(model.network, 32, bits)
+        ids = reference.answers["ids"]
+        texts = [ids[:count] for count in COUNTS]
+        for alone, text in zip(together(model, texts), texts, strict=True):
+            assert np.array_equal(alone, together(model, [text])[0])
+
+
+@pytest.mark.skipif(native.kernels is None, reason=f"no kernels: {native.status.reason}")
+@pytest.mark.parametrize("pool", ["mean", "first", "last", "max"])
+def test_vectors_too(reference: Reference, model: LoadedModel, pool: str) -> None:
+    with ops.using("cpu"):
+        ids = reference.answers["ids"].tolist()
+        texts = [ids[:count] for count in COUNTS]
+        vectors = read(model, texts, pool)
+        for vector, text in zip(vectors, texts, strict=True):
+            assert np.array_equal(vector, read(model, [text], pool)[0])
+
+
+def read(model: LoadedModel, texts: list[list[int]], pool: str) -> np.ndarray:
+    """In pieces of five tokens, where anything is read in pieces."""
+    reading = Reading(model, texts, pool)  # pyright: ignore[reportArgumentType]
+    while reading.read(5):
+        pass
+    return reading.vectors()
+
+
+def test_windows_go_on_past_their_blocks(tmp_path: Path) -> None:
+    """Texts of several blocks of queries, side by side and alone, against all scores at once."""
+    reference = Reference.called("modernbert")
+    config = {**reference.record["config"], "max_position_embeddings": 512}
+    model = reference.load(tmp_path, config)
+    ids = np.random.default_rng(3).integers(3, 160, 400)
+    texts = [ids, ids[:290], ids[:131]]
+    with ops.using("plain"):
+        plain = together(model, texts)
+    for place, text in enumerate(texts):
+        alone = together(model, [text])[0]
+        assert np.abs(alone - plain[place]).max() < 1e-4 * alone.std()
+        if native.kernels is not None:
+            with ops.using("cpu"):
+                assert np.array_equal(together(model, [text])[0], together(model, texts)[place])
+
+
+PUBLISHED = {
+    "bert": ("bert.", ("pooler.dense.weight", "cls.predictions.bias", "embeddings.position_ids")),
+    "roberta": ("roberta.", ("pooler.dense.bias", "lm_head.layer_norm.weight", "embeddings.position_ids")),
+    "distilbert": ("distilbert.", ("vocab_transform.weight", "vocab_projector.bias")),
+    "modernbert": ("model.", ("head.norm.weight", "decoder.bias")),
+}
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_as_files_of_masked_language_models_have_it(name: str) -> None:
+    """A prefix before what is read, older names of norms, and tensors beside it that nothing reads."""
+    reference, (prefix, more) = Reference.called(name), PUBLISHED[name]
+    state = random_state(reference.record["tensors"])
+    old = {"LayerNorm.weight": "LayerNorm.gamma", "LayerNorm.bias": "LayerNorm.beta"}
+    if name == "bert":
+        state = {
+            next((one.replace(new, gone) for new, gone in old.items() if one.endswith(new)), one): x
+            for one, x in state.items()
+        }
+    tensors = {prefix + one: mx.array(x) for one, x in state.items()}
+    for one in more:
+        tensors[one if one.startswith(("cls", "lm_head", "vocab", "head", "decoder")) else prefix + one] = (
+            mx.zeros((1, 66), dtype=mx.int64) if one.endswith("ids") else mx.zeros((4,))
+        )
+    model = load_model(reference.record["config"], tensors)
+    assert reference.error(full_logits(model, reference.answers["ids"])) < bar(reference)
+
+
+def test_it_has_no_next_token(model: LoadedModel) -> None:
+    assert not model.described.writes
+    with pytest.raises(NotSupported, match="embeddings"):
+        model.network.logits(mx.zeros((1, 1, 64)))
+
+
+def test_positions_that_there_are() -> None:
+    lengths = {name: describe(Reference.called(name).record["config"]).context_length for name in PUBLISHED}
+    assert lengths == {"bert": 66, "roberta": 64, "distilbert": 64, "modernbert": 66}
+
+
+@pytest.mark.parametrize(
+    ("name", "field", "value"),
+    [
+        ("bert", "is_decoder", True),
+        ("roberta", "add_cross_attention", True),
+        ("bert", "position_embedding_type", "relative_key"),
+        ("bert", "hidden_act", "mish"),
+        ("bert", "num_attention_heads", 5),
+        ("roberta", "pad_token_id", None),
+        ("xlm_roberta", "pad_token_id", 400),
+        ("distilbert", "activation", "mish"),
+        ("modernbert", "head_dim", 8),
+        ("modernbert", "layer_types", ["chunked_attention"] * 4),
+    ],
+)
+def test_what_is_not_computed_is_refused_by_its_name(name: str, field: str, value: object) -> None:
+    config = {**Reference.called(name).record["config"], field: value}
+    words = {"num_attention_heads": "hidden_size"}.get(field, field)
+    with pytest.raises(UnsupportedModel, match=words):
+        describe(config)

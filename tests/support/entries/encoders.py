@@ -1,0 +1,61 @@
+"""Encoders for embeddings, which have hidden states in place of logits (tests/data/encoders)."""
+
+from typing import Any
+
+_SMALL: dict[str, Any] = {
+    "vocab_size": 160,
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "max_position_embeddings": 66,
+}
+
+ENTRIES: dict[str, tuple[str, dict[str, Any]]] = {
+    "bert": ("bert", {**_SMALL, "layer_norm_eps": 1e-12}),
+    "bert_tanh": ("bert", {**_SMALL, "hidden_act": "gelu_new", "type_vocab_size": 1, "layer_norm_eps": 1e-5}),
+    "roberta": ("roberta", {**_SMALL, "type_vocab_size": 1, "layer_norm_eps": 1e-5}),
+    "xlm_roberta": ("xlm-roberta", {**_SMALL, "pad_token_id": 11, "layer_norm_eps": 1e-5}),
+    "distilbert": (
+        "distilbert",
+        {
+            "vocab_size": 160,
+            "dim": 64,
+            "hidden_dim": 96,
+            "n_layers": 3,
+            "n_heads": 4,
+            "max_position_embeddings": 64,
+        },
+    ),
+    "modernbert": (
+        "modernbert",
+        {
+            **_SMALL,
+            "num_hidden_layers": 4,
+            "local_attention": 12,
+            "pad_token_id": 0,
+            "bos_token_id": 1,
+            "eos_token_id": 2,
+            "cls_token_id": 1,
+            "sep_token_id": 2,
+        },
+    ),
+    "modernbert_biases": (
+        "modernbert",
+        {
+            **_SMALL,
+            "local_attention": 9,
+            "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+            "norm_bias": True,
+            "attention_bias": True,
+            "mlp_bias": True,
+            "norm_eps": 1e-6,
+            "hidden_activation": "gelu_pytorch_tanh",
+            "pad_token_id": 0,
+            "bos_token_id": 1,
+            "eos_token_id": 2,
+            "cls_token_id": 1,
+            "sep_token_id": 2,
+        },
+    ),
+}
