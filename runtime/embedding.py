@@ -51,7 +51,7 @@ class Reading:
         assert min(self._counts) > 0, "a text without tokens has no vector"
         border = long_after(model.described.config)
         self._long = None if border is None else tuple(count > border for count in self._counts)
-        self._whole = len(texts) > 1 or not model.described.writes
+        self._whole = len(texts) > 1 or model.described.looks_ahead
         self._memory = build_memory(
             model.described.layout,
             rows=len(texts),

@@ -12,7 +12,7 @@ from modelkit.pack.conversion import Part
 from modelkit.pack.plan import plan
 from modelkit.pack.planned import Role
 from modelkit.pack.sources import Source
-from modelkit.pack.tying import settle_head
+from modelkit.pack.tying import settle_head, settle_headless
 from modelkit.source.prequantized import BlockFp8Weights
 from runtime.quant import Format
 
@@ -29,7 +29,7 @@ def decide(
     """settled: an earlier `decide` made this source, so no weight has to be read again for its head. plain,
     rewrite: as for `plan`.
     """
-    source, spare = (source, None) if settled else settle_head(source)
+    source, spare = (source, None) if settled else settle_head(settle_headless(source))
     decided = plan(
         source.inventory, source.kind, wanted, role=role, spare=spare, plain=plain, rewrite=rewrite
     )

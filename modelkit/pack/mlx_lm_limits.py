@@ -8,11 +8,13 @@ model or computes other logits; a risk depends on the weights or on the text. No
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
+from runtime.models.names import HEADLESS
 from runtime.models.wrapper import levels
 from runtime.records import dataclass
 
 RELEASE = "0.32.2"
 
+_BARE = [[name] for name in HEADLESS.values()]
 Block = Mapping[str, Any]
 When = Callable[[Block, Collection[str]], bool]
 
@@ -176,6 +178,16 @@ ROWS: tuple[Limit, ...] = (
     Limit(("jamba",), _ever, "it weighs experts by a softmax over the chosen ones, not over all"),
     Limit(
         ("gpt2",), _named("transformer.h."), "it knows the tensors without transformer. before their names"
+    ),
+    Limit(
+        ("llama", "mistral", "qwen2", "qwen3"),
+        lambda _block, names: bool(names) and not any("model." in name for name in names),
+        "it knows the tensors with model. before their names",
+    ),
+    Limit(
+        ("llama", "mistral", "qwen2", "qwen3"),
+        lambda block, _names: block.get("architectures") in _BARE and not block.get("tie_word_embeddings"),
+        "it wants an output head, and this model has none",
     ),
     Limit(("gpt_neox",), _other_inner, "its MLPs are four times as wide as the hidden state"),
     Limit(("gpt_neox",), _is("attention_bias", False), "its attention has biases"),

@@ -82,7 +82,7 @@ class Pooling:
 
 def read_pooling(files: Files, described: Described) -> Pooling:
     """What a model's files say. described: the model, for what they leave open."""
-    pooling = Pooling("last" if described.writes else "mean", "")
+    pooling = Pooling("mean" if described.looks_ahead else "last", "")
     if described.start_id is not None:
         return replace(
             pooling, problem="an encoder reads its prompts, and what that makes is not pooled here"

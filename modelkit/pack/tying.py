@@ -13,6 +13,7 @@ from typing import Any
 from modelkit.errors import PlanError
 from modelkit.pack.families import checkpoint_of
 from modelkit.pack.heads import in_head
+from modelkit.pack.pooling import FILES as POOLING_FILES
 from modelkit.pack.reader import Reader
 from modelkit.pack.slabs import whole
 from modelkit.pack.sources import Source
@@ -45,13 +46,35 @@ def settle_head(source: Source) -> tuple[Source, str | None]:
     return replace(source, inventory=_untied(inventory, head, table), notes=(*source.notes, note)), None
 
 
+def settle_headless(source: Source) -> Source:
+    """Where a head is missing that the config does not tie, and sentence-transformers' files say what the
+    model is for: a source whose config names the class without one. The same in any other case.
+    """
+    from runtime.models.names import HEADLESS, architecture_name
+
+    inventory = source.inventory
+    bare = HEADLESS.get(architecture_name(inventory.config))
+    made_for_it = any(name in inventory.files for name in POOLING_FILES)
+    if bare is None or not made_for_it or _tied(inventory.config) or not _runs(inventory.config):
+        return source
+    if any(name.endswith(_HEADS) for name in inventory.tensors):
+        return source
+    config: dict[str, Any] = {**deepcopy(inventory.config), "architectures": [bare]}
+    files = {name: path for name, path in inventory.files.items() if name != _CONFIG}
+    note = "it has no output head: it makes embeddings and writes no text"
+    return replace(
+        source, inventory=replace(inventory, config=config, files=files), notes=(*source.notes, note)
+    )
+
+
 def _tied(config: Mapping[str, Any]) -> bool:
     """Does the architecture compute logits with the embedding? An unknown one is refused elsewhere."""
     from runtime.errors import UnsupportedModel
     from runtime.models import describe
 
     try:
-        return getattr(describe(config).config, "tied", False) is True
+        described = describe(config)
+        return described.writes and getattr(described.config, "tied", False) is True
     except UnsupportedModel:
         return False
 

@@ -5,12 +5,13 @@ from difflib import get_close_matches
 from importlib import import_module
 from typing import Any
 
-from runtime.cache.layout import LayerSpec
+from runtime.cache.layout import LayerSpec, Stateless
 from runtime.errors import UnsupportedModel, shown
 from runtime.models.checkpoint import PLAIN, Checkpoint
 from runtime.models.document import check_document
 from runtime.models.family import Family
-from runtime.models.names import ARCHITECTURES, architecture_name, module_name
+from runtime.models.headless import headless
+from runtime.models.names import ARCHITECTURES, HEADLESS, architecture_name, module_name
 from runtime.models.wrapper import text_config
 from runtime.records import dataclass
 
@@ -53,6 +54,11 @@ class Described:
         return self.family.writes
 
     @property
+    def looks_ahead(self) -> bool:
+        """Does every token see those behind it, so that a text is read whole or not at all?"""
+        return not self.writes and all(isinstance(spec, Stateless) for spec in self.layout)
+
+    @property
     def through(self) -> str | None:
         """What runs it, if that is none of ours: "mlx-lm 0.32.2 (helium)"."""
         return self.family.through
@@ -70,7 +76,8 @@ def find_family(raw: Mapping[str, Any]) -> Family:
     module = module_name(raw)
     if module is None:
         return _find_foreign(architecture_name(raw), raw)
-    return import_module(f"runtime.models.{module}").FAMILY
+    family = import_module(f"runtime.models.{module}").FAMILY
+    return headless(family) if architecture_name(raw) in HEADLESS.values() else family
 
 
 def _find_foreign(name: str, raw: Mapping[str, Any]) -> Family:

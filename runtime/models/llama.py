@@ -12,11 +12,12 @@ from typing import Any
 import mlx.core as mx
 
 from runtime.cache.layout import LayerSpec
+from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
 from runtime.models.decoder import CausalLM, attention_layout, gated_mlp, head_norms, layer_ropes, rms_norms
 from runtime.models.decoder_config import DecoderConfig, layer_count, one_rope, read_shape
 from runtime.models.family import Family
-from runtime.models.tensor_names import without_spares
+from runtime.models.tensor_names import TRUNK, trunk_prefixed, without_spares
 from runtime.nn.block import PreNorm
 from runtime.nn.layer import Mixer
 from runtime.nn.rope import Rope
@@ -92,7 +93,13 @@ def _attention(config: Config, rope: Rope | None) -> Mixer:
 
 
 def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
-    return without_spares(config, weights)
+    return without_spares(config, trunk_prefixed(weights))
 
 
-FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt)
+FAMILY = Family(
+    parse=parse,
+    layout=layout,
+    build=build,
+    adapt=adapt,
+    checkpoint=always(Checkpoint(prefix=TRUNK)),
+)

@@ -12,6 +12,10 @@ from runtime.models.wrapper import levels
 # By `architectures[0]`, or by `model_type` in a file without architectures: the module with the FAMILY.
 ARCHITECTURES: dict[str, str] = {
     "LlamaForCausalLM": "llama",
+    "LlamaModel": "llama",
+    "MistralModel": "llama",
+    "Qwen2Model": "llama",
+    "Qwen3Model": "llama",
     "MistralForCausalLM": "llama",
     "Qwen2ForCausalLM": "llama",
     "Qwen3ForCausalLM": "llama",
@@ -232,6 +236,15 @@ ARCHITECTURES: dict[str, str] = {
     "ModernBertModel": "modernbert",
     "ModernBertForMaskedLM": "modernbert",
     "modernbert": "modernbert",
+}
+
+# What files call themselves whose output head was left out, as it takes no part in embeddings: by the name of
+# the class that has one.
+HEADLESS = {
+    "LlamaForCausalLM": "LlamaModel",
+    "MistralForCausalLM": "MistralModel",
+    "Qwen2ForCausalLM": "Qwen2Model",
+    "Qwen3ForCausalLM": "Qwen3Model",
 }
 
 # Wrappers with text models of several families: the wrapper's own module, but for these model types inside.

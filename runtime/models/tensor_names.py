@@ -8,6 +8,7 @@ import mlx.core as mx
 
 from runtime.models.decoder_config import DecoderConfig
 
+TRUNK = "model."
 _WRAPPERS = (
     ("model.language_model.", "model."),
     ("language_model.model.", "model."),
@@ -28,6 +29,13 @@ def _unwrapped(name: str) -> str:
         if name.startswith(wrapped):
             return plain + name.removeprefix(wrapped)
     return name
+
+
+def trunk_prefixed(weights: dict[str, mx.array]) -> dict[str, mx.array]:
+    """Files of a model without its head, as embeddings are published, have no prefix before its names."""
+    if any(name.startswith(TRUNK) for name in weights):
+        return weights
+    return {name if name.startswith("lm_head.") else TRUNK + name: x for name, x in weights.items()}
 
 
 def without_spares(config: DecoderConfig, weights: dict[str, mx.array]) -> dict[str, mx.array]:

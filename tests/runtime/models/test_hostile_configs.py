@@ -28,7 +28,7 @@ SHARE = 4  # each field takes every fourth value, others in each family
 @pytest.mark.parametrize("name", FieldAnswers.names())
 def test_every_field_with_values_it_should_not_have(name: str) -> None:
     """Fields that the config has, and names that the family's file speaks of."""
-    base = Reference(name).record["config"]
+    base = Reference.called(name).record["config"]
     described, turn = describe(base), zlib.crc32(name.encode())
     family = FAMILIES / f"{module_name(base)}.py"
     inner = ("text_config",) if "text_config" in base else ()
@@ -107,7 +107,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
 @pytest.mark.parametrize(("name", "change", "words"), REFUSED, ids=lambda part: str(part)[:60])
 def test_refused_by_the_whole_name_of_the_field(name: str, change: dict[str, Any], words: str) -> None:
     with pytest.raises(UnsupportedModel, match=words) as refusal:
-        describe({**Reference(name).record["config"], **change})
+        describe({**Reference.called(name).record["config"], **change})
     assert len(str(refusal.value)) <= LONGEST
 
 

@@ -1,0 +1,21 @@
+"""Decoders whose output head was left out: they make embeddings of their tokens' hidden states.
+
+The rest of the network is the family's, read and remembered as ever.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+from runtime.models.family import Family
+
+
+@cache
+def headless(family: Family) -> Family:
+    """The same without text. Its config counts as tied, for then a network has no module for a head."""
+
+    def parse(raw: Mapping[str, Any]) -> Any:
+        return replace(family.parse(raw), tied=True)
+
+    return replace(family, parse=parse, head=None, writes=False)
