@@ -1,4 +1,6 @@
-"""What kernels need to write and read a layer's keys and values where they lie (`runtime.cache.buffer`)."""
+"""What kernels need to write and read a layer's keys and values where they lie (`runtime.cache.buffer`), and
+to fold over its states (`runtime.cache.recurrent`).
+"""
 
 from collections.abc import Hashable
 from dataclasses import field
@@ -21,6 +23,24 @@ class Kept:
     reach: Reach
     made: dict[Hashable, Any] = field(default_factory=dict[Hashable, Any])
     """What kernels have made of it, for their own use."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KeptStates:
+    """What all states of one layer's memory have in common."""
+
+    made: dict[Hashable, Any] = field(default_factory=dict[Hashable, Any])
+    """As in `Kept`."""
+
+
+class Before(NamedTuple):
+    """The states that the rows of a step begin with."""
+
+    kept: KeptStates
+    arrays: list[mx.array]
+    """[B, ...], in the order of the layout. Do not keep them."""
+    again: bool
+    """May a part of the step be kept, so that what is folded must be remembered until the commit?"""
 
 
 class Lanes(NamedTuple):

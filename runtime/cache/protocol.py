@@ -22,7 +22,7 @@ from typing import Literal, Protocol, cast
 
 import mlx.core as mx
 
-from runtime.cache.lanes import Lanes
+from runtime.cache.lanes import Before, Lanes
 from runtime.cache.snapshot import Snapshot
 from runtime.step import Step
 
@@ -180,6 +180,20 @@ class ScanningCache(Protocol):
 
     def scan(self, step: Step, fn: ScanFunction, *inputs: mx.array) -> mx.array:
         """Run `fn` from the rows' states over the step's inputs; keep the new states for `commit`."""
+        ...
+
+    def before(self, step: Step) -> Before | None:
+        """For kernels, in place of `scan`: the states that the step begins with. `folded` follows, and
+        nothing is between the two. None: they are not all float32.
+        """
+        ...
+
+    def folded(
+        self, step: Step, fn: ScanFunction, inputs: Sequence[mx.array] | None, after: Sequence[mx.array]
+    ) -> None:
+        """The states behind the step, in the same order. inputs: what `fn` takes, where a part of the step
+        may be kept.
+        """
         ...
 
 

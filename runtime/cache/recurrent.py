@@ -15,6 +15,7 @@ from collections.abc import Sequence
 import mlx.core as mx
 
 from runtime.cache.budget import Budget
+from runtime.cache.lanes import Before, KeptStates
 from runtime.cache.layout import Recurrent
 from runtime.cache.lengths import Lengths, rows_of
 from runtime.cache.protocol import Rotate, ScanFunction
@@ -34,7 +35,7 @@ class _Scan:
     step: Step
     fn: ScanFunction
     inputs: tuple[mx.array, ...] | None
-    """None: the step is too wide to be run again."""
+    """None: the step is too wide to be run again, or so narrow that no part of it can be kept."""
     after: States
 
 
@@ -54,6 +55,7 @@ class RecurrentCache(Lengths):
         self._slack = slack
         self._budget = budget or Budget()
         self._scan: _Scan | None = None
+        self._kept = KeptStates()
         super().__init__(0)
         self._states = zero_states(spec, 0, dtype)
         self.resize(rows)
@@ -71,6 +73,18 @@ class RecurrentCache(Lengths):
         outputs, after = fn(self._before(step), *inputs, counts=_counts(step))
         self._scan = _Scan(step, fn, inputs if step.width <= self._slack else None, after)
         return outputs
+
+    def before(self, step: Step) -> Before | None:
+        assert tuple(self._lengths[rows_of(step)]) == step.starts, "a step must begin where its rows end"
+        if any(state.dtype != mx.float32 for state in self._states.values()):
+            return None
+        return Before(self._kept, [*self._before(step).values()], again=1 < step.width <= self._slack)
+
+    def folded(
+        self, step: Step, fn: ScanFunction, inputs: Sequence[mx.array] | None, after: Sequence[mx.array]
+    ) -> None:
+        states = dict(zip(self._states, after, strict=True))
+        self._scan = _Scan(step, fn, None if inputs is None else tuple(inputs), states)
 
     def commit(self, step: Step, kept: Sequence[int]) -> None:
         kept = tuple(kept)

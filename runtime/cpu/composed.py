@@ -51,6 +51,10 @@ class Composed:
             inner, shared = heads.count * heads.size, heads.groups * heads.size
             parts = mx.split(parts[0], [inner, inner + shared], axis=-1)
         queries, keys, values = parts
+        gate = None
+        if heads.gated:
+            both = mx.unflatten(queries, 2, (heads.count, -1))
+            queries, gate = (part.flatten(2) for part in mx.split(both, 2, axis=-1))
         if head_norms is not None:
             queries = self._normed(head_norms[0], _by_heads(queries, heads.size))
             keys = self._normed(head_norms[1], _by_heads(keys, heads.size))
@@ -66,6 +70,8 @@ class Composed:
             rope=heads.rope,
             softcap=heads.softcap,
         )
+        if gate is not None:
+            seen = self._of["gated"]("sigmoid", gate, seen)
         return self.closing(by.close, seen, x, by.after)
 
     def layers(self, layers: Sequence[Any], x: mx.array, step: Step, caches: Sequence[StepCache]) -> mx.array:

@@ -5,8 +5,12 @@ norm, everywhere: an RMS or a layer norm, or None; after: an RMS norm, or None. 
 `runtime.nn.ops.Operations`.
 """
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import mlx.core as mx
+
+from runtime.cache.protocol import ScanFunction
 
 if TYPE_CHECKING:
     from runtime.nn.heads import Heads
@@ -25,6 +29,30 @@ class Attends(NamedTuple):
     """Of the heads of queries and of keys."""
     close: Any
     after: Any
+
+
+class Folds(NamedTuple):
+    """after(close(what a fold over tokens answers to norm(x), under a gate))."""
+
+    norm: Any
+    opening: Sequence[Any]
+    """What is mixed, the answer's gate, and the rule's gates (decays and strengths, or step sizes): one
+    module each, or one for all, the answer's gate first.
+    """
+    conv: Any
+    """What is mixed passes it, and then silu: as `runtime.nn.ops.Operations.conv` has it."""
+    kind: Literal["delta", "ssd"]
+    """The rule, as the operation of that name has it; and with it the next two."""
+    rule: Any
+    sizes: Any
+    gated_norm: Any
+    """As `runtime.nn.ops.Operations.gated_norm` has it; None: the answer times silu of its gate."""
+    close: Any
+    after: Any
+    scan: ScanFunction
+    """The convolution and the rule, for a memory with the states of both."""
+    scanned: Callable[[Sequence[mx.array]], Sequence[mx.array]]
+    """From what the opening modules give to what `scan` takes."""
 
 
 class Feeds(NamedTuple):

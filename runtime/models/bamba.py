@@ -14,13 +14,16 @@ from runtime.models.experts import Weights
 from runtime.models.family import Family
 from runtime.models.mamba_fields import read_mamba2, recurrent_layers
 from runtime.models.tensor_names import without_spares
+from runtime.nn.block import Block as Sublayers
+from runtime.nn.block import Place
 from runtime.nn.conv import stored_filters
+from runtime.nn.layer import Mixer
 from runtime.nn.mamba2 import Mamba2, Mamba2Spec
 from runtime.nn.mlp import GatedMLP
-from runtime.nn.module import Module
 from runtime.nn.norm import RMSNorm
 from runtime.nn.rope import Rope
 from runtime.nn.self_attention import SelfAttention
+from runtime.nn.sublayer import added
 from runtime.records import dataclass
 from runtime.step import Step
 
@@ -58,7 +61,7 @@ def layout(config: Config) -> list[LayerSpec]:
     return [config.mixer.memory if recurrent else full for recurrent in config.recurrent]
 
 
-class Block(Module):
+class Block(Sublayers):
     def __init__(self, config: Config, rope: Rope | None, *, recurrent: bool) -> None:
         super().__init__()
         hidden, eps, bias = config.hidden_size, config.norm_eps, config.attention_bias
@@ -74,9 +77,15 @@ class Block(Module):
         self._recurrent = recurrent
 
     def __call__(self, x: mx.array, step: Step, cache: StepCache) -> mx.array:
-        mixer = self.mamba if self._recurrent else self.self_attn
-        x = x + mixer(self.input_layernorm(x), step, cache)
-        return x + self.feed_forward(self.pre_ff_layernorm(x), step)
+        x = added(x, self._mixer, step, cache, norm=self.input_layernorm)
+        return added(x, self.feed_forward, step, norm=self.pre_ff_layernorm)
+
+    def sublayers(self) -> tuple[Place, ...]:
+        return (self._mixer, self.input_layernorm, None), (self.feed_forward, self.pre_ff_layernorm, None)
+
+    @property
+    def _mixer(self) -> Mixer:
+        return self.mamba if self._recurrent else self.self_attn
 
 
 def build(config: Config) -> CausalLM:

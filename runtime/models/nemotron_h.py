@@ -21,6 +21,9 @@ from runtime.models.family import Family
 from runtime.models.nemotron_h_config import Config, ExpertSpec, parse
 from runtime.models.quantizing import EIGHT_ELSE, REQUESTED, SOURCE, Row, more_bits
 from runtime.models.towers import Towers
+from runtime.nn import ops
+from runtime.nn.block import Block as Sublayers
+from runtime.nn.block import Place
 from runtime.nn.conv import stored_filters
 from runtime.nn.linear import embed, linear, tied
 from runtime.nn.mamba2 import Mamba2
@@ -30,6 +33,7 @@ from runtime.nn.moe import Experts
 from runtime.nn.norm import RMSNorm
 from runtime.nn.route import CorrectedRouter
 from runtime.nn.self_attention import SelfAttention
+from runtime.nn.sublayer import added
 from runtime.step import Step
 
 
@@ -72,18 +76,18 @@ class SparseMLP(Module):
         return routed + self.shared_experts(x, step)
 
 
-class Block(Module):
+class Block(Sublayers):
     def __init__(self, config: Config, kind: str) -> None:
         super().__init__()
         self.norm = RMSNorm(config.hidden_size, eps=config.norm_eps)
         self.mixer = _sublayer(config, kind)
 
     def __call__(self, x: mx.array, step: Step, cache: StepCache) -> mx.array:
-        normed = self.norm(x)
-        mixer = self.mixer
-        if isinstance(mixer, Mamba2 | SelfAttention):
-            return x + mixer(normed, step, cache)
-        return x + mixer(normed, step)
+        memory = (cache,) if isinstance(self.mixer, Mamba2 | SelfAttention) else ()
+        return added(x, self.mixer, step, *memory, norm=self.norm)
+
+    def sublayers(self) -> tuple[Place, ...]:
+        return ((self.mixer, self.norm, None),)
 
 
 def _sublayer(config: Config, kind: str) -> Mamba2 | SelfAttention | SparseMLP | MLP:
@@ -107,9 +111,7 @@ class Backbone(Module):
 
     def __call__(self, step: Step, caches: Caches) -> mx.array:
         step.refuse_positions("no layer of this network goes by positions")
-        x = step.embedded(self.embed)
-        for layer, cache in zip(self.layers, by_layout(caches), strict=True):
-            x = layer(x, step, cache)
+        x = ops.table.layers(self.layers, step.embedded(self.embed), step, by_layout(caches))
         return self.norm_f(x)
 
     def embed(self, ids: mx.array, step: Step | None = None) -> mx.array:

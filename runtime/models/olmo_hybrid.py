@@ -18,15 +18,15 @@ from runtime.models.experts import Weights
 from runtime.models.family import Family
 from runtime.models.joined import joined_rows
 from runtime.models.tensor_names import without_spares
-from runtime.nn.block import PostNorm
+from runtime.nn.block import Block, Place, PostNorm
 from runtime.nn.conv import stored_filters
 from runtime.nn.delta_net import DeltaSpec, GatedDeltaNet
 from runtime.nn.layer import FeedForward
 from runtime.nn.linear import linear
-from runtime.nn.module import Module
 from runtime.nn.norm import Normalize, RMSNorm
 from runtime.nn.rope import Rope
 from runtime.nn.self_attention import Projected, SelfAttention
+from runtime.nn.sublayer import added
 from runtime.records import dataclass
 from runtime.step import Step
 
@@ -105,7 +105,7 @@ class Attention(SelfAttention):
         )
 
 
-class RecurrentBlock(Module):
+class RecurrentBlock(Block):
     def __init__(self, config: Config) -> None:
         super().__init__()
         norm = rms_norms(config)
@@ -115,8 +115,11 @@ class RecurrentBlock(Module):
         self.post_attention_layernorm: Normalize = norm()
 
     def __call__(self, x: mx.array, step: Step, cache: StepCache) -> mx.array:
-        x = x + self.linear_attn(self.input_layernorm(x), step, cache)
-        return x + self.mlp(self.post_attention_layernorm(x), step)
+        x = added(x, self.linear_attn, step, cache, norm=self.input_layernorm)
+        return added(x, self.mlp, step, norm=self.post_attention_layernorm)
+
+    def sublayers(self) -> tuple[Place, ...]:
+        return (self.linear_attn, self.input_layernorm, None), (self.mlp, self.post_attention_layernorm, None)
 
 
 def build(config: Config) -> CausalLM:

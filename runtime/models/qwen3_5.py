@@ -15,26 +15,29 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.cache.layout import Full, LayerSpec
-from runtime.cache.protocol import AttentionCache, Caches, StepCache, by_layout
+from runtime.cache.protocol import Caches, StepCache, by_layout
 from runtime.errors import UnsupportedModel
 from runtime.models.checkpoint import Checkpoint
-from runtime.models.decoder import CausalLM
+from runtime.models.decoder import CausalLM, head_norms
 from runtime.models.experts import Weights, to_switch
 from runtime.models.family import Family, Head
 from runtime.models.quantizing import SOURCE, Row
 from runtime.models.qwen3_5_config import Config, parse
 from runtime.models.tensor_names import text_tower, without_spares
 from runtime.models.towers import USUAL
-from runtime.nn.activation import gated, sigmoid
-from runtime.nn.attend import attend, split_heads
+from runtime.nn.block import Block as Sublayers
+from runtime.nn.block import Place
 from runtime.nn.conv import stored_filters
 from runtime.nn.delta_net import DeltaSpec, GatedDeltaNet
+from runtime.nn.gated_attention import GatedAttention
+from runtime.nn.layer import Mixer
 from runtime.nn.linear import linear
 from runtime.nn.mlp import GatedMLP
 from runtime.nn.module import Module
 from runtime.nn.norm import RMSNorm, plus_one
 from runtime.nn.rope import Rope
 from runtime.nn.sparse import GatedSharedMoE
+from runtime.nn.sublayer import added
 from runtime.step import Step
 
 
@@ -43,39 +46,14 @@ def layout(config: Config) -> list[LayerSpec]:
     return [config.delta.memory if recurrent else full for recurrent in config.recurrent]
 
 
-class Attention(Module):
-    def __init__(self, config: Config, rope: Rope) -> None:
-        super().__init__()
-        hidden, inner, bias = config.hidden_size, config.heads * config.head_dim, config.bias
-        self.q_proj = nn.Linear(hidden, 2 * inner, bias=bias)
-        self.k_proj = nn.Linear(hidden, config.kv_heads * config.head_dim, bias=bias)
-        self.v_proj = nn.Linear(hidden, config.kv_heads * config.head_dim, bias=bias)
-        self.o_proj = nn.Linear(inner, hidden, bias=bias)
-        self.q_norm = RMSNorm(config.head_dim, eps=config.norm_eps)
-        self.k_norm = RMSNorm(config.head_dim, eps=config.norm_eps)
-        self._config = config
-        self._rope = rope
-        self._scale = config.head_dim**-0.5
-
-    def __call__(self, x: mx.array, step: Step, cache: AttentionCache) -> mx.array:
-        config = self._config
-        both = linear(self.q_proj, x, step).reshape(*x.shape[:2], config.heads, 2 * config.head_dim)
-        queries, gate = mx.split(both, 2, axis=-1)
-        keys = self.k_norm(split_heads(linear(self.k_proj, x, step), config.kv_heads))
-        values = split_heads(linear(self.v_proj, x, step), config.kv_heads)
-        queries = self.q_norm(queries.swapaxes(1, 2))
-        out = attend(step, cache, queries, keys, values, scale=self._scale, rope=self._rope)
-        return linear(self.o_proj, gated(sigmoid, gate.reshape(out.shape), out), step)
-
-
-class Block(Module):
+class Block(Sublayers):
     def __init__(self, config: Config, rope: Rope, *, recurrent: bool, sparse: bool) -> None:
         super().__init__()
         hidden = config.hidden_size
         if recurrent:
             self.linear_attn = GatedDeltaNet(hidden, config.delta)
         else:
-            self.self_attn = Attention(config, rope)
+            self.self_attn = GatedAttention(config, rope, head_norms(config), bias=config.bias)
         if sparse and config.expert:
             spec = config.expert
             self.mlp = GatedSharedMoE(
@@ -94,9 +72,15 @@ class Block(Module):
         self._recurrent = recurrent
 
     def __call__(self, x: mx.array, step: Step, cache: StepCache) -> mx.array:
-        mixer = self.linear_attn if self._recurrent else self.self_attn
-        x = x + mixer(self.input_layernorm(x), step, cache)
-        return x + self.mlp(self.post_attention_layernorm(x), step)
+        x = added(x, self._mixer, step, cache, norm=self.input_layernorm)
+        return added(x, self.mlp, step, norm=self.post_attention_layernorm)
+
+    def sublayers(self) -> tuple[Place, ...]:
+        return (self._mixer, self.input_layernorm, None), (self.mlp, self.post_attention_layernorm, None)
+
+    @property
+    def _mixer(self) -> Mixer:
+        return self.linear_attn if self._recurrent else self.self_attn
 
 
 def _rope(config: Config) -> Rope:

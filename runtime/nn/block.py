@@ -8,7 +8,7 @@ from typing import Any
 import mlx.core as mx
 
 from runtime.cache.protocol import StepCache
-from runtime.cpu.stated import Asks, Attends, Feeds
+from runtime.cpu.stated import Asks, Attends, Feeds, Folds
 from runtime.nn.layer import FeedForward, Mixer
 from runtime.nn.module import Module
 from runtime.nn.norm import Norm, Normalize
@@ -20,13 +20,13 @@ Place = tuple[Any, Normalize | None, Normalize | None]
 
 
 class Block(Module):
-    """A mixer, and then a feed-forward part, each added to what it reads."""
+    """Sublayers one behind the other, each added to what it reads: a mixer, a feed-forward part, or both."""
 
-    def sublayers(self) -> tuple[Place, Place]:
-        """Both, in order."""
+    def sublayers(self) -> tuple[Place, ...]:
+        """All, in order."""
         raise NotImplementedError
 
-    def stated(self) -> tuple[Attends, Feeds | Asks] | None:
+    def stated(self) -> tuple[Attends | Folds | Feeds | Asks, ...] | None:
         """See `sublayer.stated`."""
         return stated(self)
 

@@ -2,17 +2,23 @@
 gated norm.
 """
 
+from collections.abc import Sequence
+
 import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.cache.layout import Recurrent, State
 from runtime.cache.protocol import ScanningCache
+from runtime.cpu.stated import Folds
 from runtime.errors import UnsupportedModel
 from runtime.nn import ops
 from runtime.nn.conv import CausalConv
+from runtime.nn.folds import folds
 from runtime.nn.gated_norm import GatedRMSNorm
 from runtime.nn.linear import linear
 from runtime.nn.module import Module
+from runtime.nn.norm import Normalize
+from runtime.nn.sublayer import plainly_added, projections
 from runtime.records import dataclass
 from runtime.step import Step
 
@@ -83,14 +89,32 @@ class GatedDeltaNet(Module):
         self._spec = spec
 
     def __call__(self, x: mx.array, step: Step, cache: ScanningCache) -> mx.array:
-        y = cache.scan(
-            step,
+        products = projections(self._opening(), x, step)
+        y = cache.scan(step, self._scan, *_scanned(products))
+        return linear(self.out_proj, self.norm(y, products[1]), step)
+
+    def added(
+        self, x: mx.array, norm: Normalize | None, after: Normalize | None, step: Step, cache: ScanningCache
+    ) -> mx.array:
+        """x + after(self(norm(x)))"""
+        return plainly_added(x, self, norm, after, step, cache)
+
+    def states(self, norm: Normalize | None, after: Normalize | None) -> Folds | None:
+        """What `added` adds, said as kernels have it."""
+        return folds(
+            norm,
+            self._opening(),
+            self.conv1d,
+            ("delta", self, self._spec),
+            self.norm,
+            self.out_proj,
+            after,
             self._scan,
-            linear(self.in_proj_qkv, x, step),
-            linear(self.in_proj_a, x, step),
-            linear(self.in_proj_b, x, step),
+            _scanned,
         )
-        return linear(self.out_proj, self.norm(y, linear(self.in_proj_z, x, step)), step)
+
+    def _opening(self) -> tuple[nn.Module, ...]:
+        return self.in_proj_qkv, self.in_proj_z, self.in_proj_a, self.in_proj_b
 
     def _scan(
         self,
@@ -105,3 +129,9 @@ class GatedDeltaNet(Module):
         mixed, conv = self.conv1d(mixed, states["conv"], counts, silu=True)
         y, state = ops.table.delta(self, self._spec, mixed, decay, strength, states["state"], counts)
         return y, {"conv": conv, "state": state}
+
+
+def _scanned(products: Sequence[mx.array]) -> Sequence[mx.array]:
+    """All but the gate."""
+    mixed, _, decay, strength = products
+    return mixed, decay, strength

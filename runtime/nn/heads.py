@@ -18,3 +18,5 @@ class Heads:
     rope: Rotary | None = None
     """Turns queries and keys; None: positions are left out."""
     softcap: float | None = None
+    gated: bool = False
+    """With each query comes a gate of its size, whose sigmoid multiplies what the head sees."""

@@ -9,7 +9,7 @@ because what a token computes must not depend on how its prompt was cut.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import mlx.core as mx
@@ -17,13 +17,17 @@ import mlx.nn as nn
 
 from runtime.cache.layout import Recurrent, State
 from runtime.cache.protocol import ScanningCache
+from runtime.cpu.stated import Folds
 from runtime.errors import UnsupportedModel, shown
 from runtime.nn import ops
 from runtime.nn.activation import gated, silu
 from runtime.nn.conv import CausalConv
+from runtime.nn.folds import folds
 from runtime.nn.gated_norm import GatedRMSNorm, Order
 from runtime.nn.linear import linear
 from runtime.nn.module import Module
+from runtime.nn.norm import Normalize
+from runtime.nn.sublayer import plainly_added
 from runtime.records import dataclass
 from runtime.step import Step
 
@@ -105,12 +109,44 @@ class Mamba2(Module):
         projected = linear(self.in_proj, x, step)
         if self._scales is not None:
             projected = projected * self._scales.astype(projected.dtype)
-        gate, mixed, steps = mx.split(projected, (spec.inner, spec.inner + spec.channels), axis=-1)
+        gate, mixed, steps = self._split(projected)
         y = cache.scan(step, self._scan, mixed, steps)
         if spec.norm:
             return linear(self.out_proj, self.norm(y, gate), step)
         y = gated(silu, gate.astype(mx.float32), y)
         return linear(self.out_proj, y.astype(x.dtype), step)
+
+    def added(
+        self, x: mx.array, norm: Normalize | None, after: Normalize | None, step: Step, cache: ScanningCache
+    ) -> mx.array:
+        """x + after(self(norm(x)))"""
+        return plainly_added(x, self, norm, after, step, cache)
+
+    def states(self, norm: Normalize | None, after: Normalize | None) -> Folds | None:
+        """What `added` adds, said as kernels have it."""
+        if self._scales is not None:
+            return None
+        return folds(
+            norm,
+            (self.in_proj,),
+            self.conv1d,
+            ("ssd", self, self._spec),
+            self.norm if self._spec.norm else None,
+            self.out_proj,
+            after,
+            self._scan,
+            self._scanned,
+        )
+
+    def _scanned(self, products: Sequence[mx.array]) -> Sequence[mx.array]:
+        """All but the gate."""
+        return self._split(products[0])[1:]
+
+    def _split(self, projected: mx.array) -> Sequence[mx.array]:
+        """Gate, (x | B | C), steps."""
+        spec = self._spec
+        gate, mixed, steps = mx.split(projected, (spec.inner, spec.inner + spec.channels), axis=-1)
+        return gate, mixed, steps
 
     def _scan(
         self, states: dict[str, mx.array], mixed: mx.array, steps: mx.array, *, counts: mx.array | None

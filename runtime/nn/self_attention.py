@@ -67,7 +67,7 @@ class Attention(Module):
             stated_together(kind, "flat", "opening")
             and stated_together(kind, "project", "head_norms")
             and kind.place is Attention.place
-            and kind.seen is Attention.seen
+            and stated_together(kind, "seen", "heads")
         )
         self._attends = Heads(
             self._heads, self._kv_heads, self._head_dim, self._scale, self._rope, self._softcap
@@ -95,7 +95,7 @@ class Attention(Module):
         """What `added` adds, said as one operation."""
         if not self._as_stated:
             return None
-        return attends(self._attends, norm, self.opening(), self.head_norms(), self.o_proj, after)
+        return attends(self.heads(), norm, self.opening(), self.head_norms(), self.o_proj, after)
 
     def seen(self, x: mx.array, step: Step, cache: AttentionCache, sinks: mx.array | None = None) -> mx.array:
         """What the heads read, side by side, [B, L, H * K]: all but the last projection."""
@@ -119,6 +119,10 @@ class Attention(Module):
             sinks=sinks,
             shape=(self._kv_heads, self._head_dim),
         )
+
+    def heads(self) -> Heads:
+        """How `seen` comes from queries, keys and values."""
+        return self._attends
 
     def flat(self, x: mx.array, step: Step) -> Projected:
         """Heads side by side."""

@@ -13,7 +13,7 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.cache.protocol import AttentionCache
-from runtime.cpu.stated import Asks, Attends, Feeds
+from runtime.cpu.stated import Asks, Attends, Feeds, Folds
 from runtime.nn import ops
 from runtime.nn.activation import NAMES, Activation
 from runtime.nn.heads import Heads
@@ -78,7 +78,7 @@ def attends(
 ) -> Attends | None:
     """None: it is not as the operation has it."""
     of_heads = head_norms is None or (isinstance(head_norms[0], NORMS) and isinstance(head_norms[1], NORMS))
-    if not of_heads or not _fit(norm, after) or not MATRICES.issuperset(map(type, (*opening, close))):
+    if not of_heads or not fit(norm, after) or not MATRICES.issuperset(map(type, (*opening, close))):
         return None
     return Attends(heads, norm, opening, head_norms, close, after)
 
@@ -94,7 +94,7 @@ def feeds(
 ) -> Feeds | None:
     """None: it is not as the operation has it."""
     name = None if isinstance(activation, nn.Module) else NAMES.get(activation)
-    if name is None or not _fit(norm, after) or not MATRICES.issuperset(map(type, (*opening, down))):
+    if name is None or not fit(norm, after) or not MATRICES.issuperset(map(type, (*opening, down))):
         return None
     return Feeds(norm, opening, halves, name, down, after)
 
@@ -110,7 +110,7 @@ def asks(
 ) -> Asks | None:
     """experts: a `runtime.nn.moe.Experts`. None: it is not as kernels have it."""
     stacks = experts.stacks()
-    if stacks is None or not _fit(norm, after) or type(router) not in MATRICES:
+    if stacks is None or not fit(norm, after) or type(router) not in MATRICES:
         return None
     return Asks(norm, router, gates, each, normalize, stacks, after)
 
@@ -127,8 +127,8 @@ def fed_forward(x: mx.array, states: Feeds | None, step: Step) -> mx.array | Non
     return None if states is None or step.adapters is not None else ops.table.feed_forward(x, states)
 
 
-def stated(layer: Any) -> tuple[Attends, Feeds | Asks] | None:
-    """What a layer's two sublayers are, as it says beside its call (`sublayers`), and they beside theirs
+def stated(layer: Any) -> tuple[Attends | Folds | Feeds | Asks, ...] | None:
+    """What a layer's sublayers are, as it says beside its call (`sublayers`), and they beside theirs
     (`states`). None where one of them is another thing.
     """
     if not stated_together(type(layer), "__call__", "sublayers"):
@@ -139,10 +139,11 @@ def stated(layer: Any) -> tuple[Attends, Feeds | Asks] | None:
         if not (stated_together(kind, "__call__", "added") and stated_together(kind, "added", "states")):
             return None
         found.append(sublayer.states(norm, after))
-    return None if None in found else (found[0], found[1])
+    return None if None in found else tuple(found)
 
 
-def _fit(norm: Normalize | None, after: Normalize | None) -> bool:
+def fit(norm: Normalize | None, after: Normalize | None) -> bool:
+    """Are these norms as operations take them?"""
     return (norm is None or isinstance(norm, NORMS)) and (after is None or isinstance(after, RMSNorm))
 
 

@@ -70,6 +70,14 @@ class OneShotScan:
         counts = None if level else mx.array(step.counts, dtype=mx.int32)
         return fn(zero_states(self._spec, len(step.starts), self._dtype), *inputs, counts=counts)[0]
 
+    def before(self, step: Step) -> None:
+        """Kernels may not fold at once: here they are called one by one."""
+
+    def folded(
+        self, step: Step, fn: ScanFunction, inputs: Sequence[mx.array] | None, after: Sequence[mx.array]
+    ) -> None:
+        raise AssertionError("nothing was begun")
+
 
 def build_one_shot(
     layout: Sequence[LayerSpec], *, dtype: mx.Dtype = mx.float32

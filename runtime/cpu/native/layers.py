@@ -5,20 +5,23 @@ a run, which is known again for as long as nobody puts other weights into them. 
 is a run of its own, in two nodes: whoever reads a prompt wants memory alone, and nothing that comes behind.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import mlx.core as mx
 
-from runtime.cache.lanes import Kept, Lanes
+from runtime.cpu.native.folds import folding
 from runtime.cpu.native.sublayers import asking, attending, feeding, memory_of, table_of
 from runtime.cpu.native.watched import made_once
-from runtime.cpu.stated import Asks, Attends, Feeds
+from runtime.cpu.stated import Asks, Attends, Feeds, Folds
 from runtime.records import dataclass
 from runtime.step import Step
 
 MOST = 16
 """Layers of a run. Each output of a node knows all of its inputs and outputs; a layer has two or more."""
+
+Said = tuple[Attends | Folds | Feeds | Asks, ...]
+"""A layer's sublayers; of those that remember it has one at most, since it has one memory."""
 
 
 @dataclass(slots=True, frozen=True, eq=False)
@@ -26,8 +29,7 @@ class Run:
     """Layers side by side that say what they consist of."""
 
     first: int
-    said: list[tuple[Attends, Feeds | Asks]]
-    """Of each layer its two sublayers."""
+    said: list[Said]
     last: bool
     """It is the trunk's last layer."""
 
@@ -43,8 +45,7 @@ def running(kernels: Any, otherwise: Callable[..., mx.array]) -> Callable[..., m
             x = otherwise(layers[at : run.first], x, step, caches[at : run.first])
             at = run.first + len(run.said)
             its = caches[run.first : at]
-            lanes = [cache.open(step) for cache in its]
-            y = _through(kernels, run, x, step, its, lanes)
+            y = _through(kernels, run, x, step, its)
             x = otherwise(layers[run.first : at], x, step, its) if y is None else y
         return otherwise(layers[at:], x, step, caches[at:])
 
@@ -65,41 +66,71 @@ def runs_of(layers: Sequence[Any]) -> list[Run]:
     return runs
 
 
-def _through(
-    kernels: Any, run: Run, x: mx.array, step: Step, caches: Sequence[Any], lanes: list[Lanes | None]
-) -> mx.array | None:
+def _through(kernels: Any, run: Run, x: mx.array, step: Step, caches: Sequence[Any]) -> mx.array | None:
     """None: not as one node."""
-    opened = [one for one in lanes if one is not None]
-    if len(opened) < len(lanes):
+    links: list[tuple[Any, Any, Any]] = []  # those that remember, their caches, and what these open
+    for said, cache in zip(run.said, caches, strict=True):
+        by = remembering(said)
+        if by is not None:
+            opened = cache.open(step) if isinstance(by, Attends) else cache.before(step)
+            if opened is None:
+                return None
+            links.append((by, cache, opened))
+    if not links:
         return None
-    kept = [one.kept for one in opened]
+    kept = [opened.kept for _, _, opened in links]
     found = kept[0].made.get("run")
     if found is None or found[0] is not run or found[1] != kept:
         found = kept[0].made["run"] = run, kept, _chains(kernels, run, kept)
     chains = found[2]
     if chains is None:
         return None
-    ropes = [attends.heads.rope for attends, _ in run.said]
-    tables = {rope: table_of(kernels, rope, step) for rope in set(ropes)}
-    memories = [memory_of(tables[rope], one) for rope, one in zip(ropes, opened, strict=True)]
+    ropes = {by.heads.rope for by, _, _ in links if isinstance(by, Attends)}
+    tables = {rope: table_of(kernels, rope, step) for rope in ropes}
+    memories = [
+        memory_of(tables[by.heads.rope], opened) if isinstance(by, Attends) else (opened.arrays, opened.again)
+        for by, _, opened in links
+    ]
     y, *written = chains[0](x, step.starts, step.counts, step.first, memories)
     at = 0
-    for cache, one in zip(caches, opened, strict=True):
-        parts = len(one.arrays)
-        cache.close(step, one, written[at : at + parts])
-        at += parts
+    for by, cache, opened in links:
+        own = written[at : at + len(opened.arrays)]
+        at += len(own)
+        if isinstance(by, Attends):
+            cache.close(step, opened, own)
+        elif opened.again:
+            products = written[at : at + len(by.opening)]
+            at += len(products)
+            cache.folded(step, by.scan, by.scanned(products), own)
+        else:
+            cache.folded(step, by.scan, None, own)
     return y if len(chains) == 1 else chains[1](y)[0]
 
 
-def _chains(kernels: Any, run: Run, memory: list[Kept]) -> list[Any] | None:
-    parts: list[Any] = []
-    for (attends, said), kept in zip(run.said, memory, strict=True):
-        parts += attending(kernels, kept, attends), _adding(kernels, said)
+def remembering(said: Said) -> Attends | Folds | None:
+    """The sublayer that has the layer's memory."""
+    return next((one for one in said if isinstance(one, Attends | Folds)), None)
+
+
+def _chains(kernels: Any, run: Run, memory: list[Any]) -> list[Any] | None:
+    kept, parts = iter(memory), []
+    for said in run.said:
+        parts += [_part(kernels, one, kept) for one in said]
     if None in parts:
         return None
-    return [kernels.Chain(part) for part in ([parts[:-1], parts[-1:]] if run.last else [parts])]
+    apart = run.last and len(parts) > 1
+    return [kernels.Chain(part) for part in ([parts[:-1], parts[-1:]] if apart else [parts])]
 
 
-def _adding(kernels: Any, said: Feeds | Asks) -> Any:
-    """What stands behind the sublayer that attends."""
-    return asking(kernels, said) if isinstance(said, Asks) else feeding(kernels, said)
+def _part(kernels: Any, said: Attends | Folds | Feeds | Asks, kept: Iterator[Any]) -> Any:
+    """kept: of the memories of those that remember, in order."""
+    match said:
+        case Attends():
+            return attending(kernels, next(kept), said)
+        case Folds():
+            next(kept)
+            return folding(kernels, said)
+        case Feeds():
+            return feeding(kernels, said)
+        case Asks():
+            return asking(kernels, said)

@@ -31,7 +31,7 @@ def table(kernels: Any, otherwise: Any) -> dict[str, Callable[..., Any]]:
     }
 
 
-def _kept(module: Any, make: Callable[..., tuple[mx.array | None, ...]], *of: mx.array | None) -> Any:
+def kept_of(module: Any, make: Callable[..., tuple[mx.array | None, ...]], *of: mx.array | None) -> Any:
     """make(*of), made when first asked and whenever one of them is another array."""
     kept = module.__dict__.get(_KEPT)
     if kept is not None:
@@ -46,7 +46,7 @@ def _kept(module: Any, make: Callable[..., tuple[mx.array | None, ...]], *of: mx
     return made
 
 
-def _filters(weight: mx.array, bias: mx.array | None) -> tuple[mx.array | None, ...]:
+def filters_of(weight: mx.array, bias: mx.array | None) -> tuple[mx.array | None, ...]:
     return mx.contiguous(weight[:, :, 0].T), bias
 
 
@@ -57,7 +57,7 @@ def _conv(kernels: Any, otherwise: Any) -> Callable[..., Folded]:
         weight = module.weight
         if x.dtype != _FLOAT or before.dtype != _FLOAT or weight.shape[1] > MOST_TAPS:
             return other(module, x, before, counts, silu)
-        filters, bias = _kept(module, _filters, weight, module.get("bias"))
+        filters, bias = kept_of(module, filters_of, weight, module.get("bias"))
         return node(x, None, None, before, filters, bias, counts, silu)
 
     return conv
@@ -70,14 +70,14 @@ def _gated_conv(kernels: Any, otherwise: Any) -> Callable[..., Folded]:
         weight = module.weight
         if x.dtype != _FLOAT or before.dtype != _FLOAT or weight.shape[1] > MOST_TAPS:
             return other(module, x, before, counts)
-        filters, bias = _kept(module, _filters, weight, module.get("bias"))
+        filters, bias = kept_of(module, filters_of, weight, module.get("bias"))
         gate_in, gate_out, x = mx.split(x, 3, axis=-1)
         return node(x, gate_in, gate_out, before, filters, bias, counts, False)
 
     return gated_conv
 
 
-def _rates(log: mx.array, *others: mx.array) -> tuple[mx.array, ...]:
+def rates_of(log: mx.array, *others: mx.array) -> tuple[mx.array, ...]:
     return mx.exp(log.flatten()), *(other.flatten() for other in others)
 
 
@@ -95,7 +95,7 @@ def _delta(kernels: Any, otherwise: Any) -> Callable[..., Folded]:
     ) -> Folded:
         if not mixed.dtype == decay.dtype == strength.dtype == _FLOAT or sizes.key_dim > MOST_KEYS:
             return other(module, sizes, mixed, decay, strength, state, counts)
-        rates, bias = _kept(module, _rates, module.A_log, module.dt_bias)
+        rates, bias = kept_of(module, rates_of, module.A_log, module.dt_bias)
         return node(mixed, decay, strength, rates, bias, state, counts, sizes.key_heads, sizes.strength)
 
     return delta
@@ -120,7 +120,7 @@ def _selective_scan(kernels: Any, otherwise: Any) -> Callable[..., Folded]:
         same = x.dtype == steps.dtype == inputs.dtype == outputs.dtype == _FLOAT
         if not same or state.shape[1] > MOST_STATES:
             return other(module, x, steps, inputs, outputs, state, counts)
-        rates, skip = _kept(module, _rates_by_state, module.A_log, module.D)
+        rates, skip = kept_of(module, _rates_by_state, module.A_log, module.D)
         return node(x, steps, inputs, outputs, rates, skip, state, counts)
 
     return selective_scan
@@ -134,7 +134,7 @@ def _ssd(kernels: Any, otherwise: Any) -> Callable[..., Folded]:
     ) -> Folded:
         if not mixed.dtype == steps.dtype == _FLOAT:
             return other(module, sizes, mixed, steps, state, counts)
-        rates, bias, skip = _kept(module, _rates, module.A_log, module.dt_bias, module.D)
+        rates, bias, skip = kept_of(module, rates_of, module.A_log, module.dt_bias, module.D)
         return node(mixed, steps, rates, bias, skip, state, counts, sizes.groups, sizes.steps)
 
     return ssd
@@ -152,7 +152,7 @@ def _rg_lru(kernels: Any, otherwise: Any) -> Callable[..., Folded]:
     ) -> Folded:
         if x.dtype != _FLOAT:
             return other(module, x, positions, state, counts)
-        rates, enter, enter_bias, keep, keep_bias = _kept(
+        rates, enter, enter_bias, keep, keep_bias = kept_of(
             module,
             _gates,
             module.recurrent_param,
@@ -166,7 +166,7 @@ def _rg_lru(kernels: Any, otherwise: Any) -> Callable[..., Folded]:
     return rg_lru
 
 
-def _weight(weight: mx.array) -> tuple[mx.array, ...]:
+def weight_of(weight: mx.array) -> tuple[mx.array, ...]:
     return (weight,)
 
 
@@ -178,7 +178,7 @@ def _gated_norm(kernels: Any, otherwise: Any) -> Callable[..., mx.array]:
         heads = x.shape[-1] // weight.size
         if x.ndim != 3 or not x.dtype == gate.dtype == _FLOAT or (heads > 1 and groups > 1):
             return other(module, x, gate)
-        (weight,) = _kept(module, _weight, weight)
+        (weight,) = kept_of(module, weight_of, weight)
         return node(
             x, gate, weight, module.eps, groups * heads, module.gate_first, module.activation == "sigmoid"
         )

@@ -138,7 +138,7 @@ def attending(kernels: Any, kept: Kept, by: Attends) -> Any:
     if attend is None or norms is None or None in matrices or len(kept.codecs) == 1:
         return None
     *opening, close = matrices
-    return kernels.attention(norms[0], opening, norms[1], norms[2], attend, close, norms[3])
+    return kernels.attention(norms[0], opening, norms[1], norms[2], attend, heads.gated, close, norms[3])
 
 
 def table_of(kernels: Any, rope: Rotary | None, step: Step) -> mx.array | None:

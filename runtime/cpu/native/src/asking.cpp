@@ -20,7 +20,7 @@ class Ask : public Sublayer {
   }
   int width() const override { return experts_.close.outputs(); }
 
-  Run ready(Taken from, const Attending*, const Arrays&, Arrays&) const override {
+  Run ready(Taken from, const Remembered&, const Arrays&, Arrays&) const override {
     const MaybeRun norm = take(norm_, from);
     const mk_matrix router = take(router_, from);
     ExpertsRun experts(experts_, from);

@@ -1,26 +1,30 @@
 // The sublayer that attends: a norm, the products that queries, keys and values are, norms of their heads,
-// attention over layer memory, the product that closes, a norm behind it, and what all that is added to.
+// attention over layer memory, gates of what was seen, the product that closes, a norm behind it, and what all that is added to.
+#include "activations.h"
 #include "attending.h"
 #include "sublayers.h"
 
 namespace modelkit {
 namespace {
-// open: matrices of queries, keys and values, or one with their rows in this order.
+// open: matrices of queries, keys and values, or one with their rows in this order. gated: with each head's query comes a gate of
+// its size, whose sigmoid multiplies what the head has seen.
 class Attend : public Sublayer {
  public:
   MaybeNorm norm;
   std::vector<Matrix> open;
   MaybeNorm query_norm, key_norm;  // along each head
   Attention by;
+  bool gated;
   Matrix close;
   MaybeNorm after;
 
   Attend(const MaybeNorm& norm, const std::vector<Matrix>& open, const MaybeNorm& query_norm, const MaybeNorm& key_norm,
-         const Attention& by, const Matrix& close, const MaybeNorm& after)
-      : norm(norm), open(open), query_norm(query_norm), key_norm(key_norm), by(by), close(close), after(after) {
+         const Attention& by, bool gated, const Matrix& close, const MaybeNorm& after)
+      : norm(norm), open(open), query_norm(query_norm), key_norm(key_norm), by(by), gated(gated), close(close), after(after) {
     want(!by.values_in_keys, "values that lie in the keys have no matrix");
     want(open.size() == 1 || open.size() == 3, "queries, keys and values have one matrix or three");
-    want(open.size() == 3 || (!query_norm && !key_norm), "heads with norms have three matrices");
+    want(open.size() == 3 || (!query_norm && !key_norm && !gated), "heads with norms or gates have three matrices");
+    want(!gated || by.keys.size == by.values.size, "a gate is as long as a query, and as what a head sees");
     int outputs = 0;
     weights.add(norm, width());
     for (const Matrix& matrix : open) {
@@ -28,19 +32,29 @@ class Attend : public Sublayer {
       weights.add(matrix);
       outputs += matrix.outputs();
     }
-    want(outputs == queries() + keys() + values() &&
-             (open.size() == 1 || (open[0].outputs() == queries() && open[1].outputs() == keys())),
+    want(outputs == asked() + keys() + values() &&
+             (open.size() == 1 || (open[0].outputs() == asked() && open[1].outputs() == keys())),
          "matrices must have as many outputs as there are numbers in all heads");
     weights.add(query_norm, by.keys.size), weights.add(key_norm, by.keys.size);
     want_closing(close, by.heads * by.values.size, after);
     weights.add(close), weights.add(after, width());
   }
   int width() const override { return close.outputs(); }
-  const Attention* attention() const override { return &by; }
   int queries() const { return by.heads * by.keys.size; }
+  int asked() const { return gated ? 2 * queries() : queries(); }  // with what comes with them
   int keys() const { return by.groups * by.keys.size; }
   int values() const { return by.groups * by.values.size; }
-  Run ready(Taken from, const Attending* of, const Arrays& in, Arrays& out) const override;
+
+  bool remembers() const override { return true; }
+  Remembered remember(const Memory& memory, Making& made) const override {
+    want(std::holds_alternative<Lanes>(memory), "one that attends must have lanes");
+    const auto& [table, lanes, bases, beside] = std::get<Lanes>(memory);
+    Attending of(by, Shape{made.rows, made.width});
+    of.add_extras(table, {}, {}, made.in);
+    of.write_to(lanes, made.starts, made.counts, bases, made.first, beside, made.in, made.shapes, made.types);
+    return of;
+  }
+  Run ready(Taken from, const Remembered& of, const Arrays& in, Arrays& out) const override;
 };
 
 // What its kernels need. One step after the other, each for all rows.
@@ -52,12 +66,15 @@ struct Job {
   Closing close;
 
   void run(const float* x, float* y, int rows) {
-    const int k = by->width(), all = by->queries() + by->keys() + by->values();
+    const int k = by->width(), all = by->asked() + by->keys() + by->values();
     const Scratch normed = norm ? scratch(rows, k) : nullptr, made = scratch(rows, all), seen = scratch(rows, close.w.k);
+    const Scratch asking = by->gated && query_norm ? scratch(rows, by->queries()) : nullptr;
     if (norm) (*norm)(x, nullptr, normed.get(), rows, k);
-    project(norm ? normed.get() : x, made.get(), rows, all);
+    project(norm ? normed.get() : x, made.get(), asking.get(), rows, all);
     a.out = seen.get();
     mk_attend(&a);
+    if (by->gated)
+      mk_gate_rows({MK_SIGMOID, 0, 0}, made.get() + a.size, 2 * a.size, seen.get(), a.size, seen.get(), rows * a.heads, a.size);
     close.run(seen.get(), x, y, rows);
   }
 
@@ -67,8 +84,9 @@ struct Job {
     return {data, (ptrdiff_t)apart * a.width, size, (ptrdiff_t)apart};
   }
 
-  void project(const float* x, float* made, int rows, int all) {
-    const int k = by->width(), queries = by->queries(), keys = by->keys(), values = by->values();
+  // asking: where normed queries go that come with gates.
+  void project(const float* x, float* made, float* asking, int rows, int all) {
+    const int k = by->width(), queries = by->queries(), keys = by->keys(), values = by->values(), asked = by->asked();
     if (open.size() == 1) {
       const mk_output to = {made, (size_t)all, nullptr};
       mk_products(open.data(), &to, 1, x, k, rows);
@@ -76,20 +94,21 @@ struct Job {
       a.new_values = heads(made + queries + keys, all, a.value_size);
       return;
     }
-    float *of_keys = made + (size_t)rows * queries, *of_values = of_keys + (size_t)rows * keys;
-    const mk_output to[] = {{made, (size_t)queries, nullptr}, {of_keys, (size_t)keys, nullptr}, {of_values, (size_t)values, nullptr}};
+    float *of_keys = made + (size_t)rows * asked, *of_values = of_keys + (size_t)rows * keys;
+    const mk_output to[] = {{made, (size_t)asked, nullptr}, {of_keys, (size_t)keys, nullptr}, {of_values, (size_t)values, nullptr}};
     mk_products(open.data(), to, 3, x, k, rows);
-    if (query_norm) (*query_norm)(made, nullptr, made, rows * a.heads, a.size);
+    const float* of_queries = asking ? asking : made;
+    if (query_norm) query_norm->from(made, asked / a.heads, nullptr, asking ? asking : made, rows * a.heads, a.size);
     if (key_norm) (*key_norm)(of_keys, nullptr, of_keys, rows * a.groups, a.size);
-    a.queries = heads(made, queries, a.size), a.new_keys = heads(of_keys, keys, a.size);
-    a.new_values = heads(of_values, values, a.value_size);
+    a.queries = asking ? heads(of_queries, queries, a.size) : heads(of_queries, asked, asked / a.heads);
+    a.new_keys = heads(of_keys, keys, a.size), a.new_values = heads(of_values, values, a.value_size);
   }
 };
 
-Sublayer::Run Attend::ready(Taken from, const Attending* of, const Arrays& in, Arrays& out) const {
+Sublayer::Run Attend::ready(Taken from, const Remembered& of, const Arrays& in, Arrays& out) const {
   auto job = std::make_shared<Job>();
   job->by = this;
-  of->set(job->a, in, out, from.stream);
+  std::get<Attending>(of).set(job->a, in, out, from.stream);
   job->norm = take(norm, from);
   job->open = take(open, from);
   job->query_norm = take(query_norm, from), job->key_norm = take(key_norm, from);
@@ -99,10 +118,10 @@ Sublayer::Run Attend::ready(Taken from, const Attending* of, const Arrays& in, A
 
 void define(nb::module_& m) {
   m.def("attention", [](const MaybeNorm& norm, const std::vector<Matrix>& open, const MaybeNorm& query_norm, const MaybeNorm& key_norm,
-                        const Attention& by, const Matrix& close, const MaybeNorm& after) {
-    return Part{std::make_shared<Attend>(norm, open, query_norm, key_norm, by, close, after)};
+                        const Attention& by, bool gated, const Matrix& close, const MaybeNorm& after) {
+    return Part{std::make_shared<Attend>(norm, open, query_norm, key_norm, by, gated, close, after)};
   }, nb::arg("norm").none(), nb::arg("open"), nb::arg("query_norm").none(), nb::arg("key_norm").none(), nb::arg("attention"),
-     nb::arg("close"), nb::arg("after").none());
+     nb::arg("gated"), nb::arg("close"), nb::arg("after").none());
 }
 
 const Topic topic(define);

@@ -28,7 +28,7 @@ class FeedForward : public Sublayer {
   }
   int width() const override { return close_.outputs(); }
 
-  Run ready(Taken from, const Attending*, const Arrays&, Arrays&) const override {
+  Run ready(Taken from, const Remembered&, const Arrays&, Arrays&) const override {
     const MaybeRun norm = take(norm_, from);
     std::vector<mk_matrix> open = take(open_, from);
     Closing close{take(close_, from), {}};

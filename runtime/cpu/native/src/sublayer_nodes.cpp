@@ -97,7 +97,7 @@ Array closing(const Array& x, const Matrix& matrix, const MaybeNorm& after, cons
 // One of a node's sublayers, in one step.
 struct Link {
   std::shared_ptr<const Sublayer> by;
-  std::optional<Attending> of;
+  Remembered of;
   int weights_at = -1;
 };
 
@@ -112,7 +112,7 @@ class Through : public Node {
     std::vector<Sublayer::Run> runs;
     runs.reserve(links_->size());
     for (const Link& link : *links_)
-      runs.push_back(link.by->ready(link.by->weights.take(in, link.weights_at, stream()), link.of ? &*link.of : nullptr, in, out));
+      runs.push_back(link.by->ready(link.by->weights.take(in, link.weights_at, stream()), link.of, in, out));
     take_over(in[0], out[0]);  // each reads x for the last time where it adds to it
     dispatch(stream(), [links = links_, runs = std::move(runs), x, y = out[0].data<float>(), rows = rows_of(in[0])] {
       if (!rows) return;
@@ -125,13 +125,10 @@ class Through : public Node {
   std::shared_ptr<const std::vector<Link>> links_;
 };
 
-// What one that attends has in a step: table of turns, lanes, the position in slot 0 of each row, and whether the step's
-// tokens go beside the lanes.
-using Memory = std::tuple<std::optional<Array>, Arrays, Ints, bool>;
-
-// As Python has sublayers that follow each other. Called with x, for those that attend [rows, tokens, width], and the
-// step. Returns the answer, and for each that attends the lanes as they are once the step's tokens are written; or what
-// lies beside them.
+// As Python has sublayers that follow each other. Called with x, for those that remember [rows, tokens, width], and the
+// step. Returns the answer, and what each that remembers gives. One that attends: the lanes as they are once the step's tokens
+// are written, or what lies beside them. One that folds: states after the step, and its opening products where they are
+// asked for.
 class Chain {
  public:
   explicit Chain(const std::vector<Part>& parts) : parts_(parts) { want(!parts.empty(), "a chain must have sublayers"); }
@@ -147,16 +144,14 @@ class Chain {
     for (const Part& part : parts_) {
       want(x.ndim() > 0 && x.shape(-1) == part.by->width(), "x must have rows, as wide as the sublayer");
       Link link{part.by, {}};
-      if (const Attention* attention = part.by->attention()) {
-        want(next < memories.size() && x.ndim() == 3, "those that attend must have a memory each, and x [rows, tokens, width]");
-        const auto& [table, lanes, bases, beside] = memories[next++];
-        link.of.emplace(*attention, Shape{x.shape(0), x.shape(1)});
-        link.of->add_extras(table, {}, {}, in);
-        link.of->write_to(lanes, starts, counts, bases, first, beside, in, shapes, types);
+      if (part.by->remembers()) {
+        want(next < memories.size() && x.ndim() == 3, "those that remember must have a memory each, and x [rows, tokens, width]");
+        Making making{x.shape(0), x.shape(1), starts, counts, first, in, shapes, types};
+        link.of = part.by->remember(memories[next++], making);
       }
       links.push_back(std::move(link));
     }
-    want(next == memories.size(), "those that attend must have a memory each");
+    want(next == memories.size(), "those that remember must have a memory each");
     for (Link& link : links) link.weights_at = link.by->weights.join(in);
     return Array::make_arrays(std::move(shapes), types, std::make_shared<Through>(processor(), std::move(links)), in);
   }

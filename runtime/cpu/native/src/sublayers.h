@@ -5,7 +5,12 @@
 #include <functional>
 #include <memory>
 
+#include <variant>
+
+#include <nanobind/stl/variant.h>
+
 #include "attending.h"
+#include "folding.h"
 #include "norms.h"
 #include "products_nodes.h"
 
@@ -15,6 +20,8 @@ struct Taken {
   const Arrays& arrays;
   size_t at;
   mx::Stream stream;
+
+  const float* floats() { return dense(arrays[at++], stream).data<float>(); }
 };
 
 // RMS norms have no bias.
@@ -45,15 +52,16 @@ class Norm {
     bool centred;
 
     // y = add + norm(x), all dense; y may be x. add: nullptr for none, and not for a centred norm.
-    void operator()(const float* x, const float* add, float* y, int rows, int width) const {
-      if (!centred) mk_rms_norm(x, width, weight, add, width, y, rows, width, eps);
-      else mk_layer_norm(x, width, weight, bias, y, rows, width, eps);
+    void operator()(const float* x, const float* add, float* y, int rows, int width) const { from(x, width, add, y, rows, width); }
+    // x's rows `stride` floats apart.
+    void from(const float* x, ptrdiff_t stride, const float* add, float* y, int rows, int width) const {
+      if (!centred) mk_rms_norm(x, stride, weight, add, width, y, rows, width, eps);
+      else mk_layer_norm(x, stride, weight, bias, y, rows, width, eps);
     }
   };
   Run take(Taken& from) const {
-    auto next = [&] { return dense(from.arrays[from.at++], from.stream).data<float>(); };
-    const float* weight = has_weight_ ? next() : nullptr;
-    const float* bias = arrays_.size() > (size_t)has_weight_ ? next() : nullptr;
+    const float* weight = has_weight_ ? from.floats() : nullptr;
+    const float* bias = arrays_.size() > (size_t)has_weight_ ? from.floats() : nullptr;
     return {weight, bias, eps_, centred_};
   }
 
@@ -82,6 +90,11 @@ class Weights {
     if (norm) norm->add_inputs(arrays_, width);
   }
   void add(const Matrix& matrix) { matrix.add_inputs(arrays_); }
+  // Taken as floats.
+  void add(const Array& array) {
+    want_float(array, "what a sublayer computes by");
+    arrays_.push_back(array);
+  }
 
   // As inputs behind those that a node has; where the first is, -1 for none.
   int join(Arrays& inputs) const {
@@ -128,6 +141,26 @@ inline void want_closing(const Matrix& matrix, int width, const MaybeNorm& after
   want(!after || !after->centred(), "a norm behind a sublayer must be an RMS norm");
 }
 
+// What a sublayer has of its layer's memory in a step, as Python hands it over. One that attends: table of turns, lanes, the
+// position in slot 0 of each row, and whether the step's tokens go beside the lanes. One that folds: states before the step,
+// and whether its opening products are asked for, too.
+using Lanes = std::tuple<std::optional<Array>, Arrays, Ints, bool>;
+using States = std::tuple<Arrays, bool>;
+using Memory = std::variant<Lanes, States>;
+
+// The same as its node has it.
+using Remembered = std::variant<std::monostate, Attending, Folding>;
+
+// A node in the making.
+struct Making {
+  int rows, width;
+  const Ints &starts, &counts;
+  int first;
+  Arrays& in;
+  std::vector<mx::Shape>& shapes;  // of what it gives
+  std::vector<mx::Dtype>& types;
+};
+
 // What adds to a residual stream: what all steps have in common.
 class Sublayer {
  public:
@@ -136,9 +169,11 @@ class Sublayer {
 
   virtual ~Sublayer() = default;
   virtual int width() const = 0;
-  virtual const Attention* attention() const { return nullptr; }
-  // For eval_cpu, with the node's inputs and outputs. of: for one that attends.
-  virtual Run ready(Taken from, const Attending* of, const Arrays& in, Arrays& out) const = 0;
+  virtual bool remembers() const { return false; }
+  // Adds inputs and outputs. For one that remembers.
+  virtual Remembered remember(const Memory&, Making&) const { return {}; }
+  // For eval_cpu, with the node's inputs and outputs.
+  virtual Run ready(Taken from, const Remembered& of, const Arrays& in, Arrays& out) const = 0;
 
   Weights weights;
 };

@@ -18,6 +18,7 @@ if native.kernels is None:
 
 from runtime.cpu.composed import Composed, by_name
 from runtime.nn import ops
+from runtime.nn.gated_attention import GatedAttention
 from runtime.nn.norm import LayerNorm, RMSNorm
 from runtime.nn.plain import ACTIVATIONS
 from runtime.nn.rope import Rope
@@ -44,6 +45,7 @@ KINDS: dict[str, Callable[[], Attention]] = {
     "apart": lambda: SelfAttention(Shape(), ROPE, qkv_bias=True, softcap=20.0),
     "fused": lambda: FusedAttention(Shape(), ROPE),
     "normed": lambda: HeadNormAttention(Shape(), None, lambda _heads: RMSNorm(32)),
+    "gated": lambda: GatedAttention(Shape(), ROPE, lambda _heads: RMSNorm(32), bias=True),
 }
 
 
@@ -173,10 +175,13 @@ def test_wrong_shapes_are_refused() -> None:
         ([q, kv, kv], norm, norm, close),
         ([matrix(320, 64)], kernels.Norm(False, None, None, 1e-5), None, close),
         ([q, kv, kv], None, None, matrix(64, 64)),
+        ([q, kv, kv], None, None, close, True),
     ):
         with pytest.raises(ValueError, match=r"must|matri|wide"):
-            kernels.attention(None, given[0], given[1], given[2], attend, given[3], None)
-    chain = kernels.Chain([kernels.attention(None, [q, kv, kv], None, None, attend, close, None)])
+            kernels.attention(
+                None, given[0], given[1], given[2], attend, given[4:] == (True,), given[3], None
+            )
+    chain = kernels.Chain([kernels.attention(None, [q, kv, kv], None, None, attend, False, close, None)])
     lanes = [mx.zeros((1, 2, 16, 32))] * 2
     for x in (
         mx.zeros((1, 1, 32)),

@@ -1,0 +1,51 @@
+"""Recurrent sublayers by the kernels, as parts of one node: see `runtime.cpu.stated.Folds`."""
+
+from typing import Any
+
+from runtime.cpu.native.products import matrix_of
+from runtime.cpu.native.scans import MOST_KEYS, MOST_TAPS, filters_of, kept_of, rates_of, weight_of
+from runtime.cpu.native.sublayers import norms_of
+from runtime.cpu.stated import Folds
+
+
+def folding(kernels: Any, by: Folds) -> Any:
+    """The kernels' view of a sublayer that folds; None where they have none."""
+    norms = norms_of(kernels, (by.norm, by.after))
+    matrices = [matrix_of(kernels, module) for module in (*by.opening, by.close)]
+    weight, rule = by.conv.weight, _rule(kernels, by)
+    if norms is None or None in matrices or weight.shape[1] > MOST_TAPS or rule is None:
+        return None
+    gated = by.gated_norm
+    if gated is not None and gated.groups > 1 and gated.weight.size < _answers(by):
+        return None  # heads share a weight of several groups
+    *opening, close = matrices
+    filters, bias = kept_of(by.conv, filters_of, weight, by.conv.get("bias"))
+    return kernels.folding(norms[0], opening, filters, bias, rule, *_gating(by), close, norms[1])
+
+
+def _rule(kernels: Any, by: Folds) -> Any:
+    module, sizes = by.rule, by.sizes
+    if by.kind == "ssd":
+        rates, bias, skip = kept_of(module, rates_of, module.A_log, module.dt_bias, module.D)
+        parts = sizes.heads, sizes.head_dim, sizes.groups, sizes.state, sizes.steps
+        return kernels.SsdRule(rates, bias, skip, *parts)
+    if sizes.key_dim > MOST_KEYS:
+        return None
+    rates, bias = kept_of(module, rates_of, module.A_log, module.dt_bias)
+    parts = sizes.key_heads, sizes.value_heads, sizes.key_dim, sizes.value_dim, sizes.strength
+    return kernels.DeltaRule(rates, bias, *parts)
+
+
+def _gating(by: Folds) -> tuple[Any, ...]:
+    """(weight, eps, parts, gate_first, sigmoid)"""
+    norm = by.gated_norm
+    if norm is None:
+        return None, 0.0, 1, False, False
+    (weight,) = kept_of(norm, weight_of, norm.weight)
+    parts = norm.groups * (_answers(by) // weight.size)
+    return weight, norm.eps, parts, norm.gate_first, norm.activation == "sigmoid"
+
+
+def _answers(by: Folds) -> int:
+    sizes = by.sizes
+    return sizes.heads * sizes.head_dim if by.kind == "ssd" else sizes.value_heads * sizes.value_dim

@@ -1,0 +1,197 @@
+// The sublayer that folds over tokens: a norm, products of one x, a convolution, a rule by which its answers enter the state,
+// a norm under a gate, the product that closes, a norm behind it, and what all that is added to.
+#include "activations.h"
+#include "rules.h"
+
+#include <numeric>
+
+#include <nanobind/stl/shared_ptr.h>
+
+namespace modelkit {
+namespace {
+// filters [taps, channels]
+struct Conv {
+  Array filters;
+  Maybe bias;
+
+  Conv(const Array& filters, const Maybe& bias) : filters(filters), bias(bias) {
+    want(filters.ndim() == 2 && filters.shape(0) >= 1 && filters.shape(0) <= MK_CONV_TAPS, "a convolution has 1 to 64 taps, and channels");
+    want(!bias || bias->shape() == mx::Shape{filters.shape(1)}, "a convolution's bias has one number for each channel");
+  }
+  int taps() const { return filters.shape(0); }
+};
+
+// What an answer passes under its gate: a norm along each of its parts, or silu(gate) * answer where there is none.
+struct Gating {
+  Maybe weight;
+  float eps;
+  int parts;
+  bool gate_first, sigmoid;
+
+  Gating(const Maybe& weight, float eps, int parts, bool gate_first, bool sigmoid)
+      : weight(weight), eps(eps), parts(parts), gate_first(gate_first), sigmoid(sigmoid) {
+    want(parts > 0, "an answer has parts");
+  }
+};
+
+// open: matrices of what the rule mixes, of the answer's gate, and of the rule's gates; or one with the rows of the answer's
+// gate, of what is mixed, and of the rule's gates.
+class Fold : public Sublayer {
+ public:
+  MaybeNorm norm;
+  std::vector<Matrix> open;
+  Conv conv;
+  std::shared_ptr<const Rule> rule;
+  Gating gating;
+  Matrix close;
+  MaybeNorm after;
+
+  Fold(const MaybeNorm& norm, const std::vector<Matrix>& open, const Conv& conv, std::shared_ptr<const Rule> rule, const Gating& gating,
+       const Matrix& close, const MaybeNorm& after)
+      : norm(norm), open(open), conv(conv), rule(std::move(rule)), gating(gating), close(close), after(after) {
+    const Rule& by = *this->rule;
+    std::vector<int> sizes{by.channels, by.answers};
+    sizes.insert(sizes.end(), by.gates.begin(), by.gates.end());
+    want(open.size() == 1 || open.size() == sizes.size(), "a fold opens with one matrix, or with one for each of its parts");
+    for (size_t i = 0; open.size() > 1 && i < open.size(); i++) want(open[i].outputs() == sizes[i], "a part of a fold has a matrix of its size");
+    want(open.size() > 1 || open[0].outputs() == std::accumulate(sizes.begin(), sizes.end(), 0), "a fold's one matrix has rows for all of its parts");
+    want(conv.filters.shape(1) == by.channels, "a fold's convolution has the channels that its rule mixes");
+    want(by.answers % gating.parts == 0, "an answer must divide into its parts");
+    want(!gating.weight || (int)gating.weight->size() == by.answers || (int)gating.weight->size() == by.answers / gating.parts,
+         "the weight of the norm under the gate is as long as the answer, or as one of its parts");
+    want_closing(close, by.answers, after);
+    weights.add(norm, width());
+    for (const Matrix& matrix : open) {
+      want_matrix(matrix, width(), "a matrix must be a single one, as wide as x");
+      weights.add(matrix);
+    }
+    weights.add(conv.filters);
+    if (conv.bias) weights.add(*conv.bias);
+    by.add_to(weights);
+    if (gating.weight) weights.add(*gating.weight);
+    weights.add(close), weights.add(after, width());
+  }
+  int width() const override { return close.outputs(); }
+  bool remembers() const override { return true; }
+
+  Remembered remember(const Memory& memory, Making& made) const override {
+    want(std::holds_alternative<States>(memory), "one that folds must have states");
+    const auto& [states, asked] = std::get<States>(memory);
+    const mx::Shape shapes[] = {{made.rows, conv.taps() - 1, rule->channels}, joined(made.rows, rule->state)};
+    want(states.size() == 2 && (int)made.counts.size() == made.rows, "there are two states, and a count for each row");
+    Folding of{made.rows, made.width, {}, (int)made.in.size(), (int)made.shapes.size(), -1};
+    for (int count : made.counts) {
+      want(count >= 0 && count <= made.width, "a row brings no more tokens than the step is wide");
+      if (count < made.width) of.counts = made.counts;
+    }
+    for (int i = 0; i < 2; i++) {
+      want_float(states[i], "a state");
+      want(states[i].shape() == shapes[i], "a state must have its layer's shape");
+      made.in.push_back(states[i]), made.shapes.push_back(shapes[i]), made.types.push_back(mx::float32);
+    }
+    if (!asked) return of;
+    of.products = (int)made.shapes.size();
+    for (const Matrix& matrix : open) made.shapes.push_back({made.rows, made.width, matrix.outputs()}), made.types.push_back(mx::float32);
+    return of;
+  }
+  Run ready(Taken from, const Remembered& of, const Arrays& in, Arrays& out) const override;
+
+ private:
+  static mx::Shape joined(int rows, const mx::Shape& state) {
+    mx::Shape shape{rows};
+    shape.insert(shape.end(), state.begin(), state.end());
+    return shape;
+  }
+};
+
+// What its kernels need. One step after the other, each for all rows.
+struct Job {
+  const Fold* by;  // the node holds these two
+  const Folding* of;
+  MaybeRun norm;
+  std::vector<mk_matrix> open;
+  mk_conv conv{};
+  Rule::Run rule;
+  mk_gated_norm gating{};
+  Closing close;
+  const float* state;
+  float* after;
+  std::vector<float*> asked;  // where opening products go that are asked for
+
+  void run(const float* x, float* y, int rows) {
+    const int k = by->width(), answers = by->rule->answers;
+    const Scratch normed = norm ? scratch(rows, k) : nullptr, mixed = scratch(rows, conv.channels), raw = scratch(rows, answers);
+    std::vector<Scratch> room;
+    if (norm) (*norm)(x, nullptr, normed.get(), rows, k);
+    const std::vector<mk_tokens> parts = project(norm ? normed.get() : x, room, rows);
+    conv.x = parts[0], conv.y = mixed.get();
+    mk_conv_rows(conv);
+    rule({of_rows(mixed.get(), conv.channels), &parts[2], state, raw.get(), after, conv.counts, of->rows, of->width});
+    const Scratch seen = scratch(rows, answers);
+    if (by->gating.weight) {
+      gating.x = of_rows(raw.get(), answers), gating.gate = parts[1], gating.y = seen.get();
+      mk_gated_norm_rows(gating);
+    } else {
+      mk_gate_rows({MK_SILU, 0, 0}, parts[1].at, parts[1].token, raw.get(), answers, seen.get(), rows, answers);
+    }
+    close.run(seen.get(), x, y, rows);
+  }
+
+ private:
+  // Tokens `apart` floats from each other.
+  mk_tokens of_rows(const float* data, ptrdiff_t apart) const { return {data, apart * of->width, apart}; }
+
+  // What is mixed, the answer's gate, the rule's gates.
+  std::vector<mk_tokens> project(const float* x, std::vector<Scratch>& room, int rows) const {
+    std::vector<mk_output> to;
+    for (size_t i = 0; i < open.size(); i++) {
+      if (asked.empty()) room.push_back(scratch(rows, open[i].n));
+      to.push_back({asked.empty() ? room.back().get() : asked[i], (size_t)open[i].n, nullptr});
+    }
+    mk_products(open.data(), to.data(), (int)open.size(), x, (size_t)open[0].k, rows);
+    std::vector<mk_tokens> parts;
+    if (open.size() > 1) {
+      for (const mk_output& each : to) parts.push_back(of_rows(each.y, each.ld));
+      return parts;
+    }
+    const Rule& rule = *by->rule;
+    int at = rule.answers + rule.channels;
+    parts = {of_rows(to[0].y + rule.answers, to[0].ld), of_rows(to[0].y, to[0].ld)};
+    for (int size : rule.gates) parts.push_back(of_rows(to[0].y + at, to[0].ld)), at += size;
+    return parts;
+  }
+};
+
+Sublayer::Run Fold::ready(Taken from, const Remembered& remembered, const Arrays& in, Arrays& out) const {
+  auto job = std::make_shared<Job>();
+  const Folding& of = std::get<Folding>(remembered);
+  auto before = [&](int state) { return dense(in[of.before + state], from.stream).data<float>(); };
+  auto place = [&](int at) { return allocate(out[at]), out[at].data<float>(); };
+  job->by = this, job->of = &of;
+  job->norm = take(norm, from), job->open = take(open, from);
+  mk_conv& c = job->conv;
+  c.rows = of.rows, c.width = of.width, c.channels = rule->channels, c.taps = conv.taps(), c.silu = 1;
+  c.filters = from.floats(), c.bias = conv.bias ? from.floats() : nullptr;
+  c.before = before(0), c.after = place(of.after), c.counts = of.counts.empty() ? nullptr : of.counts.data();
+  job->rule = rule->take(from), job->state = before(1), job->after = place(of.after + 1);
+  mk_gated_norm& g = job->gating;
+  g.weight = gating.weight ? from.floats() : nullptr, g.eps = gating.eps, g.rows = of.rows, g.tokens = of.width, g.width = rule->answers;
+  g.groups = gating.parts, g.shared = gating.weight && (int)gating.weight->size() != rule->answers;
+  g.gate_first = gating.gate_first, g.sigmoid = gating.sigmoid;
+  for (size_t i = 0; of.products >= 0 && i < open.size(); i++) job->asked.push_back(place(of.products + (int)i));
+  job->close.w = take(close, from), job->close.after = take(after, from);
+  return [job](const float* x, float* y, int rows) { job->run(x, y, rows); };
+}
+
+void define(nb::module_& m) {
+  m.def("folding", [](const MaybeNorm& norm, const std::vector<Matrix>& open, const Array& filters, const Maybe& bias, std::shared_ptr<Rule> rule,
+                      const Maybe& weight, float eps, int parts, bool gate_first, bool sigmoid, const Matrix& close, const MaybeNorm& after) {
+    const Gating gating(weight, eps, parts, gate_first, sigmoid);
+    return Part{std::make_shared<Fold>(norm, open, Conv(filters, bias), std::move(rule), gating, close, after)};
+  }, nb::arg("norm").none(), nb::arg("open"), nb::arg("filters"), nb::arg("bias").none(), nb::arg("rule"), nb::arg("weight").none(),
+     nb::arg("eps"), nb::arg("parts"), nb::arg("gate_first"), nb::arg("sigmoid"), nb::arg("close"), nb::arg("after").none());
+}
+
+const Topic topic(define);
+}  // namespace
+}  // namespace modelkit

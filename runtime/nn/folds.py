@@ -1,0 +1,36 @@
+"""Recurrent sublayers, said as kernels have them: see `runtime.cpu.stated.Folds`."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+import mlx.core as mx
+import mlx.nn as nn
+
+from runtime.cache.protocol import ScanFunction
+from runtime.cpu.stated import Folds
+from runtime.nn.conv import CausalConv
+from runtime.nn.gated_norm import GatedRMSNorm
+from runtime.nn.linear import MATRICES
+from runtime.nn.norm import Normalize
+from runtime.nn.sublayer import fit
+
+Rule = tuple[Literal["delta", "ssd"], nn.Module, Any]
+"""Its kind, the module with its parameters, and the sizes of its heads."""
+
+
+def folds(
+    norm: Normalize | None,
+    opening: Sequence[nn.Module],
+    conv: nn.Module,
+    rule: Rule,
+    gated_norm: nn.Module | None,
+    close: nn.Module,
+    after: Normalize | None,
+    scan: ScanFunction,
+    scanned: Callable[[Sequence[mx.array]], Sequence[mx.array]],
+) -> Folds | None:
+    """None: it is not as kernels have it, as somebody has put modules of another class in place of ours."""
+    ours = type(conv) is CausalConv and (gated_norm is None or type(gated_norm) is GatedRMSNorm)
+    if not ours or not fit(norm, after) or not MATRICES.issuperset(map(type, (*opening, close))):
+        return None
+    return Folds(norm, opening, conv, *rule, gated_norm, close, after, scan, scanned)

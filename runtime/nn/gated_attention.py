@@ -1,0 +1,49 @@
+"""Attention whose heads have normed queries and keys, and gates that come with the queries (Qwen3-Next).
+
+B rows, L tokens, H query heads, G key-value heads, K head size.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import mlx.core as mx
+import mlx.nn as nn
+
+from runtime.cache.protocol import AttentionCache
+from runtime.nn.activation import gated, sigmoid
+from runtime.nn.attend import attend, split_heads
+from runtime.nn.heads import Heads
+from runtime.nn.norm import Normalize
+from runtime.nn.rope import Rope
+from runtime.nn.self_attention import HeadNormAttention, HeadShape
+from runtime.nn.sublayer import projections
+from runtime.step import Step
+
+
+class GatedAttention(HeadNormAttention):
+    """q_proj gives each head's query and then its gate, [B, L, H * 2 K]."""
+
+    def __init__(
+        self, shape: HeadShape, rope: Rope | None, norm: Callable[[int], Normalize], *, bias: bool = False
+    ) -> None:
+        super().__init__(shape, rope, norm, qkv_bias=bias, output_bias=bias)
+        self.q_proj = nn.Linear(shape.hidden_size, 2 * shape.heads * shape.head_dim, bias=bias)
+        self._attends = replace(self._attends, gated=True)
+
+    def seen(self, x: mx.array, step: Step, cache: AttentionCache, sinks: mx.array | None = None) -> mx.array:
+        both, keys, values = projections(self.opening(), x, step)
+        queries, gate = mx.split(mx.unflatten(both, 2, (self._heads, -1)), 2, axis=-1)
+        out = attend(
+            step,
+            cache,
+            self.q_norm(queries.swapaxes(1, 2)),
+            self.k_norm(split_heads(keys, self._kv_heads)),
+            split_heads(values, self._kv_heads),
+            scale=self._scale,
+            rope=self._rope,
+            sinks=sinks,
+        )
+        return gated(sigmoid, gate.reshape(out.shape), out)
+
+    def heads(self) -> Heads:
+        return self._attends
