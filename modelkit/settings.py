@@ -110,6 +110,12 @@ def server_key(environment: dict[str, str] | None = None) -> str | None:
     return env.get("MODELKIT_API_KEY", "").strip() or None
 
 
+def key_password(environment: dict[str, str] | None = None) -> str | None:
+    """What opens the key of the server's certificate: MODELKIT_SSL_KEYFILE_PASSWORD; None for nothing."""
+    env = dict(os.environ) if environment is None else environment
+    return env.get("MODELKIT_SSL_KEYFILE_PASSWORD") or None
+
+
 def hub_cache(environment: dict[str, str] | None = None) -> Path:
     """Where huggingface_hub keeps what it downloaded: HF_HUB_CACHE, HF_HOME/hub, or the user's own cache."""
     env = dict(os.environ) if environment is None else environment

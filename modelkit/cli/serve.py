@@ -20,26 +20,33 @@ if TYPE_CHECKING:
     from modelkit.server.serve import Wanted
 
 HOW_TO_GET_IT = "They come with an extra: pip install 'modelkit-mlx[serve]', or '.[serve]' in a checkout."
-_LONGEST_KEY = 4096
+_LONGEST = 4096
 
 
-class Key(click.ParamType):
-    """A key out of a file: other users of a machine can read command lines."""
+class Secret(click.ParamType):
+    """Something out of a file: other users of a machine can read command lines. variable: where it may stand
+    instead. blanks: those around it are part of it, but for the end of its line.
+    """
 
     name = "@file"
+
+    def __init__(self, what: str, variable: str, *, blanks: bool = False) -> None:
+        self._what, self._variable = what, variable
+        self._ends = "\r\n" if blanks else None
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         text = str(value)
         if not text.startswith("@"):
-            self.fail("other users can read command lines: write @FILE, or set MODELKIT_API_KEY", param, ctx)
+            said = f"other users can read command lines: write @FILE, or set {self._variable}"
+            self.fail(said, param, ctx)
         try:
-            key = Path(text[1:]).read_text(encoding="utf-8")[:_LONGEST_KEY].strip()
+            found = Path(text[1:]).read_text(encoding="utf-8")[:_LONGEST].strip(self._ends)
         except (OSError, ValueError) as error:
             why = getattr(error, "strerror", None) or str(error)
             self.fail(f"{text[1:]} cannot be read: {why.lower()}", param, ctx)
-        if not key:
-            self.fail(f"{text[1:]} holds no key", param, ctx)
-        return key
+        if not found:
+            self.fail(f"{text[1:]} holds no {self._what}", param, ctx)
+        return found
 
 
 class Duration(click.ParamType):
@@ -58,6 +65,8 @@ class Duration(click.ParamType):
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 _PORT, _COUNT = click.IntRange(0, 65535), click.IntRange(1)
+KEY = Secret("key", "MODELKIT_API_KEY")
+PASSWORD = Secret("password", "MODELKIT_SSL_KEYFILE_PASSWORD", blanks=True)
 
 
 @click.command("serve", cls=Explained, tables={"Parameters, for -p NAME=VALUE": TABLE})
@@ -65,7 +74,7 @@ _PORT, _COUNT = click.IntRange(0, 65535), click.IntRange(1)
 @click.option("--host", metavar="ADDRESS", help="Listen there (MODELKIT_HOST).  [default: 127.0.0.1]")
 @click.option("--port", type=_PORT, metavar="PORT", help="Its port; 0: any.  [default: 11434]")
 @click.option("--uds", type=_FILE, metavar="PATH", help="Listen on a Unix socket, for its owner alone.")
-@click.option("--api-key", type=Key(), metavar="@FILE", help="What clients must send (MODELKIT_API_KEY).")
+@click.option("--api-key", type=KEY, metavar="@FILE", help="What clients must send (MODELKIT_API_KEY).")
 @click.option("--default-model", metavar="NAME", help="Answers for claude-* models.")
 @click.option("--allow-host", multiple=True, metavar="NAME", help="A name that clients may call it by.")
 @click.option("--origins", multiple=True, metavar="URL", help="A site whose pages may ask; * for any.")
@@ -113,6 +122,12 @@ _PORT, _COUNT = click.IntRange(0, 65535), click.IntRange(1)
 )
 @click.option("--ssl-certfile", type=_FILE, metavar="FILE", help="Serve HTTPS with this certificate.")
 @click.option("--ssl-keyfile", type=_FILE, metavar="FILE", help="Its key.")
+@click.option(
+    "--ssl-keyfile-password",
+    type=PASSWORD,
+    metavar="@FILE",
+    help="Opens that key (MODELKIT_SSL_KEYFILE_PASSWORD).",
+)
 def command(names: tuple[str, ...], **options: Any) -> None:
     """Serve models over HTTP.
 
@@ -169,16 +184,25 @@ def _wanted(names: tuple[str, ...], options: dict[str, Any]) -> "Wanted":
 
 def _place(options: dict[str, Any]) -> "Place":
     from modelkit.server.place import Place
-    from modelkit.settings import server_address
+    from modelkit.settings import key_password, server_address
 
     if options["uds"] is not None and (options["host"] or options["port"] is not None):
         raise click.UsageError("--uds is a path in place of --host and --port")
     if options["ssl_keyfile"] and not options["ssl_certfile"]:
         raise click.UsageError("--ssl-keyfile is the key of a certificate; --ssl-certfile is missing")
+    if options["ssl_keyfile_password"] and not options["ssl_certfile"]:
+        raise click.UsageError("--ssl-keyfile-password opens a certificate's key; --ssl-certfile is missing")
     host, port = server_address()
     certificate, key = (options[name] and str(options[name]) for name in ("ssl_certfile", "ssl_keyfile"))
     given = options["port"]
-    return Place(options["host"] or host, port if given is None else given, options["uds"], certificate, key)
+    return Place(
+        options["host"] or host,
+        port if given is None else given,
+        options["uds"],
+        certificate,
+        key,
+        options["ssl_keyfile_password"] or key_password(),
+    )
 
 
 def _access(options: dict[str, Any]) -> "Access":

@@ -16,6 +16,7 @@ import socket
 import ssl
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import uvicorn
@@ -31,6 +32,7 @@ from modelkit.server.serving import Serving
 INTERRUPTED = 130
 _STOPPED = Fault("draining", "the server was stopped before this had ended", retry_after_s=5)
 _TIDYING_S = 10
+_LONGEST_KEY = 1 << 20
 _LAST_BYTES_S = 5  # for what was said to clients in the end to reach them
 
 
@@ -58,9 +60,12 @@ class Server(uvicorn.Server):
         }
         super().__init__(uvicorn.Config(app, **settings))
         try:
+            _require_password(place)
             self.config.load()
         except (OSError, ssl.SSLError) as error:
-            raise ModelkitError(f"the certificate cannot be used: {error}") from error
+            locked = place.password is not None
+            hint = "Is that the password of its key?" if locked else None
+            raise ModelkitError(f"the certificate cannot be used: {error}", hint=hint) from error
         self._serving, self._told = serving, started
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping: asyncio.Task[None] | None = None
@@ -102,6 +107,20 @@ class Server(uvicorn.Server):
         while state.jobs and clock() < end_s + _TIDYING_S:  # a thread that just ends leaves its files behind
             await asyncio.sleep(0.05)
         self.should_exit = True
+
+
+def _require_password(place: Place) -> None:
+    """Raise ModelkitError where a key is locked and nobody said what opens it: OpenSSL would ask at a
+    terminal, and a server may have none.
+    """
+    file = place.key or place.certificate
+    if file is None or place.password is not None:
+        return
+    if b"ENCRYPTED" in Path(file).read_bytes()[:_LONGEST_KEY]:
+        raise ModelkitError(
+            f"the key in {file} is encrypted, and its password is missing",
+            hint="Give it with --ssl-keyfile-password @FILE, or MODELKIT_SSL_KEYFILE_PASSWORD.",
+        )
 
 
 class _Complaints(logging.Handler):

@@ -2,6 +2,7 @@
 
 import socket
 import stat
+from dataclasses import field
 from pathlib import Path
 from secrets import token_hex
 
@@ -26,7 +27,7 @@ class Place:
     """The file of a TLS certificate; None for plain HTTP."""
     key: str | None = None
     """The file of its key; None where that is in the certificate's file."""
-    password: str | None = None
+    password: str | None = field(default=None, repr=False)
     """Of that key."""
 
     @property

@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import time
@@ -14,16 +15,18 @@ from typing import Any
 
 import httpx
 import pytest
-from click.testing import Result
+from click.testing import CliRunner, Result
 
 import modelkit
-from modelkit.cli.serve import Key, without_libraries
+from modelkit.cli.main import cli
+from modelkit.cli.serve import KEY, PASSWORD, without_libraries
 from modelkit.server.announce import announce, withdraw
 from modelkit.server.place import Place, address_of, listen
-from modelkit.settings import server_address, server_key
+from modelkit.settings import key_password, server_address, server_key
 from tests.support.tiny import TEMPLATE, write_model
 
 Run = Callable[..., Result]
+TLS = Path(__file__).parents[2] / "data" / "tls"
 
 
 @pytest.fixture
@@ -124,6 +127,8 @@ def test_a_port_in_use(run: Run) -> None:
         (("--allow-host", "a b"), "models.example.org"),
         (("--uds", "x", "--port", "1"), "in place of"),
         (("--ssl-keyfile", "x"), "--ssl-certfile"),
+        (("--ssl-keyfile-password", "secret"), "MODELKIT_SSL_KEYFILE_PASSWORD"),
+        (("--ssl-keyfile-password", "@/nowhere"), "/nowhere cannot be read"),
         (("--grace", "soon"), "a duration such as"),
         (("--max-body", "much"), "number of bytes"),
     ],
@@ -171,8 +176,49 @@ def test_the_surroundings_say_where(text: str, place: tuple[str, int] | None) ->
 
 def test_the_key_comes_from_a_file_or_the_surroundings(tmp_path: Path) -> None:
     (tmp_path / "key").write_text(" one \n", encoding="utf-8")
-    assert Key().convert(f"@{tmp_path / 'key'}", None, None) == "one"
+    assert KEY.convert(f"@{tmp_path / 'key'}", None, None) == "one"
     assert (server_key({"MODELKIT_API_KEY": " two "}), server_key({})) == ("two", None)
+
+
+def test_a_password_keeps_its_blanks(tmp_path: Path) -> None:
+    (tmp_path / "word").write_text("a word \r\n", encoding="utf-8")
+    assert PASSWORD.convert(f"@{tmp_path / 'word'}", None, None) == "a word "
+    assert key_password({"MODELKIT_SSL_KEYFILE_PASSWORD": " two "}) == " two "
+    assert key_password({}) is None
+
+
+def test_a_locked_key_needs_its_password(run: Run, tmp_path: Path) -> None:
+    """Without one nobody is asked at a terminal, and a wrong one is told from a wrong certificate."""
+    files = "--ssl-certfile", str(TLS / "certificate.pem"), "--ssl-keyfile", str(TLS / "encrypted.pem")
+    result = run("serve", "--port", "0", *files)
+    assert result.exit_code == 1
+    assert "encrypted.pem is encrypted" in result.stderr
+    assert "--ssl-keyfile-password @FILE" in result.stderr
+    (tmp_path / "word").write_text("no word\n", encoding="utf-8")
+    result = run("serve", "--port", "0", *files, "--ssl-keyfile-password", f"@{tmp_path / 'word'}")
+    assert result.exit_code == 1
+    assert "Is that the password of its key?" in result.stderr
+    assert "no word" not in result.stderr
+    result = run("serve", "--ssl-keyfile-password", f"@{tmp_path / 'word'}")
+    assert (result.exit_code, "--ssl-certfile is missing" in result.stderr) == (2, True)
+
+
+def test_the_password_of_a_key_from_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the options say is what opens the key."""
+    (tmp_path / "word").write_text("a word \n", encoding="utf-8")
+    files = ["--ssl-certfile", str(TLS / "certificate.pem"), "--ssl-keyfile", str(TLS / "encrypted.pem")]
+    seen: list[Place] = []
+    monkeypatch.setattr("modelkit.server.serve.serve", lambda wanted, _: seen.append(wanted.place))
+    given = [["--ssl-keyfile-password", f"@{tmp_path / 'word'}"], []]
+    for options, variable in zip(given, ("", "a word "), strict=True):
+        monkeypatch.setenv("MODELKIT_SSL_KEYFILE_PASSWORD", variable)
+        done = CliRunner().invoke(cli, ["serve", *files, *options])
+        assert done.exit_code == 0, done.output
+    assert len(seen) == 2
+    for place in seen:
+        assert "a word" not in repr(place)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(place.certificate or "", place.key, place.password)
 
 
 def test_the_libraries_are_an_extra() -> None:

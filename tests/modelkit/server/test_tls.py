@@ -56,6 +56,17 @@ def test_an_answer_over_https_is_whole(server: Running, trusting: ssl.SSLContext
         assert model.id.startswith("story")
 
 
+def test_a_key_that_a_password_opens(tmp_path: Path, trusting: ssl.SSLContext) -> None:
+    place = Place(
+        port=0,
+        certificate=str(TLS / "certificate.pem"),
+        key=str(TLS / "encrypted.pem"),
+        password="a word ",
+    )
+    with running(tmp_path, place) as server:
+        assert httpx.get(f"{server.address}/livez", verify=trusting).json() == {"status": "ok"}
+
+
 def test_only_modern_tls_is_spoken(server: Running, trusting: ssl.SSLContext) -> None:
     port = int(server.address.rpartition(":")[2])
     with (
