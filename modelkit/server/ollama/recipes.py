@@ -8,11 +8,12 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
 from modelkit.address import read_address
+from modelkit.errors import LoadError, ModelfileError, PlanError, SourceError, TokenizerError
 from modelkit.modelfile import Directive, Modelfile
 from modelkit.server.faults import refused
 from modelkit.server.fields import Fields, wrong
@@ -35,6 +36,7 @@ _KNOWN = frozenset(
     }
 )
 _SINGLE = (".gguf", ".safetensors")
+_OF_FILES = (SourceError, TokenizerError, LoadError, PlanError, ModelfileError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,14 +101,35 @@ def laid_out(wanted: Wanted, home: Path) -> Generator[Modelfile]:
                 target = place / name
                 target.parent.mkdir(parents=True, exist_ok=True)
                 os.link(source, target)
-            found.append(Directive(keyword, f"./{keyword.lower()}{_alone(files)}"))
-        yield Modelfile((*found, *wanted.directives), file=os.path.join(folder, "request"))
+            places = _adapters(files) if keyword == "ADAPTER" else [_alone(files)]
+            found += [Directive(keyword, f"./{keyword.lower()}{one}") for one in places]
+        with _worded(folder):
+            yield Modelfile((*found, *wanted.directives), file=os.path.join(folder, "request"))
 
 
-def _alone(files: Mapping[str, str]) -> str:
+@contextmanager
+def _worded(folder: str) -> Generator[None]:
+    """What is wrong with files that a client sent is the client's to mend, and where they lie here is not."""
+    try:
+        yield
+    except _OF_FILES as error:
+        raise refused("invalid_request", str(error).replace(f"{folder}{os.sep}", "")) from error
+
+
+def _alone(files: Iterable[str]) -> str:
     """A single file is named itself: a folder of one would be searched for what makes it whole."""
     (name, *others) = files
     return f"/{name}" if not others and name.endswith(_SINGLE) else ""
+
+
+def _adapters(files: Iterable[str]) -> list[str]:
+    """Each folder is one, which goes by its name, and so is each GGUF file; all else lies in one together."""
+    folders: dict[str, list[str]] = {}
+    for name in files:
+        above = name.rpartition("/")[0]
+        own = name if name.endswith(".gguf") else above
+        folders.setdefault(own, []).append(name)
+    return [_alone(inside) or (f"/{folder}" if folder else "") for folder, inside in folders.items()]
 
 
 def _from(body: Fields, *, has_files: bool) -> list[Directive]:

@@ -14,7 +14,8 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from modelkit import __version__
-from modelkit.address import read_address, read_pullable
+from modelkit.address import RegistryAddress, read_pullable
+from modelkit.errors import InvalidName
 from modelkit.fetch.access import Access
 from modelkit.packages import copy as copy_package
 from modelkit.packages import remove
@@ -28,7 +29,7 @@ from modelkit.server.ollama.tasks import Telling, told
 from modelkit.server.own_headers import with_ignored
 from modelkit.server.replying import read
 from modelkit.server.serving import serving_of
-from modelkit.store import Store
+from modelkit.store import Name, Store
 
 T = TypeVar("T")
 _MOVING = NAMES | {"insecure", "stream"}
@@ -74,7 +75,7 @@ async def pull(request: Request) -> Response:
         from modelkit.pack import pulling
 
         address = pulling.read_wanted(_address(name))
-        pulling.pull(address, Store(home), Access(insecure=insecure, told=telling))
+        pulling.pull(address, Store(home), Access(insecure=insecure, told=telling), name=_called(name))
 
     response = await told(request, work, streamed=body.flag("stream", default=True))
     return with_ignored(response, body.unknown(_MOVING))
@@ -157,10 +158,23 @@ async def version(request: Request) -> Response:
 
 
 def _address(name: str) -> str:
-    """As Ollama's clients mean it: a bare name is one of Ollama's library."""
-    if read_address(name) is not None:
+    """As Ollama's clients mean it: what has a host is from there, and a bare name of Ollama's library."""
+    if read_pullable(name) is not None:
         return name
     return f"ollama.com/{name}" if "/" in name else f"ollama.com/library/{name}"
+
+
+def _called(name: str) -> Name | None:
+    """By the name that a client pulls, it asks for the model afterwards, host and all. None: what is Ollama's
+    goes by what follows its host, and an address that is no name by what it gives.
+    """
+    address = read_pullable(name)
+    if isinstance(address, RegistryAddress) and address.dialect == "ollama":
+        return None
+    try:
+        return Name.parse(name)
+    except InvalidName:
+        return None
 
 
 def _home(request: Request) -> Path:

@@ -219,10 +219,10 @@ def test_a_pull_tells_how_far_it_is(
 ) -> None:
     from modelkit.pack import pulling
 
-    asked: list[str] = []
+    asked: list[tuple[str, str | None]] = []
 
-    def pull(found: Any, store: Any, access: Any) -> None:
-        asked.append(str(found))
+    def pull(found: Any, store: Any, access: Any, name: Any) -> None:
+        asked.append((str(found), name and name.short))
         access.told.say("8 B of 8 B to fetch")
         access.told.begin("fetch story", 8)
         access.told.advance(8)
@@ -234,8 +234,15 @@ def test_a_pull_tells_how_far_it_is(
     assert (lines[-2].completed, lines[-2].total) == (8, 8)
     assert str(lines[-2].digest).startswith("sha256:")
     assert lines[-1].status == "success"
-    assert client.pull("hf.co/org/name").status == "success"
-    assert asked == ["ollama.com/library/story", "hf.co/org/name"]
+    for name in ("hf.co/Org/Name:Q4_K_M", "registry.example.org/amy/story:q4", "ollama.com/amy/x", "amy/x"):
+        assert client.pull(name).status == "success"
+    assert asked == [  # what is asked for afterwards is what was pulled
+        ("ollama.com/library/story", "story:latest"),
+        ("hf.co/Org/Name:Q4_K_M", "hf.co/org/name:q4_k_m"),
+        ("oci://registry.example.org/amy/story:q4", "registry.example.org/amy/story:q4"),
+        ("ollama.com/amy/x", None),
+        ("ollama.com/amy/x", "amy/x:latest"),
+    ]
 
 
 def test_a_client_that_leaves_stops_the_work(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -243,7 +250,7 @@ def test_a_client_that_leaves_stops_the_work(address: str, monkeypatch: pytest.M
 
     began, ended = threading.Event(), threading.Event()
 
-    def pull(found: Any, store: Any, access: Any) -> None:
+    def pull(found: Any, store: Any, access: Any, name: Any) -> None:
         try:
             access.told.begin("fetch story", 10**9)
             began.set()
@@ -271,7 +278,7 @@ def test_a_server_that_ends_stops_the_work(
 
     half = tmp_path / "half"
 
-    def pull(found: Any, store: Any, access: Any) -> None:
+    def pull(found: Any, store: Any, access: Any, name: Any) -> None:
         half.touch()
         try:
             access.told.begin("fetch story", 10**9)
@@ -310,7 +317,7 @@ def test_an_error_in_the_middle_is_a_line(address: str, monkeypatch: pytest.Monk
     from modelkit.errors import FetchError
     from modelkit.pack import pulling
 
-    def pull(found: Any, store: Any, access: Any) -> None:
+    def pull(found: Any, store: Any, access: Any, name: Any) -> None:
         access.told.say("going")
         raise FetchError("the line is cut")
 
