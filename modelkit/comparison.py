@@ -18,6 +18,7 @@ from modelkit.errors import LoadError, ModelkitError
 from modelkit.faults import translated
 from modelkit.opening.read import Opened, open_model
 from modelkit.settings import Settings, settings_at
+from runtime.models import describe
 from runtime.records import dataclass
 
 if TYPE_CHECKING:
@@ -117,6 +118,8 @@ def _same_vocabulary(first: Opened, second: Opened) -> None:
     for opened in (first, second):
         if opened.ready.start_id is not None:
             raise LoadError(f"{opened.label} answers what an encoder reads; such models are not compared")
+        if not describe(opened.inventory.config).writes:
+            raise LoadError(f"{opened.label} makes embeddings and writes no text by which to compare it")
 
 
 def _load(opened: Opened, dtype: str | None = "float32") -> "LoadedModel":

@@ -10,7 +10,7 @@ from pathlib import Path
 from modelkit.chat.find import find_template
 from modelkit.chat.template import ChatTemplate
 from modelkit.errors import LoadError, TemplateError, TokenizerError
-from modelkit.modelfile import Parameters, Resolved
+from modelkit.modelfile import PARAMETERS, Parameters, Resolved
 from modelkit.pack.authors import read_generation_config, read_start, read_suppressed
 from modelkit.pack.pooling import Pooling, read_pooling
 from modelkit.source.inventory import Inventory
@@ -83,6 +83,11 @@ def _encoder(
 ) -> Ready:
     """What embeddings need: no text ends, and nothing is drawn."""
     _, notes = kept_format(inventory.origin, described.layout, parameters.resolved().kv_format)
+    idle = [name for name in parameters if PARAMETERS[name].scope in ("sampling", "generation")]
+    if idle:
+        notes += (
+            f"PARAMETER {', '.join(idle)} has no effect: the model makes embeddings, and writes no text",
+        )
     pooling = read_pooling(inventory.files, described)
     return Ready(tokenizer, frozenset(), (), None, None, parameters, notes, pooling=pooling)
 

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 import modelkit
 from modelkit.cli.main import cli
-from modelkit.errors import ModelkitError, PlanError, RequestError
+from modelkit.errors import LoadError, ModelkitError, PlanError, RequestError
 from modelkit.settings import settings_at
 from modelkit.showing.facts import facts_of
 from modelkit.store import Store
@@ -195,6 +195,21 @@ def test_lines_about_answers_are_refused(tmp_path: Path, lines: str, said: str) 
     write_model(tmp_path / "draft")
     with pytest.raises(ModelkitError, match=said):
         make(tmp_path, lines)
+
+
+def test_parameters_of_answers_are_noted(tmp_path: Path) -> None:
+    write_encoder(tmp_path / "model")
+    created = make(tmp_path, "PARAMETER temperature 0.3\nPARAMETER num_ctx 32\n")
+    (note,) = [note for note in created.notes if "has no effect" in note]
+    assert note.startswith("PARAMETER temperature has no effect")
+    with modelkit.load("it", home=tmp_path) as model:
+        assert model.context_length == 32
+        assert model.notes == (note,)
+
+
+def test_two_are_not_compared_by_what_they_write(home: Path) -> None:
+    with pytest.raises(LoadError, match="it makes embeddings and writes no text by which to compare it"):
+        modelkit.compare("it", "it", home=home)
 
 
 def test_it_drafts_for_nobody(tmp_path: Path) -> None:
