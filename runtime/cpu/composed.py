@@ -69,6 +69,7 @@ class Composed:
             scale=heads.scale,
             rope=heads.rope,
             softcap=heads.softcap,
+            sinks=by.sinks,
         )
         if gate is not None:
             seen = self._of["gated"]("sigmoid", gate, seen)

@@ -29,6 +29,8 @@ class Attends(NamedTuple):
     """Of the heads of queries and of keys."""
     close: Any
     after: Any
+    sinks: mx.array | None = None
+    """[H], as `runtime.nn.ops.Attend` has them."""
 
 
 class Folds(NamedTuple):
@@ -79,17 +81,39 @@ class Stacks(NamedTuple):
     down: Any
 
 
+class Routing(NamedTuple):
+    """Which experts a row asks by its scores, and how much each answer counts (`runtime.nn.route.choose`)."""
+
+    gates: Literal["softmax", "best", "sigmoid"]
+    """softmax: over all experts; best: over those that are chosen; sigmoid: each by itself."""
+    each: int
+    """Experts that a row asks: those with the greatest gates."""
+    correction: mx.array | None = None
+    """float32 [E], added to gates for the choice alone."""
+    groups: int = 1
+    """Experts stand in equal groups, of which some are open."""
+    top_groups: int = 1
+    """So many: those whose best experts' gates sum highest."""
+    judges: int = 2
+    """So many of a group's best, one or two."""
+    normalize: bool = False
+    """The gates of the chosen are divided by their sum."""
+    scale: float = 1.0
+    """And then multiplied."""
+    least: float = 0.0
+    """What the sum is at least."""
+
+
 class Asks(NamedTuple):
     """after(the answers of experts to norm(x), weighed as the router says)."""
 
     norm: Any
     router: Any
-    """A linear layer with one output for each expert."""
-    gates: str
-    """This and the next two: as `runtime.nn.ops.Operations.route` has them."""
-    each: int
-    """Experts that a row asks."""
-    normalize: bool
-    """Their weights are brought to a sum of one."""
+    """A linear layer with one output for each expert: their scores."""
+    routing: Routing
     experts: Stacks
+    shared: Feeds | None
+    """Experts that always answer besides, with no norms of their own."""
+    gate: Any
+    """A linear layer of one output, whose sigmoid their answer is multiplied by; or None."""
     after: Any

@@ -7,11 +7,10 @@ GLM hold draft heads behind the last layer.
 """
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
-
-import mlx.core as mx
+from typing import Any
 
 from runtime.cache.layout import LayerSpec
+from runtime.cpu.stated import Routing
 from runtime.errors import UnsupportedModel
 from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
@@ -22,19 +21,15 @@ from runtime.models.experts import Weights, to_switch
 from runtime.models.family import Family, Head
 from runtime.models.mtp import DraftHead, Predictor, head_only, without_head
 from runtime.models.tensor_names import without_spares
-from runtime.nn import ops
 from runtime.nn.block import PreNorm
 from runtime.nn.indexer import IndexShape
 from runtime.nn.layer import FeedForward
-from runtime.nn.linear import added
 from runtime.nn.mla import LatentAttention, LatentShape, split_latent_heads
-from runtime.nn.module import Module
 from runtime.nn.rope import Rope
 from runtime.nn.rope_spec import RopeSpec, read_rope, yarn_scale
-from runtime.nn.route import Choice, CorrectedRouter, Router, best, open_groups
+from runtime.nn.route import CorrectedRouter, Router, RuledRouter
 from runtime.nn.sparse import SharedMoE
 from runtime.records import dataclass
-from runtime.step import Step
 
 _FAMILIES = ("deepseek_v2", "deepseek_v3", "deepseek_v32", "glm4_moe_lite", "kimi_k2")
 
@@ -212,31 +207,21 @@ def layout(config: Config) -> list[LayerSpec]:
     return [config.latent.memory] * config.layers
 
 
-class SoftmaxRouter(Module):
-    """V2: probabilities, not normalised; of each group of experts only the best one judges it."""
-
-    takes_pairs: ClassVar[bool] = True
-
-    def __init__(self, hidden: int, spec: MixtureSpec) -> None:
-        super().__init__()
-        self.weight = mx.zeros((spec.experts, hidden))
-        self._spec = spec
-
-    def __call__(self, x: mx.array, step: Step) -> Choice:
-        spec = self._spec
-        x = x.astype(mx.float32)
-        scores = added(self, x, ops.table.matmul(x, self.weight.astype(mx.float32), transposed=True), step)
-        probabilities = mx.softmax(scores, axis=-1)
-        chosen = best(open_groups(probabilities, spec.groups, spec.top_groups, judges=1), spec.chosen)
-        return chosen, mx.take_along_axis(probabilities, chosen, axis=-1) * spec.scale
-
-
 def _mlp(config: Config, *, sparse: bool) -> FeedForward:
     if not sparse:
         return gated_mlp(config)
     hidden, spec = config.hidden_size, config.mixture
     if spec.softmax:
-        router: Router = SoftmaxRouter(hidden, spec)
+        # Of each group of experts only the best one judges it.
+        routing = Routing(
+            "softmax",
+            spec.chosen,
+            groups=spec.groups,
+            top_groups=spec.top_groups,
+            judges=1,
+            scale=spec.scale,
+        )
+        router: Router = RuledRouter(hidden, spec.experts, routing)
     else:
         router = CorrectedRouter(
             hidden,

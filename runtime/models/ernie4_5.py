@@ -6,11 +6,10 @@ published files (`model.mtp_*`) are left out.
 """
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
-
-import mlx.core as mx
+from typing import Any
 
 from runtime.cache.layout import LayerSpec
+from runtime.cpu.stated import Routing
 from runtime.errors import UnsupportedModel
 from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
@@ -19,16 +18,12 @@ from runtime.models.decoder_config import DecoderConfig, layer_count, one_rope, 
 from runtime.models.experts import Weights, to_switch
 from runtime.models.family import Family
 from runtime.models.tensor_names import without_spares
-from runtime.nn import ops
 from runtime.nn.block import PreNorm
 from runtime.nn.layer import FeedForward
-from runtime.nn.linear import added
-from runtime.nn.module import Module
-from runtime.nn.route import Choice, best
+from runtime.nn.route import RuledRouter
 from runtime.nn.self_attention import SelfAttention
 from runtime.nn.sparse import SharedMoE
 from runtime.records import dataclass
-from runtime.step import Step
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,35 +106,16 @@ def layout(config: Config) -> list[LayerSpec]:
     return attention_layout(config)
 
 
-class Router(Module):
-    takes_pairs: ClassVar[bool] = True
-
-    def __init__(self, hidden: int, spec: Mixture) -> None:
-        super().__init__()
-        self.weight = mx.zeros((spec.experts, hidden))
-        self.e_score_correction_bias = mx.zeros((spec.experts,))
-        self._spec = spec
-
-    def __call__(self, x: mx.array, step: Step) -> Choice:
-        """x [..., D] -> experts and weights [..., k]."""
-        x = x.astype(mx.float32)
-        scores = added(self, x, ops.table.matmul(x, self.weight.astype(mx.float32), transposed=True), step)
-        probabilities = mx.softmax(scores, axis=-1)
-        corrected = probabilities + self.e_score_correction_bias.astype(mx.float32)
-        chosen = best(corrected, self._spec.chosen)
-        weights = mx.take_along_axis(probabilities, chosen, axis=-1)
-        return chosen, weights / mx.maximum(weights.sum(axis=-1, keepdims=True), self._spec.least)
-
-
 class SharedExperts(SharedMoE):
     """The routed experts have no biases; the shared ones have them where the model has."""
 
     def __init__(self, config: Config, spec: Mixture) -> None:
+        routing = Routing("softmax", spec.chosen, normalize=True, least=spec.least)
         super().__init__(
             config.hidden_size,
             spec.inner,
             spec.experts,
-            Router(config.hidden_size, spec),
+            RuledRouter(config.hidden_size, spec.experts, routing, corrected=True),
             shared=0,
             activation=config.activation,
         )

@@ -13,7 +13,7 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec
-from runtime.cache.protocol import AttentionCache
+from runtime.cpu.stated import Asks, Routing
 from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields, whole_heads
 from runtime.models.decoder import CausalLM, attention_layout, layer_ropes, rms_norms
@@ -25,10 +25,12 @@ from runtime.nn.block import PreNorm
 from runtime.nn.linear import linear
 from runtime.nn.module import Module
 from runtime.nn.moe import Experts
+from runtime.nn.norm import Normalize
 from runtime.nn.rope import Rope
 from runtime.nn.rope_spec import read_rope
-from runtime.nn.route import top_then_softmax
+from runtime.nn.route import choose
 from runtime.nn.self_attention import SelfAttention
+from runtime.nn.sublayer import asks, plainly_added
 from runtime.records import dataclass
 from runtime.step import Step
 
@@ -78,9 +80,6 @@ class SinkAttention(SelfAttention):
         super().__init__(config, rope, qkv_bias=config.bias, output_bias=config.bias)
         self.sinks = mx.zeros((config.heads,))
 
-    def __call__(self, x: mx.array, step: Step, cache: AttentionCache) -> mx.array:
-        return linear(self.o_proj, self.seen(x, step, cache, self.sinks), step)
-
 
 class SparseMLP(Module):
     def __init__(self, config: Config) -> None:
@@ -93,10 +92,18 @@ class SparseMLP(Module):
             bias=True,
             clip=(config.limit, config.alpha),
         )
-        self._chosen = config.chosen
+        self._routing = Routing("best", config.chosen)
 
     def __call__(self, x: mx.array, step: Step) -> mx.array:
-        return self.experts(x, top_then_softmax(linear(self.router, x, step), self._chosen), step)
+        return self.experts(x, choose(self._routing, linear(self.router, x, step)), step)
+
+    def added(self, x: mx.array, norm: Normalize | None, after: Normalize | None, step: Step) -> mx.array:
+        """x + after(self(norm(x)))"""
+        return plainly_added(x, self, norm, after, step)
+
+    def states(self, norm: Normalize | None, after: Normalize | None) -> Asks | None:
+        """What `added` adds, said as kernels have it."""
+        return asks(norm, self.router, self._routing, self.experts, after)
 
 
 def build(config: Config) -> CausalLM:

@@ -14,6 +14,7 @@ import mlx.nn as nn
 
 from runtime.cache.layout import Full, LayerSpec, Recurrent, State
 from runtime.cache.protocol import ScanningCache, StepCache
+from runtime.cpu.stated import Asks, Routing
 from runtime.models.checkpoint import Checkpoint
 from runtime.models.config import Fields
 from runtime.models.decoder import CausalLM, layer_ropes
@@ -22,15 +23,19 @@ from runtime.models.experts import Weights, to_switch
 from runtime.models.family import Family
 from runtime.models.tensor_names import text_tower, without_spares
 from runtime.models.towers import USUAL
+from runtime.nn.block import Block as Sublayers
+from runtime.nn.block import Place
 from runtime.nn.conv import CausalConv, stored_filters
+from runtime.nn.layer import Mixer
 from runtime.nn.linear import linear
 from runtime.nn.mlp import GatedMLP
 from runtime.nn.module import Module
 from runtime.nn.moe import Experts
-from runtime.nn.norm import RMSNorm
+from runtime.nn.norm import Normalize, RMSNorm
 from runtime.nn.rope import Rope
-from runtime.nn.route import sigmoid_top
+from runtime.nn.route import choose, corrected
 from runtime.nn.self_attention import HeadNormAttention
+from runtime.nn.sublayer import added, asks, plainly_added
 from runtime.records import dataclass
 from runtime.step import Step
 
@@ -156,18 +161,23 @@ class SparseMLP(Module):
         self._spec = spec
 
     def __call__(self, x: mx.array, step: Step) -> mx.array:
-        spec = self._spec
-        choice = sigmoid_top(
-            linear(self.gate, x, step),
-            spec.chosen,
-            correction=self.get("expert_bias"),
-            normalize=spec.normalize,
-            scale=spec.scale,
-        )
-        return self.switch_mlp(x, choice, step)
+        return self.switch_mlp(x, choose(self._routing(), linear(self.gate, x, step)), step)
+
+    def added(self, x: mx.array, norm: Normalize | None, after: Normalize | None, step: Step) -> mx.array:
+        """x + after(self(norm(x)))"""
+        return plainly_added(x, self, norm, after, step)
+
+    def states(self, norm: Normalize | None, after: Normalize | None) -> Asks | None:
+        """What `added` adds, said as kernels have it."""
+        return asks(norm, self.gate, self._routing(), self.switch_mlp, after)
+
+    def _routing(self) -> Routing:
+        spec, correction = self._spec, self.get("expert_bias")
+        routing = Routing("sigmoid", spec.chosen, normalize=spec.normalize, scale=spec.scale)
+        return routing if correction is None else corrected(routing, correction)
 
 
-class Block(Module):
+class Block(Sublayers):
     def __init__(self, config: Config, rope: Rope | None, index: int) -> None:
         super().__init__()
         self._convolved = config.convolved[index]
@@ -184,9 +194,15 @@ class Block(Module):
         self.ffn_norm = RMSNorm(config.hidden_size, eps=config.norm_eps)
 
     def __call__(self, x: mx.array, step: Step, cache: StepCache) -> mx.array:
-        mixer = self.conv if self._convolved else self.self_attn
-        x = x + mixer(self.operator_norm(x), step, cache)
-        return x + self.feed_forward(self.ffn_norm(x), step)
+        x = added(x, self._mixer, step, cache, norm=self.operator_norm)
+        return added(x, self.feed_forward, step, norm=self.ffn_norm)
+
+    def sublayers(self) -> tuple[Place, ...]:
+        return (self._mixer, self.operator_norm, None), (self.feed_forward, self.ffn_norm, None)
+
+    @property
+    def _mixer(self) -> Mixer:
+        return self.conv if self._convolved else self.self_attn
 
 
 def build(config: Config) -> CausalLM:

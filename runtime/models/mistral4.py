@@ -3,11 +3,12 @@ by a softmax in groups. Published as the text tower of a Mistral 3 wrapper.
 """
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 import mlx.core as mx
 
 from runtime.cache.layout import LayerSpec
+from runtime.cpu.stated import Routing
 from runtime.errors import UnsupportedModel
 from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
@@ -20,15 +21,12 @@ from runtime.models.family import Family
 from runtime.models.mixture import MixtureSpec
 from runtime.models.tensor_names import text_tower, without_spares
 from runtime.models.towers import USUAL
-from runtime.nn import ops
 from runtime.nn.block import PreNorm
 from runtime.nn.layer import FeedForward
-from runtime.nn.linear import added
 from runtime.nn.mla import LatentAttention, LatentShape, split_latent_heads
-from runtime.nn.module import Module
 from runtime.nn.rope import Rope
 from runtime.nn.rope_spec import RopeSpec, read_rope
-from runtime.nn.route import Choice, best, open_groups
+from runtime.nn.route import RuledRouter
 from runtime.nn.sharpen import Sharpening
 from runtime.nn.sparse import SharedMoE
 from runtime.records import dataclass
@@ -163,34 +161,19 @@ class SharpenedLatent(LatentAttention):
         return self._sharpening(super().queries(low, step), step)
 
 
-class Router(Module):
-    """Probabilities over all experts, of which the best in the open groups count."""
-
-    takes_pairs: ClassVar[bool] = True
-
-    def __init__(self, hidden: int, spec: MixtureSpec) -> None:
-        super().__init__()
-        self.weight = mx.zeros((spec.experts, hidden))
-        self._spec = spec
-
-    def __call__(self, x: mx.array, step: Step) -> Choice:
-        """x [..., D] -> experts and weights [..., k]."""
-        spec = self._spec
-        x = x.astype(mx.float32)
-        scores = added(self, x, ops.table.matmul(x, self.weight.astype(mx.float32), transposed=True), step)
-        probabilities = mx.softmax(scores, axis=-1)
-        chosen = best(open_groups(probabilities, spec.groups, spec.top_groups), spec.chosen)
-        weights = mx.take_along_axis(probabilities, chosen, axis=-1)
-        if spec.normalize:
-            weights = weights / (weights.sum(axis=-1, keepdims=True) + 1e-20)
-        return chosen, weights * spec.scale
-
-
 def _mlp(config: Config, *, sparse: bool) -> FeedForward:
     if not sparse:
         return gated_mlp(config)
     hidden, spec = config.hidden_size, config.mixture
-    router = Router(hidden, spec)
+    routing = Routing(
+        "softmax",
+        spec.chosen,
+        groups=spec.groups,
+        top_groups=spec.top_groups,
+        normalize=spec.normalize,
+        scale=spec.scale,
+    )
+    router = RuledRouter(hidden, spec.experts, routing)
     return SharedMoE(
         hidden, spec.inner, spec.experts, router, shared=spec.shared, activation=config.activation
     )

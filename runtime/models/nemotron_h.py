@@ -15,6 +15,7 @@ import mlx.nn as nn
 
 from runtime.cache.layout import Full, LayerSpec, Stateless
 from runtime.cache.protocol import Caches, StepCache, by_layout
+from runtime.cpu.stated import Asks
 from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.experts import Weights, stacked_experts, switch_names
 from runtime.models.family import Family
@@ -30,10 +31,10 @@ from runtime.nn.mamba2 import Mamba2
 from runtime.nn.mlp import ACTIVATIONS, MLP
 from runtime.nn.module import Module
 from runtime.nn.moe import Experts
-from runtime.nn.norm import RMSNorm
+from runtime.nn.norm import Normalize, RMSNorm
 from runtime.nn.route import CorrectedRouter
 from runtime.nn.self_attention import SelfAttention
-from runtime.nn.sublayer import added
+from runtime.nn.sublayer import added, asks, plainly_added
 from runtime.step import Step
 
 
@@ -74,6 +75,16 @@ class SparseMLP(Module):
             self.fc2_latent_proj, self.switch_mlp(linear(self.fc1_latent_proj, x, step), choice, step), step
         )
         return routed + self.shared_experts(x, step)
+
+    def added(self, x: mx.array, norm: Normalize | None, after: Normalize | None, step: Step) -> mx.array:
+        """x + after(self(norm(x)))"""
+        return plainly_added(x, self, norm, after, step)
+
+    def states(self, norm: Normalize | None, after: Normalize | None) -> Asks | None:
+        """What `added` adds, said as kernels have it."""
+        if self._latent:
+            return None
+        return asks(norm, self.gate, None, self.switch_mlp, after, shared=self.shared_experts)
 
 
 class Block(Sublayers):

@@ -30,7 +30,7 @@ class GatedAttention(HeadNormAttention):
         self.q_proj = nn.Linear(shape.hidden_size, 2 * shape.heads * shape.head_dim, bias=bias)
         self._attends = replace(self._attends, gated=True)
 
-    def seen(self, x: mx.array, step: Step, cache: AttentionCache, sinks: mx.array | None = None) -> mx.array:
+    def seen(self, x: mx.array, step: Step, cache: AttentionCache) -> mx.array:
         both, keys, values = projections(self.opening(), x, step)
         queries, gate = mx.split(mx.unflatten(both, 2, (self._heads, -1)), 2, axis=-1)
         out = attend(
@@ -41,7 +41,7 @@ class GatedAttention(HeadNormAttention):
             split_heads(values, self._kv_heads),
             scale=self._scale,
             rope=self._rope,
-            sinks=sinks,
+            sinks=self.get("sinks"),
         )
         return gated(sigmoid, gate.reshape(out.shape), out)
 

@@ -29,7 +29,7 @@ from runtime import cpu
 from runtime.cache.protocol import AttentionCache, Mask, StepCache
 from runtime.cpu import native
 from runtime.cpu.composed import Composed, by_name
-from runtime.cpu.stated import Attends, Feeds, Stacks
+from runtime.cpu.stated import Attends, Feeds, Routing, Stacks
 from runtime.cpu.turn import Rotary
 from runtime.nn import fused, plain
 from runtime.nn.scans import Counts, DeltaSizes, Folded, Scans, SsdSizes
@@ -249,10 +249,9 @@ class Operations:
     by weights [..., k] and summed [..., D]. together: as in `ask`.
     """
 
-    route: Callable[..., tuple[mx.array, mx.array] | None]
-    """(gates, scores, k, correction, groups, top_groups, normalize, scale) -> experts and their weights, as
-    `runtime.nn.route` says it step by step; None: not as one operation. gates: softmax (over all experts),
-    best (a softmax over the chosen ones) or sigmoid.
+    route: Callable[[Routing, mx.array], tuple[mx.array, mx.array] | None]
+    """(by, scores) -> experts and their weights, as `runtime.nn.route.choose` says it step by step; None: not
+    as one operation.
     """
 
     settled: Unary

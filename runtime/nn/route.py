@@ -9,6 +9,7 @@ from typing import ClassVar
 
 import mlx.core as mx
 
+from runtime.cpu.stated import Routing
 from runtime.nn import ops
 from runtime.nn.linear import added
 from runtime.nn.module import Module
@@ -21,61 +22,39 @@ Router = Callable[[mx.array, Step], Choice]
 """Chooses the experts of each token, by its hidden state [..., D]: a module with that call."""
 
 
+def choose(by: Routing, scores: mx.array) -> Choice:
+    """scores [..., E]"""
+    scores = scores.astype(mx.float32)
+    if (at_once := ops.table.route(by, scores)) is not None:
+        return at_once
+    gates = _GATES[by.gates](scores)
+    ranked = gates if by.correction is None else gates + by.correction
+    chosen = best(open_groups(ranked, by.groups, by.top_groups, judges=by.judges), by.each)
+    weights = mx.take_along_axis(gates, chosen, axis=-1)
+    if by.gates == "best":
+        weights = mx.softmax(weights, axis=-1)
+    if by.normalize:
+        total = weights.sum(axis=-1, keepdims=True)
+        total = total + 1e-20 if by.gates == "sigmoid" else total
+        weights = weights / (mx.maximum(total, by.least) if by.least else total)
+    return chosen, weights if by.scale == 1 else weights * by.scale
+
+
+_GATES: dict[str, Callable[[mx.array], mx.array]] = {
+    "softmax": lambda scores: mx.softmax(scores, axis=-1),
+    "best": lambda scores: scores,
+    "sigmoid": mx.sigmoid,
+}
+
+
 def softmax_then_top(scores: mx.array, k: int, *, normalize: bool = True) -> Choice:
     """Probabilities over all experts [..., E], of which the k best count. normalize: scaled to sum to one."""
-    scores = scores.astype(mx.float32)
-    if (at_once := ops.table.route("softmax", scores, k, normalize=normalize)) is not None:
-        return at_once
-    probabilities = mx.softmax(scores, axis=-1)
-    chosen = best(probabilities, k)
-    weights = mx.take_along_axis(probabilities, chosen, axis=-1)
-    return chosen, weights / weights.sum(axis=-1, keepdims=True) if normalize else weights
+    return choose(Routing("softmax", k, normalize=normalize), scores)
 
 
 def top_then_softmax(scores: mx.array, k: int) -> Choice:
     """The k best experts, with a softmax over those alone."""
-    scores = scores.astype(mx.float32)
-    if (at_once := ops.table.route("best", scores, k)) is not None:
-        return at_once
-    chosen = best(scores, k)
-    return chosen, mx.softmax(mx.take_along_axis(scores, chosen, axis=-1), axis=-1)
-
-
-def sigmoid_top(
-    scores: mx.array,
-    k: int,
-    *,
-    correction: mx.array | None = None,
-    groups: int = 1,
-    top_groups: int = 1,
-    normalize: bool = True,
-    scale: float = 1.0,
-) -> Choice:
-    """Independent gates. correction [E] moves the choice and not the weights (DeepSeek-V3, arXiv 2412.19437).
-
-    groups: experts come in equal groups, and only the top_groups whose two best experts sum highest are open.
-    """
-    scores = scores.astype(mx.float32)
-    correction = None if correction is None else correction.astype(mx.float32)
-    at_once = ops.table.route(
-        "sigmoid",
-        scores,
-        k,
-        correction=correction,
-        groups=groups,
-        top_groups=top_groups,
-        normalize=normalize,
-        scale=scale,
-    )
-    if at_once is not None:
-        return at_once
-    gates = mx.sigmoid(scores)
-    ranked = gates if correction is None else gates + correction
-    chosen = best(open_groups(ranked, groups, top_groups), k)
-    weights = mx.take_along_axis(gates, chosen, axis=-1)
-    if normalize:
-        weights = weights / (weights.sum(axis=-1, keepdims=True) + 1e-20)
-    return chosen, weights * scale
+    return choose(Routing("best", k), scores)
 
 
 def open_groups(ranked: mx.array, groups: int, top_groups: int, *, judges: int = 2) -> mx.array:
@@ -95,10 +74,40 @@ def best(scores: mx.array, k: int) -> mx.array:
     return ops.table.settled(mx.argpartition(-scores, k - 1, axis=-1)[..., :k])
 
 
-class CorrectedRouter(Module):
-    """Independent gates with a stored correction of the choice, in groups (DeepSeek-V3, its followers)."""
+class RuledRouter(Module):
+    """Scores by a matrix in float32, and a rule by which they choose; with a stored correction where that
+    moves the choice.
+    """
 
     takes_pairs: ClassVar[bool] = True
+
+    def __init__(self, hidden: int, experts: int, routing: Routing, *, corrected: bool = False) -> None:
+        super().__init__()
+        self.weight = mx.zeros((experts, hidden))
+        if corrected:
+            self.e_score_correction_bias = mx.zeros((experts,))
+        self._routing = routing
+
+    def __call__(self, x: mx.array, step: Step) -> Choice:
+        """x [B, ..., D] -> experts and weights [B, ..., k]."""
+        x = x.astype(mx.float32)
+        scores = ops.table.matmul(x, self.weight.astype(mx.float32), transposed=True)
+        return choose(self.routing(), added(self, x, scores, step))
+
+    def routing(self) -> Routing:
+        """What is done with scores."""
+        correction = self.get("e_score_correction_bias")
+        return self._routing if correction is None else corrected(self._routing, correction)
+
+
+def corrected(routing: Routing, correction: mx.array) -> Routing:
+    return routing._replace(correction=correction.astype(mx.float32))
+
+
+class CorrectedRouter(RuledRouter):
+    """Independent gates with a stored correction of the choice, in groups (DeepSeek-V3, arXiv 2412.19437; its
+    followers).
+    """
 
     def __init__(
         self,
@@ -111,22 +120,7 @@ class CorrectedRouter(Module):
         normalize: bool = True,
         scale: float = 1.0,
     ) -> None:
-        super().__init__()
-        self.weight = mx.zeros((experts, hidden))
-        self.e_score_correction_bias = mx.zeros((experts,))
-        self._chosen = chosen
-        self._groups, self._top_groups = groups, top_groups
-        self._normalize, self._scale = normalize, scale
-
-    def __call__(self, x: mx.array, step: Step) -> Choice:
-        """x [B, ..., D] -> experts and weights [B, ..., k]."""
-        x = x.astype(mx.float32)
-        return sigmoid_top(
-            added(self, x, ops.table.matmul(x, self.weight.astype(mx.float32), transposed=True), step),
-            self._chosen,
-            correction=self.e_score_correction_bias,
-            groups=self._groups,
-            top_groups=self._top_groups,
-            normalize=self._normalize,
-            scale=self._scale,
+        routing = Routing(
+            "sigmoid", chosen, groups=groups, top_groups=top_groups, normalize=normalize, scale=scale
         )
+        super().__init__(hidden, experts, routing, corrected=True)

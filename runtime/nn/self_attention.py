@@ -95,10 +95,14 @@ class Attention(Module):
         """What `added` adds, said as one operation."""
         if not self._as_stated:
             return None
-        return attends(self.heads(), norm, self.opening(), self.head_norms(), self.o_proj, after)
+        return attends(
+            self.heads(), norm, self.opening(), self.head_norms(), self.o_proj, after, self.get("sinks")
+        )
 
-    def seen(self, x: mx.array, step: Step, cache: AttentionCache, sinks: mx.array | None = None) -> mx.array:
-        """What the heads read, side by side, [B, L, H * K]: all but the last projection."""
+    def seen(self, x: mx.array, step: Step, cache: AttentionCache) -> mx.array:
+        """What the heads read, side by side, [B, L, H * K]: all but the last projection. With parameters
+        `sinks` [H], heads have one more logit each.
+        """
         rope = self._rope
         if not self._by_heads:
             queries, keys, values = self.flat(x, step)
@@ -116,7 +120,7 @@ class Attention(Module):
             scale=self._scale,
             rope=rope,
             softcap=self._softcap,
-            sinks=sinks,
+            sinks=self.get("sinks"),
             shape=(self._kv_heads, self._head_dim),
         )
 

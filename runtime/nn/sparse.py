@@ -3,13 +3,14 @@
 import mlx.core as mx
 import mlx.nn as nn
 
-from runtime.cpu.stated import Asks
+from runtime.cpu.stated import Asks, Routing
+from runtime.nn.activation import sigmoid
 from runtime.nn.linear import linear
 from runtime.nn.mlp import GatedMLP
 from runtime.nn.module import Module
 from runtime.nn.moe import Experts
 from runtime.nn.norm import Normalize
-from runtime.nn.route import Router, softmax_then_top
+from runtime.nn.route import Router, choose
 from runtime.nn.sublayer import asks, plainly_added
 from runtime.step import Step
 
@@ -23,12 +24,10 @@ class SoftmaxMoE(Module):
         super().__init__()
         self.gate = nn.Linear(hidden, experts, bias=False)
         self.switch_mlp = Experts(hidden, inner, experts, activation=activation)
-        self._chosen, self._normalize = chosen, normalize
+        self._routing = Routing("softmax", chosen, normalize=normalize)
 
     def __call__(self, x: mx.array, step: Step) -> mx.array:
-        return self.switch_mlp(
-            x, softmax_then_top(linear(self.gate, x, step), self._chosen, normalize=self._normalize), step
-        )
+        return self.switch_mlp(x, choose(self._routing, linear(self.gate, x, step)), step)
 
     def added(self, x: mx.array, norm: Normalize | None, after: Normalize | None, step: Step) -> mx.array:
         """x + after(self(norm(x)))"""
@@ -36,7 +35,7 @@ class SoftmaxMoE(Module):
 
     def states(self, norm: Normalize | None, after: Normalize | None) -> Asks | None:
         """What `added` adds, said as kernels have it."""
-        return asks(norm, self.gate, "softmax", self._chosen, self._normalize, self.switch_mlp, after)
+        return asks(norm, self.gate, self._routing, self.switch_mlp, after)
 
 
 class GatedSharedMoE(SoftmaxMoE):
@@ -58,9 +57,17 @@ class GatedSharedMoE(SoftmaxMoE):
         self.shared_expert_gate = nn.Linear(hidden, 1, bias=False)
 
     def __call__(self, x: mx.array, step: Step) -> mx.array:
-        return super().__call__(x, step) + mx.sigmoid(
-            linear(self.shared_expert_gate, x, step)
-        ) * self.shared_expert(x, step)
+        gate = sigmoid(linear(self.shared_expert_gate, x, step))
+        return super().__call__(x, step) + gate * self.shared_expert(x, step)
+
+    def added(self, x: mx.array, norm: Normalize | None, after: Normalize | None, step: Step) -> mx.array:
+        """x + after(self(norm(x)))"""
+        return plainly_added(x, self, norm, after, step)
+
+    def states(self, norm: Normalize | None, after: Normalize | None) -> Asks | None:
+        """What `added` adds, said as kernels have it."""
+        shared, gate = self.shared_expert, self.shared_expert_gate
+        return asks(norm, self.gate, self._routing, self.switch_mlp, after, shared=shared, gate=gate)
 
 
 class SharedMoE(Module):
@@ -85,3 +92,11 @@ class SharedMoE(Module):
     def __call__(self, x: mx.array, step: Step) -> mx.array:
         answer = self.switch_mlp(x, self.gate(x, step), step)
         return answer + self.shared_experts(x, step) if "shared_experts" in self else answer
+
+    def added(self, x: mx.array, norm: Normalize | None, after: Normalize | None, step: Step) -> mx.array:
+        """x + after(self(norm(x)))"""
+        return plainly_added(x, self, norm, after, step)
+
+    def states(self, norm: Normalize | None, after: Normalize | None) -> Asks | None:
+        """What `added` adds, said as kernels have it."""
+        return asks(norm, self.gate, None, self.switch_mlp, after, shared=self.get("shared_experts"))

@@ -13,7 +13,7 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.cache.protocol import AttentionCache
-from runtime.cpu.stated import Asks, Attends, Feeds, Folds
+from runtime.cpu.stated import Asks, Attends, Feeds, Folds, Routing
 from runtime.nn import ops
 from runtime.nn.activation import NAMES, Activation
 from runtime.nn.heads import Heads
@@ -75,12 +75,13 @@ def attends(
     head_norms: tuple[Normalize, Normalize] | None,
     close: nn.Module,
     after: Normalize | None,
+    sinks: mx.array | None = None,
 ) -> Attends | None:
     """None: it is not as the operation has it."""
     of_heads = head_norms is None or (isinstance(head_norms[0], NORMS) and isinstance(head_norms[1], NORMS))
     if not of_heads or not fit(norm, after) or not MATRICES.issuperset(map(type, (*opening, close))):
         return None
-    return Attends(heads, norm, opening, head_norms, close, after)
+    return Attends(heads, norm, opening, head_norms, close, after, sinks)
 
 
 def feeds(
@@ -101,18 +102,28 @@ def feeds(
 
 def asks(
     norm: Normalize | None,
-    router: nn.Module,
-    gates: str,
-    each: int,
-    normalize: bool,
+    router: Any,
+    routing: Routing | None,
     experts: Any,
     after: Normalize | None,
+    *,
+    shared: Any = None,
+    gate: nn.Module | None = None,
 ) -> Asks | None:
-    """experts: a `runtime.nn.moe.Experts`. None: it is not as kernels have it."""
-    stacks = experts.stacks()
-    if stacks is None or not fit(norm, after) or type(router) not in MATRICES:
+    """router: a matrix whose products are scores, or with routing None a `runtime.nn.route.RuledRouter`.
+    experts: a `runtime.nn.moe.Experts`. shared, gate: what always answers besides, and its gate. None: it is
+    not as kernels have it.
+    """
+    if routing is None:
+        routing = router.routing() if stated_together(type(router), "__call__", "routing") else None
+    elif type(router) not in MATRICES:
         return None
-    return Asks(norm, router, gates, each, normalize, stacks, after)
+    stacks, always = experts.stacks(), None if shared is None else _states(shared, None, None)
+    if routing is None or stacks is None or (shared is not None and always is None):
+        return None
+    if not fit(norm, after) or (gate is not None and type(gate) not in MATRICES):
+        return None
+    return Asks(norm, router, routing, stacks, always, gate, after)
 
 
 def attended(x: mx.array, states: Attends | None, step: Step, cache: AttentionCache) -> mx.array | None:
@@ -135,11 +146,15 @@ def stated(layer: Any) -> tuple[Attends | Folds | Feeds | Asks, ...] | None:
         return None
     found: list[Any] = []
     for sublayer, norm, after in layer.sublayers():
-        kind = type(sublayer)
-        if not (stated_together(kind, "__call__", "added") and stated_together(kind, "added", "states")):
-            return None
-        found.append(sublayer.states(norm, after))
-    return None if None in found else tuple(found)
+        found.append(_states(sublayer, norm, after))
+    return None if any(one is None for one in found) else tuple(found)
+
+
+def _states(sublayer: Any, norm: Normalize | None, after: Normalize | None) -> Any:
+    """What it says that its `added` adds; None where it does not say."""
+    kind = type(sublayer)
+    says = stated_together(kind, "__call__", "added") and stated_together(kind, "added", "states")
+    return sublayer.states(norm, after) if says else None
 
 
 def fit(norm: Normalize | None, after: Normalize | None) -> bool:

@@ -5,6 +5,8 @@ from typing import Any
 
 import mlx.core as mx
 
+from runtime.cpu.stated import Routing
+
 GATES = {"softmax": 0, "best": 1, "sigmoid": 2}
 """In the order of `enum mk_gates` (src/route.h)."""
 
@@ -15,19 +17,11 @@ def route(kernels: Any) -> Callable[..., Choice | None]:
     """As `runtime.nn.ops.Operations` has it."""
     node = kernels.route
 
-    def route(
-        gates: str,
-        scores: mx.array,
-        k: int,
-        *,
-        correction: mx.array | None = None,
-        groups: int = 1,
-        top_groups: int = 1,
-        normalize: bool = False,
-        scale: float = 1.0,
-    ) -> Choice | None:
-        if scores.dtype != mx.float32 or (correction is not None and correction.dtype != mx.float32):
-            return None
-        return node(GATES[gates], scores, k, correction, groups, top_groups, normalize, scale)
+    def route(by: Routing, scores: mx.array) -> Choice | None:
+        return node(routing_of(kernels, by), scores) if scores.dtype == mx.float32 else None
 
     return route
+
+
+def routing_of(kernels: Any, by: Routing) -> Any:
+    return kernels.Routing(GATES[by.gates], *by[1:])

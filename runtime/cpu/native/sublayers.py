@@ -17,7 +17,7 @@ from runtime.cpu.native.attend import form_of
 from runtime.cpu.native.experts import MOST_ASKED, block_of
 from runtime.cpu.native.products import matrix_of
 from runtime.cpu.native.rope import cosines
-from runtime.cpu.native.route import GATES
+from runtime.cpu.native.route import routing_of
 from runtime.cpu.native.watched import made_once
 from runtime.cpu.stated import Asks, Attends, Feeds
 from runtime.cpu.turn import Rotary
@@ -92,21 +92,31 @@ def _feed_forward(kernels: Any, otherwise: Callable[..., Any]) -> Callable[..., 
 
 def feeding(kernels: Any, by: Feeds) -> Any:
     """The kernels' view of a sublayer that feeds forward; None where they have none."""
-    norms = norms_of(kernels, (by.norm, by.after))
+    norms, inner = norms_of(kernels, (by.norm, by.after)), _inner(kernels, by)
+    return None if norms is None or inner is None else kernels.feed_forward(norms[0], inner, norms[1])
+
+
+def _inner(kernels: Any, by: Feeds) -> Any:
+    """But for the norms."""
     matrices = [matrix_of(kernels, module) for module in (*by.opening, by.down)]
-    if norms is None or None in matrices:
+    if None in matrices:
         return None
     *opening, down = matrices
-    return kernels.feed_forward(norms[0], opening, by.halves, KINDS[by.activation], down, norms[1])
+    return kernels.Feeding(opening, by.halves, KINDS[by.activation], down)
 
 
 def asking(kernels: Any, by: Asks) -> Any:
     """The kernels' view of a sublayer that asks experts; None where they have none."""
     norms = norms_of(kernels, (by.norm, by.after))
     router, experts = matrix_of(kernels, by.router), block_of(kernels, by.experts)
-    if norms is None or router is None or experts is None or by.each > MOST_ASKED:
+    if norms is None or router is None or experts is None or by.routing.each > MOST_ASKED:
         return None
-    return kernels.asking(norms[0], router, GATES[by.gates], by.each, by.normalize, *experts, norms[1])
+    shared = None if by.shared is None else _inner(kernels, by.shared)
+    gate = None if by.gate is None else matrix_of(kernels, by.gate)
+    if (shared is None) != (by.shared is None) or (gate is None) != (by.gate is None):
+        return None
+    routing = routing_of(kernels, by.routing)
+    return kernels.asking(norms[0], router, routing, *experts, shared, gate, norms[1])
 
 
 def _attention(kernels: Any, otherwise: Callable[..., Any]) -> Callable[..., Any]:
@@ -135,10 +145,14 @@ def attending(kernels: Any, kept: Kept, by: Attends) -> Any:
     attend = form_of(kernels, kept, heads.count, heads.scale, heads.softcap, None, heads.rope)
     norms = norms_of(kernels, (by.norm, *(by.head_norms or (None, None)), by.after))
     matrices = [matrix_of(kernels, module) for module in (*by.opening, by.close)]
+    if by.sinks is not None and by.sinks.dtype != mx.float32:
+        return None
     if attend is None or norms is None or None in matrices or len(kept.codecs) == 1:
         return None
     *opening, close = matrices
-    return kernels.attention(norms[0], opening, norms[1], norms[2], attend, heads.gated, close, norms[3])
+    return kernels.attention(
+        norms[0], opening, norms[1], norms[2], attend, by.sinks, heads.gated, close, norms[3]
+    )
 
 
 def table_of(kernels: Any, rope: Rotary | None, step: Step) -> mx.array | None:

@@ -8,10 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runtime.cpu import blocks
+from runtime.cpu.stated import Routing
 from runtime.holding import Holding, fill, held_bytes, weight_bytes
 from runtime.nn import ops
 from runtime.nn.moe import Experts
-from runtime.nn.route import CorrectedRouter, open_groups, sigmoid_top, softmax_then_top, top_then_softmax
+from runtime.nn.route import CorrectedRouter, choose, open_groups, softmax_then_top, top_then_softmax
 from runtime.step import Step
 from runtime.weights import fit
 
@@ -118,7 +119,7 @@ def test_softmax_before_the_choice_and_after_it_differ_by_a_factor_only() -> Non
 
 def test_a_correction_moves_the_choice_and_not_the_weights() -> None:
     scores = mx.array([[0.0, 1.0, 2.0, 3.0]])
-    chosen, weights = sigmoid_top(scores, 1, correction=mx.array([5.0, 0, 0, 0]), normalize=False, scale=2.0)
+    chosen, weights = choose(Routing("sigmoid", 1, mx.array([5.0, 0, 0, 0]), scale=2.0), scores)
     assert chosen.tolist() == [[0]]
     assert weights.item() == pytest.approx(1.0)
 

@@ -1,60 +1,118 @@
-// The sublayer that asks experts: a norm, the router's product, which experts each row asks, what they answer, a norm
-// behind it, and what all that is added to.
+// The sublayer that asks experts: a norm, the router's product, which experts each row asks, what they answer and what one
+// that is always asked answers beside them, a norm behind it, and what all that is added to.
 #include "experts_block.h"
-#include "route.h"
+#include "feeding.h"
+#include "routing.h"
 
 namespace modelkit {
 namespace {
+using MaybeFeeding = std::optional<Feeding>;
+using MaybeMatrix = std::optional<Matrix>;
+
 class Ask : public Sublayer {
  public:
-  Ask(const MaybeNorm& norm, const Matrix& router, int gates, int each, bool normalize, const Experts& experts, const MaybeNorm& after)
-      : norm_(norm), router_(router), by_{(mk_gates)gates, router.outputs(), each, 1, 1, normalize, 1, nullptr}, experts_(experts),
+  // shared: the expert that is always asked, its answer multiplied by the sigmoid of `gate` where there is one.
+  Ask(const MaybeNorm& norm, const Matrix& router, const Routing& routing, const Experts& experts, const MaybeFeeding& shared,
+      const MaybeMatrix& gate, const MaybeNorm& after)
+      : norm_(norm), router_(router), routing_(routing), by_(routing.among(router.outputs())), experts_(experts), shared_(shared), gate_(gate),
         after_(after) {
-    want(gates >= MK_GATES_SOFTMAX && gates <= MK_GATES_SIGMOID, "no such gates");
     want_matrix(router, width(), "a router must be a single matrix, as wide as x");
     want(router.outputs() == experts.close.count(), "a router must have one output for each expert");
-    want_each(each);
-    want(each <= router.outputs(), "a row asks no more experts than there are");
+    want_each(by_.each);
     want(!after || !after->centred(), "a norm behind a sublayer must be an RMS norm");
-    weights.add(norm, width()), weights.add(router), experts.add_to(weights), weights.add(after, width());
+    want(!shared || shared->close.outputs() == width(), "what always answers must be as wide as x");
+    want(!gate || (shared && gate->outputs() == 1), "a gate is one number, of what always answers");
+    weights.add(norm, width()), weights.add(router);
+    if (routing.correction) weights.add(*routing.correction);
+    experts.add_to(weights);
+    if (shared) shared->add_to(weights);
+    if (gate) {
+      want_matrix(*gate, width(), "a matrix must be a single one, as wide as x");
+      weights.add(*gate);
+    }
+    weights.add(after, width());
   }
   int width() const override { return experts_.close.outputs(); }
-
-  Run ready(Taken from, const Remembered&, const Arrays&, Arrays&) const override {
-    const MaybeRun norm = take(norm_, from);
-    const mk_matrix router = take(router_, from);
-    ExpertsRun experts(experts_, from);
-    const MaybeRun after = take(after_, from);
-    return [norm, router, by = by_, experts = std::move(experts), after](const float* x, float* y, int rows) {
-      const int k = router.k;
-      const Scratch normed = norm ? scratch(rows, k) : nullptr, scores = scratch(rows, by.experts), weights = scratch(rows, by.each);
-      const Scratch answers = scratch(rows, k);
-      std::vector<int> chosen((size_t)rows * by.each);
-      if (norm) (*norm)(x, nullptr, normed.get(), rows, k);
-      const float* asks = norm ? normed.get() : x;
-      const mk_output to = {scores.get(), (size_t)by.experts, nullptr};
-      mk_products(&router, &to, 1, asks, (size_t)k, rows);
-      mk_route(&by, scores.get(), rows, chosen.data(), weights.get());
-      experts(chosen.data(), weights.get(), by.each, asks, rows, answers.get());
-      if (after) return (*after)(answers.get(), x, y, rows, k);
-      for (size_t i = 0; i < (size_t)rows * k; i++) y[i] = x[i] + answers[i];
-    };
-  }
+  Run ready(Taken from, const Remembered&, const Arrays&, Arrays&) const override;
 
  private:
   MaybeNorm norm_;
   Matrix router_;
+  Routing routing_;
   mk_routing by_;
   Experts experts_;
+  MaybeFeeding shared_;
+  MaybeMatrix gate_;
   MaybeNorm after_;
 };
 
+// What its kernels need. One step after the other, each for all rows.
+struct Job {
+  MaybeRun norm;
+  mk_matrix router;
+  mk_routing by;
+  ExpertsRun experts;
+  std::optional<FeedingRun> shared;
+  std::optional<mk_matrix> gate;
+  MaybeRun after;
+
+  void run(const float* x, float* y, int rows) const {
+    const int k = router.k;
+    const Scratch normed = norm ? scratch(rows, k) : nullptr, answers = scratch(rows, k);
+    if (norm) (*norm)(x, nullptr, normed.get(), rows, k);
+    const float* asks = norm ? normed.get() : x;
+    ask(asks, answers.get(), rows);
+    if (shared) add_shared(asks, answers.get(), rows);
+    if (after) return (*after)(answers.get(), x, y, rows, k);
+    for (size_t i = 0; i < (size_t)rows * k; i++) y[i] = x[i] + answers[i];
+  }
+
+ private:
+  void ask(const float* x, float* answers, int rows) const {
+    const Scratch scores = scratch(rows, by.experts), weights = scratch(rows, by.each);
+    std::vector<int> chosen((size_t)rows * by.each);
+    const mk_output to = {scores.get(), (size_t)by.experts, nullptr};
+    mk_products(&router, &to, 1, x, (size_t)router.k, rows);
+    mk_route(&by, scores.get(), rows, chosen.data(), weights.get());
+    experts(chosen.data(), weights.get(), by.each, x, rows, answers);
+  }
+
+  void add_shared(const float* x, float* answers, int rows) const {
+    const int k = router.k;
+    const Scratch opened = shared->opened(x, rows), answer = scratch(rows, k), open = scratch(rows, 1);
+    const mk_output to = {answer.get(), (size_t)k, nullptr}, to_gate = {open.get(), 1, nullptr};
+    mk_products(&shared->close, &to, 1, opened.get(), (size_t)shared->close.k, rows);
+    if (gate) {
+      mk_products(&*gate, &to_gate, 1, x, (size_t)k, rows);
+      mk_act_rows(MK_SIGMOID, open.get(), 1, open.get(), rows, 1);
+    }
+    for (int r = 0; r < rows; r++) {
+      float *sum = answers + (size_t)r * k, *own = answer.get() + (size_t)r * k;
+      if (gate)
+        for (int i = 0; i < k; i++) own[i] *= open[r];
+      for (int i = 0; i < k; i++) sum[i] += own[i];
+    }
+  }
+};
+
+Sublayer::Run Ask::ready(Taken from, const Remembered&, const Arrays&, Arrays&) const {
+  const MaybeRun norm = take(norm_, from);
+  const mk_matrix router = take(router_, from);
+  mk_routing by = by_;
+  if (routing_.correction) by.correction = from.floats();
+  auto job = std::make_shared<Job>(Job{norm, router, by, ExpertsRun(experts_, from), {}, {}, {}});
+  if (shared_) job->shared.emplace(*shared_, from);
+  if (gate_) job->gate = take(*gate_, from);
+  job->after = take(after_, from);
+  return [job](const float* x, float* y, int rows) { job->run(x, y, rows); };
+}
+
 void define(nb::module_& m) {
-  m.def("asking", [](const MaybeNorm& norm, const Matrix& router, int gates, int each, bool normalize, const std::vector<Matrix>& open, int act,
-                     float limit, float slope, const Matrix& close, const MaybeNorm& after) {
-    return Part{std::make_shared<Ask>(norm, router, gates, each, normalize, Experts(open, act, limit, slope, close), after)};
-  }, nb::arg("norm").none(), nb::arg("router"), nb::arg("gates"), nb::arg("each"), nb::arg("normalize"), nb::arg("open"), nb::arg("act"),
-     nb::arg("limit"), nb::arg("slope"), nb::arg("close"), nb::arg("after").none());
+  m.def("asking", [](const MaybeNorm& norm, const Matrix& router, const Routing& routing, const std::vector<Matrix>& open, int act, float limit,
+                     float slope, const Matrix& close, const MaybeFeeding& shared, const MaybeMatrix& gate, const MaybeNorm& after) {
+    return Part{std::make_shared<Ask>(norm, router, routing, Experts(open, act, limit, slope, close), shared, gate, after)};
+  }, nb::arg("norm").none(), nb::arg("router"), nb::arg("routing"), nb::arg("open"), nb::arg("act"), nb::arg("limit"), nb::arg("slope"),
+     nb::arg("close"), nb::arg("shared").none(), nb::arg("gate").none(), nb::arg("after").none());
 }
 
 const Topic topic(define);

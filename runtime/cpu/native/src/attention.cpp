@@ -14,13 +14,14 @@ class Attend : public Sublayer {
   std::vector<Matrix> open;
   MaybeNorm query_norm, key_norm;  // along each head
   Attention by;
+  Maybe sinks;  // one more logit per head
   bool gated;
   Matrix close;
   MaybeNorm after;
 
   Attend(const MaybeNorm& norm, const std::vector<Matrix>& open, const MaybeNorm& query_norm, const MaybeNorm& key_norm,
-         const Attention& by, bool gated, const Matrix& close, const MaybeNorm& after)
-      : norm(norm), open(open), query_norm(query_norm), key_norm(key_norm), by(by), gated(gated), close(close), after(after) {
+         const Attention& by, const Maybe& sinks, bool gated, const Matrix& close, const MaybeNorm& after)
+      : norm(norm), open(open), query_norm(query_norm), key_norm(key_norm), by(by), sinks(sinks), gated(gated), close(close), after(after) {
     want(!by.values_in_keys, "values that lie in the keys have no matrix");
     want(open.size() == 1 || open.size() == 3, "queries, keys and values have one matrix or three");
     want(open.size() == 3 || (!query_norm && !key_norm && !gated), "heads with norms or gates have three matrices");
@@ -36,6 +37,10 @@ class Attend : public Sublayer {
              (open.size() == 1 || (open[0].outputs() == asked() && open[1].outputs() == keys())),
          "matrices must have as many outputs as there are numbers in all heads");
     weights.add(query_norm, by.keys.size), weights.add(key_norm, by.keys.size);
+    if (sinks) {
+      want(sinks->shape() == mx::Shape{by.heads}, "there must be one sink per head");
+      weights.add(*sinks);
+    }
     want_closing(close, by.heads * by.values.size, after);
     weights.add(close), weights.add(after, width());
   }
@@ -112,16 +117,17 @@ Sublayer::Run Attend::ready(Taken from, const Remembered& of, const Arrays& in, 
   job->norm = take(norm, from);
   job->open = take(open, from);
   job->query_norm = take(query_norm, from), job->key_norm = take(key_norm, from);
+  if (sinks) job->a.sinks = from.floats();
   job->close.w = take(close, from), job->close.after = take(after, from);
   return [job](const float* x, float* y, int rows) { job->run(x, y, rows); };
 }
 
 void define(nb::module_& m) {
   m.def("attention", [](const MaybeNorm& norm, const std::vector<Matrix>& open, const MaybeNorm& query_norm, const MaybeNorm& key_norm,
-                        const Attention& by, bool gated, const Matrix& close, const MaybeNorm& after) {
-    return Part{std::make_shared<Attend>(norm, open, query_norm, key_norm, by, gated, close, after)};
+                        const Attention& by, const Maybe& sinks, bool gated, const Matrix& close, const MaybeNorm& after) {
+    return Part{std::make_shared<Attend>(norm, open, query_norm, key_norm, by, sinks, gated, close, after)};
   }, nb::arg("norm").none(), nb::arg("open"), nb::arg("query_norm").none(), nb::arg("key_norm").none(), nb::arg("attention"),
-     nb::arg("gated"), nb::arg("close"), nb::arg("after").none());
+     nb::arg("sinks").none(), nb::arg("gated"), nb::arg("close"), nb::arg("after").none());
 }
 
 const Topic topic(define);

@@ -10,9 +10,11 @@ enum mk_gates {
 struct mk_routing {
   enum mk_gates gates;
   int experts, each;       /* all, and those that a row asks */
-  int groups, top_groups;  /* equal groups, and how many of them are open: those whose two best experts sum highest */
+  int groups, top_groups;  /* equal groups, and how many of them are open: those whose best experts sum highest */
+  int judges;              /* so many of the best, one or two */
   int normalize;           /* weights are brought to a sum of one */
   float scale;             /* and then multiplied */
+  float least;             /* what the sum that they are divided by is at least */
   const float* correction; /* [experts], added to gates for the choice alone; or NULL */
 };
 

@@ -1,5 +1,4 @@
-#include "node.h"
-#include "route.h"
+#include "routing.h"
 
 namespace modelkit {
 namespace {
@@ -22,29 +21,23 @@ class Route : public Node {
 };
 
 // scores [..., E] -> (chosen int32 [..., k], weights float32 [..., k])
-std::pair<Array, Array> route(int gates, const Array& scores, int each, const std::optional<Array>& correction, int groups, int top_groups,
-                              bool normalize, float scale) {
+std::pair<Array, Array> route(const Routing& routing, const Array& scores) {
   want_float(scores, "scores");
-  want(gates >= MK_GATES_SOFTMAX && gates <= MK_GATES_SIGMOID, "no such gates");
-  const int experts = scores.ndim() ? scores.shape(-1) : 0;
-  want(each > 0 && each <= experts, "a row asks one expert at least, and no more than there are");
-  want(groups > 0 && experts % groups == 0 && top_groups > 0 && top_groups <= groups, "groups must be equal, and some of them open");
+  const mk_routing by = routing.among(scores.ndim() ? scores.shape(-1) : 0);
   Arrays in{scores};
-  if (correction) {
-    want_float(*correction, "a correction");
-    want(correction->shape() == mx::Shape{experts}, "a correction has one number for each expert");
-    in.push_back(*correction);
-  }
+  if (routing.correction) in.push_back(*routing.correction);
   mx::Shape shape = scores.shape();
-  shape.back() = each;
-  const mk_routing by = {(mk_gates)gates, experts, each, groups, top_groups, normalize, scale, nullptr};
+  shape.back() = by.each;
   const auto out = Array::make_arrays({shape, shape}, {mx::int32, mx::float32}, std::make_shared<Route>(processor(), by), in);
   return {out[0], out[1]};
 }
 
 void define(nb::module_& m) {
-  m.def("route", &route, nb::arg("gates"), nb::arg("scores"), nb::arg("each"), nb::arg("correction").none(), nb::arg("groups"),
-        nb::arg("top_groups"), nb::arg("normalize"), nb::arg("scale"));
+  nb::class_<Routing>(m, "Routing")
+      .def(nb::init<int, int, const std::optional<Array>&, int, int, int, bool, float, float>(), nb::arg("gates"), nb::arg("each"),
+           nb::arg("correction").none(), nb::arg("groups"), nb::arg("top_groups"), nb::arg("judges"), nb::arg("normalize"),
+           nb::arg("scale"), nb::arg("least"));
+  m.def("route", &route, nb::arg("routing"), nb::arg("scores"));
 }
 
 const Topic topic(define);

@@ -32,12 +32,12 @@ static void best_of(const float* values, int n, int count, int* found) {
 
 /* Minus infinity in every group but the strongest. */
 static void open_groups(const struct mk_routing* by, float* ranked, float* strength, int* open) {
-  const int size = by->experts / by->groups;
+  const int size = by->experts / by->groups, judges = size < by->judges ? size : by->judges;
   for (int g = 0; g < by->groups; g++) {
     int two[2];
     const float* of = ranked + g * size;
-    best_of(of, size, size < 2 ? 1 : 2, two);
-    strength[g] = size < 2 ? of[two[0]] : of[two[0]] + of[two[1]];
+    best_of(of, size, judges, two);
+    strength[g] = judges < 2 ? of[two[0]] : of[two[0]] + of[two[1]];
   }
   best_of(strength, by->groups, by->top_groups, open);
   for (int g = 0; g < by->groups; g++) {
@@ -64,6 +64,7 @@ static void route_row(const struct mk_routing* by, const float* scores, float* r
   float sum = 0;
   for (int i = 0; i < by->each; i++) sum += weights[i];
   if (by->gates == MK_GATES_SIGMOID) sum += 1e-20f;
+  if (sum < by->least) sum = by->least;
   for (int i = 0; i < by->each; i++) weights[i] = (by->normalize ? weights[i] / sum : weights[i]) * by->scale;
 }
 

@@ -40,11 +40,18 @@ class Shape:
     head_dim: int = 32
 
 
+class Sinking(SelfAttention):
+    def __init__(self, shape: Shape, rope: Rope) -> None:
+        super().__init__(shape, rope)
+        self.sinks = mx.zeros((shape.heads,))
+
+
 ROPE = Rope(RopeSpec(24, tuple(3.0**i for i in range(12)), 1.1))
 KINDS: dict[str, Callable[[], Attention]] = {
     "apart": lambda: SelfAttention(Shape(), ROPE, qkv_bias=True, softcap=20.0),
     "fused": lambda: FusedAttention(Shape(), ROPE),
     "normed": lambda: HeadNormAttention(Shape(), None, lambda _heads: RMSNorm(32)),
+    "with sinks": lambda: Sinking(Shape(), ROPE),
     "gated": lambda: GatedAttention(Shape(), ROPE, lambda _heads: RMSNorm(32), bias=True),
 }
 
@@ -168,20 +175,21 @@ def test_wrong_shapes_are_refused() -> None:
 
     q, kv, close = matrix(192, 64), matrix(64, 64), matrix(64, 192)
     norm = kernels.Norm(False, mx.ones((64,)), None, 1e-5)
-    for given in (
-        ([q, kv], None, None, close),
-        ([q, kv, matrix(96, 64)], None, None, close),
-        ([matrix(192, 32), kv, kv], None, None, close),
-        ([q, kv, kv], norm, norm, close),
-        ([matrix(320, 64)], kernels.Norm(False, None, None, 1e-5), None, close),
-        ([q, kv, kv], None, None, matrix(64, 64)),
-        ([q, kv, kv], None, None, close, True),
+    for opening, by_query, by_key, sinks, gated, closing in (
+        ([q, kv], None, None, None, False, close),
+        ([q, kv, matrix(96, 64)], None, None, None, False, close),
+        ([matrix(192, 32), kv, kv], None, None, None, False, close),
+        ([q, kv, kv], norm, norm, None, False, close),
+        ([matrix(320, 64)], kernels.Norm(False, None, None, 1e-5), None, None, False, close),
+        ([q, kv, kv], None, None, mx.zeros((5,)), False, close),
+        ([q, kv, kv], None, None, None, True, close),
+        ([q, kv, kv], None, None, None, False, matrix(64, 64)),
     ):
         with pytest.raises(ValueError, match=r"must|matri|wide"):
-            kernels.attention(
-                None, given[0], given[1], given[2], attend, given[4:] == (True,), given[3], None
-            )
-    chain = kernels.Chain([kernels.attention(None, [q, kv, kv], None, None, attend, False, close, None)])
+            kernels.attention(None, opening, by_query, by_key, attend, sinks, gated, closing, None)
+    chain = kernels.Chain(
+        [kernels.attention(None, [q, kv, kv], None, None, attend, None, False, close, None)]
+    )
     lanes = [mx.zeros((1, 2, 16, 32))] * 2
     for x in (
         mx.zeros((1, 1, 32)),

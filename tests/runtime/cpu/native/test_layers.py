@@ -15,14 +15,17 @@ if native.kernels is None:
     pytest.skip(f"no kernels: {native.status.reason}", allow_module_level=True)
 
 from runtime.cpu.native import layers as native_layers
+from runtime.cpu.native.route import routing_of
+from runtime.cpu.stated import Routing
 from runtime.nn import ops
 from runtime.nn.block import PostNorm, PreNorm, Sandwich
 from runtime.nn.mlp import FusedGatedMLP, GatedMLP
 from runtime.nn.norm import LayerNorm, RMSNorm
+from runtime.nn.route import RuledRouter
 from runtime.nn.self_attention import FusedAttention, HeadNormAttention, SelfAttention
-from runtime.nn.sparse import GatedSharedMoE, SoftmaxMoE
+from runtime.nn.sparse import GatedSharedMoE, SharedMoE, SoftmaxMoE
 from runtime.step import Step
-from tests.runtime.cpu.native.rows import bits
+from tests.runtime.cpu.native.rows import bits, computing
 from tests.runtime.cpu.native.test_attention_nodes import ROPE, Shape, packed
 
 CPU = ops.COLUMNS["cpu"]
@@ -89,11 +92,24 @@ def test_as_one_by_one() -> None:
     assert all(np.array_equal(a, b) for a, b in zip(got, wanted, strict=True))
 
 
-@pytest.mark.parametrize("normalize", [True, False])
-def test_layers_that_ask_experts_have_the_bits_of_their_parts(normalize: bool, tmp_path: Any) -> None:
-    def mixture() -> SoftmaxMoE:
-        return SoftmaxMoE(64, 96, 5, 2, normalize=normalize)
+def routed(routing: Routing, shared: int) -> SharedMoE:
+    router = RuledRouter(64, 6, routing, corrected=True)
+    return SharedMoE(64, 96, 6, router, shared=shared, activation="gelu_new")
 
+
+MIXTURES: dict[str, Callable[[], Any]] = {
+    "normalized": lambda: SoftmaxMoE(64, 96, 5, 2, normalize=True),
+    "as they are": lambda: SoftmaxMoE(64, 96, 5, 2, normalize=False),
+    "shared, gated": lambda: GatedSharedMoE(64, 96, 5, 2, shared=32, normalize=True),
+    "corrected": lambda: routed(Routing("sigmoid", 3, normalize=True, scale=1.5), 0),
+    "shared, in groups": lambda: routed(Routing("sigmoid", 2, groups=3, top_groups=2, normalize=True), 160),
+    "shared, a least sum": lambda: routed(Routing("softmax", 2, normalize=True, least=0.6), 32),
+}
+
+
+@pytest.mark.parametrize("name", MIXTURES)
+def test_layers_that_ask_experts_have_the_bits_of_their_parts(name: str, tmp_path: Any) -> None:
+    mixture = MIXTURES[name]
     layers = [
         packed(PreNorm(SelfAttention(Shape(), ROPE), mixture(), lambda: RMSNorm(64)), 1),
         packed(Sandwich(SelfAttention(Shape(), ROPE), mixture(), lambda: RMSNorm(64)), 2),
@@ -105,14 +121,46 @@ def test_layers_that_ask_experts_have_the_bits_of_their_parts(normalize: bool, t
     mx.export_to_dot(str(path), CPU.layers(layers, mx.ones((2, 1, 64)), step, memory(layers)))
     assert path.read_text().count("ModelkitSublayers") == 3, "three layers, and the last one's two sublayers"
     wanted = read(one_by_one, layers, memory(layers))
-    got = read(CPU.layers, layers, memory(layers))
-    assert all(np.array_equal(a, b) for a, b in zip(got, wanted, strict=True))
+    for column in native.kernels.columns():
+        for threads in (1, 3):
+            with computing(column, threads):
+                got = read(CPU.layers, layers, memory(layers))
+            assert all(np.array_equal(a, b) for a, b in zip(got, wanted, strict=True)), (column, threads)
 
 
-def test_a_mixture_with_more_to_it_says_nothing() -> None:
-    """Its class overrides the call alone."""
-    shared = GatedSharedMoE(64, 96, 5, 2, shared=32, normalize=True)
-    assert PreNorm(SelfAttention(Shape(), ROPE), shared, lambda: RMSNorm(64)).stated() is None
+def test_a_mixture_that_overrides_the_call_alone_says_nothing() -> None:
+    class Halving(GatedSharedMoE):
+        def __call__(self, x: mx.array, step: Step) -> mx.array:
+            return super().__call__(x, step) / 2
+
+    class Twice(RuledRouter):
+        def __call__(self, x: mx.array, step: Step) -> Any:
+            return super().__call__(x * 2, step)
+
+    twice = SharedMoE(64, 96, 5, Twice(64, 5, Routing("best", 2)), shared=0)
+    for mixture in (Halving(64, 96, 5, 2, shared=32, normalize=True), twice):
+        assert PreNorm(SelfAttention(Shape(), ROPE), mixture, lambda: RMSNorm(64)).stated() is None
+
+
+def test_what_asking_experts_takes() -> None:
+    kernels: Any = native.kernels
+
+    def matrix(*shape: int) -> Any:
+        return kernels.Matrix(mx.zeros(shape), None, None, None)
+
+    experts = [matrix(5, 96, 64)], 0, 0.0, 0.0, matrix(5, 64, 96)
+    routing = routing_of(kernels, Routing("best", 2))
+    shared, gate = kernels.Feeding([matrix(32, 64)], False, 0, matrix(64, 32)), matrix(1, 64)
+    kernels.asking(None, matrix(5, 64), routing, *experts, shared, gate, None)
+    for router, always, opened in (
+        (matrix(4, 64), shared, gate),
+        (matrix(5, 64), None, gate),
+        (matrix(5, 64), shared, matrix(2, 64)),
+        (matrix(5, 64), shared, matrix(1, 32)),
+        (matrix(5, 64), kernels.Feeding([matrix(64, 32)], False, 0, matrix(32, 64)), None),
+    ):
+        with pytest.raises(ValueError, match=r"must|gate"):
+            kernels.asking(None, router, routing, *experts, always, opened, None)
 
 
 def test_which_layers_run_together(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,8 +220,8 @@ def test_a_chain_asks_for_what_it_needs() -> None:
     def matrix(rows: int, columns: int) -> Any:
         return kernels.Matrix(mx.zeros((rows, columns)), None, None, None)
 
-    part = kernels.feed_forward(None, [matrix(96, 64)], False, 0, matrix(64, 96), None)
-    other = kernels.feed_forward(None, [matrix(96, 32)], False, 0, matrix(32, 96), None)
+    part = kernels.feed_forward(None, kernels.Feeding([matrix(96, 64)], False, 0, matrix(64, 96)), None)
+    other = kernels.feed_forward(None, kernels.Feeding([matrix(96, 32)], False, 0, matrix(32, 96)), None)
     x = mx.zeros((1, 1, 64))
     for call in (
         lambda: kernels.Chain([]),

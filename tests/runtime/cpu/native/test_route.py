@@ -5,6 +5,8 @@ import numpy as np
 import pytest
 
 from runtime.cpu import native
+from runtime.cpu.native.route import routing_of
+from runtime.cpu.stated import Routing
 from runtime.nn import ops, route
 
 kernels = native.kernels
@@ -24,10 +26,20 @@ RULES = {
     "softmax, as they are": lambda x: route.softmax_then_top(x, 4, normalize=False),
     "best": lambda x: route.top_then_softmax(x, 4),
     "all": lambda x: route.top_then_softmax(x, EXPERTS),
-    "sigmoid": lambda x: route.sigmoid_top(x, 3, scale=2.5),
-    "sigmoid, corrected": lambda x: route.sigmoid_top(x, 3, correction=CORRECTION, normalize=False),
-    "groups": lambda x: route.sigmoid_top(x, 4, correction=CORRECTION, groups=6, top_groups=2),
-    "groups of one": lambda x: route.sigmoid_top(x, 4, groups=EXPERTS, top_groups=5),
+    "softmax, corrected": lambda x: route.choose(
+        Routing("softmax", 3, CORRECTION, normalize=True, least=0.4, scale=1.5), x
+    ),
+    "softmax, groups of one judge": lambda x: route.choose(
+        Routing("softmax", 3, groups=6, top_groups=2, judges=1), x
+    ),
+    "sigmoid": lambda x: route.choose(Routing("sigmoid", 3, normalize=True, scale=2.5), x),
+    "sigmoid, corrected": lambda x: route.choose(Routing("sigmoid", 3, CORRECTION), x),
+    "groups": lambda x: route.choose(
+        Routing("sigmoid", 4, CORRECTION, groups=6, top_groups=2, normalize=True), x
+    ),
+    "groups of one": lambda x: route.choose(
+        Routing("sigmoid", 4, groups=EXPERTS, top_groups=5, normalize=True), x
+    ),
 }
 
 
@@ -83,15 +95,20 @@ def test_what_is_no_number_chooses_experts_that_there_are():
 
 
 def test_no_rows_and_what_does_not_fit():
-    chosen, weights = kernels.route(0, mx.zeros((2, 0, 4)), 2, None, 1, 1, True, 1.0)
+    chosen, weights = kernels.route(
+        routing_of(kernels, Routing("softmax", 2, normalize=True)), mx.zeros((2, 0, 4))
+    )
     assert chosen.shape == weights.shape == (2, 0, 2)
-    for gates, each, correction, groups, top_groups, said in (
-        (3, 2, None, 1, 1, "gates"),
-        (0, 5, None, 1, 1, "no more than there are"),
-        (0, 0, None, 1, 1, "one expert"),
-        (0, 2, None, 3, 1, "equal"),
-        (0, 2, None, 2, 3, "open"),
-        (0, 2, mx.zeros((3,)), 1, 1, "one number for each"),
+    for rule, said in (
+        (Routing("softmax", 5), "no more experts"),
+        (Routing("softmax", 0), "one expert"),
+        (Routing("softmax", 2, groups=3), "equal"),
+        (Routing("softmax", 2, groups=2, top_groups=3), "open"),
+        (Routing("softmax", 2, judges=3), "judges"),
+        (Routing("softmax", 2, mx.zeros((3,))), "one number for each"),
+        (Routing("softmax", 2, mx.zeros((4,), mx.float16)), "float32"),
     ):
         with pytest.raises(ValueError, match=said):
-            kernels.route(gates, mx.zeros((2, 4)), each, correction, groups, top_groups, True, 1.0)
+            kernels.route(routing_of(kernels, rule), mx.zeros((2, 4)))
+    with pytest.raises(ValueError, match="gates"):
+        kernels.Routing(3, 2, None, 1, 1, 2, True, 1.0, 0.0)

@@ -132,13 +132,13 @@ def test_wrong_shapes_are_refused() -> None:
         lambda: kernels.projections(x, norm, [matrix(64, D)]),
         lambda: kernels.projections(x, None, [matrix(64, 64)]),
         lambda: kernels.closing(x, matrix(64, D), None, mx.zeros((2, D))),
-        lambda: kernels.feed_forward(None, [matrix(64, D), matrix(128, D)], False, 0, matrix(D, 64), None),
-        lambda: kernels.feed_forward(None, [matrix(64, D)], True, 0, matrix(D, 64), None),
-        lambda: kernels.feed_forward(None, [matrix(64, D)], False, 0, matrix(64, 64), None),
-        lambda: kernels.feed_forward(norm, [matrix(64, D)], False, 0, matrix(D, 64), None),
-        lambda: kernels.Chain([kernels.feed_forward(None, [matrix(64, D)], False, 0, matrix(D, 64), None)])(
-            x[:, :64]
-        ),
+        lambda: kernels.Feeding([matrix(64, D), matrix(128, D)], False, 0, matrix(D, 64)),
+        lambda: kernels.Feeding([matrix(64, D)], True, 0, matrix(D, 64)),
+        lambda: kernels.Feeding([matrix(64, D)], False, 0, matrix(64, 64)),
+        lambda: kernels.feed_forward(norm, kernels.Feeding([matrix(64, D)], False, 0, matrix(D, 64)), None),
+        lambda: kernels.Chain(
+            [kernels.feed_forward(None, kernels.Feeding([matrix(64, D)], False, 0, matrix(D, 64)), None)]
+        )(x[:, :64]),
         lambda: kernels.Norm(False, None, mx.ones((D,)), 1e-5),
     ):
         with pytest.raises(ValueError, match=r"must|wide|norm|opens"):

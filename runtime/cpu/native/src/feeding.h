@@ -1,0 +1,61 @@
+// What feeds forward, as Python hands it over: for the sublayer that does so, and for experts that always answer.
+#pragma once
+#include "activations.h"
+#include "sublayers.h"
+
+namespace modelkit {
+// What lies between a feed-forward block's first products and its last one.
+enum class Inner { Act, Halves, Pair };  // act(u); act(g) * u from [g, u] side by side; the same from two matrices
+
+// open: [gate, up], or one matrix: of both, halves, or with nothing to gate.
+struct Feeding {
+  std::vector<Matrix> open;
+  Inner inner;
+  mk_act act;
+  Matrix close;
+
+  Feeding(const std::vector<Matrix>& open, bool halves, int act, const Matrix& close) : open(open), act((mk_act)act), close(close) {
+    want(act >= 0 && act < MK_ACTS, "no such activation");
+    want(open.size() == 1 || (open.size() == 2 && !halves && open[0].outputs() == open[1].outputs()),
+         "a feed-forward block opens with one matrix, or with two of a size");
+    want(!halves || open[0].outputs() % 2 == 0, "halves must be equal");
+    inner = open.size() == 2 ? Inner::Pair : halves ? Inner::Halves : Inner::Act;
+    want_matrix(close, halves ? open[0].outputs() / 2 : open[0].outputs(), "the closing matrix must be a single one, as wide as what it multiplies");
+    for (const Matrix& matrix : open) want_matrix(matrix, close.outputs(), "a matrix must be a single one, as wide as x");
+  }
+  void add_to(Weights& weights) const {
+    for (const Matrix& matrix : open) weights.add(matrix);
+    weights.add(close);
+  }
+};
+
+// Its matrices as a job has them.
+struct FeedingRun {
+  std::vector<mk_matrix> open;
+  mk_matrix close;
+  Inner inner;
+  mk_act act;
+
+  FeedingRun(const Feeding& by, Taken& from) : open(take(by.open, from)), close(take(by.close, from)), inner(by.inner), act(by.act) {}
+
+  // What the closing matrix multiplies.
+  Scratch opened(const float* x, int rows) const {
+    const int n = open[0].n, k = open[0].k;
+    const struct mk_gate gate = {act, 0, 0};
+    Scratch first = scratch(rows, n);
+    if (inner == Inner::Pair) {
+      mk_gated_products(open.data(), gate, first.get(), x, (size_t)k, rows);
+      return first;
+    }
+    const mk_output to = {first.get(), (size_t)n, nullptr};
+    mk_products(open.data(), &to, 1, x, (size_t)k, rows);
+    if (inner == Inner::Act) {
+      mk_act_rows(act, first.get(), n, first.get(), rows, n);
+      return first;
+    }
+    Scratch half = scratch(rows, n / 2);
+    mk_gate_rows(gate, first.get(), n, first.get() + n / 2, n, half.get(), rows, n / 2);
+    return half;
+  }
+};
+}  // namespace modelkit
