@@ -34,7 +34,7 @@ FOLDER, HALF, ENCODERS = DATA / "references", DATA / "half", DATA / "encoders"
 TOKENS, COLUMNS, GREEDY = 48, 48, 64
 SOURCE = 29  # tokens that an encoder reads
 # Hidden states are their answers.
-OF_ENCODERS = ("bert", "roberta", "xlm-roberta", "distilbert", "modernbert")
+OF_ENCODERS = ("bert", "roberta", "xlm-roberta", "distilbert", "modernbert", "nomic_bert")
 WHOLE = ("t5", "mt5", "umt5", "t5gemma", *OF_ENCODERS)  # entries that say all their sizes
 HALF_COLUMNS = slice(None, None, 3)  # of those above
 LAST_BITS, STEADY = 2e-7, 5e-5
@@ -79,7 +79,7 @@ def _made(config: Any) -> Any:
     """float32, of random weights. An encoder comes without a pooler."""
     kind = config.model_type
     more = {"add_pooling_layer": False} if kind in OF_ENCODERS and "distil" not in kind else {}
-    more = {} if kind == "modernbert" else more
+    more = {} if kind in ("modernbert", "nomic_bert") else more
     made = _auto_class(config).from_config(config, attn_implementation="eager", **more)
     return made.float().eval()
 

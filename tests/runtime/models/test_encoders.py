@@ -1,6 +1,8 @@
 """Encoders for embeddings: what transformers computes, of texts read whole; the same bits in any company."""
 
+import re
 from pathlib import Path
+from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -146,6 +148,78 @@ def test_as_files_of_masked_language_models_have_it(name: str) -> None:
         )
     model = load_model(reference.record["config"], tensors)
     assert reference.error(full_logits(model, reference.answers["ids"])) < bar(reference)
+
+
+NOMIC = {
+    "layers.": "encoder.layers.",
+    "embeddings.LayerNorm.": "emb_ln.",
+    ".self_attn.o_proj.": ".attn.out_proj.",
+    ".mlp.up_proj.": ".mlp.fc11.",
+    ".mlp.gate_proj.": ".mlp.fc12.",
+    ".mlp.down_proj.": ".mlp.fc2.",
+    ".post_attention_layernorm.": ".norm1.",
+    ".post_mlp_layernorm.": ".norm2.",
+}
+NOMIC_FIELDS = {
+    "n_embd": "hidden_size",
+    "n_head": "num_attention_heads",
+    "n_inner": "intermediate_size",
+    "n_layer": "num_hidden_layers",
+    "n_positions": "max_position_embeddings",
+    "layer_norm_epsilon": "layer_norm_eps",
+}
+
+
+def as_nomic() -> tuple[dict[str, Any], dict[str, mx.array]]:
+    """The reference's config and tensors in the form that Nomic published."""
+    record = Reference.called("nomic_bert").record
+    config = {**record["config"], "rotary_emb_base": 700.0, "head_dim": 24}
+    config |= {other: config.pop(name) for other, name in NOMIC_FIELDS.items()}
+    del config["rope_parameters"]
+    state = random_state(record["tensors"])
+    parts = {name: x for name, x in state.items() if re.search(r"\.[qkv]_proj\.", name)}
+    plain = {name: x for name, x in state.items() if name not in parts}
+    for layer in range(config["n_layer"]):
+        three = [parts[f"layers.{layer}.self_attn.{part}_proj.weight"] for part in "qkv"]
+        plain[f"layers.{layer}.attn.Wqkv.weight"] = np.concatenate(three)
+    for new, old in NOMIC.items():
+        plain = {name.replace(new, old): x for name, x in plain.items()}
+    return config, {name: mx.array(x) for name, x in plain.items()}
+
+
+def test_as_nomic_published_it() -> None:
+    reference, (config, tensors) = Reference.called("nomic_bert"), as_nomic()
+    assert "encoder.layers.0.attn.Wqkv.weight" in tensors
+    model = load_model(config, tensors)
+    assert reference.error(full_logits(model, reference.answers["ids"])) < bar(reference)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("prenorm", True), ("rotary_emb_fraction", 0.5), ("moe_every_n_layers", 2), ("n_embd", 128)],
+)
+def test_what_nomics_form_can_say_besides_is_refused(field: str, value: object) -> None:
+    config = {**as_nomic()[0], "hidden_size": 64, field: value}
+    with pytest.raises(UnsupportedModel, match=field):
+        describe(config)
+
+
+def test_as_modernbert_was_published() -> None:
+    """Before transformers 5: two bases, and every how many layers the whole text is seen."""
+    reference = Reference.called("modernbert")
+    config = dict(reference.record["config"])
+    assert config.pop("layer_types") == ["full_attention", *["sliding_attention"] * 2, "full_attention"]
+    rope = config.pop("rope_parameters")
+    config |= {
+        "global_attn_every_n_layers": 3,
+        "global_rope_theta": rope["full_attention"]["rope_theta"],
+        "local_rope_theta": rope["sliding_attention"]["rope_theta"],
+        "position_embedding_type": "absolute",
+    }
+    assert describe(config).config == describe(reference.record["config"]).config
+    changed = describe({**config, "global_rope_theta": 5e4, "global_attn_every_n_layers": 2}).config
+    assert changed.windows == (None, 6, None, 6)
+    assert changed.ropes[0] != describe(config).config.ropes[0]
 
 
 def test_it_has_no_next_token(model: LoadedModel) -> None:

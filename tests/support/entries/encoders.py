@@ -27,6 +27,10 @@ ENTRIES: dict[str, tuple[str, dict[str, Any]]] = {
             "max_position_embeddings": 64,
         },
     ),
+    "nomic_bert": (
+        "nomic_bert",
+        {**_SMALL, "head_dim": 24, "rope_parameters": {"rope_type": "default", "rope_theta": 700.0}},
+    ),
     "modernbert": (
         "modernbert",
         {
