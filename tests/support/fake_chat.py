@@ -107,6 +107,7 @@ class Fake:
         details = {"parameter_size": "4.1M", "quantization_level": "q8"}
         names = ["island:latest", "a-model-with-a-rather-long-name:70b"]
         models = [{"name": name, "size": 4_300_000, "details": details} for name in names]
+        models.append({"name": "vectors:latest", "details": details, "capabilities": ["embedding"]})
         return self.refusal(request) or JSONResponse({"models": models})
 
     async def ps(self, request: Request) -> Response:

@@ -24,6 +24,11 @@ export class Models {
     });
   }
 
+  /** Those that can be talked to: some make embeddings and write no text. */
+  get writers() {
+    return this.all.filter(({ capabilities }) => !capabilities || capabilities.includes("completion"));
+  }
+
   get chosen() {
     return this.select.value;
   }
@@ -36,7 +41,7 @@ export class Models {
   }
 
   choose(name) {
-    if (this.all.some((one) => one.name === name)) this.select.value = name;
+    if (this.writers.some((one) => one.name === name)) this.select.value = name;
     if (this.chosen) localStorage.setItem(LAST, this.chosen);
     this.changed();
   }
@@ -51,9 +56,10 @@ export class Models {
       return this.failed(error);
     }
     const wanted = this.chosen || localStorage.getItem(LAST) || this.loaded[0]?.name;
-    this.select.replaceChildren(...this.all.map(({ name }) => h("option", { value: name, text: name.replace(/:latest$/, "") })));
-    if (!this.all.length) this.select.append(h("option", { value: "", text: "no models" }));
-    if (this.all.some((one) => one.name === wanted)) this.select.value = wanted;
+    const { writers } = this;
+    this.select.replaceChildren(...writers.map(({ name }) => h("option", { value: name, text: name.replace(/:latest$/, "") })));
+    if (!writers.length) this.select.append(h("option", { value: "", text: "no models" }));
+    if (writers.some((one) => one.name === wanted)) this.select.value = wanted;
     this.#list();
     this.changed();
     clearTimeout(this.again);
@@ -83,9 +89,10 @@ export class Models {
     $("#model-list").replaceChildren(...this.all.map((model) => this.#row(model)));
   }
 
-  #row({ name, size, details }) {
+  #row({ name, size, details, capabilities }) {
     const state = this.state(name);
-    const said = [details?.parameter_size, details?.quantization_level, size ? `${bytes(size)} on disk` : null];
+    const kind = !capabilities || capabilities.includes("completion") ? null : "makes embeddings";
+    const said = [kind, details?.parameter_size, details?.quantization_level, size ? `${bytes(size)} on disk` : null];
     if (state) said.push(`${bytes(taken(state))} in memory`, `${count(state.context_tokens)} tokens of context`);
     if (state?.drafters.length) said.push(`drafts by ${state.drafters.join(", ")}`);
     const busy = this.busy.has(name) || (state && state.state !== "ready");

@@ -81,6 +81,16 @@ def test_models_are_loaded_and_unloaded(tab: Tab, fake: Fake) -> None:
     )
 
 
+def test_a_model_that_writes_no_text_is_not_asked(tab: Tab) -> None:
+    """It is in the list of models, and says what it is for."""
+    choice = tab.page.locator("#model option")
+    choice.nth(1).wait_for(state="attached")
+    assert choice.all_inner_texts() == ["island", "a-model-with-a-rather-long-name:70b"]
+    tab.button("Models").click()
+    tab.page.get_by_text("vectors:latest").wait_for()
+    tab.page.get_by_text("makes embeddings").wait_for()
+
+
 def test_text_files_go_with_the_message(tab: Tab, fake: Fake) -> None:
     page = tab.page
     files = [
