@@ -20,8 +20,8 @@ When = Callable[[Block, Collection[str]], bool]
 
 # Model types that the runtime has and mlx-lm does not.
 _UNKNOWN = """
-    bamba bert cohere2_moe distilbert gemma3n_text gemma4_assistant gemma4_unified_assistant
-    gemma4_unified_text granitemoeshared lfm2_vl mllama mllama_text_model modernbert mt5
+    bamba bert camembert cohere2_moe distilbert gemma3n_text gemma4_assistant gemma4_unified_assistant
+    gemma4_unified_text granitemoeshared lfm2_vl mllama mllama_text_model modernbert mpnet mt5
     muse_glimmer_assistant muse_glimmer_text nomic_bert qwen3_5_moe_text qwen3_5_text qwen3_vl_moe_text
     roberta t5 t5gemma umt5 xlm-roberta zamba2
 """

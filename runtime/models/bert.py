@@ -1,11 +1,12 @@
-"""BERT, RoBERTa, XLM-RoBERTa and DistilBERT: encoders that look both ways, for embeddings.
+"""BERT, RoBERTa, XLM-RoBERTa, DistilBERT and MPNet: encoders that look both ways, for embeddings.
 
-Learned positions, a LayerNorm behind every sublayer, biases everywhere. Every token has the first type, as
-in a text that is no pair. Files have the encoder's tensors with or without a prefix, beside heads for other
-tasks, a pooler and a buffer of positions that nothing here reads.
+Learned positions, a LayerNorm behind every sublayer, biases everywhere; MPNet adds to all scores what a table
+says of the distance. Every token has the first type, as in a text that is no pair. Files have the encoder's
+tensors with or without a prefix, beside heads for other tasks, a pooler and a buffer of positions that
+nothing here reads.
 
-Sources: arXiv 1810.04805, 1907.11692, 1910.01108; transformers modeling_bert.py, modeling_roberta.py,
-modeling_distilbert.py.
+Sources: arXiv 1810.04805, 1907.11692, 1910.01108, 2004.09297; transformers modeling_bert.py,
+modeling_roberta.py, modeling_distilbert.py, modeling_mpnet.py.
 """
 
 import re
@@ -16,17 +17,18 @@ import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec, Stateless
 from runtime.cache.protocol import Caches
-from runtime.models.bert_config import Config, parse
+from runtime.models.bert_config import BUCKETS, Config, parse
 from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.encoder import Encoder
 from runtime.models.family import Family
 from runtime.models.quantizing import EIGHT_ELSE, SOURCE, Row
 from runtime.nn.attend import split_heads
-from runtime.nn.bidirectional import attend_both_ways
+from runtime.nn.bidirectional import Between, attend_both_ways
 from runtime.nn.linear import embed, linear
 from runtime.nn.mlp import ACTIVATIONS
 from runtime.nn.module import Module
 from runtime.nn.norm import LayerNorm
+from runtime.nn.relative import RelativeBias
 from runtime.nn.sublayer import projections
 from runtime.step import Step
 
@@ -78,10 +80,10 @@ class Heads(Module):
         )
         self._heads, self._scale = config.heads, (config.hidden_size // config.heads) ** -0.5
 
-    def __call__(self, x: mx.array, step: Step) -> mx.array:
+    def __call__(self, x: mx.array, step: Step, between: Between | None) -> mx.array:
         parts = projections((self.query, self.key, self.value), x, step)
         queries, keys, values = (split_heads(part, self._heads) for part in parts)
-        return attend_both_ways(queries, keys, values, scale=self._scale, counts=step.counts)
+        return attend_both_ways(queries, keys, values, scale=self._scale, between=between, counts=step.counts)
 
 
 class Closing(Module):
@@ -102,8 +104,8 @@ class Attention(Module):
         self.self = Heads(config)
         self.output = Closing(config.hidden_size, config)
 
-    def __call__(self, x: mx.array, step: Step) -> mx.array:
-        return self.output(self.self(x, step), x, step)
+    def __call__(self, x: mx.array, step: Step, between: Between | None) -> mx.array:
+        return self.output(self.self(x, step, between), x, step)
 
 
 class Intermediate(Module):
@@ -123,15 +125,48 @@ class Layer(Module):
         self.intermediate = Intermediate(config)
         self.output = Closing(config.intermediate_size, config)
 
-    def __call__(self, x: mx.array, step: Step) -> mx.array:
-        x = self.attention(x, step)
+    def __call__(self, x: mx.array, step: Step, between: Between | None) -> mx.array:
+        x = self.attention(x, step, between)
         return self.output(self.intermediate(x, step), x, step)
 
 
+class Biases(nn.Embedding):
+    """A number for each distance and head. Attention reads the weight itself, so adapters find no table."""
+
+
 class Stack(Module):
+    relative_attention_bias: Biases
+
     def __init__(self, config: Config) -> None:
         super().__init__()
         self.layer = [Layer(config) for _ in range(config.layers)]
+        self._distances = None
+        if config.buckets:
+            self.relative_attention_bias = Biases(config.buckets, config.heads)
+            self._distances = RelativeBias(BUCKETS, _FARTHEST, both_ways=True)
+
+    def __call__(self, x: mx.array, step: Step) -> mx.array:
+        between = self._between()
+        for layer in self.layer:
+            x = layer(x, step, between)
+        return x
+
+    def _between(self) -> Between | None:
+        distances = self._distances
+        if distances is None:
+            return None
+        table = self.relative_attention_bias.weight
+        made: dict[tuple[range, range], mx.array] = {}
+
+        def between(queries: range, keys: range) -> mx.array:
+            """All layers add the same."""
+            if (queries, keys) not in made:
+                asking = mx.arange(queries.start, queries.stop, dtype=mx.int32)[None]
+                seen = mx.arange(keys.start, keys.stop, dtype=mx.int32)
+                made[queries, keys] = distances.between(table, asking, seen)
+            return made[queries, keys]
+
+        return between
 
 
 class Bert(Encoder):
@@ -143,10 +178,7 @@ class Bert(Encoder):
         self.encoder = Stack(config)
 
     def __call__(self, step: Step, caches: Caches) -> mx.array:
-        x = self.embeddings(step)
-        for layer in self.encoder.layer:
-            x = layer(x, step)
-        return x
+        return self.encoder(self.embeddings(step), step)
 
     def embed(self, ids: mx.array, step: Step | None = None) -> mx.array:
         return self.embeddings.embed(ids, step)
@@ -156,8 +188,9 @@ def build(config: Config) -> Bert:
     return Bert(config)
 
 
-_PREFIXES = ("bert.", "roberta.", "distilbert.")
-# What files of before 2019 and DistilBERT's call these, and their names here; one after the other.
+_FARTHEST = 128  # tokens; all distances beyond it share a bias
+_PREFIXES = ("bert.", "roberta.", "distilbert.", "mpnet.")
+# What files of before 2019, DistilBERT's and MPNet's call these, and their names here; one after the other.
 _RENAMED = (
     (re.compile(r"LayerNorm\.gamma$"), "LayerNorm.weight"),
     (re.compile(r"LayerNorm\.beta$"), "LayerNorm.bias"),
@@ -166,6 +199,11 @@ _RENAMED = (
     (re.compile(r"\.attention\.k_lin\."), ".attention.self.key."),
     (re.compile(r"\.attention\.v_lin\."), ".attention.self.value."),
     (re.compile(r"\.attention\.out_lin\."), ".attention.output.dense."),
+    (re.compile(r"\.attention\.attn\.q\."), ".attention.self.query."),
+    (re.compile(r"\.attention\.attn\.k\."), ".attention.self.key."),
+    (re.compile(r"\.attention\.attn\.v\."), ".attention.self.value."),
+    (re.compile(r"\.attention\.attn\.o\."), ".attention.output.dense."),
+    (re.compile(r"\.attention\.LayerNorm\."), ".attention.output.LayerNorm."),
     (re.compile(r"\.sa_layer_norm\."), ".attention.output.LayerNorm."),
     (re.compile(r"\.ffn\.lin1\."), ".intermediate.dense."),
     (re.compile(r"\.ffn\.lin2\."), ".output.dense."),
@@ -186,14 +224,16 @@ def _named(name: str) -> str:
 
 
 _DOWN = re.compile(r"layer\.\d+\.(output\.dense|ffn\.lin2)\.", re.ASCII)
-_READ = (".self.key.", ".self.value.", ".k_lin.", ".v_lin.")
+_READ = (".self.key.", ".self.value.", ".k_lin.", ".v_lin.", ".attn.k.", ".attn.v.")
+
+_TABLES = (
+    "position_embeddings.weight",
+    "token_type_embeddings.weight",
+    "relative_attention_bias.weight",
+)
 
 ROWS: tuple[Row, ...] = (
-    Row(
-        lambda t, _: t.ends("position_embeddings.weight", "token_type_embeddings.weight"),
-        SOURCE,
-        "table of positions or types",
-    ),
+    Row(lambda t, _: t.ends(*_TABLES), SOURCE, "table of positions or types"),
     Row(
         lambda t, r: r.promotes and (t.has(*_READ) or _DOWN.search(t.name) is not None),
         EIGHT_ELSE,

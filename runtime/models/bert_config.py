@@ -1,7 +1,7 @@
-"""What config.json says of BERT, RoBERTa, XLM-RoBERTa and DistilBERT.
+"""What config.json says of BERT, RoBERTa, XLM-RoBERTa, DistilBERT and MPNet.
 
-Their classes read the same fields, DistilBERT some under names of its own, and differ in three facts: where
-positions begin, whether tokens have types, and what the norms add.
+Their classes read the same fields, DistilBERT some under names of its own, and differ in four facts: where
+positions begin, whether tokens have types, what the norms add, and whether scores have a bias by distance.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,12 @@ from runtime.models.decoder_config import layer_count
 from runtime.nn.mlp import ACTIVATIONS
 from runtime.records import dataclass
 
-_KINDS = ("bert", "roberta", "xlm-roberta", "distilbert")
+_KINDS = ("bert", "roberta", "camembert", "xlm-roberta", "distilbert", "mpnet")
+_ROBERTAS = ("roberta", "camembert", "xlm-roberta")
+_TYPELESS = ("distilbert", "mpnet")
+BUCKETS = 32
+"""Of MPNet's distances, whatever a file says of how many its table has."""
+_VOCABS = {"roberta": 50265, "mpnet": 30527}
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +37,9 @@ class Config:
     places: int
     """Rows of the table of positions."""
     padding: int | None
-    """RoBERTa: positions begin behind this row, and tokens with this id have it and are not counted."""
+    """RoBERTa, MPNet: positions begin behind this row; tokens with this id have it and are not counted."""
+    buckets: int
+    """MPNet: rows of the table of biases by distance; 0 for no table."""
 
     @property
     def context_length(self) -> int:
@@ -49,7 +56,7 @@ def parse(raw: Mapping[str, Any]) -> Config:
     heads = fields.count("n_heads" if distilled else "num_attention_heads", 12, high=4096)
     if hidden % heads:
         fields.refuse("dim" if distilled else "hidden_size", f"a multiple of the {heads} heads")
-    vocab = fields.count("vocab_size", 50265 if kind == "roberta" else 30522, high=1 << 24)
+    vocab = fields.count("vocab_size", _VOCABS.get(kind, 30522), high=1 << 24)
     places = fields.count("max_position_embeddings", 512, high=1 << 24)
     return Config(
         vocab_size=vocab,
@@ -61,19 +68,26 @@ def parse(raw: Mapping[str, Any]) -> Config:
         layers=fields.count("n_layers", 6, high=4096) if distilled else layer_count(fields, 12),
         norm_eps=1e-12 if distilled else fields.number("layer_norm_eps", 1e-12, low=1e-30),
         activation=fields.choice("activation" if distilled else "hidden_act", tuple(ACTIVATIONS), "gelu"),
-        types=0 if distilled else fields.count("type_vocab_size", 2, high=1 << 16),
+        types=0 if kind in _TYPELESS else fields.count("type_vocab_size", 2, high=1 << 16),
         places=places,
         padding=_padding(fields, kind, min(vocab, places - 1)),
+        buckets=0 if kind != "mpnet" else _buckets(fields),
     )
 
 
 def _padding(fields: Fields, kind: str, rows: int) -> int | None:
     """rows: ids and positions that there may be."""
-    if kind not in ("roberta", "xlm-roberta"):
+    if kind == "mpnet":
+        return 1  # whatever it says of the id
+    if kind not in _ROBERTAS:
         return None
     if "pad_token_id" in fields.raw and not fields.has("pad_token_id"):
         fields.refuse("pad_token_id", "an id: positions are counted from it")
     return fields.count("pad_token_id", 1, low=0, high=rows - 1)
+
+
+def _buckets(fields: Fields) -> int:
+    return fields.count("relative_attention_num_buckets", BUCKETS, low=BUCKETS, high=1 << 16)
 
 
 def _refuse_decoders(fields: Fields) -> None:

@@ -93,12 +93,12 @@ def _mask(
     dtype: mx.Dtype,
     own: mx.array | None,
 ) -> mx.array | None:
-    if between is not None:
-        assert window is None
-        assert own is None
-        return between(asking, seen).astype(dtype)
     keys = mx.arange(seen.start, seen.stop)
     real = None if own is None else (keys[None] < own[:, None])[:, None, None]
+    if between is not None:
+        assert window is None
+        bias = between(asking, seen).astype(dtype)
+        return bias if real is None else mx.where(real, bias, -mx.inf)
     if window is None or max(asking.stop - 1 - seen.start, seen.stop - 1 - asking.start) <= window:
         return real
     apart = mx.abs(mx.arange(asking.start, asking.stop)[:, None] - keys[None])

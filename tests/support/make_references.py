@@ -34,7 +34,10 @@ FOLDER, HALF, ENCODERS = DATA / "references", DATA / "half", DATA / "encoders"
 TOKENS, COLUMNS, GREEDY = 48, 48, 64
 SOURCE = 29  # tokens that an encoder reads
 # Hidden states are their answers.
-OF_ENCODERS = ("bert", "roberta", "xlm-roberta", "distilbert", "modernbert", "nomic_bert")
+OF_ENCODERS = (
+    *("bert", "roberta", "camembert", "xlm-roberta", "distilbert", "modernbert", "nomic_bert"),
+    "mpnet",
+)
 WHOLE = ("t5", "mt5", "umt5", "t5gemma", *OF_ENCODERS)  # entries that say all their sizes
 HALF_COLUMNS = slice(None, None, 3)  # of those above
 LAST_BITS, STEADY = 2e-7, 5e-5

@@ -16,6 +16,8 @@ ENTRIES: dict[str, tuple[str, dict[str, Any]]] = {
     "bert_tanh": ("bert", {**_SMALL, "hidden_act": "gelu_new", "type_vocab_size": 1, "layer_norm_eps": 1e-5}),
     "roberta": ("roberta", {**_SMALL, "type_vocab_size": 1, "layer_norm_eps": 1e-5}),
     "xlm_roberta": ("xlm-roberta", {**_SMALL, "pad_token_id": 11, "layer_norm_eps": 1e-5}),
+    "camembert": ("camembert", {**_SMALL, "type_vocab_size": 1, "layer_norm_eps": 1e-5, "pad_token_id": 3}),
+    "mpnet": ("mpnet", {**_SMALL, "layer_norm_eps": 1e-5}),
     "distilbert": (
         "distilbert",
         {
