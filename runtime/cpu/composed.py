@@ -42,7 +42,7 @@ class Composed:
         parts = self.projections(by.opening, x if by.norm is None else self._normed(by.norm, x))
         if by.halves:
             parts = list(mx.split(parts[0], 2, axis=-1))
-        return self.closing(by.down, self._inner(parts, by.activation), x, by.after)
+        return self._closed(by.down, self._inner(parts, by.activation), x, by)
 
     def attention(self, x: mx.array, by: Attends, step: Step, cache: AttentionCache) -> mx.array:
         heads, head_norms = by.heads, by.head_norms
@@ -56,8 +56,11 @@ class Composed:
             both = mx.unflatten(queries, 2, (heads.count, -1))
             queries, gate = (part.flatten(2) for part in mx.split(both, 2, axis=-1))
         if head_norms is not None:
-            queries = self._normed(head_norms[0], _by_heads(queries, heads.size))
-            keys = self._normed(head_norms[1], _by_heads(keys, heads.size))
+            size = None if heads.normed_together else heads.size
+            queries, keys = (
+                self._normed(norm, part if size is None else _by_heads(part, size))
+                for norm, part in zip(head_norms, (queries, keys), strict=True)
+            )
         seen = self._of["remember"](
             step,
             cache,
@@ -73,7 +76,12 @@ class Composed:
         )
         if gate is not None:
             seen = self._of["gated"]("sigmoid", gate, seen)
-        return self.closing(by.close, seen, x, by.after)
+        return self._closed(by.close, seen, x, by)
+
+    def _closed(self, module: Any, x: mx.array, to: mx.array, by: Attends | Feeds) -> mx.array:
+        if by.share == 1 or by.after is not None:
+            return self.closing(module, x, to, by.after)
+        return to + self._of["linear"](module, x) * by.share
 
     def layers(self, layers: Sequence[Any], x: mx.array, step: Step, caches: Sequence[StepCache]) -> mx.array:
         for layer, cache in zip(layers, caches, strict=True):

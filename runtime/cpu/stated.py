@@ -1,8 +1,8 @@
 """What sublayers consist of, as the table's operations take it: a network says it (`runtime.nn.sublayer`),
 and a column computes by it at once, or part by part.
 
-norm, everywhere: an RMS or a layer norm, or None; after: an RMS norm, or None. Modules are those of
-`runtime.nn.ops.Operations`.
+norm, everywhere: an RMS or a layer norm, or None; after: an RMS norm, or None; share: how much of an answer
+is added to what was read, where no norm is behind it. Modules are those of `runtime.nn.ops.Operations`.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,11 +26,12 @@ class Attends(NamedTuple):
     opening: Sequence[Any]
     """One module each for queries, keys and values, or one for all."""
     head_norms: tuple[Any, Any] | None
-    """Of the heads of queries and of keys."""
+    """Of the heads of queries and of keys; each head by itself, or all together (`Heads.normed_together`)."""
     close: Any
     after: Any
     sinks: mx.array | None = None
     """[H], as `runtime.nn.ops.Attend` has them."""
+    share: float = 1.0
 
 
 class Folds(NamedTuple):
@@ -55,6 +56,7 @@ class Folds(NamedTuple):
     """The convolution and the rule, for a memory with the states of both."""
     scanned: Callable[[Sequence[mx.array]], Sequence[mx.array]]
     """From what the opening modules give to what `scan` takes."""
+    share: float = 1.0
 
 
 class Feeds(NamedTuple):
@@ -68,6 +70,7 @@ class Feeds(NamedTuple):
     """Its name in `runtime.nn.activation.NAMES`."""
     down: Any
     after: Any
+    share: float = 1.0
 
 
 class Stacks(NamedTuple):
@@ -117,3 +120,4 @@ class Asks(NamedTuple):
     gate: Any
     """A linear layer of one output, whose sigmoid their answer is multiplied by; or None."""
     after: Any
+    share: float = 1.0

@@ -15,11 +15,13 @@ from runtime.models.decoder import CausalLM, attention_layout, layer_ropes, rms_
 from runtime.models.decoder_config import DecoderConfig, layer_count, one_rope, read_shape
 from runtime.models.family import Family
 from runtime.models.tensor_names import without_spares
+from runtime.nn.block import Block as Sublayers
+from runtime.nn.block import Place
 from runtime.nn.mlp import FusedGatedMLP
-from runtime.nn.module import Module
 from runtime.nn.norm import Normalize
 from runtime.nn.rope import Rope
 from runtime.nn.self_attention import SelfAttention
+from runtime.nn.sublayer import added
 from runtime.records import dataclass
 from runtime.step import Step
 
@@ -51,7 +53,7 @@ def layout(config: Config) -> list[LayerSpec]:
     return attention_layout(config)
 
 
-class Block(Module):
+class Block(Sublayers):
     """Checkpoints call the norm before the MLP `post_attention_layernorm`, and those after by sublayer."""
 
     def __init__(self, config: Config, rope: Rope | None) -> None:
@@ -65,8 +67,16 @@ class Block(Module):
         self.post_mlp_layernorm: Normalize = norm()
 
     def __call__(self, x: mx.array, step: Step, cache: StepCache) -> mx.array:
-        x = x + self.post_self_attn_layernorm(self.self_attn(self.input_layernorm(x), step, cache))
-        return x + self.post_mlp_layernorm(self.mlp(self.post_attention_layernorm(x), step))
+        before, after = self.input_layernorm, self.post_self_attn_layernorm
+        x = added(x, self.self_attn, step, cache, norm=before, after=after)
+        before, after = self.post_attention_layernorm, self.post_mlp_layernorm
+        return added(x, self.mlp, step, norm=before, after=after)
+
+    def sublayers(self) -> tuple[Place, ...]:
+        return (
+            (self.self_attn, self.input_layernorm, self.post_self_attn_layernorm),
+            (self.mlp, self.post_attention_layernorm, self.post_mlp_layernorm),
+        )
 
 
 def build(config: Config) -> CausalLM:

@@ -12,7 +12,7 @@ from runtime.models.decoder import CausalLM, attention_layout, gated_mlp, layer_
 from runtime.models.decoder_config import DecoderConfig, layer_count, one_rope, read_shape
 from runtime.models.family import Family
 from runtime.models.tensor_names import without_spares
-from runtime.nn.block import PreNorm
+from runtime.nn.block import Place, PreNorm
 from runtime.nn.layer import FeedForward
 from runtime.nn.rope import Rope
 from runtime.nn.self_attention import SelfAttention
@@ -62,11 +62,14 @@ class Block(PreNorm):
             config, rope, qkv_bias=bias, output_bias=bias, scale=config.attention_multiplier
         )
         super().__init__(attention, mlp, rms_norms(config))
-        self._share = config.residual_multiplier
+        self.share = config.residual_multiplier
 
     def __call__(self, x: mx.array, step: Step, cache: StepCache) -> mx.array:
-        x = x + self.self_attn(self.input_layernorm(x), step, cache) * self._share
-        return x + self.mlp(self.post_attention_layernorm(x), step) * self._share
+        x = x + self.self_attn(self.input_layernorm(x), step, cache) * self.share
+        return x + self.mlp(self.post_attention_layernorm(x), step) * self.share
+
+    def sublayers(self) -> tuple[Place, Place]:
+        return super().sublayers()
 
 
 class Granite(CausalLM):

@@ -13,6 +13,7 @@ import mlx.nn as nn
 
 from runtime.cache.layout import Full, LayerSpec
 from runtime.cache.protocol import StepCache
+from runtime.cpu.stated import Asks, Routing
 from runtime.models.checkpoint import Checkpoint
 from runtime.models.config import Fields
 from runtime.models.decoder import CausalLM, layer_ropes
@@ -21,16 +22,20 @@ from runtime.models.experts import Weights, split_gate_up, to_switch
 from runtime.models.family import Family
 from runtime.models.mamba_fields import read_mamba2, recurrent_layers
 from runtime.models.tensor_names import without_spares
+from runtime.nn.block import Block as Sublayers
+from runtime.nn.block import Place
 from runtime.nn.conv import stored_filters
+from runtime.nn.layer import FeedForward, Mixer
 from runtime.nn.linear import linear
 from runtime.nn.mamba2 import Mamba2, Mamba2Spec
 from runtime.nn.mlp import GatedMLP
 from runtime.nn.module import Module
 from runtime.nn.moe import Experts
-from runtime.nn.norm import RMSNorm
+from runtime.nn.norm import Normalize, RMSNorm
 from runtime.nn.rope import Rope
-from runtime.nn.route import top_then_softmax
+from runtime.nn.route import choose
 from runtime.nn.self_attention import SelfAttention
+from runtime.nn.sublayer import asks, plainly_added
 from runtime.records import dataclass
 from runtime.step import Step
 
@@ -91,13 +96,34 @@ class SparseMLP(Module):
         hidden, inner = config.hidden_size, config.intermediate_size
         self.router = nn.Linear(hidden, config.experts, bias=False)
         self.switch_mlp = Experts(hidden, inner, config.experts, activation=config.activation)
-        self._chosen = config.chosen
+        self.routing = Routing("best", config.chosen)
 
     def __call__(self, x: mx.array, step: Step) -> mx.array:
-        return self.switch_mlp(x, top_then_softmax(linear(self.router, x, step), self._chosen), step)
+        return self.switch_mlp(x, choose(self.routing, linear(self.router, x, step)), step)
 
 
-class Block(Module):
+class Both:
+    """Experts, and a block beside them that every token passes; not a module, since files have both in the
+    layer.
+    """
+
+    def __init__(self, shared: GatedMLP, sparse: SparseMLP) -> None:
+        self._shared, self._sparse = shared, sparse
+
+    def __call__(self, x: mx.array, step: Step) -> mx.array:
+        return self._shared(x, step) + self._sparse(x, step)
+
+    def added(self, x: mx.array, norm: Normalize | None, after: Normalize | None, step: Step) -> mx.array:
+        """x + after(self(norm(x)))"""
+        return plainly_added(x, self, norm, after, step)
+
+    def states(self, norm: Normalize | None, after: Normalize | None) -> Asks | None:
+        """What `added` adds, said as kernels have it."""
+        sparse = self._sparse
+        return asks(norm, sparse.router, sparse.routing, sparse.switch_mlp, after, shared=self._shared)
+
+
+class Block(Sublayers):
     def __init__(self, config: Config, rope: Rope | None, *, recurrent: bool) -> None:
         super().__init__()
         hidden, eps, bias = config.hidden_size, config.norm_eps, config.attention_bias
@@ -113,16 +139,20 @@ class Block(Module):
         self.input_layernorm = RMSNorm(hidden, eps=eps)
         self.post_attention_layernorm = RMSNorm(hidden, eps=eps)
         self._recurrent, self._sparse = recurrent, config.experts > 0
-        self._by = config.residual_by
+        self.share = config.residual_by
 
     def __call__(self, x: mx.array, step: Step, cache: StepCache) -> mx.array:
+        mixer, feed = self._parts()
+        x = x + mixer(self.input_layernorm(x), step, cache) * self.share
+        return x + feed(self.post_attention_layernorm(x), step) * self.share
+
+    def sublayers(self) -> tuple[Place, ...]:
+        mixer, feed = self._parts()
+        return (mixer, self.input_layernorm, None), (feed, self.post_attention_layernorm, None)
+
+    def _parts(self) -> tuple[Mixer, FeedForward]:
         mixer = self.mamba if self._recurrent else self.self_attn
-        x = x + mixer(self.input_layernorm(x), step, cache) * self._by
-        normed = self.post_attention_layernorm(x)
-        out = self.shared_mlp(normed, step)
-        if self._sparse:
-            out = out + self.block_sparse_moe(normed, step)
-        return x + out * self._by
+        return mixer, Both(self.shared_mlp, self.block_sparse_moe) if self._sparse else self.shared_mlp
 
 
 class GraniteHybrid(CausalLM):

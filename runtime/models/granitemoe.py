@@ -7,6 +7,7 @@ from typing import Any
 import mlx.core as mx
 import mlx.nn as nn
 
+from runtime.cpu.stated import Routing
 from runtime.models import granite
 from runtime.models.config import Fields
 from runtime.models.experts import Weights, split_gate_up, to_switch
@@ -16,7 +17,7 @@ from runtime.models.tensor_names import without_spares
 from runtime.nn.layer import FeedForward
 from runtime.nn.linear import linear
 from runtime.nn.module import Module
-from runtime.nn.route import Choice, top_then_softmax
+from runtime.nn.route import Choice, choose
 from runtime.nn.sparse import SharedMoE
 from runtime.records import dataclass
 from runtime.step import Step
@@ -50,10 +51,14 @@ class Router(Module):
     def __init__(self, config: Config) -> None:
         super().__init__()
         self.layer = nn.Linear(config.hidden_size, config.experts, bias=False)
-        self._chosen = config.chosen
+        self._routing = Routing("best", config.chosen)
 
     def __call__(self, x: mx.array, step: Step) -> Choice:
-        return top_then_softmax(linear(self.layer, x, step), self._chosen)
+        return choose(self._routing, linear(self.layer, x, step))
+
+    def ruled(self) -> tuple[nn.Module, Routing]:
+        """As `RuledRouter` says it."""
+        return self.layer, self._routing
 
 
 def build(config: Config) -> Granite:

@@ -15,9 +15,9 @@ from runtime.models.decoder_config import DecoderConfig, layer_count, one_rope, 
 from runtime.models.experts import Weights, numbered_names, to_switch
 from runtime.models.family import Family
 from runtime.models.mixture import MixtureSpec, corrected_mixture
-from runtime.models.olmo2 import WideNormAttention
 from runtime.models.tensor_names import without_spares
 from runtime.nn.block import PreNorm
+from runtime.nn.self_attention import WideNormAttention
 from runtime.records import dataclass
 
 
@@ -69,7 +69,7 @@ def build(config: Config) -> CausalLM:
     norm = rms_norms(config)
     layers = [
         PreNorm(
-            WideNormAttention(config, rope),
+            WideNormAttention(config, rope, config.norm_eps),
             corrected_mixture(config.hidden_size, config.mixture, config.activation),
             norm,
         )

@@ -24,13 +24,10 @@ from runtime.models.decoder_config import (
 from runtime.models.family import Family
 from runtime.models.tensor_names import without_spares
 from runtime.nn.block import PostNorm
-from runtime.nn.linear import linear
-from runtime.nn.norm import RMSNorm
 from runtime.nn.rope import Rope
 from runtime.nn.rope_spec import RopeSpec
-from runtime.nn.self_attention import HeadNormAttention, Projected, SelfAttention
+from runtime.nn.self_attention import HeadNormAttention, SelfAttention, WideNormAttention
 from runtime.records import dataclass
-from runtime.step import Step
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,27 +90,11 @@ def layout(config: Config) -> list[LayerSpec]:
     return attention_layout(config)
 
 
-class WideNormAttention(SelfAttention):
-    """Queries and keys are normed over all heads together."""
-
-    def __init__(self, config: DecoderConfig, rope: Rope | None, *, bias: bool = False) -> None:
-        super().__init__(config, rope, qkv_bias=bias, output_bias=bias)
-        self.q_norm = RMSNorm(config.heads * config.head_dim, eps=config.norm_eps)
-        self.k_norm = RMSNorm(config.kv_heads * config.head_dim, eps=config.norm_eps)
-
-    def flat(self, x: mx.array, step: Step) -> Projected:
-        return (
-            self.q_norm(linear(self.q_proj, x, step)),
-            self.k_norm(linear(self.k_proj, x, step)),
-            linear(self.v_proj, x, step),
-        )
-
-
 def build(config: Config) -> CausalLM:
     def attention(rope: Rope | None) -> SelfAttention:
         if config.head_norm:
             return HeadNormAttention(config, rope, head_norms(config))
-        return WideNormAttention(config, rope, bias=config.bias)
+        return WideNormAttention(config, rope, config.norm_eps, qkv_bias=config.bias, output_bias=config.bias)
 
     norm = rms_norms(config)
     layers = [PostNorm(attention(rope), gated_mlp(config), norm) for rope in layer_ropes(config)]

@@ -22,10 +22,9 @@ from runtime.nn.block import Block, Place, PostNorm
 from runtime.nn.conv import stored_filters
 from runtime.nn.delta_net import DeltaSpec, GatedDeltaNet
 from runtime.nn.layer import FeedForward
-from runtime.nn.linear import linear
-from runtime.nn.norm import Normalize, RMSNorm
+from runtime.nn.norm import Normalize
 from runtime.nn.rope import Rope
-from runtime.nn.self_attention import Projected, SelfAttention
+from runtime.nn.self_attention import WideNormAttention
 from runtime.nn.sublayer import added
 from runtime.records import dataclass
 from runtime.step import Step
@@ -89,20 +88,9 @@ def layout(config: Config) -> list[LayerSpec]:
     return [config.delta.memory if recurrent else full for recurrent in config.recurrent]
 
 
-class Attention(SelfAttention):
-    """Queries and keys are normed over all heads together."""
-
-    def __init__(self, config: Config, rope: Rope | None) -> None:
-        super().__init__(config, rope, qkv_bias=config.bias, output_bias=config.bias)
-        self.q_norm = RMSNorm(config.heads * config.head_dim, eps=config.norm_eps)
-        self.k_norm = RMSNorm(config.kv_heads * config.head_dim, eps=config.norm_eps)
-
-    def flat(self, x: mx.array, step: Step) -> Projected:
-        return (
-            self.q_norm(linear(self.q_proj, x, step)),
-            self.k_norm(linear(self.k_proj, x, step)),
-            linear(self.v_proj, x, step),
-        )
+def _attention(config: Config, rope: Rope | None) -> WideNormAttention:
+    bias = config.bias
+    return WideNormAttention(config, rope, config.norm_eps, qkv_bias=bias, output_bias=bias)
 
 
 class RecurrentBlock(Block):
@@ -125,7 +113,7 @@ class RecurrentBlock(Block):
 def build(config: Config) -> CausalLM:
     norm = rms_norms(config)
     layers = [
-        RecurrentBlock(config) if recurrent else PostNorm(Attention(config, rope), gated_mlp(config), norm)
+        RecurrentBlock(config) if recurrent else PostNorm(_attention(config, rope), gated_mlp(config), norm)
         for rope, recurrent in zip(layer_ropes(config), config.recurrent, strict=True)
     ]
     return CausalLM(config, layers, norm())

@@ -13,10 +13,8 @@ from runtime.models.experts import Weights, to_switch
 from runtime.models.family import Family
 from runtime.models.tensor_names import without_spares
 from runtime.nn.block import PreNorm
-from runtime.nn.linear import linear
-from runtime.nn.norm import RMSNorm
 from runtime.nn.rope import Rope
-from runtime.nn.self_attention import Projected, SelfAttention
+from runtime.nn.self_attention import Projected, WideNormAttention
 from runtime.nn.sparse import SoftmaxMoE
 from runtime.records import dataclass
 from runtime.step import Step
@@ -55,23 +53,21 @@ def layout(config: Config) -> list[LayerSpec]:
     return attention_layout(config)
 
 
-class Attention(SelfAttention):
-    def __init__(self, config: Config, rope: Rope | None) -> None:
-        super().__init__(config, rope, qkv_bias=config.bias, output_bias=config.bias)
-        self.q_norm = RMSNorm(config.heads * config.head_dim, eps=config.norm_eps)
-        self.k_norm = RMSNorm(config.kv_heads * config.head_dim, eps=config.norm_eps)
-        self._clip = config.clip
+class ClippedAttention(WideNormAttention):
+    def __init__(self, config: Config, rope: Rope | None, clip: float) -> None:
+        super().__init__(config, rope, config.norm_eps, qkv_bias=config.bias, output_bias=config.bias)
+        self._clip = clip
 
     def flat(self, x: mx.array, step: Step) -> Projected:
-        flat = (
-            self.q_norm(linear(self.q_proj, x, step)),
-            self.k_norm(linear(self.k_proj, x, step)),
-            linear(self.v_proj, x, step),
-        )
-        if self._clip is None:
-            return flat
-        queries, keys, values = (mx.clip(part, -self._clip, self._clip) for part in flat)
+        queries, keys, values = (mx.clip(part, -self._clip, self._clip) for part in super().flat(x, step))
         return queries, keys, values
+
+
+def _attention(config: Config, rope: Rope | None) -> WideNormAttention:
+    bias = config.bias
+    if config.clip is not None:
+        return ClippedAttention(config, rope, config.clip)
+    return WideNormAttention(config, rope, config.norm_eps, qkv_bias=bias, output_bias=bias)
 
 
 def build(config: Config) -> CausalLM:
@@ -87,7 +83,7 @@ def build(config: Config) -> CausalLM:
             activation=config.activation,
         )
 
-    layers = [PreNorm(Attention(config, rope), mlp(), norm) for rope in layer_ropes(config)]
+    layers = [PreNorm(_attention(config, rope), mlp(), norm) for rope in layer_ropes(config)]
     return CausalLM(config, layers, norm())
 
 

@@ -22,6 +22,9 @@ Place = tuple[Any, Normalize | None, Normalize | None]
 class Block(Module):
     """Sublayers one behind the other, each added to what it reads: a mixer, a feed-forward part, or both."""
 
+    share: float = 1.0
+    """How much of a sublayer's answer is added, in a block that has no norms behind them."""
+
     def sublayers(self) -> tuple[Place, ...]:
         """All, in order."""
         raise NotImplementedError

@@ -18,5 +18,7 @@ class Heads:
     rope: Rotary | None = None
     """Turns queries and keys; None: positions are left out."""
     softcap: float | None = None
+    normed_together: bool = False
+    """Norms of queries and of keys run over all heads."""
     gated: bool = False
     """With each query comes a gate of its size, whose sigmoid multiplies what the head sees."""

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import ClassVar
 
 import mlx.core as mx
+import mlx.nn as nn
 
 from runtime.cpu.stated import Routing
 from runtime.nn import ops
@@ -94,8 +95,11 @@ class RuledRouter(Module):
         scores = ops.table.matmul(x, self.weight.astype(mx.float32), transposed=True)
         return choose(self.routing(), added(self, x, scores, step))
 
+    def ruled(self) -> tuple[nn.Module, Routing]:
+        """Whose products are scores, and what is done with them."""
+        return self, self.routing()
+
     def routing(self) -> Routing:
-        """What is done with scores."""
         correction = self.get("e_score_correction_bias")
         return self._routing if correction is None else corrected(self._routing, correction)
 

@@ -7,6 +7,7 @@ operation. B rows, L tokens, H query heads, G key-value heads, D hidden size, K 
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Protocol
 
 import mlx.core as mx
@@ -18,7 +19,7 @@ from runtime.nn.attend import attend, split_heads
 from runtime.nn.heads import Heads
 from runtime.nn.linear import linear
 from runtime.nn.module import Module
-from runtime.nn.norm import Normalize
+from runtime.nn.norm import Normalize, RMSNorm
 from runtime.nn.rope import Rope
 from runtime.nn.sublayer import attended, attends, closing, projections, stated_together
 from runtime.step import Step
@@ -146,7 +147,7 @@ class Attention(Module):
         )
 
     def head_norms(self) -> tuple[Normalize, Normalize] | None:
-        """What `project` norms queries and keys by, head by head."""
+        """What `project` norms queries and keys by, head by head; or `flat`, all heads together."""
         return None
 
     def place(self, queries: mx.array, keys: mx.array, step: Step) -> tuple[mx.array, mx.array]:
@@ -189,6 +190,34 @@ class SelfAttention(Attention):
 
     def opening(self) -> tuple[nn.Module, ...]:
         return self.q_proj, self.k_proj, self.v_proj
+
+
+class WideNormAttention(SelfAttention):
+    """With norms on queries and keys over all heads together, before they are cut into heads."""
+
+    def __init__(
+        self,
+        shape: HeadShape,
+        rope: Rope | None,
+        eps: float,
+        *,
+        qkv_bias: bool = False,
+        output_bias: bool = False,
+    ) -> None:
+        super().__init__(shape, rope, qkv_bias=qkv_bias, output_bias=output_bias)
+        self.q_norm = RMSNorm(shape.heads * shape.head_dim, eps=eps)
+        self.k_norm = RMSNorm(shape.kv_heads * shape.head_dim, eps=eps)
+        self._attends = replace(self._attends, normed_together=True)
+
+    def flat(self, x: mx.array, step: Step) -> Projected:
+        queries, keys, values = projections(self.opening(), x, step)
+        return self.q_norm(queries), self.k_norm(keys), values
+
+    def opening(self) -> tuple[nn.Module, ...]:
+        return self.q_proj, self.k_proj, self.v_proj
+
+    def head_norms(self) -> tuple[Normalize, Normalize] | None:
+        return self.q_norm, self.k_norm
 
 
 class FusedAttention(Attention):

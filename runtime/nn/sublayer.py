@@ -110,12 +110,13 @@ def asks(
     shared: Any = None,
     gate: nn.Module | None = None,
 ) -> Asks | None:
-    """router: a matrix whose products are scores, or with routing None a `runtime.nn.route.RuledRouter`.
+    """router: a matrix whose products are scores; or with routing None a module that says beside its call
+    which matrix that is, and the rule (`ruled`, as `runtime.nn.route.RuledRouter`).
     experts: a `runtime.nn.moe.Experts`. shared, gate: what always answers besides, and its gate. None: it is
     not as kernels have it.
     """
-    if routing is None:
-        routing = router.routing() if stated_together(type(router), "__call__", "routing") else None
+    if routing is None and stated_together(type(router), "__call__", "ruled"):
+        router, routing = router.ruled()
     elif type(router) not in MATRICES:
         return None
     stacks, always = experts.stacks(), None if shared is None else _states(shared, None, None)
@@ -147,7 +148,9 @@ def stated(layer: Any) -> tuple[Attends | Folds | Feeds | Asks, ...] | None:
     found: list[Any] = []
     for sublayer, norm, after in layer.sublayers():
         found.append(_states(sublayer, norm, after))
-    return None if any(one is None for one in found) else tuple(found)
+    if any(one is None for one in found):
+        return None
+    return tuple(found if layer.share == 1 else (one._replace(share=layer.share) for one in found))
 
 
 def _states(sublayer: Any, norm: Normalize | None, after: Normalize | None) -> Any:

@@ -4,7 +4,7 @@ from typing import Any
 
 from runtime.cpu.native.products import matrix_of
 from runtime.cpu.native.scans import MOST_KEYS, MOST_TAPS, filters_of, kept_of, rates_of, weight_of
-from runtime.cpu.native.sublayers import norms_of
+from runtime.cpu.native.sublayers import norms_of, sharing
 from runtime.cpu.stated import Folds
 
 
@@ -20,7 +20,7 @@ def folding(kernels: Any, by: Folds) -> Any:
         return None  # heads share a weight of several groups
     *opening, close = matrices
     filters, bias = kept_of(by.conv, filters_of, weight, by.conv.get("bias"))
-    return kernels.folding(norms[0], opening, filters, bias, rule, *_gating(by), close, norms[1])
+    return sharing(by, kernels.folding(norms[0], opening, filters, bias, rule, *_gating(by), close, norms[1]))
 
 
 def _rule(kernels: Any, by: Folds) -> Any:

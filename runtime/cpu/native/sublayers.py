@@ -19,7 +19,7 @@ from runtime.cpu.native.products import matrix_of
 from runtime.cpu.native.rope import cosines
 from runtime.cpu.native.route import routing_of
 from runtime.cpu.native.watched import made_once
-from runtime.cpu.stated import Asks, Attends, Feeds
+from runtime.cpu.stated import Asks, Attends, Feeds, Folds
 from runtime.cpu.turn import Rotary
 from runtime.step import Step
 
@@ -79,7 +79,7 @@ def _closing(kernels: Any, otherwise: Callable[..., Any]) -> Callable[..., Any]:
 
 def _feed_forward(kernels: Any, otherwise: Callable[..., Any]) -> Callable[..., Any]:
     def feed_forward(x: mx.array, by: Feeds) -> mx.array:
-        key = f"_fed {by.activation} {by.halves}"
+        key = f"_fed {by.activation} {by.halves} {by.share}"
         chain = made_once(kernels, vars(by.down), key, by, make, by)
         return otherwise(x, by) if chain is None or x.dtype != mx.float32 else chain(x)[0]
 
@@ -93,7 +93,14 @@ def _feed_forward(kernels: Any, otherwise: Callable[..., Any]) -> Callable[..., 
 def feeding(kernels: Any, by: Feeds) -> Any:
     """The kernels' view of a sublayer that feeds forward; None where they have none."""
     norms, inner = norms_of(kernels, (by.norm, by.after)), _inner(kernels, by)
-    return None if norms is None or inner is None else kernels.feed_forward(norms[0], inner, norms[1])
+    if norms is None or inner is None:
+        return None
+    return sharing(by, kernels.feed_forward(norms[0], inner, norms[1]))
+
+
+def sharing(by: Attends | Folds | Feeds | Asks, part: Any) -> Any:
+    part.share = by.share
+    return part
 
 
 def _inner(kernels: Any, by: Feeds) -> Any:
@@ -116,7 +123,7 @@ def asking(kernels: Any, by: Asks) -> Any:
     if (shared is None) != (by.shared is None) or (gate is None) != (by.gate is None):
         return None
     routing = routing_of(kernels, by.routing)
-    return kernels.asking(norms[0], router, routing, *experts, shared, gate, norms[1])
+    return sharing(by, kernels.asking(norms[0], router, routing, *experts, shared, gate, norms[1]))
 
 
 def _attention(kernels: Any, otherwise: Callable[..., Any]) -> Callable[..., Any]:
@@ -150,9 +157,8 @@ def attending(kernels: Any, kept: Kept, by: Attends) -> Any:
     if attend is None or norms is None or None in matrices or len(kept.codecs) == 1:
         return None
     *opening, close = matrices
-    return kernels.attention(
-        norms[0], opening, norms[1], norms[2], attend, by.sinks, heads.gated, close, norms[3]
-    )
+    how = attend, by.sinks, heads.gated, heads.normed_together
+    return sharing(by, kernels.attention(norms[0], opening, norms[1], norms[2], *how, close, norms[3]))
 
 
 def table_of(kernels: Any, rope: Rotary | None, step: Step) -> mx.array | None:

@@ -55,6 +55,7 @@ struct Job {
   std::optional<FeedingRun> shared;
   std::optional<mk_matrix> gate;
   MaybeRun after;
+  float share;
 
   void run(const float* x, float* y, int rows) const {
     const int k = router.k;
@@ -63,8 +64,7 @@ struct Job {
     const float* asks = norm ? normed.get() : x;
     ask(asks, answers.get(), rows);
     if (shared) add_shared(asks, answers.get(), rows);
-    if (after) return (*after)(answers.get(), x, y, rows, k);
-    for (size_t i = 0; i < (size_t)rows * k; i++) y[i] = x[i] + answers[i];
+    add_answers(after, share, answers.get(), x, y, rows, k);
   }
 
  private:
@@ -100,7 +100,7 @@ Sublayer::Run Ask::ready(Taken from, const Remembered&, const Arrays&, Arrays&) 
   const mk_matrix router = take(router_, from);
   mk_routing by = by_;
   if (routing_.correction) by.correction = from.floats();
-  auto job = std::make_shared<Job>(Job{norm, router, by, ExpertsRun(experts_, from), {}, {}, {}});
+  auto job = std::make_shared<Job>(Job{norm, router, by, ExpertsRun(experts_, from), {}, {}, {}, share});
   if (shared_) job->shared.emplace(*shared_, from);
   if (gate_) job->gate = take(*gate_, from);
   job->after = take(after_, from);

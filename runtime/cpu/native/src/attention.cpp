@@ -7,7 +7,7 @@
 namespace modelkit {
 namespace {
 // open: matrices of queries, keys and values, or one with their rows in this order. gated: with each head's query comes a gate of
-// its size, whose sigmoid multiplies what the head has seen.
+// its size, whose sigmoid multiplies what the head has seen. together: norms of queries and of keys run over all heads.
 class Attend : public Sublayer {
  public:
   MaybeNorm norm;
@@ -15,13 +15,15 @@ class Attend : public Sublayer {
   MaybeNorm query_norm, key_norm;  // along each head
   Attention by;
   Maybe sinks;  // one more logit per head
-  bool gated;
+  bool gated, together;
   Matrix close;
   MaybeNorm after;
 
   Attend(const MaybeNorm& norm, const std::vector<Matrix>& open, const MaybeNorm& query_norm, const MaybeNorm& key_norm,
-         const Attention& by, const Maybe& sinks, bool gated, const Matrix& close, const MaybeNorm& after)
-      : norm(norm), open(open), query_norm(query_norm), key_norm(key_norm), by(by), sinks(sinks), gated(gated), close(close), after(after) {
+         const Attention& by, const Maybe& sinks, bool gated, bool together, const Matrix& close,
+         const MaybeNorm& after)
+      : norm(norm), open(open), query_norm(query_norm), key_norm(key_norm), by(by), sinks(sinks), gated(gated), together(together),
+        close(close), after(after) {
     want(!by.values_in_keys, "values that lie in the keys have no matrix");
     want(open.size() == 1 || open.size() == 3, "queries, keys and values have one matrix or three");
     want(open.size() == 3 || (!query_norm && !key_norm && !gated), "heads with norms or gates have three matrices");
@@ -36,7 +38,8 @@ class Attend : public Sublayer {
     want(outputs == asked() + keys() + values() &&
              (open.size() == 1 || (open[0].outputs() == asked() && open[1].outputs() == keys())),
          "matrices must have as many outputs as there are numbers in all heads");
-    weights.add(query_norm, by.keys.size), weights.add(key_norm, by.keys.size);
+    want(!together || !gated, "norms of all heads together know no gates");
+    weights.add(query_norm, together ? queries() : by.keys.size), weights.add(key_norm, together ? keys() : by.keys.size);
     if (sinks) {
       want(sinks->shape() == mx::Shape{by.heads}, "there must be one sink per head");
       weights.add(*sinks);
@@ -103,8 +106,9 @@ struct Job {
     const mk_output to[] = {{made, (size_t)asked, nullptr}, {of_keys, (size_t)keys, nullptr}, {of_values, (size_t)values, nullptr}};
     mk_products(open.data(), to, 3, x, k, rows);
     const float* of_queries = asking ? asking : made;
-    if (query_norm) query_norm->from(made, asked / a.heads, nullptr, asking ? asking : made, rows * a.heads, a.size);
-    if (key_norm) (*key_norm)(of_keys, nullptr, of_keys, rows * a.groups, a.size);
+    const int parts = by->together ? 1 : a.heads, of_key = by->together ? 1 : a.groups;
+    if (query_norm) query_norm->from(made, asked / parts, nullptr, asking ? asking : made, rows * parts, queries / parts);
+    if (key_norm) (*key_norm)(of_keys, nullptr, of_keys, rows * of_key, keys / of_key);
     a.queries = asking ? heads(of_queries, queries, a.size) : heads(of_queries, asked, asked / a.heads);
     a.new_keys = heads(of_keys, keys, a.size), a.new_values = heads(of_values, values, a.value_size);
   }
@@ -118,16 +122,16 @@ Sublayer::Run Attend::ready(Taken from, const Remembered& of, const Arrays& in, 
   job->open = take(open, from);
   job->query_norm = take(query_norm, from), job->key_norm = take(key_norm, from);
   if (sinks) job->a.sinks = from.floats();
-  job->close.w = take(close, from), job->close.after = take(after, from);
+  job->close.w = take(close, from), job->close.after = take(after, from), job->close.share = share;
   return [job](const float* x, float* y, int rows) { job->run(x, y, rows); };
 }
 
 void define(nb::module_& m) {
   m.def("attention", [](const MaybeNorm& norm, const std::vector<Matrix>& open, const MaybeNorm& query_norm, const MaybeNorm& key_norm,
-                        const Attention& by, const Maybe& sinks, bool gated, const Matrix& close, const MaybeNorm& after) {
-    return Part{std::make_shared<Attend>(norm, open, query_norm, key_norm, by, sinks, gated, close, after)};
+                        const Attention& by, const Maybe& sinks, bool gated, bool together, const Matrix& close, const MaybeNorm& after) {
+    return Part{std::make_shared<Attend>(norm, open, query_norm, key_norm, by, sinks, gated, together, close, after)};
   }, nb::arg("norm").none(), nb::arg("open"), nb::arg("query_norm").none(), nb::arg("key_norm").none(), nb::arg("attention"),
-     nb::arg("sinks").none(), nb::arg("gated"), nb::arg("close"), nb::arg("after").none());
+     nb::arg("sinks").none(), nb::arg("gated"), nb::arg("together"), nb::arg("close"), nb::arg("after").none());
 }
 
 const Topic topic(define);

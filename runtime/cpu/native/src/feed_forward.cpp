@@ -16,7 +16,7 @@ class FeedForward : public Sublayer {
   Run ready(Taken from, const Remembered&, const Arrays&, Arrays&) const override {
     const MaybeRun norm = take(norm_, from);
     FeedingRun by(by_, from);
-    Closing close{by.close, {}};
+    Closing close{by.close, {}, share};
     close.after = take(after_, from);
     return [norm, by = std::move(by), close](const float* x, float* y, int rows) {
       const int k = by.open[0].k;

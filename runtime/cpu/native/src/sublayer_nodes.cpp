@@ -62,7 +62,7 @@ class Closed : public Node {
   void eval_cpu(const Arrays& in, Arrays& out) override {
     const float *x = dense(in[0], stream()).data<float>(), *to = dense(in[1], stream()).data<float>();
     Taken from = weights_->take(in, at_, stream());
-    Closing close{take(matrix_, from), {}};
+    Closing close{take(matrix_, from), {}, 1};
     close.after = take(after_, from);
     take_over(in[1], out[0]);
     dispatch(stream(), [close, x, to, y = out[0].data<float>(), rows = rows_of(in[0]), held = weights_] {
@@ -164,7 +164,8 @@ void define(nb::module_& m) {
   using Maybe = std::optional<Array>;
   nb::class_<Norm>(m, "Norm").def(nb::init<bool, const Maybe&, const Maybe&, float>(), nb::arg("centred"),
                                   nb::arg("weight").none(), nb::arg("bias").none(), nb::arg("eps"));
-  nb::class_<Part>(m, "Sublayer");
+  nb::class_<Part>(m, "Sublayer")
+      .def_prop_rw("share", [](const Part& part) { return part.by->share; }, [](Part& part, float share) { part.by->share = share; });
   nb::class_<Chain>(m, "Chain")
       .def(nb::init<const std::vector<Part>&>(), nb::arg("sublayers"))
       .def("__call__", &Chain::operator(), nb::arg("x"), nb::arg("starts") = Ints{}, nb::arg("counts") = Ints{}, nb::arg("first") = 0,

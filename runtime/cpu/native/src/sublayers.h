@@ -117,18 +117,28 @@ class Weights {
 using Scratch = std::unique_ptr<float[]>;
 inline Scratch scratch(size_t rows, size_t width) { return Scratch(new float[rows * width]); }
 
-// The last product of a sublayer: to + after(x W), or x W + to where there is no norm behind it.
+// y = to + after(answers), where `after` is a norm or nothing; or to + answers * share. y may lie where `to` does.
+inline void add_answers(const MaybeRun& after, float share, float* answers, const float* to, float* y, int rows, int width) {
+  if (after) return (*after)(answers, to, y, rows, width);
+  const size_t count = (size_t)rows * width;
+  if (share != 1)
+    for (size_t i = 0; i < count; i++) answers[i] *= share;
+  for (size_t i = 0; i < count; i++) y[i] = to[i] + answers[i];
+}
+
+// The last product of a sublayer, and what it is added to.
 struct Closing {
   mk_matrix w;
   MaybeRun after;
+  float share = 1;
 
   void run(const float* x, const float* to, float* y, int rows) const {
-    const mk_output product = {y, (size_t)w.n, after ? nullptr : to};
-    if (!after) return mk_products(&w, &product, 1, x, (size_t)w.k, rows);
-    const Scratch raw = scratch(rows, w.n); /* y may lie where `to` does */
+    const mk_output sum = {y, (size_t)w.n, to};
+    if (!after && share == 1) return mk_products(&w, &sum, 1, x, (size_t)w.k, rows);
+    const Scratch raw = scratch(rows, w.n);
     const mk_output aside = {raw.get(), (size_t)w.n, nullptr};
     mk_products(&w, &aside, 1, x, (size_t)w.k, rows);
-    (*after)(raw.get(), to, y, rows, w.n);
+    add_answers(after, share, raw.get(), to, y, rows, w.n);
   }
 };
 
@@ -176,10 +186,11 @@ class Sublayer {
   virtual Run ready(Taken from, const Remembered& of, const Arrays& in, Arrays& out) const = 0;
 
   Weights weights;
+  float share = 1;  // how much of its answer is added, where there is no norm behind it
 };
 
 // As Python holds it.
 struct Part {
-  std::shared_ptr<const Sublayer> by;
+  std::shared_ptr<Sublayer> by;
 };
 }  // namespace modelkit

@@ -23,7 +23,13 @@ from runtime.nn.norm import LayerNorm, RMSNorm
 from runtime.nn.plain import ACTIVATIONS
 from runtime.nn.rope import Rope
 from runtime.nn.rope_spec import RopeSpec
-from runtime.nn.self_attention import Attention, FusedAttention, HeadNormAttention, SelfAttention
+from runtime.nn.self_attention import (
+    Attention,
+    FusedAttention,
+    HeadNormAttention,
+    SelfAttention,
+    WideNormAttention,
+)
 from runtime.nn.sublayer import added
 from runtime.step import Step
 from tests.runtime.cpu.native.rows import bits, computing
@@ -51,6 +57,7 @@ KINDS: dict[str, Callable[[], Attention]] = {
     "apart": lambda: SelfAttention(Shape(), ROPE, qkv_bias=True, softcap=20.0),
     "fused": lambda: FusedAttention(Shape(), ROPE),
     "normed": lambda: HeadNormAttention(Shape(), None, lambda _heads: RMSNorm(32)),
+    "normed together": lambda: WideNormAttention(Shape(), ROPE, 1e-5),
     "with sinks": lambda: Sinking(Shape(), ROPE),
     "gated": lambda: GatedAttention(Shape(), ROPE, lambda _heads: RMSNorm(32), bias=True),
 }
@@ -175,21 +182,24 @@ def test_wrong_shapes_are_refused() -> None:
 
     q, kv, close = matrix(192, 64), matrix(64, 64), matrix(64, 192)
     norm = kernels.Norm(False, mx.ones((64,)), None, 1e-5)
-    for opening, by_query, by_key, sinks, gated, closing in (
-        ([q, kv], None, None, None, False, close),
-        ([q, kv, matrix(96, 64)], None, None, None, False, close),
-        ([matrix(192, 32), kv, kv], None, None, None, False, close),
-        ([q, kv, kv], norm, norm, None, False, close),
-        ([matrix(320, 64)], kernels.Norm(False, None, None, 1e-5), None, None, False, close),
-        ([q, kv, kv], None, None, mx.zeros((5,)), False, close),
-        ([q, kv, kv], None, None, None, True, close),
-        ([q, kv, kv], None, None, None, False, matrix(64, 64)),
+    plain = None, False, False  # sinks, gated, together
+    wide = kernels.Norm(False, mx.ones((192,)), None, 1e-5)
+    for opening, by_query, by_key, rest, closing in (
+        ([q, kv], None, None, plain, close),
+        ([q, kv, matrix(96, 64)], None, None, plain, close),
+        ([matrix(192, 32), kv, kv], None, None, plain, close),
+        ([q, kv, kv], norm, norm, plain, close),
+        ([matrix(320, 64)], kernels.Norm(False, None, None, 1e-5), None, plain, close),
+        ([q, kv, kv], None, None, (mx.zeros((5,)), False, False), close),
+        ([q, kv, kv], None, None, (None, True, False), close),
+        ([q, kv, kv], wide, None, plain, close),
+        ([matrix(384, 64), kv, kv], wide, None, (None, True, True), close),
+        ([q, kv, kv], None, None, plain, matrix(64, 64)),
     ):
-        with pytest.raises(ValueError, match=r"must|matri|wide"):
-            kernels.attention(None, opening, by_query, by_key, attend, sinks, gated, closing, None)
-    chain = kernels.Chain(
-        [kernels.attention(None, [q, kv, kv], None, None, attend, None, False, close, None)]
-    )
+        with pytest.raises(ValueError, match=r"must|matri|wide|gates"):
+            kernels.attention(None, opening, by_query, by_key, attend, *rest, closing, None)
+    part = kernels.attention(None, [q, kv, kv], None, None, attend, *plain, close, None)
+    chain = kernels.Chain([part])
     lanes = [mx.zeros((1, 2, 16, 32))] * 2
     for x in (
         mx.zeros((1, 1, 32)),

@@ -128,6 +128,29 @@ def test_layers_that_ask_experts_have_the_bits_of_their_parts(name: str, tmp_pat
             assert all(np.array_equal(a, b) for a, b in zip(got, wanted, strict=True)), (column, threads)
 
 
+class Sharing(PreNorm):
+    share = 0.3
+
+    def __call__(self, x: mx.array, step: Step, cache: Any) -> mx.array:
+        x = x + self.self_attn(self.input_layernorm(x), step, cache) * self.share
+        return x + self.mlp(self.post_attention_layernorm(x), step) * self.share
+
+    def sublayers(self) -> tuple[Any, Any]:
+        return super().sublayers()
+
+
+def test_shares_of_answers() -> None:
+    feeds = [lambda: GatedMLP(64, 96), MIXTURES["shared, gated"], lambda: FusedGatedMLP(64, 96)]
+    layers = [
+        packed(Sharing(SelfAttention(Shape(), ROPE), feed(), lambda: RMSNorm(64)), 10 * i)
+        for i, feed in enumerate(feeds)
+    ]
+    assert [(run.first, len(run.said)) for run in native_layers.runs_of(layers)] == [(0, 2), (2, 1)]
+    wanted = read(one_by_one, layers, memory(layers))
+    got = read(CPU.layers, layers, memory(layers))
+    assert all(np.array_equal(a, b) for a, b in zip(got, wanted, strict=True))
+
+
 def test_a_mixture_that_overrides_the_call_alone_says_nothing() -> None:
     class Halving(GatedSharedMoE):
         def __call__(self, x: mx.array, step: Step) -> mx.array:
