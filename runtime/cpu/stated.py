@@ -2,7 +2,8 @@
 and a column computes by it at once, or part by part.
 
 norm, everywhere: an RMS or a layer norm, or None; after: an RMS norm, or None; share: how much of an answer
-is added to what was read, where no norm is behind it. Modules are those of `runtime.nn.ops.Operations`.
+is added to what was read, where no norm is behind it; beside: it reads what the sublayer before it read, and
+is added to what that gave. Modules are those of `runtime.nn.ops.Operations`.
 """
 
 from collections.abc import Callable, Sequence
@@ -32,6 +33,7 @@ class Attends(NamedTuple):
     sinks: mx.array | None = None
     """[H], as `runtime.nn.ops.Attend` has them."""
     share: float = 1.0
+    beside: bool = False
 
 
 class Folds(NamedTuple):
@@ -57,6 +59,7 @@ class Folds(NamedTuple):
     scanned: Callable[[Sequence[mx.array]], Sequence[mx.array]]
     """From what the opening modules give to what `scan` takes."""
     share: float = 1.0
+    beside: bool = False
 
 
 class Feeds(NamedTuple):
@@ -71,6 +74,7 @@ class Feeds(NamedTuple):
     down: Any
     after: Any
     share: float = 1.0
+    beside: bool = False
 
 
 class Stacks(NamedTuple):
@@ -121,3 +125,4 @@ class Asks(NamedTuple):
     """A linear layer of one output, whose sigmoid their answer is multiplied by; or None."""
     after: Any
     share: float = 1.0
+    beside: bool = False

@@ -20,10 +20,15 @@ Place = tuple[Any, Normalize | None, Normalize | None]
 
 
 class Block(Module):
-    """Sublayers one behind the other, each added to what it reads: a mixer, a feed-forward part, or both."""
+    """Sublayers whose answers are added to what enters: a mixer, a feed-forward part, or both, one behind the
+    other unless they are `parallel`.
+    """
 
     share: float = 1.0
     """How much of a sublayer's answer is added, in a block that has no norms behind them."""
+
+    parallel: bool = False
+    """All read what enters the block."""
 
     def sublayers(self) -> tuple[Place, ...]:
         """All, in order."""
@@ -101,8 +106,10 @@ class Sandwich(Block):
         )
 
 
-class Parallel(Module):
+class Parallel(Block):
     """Both sublayers read the same normed stream (Cohere)."""
+
+    parallel: bool = True
 
     def __init__(self, attention: Mixer, mlp: FeedForward, norm: Norm) -> None:
         super().__init__()
@@ -113,3 +120,6 @@ class Parallel(Module):
     def __call__(self, x: mx.array, step: Step, cache: StepCache) -> mx.array:
         normed = self.input_layernorm(x)
         return x + self.self_attn(normed, step, cache) + self.mlp(normed, step)
+
+    def sublayers(self) -> tuple[Place, Place]:
+        return (self.self_attn, self.input_layernorm, None), (self.mlp, self.input_layernorm, None)

@@ -150,7 +150,9 @@ def stated(layer: Any) -> tuple[Attends | Folds | Feeds | Asks, ...] | None:
         found.append(_states(sublayer, norm, after))
     if any(one is None for one in found):
         return None
-    return tuple(found if layer.share == 1 else (one._replace(share=layer.share) for one in found))
+    first, *others = found
+    share, beside = layer.share, layer.parallel
+    return first._replace(share=share), *(one._replace(share=share, beside=beside) for one in others)
 
 
 def _states(sublayer: Any, norm: Normalize | None, after: Normalize | None) -> Any:

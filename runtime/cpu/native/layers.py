@@ -119,6 +119,8 @@ def _chains(kernels: Any, run: Run, memory: list[Any]) -> list[Any] | None:
     if None in parts:
         return None
     apart = run.last and len(parts) > 1
+    if apart and run.said[-1][-1].beside:
+        return None  # its sublayers cannot be parted
     return [kernels.Chain(part) for part in ([parts[:-1], parts[-1:]] if apart else [parts])]
 
 

@@ -99,7 +99,7 @@ def feeding(kernels: Any, by: Feeds) -> Any:
 
 
 def sharing(by: Attends | Folds | Feeds | Asks, part: Any) -> Any:
-    part.share = by.share
+    part.share, part.beside = by.share, by.beside
     return part
 
 

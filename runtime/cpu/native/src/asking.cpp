@@ -57,14 +57,14 @@ struct Job {
   MaybeRun after;
   float share;
 
-  void run(const float* x, float* y, int rows) const {
+  void run(const float* x, const float* to, float* y, int rows) const {
     const int k = router.k;
     const Scratch normed = norm ? scratch(rows, k) : nullptr, answers = scratch(rows, k);
     if (norm) (*norm)(x, nullptr, normed.get(), rows, k);
     const float* asks = norm ? normed.get() : x;
     ask(asks, answers.get(), rows);
     if (shared) add_shared(asks, answers.get(), rows);
-    add_answers(after, share, answers.get(), x, y, rows, k);
+    add_answers(after, share, answers.get(), to, y, rows, k);
   }
 
  private:
@@ -104,7 +104,7 @@ Sublayer::Run Ask::ready(Taken from, const Remembered&, const Arrays&, Arrays&) 
   if (shared_) job->shared.emplace(*shared_, from);
   if (gate_) job->gate = take(*gate_, from);
   job->after = take(after_, from);
-  return [job](const float* x, float* y, int rows) { job->run(x, y, rows); };
+  return [job](const float* x, const float* to, float* y, int rows) { job->run(x, to, y, rows); };
 }
 
 void define(nb::module_& m) {

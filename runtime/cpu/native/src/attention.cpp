@@ -73,7 +73,7 @@ struct Job {
   std::vector<mk_matrix> open;
   Closing close;
 
-  void run(const float* x, float* y, int rows) {
+  void run(const float* x, const float* to, float* y, int rows) {
     const int k = by->width(), all = by->asked() + by->keys() + by->values();
     const Scratch normed = norm ? scratch(rows, k) : nullptr, made = scratch(rows, all), seen = scratch(rows, close.w.k);
     const Scratch asking = by->gated && query_norm ? scratch(rows, by->queries()) : nullptr;
@@ -83,7 +83,7 @@ struct Job {
     mk_attend(&a);
     if (by->gated)
       mk_gate_rows({MK_SIGMOID, 0, 0}, made.get() + a.size, 2 * a.size, seen.get(), a.size, seen.get(), rows * a.heads, a.size);
-    close.run(seen.get(), x, y, rows);
+    close.run(seen.get(), to, y, rows);
   }
 
  private:
@@ -123,7 +123,7 @@ Sublayer::Run Attend::ready(Taken from, const Remembered& of, const Arrays& in, 
   job->query_norm = take(query_norm, from), job->key_norm = take(key_norm, from);
   if (sinks) job->a.sinks = from.floats();
   job->close.w = take(close, from), job->close.after = take(after, from), job->close.share = share;
-  return [job](const float* x, float* y, int rows) { job->run(x, y, rows); };
+  return [job](const float* x, const float* to, float* y, int rows) { job->run(x, to, y, rows); };
 }
 
 void define(nb::module_& m) {

@@ -18,12 +18,12 @@ class FeedForward : public Sublayer {
     FeedingRun by(by_, from);
     Closing close{by.close, {}, share};
     close.after = take(after_, from);
-    return [norm, by = std::move(by), close](const float* x, float* y, int rows) {
+    return [norm, by = std::move(by), close](const float* x, const float* to, float* y, int rows) {
       const int k = by.open[0].k;
       const Scratch normed = norm ? scratch(rows, k) : nullptr;
       if (norm) (*norm)(x, nullptr, normed.get(), rows, k);
       const Scratch done = by.opened(norm ? normed.get() : x, rows);
-      close.run(done.get(), x, y, rows);
+      close.run(done.get(), to, y, rows);
     };
   }
 

@@ -118,7 +118,7 @@ struct Job {
   float* after;
   std::vector<float*> asked;  // where opening products go that are asked for
 
-  void run(const float* x, float* y, int rows) {
+  void run(const float* x, const float* to, float* y, int rows) {
     const int k = by->width(), answers = by->rule->answers;
     const Scratch normed = norm ? scratch(rows, k) : nullptr, mixed = scratch(rows, conv.channels), raw = scratch(rows, answers);
     std::vector<Scratch> room;
@@ -134,7 +134,7 @@ struct Job {
     } else {
       mk_gate_rows({MK_SILU, 0, 0}, parts[1].at, parts[1].token, raw.get(), answers, seen.get(), rows, answers);
     }
-    close.run(seen.get(), x, y, rows);
+    close.run(seen.get(), to, y, rows);
   }
 
  private:
@@ -180,7 +180,7 @@ Sublayer::Run Fold::ready(Taken from, const Remembered& remembered, const Arrays
   g.gate_first = gating.gate_first, g.sigmoid = gating.sigmoid;
   for (size_t i = 0; of.products >= 0 && i < open.size(); i++) job->asked.push_back(place(of.products + (int)i));
   job->close.w = take(close, from), job->close.after = take(after, from), job->close.share = share;
-  return [job](const float* x, float* y, int rows) { job->run(x, y, rows); };
+  return [job](const float* x, const float* to, float* y, int rows) { job->run(x, to, y, rows); };
 }
 
 void define(nb::module_& m) {

@@ -114,14 +114,27 @@ class Through : public Node {
     for (const Link& link : *links_)
       runs.push_back(link.by->ready(link.by->weights.take(in, link.weights_at, stream()), link.of, in, out));
     take_over(in[0], out[0]);  // each reads x for the last time where it adds to it
-    dispatch(stream(), [links = links_, runs = std::move(runs), x, y = out[0].data<float>(), rows = rows_of(in[0])] {
-      if (!rows) return;
-      const float* from = x;
-      for (const auto& run : runs) run(from, y, rows), from = y;
+    dispatch(stream(), [links = links_, runs = std::move(runs), x, y = out[0].data<float>(), rows = rows_of(in[0]), width = in[0].shape(-1)] {
+      if (rows) run_all(*links, runs, x, y, (size_t)rows, (size_t)width);
     });
   }
 
  private:
+  static void run_all(const std::vector<Link>& links, const std::vector<Sublayer::Run>& runs, const float* x, float* y, size_t rows, size_t width) {
+    const float *read = x, *sum = x;
+    Scratch copy;  // of what several read, where the first of them writes
+    for (size_t i = 0; i < runs.size(); i++) {
+      if (!links[i].by->beside) {
+        read = sum;
+        if (read == y && i + 1 < runs.size() && links[i + 1].by->beside) {
+          if (!copy) copy = scratch(rows, width);
+          std::copy_n(y, rows * width, copy.get()), read = copy.get();
+        }
+      }
+      runs[i](read, sum, y, (int)rows), sum = y;
+    }
+  }
+
   std::shared_ptr<const std::vector<Link>> links_;
 };
 
@@ -131,7 +144,9 @@ class Through : public Node {
 // asked for.
 class Chain {
  public:
-  explicit Chain(const std::vector<Part>& parts) : parts_(parts) { want(!parts.empty(), "a chain must have sublayers"); }
+  explicit Chain(const std::vector<Part>& parts) : parts_(parts) {
+    want(!parts.empty() && !parts[0].by->beside, "a chain must have sublayers, the first of which has none before it");
+  }
 
   Arrays operator()(const Array& x, const Ints& starts, const Ints& counts, int first, const std::vector<Memory>& memories) const {
     want_float(x, "x");
@@ -165,7 +180,8 @@ void define(nb::module_& m) {
   nb::class_<Norm>(m, "Norm").def(nb::init<bool, const Maybe&, const Maybe&, float>(), nb::arg("centred"),
                                   nb::arg("weight").none(), nb::arg("bias").none(), nb::arg("eps"));
   nb::class_<Part>(m, "Sublayer")
-      .def_prop_rw("share", [](const Part& part) { return part.by->share; }, [](Part& part, float share) { part.by->share = share; });
+      .def_prop_rw("share", [](const Part& part) { return part.by->share; }, [](Part& part, float share) { part.by->share = share; })
+      .def_prop_rw("beside", [](const Part& part) { return part.by->beside; }, [](Part& part, bool beside) { part.by->beside = beside; });
   nb::class_<Chain>(m, "Chain")
       .def(nb::init<const std::vector<Part>&>(), nb::arg("sublayers"))
       .def("__call__", &Chain::operator(), nb::arg("x"), nb::arg("starts") = Ints{}, nb::arg("counts") = Ints{}, nb::arg("first") = 0,

@@ -174,8 +174,8 @@ struct Making {
 // What adds to a residual stream: what all steps have in common.
 class Sublayer {
  public:
-  // y = x + sublayer(x), all dense; y may be x.
-  using Run = std::function<void(const float* x, float* y, int rows)>;
+  // y = to + sublayer(x), all dense; y may be `to`, and x where that is x, too.
+  using Run = std::function<void(const float* x, const float* to, float* y, int rows)>;
 
   virtual ~Sublayer() = default;
   virtual int width() const = 0;
@@ -186,7 +186,8 @@ class Sublayer {
   virtual Run ready(Taken from, const Remembered& of, const Arrays& in, Arrays& out) const = 0;
 
   Weights weights;
-  float share = 1;  // how much of its answer is added, where there is no norm behind it
+  float share = 1;      // how much of its answer is added, where there is no norm behind it
+  bool beside = false;  // it reads what the one before it read, and adds to what that gave
 };
 
 // As Python holds it.

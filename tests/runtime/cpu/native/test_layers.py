@@ -18,7 +18,7 @@ from runtime.cpu.native import layers as native_layers
 from runtime.cpu.native.route import routing_of
 from runtime.cpu.stated import Routing
 from runtime.nn import ops
-from runtime.nn.block import PostNorm, PreNorm, Sandwich
+from runtime.nn.block import Parallel, PostNorm, PreNorm, Sandwich
 from runtime.nn.mlp import FusedGatedMLP, GatedMLP
 from runtime.nn.norm import LayerNorm, RMSNorm
 from runtime.nn.route import RuledRouter
@@ -126,6 +126,31 @@ def test_layers_that_ask_experts_have_the_bits_of_their_parts(name: str, tmp_pat
             with computing(column, threads):
                 got = read(CPU.layers, layers, memory(layers))
             assert all(np.array_equal(a, b) for a, b in zip(got, wanted, strict=True)), (column, threads)
+
+
+@pytest.mark.parametrize("most", [16, 1])
+def test_sublayers_that_read_the_same(most: int, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native_layers, "MOST", most)
+
+    def parallel(norm: Any, mlp: Any) -> Any:
+        return Parallel(SelfAttention(Shape(), ROPE), mlp, lambda: norm(64))
+
+    layers = [
+        packed(parallel(RMSNorm, GatedMLP(64, 96)), 1),
+        packed(parallel(LayerNorm, FusedGatedMLP(64, 96)), 20),
+        packed(KINDS[0](), 40),
+        packed(parallel(RMSNorm, MIXTURES["shared, gated"]()), 60),
+        packed(KINDS[0](), 80),
+    ]
+    path = tmp_path / "graph.dot"
+    step = Step((0, 0), (1, 1))
+    mx.export_to_dot(str(path), CPU.layers(layers, mx.ones((2, 1, 64)), step, memory(layers)))
+    # The runs of the first four layers, and the last one's two sublayers.
+    assert path.read_text().count("ModelkitSublayers") == -(-4 // most) + 2
+    for some in (layers, layers[:2]):  # the last may be one of them
+        wanted = read(one_by_one, some, memory(some))
+        got = read(CPU.layers, some, memory(some))
+        assert all(np.array_equal(a, b) for a, b in zip(got, wanted, strict=True))
 
 
 class Sharing(PreNorm):
