@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 FACTS = "gguf.json"
 """What the file says of itself: its `general.*` keys and what it was quantized with."""
 
+POOLING = "1_Pooling/config.json"
+_POOLING = {0: None, 1: "mean", 2: "cls", 3: "lasttoken"}  # llama.cpp's numbers, sentence-transformers' words
 _FLOATS = {"f32": "F32", "f16": "F16", "bf16": "BF16"}
 _DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 _MOST_VALUES = 1 << 20
@@ -72,6 +74,7 @@ class _MadeFiles:
             self._folder = tempfile.mkdtemp(prefix="modelkit-gguf-")
             self._remove = weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
             for name, content in contents.items():
+                Path(self._folder, name).parent.mkdir(exist_ok=True)
                 Path(self._folder, name).write_bytes(content)
             if constants:
                 self.constants.write_bytes(constants)
@@ -187,12 +190,25 @@ def _files(
         for value in (gguf.metadata[key],)
     }
     made = {FACTS: json.dumps(facts, indent=2, sort_keys=True, ensure_ascii=False).encode() + b"\n"}
+    made |= _pooling(gguf.metadata, label)
     if "tokenizer.ggml.model" not in gguf.metadata:
         return made, ()
     from modelkit.source.gguf.vocabulary.files import tokenizer_files
 
     found = tokenizer_files(gguf.metadata, rows=config["vocab_size"], label=label)
     return {**made, **found.files}, found.notes
+
+
+def _pooling(metadata: Mapping[str, Any], label: str) -> dict[str, bytes]:
+    """sentence-transformers' file about what becomes of a text's hidden states, where the metadata say it."""
+    told = metadata.get(f"{metadata.get('general.architecture')}.pooling_type", 0)
+    if type(told) is not int or told not in _POOLING:
+        raise UnsupportedSource(
+            f"{label}: its `pooling_type` is {shown(str(told))}, which no embedding is made by",
+            hint="Files that rank texts (4) are not run.",
+        )
+    mode = _POOLING[told]
+    return {} if mode is None else {POOLING: json.dumps({"pooling_mode": mode}).encode() + b"\n"}
 
 
 def _numbers(gguf: "GgufFile", name: str) -> Sequence[float]:

@@ -52,6 +52,9 @@ class Architecture:
     condition: Callable[[Mapping[str, Any]], bool] | None = None
     """Where several architectures have a kind in common: which configs are written as this one."""
 
+    looks_ahead: bool = False
+    """Do tokens see those behind them? Then it makes embeddings."""
+
     def writes(self, config: Mapping[str, Any]) -> bool:
         """Is it this architecture that a config of one of its kinds is written as?"""
         return self.condition is None or self.condition(config)

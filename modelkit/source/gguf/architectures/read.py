@@ -62,7 +62,7 @@ def read_architecture(
         file.refuse(f"`{file.full('block_count')}` is {file.blocks}; 1 to {_MOST_BLOCKS} were expected")
     row, kind = next((row, kind) for row in ROWS if row.name == name for kind in row.kinds if kind.when(file))
     file.config |= {"architectures": [kind.class_name], "model_type": kind.model_type}
-    _read_common(file, metadata)
+    _read_common(file, metadata, row)
     for setting in (*row.settings, *kind.settings):
         setting.read(file)
     _refuse_unread(file)
@@ -89,14 +89,18 @@ def _name(metadata: Mapping[str, Any], label: str) -> str:
     return name
 
 
-def _read_common(file: Reading, metadata: Mapping[str, Any]) -> None:
+def _read_common(file: Reading, metadata: Mapping[str, Any], row: Architecture) -> None:
     embedding = file.shapes.get("token_embd.weight")
     if embedding is None or len(embedding) != 2:
         file.refuse("there is no tensor `token_embd.weight`, so this is no whole model")
     file.config["num_hidden_layers"] = file.layers
     file.config["vocab_size"] = embedding[0]
-    if file.get("attention.causal") is False:
+    looks_ahead = file.get("attention.causal") is False
+    if looks_ahead and not row.looks_ahead:
         file.unsupported("tokens see those behind them, which is not computed: the file is no language model")
+    if row.looks_ahead and not looks_ahead:
+        file.unsupported("tokens see those before them alone, which is not computed for an encoder")
+    file.skip("pooling_type")  # becomes a file of its own
     file.skip("tensor_data_layout", "rope.scaling.finetuned")
     told = file.get("vocab_size", int)
     if told is not None and told != embedding[0]:

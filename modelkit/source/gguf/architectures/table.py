@@ -2,6 +2,7 @@
 
 from modelkit.source.gguf.architectures import (
     cohere2_moe,
+    encoders,
     falcon_h1,
     gemma,
     gemma3n,
@@ -87,6 +88,8 @@ ROWS: tuple[Architecture, ...] = (
     hybrid.BAMBA,
     nemotron_h.NEMOTRON_H,
     nemotron_h.NEMOTRON_H_MOE,
+    encoders.BERT,
+    encoders.NOMIC_BERT,
 )
 
 NAMES = frozenset(row.name for row in ROWS)

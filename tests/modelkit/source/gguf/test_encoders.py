@@ -1,0 +1,170 @@
+"""Encoders as llama.cpp's converter writes them: the reference's vectors, tokens, how texts are pooled."""
+
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+import pytest
+
+import modelkit
+from modelkit.errors import SourceError, UnsupportedSource
+from modelkit.settings import settings_at
+from modelkit.showing.facts import facts_of
+from modelkit.store import Store
+from tests.support.checkpoints import random_state
+from tests.support.encoder_folders import CLS, MARKS, SEP, WORDS
+from tests.support.gguf import Gguf, Tensor, Typed
+from tests.support.gguf_llama import llama
+from tests.support.parity import Reference
+
+INTS = 5
+BERT = {
+    "token_embd": "embeddings.word_embeddings",
+    "position_embd": "embeddings.position_embeddings",
+    "token_types": "embeddings.token_type_embeddings",
+    "token_embd_norm": "embeddings.LayerNorm",
+    "attn_q": "attention.self.query",
+    "attn_k": "attention.self.key",
+    "attn_v": "attention.self.value",
+    "attn_output_norm": "attention.output.LayerNorm",
+    "attn_output": "attention.output.dense",
+    "layer_output_norm": "output.LayerNorm",
+    "ffn_up": "intermediate.dense",
+    "ffn_down": "output.dense",
+}
+NOMIC = {
+    "token_embd": "embeddings.word_embeddings",
+    "token_types": "embeddings.token_type_embeddings",
+    "token_embd_norm": "embeddings.LayerNorm",
+    "attn_qkv": "self_attn.qkv_proj",
+    "attn_output_norm": "post_attention_layernorm",
+    "attn_output": "self_attn.o_proj",
+    "layer_output_norm": "post_mlp_layernorm",
+    "ffn_up": "mlp.up_proj",
+    "ffn_gate": "mlp.gate_proj",
+    "ffn_down": "mlp.down_proj",
+}
+NAMES = {"bert": ("bert", BERT, "encoder.layer."), "nomic_bert": ("nomic-bert", NOMIC, "layers.")}
+
+
+def vocabulary(rows: int) -> dict[str, Any]:
+    pieces = [piece[2:] if piece.startswith("##") else f"\u2581{piece}" for piece in WORDS]
+    tokens = [*MARKS, *pieces, *(f"[unused{number}]" for number in range(rows - len(MARKS) - len(pieces)))]
+    kinds = [3, 2, 3, 3, *[1] * len(pieces), *[1] * (rows - len(MARKS) - len(pieces))]
+    return {
+        "tokenizer.ggml.model": "bert",
+        "tokenizer.ggml.pre": "jina-v2-en",
+        "tokenizer.ggml.tokens": tokens,
+        "tokenizer.ggml.token_type": Typed(9, kinds, INTS),
+        "tokenizer.ggml.token_type_count": 2,
+        "tokenizer.ggml.padding_token_id": 0,
+        "tokenizer.ggml.unknown_token_id": 1,
+        "tokenizer.ggml.bos_token_id": CLS,
+        "tokenizer.ggml.cls_token_id": CLS,
+        "tokenizer.ggml.seperator_token_id": SEP,  # as the format spells it
+    }
+
+
+def state_of(name: str) -> dict[str, np.ndarray]:
+    """Under transformers' names, but for one matrix of queries, keys and values."""
+    state = random_state(Reference.called(name).record["tensors"])
+    for layer in range(3):
+        at = f"layers.{layer}.self_attn"
+        parts = [state.pop(f"{at}.{part}_proj.weight", None) for part in "qkv"]
+        if parts[0] is not None:
+            state[f"{at}.qkv_proj.weight"] = np.concatenate(parts)
+    return state
+
+
+def write(path: Path, name: str, packed: str | None = None, **more: Any) -> Path:
+    """packed: the type of matrices whose rows it fits."""
+    architecture, names, home = NAMES[name]
+    config = Reference.called(name).record["config"]
+    tensors: list[Tensor] = []
+    for own, array in state_of(name).items():
+        stem, _, leaf = own.rpartition(".")
+        layer = own.removeprefix(home).partition(".")[0] if own.startswith(home) else None
+        part = stem if layer is None else stem.removeprefix(f"{home}{layer}.")
+        theirs = next(one for one, ours in names.items() if ours == part)
+        full = f"{theirs}.{leaf}" if layer is None else f"blk.{layer}.{theirs}.{leaf}"
+        fits = packed is not None and array.ndim == 2 and array.shape[1] % 32 == 0 and "types" not in full
+        kind = packed if packed is not None and fits else "f32"
+        data = array.tobytes()
+        if kind != "f32":
+            data = gguf.quants.quantize(array, gguf.GGMLQuantizationType[kind.upper()]).tobytes()
+        tensors.append(Tensor(full, kind, array.shape, data))
+    sizes = {
+        "block_count": 3,
+        "context_length": 66,
+        "embedding_length": 64,
+        "feed_forward_length": 96,
+        "attention.head_count": 4,
+        "attention.layer_norm_epsilon": float(config["layer_norm_eps"]),
+        "attention.causal": False,
+        "pooling_type": 1,
+        **more,
+    }
+    if name == "nomic_bert":
+        sizes |= {"rope.freq_base": 700.0, "attention.key_length": 24, "attention.value_length": 24}
+    metadata = {
+        "general.architecture": architecture,
+        **{f"{architecture}.{key}": value for key, value in sizes.items() if value is not None},
+        **vocabulary(config["vocab_size"]),
+    }
+    path.write_bytes(bytes(Gguf(metadata, tensors)))
+    return path
+
+
+def mean_of(name: str) -> np.ndarray:
+    return Reference.called(name).answers["logits"].mean(0)
+
+
+@pytest.mark.parametrize("packed", [None, "q8_0", "q4_0"])
+@pytest.mark.parametrize("kind", NAMES)
+def test_the_references_vectors(tmp_path: Path, kind: str, packed: str | None) -> None:
+    reference = Reference.called(kind)
+    path = write(tmp_path / "model.gguf", kind, packed)
+    (tmp_path / "Modelfile").write_text("FROM ./model.gguf\n", encoding="utf-8")
+    modelkit.create(tmp_path / "Modelfile", name="it", home=tmp_path)
+    ids = [int(one) for one in reference.answers["ids"]]
+    for name in ("it", path):
+        with modelkit.load(name, home=tmp_path) as model:
+            found = model.embed([ids], normalize=False).vectors[0][reference.answers["columns"]]
+            assert model.pooling == "mean of all tokens, from 1_Pooling/config.json"
+            assert not model.writes
+            assert model.encode("Once cats") == [CLS, 4, 11, 12, SEP]
+            assert model.context_length == 66
+        off = np.abs(found - mean_of(kind)).mean() / float(reference.answers["std"])
+        assert off < {None: 1e-5, "q8_0": 0.02, "q4_0": 0.4}[packed]
+    store = Store(settings_at(tmp_path).home)
+    assert facts_of(store, store.resolve("it"))["capabilities"] == ["embedding"]
+
+
+@pytest.mark.parametrize(
+    ("told", "pool"), [(2, "first token"), (3, "last token"), (None, "mean of all tokens")]
+)
+def test_how_the_file_says_to_pool(tmp_path: Path, told: int | None, pool: str) -> None:
+    path = write(tmp_path / "model.gguf", "bert", pooling_type=told)
+    with modelkit.load(path) as model:
+        assert model.pooling.startswith(pool)
+
+
+def test_a_file_that_ranks_is_refused(tmp_path: Path) -> None:
+    path = write(tmp_path / "model.gguf", "bert", pooling_type=4)
+    with pytest.raises(UnsupportedSource, match="pooling_type"):
+        modelkit.load(path)
+
+
+def test_a_decoders_file_that_says_how_to_pool(tmp_path: Path) -> None:
+    """As those of Qwen3-Embedding do."""
+    (tmp_path / "model.gguf").write_bytes(llama(["f32"], more={"llama.pooling_type": 3}))
+    with modelkit.load(tmp_path / "model.gguf") as model:
+        assert model.pooling == "last token, from 1_Pooling/config.json"
+        assert model.writes
+
+
+@pytest.mark.parametrize("change", [{"attention.causal": True}, {"attention.causal": None}])
+def test_a_bert_that_looks_back_only_is_refused(tmp_path: Path, change: dict[str, Any]) -> None:
+    with pytest.raises(SourceError, match="tokens see"):
+        modelkit.load(write(tmp_path / "model.gguf", "bert", **change))
