@@ -14,6 +14,8 @@ Linear = Callable[[Any, mx.array], mx.array]
 
 MODES = ("affine", "mxfp4", "mxfp8", "nvfp4")
 FLOATS = (mx.float32, mx.bfloat16, mx.float16)
+BLOCKS = ("q2_k", "q3_k", "q4_k", "q5_k", "q6_k", "iq4_xs", "iq4_nl")
+"""GGUF's types whose blocks are multiplied as they lie."""
 _KEPT = "_matrix"
 
 
@@ -33,7 +35,9 @@ def matrix_of(kernels: Any, module: Any) -> Any:
 
 
 def _matrix(kernels: Any, module: Any) -> Any:
-    weight, bias = module["weight"], module.get("bias")
+    weight, bias, blocks = module["weight"], module.get("bias"), vars(module).get("blocks")
+    if blocks is not None:
+        return kernels.Matrix(weight, None, None, bias, mode=blocks.name) if blocks.name in BLOCKS else None
     return _packed(kernels, module, bias) if "scales" in module else _floats(kernels, weight, bias)
 
 

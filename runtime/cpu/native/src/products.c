@@ -1,4 +1,5 @@
 #include "products.h"
+#include "products_blocks.h"
 #include "products_few.h"
 #include "products_quantize.h"
 #include "products_tile.h"
@@ -49,6 +50,7 @@ static void unpack_groups(const struct mk_matrix* w, int n0, int first, int coun
 
 /* Up to how many rows go by registers alone, without a slab of codes. */
 static int most_few(const struct mk_matrix* w) {
+  if (mk_is_blocks(w)) return WORD == 4 && w->kind <= MK_Q6_K ? 2 : 0;
   if (w->bits != 4 && w->bits != 8) return 0;
   return mk_block(w) < 32 || (WORD == 2 && w->bits == 8) ? 2 : FEW;
 }
@@ -64,6 +66,13 @@ static int most_few(const struct mk_matrix* w) {
 static void few_codes(const struct mk_matrix* w, const struct slab* s, const struct panel* p, size_t at, const char* x,
                       size_t ldx, int rows, float* sums) {
 #if defined(__AVX512VNNI__)
+  switch (w->kind) {
+    case MK_Q2_K: BY_TWO(few_blocks, MK_Q2_K); return;
+    case MK_Q3_K: BY_TWO(few_blocks, MK_Q3_K); return;
+    case MK_Q4_K: BY_TWO(few_blocks, MK_Q4_K); return;
+    case MK_Q5_K: BY_TWO(few_blocks, MK_Q5_K); return;
+    case MK_Q6_K: BY_TWO(few_blocks, MK_Q6_K); return;
+  }
   if (s->block == 64) {
     w->bits == 8 ? BY_FOUR(few_vnni, 8, 0, 64) : BY_FOUR(few_vnni, 4, 0, 64);
   } else if (s->block == 32) {
@@ -87,25 +96,36 @@ static void few_codes(const struct mk_matrix* w, const struct slab* s, const str
 /* How many elements of k are taken at a time: as many as their codes, or one register of their scales, have room for. */
 static int slab_of(const struct mk_matrix* w, int few) {
   int most = few ? 2 * MK_SLAB : MK_SLAB;
+  if (mk_is_blocks(w)) return most;
   while (most / w->group * scale_bytes(w) > 64) most /= 2;
   const int slabs = (w->k + most - 1) / most;
   return ((w->k + slabs - 1) / slabs + 127) / 128 * 128;
 }
 
+/* Where element `k` of a row begins, which begins a block if there are some. */
+static size_t byte_of(const struct mk_matrix* w, int k) {
+  if (!mk_is_blocks(w)) return (size_t)k * w->bits / 8;
+  const struct mk_blocks is = mk_blocks_of(w->kind);
+  return (size_t)(k / is.weights * is.bytes);
+}
+
 static void strip(const struct mk_matrix* w, int n0, const char* x, size_t ldx, int rows, float* sums) {
   const int few = rows <= most_few(w), most = slab_of(w, few);
-  const size_t row = (size_t)w->k * w->bits / 8;
   struct slab s; /* not zeroed as a whole: that would take as long as a product of one row */
   s.block = mk_block(w), s.per_group = w->group / mk_block(w);
   memset(sums, 0, (size_t)rows * MK_STRIP * 4);
   const int together = few ? 1 : PANELS;
   for (int p0 = 0; p0 < MK_STRIP / LANES; p0 += together) {
     struct panel panels[PANELS];
-    for (int p = 0; p < together; p++) panels[p] = panel_of(w->codes, row, n0 + (p0 + p) * LANES, w->n);
+    for (int p = 0; p < together; p++) panels[p] = panel_of(w->codes, (size_t)w->stride, n0 + (p0 + p) * LANES, w->n);
     for (s.first = 0; s.first < w->k; s.first += s.count) {
       s.count = w->k - s.first < most ? w->k - s.first : most;
-      const size_t at = (size_t)s.first * w->bits / 8;
+      const size_t at = byte_of(w, s.first);
       for (int p = 0; p < together; p++) {
+        if (mk_is_blocks(w)) {
+          unpack_blocks(w, &panels[p], at, s.count, few, s.codes[p], s.scales[p], s.biases[p]);
+          continue;
+        }
         unpack_groups(w, n0 + (p0 + p) * LANES, s.first, s.count, s.scales[p], s.biases[p]);
         if (!few) unpack_codes(w, &panels[p], at, s.count * w->bits / 8, together, s.codes[p]);
       }

@@ -14,17 +14,21 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum mk_kind { MK_AFFINE, MK_MXFP4, MK_NVFP4, MK_MXFP8, MK_FLOATS };
+enum mk_kind {
+  MK_AFFINE, MK_MXFP4, MK_NVFP4, /* as MLX packs it */
+  MK_Q2_K, MK_Q3_K, MK_Q4_K, MK_Q5_K, MK_Q6_K, MK_IQ4_XS, MK_IQ4_NL, /* blocks as GGUF has them (`blocks.h`) */
+  MK_MXFP8, MK_FLOATS
+};
 enum mk_type { MK_U8, MK_F16, MK_BF16, MK_F32 };
 
-/* As MLX packs it: row-major, codes of a row one behind the other from the lowest bit on. Or floats of `type`. */
+/* As MLX packs it: row-major, codes of a row one behind the other from the lowest bit on. Or blocks, or floats of `type`. */
 struct mk_matrix {
-  const void* codes;  /* [n][k * bits / 8] bytes */
-  const void* scales; /* [n][k / group] of `type`: u8 is e8m0 for mxfp4 and mxfp8, and e4m3 for nvfp4 */
+  const void* codes;  /* [n][k * bits / 8] bytes; of blocks [n][stride] */
+  const void* scales; /* [n][k / group] of `type`: u8 is e8m0 for mxfp4 and mxfp8, and e4m3 for nvfp4; NULL for blocks */
   const void* biases; /* like scales; NULL but for MK_AFFINE */
   const void* added;  /* [n] of `added_type`, the vector b; or NULL */
   int n, k;           /* outputs, elements of a row; k is a multiple of the group */
-  int kind, bits, group, type, added_type;
+  int kind, bits, group, type, added_type; /* bits: 8 for blocks, whose codes become bytes */
   int64_t stride; /* bytes from a row's codes to the next row's; only floats may lie apart */
   int across;     /* the outputs are columns, so that everything above is [k][n]: only in float32 (`floats.h`) */
 };
@@ -41,6 +45,8 @@ struct products {
   void (*finish)(const struct mk_matrix* w, int n0, int n, const float* sums, const float* residual, float* y);
 };
 DECLARE_COLUMNS(products, products);
+
+static inline int mk_is_blocks(const struct mk_matrix* w) { return w->kind >= MK_Q2_K && w->kind <= MK_IQ4_NL; }
 
 static inline int mk_block(const struct mk_matrix* w) { return w->group < 64 ? w->group : 64; }
 

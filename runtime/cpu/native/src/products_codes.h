@@ -90,6 +90,13 @@ INLINE void unpack(const struct panel* p, size_t at, int bytes, int ahead, const
   }
 }
 
+/* The float16 in the lower half of words; infinities aside, which no scale is: exact by the difference of the exponents'
+ * offsets. */
+INLINE vf half_of(vi bits) {
+  const vf size = vf_mul(vi_as_float(vi_left(vi_and(bits, vi_set(0x7fff)), 13)), vf_set(0x1p112f));
+  return vi_as_float(vi_or(vi_of_float(size), vi_left(vi_and(bits, vi_set(0x8000)), 16)));
+}
+
 /* Words of `bytes` of scales or biases -> one vector per group. */
 INLINE void floats_of(const vi* w, int bytes, int type, int e8m0, float (*out)[LANES]) {
   for (int i = 0; 4 * i < bytes; i++) {
@@ -98,13 +105,8 @@ INLINE void floats_of(const vi* w, int bytes, int type, int e8m0, float (*out)[L
       vi_store(out[2 * i], vi_left(w[i], 16));
       vi_store(out[2 * i + 1], vi_and(w[i], vi_set((int32_t)0xffff0000)));
     }
-    if (type == MK_F16) /* infinities aside, which no scale is: exact by the difference of the exponents' offsets */
-      for (int h = 0; h < 2; h++) {
-        const vi bits = h ? vi_right(w[i], 16) : w[i];
-        const vf size = vf_mul(vi_as_float(vi_left(vi_and(bits, vi_set(0x7fff)), 13)), vf_set(0x1p112f));
-        const vi sign = vi_left(vi_and(bits, vi_set(0x8000)), 16);
-        vi_store(out[2 * i + h], vi_or(vi_of_float(size), sign));
-      }
+    if (type == MK_F16)
+      for (int h = 0; h < 2; h++) vf_store(out[2 * i + h], half_of(h ? vi_right(w[i], 16) : w[i]));
     if (type == MK_U8)
       for (int b = 0; b < 4; b++) {
         const vi bits = vi_and(vi_right(w[i], 8 * b), vi_set(255));

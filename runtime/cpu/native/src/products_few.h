@@ -2,6 +2,7 @@
 #pragma once
 #if defined(__AVX512VNNI__)
 #include "products_few_vnni.h" /* for most of them, and for more rows */
+#include "products_few_blocks.h"
 #elif defined(__AVX2__)
 #include "products_few_avx2.h"
 #else

@@ -1,5 +1,7 @@
 #include "products_nodes.h"
 
+#include "blocks.h"
+
 namespace modelkit {
 void check(bool good, const std::string& what) {
   if (!good) throw std::invalid_argument(what);
@@ -13,6 +15,14 @@ int type_of(const Array& floats, const char* what) {
 }
 
 namespace {
+int blocks_kind(const std::string& type) {
+  static const std::pair<const char*, int> kinds[] = {{"q2_k", MK_Q2_K}, {"q3_k", MK_Q3_K},     {"q4_k", MK_Q4_K},    {"q5_k", MK_Q5_K},
+                                                      {"q6_k", MK_Q6_K}, {"iq4_xs", MK_IQ4_XS}, {"iq4_nl", MK_IQ4_NL}};
+  for (const auto& [name, kind] : kinds)
+    if (type == name) return kind;
+  throw std::invalid_argument("there are no products with blocks of that type");
+}
+
 int kind_of(const std::string& mode, int bits, int group) {
   if (mode == "affine") {
     check(bits > 0 && bits <= 8 && bits != 7, "affine codes have 1, 2, 3, 4, 5, 6 or 8 bits");
@@ -49,6 +59,15 @@ int64_t Matrix::packed(const Array& codes, const Array& scales, const Maybe& bia
   return width;
 }
 
+// The same of rows of GGUF's blocks.
+int64_t Matrix::blocks(const Array& rows, const std::string& type) {
+  meta_.kind = blocks_kind(type);
+  const mk_blocks is = mk_blocks_of(meta_.kind);
+  meta_.bits = 8, meta_.group = is.group;
+  check(rows.dtype() == mx::uint8 && rows.shape(-1) % is.bytes == 0, "rows must be whole blocks, as bytes");
+  return (int64_t)rows.shape(-1) / is.bytes * is.weights;
+}
+
 Matrix::Matrix(const Array& codes, const Maybe& scales, const Maybe& biases, const Maybe& added, int group, int bits,
                const std::string& mode)
     : arrays_{codes} {
@@ -56,6 +75,8 @@ Matrix::Matrix(const Array& codes, const Maybe& scales, const Maybe& biases, con
   int64_t width = codes.shape(-1);
   if (scales) {
     width = packed(codes, *scales, biases, group, bits, mode);
+  } else if (!mode.empty()) {
+    width = blocks(codes, mode);
   } else {
     meta_.kind = MK_FLOATS;
     meta_.type = type_of(codes, "the weight");
@@ -63,7 +84,7 @@ Matrix::Matrix(const Array& codes, const Maybe& scales, const Maybe& biases, con
   }
   check(width > 0 && width < (1 << 24), "a row of a matrix has elements, and less than 2^24 of them");
   meta_.n = codes.shape(-2), meta_.k = (int)width;
-  meta_.stride = width * meta_.bits / 8;
+  meta_.stride = codes.shape(-1) * (int64_t)codes.itemsize();
   mx::Shape rows = codes.shape();
   rows.pop_back();
   count_ = 1;
@@ -81,7 +102,7 @@ mk_matrix Matrix::take(const Arrays& inputs, size_t& at, mx::Stream stream) cons
   for (size_t i = 0; i < arrays_.size(); i++) parts[i] = dense(inputs[at++], stream).data<void>();
   size_t i = 0;
   w.codes = parts[i++];
-  if (w.kind != MK_FLOATS) w.scales = parts[i++];
+  if (w.kind != MK_FLOATS && !mk_is_blocks(&w)) w.scales = parts[i++];
   if (w.kind == MK_AFFINE) w.biases = parts[i++];
   w.added = parts[i];
   return w;

@@ -4,7 +4,8 @@
 #include "products.h"
 
 namespace modelkit {
-// One matrix [n, k], or a stack of them [..., n, k]. Without scales its codes are floats.
+// One matrix [n, k], or a stack of them [..., n, k]. Without scales its codes are floats, or rows of GGUF's blocks of the type
+// that `mode` says.
 class Matrix {
  public:
   using Maybe = std::optional<Array>;
@@ -20,6 +21,7 @@ class Matrix {
   mk_matrix take(const Arrays& inputs, size_t& at, mx::Stream stream) const;
 
  private:
+  int64_t blocks(const Array& rows, const std::string& type);
   int64_t packed(const Array& codes, const Array& scales, const Maybe& biases, int group, int bits, const std::string& mode);
 
   Arrays arrays_;

@@ -4,6 +4,7 @@
  * gives with float32 scales. Whatever multiplies by weights in float32, or looks up rows, sees these numbers.
  */
 #pragma once
+#include "blocks.h"
 #include "products.h"
 #include "simd.h"
 
@@ -58,6 +59,20 @@ INLINE vf packed16(const struct mk_matrix* w, int64_t r, int at, const int bits)
   return vf_mul(vf_load(values), vf_set(w->kind == MK_NVFP4 ? e4m3(s) : e8m0(s)));
 }
 
+/* Sixteen numbers of a row of blocks, which share a scale: scale * (code - zero) in one rounding, or scale * code - minimum
+ * in two, as ggml computes them. */
+static vf blocks16(const struct mk_matrix* w, int64_t r, int at) {
+  const struct mk_blocks is = mk_blocks_of(w->kind);
+  const uint8_t* block = (const uint8_t*)w->codes + r * w->stride + (int64_t)(at / is.weights) * is.bytes;
+  const int first = at % is.weights, g = first / is.group;
+  float values[LANES];
+  for (int i = 0; i < LANES; i++) values[i] = (float)(mk_block_code(w->kind, block, first + i) - is.zero);
+  const struct mk_small small = mk_block_scale(w->kind, block, g);
+  const vf scaled = vf_mul(vf_load(values), vf_set(one_float(block + small.at, MK_F16, 0) * (float)small.scale));
+  if (small.low_at < 0) return scaled;
+  return vf_add(scaled, vf_set(-(one_float(block + small.low_at, MK_F16, 0) * (float)small.low)));
+}
+
 INLINE vf floats16(const char* p, int type) {
   return type == MK_F32 ? vf_load((const float*)p) : type == MK_BF16 ? vf_bf16((const uint16_t*)p) : vf_f16((const uint16_t*)p);
 }
@@ -71,6 +86,7 @@ INLINE vf widen(const struct mk_matrix* w, int64_t r, int at, int count) {
     char part[LANES * 4] = {0};
     return floats16(count == LANES ? p : memcpy(part, p, (size_t)count * size), w->type);
   }
+  if (mk_is_blocks(w)) return blocks16(w, r, at);
   switch (w->bits) {
     case 1: return packed16(w, r, at, 1);
     case 2: return packed16(w, r, at, 2);

@@ -1,0 +1,91 @@
+/* One row or two with blocks of 256 by vpdpbusd: as products_few_vnni.h has it, codes meet x as they come from memory.
+ *
+ * A register holds 64 codes of one output, a piece of its block: two groups of 32, or four of 16. The groups of a piece are
+ * not neighbours, and sums are added in the order of groups, so those of a whole block are kept until all are there.
+ */
+#pragma once
+#include "products_blocks.h"
+#include "products_few_vnni.h"
+
+/* `bits` bits of each of 32 bytes, above `to`: for the lower 32 codes of a piece from bit `first` on, then from `second` on. */
+INLINE vi high_bits(const char* from, const int first, const int second, const int bits, const int to) {
+  const __m512i both = _mm512_broadcast_i64x4(_mm256_loadu_si256((const __m256i*)from));
+  const __m512i by = _mm512_inserti64x4(_mm512_set1_epi32(first), _mm256_set1_epi32(second), 1);
+  return vi_left(vi_and(_mm512_srlv_epi32(both, by), BYTES((1u << bits) - 1)), to);
+}
+
+INLINE vi piece_of(const char* block, const int kind, const int piece) {
+  const int half = piece / 2, upper = piece % 2;
+  switch (kind) {
+    case MK_Q2_K: return bits_at(vi_load(block + 16), 2 * piece, 2, 0);
+    case MK_Q3_K: return vi_or(bits_at(vi_load(block + 32), 2 * piece, 2, 0), high_bits(block, piece, 4 + piece, 1, 2));
+    case MK_Q4_K: return bits_at(vi_load(block + 16 + 64 * half), 4 * upper, 4, 0);
+    case MK_Q5_K: {
+      const vi high = high_bits(block + 16, 4 * half + upper, 4 * half + 2 + upper, 1, 4);
+      return vi_or(bits_at(vi_load(block + 48 + 64 * half), 4 * upper, 4, 0), high);
+    }
+    default: {
+      const vi high = high_bits(block + 128 + 32 * half, 4 * upper, 4 * upper + 2, 2, 4);
+      return vi_or(bits_at(vi_load(block + 64 * half), 4 * upper, 4, 0), high);
+    }
+  }
+}
+
+/* The i-th group of a piece. */
+INLINE int group_of(const int kind, const int piece, const int i) {
+  if (kind == MK_Q6_K) return 4 * piece + i;
+  if (kind == MK_Q4_K || kind == MK_Q5_K) return 4 * (piece / 2) + 2 * i + piece % 2;
+  return i / 2 * 8 + 2 * piece + i % 2;
+}
+
+/* x of a piece; x: of the block's first element. */
+INLINE struct met piece_met(const char* x, const int kind, const int piece, const int group) {
+  const vi a = vi_load(x + 2 * group * group_of(kind, piece, 0)), b = vi_load(x + 2 * group * group_of(kind, piece, group == 32 ? 1 : 2));
+  if (group == 32) return (struct met){{_mm512_shuffle_i64x2(a, b, 0x44)}, {_mm512_shuffle_i64x2(a, b, 0xee)}};
+  return (struct met){{_mm512_shuffle_i64x2(a, b, 0x88)}, {_mm512_shuffle_i64x2(a, b, 0xdd)}};
+}
+
+/* R rows times one panel of a slab, of which only scales and biases are unpacked, added to sums. */
+INLINE void few_blocks(const struct slab* s, const struct panel* p, size_t at, const char* x, size_t ldx, int k, float* sums, const int kind,
+                       const int R) {
+  const int group = kind == MK_Q4_K || kind == MK_Q5_K ? 32 : 16, groups = 256 / group, together = 64 / group;
+  const size_t bytes = (size_t)mk_blocks_of(kind).bytes;
+  const char* from[2];
+  const float* scales[2];
+  vf y[2];
+  UNROLL for (int r = 0; r < R; r++) {
+    from[r] = x + r * ldx + (size_t)s->first * 2;
+    scales[r] = (const float*)(x + r * ldx + (size_t)(k + 31) / 32 * 64) + s->first / group;
+    y[r] = vf_load(sums + r * MK_STRIP);
+  }
+  for (int e = 0; e < s->count; e += 256, at += bytes) {
+    vi of[2][16];
+    UNROLL for (int piece = 0; piece < 4; piece++) {
+      struct met met[2];
+      vi quarters[2][4];
+      UNROLL for (int r = 0; r < R; r++) met[r] = piece_met(from[r], kind, piece, group);
+      UNROLL for (int i = 0; i < 4; i++) {
+        vi four[2][4];
+        UNROLL for (int j = 0; j < 4; j++) {
+          const vi codes = piece_of(p->rows[4 * i + j] + at, kind, piece);
+          UNROLL for (int r = 0; r < R; r++) four[r][j] = sums_with(codes, codes, &met[r], 8);
+        }
+        UNROLL for (int r = 0; r < R; r++) quarters[r][i] = quarters_of(four[r]);
+      }
+      UNROLL for (int r = 0; r < R; r++) {
+        vi found[4];
+        blocks_of(quarters[r], together, found);
+        UNROLL for (int i = 0; i < together; i++) of[r][group_of(kind, piece, i)] = found[i];
+      }
+    }
+    const float(*by)[LANES] = s->scales[0] + e / group, (*more)[LANES] = s->biases[0] + e / group;
+    UNROLL for (int r = 0; r < R; r++) {
+      for (int g = 0; g < groups; g++) {
+        y[r] = vf_fma(vi_float(of[r][g]), vf_mul(vf_set(scales[r][g]), vf_load(by[g])), y[r]);
+        y[r] = vf_fma(vf_load(more[g]), vf_set(scales[r][g + k / group]), y[r]);
+      }
+      from[r] += 512, scales[r] += groups;
+    }
+  }
+  UNROLL for (int r = 0; r < R; r++) vf_store(sums + r * MK_STRIP, y[r]);
+}
