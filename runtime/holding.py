@@ -1,17 +1,19 @@
 """In which form a network holds its tensors, how much memory that takes, and putting them there.
 
-Three things may happen to a fitted tensor: it stays as it is stored, it becomes another float type, or a
-packed matrix becomes plain floats. What it takes and what is done follow the same rules here, so that a
-forecast made from headers alone is what loading will hold.
+Three things may happen to a fitted tensor: it stays as it is stored (GGUF's blocks, too), it becomes another
+float type, or a packed matrix becomes plain floats. What it takes and what is done follow the same rules
+here, so that a forecast made from headers alone is what loading will hold.
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import field
 from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
 from mlx.utils import tree_flatten
 
+from runtime.blocks.stored import Kept
 from runtime.cpu.native.mapped import dense
 from runtime.records import dataclass
 from runtime.weights import Packing, replace_module, unpacked
@@ -22,6 +24,10 @@ _MATRIX = ("weight", "scales", "biases")
 
 def _none(_: Any) -> bool:
     return False
+
+
+def _no_class(_: nn.Module) -> None:
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +42,32 @@ class Holding:
     """Modules whose matrix stays as it is stored whatever `dtype` is: products read it so."""
     expands: Callable[[nn.Module], bool] = _none
     """Packed modules that become plain ones of `dtype`: their products would be slow."""
+    stay: tuple[str, ...] = ()
+    """Types of GGUF whose blocks stay as they lie, where a module can be made of them."""
+    of_blocks: Callable[[nn.Module], Callable[..., nn.Module] | None] = _no_class
+    """What makes the module that takes a plain one's place; None where it needs numbers."""
+    blocks: Mapping[int, Kept] = field(default_factory=dict[int, Kept])
+    """Weights that are blocks, by the id of what stands in for them."""
+
+    def block_of(self, module: nn.Module, own: Mapping[str, mx.array]) -> Kept | None:
+        """The blocks that a module of these tensors keeps."""
+        kept = self.blocks.get(id(own.get("weight")))
+        return kept if kept is not None and self.of_blocks(module) is not None else None
 
 
 def fill(network: nn.Module, weights: dict[str, mx.array], holding: Holding) -> None:
     """Put fitted tensors in place, evaluated one by one; empties `weights` on the way."""
     for path, module in list(network.named_modules()):
         own = {name: weights.pop(full) for name, full in _own_names(path, module) if full in weights}
-        as_stored = holding.as_stored(module)
+        as_stored, stand_in = holding.as_stored(module), holding.blocks.get(id(own.get("weight")))
+        if (kept := holding.block_of(module, own)) is not None:
+            make = holding.of_blocks(module)
+            assert make is not None
+            module = make(kept.kind, kept.rows, module.get("bias"))
+            replace_module(network, path, module)
+            own["weight"] = kept.rows
+        elif stand_in is not None:
+            own["weight"] = stand_in.numbers
         if "scales" in own and holding.expands(module):
             module = _expanded(network, path, module, own, holding.dtype)
         for name, array in own.items():
@@ -61,6 +86,8 @@ def held_bytes(network: nn.Module, fitted: Mapping[str, mx.array], holding: Hold
     for path, module in network.named_modules():
         own = {name: fitted[full] for name, full in _own_names(path, module) if full in fitted}
         as_stored = holding.as_stored(module)
+        if (kept := holding.block_of(module, own)) is not None:
+            own["weight"] = kept.rows
         if "scales" in own and holding.expands(module):
             codes = own.pop("weight")
             own = {name: array for name, array in own.items() if name not in _MATRIX}

@@ -15,6 +15,7 @@ from runtime.blocks.stored import stored_types, unfolded
 from runtime.cache.build import build_memory
 from runtime.cache.layout import LayerSpec
 from runtime.cpu.native.mapped import Mapped, mapped
+from runtime.cpu.native.products import BLOCKS
 from runtime.device import Device
 from runtime.errors import BadTokenIds, TooLarge, WeightMismatch
 from runtime.holding import fill, weight_bytes
@@ -181,12 +182,12 @@ def _read(shards: Sequence[Path], may_map: Callable[[str], bool] | None) -> dict
 
 def _mappable(config: Mapping[str, Any], on: Device | None) -> Callable[[str], bool] | None:
     """The tensors that are computed with as they are stored; None where the device computes with none so.
-    Blocks become something else, so they are read, and given back one by one.
+    Blocks that become something else are read, and given back one by one.
     """
     if on is None or not on.as_stored:
         return None
-    blocks = {f"{module}.weight" for module in stored_types(config)}
-    return lambda name: name not in blocks
+    opened = {f"{module}.weight" for module, kind in stored_types(config).items() if kind.name not in BLOCKS}
+    return lambda name: name not in opened
 
 
 def check_ids(ids: Sequence[int], vocab_size: int) -> None:

@@ -12,12 +12,13 @@ import mlx.nn as nn
 
 from runtime.blocks.stored import Floats, Unfolded, unfolded
 from runtime.cache.layout import LayerSpec
+from runtime.cpu.native.products import BLOCKS
 from runtime.device import Device
 from runtime.errors import WeightMismatch
 from runtime.holding import Holding, held_bytes
 from runtime.models.architecture import Described
 from runtime.models.unused import without_unused
-from runtime.nn.stored import read_as_stored
+from runtime.nn.stored import of_blocks, read_as_stored
 from runtime.records import dataclass
 from runtime.weights import fit
 
@@ -53,11 +54,11 @@ def plan_for(
     def best(*, with_head: bool) -> Plan:
         *faster, smallest = _ways(described, on)
         for floats, holding in faster:
-            plan = _one(described, config, unfolded(weights, config, floats=floats), holding, with_head)
+            plan = _one(described, config, weights, floats, holding, with_head)
             if on is not None and sum(plan.sizes) <= _affordable(stored, on):
                 return plan
         floats, holding = smallest
-        return _one(described, config, unfolded(weights, config, floats=floats), holding, with_head)
+        return _one(described, config, weights, floats, holding, with_head)
 
     found = best(with_head=with_head)
     wanted = sum(found.sizes)
@@ -73,6 +74,8 @@ def _ways(described: Described, on: Device | None) -> tuple[tuple[Floats, Holdin
     """
     stay = read_as_stored if on is not None and on.as_stored else _no_module
     smallest = Holding(wanted_dtype(on), described.family.keeps_dtype, as_stored=stay)
+    if on is not None and on.as_stored:
+        smallest = replace(smallest, stay=BLOCKS, of_blocks=of_blocks)
     if on is None or (on.fast_quantized and not on.as_stored):
         return (("none", smallest),)
     expanding = replace(smallest, expands=lambda module: not stay(module))
@@ -96,12 +99,28 @@ def wanted_dtype(on: Device | None) -> mx.Dtype | None:
 
 
 def _one(
-    described: Described, config: Mapping[str, Any], opened: Unfolded, holding: Holding, with_head: bool
+    described: Described,
+    config: Mapping[str, Any],
+    weights: Mapping[str, mx.array],
+    floats: Floats,
+    holding: Holding,
+    with_head: bool,
 ) -> Plan:
-    parts = [fit_network(described, config, opened.weights, holding.dtype)]
-    heads, notes = _fitted_head(described, config, opened.weights, holding.dtype) if with_head else ([], ())
-    parts += heads
-    sizes = tuple(held_bytes(network, fitted, holding) for network, fitted in parts)
+    def fitted(opened: Unfolded) -> tuple[list[Part], tuple[str, ...]]:
+        parts = [fit_network(described, config, opened.weights, holding.dtype)]
+        if not with_head:
+            return parts, ()
+        heads, notes = _fitted_head(described, config, opened.weights, holding.dtype)
+        return parts + heads, notes
+
+    opened = unfolded(weights, config, floats=floats, stay=holding.stay)
+    parts, notes = fitted(opened)
+    changed = opened.changed(array for _, tensors in parts for array in tensors.values())
+    if changed:
+        opened = unfolded(weights, config, floats=floats, stay=holding.stay, but=changed)
+        parts, notes = fitted(opened)
+    holding = replace(holding, blocks=opened.kept)
+    sizes = tuple(held_bytes(network, tensors, holding) for network, tensors in parts)
     return Plan(holding, opened, parts, notes, sizes)
 
 

@@ -2,10 +2,13 @@
 `quantization` block {"mode": "gguf", "type": "q4_k"} for the module X. `X.factor` [1], or one for each
 expert, multiplies all numbers of a weight; only NVFP4 has it.
 
-What is made of them is lazy, so that names and shapes can be compared before anything is computed.
+What is made of them is lazy, so that names and shapes can be compared before anything is computed. Where
+blocks may stay, an array without numbers stands in for each weight while a family brings tensors under its
+own names; a family that does more to one than name it gets the numbers.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import field
 from typing import Any, Literal
 
@@ -27,6 +30,24 @@ _PIECE = 1 << 22
 
 
 @dataclass(frozen=True, slots=True)
+class Kept:
+    """A weight whose blocks stay as they lie."""
+
+    module: str
+    """Whose it is in the file."""
+    rows: mx.array
+    """uint8 [..., rows, bytes of a row]."""
+    kind: BlockType
+    stand_in: mx.array
+    """Lazy, of the shape and type of the numbers; all of it is NaN."""
+
+    @property
+    def numbers(self) -> mx.array:
+        """float32 [..., rows, width], exactly."""
+        return _numbers(self.rows, self.kind, None)
+
+
+@dataclass(frozen=True, slots=True)
 class Unfolded:
     """Weights with no block left among them."""
 
@@ -35,6 +56,13 @@ class Unfolded:
     """Of the modules that were blocks."""
     nearest: tuple[str, ...] = field(default=())
     """Modules that became MLX's nearest form, which is not exact."""
+    kept: Mapping[int, Kept] = field(default_factory=dict[int, Kept])
+    """By the id of what stands in for them among the weights."""
+
+    def changed(self, fitted: Iterable[mx.array]) -> set[str]:
+        """Modules whose stand-ins are not among these arrays as they were: their numbers are needed."""
+        left = self.kept.keys() - {id(array) for array in fitted}
+        return {self.kept[one].module for one in left}
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -62,17 +90,32 @@ def stored_types(config: Mapping[str, Any]) -> dict[str, BlockType]:
     return found
 
 
-def unfolded(weights: Mapping[str, mx.array], config: Mapping[str, Any], *, floats: Floats) -> Unfolded:
-    """Blocks as floats (float32, exactly), or in MLX's packed form.
+def unfolded(
+    weights: Mapping[str, mx.array],
+    config: Mapping[str, Any],
+    *,
+    floats: Floats,
+    stay: Collection[str] = (),
+    but: Collection[str] = (),
+) -> Unfolded:
+    """Blocks as floats (float32, exactly), or in MLX's packed form; those of the types `stay` as they are, if
+    their modules are not among `but`.
 
     Raises WeightMismatch for weights that are no whole blocks.
     """
     types = {module: kind for module, kind in stored_types(config).items() if f"{module}.weight" in weights}
     made = dict(weights)
     nearest: list[str] = []
+    kept: dict[int, Kept] = {}
     for module, kind in types.items():
         rows, factor = made.pop(f"{module}.weight"), made.pop(f"{module}.factor", None)
         _check(module, kind, rows)
+        if kind.name in stay and factor is None and module not in but:
+            width = rows.shape[-1] // kind.nbytes * kind.weights
+            stand_in = mx.full((*rows.shape[:-1], width), math.nan, mx.float32)
+            kept[id(stand_in)] = Kept(module, rows, kind, stand_in)
+            made[f"{module}.weight"] = stand_in
+            continue
         exact = affine_form(kind, factor=factor is not None)[1]
         if floats == "all" or (floats == "inexact" and not exact):
             made[f"{module}.weight"] = _numbers(rows, kind, factor)
@@ -83,7 +126,7 @@ def unfolded(weights: Mapping[str, mx.array], config: Mapping[str, Any], *, floa
         made[f"{module}.weight"] = parts.codes
         made[f"{module}.scales"] = parts.scales
         made[f"{module}.biases"] = parts.biases
-    return Unfolded(made, types, tuple(nearest))
+    return Unfolded(made, types, tuple(nearest), kept)
 
 
 def affine_form(kind: BlockType, *, factor: bool) -> tuple[Form, bool]:

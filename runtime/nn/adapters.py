@@ -22,7 +22,7 @@ from runtime.nn.fused_pairs import floats, gain
 from runtime.nn.linear import MATRICES, TABLES, head_of
 from runtime.nn.low_rank import HEAD, LowRank, LowRanks, Rows
 from runtime.nn.mla import HeadLinear, QuantizedHeadLinear
-from runtime.nn.moe import QuantizedSwitchLinear, SwitchLinear
+from runtime.nn.moe import STACKS
 from runtime.records import dataclass
 
 FUSE = "fuse it into the weights instead (create --fuse-adapters)"
@@ -178,7 +178,7 @@ def kind_of(module: Any) -> Kind | None:
         return "matrix"
     if type(module) in TABLES:
         return "table"
-    if isinstance(module, SwitchLinear | QuantizedSwitchLinear):
+    if type(module) in STACKS:
         return "experts"
     return "heads" if isinstance(module, HeadLinear | QuantizedHeadLinear) else None
 
@@ -186,6 +186,9 @@ def kind_of(module: Any) -> Kind | None:
 def logical_shape(module: Any) -> tuple[int, ...]:
     """Of its weight as floats."""
     *lead, width = module["weight"].shape
+    blocks = vars(module).get("blocks")
+    if blocks is not None:
+        return (*lead, width // blocks.nbytes * blocks.weights)
     return (*lead, width * 32 // module.bits) if "scales" in module else (*lead, width)
 
 

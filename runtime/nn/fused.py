@@ -16,18 +16,22 @@ SORTED_FROM = 64
 
 
 def linear(module: Any, x: mx.array) -> mx.array:
+    if "blocks" in vars(module):
+        return plain.linear(module, x)
     kind = nn.QuantizedLinear if "scales" in module else nn.Linear
     return kind.__call__(module, x)
 
 
 def embed(module: Any, ids: mx.array) -> mx.array:
-    if "scales" in module:
+    if "scales" in module or "blocks" in vars(module):
         return plain.embed(module, ids)
     rows = mx.take(module["weight"], ids, axis=0)
     return rows.astype(vars(module).get(plain.ANSWERS_IN, rows.dtype))
 
 
 def gather(module: Any, x: mx.array, chosen: mx.array, ordered: bool) -> mx.array:
+    if "blocks" in vars(module):
+        return plain.gather(module, x, chosen, ordered)
     if "scales" in module:
         y = mx.gather_qmm(
             x,

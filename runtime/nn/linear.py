@@ -13,10 +13,11 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.nn import ops
+from runtime.nn.blocks import BlockEmbedding, BlockLinear
 from runtime.step import Step
 
-MATRICES = frozenset({nn.Linear, nn.QuantizedLinear})
-TABLES = frozenset({nn.Embedding, nn.QuantizedEmbedding})
+MATRICES = frozenset({nn.Linear, nn.QuantizedLinear, BlockLinear})
+TABLES = frozenset({nn.Embedding, nn.QuantizedEmbedding, BlockEmbedding})
 
 
 def linear(module: nn.Module, x: mx.array, step: Step | None) -> mx.array:

@@ -12,6 +12,7 @@ import mlx.core as mx
 from runtime.cpu.stated import Stacks
 from runtime.nn import ops, plain
 from runtime.nn.activation import NAMES, gated
+from runtime.nn.blocks import BlockSwitchLinear
 from runtime.nn.mlp import ACTIVATIONS
 from runtime.nn.module import Module
 from runtime.nn.route import Choice
@@ -57,7 +58,7 @@ class QuantizedSwitchLinear(Module):
         return SwitchLinear(packed * 32 // self.bits, outputs, experts, bias="bias" in self)
 
 
-STACKS = frozenset({SwitchLinear, QuantizedSwitchLinear})
+STACKS = frozenset({SwitchLinear, QuantizedSwitchLinear, BlockSwitchLinear})
 
 
 class Experts(Module):

@@ -11,6 +11,7 @@ from typing import Any
 import mlx.core as mx
 import mlx.nn as nn
 
+from runtime.blocks.decode import decoded
 from runtime.cache.protocol import Mask
 from runtime.cpu.native.tables import ANSWERS_IN
 from runtime.cpu.turn import Rotary
@@ -198,6 +199,9 @@ def unpacked(module: Any, dtype: mx.Dtype | None, rows: mx.array | None = None) 
     """A module's matrix or some of its rows, in `dtype` where it is packed (None: what MLX makes of it)."""
     places = slice(None) if rows is None else rows
     weight, scales, biases = module["weight"][places], module.get("scales"), module.get("biases")
+    blocks = vars(module).get("blocks")
+    if blocks is not None:
+        return decoded(weight, blocks).astype(dtype or mx.float32)
     if scales is None:
         return weight
     scales, biases = scales[places], None if biases is None else biases[places]

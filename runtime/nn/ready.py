@@ -13,6 +13,7 @@ import mlx.nn as nn
 
 from runtime.cpu.native.tables import ANSWERS_IN
 from runtime.nn import ops
+from runtime.nn.blocks import BlockEmbedding
 from runtime.nn.module import Module
 
 
@@ -20,7 +21,7 @@ def make_ready(network: nn.Module, dtype: mx.Dtype = mx.float32) -> None:
     """dtype: of activations."""
     modules = network.modules()
     for module in modules:
-        if isinstance(module, nn.Embedding | nn.QuantizedEmbedding):
+        if isinstance(module, nn.Embedding | nn.QuantizedEmbedding | BlockEmbedding):
             vars(module)[ANSWERS_IN] = dtype
     twins: dict[int, nn.Module] = {}
     for module in modules:

@@ -5,12 +5,14 @@ itself (filters of convolutions, weights of norms, routers, a table of biases, t
 round) is computed by MLX, which emulates 16-bit arithmetic on a processor, slowly: that becomes float32.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import mlx.nn as nn
 
 from runtime.cpu.native.products import MODES
 from runtime.nn import ops
+from runtime.nn.blocks import BlockEmbedding, BlockLinear, BlockSwitchLinear
 from runtime.nn.moe import QuantizedSwitchLinear, SwitchLinear
 
 _READ_BY: dict[type[nn.Module], tuple[str, ...]] = {
@@ -22,6 +24,18 @@ _READ_BY: dict[type[nn.Module], tuple[str, ...]] = {
     QuantizedSwitchLinear: ("gather",),
 }
 """The operations that read each kind."""
+
+
+_OF_BLOCKS: dict[type[nn.Module], Callable[..., nn.Module]] = {
+    nn.Linear: BlockLinear,
+    nn.Embedding: BlockEmbedding,
+    SwitchLinear: BlockSwitchLinear,
+}
+
+
+def of_blocks(module: nn.Module) -> Callable[..., nn.Module] | None:
+    """What makes the module of GGUF's blocks that takes this one's place; None: nothing."""
+    return _OF_BLOCKS.get(type(module)) if read_as_stored(module) else None
 
 
 def read_as_stored(module: Any) -> bool:

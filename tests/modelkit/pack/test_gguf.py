@@ -110,8 +110,10 @@ def test_a_device_with_packed_products_keeps_codes(store: Store, tmp_path: Path)
 
 
 @pytest.mark.skipif(native.kernels is None, reason="no kernels")
-def test_kernels_read_exact_codes_and_what_has_none_becomes_floats(store: Store, tmp_path: Path) -> None:
-    types = ["q4_k", "q6_k", "q5_k", "iq4_xs"]
+def test_kernels_read_blocks_and_exact_codes_and_what_has_none_becomes_floats(
+    store: Store, tmp_path: Path
+) -> None:
+    types = ["q4_k", "q6_k", "iq3_xxs", "iq2_xs"]
     made = gguf_llama.tensors(types)
     package = create(store, write(tmp_path / "source", gguf_llama.llama(types)))
     found = loaded(package, KERNELS)
@@ -120,13 +122,15 @@ def test_kernels_read_exact_codes_and_what_has_none_becomes_floats(store: Store,
     config = json.loads(package.files["config.json"].read_bytes())
     for module, entry in config["quantization"].items():
         if isinstance(entry, dict):
-            assert (f"{module}.scales" in held) == (entry["type"] != "q6_k"), module
+            assert (held[f"{module}.weight"].dtype == np.uint8) == (entry["type"] in ("q4_k", "q6_k")), module
+            assert (f"{module}.scales" in held) == (entry["type"] == "iq3_xxs"), module
     wanted = floats(tmp_path, made, config)
-    with ops.using("plain"):  # what was made of the blocks, without the kernels' own rounding
+    assert np.abs(logits(found) - logits(wanted)).max() < 1e-2 * logits(wanted).std()
+    with ops.using("plain"):  # what the blocks stand for, without the kernels' own rounding
         assert np.abs(logits(found) - logits(wanted)).max() < 1e-5 * logits(wanted).std()
     little = loaded(package, replace(KERNELS, available_bytes=found.weight_bytes))
     assert little.notes == (
-        "4 matrices of Q6_K run as 8-bit codes in groups of 32, the nearest form that MLX has",
+        "4 matrices of IQ2_XS run as 8-bit codes in groups of 32, the nearest form that MLX has",
     )
 
 
