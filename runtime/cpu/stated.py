@@ -46,8 +46,10 @@ class Folds(NamedTuple):
     """
     conv: Any
     """What is mixed passes it, and then silu: as `runtime.nn.ops.Operations.conv` has it."""
-    kind: Literal["delta", "ssd"]
-    """The rule, as the operation of that name has it; and with it the next two."""
+    kind: Literal["delta", "ssd", "conv"]
+    """The rule, as the operation of that name has it; and with it the next two. conv: no rule, but a gated
+    convolution (`gated_conv`) of what one module gives.
+    """
     rule: Any
     sizes: Any
     gated_norm: Any

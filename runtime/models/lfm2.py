@@ -14,7 +14,7 @@ import mlx.nn as nn
 
 from runtime.cache.layout import Full, LayerSpec, Recurrent, State
 from runtime.cache.protocol import ScanningCache, StepCache
-from runtime.cpu.stated import Asks, Routing
+from runtime.cpu.stated import Asks, Folds, Routing
 from runtime.models.checkpoint import Checkpoint
 from runtime.models.config import Fields
 from runtime.models.decoder import CausalLM, layer_ropes
@@ -26,6 +26,7 @@ from runtime.models.towers import USUAL
 from runtime.nn.block import Block as Sublayers
 from runtime.nn.block import Place
 from runtime.nn.conv import CausalConv, stored_filters
+from runtime.nn.folds import folds
 from runtime.nn.layer import Mixer
 from runtime.nn.linear import linear
 from runtime.nn.mlp import GatedMLP
@@ -143,6 +144,26 @@ class ShortConv(Module):
 
     def __call__(self, x: mx.array, step: Step, cache: ScanningCache) -> mx.array:
         return linear(self.out_proj, cache.scan(step, self._scan, linear(self.in_proj, x, step)), step)
+
+    def added(
+        self, x: mx.array, norm: Normalize | None, after: Normalize | None, step: Step, cache: ScanningCache
+    ) -> mx.array:
+        """x + after(self(norm(x)))"""
+        return plainly_added(x, self, norm, after, step, cache)
+
+    def states(self, norm: Normalize | None, after: Normalize | None) -> Folds | None:
+        """What `added` adds, said as kernels have it."""
+        return folds(
+            norm,
+            (self.in_proj,),
+            self.conv,
+            ("conv", None, None),
+            None,
+            self.out_proj,
+            after,
+            self._scan,
+            list,
+        )
 
     def _scan(
         self, states: dict[str, mx.array], x: mx.array, *, counts: mx.array | None

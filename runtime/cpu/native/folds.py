@@ -12,15 +12,16 @@ def folding(kernels: Any, by: Folds) -> Any:
     """The kernels' view of a sublayer that folds; None where they have none."""
     norms = norms_of(kernels, (by.norm, by.after))
     matrices = [matrix_of(kernels, module) for module in (*by.opening, by.close)]
-    weight, rule = by.conv.weight, _rule(kernels, by)
-    if norms is None or None in matrices or weight.shape[1] > MOST_TAPS or rule is None:
+    if norms is None or None in matrices or by.conv.weight.shape[1] > MOST_TAPS:
         return None
-    gated = by.gated_norm
-    if gated is not None and gated.groups > 1 and gated.weight.size < _answers(by):
-        return None  # heads share a weight of several groups
     *opening, close = matrices
-    filters, bias = kept_of(by.conv, filters_of, weight, by.conv.get("bias"))
-    return sharing(by, kernels.folding(norms[0], opening, filters, bias, rule, *_gating(by), close, norms[1]))
+    filters = kept_of(by.conv, filters_of, by.conv.weight, by.conv.get("bias"))
+    if by.kind == "conv":
+        return sharing(by, kernels.short_conv(norms[0], opening[0], *filters, close, norms[1]))
+    rule, gated = _rule(kernels, by), by.gated_norm
+    if rule is None or (gated is not None and gated.groups > 1 and gated.weight.size < _answers(by)):
+        return None  # heads share a weight of several groups
+    return sharing(by, kernels.folding(norms[0], opening, *filters, rule, *_gating(by), close, norms[1]))
 
 
 def _rule(kernels: Any, by: Folds) -> Any:

@@ -9,18 +9,6 @@
 
 namespace modelkit {
 namespace {
-// filters [taps, channels]
-struct Conv {
-  Array filters;
-  Maybe bias;
-
-  Conv(const Array& filters, const Maybe& bias) : filters(filters), bias(bias) {
-    want(filters.ndim() == 2 && filters.shape(0) >= 1 && filters.shape(0) <= MK_CONV_TAPS, "a convolution has 1 to 64 taps, and channels");
-    want(!bias || bias->shape() == mx::Shape{filters.shape(1)}, "a convolution's bias has one number for each channel");
-  }
-  int taps() const { return filters.shape(0); }
-};
-
 // What an answer passes under its gate: a norm along each of its parts, or silu(gate) * answer where there is none.
 struct Gating {
   Maybe weight;
@@ -65,8 +53,7 @@ class Fold : public Sublayer {
       want_matrix(matrix, width(), "a matrix must be a single one, as wide as x");
       weights.add(matrix);
     }
-    weights.add(conv.filters);
-    if (conv.bias) weights.add(*conv.bias);
+    conv.add_to(weights);
     by.add_to(weights);
     if (gating.weight) weights.add(*gating.weight);
     weights.add(close), weights.add(after, width());
@@ -77,31 +64,11 @@ class Fold : public Sublayer {
   Remembered remember(const Memory& memory, Making& made) const override {
     want(std::holds_alternative<States>(memory), "one that folds must have states");
     const auto& [states, asked] = std::get<States>(memory);
-    const mx::Shape shapes[] = {{made.rows, conv.taps() - 1, rule->channels}, joined(made.rows, rule->state)};
-    want(states.size() == 2 && (int)made.counts.size() == made.rows, "there are two states, and a count for each row");
-    Folding of{made.rows, made.width, {}, (int)made.in.size(), (int)made.shapes.size(), -1};
-    for (int count : made.counts) {
-      want(count >= 0 && count <= made.width, "a row brings no more tokens than the step is wide");
-      if (count < made.width) of.counts = made.counts;
-    }
-    for (int i = 0; i < 2; i++) {
-      want_float(states[i], "a state");
-      want(states[i].shape() == shapes[i], "a state must have its layer's shape");
-      made.in.push_back(states[i]), made.shapes.push_back(shapes[i]), made.types.push_back(mx::float32);
-    }
-    if (!asked) return of;
-    of.products = (int)made.shapes.size();
-    for (const Matrix& matrix : open) made.shapes.push_back({made.rows, made.width, matrix.outputs()}), made.types.push_back(mx::float32);
-    return of;
+    mx::Shape state{made.rows};
+    state.insert(state.end(), rule->state.begin(), rule->state.end());
+    return folds(states, {{made.rows, conv.taps() - 1, rule->channels}, state}, asked, open, made);
   }
   Run ready(Taken from, const Remembered& of, const Arrays& in, Arrays& out) const override;
-
- private:
-  static mx::Shape joined(int rows, const mx::Shape& state) {
-    mx::Shape shape{rows};
-    shape.insert(shape.end(), state.begin(), state.end());
-    return shape;
-  }
 };
 
 // What its kernels need. One step after the other, each for all rows.
@@ -169,10 +136,8 @@ Sublayer::Run Fold::ready(Taken from, const Remembered& remembered, const Arrays
   auto place = [&](int at) { return allocate(out[at]), out[at].data<float>(); };
   job->by = this, job->of = &of;
   job->norm = take(norm, from), job->open = take(open, from);
-  mk_conv& c = job->conv;
-  c.rows = of.rows, c.width = of.width, c.channels = rule->channels, c.taps = conv.taps(), c.silu = 1;
-  c.filters = from.floats(), c.bias = conv.bias ? from.floats() : nullptr;
-  c.before = before(0), c.after = place(of.after), c.counts = of.counts.empty() ? nullptr : of.counts.data();
+  job->conv = conv.take(of, from, before(0), place(of.after));
+  job->conv.silu = 1;
   job->rule = rule->take(from), job->state = before(1), job->after = place(of.after + 1);
   mk_gated_norm& g = job->gating;
   g.weight = gating.weight ? from.floats() : nullptr, g.eps = gating.eps, g.rows = of.rows, g.tokens = of.width, g.width = rule->answers;

@@ -3,6 +3,7 @@ called one by one.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import mlx.core as mx
@@ -10,13 +11,14 @@ import numpy as np
 import pytest
 
 from runtime.cache.attention import KVCache
-from runtime.cache.layout import Full
+from runtime.cache.layout import Full, Recurrent, State
 from runtime.cache.recurrent import RecurrentCache
 from runtime.cpu import native
 
 if native.kernels is None:
     pytest.skip(f"no kernels: {native.status.reason}", allow_module_level=True)
 
+from runtime.models.lfm2 import ShortConv
 from runtime.nn import ops
 from runtime.nn.block import PostNorm, PreNorm
 from runtime.nn.delta_net import DeltaSpec, GatedDeltaNet
@@ -56,6 +58,19 @@ KINDS: dict[str, tuple[Callable[[], Any], Any]] = {
     "ssd in parts": (lambda: layer(Mamba2(PARTS)), PARTS.memory),
     "ssd without a norm": (lambda: layer(Mamba2(BARE)), BARE.memory),
 }
+
+
+@dataclass(frozen=True)
+class Convolved:
+    hidden_size: int = WIDTH
+    taps: int = 3
+    conv_bias: bool = True
+
+
+KINDS["short convolution"] = (
+    lambda: layer(ShortConv(Convolved())),  # type: ignore[arg-type]
+    Recurrent({"conv": State((2, WIDTH))}),
+)
 
 
 @pytest.fixture(autouse=True)
@@ -198,8 +213,17 @@ def test_what_a_fold_must_have() -> None:
     chain, x = kernels.Chain([fold()]), mx.zeros((1, 2, 64))
     states = [mx.zeros((1, 3, 96)), mx.zeros((1, 2, 16, 32))]
     assert len(chain(x, [0], [2], 0, [(states, True)])) == 7
+    short = kernels.short_conv(None, matrix(192), mx.zeros((3, 64)), None, matrix(64), None)
+    kernels.Chain([short])(x, [0], [2], 0, [([mx.zeros((1, 2, 64))], False)])
+    for wrong in (
+        lambda: kernels.short_conv(None, matrix(190), mx.zeros((3, 64)), None, matrix(64), None),
+        lambda: kernels.short_conv(None, matrix(192), mx.zeros((3, 64)), mx.zeros(3), matrix(64), None),
+        lambda: kernels.Chain([short])(x, [0], [2], 0, [(states, False)]),
+    ):
+        with pytest.raises(ValueError, match=r"must|bias"):
+            wrong()
     for given in ([], [(states[:1], False)], [(states[::-1], False)], [(None, states, [0], False)]):
-        with pytest.raises(ValueError, match=r"must|two states"):
+        with pytest.raises(ValueError, match=r"must"):
             chain(x, [0], [2], 0, given)
     with pytest.raises(ValueError, match="tokens"):
         chain(x, [0], [3], 0, [(states, False)])
