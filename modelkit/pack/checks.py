@@ -35,7 +35,9 @@ def refuse_searched(asked: Quantizing | None) -> None:
 
 
 def refuse_texts(target: "Part", recipe: Recipe) -> None:
-    """Raise PlanError for lines about answers where the model gives none: it makes embeddings."""
+    """Raise PlanError for lines about answers where the model gives none: it makes embeddings. recipe: as the
+    user wrote it; what came with the model is noted (`check_placed`).
+    """
     from runtime.models import describe
 
     if describe(target.plan.config).writes:

@@ -117,7 +117,7 @@ def _prepare(
 ) -> Preparation:
     with recipe.at("FROM"):
         origin = open_origin(recipe.from_, store, access)
-    recipe = with_renderer(beneath(recipe, origin.said))
+    own, recipe = recipe, with_renderer(beneath(recipe, origin.said))
     with recipe.at("DRAFT"):
         beside = open_origin(recipe.draft, store, access) if recipe.draft else None
     target = _part(origin.source, "target", asked.target, origin.metadata.provenance, store)
@@ -127,7 +127,7 @@ def _prepare(
         with recipe.at("REQUIRES"):
             checks.check_requires(metadata.requires)
     tokenizer, notes = checks.check_parts(target, draft)
-    checks.refuse_texts(target, recipe)
+    checks.refuse_texts(target, own)
     with recipe.at("ADAPTER"):
         places = [_adapter_place(one, access) for one in recipe.adapters]
         adapters = carried(places, origin.adapters, origin.metadata, target, fuse=fuse)

@@ -1,5 +1,7 @@
 """Encoders as llama.cpp's converter writes them: the reference's vectors, tokens, how texts are pooled."""
 
+import hashlib
+import json
 from pathlib import Path
 from typing import Any
 
@@ -148,6 +150,34 @@ def test_how_the_file_says_to_pool(tmp_path: Path, told: int | None, pool: str) 
     path = write(tmp_path / "model.gguf", "bert", pooling_type=told)
     with modelkit.load(path) as model:
         assert model.pooling.startswith(pool)
+
+
+def test_one_that_ollama_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What comes with it about answers is noted, and refuses nothing."""
+    blobs = tmp_path / "ollama" / "blobs"
+    blobs.mkdir(parents=True)
+    model = write(tmp_path / "model.gguf", "bert").read_bytes()
+    small = {"system": b"Be terse.", "params": b'{"num_ctx": 32, "temperature": 0.5}'}
+    layers: list[dict[str, Any]] = []
+    for kind, data in {"config": b"{}", "model": model, **small}.items():
+        digest = hashlib.sha256(data).hexdigest()
+        (blobs / f"sha256-{digest}").write_bytes(data)
+        media = f"application/vnd.ollama.image.{kind}"
+        layers.append({"mediaType": media, "digest": f"sha256:{digest}", "size": len(data)})
+    manifest = tmp_path / "ollama" / "manifests" / "registry.ollama.ai" / "library" / "words" / "latest"
+    manifest.parent.mkdir(parents=True)
+    media = "application/vnd.docker.distribution.manifest.v2+json"
+    manifest.write_text(
+        json.dumps({"schemaVersion": 2, "mediaType": media, "config": layers[0], "layers": layers[1:]})
+    )
+    monkeypatch.setenv("OLLAMA_MODELS", str(tmp_path / "ollama"))
+    (tmp_path / "Modelfile").write_text("FROM ollama:words\n", encoding="utf-8")
+    created = modelkit.create(tmp_path / "Modelfile", name="it", home=tmp_path)
+    said = [note.partition(" has no effect")[0] for note in created.notes if "has no effect" in note]
+    assert said == ["PARAMETER temperature", "SYSTEM"]
+    with modelkit.load("it", home=tmp_path) as model:
+        assert model.context_length == 32
+        assert model.embed("rain").tokens == (3,)
 
 
 def test_a_file_that_ranks_is_refused(tmp_path: Path) -> None:
