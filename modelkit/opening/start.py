@@ -126,15 +126,16 @@ def start_engine(
 
 def _limits(opened: Opened, wanted: Resolved, settings: Settings, *, guesses: bool) -> _Limits:
     context, notes = _context(opened, wanted)
-    layout = describe(opened.inventory.config).layout
-    kv_format, more = kept_format(opened.label, layout, wanted.kv_format)
+    described = describe(opened.inventory.config)
+    kv_format, more = kept_format(opened.label, described.layout, wanted.kv_format)
     free = device.device().available_bytes
     with _loading(opened):
         foreseen = forecast(opened.inventory, opened.draft, drafts=guesses, kv_format=kv_format)
     adapters = attached.held_bytes(opened.adapters, foreseen.element_bytes)
     foreseen = replace(foreseen, adapter_bytes=adapters)
     left = free - foreseen.weight_bytes - foreseen.draft_bytes - adapters
-    kept = keeping(settings, opened.label, opened.digest, left)
+    # Nothing is kept of texts that embeddings are made of.
+    kept = keeping(settings, opened.label, opened.digest, left) if described.writes else Keeping(None, None)
     memory = foreseen.memory(context, kept.memory_bytes or 0, free)
     short = shortage(opened.label, foreseen, context, memory)
     notes += (*more, *kept.notes, *((short,) if short else ()))

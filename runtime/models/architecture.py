@@ -8,7 +8,7 @@ from typing import Any
 from runtime.cache.layout import LayerSpec, Stateless
 from runtime.errors import UnsupportedModel, shown
 from runtime.models.checkpoint import PLAIN, Checkpoint
-from runtime.models.document import check_document
+from runtime.models.document import check_document, refuse_both_ways
 from runtime.models.family import Family
 from runtime.models.headless import headless
 from runtime.models.names import ARCHITECTURES, HEADLESS, architecture_name, module_name
@@ -104,4 +104,7 @@ def describe(raw: Mapping[str, Any]) -> Described:
     family = find_family(raw)
     config = family.parse(raw)
     files = family.checkpoint(text_config(raw))
-    return Described(architecture_name(raw), family, config, tuple(family.layout(config)), files)
+    described = Described(architecture_name(raw), family, config, tuple(family.layout(config)), files)
+    if not described.looks_ahead:
+        refuse_both_ways(raw)
+    return described

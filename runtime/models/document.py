@@ -21,21 +21,21 @@ def check_document(raw: Mapping[str, Any]) -> None:
     """Raise UnsupportedModel for what cannot be a model's config, or asks for what nothing here computes."""
     _count(raw, 0, 0)
     for _, level in levels(raw):
-        _refuse_both_ways(level)
         if not isinstance(level.get("model_type", ""), str | None):
             raise UnsupportedModel(
                 f"config.json: model_type is {shown(level['model_type'])}, expected a word"
             )
 
 
-def _refuse_both_ways(level: Mapping[str, Any]) -> None:
+def refuse_both_ways(raw: Mapping[str, Any]) -> None:
     """transformers masks no future for any family whose file says so (embedding models made of decoders)."""
-    causal = level.get("is_causal")
-    if causal is not None and causal is not True:
-        raise UnsupportedModel(
-            f"config.json: is_causal is {shown(causal)}; only tokens that see what stands before them are "
-            "computed here"
-        )
+    for _, level in levels(raw):
+        causal = level.get("is_causal")
+        if causal is not None and causal is not True:
+            raise UnsupportedModel(
+                f"config.json: is_causal is {shown(causal)}; only tokens that see what stands before them "
+                "are computed for this family"
+            )
 
 
 def _count(value: Any, seen: int, depth: int) -> int:

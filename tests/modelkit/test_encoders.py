@@ -157,6 +157,13 @@ def test_what_is_not_read_is_said(tmp_path: Path) -> None:
     }
 
 
+def test_no_memory_is_set_aside_for_prompts(home: Path) -> None:
+    with modelkit.load("it", home=home, cache_memory="1GB", cache_disk="1GB") as model:
+        model.embed(TEXTS)
+        assert (model.memory.prefix_bytes, model.prefixes(), model.limit_prefixes(10**6)) == (0, [], 0)
+    assert not (home / "cache" / "prefixes").exists()
+
+
 def test_it_writes_no_text(model: modelkit.Model) -> None:
     said = "it makes embeddings and writes no text"
     asked = [

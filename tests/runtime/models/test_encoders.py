@@ -233,6 +233,12 @@ def test_it_has_no_next_token(model: LoadedModel) -> None:
         model.network.logits(mx.zeros((1, 1, 64)))
 
 
+@pytest.mark.parametrize("name", Reference.encoders())
+def test_a_file_may_say_that_it_looks_both_ways(name: str) -> None:
+    config = Reference.called(name).record["config"]
+    assert describe({**config, "is_causal": False}).config == describe(config).config
+
+
 def test_positions_that_there_are() -> None:
     lengths = {name: describe(Reference.called(name).record["config"]).context_length for name in PUBLISHED}
     assert lengths == {"bert": 66, "roberta": 64, "mpnet": 64, "distilbert": 64, "modernbert": 66}
