@@ -47,6 +47,9 @@ def three_times_the_same(space: dict[str, Any], printed: str) -> bool:
 CHECKS: dict[str, Callable[[dict[str, Any], str], bool]] = {
     "JSON into types": lambda space, printed: 1 <= space["visit"].hours <= 12,
     "Many prompts at once": lambda space, printed: len(space["stories"]) == 4 and all(space["stories"]),
+    "Search by meaning": lambda space, printed: (
+        sorted(space["near"].tolist()) == [0, 1, 2, 3] and len(printed.splitlines()) == 3
+    ),
     "A web service of your own": web_service,
     "Tools, in Python": lambda space, printed: (
         space["messages"][2]["content"].endswith(f"{space['call'].arguments['place']}.") and printed != ""
