@@ -8,8 +8,10 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import mlx.core as mx
+import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec
+from runtime.cpu.stated import Asks, Routing
 from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
 from runtime.models.decoder import CausalLM, attention_layout, layer_ropes
@@ -29,6 +31,7 @@ from runtime.nn.norm import LayerNorm, Normalize, RMSNorm
 from runtime.nn.route import Choice, best, top_then_softmax
 from runtime.nn.self_attention import SelfAttention
 from runtime.nn.sparse import SharedMoE
+from runtime.nn.sublayer import plainly_added
 from runtime.records import dataclass
 from runtime.step import Step
 
@@ -135,6 +138,10 @@ class Router(Module):
         weights = mx.sigmoid(mx.take_along_axis(scores, chosen, axis=-1).astype(mx.float32))
         return chosen, weights / weights.sum(axis=-1, keepdims=True) if config.normalize else weights
 
+    def ruled(self) -> tuple[nn.Module, Routing | None]:
+        """As `RuledRouter` says it. Sigmoids are chosen by scores here, which tell apart what is 1 in all."""
+        return self, None if self._config.sigmoid else Routing("best", self._config.chosen)
+
 
 class Mixture(SharedMoE):
     def __init__(self, config: Config) -> None:
@@ -150,6 +157,15 @@ class Mixture(SharedMoE):
 
     def __call__(self, x: mx.array, step: Step) -> mx.array:
         return super().__call__(x, step) * self._share
+
+    def added(self, x: mx.array, norm: Normalize | None, after: Normalize | None, step: Step) -> mx.array:
+        """x + after(self(norm(x)))"""
+        return plainly_added(x, self, norm, after, step)
+
+    def states(self, norm: Normalize | None, after: Normalize | None) -> Asks | None:
+        """What `added` adds, said as kernels have it."""
+        said = super().states(norm, after)
+        return None if said is None or after is not None else said._replace(share=self._share)
 
 
 class Cohere2MoE(CausalLM):

@@ -11,6 +11,9 @@ from runtime.cache.protocol import Caches, ScanningCache, by_layout
 from runtime.errors import UnsupportedModel
 from runtime.models.config import Fields
 from runtime.models.family import Family
+from runtime.nn import ops
+from runtime.nn.block import Block as Sublayers
+from runtime.nn.block import Place
 from runtime.nn.conv import stored_filters
 from runtime.nn.linear import embed, linear, tied
 from runtime.nn.mamba1 import Mamba1, Mamba1Spec
@@ -97,15 +100,21 @@ def layout(config: Config) -> list[LayerSpec]:
     return [config.mixer.memory] * config.layers
 
 
-class Block(Module):
+class Block(Sublayers):
     def __init__(self, config: Config) -> None:
         super().__init__()
         self.norm = RMSNorm(config.hidden_size, eps=config.norm_eps)
         mixer = config.mixer
         self.mixer = Mamba2(mixer) if isinstance(mixer, Mamba2Spec) else Mamba1(mixer)
 
-    def __call__(self, x: mx.array, step: Step, cache: ScanningCache, dtype: mx.Dtype) -> mx.array:
-        return x + self.mixer(self.norm(x.astype(dtype)), step, cache)
+    def __call__(
+        self, x: mx.array, step: Step, cache: ScanningCache, dtype: mx.Dtype | None = None
+    ) -> mx.array:
+        """dtype: of activations, where the residual stream has another one."""
+        return x + self.mixer(self.norm(x if dtype is None else x.astype(dtype)), step, cache)
+
+    def sublayers(self) -> tuple[Place, ...]:
+        return ((self.mixer, self.norm, None),)
 
 
 class Backbone(Module):
@@ -120,8 +129,9 @@ class Backbone(Module):
         step.refuse_positions("no layer of this network goes by positions")
         x = step.embedded(self.embed)
         dtype = x.dtype
-        if self._wide:
-            x = x.astype(mx.float32)
+        if not self._wide or dtype == mx.float32:
+            return self.norm_f(ops.table.layers(self.layers, x, step, by_layout(caches)))
+        x = x.astype(mx.float32)
         for layer, cache in zip(self.layers, by_layout(caches), strict=True):
             x = layer(x, step, cache, dtype)
         return self.norm_f(x.astype(dtype))

@@ -115,7 +115,9 @@ def asks(
     experts: a `runtime.nn.moe.Experts`. shared, gate: what always answers besides, and its gate. None: it is
     not as kernels have it.
     """
-    if routing is None and stated_together(type(router), "__call__", "ruled"):
+    if routing is None:
+        if not stated_together(type(router), "__call__", "ruled"):
+            return None
         router, routing = router.ruled()
     elif type(router) not in MATRICES:
         return None
@@ -150,9 +152,10 @@ def stated(layer: Any) -> tuple[Attends | Folds | Feeds | Asks, ...] | None:
         found.append(_states(sublayer, norm, after))
     if any(one is None for one in found):
         return None
+    if layer.share != 1:
+        found = [one._replace(share=layer.share) for one in found]
     first, *others = found
-    share, beside = layer.share, layer.parallel
-    return first._replace(share=share), *(one._replace(share=share, beside=beside) for one in others)
+    return first, *(one._replace(beside=layer.parallel) for one in others)
 
 
 def _states(sublayer: Any, norm: Normalize | None, after: Normalize | None) -> Any:
