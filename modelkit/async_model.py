@@ -112,10 +112,13 @@ class AsyncModel:
         dimensions: int | None = None,
         truncate: bool = True,
         normalize: bool = True,
+        adapters: Mapping[str, float] | Sequence[str] | None = None,
     ) -> Embeddings:
         """As `Model.embed`. One that nobody waits for any more still comes to its end."""
         return await _called(
-            lambda: self.model.embed(texts, dimensions=dimensions, truncate=truncate, normalize=normalize),
+            lambda: self.model.embed(
+                texts, dimensions=dimensions, truncate=truncate, normalize=normalize, adapters=adapters
+            ),
             lambda _: None,
         )
 

@@ -10,11 +10,13 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from modelkit import arguments
+from modelkit.attached import Chosen
 from modelkit.errors import PromptTooLong, RequestError
 from modelkit.pack.pooling import Pooling
 from modelkit.tokenizer import Tokenizer
 from runtime.embedding import Pool, Reading
 from runtime.engine.engine import Engine
+from runtime.loaded import LoadedModel
 from runtime.records import dataclass
 
 if TYPE_CHECKING:
@@ -48,6 +50,8 @@ class Wanted:
     """Cut what is too long; else refuse it."""
     normalize: bool
     """To length 1."""
+    adapters: Chosen = ()
+    """Of the package, with their scales."""
 
 
 def read_texts(texts: object) -> list[str | tuple[int, ...]]:
@@ -104,7 +108,7 @@ class Embedder:
         vectors = np.zeros((len(read), self._size), np.float32)
         for group in grouped([len(ids) for ids, _ in read], self._width):
             if read[group[0]][0]:  # nothing was read of the others, so theirs say nothing
-                vectors[group] = self._read([read[place][0] for place in group])
+                vectors[group] = self._read([read[place][0] for place in group], wanted.adapters)
         return Embeddings(
             _shaped(vectors, wanted),
             tuple(len(ids) for ids, _ in read),
@@ -130,12 +134,16 @@ class Embedder:
             )
         return ids, dropped
 
-    def _read(self, texts: list[Sequence[int]]) -> "np.ndarray":
+    def _read(self, texts: list[Sequence[int]], chosen: Chosen) -> "np.ndarray":
         """float32 [B, D]."""
+        adapters = self._engine.adapters
+
+        def begun(model: LoadedModel) -> Reading:
+            some = adapters.alone(chosen, len(texts))
+            return Reading(model, texts, self.pooling.pool, self._kept_format, some)
+
         with self._turn:
-            reading = self._engine.call(
-                lambda model: Reading(model, texts, self.pooling.pool, self._kept_format)
-            )
+            reading = self._engine.call(begun)
         more = True
         while more:
             with self._turn:

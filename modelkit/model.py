@@ -273,6 +273,7 @@ class Model:
         dimensions: int | None = None,
         truncate: bool = True,
         normalize: bool = True,
+        adapters: Mapping[str, float] | Sequence[str] | None = None,
     ) -> Embeddings:
         """A vector for each text: what the model's files say is made of its hidden states, else their mean
         (an encoder) or that of the last token.
@@ -280,13 +281,14 @@ class Model:
         texts: one, or several; token ids may stand for a text and are read as they are. dimensions: only so
         many elements of each vector. truncate: of a text that is too long the end is cut off, and `dropped`
         says how many tokens; with False it is refused (PromptTooLong). normalize: vectors have length 1. A
-        text without tokens has a vector of zeros. Raises RequestError.
+        text without tokens has a vector of zeros. adapters: as in `generate`. Raises RequestError.
         """
         running = self._open
         wanted = Wanted(
             arguments.given(_step, dimensions, "dimensions"),
             arguments.flag(truncate, "truncate"),
             arguments.flag(normalize, "normalize"),
+            read_adapters(adapters, running.adapters),
         )
         return running.embed(read_texts(texts), wanted)
 

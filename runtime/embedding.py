@@ -19,7 +19,7 @@ import mlx.core as mx
 from runtime.cache.build import build_memory
 from runtime.loaded import LoadedModel, check_ids
 from runtime.nn.rope_spec import long_after
-from runtime.step import Inputs, Step
+from runtime.step import Adapters, Inputs, Step
 
 if TYPE_CHECKING:
     import numpy as np
@@ -33,7 +33,7 @@ class Reading:
     """Texts read side by side. All of it runs on the thread that the model's arrays belong to.
 
     texts: ids of each, at least one. Several are read in one piece, so together, padded to the longest, they
-    must be no more than fits one; a text alone may have any length.
+    must be no more than fits one; a text alone may have any length. adapters: of all of them.
     """
 
     def __init__(
@@ -42,10 +42,11 @@ class Reading:
         texts: Sequence[Sequence[int]],
         pool: Pool,
         kept_format: str | None = None,
+        adapters: Adapters | None = None,
     ) -> None:
         for text in texts:
             check_ids(text, model.vocab_size)
-        self._model, self._texts = model, [list(text) for text in texts]
+        self._model, self._texts, self._adapters = model, [list(text) for text in texts], adapters
         self._pool: Pool = pool
         self._counts = tuple(len(text) for text in texts)
         assert min(self._counts) > 0, "a text without tokens has no vector"
@@ -75,6 +76,7 @@ class Reading:
             counts=tuple(min(count, stop) - start for count in self._counts),
             long=self._long,
             inputs=Inputs(mx.array(ids, dtype=mx.int32)),
+            adapters=self._adapters,
         )
         self._memory.prepare(step)
         self._add(self._model.network(step, self._memory).astype(mx.float32), step)

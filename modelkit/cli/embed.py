@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from modelkit.cli.adapters import adapter_options, wanted_adapters
 from modelkit.cli.home import complete_name
 from modelkit.cli.screen import echo, emit_json, note
 from modelkit.cli.ui import json_option
@@ -22,19 +23,27 @@ _TOGETHER = 64
 @click.argument("texts", nargs=-1, metavar="[TEXT]...")
 @click.option("--dimensions", type=click.IntRange(1), help="Only so many elements of each vector.")
 @click.option("--no-truncate", is_flag=True, help="Refuse a text that is too long, in place of cutting it.")
+@adapter_options
 @json_option
 def command(name: str, texts: tuple[str, ...], **options: Any) -> None:
     """Print a vector of length 1 for each TEXT, made by the model NAME, as a JSON list on a line of its own.
 
     Without TEXT each line of standard input is one.
     """
+    from modelkit.attached import read_texts
     from modelkit.verbs import load
 
     if not texts and sys.stdin.isatty():
         raise click.UsageError("give a TEXT, or lines on standard input")
-    wanted = {"dimensions": options["dimensions"], "truncate": not options["no_truncate"]}
+    wanted: dict[str, Any] = {
+        "dimensions": options["dimensions"],
+        "truncate": not options["no_truncate"],
+    }
+    chosen = wanted_adapters(options["adapter"], none=options["no_adapters"])
     cut = 0
     with load(name) as model:
+        if chosen is not None:
+            wanted["adapters"] = dict(read_texts(chosen, model.adapters))
         rows: list[dict[str, Any]] = []
         for some in _some(texts or _lines(sys.stdin)):
             found = model.embed(some, **wanted)

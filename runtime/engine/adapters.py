@@ -107,13 +107,13 @@ class Adapters:
         """For a step over these rows; None where none has one."""
         return self._rows([row.request.adapters if row.space else () for row in rows])
 
-    def alone(self, asked: Asked) -> RowAdapters | None:
-        """For a row that is read outside the engine's steps; None where it has none. Raises as `check` and
-        `bring`.
+    def alone(self, asked: Asked, rows: int = 1) -> RowAdapters | None:
+        """For rows that are read outside the engine's steps, all with the same; None where they have none.
+        Raises as `check` and `bring`.
         """
         self.check(asked)
         self.bring(asked)
-        return self._rows([asked if self.space(asked) else ()])
+        return self._rows([asked if self.space(asked) else ()] * rows)
 
     def let_go(self) -> None:
         """Of all but the names: whoever asks a closed engine is told that it is closed, not that it has no

@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 import modelkit
 from modelkit.attached import read_texts, texts_of
+from modelkit.cli.main import cli
 from modelkit.errors import RequestError
 from modelkit.store.store import Store
 from tests.support.adapter_references import AdapterReference
@@ -49,6 +51,30 @@ def test_answers_are_those_of_peft(name: str, model: modelkit.Model) -> None:
     reference = AdapterReference(name)
     got = model.logits(reference.ids.tolist(), adapters=[name])[:, reference.answers["columns"]]
     assert np.abs(got - reference.answers["logits"]).max() < 2e-4 * reference.answers["std"]
+
+
+def test_vectors_are_those_of_the_same_weights(home: Path, model: modelkit.Model) -> None:
+    """Of an adapter fused into the weights; by default all have a part, side by side as alone."""
+    (home / "One").write_text(f"FROM ./model\nADAPTER ./{NAMES[0]}\n", encoding="utf-8")
+    modelkit.create(home / "One", name="one", fuse_adapters=True, home=home)
+    texts = [IDS, IDS[:9], IDS[4:20]]
+    with modelkit.load("one", home=home) as fused:
+        wanted = fused.embed(texts).vectors
+    assert np.abs(model.embed(texts, adapters=[NAMES[0]]).vectors - wanted).max() < 1e-4
+    usual = model.embed(texts).vectors
+    np.testing.assert_array_equal(usual, model.embed(texts, adapters=NAMES).vectors)
+    assert np.abs(usual - wanted).max() > 1e-3
+    assert np.abs(usual[1] - model.embed([texts[1]]).vectors[0]).max() < 2e-6
+    with pytest.raises(RequestError, match="no adapter 'law'"):
+        model.embed(texts, adapters=["law"])
+
+
+def test_vectors_from_the_command_line(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MODELKIT_HOME", str(home))
+    ways = [], ["--no-adapters"], ["--adapter", f"{NAMES[0]}=0.5"]
+    said = [CliRunner().invoke(cli, ["embed", "it", "((", *way]).stdout for way in ways]
+    assert len({*said}) == 3
+    assert all(one.startswith("[") for one in said)
 
 
 def test_all_answer_unless_a_request_says_otherwise(model: modelkit.Model) -> None:
