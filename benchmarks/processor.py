@@ -13,6 +13,8 @@ once, from the first one's first token on, so with the reading of the others' pr
 and whoever comes behind them waits). first: seconds from the process's start to its first token; load peak:
 MB held by then; peak: MB at the end.
 
+formats: q4 and q8 plain, and q4_k_m, which is llama.cpp's own file on both sides.
+
 Beside decoding stands the share of the machine's memory bandwidth that the weights of its tokens take (bytes
 of the package's weights times tokens per second), measured by plain loops before and after the rounds; where
 the two disagree by a tenth, or rounds by a fifth, the machine was not quiet, and that is said.
@@ -138,7 +140,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--llama", help="an interpreter that has llama-cpp-python")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--shapes", type=_listed(SHAPES), default=list(SHAPES))
-    parser.add_argument("--formats", type=_listed(FORMATS), default=list(FORMATS))
+    parser.add_argument("--formats", type=_listed(FORMATS), default=["q4", "q8"])
     parser.add_argument("--jobs", type=lambda text: text.split(","), default=list(JOBS))
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--place", type=Path)

@@ -2,7 +2,8 @@
 
 Weights are bf16 and mean nothing; all engines get the same. Packages are made plain (`--plain`: every matrix
 alike), so that both sides pack everything in 4.5 or 8.5 bits: ours affine in groups of 64, llama.cpp's Q4_0
-and Q8_0 in groups of 32, made by llama.cpp itself from the exported file.
+and Q8_0 in groups of 32, made by llama.cpp itself from the exported file. In q4_k_m both read the very same
+file of llama.cpp's, ours imported.
 """
 
 import json
@@ -102,13 +103,15 @@ SHAPES: dict[str, dict[str, Any]] = {
         "rms_norm_eps": 1e-6,
     },
 }
-FORMATS = {"q4": "Q4_0", "q8": "Q8_0"}
+FORMATS = {"q4": "Q4_0", "q8": "Q8_0", "q4_k_m": "Q4_K_M"}
+IMPORTED = ("q4_k_m",)
+"""Formats in which our package is llama.cpp's file."""
 
 _QUANTIZE = """
 import llama_cpp, sys
 wanted = llama_cpp.llama_model_quantize_default_params()
 wanted.ftype = getattr(llama_cpp, "LLAMA_FTYPE_MOSTLY_" + sys.argv[3])
-wanted.pure, wanted.nthread = True, 2
+wanted.pure, wanted.nthread = len(sys.argv) < 5, 2
 sys.exit(llama_cpp.llama_model_quantize(sys.argv[1].encode(), sys.argv[2].encode(), wanted))
 """
 
@@ -139,10 +142,16 @@ def make(shape: str, packed: str, place: Path, llama: str | None) -> Pair:
     recipe.write_text("FROM .\n", encoding="utf-8")
     name = f"{folder.name.lower().replace('.', '-')}-{packed}"
     home = place / "home"
-    modelkit.create(recipe, name=name, quantize=packed, plain=True, home=home)
+    gguf = None if llama is None else _gguf(folder, packed, home, llama)
+    if packed not in IMPORTED:
+        modelkit.create(recipe, name=name, quantize=packed, plain=True, home=home)
+    elif gguf is not None:
+        recipe.write_text(f"FROM {gguf.name}\n", encoding="utf-8")
+        modelkit.create(recipe, name=name, home=home)
+    else:
+        sys.exit(f"{packed} is made by llama.cpp: give --llama an interpreter with llama-cpp-python")
     files = Store(home).resolve(name).files
     size = sum(path.stat().st_size for inside, path in files.items() if inside.endswith(".safetensors"))
-    gguf = None if llama is None else _gguf(folder, FORMATS[packed], home, llama)
     return Pair(shape, packed, name, gguf, size)
 
 
@@ -165,10 +174,11 @@ def _write(folder: Path, config: dict[str, Any]) -> None:
     (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
 
 
-def _gguf(folder: Path, type_: str, home: Path, llama: str) -> Path | None:
+def _gguf(folder: Path, packed: str, home: Path, llama: str) -> Path | None:
     """llama.cpp's own quantization of the exported checkpoint; None where it cannot be had."""
     import modelkit
 
+    type_, mixed = FORMATS[packed], ["mixed"] if packed in IMPORTED else []
     wide, target = folder / "bf16.gguf", folder / f"{type_}.gguf"
     if target.is_file():
         return target
@@ -176,7 +186,7 @@ def _gguf(folder: Path, type_: str, home: Path, llama: str) -> Path | None:
         modelkit.create(folder / "Modelfile", name="wide", home=home)
         _command(home, "export", "wide", str(wide))
     done = subprocess.run(
-        [llama, "-c", _QUANTIZE, str(wide), str(target), type_], capture_output=True, check=False
+        [llama, "-c", _QUANTIZE, str(wide), str(target), type_, *mixed], capture_output=True, check=False
     )
     return target if done.returncode == 0 else None
 

@@ -7,26 +7,30 @@
 #include "products_blocks.h"
 #include "products_few_vnni.h"
 
-/* `bits` bits of each of 32 bytes, above `to`: for the lower 32 codes of a piece from bit `first` on, then from `second` on. */
-INLINE vi high_bits(const char* from, const int first, const int second, const int bits, const int to) {
+/* 32 bytes, twice, each half turned left by so many bits of its words. */
+INLINE vi turned(const char* from, const int lower, const int upper) {
   const __m512i both = _mm512_broadcast_i64x4(_mm256_loadu_si256((const __m256i*)from));
-  const __m512i by = _mm512_inserti64x4(_mm512_set1_epi32(first), _mm256_set1_epi32(second), 1);
-  return vi_left(vi_and(_mm512_srlv_epi32(both, by), BYTES((1u << bits) - 1)), to);
+  return _mm512_rolv_epi32(both, _mm512_inserti64x4(_mm512_set1_epi32(lower & 31), _mm256_set1_epi32(upper & 31), 1));
+}
+
+/* The lowest bits of every byte of one, and some others of the other's. */
+INLINE vi joined(vi low, const int mask, vi high, const int other) {
+  return _mm512_ternarylogic_epi32(low, BYTES(mask), vi_and(high, BYTES(other)), 0xea);
 }
 
 INLINE vi piece_of(const char* block, const int kind, const int piece) {
   const int half = piece / 2, upper = piece % 2;
   switch (kind) {
     case MK_Q2_K: return bits_at(vi_load(block + 16), 2 * piece, 2, 0);
-    case MK_Q3_K: return vi_or(bits_at(vi_load(block + 32), 2 * piece, 2, 0), high_bits(block, piece, 4 + piece, 1, 2));
+    case MK_Q3_K: return joined(vi_right(vi_load(block + 32), 2 * piece), 3, turned(block, 2 - piece, -2 - piece), 4);
     case MK_Q4_K: return bits_at(vi_load(block + 16 + 64 * half), 4 * upper, 4, 0);
     case MK_Q5_K: {
-      const vi high = high_bits(block + 16, 4 * half + upper, 4 * half + 2 + upper, 1, 4);
-      return vi_or(bits_at(vi_load(block + 48 + 64 * half), 4 * upper, 4, 0), high);
+      const int bit = 4 * half + upper;
+      return joined(vi_right(vi_load(block + 48 + 64 * half), 4 * upper), 15, turned(block + 16, 4 - bit, 2 - bit), 16);
     }
     default: {
-      const vi high = high_bits(block + 128 + 32 * half, 4 * upper, 4 * upper + 2, 2, 4);
-      return vi_or(bits_at(vi_load(block + 64 * half), 4 * upper, 4, 0), high);
+      const vi high = turned(block + 128 + 32 * half, 4 - 4 * upper, 2 - 4 * upper);
+      return joined(vi_right(vi_load(block + 64 * half), 4 * upper), 15, high, 48);
     }
   }
 }
