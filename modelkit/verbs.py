@@ -163,8 +163,9 @@ def load(
     are answered; one more raises Busy. adapters: paths of more adapters than a package has, as ADAPTER takes
     them; each goes by the name of its folder. on_memory: called before any weight is read with what
     the model will take, and a sentence where that is more than there is.
-    parameters: any PARAMETER, as a default for all requests to this model; num_ctx, num_batch and num_thread
-    can be set here only. Use the result as a context manager, or close it. Raises ModelkitError.
+    parameters: any PARAMETER, as a default for all requests to this model; num_ctx, num_batch, num_thread
+    and num_parallel can be set here only. Use the result as a context manager, or close it. Raises
+    ModelkitError.
     """
     started = time.monotonic()
     wanted = Parameters(parameters)

@@ -39,3 +39,4 @@ class LoadParameters(RequestParameters, total=False):
     kv_format: Literal["auto", "f32", "f16", "bf16", "q8", "q4"]
     num_batch: int
     num_thread: int
+    num_parallel: int

@@ -197,6 +197,9 @@ class Resolved:
         "machine",
         "Threads for products on the CPU; 0: as many as other programs leave cores free.",
     )
+    num_parallel: int = _int(
+        8, 1, 1024, "machine", "Answers that are written at once; whoever comes then waits for a place."
+    )
 
 
 def _row(name: str, default: Any, metadata: Mapping[str, Any]) -> Parameter:

@@ -151,6 +151,7 @@ def _options(wanted: Resolved, limits: _Limits, max_waiting: int) -> Options:
         prefix_folder=limits.kept.folder,
         kv_format=limits.kv_format,
         threads=wanted.num_thread or None,
+        max_rows=wanted.num_parallel,
     )
 
 

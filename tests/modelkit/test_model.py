@@ -244,3 +244,14 @@ def test_log_probabilities_come_when_asked_for(model: modelkit.Model) -> None:
     assert all(len(one.top) == 2 and one.logprob <= 0 for one in told.logprobs)
     with pytest.raises(RequestError, match="top_logprobs"):
         model.chat([{"role": "user", "content": "Hi"}], top_logprobs=21)
+
+
+def test_num_parallel_is_how_many_answers_are_written_at_once(tmp_path: Path) -> None:
+    with modelkit.load(write_model(tmp_path / "model"), num_parallel=3) as model:
+        assert model.activity.places == 3
+        streams = [model.generate("x", stream=True, num_predict=400) for _ in range(5)]
+        for stream in streams[:3]:
+            next(iter(stream))
+        assert model.activity.running <= 3
+        for stream in streams:
+            stream.close()
