@@ -148,7 +148,6 @@ def test_thinking_without_a_turn_is_named_and_asks_for_nothing(more: dict[str, A
     """Ollama passes over it there; `think_tokens` was refused by the model, and `think` lost in silence."""
     seen: list[dict[str, Any]] = []
     model: Any = SimpleNamespace(
-        writes=True,
         chat=lambda messages, **options: seen.append(options),
         generate=lambda prompt, **options: seen.append(options),
         infill=lambda prompt, suffix: [1],
@@ -174,7 +173,11 @@ def test_thinking_without_a_switch_goes_on(path: str) -> None:
         asked.append(options)
 
     model: Any = SimpleNamespace(
-        chat=answer, has_template=True, defaults={}, thinking=SimpleNamespace(on={}, off=None)
+        chat=answer,
+        has_template=True,
+        writes=True,
+        defaults={},
+        thinking=SimpleNamespace(on={}, off=None),
     )
     for think in (False, True, "low"):
         if path == "chat":
