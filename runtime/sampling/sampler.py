@@ -94,6 +94,8 @@ class Sampler:
             if its is not None:
                 for place, row in enumerate(rows):
                     odds[row] = its[place : place + 1]
+        if len(drawn) == 1:
+            return drawn[0], odds
         return mx.concatenate(drawn)[mx.array(self._back)], odds
 
     def _counted(self, positions: Sequence[int]) -> list[int]:

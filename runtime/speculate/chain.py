@@ -56,8 +56,11 @@ class Chain:
         tokens, odds = rows.sampler.draft(
             logits, positions, history=history, inputs=inputs, mask=self._mask()
         )
-        self._drawn.append(tokens[:, -count:])
-        self._odds.append([None if one is None else one[:, -count:] for one in odds])
+        if tokens.shape[1] > count:
+            tokens = tokens[:, -count:]
+            odds = [None if one is None else one[:, -count:] for one in odds]
+        self._drawn.append(tokens)
+        self._odds.append(odds)
         return self._drawn[-1]
 
     def _mask(self) -> mx.array | None:

@@ -59,6 +59,7 @@ class ModelDrafter:
         )
         self._model = model
         self._vocab_size = vocab_size or model.vocab_size
+        self._knows_all = self._vocab_size <= model.vocab_size
         self._long_after = long_after(model.described.config)
         self._sharing: Sharing[_Line] | None = None
         self._lines = [_Line()]
@@ -97,8 +98,10 @@ class ModelDrafter:
         chain = Chain(rows)
         token = chain.draw(self._logits(hidden))
         for _ in range(1, depth):
+            mx.async_eval(token)  # the device draws it while the host builds the next
             hidden = self._step(token, (1,) * len(rows), 0)
             token = chain.draw(self._logits(hidden))
+        mx.async_eval(token)
         for row, (_, mark) in enumerate(self._marks):
             if not ready[row]:
                 self._cut(row, mark.length)
@@ -203,8 +206,8 @@ class ModelDrafter:
         lines = self._lines[first : first + len(counts)]
         long = None if self._long_after is None else tuple(line.long for line in lines)
         # An id that only the target has gets a wrong embedding, which costs a draft and nothing else.
-        known = Inputs(mx.minimum(tokens, self._model.vocab_size - 1))
-        step = Step(tuple(line.length for line in lines), counts, first, long, known)
+        known = tokens if self._knows_all else mx.minimum(tokens, self._model.vocab_size - 1)
+        step = Step(tuple(line.length for line in lines), counts, first, long, Inputs(known))
         self.memory.prepare(step)
         hidden = self._model.network(step, self.memory)
         self.memory.commit(step, counts)
