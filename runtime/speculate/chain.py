@@ -41,7 +41,9 @@ class Chain:
         """
         at_once = not self._rows.sampler.wants_history and self._rows.ahead is None
         parts = [logits] if at_once else mx.split(logits, logits.shape[1], axis=1)
-        return mx.concatenate([self._link(part) for part in parts], axis=1)
+        drawn = mx.concatenate([self._link(part) for part in parts], axis=1)
+        mx.async_eval(drawn)  # the device draws it while the host builds what comes behind
+        return drawn
 
     def _link(self, logits: mx.array) -> mx.array:
         rows, before, count = self._rows, self._drawn, logits.shape[1]

@@ -98,10 +98,8 @@ class ModelDrafter:
         chain = Chain(rows)
         token = chain.draw(self._logits(hidden))
         for _ in range(1, depth):
-            mx.async_eval(token)  # the device draws it while the host builds the next
             hidden = self._step(token, (1,) * len(rows), 0)
             token = chain.draw(self._logits(hidden))
-        mx.async_eval(token)
         for row, (_, mark) in enumerate(self._marks):
             if not ready[row]:
                 self._cut(row, mark.length)
