@@ -82,14 +82,8 @@ INLINE void few_blocks(const struct slab* s, const struct panel* p, size_t at, c
         UNROLL for (int i = 0; i < together; i++) of[r][group_of(kind, piece, i)] = found[i];
       }
     }
-    const float(*by)[LANES] = s->scales[0] + e / group, (*more)[LANES] = s->biases[0] + e / group;
-    UNROLL for (int r = 0; r < R; r++) {
-      for (int g = 0; g < groups; g++) {
-        y[r] = vf_fma(vi_float(of[r][g]), vf_mul(vf_set(scales[r][g]), vf_load(by[g])), y[r]);
-        y[r] = vf_fma(vf_load(more[g]), vf_set(scales[r][g + k / group]), y[r]);
-      }
-      from[r] += 512, scales[r] += groups;
-    }
+    UNROLL for (int r = 0; r < R; r++)
+      y[r] = with_blocks(y[r], s, of[r], e / group, groups, scales[r], k / group, groups), from[r] += 512;
   }
   UNROLL for (int r = 0; r < R; r++) vf_store(sums + r * MK_STRIP, y[r]);
 }
