@@ -68,9 +68,12 @@ static vf blocks16(const struct mk_matrix* w, int64_t r, int at) {
   float values[LANES];
   for (int i = 0; i < LANES; i++) values[i] = (float)(mk_block_code(w->kind, block, first + i) - is.zero);
   const struct mk_small small = mk_block_scale(w->kind, block, g);
-  const vf scaled = vf_mul(vf_load(values), vf_set(one_float(block + small.at, MK_F16, 0) * (float)small.scale));
+  uint16_t half; /* blocks may begin anywhere */
+  memcpy(&half, block + small.at, 2);
+  const vf scaled = vf_mul(vf_load(values), vf_set(one_float(&half, MK_F16, 0) * (float)small.scale));
   if (small.low_at < 0) return scaled;
-  return vf_add(scaled, vf_set(-(one_float(block + small.low_at, MK_F16, 0) * (float)small.low)));
+  memcpy(&half, block + small.low_at, 2);
+  return vf_add(scaled, vf_set(-(one_float(&half, MK_F16, 0) * (float)small.low)));
 }
 
 INLINE vf floats16(const char* p, int type) {
