@@ -121,6 +121,7 @@ class Through : public Node {
 
  private:
   static void run_all(const std::vector<Link>& links, const std::vector<Sublayer::Run>& runs, const float* x, float* y, size_t rows, size_t width) {
+    const Room room;
     const float *read = x, *sum = x;
     Scratch copy;  // of what several read, where the first of them writes
     for (size_t i = 0; i < runs.size(); i++) {

@@ -13,6 +13,7 @@
 #include "folding.h"
 #include "norms.h"
 #include "products_nodes.h"
+#include "scratch.h"
 
 namespace modelkit {
 // Weights as a node takes them when it is evaluated: one behind the other, from `at` on.
@@ -113,9 +114,6 @@ class Weights {
   Arrays arrays_;
   mutable bool settled_ = false;
 };
-
-using Scratch = std::unique_ptr<float[]>;
-inline Scratch scratch(size_t rows, size_t width) { return Scratch(new float[rows * width]); }
 
 // y = to + after(answers), where `after` is a norm or nothing; or to + answers * share. y may lie where `to` does.
 inline void add_answers(const MaybeRun& after, float share, float* answers, const float* to, float* y, int rows, int width) {
