@@ -76,7 +76,10 @@ def find_family(raw: Mapping[str, Any]) -> Family:
     module = module_name(raw)
     if module is None:
         return _find_foreign(architecture_name(raw), raw)
-    family = import_module(f"runtime.models.{module}").FAMILY
+    family: Family = import_module(f"runtime.models.{module}").FAMILY
+    variant = None if family.variant is None else family.variant(raw)
+    if variant is not None:
+        return variant
     return headless(family) if architecture_name(raw) in HEADLESS.values() else family
 
 

@@ -123,5 +123,7 @@ class Family:
     writes: bool = True
     """Its answers are text. False: an encoder that looks both ways, which is asked for embeddings alone. It
     has no next token and no `logits`, reads texts whole, and remembers nothing."""
+    variant: "Callable[[Mapping[str, Any]], Family | None] | None" = None
+    """What runs a config in its place that says something of itself besides its name; None of it: nothing."""
     through: str | None = None
     """What runs it, if that is none of our code: "mlx-lm 0.32.2 (helium)"."""

@@ -3,11 +3,11 @@
 All scale the embedding by sqrt(hidden size), tie the head to it, have zero-centred RMSNorms and a GeGLU whose
 "gelu" is the tanh form whatever Gemma 1's config calls it. Gemma 2 norms around both sublayers, caps scores
 and logits, and alternates sliding and full attention; Gemma 3 drops the caps, norms queries and keys, and
-gives sliding layers a rotation of their own.
+gives sliding layers a rotation of their own. One that looks both ways is `gemma_encoder`'s.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import mlx.core as mx
@@ -33,18 +33,18 @@ from runtime.models.decoder_config import (
     two_ropes,
 )
 from runtime.models.family import Family
-from runtime.models.tensor_names import text_tower, without_spares
+from runtime.models.tensor_names import text_tower, trunk_prefixed, without_spares
 from runtime.models.towers import USUAL
 from runtime.models.wrapper import text_block
 from runtime.nn.activation import softcap
 from runtime.nn.block import PreNorm, Sandwich
-from runtime.nn.layer import Layer
 from runtime.nn.norm import one_added
 from runtime.nn.rope import Rope
 from runtime.nn.self_attention import HeadNormAttention, SelfAttention
 from runtime.records import dataclass
 from runtime.step import Step
 
+_BOTH_WAYS = "use_bidirectional_attention"
 _TANH = "gelu_pytorch_tanh"
 _GENERATIONS = {"gemma": 1, "gemma2": 2, "gemma3": 3, "gemma3_text": 3}
 
@@ -66,12 +66,17 @@ class Config(DecoderConfig):
 
 
 def parse(raw: Mapping[str, Any]) -> Config:
+    if Fields(raw).flag(_BOTH_WAYS):
+        raise UnsupportedModel(
+            f"config.json: {_BOTH_WAYS} is true; it is computed for Gemma 3's text model alone"
+        )
+    return parse_causal(raw)
+
+
+def parse_causal(raw: Mapping[str, Any]) -> Config:
+    """Whatever is said of which way tokens look."""
     fields = Fields(raw)
     generation = _GENERATIONS[fields.choice("model_type", tuple(_GENERATIONS), "gemma3_text")]
-    if fields.flag("use_bidirectional_attention"):
-        raise UnsupportedModel(
-            "config.json: use_bidirectional_attention is true, and only causal attention is computed"
-        )
     shape = _SHAPES[generation](fields)
     layers = layer_count(fields, 26 if generation == 3 else None)
     windows = _windows(fields, generation, layers)
@@ -156,8 +161,15 @@ def layout(config: Config) -> list[LayerSpec]:
 
 
 class Gemma(CausalLM):
-    def __init__(self, config: Config) -> None:
-        blocks = [_block(config, rope) for rope in layer_ropes(config)]
+    """attention(config, rope, window) makes a layer's."""
+
+    def __init__(self, config: Config, attention: "Attention | None" = None) -> None:
+        made = attention or _attention
+        wiring = PreNorm if config.generation == 1 else Sandwich
+        blocks = [
+            wiring(made(config, rope, window), gated_mlp(config), rms_norms(config))
+            for rope, window in zip(layer_ropes(config), config.windows, strict=True)
+        ]
         super().__init__(config, blocks, rms_norms(config)(), embed_scale=math.sqrt(config.hidden_size))
         self._softcap = config.logit_softcap
 
@@ -166,12 +178,11 @@ class Gemma(CausalLM):
         return logits if self._softcap is None else softcap(logits, self._softcap)
 
 
-def _block(config: Config, rope: Rope | None) -> Layer:
-    wiring = PreNorm if config.generation == 1 else Sandwich
-    return wiring(_attention(config, rope), gated_mlp(config), rms_norms(config))
+Attention = Callable[[Config, Rope | None, int | None], SelfAttention]
 
 
-def _attention(config: Config, rope: Rope | None) -> SelfAttention:
+def _attention(config: Config, rope: Rope | None, _window: int | None) -> SelfAttention:
+    """What a token sees is up to the layer's memory."""
     if config.generation < 3:
         return SelfAttention(
             config,
@@ -196,7 +207,19 @@ def build(config: Config) -> Gemma:
 
 
 def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
-    return one_added(without_spares(config, text_tower(weights)))
+    return one_added(without_spares(config, trunk_prefixed(text_tower(weights))))
+
+
+def _variant(raw: Mapping[str, Any]) -> Family | None:
+    """Gemma 3's text model by itself may look both ways."""
+    fields = Fields(raw)
+    if fields.raw.get("model_type", "gemma3_text") != "gemma3_text" or not fields.flag(_BOTH_WAYS):
+        return None
+    if text_block(raw):
+        return None
+    from runtime.models.gemma_encoder import FAMILY as ENCODER
+
+    return ENCODER
 
 
 FAMILY = Family(
@@ -205,4 +228,5 @@ FAMILY = Family(
     build=build,
     adapt=adapt,
     checkpoint=always(Checkpoint(towers=USUAL)),
+    variant=_variant,
 )

@@ -8,7 +8,9 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
+from runtime.models.checkpoint import Checkpoint
 from runtime.models.family import Family
+from runtime.models.tensor_names import TRUNK
 
 
 @cache
@@ -18,4 +20,7 @@ def headless(family: Family) -> Family:
     def parse(raw: Mapping[str, Any]) -> Any:
         return replace(family.parse(raw), tied=True)
 
-    return replace(family, parse=parse, head=None, writes=False)
+    def checkpoint(config: Mapping[str, Any]) -> Checkpoint:
+        return replace(family.checkpoint(config), prefix=TRUNK)
+
+    return replace(family, parse=parse, head=None, writes=False, checkpoint=checkpoint)

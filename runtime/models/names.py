@@ -38,6 +38,7 @@ ARCHITECTURES: dict[str, str] = {
     "GemmaForCausalLM": "gemma",
     "Gemma2ForCausalLM": "gemma",
     "Gemma3ForCausalLM": "gemma",
+    "Gemma3TextModel": "gemma",
     "Gemma3ForConditionalGeneration": "gemma",
     "gemma": "gemma",
     "gemma2": "gemma",
@@ -254,6 +255,7 @@ HEADLESS = {
     "MistralForCausalLM": "MistralModel",
     "Qwen2ForCausalLM": "Qwen2Model",
     "Qwen3ForCausalLM": "Qwen3Model",
+    "Gemma3ForCausalLM": "Gemma3TextModel",
 }
 
 # Wrappers with text models of several families: the wrapper's own module, but for these model types inside.

@@ -89,11 +89,11 @@ def main(names: list[str]) -> None:
 
 
 def _chosen() -> list[str]:
-    """The first entry of every model_type, and BESIDES."""
-    first: dict[str, str] = {}
+    """The first entry of every model_type, of what writes and of what does not, and BESIDES."""
+    first: dict[tuple[str, str], str] = {}
     for path in sorted([*REFERENCES.glob("*.json"), *ENCODERS.glob("*.json")]):
         config = json.loads(path.read_text(encoding="utf-8"))["config"]
-        first.setdefault(config["model_type"], path.stem)
+        first.setdefault((path.parent.name, config["model_type"]), path.stem)
     return sorted({*first.values(), *BESIDES})
 
 

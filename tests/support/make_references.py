@@ -38,6 +38,7 @@ OF_ENCODERS = (
     *("bert", "roberta", "camembert", "xlm-roberta", "distilbert", "modernbert", "nomic_bert"),
     "mpnet",
 )
+_BOTH_WAYS = "use_bidirectional_attention"
 WHOLE = ("t5", "mt5", "umt5", "t5gemma", *OF_ENCODERS)  # entries that say all their sizes
 HALF_COLUMNS = slice(None, None, 3)  # of those above
 LAST_BITS, STEADY = 2e-7, 5e-5
@@ -65,7 +66,7 @@ def main(names: list[str]) -> None:
 
 
 def _reference_model(model_type: str, overrides: dict[str, Any]) -> Any:
-    small = {} if model_type in WHOLE else SMALL
+    small = {} if model_type in WHOLE or overrides.get(_BOTH_WAYS) else SMALL
     config = transformers.AutoConfig.for_model(model_type, **{**small, **overrides})
     model = _made(config)
     if model_type == "t5" and overrides.get("tie_word_embeddings") is False:
@@ -81,14 +82,19 @@ def _reference_model(model_type: str, overrides: dict[str, Any]) -> Any:
 def _made(config: Any) -> Any:
     """float32, of random weights. An encoder comes without a pooler."""
     kind = config.model_type
-    more = {"add_pooling_layer": False} if kind in OF_ENCODERS and "distil" not in kind else {}
-    more = {} if kind in ("modernbert", "nomic_bert") else more
+    more = {"add_pooling_layer": False} if is_encoder(config) and "distil" not in kind else {}
+    more = {} if kind in ("modernbert", "nomic_bert", "gemma3_text") else more
     made = _auto_class(config).from_config(config, attn_implementation="eager", **more)
     return made.float().eval()
 
 
-def folder_of(model_type: str) -> Path:
-    return ENCODERS if model_type in OF_ENCODERS else FOLDER
+def is_encoder(config: Any) -> bool:
+    """Are hidden states its answers?"""
+    return config.model_type in OF_ENCODERS or getattr(config, _BOTH_WAYS, None) is True
+
+
+def folder_of(config: Any) -> Path:
+    return ENCODERS if is_encoder(config) else FOLDER
 
 
 def _untie(model: Any) -> None:
@@ -113,7 +119,7 @@ def _reading(model: Any, source: np.ndarray | None) -> Any:
     """The model, called with the ids of its decoder alone where an encoder reads `source`. What an encoder
     for embeddings answers is called logits here, too.
     """
-    if model.config.model_type in OF_ENCODERS:
+    if is_encoder(model.config):
         hidden = model.forward
         model.forward = lambda ids: SimpleNamespace(logits=hidden(input_ids=ids).last_hidden_state)
     if source is None:
@@ -160,7 +166,7 @@ def _own_tensors(model: Any) -> dict[str, Any]:
 
 def _auto_class(config: Any) -> Any:
     """Multimodal models that are no causal models to transformers answer text alone just as well."""
-    if config.model_type in OF_ENCODERS:
+    if is_encoder(config):
         return transformers.AutoModel
     if config.is_encoder_decoder:
         return transformers.AutoModelForSeq2SeqLM
@@ -173,12 +179,12 @@ def _write(name: str, model: Any) -> None:
     rng = np.random.default_rng(7)
     vocab, source = vocab_size(model.config), source_ids(model.config)
     ids = rng.integers(3, vocab, TOKENS)
-    writes = model.config.model_type not in OF_ENCODERS
+    writes = not is_encoder(model.config)
     with torch.no_grad():
         logits = model(torch.from_numpy(ids)[None]).logits[0].numpy()
         greedy, margin = _greedy(model, ids[:16]) if writes else ([], [])
     columns = np.sort(rng.choice(logits.shape[1], COLUMNS, replace=False))
-    folder = folder_of(model.config.model_type)
+    folder = folder_of(model.config)
     config = {key: value for key, value in model.config.to_dict().items() if key != "transformers_version"}
     config["architectures"] = [type(model).__name__]
     if config["model_type"] == "t5":  # as files say it; see _untie
@@ -209,7 +215,7 @@ def _write_half(name: str, model: Any) -> None:
     position and how far the next one is behind. The weights' seed is the first whose answers hardly move with
     the last bits of the weights (`moved`, in standard deviations): no two experts are all but equally good.
     """
-    with np.load(folder_of(model.config.model_type) / f"{name}.npz") as opened:
+    with np.load(folder_of(model.config) / f"{name}.npz") as opened:
         ids, columns = torch.from_numpy(opened["ids"].astype(np.int64)), opened["columns"][HALF_COLUMNS]
     arrays: dict[str, Any] = {"columns": columns}
     for word, stored in STORED.items():

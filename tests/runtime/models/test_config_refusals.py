@@ -9,7 +9,7 @@ from runtime.models import describe
 from tests.support.parity import Reference
 
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
-    ("gemma3_text", {"use_bidirectional_attention": True}, "use_bidirectional_attention"),
+    ("gemma2", {"use_bidirectional_attention": True}, "use_bidirectional_attention"),
     ("gemma3_text", {"attn_logit_softcapping": 50.0}, "attn_logit_softcapping"),
     ("gemma2", {"hidden_activation": "mish"}, "hidden_activation"),
     ("gemma2", {"layer_types": ["chunked_attention"] * 4}, "layer_types"),

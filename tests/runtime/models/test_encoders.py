@@ -227,13 +227,29 @@ def test_as_modernbert_was_published() -> None:
     assert changed.ropes[0] != describe(config).config.ropes[0]
 
 
+def test_gemma_without_the_flag_is_a_decoder(tmp_path: Path) -> None:
+    """Of the same tensors: it has no head by itself, and writes text by the name of a class with one."""
+    reference = Reference.called("embedding_gemma")
+    config = {**reference.record["config"], "use_bidirectional_attention": False}
+    model = reference.load(tmp_path, config)
+    assert not model.described.writes
+    assert not model.described.looks_ahead
+    assert reference.error(full_logits(model, reference.answers["ids"])) > 0.5
+    assert describe({**config, "architectures": ["Gemma3ForCausalLM"]}).writes
+    both = {**reference.record["config"], "architectures": ["Gemma3ForCausalLM"]}
+    assert not describe(both).writes
+    for kind in ("gemma2", "gemma3"):
+        with pytest.raises(UnsupportedModel, match="use_bidirectional_attention"):
+            describe({**reference.record["config"], "model_type": kind})
+
+
 def test_it_has_no_next_token(model: LoadedModel) -> None:
     assert not model.described.writes
     with pytest.raises(NotSupported, match="embeddings"):
         model.network.logits(mx.zeros((1, 1, 64)))
 
 
-@pytest.mark.parametrize("name", Reference.encoders())
+@pytest.mark.parametrize("name", sorted({*Reference.encoders()} - {"embedding_gemma"}))
 def test_a_file_may_say_that_it_looks_both_ways(name: str) -> None:
     config = Reference.called(name).record["config"]
     assert describe({**config, "is_causal": False}).config == describe(config).config
@@ -257,6 +273,8 @@ def test_positions_that_there_are() -> None:
         ("distilbert", "activation", "mish"),
         ("mpnet", "relative_attention_num_buckets", 16),
         ("modernbert", "head_dim", 8),
+        ("embedding_gemma", "is_causal", False),  # is wider by one to either side in transformers
+        ("embedding_gemma", "attn_logit_softcapping", 50.0),
         ("modernbert", "layer_types", ["chunked_attention"] * 4),
     ],
 )

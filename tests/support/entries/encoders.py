@@ -64,4 +64,18 @@ ENTRIES: dict[str, tuple[str, dict[str, Any]]] = {
             "sep_token_id": 2,
         },
     ),
+    "embedding_gemma": (
+        "gemma3_text",
+        {
+            **_SMALL,
+            "num_hidden_layers": 4,
+            "num_key_value_heads": 2,
+            "head_dim": 24,
+            "query_pre_attn_scalar": 20,
+            "max_position_embeddings": 66,
+            "sliding_window": 12,
+            "layer_types": ["sliding_attention", "sliding_attention", "full_attention", "sliding_attention"],
+            "use_bidirectional_attention": True,
+        },
+    ),
 }
