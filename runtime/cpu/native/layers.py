@@ -1,8 +1,9 @@
 """Layers of a trunk that attend and feed forward, many as one node.
 
 A layer says what it consists of (`stated`, of `runtime.nn.block`). Layers side by side that kernels know make
-a run, which is known again for as long as nobody puts other weights into them. The last of a trunk's layers
-is a run of its own, in two nodes: whoever reads a prompt wants memory alone, and nothing that comes behind.
+a run, which is known again for as long as nobody puts other weights into them. Where several tokens are read
+at once, the last of a trunk's layers is a run of its own, in two nodes: whoever reads a prompt wants memory
+alone, and nothing that comes behind.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -29,9 +30,24 @@ class Run:
     """Layers side by side that say what they consist of."""
 
     first: int
-    said: list[Said]
-    last: bool
-    """It is the trunk's last layer."""
+    said: tuple[Said, ...]
+    apart: bool
+    """What comes behind memory is a node of its own."""
+    memories: tuple[tuple[int, Attends | Folds], ...]
+    """The sublayers that have a memory, and which of the layers they are in."""
+    ropes: frozenset[Any]
+    """What those that attend turn by."""
+
+    @classmethod
+    def of(cls, first: int, said: Sequence[Said], *, apart: bool) -> "Run":
+        memories = tuple(
+            (place, one)
+            for place, parts in enumerate(said)
+            for one in parts
+            if isinstance(one, Attends | Folds)
+        )
+        ropes = frozenset(by.heads.rope for _, by in memories if isinstance(by, Attends))
+        return cls(first, tuple(said), apart, memories, ropes)
 
 
 def running(kernels: Any, otherwise: Callable[..., mx.array]) -> Callable[..., mx.array]:
@@ -40,8 +56,8 @@ def running(kernels: Any, otherwise: Callable[..., mx.array]) -> Callable[..., m
     def layers(layers: Sequence[Any], x: mx.array, step: Step, caches: Sequence[Any]) -> mx.array:
         if step.adapters is not None or x.dtype != mx.float32 or not layers:
             return otherwise(layers, x, step, caches)
-        at = 0
-        for run in made_once(kernels, vars(layers[0]), "_runs", layers, runs_of, layers):
+        at, whole = 0, step.width == 1
+        for run in made_once(kernels, vars(layers[0]), f"_runs {whole}", layers, runs_of, layers, whole):
             x = otherwise(layers[at : run.first], x, step, caches[at : run.first])
             at = run.first + len(run.said)
             its = caches[run.first : at]
@@ -52,64 +68,60 @@ def running(kernels: Any, otherwise: Callable[..., mx.array]) -> Callable[..., m
     return layers
 
 
-def runs_of(layers: Sequence[Any]) -> list[Run]:
-    runs: list[Run] = []
+def runs_of(layers: Sequence[Any], whole: bool) -> list[Run]:
+    """whole: the last layer is like the others."""
+    found: list[tuple[int, list[Said]]] = []
     for place, layer in enumerate(layers):
         said = layer.stated() if hasattr(layer, "stated") else None
         if said is None:
             continue
-        run, last = runs[-1] if runs else None, place == len(layers) - 1
-        if run is None or last or run.first + len(run.said) < place or len(run.said) == MOST:
-            runs.append(Run(place, [said], last))
+        first, its = found[-1] if found else (0, [])
+        apart = place == len(layers) - 1 and not whole
+        if not its or apart or first + len(its) < place or len(its) == MOST:
+            found.append((place, [said]))
         else:
-            run.said.append(said)
-    return runs
+            its.append(said)
+    last = len(layers) - 1
+    return [Run.of(first, said, apart=first + len(said) > last and not whole) for first, said in found]
 
 
 def _through(kernels: Any, run: Run, x: mx.array, step: Step, caches: Sequence[Any]) -> mx.array | None:
     """None: not as one node."""
-    links: list[tuple[Any, Any, Any]] = []  # those that remember, their caches, and what these open
-    for said, cache in zip(run.said, caches, strict=True):
-        by = remembering(said)
-        if by is not None:
-            opened = cache.open(step) if isinstance(by, Attends) else cache.before(step)
-            if opened is None:
-                return None
-            links.append((by, cache, opened))
-    if not links:
+    opened: list[Any] = []
+    for place, by in run.memories:
+        one = caches[place].open(step) if type(by) is Attends else caches[place].before(step)
+        if one is None:
+            return None
+        opened.append(one)
+    if not opened:
         return None
-    kept = [opened.kept for _, _, opened in links]
-    found = kept[0].made.get("run")
+    kept = [one.kept for one in opened]
+    key = "run", run.apart
+    found = kept[0].made.get(key)
     if found is None or found[0] is not run or found[1] != kept:
-        found = kept[0].made["run"] = run, kept, _chains(kernels, run, kept)
+        found = kept[0].made[key] = run, kept, _chains(kernels, run, kept)
     chains = found[2]
     if chains is None:
         return None
-    ropes = {by.heads.rope for by, _, _ in links if isinstance(by, Attends)}
-    tables = {rope: table_of(kernels, rope, step) for rope in ropes}
+    tables = {rope: table_of(kernels, rope, step) for rope in run.ropes}
     memories = [
-        memory_of(tables[by.heads.rope], opened) if isinstance(by, Attends) else (opened.arrays, opened.again)
-        for by, _, opened in links
+        memory_of(tables[by.heads.rope], one) if type(by) is Attends else (one.arrays, one.again)
+        for (_, by), one in zip(run.memories, opened, strict=True)
     ]
     y, *written = chains[0](x, step.starts, step.counts, step.first, memories)
     at = 0
-    for by, cache, opened in links:
-        own = written[at : at + len(opened.arrays)]
+    for (place, by), one in zip(run.memories, opened, strict=True):
+        own = written[at : at + len(one.arrays)]
         at += len(own)
         if isinstance(by, Attends):
-            cache.close(step, opened, own)
-        elif opened.again:
+            caches[place].close(step, one, own)
+        elif one.again:
             products = written[at : at + len(by.opening)]
             at += len(products)
-            cache.folded(step, by.scan, by.scanned(products), own)
+            caches[place].folded(step, by.scan, by.scanned(products), own)
         else:
-            cache.folded(step, by.scan, None, own)
+            caches[place].folded(step, by.scan, None, own)
     return y if len(chains) == 1 else chains[1](y)[0]
-
-
-def remembering(said: Said) -> Attends | Folds | None:
-    """The sublayer that has the layer's memory."""
-    return next((one for one in said if isinstance(one, Attends | Folds)), None)
 
 
 def _chains(kernels: Any, run: Run, memory: list[Any]) -> list[Any] | None:
@@ -118,7 +130,7 @@ def _chains(kernels: Any, run: Run, memory: list[Any]) -> list[Any] | None:
         parts += [_part(kernels, one, kept) for one in said]
     if None in parts:
         return None
-    apart = run.last and len(parts) > 1
+    apart = run.apart and len(parts) > 1
     if apart and run.said[-1][-1].beside:
         return None  # its sublayers cannot be parted
     return [kernels.Chain(part) for part in ([parts[:-1], parts[-1:]] if apart else [parts])]

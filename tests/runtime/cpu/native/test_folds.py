@@ -152,7 +152,7 @@ def test_as_one_by_one(name: str) -> None:
 def nodes(layers: Sequence[Any], caches: Sequence[Any], path: Any) -> int:
     mx.eval([each.parameters() for each in layers])
     mx.export_to_dot(
-        str(path), CPU.layers(layers, mx.ones((ROWS, 1, WIDTH)), Step((0,) * ROWS, (1,) * ROWS), caches)
+        str(path), CPU.layers(layers, mx.ones((ROWS, 2, WIDTH)), Step((0,) * ROWS, (2,) * ROWS), caches)
     )
     return path.read_text().count("Modelkit")
 

@@ -117,8 +117,8 @@ def test_layers_that_ask_experts_have_the_bits_of_their_parts(name: str, tmp_pat
         packed(PreNorm(SelfAttention(Shape(), ROPE), mixture(), lambda: RMSNorm(64)), 4),
     ]
     path = tmp_path / "graph.dot"
-    step = Step((0, 0), (1, 1))
-    mx.export_to_dot(str(path), CPU.layers(layers, mx.ones((2, 1, 64)), step, memory(layers)))
+    step = Step((0, 0), (2, 2))
+    mx.export_to_dot(str(path), CPU.layers(layers, mx.ones((2, 2, 64)), step, memory(layers)))
     assert path.read_text().count("ModelkitSublayers") == 3, "three layers, and the last one's two sublayers"
     wanted = read(one_by_one, layers, memory(layers))
     for column in native.kernels.columns():
@@ -143,8 +143,8 @@ def test_sublayers_that_read_the_same(most: int, tmp_path: Any, monkeypatch: pyt
         packed(KINDS[0](), 80),
     ]
     path = tmp_path / "graph.dot"
-    step = Step((0, 0), (1, 1))
-    mx.export_to_dot(str(path), CPU.layers(layers, mx.ones((2, 1, 64)), step, memory(layers)))
+    step = Step((0, 0), (2, 2))
+    mx.export_to_dot(str(path), CPU.layers(layers, mx.ones((2, 2, 64)), step, memory(layers)))
     # The runs of the first four layers, and the last one's two sublayers.
     assert path.read_text().count("ModelkitSublayers") == -(-4 // most) + 2
     for some in (layers, layers[:2]):  # the last may be one of them
@@ -170,7 +170,10 @@ def test_shares_of_answers() -> None:
         packed(Sharing(SelfAttention(Shape(), ROPE), feed(), lambda: RMSNorm(64)), 10 * i)
         for i, feed in enumerate(feeds)
     ]
-    assert [(run.first, len(run.said)) for run in native_layers.runs_of(layers)] == [(0, 2), (2, 1)]
+    assert [(run.first, len(run.said)) for run in native_layers.runs_of(layers, whole=False)] == [
+        (0, 2),
+        (2, 1),
+    ]
     wanted = read(one_by_one, layers, memory(layers))
     got = read(CPU.layers, layers, memory(layers))
     assert all(np.array_equal(a, b) for a, b in zip(got, wanted, strict=True))
@@ -214,24 +217,27 @@ def test_what_asking_experts_takes() -> None:
 def test_which_layers_run_together(monkeypatch: pytest.MonkeyPatch) -> None:
     layers = trunk()
 
-    def runs() -> list[tuple[int, int, bool]]:
-        return [(run.first, len(run.said), run.last) for run in native_layers.runs_of(layers)]
+    def runs(*, whole: bool) -> list[tuple[int, int, bool]]:
+        found = native_layers.runs_of(layers, whole)
+        return [(run.first, len(run.said), run.apart) for run in found]
 
-    assert runs() == [(0, 4, False), (5, 1, False), (6, 1, True)]
+    assert runs(whole=False) == [(0, 4, False), (5, 1, False), (6, 1, True)]
+    assert runs(whole=True) == [(0, 4, False), (5, 2, False)]
     monkeypatch.setattr(native_layers, "MOST", 3)
-    assert runs() == [(0, 3, False), (3, 1, False), (5, 1, False), (6, 1, True)]
+    assert runs(whole=False) == [(0, 3, False), (3, 1, False), (5, 1, False), (6, 1, True)]
 
 
-def test_a_run_is_one_node(tmp_path: Any) -> None:
+@pytest.mark.parametrize(("width", "nodes"), [(1, 1), (2, 3)])
+def test_a_run_is_one_node(width: int, nodes: int, tmp_path: Any) -> None:
+    """Where a prompt is read: three layers, and the last one's two sublayers."""
     layers = [packed(KINDS[0](), 10 * i) for i in range(4)]
     mx.eval([layer.parameters() for layer in layers])
-    x, caches = mx.ones((2, 1, 64)), memory(layers)
+    x, caches = mx.ones((2, width, 64)), memory(layers)
     mx.eval(x)
     path = tmp_path / "graph.dot"
-    mx.export_to_dot(str(path), CPU.layers(layers, x, Step((0, 0), (1, 1)), caches))
-    # A table of turns, three layers, and the last one's two sublayers.
-    assert path.read_text().count("ModelkitSublayers") == 3
-    assert path.read_text().count("Modelkit") == 4
+    mx.export_to_dot(str(path), CPU.layers(layers, x, Step((0, 0), (width, width)), caches))
+    assert path.read_text().count("ModelkitSublayers") == nodes
+    assert path.read_text().count("Modelkit") == nodes + 1, "a table of turns"
 
 
 def test_a_layer_that_is_replaced_is_noticed() -> None:
