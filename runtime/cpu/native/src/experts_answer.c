@@ -2,6 +2,7 @@
 #include "activations.h"
 #include "experts.h"
 #include "forms.h"
+#include "room.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -29,6 +30,11 @@ struct job {
   int rows, each;
   char *opened[2], *closing; /* rows in their forms, in the order of experts */
   float *inner, *answers, *y;
+  struct block {
+    void* at;
+    size_t bytes;
+  } held[8];
+  int blocks;
 };
 
 static int strips(int n) { return (n + MK_STRIP - 1) / MK_STRIP; }
@@ -37,6 +43,12 @@ static void* must(size_t bytes) {
   void* at;
   if (posix_memalign(&at, 64, bytes ? bytes : 64)) abort(); /* as MLX does without memory, since nobody could say so from here */
   return at;
+}
+
+static void* hold(struct job* j, size_t bytes) {
+  struct block* b = &j->held[j->blocks++];
+  b->bytes = bytes, b->at = mk_take(&b->bytes);
+  return b->at;
 }
 
 static void each_of(mk_chunk run, struct job* j, int count) {
@@ -134,17 +146,18 @@ void mk_answer(const struct mk_experts* by, const int* chosen, const float* weig
   j.open[0] = form_of(&by->open[0]), j.close = form_of(by->close);
   if (by->opens == 2) j.open[1] = form_of(&by->open[1]);
   j.open_forms = by->opens == 2 && !same_form(j.open[0], j.open[1]) ? 2 : 1;
-  j.parts = must(asked * sizeof(struct part));
-  j.asked = must(3 * asked * sizeof(int)), j.part_of = j.asked + asked, j.place = j.part_of + asked;
+  mk_enter_room();
+  j.parts = hold(&j, asked * sizeof(struct part));
+  j.asked = hold(&j, 3 * asked * sizeof(int)), j.part_of = j.asked + asked, j.place = j.part_of + asked;
   in_order(&j, chosen);
-  for (int f = 0; f < j.open_forms; f++) j.opened[f] = must(asked * j.open[f].ld);
-  j.closing = must(asked * j.close.ld);
-  j.inner = must(asked * (size_t)by->close->k * sizeof(float)), j.answers = must(asked * (size_t)by->close->n * sizeof(float));
+  for (int f = 0; f < j.open_forms; f++) j.opened[f] = hold(&j, asked * j.open[f].ld);
+  j.closing = hold(&j, asked * j.close.ld);
+  j.inner = hold(&j, asked * (size_t)by->close->k * sizeof(float)), j.answers = hold(&j, asked * (size_t)by->close->n * sizeof(float));
   each_of(prepare_open, &j, (int)asked);
   mk_run(open_chunk, &j, j.part_count * strips(by->open->n));
   each_of(prepare_close, &j, (int)asked);
   mk_run(close_chunk, &j, j.part_count * strips(by->close->n));
   each_of(weigh, &j, rows);
-  free(j.parts), free(j.asked), free(j.closing), free(j.inner), free(j.answers);
-  for (int f = 0; f < j.open_forms; f++) free(j.opened[f]);
+  while (j.blocks) j.blocks--, mk_give(j.held[j.blocks].at, j.held[j.blocks].bytes);
+  mk_leave_room();
 }
