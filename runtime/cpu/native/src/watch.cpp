@@ -20,7 +20,10 @@ class Watch {
     uintptr_t id;  // of an array: what is written into it makes another of it
     PyTypeObject* type;
     Py_ssize_t children;
+    const void* where;  // it was, to be brought near: between two steps all of it has left the nearest caches
   };
+
+  static constexpr size_t AHEAD = 12;
 
   static bool holds(PyObject* object) { return PyDict_Check(object) || PyTuple_Check(object) || PyList_Check(object); }
   static Py_ssize_t size(PyObject* holder) { return PyDict_Check(holder) ? PyDict_GET_SIZE(holder) : PySequence_Fast_GET_SIZE(holder); }
@@ -41,16 +44,17 @@ class Watch {
   bool note(nb::handle object) {
     PyObject* it = object.ptr();
     if (holds(it)) {
-      seen_.push_back({{}, 0, Py_TYPE(it), size(it)});
+      seen_.push_back({{}, 0, Py_TYPE(it), size(it), it});
       return each(it, [&](PyObject* child) { return note(child); });
     }
     const bool array = nb::isinstance<Array>(object);
-    seen_.push_back({array ? nb::borrow(object) : nb::object(), array ? nb::inst_ptr<Array>(object)->id() : 0, Py_TYPE(it), 0});
+    seen_.push_back({array ? nb::borrow(object) : nb::object(), array ? nb::inst_ptr<Array>(object)->id() : 0, Py_TYPE(it), 0, it});
     return true;
   }
 
   bool finds(nb::handle object, size_t& at) const {
     PyObject* it = object.ptr();
+    if (at + AHEAD < seen_.size()) __builtin_prefetch(seen_[at + AHEAD].where);
     if (at == seen_.size() || Py_TYPE(it) != seen_[at].type) return false;
     const Seen& seen = seen_[at++];
     if (holds(it)) return size(it) == seen.children && each(it, [&](PyObject* child) { return finds(child, at); });
