@@ -1,4 +1,4 @@
-"""Layers of a trunk that attend and feed forward, many as one node.
+"""Layers of a trunk whose sublayers attend, fold, feed forward or ask experts, many as one node.
 
 A layer says what it consists of (`stated`, of `runtime.nn.block`). Layers side by side that kernels know make
 a run, which is known again for as long as nobody puts other weights into them. Where several tokens are read
