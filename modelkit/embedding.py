@@ -17,6 +17,7 @@ from modelkit.tokenizer import Tokenizer
 from runtime.embedding import Pool, Reading
 from runtime.engine.engine import Engine
 from runtime.loaded import LoadedModel
+from runtime.nn.dense import Dense
 from runtime.records import dataclass
 
 if TYPE_CHECKING:
@@ -91,7 +92,11 @@ class Embedder:
         self._engine, self._tokenizer, self.pooling = engine, tokenizer, pooling
         self._width, self._kept_format = width, kept_format
         self._limit = context if pooling.most_tokens is None else min(context, pooling.most_tokens)
-        self._size = engine.model.described.hidden_size
+        self._size = pooling.size(engine.model.described.hidden_size)
+        self._dense: tuple[Dense, ...] = ()
+        if pooling.dense:
+            read = [one.read() for one in pooling.dense]
+            self._dense = engine.call(lambda _: tuple(map(Dense, read)))
         self._turn = threading.Lock()
 
     def embed(self, texts: Sequence[str | tuple[int, ...]], wanted: Wanted) -> Embeddings:
@@ -140,7 +145,7 @@ class Embedder:
 
         def begun(model: LoadedModel) -> Reading:
             some = adapters.alone(chosen, len(texts))
-            return Reading(model, texts, self.pooling.pool, self._kept_format, some)
+            return Reading(model, texts, self.pooling.pool, self._kept_format, some, self._dense)
 
         with self._turn:
             reading = self._engine.call(begun)

@@ -18,6 +18,7 @@ import mlx.core as mx
 
 from runtime.cache.build import build_memory
 from runtime.loaded import LoadedModel, check_ids
+from runtime.nn.dense import Dense
 from runtime.nn.rope_spec import long_after
 from runtime.step import Adapters, Inputs, Step
 
@@ -33,7 +34,8 @@ class Reading:
     """Texts read side by side. All of it runs on the thread that the model's arrays belong to.
 
     texts: ids of each, at least one. Several are read in one piece, so together, padded to the longest, they
-    must be no more than fits one; a text alone may have any length. adapters: of all of them.
+    must be no more than fits one; a text alone may have any length. adapters: of all of them. dense: what
+    their vectors pass through.
     """
 
     def __init__(
@@ -43,11 +45,13 @@ class Reading:
         pool: Pool,
         kept_format: str | None = None,
         adapters: Adapters | None = None,
+        dense: Sequence[Dense] = (),
     ) -> None:
         for text in texts:
             check_ids(text, model.vocab_size)
         self._model, self._texts, self._adapters = model, [list(text) for text in texts], adapters
         self._pool: Pool = pool
+        self._dense = dense
         self._counts = tuple(len(text) for text in texts)
         assert min(self._counts) > 0, "a text without tokens has no vector"
         border = long_after(model.described.config)
@@ -91,7 +95,14 @@ class Reading:
         assert self._pooled is not None
         assert self._done == max(self._counts), "not all is read"
         found = np.array(self._pooled)
-        return found / np.array(self._counts, np.float32)[:, None] if self._pool == "mean" else found
+        if self._pool == "mean":
+            found = found / np.array(self._counts, np.float32)[:, None]
+        if not self._dense:
+            return found
+        passed = mx.array(found)
+        for layer in self._dense:
+            passed = layer(passed)
+        return np.array(passed)
 
     def _add(self, hidden: mx.array, step: Step) -> None:
         """hidden: float32 [B, L, D] of the step."""

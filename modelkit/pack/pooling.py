@@ -1,10 +1,10 @@
 """How a model's hidden states become one vector for a text: what its files say, else the field's habit.
 
 The files are sentence-transformers': modules.json lists what a text passes through, the config.json of its
-pooling module says how tokens become one vector, sentence_bert_config.json where texts are cut,
-config_sentence_transformers.json what stands before each of them. Without them a model that looks both ways
-takes the mean, any other its last token. Whatever the files ask for and nothing here computes is a `problem`:
-the model runs, and its embeddings are refused in those words.
+pooling module says how tokens become one vector, Dense modules what that passes then (`dense`),
+sentence_bert_config.json where texts are cut, config_sentence_transformers.json what stands before each of
+them. Without them a model that looks both ways takes the mean, any other its last token. Whatever the files
+ask for and nothing here computes is a `problem`: the model runs, and embeddings are refused in those words.
 """
 
 from collections.abc import Mapping
@@ -12,7 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from modelkit.errors import MalformedFile
+from modelkit.errors import MalformedFile, SourceError
+from modelkit.pack.dense import DenseFile, NotComputed, read_dense
 from modelkit.source.display import shown
 from modelkit.source.strict_json import parse_json, read_json
 from modelkit.source.tree import Files, is_own, open_regular
@@ -68,8 +69,14 @@ class Pooling:
     """Texts are put in small letters first."""
     prefix: str = ""
     """What stands before every text."""
+    dense: tuple[DenseFile, ...] = ()
+    """What the vector passes through then, one after the other."""
     problem: str | None = None
     """Why there are no embeddings; a clause about the model."""
+
+    def size(self, hidden: int) -> int:
+        """Elements of a vector; hidden: those of a hidden state."""
+        return self.dense[-1].outputs if self.dense else hidden
 
     @property
     def said(self) -> str:
@@ -77,6 +84,12 @@ class Pooling:
         if self.problem is not None:
             return f"none: {self.problem}"
         said = f"{_SAID[self.pool]}, {f'from {self.origin}' if self.origin else 'by default'}"
+        if self.dense:
+            passed = ", ".join(
+                f"{one.outputs}{'' if one.activation == 'identity' else f' by {one.activation}'}"
+                for one in self.dense
+            )
+            said += f"; dense to {passed}"
         return f"{said}; texts begin with {shown(self.prefix)}" if self.prefix else said
 
 
@@ -88,36 +101,53 @@ def read_pooling(files: Files, described: Described) -> Pooling:
             pooling, problem="an encoder reads its prompts, and what that makes is not pooled here"
         )
     try:
-        name = _pooling_file(files)
+        name, folders = _modules_behind(files)
+        pooling = replace(pooling, dense=_dense(files, folders, described.hidden_size))
         if name is not None:
             pooling = replace(
                 pooling, pool=_pool(read_json(files[name], limit=_LIMIT_BYTES), name), origin=name
             )
         return _prompted(_limited(pooling, files), files, name)
-    except (MalformedFile, _NotComputed) as fault:
-        said = fault.message if isinstance(fault, MalformedFile) else str(fault)
-        return replace(pooling, problem=said)
+    except (SourceError, NotComputed) as fault:
+        said = fault.message if isinstance(fault, SourceError) else str(fault)
+        return replace(pooling, dense=(), problem=said)
 
 
-class _NotComputed(Exception):
-    """Something that files ask for."""
-
-
-def _pooling_file(files: Files) -> str | None:
-    """The file that says how to pool; None where no file has a say."""
+def _modules_behind(files: Files) -> tuple[str | None, list[str]]:
+    """(the file that says how to pool, None where no file has a say; the folders of Dense modules)."""
     if _MODULES not in files:
-        return _POOLING if _POOLING in files else None
-    found = None
+        return (_POOLING if _POOLING in files else None), []
+    found, dense, normed = None, list[str](), False
     for kind, path in _modules(files[_MODULES]):
         if kind == "Pooling" and found is None:
             found = f"{path}/config.json"
             if not is_own(found) or found not in files:
-                raise _NotComputed(f"{_MODULES} names {shown(found)}, which is not there")
+                raise NotComputed(f"{_MODULES} names {shown(found)}, which is not there")
+        elif kind == "Dense":
+            if found is None or normed:
+                raise NotComputed(
+                    f"{_MODULES} has {shown(path)} elsewhere than between pooling and normalizing, where it "
+                    "is computed"
+                )
+            dense.append(path)
         elif kind not in ("Transformer", "Normalize"):
-            raise _NotComputed(
+            raise NotComputed(
                 f"{_MODULES} asks for a module of the kind {shown(kind)}, which is not run here"
             )
-    return found
+        normed |= kind == "Normalize"
+    return found, dense
+
+
+def _dense(files: Files, folders: list[str], size: int) -> tuple[DenseFile, ...]:
+    """size: elements of the vector that enters."""
+    found: list[DenseFile] = []
+    for folder in folders:
+        one = read_dense(files, folder)
+        if one.inputs != size:
+            raise NotComputed(f"{folder}/config.json: in_features is {one.inputs}, and {size} elements enter")
+        found.append(one)
+        size = one.outputs
+    return tuple(found)
 
 
 def _modules(file: Path) -> list[tuple[str, str]]:
@@ -143,7 +173,7 @@ def _pool(config: Mapping[str, Any], name: str) -> "Pool":
     pool = _FLAGS.get(asked[0]) if len(asked) == 1 and config[asked[0]] is True else None
     if word is not None or pool is None:
         ways = shown(str(word)) if word is not None else ", ".join(map(shown, asked)) or "nothing"
-        raise _NotComputed(f"{name} asks for {ways}; one of {', '.join(_WORDS)} can be computed")
+        raise NotComputed(f"{name} asks for {ways}; one of {', '.join(_WORDS)} can be computed")
     return pool
 
 
@@ -174,5 +204,5 @@ def _prompted(pooling: Pooling, files: Files, pooled: str | None) -> Pooling:
         raise MalformedFile(f"{_PROMPTS}: default_prompt_name is {shown(str(name))}, which no prompt has")
     own = {} if pooled is None else read_json(files[pooled], limit=_LIMIT_BYTES)
     if prefix and own.get("include_prompt", True) is not True:
-        raise _NotComputed(f"{pooled} leaves the prompt out of what is pooled, which is not computed")
+        raise NotComputed(f"{pooled} leaves the prompt out of what is pooled, which is not computed")
     return replace(pooling, prefix=prefix)

@@ -206,7 +206,7 @@ def _model(
         "weight_bytes": decided.nbytes,
         "problem": None,
         **_memory(decided, most_tokens, kv_format),
-        "embeddings": _embeddings(source, decided),
+        **_embeddings(source, decided),
     }
     return {**facts, "tensors": _tensors(decided)} if tensors else facts
 
@@ -233,7 +233,6 @@ def _memory(decided: Plan, most_tokens: int | None, kv_format: str | None) -> di
         "writes": described.writes,
         "through": described.through,
         "context_length": described.context_length,
-        "embedding_length": described.hidden_size,
         "head": _head(described, decided),
         "unused": list(unused_parts(described, decided.stored())),
         "memory": {
@@ -246,12 +245,14 @@ def _memory(decided: Plan, most_tokens: int | None, kv_format: str | None) -> di
     }
 
 
-def _embeddings(source: Source, decided: Plan) -> str | None:
-    """How a text's hidden states become its embedding, and which file says so."""
+def _embeddings(source: Source, decided: Plan) -> dict[str, Any]:
+    """How a text's hidden states become its embedding, which file says so, and how many elements it has."""
     try:
-        return read_pooling(source.inventory.files, describe(decided.config)).said
+        described = describe(decided.config)
     except UnsupportedModel:
-        return None
+        return {"embeddings": None}
+    pooling = read_pooling(source.inventory.files, described)
+    return {"embeddings": pooling.said, "embedding_length": pooling.size(described.hidden_size)}
 
 
 def _head(described: Described, decided: Plan) -> dict[str, int] | None:

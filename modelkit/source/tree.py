@@ -28,8 +28,10 @@ Files: TypeAlias = Mapping[str, Path]
 MAX_FILES = 10_000
 MAX_PART_BYTES = 255
 _MODULE_FILE = "config.json"
+MODULE_WEIGHTS = "model.safetensors"
+"""Of a Dense module."""
 
-_MODULE = re.compile(r"\d{1,2}_(?:Pooling|Normalize|Dense)", re.ASCII)
+_MODULE = re.compile(r"\d{1,2}_(Pooling|Normalize|Dense)", re.ASCII)
 _SHARD = re.compile(r"-(\d{1,9})-of-(\d{1,9})\.safetensors", re.ASCII)
 
 
@@ -48,11 +50,20 @@ def _unsafe_part(part: str) -> bool:
 
 
 def is_own(name: str) -> bool:
-    """Is a file of this name the model's own? Those at its top are, and what describes a module that
-    sentence-transformers puts behind it (`1_Pooling/config.json`); what lies deeper belongs to other trees.
+    """Is a file of this name the model's own? Those at its top are, and those of a module that
+    sentence-transformers puts behind it (`1_Pooling/config.json`, `2_Dense/model.safetensors`); what lies
+    deeper belongs to other trees.
     """
     folder, slash, file = name.rpartition("/")
-    return not slash or (file == _MODULE_FILE and _MODULE.fullmatch(folder) is not None)
+    return not slash or file in _files_of_module(folder)
+
+
+def _files_of_module(folder: str) -> tuple[str, ...]:
+    """What a module's folder of this name may have; () for any other folder."""
+    module = _MODULE.fullmatch(folder)
+    if module is None:
+        return ()
+    return (_MODULE_FILE, MODULE_WEIGHTS) if module[1] == "Dense" else (_MODULE_FILE,)
 
 
 def subtree(files: Files, folder: str) -> Files:
@@ -102,8 +113,8 @@ class _Checked(io.FileIO):
 
 
 def read_directory(folder: Path) -> Files:
-    """The files at the top of `folder`, in name order, and those that describe modules (`is_own`). Other
-    folders inside it are not looked at.
+    """The files at the top of `folder`, in name order, and those of modules (`is_own`). Other folders
+    inside it are not looked at.
 
     Raises SourceError when `folder` is no readable folder, holds more than 10,000 entries, a link whose
     target is gone, or something that is neither file nor folder.
@@ -119,9 +130,10 @@ def read_directory(folder: Path) -> Files:
             found = _bounded(entries, folder)
         files = {entry.name: folder / entry.name for entry in found if _is_file(entry, folder)}
         return files | {
-            f"{entry.name}/{_MODULE_FILE}": folder / entry.name / _MODULE_FILE
+            f"{entry.name}/{name}": folder / entry.name / name
             for entry in found
-            if _MODULE.fullmatch(entry.name) and (folder / entry.name / _MODULE_FILE).is_file()
+            for name in _files_of_module(entry.name)
+            if (folder / entry.name / name).is_file()
         }
     except (OSError, ValueError) as error:
         raise SourceError(f"cannot read the folder {folder}: {_reason(error)}") from error
@@ -176,7 +188,7 @@ def read_single_file(path: Path) -> Files:
             f"{path.name} holds only weights, and there is no config.json beside it",
             hint="Put config.json and tokenizer.json of the same model into its folder.",
         )
-    kept = {name: file for name, file in beside.items() if ".safetensors" not in name}
+    kept = {name: file for name, file in beside.items() if "/" in name or ".safetensors" not in name}
     return {**kept, "model.safetensors": path}
 
 

@@ -24,6 +24,10 @@ FILES: dict[str, list[str]] = {
     "pickles": ["pytorch_model.bin"],
     "an adapter": ["adapter_config.json", "adapter_model.safetensors"],
     "nothing": ["README.md"],
+    "modules": [
+        *("model.safetensors", "modules.json", "1_Pooling/config.json", "2_Dense/config.json"),
+        *("2_Dense/model.safetensors", "2_Dense/pytorch_model.bin", "onnx/model.safetensors"),
+    ],
     "capitals": ["story-Q4_K_M.gguf", "LICENSE", "license"],
 }
 
@@ -54,6 +58,12 @@ def chosen(files: str, quant: str | None = None, file: str | None = None) -> Cho
 )
 def test_a_quant_means_one_model(files: str, quant: str | None, weights: list[str]) -> None:
     assert list(chosen(files, quant).weights) == weights
+
+
+def test_modules_behind_a_model_come_with_it() -> None:
+    found = chosen("modules")
+    assert list(found.weights) == ["model.safetensors"]
+    assert {file.name for file in found.files} == set(FILES["modules"][:5])
 
 
 def test_shards_come_together_and_without_the_folder_they_are_in() -> None:
