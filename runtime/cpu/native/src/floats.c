@@ -10,8 +10,6 @@ enum { PANELS = 1, TILE = 1 };
 enum { PANELS = 1, TILE = 6 };
 #endif
 
-enum { AHEAD = 1024 }; /* bytes of a row */
-
 /* Sixteen outputs in lanes, one k behind the other. */
 typedef float panel[MK_DEEP][LANES];
 
@@ -28,21 +26,31 @@ static struct rows rows_from(const struct mk_matrix* w, int n0) {
   return r;
 }
 
-/* Pairs of bf16 are turned over as they lie, and then taken apart. */
-INLINE void turn_bf16(const struct rows* r, int k, int count, float (*to)[LANES]) {
-  vi pairs[LANES];
-  vi_transpose(r->at, (size_t)k * 2, count * 2, r->end, pairs);
-  UNROLL for (int i = 0; i < LANES; i++) {
-    if (2 * i < count) vi_store(to[2 * i], vi_left(pairs[i], 16));
-    if (2 * i + 1 < count) vi_store(to[2 * i + 1], vi_and(pairs[i], vi_set((int32_t)0xffff0000)));
-  }
+/* Float16 in the lower halves of words; exact, infinities and NaN included. */
+INLINE vf wide_half(vi bits) {
+#if defined(__AVX512F__)
+  return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(bits));
+#else
+  const vf sized = vf_mul(vi_as_float(vi_left(vi_and(bits, vi_set(0x7fff)), 13)), vf_set(0x1p112f));
+  const vf size = vf_if_less(sized, vf_set(65536), sized, vi_as_float(vi_or(vi_of_float(sized), vi_set(0x7f800000))));
+  return vi_as_float(vi_or(vi_of_float(size), vi_left(vi_and(bits, vi_set(0x8000)), 16)));
+#endif
 }
 
-INLINE void turn_f32(const struct rows* r, int k, int count, float (*to)[LANES]) {
+/* The numbers that a word of each row holds: two, or one of MK_F32. */
+INLINE vf part_of(vi word, const int type, const int part) {
+  if (type == MK_F32) return vi_as_float(word);
+  if (type == MK_F16) return wide_half(part ? vi_right(word, 16) : word);
+  return vi_as_float(part ? vi_and(word, vi_set((int32_t)0xffff0000)) : vi_left(word, 16));
+}
+
+/* Words are turned over as they lie, and then taken apart. */
+INLINE void turn(const struct rows* r, int k, int count, float (*to)[LANES], const int type) {
+  const int size = type == MK_F32 ? 4 : 2, parts = 4 / size;
   vi words[LANES];
-  vi_transpose(r->at, (size_t)k * 4, count * 4, r->end, words);
-  UNROLL for (int i = 0; i < LANES; i++)
-    if (i < count) vi_store(to[i], words[i]);
+  vi_transpose(r->at, (size_t)k * size, count * size, r->end, words);
+  UNROLL for (int i = 0; i < LANES; i++) UNROLL for (int part = 0; part < parts; part++)
+    if (i * parts + part < count) vf_store(to[i * parts + part], part_of(words[i], type, part));
 }
 
 static void turn_any(const struct mk_matrix* w, int n0, int k, int count, float (*to)[LANES]) {
@@ -52,7 +60,7 @@ static void turn_any(const struct mk_matrix* w, int n0, int k, int count, float 
     vf_store(lying[i], widen(w, n0 + i < w->n ? n0 + i : w->n - 1, k, count));
     r.at[i] = (const char*)lying[i];
   }
-  turn_f32(&r, 0, LANES, to);
+  turn(&r, 0, LANES, to, MK_F32);
 }
 
 /* Weights [k, k + count) of sixteen outputs. */
@@ -62,26 +70,22 @@ static void fill(const struct mk_matrix* w, const struct rows* r, int n0, int k,
     for (int i = 0; i < count; i++) vf_store(to[i], widen(w, k + i, n0, lanes));
     return;
   }
-  const int bf16 = w->kind == MK_FLOATS && w->type == MK_BF16, f32 = w->kind == MK_FLOATS && w->type == MK_F32;
-  const int step = bf16 ? 2 * LANES : LANES;
+  const int step = w->kind == MK_FLOATS && w->type != MK_F32 ? 2 * LANES : LANES;
   for (int i = 0, some; i < count; i += step) {
     some = count - i < step ? count - i : step;
-    if (bf16 && some == step) turn_bf16(r, k + i, step, to + i);
-    else if (bf16) turn_bf16(r, k + i, some, to + i);
-    else if (f32 && some == step) turn_f32(r, k + i, step, to + i);
-    else if (f32) turn_f32(r, k + i, some, to + i);
-    else turn_any(w, n0, k + i, some, to + i);
+    if (w->kind != MK_FLOATS) turn_any(w, n0, k + i, some, to + i);
+    else if (w->type == MK_BF16) turn(r, k + i, some, to + i, MK_BF16);
+    else if (w->type == MK_F16) turn(r, k + i, some, to + i, MK_F16);
+    else turn(r, k + i, some, to + i, MK_F32);
   }
 }
 
-/* Bring near what follows by AHEAD bytes in these rows, or in those of the next strip: waiting for memory is most of
- * a product with few rows. */
+/* While elements k to k + count of a strip's rows are worked on, the same share of the next strip comes into the second
+ * cache, line after line as it lies: waiting for memory is most of a product with few rows. */
 static void fetch(const struct mk_matrix* w, int n0, int k, int count) {
-  const int64_t bits = w->kind != MK_FLOATS ? w->bits : w->type == MK_F32 ? 32 : 16, whole = w->k * bits / 8;
-  int64_t at = k * bits / 8 + AHEAD;
-  if (at >= whole) at -= whole, n0 += MK_STRIP;
-  for (int n = n0; n < n0 + LANES && n < w->n; n++)
-    for (int64_t b = 0; b < count * bits / 8; b += 64) __builtin_prefetch((const char*)w->codes + n * w->stride + at + b);
+  const int64_t bits = w->kind != MK_FLOATS ? w->bits : w->type == MK_F32 ? 32 : 16, share = MK_STRIP * count * bits / 8;
+  const char* from = (const char*)w->codes + (n0 + MK_STRIP) * w->stride + MK_STRIP * k * bits / 8;
+  for (int64_t b = 0; b < share; b += 64) __builtin_prefetch(from + b, 0, 2);
 }
 
 /* sums[row][output] += the block's chain, for R rows and P panels. */
@@ -102,6 +106,36 @@ INLINE void tile(const panel* panels, const float* x, int count, float* sums, co
   }
 }
 
+enum { FEW = 4 }; /* rows that meet weights as they come from memory, of which nothing is kept */
+
+/* sums[row][output] += the chain of a whole block, as `tile` has it. */
+INLINE void few(const struct rows* from, int k, const float* x, float* sums, const int type, const int R) {
+  const int size = type == MK_F32 ? 4 : 2, parts = 4 / size, step = parts * LANES;
+  vf a[FEW];
+  UNROLL for (int r = 0; r < R; r++) a[r] = vf_set(0);
+  for (int first = 0; first < MK_DEEP; first += step) {
+    vi words[LANES];
+    vi_transpose(from->at, (size_t)(k + first) * size, 64, from->end, words);
+    UNROLL for (int i = 0; i < LANES; i++) UNROLL for (int part = 0; part < parts; part++) {
+      const vf weight = part_of(words[i], type, part);
+      UNROLL for (int r = 0; r < R; r++) a[r] = vf_fma(vf_set(x[r * MK_DEEP + first + i * parts + part]), weight, a[r]);
+    }
+  }
+  UNROLL for (int r = 0; r < R; r++) vf_store(sums + r * MK_STRIP, vf_add(vf_load(sums + r * MK_STRIP), a[r]));
+}
+
+#define OF_TYPE(type) \
+  rows == 1   ? few(from, k, x, sums, type, 1) \
+  : rows == 2 ? few(from, k, x, sums, type, 2) \
+  : rows == 3 ? few(from, k, x, sums, type, 3) \
+              : few(from, k, x, sums, type, 4)
+
+static void few_rows(const struct rows* from, int type, int k, const float* x, float* sums, int rows) {
+  if (type == MK_BF16) OF_TYPE(MK_BF16);
+  else if (type == MK_F16) OF_TYPE(MK_F16);
+  else OF_TYPE(MK_F32);
+}
+
 INLINE void tiles(const panel* panels, const float* x, int count, float* sums, int rows, const int P) {
   for (int n; rows; rows -= n, x += n * MK_DEEP, sums += n * MK_STRIP) {
     n = rows < TILE ? rows : TILE;
@@ -119,6 +153,7 @@ INLINE void tiles(const panel* panels, const float* x, int count, float* sums, i
 static void strip(const struct mk_matrix* w, int n0, const char* x, int rows, float* sums) {
   _Alignas(64) panel panels[MK_STRIP / LANES];
   const int wide = w->n - n0 > LANES ? 2 : 1, few = rows <= MK_TOGETHER;
+  const int direct = rows <= FEW && w->kind == MK_FLOATS && !w->across;
   const size_t row = mk_float_row_bytes(w->k) / 4;
   struct rows from[2];
   if (w->kind == MK_FLOATS && !w->across)
@@ -126,8 +161,12 @@ static void strip(const struct mk_matrix* w, int n0, const char* x, int rows, fl
   memset(sums, 0, sizeof(float) * MK_STRIP * (size_t)rows);
   for (int k = 0; k < w->k; k += MK_DEEP) {
     const int count = w->k - k < MK_DEEP ? w->k - k : MK_DEEP;
+    if (few && !w->across) fetch(w, n0, k, count);
+    if (direct && count == MK_DEEP) {
+      for (int p = 0; p < wide; p++) few_rows(&from[p], w->type, k, (const float*)x + (size_t)k * (size_t)rows, sums + p * LANES, rows);
+      continue;
+    }
     for (int p = 0; p < wide; p++) {
-      if (few && !w->across) fetch(w, n0 + p * LANES, k, count);
       fill(w, &from[p], n0 + p * LANES, k, count, panels[p]);
     }
     for (int first = 0; first < rows; first += MK_TOGETHER) {

@@ -88,12 +88,31 @@ def test_many_rows_are_cut_where_groups_begin():
         assert same(product(x[r : r + 1], w), together[r : r + 1])
 
 
+@pytest.mark.parametrize("count", [1, 4, 7])
+@pytest.mark.parametrize("width", [2, 64, 100])
 @pytest.mark.parametrize("dtype", FLOATS)
-def test_infinite_weights_stay_so(dtype):
-    weight = mx.array([[np.inf, 1.0], [-np.inf, 1.0], [np.nan, 1.0], [1e-7, 0.0]]).astype(dtype)
-    got = product(np.ones((1, 2), np.float32), kernels.Matrix(weight, None, None, None))
+def test_infinite_weights_stay_so(dtype, width, count):
+    weight = np.zeros((4, width), np.float32)
+    weight[:, :2] = [[np.inf, 1.0], [-np.inf, 1.0], [np.nan, 1.0], [1e-7, 0.0]]
+    weight = mx.array(np.roll(weight, width // 3, axis=1)).astype(dtype)
     expected = np.array(weight.astype(mx.float32)).sum(-1)
-    assert np.array_equal(got[0], expected, equal_nan=True)
+    for column in kernels.columns():
+        kernels.use_column(column)
+        got = product(np.ones((count, width), np.float32), kernels.Matrix(weight, None, None, None))
+        assert np.array_equal(got, [expected] * count, equal_nan=True)
+
+
+@pytest.mark.parametrize("seven", range(8))
+def test_every_float_of_16_bits_is_what_it_is(seven):
+    """An eighth of them each time, one in a row of zeros each."""
+    numbers = np.arange(seven, 1 << 16, 8, dtype=np.uint16).view(np.float16)
+    weight = np.zeros((len(numbers), 64), np.float16)
+    weight[:, 9] = numbers
+    x, w = np.zeros((1, 64), np.float32), kernels.Matrix(mx.array(weight), None, None, None)
+    x[0, 9] = 1
+    for column in kernels.columns():
+        kernels.use_column(column)
+        assert np.array_equal(product(x, w)[0], numbers.astype(np.float32), equal_nan=True)
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
