@@ -13,7 +13,7 @@ once, from the first one's first token on, so with the reading of the others' pr
 and whoever comes behind them waits). first: seconds from the process's start to its first token; load peak:
 MB held by then; peak: MB at the end.
 
-formats: q4 and q8 plain, and q4_k_m, which is llama.cpp's own file on both sides.
+formats: q4 and q8 plain; q4_k_m, which is llama.cpp's own file on both sides; bf16 as the checkpoint is.
 
 Beside decoding stands the share of the machine's memory bandwidth that the weights of its tokens take (bytes
 of the package's weights times tokens per second), measured by plain loops before and after the rounds; where

@@ -103,7 +103,7 @@ SHAPES: dict[str, dict[str, Any]] = {
         "rms_norm_eps": 1e-6,
     },
 }
-FORMATS = {"q4": "Q4_0", "q8": "Q8_0", "q4_k_m": "Q4_K_M"}
+FORMATS = {"q4": "Q4_0", "q8": "Q8_0", "q4_k_m": "Q4_K_M", "bf16": "bf16"}
 IMPORTED = ("q4_k_m",)
 """Formats in which our package is llama.cpp's file."""
 
@@ -143,7 +143,9 @@ def make(shape: str, packed: str, place: Path, llama: str | None) -> Pair:
     name = f"{folder.name.lower().replace('.', '-')}-{packed}"
     home = place / "home"
     gguf = None if llama is None else _gguf(folder, packed, home, llama)
-    if packed not in IMPORTED:
+    if packed == "bf16":
+        modelkit.create(recipe, name=name, home=home)
+    elif packed not in IMPORTED:
         modelkit.create(recipe, name=name, quantize=packed, plain=True, home=home)
     elif gguf is not None:
         recipe.write_text(f"FROM {gguf.name}\n", encoding="utf-8")
@@ -185,6 +187,8 @@ def _gguf(folder: Path, packed: str, home: Path, llama: str) -> Path | None:
     if not wide.is_file():
         modelkit.create(folder / "Modelfile", name="wide", home=home)
         _command(home, "export", "wide", str(wide))
+    if target == wide:
+        return wide
     done = subprocess.run(
         [llama, "-c", _QUANTIZE, str(wide), str(target), type_, *mixed], capture_output=True, check=False
     )
