@@ -72,7 +72,7 @@ class Serving:
     started_s: float = field(default_factory=time)
     """When, in seconds since 1970."""
     default_model: str | None = None
-    """Who answers where a client asks for a model of Anthropic's; None: the only one that is loaded."""
+    """Who answers where a client asks for a model of Anthropic's; None: the only loaded one that writes."""
     prompts: PromptLog | None = None
     """Where what clients ask is written down; None for nowhere."""
 

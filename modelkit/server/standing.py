@@ -49,6 +49,8 @@ class Shown:
     """Those that guess ahead; () for none."""
     load_s: float
     """What loading took."""
+    writes: bool | None
+    """Text; False: it makes embeddings and nothing else. None where that is not known yet."""
     expires_in_s: float | None
     """When it leaves unless it is used: infinity for never, None while it is in use."""
 
@@ -95,6 +97,14 @@ class Standing:
         try:
             return None if self.model is None else self.model.activity
         except (ModelClosed, AttributeError):  # it is being closed on another thread
+            return None
+
+    @property
+    def writes(self) -> bool | None:
+        """Is its answer text? None where it is not there."""
+        try:
+            return None if self.model is None else self.model.writes
+        except (ModelClosed, AttributeError):  # as above
             return None
 
     @property
@@ -150,5 +160,6 @@ class Standing:
             users=self.users,
             drafters=activity.drafters if activity else (),
             load_s=self.model.load_s if self.model else 0.0,
+            writes=self.writes,
             expires_in_s=max(self.expires_s - now_s, 0.0) if idle else None,
         )

@@ -5,7 +5,8 @@
 
 They need what that repository's development group has (pytest-asyncio, aiohttp, inline-snapshot, ...):
 OPENAI_PYTHON_BIN names a Python that has it, if this one has not. The tests send every parameter at once, and
-check answers strictly. Left out of their requests is only what points to things kept by OpenAI (`PLUGIN`).
+check answers strictly. Left out of their requests is only what points to things kept by OpenAI (`PLUGIN`),
+and in their strict cases vectors are asked for as numbers.
 """
 
 import os
@@ -31,6 +32,7 @@ TOOLS = "{% if tools %}<tools>{{ tools | tojson }}{% endif %}"
 
 # Of a response: a conversation, an earlier response, a stored prompt, and work in the background.
 PLUGIN = """
+from openai.resources.embeddings import AsyncEmbeddings, Embeddings
 from openai.resources.responses import AsyncResponses, Responses
 
 KEPT_ELSEWHERE = ("background", "conversation", "previous_response_id", "prompt")
@@ -39,6 +41,16 @@ for kind in (Responses, AsyncResponses):
     def patch(create):
         def call(self, **given):
             return create(self, **{name: one for name, one in given.items() if name not in KEPT_ELSEWHERE})
+        return call
+    kind.create = patch(kind.create)
+
+# The client asks for base64 by itself, and decodes it behind its strict check, which expects numbers.
+for kind in (AsyncEmbeddings, Embeddings):
+    def patch(create):
+        def call(self, **given):
+            if self._client._strict_response_validation:
+                given.setdefault("encoding_format", "float")
+            return create(self, **given)
         return call
     kind.create = patch(kind.create)
 """

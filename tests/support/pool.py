@@ -31,6 +31,7 @@ class FakeModel:
         self.load_s, self.alive, self.places = 0.5, True, 1
         self.limits: list[int] = []
         self.held = self.layers = 0
+        self.writes = True
         self.lent: list[int] = []
 
     @property

@@ -1,7 +1,7 @@
 """Which model answers where a client asks for one of Anthropic's.
 
 Claude Code asks for several (`claude-opus-...`, and `claude-haiku-...` for small things beside). A package
-may bear that very name; else the default model of the server answers, else the only one that is loaded.
+may bear that very name; else the default model of the server answers, else the only loaded one that writes.
 """
 
 import asyncio
@@ -21,16 +21,17 @@ async def model_for(request: Request, name: str) -> str:
     if not name.lower().startswith(_THEIRS):
         return name
     serving = serving_of(request)
-    loaded = [model.name for model in serving.pool.models()]
-    if name in loaded:
+    ready = [one for one in serving.pool.shown() if one.state == "ready"]
+    if name in {one.name for one in ready}:
         return name
+    loaded = [one.name for one in ready if one.writes is not False]
     if await asyncio.get_running_loop().run_in_executor(serving.workers, _stored, serving, name):
         return name
     if serving.default_model is not None:
         return serving.default_model
     if len(loaded) == 1:
         return loaded[0]
-    among = f"loaded are {', '.join(loaded)}" if loaded else "no model is loaded"
+    among = f"loaded are {', '.join(loaded)}" if loaded else "no model that writes text is loaded"
     raise refused(
         "model_not_found",
         f"model: {name[:80]} is none of this server's, and {among}; start it with --default-model NAME, "

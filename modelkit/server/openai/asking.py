@@ -1,7 +1,7 @@
 """Which model a request means, and what it is told where its prompt is too long."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 from starlette.requests import Request
 
@@ -14,17 +14,24 @@ from modelkit.streams import GenerationStream
 Start = Callable[[Model, int], GenerationStream]
 
 
-def model_of(request: Request, name: str) -> str:
-    """A client of a server with one model may leave the name out."""
+def model_of(request: Request, name: str, wanted: Literal["text", "vectors", "any"] = "text") -> str:
+    """A client of a server with one model may leave the name out. One that makes embeddings and nothing else
+    does not count for who wants text, and comes first for who wants vectors.
+    """
     if name:
         return name
     serving = serving_of(request)
     if serving.default_model is not None:
         return serving.default_model
-    there = {one.name for one in serving.pool.shown() if one.state != "leaving"}
-    if len(there) != 1:
+    there = [one for one in serving.pool.shown() if one.state != "leaving"]
+    if wanted == "text":
+        there = [one for one in there if one.writes is not False]
+    elif wanted == "vectors" and len(there) > 1:
+        there = [one for one in there if one.writes is False]
+    names = {one.name for one in there}
+    if len(names) != 1:
         raise refused("invalid_request", "model is missing, expected the name of a model", "model")
-    return there.pop()
+    return names.pop()
 
 
 def able(model: Model, options: dict[str, Any]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 import base64
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from starlette.requests import Request
@@ -81,7 +82,7 @@ async def embeddings(request: Request) -> Response:
 
     def embed(model: Model) -> dict[str, Any]:
         found = model.embed(asked.inputs, dimensions=asked.dimensions, truncate=False)
-        return written(asked, found.vectors, found.tokens)
+        return written(replace(asked, model=asked.model or model.name), found.vectors, found.tokens)
 
-    said = await call(request, model_of(request, asked.model), embed, asked.keep_alive)
+    said = await call(request, model_of(request, asked.model, "vectors"), embed, asked.keep_alive)
     return with_ignored(JSONResponse(said), asked.hints)

@@ -37,7 +37,7 @@ async def tokenize(request: Request) -> Response:
         ids = model.encode(text, add_special=special)
         return {"tokens": [_piece(model, one) for one in ids] if pieces else ids}
 
-    said = await call(request, model_of(request, body.text("model", "")), made)
+    said = await call(request, model_of(request, body.text("model", ""), "any"), made)
     return with_ignored(JSONResponse(said), body.unknown(_TOKENIZE))
 
 
@@ -48,7 +48,7 @@ async def detokenize(request: Request) -> Response:
     for place, one in enumerate(ids):
         if type(one) is not int or not 0 <= one < 2**31:
             raise wrong(f"tokens[{place}]", one, "a token id")
-    name = model_of(request, body.text("model", ""))
+    name = model_of(request, body.text("model", ""), "any")
     made = await call(request, name, lambda model: model.decode(ids, skip_special=False))
     return with_ignored(JSONResponse({"content": made}), body.unknown({"model", "tokens"}))
 
@@ -70,7 +70,7 @@ async def apply_template(request: Request) -> Response:
 async def props(request: Request) -> Response:
     """What a model is loaded with."""
     name = request.query_params.get("model", "")
-    return JSONResponse(await call(request, model_of(request, name), _props))
+    return JSONResponse(await call(request, model_of(request, name, "any"), _props))
 
 
 def _props(model: Model) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from modelkit.server.stored import Stored
 from modelkit.settings import Settings
 from tests.support.encoder_folders import write_encoder
 from tests.support.served import served
+from tests.support.tiny import write_model
 
 TEXTS = ["Once upon a time", "rain", "there was a small cat that liked tea"]
 SAID = "story makes embeddings and writes no text"
@@ -149,3 +150,43 @@ def test_the_rest_is_as_for_any_model(address: str) -> None:
     (shown,) = httpx.get(f"{address}/api/ps").json()["models"]
     assert (shown["name"], shown["context_length"]) == ("story:latest", 66)
     assert httpx.get(f"{address}/props", params={"model": "story"}).status_code == 200
+
+
+@pytest.fixture(scope="module")
+def both(home: Path) -> Iterator[str]:
+    """A server of its own, with a package that writes beside."""
+    write_model(home / "writer", template="{{ messages[0].content }}", max_position_embeddings=256)
+    (home / "Modelfile").write_text("FROM ./writer\nPARAMETER num_predict 2\n")
+    modelkit.create(home / "Modelfile", name="writer", home=home)
+    with served(Stored(Settings(home)), home) as url:
+        yield url
+
+
+def test_who_leaves_the_name_out_gets_what_can_answer(both: str) -> None:
+    """Text of the only loaded model that writes any, vectors of the only one that makes nothing else."""
+    said = [{"role": "user", "content": "rain"}]
+    asked: dict[str, dict[str, Any]] = {
+        "/v1/chat/completions": {"messages": said},
+        "/v1/completions": {"prompt": "rain"},
+        "/v1/responses": {"input": "rain"},
+        "/apply-template": {"messages": said},
+        "/v1/messages": {"messages": said, "max_tokens": 2, "model": "claude-next-9"},
+    }
+    with httpx.Client(base_url=both, timeout=60) as client:
+        assert client.post("/v1/embeddings", json={"model": "story", "input": "rain"}).status_code == 200
+        for path, body in asked.items():
+            refused = client.post(path, json=body)
+            assert refused.status_code in (400, 404), path
+            assert "writes text" in refused.text or "model is missing" in refused.text
+        assert client.post("/tokenize", json={"content": "rain"}).json()["tokens"]
+        assert (
+            client.post("/v1/chat/completions", json={"model": "writer", "messages": said}).status_code == 200
+        )
+        for path, body in asked.items():
+            answered = client.post(path, json=body)
+            assert answered.status_code == 200, answered.text
+            assert path == "/apply-template" or answered.json()["model"] in ("writer", "claude-next-9")
+        made = client.post("/v1/embeddings", json={"input": "rain"}).json()
+        assert (made["model"], len(made["data"][0]["embedding"])) == ("story", 64)
+        ambiguous = client.post("/tokenize", json={"content": "rain"})
+        assert (ambiguous.status_code, "model is missing" in ambiguous.text) == (400, True)
