@@ -17,11 +17,13 @@ typedef float panel[MK_DEEP][LANES];
 struct rows {
   const char* at[LANES];
   const char* end; /* of the matrix */
+  size_t bytes;    /* from row to row */
 };
 
 static struct rows rows_from(const struct mk_matrix* w, int n0) {
   struct rows r;
   for (int i = 0; i < LANES; i++) r.at[i] = (const char*)w->codes + (n0 + i < w->n ? n0 + i : w->n - 1) * w->stride;
+  r.bytes = (size_t)w->stride;
   r.end = (const char*)w->codes + (w->n - 1) * w->stride + (int64_t)w->k * (w->type == MK_F32 ? 4 : 2);
   return r;
 }
@@ -44,10 +46,18 @@ INLINE vf part_of(vi word, const int type, const int part) {
   return vi_as_float(part ? vi_and(word, vi_set((int32_t)0xffff0000)) : vi_left(word, 16));
 }
 
+/* While bytes `at` to `at` + 64 of a panel's rows are worked on, the same share of that of the next strip comes into the
+ * second cache, line after line as it lies: see `fetch` of products_codes.h. */
+INLINE void fetch(const struct rows* r, size_t at) {
+  const char* line = r->at[0] + LANES * at + MK_STRIP * r->bytes;
+  UNROLL for (int i = 0; i < LANES; i++) __builtin_prefetch(line + 64 * i, 0, 2);
+}
+
 /* Words are turned over as they lie, and then taken apart. */
 INLINE void turn(const struct rows* r, int k, int count, float (*to)[LANES], const int type) {
   const int size = type == MK_F32 ? 4 : 2, parts = 4 / size;
   vi words[LANES];
+  fetch(r, (size_t)k * size);
   vi_transpose(r->at, (size_t)k * size, count * size, r->end, words);
   UNROLL for (int i = 0; i < LANES; i++) UNROLL for (int part = 0; part < parts; part++)
     if (i * parts + part < count) vf_store(to[i * parts + part], part_of(words[i], type, part));
@@ -55,7 +65,7 @@ INLINE void turn(const struct rows* r, int k, int count, float (*to)[LANES], con
 
 static void turn_any(const struct mk_matrix* w, int n0, int k, int count, float (*to)[LANES]) {
   float lying[LANES][LANES];
-  struct rows r = {.end = (const char*)(lying + LANES)};
+  struct rows r = {.end = (const char*)(lying + LANES), .bytes = 0};
   for (int i = 0; i < LANES; i++) {
     vf_store(lying[i], widen(w, n0 + i < w->n ? n0 + i : w->n - 1, k, count));
     r.at[i] = (const char*)lying[i];
@@ -80,14 +90,6 @@ static void fill(const struct mk_matrix* w, const struct rows* r, int n0, int k,
   }
 }
 
-/* While elements k to k + count of a strip's rows are worked on, the same share of the next strip comes into the second
- * cache, line after line as it lies: waiting for memory is most of a product with few rows. */
-static void fetch(const struct mk_matrix* w, int n0, int k, int count) {
-  const int64_t bits = w->kind != MK_FLOATS ? w->bits : w->type == MK_F32 ? 32 : 16, share = MK_STRIP * count * bits / 8;
-  const char* from = (const char*)w->codes + (n0 + MK_STRIP) * w->stride + MK_STRIP * k * bits / 8;
-  for (int64_t b = 0; b < share; b += 64) __builtin_prefetch(from + b, 0, 2);
-}
-
 /* sums[row][output] += the block's chain, for R rows and P panels. */
 INLINE void tile(const panel* panels, const float* x, int count, float* sums, const int R, const int P) {
   vf a[TILE][PANELS];
@@ -106,7 +108,12 @@ INLINE void tile(const panel* panels, const float* x, int count, float* sums, co
   }
 }
 
-enum { FEW = 4 }; /* rows that meet weights as they come from memory, of which nothing is kept */
+/* Rows that meet weights as they come from memory, of which nothing is kept: as many as have their sums in registers. */
+#if defined(__AVX512F__)
+enum { FEW = 8 };
+#else
+enum { FEW = 4 };
+#endif
 
 /* sums[row][output] += the chain of a whole block, as `tile` has it. */
 INLINE void few(const struct rows* from, int k, const float* x, float* sums, const int type, const int R) {
@@ -115,6 +122,7 @@ INLINE void few(const struct rows* from, int k, const float* x, float* sums, con
   UNROLL for (int r = 0; r < R; r++) a[r] = vf_set(0);
   for (int first = 0; first < MK_DEEP; first += step) {
     vi words[LANES];
+    fetch(from, (size_t)(k + first) * size);
     vi_transpose(from->at, (size_t)(k + first) * size, 64, from->end, words);
     UNROLL for (int i = 0; i < LANES; i++) UNROLL for (int part = 0; part < parts; part++) {
       const vf weight = part_of(words[i], type, part);
@@ -124,16 +132,16 @@ INLINE void few(const struct rows* from, int k, const float* x, float* sums, con
   UNROLL for (int r = 0; r < R; r++) vf_store(sums + r * MK_STRIP, vf_add(vf_load(sums + r * MK_STRIP), a[r]));
 }
 
-#define OF_TYPE(type) \
-  rows == 1   ? few(from, k, x, sums, type, 1) \
-  : rows == 2 ? few(from, k, x, sums, type, 2) \
-  : rows == 3 ? few(from, k, x, sums, type, 3) \
-              : few(from, k, x, sums, type, 4)
-
 static void few_rows(const struct rows* from, int type, int k, const float* x, float* sums, int rows) {
-  if (type == MK_BF16) OF_TYPE(MK_BF16);
-  else if (type == MK_F16) OF_TYPE(MK_F16);
-  else OF_TYPE(MK_F32);
+#define OF(R) \
+  case R: \
+    if (R > FEW) break; \
+    if (type == MK_BF16) few(from, k, x, sums, MK_BF16, R <= FEW ? R : 1); \
+    else if (type == MK_F16) few(from, k, x, sums, MK_F16, R <= FEW ? R : 1); \
+    else few(from, k, x, sums, MK_F32, R <= FEW ? R : 1); \
+    break;
+  switch (rows) { OF(1) OF(2) OF(3) OF(4) OF(5) OF(6) OF(7) OF(8) }
+#undef OF
 }
 
 INLINE void tiles(const panel* panels, const float* x, int count, float* sums, int rows, const int P) {
@@ -152,7 +160,7 @@ INLINE void tiles(const panel* panels, const float* x, int count, float* sums, i
 
 static void strip(const struct mk_matrix* w, int n0, const char* x, int rows, float* sums) {
   _Alignas(64) panel panels[MK_STRIP / LANES];
-  const int wide = w->n - n0 > LANES ? 2 : 1, few = rows <= MK_TOGETHER;
+  const int wide = w->n - n0 > LANES ? 2 : 1;
   const int direct = rows <= FEW && w->kind == MK_FLOATS && !w->across;
   const size_t row = mk_float_row_bytes(w->k) / 4;
   struct rows from[2];
@@ -161,14 +169,11 @@ static void strip(const struct mk_matrix* w, int n0, const char* x, int rows, fl
   memset(sums, 0, sizeof(float) * MK_STRIP * (size_t)rows);
   for (int k = 0; k < w->k; k += MK_DEEP) {
     const int count = w->k - k < MK_DEEP ? w->k - k : MK_DEEP;
-    if (few && !w->across) fetch(w, n0, k, count);
     if (direct && count == MK_DEEP) {
       for (int p = 0; p < wide; p++) few_rows(&from[p], w->type, k, (const float*)x + (size_t)k * (size_t)rows, sums + p * LANES, rows);
       continue;
     }
-    for (int p = 0; p < wide; p++) {
-      fill(w, &from[p], n0 + p * LANES, k, count, panels[p]);
-    }
+    for (int p = 0; p < wide; p++) fill(w, &from[p], n0 + p * LANES, k, count, panels[p]);
     for (int first = 0; first < rows; first += MK_TOGETHER) {
       const int together = rows - first < MK_TOGETHER ? rows - first : MK_TOGETHER;
       const float* group = (const float*)x + (size_t)first * row + (size_t)k * (size_t)together;
