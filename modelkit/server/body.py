@@ -73,13 +73,17 @@ async def _collected(request: Request, most: int) -> bytes:
     return b"".join(parts)
 
 
+# What programs send that say nothing: none, curl's own for -d, and aiohttp's for bytes (litellm to Ollama).
+_UNSAID = ("", "application/x-www-form-urlencoded", "application/octet-stream")
+
+
 def _check_type(request: Request) -> None:
     """A page of another site can send text/plain without asking, and cannot send JSON."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind in ("application/json", "application/x-ndjson") or kind.endswith("+json"):
         return
     origin = "origin" in request.headers or "sec-fetch-site" in request.headers
-    if origin or kind not in ("", "application/x-www-form-urlencoded"):  # the latter is curl's own -d
+    if origin or kind not in _UNSAID:
         raise refused("media_type", f"the body is {kind[:60]!r}; expected application/json")
 
 

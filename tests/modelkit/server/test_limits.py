@@ -108,6 +108,8 @@ def test_a_body_without_a_length_is_bounded_too(served: Running) -> None:
         ("application/problem+json", (), 200),
         ("application/x-www-form-urlencoded", (), 200),
         ("application/x-www-form-urlencoded", ("Sec-Fetch-Site: none",), 415),
+        ("application/octet-stream", (), 200),
+        ("application/octet-stream", ("Sec-Fetch-Site: none",), 415),
     ],
 )
 def test_only_json_is_read(served: Running, kind: str, more: tuple[str, ...], expected: int) -> None:
