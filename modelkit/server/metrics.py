@@ -16,6 +16,7 @@ Labels = tuple[tuple[str, str], ...]
 _MOST_SERIES = 200
 _LOADED_S = 0.001  # who waits for less has found the model loaded
 _BOUNDS_S = (0.001, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0)
+_BOUNDS_TOKENS = (0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 12.0, 16.0, 24.0, 32.0)
 
 # name -> what it says, and what vLLM calls the same thing, for the dashboards that exist
 COUNTERS = {
@@ -43,6 +44,10 @@ COUNTERS = {
         "",
     ),
     "modelkit_evictions_total": ("Models that left before their time, to make room for others.", ""),
+    "modelkit_departures_total": (
+        "Models that left memory: idle, to make room, replaced by a newer package or none, stopped, failed.",
+        "",
+    ),
 }
 HISTOGRAMS = {
     "modelkit_time_to_first_token_seconds": (
@@ -58,6 +63,7 @@ HISTOGRAMS = {
     "modelkit_decode_seconds": ("From the first token to the last.", "vllm:request_decode_time_seconds"),
     "modelkit_request_seconds": ("From a request's arrival to its end.", "vllm:e2e_request_latency_seconds"),
     "modelkit_model_load_seconds": ("What requests waited for a model to be loaded.", ""),
+    "modelkit_accepted_length_tokens": ("How many tokens of a draft were kept, of each that was judged.", ""),
 }
 GAUGES = {
     "modelkit_requests_running": ("Requests whose answer comes.", "vllm:num_requests_running"),
@@ -76,21 +82,25 @@ GAUGES = {
 
 @dataclass(slots=True)
 class Histogram:
-    """How often what took how long, in seconds."""
+    """How often what took how long, in seconds, or had so many tokens."""
 
-    buckets: list[int] = field(default_factory=lambda: [0] * (len(_BOUNDS_S) + 1))
-    total_s: float = 0.0
+    bounds: tuple[float, ...] = _BOUNDS_S
+    buckets: list[int] = field(init=False)
+    total: float = 0.0
 
-    def add(self, seconds: float) -> None:
-        self.buckets[bisect_left(_BOUNDS_S, seconds)] += 1
-        self.total_s += seconds
+    def __post_init__(self) -> None:
+        self.buckets = [0] * (len(self.bounds) + 1)
+
+    def add(self, value: float, times: int = 1) -> None:
+        self.buckets[bisect_left(self.bounds, value)] += times
+        self.total += value * times
 
     def lines(self, name: str, labels: Labels) -> Iterator[str]:
         count = 0
-        for bound, here in zip((*map(str, _BOUNDS_S), "+Inf"), self.buckets, strict=True):
+        for bound, here in zip((*map(str, self.bounds), "+Inf"), self.buckets, strict=True):
             count += here
             yield f"{name}_bucket{_written((*labels, ('le', bound)))} {count}"
-        yield f"{name}_sum{_written(labels)} {self.total_s:.6f}"
+        yield f"{name}_sum{_written(labels)} {self.total:.6f}"
         yield f"{name}_count{_written(labels)} {count}"
 
 
@@ -120,6 +130,9 @@ class Metrics:
             drafter = (*model, ("drafter", one.drafter))
             self._count("modelkit_drafted_tokens_total", drafter, one.drafted_tokens)
             self._count("modelkit_accepted_tokens_total", drafter, one.accepted_tokens)
+            for length, times in enumerate(one.lengths):
+                if times:
+                    self._observe("modelkit_accepted_length_tokens", drafter, length, times, _BOUNDS_TOKENS)
         if trace.first_token_s is not None:
             self._observe("modelkit_time_to_first_token_seconds", model, trace.first_token_s)
         if trace.load_s > _LOADED_S:
@@ -171,12 +184,19 @@ class Metrics:
         key = _bounded(labels, counts)
         counts[key] = counts.get(key, 0) + more
 
-    def _observe(self, name: str, labels: Labels, seconds: float) -> None:
+    def _observe(
+        self,
+        name: str,
+        labels: Labels,
+        value: float,
+        times: int = 1,
+        bounds: tuple[float, ...] = _BOUNDS_S,
+    ) -> None:
         histograms = self._histograms[name]
         key = _bounded(labels, histograms)
         if key not in histograms:
-            histograms[key] = Histogram()
-        histograms[key].add(seconds)
+            histograms[key] = Histogram(bounds)
+        histograms[key].add(value, times)
 
 
 _THEIRS = {"model": "model_name", "finish": "finished_reason"}

@@ -21,7 +21,7 @@ from modelkit.server.residents import decide
 from modelkit.server.shares import lend
 from modelkit.server.standing import Standing
 from modelkit.server.stored import Found, Source
-from modelkit.server.tally import Tally, Why
+from modelkit.server.tally import Left, Tally, Why
 from runtime.records import dataclass
 
 UNLIMITED = 2**62
@@ -68,6 +68,9 @@ class Moves:
         decision = decide(known, capacity.memory_bytes, now_s, capacity.patience_s)
         self.tally.evictions.update(self.all[key].found.name for key in decision.evict)
         for key in decision.leave:
+            self.tally.departures[
+                self.all[key].found.name, self._why(key in decision.evict, self.all[key])
+            ] += 1
             self.leave(self.all[key])
         for key, size in decision.keep:
             self._keep(self.all[key], size)
@@ -77,6 +80,16 @@ class Moves:
             self._refuse(self.all[key], sentence)
         self._lend()
         self._wake_at(decision.again_s)
+
+    @staticmethod
+    def _why(evicted: bool, standing: Standing) -> Left:
+        if evicted:
+            return "room"
+        if standing.outdated:
+            return "replaced"
+        if standing.dead:
+            return "failed"
+        return "stopped" if standing.stopped else "idle"
 
     async def close(self) -> None:
         """Close every model; whoever still waits for one gets ModelClosed."""
@@ -229,6 +242,7 @@ class Moves:
         stopped = ModelClosed(f"{standing.found.name} was stopped", hint="Ask again, and it is loaded again.")
         if standing.state == "ready":
             standing.end(stopped)
+            self.tally.departures[standing.found.name, "stopped"] += 1
             self.leave(standing)
         elif standing.state == "loading":
             standing.state = "leaving"  # its weights are being read; `_done` closes it

@@ -87,6 +87,7 @@ class Pool:
         try:
             if keep_alive is not None:
                 standing.keep_alive_s = FOR_EVER if keep_alive < 0 else keep_alive
+                standing.stopped = False
             ticket = standing.turns.take(priority) if turn else None
             try:
                 self._moves.start(standing)
@@ -117,7 +118,7 @@ class Pool:
         called = [one for one in self._all.values() if spelled in (*one.names, one.found.name)]
         meant = [one for one in called if one.state != "leaving"]
         for one in meant:
-            one.keep_alive_s, one.expires_s = 0.0, self._clock()
+            one.keep_alive_s, one.expires_s, one.stopped = 0.0, self._clock(), True
             if now:
                 self._moves.stop_now(one)
         self._moves.settle()

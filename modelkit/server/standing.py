@@ -78,7 +78,7 @@ class Standing:
         self.prefix_wish_bytes = self.prefix_bytes = self.prefix_asked_bytes = 0
         self.lent_bytes = -1
         """What its conversations were told that they may take."""
-        self.outdated = False
+        self.outdated = self.stopped = False
 
     def weigh(self, memory: Memory, limit_bytes: int) -> None:
         """This is what it takes. Of the memory for conversations no more is reserved than there is, if there
@@ -115,11 +115,15 @@ class Standing:
         return Need(self.key, self.context_bytes, taken, bool(self.users))
 
     @property
+    def dead(self) -> bool:
+        """Has its engine ended by itself?"""
+        return self.state == "ready" and self.model is not None and not self.model.alive
+
+    @property
     def resident(self) -> Resident:
         """For the decider. Not while it is being opened."""
         assert self.state != "opening"
         need = self.need
-        dead = self.state == "ready" and self.model is not None and not self.model.alive
         return Resident(
             key=self.key,
             name=self.found.name,
@@ -131,7 +135,7 @@ class Standing:
             leases=self.users,
             used_s=self.used_s,
             expires_s=self.expires_s,
-            outdated=self.outdated or dead,
+            outdated=self.outdated or self.dead,
         )
 
     def end(self, error: Exception) -> None:

@@ -8,6 +8,7 @@ from typing import Literal
 from modelkit.server.metrics import Labels
 from runtime.records import dataclass
 
+Left = Literal["idle", "room", "replaced", "stopped", "failed"]
 Why = Literal["error", "too_large", "no_room"]
 
 
@@ -21,9 +22,20 @@ class Tally:
     """
     evictions: Counter[str] = field(default_factory=Counter[str])
     """Models that left before their time, to make room for others."""
+    departures: Counter[tuple[str, Left]] = field(default_factory=Counter[tuple[str, Left]])
+    """Models that left memory. "idle": their time was over. "room": as above. "replaced": their name stands
+    for another package, or for none. "stopped": somebody asked for it. "failed": their engine has died.
+    """
 
     def counts(self) -> Mapping[str, Mapping[Labels, int]]:
         """By the names of metrics."""
         failures = {(("model", name), ("reason", why)): count for (name, why), count in self.failures.items()}
         evictions: dict[Labels, int] = {(("model", name),): count for name, count in self.evictions.items()}
-        return {"modelkit_load_failures_total": failures, "modelkit_evictions_total": evictions}
+        departures = {
+            (("model", name), ("reason", why)): count for (name, why), count in self.departures.items()
+        }
+        return {
+            "modelkit_load_failures_total": failures,
+            "modelkit_evictions_total": evictions,
+            "modelkit_departures_total": departures,
+        }

@@ -3,6 +3,7 @@
 import time
 from collections import Counter
 from dataclasses import field
+from itertools import zip_longest
 from typing import Literal
 
 from runtime.engine.request import Drafts, Usage
@@ -52,10 +53,15 @@ class Trace:
     @property
     def usage(self) -> Usage:
         """Of all rows together; times are those of the longest."""
-        drafts: dict[str, tuple[int, int]] = {}
+        drafts: dict[str, Drafts] = {}
         for one in (draft for usage in self.usages for draft in usage.drafts):
-            drafted, accepted = drafts.get(one.drafter, (0, 0))
-            drafts[one.drafter] = drafted + one.drafted_tokens, accepted + one.accepted_tokens
+            before = drafts.get(one.drafter, Drafts(one.drafter, 0, 0))
+            drafts[one.drafter] = Drafts(
+                one.drafter,
+                before.drafted_tokens + one.drafted_tokens,
+                before.accepted_tokens + one.accepted_tokens,
+                tuple(map(sum, zip_longest(before.lengths, one.lengths, fillvalue=0))),
+            )
         return Usage(
             prompt_tokens=sum(one.prompt_tokens for one in self.usages),
             cached_tokens=sum(one.cached_tokens for one in self.usages),
@@ -67,5 +73,5 @@ class Trace:
             decode_s=max((one.decode_s for one in self.usages), default=0.0),
             rounds=sum(one.rounds for one in self.usages),
             dropped_tokens=sum(one.dropped_tokens for one in self.usages),
-            drafts=tuple(Drafts(name, *counts) for name, counts in drafts.items()),
+            drafts=tuple(drafts.values()),
         )

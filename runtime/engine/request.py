@@ -114,6 +114,8 @@ class Drafts:
     drafted_tokens: int
     accepted_tokens: int
     """How many of them were kept."""
+    lengths: tuple[int, ...] = ()
+    """In how many passes 0, 1, 2, ... of its tokens were kept; () where that is not known."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,8 @@
 """One sequence while the engine works on it: the engine's own, mutable notes about a request."""
 
 import time
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import field
 
 from runtime.cache.shift import Shift
@@ -42,8 +44,10 @@ class Row:
     """When the request came."""
     rounds: int = 0
     """Passes of the target that decoded it."""
-    drafts: dict[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])
-    """By drafter: (drafted, accepted) tokens."""
+    drafted: Counter[str] = field(default_factory=Counter[str])
+    """Tokens by drafter."""
+    accepted: dict[str, Counter[int]] = field(default_factory=dict[str, "Counter[int]"])
+    """By drafter: in how many rounds so many of its tokens were kept."""
     stop_id: int | None = None
     """The token that ended the text."""
     matcher: Matcher | None = field(init=False, default=None)
@@ -157,8 +161,8 @@ class Row:
         """A round of the target in which this drafter's drafts were verified."""
         self.rounds += 1
         if drafted:
-            before = self.drafts.get(drafter, (0, 0))
-            self.drafts[drafter] = (before[0] + drafted, before[1] + accepted)
+            self.drafted[drafter] += drafted
+            self.accepted.setdefault(drafter, Counter())[accepted] += 1
 
     def take(self, token: int, logprob: TokenLogprob | None) -> Reason | None:
         """Accept one token; the reason to end, if it ends here. A stop token is not part of the text.
@@ -180,20 +184,27 @@ class Row:
             return "stop"
         return "length" if self.generated >= self.request.max_tokens else None
 
+    def _drafts(self) -> Iterator[Drafts]:
+        for name, drafted in self.drafted.items():
+            rounds = self.accepted[name]
+            lengths = tuple(rounds[length] for length in range(max(rounds) + 1))
+            yield Drafts(name, drafted, sum(length * count for length, count in rounds.items()), lengths)
+
     def end(self, reason: Reason) -> None:
         """Tell the caller that no more comes, and what it cost."""
         now = time.monotonic()
         admitted = self.admitted or now
         first = self.first_token or now
+        drafts = tuple(self._drafts())
         usage = Usage(
             prompt_tokens=self.request.prompt_tokens,
             cached_tokens=self.cached,
             generated_tokens=self.generated,
-            drafted_tokens=sum(drafted for drafted, _ in self.drafts.values()),
-            accepted_tokens=sum(accepted for _, accepted in self.drafts.values()),
+            drafted_tokens=sum(one.drafted_tokens for one in drafts),
+            accepted_tokens=sum(one.accepted_tokens for one in drafts),
             rounds=self.rounds,
             dropped_tokens=len(self.dropped),
-            drafts=tuple(Drafts(name, *counts) for name, counts in self.drafts.items()),
+            drafts=drafts,
             wait_s=admitted - self.submitted,
             prefill_s=first - admitted,
             decode_s=now - first,

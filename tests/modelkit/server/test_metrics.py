@@ -38,7 +38,7 @@ USAGE = Usage(
     prefill_s=0.02,
     decode_s=0.04,
     rounds=3,
-    drafts=(Drafts("lookup", 4, 3),),
+    drafts=(Drafts("lookup", 4, 3, (1, 1, 1)),),
 )
 
 CALLS: list[Event] = [
@@ -69,6 +69,13 @@ def test_rows_of_a_request_are_added_up() -> None:
     assert said['modelkit_prompt_tokens_total{model="story"}'] == 40
     assert said['modelkit_cached_tokens_total{model="story"}'] == 16
     assert said['modelkit_accepted_tokens_total{model="story",drafter="lookup"}'] == 6
+    length = 'modelkit_accepted_length_tokens_{}{{model="story",drafter="lookup"{}}}'
+    assert (
+        said[length.format("count", "")]
+        == said['modelkit_accepted_tokens_total{model="story",drafter="lookup"}']
+    )
+    assert said[length.format("sum", "")] == 6
+    assert [said[length.format("bucket", f',le="{bound}.0"')] for bound in (0, 1, 2, 32)] == [2, 4, 6, 6]
     assert said['modelkit_requests_total{dialect="openai",status="200"}'] == 1
     assert said['modelkit_answers_total{model="story",finish="stop"}'] == 1
     assert said['modelkit_tool_calls_total{model="story",outcome="ok"}'] == 2
@@ -112,7 +119,9 @@ def test_what_the_pool_has_counted() -> None:
     assert not values(Metrics().text({}, tally.counts()))
     tally.failures["story", "error"] += 2
     tally.evictions.update(f"model {number}" for number in range(1000))
+    tally.departures["story", "idle"] += 3
     said = values(Metrics().text({}, tally.counts()))
+    assert said['modelkit_departures_total{model="story",reason="idle"}'] == 3
     assert said['modelkit_load_failures_total{model="story",reason="error"}'] == 2
     assert said['modelkit_evictions_total{model="model 7"}'] == 1
     assert said['modelkit_evictions_total{model="other"}'] == 800

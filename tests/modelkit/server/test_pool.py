@@ -212,6 +212,9 @@ async def test_idle_models_make_room_and_busy_ones_do_not() -> None:
         clock.now_s += 400
         await use(pool, "c", 0)
         assert pool.tally.evictions == {"b": 1, "c": 1}  # not those whose time was over
+        left = pool.tally.departures
+        assert {name: count for (name, why), count in left.items() if why == "room"} == {"b": 1, "c": 1}
+        assert {why for _, why in left} == {"room", "idle"}
         assert pool.tally.failures == {("b", "no_room"): 1}
 
 
@@ -276,6 +279,8 @@ async def test_a_name_that_stands_for_another_package_gets_another_model() -> No
             assert old.model.alive
         await until(lambda: len(pool.shown()) == 1)
         assert not old.model.alive
+        assert set(pool.tally.departures.values()) == {1}
+        assert {why for _, why in pool.tally.departures} == {"replaced"}
 
 
 @on_a_loop
@@ -298,6 +303,7 @@ async def test_a_model_whose_engine_died_is_loaded_again() -> None:
             packages.loaded[0].alive = False
             assert (await use(pool, "a")).model is not lease.model
         await until(lambda: names(pool) == ["a"] and states(pool) == {"a": "ready"})
+        assert pool.tally.departures == {("a", "failed"): 1}
 
 
 @on_a_loop
@@ -310,6 +316,7 @@ async def test_stop_lets_requests_end_and_stop_now_does_not() -> None:
             await asyncio.sleep(0.01)
             assert lease.model.alive
         await until(lambda: not names(pool))
+        assert pool.tally.departures == {("a", "stopped"): 1}
         async with pool.acquire("a") as lease:
             places = [asyncio.ensure_future(use(pool, "a")) for _ in range(30)]
             await asyncio.sleep(0.01)
@@ -326,6 +333,7 @@ async def test_stop_lets_requests_end_and_stop_now_does_not() -> None:
         packages.reads.set()
         await until(lambda: not names(pool))
         nothing_is_left(pool)
+        assert pool.tally.departures == {("a", "stopped"): 2}  # b never came
 
 
 @on_a_loop

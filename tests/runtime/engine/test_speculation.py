@@ -82,6 +82,10 @@ def test_the_tokens_are_those_of_plain_decoding(
     assert got == wanted
     drafted, accepted = sum(u.drafted_tokens for u in usages), sum(u.accepted_tokens for u in usages)
     assert drafted > 0 or kind == "ngram"
+    for one in (draft for usage in usages for draft in usage.drafts):
+        assert sum(length * times for length, times in enumerate(one.lengths)) == one.accepted_tokens
+        assert one.lengths[-1] > 0
+    assert all(sum(sum(one.lengths) for one in u.drafts) <= u.rounds for u in usages)
     if kind == "itself":
         assert accepted > 0.9 * drafted
 
