@@ -17,7 +17,7 @@ from modelkit.tokenizer import Tokenizer
 from runtime.embedding import Pool, Reading
 from runtime.engine.engine import Engine
 from runtime.loaded import LoadedModel
-from runtime.nn.dense import Dense
+from runtime.nn.dense import Dense, Weights
 from runtime.records import dataclass
 
 if TYPE_CHECKING:
@@ -77,7 +77,9 @@ def no_text(name: str) -> RequestError:
 
 
 class Embedder:
-    """Makes embeddings with a loaded model. width: tokens of one piece. context: most of one text."""
+    """Makes embeddings with a loaded model. width: tokens of one piece. context: most of one text. dense: the
+    weights of what `pooling` has behind it.
+    """
 
     def __init__(
         self,
@@ -88,15 +90,15 @@ class Embedder:
         width: int,
         context: int,
         kept_format: str | None,
+        dense: Sequence[Weights] = (),
     ) -> None:
         self._engine, self._tokenizer, self.pooling = engine, tokenizer, pooling
         self._width, self._kept_format = width, kept_format
         self._limit = context if pooling.most_tokens is None else min(context, pooling.most_tokens)
         self._size = pooling.size(engine.model.described.hidden_size)
         self._dense: tuple[Dense, ...] = ()
-        if pooling.dense:
-            read = [one.read() for one in pooling.dense]
-            self._dense = engine.call(lambda _: tuple(map(Dense, read)))
+        if dense:
+            self._dense = engine.call(lambda _: tuple(map(Dense, dense)))
         self._turn = threading.Lock()
 
     def embed(self, texts: Sequence[str | tuple[int, ...]], wanted: Wanted) -> Embeddings:

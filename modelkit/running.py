@@ -242,6 +242,9 @@ def start(
     """Load what was opened. Raises LoadError, TokenizerError, TemplateError."""
     ready = opened.ready
     prompter = Prompter(ready.tokenizer, ready.template, opened.metadata, ready.template_fault)
+    dense = [
+        one.read() for one in ready.pooling.dense
+    ]  # while there is no engine that would have to be ended
     defaults = _stopping(prompter).merge(ready.parameters).merge(parameters)
     started = start_engine(opened, defaults.resolved(), settings, on_memory)
     writes = started.engine.model.described.writes
@@ -260,6 +263,7 @@ def start(
             width=defaults.resolved().num_batch,
             context=started.context_length,
             kept_format=started.kv_format,
+            dense=dense,
         ),
         stop_ids=ready.stop_ids | _ends(prompter),
         suppressed=ready.suppressed,
