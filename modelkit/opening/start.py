@@ -119,7 +119,8 @@ def start_engine(
     with _loading(opened):
         engine = Engine(weights.target, options, weights.drafters, learned, adapters)
     device.give_back()  # packed weights that were expanded have left as much behind
-    held = replace(limits.memory, weight_bytes=engine.model.weight_bytes, draft_bytes=weights.draft_bytes)
+    loaded = engine.model.weight_bytes + opened.ready.pooling.dense_bytes
+    held = replace(limits.memory, weight_bytes=loaded, draft_bytes=weights.draft_bytes)
     notes = (*limits.notes, *engine.model.notes, *_idle_threads(wanted))
     return Started(engine, limits.context, held, notes, limits.kv_format, learning)
 
@@ -132,7 +133,8 @@ def _limits(opened: Opened, wanted: Resolved, settings: Settings, *, guesses: bo
     with _loading(opened):
         foreseen = forecast(opened.inventory, opened.draft, drafts=guesses, kv_format=kv_format)
     adapters = attached.held_bytes(opened.adapters, foreseen.element_bytes)
-    foreseen = replace(foreseen, adapter_bytes=adapters)
+    weights = foreseen.weight_bytes + opened.ready.pooling.dense_bytes
+    foreseen = replace(foreseen, adapter_bytes=adapters, weight_bytes=weights)
     left = free - foreseen.weight_bytes - foreseen.draft_bytes - adapters
     # Nothing is kept of texts that embeddings are made of.
     kept = keeping(settings, opened.label, opened.digest, left) if described.writes else Keeping(None, None)

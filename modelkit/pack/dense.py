@@ -53,6 +53,11 @@ class DenseFile:
     """[outputs]."""
     header: Header
 
+    @property
+    def nbytes(self) -> int:
+        """In memory, in float32."""
+        return 4 * self.outputs * (self.inputs + (self.bias is not None))
+
     def read(self) -> Weights:
         """Its weights, in float32. Raises SourceError."""
         label = f"{self.folder}/{MODULE_WEIGHTS}"

@@ -79,6 +79,11 @@ class Pooling:
         return self.dense[-1].outputs if self.dense else hidden
 
     @property
+    def dense_bytes(self) -> int:
+        """What that takes in memory."""
+        return sum(one.nbytes for one in self.dense)
+
+    @property
     def said(self) -> str:
         """In words, for the user."""
         if self.problem is not None:

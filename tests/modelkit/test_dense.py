@@ -91,6 +91,16 @@ def test_weights_in_16_bits(tmp_path: Path, dtype: str) -> None:
     assert np.abs(found - np.tanh(pooled @ weight.T + bias)).max() < 1e-5
 
 
+def test_it_counts_in_what_a_model_takes(tmp_path: Path) -> None:
+    folder, told = write_dense(tmp_path / "model", "labse"), list[Any]()
+    with modelkit.load(folder, on_memory=lambda memory, _: told.append(memory)) as model:
+        both = model.memory.weight_bytes
+    assert told[0].weight_bytes == both
+    write_modules(folder, {"pooling_mode_cls_token": True})
+    with modelkit.load(folder) as model:
+        assert both - model.memory.weight_bytes == 4 * (64 * 64 + 64)
+
+
 def test_what_show_says(tmp_path: Path) -> None:
     write_dense(tmp_path / "model", "narrowed")
     make(tmp_path)
