@@ -209,14 +209,14 @@ static void unpack_block_scales(int kind, const struct at_blocks* b, float (*sca
   }
 }
 
-/* `count` elements of whole blocks from byte `at` of each row on. few: scales and biases alone. */
+/* `count` elements of whole blocks from byte `at` of each row on. few: scales and biases alone, and nothing is fetched. */
 static void unpack_blocks(const struct mk_matrix* w, const struct panel* p, size_t at, int count, int few, int32_t (*codes)[LANES],
                           float (*scales)[LANES], float (*biases)[LANES]) {
   const struct mk_blocks is = mk_blocks_of(w->kind);
   struct at_blocks b = {p, at};
   size_t fetched = at;
   for (int e = 0; e < count; e += is.weights, b.at += (size_t)is.bytes) {
-    for (; fetched < b.at + (size_t)is.bytes; fetched += 64) fetch(p, fetched, few ? 1 : PANELS);
+    for (; !few && fetched < b.at + (size_t)is.bytes; fetched += 64) fetch(p, fetched, PANELS);
     unpack_block_scales(w->kind, &b, scales, biases);
     scales += is.weights / is.group, biases += is.weights / is.group;
     if (few) continue;

@@ -49,6 +49,13 @@ INLINE struct met piece_met(const char* x, const int kind, const int piece, cons
   return (struct met){{_mm512_shuffle_i64x2(a, b, 0x88)}, {_mm512_shuffle_i64x2(a, b, 0xdd)}};
 }
 
+/* A quarter of what lies in the next panel where this one has blocks of so many bytes: as `fetch`. */
+INLINE void fetch_quarter(const struct panel* p, size_t at, const int quarter, const size_t bytes) {
+  const int lines = (int)(16 * bytes / 64 + 3) / 4;
+  const char* line = p->rows[0] + 16 * at + p->bytes + 64 * lines * quarter;
+  UNROLL for (int i = 0; i < lines; i++) __builtin_prefetch(line + 64 * i, 0, 2);
+}
+
 /* R rows times one panel of a slab, of which only scales and biases are unpacked, added to sums. */
 INLINE void few_blocks(const struct slab* s, const struct panel* p, size_t at, const char* x, size_t ldx, int k, float* sums, const int kind,
                        const int R) {
@@ -67,6 +74,7 @@ INLINE void few_blocks(const struct slab* s, const struct panel* p, size_t at, c
     UNROLL for (int piece = 0; piece < 4; piece++) {
       struct met met[2];
       vi quarters[2][4];
+      fetch_quarter(p, at, piece, bytes);
       UNROLL for (int r = 0; r < R; r++) met[r] = piece_met(from[r], kind, piece, group);
       UNROLL for (int i = 0; i < 4; i++) {
         vi four[2][4];
