@@ -12,6 +12,8 @@ from runtime.models.quantizing import Row
 from runtime.models.towers import Towers, unwrapped
 from runtime.records import dataclass
 
+TRUNK = "model."
+"""In front of the names of all tensors but the head's."""
 _LAYER = re.compile(r"layers\.(\d{1,6})\.", re.ASCII)
 
 

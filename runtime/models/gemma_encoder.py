@@ -14,12 +14,11 @@ import mlx.core as mx
 from runtime.cache.layout import LayerSpec, Stateless
 from runtime.cache.protocol import AttentionCache, Rotate
 from runtime.errors import NotSupported
-from runtime.models.checkpoint import Checkpoint, always
+from runtime.models.checkpoint import TRUNK, Checkpoint, always
 from runtime.models.config import Fields
 from runtime.models.decoder import head_norms
 from runtime.models.gemma import FAMILY as DECODER
 from runtime.models.gemma import Config, Gemma, parse_causal
-from runtime.models.tensor_names import TRUNK
 from runtime.nn.bidirectional import attend_both_ways
 from runtime.nn.rope import Rope
 from runtime.nn.self_attention import HeadNormAttention

@@ -8,9 +8,8 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from runtime.models.checkpoint import Checkpoint
+from runtime.models.checkpoint import TRUNK, Checkpoint
 from runtime.models.family import Family
-from runtime.models.tensor_names import TRUNK
 
 
 @cache

@@ -12,12 +12,12 @@ from typing import Any
 import mlx.core as mx
 
 from runtime.cache.layout import LayerSpec
-from runtime.models.checkpoint import Checkpoint, always
+from runtime.models.checkpoint import TRUNK, Checkpoint, always
 from runtime.models.config import Fields
 from runtime.models.decoder import CausalLM, attention_layout, gated_mlp, head_norms, layer_ropes, rms_norms
 from runtime.models.decoder_config import DecoderConfig, layer_count, one_rope, read_shape
 from runtime.models.family import Family
-from runtime.models.tensor_names import TRUNK, trunk_prefixed, without_spares
+from runtime.models.tensor_names import trunk_prefixed, without_spares
 from runtime.nn.block import PreNorm
 from runtime.nn.layer import Mixer
 from runtime.nn.rope import Rope

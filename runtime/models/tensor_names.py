@@ -6,9 +6,9 @@ its `adapt`; towers for other media are left out before that (`unused`).
 
 import mlx.core as mx
 
+from runtime.models.checkpoint import TRUNK
 from runtime.models.decoder_config import DecoderConfig
 
-TRUNK = "model."
 _WRAPPERS = (
     ("model.language_model.", "model."),
     ("language_model.model.", "model."),
