@@ -15,15 +15,16 @@ from modelkit.source.safetensors import Header, read_header
 from modelkit.source.strict_json import read_json
 from modelkit.source.tensor import TensorInfo
 from modelkit.source.tree import MODULE_WEIGHTS, Files, open_regular
-from runtime.nn.dense import Activation, Weights
 from runtime.records import dataclass
 
 if TYPE_CHECKING:
     import numpy as np
 
+    from runtime.nn.dense import Activation, Weights
+
 _CONFIG_BYTES = 1 << 16
 _MOST = 1 << 20
-_ACTIVATIONS: Mapping[str, Activation] = {
+_ACTIVATIONS: "Mapping[str, Activation]" = {
     "torch.nn.modules.linear.Identity": "identity",
     "torch.nn.modules.activation.Tanh": "tanh",
     "torch.nn.modules.activation.ReLU": "relu",
@@ -46,7 +47,7 @@ class DenseFile:
     """Elements of a vector that enters."""
     outputs: int
     """And of what comes out."""
-    activation: Activation
+    activation: "Activation"
     weight: TensorInfo
     """[outputs, inputs]."""
     bias: TensorInfo | None
@@ -58,8 +59,10 @@ class DenseFile:
         """In memory, in float32."""
         return 4 * self.outputs * (self.inputs + (self.bias is not None))
 
-    def read(self) -> Weights:
+    def read(self) -> "Weights":
         """Its weights, in float32. Raises SourceError."""
+        from runtime.nn.dense import Weights  # with it comes MLX, which a plan needs not
+
         label = f"{self.folder}/{MODULE_WEIGHTS}"
         with open_regular(self.weight.path, label) as file:
             if not self.header.unchanged(file.fileno()):
@@ -112,7 +115,7 @@ def _size(config: Mapping[str, Any], key: str, name: str) -> int:
     return size
 
 
-def _activation(config: Mapping[str, Any], name: str) -> Activation:
+def _activation(config: Mapping[str, Any], name: str) -> "Activation":
     """Tanh where none is named, as the class has it."""
     named = config.get("activation_function", "torch.nn.modules.activation.Tanh")
     if not isinstance(named, str) or named not in _ACTIVATIONS:
