@@ -20,6 +20,7 @@ class Acceptance:
     def __init__(self) -> None:
         self._shares: list[float] = []
         self._counts: list[float] = []
+        self._rested = 0  # rounds that the counts have not heard of
 
     def judge(self, judged: Sequence[tuple[int, int]]) -> None:
         """One round: per row, drafts judged and drafts kept. A draft is judged if all before it were kept."""
@@ -32,13 +33,16 @@ class Acceptance:
         self._learn(0, kept)
 
     def rest(self) -> None:
-        """A round passed without drafts."""
-        self._counts = [count * (1 - FORGET) for count in self._counts]
+        """A round passed without drafts. It costs next to nothing: most rounds are such, and fast models have
+        many in a second.
+        """
+        self._rested += 1
 
     def tokens(self, most: int) -> list[tuple[float, float]]:
         """For rounds of 0 to `most` drafts: expected tokens, the target's own included; and the same if all
         places do better than is believed by one standard deviation.
         """
+        self._catch_up()
         expected = hoped = chance = hope = 1.0
         believed, found = FIRST_GUESS, [(1.0, 1.0)]
         for place in range(most):
@@ -51,6 +55,7 @@ class Acceptance:
         return found
 
     def learned(self) -> Accepted:
+        self._catch_up()
         return tuple(
             (share, max(round(count), 1)) for share, count in zip(self._shares, self._counts, strict=True)
         )
@@ -59,6 +64,12 @@ class Acceptance:
         """Begin from what an earlier run learned."""
         self._shares = [share for share, _ in accepted]
         self._counts = [min(float(count), MOST_COUNTED) for _, count in accepted]
+        self._rested = 0
+
+    def _catch_up(self) -> None:
+        if self._rested:
+            left, self._rested = (1 - FORGET) ** self._rested, 0
+            self._counts = [count * left for count in self._counts]
 
     def _believed(self, place: int, before: float) -> tuple[float, float]:
         """How likely a draft there is kept, and the standard deviation of that."""
@@ -70,6 +81,7 @@ class Acceptance:
         return mean, math.sqrt(max(mean * (1 - mean), 0.01) / (weight + 1))
 
     def _learn(self, place: int, kept: bool) -> None:
+        self._catch_up()
         if place == len(self._shares):
             self._shares.append(float(kept))
             self._counts.append(0.0)
