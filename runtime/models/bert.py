@@ -22,6 +22,7 @@ from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.encoder import Encoder
 from runtime.models.family import Family
 from runtime.models.quantizing import EIGHT_ELSE, SOURCE, Row
+from runtime.models.tensor_names import renamed
 from runtime.nn.attend import split_heads
 from runtime.nn.bidirectional import Between, attend_both_ways
 from runtime.nn.linear import embed, linear
@@ -212,15 +213,7 @@ _RENAMED = (
 
 
 def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
-    return {_named(name): array for name, array in weights.items()}
-
-
-def _named(name: str) -> str:
-    prefix = next((one for one in _PREFIXES if name.startswith(one)), "")
-    name = name.removeprefix(prefix)
-    for pattern, new in _RENAMED:
-        name = pattern.sub(new, name)
-    return name
+    return {renamed(name, _PREFIXES, _RENAMED): array for name, array in weights.items()}
 
 
 _DOWN = re.compile(r"layer\.\d+\.(output\.dense|ffn\.lin2)\.", re.ASCII)

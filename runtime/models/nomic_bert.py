@@ -21,6 +21,7 @@ from runtime.models.config import Fields, whole_heads
 from runtime.models.encoder import Encoder
 from runtime.models.family import Family
 from runtime.models.quantizing import EIGHT_ELSE, SOURCE, Row
+from runtime.models.tensor_names import renamed
 from runtime.nn.attend import split_heads
 from runtime.nn.bidirectional import attend_both_ways
 from runtime.nn.linear import embed, linear
@@ -214,7 +215,7 @@ def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
     """
     found: dict[str, mx.array] = {}
     for name, array in weights.items():
-        name = _named(name)
+        name = renamed(name, _PREFIXES, _RENAMED)
         fused = _FUSED.fullmatch(name)
         if fused is None or array.shape[0] % 3:
             found[name] = array
@@ -222,14 +223,6 @@ def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
         for part, rows in zip("qkv", mx.split(array, 3), strict=True):
             found[f"{fused[1]}.self_attn.{part}_proj.{fused[2]}"] = rows
     return found
-
-
-def _named(name: str) -> str:
-    prefix = next((one for one in _PREFIXES if name.startswith(one)), "")
-    name = name.removeprefix(prefix)
-    for pattern, new in _RENAMED:
-        name = pattern.sub(new, name)
-    return name
 
 
 ROWS: tuple[Row, ...] = (

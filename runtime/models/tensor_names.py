@@ -4,6 +4,9 @@
 its `adapt`; towers for other media are left out before that (`unused`).
 """
 
+import re
+from collections.abc import Iterable
+
 import mlx.core as mx
 
 from runtime.models.checkpoint import TRUNK
@@ -28,6 +31,14 @@ def _unwrapped(name: str) -> str:
     for wrapped, plain in _WRAPPERS:
         if name.startswith(wrapped):
             return plain + name.removeprefix(wrapped)
+    return name
+
+
+def renamed(name: str, prefixes: Iterable[str], rules: Iterable[tuple[re.Pattern[str], str]]) -> str:
+    """Without the first of these prefixes that it has, and with what each rule finds replaced, in order."""
+    name = name.removeprefix(next((one for one in prefixes if name.startswith(one)), ""))
+    for pattern, new in rules:
+        name = pattern.sub(new, name)
     return name
 
 

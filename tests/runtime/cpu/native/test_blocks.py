@@ -7,26 +7,18 @@ import numpy as np
 import pytest
 
 from runtime.blocks.decode import decoded
+from runtime.blocks.finite import HALVES
 from runtime.blocks.types import BLOCK_TYPES
 from runtime.cpu import native
+from runtime.cpu.native.products import BLOCKS
 from tests.runtime.cpu.native.rows import bits, computing, normal, same_bits_in_any_company
 
 kernels = native.kernels
 if kernels is None:
     pytest.skip(f"no kernels: {native.status.reason}", allow_module_level=True)
 
-# Where the 16-bit scales of a block are, and how many numbers share a small one.
-HALVES = {
-    "q2_k": (80, 82),
-    "q3_k": (108,),
-    "q4_k": (0, 2),
-    "q5_k": (0, 2),
-    "q6_k": (208,),
-    "iq4_xs": (0,),
-    "iq4_nl": (0,),
-}
-GROUP = {"q2_k": 16, "q3_k": 16, "q6_k": 16}
-TYPES = pytest.mark.parametrize("name", HALVES)
+GROUP = {"q2_k": 16, "q3_k": 16, "q6_k": 16}  # numbers that share a small scale, where it is not 32
+TYPES = pytest.mark.parametrize("name", BLOCKS)
 
 
 def blocks(name: str, rows: int, count: int, seed: int = 0) -> np.ndarray:
