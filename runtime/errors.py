@@ -8,6 +8,7 @@ RuntimeFault
 ├── TooLarge           weights would take more memory than there is
 ├── BadTokenIds        an id outside the vocabulary
 ├── QueueFull          as many requests wait as may
+├── RankLost           a machine that computes a part of the model is gone, silent or different
 └── NotNumbers         logits that are NaN or infinite
 
 `shown` is how messages quote what a stranger's file says.
@@ -82,6 +83,14 @@ class QueueFull(RuntimeFault):
         those = "1 request waits" if waiting == 1 else f"{waiting:,} requests wait"
         super().__init__(f"{those} for a place already, and no more may")
         self.waiting = waiting
+
+
+class RankLost(RuntimeFault):
+    """The machines that run a model together are no group any more."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(f"the other machines of this model cannot be reached: {why}")
+        self.why = why
 
 
 class BadTokenIds(RuntimeFault):

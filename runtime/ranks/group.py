@@ -1,0 +1,144 @@
+"""The processes that run one model together: who this is among them, and what goes between them.
+
+A thin cover of `mx.distributed`, which launchers set up: `mlx.launch`, MPI, or `runtime.ranks.spawn`. Arrays
+are exchanged inside lazy graphs; messages, which say what is to be computed, are small, plain and whole.
+
+Rules: every rank makes the same calls in the same order, on one thread. The ring reaches neighbours only
+(rank - 1 and rank + 1, the last and the first included), so what rank 0 tells goes from rank to rank. A group
+that has lost somebody is lost as a whole: whatever is asked of it afterwards raises RankLost, at once.
+"""
+
+import os
+import struct
+from collections.abc import Sequence
+from typing import Any, cast
+
+import mlx.core as mx
+
+from runtime.errors import RankLost
+from runtime.ranks.links import Links, sockets
+
+BLOCK_BYTES = 1024
+"""What every message takes at least: its length and, of most, all of it."""
+MOST_BYTES = 64 << 20
+"""Of a message; one that says it is longer is not read."""
+_LENGTH = struct.Struct("<q")
+_ANNOUNCED = ("MLX_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
+
+
+def announced() -> bool:
+    """Has a launcher started this process as one of several?"""
+    return any(name in os.environ for name in _ANNOUNCED)
+
+
+class Group:
+    """The ranks, of which this process is one. limit_s: how long a peer may keep us waiting."""
+
+    def __init__(self, raw: mx.distributed.Group, links: Links, limit_s: float = 60.0) -> None:
+        self._raw, self.links = raw, links
+        self.limit_s = limit_s
+        self.rank, self.size = raw.rank(), raw.size()
+        self._lost: str | None = None
+
+    @classmethod
+    def join(cls, backend: str = "any", limit_s: float = 60.0) -> "Group":
+        """Meet the others that the launcher started. It waits until all have come."""
+        before = sockets()
+        raw = mx.distributed.init(strict=True, backend=backend)
+        return cls(raw, Links.opened_since(before), limit_s)
+
+    @classmethod
+    def alone(cls) -> "Group":
+        """A group of one."""
+        return cls(mx.distributed.init(), Links([]))
+
+    def sum(self, x: mx.array) -> mx.array:
+        """The sum of all ranks' x, the same bits on each of them."""
+        self.check()
+        return mx.distributed.all_sum(x, group=self._raw)
+
+    def gather(self, x: mx.array) -> mx.array:
+        """All ranks' x, one after the other along the first axis."""
+        self.check()
+        return mx.distributed.all_gather(x, group=self._raw)
+
+    def send(self, x: mx.array, to: int) -> mx.array:
+        """x again: it is sent when what is returned here is evaluated."""
+        self.check()
+        return mx.distributed.send(x, to, group=self._raw)
+
+    def receive(self, shape: Sequence[int], dtype: mx.Dtype, source: int) -> mx.array:
+        """What that rank sends, when it is evaluated."""
+        self.check()
+        return mx.distributed.recv(shape, dtype, source, group=self._raw)
+
+    def broadcast(self, x: mx.array | None, shape: Sequence[int], dtype: mx.Dtype) -> mx.array:
+        """Rank 0's x, on every rank; others give None. It passes on when what is returned is evaluated."""
+        if self.rank:
+            x = self.receive(shape, dtype, self.rank - 1)
+        assert x is not None, "rank 0 says what goes to all"
+        return x if self.rank == self.size - 1 else self.send(x, self.rank + 1)
+
+    def tell(self, message: bytes) -> None:
+        """Rank 0 alone: what all others `hear`."""
+        assert self.rank == 0
+        self._pass_on(message)
+
+    def hear(self, within_s: float | None = None) -> bytes:
+        """What rank 0 tells next. Sleeps until it comes, for so long at most, or for the group's limit."""
+        assert self.rank > 0
+        self.check()
+        within_s = self.limit_s if within_s is None else within_s
+        if len(self.links) and not self.links.wait(within_s):
+            raise self.lose(f"rank 0 has said nothing for {within_s:g} s")
+        first = self._receive_bytes(BLOCK_BYTES)
+        (length,) = _LENGTH.unpack_from(first)
+        if not 0 <= length <= MOST_BYTES:
+            raise self.lose(f"a message of {length:,} bytes was announced, and {MOST_BYTES:,} is the most")
+        rest = length - (BLOCK_BYTES - _LENGTH.size)
+        message = first[_LENGTH.size :][:length] + (self._receive_bytes(rest) if rest > 0 else b"")
+        if self.rank + 1 < self.size:
+            self._pass_on(message)
+        return message
+
+    def check(self) -> None:
+        """Raise RankLost where somebody of the group was lost."""
+        if self._lost is not None:
+            raise RankLost(self._lost)
+
+    @property
+    def lost(self) -> bool:
+        return self._lost is not None
+
+    def lose(self, why: str) -> RankLost:
+        """Give the group up: all that waits for it, here and elsewhere, fails. Safe from any thread; what it
+        returns says why the first time it was called.
+        """
+        if self._lost is None:
+            self._lost = why
+            self.links.cut()
+        return RankLost(self._lost)
+
+    def _pass_on(self, message: bytes) -> None:
+        if len(message) > MOST_BYTES:
+            raise ValueError(f"a message of {len(message):,} bytes; {MOST_BYTES:,} is the most")
+        if self.size == 1:
+            return
+        whole = (_LENGTH.pack(len(message)) + message).ljust(BLOCK_BYTES, b"\0")
+        parts = [whole[:BLOCK_BYTES], whole[BLOCK_BYTES:]]
+        # MLX's stubs do not say that arrays are made of buffers, and are such.
+        arrays = [mx.array(cast("Any", memoryview(part))) for part in parts if part]
+        self._evaluate([self.send(array, self.rank + 1) for array in arrays])
+
+    def _receive_bytes(self, count: int) -> bytes:
+        array = self.receive((count,), mx.uint8, self.rank - 1)
+        self._evaluate([array])
+        return bytes(memoryview(cast("Any", array)))
+
+    def _evaluate(self, arrays: list[mx.array]) -> None:
+        """One by one, so that parts leave in order."""
+        for array in arrays:
+            try:
+                mx.eval(array)
+            except RuntimeError as error:
+                raise self.lose(str(error)) from error

@@ -1,0 +1,71 @@
+"""The connections that MLX's ring holds to other machines, seen from outside.
+
+MLX waits for a peer in a loop that neither rests nor ends: a peer that is alive and silent is waited for for
+ever, at the price of a core. It does notice a connection that is shut. So what it opened is found here, to be
+slept on until something comes, and to be cut once a wait has taken too long: then whatever waits in MLX fails
+with an error, here and on the neighbours, and their neighbours after them.
+
+Backends that use no sockets of this process have none: `found` is empty then.
+"""
+
+import os
+import select
+import socket
+import stat
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+
+_OPEN_FILES = next((path for path in (Path("/proc/self/fd"), Path("/dev/fd")) if path.is_dir()), None)
+
+
+def sockets() -> frozenset[int]:
+    """File descriptors of all sockets that this process has open."""
+    if _OPEN_FILES is None:
+        return frozenset()
+    found: set[int] = set()
+    for name in os.listdir(_OPEN_FILES):
+        with suppress(OSError, ValueError):  # the folder's own descriptor is gone by now
+            if stat.S_ISSOCK(os.fstat(int(name)).st_mode):
+                found.add(int(name))
+    return frozenset(found)
+
+
+class Links:
+    """Connected sockets of this process that somebody else reads and writes."""
+
+    def __init__(self, descriptors: Iterable[int]) -> None:
+        # Copies: theirs may be closed, and their numbers given to other files, while ours are looked at.
+        copies = [socket.socket(fileno=os.dup(one)) for one in sorted(descriptors)]
+        self._sockets = [one for one in copies if _is_connected(one)]
+
+    @classmethod
+    def opened_since(cls, before: frozenset[int]) -> "Links":
+        """before: of `sockets`, taken when there were none of these yet."""
+        return cls(sockets() - before)
+
+    def __len__(self) -> int:
+        return len(self._sockets)
+
+    def wait(self, seconds: float) -> bool:
+        """Sleep until one of them has something to read, or has been shut; False where none has by then."""
+        poll = select.poll()
+        for one in self._sockets:
+            poll.register(one, select.POLLIN)
+        return bool(poll.poll(seconds * 1000))
+
+    def cut(self) -> None:
+        """Shut all of them, both ways."""
+        for one in self._sockets:
+            with suppress(OSError):  # the peer may have done so
+                one.shutdown(socket.SHUT_RDWR)
+
+
+def _is_connected(one: socket.socket) -> bool:
+    """An attempt that failed leaves a socket open, too."""
+    with suppress(OSError):
+        if one.type == socket.SOCK_STREAM and one.family in (socket.AF_INET, socket.AF_INET6):
+            one.getpeername()
+            return True
+    one.close()
+    return False

@@ -1,0 +1,68 @@
+"""Exchanges between processes on loopback."""
+
+from pathlib import Path
+
+import mlx.core as mx
+import pytest
+
+from runtime.errors import RankLost
+from runtime.ranks.group import MOST_BYTES, Group
+from tests.support import ranks
+
+EXCHANGING = "tests.support.exchanging"
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_arrays_are_exchanged(tmp_path: Path, size: int) -> None:
+    answers = ranks.run(tmp_path, size, EXCHANGING, "arrays")
+    total = sum(range(1, size + 1))
+    for rank, answer in enumerate(answers):
+        assert answer == {
+            "sum": [total] * 3,
+            "gather": list(range(1, size + 1)),
+            "broadcast": [7, 8],
+            "received": [(rank - 1) % size + 1] * 3,
+        }
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_messages_of_every_length_reach_all(tmp_path: Path, size: int) -> None:
+    assert ranks.run(tmp_path, size, EXCHANGING, "messages") == ["all heard"] * size
+
+
+def test_a_rank_sleeps_while_it_waits_and_does_not_wait_for_ever(tmp_path: Path) -> None:
+    slept, waited = ranks.run(tmp_path, 2, EXCHANGING, "silence")
+    assert slept == "slept"
+    assert "said nothing for 0.5 s" in waited["said"]
+    assert 0.4 < waited["s"] < 1.5
+    assert waited["cpu_s"] < 0.2
+
+
+def test_a_rank_that_dies_is_noticed_and_the_group_is_over(tmp_path: Path) -> None:
+    processes = ranks.start(tmp_path, 2, EXCHANGING, "death")
+    try:
+        said, err = processes[0].communicate(timeout=40)
+    finally:
+        ranks.stop(processes)
+    assert "connection to a peer was lost" in said, err
+
+
+def test_one_alone_is_a_group() -> None:
+    group = Group.alone()
+    assert (group.rank, group.size) == (0, 1)
+    group.tell(b"nobody hears it")
+    assert group.sum(mx.array([1, 2])).tolist() == [1, 2]
+    assert group.broadcast(mx.array([3]), (1,), mx.int32).tolist() == [3]
+
+
+def test_a_group_that_was_given_up_says_why() -> None:
+    group = Group.alone()
+    assert "first" in str(group.lose("the first reason"))
+    assert "first" in str(group.lose("the second"))
+    with pytest.raises(RankLost, match="the first reason"):
+        group.sum(mx.array([1]))
+
+
+def test_a_message_has_a_limit() -> None:
+    with pytest.raises(ValueError, match="is the most"):
+        Group.alone().tell(bytes(MOST_BYTES + 1))

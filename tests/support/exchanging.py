@@ -1,0 +1,77 @@
+"""One rank of a group whose exchanges are tested: python -m tests.support.exchanging WHAT, printing JSON."""
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+
+import mlx.core as mx
+
+from runtime.errors import RankLost
+from runtime.ranks.group import Group
+
+
+def arrays(group: Group) -> object:
+    """Every kind of exchange of arrays."""
+    mine = mx.full((3,), float(group.rank + 1))
+    told = group.broadcast(None if group.rank else mx.array([7, 8]), (2,), mx.int32)
+    right, left = (group.rank + 1) % group.size, (group.rank - 1) % group.size
+    sent = group.send(mine, right)
+    received = group.receive((3,), mx.float32, left)
+    # Rank 0 alone sends before it receives: no rank waits for one that waits for it.
+    order = [sent, received] if group.rank == 0 else [received, sent]
+    mx.eval(told)
+    for one in order:
+        mx.eval(one)
+    return {
+        "sum": group.sum(mine).tolist(),
+        "gather": group.gather(mine[:1]).tolist(),
+        "broadcast": told.tolist(),
+        "received": received.tolist(),
+    }
+
+
+def messages(group: Group) -> object:
+    """Short, empty and long ones."""
+    bodies = [b"", b"short", b"x" * 1016, b"y" * 1017, bytes(range(256)) * 1000]
+    for body in bodies:
+        if group.rank == 0:
+            group.tell(body)
+        elif group.hear() != body:
+            return f"not what was told: {len(body)} bytes"
+    return "all heard"
+
+
+def silence(group: Group) -> object:
+    """Rank 0 says nothing for longer than the others wait."""
+    if group.rank == 0:
+        time.sleep(2)
+        return "slept"
+    used, began = time.process_time(), time.monotonic()
+    try:
+        group.hear(within_s=0.5)
+    except RankLost as error:
+        return {"said": str(error), "s": time.monotonic() - began, "cpu_s": time.process_time() - used}
+    return "heard something"
+
+
+def death(group: Group) -> object:
+    """The last rank dies while the others wait for it."""
+    if group.rank == group.size - 1:
+        os._exit(0)
+    for _ in range(2):
+        try:
+            mx.eval(group.sum(mx.ones(4)))
+        except RankLost as error:
+            return str(error)
+        except RuntimeError as error:
+            group.lose(str(error))
+    return "nobody noticed"
+
+
+WHAT: dict[str, Callable[[Group], object]] = {one.__name__: one for one in (arrays, messages, silence, death)}
+
+if __name__ == "__main__":
+    joined = Group.join("ring")
+    print(json.dumps(WHAT[sys.argv[1]](joined)), flush=True)
