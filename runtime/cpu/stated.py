@@ -90,6 +90,20 @@ class Stacks(NamedTuple):
     down: Any
 
 
+class Draws(NamedTuple):
+    """How R rows want their tokens drawn (`runtime.sampling`); of each one number per row, but for top_k."""
+
+    seeds: tuple[int, ...]
+    temperatures: tuple[float, ...]
+    """Above 0."""
+    top_k: int
+    """0: all."""
+    top_p: tuple[float, ...]
+    """1: all."""
+    min_p: tuple[float, ...]
+    """0: all."""
+
+
 class Routing(NamedTuple):
     """Which experts a row asks by its scores, and how much each answer counts (`runtime.nn.route.choose`)."""
 

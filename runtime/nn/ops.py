@@ -29,7 +29,7 @@ from runtime import cpu
 from runtime.cache.protocol import AttentionCache, Mask, StepCache
 from runtime.cpu import native
 from runtime.cpu.composed import Composed, by_name
-from runtime.cpu.stated import Attends, Feeds, Routing, Stacks
+from runtime.cpu.stated import Attends, Draws, Feeds, Routing, Stacks
 from runtime.cpu.turn import Rotary
 from runtime.nn import fused, plain
 from runtime.nn.scans import Counts, DeltaSizes, Folded, Scans, SsdSizes
@@ -254,6 +254,11 @@ class Operations:
     as one operation.
     """
 
+    draw: Callable[[mx.array, Draws, Sequence[int]], mx.array | None]
+    """(logits [R, T, V], by, positions of each row's first column) -> tokens int32 [R, T], as
+    `runtime.sampling.group` draws them step by step; None: not as one operation.
+    """
+
     settled: Unary
     """Indices as they are: what was chosen by scores has no gradient, and MLX refuses to look for one. The
     plain column says so to MLX, since it is the one that is differentiated; the others say nothing.
@@ -294,6 +299,7 @@ _PLAIN = Operations(
     clipped_gate=plain.clipped_gate,
     softcap=plain.softcap,
     route=plain.route,
+    draw=plain.draw,
     settled=mx.stop_gradient,
     **Scans(plain.silu, plain.softplus, plain.rms).table(),
     **_composed(vars(plain) | plain.ACTIVATIONS, remembering(plain.rotate, plain.attend)),
@@ -325,6 +331,7 @@ _GPU = Operations(
     clipped_gate=plain.clipped_gate,
     softcap=plain.softcap,
     route=plain.route,
+    draw=plain.draw,
     settled=fused.settled,
     **Scans(nn.silu, plain.softplus, fused.rms).table(),
     **_composed(vars(plain) | vars(fused) | fused.ACTIVATIONS, remembering(fused.rotate, fused.attend)),

@@ -52,6 +52,10 @@ def route(*_: Any, **__: Any) -> None:
     """Step by step (`runtime.nn.route`)."""
 
 
+def draw(*_: Any, **__: Any) -> None:
+    """Step by step (`runtime.sampling.group`)."""
+
+
 def rms_norm(module: Any, x: mx.array) -> mx.array:
     return (rms(x.astype(mx.float32), module.eps) * module["weight"]).astype(x.dtype)
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import mlx.core as mx
 
+from runtime.cpu.stated import Draws
 from runtime.errors import BadTokenIds
 from runtime.nn import ops
 from runtime.records import dataclass
@@ -82,12 +83,17 @@ class Group:
         self._typical_p = _column([p.typical_p for p in params])
         self._top_p = _column([p.top_p for p in params])
         self._min_p = _column([p.min_p for p in params])
+        self._draws = None if kind.greedy or kind.typical or kind.rejecting else _draws(kind, params)
 
     def sample(self, block: Block) -> mx.array:
         """Tokens, int32 [R, T]."""
         logits = self.adjusted(block)
         if self.kind.greedy:
             return ops.table.likeliest(logits)
+        if self._draws is not None:
+            tokens = ops.table.draw(logits, self._draws, block.positions)
+            if tokens is not None:
+                return tokens
         odds = self.distribution(logits)
         tokens = odds.draw(noise.keys(self._seeds, block.positions, logits.shape[1]))
         if not self.kind.rejecting or block.guesses is None:
@@ -145,6 +151,16 @@ class Group:
             empty = mx.zeros((len(self._biases), 1, size), dtype=mx.float32)
             self._bias = empty.at[mx.array(rows), 0, mx.array(ids)].add(values)
         return self._bias
+
+
+def _draws(kind: Kind, params: Sequence[SamplingParams]) -> Draws:
+    return Draws(
+        tuple(p.seed for p in params),
+        tuple(p.temperature for p in params),
+        kind.top_k,
+        tuple(p.top_p for p in params),
+        tuple(p.min_p for p in params),
+    )
 
 
 def _column(values: Sequence[float]) -> mx.array:

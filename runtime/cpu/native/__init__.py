@@ -42,6 +42,7 @@ def table(otherwise: Any) -> dict[str, Any]:
     from runtime.cpu.native import (
         activations,
         attend,
+        draws,
         experts,
         layers,
         norms,
@@ -54,6 +55,7 @@ def table(otherwise: Any) -> dict[str, Any]:
     )
 
     made = {
+        "draw": draws.draw(kernels),
         "embed": tables.embed(kernels, otherwise.embed),
         "linear": products.linear(kernels, otherwise.linear),
         "route": route.route(kernels),

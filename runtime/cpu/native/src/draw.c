@@ -1,0 +1,206 @@
+#include "draw.h"
+#include "products_lanes.h"
+#include <stdlib.h>
+
+enum { MANY = 64, VECTORS = MANY / LANES }; /* numbers that are looked at together */
+static const float LEAST_NOISE = -2.85f, MOST_NOISE = 22.95f; /* bounds of `gumbel` below */
+
+/* Logarithm of what is positive and not subnormal, to 1e-7 relative (Cephes' polynomial). */
+INLINE vf vf_log(vf x) {
+  const vi bits = vi_of_float(x);
+  const vf whole = vi_float(vi_add(vi_right(bits, 23), vi_set(-127)));
+  const vf within = vi_as_float(vi_or(vi_and(bits, vi_set(0x7fffff)), vi_set(0x3f800000))); /* [1, 2) */
+  const vf root = vf_set(1.41421356f);
+  const vf n = vf_if_less(within, root, whole, vf_add(whole, vf_set(1)));
+  const vf t = vf_sub(vf_if_less(within, root, within, vf_mul(within, vf_set(0.5f))), vf_set(1)), z = vf_mul(t, t);
+  vf p = vf_set(7.0376836292e-2f);
+  p = vf_fma(p, t, vf_set(-1.1514610310e-1f));
+  p = vf_fma(p, t, vf_set(1.1676998740e-1f));
+  p = vf_fma(p, t, vf_set(-1.2420140846e-1f));
+  p = vf_fma(p, t, vf_set(1.4249322787e-1f));
+  p = vf_fma(p, t, vf_set(-1.6668057665e-1f));
+  p = vf_fma(p, t, vf_set(2.0000714765e-1f));
+  p = vf_fma(p, t, vf_set(-2.4999993993e-1f));
+  p = vf_fma(p, t, vf_set(3.3333331174e-1f));
+  vf y = vf_fma(n, vf_set(-2.12194440e-4f), vf_mul(vf_mul(p, z), t));
+  y = vf_fma(z, vf_set(-0.5f), y);
+  return vf_fma(n, vf_set(0.693359375f), vf_add(t, y));
+}
+
+INLINE uint32_t mixed(uint32_t x) {
+  x = (x ^ x >> 16) * 0x7feb352du;
+  x = (x ^ x >> 15) * 0x846ca68bu;
+  return x ^ x >> 16;
+}
+
+/* Uniform noise of some ids, as runtime/sampling/noise.py has it. */
+INLINE void uniform(const int32_t* ids, const uint32_t key[2], float* v) {
+  for (int i = 0; i < MANY; i++)
+    v[i] = (float)mixed((mixed((uint32_t)ids[i]) ^ key[0]) * key[1]) * (0x1p-32f * (1 - 0x1p-22f)) + 0x1p-33f;
+}
+
+/* No less than `gumbel` of the same, at a tenth of its cost: -log(-log(1 - v)) <= -log(v), and the bits of a float, as a
+ * number, rise along its logarithm in straight lines that lie below it. */
+INLINE vf gumbel_at_most(vf v) {
+  return vf_fma(vf_sub(vf_set(127), vf_mul(vi_float(vi_of_float(v)), vf_set(0x1p-23f))), vf_set(0.6931472f), vf_set(1e-3f));
+}
+
+/* -log(-log(1 - v)): see noise.py. */
+INLINE vf gumbel(vf v) {
+  const vf u = vf_min(vf_sub(vf_set(1), v), vf_set(1 - 0x1p-24f));
+  return vf_sub(vf_set(0), vf_log(vf_mul(vf_log(u), vf_div(v, vf_sub(u, vf_set(1))))));
+}
+
+/* What is drawn from: logits of the ids 0, 1, 2 ..., or of those that are given. */
+struct drawn_from {
+  const float* x;
+  const int32_t* ids; /* NULL: their places */
+  int size;
+  float temperature;
+  float most;         /* of the values, which are logits over the temperature */
+  float least, above; /* values below the one, or not above the other, are out */
+};
+
+/* MANY values from `first` on, and the greatest of them; -INFINITY for what is out and behind the end. */
+INLINE float values_of(const struct drawn_from* d, int first, float* v) {
+  const vf out = vf_set(-INFINITY), over = vf_set(d->temperature), least = vf_set(d->least), above = vf_set(d->above);
+  vf most = out;
+  for (int i = 0; i < VECTORS; i++) {
+    const int at = first + i * LANES, count = d->size - at;
+    vf value = out;
+    if (count >= LANES) value = vf_div(vf_load(d->x + at), over);
+    else if (count > 0) {
+      float rest[LANES];
+      for (int k = 0; k < LANES; k++) rest[k] = k < count ? d->x[at + k] : -INFINITY;
+      value = vf_div(vf_load(rest), over);
+    }
+    value = vf_if_less(value, least, out, vf_if_less(above, value, value, out));
+    vf_store(v + i * LANES, value);
+    most = vf_max(value, most);
+  }
+  return vf_greatest(most);
+}
+
+/* Where the value is greatest with its noise; the first of equals. */
+static int noisiest(const struct drawn_from* d, const uint32_t key[2]) {
+  float best = -INFINITY, bound = d->most + LEAST_NOISE; /* whatever is below it cannot be the greatest */
+  int at = 0;
+  for (int first = 0; first < d->size; first += MANY) {
+    float v[MANY], u[MANY];
+    int32_t own[MANY];
+    if (values_of(d, first, v) + MOST_NOISE < bound) continue;
+    for (int i = 0; i < MANY; i++) own[i] = !d->ids ? first + i : first + i < d->size ? d->ids[first + i] : 0;
+    uniform(own, key, u);
+    vf hope = vf_set(-INFINITY);
+    for (int i = 0; i < MANY; i += LANES) hope = vf_max(vf_add(vf_load(v + i), gumbel_at_most(vf_load(u + i))), hope);
+    if (vf_greatest(hope) < bound) continue;
+    vf most = vf_set(-INFINITY);
+    for (int i = 0; i < MANY; i += LANES) {
+      const vf noisy = vf_add(vf_load(v + i), gumbel(vf_load(u + i)));
+      vf_store(v + i, noisy), most = vf_max(noisy, most);
+    }
+    const float its = vf_greatest(most);
+    if (!(its > best)) continue;
+    best = its, bound = best > bound ? best : bound;
+    for (at = first; v[at - first] != best;) at++;
+  }
+  return at;
+}
+
+/* Sum of e^(value - most) over the values above `above`. */
+static float mass(const struct drawn_from* all, float above) {
+  struct drawn_from d = *all;
+  d.least = -INFINITY, d.above = above;
+  vf sum = vf_set(0);
+  for (int first = 0; first < d.size; first += MANY) {
+    float v[MANY];
+    if (values_of(&d, first, v) == -INFINITY) continue;
+    for (int i = 0; i < MANY; i += LANES) sum = vf_add(sum, vf_exp(vf_sub(vf_load(v + i), vf_set(d.most))));
+  }
+  return vf_sum(sum);
+}
+
+/* Values are kept while all that are greater weigh less than the mass. So a draw from all of them stands if its own value
+ * is kept; else it and all below are out, and the rest is drawn from. Few draws are needed, and nothing is sorted. */
+static int from_all(struct drawn_from* d, float top_p, const uint32_t key[2]) {
+  for (float total = -1;;) {
+    const int at = noisiest(d, key);
+    const float value = d->x[at] / d->temperature;
+    if (top_p >= 1 || value >= d->most) return at;
+    if (total < 0) total = mass(d, -INFINITY);
+    if (mass(d, value) < top_p * total) return at;
+    d->above = value;
+  }
+}
+
+struct candidate {
+  float x;
+  int id;
+};
+
+static int by_rank(const void* a, const void* b) {
+  const struct candidate *one = a, *other = b;
+  if (one->x != other->x) return one->x > other->x ? -1 : 1;
+  return one->id < other->id ? -1 : 1;
+}
+
+/* The best k, or as many as there are, best first; of equals those with the least ids. Candidates are gathered until
+ * there are twice as many, and then only those count that are better than the k-th. */
+static int best_of(const float* x, int size, int k, struct candidate* found) {
+  float least = -INFINITY;
+  int count = 0;
+  for (int first = 0; first < size; first += MANY) {
+    const int stop = first + MANY < size ? first + MANY : size;
+    if (stop - first == MANY) {
+      vf most = vf_load(x + first);
+      for (int i = LANES; i < MANY; i += LANES) most = vf_max(vf_load(x + first + i), most);
+      if (vf_greatest(most) <= least) continue;
+    }
+    for (int i = first; i < stop; i++)
+      if (x[i] > least) found[count++] = (struct candidate){x[i], i};
+    if (count < 2 * k) continue;
+    qsort(found, (size_t)count, sizeof *found, by_rank);
+    count = k, least = found[k - 1].x;
+  }
+  qsort(found, (size_t)count, sizeof *found, by_rank);
+  return count < k ? count : k;
+}
+
+/* How many of the values, which fall, are kept: the fewest that weigh `top_p` of all, and the equals of the last. */
+static int reach(const float* value, int count, float top_p) {
+  float weight[MK_MOST_TOP_K + LANES], total = 0, before = 0;
+  const vf most = vf_set(value[0]);
+  for (int i = 0; i < count; i += LANES) vf_store(weight + i, vf_exp(vf_sub(vf_load(value + i), most)));
+  for (int i = 0; i < count; i++) total += weight[i];
+  int last = 0;
+  for (int i = 0; i < count && before < top_p * total; i++) last = i, before += weight[i];
+  while (last + 1 < count && value[last + 1] == value[last]) last++;
+  return last + 1;
+}
+
+static int from_best(const float* x, int size, const struct mk_wanted* by, struct drawn_from d, const uint32_t key[2]) {
+  struct candidate found[2 * MK_MOST_TOP_K + MANY];
+  float best[MK_MOST_TOP_K + LANES], value[MK_MOST_TOP_K + LANES];
+  int32_t ids[MK_MOST_TOP_K];
+  d.size = best_of(x, size, by->top_k, found);
+  for (int i = 0; i < d.size; i++) best[i] = found[i].x, ids[i] = found[i].id, value[i] = best[i] / by->temperature;
+  for (int i = d.size; i % LANES; i++) best[i] = value[i] = -INFINITY;
+  if (by->top_p < 1) d.size = reach(value, d.size, by->top_p);
+  d.x = best, d.ids = ids;
+  return ids[noisiest(&d, key)];
+}
+
+static int token(const float* x, int size, const struct mk_wanted* by, const uint32_t key[2]) {
+  vf greatest = vf_set(-INFINITY);
+  float most = -INFINITY;
+  int i = 0;
+  for (; i + LANES <= size; i += LANES) greatest = vf_max(vf_load(x + i), greatest);
+  most = vf_greatest(greatest);
+  for (; i < size; i++) most = x[i] > most ? x[i] : most;
+  most /= by->temperature;
+  if (!(__builtin_fabsf(most) < INFINITY)) return -1;
+  struct drawn_from d = {x, NULL, size, by->temperature, most, most + by->min_p, -INFINITY};
+  return by->top_k && by->top_k < size ? from_best(x, size, by, d, key) : from_all(&d, by->top_p, key);
+}
+
+const struct draw COLUMN(draw) = {token};

@@ -1,0 +1,83 @@
+// Tokens drawn from logits, each by its row's wishes and with noise of its own.
+#include <array>
+#include <memory>
+
+#include "draw.h"
+#include "node.h"
+
+#include <nanobind/stl/shared_ptr.h>
+
+namespace modelkit {
+namespace {
+using Key = std::array<uint32_t, 2>;
+
+// The key of noise at a place of a sequence, as runtime/sampling/noise.py makes it.
+uint64_t splitmix(uint64_t word) {
+  word += 0x9e3779b97f4a7c15ull;
+  word = (word ^ word >> 30) * 0xbf58476d1ce4e5b9ull;
+  word = (word ^ word >> 27) * 0x94d049bb133111ebull;
+  return word ^ word >> 31;
+}
+Key key_of(uint64_t seed, uint64_t place) {
+  const uint64_t word = splitmix(splitmix(seed) ^ place);
+  return {(uint32_t)(word >> 32), (uint32_t)word | 1};
+}
+
+// How rows want their tokens drawn.
+class Draws {
+ public:
+  Draws(std::vector<uint64_t> seeds, const std::vector<float>& temperatures, int top_k, const std::vector<float>& top_p, const std::vector<float>& min_p)
+      : seeds(std::move(seeds)) {
+    const size_t count = this->seeds.size();
+    want(temperatures.size() == count && top_p.size() == count && min_p.size() == count, "there is one number of each kind per row");
+    want(top_k >= 0 && top_k <= MK_MOST_TOP_K, "top_k is 0 to 1024");
+    for (size_t i = 0; i < count; i++) {
+      want(temperatures[i] > 0 && top_p[i] > 0 && min_p[i] <= 0, "temperature and top_p are above 0, and the logarithm of min_p is not");
+      wanted.push_back({temperatures[i], top_k, top_p[i], min_p[i]});
+    }
+  }
+
+  std::vector<uint64_t> seeds;
+  std::vector<mk_wanted> wanted;
+};
+
+class Draw : public Node {
+ public:
+  Draw(mx::Stream stream, std::shared_ptr<const Draws> by, std::vector<Key> keys) : Node(stream), by_(std::move(by)), keys_(std::move(keys)) {}
+  const char* name() const override { return "ModelkitDraw"; }
+  void eval_cpu(const Arrays& in, Arrays& out) override {
+    const Rows x = rows_in_place(in[0], stream());
+    allocate(out[0]);
+    dispatch(stream(), [x, by = by_, keys = keys_, y = out[0].data<int32_t>(), rows = in[0].shape(0), columns = in[0].shape(1), size = in[0].shape(2)] {
+      mk_draw(x.data, x.stride, by->wanted.data(), reinterpret_cast<const uint32_t(*)[2]>(keys.data()), y, rows, columns, size);
+    });
+  }
+
+ private:
+  std::shared_ptr<const Draws> by_;
+  std::vector<Key> keys_;
+};
+
+// logits [rows, columns, ids] -> int32 [rows, columns]; positions: of each row's first column.
+Array draw(const Array& logits, const std::shared_ptr<Draws>& by, const std::vector<uint32_t>& positions) {
+  want_float(logits, "logits");
+  want(logits.ndim() == 3 && logits.shape(2) > 0, "logits are [rows, columns, ids]");
+  const size_t rows = logits.shape(0), columns = logits.shape(1);
+  want(rows == by->seeds.size() && rows == positions.size(), "there is a position, and what is wanted, for each row");
+  std::vector<Key> keys;
+  keys.reserve(rows * columns);
+  for (size_t r = 0; r < rows; r++)
+    for (size_t c = 0; c < columns; c++) keys.push_back(key_of(by->seeds[r], (uint64_t)positions[r] + c));
+  return Array({(int)rows, (int)columns}, mx::int32, std::make_shared<Draw>(processor(), by, std::move(keys)), Arrays{logits});
+}
+
+void define(nb::module_& m) {
+  nb::class_<Draws>(m, "Draws")
+      .def(nb::init<std::vector<uint64_t>, const std::vector<float>&, int, const std::vector<float>&, const std::vector<float>&>(),
+           nb::arg("seeds"), nb::arg("temperatures"), nb::arg("top_k"), nb::arg("top_p"), nb::arg("min_p"));
+  m.def("draw", &draw, nb::arg("logits"), nb::arg("by"), nb::arg("positions"));
+}
+
+const Topic topic(define);
+}  // namespace
+}  // namespace modelkit
