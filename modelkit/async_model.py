@@ -145,7 +145,7 @@ def _undo(late: "Future[T]", undo: Callable[[T], object]) -> None:
 
 
 async def _whole(stream: GenerationStream) -> Generation:
-    async for events in stream.events().batches():
+    async for events in stream.batches():
         if isinstance(events[-1], Finish):
             return events[-1].answer
     return stream.result  # somebody has closed it

@@ -35,9 +35,9 @@ class Pieces:
 
     def push(self, token: int, logprob: TokenLogprob | None = None) -> Piece:
         logprobs = () if logprob is None else (logprob,)
-        text = self._text.push(token)
-        special = self._tokenizer.id_to_piece(token) if token in self._special else None
-        return Piece(text, (token,), special, logprobs)
+        if token in self._special:
+            return Piece("", (token,), self._tokenizer.id_to_piece(token), logprobs)
+        return Piece(self._text.push(token), (token,), None, logprobs)
 
     def finish(self) -> list[Piece]:
         """What was held back: an unfinished character."""

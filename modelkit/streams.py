@@ -67,7 +67,7 @@ class GenerationStream:
         self._given = Collected()
         self._ids: list[int] = []
         self._logprobs: list[TokenLogprob] = []
-        self._over = self._left = False
+        self._over = self._left = self._finished = False
         self._fault: ModelkitError | None = None
         # One reader at a time. A signal handler may come back to a stream that its own thread is reading.
         self._reading = threading.RLock()
@@ -94,33 +94,58 @@ class GenerationStream:
         """Thinking, text and calls as they come, and last of all a Finish unless somebody has left: for
         `for`, and for `async for`.
         """
-        return Events(self._next, self._following, self._finish)
+        return Events(self._next, self.batches, self._finish)
 
     async def __aiter__(self) -> AsyncIterator[str]:
         """As the plain loop, for event loops: what it waits for is one call of the engine per step, and the
         loop's thread never stands still.
         """
-        async for outs in self._following():
+        async for outs in self._following(self._take_ready):
             for out in outs:
                 if out.text:
                     yield out.text
 
-    async def _following(self) -> AsyncIterator[list[_Out]]:
-        """What each step of the engine brought."""
+    def batches(self) -> AsyncGenerator[Sequence[Event | Finish]]:
+        """For event loops: the events of each of the engine's steps together, never none, and a Finish last
+        of all.
+        """
+        return self._following(self.take_events)
+
+    async def _following(self, take: Callable[[], list[T]]) -> AsyncGenerator[list[T]]:
+        """What there is to take after each step of the engine."""
         from modelkit.waking import listening  # with asyncio, whose loop the caller has
 
         try:
-            with listening(self._stream) as news:
+            with listening(self.source) as news:
                 while True:
                     news.clear()
-                    if taken := self._take_ready():
+                    if taken := take():
                         yield taken
-                    if self._stream.ended:
+                    if self.ended:
                         return
                     await news.wait()
         finally:
-            if not self._stream.ended:
+            if not self.ended:
                 self.cancel()
+
+    @property
+    def source(self) -> Stream:
+        """The engine's stream that this one reads, for whoever listens to several."""
+        return self._stream
+
+    @property
+    def ended(self) -> bool:
+        """Has all been read? Nothing comes any more."""
+        return self._stream.ended
+
+    def take_events(self) -> list[Event | Finish]:
+        """What is there, without waiting; a Finish last of all, unless somebody has left. As `take`."""
+        events: list[Event | Finish] = [event for out in self._take_ready() for event in out.events]
+        if self.ended and not self._finished:
+            self._finished = True
+            if finish := self._finish():
+                events.append(finish)
+        return events
 
     def take(self) -> list[Piece]:
         """What is there, without waiting; [] where there is none, or no more. Not beside a thread that reads.
@@ -286,10 +311,10 @@ class Events:
     def __init__(
         self,
         wait: Callable[[], _Out | None],
-        follow: Callable[[], AsyncIterator[list[_Out]]],
+        batches: Callable[[], AsyncGenerator[Sequence[Event | Finish]]],
         finish: Callable[[], Finish | None],
     ) -> None:
-        self._wait, self._follow, self._finish = wait, follow, finish
+        self._wait, self.batches, self._finish = wait, batches, finish
 
     def __iter__(self) -> Iterator[Event | Finish]:
         while (out := self._wait()) is not None:
@@ -301,11 +326,3 @@ class Events:
         async for events in self.batches():
             for event in events:
                 yield event
-
-    async def batches(self) -> AsyncGenerator[Sequence[Event | Finish]]:
-        """Never an empty one."""
-        async for outs in self._follow():
-            if events := [event for out in outs for event in out.events]:
-                yield events
-        if finish := self._finish():
-            yield [finish]

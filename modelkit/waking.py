@@ -43,19 +43,21 @@ _lock = threading.Lock()
 
 
 @contextmanager
-def listening(stream: Stream) -> Generator[asyncio.Event]:
-    """An event that is set when the stream may have something new."""
+def listening(*streams: Stream) -> Generator[asyncio.Event]:
+    """An event that is set when one of the streams, all of one engine, may have something new."""
     loop = asyncio.get_running_loop()
-    key = id(loop), id(stream.bell)
+    key = id(loop), id(streams[0].bell)
     with _lock:
         waker = _wakers.setdefault(key, Waker(loop))
     news = asyncio.Event()
-    waker.readers[stream] = news
-    stream.listen(waker.wake)
+    for stream in streams:
+        waker.readers[stream] = news
+        stream.listen(waker.wake)
     try:
         yield news
     finally:
-        waker.readers.pop(stream, None)
+        for stream in streams:
+            waker.readers.pop(stream, None)
         if not waker.readers:
             with _lock:
                 _wakers.pop(key, None)

@@ -16,7 +16,7 @@ class Stopping:
     """
 
     def __init__(self, stops: Sequence[str]) -> None:
-        self._stops = StopStrings(stops)
+        self._stops, self._looks = StopStrings(stops), bool(stops)
         self._held: list[Text] = []
 
     @property
@@ -26,6 +26,8 @@ class Stopping:
 
     def push(self, event: Event) -> list[Event]:
         """What this event lets out; once `matched` is set, nothing more."""
+        if not self._looks:
+            return [event]
         if self.matched is not None:
             return []
         if isinstance(event, Text):

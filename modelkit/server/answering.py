@@ -22,8 +22,8 @@ from starlette.types import Receive
 from modelkit.chat.message import ToolCall
 from modelkit.generation import Finish, Generation
 from modelkit.model import Model
-from modelkit.output.events import Event
 from modelkit.server.faults import Fault, Refused, client_gone, fault_of, refused
+from modelkit.server.metrics import Histogram
 from modelkit.server.pool import Lease
 from modelkit.server.rows import Batch, merged
 from modelkit.server.serving import Serving, serving_of, trace_of
@@ -76,9 +76,10 @@ async def whole(request: Request, ask: Ask) -> tuple[Started, list[Generation]]:
     under = Underway(request, ask)
     answers: dict[int, Generation] = {}
     try:
-        async for row, events in under:
-            if isinstance(events[-1], Finish):
-                answers[row] = events[-1].answer
+        async for step in under:
+            for row, events in step:
+                if isinstance(last := events[-1], Finish):
+                    answers[row] = last.answer
         return under.started, [answers[row] for row in sorted(answers)]
     finally:
         await under.close()
@@ -123,8 +124,8 @@ async def _gone(receive: Receive) -> None:
 
 
 class Underway:
-    """A request from its arrival to its end. Iterating gives the batches of its rows, once; raises what went
-    wrong, and Refused where it was stopped.
+    """A request from its arrival to its end. Iterating gives what each of the engine's steps brought its
+    rows, once; raises what went wrong, and Refused where it was stopped.
     """
 
     def __init__(self, request: Request, ask: Ask) -> None:
@@ -133,23 +134,24 @@ class Underway:
         self._ask = ask
         self._priority: Priority = ask.priority or priority_in(request)
         self._started: Started | None = None
-        self._batches = self._run()
-        # The wait for model and first batch is a task of its own, so that it can be broken off.
-        self._first: asyncio.Task[Batch | None] = asyncio.ensure_future(anext(self._batches, None))
+        self._gaps: Histogram | None = None
+        self._steps = self._run()
+        # The wait for model and first step is a task of its own, so that it can be broken off.
+        self._first: asyncio.Task[list[Batch] | None] = asyncio.ensure_future(anext(self._steps, None))
         self._watcher = asyncio.ensure_future(self._watch(request.receive))
         self.serving.state.underway.add(self)
 
     async def wait_first(self, patience_s: float | None) -> None:
-        """Until the first batch is there, or for so long. Raises what went wrong until then."""
+        """Until the first step is there, or for so long. Raises what went wrong until then."""
         await asyncio.wait({self._first}, timeout=patience_s)
         if self._first.done():
             self._first.result()
 
-    async def __aiter__(self) -> AsyncGenerator[Batch]:
-        batch = await self._first
-        while batch is not None:
-            yield batch
-            batch = await anext(self._batches, None)
+    async def __aiter__(self) -> AsyncGenerator[list[Batch]]:
+        step = await self._first
+        while step is not None:
+            yield step
+            step = await anext(self._steps, None)
 
     @property
     def started(self) -> Started:
@@ -183,13 +185,13 @@ class Underway:
         if not self._first.done():
             self._first.cancel()
             await asyncio.wait({self._first})
-        await self._batches.aclose()
+        await self._steps.aclose()
 
     async def _watch(self, receive: Receive) -> None:
         await _gone(receive)
         self.stop(client_gone().fault)
 
-    async def _run(self) -> AsyncGenerator[Batch]:
+    async def _run(self) -> AsyncGenerator[list[Batch]]:
         check_open(self.serving)
         try:
             asked = self._ask
@@ -199,10 +201,10 @@ class Underway:
                 self.trace.queued_s = lease.queued_s
                 self._started = await self._start(lease)
                 try:
-                    async with aclosing(merged(self._started.streams)) as batches:
-                        async for row, events in batches:
-                            self._note(self._started.streams[row], events)
-                            yield row, events
+                    async with aclosing(merged(self._started.streams)) as steps:
+                        async for step in steps:
+                            self._note(self._started.streams, step)
+                            yield step
                     self._note_left(self._started.streams)
                 finally:
                     for one in self._started.streams:
@@ -235,17 +237,23 @@ class Underway:
         if self.fault is not None:
             self.trace.usages = [one.result.usage for one in streams]
 
-    def _note(self, stream: GenerationStream, events: Sequence[Event | Finish]) -> None:
-        trace, last, now = self.trace, events[-1], monotonic()
-        if trace.piece_s is None:
+    def _note(self, streams: Sequence[GenerationStream], step: Sequence[Batch]) -> None:
+        trace, now = self.trace, monotonic()
+        if trace.piece_s is None or self._gaps is None:
             trace.first_token_s = now - trace.began_s
+            self._gaps = self.serving.metrics.gaps(trace.model)
         else:
-            self.serving.metrics.gap(trace.model, now - trace.piece_s)
+            self._gaps.add(now - trace.piece_s)
         trace.piece_s = now
-        if isinstance(last, Finish):
-            trace.usages.append(last.answer.usage)
-            trace.tool_calls.update(_outcome(one, stream.begun.tools) for one in last.answer.tool_calls)
-            trace.finish = "tool_calls" if last.answer.tool_calls else last.answer.reason
+        for row, events in step:
+            last = events[-1]
+            if isinstance(last, Finish):
+                self._note_end(last.answer, streams[row].begun.tools)
+
+    def _note_end(self, answer: Generation, offered: Collection[str]) -> None:
+        self.trace.usages.append(answer.usage)
+        self.trace.tool_calls.update(_outcome(one, offered) for one in answer.tool_calls)
+        self.trace.finish = "tool_calls" if answer.tool_calls else answer.reason
 
 
 def _outcome(call: ToolCall, offered: Collection[str]) -> Outcome:

@@ -143,9 +143,9 @@ class Metrics:
             self._observe("modelkit_prefill_seconds", model, one.prefill_s)
             self._observe("modelkit_decode_seconds", model, one.decode_s)
 
-    def gap(self, model: str, seconds: float) -> None:
-        """A piece of an answer came so long after the one before."""
-        self._observe("modelkit_inter_token_seconds", (("model", model),), seconds)
+    def gaps(self, model: str) -> Histogram:
+        """How long the pieces of an answer come after the ones before; for whoever counts many."""
+        return self._histogram("modelkit_inter_token_seconds", (("model", model),))
 
     def text(
         self,
@@ -192,11 +192,14 @@ class Metrics:
         times: int = 1,
         bounds: tuple[float, ...] = _BOUNDS_S,
     ) -> None:
+        self._histogram(name, labels, bounds).add(value, times)
+
+    def _histogram(self, name: str, labels: Labels, bounds: tuple[float, ...] = _BOUNDS_S) -> Histogram:
         histograms = self._histograms[name]
         key = _bounded(labels, histograms)
         if key not in histograms:
             histograms[key] = Histogram(bounds)
-        histograms[key].add(value, times)
+        return histograms[key]
 
 
 _THEIRS = {"model": "model_name", "finish": "finished_reason"}

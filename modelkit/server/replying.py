@@ -55,11 +55,12 @@ async def reply(
 async def _whole(request: Request, ask: Ask, writer: Writer) -> Response:
     under, begun = Underway(request, ask), False
     try:
-        async for row, events in under:
+        async for step in under:
             if not begun:
                 writer.begin(under.started)
                 begun = True
-            writer.take(row, events)
+            for row, events in step:
+                writer.take(row, events)
         return with_notes(JSONResponse(writer.whole()), under.started.notes)
     finally:
         await under.close()

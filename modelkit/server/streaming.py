@@ -24,6 +24,7 @@ from modelkit.output.events import Event
 from modelkit.server.answering import Ask, Started, Underway
 from modelkit.server.faults import Fault
 from modelkit.server.own_headers import with_notes
+from modelkit.server.protocol import CHUNKS
 from runtime.records import dataclass
 
 
@@ -100,13 +101,16 @@ class Stream(Response):
         del self.headers["content-length"]
         self._under, self._wire, self._formatter = under, wire, formatter
         self._written_s = under.trace.began_s
+        self._chunks: Callable[[bytes], bool] | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self._chunks = scope.get("extensions", {}).get(CHUNKS)
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
         self._under.trace.status = 200
         beating = asyncio.ensure_future(self._beat(send))
         try:
-            last = await self._write_all(send)
+            # A task of its own: each step of the engine resumes it, and not every caller up to the server.
+            last = await asyncio.ensure_future(self._write_all(send))
             beating.cancel()  # before the last bytes: none may come behind them
             await self._write(send, last, more=False)
         finally:
@@ -117,13 +121,21 @@ class Stream(Response):
         """All but the last bytes, which are given back."""
         formatter, begun = self._formatter, False
         try:
-            async for row, events in self._under:
-                lead = b"" if begun else formatter.begin(self._under.started)
+            async for step in self._under:
+                data = b"" if begun else formatter.begin(self._under.started)
                 begun = True
-                await self._write(send, lead + formatter.batch(row, events))
+                for row, events in step:
+                    data += formatter.batch(row, events)
+                if data and not self._written_at_once(data):
+                    await self._write(send, data)
             return formatter.end()
         except Exception as error:  # noqa: BLE001 -- whatever it is, the client is told
             return formatter.fail(self._under.failed(error))
+
+    def _written_at_once(self, data: bytes) -> bool:
+        """Could it be written without a message?"""
+        self._written_s = monotonic()
+        return self._chunks is not None and self._chunks(data)
 
     async def _write(self, send: Send, data: bytes, *, more: bool = True) -> None:
         if data or not more:

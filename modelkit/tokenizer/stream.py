@@ -6,7 +6,7 @@ stages, and each stage keeps only what it cannot give away yet (bytes of an unfi
 byte tokens, which is valid or not as a whole).
 """
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from modelkit.tokenizer.decoding import stages_of
 from modelkit.tokenizer.tokenizer import Tokenizer
@@ -37,7 +37,7 @@ class TextStream:
             rest += self._through(stage.finish(), number + 1)
         return rest
 
-    def _through(self, pieces: Iterable[str], first: int) -> str:
+    def _through(self, pieces: Sequence[str], first: int) -> str:
         for stage in self._stages[first:]:
             pieces = [out for piece in pieces for out in stage.push(piece)]
         return "".join(pieces)

@@ -4,7 +4,7 @@ import asyncio
 import socket
 import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,7 +24,8 @@ from modelkit.server.serving import Serving
 from modelkit.server.stored import Source
 from modelkit.settings import Settings
 from modelkit.streams import GenerationStream
-from runtime.engine.request import PromptProgress, Usage
+from runtime.engine.request import Delta, PromptProgress, Usage
+from runtime.engine.stream import Stream
 
 Script = Callable[..., Sequence[Event]]
 """Gets what `Model.chat` gets."""
@@ -96,22 +97,29 @@ class _Stream:
     begun = SimpleNamespace(prompt_ids=(7, 8), notes=(), tools=("weather",))
 
     def __init__(self, events: Sequence[Event], usage: Usage, ending: dict[str, Any]) -> None:
-        self._events, self._usage, self._ending = events, usage, ending
+        self._events, self._usage, self._ending = list(events), usage, ending
+        self._given, self.source = Collected(), Stream()
+        self._answer: Generation | None = None
         self.progress = PromptProgress(usage.prompt_tokens, usage.cached_tokens, usage.prompt_tokens)
         self.cancelled = False
 
     def cancel(self) -> None:
         self.cancelled = True
 
-    def events(self) -> "_Stream":
-        return self
+    @property
+    def ended(self) -> bool:
+        return self._answer is not None
 
-    async def batches(self) -> AsyncIterator[Sequence[Event | Finish]]:
-        given = Collected()
-        for event in self._events:
-            given.add(event)
-            await asyncio.sleep(0)
-            yield [event]
+    def take_events(self) -> list[Event | Finish]:
+        """One at a time, each with a turn of the event loop of its own."""
+        self.source.put(Delta((1,)))
+        if self.source.wake is not None:
+            self.source.wake()
+        if self._events:
+            self._given.add(self._events[0])
+            return [self._events.pop(0)]
+        given = self._given
         made = {"text": given.text, "thinking": given.thinking, "tool_calls": given.tool_calls}
         about = {"ids": (1, 2), "usage": self._usage, "reason": "stop", "seed": 0}
-        yield [Finish(Generation(**{**made, **about, **self._ending}))]
+        self._answer = Generation(**{**made, **about, **self._ending})
+        return [Finish(self._answer)]

@@ -28,7 +28,8 @@ class Grow:
     """A block gets something more."""
 
     index: int
-    delta: dict[str, Any]
+    delta: dict[str, str]
+    """Its type, and a text under one more name."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ found of an earlier prompt is `cache_read_input_tokens`.
 
 import json
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from modelkit.generation import Finish, Generation
@@ -15,6 +15,7 @@ from modelkit.output.events import Event
 from modelkit.server.answering import Started
 from modelkit.server.anthropic.blocks import Begin, Blocks, Grow, Step
 from modelkit.server.faults import Fault, Refused
+from modelkit.server.frames import MARK, Frame, ascii_text
 from modelkit.server.streaming import sse
 
 _KINDS = {
@@ -49,6 +50,7 @@ class Messages:
         self._id, self._model, self._blocks = f"msg_{secrets.token_hex(12)}", model, blocks
         self._request_id, self._failed = request_id, False
         self._content = Content()
+        self._frames: dict[tuple[int, str], Frame] = {}
         self._answer: Generation | None = None
 
     def begin(self, started: Started) -> bytes:
@@ -83,12 +85,29 @@ class Messages:
 
     def _written(self, event: Event | Finish) -> bytes:
         if not isinstance(event, Finish):
-            return _steps(self._blocks.push(event))
-        last, answer = _steps(self._blocks.finish()), event.answer
+            return b"".join(map(self._step, self._blocks.push(event)))
+        last, answer = b"".join(map(self._step, self._blocks.finish())), event.answer
         if answer.reason == "cancelled":
             return last + self.fail(_BROKEN_OFF)
         reason = {"stop_reason": stop_reason(answer), "stop_sequence": answer.stop}
         return last + _event({"type": "message_delta", "delta": reason, "usage": usage_of(answer)})
+
+    def _step(self, step: Step) -> bytes:
+        if isinstance(step, Begin):
+            return _event({"type": "content_block_start", "index": step.index, "content_block": step.block})
+        if isinstance(step, Grow):
+            return self._grown(step)
+        return _event({"type": "content_block_stop", "index": step.index})
+
+    def _grown(self, step: Grow) -> bytes:
+        """Nearly every event is one of these, and of one block they differ in a text alone."""
+        (_, kind), (name, text) = step.delta.items()
+        key = step.index, kind
+        if key not in self._frames:
+            delta = {"type": kind, name: MARK}
+            frame = _event({"type": "content_block_delta", "index": step.index, "delta": delta})
+            self._frames[key] = Frame(frame)
+        return self._frames[key].filled(ascii_text(text))
 
     def _message(
         self, content: list[dict[str, Any]], reason: str | None, stop: str | None, usage: dict[str, Any]
@@ -150,18 +169,6 @@ def _usage(prompt: int, cached: int, generated: int) -> dict[str, Any]:
         "output_tokens": generated,
         "service_tier": "standard",
     }
-
-
-def _steps(steps: Iterable[Step]) -> bytes:
-    return b"".join(map(_step, steps))
-
-
-def _step(step: Step) -> bytes:
-    if isinstance(step, Begin):
-        return _event({"type": "content_block_start", "index": step.index, "content_block": step.block})
-    if isinstance(step, Grow):
-        return _event({"type": "content_block_delta", "index": step.index, "delta": step.delta})
-    return _event({"type": "content_block_stop", "index": step.index})
 
 
 def _event(value: dict[str, Any]) -> bytes:

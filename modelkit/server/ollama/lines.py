@@ -15,6 +15,7 @@ from modelkit.generation import Finish, Generation
 from modelkit.output.events import CallArguments, CallEnd, CallStart, Event, Text, Thinking
 from modelkit.server.answering import Started
 from modelkit.server.faults import Fault, Refused
+from modelkit.server.frames import MARK, Frame, utf8_text
 from modelkit.server.ollama.wire import filled, line, moment, nanoseconds
 from modelkit.server.openai.logprobs import Spell, Tokens, token
 from modelkit.server.streaming import NDJSON, Wire
@@ -110,6 +111,7 @@ class Lines:
         self._started: Started | None = None
         self._said = _Said()
         self._answer: Generation | None = None
+        self._frame: Frame | None = None
 
     def begin(self, started: Started) -> bytes:
         self._started = started
@@ -146,7 +148,13 @@ class Lines:
         return self._complete(self._said, self._answer)
 
     def _line(self, said: _Said) -> bytes:
-        return b"" if said.nothing else line(_part(self._shape, self._model, said))
+        if said.nothing:
+            return b""
+        if said.thinking or said.calls or said.logprobs:
+            return line(_part(self._shape, self._model, said))
+        if self._frame is None:  # nearly every line is a piece of text, so its frame is written once
+            self._frame = Frame(line(_part(self._shape, self._model, _Said(text=MARK), MARK)))
+        return self._frame.filled(utf8_text(moment(time())), utf8_text(said.text))
 
     def _last(self, answer: Generation) -> bytes:
         if answer.reason == "cancelled":
@@ -170,8 +178,9 @@ def empty(shape: Shape, model: str, reason: Literal["load", "unload"]) -> dict[s
     return {**_part(shape, model, _Said()), "done": True, "done_reason": reason}
 
 
-def _part(shape: Shape, model: str, said: _Said) -> dict[str, Any]:
-    opening = {"model": model, "created_at": moment(time())}
+def _part(shape: Shape, model: str, said: _Said, created: str = "") -> dict[str, Any]:
+    """created: a time; "" for this moment."""
+    opening = {"model": model, "created_at": created or moment(time())}
     logprobs = filled({"logprobs": said.logprobs})
     if shape == "generate":
         thinking = filled({"thinking": said.thinking})

@@ -5,7 +5,6 @@ a call's id, type and name come once, before its arguments; the last one has an 
 ended. Thinking stands under both names that clients look for.
 """
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,6 +12,7 @@ from modelkit.generation import Finish, Generation
 from modelkit.output.events import CallArguments, CallStart, Event, Text, Thinking
 from modelkit.server.answering import Started
 from modelkit.server.faults import Fault
+from modelkit.server.frames import MARK, Frame, ascii_text
 from modelkit.server.openai.begun import head_of, read_so_far, whole_answer
 from modelkit.server.openai.chat_request import Style
 from modelkit.server.openai.errors import error_event
@@ -20,10 +20,6 @@ from modelkit.server.openai.logprobs import Spell, Tokens, token
 from modelkit.server.openai.usage import chat_usage, timings
 from modelkit.server.openai.wire import DONE, new_id
 from modelkit.server.streaming import sse
-
-_written = json.encoder.encode_basestring_ascii
-_MARK = "\0"
-_WRITTEN_MARK = _written(_MARK).encode()
 
 Said = tuple[dict[str, Any], Any, "Choice | None"]
 """A delta, its log-probabilities, and the choice where it has ended with it."""
@@ -101,7 +97,7 @@ class ChatStream:
         self._model, self._style, self._rows = model, style, rows
         self._id = new_id("chatcmpl-")
         self._choices: list[Choice] = []
-        self._frames: dict[int, tuple[bytes, bytes]] = {}
+        self._frames: dict[tuple[int | str, ...], Frame] = {}
 
     def begin(self, started: Started) -> bytes:
         self._head = head_of(self._id, self._model, started)
@@ -144,14 +140,12 @@ class ChatStream:
 
     def _brief(self, row: int, delta: dict[str, Any], logprobs: Any, ended: Choice | None) -> bytes:
         """As `_chunk`. Nearly every chunk is a piece of text in the same frame, which is written once."""
-        text = delta.get("content")
-        if text is None or logprobs is not None or len(delta) > 1:
+        if logprobs is not None or ended is not None or "tool_calls" in delta:
             return self._chunk(row, delta, logprobs, ended)
-        if row not in self._frames:
-            front, _, back = self._chunk(row, {"content": _MARK}).rpartition(_WRITTEN_MARK)
-            self._frames[row] = front, back
-        front, back = self._frames[row]
-        return front + _written(text).encode() + back
+        key = row, *delta
+        if key not in self._frames:
+            self._frames[key] = Frame(self._chunk(row, dict.fromkeys(delta, MARK)))
+        return self._frames[key].filled(*map(ascii_text, delta.values()))
 
     def _chunk(
         self, index: int, delta: dict[str, Any], logprobs: Any = None, ended: Choice | None = None

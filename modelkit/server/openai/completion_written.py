@@ -8,6 +8,7 @@ from modelkit.generation import Finish, Generation
 from modelkit.output.events import Event, Text, Thinking
 from modelkit.server.answering import Started
 from modelkit.server.faults import Fault
+from modelkit.server.frames import MARK, Frame, ascii_text
 from modelkit.server.openai.begun import head_of, read_so_far, whole_answer
 from modelkit.server.openai.completion_request import CompletionRequest
 from modelkit.server.openai.errors import error_event
@@ -80,9 +81,11 @@ class Choice:
 
     def add(self, event: Text | Thinking) -> dict[str, Any] | None:
         """What a piece of the answer adds; None for nothing."""
+        if self.lists is None:
+            return self._said(event.text, None) if event.text else None
         new = Lists()
         offset = len(self.text)
-        told = self._tokens.add(event.text, event.logprobs) if self.lists is not None else []
+        told = self._tokens.add(event.text, event.logprobs)
         for one in told:
             new.add(one, offset, self._spell)
             offset += len(readable(one.data))
@@ -92,9 +95,9 @@ class Choice:
     def reason(self) -> str:
         return "length" if self.answer is None or self.answer.reason == "length" else "stop"
 
-    def _said(self, text: str, new: Lists) -> dict[str, Any]:
+    def _said(self, text: str, new: Lists | None) -> dict[str, Any]:
         self.text += text
-        if self.lists is None:
+        if self.lists is None or new is None:
             return {"text": text, "logprobs": None}
         self.lists.extend(new)
         return {"text": text, "logprobs": new.written()}
@@ -107,6 +110,7 @@ class CompletionStream:
         self._asked, self._echoes = asked, echoes
         self._id = new_id("cmpl-")
         self._choices: list[Choice] = []
+        self._frames: dict[int, Frame] = {}
 
     def begin(self, started: Started) -> bytes:
         self._head = head_of(self._id, self._asked.model, started)
@@ -120,7 +124,7 @@ class CompletionStream:
         return b"".join(self._chunk(row, one) for row, one in enumerate(said))
 
     def batch(self, row: int, events: Sequence[Event | Finish]) -> bytes:
-        return b"".join(self._chunk(row, one, ended) for one, ended in self.take(row, events))
+        return b"".join(self._brief(row, one, ended) for one, ended in self.take(row, events))
 
     def take(self, row: int, events: Sequence[Event | Finish]) -> list[tuple[dict[str, Any], bool]]:
         """What there is to say of these events, and whether it is the last. Raises Refused where the server
@@ -159,6 +163,14 @@ class CompletionStream:
             for row, one in enumerate(self._choices)
         ]
         return {**self._opening(choices), "usage": self._cost(), **self._times(self._choices[0])}
+
+    def _brief(self, row: int, said: dict[str, Any], ended: bool) -> bytes:
+        """As `_chunk`. Nearly every chunk is a piece of text in the same frame, which is written once."""
+        if ended or said["logprobs"] is not None:
+            return self._chunk(row, said, ended)
+        if row not in self._frames:
+            self._frames[row] = Frame(self._chunk(row, {"text": MARK, "logprobs": None}))
+        return self._frames[row].filled(ascii_text(said["text"]))
 
     def _chunk(self, row: int, said: dict[str, Any], ended: bool = False) -> bytes:
         choice = self._choices[row]

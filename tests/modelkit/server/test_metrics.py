@@ -87,7 +87,7 @@ def test_rows_of_a_request_are_added_up() -> None:
 def test_buckets_are_cumulative() -> None:
     metrics = Metrics()
     for seconds in (0.0, 0.001, 0.0011, 0.5, 1000.0):
-        metrics.gap("story", seconds)
+        metrics.gaps("story").add(seconds)
     said = values(metrics.text({}))
     buckets = [said[name] for name in said if name.startswith("modelkit_inter_token_seconds_bucket")]
     assert all(here <= there for here, there in pairwise(buckets))
