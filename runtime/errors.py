@@ -6,6 +6,7 @@ RuntimeFault
 ├── UnsupportedModel   nothing here runs this config, or a field of it has a value we know to be wrong
 ├── WeightMismatch     tensors missing, surplus or misshapen
 ├── TooLarge           weights would take more memory than there is
+├── CannotCut          this model cannot be cut among so many machines
 ├── BadTokenIds        an id outside the vocabulary
 ├── QueueFull          as many requests wait as may
 ├── RankLost           a machine that computes a part of the model is gone, silent or different
@@ -62,6 +63,10 @@ class TooLarge(RuntimeFault):
         super().__init__(f"the weights take {wanted_bytes:,} bytes and {available_bytes:,} are free")
         self.wanted_bytes = wanted_bytes
         self.available_bytes = available_bytes
+
+
+class CannotCut(RuntimeFault):
+    """A model cannot be cut among so many machines, or not in this way; the message names what and why."""
 
 
 class NotNumbers(RuntimeFault):

@@ -82,7 +82,13 @@ def fill(network: nn.Module, weights: dict[str, mx.array], holding: Holding) -> 
 
 def held_bytes(network: nn.Module, fitted: Mapping[str, mx.array], holding: Holding) -> int:
     """What `fill` will hold of these tensors. Nothing is read."""
-    total = 0
+    return sum(nbytes for _, nbytes in held_tensors(network, fitted, holding))
+
+
+def held_tensors(
+    network: nn.Module, fitted: Mapping[str, mx.array], holding: Holding
+) -> Iterator[tuple[str, int]]:
+    """The same for each tensor, by its name in the network."""
     for path, module in network.named_modules():
         own = {name: fitted[full] for name, full in _own_names(path, module) if full in fitted}
         as_stored = holding.as_stored(module)
@@ -91,12 +97,11 @@ def held_bytes(network: nn.Module, fitted: Mapping[str, mx.array], holding: Hold
         if "scales" in own and holding.expands(module):
             codes = own.pop("weight")
             own = {name: array for name, array in own.items() if name not in _MATRIX}
-            total += codes.size * 32 // module.bits * (holding.dtype or mx.float32).size
+            yield f"{path}.weight", codes.size * 32 // module.bits * (holding.dtype or mx.float32).size
         for name, array in own.items():
             full = f"{path}.{name}" if path else name
             kept = as_stored and name in _MATRIX
-            total += array.size * (array.dtype if kept else _type(array.dtype, holding, full)).size
-    return total
+            yield full, array.size * (array.dtype if kept else _type(array.dtype, holding, full)).size
 
 
 def weight_bytes(network: nn.Module) -> int:

@@ -5,8 +5,9 @@ will it take.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -18,12 +19,12 @@ from runtime.cpu.native.mapped import Mapped, mapped
 from runtime.cpu.native.products import BLOCKS
 from runtime.device import Device
 from runtime.errors import BadTokenIds, TooLarge, WeightMismatch
-from runtime.holding import fill, weight_bytes
+from runtime.holding import fill, held_bytes, weight_bytes
 from runtime.models.architecture import Described, describe
 from runtime.nn import ops
 from runtime.nn.ready import make_ready
 from runtime.nn.rope_spec import long_after
-from runtime.planned import fit_network, float_of, head_layout, plan_for, wanted_dtype
+from runtime.planned import Part, Plan, fit_network, float_of, head_layout, plan_for, wanted_dtype
 from runtime.records import dataclass
 from runtime.step import Adapters, Inputs, Step
 from runtime.weights import DTYPES
@@ -127,6 +128,26 @@ def foresee(
     return Demand(described, planned.sizes[0], element_bytes, planned.sizes[1], head_layout(described))
 
 
+class Cut(Protocol):
+    """What one of several machines has of a model (`runtime.ranks`)."""
+
+    @property
+    def ranks(self) -> int:
+        """Machines there are."""
+        ...
+
+    @property
+    def has_head(self) -> bool:
+        """Is the draft head here?"""
+        ...
+
+    def __call__(self, described: Described, part: Part, dtype: mx.Dtype) -> tuple[Described, Part]:
+        """The network and the tensors of it that belong here, nothing of which has been read. dtype: of
+        activations.
+        """
+        ...
+
+
 def load_model(
     config: Mapping[str, Any],
     shards: Sequence[Path] | Mapping[str, mx.array],
@@ -134,6 +155,7 @@ def load_model(
     on: Device | None = None,
     with_head: bool = False,
     fixed: bool = False,
+    cut: Cut | None = None,
 ) -> LoadedModel:
     """Read weights into a network, in the form that is fast on the device (None: as they are stored).
 
@@ -142,7 +164,7 @@ def load_model(
     with_head: the draft head too, if there is one; one that does not fit is left out with a note. Where
     products read weights as they are stored, they stay so. Where those of packed weights are slow, as on a
     processor without kernels of our own, packed weights are expanded to floats if that takes no more than
-    half of what is free.
+    half of what is free. cut: the part of it that is held here; None: all.
     Raises WeightMismatch, UnsupportedModel, and TooLarge before anything is allocated.
     """
     described = describe(config)
@@ -152,7 +174,10 @@ def load_model(
         weights = _read(shards, _mappable(config, on) if fixed else None)
     compute = wanted_dtype(on) or float_of(weights)
     ops.settle()
-    planned = plan_for(described, config, weights, on, with_head=with_head)
+    if cut is None:
+        planned = plan_for(described, config, weights, on, with_head=with_head)
+    else:
+        described, planned = _cut(described, config, weights, on, cut, compute, with_head=with_head)
     if on is not None and sum(planned.sizes) > on.available_bytes > 0:
         raise TooLarge(sum(planned.sizes), on.available_bytes)
     parts, notes = planned.parts, planned.notes + planned.opened.notes
@@ -165,6 +190,25 @@ def load_model(
     network = parts[0][0]
     head = _head(described, parts[1][0]) if len(parts) > 1 else None
     return LoadedModel(described, network, compute, weight_bytes(network), head, notes)
+
+
+def _cut(
+    described: Described,
+    config: Mapping[str, Any],
+    weights: dict[str, mx.array],
+    on: Device | None,
+    cut: Cut,
+    compute: mx.Dtype,
+    *,
+    with_head: bool,
+) -> tuple[Described, Plan]:
+    """How weights are held is decided as if this machine held all and had room for it, as the others do."""
+    roomy = None if on is None else replace(on, available_bytes=on.available_bytes * cut.ranks)
+    planned = plan_for(described, config, weights, roomy, with_head=with_head and cut.has_head)
+    mine, part = cut(described, planned.parts[0], compute)
+    size = held_bytes(*part, planned.holding)
+    parts, sizes = [part, *planned.parts[1:]], (size, *planned.sizes[1:])
+    return mine, replace(planned, parts=parts, sizes=sizes)
 
 
 def _read(shards: Sequence[Path], may_map: Callable[[str], bool] | None) -> dict[str, mx.array]:

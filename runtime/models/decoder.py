@@ -17,6 +17,7 @@ logits are asked for at few positions, in a prompt at the last. A family says wh
 """
 
 from collections.abc import Callable, Sequence
+from typing import ClassVar
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -68,6 +69,10 @@ def gated_mlp(config: DecoderConfig, *, bias: bool = False, inner: int | None = 
 
 class Trunk(Taps):
     """Everything below the output head."""
+
+    in_turn: ClassVar[str] = "layers"
+    """The list of its layers, each of which is given what the one before made of the stream: they may be on
+    several machines (`runtime.ranks`). So in trunks of other families."""
 
     def __init__(
         self, config: DecoderConfig, layers: Sequence[Layer], norm: Normalize, embed_scale: float | None

@@ -196,6 +196,8 @@ def _projected(config: Config) -> mx.array:
 
 
 class Trunk(Module):
+    in_turn: ClassVar[str] = "layers"
+
     def __init__(self, config: Config) -> None:
         super().__init__()
         self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)

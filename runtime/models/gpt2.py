@@ -118,6 +118,8 @@ class Block(Module):
 
 
 class Trunk(Module):
+    in_turn: ClassVar[str] = "h"
+
     def __init__(self, config: Config) -> None:
         super().__init__()
         self.wte = nn.Embedding(config.vocab_size, config.hidden_size)

@@ -100,6 +100,8 @@ class Block(Module):
 
 
 class Trunk(Module):
+    in_turn: ClassVar[str] = "layers"
+
     def __init__(self, config: Config) -> None:
         super().__init__()
         self.embed_in = nn.Embedding(config.vocab_size, config.hidden_size)

@@ -118,6 +118,8 @@ class Block(Sublayers):
 
 
 class Backbone(Module):
+    in_turn: ClassVar[str] = "layers"
+
     def __init__(self, config: Config) -> None:
         super().__init__()
         self.embeddings = nn.Embedding(config.vocab_size, config.hidden_size)

@@ -114,6 +114,8 @@ def _sublayer(config: Config, kind: str) -> Mamba2 | SelfAttention | SparseMLP |
 
 
 class Backbone(Module):
+    in_turn: ClassVar[str] = "layers"
+
     def __init__(self, config: Config) -> None:
         super().__init__()
         self.embeddings = nn.Embedding(config.vocab_size, config.hidden_size)

@@ -1,0 +1,84 @@
+"""Loading a rank's share of a model: of everything else nothing but headers is read.
+
+Every rank calls its network with the same steps in the same order, each with memory for its own layers
+(`described.layout` says which). What the network gives has a meaning at rank 0 alone, which has the head.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+from mlx.utils import tree_flatten
+
+from runtime.device import Device
+from runtime.errors import CannotCut
+from runtime.loaded import LoadedModel, load_model
+from runtime.models.architecture import Described
+from runtime.planned import Part
+from runtime.ranks.group import Group
+from runtime.ranks.pieces import Shard
+from runtime.ranks.plan import Plan
+from runtime.ranks.shards import become_shard, splits_of
+from runtime.ranks.stage import become_stage, come_together, leave_head, stage_layout
+from runtime.ranks.trunk import chain_of
+from runtime.records import dataclass
+
+
+def load_share(
+    config: Mapping[str, Any],
+    shards: Sequence[Path] | Mapping[str, mx.array],
+    plan: Plan,
+    group: Group,
+    *,
+    on: Device | None = None,
+    with_head: bool = False,
+    fixed: bool = False,
+) -> LoadedModel:
+    """As `load_model`, what this rank has by the plan. A draft head is rank 0's.
+
+    Raises CannotCut besides, where plan, model and group are not of one kind.
+    """
+    if plan.ranks != group.size:
+        raise CannotCut(f"the plan is for {plan.ranks} ranks, and {group.size} are there")
+    if plan.stages > 1 and plan.shards > 1:
+        raise CannotCut("stages that are shared need groups within the group, which no ring of ranks has")
+    share = Share(plan, group)
+    return load_model(config, shards, on=on, with_head=with_head, fixed=fixed, cut=share)
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What `load_model` does with a network of which this rank has a part."""
+
+    plan: Plan
+    group: Group
+
+    @property
+    def ranks(self) -> int:
+        return self.group.size
+
+    @property
+    def has_head(self) -> bool:
+        return self.group.rank == 0
+
+    def __call__(self, described: Described, part: Part, dtype: mx.Dtype) -> tuple[Described, Part]:
+        network, fitted = part
+        own = self.plan.shares[self.group.rank]
+        layout = described.layout
+        chain = chain_of(network, layout, described.name)
+        if len(chain.layers) != self.plan.layers:
+            raise CannotCut(f"the plan is for {self.plan.layers} layers, and {len(chain.layers)} are there")
+        if self.plan.shards > 1:
+            splits = splits_of(chain, layout, Shard(own.shard, self.plan.shards))
+            fitted, layout = become_shard(splits, fitted, self.group.sum), splits.layout
+            come_together(chain)
+            leave_head(network, chain, self.group)
+        if self.plan.stages > 1:
+            become_stage(network, chain, own.start, own.stop, self.group, dtype)
+        if self.plan.ranks > 1:
+            layout = stage_layout(layout, chain, own.start, own.stop)
+        left = dict(tree_flatten(network.parameters()))
+        mine = {name: array for name, array in fitted.items() if name in left}
+        return replace(described, layout=layout), (network, mine)

@@ -1,0 +1,104 @@
+"""What a model consists of that may be cut, from its config and the headers of tensors. Nothing is read."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import mlx.core as mx
+
+from runtime.cache.layout import LayerSpec, Shared, sequence_bytes
+from runtime.device import Device
+from runtime.errors import WeightMismatch
+from runtime.holding import held_tensors
+from runtime.models.architecture import describe
+from runtime.planned import float_of, plan_for, wanted_dtype
+from runtime.ranks.pieces import Shard
+from runtime.ranks.plan import LayerPart, Parts
+from runtime.ranks.shards import Splits, splits_of
+from runtime.ranks.trunk import Chain, chain_of
+from runtime.records import dataclass
+from runtime.weights import DTYPES
+
+
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """What layers are to remember."""
+
+    tokens: int = 0
+    """Of each sequence."""
+    sequences: int = 1
+    kept_format: str | None = None
+    """Of keys and values; None: that of activations."""
+
+    def of(self, specs: Sequence[LayerSpec], element_bytes: int) -> int:
+        one = sequence_bytes(specs, self.tokens, element_bytes, kept_format=self.kept_format)
+        return one * self.sequences
+
+
+NOTHING = Remembered()
+
+
+def parts_of(
+    config: Mapping[str, Any],
+    tensors: Mapping[str, tuple[str, tuple[int, ...]]],
+    *,
+    shards: int = 1,
+    memory: Remembered = NOTHING,
+    on: Device | None = None,
+) -> Parts:
+    """The parts of a model, given as in `runtime.loaded.foresee`, of which `shards` ranks share each stage.
+
+    on: a device like those of all hosts; its memory is not looked at. Raises CannotCut, naming what cannot be
+    cut, and WeightMismatch and UnsupportedModel as loading would.
+    """
+    described = describe(config)
+    odd = [f"{name} has dtype {dtype}" for name, (dtype, _) in sorted(tensors.items()) if dtype not in DTYPES]
+    if odd:
+        raise WeightMismatch(odd)
+    stored = {name: mx.zeros(shape, DTYPES[dtype]) for name, (dtype, shape) in tensors.items()}
+    planned = plan_for(described, config, stored, on, with_head=False)
+    network, fitted = planned.parts[0]
+    layout = described.layout
+    chain = chain_of(network, layout, described.name)
+    splits = [splits_of(chain, layout, Shard(i, shards)) for i in range(shards)] if shards > 1 else []
+    sums = _Sums(chain, splits)
+    for name, nbytes in held_tensors(network, fitted, planned.holding):
+        sums.add(name, nbytes)
+    element_bytes = (wanted_dtype(on) or float_of(stored)).size
+    remembered, whole = (splits[0].layout, splits[0].whole) if splits else (layout, ())
+    layers = tuple(
+        LayerPart(tuple(weights), memory.of(chain.specs(remembered, place), element_bytes))
+        for place, weights in enumerate(sums.layers)
+    )
+    return Parts(described.name, shards, layers, sums.tables, sums.ending, _joined(chain, layout), whole)
+
+
+class _Sums:
+    """Bytes of tensors by where they stand."""
+
+    def __init__(self, chain: Chain, splits: Sequence[Splits]) -> None:
+        """splits: of each shard; none where a rank has all."""
+        self._chain, self._splits = chain, splits
+        self.layers = [[0] * max(len(splits), 1) for _ in chain.layers]
+        self.tables = self.ending = 0
+
+    def add(self, name: str, nbytes: int) -> None:
+        place = self._chain.place(name)
+        if place is None:
+            if self._chain.enters(name):
+                self.tables += nbytes
+            else:
+                self.ending += nbytes
+        elif not self._splits:
+            self.layers[place][0] += nbytes
+        else:
+            for shard, splits in enumerate(self._splits):
+                self.layers[place][shard] += round(nbytes * splits.share(name))
+
+
+def _joined(chain: Chain, layout: Sequence[LayerSpec]) -> frozenset[int]:
+    """Layers between one that shares an earlier one's memory and that one: no stage may begin there."""
+    joined: set[int] = set()
+    for i, spec in enumerate(layout):
+        if isinstance(spec, Shared):
+            joined |= set(range(spec.layer // chain.memories + 1, i // chain.memories + 1))
+    return frozenset(joined)

@@ -1,0 +1,111 @@
+"""Pieces of matrices: which numbers of a tensor one of several ranks has, and taking them.
+
+A piece is said once for a module and means the same for a plain matrix and a packed one: outputs are rows,
+which move whole with their scales; inputs are columns, which are cut between groups that share a scale. What
+is added to the outputs of a matrix that is cut by inputs is added once, by the first shard.
+
+Matrices are [out, in], stacks of them [experts, out, in] or [heads, out, in].
+"""
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import mlx.core as mx
+
+from runtime.errors import CannotCut
+from runtime.records import dataclass
+
+Range = tuple[int, int]
+"""[start, stop)"""
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """One of the ranks that share a stage."""
+
+    index: int
+    count: int
+
+    def heads(self, heads: int) -> Range:
+        """Its heads. CannotCut where they are not as many for each."""
+        if heads % self.count:
+            raise CannotCut(f"{heads} heads are no multiple of {self.count}")
+        own = heads // self.count
+        return self.index * own, (self.index + 1) * own
+
+    def groups(self, groups: int) -> Range:
+        """Its groups of heads, of whose keys and values heads read. Fewer than shards: some have the same."""
+        if groups % self.count and self.count % groups:
+            raise CannotCut(f"{groups} heads of keys and values do not divide among {self.count}")
+        if groups >= self.count:
+            return self.heads(groups)
+        own = self.index * groups // self.count
+        return own, own + 1
+
+    def units(self, size: int, unit: int) -> Range:
+        """Its part of `size` numbers, as even as whole units let it be."""
+        count = size // unit
+        if size % unit or count < self.count:
+            raise CannotCut(f"{size} columns are {count} groups of {unit}, too few for {self.count}")
+        first, last = (count * i // self.count for i in (self.index, self.index + 1))
+        return first * unit, last * unit
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Some of a module's numbers."""
+
+    along: Literal["outputs", "inputs", "stack"]
+    """stack: the first axis of each of its tensors."""
+    ranges: tuple[Range, ...]
+    """One behind the other."""
+    size: int
+    """How long the whole is along that axis."""
+    first: bool = True
+    """Is it of the first shard?"""
+
+    def share(self, leaf: str) -> float:
+        """How much of this tensor of the module it is."""
+        if self.along == "inputs" and leaf == "bias":
+            return float(self.first)
+        return sum(stop - start for start, stop in self.ranges) / self.size
+
+    def has(self, leaf: str) -> bool:
+        """Is there a part of this tensor of the module? If not, none of it is here."""
+        return self.first or self.along != "inputs" or leaf != "bias"
+
+    def of(self, leaf: str, array: mx.array) -> mx.array:
+        """leaf: the tensor's name in its module."""
+        if self.along == "stack":
+            return _taken(array, 0, self.ranges)
+        if leaf == "bias":
+            return array if self.along == "inputs" else _taken(array, -1, self.ranges)
+        if self.along == "outputs":
+            return _taken(array, -2 if array.ndim > 1 else -1, self.ranges)
+        width = array.shape[-1]  # fewer than columns where several are packed in one, or share a scale
+        columns = [(a * width // self.size, b * width // self.size) for a, b in self.ranges]
+        return _taken(array, -1, columns)
+
+
+def scaled(ranges: Sequence[Range], unit: int) -> tuple[Range, ...]:
+    """Ranges of heads as ranges of numbers."""
+    return tuple((start * unit, stop * unit) for start, stop in ranges)
+
+
+def group_of(module: Any) -> int:
+    """Columns of a matrix that can only be had together."""
+    return module.group_size if "scales" in module else 1
+
+
+def inputs_of(module: Any) -> int:
+    """Columns of a matrix, packed or not."""
+    width = module.weight.shape[-1]
+    return width * 32 // module.bits if "scales" in module else width
+
+
+def _taken(array: mx.array, axis: int, ranges: Sequence[Range]) -> mx.array:
+    """Of several ranges, or where others are left out: an array of its own, which does not keep the whole."""
+    if list(ranges) == [(0, array.shape[axis])]:
+        return array
+    where = mx.concatenate([mx.arange(start, stop) for start, stop in ranges])
+    return mx.take(array, where, axis=axis)

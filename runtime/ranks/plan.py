@@ -1,0 +1,193 @@
+"""Who has which part of a model: a plan for several machines, as data. No MLX here, and nothing is read.
+
+Two cuts, which may be combined. Stages: each has some layers, one behind the other, and hands the residual
+stream on; what comes out has the same bits as on one machine. Shards: a stage is shared by ranks of which
+each has a part of every sublayer's weights, and their answers are summed. Rank 0 is of the first stage, and
+has what stands around the layers besides: tables, the last norm, the head.
+
+    4 ranks, 2 shards:   ranks 0 and 1 share the first stage, 2 and 3 the second
+
+`runtime.ranks.parts` says what a model consists of, `decide` who gets what.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from itertools import accumulate, pairwise
+from typing import Any
+
+from runtime.errors import CannotCut, TooLarge
+from runtime.records import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """A machine, or one process of several on one machine: it becomes a rank."""
+
+    name: str
+    free_bytes: int = 0
+    """What weights and layer memory may take there; 0: unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class LayerPart:
+    """What a layer takes."""
+
+    weight_bytes: tuple[int, ...]
+    """On each of the ranks that share its stage."""
+    memory_bytes: int
+    """What any of those ranks remembers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """A model as it can be cut."""
+
+    architecture: str
+    shards: int
+    """Among how many ranks each stage is shared."""
+    layers: tuple[LayerPart, ...]
+    table_bytes: int
+    """What comes before the layers: each rank of the first stage has it."""
+    ending_bytes: int
+    """What comes behind them: the last norm and the head. Rank 0 has it."""
+    joined: frozenset[int] = frozenset()
+    """Layers that read the memory of an earlier one, so that no stage begins between the two."""
+    whole: tuple[str, ...] = ()
+    """What is not cut though stages are shared, and why: one sentence for each kind."""
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What one rank has."""
+
+    host: str
+    start: int
+    """The first of its layers, [start, stop)."""
+    stop: int
+    shard: int
+    """Which part of them."""
+    weight_bytes: int
+    memory_bytes: int
+    free_bytes: int
+    """As the host said; 0: unknown."""
+
+    @property
+    def wanted_bytes(self) -> int:
+        return self.weight_bytes + self.memory_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One share for each rank, in the order of ranks."""
+
+    architecture: str
+    layers: int
+    shards: int
+    """Among how many ranks each stage is shared."""
+    shares: tuple[Share, ...]
+
+    @property
+    def ranks(self) -> int:
+        return len(self.shares)
+
+    @property
+    def stages(self) -> int:
+        return self.ranks // self.shards
+
+    @property
+    def digest(self) -> str:
+        """Of what ranks must agree on: the cuts, not where they run."""
+        cuts = [[share.start, share.stop, share.shard] for share in self.shares]
+        said = json.dumps([self.architecture, self.layers, self.shards, cuts])
+        return f"sha256:{hashlib.sha256(said.encode()).hexdigest()}"
+
+    def check_room(self) -> None:
+        """Raise TooLarge for the first host that has too little."""
+        for share in self.shares:
+            if 0 < share.free_bytes < share.wanted_bytes:
+                raise TooLarge(share.wanted_bytes, share.free_bytes)
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, said: Mapping[str, Any]) -> "Plan":
+        """What another rank's `to_json` gave. CannotCut for anything else."""
+        try:
+            shares = tuple(Share(**share) for share in said["shares"])
+            plan = cls(said["architecture"], said["layers"], said["shards"], shares)
+            plan.check_order()
+        except (KeyError, TypeError, ZeroDivisionError) as error:
+            raise CannotCut(f"this is no plan: {error!r}") from error
+        return plan
+
+    def check_order(self) -> None:
+        """Raise CannotCut unless stages cover the layers one behind the other, each with all its shards."""
+        at = 0
+        for rank, share in enumerate(self.shares):
+            starts = at if rank % self.shards == 0 else self.shares[rank - 1].start
+            if (share.start, share.shard) != (starts, rank % self.shards) or share.stop <= starts:
+                raise CannotCut(f"this is no plan: the share of rank {rank} is out of order")
+            at = share.stop
+        if at != self.layers or self.ranks % self.shards:
+            raise CannotCut(f"this is no plan: its shares end at layer {at} of {self.layers}")
+
+
+def decide(parts: Parts, hosts: Sequence[Host]) -> Plan:
+    """Stages so that the fullest host is as empty as can be; where free memory is unknown, as even as can be.
+
+    The first `shards` hosts share the first stage, the next the second, and so on. CannotCut where there are
+    too few layers for so many stages. Whether a host has room is for `Plan.check_room` to say.
+    """
+    if not hosts or len(hosts) % parts.shards:
+        raise CannotCut(f"{len(hosts)} ranks are no multiple of {parts.shards} shards")
+    groups = [hosts[i : i + parts.shards] for i in range(0, len(hosts), parts.shards)]
+    rooms = _rooms(groups)
+    edges = _edges(parts, rooms)
+    shares: list[Share] = []
+    for (start, stop), group in zip(pairwise(edges), groups, strict=True):
+        its = parts.layers[start:stop]
+        memory = sum(layer.memory_bytes for layer in its)
+        for shard, host in enumerate(group):
+            around = (0 if start else parts.table_bytes) + (0 if shares else parts.ending_bytes)
+            weights = sum(layer.weight_bytes[shard] for layer in its) + around
+            shares.append(Share(host.name, start, stop, shard, weights, memory, host.free_bytes))
+    return Plan(parts.architecture, len(parts.layers), parts.shards, tuple(shares))
+
+
+def _rooms(groups: Sequence[Sequence[Host]]) -> list[int]:
+    """What may be taken on each host of a stage; 1 for all where some host has not said."""
+    rooms = [min(host.free_bytes for host in group) for group in groups]
+    return rooms if all(rooms) else [1] * len(rooms)
+
+
+def _edges(parts: Parts, rooms: Sequence[int]) -> list[int]:
+    """Where stages begin, and the last ends: [0, ..., layers]. By dynamic programming over how full the
+    fullest stage of the first ones is.
+    """
+    layers, stages = len(parts.layers), len(rooms)
+    if layers < stages:
+        raise CannotCut(f"{parts.architecture} has {layers} layers, too few for {stages} stages")
+    taken = [0, *accumulate(max(layer.weight_bytes) + layer.memory_bytes for layer in parts.layers)]
+    around = parts.table_bytes + parts.ending_bytes
+    fullest: list[list[float]] = [[(around + taken[i]) / rooms[0] for i in range(layers + 1)]]
+    before: list[list[int]] = []
+    for stage, room in enumerate(rooms[1:], start=1):
+        best, came = [float("inf")] * (layers + 1), [0] * (layers + 1)
+        for stop in range(stage + 1, layers + 1):
+            for start in range(stage, stop):
+                full = max(fullest[-1][start], (taken[stop] - taken[start]) / room)
+                if start not in parts.joined and full < best[stop]:
+                    best[stop], came[stop] = full, start
+        fullest.append(best)
+        before.append(came)
+    if fullest[-1][layers] == float("inf"):
+        raise CannotCut(
+            f"{parts.architecture} cannot be cut into {stages} stages: layers share memory with earlier ones"
+        )
+    edges = [layers]
+    for came in reversed(before):
+        edges.append(came[edges[-1]])
+    return [0, *reversed(edges)]

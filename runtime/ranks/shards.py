@@ -1,0 +1,177 @@
+"""One shard of a stage: parts of its sublayers, whose answers are summed among the ranks that share it.
+
+A sublayer that is split keeps its place and its class; its answer alone becomes the sum. What it says beside
+its call (`runtime.nn.sublayer.stated_together`) is no longer what it adds, and nobody asks it; nor those that
+hold it. What no rule splits stays whole on every rank, and is computed there from the same numbers.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
+from typing import Any
+
+import mlx.core as mx
+import mlx.nn as nn
+
+from runtime.cache.layout import LayerSpec, Shared
+from runtime.errors import CannotCut
+from runtime.ranks.pieces import Piece, Shard
+from runtime.ranks.splits import Split, rule_for
+from runtime.ranks.trunk import Chain
+from runtime.records import dataclass
+
+Sum = Callable[[mx.array], mx.array]
+
+
+@dataclass(frozen=True, slots=True)
+class Splits:
+    """What is split of a network's layers."""
+
+    found: Mapping[str, tuple[Any, Split]]
+    """Sublayers and what one rank has of them, by their paths."""
+    layout: tuple[LayerSpec, ...]
+    """What layers remember then."""
+    holders: tuple[Any, ...]
+    """Modules in layers that hold a sublayer which is split."""
+    whole: tuple[str, ...]
+    """What stays whole on every rank, and why: a sentence for each kind."""
+
+    def piece(self, tensor: str) -> tuple[Piece, str] | None:
+        """What one rank has of this tensor, and its name in its module; None: all."""
+        module, _, leaf = tensor.rpartition(".")
+        for path in _upwards(module):
+            if path in self.found:
+                pieces, below = self.found[path][1].pieces, tensor[len(path) + 1 :]
+                if below in pieces:
+                    return pieces[below], leaf
+                piece = pieces.get(module[len(path) + 1 :])
+                return None if piece is None else (piece, leaf)
+        return None
+
+    def share(self, tensor: str) -> float:
+        """How much of this tensor one rank has."""
+        cut = self.piece(tensor)
+        return 1.0 if cut is None else cut[0].share(cut[1])
+
+
+def splits_of(chain: Chain, layout: Sequence[LayerSpec], shard: Shard) -> Splits:
+    """By the rules, of all layers. CannotCut where nothing can be split."""
+    if any(isinstance(spec, Shared) for spec in layout):
+        raise CannotCut("its layers read each other's memory, and cannot be shared by several ranks")
+    found: dict[str, tuple[Any, Split]] = {}
+    holders: dict[int, Any] = {}
+    remembered, refused = list(layout), dict[str, list[int]]()
+    for place, layer in enumerate(chain.layers):
+        its = list(chain.specs(layout, place))
+        for path, module, split in _walked(layer, its, shard):
+            if isinstance(split, CannotCut):
+                refused.setdefault(f"{path} ({type(module).__name__}): {split}", []).append(place)
+            else:
+                found[chain.prefix(place) + path] = module, split
+                holders |= {id(one): one for one in _between(layer, path)}
+        remembered[place * chain.memories : (place + 1) * chain.memories] = its
+    whole = tuple(f"{_listed(places)}: {why}" for why, places in refused.items())
+    if not found:
+        raise CannotCut("; ".join(("nothing in its layers can be shared by several ranks", *whole)))
+    return Splits(found, tuple(remembered), tuple(holders.values()), whole)
+
+
+def become_shard(splits: Splits, fitted: Mapping[str, mx.array], add_up: Sum) -> dict[str, mx.array]:
+    """Make a network's sublayers those of one rank; its tensors, nothing of which is read."""
+    for module, split in splits.found.values():
+        for path, value in split.changed.items():
+            holder, _, name = path.rpartition(".")
+            setattr(_child(module, holder), name, value)
+        for path, piece in split.pieces.items():
+            if not piece.has("bias"):
+                _child(module, path).pop("bias", None)
+        module.__class__ = _summed(type(module), add_up)
+    for holder in splits.holders:
+        holder.__class__ = _silent(type(holder))
+    mine: dict[str, mx.array] = {}
+    for name, array in fitted.items():
+        cut = splits.piece(name)
+        if cut is None:
+            mine[name] = array
+        elif cut[0].has(cut[1]):
+            mine[name] = cut[0].of(cut[1], array)
+    return mine
+
+
+def _walked(
+    holder: Any, specs: list[LayerSpec], shard: Shard, above: str = ""
+) -> Iterator[tuple[str, Any, Split | CannotCut]]:
+    """The outermost sublayers that can be split, and those that cannot and have none inside. specs: what the
+    layer remembers, and then what one rank does.
+    """
+    for name, child in holder.children().items():
+        if not isinstance(child, nn.Module):
+            continue
+        path = f"{above}.{name}" if above else name
+        split = _split(child, specs, shard)
+        if isinstance(split, Split):
+            yield path, child, split
+            continue
+        inside = [*_walked(child, specs, shard, path)]
+        yield from inside
+        if split is not None and not inside:
+            yield path, child, split
+
+
+def _split(module: Any, specs: list[LayerSpec], shard: Shard) -> Split | CannotCut | None:
+    """None: no rule is for it."""
+    found = rule_for(module)
+    if found is None:
+        return None
+    kinds, rule = found
+    at = next((i for i, spec in enumerate(specs) if isinstance(spec, kinds)), None)
+    try:
+        split = rule(module, None if at is None else specs[at], shard)
+    except CannotCut as reason:
+        return reason
+    if at is not None and split.memory is not None:
+        specs[at] = split.memory
+    return split
+
+
+def _child(module: Any, path: str) -> Any:
+    for name in filter(None, path.split(".")):
+        module = module[name]
+    return module
+
+
+def _between(layer: Any, path: str) -> list[Any]:
+    """The modules between a layer and one inside."""
+    return [_child(layer, above) for above in [*_upwards(path)][1:]]
+
+
+@cache
+def _summed(kind: type, add_up: Sum) -> type:
+    """The class whose answer is the sum of all ranks'."""
+
+    def call(self: Any, *given: Any) -> mx.array:
+        return add_up(kind.__call__(self, *given))
+
+    return type(kind.__name__, (kind,), {"__call__": call})
+
+
+@cache
+def _silent(kind: type) -> type:
+    """The class that says nothing beside its call."""
+
+    def call(self: Any, *given: Any) -> mx.array:
+        return kind.__call__(self, *given)
+
+    return type(kind.__name__, (kind,), {"__call__": call})
+
+
+def _upwards(path: str) -> Iterator[str]:
+    """A path and all that it lies in."""
+    while path:
+        yield path
+        path = path.rpartition(".")[0]
+
+
+def _listed(places: Sequence[int]) -> str:
+    if len(places) == 1:
+        return f"layer {places[0]}"
+    return f"{len(places)} layers from {places[0]} to {places[-1]}"

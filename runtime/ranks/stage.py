@@ -1,0 +1,146 @@
+"""One stage of a network: its own layers between two exchanges.
+
+    rank 0        table, its layers, sends the stream on ............. receives the last's, norm, head
+    rank r        receives the stream, its layers, sends it on
+    last rank     receives the stream, its layers, sends it to rank 0
+
+Every rank keeps all places of the list of layers, so that names, layouts and whatever counts layers stay as
+they are; a layer of another rank is an `Elsewhere`, which remembers nothing and hands on what it is given.
+One place is added behind the last layer, for the exchange.
+
+What goes out is evaluated at once, without waiting for it: it has to leave even where nobody here asks for
+what this step computes. So all exchanges happen in the order in which steps are called.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import mlx.core as mx
+
+from runtime.cache.layout import LayerSpec, Stateless
+from runtime.errors import NotSupported
+from runtime.nn.module import Module
+from runtime.ranks.group import Group
+from runtime.ranks.trunk import Chain, is_table
+
+
+class Elsewhere(Module):
+    """A layer, or a norm, that another rank has."""
+
+    def __call__(self, x: mx.array, *_rest: Any) -> mx.array:
+        return x
+
+
+class Before(Elsewhere):
+    """The layers of the ranks before: what they made of the stream."""
+
+    def __init__(self, group: Group) -> None:
+        super().__init__()
+        self._group = group
+
+    def __call__(self, x: mx.array, *_rest: Any) -> mx.array:
+        """x: a stand-in of the stream's shape and type, never computed."""
+        return self._group.receive(x.shape, x.dtype, self._group.rank - 1)
+
+
+class Behind(Elsewhere):
+    """The layers of the ranks behind, and the way back to rank 0, which alone is given what they make."""
+
+    def __init__(self, group: Group) -> None:
+        super().__init__()
+        self._group = group
+
+    def __call__(self, x: mx.array, *_rest: Any) -> mx.array:
+        group = self._group
+        x = group.send(x, (group.rank + 1) % group.size)
+        mx.async_eval(x)  # by itself: what waits for the answer would else be begun first
+        if group.rank == 0:
+            x = group.receive(x.shape, x.dtype, group.size - 1)
+            mx.async_eval(x)
+        return x
+
+
+class Together(Elsewhere):
+    """Behind layers that are shared: all their sums are computed, on every rank in the same order. One that
+    wants memory alone would leave the last ones out, and the others waiting.
+    """
+
+    def __call__(self, x: mx.array, *_rest: Any) -> mx.array:
+        mx.async_eval(x)
+        return x
+
+
+class TableElsewhere(Module):
+    """A table that rank 0 has: a stand-in of what it gives, never computed."""
+
+    def __init__(self, hidden: int, dtype: mx.Dtype) -> None:
+        super().__init__()
+        self._hidden, self._dtype = hidden, dtype
+
+    def __call__(self, ids: mx.array) -> mx.array:
+        return mx.zeros((*ids.shape, self._hidden), self._dtype)
+
+    def as_linear(self, x: mx.array) -> mx.array:
+        return HeadElsewhere()(x)
+
+
+class HeadElsewhere(Module):
+    """The output head, which rank 0 has."""
+
+    def __call__(self, _x: mx.array) -> mx.array:
+        raise NotSupported("only rank 0 has the output head: the others follow, and draw no tokens")
+
+
+def become_stage(network: Any, chain: Chain, start: int, stop: int, group: Group, dtype: mx.Dtype) -> None:
+    """Put stand-ins in the place of what other ranks have. dtype: of activations."""
+    layers = chain.layers
+    elsewhere = Elsewhere()
+    mine = [layer if start <= place < stop else elsewhere for place, layer in enumerate(layers)]
+    if start:
+        mine[start - 1] = Before(group)
+    chain.trunk[chain.name] = [*mine, Behind(group)]
+    vars(chain.trunk)["tap"] = _no_taps
+    leave_head(network, chain, group)
+    if group.rank:
+        _leave_around(chain, dtype)
+
+
+def come_together(chain: Chain) -> None:
+    """For a stage that is shared by all ranks, whose sublayers have been split."""
+    chain.trunk[chain.name] = [*chain.layers, Together()]
+
+
+def stage_layout(layout: Sequence[LayerSpec], chain: Chain, start: int, stop: int) -> tuple[LayerSpec, ...]:
+    """What the places of a stage remember."""
+    first, last = start * chain.memories, stop * chain.memories
+    mine = [spec if first <= i < last else Stateless() for i, spec in enumerate(layout)]
+    return *mine, *[Stateless()] * chain.memories
+
+
+def leave_head(network: Any, chain: Chain, group: Group) -> None:
+    """To rank 0: no other draws tokens."""
+    if group.rank:
+        for name in [name for name in network.children() if name != chain.path]:
+            network[name] = HeadElsewhere()
+
+
+def _leave_around(chain: Chain, dtype: mx.Dtype) -> None:
+    """To rank 0: all that stands around the layers in the trunk."""
+    for name, module in [*chain.around()]:
+        if is_table(module):
+            chain.trunk[name] = TableElsewhere(_width(module), dtype)
+        else:
+            chain.trunk[name] = Elsewhere()
+
+
+def _width(table: Any) -> int:
+    """Of a table's vectors, packed or not."""
+    width = table.weight.shape[-1]
+    return width * 32 // table.bits if "scales" in table else width
+
+
+def _no_taps(_layers: Any) -> None:
+    raise NotSupported(
+        "this draft reads hidden states between layers that several machines have; give one that is a model "
+        "of its own, or run the target on one machine"
+    )

@@ -1,0 +1,68 @@
+"""Where the layers of a network are: what may be cut into stages, and what stands around it."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import mlx.nn as nn
+
+from runtime.cache.layout import LayerSpec
+from runtime.errors import CannotCut
+from runtime.nn.linear import TABLES
+from runtime.records import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """Layers that are called in turn, and the trunk that calls them."""
+
+    trunk: Any
+    path: str
+    """Of the trunk in its network."""
+    name: str
+    """Of the list of layers in the trunk."""
+    memories: int
+    """Entries of the layout that a layer has."""
+
+    @property
+    def layers(self) -> list[Any]:
+        return self.trunk[self.name]
+
+    def prefix(self, layer: int) -> str:
+        """How the names of this layer's tensors begin."""
+        return f"{self.path}.{self.name}.{layer}."
+
+    def place(self, tensor: str) -> int | None:
+        """The layer that this tensor is of; None for one of what stands around them."""
+        rest = tensor.removeprefix(f"{self.path}.{self.name}.")
+        return None if rest == tensor else int(rest.partition(".")[0])
+
+    def enters(self, tensor: str) -> bool:
+        """Is this tensor of a table, which comes before the layers?"""
+        tables = [f"{self.path}.{name}." for name, module in self.around() if is_table(module)]
+        return tensor.startswith(tuple(tables))
+
+    def specs(self, layout: Sequence[LayerSpec], layer: int) -> Sequence[LayerSpec]:
+        """What this layer remembers."""
+        return layout[layer * self.memories : (layer + 1) * self.memories]
+
+    def around(self) -> Iterator[tuple[str, Any]]:
+        """The modules beside the layers, by their names in the trunk."""
+        for name, child in self.trunk.children().items():
+            if name != self.name and isinstance(child, nn.Module):
+                yield name, child
+
+
+def chain_of(network: Any, layout: Sequence[LayerSpec], architecture: str) -> Chain:
+    """CannotCut for networks whose trunk does not say that it calls its layers in turn (`in_turn`)."""
+    for path, trunk in network.children().items():
+        name = getattr(trunk, "in_turn", None)
+        if name is not None:
+            return Chain(trunk, path, name, len(layout) // len(trunk[name]))
+    raise CannotCut(
+        f"{architecture} cannot be cut: its layers are given more than what the one before them made"
+    )
+
+
+def is_table(module: nn.Module) -> bool:
+    """Does it make vectors of ids?"""
+    return type(module) in TABLES

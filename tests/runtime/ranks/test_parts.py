@@ -1,0 +1,135 @@
+"""What models consist of, from headers alone."""
+
+from typing import Any
+
+import pytest
+
+from runtime.errors import CannotCut, WeightMismatch
+from runtime.loaded import foresee
+from runtime.ranks.parts import Remembered, parts_of
+from runtime.ranks.plan import Host, decide
+from tests.support.parity import Reference
+
+GB = 10**9
+HIDDEN, INNER, EXPERTS, LAYERS, VOCABULARY = 6144, 2560, 128, 64, 151_936
+
+# 400 billion weights of which 17 billion answer a token, 8 bits each: 64 layers of 128 experts.
+CONFIG: dict[str, Any] = {
+    "architectures": ["Qwen3MoeForCausalLM"],
+    "model_type": "qwen3_moe",
+    "vocab_size": VOCABULARY,
+    "hidden_size": HIDDEN,
+    "intermediate_size": 12288,
+    "moe_intermediate_size": INNER,
+    "num_hidden_layers": LAYERS,
+    "num_attention_heads": 64,
+    "num_key_value_heads": 4,
+    "head_dim": 128,
+    "num_experts": EXPERTS,
+    "num_experts_per_tok": 8,
+    "norm_topk_prob": True,
+    "max_position_embeddings": 262_144,
+    "rms_norm_eps": 1e-6,
+    "rope_theta": 1e6,
+    "tie_word_embeddings": False,
+    "quantization": {"bits": 8, "group_size": 64, "mode": "affine"},
+}
+
+Headers = dict[str, tuple[str, tuple[int, ...]]]
+
+
+def matrix(name: str, *shape: int) -> Headers:
+    *before, columns = shape
+    small = ("BF16", (*before, columns // 64))
+    return {
+        f"{name}.weight": ("U32", (*before, columns // 4)),
+        f"{name}.scales": small,
+        f"{name}.biases": small,
+    }
+
+
+def headers() -> Headers:
+    """Of a package as `create` writes it: experts stacked, matrices packed in 8 bits."""
+    found = matrix("model.embed_tokens", VOCABULARY, HIDDEN) | matrix("lm_head", VOCABULARY, HIDDEN)
+    found["model.norm.weight"] = "BF16", (HIDDEN,)
+    for i in range(LAYERS):
+        at = f"model.layers.{i}"
+        for name in ("input_layernorm", "post_attention_layernorm"):
+            found[f"{at}.{name}.weight"] = "BF16", (HIDDEN,)
+        for name in ("q_norm", "k_norm"):
+            found[f"{at}.self_attn.{name}.weight"] = "BF16", (128,)
+        for name, rows in (("q_proj", 8192), ("k_proj", 512), ("v_proj", 512)):
+            found |= matrix(f"{at}.self_attn.{name}", rows, HIDDEN)
+        found |= matrix(f"{at}.self_attn.o_proj", HIDDEN, 8192) | matrix(f"{at}.mlp.gate", EXPERTS, HIDDEN)
+        for name in ("gate_proj", "up_proj"):
+            found |= matrix(f"{at}.mlp.switch_mlp.{name}", EXPERTS, INNER, HIDDEN)
+        found |= matrix(f"{at}.mlp.switch_mlp.down_proj", EXPERTS, HIDDEN, INNER)
+    return found
+
+
+FOUR_MACS = [Host(f"mac-{i}", 512 * GB) for i in range(4)]
+LONG = Remembered(tokens=131_072, sequences=4)
+
+
+def test_400_billion_weights_in_stages_on_four_macs() -> None:
+    model = parts_of(CONFIG, headers(), memory=LONG)
+    plan = decide(model, FOUR_MACS)
+    plan.check_room()
+    assert [(share.start, share.stop) for share in plan.shares] == [(0, 16), (16, 32), (32, 48), (48, 64)]
+    assert sum(share.weight_bytes for share in plan.shares) == foresee(CONFIG, headers()).weight_bytes
+    assert 400 * GB < sum(share.weight_bytes for share in plan.shares) < 440 * GB
+    one = 2 * 4 * 128 * 2 * LAYERS  # keys and values of a token, in bfloat16
+    assert sum(share.memory_bytes for share in plan.shares) == one * LONG.tokens * LONG.sequences
+
+
+def test_400_billion_weights_in_shards_on_four_macs() -> None:
+    model = parts_of(CONFIG, headers(), shards=4, memory=LONG)
+    assert model.whole == ()
+    plan = decide(model, FOUR_MACS)
+    plan.check_room()
+    staged = decide(parts_of(CONFIG, headers(), memory=LONG), FOUR_MACS)
+    first, *others = plan.shares
+    assert {(share.start, share.stop) for share in plan.shares} == {(0, LAYERS)}
+    assert first.weight_bytes > others[0].weight_bytes, "rank 0 has the head besides"
+    # Tables, norms and routers are on every rank, all else on one: 1 % more than in stages.
+    whole = sum(share.weight_bytes for share in staged.shares)
+    assert whole < sum(share.weight_bytes for share in plan.shares) < 1.01 * whole
+    assert len({share.memory_bytes for share in plan.shares}) == 1
+    assert 4 * first.memory_bytes == sum(share.memory_bytes for share in staged.shares)
+
+
+def test_no_host_with_room_is_too_little_room() -> None:
+    plan = decide(parts_of(CONFIG, headers()), [Host("a", 96 * GB), Host("b", 96 * GB)])
+    assert min(share.wanted_bytes for share in plan.shares) > 96 * GB
+
+
+def of_reference(name: str, **more: Any) -> Any:
+    record = Reference(name).record
+    tensors = {key: ("F32", tuple(shape)) for key, shape in record["tensors"].items()}
+    return parts_of(record["config"], tensors, **more)
+
+
+def test_layers_that_need_more_than_the_stream_are_refused_by_name() -> None:
+    with pytest.raises(CannotCut, match="Gemma4ForCausalLM cannot be cut"):
+        of_reference("gemma4_text")
+    with pytest.raises(CannotCut, match="T5ForConditionalGeneration cannot be cut"):
+        of_reference("t5")
+
+
+def test_sublayers_that_cannot_be_shared_are_named() -> None:
+    with pytest.raises(CannotCut, match=r"mixer \(Mamba2\): its norm runs over channels of several ranks"):
+        of_reference("mamba2", shards=2)
+    (said,) = of_reference("olmo2", shards=2).whole
+    assert "self_attn (WideNormAttention): its norms run over all heads" in said
+
+
+def test_heads_that_do_not_divide_stay_whole() -> None:
+    (said,) = of_reference("qwen3", shards=3).whole
+    assert "8 heads are no multiple of 3" in said or "4 heads are no multiple of 3" in said
+
+
+def test_tensors_that_do_not_fit_are_refused_as_by_loading() -> None:
+    some = headers()
+    del some["model.layers.3.self_attn.q_proj.weight"]
+    with pytest.raises(WeightMismatch, match="q_proj"):
+        parts_of(CONFIG, some)

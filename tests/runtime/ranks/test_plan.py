@@ -1,0 +1,133 @@
+"""Who gets what, decided from numbers alone."""
+
+import json
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runtime.errors import CannotCut, TooLarge
+from runtime.ranks.plan import Host, LayerPart, Parts, Plan, decide
+
+GB = 10**9
+
+
+def parts(
+    *layers: int, shards: int = 1, tables: int = 0, ending: int = 0, joined: tuple[int, ...] = ()
+) -> Parts:
+    """Layers that take so many bytes, all of which is shared."""
+    its = tuple(LayerPart((taken // shards,) * shards, 0) for taken in layers)
+    return Parts("Model", shards, its, tables, ending, frozenset(joined))
+
+
+def cuts(plan: Plan) -> list[tuple[int, int, int]]:
+    return [(share.start, share.stop, share.shard) for share in plan.shares]
+
+
+def hosts(*free: int) -> list[Host]:
+    return [Host(f"host-{i}", bytes_) for i, bytes_ in enumerate(free)]
+
+
+def test_stages_fill_hosts_alike() -> None:
+    assert cuts(decide(parts(1, 1, 1, 1, 1, 1), hosts(30, 20, 10))) == [(0, 3, 0), (3, 5, 0), (5, 6, 0)]
+
+
+def test_where_free_memory_is_unknown_stages_are_even() -> None:
+    assert cuts(decide(parts(1, 1, 1, 1), hosts(0, 8))) == [(0, 2, 0), (2, 4, 0)]
+
+
+def test_what_stands_around_the_layers_counts_on_rank_0() -> None:
+    plan = decide(parts(4, 4, 4, 4, tables=5, ending=3), hosts(100, 100))
+    assert cuts(plan) == [(0, 1, 0), (1, 4, 0)]
+    assert [share.weight_bytes for share in plan.shares] == [12, 12]
+
+
+def test_shards_have_an_equal_part_of_the_same_layers() -> None:
+    plan = decide(parts(8, 8, shards=2, tables=3, ending=1), hosts(50, 50))
+    assert cuts(plan) == [(0, 2, 0), (0, 2, 1)]
+    assert [share.weight_bytes for share in plan.shares] == [12, 11]
+
+
+def test_both_cuts_may_be_combined() -> None:
+    plan = decide(parts(4, 4, 4, 4, shards=2), hosts(50, 50, 50, 50))
+    assert cuts(plan) == [(0, 2, 0), (0, 2, 1), (2, 4, 0), (2, 4, 1)]
+    assert (plan.stages, plan.shards, plan.ranks) == (2, 2, 4)
+
+
+def test_no_stage_begins_between_layers_of_one_memory() -> None:
+    assert cuts(decide(parts(1, 1, 1, 1, joined=(2, 3)), hosts(9, 9))) == [(0, 1, 0), (1, 4, 0)]
+    with pytest.raises(CannotCut, match="share memory"):
+        decide(parts(1, 1, joined=(1,)), hosts(9, 9))
+
+
+def test_more_stages_than_layers_are_refused() -> None:
+    with pytest.raises(CannotCut, match="Model has 2 layers, too few for 3 stages"):
+        decide(parts(1, 1), hosts(9, 9, 9))
+
+
+def test_hosts_that_are_no_multiple_of_shards_are_refused() -> None:
+    with pytest.raises(CannotCut, match="3 ranks are no multiple of 2"):
+        decide(parts(1, 1, 1, shards=2), hosts(9, 9, 9))
+
+
+def test_too_little_room_is_said_with_its_numbers() -> None:
+    plan = decide(parts(10, 10), hosts(12, 8))
+    with pytest.raises(TooLarge) as error:
+        plan.check_room()
+    assert (error.value.wanted_bytes, error.value.available_bytes) == (10, 8)
+    decide(parts(10, 10), hosts(12, 10)).check_room()
+
+
+def test_a_plan_travels_as_json() -> None:
+    plan = decide(parts(4, 4, 4, 4, shards=2), hosts(50, 50, 50, 50))
+    again = Plan.from_json(json.loads(json.dumps(plan.to_json())))
+    assert again == plan
+    assert again.digest == plan.digest
+
+
+def test_the_digest_is_of_the_cuts_and_not_of_the_hosts() -> None:
+    one, other = decide(parts(1, 1, 1), hosts(9, 9)), decide(parts(1, 1, 1), [Host("a", 7), Host("b", 7)])
+    assert one.digest == other.digest
+    assert one.digest != decide(parts(1, 1, 1), hosts(90, 9)).digest
+
+
+def test_what_is_no_plan_is_refused() -> None:
+    said = decide(parts(1, 1, 1, 1), hosts(9, 9)).to_json()
+    first, second = said["shares"]
+    for shares in (
+        [first],
+        [second, first],
+        [first, {**second, "stop": 5}],
+        [first, {**second, "start": 1}],
+        [],
+    ):
+        with pytest.raises(CannotCut, match="no plan"):
+            Plan.from_json({**said, "shares": shares})
+    for bad in ({}, {**said, "shards": 0}, {**said, "shares": [{"host": "a"}]}):
+        with pytest.raises(CannotCut, match="no plan"):
+            Plan.from_json(bad)
+
+
+@given(
+    st.lists(st.integers(1, 50), min_size=4, max_size=9),
+    st.lists(st.integers(1, 100), min_size=1, max_size=4),
+)
+def test_no_other_cut_leaves_the_fullest_host_emptier(layers: list[int], free: list[int]) -> None:
+    model = replace(parts(*layers), table_bytes=7)
+    plan = decide(model, hosts(*free))
+
+    def fullest(edges: tuple[int, ...]) -> float:
+        taken = [sum(layers[a:b]) for a, b in pairwise(edges)]
+        taken[0] += 7  # what the table takes
+        return max(bytes_ / room for bytes_, room in zip(taken, free, strict=True))
+
+    def ways(start: int, stages: int) -> list[tuple[int, ...]]:
+        if stages == 1:
+            return [(start, len(layers))]
+        last = len(layers) - stages + 1
+        return [(start, *way) for stop in range(start + 1, last + 1) for way in ways(stop, stages - 1)]
+
+    found = (0, *(share.stop for share in plan.shares))
+    assert fullest(found) == min(map(fullest, ways(0, len(free))))

@@ -1,0 +1,60 @@
+"""Families through several ranks on loopback, beside one process with the whole model."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support import ranks
+
+SHARING = "tests.support.sharing"
+
+# Grouped heads, windows, chunks, sandwiched norms, parallel blocks, one matrix for three, MLA, experts of
+# every kind, recurrent layers of several kinds, two memories a layer, tied heads, learned positions.
+STAGED = (
+    "llama4",
+    "qwen3",
+    "gemma2",
+    "cohere2",
+    "gpt2",
+    "mistral_window",
+    "phi3_window",
+    "qwen2_moe",
+    "gpt_oss",
+    "qwen3_next",
+    "nemotron_h",
+    "lfm2_moe",
+)
+OF_THREE_LAYERS = ("deepseek_v3", "falcon_h1", "mamba", "kimi_linear")
+SHARED = (*(name for name in STAGED if name != "gpt2"), "deepseek_v3")
+# Rounding of sums in another order, as share of the largest logit.
+BAR = 1e-4
+
+
+def shares(folder: Path, size: int, shards: int, names: tuple[str, ...], form: str = "floats") -> Any:
+    """What rank 0 found. Every rank holds what the plan said, within a hundredth."""
+    found = ranks.run(folder, size, SHARING, str(shards), form, *names)
+    for name in names:
+        for rank in found:
+            assert rank[name]["bytes"] == pytest.approx(rank[name]["planned"], rel=0.01), name
+    return found[0]
+
+
+@pytest.mark.parametrize(("size", "names"), [(2, STAGED + OF_THREE_LAYERS), (4, STAGED)])
+def test_stages_give_the_bits_of_one_process(tmp_path: Path, size: int, names: tuple[str, ...]) -> None:
+    found = shares(tmp_path, size, 1, names)
+    assert {name: one["same"] for name, one in found.items()} == dict.fromkeys(names, True)
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_shards_give_the_logits_of_one_process(tmp_path: Path, size: int) -> None:
+    found = shares(tmp_path, size, size, SHARED)
+    assert {name: one["off"] for name, one in found.items() if one["off"] > BAR} == {}
+    assert all(one["again"] for one in found.values()), "the same question, another answer"
+
+
+@pytest.mark.parametrize(("shards", "bar"), [(1, 0.0), (2, 100 * BAR)])
+def test_packed_weights_are_cut_between_groups(tmp_path: Path, shards: int, bar: float) -> None:
+    names = ("llama", "qwen3_moe", "phi3_window", "glm4_moe")
+    found = shares(tmp_path, 2, shards, names, "packed")
+    assert {name: one["off"] for name, one in found.items() if one["off"] > bar} == {}
