@@ -2,12 +2,13 @@
 #include "products_lanes.h"
 #include "widen.h"
 
+/* Rows whose sums stay in registers: of one panel of weights, and of two. */
 #if defined(__AVX512F__)
-enum { PANELS = 2, TILE = 12 }; /* panels and rows whose sums stay in registers */
+enum { TILE = 12, TILE_OF_TWO = 12 };
 #elif defined(MK_NO_SIMD)
-enum { PANELS = 1, TILE = 1 };
+enum { TILE = 4, TILE_OF_TWO = 0 };
 #else
-enum { PANELS = 1, TILE = 6 };
+enum { TILE = 6, TILE_OF_TWO = 3 };
 #endif
 
 /* Sixteen outputs in lanes, one k behind the other. */
@@ -92,10 +93,11 @@ static void fill(const struct mk_matrix* w, const struct rows* r, int n0, int k,
 
 /* sums[row][output] += the block's chain, for R rows and P panels. */
 INLINE void tile(const panel* panels, const float* x, int count, float* sums, const int R, const int P) {
-  vf a[TILE][PANELS];
+  vf a[TILE][2];
   UNROLL for (int r = 0; r < R; r++) UNROLL for (int p = 0; p < P; p++) a[r][p] = vf_set(0);
   for (int k = 0; k < count; k++) {
-    vf w[PANELS];
+    vf w[2];
+    __builtin_prefetch(x + R * MK_DEEP + k * LANES); /* the next tile's rows: those of a prompt come from the third cache */
     UNROLL for (int p = 0; p < P; p++) w[p] = vf_load(panels[p][k]);
     UNROLL for (int r = 0; r < R; r++) {
       const vf xk = vf_set(x[r * MK_DEEP + k]);
@@ -108,49 +110,60 @@ INLINE void tile(const panel* panels, const float* x, int count, float* sums, co
   }
 }
 
-/* Rows that meet weights as they come from memory, of which nothing is kept: as many as have their sums in registers. */
-#if defined(__AVX512F__)
-enum { FEW = 8 };
-#else
-enum { FEW = 4 };
-#endif
-
-/* sums[row][output] += the chain of a whole block, as `tile` has it. */
-INLINE void few(const struct rows* from, int k, const float* x, float* sums, const int type, const int R) {
+/* `tile` for a whole block and one panel, the weights of which come from memory and are turned over between the sums: that
+ * costs little there, and as much as five rows before them. keep: where weights are written for other rows, or NULL. */
+INLINE void tile_of(const struct rows* from, int k, const float* x, float* sums, float (*keep)[LANES], const int type, const int R) {
   const int size = type == MK_F32 ? 4 : 2, parts = 4 / size, step = parts * LANES;
-  vf a[FEW];
+  vf a[TILE];
   UNROLL for (int r = 0; r < R; r++) a[r] = vf_set(0);
   for (int first = 0; first < MK_DEEP; first += step) {
     vi words[LANES];
     fetch(from, (size_t)(k + first) * size);
     vi_transpose(from->at, (size_t)(k + first) * size, 64, from->end, words);
     UNROLL for (int i = 0; i < LANES; i++) UNROLL for (int part = 0; part < parts; part++) {
+      const int at = first + i * parts + part;
       const vf weight = part_of(words[i], type, part);
-      UNROLL for (int r = 0; r < R; r++) a[r] = vf_fma(vf_set(x[r * MK_DEEP + first + i * parts + part]), weight, a[r]);
+      if (keep) vf_store(keep[at], weight);
+      UNROLL for (int r = 0; r < R; r++) a[r] = vf_fma(vf_set(x[r * MK_DEEP + at]), weight, a[r]);
     }
   }
   UNROLL for (int r = 0; r < R; r++) vf_store(sums + r * MK_STRIP, vf_add(vf_load(sums + r * MK_STRIP), a[r]));
 }
 
-static void few_rows(const struct rows* from, int type, int k, const float* x, float* sums, int rows) {
+#define TYPES(keep, R) \
+  if (type == MK_BF16) tile_of(from, k, x, sums, keep, MK_BF16, R); \
+  else if (type == MK_F16) tile_of(from, k, x, sums, keep, MK_F16, R); \
+  else tile_of(from, k, x, sums, keep, MK_F32, R)
+
+/* Not one function with the next: GCC 12 then finds registers for neither. */
+static void first_of_many(const struct rows* from, int type, int k, const float* x, float* sums, panel keep) { TYPES(keep, TILE); }
+
+static void all_of_few(const struct rows* from, int type, int k, const float* x, float* sums, int rows) {
+  switch (rows) {
 #define OF(R) \
   case R: \
-    if (R > FEW) break; \
-    if (type == MK_BF16) few(from, k, x, sums, MK_BF16, R <= FEW ? R : 1); \
-    else if (type == MK_F16) few(from, k, x, sums, MK_F16, R <= FEW ? R : 1); \
-    else few(from, k, x, sums, MK_F32, R <= FEW ? R : 1); \
+    if (R <= TILE) { TYPES(NULL, R <= TILE ? R : 1); } \
     break;
-  switch (rows) { OF(1) OF(2) OF(3) OF(4) OF(5) OF(6) OF(7) OF(8) }
+    OF(1) OF(2) OF(3) OF(4) OF(5) OF(6) OF(7) OF(8) OF(9) OF(10) OF(11) OF(12)
+  }
+}
+#undef TYPES
 #undef OF
+
+INLINE void tile_of_strip(const panel* panels, int wide, const float* x, int count, float* sums, const int R) {
+  if (R <= TILE_OF_TWO && wide == 2) tile(panels, x, count, sums, R, 2);
+  else
+    for (int p = 0; p < wide; p++) tile(panels + p, x, count, sums + p * LANES, R, 1);
 }
 
-INLINE void tiles(const panel* panels, const float* x, int count, float* sums, int rows, const int P) {
-  for (int n; rows; rows -= n, x += n * MK_DEEP, sums += n * MK_STRIP) {
-    n = rows < TILE ? rows : TILE;
+/* Rows are shared out evenly among as few tiles as can be: in one of few rows, sums would wait for themselves. */
+static void tiles(const panel* panels, int wide, const float* x, int count, float* sums, int rows) {
+  for (int left = (rows + TILE - 1) / TILE, n; left; left--, rows -= n, x += n * MK_DEEP, sums += n * MK_STRIP) {
+    n = (rows + left - 1) / left;
     switch (n) {
 #define OF(R) \
   case R: \
-    if (R <= TILE) tile(panels, x, count, sums, R <= TILE ? R : 1, P); \
+    if (R <= TILE) tile_of_strip(panels, wide, x, count, sums, R <= TILE ? R : 1); \
     break;
       OF(1) OF(2) OF(3) OF(4) OF(5) OF(6) OF(7) OF(8) OF(9) OF(10) OF(11) OF(12)
 #undef OF
@@ -158,37 +171,29 @@ INLINE void tiles(const panel* panels, const float* x, int count, float* sums, i
   }
 }
 
-static void strip(const struct mk_matrix* w, int n0, const char* x, int rows, float* sums) {
+static void strip(const struct mk_matrix* w, int n0, const char* placed, int together, int rows, float* sums) {
   _Alignas(64) panel panels[MK_STRIP / LANES];
-  const int wide = w->n - n0 > LANES ? 2 : 1;
-  const int direct = rows <= FEW && w->kind == MK_FLOATS && !w->across;
-  const size_t row = mk_float_row_bytes(w->k) / 4;
+  const int wide = w->n - n0 > LANES ? 2 : 1, plain = w->kind == MK_FLOATS && !w->across;
+  const float* x = (const float*)placed;
   struct rows from[2];
-  if (w->kind == MK_FLOATS && !w->across)
-    for (int p = 0; p < wide; p++) from[p] = rows_from(w, n0 + p * LANES);
+  for (int p = 0; p < wide && plain; p++) from[p] = rows_from(w, n0 + p * LANES);
   memset(sums, 0, sizeof(float) * MK_STRIP * (size_t)rows);
-  for (int k = 0; k < w->k; k += MK_DEEP) {
+  for (int k = 0; k < w->k; k += MK_DEEP, x += (size_t)together * MK_DEEP) {
     const int count = w->k - k < MK_DEEP ? w->k - k : MK_DEEP;
-    if (direct && count == MK_DEEP) {
-      for (int p = 0; p < wide; p++) few_rows(&from[p], w->type, k, (const float*)x + (size_t)k * (size_t)rows, sums + p * LANES, rows);
-      continue;
+    const int whole = plain && count == MK_DEEP, done = whole ? rows < TILE ? rows : TILE : 0;
+    for (int p = 0; p < wide; p++) {
+      float* to = sums + p * LANES;
+      if (!whole) fill(w, &from[p], n0 + p * LANES, k, count, panels[p]);
+      else if (rows <= TILE) all_of_few(&from[p], w->type, k, x, to, rows);
+      else first_of_many(&from[p], w->type, k, x, to, panels[p]);
     }
-    for (int p = 0; p < wide; p++) fill(w, &from[p], n0 + p * LANES, k, count, panels[p]);
-    for (int first = 0; first < rows; first += MK_TOGETHER) {
-      const int together = rows - first < MK_TOGETHER ? rows - first : MK_TOGETHER;
-      const float* group = (const float*)x + (size_t)first * row + (size_t)k * (size_t)together;
-      float* to = sums + first * MK_STRIP;
-      if (PANELS == 2 && wide == 2) tiles(panels, group, count, to, together, PANELS);
-      else
-        for (int p = 0; p < wide; p++) tiles(panels + p, group, count, to + p * LANES, together, 1);
-    }
+    tiles(panels, wide, x + done * MK_DEEP, count, sums + done * MK_STRIP, rows - done);
   }
 }
 
 static void place(const float* x, int k, int r, int rows, char* all) {
-  const int first = r - r % MK_TOGETHER, together = rows - first < MK_TOGETHER ? rows - first : MK_TOGETHER;
-  float* to = (float*)all + (size_t)first * (mk_float_row_bytes(k) / 4) + (size_t)(r - first) * MK_DEEP;
-  for (int i = 0; i < k; i += MK_DEEP, to += together * MK_DEEP)
+  float* to = (float*)all + (size_t)r * MK_DEEP;
+  for (int i = 0; i < k; i += MK_DEEP, to += (size_t)rows * MK_DEEP)
     memcpy(to, x + i, sizeof(float) * (size_t)(k - i < MK_DEEP ? k - i : MK_DEEP));
 }
 

@@ -9,17 +9,18 @@
 #include "products.h"
 #include <stddef.h>
 
-enum { MK_DEEP = 64, MK_TOGETHER = 12 }; /* weights per chain; rows of x that lie together */
+enum { MK_DEEP = 64 }; /* weights per chain */
 
-/* Rows of x lie in groups of MK_TOGETHER, the last of which may be smaller: in a group [block of k][row][MK_DEEP], so
- * that what a tile reads is in one place. Places behind the last k are never read. */
+/* Rows of x that are placed together lie [block of k][row][MK_DEEP]: what is read one after the other, tiles of rows
+ * with the weights of a block, lies in that order. Places behind the last k are never read. */
 static inline size_t mk_float_row_bytes(int k) { return ((size_t)k + MK_DEEP - 1) / MK_DEEP * MK_DEEP * 4; }
 
 struct floats {
   /* Row r of `rows` into its places. */
   void (*place)(const float* x, int k, int r, int rows, char* all);
-  /* sums [rows][MK_STRIP]: the outputs n0 .. n0 + 31; those beyond w->n are arbitrary. */
-  void (*strip)(const struct mk_matrix* w, int n0, const char* x, int rows, float* sums);
+  /* sums [rows][MK_STRIP]: the outputs n0 .. n0 + 31; those beyond w->n are arbitrary. x: the first row's place, and
+   * `together` rows were placed. */
+  void (*strip)(const struct mk_matrix* w, int n0, const char* x, int together, int rows, float* sums);
   /* A row of the matrix as w->k floats. */
   void (*row)(const struct mk_matrix* w, int64_t row, float* to);
 };

@@ -30,11 +30,9 @@ static inline void prepare(const struct kernels* by, struct form form, const flo
   else by->floats->place(x, k, r, rows, all);
 }
 
-/* sums [rows][MK_STRIP] of the rows from `first` on, a multiple of MK_TOGETHER; to the last one, or as many as such a
- * multiple. */
-static inline void strip_of(const struct kernels* by, struct form form, const struct mk_matrix* w, int n0, const char* all, int first,
-                            int rows, float* sums) {
-  const char* x = all + (size_t)first * form.ld;
-  if (form.bits) by->products->strip(w, n0, x, form.ld, rows, sums);
-  else by->floats->strip(w, n0, x, rows, sums);
+/* sums [rows][MK_STRIP] of the rows from `first` on, of `together` that were prepared. */
+static inline void strip_of(const struct kernels* by, struct form form, const struct mk_matrix* w, int n0, const char* all, int together,
+                            int first, int rows, float* sums) {
+  if (form.bits) by->products->strip(w, n0, all + (size_t)first * form.ld, form.ld, rows, sums);
+  else by->floats->strip(w, n0, all + (size_t)first * MK_DEEP * sizeof(float), together, rows, sums);
 }

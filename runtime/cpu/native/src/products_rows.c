@@ -7,7 +7,7 @@
 static const struct activations* const activations[] = ALL_COLUMNS(activations);
 
 enum {
-  ROWS = 504, /* at a time, for whose sums and codes there is memory: weights are unpacked anew for each of them */
+  ROWS = 512, /* at most at a time, for whose sums and codes there is memory: weights are unpacked anew for each of them */
   SPLIT = 64, /* the fewest rows for which weights are unpacked again so that another thread can work too */
   ALONE = 16, /* rows of x up to which one thread prepares them all: waking others takes longer */
 };
@@ -60,7 +60,7 @@ static void compute(const struct job* j, int matrix, int strip, int first, int r
   const struct mk_matrix* w = &j->w[matrix];
   const struct prepared* x = &j->forms[j->form_of[matrix]];
   const int n0 = strip * MK_STRIP, n = w->n - n0 < MK_STRIP ? w->n - n0 : MK_STRIP;
-  strip_of(&j->by, x->form, w, n0, x->rows, first, rows, sums);
+  strip_of(&j->by, x->form, w, n0, x->rows, j->rows, first, rows, sums);
   for (int r = 0; r < rows; r++, sums += MK_STRIP) {
     const size_t at = y ? (size_t)(first + r) * y->ld + (size_t)n0 : 0;
     j->by.products->finish(w, n0, n, sums, y && y->residual ? y->residual + at : NULL, y ? y->y + at : sums);
@@ -76,10 +76,7 @@ static void compute_gated(const struct job* j, int strip, int first, int rows, f
     activations[mk_column()]->gate(*j->gate, sums, up, j->out->y + (size_t)(first + r) * j->out->ld + (size_t)n0, n);
 }
 
-/* Pieces begin where a group of rows does. */
-static int start_of(const struct job* j, int piece) {
-  return piece == j->pieces ? j->rows : (int)((long)j->rows * piece / j->pieces) / MK_TOGETHER * MK_TOGETHER;
-}
+static int start_of(const struct job* j, int piece) { return (int)((long)j->rows * piece / j->pieces); }
 
 static void chunk(void* with, int c) {
   const struct job* j = with;
@@ -115,7 +112,7 @@ static void all_rows(const struct mk_matrix* w, const struct mk_output* out, int
   struct prepared forms[MOST];
   struct mk_output now[MOST];
   int which[MOST], form_count = 0;
-  const int k = w[0].k, most = rows < ROWS ? rows : ROWS;
+  const int k = w[0].k, times = (rows + ROWS - 1) / ROWS, most = (rows + times - 1) / times;
   for (int m = 0; m < count; m++) {
     int f = 0;
     const struct form form = form_of(&w[m]);
@@ -129,7 +126,7 @@ static void all_rows(const struct mk_matrix* w, const struct mk_output* out, int
   for (int f = 0; f < form_count; at += forms[f++].form.ld * (size_t)most) forms[f].rows = at;
   struct job j = {mk_kernels(), w, now, x, ldx, count, 0, k, forms, form_count, which, 1, 1, gate};
   for (int r = 0; r < rows; r += j.rows) {
-    j.rows = rows - r < ROWS ? rows - r : ROWS;
+    j.rows = rows - r < most ? rows - r : most;
     j.x = x + (size_t)r * ldx;
     for (int m = 0; m < (gate ? 1 : count); m++) {
       const size_t to = (size_t)r * out[m].ld;

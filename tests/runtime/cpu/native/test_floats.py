@@ -15,7 +15,7 @@ if kernels is None:
 FLOATS = [mx.float32, mx.bfloat16, mx.float16]
 AFFINE = [("affine", bits, group) for bits in (1, 2, 3, 4, 5, 6, 8) for group in (32, 64, 128)]
 PACKED = [*AFFINE, ("mxfp4", 4, 32), ("mxfp8", 8, 32), ("nvfp4", 4, 16)]
-ROWS = 27  # two groups of twelve, and three
+ROWS = 27  # more than two tiles of any column
 
 
 def random(*shape, seed=0):
@@ -79,12 +79,25 @@ def test_packed_matrices_by_float32_rows(mode, bits, group):
     assert (np.abs(alone_and_together(x, w) - x @ exact.T) <= bound(x, exact)).all()
 
 
-def test_many_rows_are_cut_where_groups_begin():
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize(("outputs", "width"), [(16, 64), (50, 160)])
+def test_every_number_of_rows(dtype, outputs, width):
+    w, _ = floats(outputs, width, dtype)
+    x = random(40, width)
+    kernels.set_threads(1)
+    alone = np.concatenate([product(row[None], w) for row in x])
+    for column in kernels.columns():
+        kernels.use_column(column)
+        for rows in range(1, 41):
+            assert same(product(x[-rows:], w), alone[-rows:]), (column, rows)
+
+
+def test_rows_of_several_batches_and_pieces():
     w, _ = floats(20, 100, mx.bfloat16)
     x = random(1100, 100)
     kernels.set_threads(3)
     together = product(x, w)
-    for r in (0, 11, 12, 503, 504, 505, 700, 1099):
+    for r in (0, 11, 12, 365, 366, 367, 512, 734, 1099):
         assert same(product(x[r : r + 1], w), together[r : r + 1])
 
 
