@@ -143,15 +143,17 @@ class Buffer:
         if rows == 0 or capacity == 0:
             rows, capacity, self._lanes = 0, 0, []
         elif not self._lanes:
-            self._lanes = [mx.zeros((rows, self._heads, capacity, w), dtype) for w, dtype in self._parts]
+            self._lanes = [self._fresh((rows, self._heads, capacity, w), dtype) for w, dtype in self._parts]
         else:
-            self._lanes = [_reshaped(lane, rows, capacity) for lane in self._lanes]
+            self._lanes = [self._fitted(lane, rows, capacity) for lane in self._lanes]
         self.rows, self.capacity = rows, capacity
         self._every = slice(0, rows)
 
+    def _fresh(self, shape: tuple[int, ...], dtype: mx.Dtype) -> mx.array:
+        return mx.zeros(shape, dtype)
 
-def _reshaped(lane: mx.array, rows: int, capacity: int) -> mx.array:
-    """What fits of the lane, and zeros, in memory of its own."""
-    kept = lane[:rows, :, :capacity]
-    more = [(0, rows - kept.shape[0]), (0, 0), (0, capacity - kept.shape[2]), (0, 0)]
-    return mx.pad(kept, more) if any(after for _, after in more) else detached(kept)
+    def _fitted(self, lane: mx.array, rows: int, capacity: int) -> mx.array:
+        """What fits of the lane, and zeros, in memory of its own."""
+        kept = lane[:rows, :, :capacity]
+        more = [(0, rows - kept.shape[0]), (0, 0), (0, capacity - kept.shape[2]), (0, 0)]
+        return mx.pad(kept, more) if any(after for _, after in more) else detached(kept)

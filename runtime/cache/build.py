@@ -6,12 +6,13 @@ has changed nothing.
 """
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from contextlib import suppress
 from typing import overload
 
 import mlx.core as mx
 
+from runtime.cache.absent import KVElsewhere, RecurrentElsewhere
 from runtime.cache.attention import KVCache
 from runtime.cache.budget import Budget
 from runtime.cache.encoder import EncoderCache
@@ -51,14 +52,19 @@ def build_memory(
     kept_format: str | None = None,
     grain: int = 256,
     budget: Budget | None = None,
+    elsewhere: Container[int] = (),
+    kind: "Callable[..., LayerMemory] | None" = None,
 ) -> "LayerMemory":
-    """Memory for a layout. `slack`, `kept_format` and `grain` as in KVRows; all layers share the budget."""
+    """Memory for a layout. `slack`, `kept_format` and `grain` as in KVRows; all layers share the budget.
+
+    elsewhere: layers of other machines (`runtime.cache.absent`). kind: makes it, as LayerMemory does.
+    """
     budget = budget or Budget()
 
-    def build(spec: LayerSpec) -> OwnCache | None:
+    def build(i: int, spec: LayerSpec) -> OwnCache | None:
         match spec:
             case Full() | Rotating() | Chunked():
-                return KVCache(
+                return (KVElsewhere if i in elsewhere else KVCache)(
                     spec,
                     rows=rows,
                     dtype=dtype,
@@ -68,13 +74,15 @@ def build_memory(
                     budget=budget,
                 )
             case Recurrent():
-                return RecurrentCache(spec, rows=rows, dtype=dtype, slack=slack, budget=budget)
+                recurrent = RecurrentElsewhere if i in elsewhere else RecurrentCache
+                return recurrent(spec, rows=rows, dtype=dtype, slack=slack, budget=budget)
             case Encoder():
                 return EncoderCache(spec, rows=rows, dtype=dtype, budget=budget)
             case Shared() | Stateless():
                 return None
 
-    return LayerMemory(layout, [build(spec) for spec in layout], rows=rows, budget=budget)
+    own = [build(i, spec) for i, spec in enumerate(layout)]
+    return (kind or LayerMemory)(layout, own, rows=rows, budget=budget)
 
 
 def donors(layout: Sequence[LayerSpec]) -> list[int]:
@@ -100,6 +108,7 @@ class LayerMemory(Sequence[OwnCache | None]):
         self.rows = rows
         self._room = 0
         self._own = tuple(own)
+        self._elsewhere = [one for one in own if isinstance(one, KVElsewhere | RecurrentElsewhere)]
         self._seen = [own[donor] for donor in donors(layout)]
         # Only folds can refuse a commit, all for the same reason: the first does before any has committed.
         self._by_pickiness = sorted(self.caches, key=lambda cache: not isinstance(cache, RecurrentCache))
@@ -152,7 +161,10 @@ class LayerMemory(Sequence[OwnCache | None]):
 
         CacheFull, naming what all layers together would take, before anything is allocated.
         """
-        exact = self._exactly(tokens, self.rows)
+        self.grow(tokens, exact=self._exactly(tokens, self.rows))
+
+    def grow(self, tokens: int, *, exact: bool) -> None:
+        """As LayerCache.reserve, in every layer, once it is known that there is enough."""
         for cache in self.caches:
             cache.reserve(tokens, exact=exact)
 
@@ -235,11 +247,19 @@ class LayerMemory(Sequence[OwnCache | None]):
         """As LayerCache.resize, in every layer. CacheFull before any grew. Room for tokens that no row has is
         not kept for more rows.
         """
-        exact = self._exactly(0, rows)
+        self.hold(rows, exact=self._exactly(0, rows))
+
+    def hold(self, rows: int, *, exact: bool) -> None:
+        """As LayerCache.resize, in every layer, once it is known that there is enough."""
         for cache in self.caches:
             cache.resize(rows, exact=exact)
         self.rows = rows
         self._room = 0
+
+    def pass_by(self, step: Step) -> None:
+        """The layers of other machines see this step."""
+        for cache in self._elsewhere:
+            cache.pass_by(step)
 
     def _drop_unwanted(self, rows: int | None) -> None:
         """Before rows get longer: all get as long as the longest."""

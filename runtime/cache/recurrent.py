@@ -57,7 +57,8 @@ class RecurrentCache(Lengths):
         self._scan: _Scan | None = None
         self._kept = KeptStates()
         super().__init__(0)
-        self._states = zero_states(spec, 0, dtype)
+        self._spec, self._dtype = spec, dtype
+        self._states = self._zeros(0)
         self.resize(rows)
 
     @property
@@ -151,6 +152,9 @@ class RecurrentCache(Lengths):
 
     def wanted_bytes(self, tokens: int, rows: int, *, exact: bool = False) -> int:
         return self._row_bytes * max(self.rows, rows)
+
+    def _zeros(self, rows: int) -> States:
+        return zero_states(self._spec, rows, self._dtype)
 
     def _put_down(self, src: int, dst: int, lifted: tuple[mx.array, ...]) -> None:
         for state, copy in zip(self._states.values(), lifted, strict=True):

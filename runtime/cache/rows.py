@@ -33,6 +33,8 @@ class KVRows(Lengths):
     `dtype`. grain: least growth, in tokens.
     """
 
+    _buffer_class = Buffer
+
     def __init__(
         self,
         spec: Full | Rotating | Chunked,
@@ -56,7 +58,7 @@ class KVRows(Lengths):
         span = self._reach.window or self._reach.chunk
         limit = None if span is None else span + slack + max(slack, span // 8, 1)
         self._limit = limit
-        self._buffer = Buffer(
+        self._buffer = self._buffer_class(
             self._codecs, spec.kv_heads, limit=limit, grain=grain, budget=budget or Budget()
         )
         super().__init__(rows)

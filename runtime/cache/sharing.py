@@ -106,6 +106,14 @@ class Sharing(Generic[U]):
         if use is not None:
             self.store.release(use.node)
 
+    def clear(self) -> None:
+        """Forget all that no user needs."""
+        self.store.clear()
+
+    def resize(self, limit_bytes: int) -> None:
+        """Keep so much from now on."""
+        self.store.resize(limit_bytes)
+
     def page(self, user: U, place: int, keys: Sequence[Hashable]) -> PageNode | None:
         """Give the store what the row computed since its last page. None if that is nothing, or not kept."""
         use = self._uses[user]

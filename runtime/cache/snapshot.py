@@ -10,6 +10,7 @@ forgotten: `held_from` tells.
 """
 
 from collections.abc import Sequence
+from math import prod
 
 import mlx.core as mx
 
@@ -56,13 +57,35 @@ class Reach:
         return self.oldest(max(0, length - 1))
 
 
+@dataclass(frozen=True, slots=True)
+class Absent:
+    """Stands for an array that another machine has (`runtime.cache.absent`)."""
+
+    shape: tuple[int, ...]
+    dtype: mx.Dtype
+
+    @property
+    def size(self) -> int:
+        return prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        return self.size * self.dtype.size
+
+    def __getitem__(self, index: slice | tuple[slice, ...]) -> "Absent":
+        """Cut along its first axes."""
+        cuts = index if isinstance(index, tuple) else (index,)
+        cut = [len(range(*one.indices(n))) for n, one in zip(self.shape, cuts, strict=False)]
+        return Absent((*cut, *self.shape[len(cut) :]), self.dtype)
+
+
 def detached(x: mx.array) -> mx.array:
-    """The same values in memory of their own.
+    """The same values in memory of their own; what is absent here stays so.
 
     `mx.contiguous` shares the buffer when x is nearly all of it, `mx.array` and `mx.copy` may; an elementwise
     operation never does, and the maximum of x and x is x for every number.
     """
-    return mx.maximum(x, x)
+    return x if isinstance(x, Absent) else mx.maximum(x, x)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

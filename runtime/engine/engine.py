@@ -25,7 +25,7 @@ from runtime.engine.adapters import AdapterSource
 from runtime.engine.bell import Bell, Wake
 from runtime.engine.options import Options
 from runtime.engine.request import Request
-from runtime.engine.room import Drafters, furnish, own_prefix_bytes
+from runtime.engine.room import Crew, Drafters, furnish, own_prefix_bytes
 from runtime.engine.row import Row
 from runtime.engine.scheduler import Load, decide
 from runtime.engine.stream import Stream
@@ -40,7 +40,8 @@ T = TypeVar("T")
 class Engine:
     """Runs one loaded model. `load` and `drafters` are called on the engine's thread, where all arrays
     live. learned: what `learned()` gave of an earlier engine of this model; speed alone depends on it.
-    adapters: those that requests may ask for.
+    adapters: those that requests may ask for. crew: called on the thread with what was loaded, where that is
+    a share of a model and other machines have the others.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class Engine:
         drafters: Drafters | None = None,
         learned: object = None,
         adapters: Sequence[AdapterSource] = (),
+        crew: Crew | None = None,
     ) -> None:
         self._options, self._prefix_bytes = options, options.prefix_bytes
         self._waiting: deque[Row] = deque()
@@ -60,12 +62,12 @@ class Engine:
         self._thread = MlxThread()
         try:
             room = self._thread.call(
-                lambda: furnish(load(), options, drafters, learned, self._release, adapters)
+                lambda: furnish(load(), options, drafters, learned, self._release, adapters, crew)
             )
             self.model, self._memory, self._threads = room.model, room.memory, room.threads
             self._prefixes, self._sources, self._desk = room.prefixes, room.sources, room.desk
             self._places, self._steps, self.adapters = room.places, room.steps, room.adapters
-            self._decoding = room.places.decoding
+            self._lead, self._decoding = room.lead, room.places.decoding
             self._vocab_size = room.model.vocab_size
             self._reads = room.model.described.start_id is not None
             self._thread.serve(self._work, failed=self._fail, ended=self._end_all)
@@ -200,7 +202,10 @@ class Engine:
     def _work(self) -> bool:
         """One step; False when there is nothing to do."""
         try:
-            return self._next()
+            if self._lead is None:
+                return self._next()
+            with self._lead.group.bounded():
+                return self._next()
         finally:
             self._bell.ring()
 
@@ -212,6 +217,8 @@ class Engine:
             self._threads.rest()
             self._places.rest()
             self._desk.idle()
+            if self._lead is not None:
+                self._lead.rest()
             return False
         if work.admit:
             self._admit(self._waiting[0])
@@ -360,6 +367,8 @@ class Engine:
         if reason is None:
             for row in placed:
                 self._release(row)
+        if self._lead is not None:
+            self._lead.end()
 
 
 def _for_readers(reason: BaseException) -> Exception:

@@ -18,7 +18,7 @@ A drafter's memory is not in these pages: it has a store of its own (runtime.spe
 only, and catches up from ids after a restart.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 import mlx.core as mx
@@ -56,19 +56,20 @@ class Prefixes:
         limit_bytes: int | None = None,
         long_after: int | None = None,
         ahead: int = 0,
+        sharing: Callable[..., Sharing[Row]] = Sharing,
     ) -> "Prefixes":
         """What the options ask for. dtype: of the activations. limit_bytes: the target's part of
-        options.prefix_bytes. OSError where the folder cannot be made.
+        options.prefix_bytes. sharing: makes what keeps pages. OSError where the folder cannot be made.
         """
         if reads_prompt(memory.layout):
             return cls(None, None, None, 0)  # see runtime.engine.sources
         folder = options.prefix_folder
         disk = None if folder is None else DiskPages(folder, memory.layout, dtype, options.kv_format)
-        sharing: Sharing[Row] | None = None
-        if limit_bytes is not None:
-            store = PrefixStore(memory.layout, limit_bytes)
-            sharing = Sharing(memory, store, spacing=options.mark_spacing, marking=disk is not None)
-        return cls(sharing, disk, long_after, ahead)
+        if limit_bytes is None:
+            return cls(None, disk, long_after, ahead)
+        store = PrefixStore(memory.layout, limit_bytes)
+        shared = sharing(memory, store, spacing=options.mark_spacing, marking=disk is not None)
+        return cls(shared, disk, long_after, ahead)
 
     def __init__(
         self, sharing: Sharing[Row] | None, disk: DiskPages | None, long_after: int | None, ahead: int
@@ -131,13 +132,13 @@ class Prefixes:
 
     def clear(self) -> None:
         """Forget everything that no row needs."""
-        if self.store is not None:
-            self.store.clear()
+        if self._sharing is not None:
+            self._sharing.clear()
 
     def resize(self, limit_bytes: int) -> None:
         """Keep so much from now on."""
-        if self.store is not None:
-            self.store.resize(limit_bytes)
+        if self._sharing is not None:
+            self._sharing.resize(limit_bytes)
 
     @property
     def kept_bytes(self) -> int:

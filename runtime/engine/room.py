@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from runtime.cache.budget import Budget
 from runtime.cache.build import LayerMemory, build_memory
 from runtime.cache.layout import sequence_bytes
+from runtime.cache.sharing import Sharing
 from runtime.cpu.threads import Threads
 from runtime.engine.adapters import Adapters, AdapterSource
 from runtime.engine.options import Options
@@ -15,12 +16,15 @@ from runtime.engine.sources import Sources
 from runtime.engine.steps import Steps
 from runtime.loaded import LoadedModel
 from runtime.nn.rope_spec import long_after
+from runtime.ranks.lead import Lead
 from runtime.records import dataclass
 from runtime.speculate.desk import Desk
 from runtime.speculate.drafter import Drafter
 
 Drafters = Callable[[LoadedModel, LayerMemory], Mapping[str, Drafter]]
 """Makes the drafters of a model, by their names."""
+Crew = Callable[[LoadedModel], Lead]
+"""Makes what leads the other machines that have a part of the model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +47,8 @@ class Room:
     steps: Steps
     adapters: Adapters
     """Those that rows may have."""
+    lead: Lead | None = None
+    """What tells other machines; None where there are none."""
 
 
 def furnish(
@@ -52,14 +58,18 @@ def furnish(
     learned: object,
     release: Callable[[Row], None],
     sources: Sequence[AdapterSource] = (),
+    crew: Crew | None = None,
 ) -> Room:
-    """learned, sources: as in Engine. release: called with each row that has ended, to free its place."""
-    memory = build_memory(
-        model.described.layout,
-        dtype=model.dtype,
-        kept_format=options.kv_format,
-        budget=Budget(options.cache_bytes),
-    )
+    """learned, sources, crew: as in Engine. release: called with each row that has ended, to free its
+    place.
+    """
+    budget = Budget(options.cache_bytes)
+    lead = None if crew is None else crew(model)
+    if lead is None:
+        layout = model.described.layout
+        memory = build_memory(layout, dtype=model.dtype, kept_format=options.kv_format, budget=budget)
+    else:
+        model, memory = lead.model, lead.memory(options.kv_format, budget)
     desk = Desk({} if drafters is None else drafters(model, memory), memory, learned)
     limit_bytes = own_prefix_bytes(memory, options, desk, options.prefix_bytes)
     prompts = Sources.of(model, memory, options, limit_bytes)
@@ -71,10 +81,12 @@ def furnish(
         limit_bytes=limit_bytes,
         long_after=long_after(model.described.config),
         ahead=desk.ahead,
+        sharing=Sharing if lead is None else lead.sharing,
     )
     places = Places(memory, prefixes, desk, options.max_rows)
     steps = Steps(model, memory, prefixes, prompts, desk, places, adapters, release)
-    return Room(model, memory, desk, prefixes, prompts, Threads(options.threads), places, steps, adapters)
+    threads = Threads(options.threads)
+    return Room(model, memory, desk, prefixes, prompts, threads, places, steps, adapters, lead)
 
 
 def own_prefix_bytes(

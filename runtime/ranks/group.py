@@ -10,7 +10,10 @@ that has lost somebody is lost as a whole: whatever is asked of it afterwards ra
 
 import os
 import struct
+import threading
+import time
 from collections.abc import Sequence
+from types import TracebackType
 from typing import Any, cast
 
 import mlx.core as mx
@@ -39,6 +42,7 @@ class Group:
         self.limit_s = limit_s
         self.rank, self.size = raw.rank(), raw.size()
         self._lost: str | None = None
+        self._bounded = Bounded(self)
 
     @classmethod
     def join(cls, backend: str = "any", limit_s: float = 60.0) -> "Group":
@@ -84,13 +88,18 @@ class Group:
         assert self.rank == 0
         self._pass_on(message)
 
-    def hear(self, within_s: float | None = None) -> bytes:
-        """What rank 0 tells next. Sleeps until it comes, for so long at most, or for the group's limit."""
+    def hear(self, within_s: float | None) -> bytes:
+        """What rank 0 tells next. Sleeps until it comes, for so long at most; None: as long as there are
+        connections, which are cut where a machine is gone.
+        """
         assert self.rank > 0
         self.check()
-        within_s = self.limit_s if within_s is None else within_s
         if len(self.links) and not self.links.wait(within_s):
             raise self.lose(f"rank 0 has said nothing for {within_s:g} s")
+        with self.bounded():
+            return self._hear()
+
+    def _hear(self) -> bytes:
         first = self._receive_bytes(BLOCK_BYTES)
         (length,) = _LENGTH.unpack_from(first)
         if not 0 <= length <= MOST_BYTES:
@@ -100,6 +109,12 @@ class Group:
         if self.rank + 1 < self.size:
             self._pass_on(message)
         return message
+
+    def bounded(self) -> "Bounded":
+        """What is computed inside may wait for others, for the group's limit at most: then, and where
+        somebody is gone, RankLost.
+        """
+        return self._bounded
 
     def check(self) -> None:
         """Raise RankLost where somebody of the group was lost."""
@@ -119,26 +134,54 @@ class Group:
             self.links.cut()
         return RankLost(self._lost)
 
+    def late(self, waited_s: float) -> None:
+        """Somebody keeps us waiting for too long."""
+        self.lose(f"a machine has not answered within {waited_s:g} s")
+
     def _pass_on(self, message: bytes) -> None:
         if len(message) > MOST_BYTES:
             raise ValueError(f"a message of {len(message):,} bytes; {MOST_BYTES:,} is the most")
+        self.check()
         if self.size == 1:
             return
         whole = (_LENGTH.pack(len(message)) + message).ljust(BLOCK_BYTES, b"\0")
         parts = [whole[:BLOCK_BYTES], whole[BLOCK_BYTES:]]
         # MLX's stubs do not say that arrays are made of buffers, and are such.
         arrays = [mx.array(cast("Any", memoryview(part))) for part in parts if part]
-        self._evaluate([self.send(array, self.rank + 1) for array in arrays])
+        for array in arrays:  # one by one, so that they leave in order; nobody waits until they have left
+            mx.async_eval(self.send(array, self.rank + 1))
 
     def _receive_bytes(self, count: int) -> bytes:
         array = self.receive((count,), mx.uint8, self.rank - 1)
-        self._evaluate([array])
+        mx.eval(array)
         return bytes(memoryview(cast("Any", array)))
 
-    def _evaluate(self, arrays: list[mx.array]) -> None:
-        """One by one, so that parts leave in order."""
-        for array in arrays:
-            try:
-                mx.eval(array)
-            except RuntimeError as error:
-                raise self.lose(str(error)) from error
+
+class Bounded:
+    """See Group.bounded. A thread looks after the time: MLX waits where nobody can interrupt it."""
+
+    def __init__(self, group: Group) -> None:
+        self._group = group
+        self._until_s: float | None = None
+        self._thread: threading.Thread | None = None
+
+    def __enter__(self) -> None:
+        self._until_s = time.monotonic() + self._group.limit_s
+        if self._thread is None and self._group.size > 1:
+            self._thread = threading.Thread(target=self._look, name="modelkit-ranks", daemon=True)
+            self._thread.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        self._until_s = None
+        if isinstance(error, RuntimeError) and self._group.size > 1:
+            # Whatever MLX says: ranks that did not compute the same are out of step.
+            raise self._group.lose(str(error)) from error
+
+    def _look(self) -> None:
+        while not self._group.lost:
+            time.sleep(min(self._group.limit_s / 8, 1.0))
+            until_s = self._until_s
+            if until_s is not None and time.monotonic() > until_s:
+                self._group.late(self._group.limit_s)

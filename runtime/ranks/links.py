@@ -38,6 +38,8 @@ class Links:
         # Copies: theirs may be closed, and their numbers given to other files, while ours are looked at.
         copies = [socket.socket(fileno=os.dup(one)) for one in sorted(descriptors)]
         self._sockets = [one for one in copies if _is_connected(one)]
+        for one in self._sockets:
+            _keep_asking(one)
 
     @classmethod
     def opened_since(cls, before: frozenset[int]) -> "Links":
@@ -47,18 +49,30 @@ class Links:
     def __len__(self) -> int:
         return len(self._sockets)
 
-    def wait(self, seconds: float) -> bool:
-        """Sleep until one of them has something to read, or has been shut; False where none has by then."""
+    def wait(self, seconds: float | None) -> bool:
+        """Sleep until one of them has something to read, or has been shut; False where none has by then.
+        None: for as long as it takes.
+        """
         poll = select.poll()
         for one in self._sockets:
             poll.register(one, select.POLLIN)
-        return bool(poll.poll(seconds * 1000))
+        return bool(poll.poll(None if seconds is None else seconds * 1000))
 
     def cut(self) -> None:
         """Shut all of them, both ways."""
         for one in self._sockets:
             with suppress(OSError):  # the peer may have done so
                 one.shutdown(socket.SHUT_RDWR)
+
+
+def _keep_asking(one: socket.socket) -> None:
+    """A machine that lost its power closes nothing: after half a minute without a sign of it, the connection
+    is cut.
+    """
+    one.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in (("TCP_KEEPIDLE", 15), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3)):
+        if hasattr(socket, name):  # macOS has other names for some
+            one.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
 def _is_connected(one: socket.socket) -> bool:

@@ -1,0 +1,74 @@
+"""What rank 0 has decided and the others do: plain frozen values, told as JSON.
+
+Between two forward passes things happen to layer memory and to what is kept of earlier sequences (`Deed`), in
+this order. The ids of a forward pass are not in it: they may not have been read where they were drawn, and
+follow as an array.
+"""
+
+import json
+from collections.abc import Hashable, Sequence
+from typing import Any, cast
+
+from runtime.records import dataclass
+from runtime.step import Inputs, Step
+
+Deed = tuple[Any, ...]
+"""The name of a method, and its arguments: numbers, texts, or lists of such."""
+
+
+@dataclass(frozen=True, slots=True)
+class Forward:
+    """A forward pass of the target; fields as in Step."""
+
+    starts: tuple[int, ...]
+    counts: tuple[int, ...]
+    first: int
+    long: tuple[bool, ...] | None
+
+    @classmethod
+    def of(cls, step: Step) -> "Forward":
+        return cls(step.starts, step.counts, step.first, step.long)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Of the ids."""
+        return len(self.starts), max(self.counts)
+
+    def step(self, inputs: Inputs) -> Step:
+        return Step(self.starts, self.counts, self.first, self.long, inputs)
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What the ranks do next, all alike."""
+
+    deeds: tuple[Deed, ...] = ()
+    forward: Forward | None = None
+    """None: nothing is computed now."""
+    ends: bool = False
+    """The model is closed."""
+
+    def to_bytes(self) -> bytes:
+        forward = self.forward
+        told = forward and [forward.starts, forward.counts, forward.first, forward.long]
+        return json.dumps([self.deeds, told, self.ends], separators=(",", ":")).encode()
+
+    @classmethod
+    def from_bytes(cls, said: bytes) -> "Decision":
+        """ValueError for what is none."""
+        try:
+            deeds, told, ends = json.loads(said)
+            forward = told and Forward(tuple(told[0]), tuple(told[1]), told[2], told[3] and tuple(told[3]))
+            return cls(tuple(map(tuple, deeds)), forward, bool(ends))
+        except (TypeError, IndexError) as error:
+            raise ValueError(f"this is no decision: {said[:80]!r}") from error
+
+
+def keys_told(keys: Sequence[Hashable]) -> list[Any]:
+    """Keys of the prefix store, as JSON has them."""
+    return [list(cast("tuple[Any, ...]", key)) if isinstance(key, tuple) else key for key in keys]
+
+
+def keys_heard(said: list[Any]) -> list[Any]:
+    """What `keys_told` gave."""
+    return [tuple(cast("list[Any]", key)) if isinstance(key, list) else key for key in said]

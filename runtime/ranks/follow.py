@@ -1,0 +1,122 @@
+"""The side of ranks above 0: they do what rank 0 has decided, each with its own share and its own memory."""
+
+from collections.abc import Hashable, Sequence
+
+import mlx.core as mx
+
+from runtime.cache.build import LayerMemory, build_memory
+from runtime.cache.layout import LayerSpec
+from runtime.cache.prefix import Match, PrefixStore
+from runtime.cache.sharing import Sharing
+from runtime.errors import RankLost
+from runtime.loaded import LoadedModel
+from runtime.ranks.decision import Decision, Deed, Forward, keys_heard
+from runtime.ranks.group import Group
+from runtime.ranks.whole import Whole
+from runtime.step import Inputs, Step
+
+
+class Follower:
+    """Of one model. layout: of all of it."""
+
+    def __init__(self, group: Group, share: LoadedModel, layout: Sequence[LayerSpec]) -> None:
+        self._group, self._model = group, share
+        self._whole = Whole.of(layout, share.described.layout)
+        self.memory: LayerMemory
+        self._pages: Sharing[int] | None = None
+        self._keys: dict[int, list[Hashable]] = {}
+        self._step: Step | None = None
+
+    def run(self) -> None:
+        """Until rank 0 closes the model. RankLost where it is gone, or where this rank cannot do its part."""
+        while self.turn():
+            pass
+
+    def turn(self) -> bool:
+        """Do what is decided next; False for the end."""
+        said = self._group.hear(within_s=None)
+        try:
+            decision = Decision.from_bytes(said)
+            with self._group.bounded():
+                for deed in decision.deeds:
+                    self._do(deed)
+                if decision.forward is not None:
+                    self._forward(decision.forward)
+        except RankLost:
+            raise
+        except Exception as error:
+            raise self._group.lose(f"rank {self._group.rank} could not do its part: {error!r}") from error
+        return not decision.ends
+
+    def _forward(self, forward: Forward) -> None:
+        ids = self._group.broadcast(None, forward.shape, mx.int32)
+        mx.async_eval(ids)  # before whatever the network exchanges
+        self._step = step = forward.step(Inputs(ids))
+        hidden = self._model.network(step, self.memory)
+        self.memory.pass_by(step)
+        mx.eval(ids, hidden)
+
+    def _do(self, deed: Deed) -> None:
+        """See runtime.ranks.lead, where each has the same name."""
+        match deed:
+            case ("remember", kept_format):
+                self._remember(kept_format)
+            case ("grow", tokens, exact):
+                self.memory.grow(tokens, exact=exact)
+            case ("hold", rows, exact):
+                self.memory.hold(rows, exact=exact)
+            case ("commit", kept):
+                assert self._step is not None
+                self.memory.commit(self._step, kept)
+            case ("move", src, dst):
+                self.memory.move(src, dst)
+            case ("clear", row):
+                self.memory.clear(row)
+            case ("remove", row, start, stop):
+                self.memory.remove(row, start, stop, self._model.network.shifts)
+                self.memory.evaluate()
+            case _:
+                self._do_with_pages(deed)
+
+    def _remember(self, kept_format: str | None) -> None:
+        self.memory = build_memory(
+            self._whole.layout,
+            dtype=self._model.dtype,
+            kept_format=kept_format,
+            elsewhere=self._whole.elsewhere,
+        )
+
+    def _do_with_pages(self, deed: Deed) -> None:
+        match deed:
+            case ("keep", limit_bytes):
+                store = PrefixStore(self._whole.layout, limit_bytes)
+                self._pages = Sharing(self.memory, store, spacing=1)
+            case ("begin", user, place, keys, offset):
+                self._begin(user, place, keys_heard(keys), offset)
+            case ("page", user, place, length, more):
+                keys = self._keys[user]
+                keys += keys_heard(more)
+                self._kept.page(user, place, keys[:length])
+            case ("forget", user):
+                self._kept.forget(user)
+                del self._keys[user]
+            case ("clear_pages",):
+                self._kept.clear()
+            case ("resize_pages", limit_bytes):
+                self._kept.resize(limit_bytes)
+            case _:
+                raise ValueError(f"nobody here knows how to do {deed!r:.80}")
+
+    @property
+    def _kept(self) -> Sharing[int]:
+        assert self._pages is not None
+        return self._pages
+
+    def _begin(self, user: int, place: int, keys: list[Hashable], offset: int) -> None:
+        match = self._kept.store.lookup(keys)
+        if not offset:
+            match = Match(0, 0, (), self._kept.store.lookup(()).node)
+        elif match.offset != offset:
+            raise ValueError(f"it knows {match.offset} tokens of a prompt of which rank 0 knows {offset}")
+        self._keys[user] = keys
+        self._kept.begin(user, place, keys, match)

@@ -1,0 +1,187 @@
+"""Rank 0's side: whatever its engine does to layer memory, to pages and with the network, the others do too.
+
+The engine is that of a single machine. What it is given here are a memory, a store of pages and a network
+like those of a single machine, which note what was done. The others are told with the next forward pass,
+before it begins; what comes back is what the networks exchange, and nothing else.
+
+Invariants: what raises here was not told, and is done nowhere. A forward pass is on its way as soon as it was
+told: all ranks make their exchanges in the order of these passes.
+"""
+
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, TypeVar
+
+import mlx.core as mx
+
+from runtime.cache.budget import Budget
+from runtime.cache.build import LayerMemory, build_memory
+from runtime.cache.layout import LayerSpec
+from runtime.cache.prefix import Match, PageNode, PrefixStore
+from runtime.cache.protocol import Rotate
+from runtime.cache.sharing import Sharing
+from runtime.errors import NotSupported
+from runtime.loaded import LoadedModel
+from runtime.ranks.decision import Decision, Deed, Forward, keys_told
+from runtime.ranks.group import Group
+from runtime.ranks.whole import Whole
+from runtime.step import Step
+
+U = TypeVar("U", bound=Hashable)
+
+
+class Lead:
+    """Tells a group what is done with a model of which rank 0 has `share`. layout: of all of the model.
+
+    It lives on the thread of the engine that it is made for.
+    """
+
+    def __init__(self, group: Group, share: LoadedModel, layout: Sequence[LayerSpec]) -> None:
+        self.group, self._deeds = group, list[Deed]()
+        self._whole = Whole.of(layout, share.described.layout)
+        self._memory: LayerMemory | None = None
+        described = replace(share.described, layout=self._whole.layout)
+        self.model = replace(share, described=described, network=LeadingNetwork(self, share.network))
+
+    def memory(self, kept_format: str | None, budget: Budget) -> LayerMemory:
+        """For the target, on all ranks. kept_format: as in build_memory. The budget is for all of them."""
+        self.done("remember", kept_format)
+        self._memory = build_memory(
+            self._whole.layout,
+            dtype=self.model.dtype,
+            kept_format=kept_format,
+            budget=budget,
+            elsewhere=self._whole.elsewhere,
+            kind=partial(LeadingMemory, self),
+        )
+        return self._memory
+
+    def sharing(self, memory: LayerMemory, store: PrefixStore, **options: Any) -> Sharing[Any]:
+        """Keeps pages on all ranks; arguments as in Sharing."""
+        self.done("keep", store.limit_bytes)
+        return LeadingSharing(self, memory, store, **options)
+
+    def done(self, *deed: Any) -> None:
+        """This was done here, and is to be done by the others."""
+        self._deeds.append(deed)
+
+    def forward(self, step: Step, memory: object) -> None:
+        """The network computes this step next."""
+        if memory is not self._memory:
+            raise NotSupported("this is computed on one machine only: load the model without --ranks for it")
+        if step.adapters is not None:
+            raise NotSupported("several machines do not compute with adapters: load the model on one")
+        self._tell(Decision(tuple(self._deeds), Forward.of(step)))
+        ids = step.ids
+        mx.async_eval(self.group.broadcast(ids, ids.shape, mx.int32))
+
+    def rest(self) -> None:
+        """Nothing is computed for now: let the others know what was done last."""
+        if self._deeds and not self.group.lost:
+            self._tell(Decision(tuple(self._deeds)))
+
+    def end(self) -> None:
+        """The model is closed here."""
+        if not self.group.lost:
+            self._tell(Decision(ends=True))
+
+    def _tell(self, decision: Decision) -> None:
+        self._deeds.clear()
+        self.group.tell(decision.to_bytes())
+
+
+class LeadingMemory(LayerMemory):
+    """What is done to it is done everywhere. What layers write in a forward pass, every rank's own do."""
+
+    def __init__(self, lead: Lead, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._lead = lead
+
+    def grow(self, tokens: int, *, exact: bool) -> None:
+        before = self.nbytes
+        super().grow(tokens, exact=exact)
+        if self.nbytes != before:
+            self._lead.done("grow", tokens, exact)
+
+    def hold(self, rows: int, *, exact: bool) -> None:
+        super().hold(rows, exact=exact)
+        self._lead.done("hold", rows, exact)
+
+    def commit(self, step: Step, kept: Sequence[int]) -> None:
+        super().commit(step, kept)
+        self._lead.done("commit", list(kept))
+
+    def move(self, src: int, dst: int) -> None:
+        super().move(src, dst)
+        self._lead.done("move", src, dst)
+
+    def clear(self, row: int) -> None:
+        super().clear(row)
+        self._lead.done("clear", row)
+
+    def remove(self, row: int, start: int, stop: int, rotates: Sequence[Rotate | None] | None = None) -> None:
+        super().remove(row, start, stop, rotates)
+        self._lead.done("remove", row, start, stop)
+
+
+class LeadingSharing(Sharing[U]):
+    """Users are told as numbers. `reached` and `end` are made of what is told here."""
+
+    def __init__(self, lead: Lead, memory: LayerMemory, store: PrefixStore, **options: Any) -> None:
+        super().__init__(memory, store, **options)
+        self._lead = lead
+        self._numbers: dict[U, int] = {}
+        self._told: dict[U, int] = {}
+        self._count = 0
+
+    def begin(
+        self, user: U, place: int, keys: Sequence[Hashable], match: Match, marks: Iterable[int] = ()
+    ) -> int:
+        offset = super().begin(user, place, keys, match, marks)
+        self._count += 1
+        self._numbers[user], self._told[user] = self._count, len(keys)
+        self._lead.done("begin", self._count, place, keys_told(keys), offset)
+        return offset
+
+    def page(self, user: U, place: int, keys: Sequence[Hashable]) -> PageNode | None:
+        told = self._told[user]
+        if len(keys) > self._uses[user].kept:
+            self._lead.done("page", self._numbers[user], place, len(keys), keys_told(keys[told:]))
+            self._told[user] = max(told, len(keys))
+        return super().page(user, place, keys)
+
+    def forget(self, user: U) -> None:
+        super().forget(user)
+        number = self._numbers.pop(user, None)
+        if number is not None:
+            del self._told[user]
+            self._lead.done("forget", number)
+
+    def clear(self) -> None:
+        super().clear()
+        self._lead.done("clear_pages")
+
+    def resize(self, limit_bytes: int) -> None:
+        super().resize(limit_bytes)
+        self._lead.done("resize_pages", limit_bytes)
+
+
+class LeadingNetwork:
+    """Rank 0's share of the network. All but its forward pass is its own."""
+
+    def __init__(self, lead: Lead, network: Any) -> None:
+        self._lead, self._network = lead, network
+
+    def __call__(self, step: Step, memory: LayerMemory) -> mx.array:
+        self._lead.forward(step, memory)
+        try:
+            hidden = self._network(step, memory)
+            memory.pass_by(step)
+            mx.async_eval(hidden)  # whoever asks for it: the others compute it now
+        except Exception as error:
+            raise self._lead.group.lose(f"rank 0 could not do its part: {error}") from error
+        return hidden
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._network, name)

@@ -1,0 +1,142 @@
+"""One rank of a model that several run: python -m tests.support.crewing KIND SCENE, printing JSON.
+
+Rank 0 plays the scene on one machine first, and then with the others; these print what they keep in the end.
+"""
+
+import hashlib
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+import pytest
+
+from runtime.cache.build import LayerMemory
+from runtime.cache.prefix import PrefixStore
+from runtime.engine.engine import Engine
+from runtime.engine.options import Options
+from runtime.engine.request import Request
+from runtime.engine.stream import Stream
+from runtime.loaded import LoadedModel
+from runtime.models import describe
+from runtime.ranks.follow import Follower
+from runtime.ranks.group import Group
+from runtime.ranks.lead import Lead
+from runtime.sampling.params import SamplingParams
+from runtime.speculate.drafter import Drafter
+from runtime.speculate.pair import drafters_for
+from tests.support.drafting import always_drafting
+from tests.support.parity import Reference
+
+GREEDY = SamplingParams(temperature=0)
+WARM = SamplingParams(temperature=0.9, top_k=30, repeat_penalty=1.1, seed=5)
+PROMPT = tuple(range(20, 52))
+
+
+def request(ids: tuple[int, ...], count: int = 12, sampling: SamplingParams = GREEDY, **more: Any) -> Request:
+    return Request(ids, count, sampling, **more)
+
+
+def answers(engine: Engine, *requests: Request) -> list[Any]:
+    """What is answered to requests that come together."""
+    return [_answer(stream) for stream in [engine.submit(one) for one in requests]]
+
+
+def _answer(stream: Stream) -> Any:
+    pieces = list(stream)
+    ids = [token for piece in pieces for token in piece.ids]
+    logprobs = [one.logprob for piece in pieces for one in piece.logprobs]
+    assert stream.finish is not None
+    return [ids, logprobs, stream.finish.reason]
+
+
+def talk(engine: Engine) -> list[Any]:
+    """Batches, seeds, log-probabilities, prefixes that are found again, and rows that leave early."""
+    said = answers(engine, request(PROMPT), request(PROMPT[:9], 20, WARM), request(PROMPT[3:], 5))
+    said += answers(engine, request((*PROMPT, 7, 8, 9), top_logprobs=2), request(PROMPT[:20], 9, WARM))
+    with engine.submit(request(PROMPT[5:], 60)) as left:
+        next(iter(left))
+    twice = PROMPT[:6] * 5
+    said += answers(engine, request(twice, 24, marks=(6, 12)), request(twice, 24, WARM))
+    with engine.submit(request((*twice, 3), 2)) as again:
+        list(again)
+    assert again.finish is not None
+    return [*said, again.finish.usage.cached_tokens]
+
+
+def draft(engine: Engine) -> list[Any]:
+    """Guesses of every depth, right and wrong ones."""
+    with pytest.MonkeyPatch.context() as patched:
+        always_drafting(patched)
+        with engine.submit(request(PROMPT[:6] * 5, 40)) as alone:
+            list(alone)
+        assert alone.finish is not None
+        assert alone.finish.usage.drafted_tokens > 10
+        return answers(engine, request(PROMPT, 30), request(PROMPT[4:], 30, WARM), request(PROMPT * 2, 20))
+
+
+def forget(engine: Engine) -> list[Any]:
+    """Answers that outgrow their context."""
+    return answers(engine, request(PROMPT, 120, keep=4), request(PROMPT[:5], 110, WARM, keep=0))
+
+
+SCENES: dict[str, Callable[[Engine], list[Any]]] = {"talk": talk, "forget": forget, "draft": draft}
+
+
+def kept(store: PrefixStore | None) -> Any:
+    """What is known of earlier sequences, with a digest of what this machine has of it."""
+    assert store is not None
+    digest, pages = (
+        hashlib.sha256(),
+        [[one.start, one.stop, one.nbytes, one.resumable, repr(one.keys[:3])] for one in store.describe()],
+    )
+    for node in store._trie:
+        for snapshot in node.page:
+            for array in snapshot.arrays if snapshot else ():
+                if isinstance(array, mx.array):
+                    digest.update(np.array(array.astype(mx.float32)).tobytes())
+    return {"pages": pages, "digest": digest.hexdigest(), "bytes": store.nbytes}
+
+
+def options(**changes: Any) -> Options:
+    settings: dict[str, Any] = {
+        "context_length": 100,
+        "budget_tokens": 16,
+        "max_rows": 3,
+        "prefix_bytes": 1 << 20,
+        **changes,
+    }
+    return Options(**settings)
+
+
+def main(kind: str, scene: str) -> object:
+    group = Group.join("ring", limit_s=20)
+    folder = Path(f"model-{group.rank}")
+    reference = Reference(kind)
+    layout = describe(reference.record["config"]).layout
+    if group.rank:
+        follower = Follower(group, reference.load(folder), layout)
+        follower.run()
+        return kept(follower._kept.store)
+    play = SCENES[scene]
+
+    def drafters(target: LoadedModel, memory: LayerMemory) -> dict[str, Drafter]:
+        return drafters_for(target, reference.load(folder) if scene == "draft" else None, memory)
+
+    alone = Engine(lambda: reference.load(folder), options(), drafters)
+    expected = play(alone)
+    alone.close()
+    crew = Engine(
+        lambda: reference.load(folder), options(), drafters, crew=lambda model: Lead(group, model, layout)
+    )
+    said = play(crew)
+    mine = crew.call(lambda _model: kept(crew._prefixes.store))
+    crew.close()
+    return {"same": said == expected, "said": said, "expected": expected, "kept": mine}
+
+
+if __name__ == "__main__":
+    print(json.dumps(main(*sys.argv[1:])), flush=True)
