@@ -70,6 +70,8 @@ FLOORS: list[tuple[bool, tuple[str, ...]]] = [
             "modelkit.memory",
             "modelkit.prefixes",
             "modelkit.generation",
+            "modelkit.hosts",
+            "modelkit.planning",
             "modelkit.grammar",
             "modelkit.grammars",
             "modelkit.options",

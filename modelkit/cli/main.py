@@ -36,6 +36,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "load": ("modelkit.cli.load", "Have the server load a model."),
     "stop": ("modelkit.cli.stop", "Have the server let go of a model."),
     "show": ("modelkit.cli.show", "Show what a package holds."),
+    "plan": ("modelkit.cli.plan", "Say which machines would have which part of a model."),
     "compare": ("modelkit.cli.compare", "Compare two models on one text."),
     "cp": ("modelkit.cli.copy", "Give a package a second name."),
     "rm": ("modelkit.cli.remove", "Remove packages."),

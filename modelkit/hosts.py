@@ -1,0 +1,51 @@
+"""Machines that run a model together: a file of them, as `mlx.launch --hostfile` takes it, or so many here.
+
+    [{"ssh": "mac-1", "ips": ["10.0.0.1"], "memory": "512GB"}, ...]
+
+or an object with such a list under "hosts". "memory" is ours: what a model may take there. The launcher
+leaves it alone, as we do with what is the launcher's.
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from modelkit.arguments import shown
+from modelkit.errors import RequestError
+from modelkit.settings import read_size
+from runtime.device import device
+from runtime.ranks.plan import Host
+
+_MOST = 1024
+_EXAMPLE = '[{"ssh": "mac-1", "ips": ["10.0.0.1"], "memory": "512GB"}]'
+_LONGEST_BYTES = 1 << 20
+
+
+def read_hosts(path: Path, memory_bytes: int = 0) -> tuple[Host, ...]:
+    """The machines of a file. memory_bytes: of those that do not say; 0: unknown. Raises RequestError."""
+    try:
+        with path.open("rb") as file:
+            said = json.loads(file.read(_LONGEST_BYTES))
+    except OSError as error:
+        raise RequestError(f"{path} cannot be read: {(error.strerror or str(error)).lower()}") from error
+    except ValueError as error:
+        raise RequestError(f"{path} is no JSON: {error}", hint=f"Example: {_EXAMPLE}") from error
+    listed = said.get("hosts") if isinstance(said, dict) else said
+    if not isinstance(listed, list) or not 0 < len(listed) <= _MOST:
+        raise RequestError(f"{path} should list 1 to {_MOST} machines", hint=f"Example: {_EXAMPLE}")
+    return tuple(_host(path, place, one, memory_bytes) for place, one in enumerate(listed))
+
+
+def hosts_here(count: int, memory_bytes: int = 0) -> tuple[Host, ...]:
+    """So many processes on this machine. memory_bytes: for each; 0: an equal part of what is free."""
+    own = memory_bytes or device().available_bytes // count
+    return tuple(Host(f"rank {rank}", own) for rank in range(count))
+
+
+def _host(path: Path, place: int, said: Any, memory_bytes: int) -> Host:
+    where = f"{path}, machine {place}"
+    if not isinstance(said, Mapping) or not isinstance(said.get("ssh"), str) or not said["ssh"]:
+        raise RequestError(f"{where} is {shown(said)}, expected an object with its name under ssh")
+    memory = said.get("memory")
+    return Host(said["ssh"], memory_bytes if memory is None else read_size(memory, f"{where}, memory"))

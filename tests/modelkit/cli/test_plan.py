@@ -1,0 +1,95 @@
+"""`modelkit plan`: the table of shares, from headers."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+
+Run = Callable[..., Result]
+Create = Callable[..., None]
+
+
+@pytest.fixture
+def story(created: Create) -> str:
+    created("story", "PARAMETER num_ctx 100")
+    return "story"
+
+
+@pytest.fixture
+def hosts(tmp_path: Path) -> Path:
+    """Two machines, of which the second does not say its memory."""
+    path = tmp_path / "hosts.json"
+    path.write_text('[{"ssh": "mac-1", "ips": ["10.0.0.1"], "memory": "2GB"}, {"ssh": "mac-2"}]')
+    return path
+
+
+def test_stages_for_machines_of_a_file(modelkit: Run, story: str, hosts: Path) -> None:
+    lines = modelkit("plan", story, "--hosts", str(hosts), "--memory", "1GB").stdout.splitlines()
+    assert lines[0].split() == ["RANK", "HOST", "LAYERS", "WEIGHTS", "MEMORY", "ROOM", "FULL"]
+    assert lines[1].split()[:3] == ["0", "mac-1", "0"]
+    assert lines[2].split()[:3] == ["1", "mac-2", "1"]
+    assert "2 GB" in lines[1]
+    assert "1 GB" in lines[2]
+    assert lines[4].endswith("2 layers, 2 stages; 1 sequence of 100 tokens; the bits of one machine")
+
+
+def test_the_parts_of_a_plan_are_those_of_the_whole(modelkit: Run, story: str) -> None:
+    def shares(*arguments: str) -> list[dict[str, int]]:
+        return json.loads(modelkit("plan", story, *arguments, "--json").stdout)["shares"]
+
+    (whole,) = shares("--ranks", "1")
+    stages, shards = shares("--ranks", "2"), shares("--ranks", "2", "--shards", "2")
+    assert sum(one["weight_bytes"] for one in stages) == whole["weight_bytes"]
+    assert sum(one["memory_bytes"] for one in stages) == whole["memory_bytes"]
+    assert all(one["weight_bytes"] < whole["weight_bytes"] for one in shards)
+    assert [one["shard"] for one in shards] == [0, 1]
+
+
+def test_context_and_sequences_count(modelkit: Run, story: str) -> None:
+    def memory(*arguments: str) -> int:
+        said = json.loads(modelkit("plan", story, "--ranks", "1", "--json", *arguments).stdout)
+        return said["shares"][0]["memory_bytes"]
+
+    assert memory("--sequences", "3") == 3 * memory()
+    assert 2 * memory("--context", "50") == memory()
+
+
+def test_too_little_room_is_a_note(modelkit: Run, story: str) -> None:
+    found = modelkit("plan", story, "--ranks", "2", "--memory", "1kB")
+    assert found.exit_code == 0
+    assert "rank 0 wants" in found.stderr
+    assert not json.loads(modelkit("plan", story, "--ranks", "2", "--memory", "1kB", "--json").stdout)["fits"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((), "give the machines"),
+        (("--ranks", "9"), "too few for 9 stages"),
+        (("--ranks", "3", "--shards", "2"), "no multiple of 2 shards"),
+    ],
+)
+def test_what_cannot_be_is_refused(modelkit: Run, story: str, arguments: tuple[str, ...], said: str) -> None:
+    found = modelkit("plan", story, *arguments)
+    assert found.exit_code in (1, 2)
+    assert said in found.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{", "is no JSON"),
+        ("[]", "should list 1 to 1024 machines"),
+        ('{"hosts": [{"ips": []}]}', "expected an object with its name under ssh"),
+        ('[{"ssh": "a", "memory": "much"}]', "expected a number of bytes"),
+    ],
+)
+def test_a_bad_file_of_machines_is_refused(
+    modelkit: Run, story: str, hosts: Path, text: str, said: str
+) -> None:
+    hosts.write_text(text)
+    found = modelkit("plan", story, "--hosts", str(hosts))
+    assert found.exit_code == 1
+    assert said in found.stderr
