@@ -1,12 +1,14 @@
 """The side of ranks above 0: they do what rank 0 has decided, each with its own share and its own memory."""
 
 from collections.abc import Hashable, Sequence
+from functools import cached_property
 
 import mlx.core as mx
 
 from runtime.cache.build import LayerMemory, build_memory
 from runtime.cache.layout import LayerSpec
 from runtime.cache.prefix import Match, PrefixStore
+from runtime.cache.protocol import Rotate
 from runtime.cache.sharing import Sharing
 from runtime.errors import RankLost
 from runtime.loaded import LoadedModel
@@ -73,10 +75,14 @@ class Follower:
             case ("clear", row):
                 self.memory.clear(row)
             case ("remove", row, start, stop):
-                self.memory.remove(row, start, stop, self._model.network.shifts)
+                self.memory.remove(row, start, stop, self._shifts)
                 self.memory.evaluate()
             case _:
                 self._do_with_pages(deed)
+
+    @cached_property
+    def _shifts(self) -> Sequence[Rotate | None]:
+        return self._whole.shifts(self._model)
 
     def _remember(self, kept_format: str | None) -> None:
         self.memory = build_memory(

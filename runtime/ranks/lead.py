@@ -10,7 +10,7 @@ told: all ranks make their exchanges in the order of these passes.
 
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, TypeVar
 
 import mlx.core as mx
@@ -42,7 +42,7 @@ class Lead:
         self._whole = Whole.of(layout, share.described.layout)
         self._memory: LayerMemory | None = None
         described = replace(share.described, layout=self._whole.layout)
-        self.model = replace(share, described=described, network=LeadingNetwork(self, share.network))
+        self.model = replace(share, described=described, network=LeadingNetwork(self, share, self._whole))
 
     def memory(self, kept_format: str | None, budget: Budget) -> LayerMemory:
         """For the target, on all ranks. kept_format: as in build_memory. The budget is for all of them."""
@@ -170,8 +170,9 @@ class LeadingSharing(Sharing[U]):
 class LeadingNetwork:
     """Rank 0's share of the network. All but its forward pass is its own."""
 
-    def __init__(self, lead: Lead, network: Any) -> None:
-        self._lead, self._network = lead, network
+    def __init__(self, lead: Lead, share: LoadedModel, whole: Whole) -> None:
+        self._lead, self._network = lead, share.network
+        self._shifts = partial(whole.shifts, share)
 
     def __call__(self, step: Step, memory: LayerMemory) -> mx.array:
         self._lead.forward(step, memory)
@@ -182,6 +183,11 @@ class LeadingNetwork:
         except Exception as error:
             raise self._lead.group.lose(f"rank 0 could not do its part: {error}") from error
         return hidden
+
+    @cached_property
+    def shifts(self) -> Sequence[Rotate | None]:
+        """Of all layers."""
+        return self._shifts()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._network, name)

@@ -1,8 +1,10 @@
-"""What a whole model remembers, as seen by a rank that has some of its layers."""
+"""What layers of a whole model remember, as seen by a rank that has some of them."""
 
 from collections.abc import Sequence
 
 from runtime.cache.layout import LayerSpec, Stateless
+from runtime.cache.protocol import Rotate
+from runtime.loaded import LoadedModel
 from runtime.records import dataclass
 
 
@@ -17,8 +19,18 @@ class Whole:
     @classmethod
     def of(cls, model: Sequence[LayerSpec], share: Sequence[LayerSpec]) -> "Whole":
         """share: this rank's layout, stateless where a layer is elsewhere, with places of its own behind."""
-        more = share[len(model) :]
         here = {i for i, spec in enumerate(share) if not isinstance(spec, Stateless)}
-        layout = [spec if i not in here else share[i] for i, spec in enumerate(model)]
+        layout = [share[i] if i in here else spec for i, spec in enumerate(model)]
         elsewhere = (i for i, spec in enumerate(model) if i not in here and not isinstance(spec, Stateless))
-        return cls((*layout, *more), frozenset(elsewhere))
+        return cls((*layout, *share[len(model) :]), frozenset(elsewhere))
+
+    def shifts(self, share: LoadedModel) -> Sequence[Rotate | None]:
+        """How keys of each layer are moved. What turns keys has no weights, so layers elsewhere are asked in
+        a network of which none are loaded.
+        """
+        mine: Sequence[Rotate | None] = share.network.shifts
+        if not mine or not self.elsewhere:
+            return mine
+        described = share.described
+        bare: Sequence[Rotate | None] = described.family.build(described.config).shifts
+        return [bare[i] if i in self.elsewhere else one for i, one in enumerate(mine)]

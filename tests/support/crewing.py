@@ -1,6 +1,7 @@
-"""One rank of a model that several run: python -m tests.support.crewing KIND SCENE, printing JSON.
+"""One rank of a model that several run: python -m tests.support.crewing KIND SCENE CUT, printing JSON.
 
-Rank 0 plays the scene on one machine first, and then with the others; these print what they keep in the end.
+CUT: whole (each rank has all of it), stages or shards. Rank 0 plays the scene on one machine first, and then
+with the others; these print what they keep in the end.
 """
 
 import hashlib
@@ -25,9 +26,13 @@ from runtime.models import describe
 from runtime.ranks.follow import Follower
 from runtime.ranks.group import Group
 from runtime.ranks.lead import Lead
+from runtime.ranks.load import load_share
+from runtime.ranks.parts import parts_of
+from runtime.ranks.plan import Host, decide
 from runtime.sampling.params import SamplingParams
 from runtime.speculate.drafter import Drafter
 from runtime.speculate.pair import drafters_for
+from tests.support.checkpoints import write_checkpoint
 from tests.support.drafting import always_drafting
 from tests.support.parity import Reference
 
@@ -112,13 +117,25 @@ def options(**changes: Any) -> Options:
     return Options(**settings)
 
 
-def main(kind: str, scene: str) -> object:
+def share_of(reference: Reference, folder: Path, cut: str, group: Group) -> LoadedModel:
+    """What this rank has of it."""
+    config, tensors = reference.record["config"], reference.record["tensors"]
+    if cut == "whole":
+        return reference.load(folder)
+    write_checkpoint(folder, config, tensors)
+    headers = {name: ("F32", tuple(shape)) for name, shape in tensors.items()}
+    parts = parts_of(config, headers, shards=group.size if cut == "shards" else 1)
+    plan = decide(parts, [Host(f"rank {rank}") for rank in range(group.size)])
+    return load_share(config, [folder / "model.safetensors"], plan, group)
+
+
+def main(kind: str, scene: str, cut: str) -> object:
     group = Group.join("ring", limit_s=20)
     folder = Path(f"model-{group.rank}")
     reference = Reference(kind)
     layout = describe(reference.record["config"]).layout
     if group.rank:
-        follower = Follower(group, reference.load(folder), layout)
+        follower = Follower(group, share_of(reference, folder, cut, group), layout)
         follower.run()
         return kept(follower._kept.store)
     play = SCENES[scene]
@@ -130,7 +147,10 @@ def main(kind: str, scene: str) -> object:
     expected = play(alone)
     alone.close()
     crew = Engine(
-        lambda: reference.load(folder), options(), drafters, crew=lambda model: Lead(group, model, layout)
+        lambda: share_of(reference, folder, cut, group),
+        options(),
+        drafters,
+        crew=lambda share: Lead(group, share, layout),
     )
     said = play(crew)
     mine = crew.call(lambda _model: kept(crew._prefixes.store))

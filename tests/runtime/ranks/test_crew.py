@@ -10,18 +10,22 @@ CREWING = "tests.support.crewing"
 
 
 @pytest.mark.parametrize(
-    ("kind", "scene", "size"),
+    ("kind", "scene", "cut", "size"),
     [
-        ("llama", "talk", 2),
-        ("llama", "draft", 2),
-        ("llama", "forget", 2),
-        ("gemma3_text", "talk", 3),
-        ("qwen3_5", "draft", 2),
+        ("llama", "draft", "whole", 2),
+        ("gemma3_text", "talk", "whole", 3),
+        ("llama", "talk", "stages", 2),
+        ("llama", "forget", "stages", 2),
+        ("gemma3_text", "talk", "stages", 4),
+        ("qwen3_5", "draft", "stages", 2),
     ],
 )
-def test_others_do_what_one_decides(tmp_path: Path, kind: str, scene: str, size: int) -> None:
-    first, *others = ranks.run(tmp_path, size, CREWING, kind, scene)
+def test_others_do_what_one_decides(tmp_path: Path, kind: str, scene: str, cut: str, size: int) -> None:
+    first, *others = ranks.run(tmp_path, size, CREWING, kind, scene, cut)
     assert first["said"] == first["expected"]
-    assert len(first["kept"]["pages"]) > 2
+    mine = first["kept"]
+    assert len(mine["pages"]) > 2
     for other in others:
-        assert other == first["kept"]
+        assert other["pages"] == mine["pages"]
+        assert other["bytes"] == mine["bytes"]
+        assert (other["digest"] == mine["digest"]) == (cut == "whole")
