@@ -141,9 +141,11 @@ class Cut(Protocol):
         """Is the draft head here?"""
         ...
 
-    def __call__(self, described: Described, part: Part, dtype: mx.Dtype) -> tuple[Described, Part]:
-        """The network and the tensors of it that belong here, nothing of which has been read. dtype: of
-        activations.
+    def __call__(
+        self, described: Described, part: Part, dtype: mx.Dtype, stored: Mapping[str, mx.array]
+    ) -> tuple[Described, Part]:
+        """The network and the tensors of it that belong here; of others nothing is read. dtype: of
+        activations. stored: all tensors, of which those of `part` were made.
         """
         ...
 
@@ -205,7 +207,7 @@ def _cut(
     """How weights are held is decided as if this machine held all and had room for it, as the others do."""
     roomy = None if on is None else replace(on, available_bytes=on.available_bytes * cut.ranks)
     planned = plan_for(described, config, weights, roomy, with_head=with_head and cut.has_head)
-    mine, part = cut(described, planned.parts[0], compute)
+    mine, part = cut(described, planned.parts[0], compute, weights)
     size = held_bytes(*part, planned.holding)
     parts, sizes = [part, *planned.parts[1:]], (size, *planned.sizes[1:])
     return mine, replace(planned, parts=parts, sizes=sizes)

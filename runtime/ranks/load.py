@@ -13,13 +13,14 @@ import mlx.core as mx
 from mlx.utils import tree_flatten
 
 from runtime.device import Device
-from runtime.errors import CannotCut
+from runtime.errors import CannotCut, TooLarge
 from runtime.loaded import LoadedModel, load_model
 from runtime.models.architecture import Described
 from runtime.planned import Part
 from runtime.ranks.group import Group
 from runtime.ranks.pieces import Shard
 from runtime.ranks.plan import Plan
+from runtime.ranks.ranges import Taking
 from runtime.ranks.shards import become_shard, splits_of
 from runtime.ranks.stage import become_stage, come_together, leave_head, stage_layout
 from runtime.ranks.trunk import chain_of
@@ -44,7 +45,10 @@ def load_share(
         raise CannotCut(f"the plan is for {plan.ranks} ranks, and {group.size} are there")
     if plan.stages > 1 and plan.shards > 1:
         raise CannotCut("stages that are shared need groups within the group, which no ring of ranks has")
-    share = Share(plan, group)
+    wanted = plan.shares[group.rank].weight_bytes
+    if on is not None and wanted > on.available_bytes > 0:
+        raise TooLarge(wanted, on.available_bytes)
+    share = Share(plan, group, () if isinstance(shards, Mapping) else shards)
     return load_model(config, shards, on=on, with_head=with_head, fixed=fixed, cut=share)
 
 
@@ -54,6 +58,8 @@ class Share:
 
     plan: Plan
     group: Group
+    files: Sequence[Path]
+    """Where the tensors are, unless they are in memory."""
 
     @property
     def ranks(self) -> int:
@@ -63,7 +69,9 @@ class Share:
     def has_head(self) -> bool:
         return self.group.rank == 0
 
-    def __call__(self, described: Described, part: Part, dtype: mx.Dtype) -> tuple[Described, Part]:
+    def __call__(
+        self, described: Described, part: Part, dtype: mx.Dtype, stored: Mapping[str, mx.array]
+    ) -> tuple[Described, Part]:
         network, fitted = part
         own = self.plan.shares[self.group.rank]
         layout = described.layout
@@ -72,7 +80,8 @@ class Share:
             raise CannotCut(f"the plan is for {self.plan.layers} layers, and {len(chain.layers)} are there")
         if self.plan.shards > 1:
             splits = splits_of(chain, layout, Shard(own.shard, self.plan.shards))
-            fitted, layout = become_shard(splits, fitted, self.group.sum), splits.layout
+            take = Taking(self.files, stored)
+            fitted, layout = become_shard(splits, fitted, self.group.sum, take), splits.layout
             come_together(chain)
             leave_head(network, chain, self.group)
         if self.plan.stages > 1:

@@ -1,4 +1,4 @@
-"""Pieces of matrices: which numbers of a tensor one of several ranks has, and taking them.
+"""Pieces of matrices: which numbers of a tensor one of several ranks has.
 
 A piece is said once for a module and means the same for a plain matrix and a packed one: outputs are rows,
 which move whole with their scales; inputs are columns, which are cut between groups that share a scale. What
@@ -9,8 +9,6 @@ Matrices are [out, in], stacks of them [experts, out, in] or [heads, out, in].
 
 from collections.abc import Sequence
 from typing import Any, Literal
-
-import mlx.core as mx
 
 from runtime.errors import CannotCut
 from runtime.records import dataclass
@@ -74,17 +72,17 @@ class Piece:
         """Is there a part of this tensor of the module? If not, none of it is here."""
         return self.first or self.along != "inputs" or leaf != "bias"
 
-    def of(self, leaf: str, array: mx.array) -> mx.array:
-        """leaf: the tensor's name in its module."""
+    def where(self, leaf: str, shape: Sequence[int]) -> tuple[int, tuple[Range, ...]]:
+        """The axis of this tensor of the module, and what of it is here."""
         if self.along == "stack":
-            return _taken(array, 0, self.ranges)
+            return 0, self.ranges
         if leaf == "bias":
-            return array if self.along == "inputs" else _taken(array, -1, self.ranges)
+            last = len(shape) - 1
+            return last, ((0, shape[last]),) if self.along == "inputs" else self.ranges
         if self.along == "outputs":
-            return _taken(array, -2 if array.ndim > 1 else -1, self.ranges)
-        width = array.shape[-1]  # fewer than columns where several are packed in one, or share a scale
-        columns = [(a * width // self.size, b * width // self.size) for a, b in self.ranges]
-        return _taken(array, -1, columns)
+            return max(len(shape) - 2, 0), self.ranges
+        width = shape[-1]  # fewer than columns where several are packed in one, or share a scale
+        return len(shape) - 1, tuple((a * width // self.size, b * width // self.size) for a, b in self.ranges)
 
 
 def scaled(ranges: Sequence[Range], unit: int) -> tuple[Range, ...]:
@@ -101,11 +99,3 @@ def inputs_of(module: Any) -> int:
     """Columns of a matrix, packed or not."""
     width = module.weight.shape[-1]
     return width * 32 // module.bits if "scales" in module else width
-
-
-def _taken(array: mx.array, axis: int, ranges: Sequence[Range]) -> mx.array:
-    """Of several ranges, or where others are left out: an array of its own, which does not keep the whole."""
-    if list(ranges) == [(0, array.shape[axis])]:
-        return array
-    where = mx.concatenate([mx.arange(start, stop) for start, stop in ranges])
-    return mx.take(array, where, axis=axis)

@@ -14,12 +14,14 @@ import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec, Shared
 from runtime.errors import CannotCut
-from runtime.ranks.pieces import Piece, Shard
+from runtime.ranks.pieces import Piece, Range, Shard
 from runtime.ranks.splits import Split, rule_for
 from runtime.ranks.trunk import Chain
 from runtime.records import dataclass
 
 Sum = Callable[[mx.array], mx.array]
+Take = Callable[[mx.array, int, Sequence[Range]], mx.array]
+"""Of a tensor the ranges along an axis."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +77,10 @@ def splits_of(chain: Chain, layout: Sequence[LayerSpec], shard: Shard) -> Splits
     return Splits(found, tuple(remembered), tuple(holders.values()), whole)
 
 
-def become_shard(splits: Splits, fitted: Mapping[str, mx.array], add_up: Sum) -> dict[str, mx.array]:
-    """Make a network's sublayers those of one rank; its tensors, nothing of which is read."""
+def become_shard(
+    splits: Splits, fitted: Mapping[str, mx.array], add_up: Sum, take: Take
+) -> dict[str, mx.array]:
+    """Make a network's sublayers those of one rank, and give its tensors."""
     for module, split in splits.found.values():
         for path, value in split.changed.items():
             holder, _, name = path.rpartition(".")
@@ -93,7 +97,7 @@ def become_shard(splits: Splits, fitted: Mapping[str, mx.array], add_up: Sum) ->
         if cut is None:
             mine[name] = array
         elif cut[0].has(cut[1]):
-            mine[name] = cut[0].of(cut[1], array)
+            mine[name] = take(array, *cut[0].where(cut[1], array.shape))
     return mine
 
 

@@ -12,6 +12,7 @@ import json
 import math
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import mlx.core as mx
 
@@ -39,10 +40,7 @@ def mapped(path: Path, wanted: Callable[[str], bool]) -> Mapped:
     """
     if kernels is None:
         return Mapped({}, others=True)
-    with path.open("rb") as file:
-        length = int.from_bytes(file.read(_LENGTH), "little")
-        header = json.loads(file.read(length))
-    header.pop("__metadata__", None)
+    header, data = header_of(path)
     try:
         whole = kernels.File(str(path))
     except ValueError:  # a file system that maps nothing, or too many maps: it can be read all the same
@@ -50,11 +48,20 @@ def mapped(path: Path, wanted: Callable[[str], bool]) -> Mapped:
     arrays: dict[str, mx.array] = {}
     for name, tensor in header.items():
         shape, dtype = tensor["shape"], DTYPES[tensor["dtype"]]
-        start = _LENGTH + length + tensor["data_offsets"][0]
+        start = data + tensor["data_offsets"][0]
         usable = start % dtype.size == 0 and math.prod(shape) and tensor["dtype"] != "F64"
         if usable and wanted(name):
             arrays[name] = whole.at(start, shape, dtype)
     return Mapped(arrays, others=len(arrays) < len(header))
+
+
+def header_of(path: Path) -> tuple[dict[str, Any], int]:
+    """What a safetensors file says of each tensor, and where in it their bytes begin."""
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(_LENGTH), "little")
+        header = json.loads(file.read(length))
+    header.pop("__metadata__", None)
+    return header, _LENGTH + length
 
 
 def dense(array: mx.array) -> mx.array:
