@@ -90,6 +90,16 @@ class Stacks(NamedTuple):
     down: Any
 
 
+class Decodes(NamedTuple):
+    """head(norm(layers(table, times a scale))): a whole network from ids to logits."""
+
+    table: Any
+    scale: float | None
+    layers: Sequence[Any]
+    norm: Any
+    head: Any
+
+
 class Draws(NamedTuple):
     """How R rows want their tokens drawn (`runtime.sampling`); of each one number per row, but for top_k."""
 
@@ -102,6 +112,17 @@ class Draws(NamedTuple):
     """1: all."""
     min_p: tuple[float, ...]
     """0: all."""
+
+
+class Guessed(NamedTuple):
+    """How tokens are drawn that follow those of a step."""
+
+    ids: int
+    """From so many of the vocabulary, the first ones."""
+    draws: Draws | None
+    """None: the likeliest."""
+    positions: Sequence[int]
+    """Of each row, where the first one will stand."""
 
 
 class Routing(NamedTuple):

@@ -24,6 +24,7 @@ import mlx.nn as nn
 
 from runtime.cache.layout import Full, LayerSpec, Rotating
 from runtime.cache.protocol import Caches, Rotate, by_layout
+from runtime.cpu.stated import Decodes
 from runtime.models.decoder_config import DecoderConfig
 from runtime.models.taps import Taps
 from runtime.nn import ops
@@ -100,6 +101,10 @@ class Trunk(Taps):
             self.note(last, x, step)
         return x
 
+    def stated(self, head: nn.Module) -> Decodes:
+        """With such a head on it."""
+        return Decodes(self.embed_tokens, self._embed_scale, self.layers, self.norm, head)
+
     def embed(self, ids: mx.array, step: Step | None = None) -> mx.array:
         """What enters the first layer, [B, L, D]."""
         x = embed(self.embed_tokens, ids, step)
@@ -139,6 +144,13 @@ class CausalLM(Module):
     def tied_table(self) -> nn.Module | None:
         """The table that is the head, too."""
         return self.model.embed_tokens if self._tied else None
+
+    def stated(self) -> Decodes | None:
+        """From ids to logits, where it is no more than what this class makes of it."""
+        plain = type(self).logits is CausalLM.logits and type(self).__call__ is CausalLM.__call__
+        if not plain or type(self.model) is not Trunk or self.model.is_tapped:
+            return None
+        return self.model.stated(self.model.embed_tokens if self._tied else self.lm_head)
 
     def logits(self, hidden: mx.array, step: Step | None = None) -> mx.array:
         return (

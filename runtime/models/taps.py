@@ -27,6 +27,10 @@ class Taps(Module):
         """From now on keep what leaves these layers, for `tapped`."""
         self._wanted |= frozenset(layers)
 
+    @property
+    def is_tapped(self) -> bool:
+        return bool(self._wanted)
+
     def note(self, layer: int, state: mx.array, step: Step) -> None:
         """state [B, L, D] leaves this layer, which is one of `_wanted`."""
         step.memo(("after layer", layer), lambda: state)

@@ -29,7 +29,7 @@ from runtime import cpu
 from runtime.cache.protocol import AttentionCache, Mask, StepCache
 from runtime.cpu import native
 from runtime.cpu.composed import Composed, by_name
-from runtime.cpu.stated import Attends, Draws, Feeds, Routing, Stacks
+from runtime.cpu.stated import Attends, Decodes, Draws, Feeds, Guessed, Routing, Stacks
 from runtime.cpu.turn import Rotary
 from runtime.nn import fused, plain
 from runtime.nn.scans import Counts, DeltaSizes, Folded, Scans, SsdSizes
@@ -259,6 +259,12 @@ class Operations:
     `runtime.sampling.group` draws them step by step; None: not as one operation.
     """
 
+    guess: Callable[[Decodes, Step, int, Sequence[StepCache], Guessed], mx.array | None]
+    """(network, step, count, caches, by) -> tokens int32 [B, count] that follow those of the step, each
+    drawn behind the one before; the step's and all of them but the last are to be committed. None, with
+    nothing done: not as one operation.
+    """
+
     settled: Unary
     """Indices as they are: what was chosen by scores has no gradient, and MLX refuses to look for one. The
     plain column says so to MLX, since it is the one that is differentiated; the others say nothing.
@@ -300,6 +306,7 @@ _PLAIN = Operations(
     softcap=plain.softcap,
     route=plain.route,
     draw=plain.draw,
+    guess=plain.guess,
     settled=mx.stop_gradient,
     **Scans(plain.silu, plain.softplus, plain.rms).table(),
     **_composed(vars(plain) | plain.ACTIVATIONS, remembering(plain.rotate, plain.attend)),
@@ -332,6 +339,7 @@ _GPU = Operations(
     softcap=plain.softcap,
     route=plain.route,
     draw=plain.draw,
+    guess=plain.guess,
     settled=fused.settled,
     **Scans(nn.silu, plain.softplus, fused.rms).table(),
     **_composed(vars(plain) | vars(fused) | fused.ACTIVATIONS, remembering(fused.rotate, fused.attend)),

@@ -56,6 +56,10 @@ def draw(*_: Any, **__: Any) -> None:
     """Step by step (`runtime.sampling.group`)."""
 
 
+def guess(*_: Any, **__: Any) -> None:
+    """Step by step (`runtime.speculate.draft_model`)."""
+
+
 def rms_norm(module: Any, x: mx.array) -> mx.array:
     return (rms(x.astype(mx.float32), module.eps) * module["weight"]).astype(x.dtype)
 

@@ -71,7 +71,9 @@ class Kind:
 
 
 class Group:
-    """The numbers of rows of one kind, as arrays [R, 1, 1]."""
+    """The numbers of rows of one kind, as arrays [R, 1, 1]. draws: the same for `ops.Operations.draw`; None
+    where that does not do it.
+    """
 
     def __init__(self, kind: Kind, params: Sequence[SamplingParams]) -> None:
         self.kind = kind
@@ -83,15 +85,21 @@ class Group:
         self._typical_p = _column([p.typical_p for p in params])
         self._top_p = _column([p.top_p for p in params])
         self._min_p = _column([p.min_p for p in params])
-        self._draws = None if kind.greedy or kind.typical or kind.rejecting else _draws(kind, params)
+        self.draws = None if kind.greedy or kind.typical or kind.rejecting else _draws(kind, params)
+
+    @property
+    def plain(self) -> bool:
+        """Nothing but logits and noise decides."""
+        kind = self.kind
+        return not (kind.penalised or kind.biased) and (kind.greedy or self.draws is not None)
 
     def sample(self, block: Block) -> mx.array:
         """Tokens, int32 [R, T]."""
         logits = self.adjusted(block)
         if self.kind.greedy:
             return ops.table.likeliest(logits)
-        if self._draws is not None:
-            tokens = ops.table.draw(logits, self._draws, block.positions)
+        if self.draws is not None:
+            tokens = ops.table.draw(logits, self.draws, block.positions)
             if tokens is not None:
                 return tokens
         odds = self.distribution(logits)

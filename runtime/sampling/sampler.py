@@ -16,6 +16,7 @@ from collections.abc import Sequence
 
 import mlx.core as mx
 
+from runtime.cpu.stated import Draws
 from runtime.sampling.group import Block, Group, Kind
 from runtime.sampling.params import SamplingParams
 from runtime.sampling.rejection import Guesses
@@ -47,6 +48,15 @@ class Sampler:
     def wants_odds(self) -> bool:
         """Some row judges drafts by rejection, so who drafts must tell what the drafts were drawn from."""
         return any(group.kind.rejecting for _, group in self._groups)
+
+    def draws(self, positions: Sequence[int]) -> tuple[Draws | None, list[int]] | None:
+        """How all rows are drawn, None for the likeliest, and the places that their noise is of. None where
+        logits and noise alone do not decide.
+
+        positions: as in `sample`.
+        """
+        group = self._groups[0][1]
+        return (group.draws, self._counted(positions)) if len(self._groups) == 1 and group.plain else None
 
     def sample(
         self,

@@ -13,9 +13,12 @@ import mlx.core as mx
 from runtime.cache.budget import Budget
 from runtime.cache.build import LayerMemory, Mark, build_memory
 from runtime.cache.prefix import PrefixStore
+from runtime.cache.protocol import by_layout
 from runtime.cache.sharing import Sharing
 from runtime.cache.trie import Keys
+from runtime.cpu.stated import Decodes, Guessed
 from runtime.loaded import LoadedModel
+from runtime.nn import ops
 from runtime.nn.rope_spec import long_after
 from runtime.records import dataclass
 from runtime.speculate.chain import Chain, within
@@ -60,10 +63,12 @@ class ModelDrafter:
         self._model = model
         self._vocab_size = vocab_size or model.vocab_size
         self._knows_all = self._vocab_size <= model.vocab_size
+        stated = getattr(model.network, "stated", None)
+        self._network: Decodes | None = None if stated is None else stated()
         self._long_after = long_after(model.described.config)
         self._sharing: Sharing[_Line] | None = None
         self._lines = [_Line()]
-        self._marks: list[tuple[Mark, Mark]] = []  # of each row: where it read before drafting, and from
+        self._marks: list[tuple[Mark, ...]] = []  # of each row: where it may go back to
 
     @property
     def nbytes(self) -> int:
@@ -93,6 +98,9 @@ class ModelDrafter:
         if not any(ready):
             return Proposal(mx.zeros((len(rows), depth), mx.int32), (0,) * len(rows), reading=True)
         before = [self.memory.mark(row) for row in range(len(rows))]
+        if all(ready) and (tokens := self._at_once(rows, depth)) is not None:
+            self._marks = [(mark,) for mark in before]
+            return Proposal(tokens, (depth,) * len(rows), reading=read > 0)
         hidden = self._read(rows, ready)
         self._marks = [(mark, self.memory.mark(row)) for row, mark in enumerate(before)]
         chain = Chain(rows)
@@ -105,6 +113,24 @@ class ModelDrafter:
                 self._cut(row, mark.length)
         counts = tuple(depth if is_ready else 0 for is_ready in ready)
         return Proposal(chain.tokens, counts, reading=read > 0, odds=chain.odds)
+
+    def _at_once(self, rows: Rows, depth: int) -> mx.array | None:
+        """All drafts as one operation, int32 [n, depth]; None where there is none for them."""
+        network = self._network
+        drawn = rows.sampler.draws([len(ids) for ids in rows.ids]) if rows.ahead is None else None
+        if network is None or drawn is None or self._long_after is not None:
+            return None
+        tokens, counts = self._unread(rows, [True] * len(rows))
+        starts = tuple(line.length for line in self._lines[: len(rows)])
+        held = Step(starts, tuple(count + depth - 1 for count in counts))
+        self.memory.prepare(held)
+        ids = min(self._vocab_size, self._model.vocab_size)
+        step = Step(starts, counts, inputs=Inputs(self._known(tokens)))
+        found = ops.table.guess(network, step, depth, by_layout(self.memory), Guessed(ids, *drawn))
+        if found is not None:
+            self.memory.commit(held, held.counts)
+            self._lengthen(0, held.counts)
+        return found
 
     def behind(self, ids: Sequence[Sequence[int]]) -> bool:
         return any(len(row) - line.length > LAG for row, line in zip(ids, self._lines, strict=False))
@@ -190,28 +216,39 @@ class ModelDrafter:
 
         A step needs tokens of all its rows: those that are not ready read their next one.
         """
+        tokens, counts = self._unread(rows, ready)
+        hidden = self._step(tokens, counts, 0)
+        last = mx.array([count - 1 for count in counts])
+        return hidden[mx.arange(len(counts)), last][:, None]
+
+    def _unread(self, rows: Rows, ready: Sequence[bool]) -> tuple[mx.array, tuple[int, ...]]:
+        """int32 [n, width] and how many there are of each row."""
         unread = [
             list(ids[line.length :] if is_ready else ids[line.length : line.length + 1])
             for ids, line, is_ready in zip(rows.ids, self._lines, ready, strict=False)
         ]
         width = max(map(len, unread))
         tokens = mx.array([part + [0] * (width - len(part)) for part in unread], dtype=mx.int32)
-        hidden = self._step(tokens, tuple(map(len, unread)), 0)
-        last = mx.array([len(part) - 1 for part in unread])
-        return hidden[mx.arange(len(unread)), last][:, None]
+        return tokens, tuple(map(len, unread))
 
     def _step(self, tokens: mx.array, counts: tuple[int, ...], first: int) -> mx.array:
         lines = self._lines[first : first + len(counts)]
         long = None if self._long_after is None else tuple(line.long for line in lines)
-        # An id that only the target has gets a wrong embedding, which costs a draft and nothing else.
-        known = tokens if self._knows_all else mx.minimum(tokens, self._model.vocab_size - 1)
-        step = Step(tuple(line.length for line in lines), counts, first, long, Inputs(known))
+        inputs = Inputs(self._known(tokens))
+        step = Step(tuple(line.length for line in lines), counts, first, long, inputs)
         self.memory.prepare(step)
         hidden = self._model.network(step, self.memory)
         self.memory.commit(step, counts)
-        for line, count in zip(lines, counts, strict=True):
-            line.length += count
+        self._lengthen(first, counts)
         return hidden
+
+    def _known(self, tokens: mx.array) -> mx.array:
+        """An id that only the target has gets a wrong embedding, which costs a draft and nothing else."""
+        return tokens if self._knows_all else mx.minimum(tokens, self._model.vocab_size - 1)
+
+    def _lengthen(self, first: int, counts: Sequence[int]) -> None:
+        for line, count in zip(self._lines[first:], counts, strict=False):
+            line.length += count
 
     def _logits(self, hidden: mx.array) -> mx.array:
         return within(self._model.network.logits(hidden), self._vocab_size)

@@ -44,6 +44,7 @@ def table(otherwise: Any) -> dict[str, Any]:
         attend,
         draws,
         experts,
+        guesses,
         layers,
         norms,
         products,
@@ -69,4 +70,9 @@ def table(otherwise: Any) -> dict[str, Any]:
     }
     # What has no kernel as a whole is put together from those of its parts.
     parts = sublayers.table(kernels, replace(otherwise, **made))
-    return {**made, **parts, "layers": layers.running(kernels, otherwise.layers)}
+    return {
+        **made,
+        **parts,
+        "guess": guesses.guess(kernels),
+        "layers": layers.running(kernels, otherwise.layers),
+    }

@@ -19,14 +19,17 @@ def draw(kernels: Any) -> Callable[..., mx.array | None]:
     """As `runtime.nn.ops.Operations` has it."""
     node = kernels.draw
 
-    @lru_cache(maxsize=64)
-    def wanted(by: Draws) -> Any:
-        least = [math.log(share) if share else -math.inf for share in by.min_p]
-        return kernels.Draws(by.seeds, by.temperatures, by.top_k, by.top_p, least)
-
     def draw(logits: mx.array, by: Draws, positions: Sequence[int]) -> mx.array | None:
-        if logits.dtype != mx.float32 or by.top_k > MOST_TOP_K:
-            return None
-        return node(logits, wanted(by), positions)
+        wanted = draws_of(kernels, by) if logits.dtype == mx.float32 else None
+        return None if wanted is None else node(logits, wanted, positions)
 
     return draw
+
+
+@lru_cache(maxsize=64)
+def draws_of(kernels: Any, by: Draws) -> Any:
+    """The kernels' view of what rows want; None where they cannot draw so."""
+    if by.top_k > MOST_TOP_K:
+        return None
+    least = [math.log(share) if share else -math.inf for share in by.min_p]
+    return kernels.Draws(by.seeds, by.temperatures, by.top_k, by.top_p, least)

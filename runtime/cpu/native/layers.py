@@ -57,7 +57,7 @@ def running(kernels: Any, otherwise: Callable[..., mx.array]) -> Callable[..., m
         if step.adapters is not None or x.dtype != mx.float32 or not layers:
             return otherwise(layers, x, step, caches)
         at, whole = 0, step.width == 1
-        for run in made_once(kernels, vars(layers[0]), f"_runs {whole}", layers, runs_of, layers, whole):
+        for run in known_runs(kernels, layers, whole):
             x = otherwise(layers[at : run.first], x, step, caches[at : run.first])
             at = run.first + len(run.said)
             its = caches[run.first : at]
@@ -68,8 +68,12 @@ def running(kernels: Any, otherwise: Callable[..., mx.array]) -> Callable[..., m
     return layers
 
 
+def known_runs(kernels: Any, layers: Sequence[Any], whole: bool) -> list[Run]:
+    """Found once. whole: the last layer is like the others."""
+    return made_once(kernels, vars(layers[0]), f"_runs {whole}", layers, runs_of, layers, whole)
+
+
 def runs_of(layers: Sequence[Any], whole: bool) -> list[Run]:
-    """whole: the last layer is like the others."""
     found: list[tuple[int, list[Said]]] = []
     for place, layer in enumerate(layers):
         said = layer.stated() if hasattr(layer, "stated") else None
@@ -95,12 +99,7 @@ def _through(kernels: Any, run: Run, x: mx.array, step: Step, caches: Sequence[A
         opened.append(one)
     if not opened:
         return None
-    kept = [one.kept for one in opened]
-    key = "run", run.apart
-    found = kept[0].made.get(key)
-    if found is None or found[0] is not run or found[1] != kept:
-        found = kept[0].made[key] = run, kept, _chains(kernels, run, kept)
-    chains = found[2]
+    chains = chains_of(kernels, run, opened)
     if chains is None:
         return None
     tables = {rope: table_of(kernels, rope, step) for rope in run.ropes}
@@ -122,6 +121,16 @@ def _through(kernels: Any, run: Run, x: mx.array, step: Step, caches: Sequence[A
         else:
             caches[place].folded(step, by.scan, None, own)
     return y if len(chains) == 1 else chains[1](y)[0]
+
+
+def chains_of(kernels: Any, run: Run, opened: Sequence[Any]) -> list[Any] | None:
+    """The run over these memories, as one node or two; None where kernels have no view of some part."""
+    kept = [one.kept for one in opened]
+    key = "run", run.apart
+    found = kept[0].made.get(key)
+    if found is None or found[0] is not run or found[1] != kept:
+        found = kept[0].made[key] = run, kept, _chains(kernels, run, kept)
+    return found[2]
 
 
 def _chains(kernels: Any, run: Run, memory: list[Any]) -> list[Any] | None:

@@ -88,6 +88,16 @@ void Attending::write_to(const Arrays& lanes, const Ints& starts, const Ints& co
   }
 }
 
+Attending Attending::behind(int more, int table) const {
+  Attending next = *this;
+  next.width = 1, next.table = table, next.turn = more, next.later = true;
+  for (mk_row& row : next.rows) {
+    const int64_t start = row.stop + more;
+    row = {start, row.base, FAR, start + 1, 1};
+  }
+  return next;
+}
+
 void Attending::set(mk_attention& a, const Arrays& in, Arrays& out, mx::Stream stream) const {
   a.rows = (int)rows.size(), a.width = width, a.row = rows.data();
   a.heads = by.heads, a.groups = by.groups, a.size = by.keys.size, a.value_size = by.values.size;
@@ -95,7 +105,7 @@ void Attending::set(mk_attention& a, const Arrays& in, Arrays& out, mx::Stream s
   a.values_in_keys = by.values_in_keys, a.traditional = by.traditional, a.writes_beside = beside;
   if (table >= 0) {
     const Array turns = dense(in[table], stream);
-    a.turns = turns.data<float>(), a.pairs = turns.shape(2) / 2, a.turns_row = turns.shape(0) == 1 ? 0 : turns.size() / turns.shape(0);
+    a.turns = turns.data<float>() + (ptrdiff_t)turn * turns.shape(2), a.pairs = turns.shape(2) / 2, a.turns_row = turns.shape(0) == 1 ? 0 : turns.size() / turns.shape(0);
   }
   if (sinks >= 0) a.sinks = dense(in[sinks], stream).data<float>();
   if (mask >= 0) {
@@ -109,7 +119,7 @@ void Attending::set(mk_attention& a, const Arrays& in, Arrays& out, mx::Stream s
   if (writes) {
     for (int i = 0; i < by.parts(); i++) {
       if (beside) allocate(out[written + i]);
-      else own(in[lanes + i], out[written + i], stream);
+      else if (!later) own(in[lanes + i], out[written + i], stream);
     }
     other = &out[written];
     if (beside) other_first = 0;

@@ -72,6 +72,8 @@ struct Attending {
   int table = -1, mask = -1, sinks = -1, lanes = -1, apart = -1;  // -1: there is no such input
   int written = 0;  // the first of the outputs that are lanes
   bool writes = false, beside = false;
+  int turn = 0;        // of the table's tokens, the one that is this step's first
+  bool later = false;  // an earlier step of the same node has taken over the lanes
 
   Attending(const Attention& by, Shape shape) : by(by), width(shape.width), rows(shape.rows) {}
 
@@ -81,6 +83,9 @@ struct Attending {
   // The lanes as inputs, and as outputs as they are once the step's tokens are written; or what lies beside them.
   void write_to(const Arrays& lanes, const Ints& starts, const Ints& counts, const Ints& bases, int first, bool beside, Arrays& in,
                 std::vector<mx::Shape>& shapes, std::vector<mx::Dtype>& types);
+  // Of the token that stands `more` behind those of this step: one of each row, in a step of its own. table: of the tokens
+  // behind this step, among the inputs; -1 for none.
+  Attending behind(int more, int table) const;
 
   // For eval_cpu: all but queries, new keys and values, and where the answer goes.
   void set(mk_attention& a, const Arrays& in, Arrays& out, mx::Stream stream) const;

@@ -1,16 +1,12 @@
 // Tokens drawn from logits, each by its row's wishes and with noise of its own.
-#include <array>
-#include <memory>
+#include "draw_nodes.h"
 
-#include "draw.h"
-#include "node.h"
+#include <memory>
 
 #include <nanobind/stl/shared_ptr.h>
 
 namespace modelkit {
 namespace {
-using Key = std::array<uint32_t, 2>;
-
 // The key of noise at a place of a sequence, as runtime/sampling/noise.py makes it.
 uint64_t splitmix(uint64_t word) {
   word += 0x9e3779b97f4a7c15ull;
@@ -22,25 +18,30 @@ Key key_of(uint64_t seed, uint64_t place) {
   const uint64_t word = splitmix(splitmix(seed) ^ place);
   return {(uint32_t)(word >> 32), (uint32_t)word | 1};
 }
+}  // namespace
 
-// How rows want their tokens drawn.
-class Draws {
- public:
-  Draws(std::vector<uint64_t> seeds, const std::vector<float>& temperatures, int top_k, const std::vector<float>& top_p, const std::vector<float>& min_p)
-      : seeds(std::move(seeds)) {
-    const size_t count = this->seeds.size();
-    want(temperatures.size() == count && top_p.size() == count && min_p.size() == count, "there is one number of each kind per row");
-    want(top_k >= 0 && top_k <= MK_MOST_TOP_K, "top_k is 0 to 1024");
-    for (size_t i = 0; i < count; i++) {
-      want(temperatures[i] > 0 && top_p[i] > 0 && min_p[i] <= 0, "temperature and top_p are above 0, and the logarithm of min_p is not");
-      wanted.push_back({temperatures[i], top_k, top_p[i], min_p[i]});
-    }
+Draws::Draws(std::vector<uint64_t> seeds, const std::vector<float>& temperatures, int top_k, const std::vector<float>& top_p,
+             const std::vector<float>& min_p)
+    : seeds_(std::move(seeds)) {
+  const size_t count = seeds_.size();
+  want(temperatures.size() == count && top_p.size() == count && min_p.size() == count, "there is one number of each kind per row");
+  want(top_k >= 0 && top_k <= MK_MOST_TOP_K, "top_k is 0 to 1024");
+  for (size_t i = 0; i < count; i++) {
+    want(temperatures[i] > 0 && top_p[i] > 0 && min_p[i] <= 0, "temperature and top_p are above 0, and the logarithm of min_p is not");
+    wanted_.push_back({temperatures[i], top_k, top_p[i], min_p[i]});
   }
+}
 
-  std::vector<uint64_t> seeds;
-  std::vector<mk_wanted> wanted;
-};
+std::vector<Key> Draws::keys(const std::vector<uint32_t>& positions, int columns) const {
+  want(positions.size() == rows(), "there is a position, and what is wanted, for each row");
+  std::vector<Key> keys;
+  keys.reserve(rows() * columns);
+  for (size_t r = 0; r < rows(); r++)
+    for (int c = 0; c < columns; c++) keys.push_back(key_of(seeds_[r], (uint64_t)positions[r] + c));
+  return keys;
+}
 
+namespace {
 class Draw : public Node {
  public:
   Draw(mx::Stream stream, std::shared_ptr<const Draws> by, std::vector<Key> keys) : Node(stream), by_(std::move(by)), keys_(std::move(keys)) {}
@@ -48,8 +49,8 @@ class Draw : public Node {
   void eval_cpu(const Arrays& in, Arrays& out) override {
     const Rows x = rows_in_place(in[0], stream());
     allocate(out[0]);
-    dispatch(stream(), [x, by = by_, keys = keys_, y = out[0].data<int32_t>(), rows = in[0].shape(0), columns = in[0].shape(1), size = in[0].shape(2)] {
-      mk_draw(x.data, x.stride, by->wanted.data(), reinterpret_cast<const uint32_t(*)[2]>(keys.data()), y, rows, columns, size);
+    dispatch(stream(), [x, by = by_, keys = keys_, y = out[0].data<int32_t>(), columns = in[0].shape(1), size = in[0].shape(2)] {
+      by->draw(x.data, x.stride, keys.data(), y, columns, size);
     });
   }
 
@@ -58,17 +59,13 @@ class Draw : public Node {
   std::vector<Key> keys_;
 };
 
-// logits [rows, columns, ids] -> int32 [rows, columns]; positions: of each row's first column.
+// logits [rows, columns, ids] -> int32 [rows, columns]
 Array draw(const Array& logits, const std::shared_ptr<Draws>& by, const std::vector<uint32_t>& positions) {
   want_float(logits, "logits");
   want(logits.ndim() == 3 && logits.shape(2) > 0, "logits are [rows, columns, ids]");
-  const size_t rows = logits.shape(0), columns = logits.shape(1);
-  want(rows == by->seeds.size() && rows == positions.size(), "there is a position, and what is wanted, for each row");
-  std::vector<Key> keys;
-  keys.reserve(rows * columns);
-  for (size_t r = 0; r < rows; r++)
-    for (size_t c = 0; c < columns; c++) keys.push_back(key_of(by->seeds[r], (uint64_t)positions[r] + c));
-  return Array({(int)rows, (int)columns}, mx::int32, std::make_shared<Draw>(processor(), by, std::move(keys)), Arrays{logits});
+  want((size_t)logits.shape(0) == by->rows(), "there is a position, and what is wanted, for each row");
+  std::vector<Key> keys = by->keys(positions, logits.shape(1));
+  return Array({logits.shape(0), logits.shape(1)}, mx::int32, std::make_shared<Draw>(processor(), by, std::move(keys)), Arrays{logits});
 }
 
 void define(nb::module_& m) {

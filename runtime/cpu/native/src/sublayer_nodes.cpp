@@ -1,5 +1,5 @@
-// Parts of sublayers as nodes of their own, and whole sublayers one behind the other as one node: each step is the
-// kernel that it would be by itself, so the bits are those of the same steps in nodes of their own.
+// Parts of sublayers as nodes of their own: each step is the kernel that it would be by itself, so the bits are those of
+// the same steps in nodes of their own.
 #include "sublayers.h"
 
 namespace modelkit {
@@ -94,88 +94,6 @@ Array closing(const Array& x, const Matrix& matrix, const MaybeNorm& after, cons
   return Array(std::move(shape), mx::float32, std::move(node), std::move(in));
 }
 
-// One of a node's sublayers, in one step.
-struct Link {
-  std::shared_ptr<const Sublayer> by;
-  Remembered of;
-  int weights_at = -1;
-};
-
-// x through sublayers one behind the other. in: x, then what its links know of.
-class Through : public Node {
- public:
-  Through(mx::Stream stream, std::vector<Link> links) : Node(stream), links_(std::make_shared<const std::vector<Link>>(std::move(links))) {}
-  const char* name() const override { return "ModelkitSublayers"; }
-  void eval_cpu(const Arrays& in, Arrays& out) override {
-    hold_inputs_once(in, out);
-    const float* x = dense(in[0], stream()).data<float>();
-    std::vector<Sublayer::Run> runs;
-    runs.reserve(links_->size());
-    for (const Link& link : *links_)
-      runs.push_back(link.by->ready(link.by->weights.take(in, link.weights_at, stream()), link.of, in, out));
-    take_over(in[0], out[0]);  // each reads x for the last time where it adds to it
-    dispatch(stream(), [links = links_, runs = std::move(runs), x, y = out[0].data<float>(), rows = rows_of(in[0]), width = in[0].shape(-1)] {
-      if (rows) run_all(*links, runs, x, y, (size_t)rows, (size_t)width);
-    });
-  }
-
- private:
-  static void run_all(const std::vector<Link>& links, const std::vector<Sublayer::Run>& runs, const float* x, float* y, size_t rows, size_t width) {
-    const Room room;
-    const float *read = x, *sum = x;
-    Scratch copy;  // of what several read, where the first of them writes
-    for (size_t i = 0; i < runs.size(); i++) {
-      if (!links[i].by->beside) {
-        read = sum;
-        if (read == y && i + 1 < runs.size() && links[i + 1].by->beside) {
-          if (!copy) copy = scratch(rows, width);
-          std::copy_n(y, rows * width, copy.get()), read = copy.get();
-        }
-      }
-      runs[i](read, sum, y, (int)rows), sum = y;
-    }
-  }
-
-  std::shared_ptr<const std::vector<Link>> links_;
-};
-
-// As Python has sublayers that follow each other. Called with x, for those that remember [rows, tokens, width], and the
-// step. Returns the answer, and what each that remembers gives. One that attends: the lanes as they are once the step's tokens
-// are written, or what lies beside them. One that folds: states after the step, and its opening products where they are
-// asked for.
-class Chain {
- public:
-  explicit Chain(const std::vector<Part>& parts) : parts_(parts) {
-    want(!parts.empty() && !parts[0].by->beside, "a chain must have sublayers, the first of which has none before it");
-  }
-
-  Arrays operator()(const Array& x, const Ints& starts, const Ints& counts, int first, const std::vector<Memory>& memories) const {
-    want_float(x, "x");
-    Arrays in{x};
-    std::vector<mx::Shape> shapes{x.shape()};
-    std::vector<mx::Dtype> types{mx::float32};
-    std::vector<Link> links;
-    links.reserve(parts_.size());
-    size_t next = 0;
-    for (const Part& part : parts_) {
-      want(x.ndim() > 0 && x.shape(-1) == part.by->width(), "x must have rows, as wide as the sublayer");
-      Link link{part.by, {}};
-      if (part.by->remembers()) {
-        want(next < memories.size() && x.ndim() == 3, "those that remember must have a memory each, and x [rows, tokens, width]");
-        Making making{x.shape(0), x.shape(1), starts, counts, first, in, shapes, types};
-        link.of = part.by->remember(memories[next++], making);
-      }
-      links.push_back(std::move(link));
-    }
-    want(next == memories.size(), "those that remember must have a memory each");
-    for (Link& link : links) link.weights_at = link.by->weights.join(in);
-    return Array::make_arrays(std::move(shapes), types, std::make_shared<Through>(processor(), std::move(links)), in);
-  }
-
- private:
-  std::vector<Part> parts_;
-};
-
 void define(nb::module_& m) {
   using Maybe = std::optional<Array>;
   nb::class_<Norm>(m, "Norm").def(nb::init<bool, const Maybe&, const Maybe&, float>(), nb::arg("centred"),
@@ -183,10 +101,6 @@ void define(nb::module_& m) {
   nb::class_<Part>(m, "Sublayer")
       .def_prop_rw("share", [](const Part& part) { return part.by->share; }, [](Part& part, float share) { part.by->share = share; })
       .def_prop_rw("beside", [](const Part& part) { return part.by->beside; }, [](Part& part, bool beside) { part.by->beside = beside; });
-  nb::class_<Chain>(m, "Chain")
-      .def(nb::init<const std::vector<Part>&>(), nb::arg("sublayers"))
-      .def("__call__", &Chain::operator(), nb::arg("x"), nb::arg("starts") = Ints{}, nb::arg("counts") = Ints{}, nb::arg("first") = 0,
-           nb::arg("memories") = std::vector<Memory>{});
   m.def("projections", &projections, nb::arg("x"), nb::arg("norm").none(), nb::arg("matrices"));
   m.def("closing", &closing, nb::arg("x"), nb::arg("matrix"), nb::arg("after").none(), nb::arg("to"));
 }

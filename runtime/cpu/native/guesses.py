@@ -1,0 +1,100 @@
+"""Several tokens of a small decoder in one node, from ids to ids: what a draft model proposes.
+
+Taken step by step, each token of a small network costs the host as much as the kernels, or more. So a network
+all of whose layers make one run (`layers`), with keys and values of all tokens as its only memory, goes
+through its steps without coming back.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import mlx.core as mx
+
+from runtime.cpu.native.draws import draws_of
+from runtime.cpu.native.layers import Run, chains_of, known_runs
+from runtime.cpu.native.products import matrix_of
+from runtime.cpu.native.sublayers import memory_of, norm_of, table_of
+from runtime.cpu.native.watched import made_once
+from runtime.cpu.stated import Attends, Decodes, Guessed
+from runtime.step import Step
+
+
+def guess(kernels: Any) -> Callable[..., mx.array | None]:
+    """As `runtime.nn.ops.Operations` has it."""
+
+    def guess(
+        network: Decodes, step: Step, count: int, caches: Sequence[Any], by: Guessed
+    ) -> mx.array | None:
+        draws = None if by.draws is None else draws_of(kernels, by.draws)
+        if step.adapters is not None or step.moved or (by.draws is not None and draws is None):
+            return None
+        whole = _whole(kernels, network.layers)
+        ends = _ends_of(kernels, network)
+        if whole is None or ends is None:
+            return None
+        written = _lengthened(step, count - 1)
+        opened = [caches[place].open(written) for place, _ in whole.memories]
+        if any(one is None or not one.fits for one in opened):
+            return None
+        chains = chains_of(kernels, whole, opened)
+        if chains is None:
+            return None
+        behind = _behind(step, count - 1)
+        tables = {
+            rope: (table_of(kernels, rope, step), table_of(kernels, rope, behind)) for rope in whole.ropes
+        }
+        turned = [tables[one.heads.rope] for _, one in whole.memories if isinstance(one, Attends)]
+        memories = [memory_of(table, one) for (table, _), one in zip(turned, opened, strict=True)]
+        drawn, *lanes = kernels.guess(
+            chains[0],
+            ends,
+            step.ids,
+            step.starts,
+            step.counts,
+            step.first,
+            count,
+            memories,
+            [table for _, table in turned],
+            by.ids,
+            draws,
+            by.positions,
+        )
+        for (place, _), one in zip(whole.memories, opened, strict=True):
+            own, lanes = lanes[: len(one.arrays)], lanes[len(one.arrays) :]
+            caches[place].close(written, one, own)
+        return drawn
+
+    return guess
+
+
+def _whole(kernels: Any, layers: Sequence[Any]) -> Run | None:
+    """All layers as one run whose memories are those that attend."""
+    runs = known_runs(kernels, layers, whole=True)
+    if len(runs) != 1 or len(runs[0].said) < len(layers):
+        return None
+    return runs[0] if all(isinstance(by, Attends) for _, by in runs[0].memories) else None
+
+
+def _ends_of(kernels: Any, network: Decodes) -> Any:
+    """The kernels' view of what stands before and behind the layers; None where they have none."""
+
+    def make() -> Any:
+        table, head = (matrix_of(kernels, module) for module in (network.table, network.head))
+        norm = norm_of(kernels, network.norm) if hasattr(network.norm, "centred") else None
+        if None in (table, norm, head):
+            return None
+        return kernels.Ends(table, 1.0 if network.scale is None else network.scale, norm, head)
+
+    modules = network.table, network.norm, network.head
+    return made_once(kernels, vars(network.table), f"_ends {network.scale}", modules, make)
+
+
+def _lengthened(step: Step, more: int) -> Step:
+    """With as many tokens more of each row, whose ids are not known."""
+    return Step(step.starts, tuple(count + more for count in step.counts), step.first, step.long)
+
+
+def _behind(step: Step, count: int) -> Step:
+    """The tokens behind those of the step."""
+    starts = tuple(start + own for start, own in zip(step.starts, step.counts, strict=True))
+    return Step(starts, (max(count, 1),) * len(starts), step.first, step.long)

@@ -1,0 +1,132 @@
+"""Drafts made as one operation are those made step by step, and leave the same memory."""
+
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+import pytest
+
+from runtime.cpu import native
+from runtime.loaded import LoadedModel
+from runtime.nn import ops
+from runtime.sampling.params import SamplingParams
+from runtime.sampling.sampler import Sampler
+from runtime.speculate.draft_model import ModelDrafter
+from runtime.speculate.drafter import Rows
+from tests.support.parity import Reference
+
+pytestmark = pytest.mark.skipif(native.kernels is None, reason=f"no kernels: {native.status.reason}")
+
+FAMILIES = ["llama", "llama_biases_tied", "mistral_window", "qwen3", "qwen3_moe", "gpt_oss", "glm4", "phi"]
+WISHES = {
+    "greedy": SamplingParams(temperature=0),
+    "warm": SamplingParams(temperature=0.9, top_p=0.9, top_k=30, min_p=0.01, seed=3),
+}
+DEPTHS_AND_KEPT = [(4, 2), (5, 5), (1, 1), (2, 1), (6, 0)]
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> LoadedModel:
+    return Reference(request.param).load(tmp_path_factory.mktemp("draft"))
+
+
+@pytest.fixture
+def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many drafts were made at once, round by round."""
+    made: list[int] = []
+    guess = ops.table.guess
+
+    def counting(*args: Any) -> mx.array | None:
+        found = guess(*args)
+        made.append(0 if found is None else found.shape[1])
+        return found
+
+    with ops.using(ops.replace(ops.table, guess=counting)):
+        yield made
+
+
+def proposals(model: LoadedModel, params: SamplingParams, *, at_once: bool) -> list[list[list[int]]]:
+    """Of three rows over some rounds, of which more or less is kept."""
+    with pytest.MonkeyPatch.context() as patch:
+        if not at_once:
+            patch.setattr(ModelDrafter, "_at_once", lambda *_: None)
+        texts, rng = [[5, 9, 4], [8, 30, 7, 7, 21], [11]], np.random.default_rng(1)
+        drafter, found = ModelDrafter(model, limit=6), []
+        drafter.resize(3)
+        for depth, keep in DEPTHS_AND_KEPT:
+            proposal = drafter.propose(Rows(texts, Sampler([params] * 3)), depth)
+            assert proposal is not None
+            drafts: Any = proposal.tokens.tolist()
+            found.append(drafts)
+            kept = [max(keep - row, 0) for row in range(3)]
+            drafter.settle([len(text) + count for text, count in zip(texts, kept, strict=True)])
+            for text, draft, count in zip(texts, drafts, kept, strict=True):
+                text += [*draft[:count], int(rng.integers(3, 100))]
+        return found
+
+
+@pytest.mark.parametrize("wish", WISHES)
+def test_they_are_those_made_step_by_step(model: LoadedModel, wish: str, counted: list[int]) -> None:
+    expected = proposals(model, WISHES[wish], at_once=False)
+    assert counted == []
+    assert proposals(model, WISHES[wish], at_once=True) == expected
+    assert counted == [depth for depth, _ in DEPTHS_AND_KEPT]
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        SamplingParams(temperature=0, repeat_penalty=1.3),
+        SamplingParams(logit_bias={7: 2.0}),
+        SamplingParams(typical_p=0.5),
+        SamplingParams(draft_acceptance="rejection"),
+    ],
+)
+def test_what_takes_more_than_logits_goes_step_by_step(
+    params: SamplingParams, counted: list[int], tmp_path: Path
+) -> None:
+    model = Reference("llama").load(tmp_path)
+    proposals(model, params, at_once=True)
+    assert counted == []
+
+
+@pytest.mark.parametrize("name", ["mamba2", "qwen3_5", "cohere"])
+def test_other_networks_go_step_by_step(name: str, counted: list[int], tmp_path: Path) -> None:
+    model = Reference(name).load(tmp_path)
+    once = proposals(model, WISHES["greedy"], at_once=True)
+    assert not any(counted)
+    assert once == proposals(model, WISHES["greedy"], at_once=False)
+
+
+def test_wrong_arguments_are_refused(tmp_path: Path) -> None:
+    model = Reference("llama").load(tmp_path)
+    drafter = ModelDrafter(model, limit=6)
+    seen: list[tuple[Any, ...]] = []
+    node = native.kernels.guess
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(native.kernels, "guess", lambda *args: seen.append(args) or node(*args))
+        drafter.propose(Rows([[5, 9, 4]], Sampler([WISHES["greedy"]])), 3)
+    (given,) = seen
+    names = ["chain", "ends", "ids", "starts", "counts", "first", "steps", "memories", "tables", "ids_drawn"]
+    right = dict(zip(names, given, strict=False))
+    wrong = [
+        ({"ids": right["ids"].astype(mx.float32)}, "int32"),
+        ({"steps": 0}, "or more"),
+        ({"steps": 100_000}, "slots"),
+        ({"starts": [0, 0]}, "each row"),
+        ({"counts": [4]}, "a token or more"),
+        ({"counts": [0]}, "a token or more"),
+        ({"starts": [-1]}, "a row starts"),
+        ({"first": 5}, "lanes"),
+        ({"memories": right["memories"][:1]}, "for each memory"),
+        ({"tables": [None] * len(right["tables"])}, "turn, or none"),
+        ({"tables": [mx.zeros((1, 9, 16))] * len(right["tables"])}, "table of turns"),
+        ({"ids_drawn": 1 << 20}, "head's ids"),
+    ]
+    for change, says in wrong:
+        with pytest.raises(ValueError, match=says):
+            node(*{**right, **change}.values(), None, [3])
+    draws = native.kernels.Draws([1, 2], [1.0, 1.0], 0, [1.0, 1.0], [0.0, 0.0])
+    with pytest.raises(ValueError, match="for each row"):
+        node(*right.values(), draws, [3])
