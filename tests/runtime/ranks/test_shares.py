@@ -50,7 +50,7 @@ def test_stages_give_the_bits_of_one_process(tmp_path: Path, size: int, names: t
 def test_shards_give_the_logits_of_one_process(tmp_path: Path, size: int) -> None:
     found = shares(tmp_path, size, size, SHARED)
     assert {name: one["off"] for name, one in found.items() if one["off"] > BAR} == {}
-    assert all(one["again"] for one in found.values()), "the same question, another answer"
+    assert all(one["again"] for one in found.values()), "other bits where the prompt was cut otherwise"
 
 
 @pytest.mark.parametrize(("shards", "bar"), [(1, 0.0), (2, 100 * BAR)])

@@ -1,0 +1,174 @@
+"""A model on several ranks of one machine, beside one process with as many threads; and what several machines
+would do.
+
+    python benchmarks/ranks.py [--ranks 2] [--layers 12] [--width 768] [--tokens 64] [--peer PYTHON]
+    python benchmarks/ranks.py --simulate [--step-ms 40] [--head-ms 2] [--layers 64] [--width 6144]
+
+The model is a made-up llama in 4 bits. Each rank is a process on loopback with one thread for products. Per
+way: tokens per second of one sequence, milliseconds of all processes' processor time per token, what the
+fullest one holds once weights are loaded, and what the plan said. --peer: a Python with mlx-lm, whose
+tensor-parallel llama is measured on the same ranks. A decoded token is fed back by rank 0, as an engine does.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from benchmarks.ranks_simulation import print_tables  # noqa: E402
+from tests.support.ranks import environments  # noqa: E402
+
+GROUP_SIZE, BITS, PROMPT = 64, 4, 32
+WAYS = ("one", "stages", "shards")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--layers", type=int, default=12)
+    parser.add_argument("--width", type=int, default=768)
+    parser.add_argument("--tokens", type=int, default=64)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--peer", help="a Python with mlx-lm")
+    parser.add_argument("--simulate", action="store_true")
+    parser.add_argument("--step-ms", type=float, default=40.0, help="of one token on one machine")
+    parser.add_argument("--head-ms", type=float, default=2.0, help="of it, what rank 0 does alone")
+    parser.add_argument("--answer", choices=WAYS, help=argparse.SUPPRESS)
+    parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.simulate:
+        print_tables(options.step_ms, options.head_ms, options.layers, options.width)
+    elif options.answer:
+        print(json.dumps(answer(options.answer, options.folder, options.ranks, options.tokens)))
+    else:
+        measure(options)
+
+
+def measure(options: argparse.Namespace) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        make(folder, options.layers, options.width)
+        ours = [sys.executable, __file__, "--folder", name]
+        ours += ["--ranks", str(options.ranks), "--tokens", str(options.tokens)]
+        ways = {way: [*ours, "--answer", way] for way in WAYS}
+        if options.peer:
+            peer = str(ROOT / "benchmarks" / "ranks_peer.py")
+            ways["mlx-lm shards"] = [options.peer, peer, name, str(options.tokens)]
+        print(f"{'way':<16}{'tokens/s':>10}{'ms CPU':>10}{'MB held':>10}{'MB planned':>12}")
+        for way, command in ways.items():
+            size = 1 if way == "one" else options.ranks
+            show(way, [at_once(folder, size, command, options.ranks) for _ in range(options.rounds)])
+
+
+def show(way: str, rounds: list[list[dict[str, float]]]) -> None:
+    """The best round: others use the machine, too."""
+    ranks = max(rounds, key=lambda found: found[0]["rate"])
+    cpu = min(sum(one["cpu_ms"] for one in found) for found in rounds)
+    held, planned = (max(one[what] for one in ranks) / 1e6 for what in ("held", "planned"))
+    said = f"{planned:>12.1f}" if planned else ""
+    print(f"{way:<16}{ranks[0]['rate']:>10.1f}{cpu:>10.2f}{held:>10.1f}{said}", flush=True)
+
+
+def at_once(folder: Path, size: int, command: list[str], threads: int) -> list[dict[str, float]]:
+    """What each of these ranks says. One process alone has as many threads as there are ranks."""
+    given = environments(folder, size) if size > 1 else [dict(os.environ)]
+    own = {"OPENBLAS_NUM_THREADS": "1" if size > 1 else str(threads), "PYTHONPATH": str(ROOT)}
+    started = [
+        subprocess.Popen(command, env=env | own, stdout=subprocess.PIPE, text=True, cwd=folder)
+        for env in given
+    ]
+    return [json.loads(one.communicate(timeout=300)[0].splitlines()[-1]) for one in started]
+
+
+def make(folder: Path, layers: int, width: int) -> None:
+    """A package's files: config.json and weights, matrices packed."""
+    import mlx.core as mx
+
+    from benchmarks.made_up import make as make_floats
+    from benchmarks.made_up import order
+
+    config, (path,) = make_floats(folder, order(0), layers=layers, width=width)
+    packed: dict[str, Any] = {}
+    for name, array in mx.load(str(path)).items():  # pyright: ignore[reportAttributeAccessIssue] -- a file of tensors
+        if array.ndim < 2:
+            packed[name] = array
+            continue
+        parts = mx.quantize(array, GROUP_SIZE, BITS)
+        packed |= dict(zip((name, f"{name[:-6]}scales", f"{name[:-6]}biases"), parts, strict=True))
+    mx.eval(packed)
+    mx.save_safetensors(str(path), packed)
+    config["quantization"] = {"group_size": GROUP_SIZE, "bits": BITS}
+    (folder / "config.json").write_text(json.dumps(config))
+
+
+def answer(way: str, folder: Path, ranks: int, tokens: int) -> dict[str, float]:
+    """One process's part of the work."""
+    import mlx.core as mx
+
+    from runtime.cache.build import build_memory
+    from runtime.cpu.threads import set_threads
+    from runtime.device import device
+    from runtime.loaded import load_model
+    from runtime.nn import ops
+    from runtime.ranks.group import Group
+    from runtime.ranks.load import load_share
+    from runtime.ranks.parts import parts_of
+    from runtime.ranks.plan import Host, decide
+    from runtime.step import Inputs, Step
+
+    ops.settle()
+    set_threads(ranks if way == "one" else 1)
+    config, file = json.loads((folder / "config.json").read_text()), folder / "model.safetensors"
+    names = {mx.float32: "F32", mx.uint32: "U32"}
+    stored = mx.load(str(file))
+    assert isinstance(stored, dict)
+    headers = {name: (names[one.dtype], one.shape) for name, one in stored.items()}
+    group = Group.alone() if way == "one" else Group.join("ring")
+    shards = group.size if way == "shards" else 1
+    plan = decide(parts_of(config, headers, shards=shards, on=device()), [Host("")] * group.size)
+    model = (
+        load_model(config, [file], on=device())
+        if way == "one"
+        else load_share(config, [file], plan, group, on=device())
+    )
+    held = mx.get_active_memory()
+    memory = build_memory(model.described.layout, dtype=model.dtype)
+
+    def forward(ids: mx.array, start: int) -> mx.array:
+        step = Step(starts=(start,), counts=(ids.shape[1],), inputs=Inputs(ids))
+        memory.prepare(step)
+        hidden = model.network(step, memory)
+        drawn = ids[:, :1]
+        if group.rank == 0:
+            drawn = model.network.logits(hidden[:, -1:], step).argmax(axis=-1).astype(mx.int32)
+        drawn = group.broadcast(drawn if group.rank == 0 else None, drawn.shape, mx.int32)
+        mx.eval(drawn, hidden)
+        memory.commit(step, step.counts)
+        return drawn
+
+    token = forward(mx.zeros((1, PROMPT), mx.int32), 0)
+    for place in range(4):
+        token = forward(token, PROMPT + place)
+    began, used = time.perf_counter(), time.process_time()
+    for place in range(tokens):
+        token = forward(token, PROMPT + 4 + place)
+    return {
+        "rate": tokens / (time.perf_counter() - began),
+        "cpu_ms": (time.process_time() - used) / tokens * 1e3,
+        "held": held,
+        "planned": plan.shares[group.rank].weight_bytes,
+    }
+
+
+if __name__ == "__main__":
+    main()
