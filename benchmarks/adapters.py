@@ -1,8 +1,9 @@
 """What adapters cost a batch: rows with four different ones, or all with one, against the same step without.
 
-    python benchmarks/adapters.py [--width 2048] [--layers 4] [--rank 16] [--rows 8] [--rounds 15]
+    python benchmarks/adapters.py [--width 2048] [--layers 4] [--rank 16] [--rows 8] [--rounds 15] [--bits 4]
 
-A llama of random float32 weights, adapters on all seven matrices of every layer. One process; each round
+A llama of random weights, in float32 or packed (--bits, in groups of 64); adapters in bfloat16 on all seven
+matrices of every layer. One process; each round
 runs the plain step, the step with adapters and the plain step again, and the ratio of a round is that of the
 middle one to the mean of its neighbours, so that what else the machine does falls out. Medians are printed,
 of a decoding step (one token a row), of a round of speculation (five) and of a prompt (256 tokens, one row).
@@ -16,8 +17,9 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import mlx.core as mx
 
@@ -28,7 +30,7 @@ from runtime import cpu
 from runtime.cache.build import build_memory
 from runtime.loaded import LoadedModel, load_model
 from runtime.nn.adapter_stacks import Deck
-from runtime.nn.adapters import Adapter
+from runtime.nn.adapters import Adapter, logical_shape
 from runtime.nn.linear import MATRICES
 from runtime.nn.low_rank import LowRank, LowRanks
 from runtime.nn.row_adapters import Members, RowAdapters
@@ -41,13 +43,14 @@ def main() -> None:
     )
     for name, usual in (("width", 2048), ("layers", 4), ("rank", 16), ("rows", 8), ("rounds", 15)):
         parser.add_argument(f"--{name}", type=int, default=usual)
+    parser.add_argument("--bits", type=int, help="pack matrices")
     parser.add_argument("--processor", action="store_true")
     options = parser.parse_args()
     clock = time.process_time if options.processor else time.perf_counter
     print(cpu.bind_blas())
     with tempfile.TemporaryDirectory() as folder:
-        files = make(Path(folder), order(0), layers=options.layers, width=options.width)
-        model = load_model(*files)
+        config, shards = make(Path(folder), order(0), layers=options.layers, width=options.width)
+        model = load_model(*(packed(config, shards, options.bits) if options.bits else (config, shards)))
         adapters = [an_adapter(model, options.rank, seed) for seed in range(4)]
         deck = Deck(adapters)
         print(f"{adapters[0].nbytes / model.weight_bytes:.1%} of the weights' bytes each")
@@ -56,13 +59,33 @@ def main() -> None:
             ("five a row", options.rows, 5),
             ("prompt", 1, 256),
         ):
+            same: list[Members] = [((adapters[0], 1.0),)] * rows
             four: list[Members] = [((adapters[row % 4], 1.0),) for row in range(rows)]
             scaled: list[Members] = [((adapters[row % 4], 0.5),) if row % 2 else () for row in range(rows)]
-            for what, its in (("one each", four), ("scaled, every other row", scaled)):
+            kinds = ("one for all", same), ("one each", four), ("scaled, every other row", scaled)
+            for what, its in kinds[0 if rows > 1 else 1 :]:
                 if any(its):
                     step = stepping(model, rows, width, clock)
                     ratio, plain_s = measure(step, RowAdapters(deck, its), options.rounds)
                     print(f"{label:11} {rows} x {width:3}  {what:24} {ratio:.3f}  ({plain_s * 1e3:.1f} ms)")
+
+
+def packed(
+    config: dict[str, Any], shards: Sequence[Path], bits: int
+) -> tuple[dict[str, Any], dict[str, mx.array]]:
+    """The same checkpoint, its matrices quantized."""
+    weights: dict[str, mx.array] = {}
+    for shard in shards:
+        arrays = mx.load(str(shard))
+        assert isinstance(arrays, dict)
+        for name, array in arrays.items():
+            if array.ndim < 2:
+                weights[name] = array
+                continue
+            parts = mx.quantize(array, group_size=64, bits=bits)
+            leaves = zip(("weight", "scales", "biases"), parts, strict=True)
+            weights |= {f"{name.removesuffix('.weight')}.{leaf}": part for leaf, part in leaves}
+    return {**config, "quantization": {"group_size": 64, "bits": bits}}, weights
 
 
 def an_adapter(model: LoadedModel, rank: int, seed: int) -> Adapter:
@@ -70,10 +93,9 @@ def an_adapter(model: LoadedModel, rank: int, seed: int) -> Adapter:
     pairs: dict[str, LowRank] = {}
     for name, module in model.network.named_modules():
         if type(module) in MATRICES and "layers" in name:
-            out, width = module.weight.shape
-            pairs[name] = LowRank(
-                mx.random.normal((width, rank)) * 0.01, mx.random.normal((rank, out)) * 0.01
-            )
+            out, width = logical_shape(module)
+            down, up = mx.random.normal((width, rank)) * 0.01, mx.random.normal((rank, out)) * 0.01
+            pairs[name] = LowRank(down.astype(mx.bfloat16), up.astype(mx.bfloat16))
     return Adapter(model.network, LowRanks(pairs), model.dtype)
 
 

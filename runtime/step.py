@@ -55,6 +55,19 @@ class Adapters(Protocol):
     module: the one whose answer y is. The first axis of every array is the step's rows.
     """
 
+    made: dict[Any, Any]
+    """What a column keeps of them."""
+
+    @property
+    def deck(self) -> Any:
+        """`deck.get(module)`: what all adapters that are in memory add behind a module (`adapter_stacks`)."""
+        ...
+
+    @property
+    def members(self) -> list[list[tuple[int, float]]]:
+        """Of each row its adapters, as the deck counts them, in order, each with its scale."""
+        ...
+
     def linear(self, module: object, x: mx.array, y: mx.array) -> mx.array: ...
 
     def head(self, module: object, x: mx.array, y: mx.array) -> mx.array:

@@ -7,6 +7,8 @@ Dimensions: n adapters of a module, r the largest rank among them, E experts, H 
 """
 
 from collections.abc import Iterable, Sequence
+from dataclasses import field
+from typing import Any
 
 import mlx.core as mx
 
@@ -30,6 +32,11 @@ class Stack:
     """[n, out]"""
     replaces: bool
     """Has any part a whole weight, or rows of one? Those are not stacked."""
+
+    places: tuple[int, ...]
+    """Of each adapter of the deck: which one it is here; -1: it adds nothing here."""
+    made: dict[Any, Any] = field(default_factory=dict[Any, Any])
+    """What a column keeps of this."""
 
     @property
     def adapters(self) -> tuple[Adapter, ...]:
@@ -63,6 +70,7 @@ def _stack(key: Key, adapters: Sequence[Adapter]) -> Stack:
         _together([part.factor for part in its]),
         _together([part.bias for part in its]),
         any(part.whole is not None or part.rows is not None for part in its),
+        tuple(list(parts).index(adapter) if adapter in parts else -1 for adapter in adapters),
     )
     if len(its) > 1:
         _as_views(its, stack)

@@ -18,6 +18,7 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.errors import WeightMismatch
+from runtime.nn import ops
 from runtime.nn.fused_pairs import floats, gain
 from runtime.nn.linear import MATRICES, TABLES, head_of
 from runtime.nn.low_rank import HEAD, LowRank, LowRanks, Rows
@@ -123,7 +124,7 @@ class Adapter:
         if pair.magnitude is not None:
             factor = gain(pair, floats(module), table=part.kind == "table")
             up, part.factor = up * factor[..., None, :], self._cast(factor - 1)
-        part.down, part.up = self._cast(pair.down), self._cast(up)
+        part.down, part.up = self._kept(part, pair.down, pair.down), self._kept(part, up, pair.up)
         if pair.bias is not None:
             part.bias = self._cast(pair.bias.astype(mx.float32) * pair.scale)
         mx.eval(part.arrays())  # one at a time: a base's floats are let go before the next one's are made
@@ -167,6 +168,15 @@ class Adapter:
             more = array.astype(mx.float32) - module["bias"].astype(mx.float32)
             part.bias = self._cast(more if part.bias is None else part.bias.astype(mx.float32) + more)
         return []
+
+    def _kept(self, part: Part, array: mx.array, stored: mx.array) -> mx.array:
+        """A matrix of a pair. Kernels widen as they read: what was stored in 16 bits stays so if it fits."""
+        narrow = stored.dtype in (mx.bfloat16, mx.float16) and self._dtype == mx.float32
+        if narrow and part.kind == "matrix" and ops.by_kernels("add_pairs"):
+            short = array.astype(stored.dtype)
+            if mx.array_equal(short.astype(mx.float32), array.astype(mx.float32)).item():
+                return short
+        return self._cast(array)
 
     def _cast(self, array: mx.array) -> mx.array:
         return array if self._dtype is None else array.astype(self._dtype)

@@ -35,7 +35,7 @@ from runtime.nn import fused, plain
 from runtime.nn.scans import Counts, DeltaSizes, Folded, Scans, SsdSizes
 from runtime.nn.viewed import recalling, remembering
 from runtime.records import dataclass
-from runtime.step import Step
+from runtime.step import Adapters, Step
 
 Name = Literal["plain", "cpu", "blas", "gpu"]
 NAMES: tuple[Name, ...] = ("plain", "cpu", "blas", "gpu")
@@ -265,6 +265,11 @@ class Operations:
     nothing done: not as one operation.
     """
 
+    add_pairs: Callable[[Adapters, Any, nn.Module, mx.array, mx.array], mx.array | None]
+    """(adapters, stack, module, x, y) -> y = linear(module, x) with what the adapters of a step's rows add to
+    it, stack being all that adapters add behind the module; None: not as one operation.
+    """
+
     settled: Unary
     """Indices as they are: what was chosen by scores has no gradient, and MLX refuses to look for one. The
     plain column says so to MLX, since it is the one that is differentiated; the others say nothing.
@@ -307,6 +312,7 @@ _PLAIN = Operations(
     route=plain.route,
     draw=plain.draw,
     guess=plain.guess,
+    add_pairs=plain.add_pairs,
     settled=mx.stop_gradient,
     **Scans(plain.silu, plain.softplus, plain.rms).table(),
     **_composed(vars(plain) | plain.ACTIVATIONS, remembering(plain.rotate, plain.attend)),
@@ -340,6 +346,7 @@ _GPU = Operations(
     route=plain.route,
     draw=plain.draw,
     guess=plain.guess,
+    add_pairs=plain.add_pairs,
     settled=fused.settled,
     **Scans(nn.silu, plain.softplus, fused.rms).table(),
     **_composed(vars(plain) | vars(fused) | fused.ACTIVATIONS, remembering(fused.rotate, fused.attend)),

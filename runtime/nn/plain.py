@@ -60,6 +60,10 @@ def guess(*_: Any, **__: Any) -> None:
     """Step by step (`runtime.speculate.draft_model`)."""
 
 
+def add_pairs(*_: Any, **__: Any) -> None:
+    """Step by step (`runtime.nn.row_adapters`)."""
+
+
 def rms_norm(module: Any, x: mx.array) -> mx.array:
     return (rms(x.astype(mx.float32), module.eps) * module["weight"]).astype(x.dtype)
 

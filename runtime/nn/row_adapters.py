@@ -57,7 +57,18 @@ class RowAdapters:
 
     def __init__(self, deck: Deck, rows: Sequence[Members]) -> None:
         self._deck, self._rows = deck, tuple(rows)
+        self.made: dict[Any, Any] = {}
         self._known: dict[tuple[Adapter, ...], list[Place]] = {}
+
+    @property
+    def deck(self) -> Deck:
+        return self._deck
+
+    @property
+    def members(self) -> list[list[tuple[int, float]]]:
+        """Of each row its adapters, as the deck counts them, each with its scale."""
+        places = {adapter: place for place, adapter in enumerate(self._deck.adapters)}
+        return [[(places[adapter], scale) for adapter, scale in row] for row in self._rows]
 
     def linear(self, module: object, x: mx.array, y: mx.array) -> mx.array:
         stack = self._deck.get(module)
@@ -132,6 +143,9 @@ class RowAdapters:
         return any(place.alike is None for place in places)
 
     def _linear(self, stack: Stack, module: Any, x: mx.array, y: mx.array) -> mx.array:
+        whole = ops.table.add_pairs(self, stack, module, x, y)
+        if whole is not None:
+            return whole
         out = y
         for place in self._places(stack):
             if stack.down is not None and stack.up is not None:

@@ -47,6 +47,7 @@ def table(otherwise: Any) -> dict[str, Any]:
         guesses,
         layers,
         norms,
+        pairs,
         products,
         rope,
         route,
@@ -58,6 +59,7 @@ def table(otherwise: Any) -> dict[str, Any]:
     made = {
         "draw": draws.draw(kernels),
         "embed": tables.embed(kernels, otherwise.embed),
+        "add_pairs": pairs.adding(kernels, otherwise.add_pairs),
         "linear": products.linear(kernels, otherwise.linear),
         "route": route.route(kernels),
         "rotate": rope.rotating(kernels, otherwise.rotate),

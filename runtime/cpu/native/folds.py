@@ -2,16 +2,16 @@
 
 from typing import Any
 
-from runtime.cpu.native.products import matrix_of
+from runtime.cpu.native.pairs import paired
 from runtime.cpu.native.scans import MOST_KEYS, MOST_TAPS, filters_of, kept_of, rates_of, weight_of
 from runtime.cpu.native.sublayers import norms_of, sharing
 from runtime.cpu.stated import Folds
 
 
-def folding(kernels: Any, by: Folds) -> Any:
-    """The kernels' view of a sublayer that folds; None where they have none."""
+def folding(kernels: Any, by: Folds, deck: Any = None) -> Any:
+    """The kernels' view of a sublayer that folds; None where they have none. deck: see `pairs.paired`."""
     norms = norms_of(kernels, (by.norm, by.after))
-    matrices = [matrix_of(kernels, module) for module in (*by.opening, by.close)]
+    matrices = [paired(kernels, module, deck) for module in (*by.opening, by.close)]
     if norms is None or None in matrices or by.conv.weight.shape[1] > MOST_TAPS:
         return None
     *opening, close = matrices

@@ -3,7 +3,7 @@
 A layer says what it consists of (`stated`, of `runtime.nn.block`). Layers side by side that kernels know make
 a run, which is known again for as long as nobody puts other weights into them. Where several tokens are read
 at once, the last of a trunk's layers is a run of its own, in two nodes: whoever reads a prompt wants memory
-alone, and nothing that comes behind.
+alone, and nothing that comes behind. What adapters add for some rows is part of the node (`pairs`).
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -12,6 +12,7 @@ from typing import Any
 import mlx.core as mx
 
 from runtime.cpu.native.folds import folding
+from runtime.cpu.native.pairs import members_of
 from runtime.cpu.native.sublayers import asking, attending, feeding, memory_of, table_of
 from runtime.cpu.native.watched import made_once
 from runtime.cpu.stated import Asks, Attends, Feeds, Folds
@@ -54,7 +55,7 @@ def running(kernels: Any, otherwise: Callable[..., mx.array]) -> Callable[..., m
     """The operation `layers`."""
 
     def layers(layers: Sequence[Any], x: mx.array, step: Step, caches: Sequence[Any]) -> mx.array:
-        if step.adapters is not None or x.dtype != mx.float32 or not layers:
+        if x.dtype != mx.float32 or not layers:
             return otherwise(layers, x, step, caches)
         at, whole = 0, step.width == 1
         for run in known_runs(kernels, layers, whole):
@@ -99,15 +100,16 @@ def _through(kernels: Any, run: Run, x: mx.array, step: Step, caches: Sequence[A
         opened.append(one)
     if not opened:
         return None
-    chains = chains_of(kernels, run, opened)
+    chains = chains_of(kernels, run, opened, None if step.adapters is None else step.adapters.deck)
     if chains is None:
         return None
+    members = members_of(kernels, step.adapters)
     tables = {rope: table_of(kernels, rope, step) for rope in run.ropes}
     memories = [
         memory_of(tables[by.heads.rope], one) if type(by) is Attends else (one.arrays, one.again)
         for (_, by), one in zip(run.memories, opened, strict=True)
     ]
-    y, *written = chains[0](x, step.starts, step.counts, step.first, memories)
+    y, *written = chains[0](x, step.starts, step.counts, step.first, memories, members)
     at = 0
     for (place, by), one in zip(run.memories, opened, strict=True):
         own = written[at : at + len(one.arrays)]
@@ -120,23 +122,25 @@ def _through(kernels: Any, run: Run, x: mx.array, step: Step, caches: Sequence[A
             caches[place].folded(step, by.scan, by.scanned(products), own)
         else:
             caches[place].folded(step, by.scan, None, own)
-    return y if len(chains) == 1 else chains[1](y)[0]
+    return y if len(chains) == 1 else chains[1](y, members=members)[0]
 
 
-def chains_of(kernels: Any, run: Run, opened: Sequence[Any]) -> list[Any] | None:
-    """The run over these memories, as one node or two; None where kernels have no view of some part."""
+def chains_of(kernels: Any, run: Run, opened: Sequence[Any], deck: Any = None) -> list[Any] | None:
+    """The run over these memories, as one node or two; None where kernels have no view of some part. deck: of
+    adapters that rows may have; None where none has one.
+    """
     kept = [one.kept for one in opened]
-    key = "run", run.apart
+    key = "run", run.apart, deck is None
     found = kept[0].made.get(key)
-    if found is None or found[0] is not run or found[1] != kept:
-        found = kept[0].made[key] = run, kept, _chains(kernels, run, kept)
-    return found[2]
+    if found is None or found[0] is not run or found[1] != kept or found[2] is not deck:
+        found = kept[0].made[key] = run, kept, deck, _chains(kernels, run, kept, deck)
+    return found[3]
 
 
-def _chains(kernels: Any, run: Run, memory: list[Any]) -> list[Any] | None:
+def _chains(kernels: Any, run: Run, memory: list[Any], deck: Any) -> list[Any] | None:
     kept, parts = iter(memory), []
     for said in run.said:
-        parts += [_part(kernels, one, kept) for one in said]
+        parts += [_part(kernels, one, kept, deck) for one in said]
     if None in parts:
         return None
     apart = run.apart and len(parts) > 1
@@ -145,15 +149,15 @@ def _chains(kernels: Any, run: Run, memory: list[Any]) -> list[Any] | None:
     return [kernels.Chain(part) for part in ([parts[:-1], parts[-1:]] if apart else [parts])]
 
 
-def _part(kernels: Any, said: Attends | Folds | Feeds | Asks, kept: Iterator[Any]) -> Any:
+def _part(kernels: Any, said: Attends | Folds | Feeds | Asks, kept: Iterator[Any], deck: Any) -> Any:
     """kept: of the memories of those that remember, in order."""
     match said:
         case Attends():
-            return attending(kernels, next(kept), said)
+            return attending(kernels, next(kept), said, deck)
         case Folds():
             next(kept)
-            return folding(kernels, said)
+            return folding(kernels, said, deck)
         case Feeds():
-            return feeding(kernels, said)
+            return feeding(kernels, said, deck)
         case Asks():
-            return asking(kernels, said)
+            return asking(kernels, said, deck)

@@ -2,6 +2,8 @@
 
 For float32 activations, matrices that `products` has a kernel for and norms with float32 weights. What the
 weights say is checked once and kept beside a module, or beside the memory that is attended to (`watched`).
+
+deck: the adapters that rows may have, so that their pairs go along with matrices (`pairs.paired`); or None.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,6 +17,7 @@ from runtime.cpu.composed import RELU, Composed, by_name
 from runtime.cpu.native.activations import KINDS
 from runtime.cpu.native.attend import form_of
 from runtime.cpu.native.experts import MOST_ASKED, block_of
+from runtime.cpu.native.pairs import paired
 from runtime.cpu.native.products import matrix_of
 from runtime.cpu.native.rope import cosines
 from runtime.cpu.native.route import routing_of
@@ -90,9 +93,9 @@ def _feed_forward(kernels: Any, otherwise: Callable[..., Any]) -> Callable[..., 
     return feed_forward
 
 
-def feeding(kernels: Any, by: Feeds) -> Any:
+def feeding(kernels: Any, by: Feeds, deck: Any = None) -> Any:
     """The kernels' view of a sublayer that feeds forward; None where they have none."""
-    norms, inner = norms_of(kernels, (by.norm, by.after)), _inner(kernels, by)
+    norms, inner = norms_of(kernels, (by.norm, by.after)), _inner(kernels, by, deck)
     if norms is None or inner is None:
         return None
     return sharing(by, kernels.feed_forward(norms[0], inner, norms[1]))
@@ -103,23 +106,25 @@ def sharing(by: Attends | Folds | Feeds | Asks, part: Any) -> Any:
     return part
 
 
-def _inner(kernels: Any, by: Feeds) -> Any:
+def _inner(kernels: Any, by: Feeds, deck: Any) -> Any:
     """But for the norms."""
-    matrices = [matrix_of(kernels, module) for module in (*by.opening, by.down)]
+    matrices = [paired(kernels, module, deck) for module in (*by.opening, by.down)]
     if None in matrices:
         return None
     *opening, down = matrices
     return kernels.Feeding(opening, by.halves, KINDS[by.activation], down)
 
 
-def asking(kernels: Any, by: Asks) -> Any:
+def asking(kernels: Any, by: Asks, deck: Any = None) -> Any:
     """The kernels' view of a sublayer that asks experts; None where they have none."""
     norms = norms_of(kernels, (by.norm, by.after))
-    router, experts = matrix_of(kernels, by.router), block_of(kernels, by.experts)
+    if deck is not None and any(deck.get(stack) for stack in (*by.experts.opening, by.experts.down)):
+        return None
+    router, experts = paired(kernels, by.router, deck), block_of(kernels, by.experts)
     if norms is None or router is None or experts is None or by.routing.each > MOST_ASKED:
         return None
-    shared = None if by.shared is None else _inner(kernels, by.shared)
-    gate = None if by.gate is None else matrix_of(kernels, by.gate)
+    shared = None if by.shared is None else _inner(kernels, by.shared, deck)
+    gate = None if by.gate is None else paired(kernels, by.gate, deck)
     if (shared is None) != (by.shared is None) or (gate is None) != (by.gate is None):
         return None
     routing = routing_of(kernels, by.routing)
@@ -146,12 +151,12 @@ def _attention(kernels: Any, otherwise: Callable[..., Any]) -> Callable[..., Any
     return attention
 
 
-def attending(kernels: Any, kept: Kept, by: Attends) -> Any:
+def attending(kernels: Any, kept: Kept, by: Attends, deck: Any = None) -> Any:
     """The kernels' view of a sublayer that attends to such a memory; None where they have none."""
     heads = by.heads
     attend = form_of(kernels, kept, heads.count, heads.scale, heads.softcap, None, heads.rope)
     norms = norms_of(kernels, (by.norm, *(by.head_norms or (None, None)), by.after))
-    matrices = [matrix_of(kernels, module) for module in (*by.opening, by.close)]
+    matrices = [paired(kernels, module, deck) for module in (*by.opening, by.close)]
     if by.sinks is not None and by.sinks.dtype != mx.float32:
         return None
     if attend is None or norms is None or None in matrices or len(kept.codecs) == 1:

@@ -2,6 +2,8 @@
 // those of the same steps in nodes of their own.
 #include "chain.h"
 
+#include "pairs_nodes.h"
+
 namespace modelkit {
 Chain::Chain(const std::vector<Part>& parts) : parts_(parts) {
   want(!parts.empty() && !parts[0].by->beside, "a chain must have sublayers, the first of which has none before it");
@@ -27,10 +29,11 @@ Links Chain::links(int rows, int width, const Ints& starts, const Ints& counts, 
   return links;
 }
 
-Runs ready(const Links& links, const Arrays& in, Arrays& out, mx::Stream stream) {
+Runs ready(const Links& links, const Arrays& in, Arrays& out, mx::Stream stream, const mk_members* members) {
   Runs runs;
   runs.reserve(links.size());
-  for (const Link& link : links) runs.push_back(link.by->ready(link.by->weights.take(in, link.weights_at, stream), link.of, in, out));
+  for (const Link& link : links)
+    runs.push_back(link.by->ready(link.by->weights.take(in, link.weights_at, stream, members), link.of, in, out));
   return runs;
 }
 
@@ -54,41 +57,46 @@ namespace {
 // x through sublayers one behind the other. in: x, then what its links know of.
 class Through : public Node {
  public:
-  Through(mx::Stream stream, Links links) : Node(stream), links_(std::make_shared<const Links>(std::move(links))) {}
+  Through(mx::Stream stream, Links links, std::shared_ptr<const Members> members)
+      : Node(stream), links_(std::make_shared<const Links>(std::move(links))), members_(std::move(members)) {}
   const char* name() const override { return "ModelkitSublayers"; }
   void eval_cpu(const Arrays& in, Arrays& out) override {
     hold_inputs_once(in, out);
     const float* x = dense(in[0], stream()).data<float>();
-    Runs runs = ready(*links_, in, out, stream());
+    Runs runs = ready(*links_, in, out, stream(), members_ ? &members_->get() : nullptr);
     take_over(in[0], out[0]);  // each reads x for the last time where it adds to it
-    dispatch(stream(), [links = links_, runs = std::move(runs), x, y = out[0].data<float>(), rows = rows_of(in[0]), width = in[0].shape(-1)] {
+    dispatch(stream(), [links = links_, members = members_, runs = std::move(runs), x, y = out[0].data<float>(), rows = rows_of(in[0]), width = in[0].shape(-1)] {
       if (rows) run_all(*links, runs, x, y, (size_t)rows, (size_t)width);
     });
   }
 
  private:
   std::shared_ptr<const Links> links_;
+  std::shared_ptr<const Members> members_;
 };
 
 // Of x, for sublayers that remember [rows, tokens, width], and the step. Returns the answer, and what each that remembers
 // gives. One that attends: the lanes as they are once the step's tokens are written, or what lies beside them. One that
-// folds: states after the step, and its opening products where they are asked for.
-Arrays through(const Chain& chain, const Array& x, const Ints& starts, const Ints& counts, int first, const std::vector<Memory>& memories) {
+// folds: states after the step, and its opening products where they are asked for. members: which of the adapters that its
+// matrices know the rows have.
+Arrays through(const Chain& chain, const Array& x, const Ints& starts, const Ints& counts, int first, const std::vector<Memory>& memories,
+               std::shared_ptr<const Members> members) {
   want_float(x, "x");
+  want(!members || (x.ndim() > 1 && x.shape(0) == members->rows()), "there must be as many rows as there are members");
   want(x.ndim() > 0 && x.shape(-1) == chain.width(), "x must have rows, as wide as the sublayers");
   Arrays in{x};
   std::vector<mx::Shape> shapes{x.shape()};
   std::vector<mx::Dtype> types{mx::float32};
   const bool tokens = x.ndim() == 3;
   Links links = chain.links(x.shape(0), tokens ? x.shape(1) : 0, starts, counts, first, memories, in, shapes, types);
-  return Array::make_arrays(std::move(shapes), types, std::make_shared<Through>(processor(), std::move(links)), in);
+  return Array::make_arrays(std::move(shapes), types, std::make_shared<Through>(processor(), std::move(links), std::move(members)), in);
 }
 
 void define(nb::module_& m) {
   nb::class_<Chain>(m, "Chain")
       .def(nb::init<const std::vector<Part>&>(), nb::arg("sublayers"))
       .def("__call__", &through, nb::arg("x"), nb::arg("starts") = Ints{}, nb::arg("counts") = Ints{}, nb::arg("first") = 0,
-           nb::arg("memories") = std::vector<Memory>{});
+           nb::arg("memories") = std::vector<Memory>{}, nb::arg("members").none() = nb::none());
 }
 
 const Topic topic(define);

@@ -29,7 +29,7 @@ class Chain {
 };
 
 // For eval_cpu, with the node's inputs and outputs.
-Runs ready(const Links& links, const Arrays& in, Arrays& out, mx::Stream stream);
+Runs ready(const Links& links, const Arrays& in, Arrays& out, mx::Stream stream, const mk_members* members = nullptr);
 
 // y = x through the links, both dense; y may be x.
 void run_all(const Links& links, const Runs& runs, const float* x, float* y, size_t rows, size_t width);

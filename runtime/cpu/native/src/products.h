@@ -22,6 +22,8 @@ enum mk_kind {
 enum mk_type { MK_U8, MK_F16, MK_BF16, MK_F32 };
 
 /* As MLX packs it: row-major, codes of a row one behind the other from the lowest bit on. Or blocks, or floats of `type`. */
+struct mk_pairs;
+struct mk_members;
 struct mk_matrix {
   const void* codes;  /* [n][k * bits / 8] bytes; of blocks [n][stride] */
   const void* scales; /* [n][k / group] of `type`: u8 is e8m0 for mxfp4 and mxfp8, and e4m3 for nvfp4; NULL for blocks */
@@ -31,6 +33,8 @@ struct mk_matrix {
   int kind, bits, group, type, added_type; /* bits: 8 for blocks, whose codes become bytes */
   int64_t stride; /* bytes from a row's codes to the next row's; only floats may lie apart */
   int across;     /* the outputs are columns, so that everything above is [k][n]: only in float32 (`floats.h`) */
+  const struct mk_pairs* pairs;     /* what adapters add to its products (`pairs.h`), or NULL; */
+  const struct mk_members* members; /* for the rows of a step that have some, or NULL */
 };
 
 enum { MK_STRIP = 32 }; /* outputs that are computed together */

@@ -1,6 +1,7 @@
 #include "products_nodes.h"
 
 #include "blocks.h"
+#include "pairs_nodes.h"
 
 namespace modelkit {
 void check(bool good, const std::string& what) {
@@ -94,6 +95,14 @@ Matrix::Matrix(const Array& codes, const Maybe& scales, const Maybe& biases, con
     meta_.added_type = type_of(*added, "the bias");
     arrays_.push_back(*added);
   }
+}
+
+Matrix Matrix::with(std::shared_ptr<const Pairs> pairs) const {
+  check(pairs->get().n == meta_.n && pairs->get().k == meta_.k && count_ == 1, "pairs must be as wide as a single matrix, and give as many numbers");
+  Matrix changed = *this;
+  changed.meta_.pairs = &pairs->get();
+  changed.pairs_ = std::move(pairs);
+  return changed;
 }
 
 mk_matrix Matrix::take(const Arrays& inputs, size_t& at, mx::Stream stream) const {
@@ -211,7 +220,8 @@ void define(nb::module_& m) {
            nb::arg("codes"), nb::arg("scales").none(), nb::arg("biases").none(), nb::arg("bias").none(), nb::arg("group") = 0,
            nb::arg("bits") = 0, nb::arg("mode") = "")
       .def_prop_ro("outputs", &Matrix::outputs)
-      .def_prop_ro("width", &Matrix::width);
+      .def_prop_ro("width", &Matrix::width)
+      .def("paired", &Matrix::with, nb::arg("pairs"));
   m.def("activations", [] { return std::string(mk_float_rows() ? "f32" : "i16"); });
   m.def("use_activations", [](const std::string& type) {
     check(type == "i16" || type == "f32", "products read rows as i16 or f32");

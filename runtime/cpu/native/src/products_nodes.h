@@ -1,9 +1,13 @@
 // A packed matrix as Python hands it over: its arrays, and what the kernels must know of them.
 #pragma once
+#include <memory>
+
 #include "node.h"
 #include "products.h"
 
 namespace modelkit {
+class Pairs;
+
 // One matrix [n, k], or a stack of them [..., n, k]. Without scales its codes are floats, or rows of GGUF's blocks of the type
 // that `mode` says.
 class Matrix {
@@ -15,6 +19,8 @@ class Matrix {
   int outputs() const { return meta_.n; }
   int width() const { return meta_.k; }
   int count() const { return count_; }
+  // The same with what adapters add to its products.
+  Matrix with(std::shared_ptr<const Pairs> pairs) const;
 
   // The arrays go along as inputs of a node, one matrix behind the other, and come back evaluated.
   void add_inputs(Arrays& inputs) const { inputs.insert(inputs.end(), arrays_.begin(), arrays_.end()); }
@@ -27,6 +33,7 @@ class Matrix {
   Arrays arrays_;
   mk_matrix meta_{};
   int count_;
+  std::shared_ptr<const Pairs> pairs_;
 };
 
 void check(bool good, const std::string& what);

@@ -1,6 +1,7 @@
 /* Products of many rows with several matrices, shared among threads. Compiled once: the work is in the columns. */
 #include "activations.h"
 #include "forms.h"
+#include "pairs.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -29,6 +30,8 @@ struct job {
   const int* form_of; /* of each matrix */
   int pieces, step;   /* rows are cut into pieces, and strips taken by `step` */
   const struct mk_gate* gate; /* the first matrix's answers are gates of the second one's, which are not given out */
+  const struct mk_narrow* narrow; /* of each matrix; NULL where none has pairs */
+  int before;                     /* rows that were computed before these */
 };
 
 /* Memory of a thread, kept for the next product unless it is much. */
@@ -61,9 +64,16 @@ static void compute(const struct job* j, int matrix, int strip, int first, int r
   const struct prepared* x = &j->forms[j->form_of[matrix]];
   const int n0 = strip * MK_STRIP, n = w->n - n0 < MK_STRIP ? w->n - n0 : MK_STRIP;
   strip_of(&j->by, x->form, w, n0, x->rows, j->rows, first, rows, sums);
+  if (j->narrow && mk_has_pairs(w)) {
+    for (int r = 0; r < rows; r++) j->by.products->finish(w, n0, n, sums + r * MK_STRIP, NULL, sums + r * MK_STRIP);
+    mk_widen_rows(&j->narrow[matrix], n0, n, j->before + first, rows, sums, MK_STRIP);
+    if (!y) return;
+  }
+  struct mk_matrix done = *w;
+  if (j->narrow && mk_has_pairs(w)) done.added = NULL;
   for (int r = 0; r < rows; r++, sums += MK_STRIP) {
     const size_t at = y ? (size_t)(first + r) * y->ld + (size_t)n0 : 0;
-    j->by.products->finish(w, n0, n, sums, y && y->residual ? y->residual + at : NULL, y ? y->y + at : sums);
+    j->by.products->finish(&done, n0, n, sums, y && y->residual ? y->residual + at : NULL, y ? y->y + at : sums);
   }
 }
 
@@ -111,6 +121,7 @@ static void all_rows(const struct mk_matrix* w, const struct mk_output* out, int
   if (!rows || !count) return;
   struct prepared forms[MOST];
   struct mk_output now[MOST];
+  struct mk_narrow narrow[MOST];
   int which[MOST], form_count = 0;
   const int k = w[0].k, times = (rows + ROWS - 1) / ROWS, most = (rows + times - 1) / times;
   for (int m = 0; m < count; m++) {
@@ -120,12 +131,20 @@ static void all_rows(const struct mk_matrix* w, const struct mk_output* out, int
     if (f == form_count) forms[form_count++] = (struct prepared){form, NULL};
     which[m] = f;
   }
-  size_t bytes = 0;
+  const int paired = mk_have_pairs(w, count);
+  size_t bytes = 0, numbers = 0;
   for (int f = 0; f < form_count; f++) bytes += forms[f].form.ld * (size_t)most;
-  char* at = memory(&for_rows, bytes);
+  for (int m = 0; m < count; m++) numbers += mk_narrow_floats(&w[m], rows);
+  char* at = memory(&for_rows, bytes + numbers * sizeof(float));
   for (int f = 0; f < form_count; at += forms[f++].form.ld * (size_t)most) forms[f].rows = at;
-  struct job j = {mk_kernels(), w, now, x, ldx, count, 0, k, forms, form_count, which, 1, 1, gate};
+  struct job j = {mk_kernels(), w, now, x, ldx, count, 0, k, forms, form_count, which, 1, 1, gate, paired ? narrow : NULL, 0};
+  for (int m = 0; paired && m < count; m++) {
+    narrow[m] = (struct mk_narrow){&w[m], (float*)at, 0};
+    at += mk_narrow_floats(&w[m], rows) * sizeof(float);
+  }
+  if (paired) mk_narrow_rows(narrow, count, x, ldx, rows);
   for (int r = 0; r < rows; r += j.rows) {
+    j.before = r;
     j.rows = rows - r < most ? rows - r : most;
     j.x = x + (size_t)r * ldx;
     for (int m = 0; m < (gate ? 1 : count); m++) {
@@ -137,11 +156,13 @@ static void all_rows(const struct mk_matrix* w, const struct mk_output* out, int
 }
 
 void mk_products(const struct mk_matrix* w, const struct mk_output* out, int count, const float* x, size_t ldx, int rows) {
+  if (rows <= MK_PAIR_ROWS && mk_have_pairs(w, count)) return mk_products_with_pairs(w, out, count, x, ldx, rows);
   for (; count > MOST; w += MOST, out += MOST, count -= MOST) all_rows(w, out, MOST, x, ldx, rows, NULL);
   all_rows(w, out, count, x, ldx, rows, NULL);
 }
 
 void mk_gated_products(const struct mk_matrix w[2], struct mk_gate kind, float* y, const float* x, size_t ldx, int rows) {
+  if (rows <= MK_PAIR_ROWS && mk_have_pairs(w, 2)) return mk_gated_with_pairs(w, kind, y, x, ldx, rows);
   const struct mk_output out = {y, (size_t)w->n, NULL};
   all_rows(w, &out, 2, x, ldx, rows, &kind);
 }

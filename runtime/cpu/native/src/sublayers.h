@@ -21,6 +21,7 @@ struct Taken {
   const Arrays& arrays;
   size_t at;
   mx::Stream stream;
+  const mk_members* members = nullptr;  // which adapters the step's rows have
 
   const float* floats() { return dense(arrays[at++], stream).data<float>(); }
 };
@@ -75,7 +76,11 @@ using MaybeNorm = std::optional<Norm>;
 using MaybeRun = std::optional<Norm::Run>;
 
 inline MaybeRun take(const MaybeNorm& norm, Taken& from) { return norm ? MaybeRun(norm->take(from)) : std::nullopt; }
-inline mk_matrix take(const Matrix& matrix, Taken& from) { return matrix.take(from.arrays, from.at, from.stream); }
+inline mk_matrix take(const Matrix& matrix, Taken& from) {
+  mk_matrix w = matrix.take(from.arrays, from.at, from.stream);
+  w.members = from.members;
+  return w;
+}
 inline std::vector<mk_matrix> take(const std::vector<Matrix>& matrices, Taken& from) {
   std::vector<mk_matrix> w;
   w.reserve(matrices.size());
@@ -106,8 +111,8 @@ class Weights {
     inputs.insert(inputs.end(), arrays_.begin(), arrays_.end());
     return (int)(inputs.size() - arrays_.size());
   }
-  Taken take(const Arrays& inputs, int at, mx::Stream stream) const {
-    return {at < 0 ? arrays_ : inputs, at < 0 ? 0 : (size_t)at, stream};
+  Taken take(const Arrays& inputs, int at, mx::Stream stream, const mk_members* members = nullptr) const {
+    return {at < 0 ? arrays_ : inputs, at < 0 ? 0 : (size_t)at, stream, members};
   }
 
  private:

@@ -1,0 +1,89 @@
+/* What adapters add to products y0 = x Wᵀ + b of some rows: pairs of narrow matrices, DoRA's factors, biases.
+ *
+ *     y = y0;  y += (scale * (x down)) up;  y += scale * (factor * (y0 - b));  y += scale * bias
+ *
+ * one adapter of a row behind the other. Sums over k are four chains, k mod 4, and those over ranks one, so that a row's
+ * numbers depend neither on its company nor on zeros behind an adapter's own rank.
+ */
+#pragma once
+#include "products.h"
+
+/* Of all adapters behind one matrix. */
+struct mk_pairs {
+  const void *down, *up;            /* [adapters][k][rank] and [adapters][rank][n]; NULL where none has a pair */
+  const float *factor, *bias, *own; /* [adapters][n], or NULL; own: b, or NULL */
+  const int* places;                /* [known]: where in these arrays an adapter is; -1 where it adds nothing */
+  int adapters, known, k, n, rank;
+  int down_type, up_type; /* of enum mk_type */
+};
+
+struct mk_member {
+  int adapter; /* among the known ones */
+  float scale;
+};
+
+/* Rows with the same adapters at the same scales, in the same order. */
+struct mk_kin {
+  const struct mk_member* members;
+  const int* rows;
+  int count, row_count;
+};
+struct mk_members {
+  const struct mk_kin* kin; /* rows that have no adapter are in none of them */
+  int kinds, rows;          /* rows: of the step, each with as many tokens as the others */
+  int most;                 /* adapters of a row, at most */
+};
+
+enum {
+  MK_PAIR_TOKENS = 8, /* that meet an adapter together */
+  MK_PAIR_ROWS = 32,  /* up to which what adapters add is computed behind the products; of more, strip by strip with them */
+};
+
+/* One adapter behind one matrix. */
+struct mk_term {
+  const void* up;
+  const float *factor, *bias, *own;
+  float scale;
+  int rank, n, type; /* type: of `up` */
+  int at;            /* where in a token's numbers those are that `up` multiplies */
+};
+
+struct pairs {
+  /* to[token] [rank] = scale * x[token] down. readable: numbers from `down` on that may be read. */
+  void (*narrow)(const void* down, int type, size_t readable, int k, int rank, const float* const* x, int tokens, float scale, float* const* to);
+  /* y[token] [count] += what the term adds to the outputs from n0 on. base: the same outputs of the product. */
+  void (*widen)(const struct mk_term* term, int n0, int count, const float* const* narrow, int tokens, const float* const* base, float* const* y);
+};
+DECLARE_COLUMNS(pairs, pairs);
+
+/* The first halves of a matrix's pairs, multiplied. */
+struct mk_narrow {
+  const struct mk_matrix* w;
+  float* numbers; /* [tokens][adapters of a row][rank] */
+  int tokens;     /* of each row of the step */
+};
+
+static inline int mk_has_pairs(const struct mk_matrix* w) { return w->pairs && w->members; }
+
+static inline int mk_have_pairs(const struct mk_matrix* w, int count) {
+  for (int m = 0; m < count; m++)
+    if (mk_has_pairs(&w[m])) return 1;
+  return 0;
+}
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+size_t mk_narrow_floats(const struct mk_matrix* w, int rows);
+/* Rows of x through the pairs of several matrices, as far as they have some; `numbers` has room for them. */
+void mk_narrow_rows(struct mk_narrow* all, int count, const float* x, size_t ldx, int rows);
+/* To y, outputs [n0, n0 + n) of the rows from `first` on, n <= MK_STRIP, what the adapters add. */
+void mk_widen_rows(const struct mk_narrow* by, int n0, int n, int first, int rows, float* y, size_t ldy);
+/* To products of several matrices, which lie in `out`, what adapters add. For few rows: one walk through each adapter. */
+void mk_add_pairs(const struct mk_matrix* w, const struct mk_output* out, int count, const float* x, size_t ldx, int rows);
+/* As mk_products and mk_gated_products, for few rows and matrices some of which have pairs. */
+void mk_products_with_pairs(const struct mk_matrix* w, const struct mk_output* out, int count, const float* x, size_t ldx, int rows);
+void mk_gated_with_pairs(const struct mk_matrix w[2], struct mk_gate kind, float* y, const float* x, size_t ldx, int rows);
+#ifdef __cplusplus
+}
+#endif
