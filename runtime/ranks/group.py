@@ -62,8 +62,7 @@ class Group:
         whatever else is in x. A ring's own sum begins at a rank that depends on where in x a number lies; for
         two ranks, and for the few numbers of a token, it takes longer, too.
         """
-        parts = mx.split(self.gather(x), self.size) if self.size > 1 else [x]
-        return reduce(mx.add, parts)
+        return reduce(mx.add, mx.split(self.gather(x), self.size))
 
     def gather(self, x: mx.array) -> mx.array:
         """All ranks' x, one after the other along the first axis."""
