@@ -57,6 +57,7 @@ def counted(drafter: ModelDrafter) -> Counting:
 
     network = Counting(drafter._model.network)  # pyright: ignore[reportPrivateUsage] -- what it reads is the claim
     drafter._model = replace(drafter._model, network=network)  # pyright: ignore[reportPrivateUsage]
+    drafter._network = None  # pyright: ignore[reportPrivateUsage] -- as one operation it would not be called
     return network
 
 

@@ -1,5 +1,7 @@
 """Drafts made as one operation are those made step by step, and leave the same memory."""
 
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +34,7 @@ def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 @pytest.fixture
-def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def counted() -> Iterator[list[int]]:
     """How many drafts were made at once, round by round."""
     made: list[int] = []
     guess = ops.table.guess
@@ -42,7 +44,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         made.append(0 if found is None else found.shape[1])
         return found
 
-    with ops.using(ops.replace(ops.table, guess=counting)):
+    with ops.using(replace(ops.table, guess=counting)):
         yield made
 
 
