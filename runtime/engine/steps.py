@@ -62,13 +62,11 @@ class Steps:
         """
         if any(row.last_is_drawn for row in self._decoding):
             self.read_back()  # such a row is over then, and computes no token that would be thrown away
-        began = now()
-        self._desk.done(began)  # what the last step taught counts for this one
-        outlook = self._outlook()
+        if not grammatical(self._decoding) and self._desk.pauses(len(self._decoding)):
+            drawn = self._decode(self._desk)
+        else:
+            drawn = self._round(shared=prefill > 0)
         self._plain = False
-        with self._desk.round(began, outlook, shared=prefill > 0) as here:
-            guess = self._propose(here) if outlook.asks else None
-            drawn = self._decode(here) if guess is None else self._verify(here, guess)
         full: CacheFull | None = None
         try:
             drawn += self._prefill(prefill)
@@ -76,10 +74,22 @@ class Steps:
             full = error  # the rows that decode have taken their step
         # This step is on its way before the last one's tokens are waited for: the device never idles.
         mx.async_eval([array for group in drawn for array in group.arrays])
+        self._desk.learn()
         self.read_back()
         self._flying = [self._checked(group) for group in drawn]
         if full is not None:
             raise full
+
+    def _round(self, *, shared: bool) -> list[Drawn]:
+        """The rows that decode take their step, with guesses where somebody has some that pay. shared:
+        another row is read, too.
+        """
+        began = now()
+        self._desk.done(began)
+        outlook = self._outlook()
+        with self._desk.round(began, outlook, shared=shared) as here:
+            guess = self._propose(here) if outlook.asks else None
+            return self._decode(here) if guess is None else self._verify(here, guess)
 
     def read_back(self) -> None:
         """Wait for the tokens in flight, hand them to their rows, and let go of rows that end."""
@@ -143,7 +153,8 @@ class Steps:
         hidden = self._model.network(step, self._memory)
         guesses = Guesses([count - 1 for count in counts], guess.proposal.odds)
         group = self._draw(rows, hidden, step, inputs, [row.length + 1 for row in rows], guesses)
-        mx.eval(*group.arrays, inputs)  # together: the drafts may be lazy, and one wait serves for all
+        mx.async_eval(*group.arrays, inputs)  # together: the drafts may be lazy, and one wait serves for all
+        self._desk.learn()
         drawn, drafts = group.read(), cast("list[list[int]]", inputs.tolist())
         # Behind the end of an answer no mask holds, so no draft there may pass for agreed upon.
         allowed = [draft[1:count] for draft, count in zip(drafts, counts, strict=True)]
@@ -161,8 +172,10 @@ class Steps:
         self._let_go([row for row, over in zip(rows, ended, strict=True) if over])
         return []
 
-    def _decode(self, here: Round) -> list[Drawn]:
-        """Feed every decoding row its newest token and draw the next; nothing is waited for."""
+    def _decode(self, here: Round | Desk) -> list[Drawn]:
+        """Feed every decoding row its newest token and draw the next; nothing is waited for. here: the desk
+        where the step is no round.
+        """
         if not self._decoding:
             return []
         rows = list(self._decoding)

@@ -6,8 +6,13 @@ happens in a round is in `runtime.speculate.round`.
 
 Drafters hear of everything that happens to places, and may be out of memory at any time: then they rest
 (`runtime.speculate.standby`). Nothing that is asked here changes anything; rounds and places do.
+
+Where nobody pays, asking is all that drafters cost, and of a short round it is a tenth. So then it pauses for
+as many steps as keep it below a hundredth.
 """
 
+import math
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,13 +20,16 @@ import mlx.core as mx
 
 from runtime.cache.build import LayerMemory
 from runtime.cache.prefix import Entry
-from runtime.speculate.clock import Moment, Spent
+from runtime.speculate.clock import Moment, Spent, now
 from runtime.speculate.drafter import Drafter
 from runtime.speculate.learner import Learners
 from runtime.speculate.lessons import from_json, to_json
 from runtime.speculate.round import Outlook, Round
 from runtime.speculate.standby import Standby
 from runtime.step import Step
+
+ASKING = 0.01  # share of plain rounds that asking may take where nobody is worth it
+LONGEST_PAUSE = 15  # steps: a text may begin to repeat itself at any of them
 
 
 class Desk:
@@ -36,6 +44,10 @@ class Desk:
         self._learners = Learners(self._standby.kinds, from_json(learned))
         self._round: Round | None = None
         self._began, self._spent = Moment(0.0), Spent()
+        self._lesson: tuple[Round, float | None] | None = None  # of a round that is over
+        self._asked: tuple[int, Mapping[str, int], int, Sequence[str]] | None = None
+        self._asking_s = 0.0
+        self._pause, self._pausing_rows = 0, 0  # steps that are left of it, of so many rows
 
     def outlook(
         self,
@@ -52,13 +64,33 @@ class Desk:
         """
         if not ids or max(limits) < 1:
             return Outlook(len(ids))
+        began = time.perf_counter()
         grades = self._standby.grades(ids, forced)
         behind = self._standby.behind(ids)
-        decision = self._learners.of(len(ids)).decide(grades, max(limits), behind)
+        learner = self._learners.of(len(ids))
+        decision = learner.decide(grades, max(limits), behind)
+        self._asked = len(ids), grades, max(limits), behind
+        if not decision.offers:
+            # The least of some: whoever took the processor away in the midst of it is not meant.
+            self._asking_s = min(time.perf_counter() - began, 1.1 * self._asking_s or math.inf)
+            if not decision.price and learner.steady:
+                pause = self._asking_s / (ASKING * learner.plain_s)
+                self._pause, self._pausing_rows = min(int(pause), LONGEST_PAUSE), len(ids)
         if not flying or not decision.offers:
             return Outlook(len(ids), decision)
         names = [offer.name for offer in decision.offers if offer.name in self._standby.graded]
         return Outlook(len(ids), decision, {name: grades[name] for name in names})
+
+    def pauses(self, rows: int) -> bool:
+        """Is nobody asked at this step of so many rows? Then it is no round. Asked once for a step."""
+        if not self._pause or rows != self._pausing_rows:
+            self._pause = 0
+            return False
+        if self._round is not None:
+            self.done(now())
+        self._pause -= 1
+        self._learners.of(rows).paused()
+        return True
 
     def round(self, began: Moment, outlook: Outlook, *, shared: bool) -> Round:
         """The round of the step that began at `began`, after the one before was done."""
@@ -67,10 +99,27 @@ class Desk:
         return self._round
 
     def done(self, now: Moment | None) -> None:
-        """The round that was is over, as another step begins; None when none follows."""
+        """The round that was is over, as another step begins; None when none follows. What it teaches is
+        thought about by `learn`, unless it was tried to learn something.
+        """
+        self.learn()
         last, self._round = self._round, None
         if last is not None:
-            last.done(None if now is None else self._spent.between(self._began, now))
+            self._lesson = last, None if now is None else self._spent.between(self._began, now)
+            if now is None or last.price > 0:
+                self.learn()
+
+    def learn(self) -> None:
+        """Think about the last round that is over, and what it says about the next: best while the device
+        computes.
+        """
+        lesson, self._lesson = self._lesson, None
+        if lesson is not None:
+            last, seconds = lesson
+            last.done(seconds)
+            if self._asked is not None:
+                rows, grades, most, behind = self._asked
+                self._learners.of(rows).decide(grades, most, behind)
 
     def keep(self, step: Step, hidden: mx.array, kept: Sequence[int]) -> None:
         """Outside of rounds, where a prompt is read: as `Round.keep`."""
@@ -79,6 +128,7 @@ class Desk:
 
     def begin(self, row: int, ids: Sequence[int], space: str = "") -> None:
         """A sequence that begins with `ids` takes the empty place `row`. space: as in Drafter."""
+        self._pause = 0
         self._standby.each(lambda drafter: drafter.begin(row, ids, space))
 
     def end(self, row: int, ids: Sequence[int]) -> None:
@@ -133,4 +183,5 @@ class Desk:
 
     def learned(self) -> dict[str, Any]:
         """What is known by now, for a later run, as JSON has it."""
+        self.learn()
         return to_json(self._learners.lessons())

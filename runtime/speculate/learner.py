@@ -13,6 +13,7 @@ from runtime.speculate.depth import EARNED, FIRST_BUDGET, MOST_BUDGET, PLAIN, De
 from runtime.speculate.lessons import Lesson, Lessons
 
 FIRST_PAUSE, LAST_PAUSE = 48, 768  # rounds of drafting between two looks at plain decoding, doubling
+SELDOM = 64  # rounds that nobody was asked about, after which all is decided anew
 SURE = 1000  # drafts that certainty is worth
 EARLY_PAUSE = 12  # the first where plain decoding was never timed, as an earlier run knew that drafts pay
 
@@ -34,7 +35,7 @@ class Learner:
         self._decided: dict[object, Decision] = {}
         self._since_plain, self._looking = 0, 0
         self._pause = EARLY_PAUSE if lessons else FIRST_PAUSE
-        self._rounds = 0
+        self._rounds = self._unasked = 0
         for name, lesson in (lessons or {}).items():
             if name in kinds:
                 self._costs.remember(name, lesson.costs)
@@ -70,6 +71,24 @@ class Learner:
         self._rounds += 1
         if price or self._rounds % EACH == 0 or self._looking or self._rounds < STEADY:
             self._decided.clear()
+
+    def paused(self) -> None:
+        """A plain round that nobody was asked about, nor looked at."""
+        self._pass(0.0)
+        self._since_plain = 0
+        self._unasked += 1
+        if self._unasked % SELDOM == 0:
+            self._decided.clear()
+
+    @property
+    def steady(self) -> bool:
+        """Has it been plain rounds for a while, and are they known?"""
+        return self._rounds >= STEADY and not self._looking and self._costs.begun
+
+    @property
+    def plain_s(self) -> float:
+        """Seconds of a plain round."""
+        return self._costs.plain_s
 
     def drafted(
         self,

@@ -65,10 +65,12 @@ class Guess:
 
 
 class Round:
-    """Made by `Desk.round`. shared: the step does other work too, so that its time says nothing."""
+    """Made by `Desk.round`. shared: the step does other work too, so that its time says nothing. price: as
+    decided (`Decision`), where it was tried to learn something.
+    """
 
     _guess: Guess | None = None
-    _price = 0.0  # see Decision
+    price = 0.0  # see Decision
     _judged: Sequence[tuple[int, int]] = ()
     _reader: str | None = None  # who caught up with its rows, so that its time is no round's
     _tried = False  # who was asked to learn whether it pays
@@ -87,7 +89,7 @@ class Round:
         self._outlook, self._shared = outlook, shared
         self._rows = outlook.rows or 1
         if not outlook.decision.offers:
-            self._price = outlook.decision.price
+            self.price = outlook.decision.price
 
     def __enter__(self) -> Self:
         return self
@@ -118,7 +120,7 @@ class Round:
             if reading and self._reader is None:
                 self._reader, self._tried = offer.name, decision.price > 0 and not place
             if proposal is not None and any(counts := tuple(map(min, proposal.counts, limits))):
-                self._price = 0.0 if place else decision.price
+                self.price = 0.0 if place else decision.price
                 proposal = replace(proposal, counts=counts)
                 self._guess = Guess(offer.name, offer.depth, proposal, grades[offer.name])
                 return self._guess
@@ -149,9 +151,9 @@ class Round:
         seconds = None if self._reader else spent_s
         learner, guess = self._learners.of(self._rows), self._guess
         if guess is None:
-            learner.plain(seconds, self._price)
+            learner.plain(seconds, self.price)
         else:
-            learner.drafted(guess.drafter, guess.grade, guess.depth, self._judged, seconds, self._price)
+            learner.drafted(guess.drafter, guess.grade, guess.depth, self._judged, seconds, self.price)
         if self._reader and self._tried and spent_s is not None:
             learner.read(self._reader, spent_s, judged=guess is not None)
 

@@ -58,10 +58,12 @@ def desk(drafters: dict[str, Drafter], learned: object = None) -> Desk:
 class Loop:
     """Steps as the engine takes them. keeps: drafter -> the share of rounds in which all drafts are kept."""
 
-    def __init__(self, desk: Desk, keeps: dict[str, bool], slope: float = 0.1) -> None:
-        self.desk, self.keeps, self.slope = desk, keeps, slope
+    def __init__(
+        self, desk: Desk, keeps: dict[str, bool], slope: float = 0.1, plain_s: float = PLAIN_S
+    ) -> None:
+        self.desk, self.keeps, self.slope, self.plain_s = desk, keeps, slope, plain_s
         self.now_s = 0.0
-        self.waits = 0
+        self.waits = self.paused = 0
         self.rounds: list[Guess | None] = []
 
     def run(self, steps: int, *rows: list[int], limits: Sequence[int] | None = None) -> "Loop":
@@ -71,6 +73,11 @@ class Loop:
         return self
 
     def _step(self, rows: list[list[int]], limits: Sequence[int]) -> None:
+        if self.plain_s != PLAIN_S and self.desk.pauses(len(rows)):
+            self.paused += 1
+            self.now_s += self.plain_s
+            self.rounds.append(None)
+            return
         began = Moment(self.now_s)
         self.desk.done(began)
         outlook = self.desk.outlook(rows, limits, flying=False)
@@ -83,7 +90,8 @@ class Loop:
             step = Step(tuple(len(ids) - 1 for ids in rows), tuple(1 + count for count in drafts))
             kept = [1 + count * self.keeps[guess.drafter] if guess else 1 for count in drafts]
             here.keep(step, mx.zeros((len(rows), step.width, 1)), kept)
-        self.now_s += PLAIN_S + (self.slope * guess.depth if guess else 0.0)
+            self.desk.learn()
+        self.now_s += self.plain_s * (1 + (self.slope * guess.depth if guess else 0.0) / PLAIN_S)
         self.rounds.append(guess)
 
     def drafters(self, last: int) -> list[str | None]:
@@ -96,6 +104,31 @@ def test_a_parked_drafter_is_asked_again_now_and_then() -> None:
     assert 2 < sum(name is not None for name in loop.drafters(600)) < 20
     loop.keeps["made"], loop.slope = True, 0.1
     assert loop.run(1000, [1, 2]).drafters(200).count("made") > 150
+
+
+@pytest.mark.parametrize(("plain_s", "most"), [(1e-6, 900), (0.1, 0)])
+def test_where_plain_rounds_are_short_nobody_is_asked_at_most_of_them(plain_s: float, most: int) -> None:
+    """Asking takes some microseconds. What pays again is found out all the same."""
+    its = desk({"made": Made()})
+    loop = Loop(its, {"made": False}, slope=1.0, plain_s=plain_s).run(1000, [1, 2])
+    assert loop.paused >= most
+    assert loop.paused or not most
+    loop.keeps["made"], loop.slope = True, 0.1
+    assert loop.run(3000, [1, 2]).drafters(200).count("made") > 150
+
+
+def test_a_pause_ends_where_rows_come_or_go() -> None:
+    its = desk({"made": Made()})
+    loop = Loop(its, {"made": False}, slope=1.0, plain_s=1e-6).run(200, [1, 2])
+    while not its.pauses(1):
+        loop.run(1, [1, 2])
+    assert its.pauses(1)
+    its.begin(0, [5, 6])
+    assert not its.pauses(1)
+    while not its.pauses(1):
+        loop.run(1, [1, 2])
+    assert not its.pauses(2)
+    assert not its.pauses(1)
 
 
 def test_of_two_that_have_something_the_better_one_is_asked() -> None:
