@@ -73,7 +73,8 @@ class Trunk(Taps):
 
     in_turn: ClassVar[str] = "layers"
     """The list of its layers, each of which is given what the one before made of the stream: they may be on
-    several machines (`runtime.ranks`). So in trunks of other families."""
+    several machines (`runtime.ranks`). So in trunks of other families; those whose layers are given more say
+    which modules make it (`for_layers`)."""
 
     def __init__(
         self, config: DecoderConfig, layers: Sequence[Layer], norm: Normalize, embed_scale: float | None

@@ -276,6 +276,11 @@ class Trunk(PerLayerTrunk):
         self.norm = RMSNorm(hidden, eps=config.norm_eps)
         self._embed_scale = math.sqrt(hidden)
 
+    @property
+    def for_layers(self) -> tuple[str, ...]:
+        """Streams are made of one vector and become one again where layers are called."""
+        return *super().for_layers, "altup_projections", "altup_unembed_projections"
+
     def __call__(self, step: Step, caches: Caches) -> mx.array:
         x = step.embedded(self.embed)
         owns = self.layer_inputs(step, x)

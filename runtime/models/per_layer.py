@@ -4,6 +4,8 @@ layer.
 Dimensions: B rows, L tokens, D hidden size, N layers, P per-layer size.
 """
 
+from typing import ClassVar
+
 import mlx.core as mx
 import mlx.nn as nn
 
@@ -16,6 +18,8 @@ from runtime.step import Step
 class PerLayerTrunk(Module):
     """A trunk with the second table. Names are the checkpoints'; `layer_inputs` is what layers are given."""
 
+    in_turn: ClassVar[str] = "layers"
+
     def __init__(self, hidden: int, layers: int, size: int, vocab: int, eps: float) -> None:
         super().__init__()
         self._per_layer = (layers, size, vocab)
@@ -23,6 +27,12 @@ class PerLayerTrunk(Module):
             self.embed_tokens_per_layer = nn.Embedding(vocab, layers * size)
             self.per_layer_model_projection = nn.Linear(hidden, layers * size, bias=False)
             self.per_layer_projection_norm = RMSNorm(size, eps=eps)
+
+    @property
+    def for_layers(self) -> tuple[str, ...]:
+        """The modules that `layer_inputs` needs."""
+        own = "embed_tokens_per_layer", "per_layer_model_projection", "per_layer_projection_norm"
+        return ("embed_tokens", *own) if self._per_layer[1] else ()
 
     def layer_inputs(self, step: Step, embedded: mx.array) -> list[mx.array | None]:
         """One [B, L, P] for each layer, from the step's ids and their scaled embeddings [B, L, D]."""

@@ -17,6 +17,7 @@ from runtime.errors import CannotCut, TooLarge
 from runtime.loaded import LoadedModel, load_model
 from runtime.models.architecture import Described
 from runtime.planned import Part
+from runtime.ranks.calls import then
 from runtime.ranks.group import Group
 from runtime.ranks.pieces import Shard
 from runtime.ranks.plan import Plan
@@ -82,7 +83,7 @@ class Share:
             splits = splits_of(chain, layout, Shard(own.shard, self.plan.shards))
             take = Taking(self.files, stored)
             fitted, layout = become_shard(splits, fitted, self.group.sum, take), splits.layout
-            come_together(chain)
+            then(chain.layers[-1], come_together)
             leave_head(network, chain, self.group)
         if self.plan.stages > 1:
             become_stage(network, chain, own.start, own.stop, self.group, dtype)

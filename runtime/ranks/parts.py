@@ -69,7 +69,8 @@ def parts_of(
         LayerPart(tuple(weights), memory.of(chain.specs(remembered, place), element_bytes))
         for place, weights in enumerate(sums.layers)
     )
-    return Parts(described.name, shards, layers, sums.tables, sums.ending, _joined(chain, layout), whole)
+    around = sums.tables, sums.ending, sums.everywhere
+    return Parts(described.name, shards, layers, *around, _joined(chain, layout), whole)
 
 
 class _Sums:
@@ -79,12 +80,14 @@ class _Sums:
         """splits: of each shard; none where a rank has all."""
         self._chain, self._splits = chain, splits
         self.layers = [[0] * max(len(splits), 1) for _ in chain.layers]
-        self.tables = self.ending = 0
+        self.tables = self.ending = self.everywhere = 0
 
     def add(self, name: str, nbytes: int) -> None:
         place = self._chain.place(name)
         if place is None:
-            if self._chain.enters(name):
+            if self._chain.is_everywhere(name):
+                self.everywhere += nbytes
+            elif self._chain.enters(name):
                 self.tables += nbytes
             else:
                 self.ending += nbytes

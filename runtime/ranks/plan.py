@@ -52,6 +52,8 @@ class Parts:
     """What comes before the layers: each rank of the first stage has it."""
     ending_bytes: int
     """What comes behind them: the last norm and the head. Rank 0 has it."""
+    everywhere_bytes: int = 0
+    """What every rank has besides."""
     joined: frozenset[int] = frozenset()
     """Layers that read the memory of an earlier one, so that no stage begins between the two."""
     whole: tuple[str, ...] = ()
@@ -152,7 +154,7 @@ def decide(parts: Parts, hosts: Sequence[Host]) -> Plan:
         memory = sum(layer.memory_bytes for layer in its)
         for shard, host in enumerate(group):
             around = (0 if start else parts.table_bytes) + (0 if shares else parts.ending_bytes)
-            weights = sum(layer.weight_bytes[shard] for layer in its) + around
+            weights = sum(layer.weight_bytes[shard] for layer in its) + around + parts.everywhere_bytes
             shares.append(Share(host.name, start, stop, shard, weights, memory, host.free_bytes))
     return Plan(parts.architecture, len(parts.layers), parts.shards, tuple(shares))
 
@@ -170,15 +172,16 @@ def _edges(parts: Parts, rooms: Sequence[int]) -> list[int]:
     layers, stages = len(parts.layers), len(rooms)
     if layers < stages:
         raise CannotCut(f"{parts.architecture} has {layers} layers, too few for {stages} stages")
+    same = parts.everywhere_bytes
     taken = [0, *accumulate(max(layer.weight_bytes) + layer.memory_bytes for layer in parts.layers)]
     around = parts.table_bytes + parts.ending_bytes
-    fullest: list[list[float]] = [[(around + taken[i]) / rooms[0] for i in range(layers + 1)]]
+    fullest: list[list[float]] = [[(same + around + taken[i]) / rooms[0] for i in range(layers + 1)]]
     before: list[list[int]] = []
     for stage, room in enumerate(rooms[1:], start=1):
         best, came = [float("inf")] * (layers + 1), [0] * (layers + 1)
         for stop in range(stage + 1, layers + 1):
             for start in range(stage, stop):
-                full = max(fullest[-1][start], (taken[stop] - taken[start]) / room)
+                full = max(fullest[-1][start], (same + taken[stop] - taken[start]) / room)
                 if start not in parts.joined and full < best[stop]:
                     best[stop], came[stop] = full, start
         fullest.append(best)

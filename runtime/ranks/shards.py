@@ -1,12 +1,11 @@
 """One shard of a stage: parts of its sublayers, whose answers are summed among the ranks that share it.
 
-A sublayer that is split keeps its place and its class; its answer alone becomes the sum. What it says beside
-its call (`runtime.nn.sublayer.stated_together`) is no longer what it adds, and nobody asks it; nor those that
-hold it. What no rule splits stays whole on every rank, and is computed there from the same numbers.
+A sublayer that is split keeps its place and its class; its answer alone becomes the sum, and nobody asks what
+it says beside its call (`runtime.ranks.calls`), nor what those say that hold it. What no rule splits stays
+whole on every rank, and is computed there from the same numbers.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cache
 from typing import Any
 
 import mlx.core as mx
@@ -14,6 +13,7 @@ import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec, Shared
 from runtime.errors import CannotCut
+from runtime.ranks.calls import then
 from runtime.ranks.pieces import Piece, Range, Shard
 from runtime.ranks.splits import Split, rule_for
 from runtime.ranks.trunk import Chain
@@ -88,9 +88,9 @@ def become_shard(
         for path, piece in split.pieces.items():
             if not piece.has("bias"):
                 _child(module, path).pop("bias", None)
-        module.__class__ = _summed(type(module), add_up)
+        then(module, add_up)
     for holder in splits.holders:
-        holder.__class__ = _silent(type(holder))
+        then(holder, _unchanged)
     mine: dict[str, mx.array] = {}
     for name, array in fitted.items():
         cut = splits.piece(name)
@@ -148,24 +148,8 @@ def _between(layer: Any, path: str) -> list[Any]:
     return [_child(layer, above) for above in [*_upwards(path)][1:]]
 
 
-@cache
-def _summed(kind: type, add_up: Sum) -> type:
-    """The class whose answer is the sum of all ranks'."""
-
-    def call(self: Any, *given: Any) -> mx.array:
-        return add_up(kind.__call__(self, *given))
-
-    return type(kind.__name__, (kind,), {"__call__": call})
-
-
-@cache
-def _silent(kind: type) -> type:
-    """The class that says nothing beside its call."""
-
-    def call(self: Any, *given: Any) -> mx.array:
-        return kind.__call__(self, *given)
-
-    return type(kind.__name__, (kind,), {"__call__": call})
+def _unchanged(x: mx.array) -> mx.array:
+    return x
 
 
 def _upwards(path: str) -> Iterator[str]:

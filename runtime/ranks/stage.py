@@ -6,13 +6,14 @@
 
 Every rank keeps all places of the list of layers, so that names, layouts and whatever counts layers stay as
 they are; a layer of another rank is an `Elsewhere`, which remembers nothing and hands on what it is given.
-One place is added behind the last layer, for the exchange.
+The places before and behind a rank's own layers exchange.
 
 What goes out is evaluated at once, without waiting for it: it has to leave even where nobody here asks for
 what this step computes. So all exchanges happen in the order in which steps are called.
 """
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import mlx.core as mx
@@ -20,6 +21,7 @@ import mlx.core as mx
 from runtime.cache.layout import LayerSpec, Stateless
 from runtime.errors import NotSupported
 from runtime.nn.module import Module
+from runtime.ranks.calls import then
 from runtime.ranks.group import Group
 from runtime.ranks.trunk import Chain, is_table
 
@@ -51,23 +53,28 @@ class Behind(Elsewhere):
         self._group = group
 
     def __call__(self, x: mx.array, *_rest: Any) -> mx.array:
-        group = self._group
-        x = group.send(x, (group.rank + 1) % group.size)
-        mx.async_eval(x)  # by itself: what waits for the answer would else be begun first
-        if group.rank == 0:
-            x = group.receive(x.shape, x.dtype, group.size - 1)
+        x = handed_on(x, self._group)
+        if self._group.rank == 0:
+            x = self._group.receive(x.shape, x.dtype, self._group.size - 1)
             mx.async_eval(x)
         return x
 
 
-class Together(Elsewhere):
+def handed_on(x: mx.array, group: Group) -> mx.array:
+    """To the next rank, by the last to rank 0. It leaves by itself: what waits for an answer would else be
+    begun first.
+    """
+    x = group.send(x, (group.rank + 1) % group.size)
+    mx.async_eval(x)
+    return x
+
+
+def come_together(x: mx.array) -> mx.array:
     """Behind layers that are shared: all their sums are computed, on every rank in the same order. One that
     wants memory alone would leave the last ones out, and the others waiting.
     """
-
-    def __call__(self, x: mx.array, *_rest: Any) -> mx.array:
-        mx.async_eval(x)
-        return x
+    mx.async_eval(x)
+    return x
 
 
 class TableElsewhere(Module):
@@ -98,23 +105,21 @@ def become_stage(network: Any, chain: Chain, start: int, stop: int, group: Group
     mine = [layer if start <= place < stop else elsewhere for place, layer in enumerate(layers)]
     if start:
         mine[start - 1] = Before(group)
-    chain.trunk[chain.name] = [*mine, Behind(group)]
+    if stop < len(mine):
+        mine[stop] = Behind(group)
+    else:
+        then(mine[-1], partial(handed_on, group=group))
+    chain.trunk[chain.name] = mine
     vars(chain.trunk)["tap"] = _no_taps
     leave_head(network, chain, group)
     if group.rank:
         _leave_around(chain, dtype)
 
 
-def come_together(chain: Chain) -> None:
-    """For a stage that is shared by all ranks, whose sublayers have been split."""
-    chain.trunk[chain.name] = [*chain.layers, Together()]
-
-
 def stage_layout(layout: Sequence[LayerSpec], chain: Chain, start: int, stop: int) -> tuple[LayerSpec, ...]:
     """What the places of a stage remember."""
     first, last = start * chain.memories, stop * chain.memories
-    mine = [spec if first <= i < last else Stateless() for i, spec in enumerate(layout)]
-    return *mine, *[Stateless()] * chain.memories
+    return tuple(spec if first <= i < last else Stateless() for i, spec in enumerate(layout))
 
 
 def leave_head(network: Any, chain: Chain, group: Group) -> None:
@@ -125,8 +130,10 @@ def leave_head(network: Any, chain: Chain, group: Group) -> None:
 
 
 def _leave_around(chain: Chain, dtype: mx.Dtype) -> None:
-    """To rank 0: all that stands around the layers in the trunk."""
+    """To rank 0: what stands around the layers in the trunk, but for what every rank has."""
     for name, module in [*chain.around()]:
+        if name in chain.everywhere:
+            continue
         if is_table(module):
             chain.trunk[name] = TableElsewhere(_width(module), dtype)
         else:

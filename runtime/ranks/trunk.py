@@ -23,6 +23,9 @@ class Chain:
     memories: int
     """Entries of the layout that a layer has."""
 
+    everywhere: tuple[str, ...]
+    """Modules beside the layers that every rank has: they make what layers are given besides the stream."""
+
     @property
     def layers(self) -> list[Any]:
         return self.trunk[self.name]
@@ -41,6 +44,9 @@ class Chain:
         tables = [f"{self.path}.{name}." for name, module in self.around() if is_table(module)]
         return tensor.startswith(tuple(tables))
 
+    def is_everywhere(self, tensor: str) -> bool:
+        return tensor.startswith(tuple(f"{self.path}.{name}." for name in self.everywhere))
+
     def specs(self, layout: Sequence[LayerSpec], layer: int) -> Sequence[LayerSpec]:
         """What this layer remembers."""
         return layout[layer * self.memories : (layer + 1) * self.memories]
@@ -57,7 +63,8 @@ def chain_of(network: Any, layout: Sequence[LayerSpec], architecture: str) -> Ch
     for path, trunk in network.children().items():
         name = getattr(trunk, "in_turn", None)
         if name is not None:
-            return Chain(trunk, path, name, len(layout) // len(trunk[name]))
+            everywhere = getattr(trunk, "for_layers", ())
+            return Chain(trunk, path, name, len(layout) // len(trunk[name]), everywhere)
     raise CannotCut(
         f"{architecture} cannot be cut: its layers are given more than what the one before them made"
     )

@@ -110,10 +110,27 @@ def of_reference(name: str, **more: Any) -> Any:
 
 
 def test_layers_that_need_more_than_the_stream_are_refused_by_name() -> None:
-    with pytest.raises(CannotCut, match="Gemma4ForCausalLM cannot be cut"):
-        of_reference("gemma4_text")
+    with pytest.raises(CannotCut, match="Zamba2ForCausalLM cannot be cut"):
+        of_reference("zamba2")
     with pytest.raises(CannotCut, match="T5ForConditionalGeneration cannot be cut"):
         of_reference("t5")
+
+
+def test_what_makes_more_of_a_token_for_each_layer_is_on_every_rank() -> None:
+    model = of_reference("gemma4_text")
+    assert model.everywhere_bytes > 0
+    plan = decide(model, [Host("a"), Host("b")])
+    assert min(share.weight_bytes for share in plan.shares) > model.everywhere_bytes
+    assert of_reference("gemma4_moe").everywhere_bytes == 0, "it has no second table"
+
+
+def test_layers_that_read_the_memory_of_others_stay_with_them() -> None:
+    model = of_reference("gemma4_text")
+    assert model.joined
+    start = decide(model, [Host("a"), Host("b")]).shares[1].start
+    assert start not in model.joined
+    with pytest.raises(CannotCut, match="read each other's memory"):
+        of_reference("gemma4_text", shards=2)
 
 
 def test_sublayers_that_cannot_be_shared_are_named() -> None:

@@ -19,7 +19,7 @@ def parts(
 ) -> Parts:
     """Layers that take so many bytes, all of which is shared."""
     its = tuple(LayerPart((taken // shards,) * shards, 0) for taken in layers)
-    return Parts("Model", shards, its, tables, ending, frozenset(joined))
+    return Parts("Model", shards, its, tables, ending, joined=frozenset(joined))
 
 
 def cuts(plan: Plan) -> list[tuple[int, int, int]]:

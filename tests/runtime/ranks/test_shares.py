@@ -17,7 +17,7 @@ STAGED = (
     "gemma2",
     "cohere2",
     "gpt2",
-    "mistral_window",
+    "gemma4_moe",
     "phi3_window",
     "qwen2_moe",
     "gpt_oss",
@@ -25,7 +25,8 @@ STAGED = (
     "nemotron_h",
     "lfm2_moe",
 )
-OF_THREE_LAYERS = ("deepseek_v3", "falcon_h1", "mamba", "kimi_linear")
+# Of three layers, or with layers that read the memory of earlier ones: too few for four stages.
+HALVED = ("deepseek_v3", "falcon_h1", "mamba", "kimi_linear", "gemma4_text", "gemma3n")
 SHARED = (*(name for name in STAGED if name != "gpt2"), "deepseek_v3")
 # Rounding of sums in another order, as share of the largest logit.
 BAR = 1e-4
@@ -40,7 +41,7 @@ def shares(folder: Path, size: int, shards: int, names: tuple[str, ...], form: s
     return found[0]
 
 
-@pytest.mark.parametrize(("size", "names"), [(2, STAGED + OF_THREE_LAYERS), (4, STAGED)])
+@pytest.mark.parametrize(("size", "names"), [(2, STAGED + HALVED), (4, STAGED)])
 def test_stages_give_the_bits_of_one_process(tmp_path: Path, size: int, names: tuple[str, ...]) -> None:
     found = shares(tmp_path, size, 1, names)
     assert {name: one["same"] for name, one in found.items()} == dict.fromkeys(names, True)
