@@ -13,6 +13,7 @@ import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec, Shared
 from runtime.errors import CannotCut
+from runtime.nn.linear import MATRICES
 from runtime.ranks.calls import then
 from runtime.ranks.pieces import Piece, Range, Shard
 from runtime.ranks.splits import Split, rule_for
@@ -117,8 +118,16 @@ def _walked(
             continue
         inside = [*_walked(child, specs, shard, path)]
         yield from inside
-        if split is not None and not inside:
+        if inside:
+            continue
+        if split is not None:
             yield path, child, split
+        elif not above and _has_matrices(child):
+            yield path, child, CannotCut("nobody says how it is split")
+
+
+def _has_matrices(module: nn.Module) -> bool:
+    return any(type(one) in MATRICES for one in module.modules())
 
 
 def _split(module: Any, specs: list[LayerSpec], shard: Shard) -> Split | CannotCut | None:

@@ -8,10 +8,11 @@ stay whole.
 A rule names every child of a module, or the module cannot be split: nobody guesses what an unknown one is.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field, replace
 from typing import Any
 
+import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.cache.layout import Chunked, Full, LayerSpec, Recurrent, Rotating
@@ -21,10 +22,14 @@ from runtime.nn.mamba2 import Mamba2
 from runtime.nn.mla import LatentAttention
 from runtime.nn.mlp import MLP, FusedGatedMLP, GatedMLP
 from runtime.nn.moe import Experts
+from runtime.nn.norm import LayerNorm, RMSNorm
 from runtime.nn.self_attention import Attention, FusedAttention, SelfAttention, WideNormAttention
 from runtime.nn.sparse import GatedSharedMoE, SharedMoE, SoftmaxMoE
 from runtime.ranks.pieces import Piece, Range, Shard, group_of, inputs_of, scaled
 from runtime.records import dataclass
+
+GATES = ("g_proj", "gate_proj")
+"""What gives gates for heads, side by side."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,15 +71,17 @@ def split_attention(module: Attention, memory: LayerSpec | None, shard: Shard) -
         pieces["qkv_proj"] = outputs(module.qkv_proj, q, k, v)
         changed["_cuts"] = [q[1] - q[0], q[1] - q[0] + k[1] - k[0]]
     elif isinstance(module, SelfAttention):
-        for name in ("q_proj", "k_proj", "v_proj"):
-            matrix, (count, ranges) = module[name], (heads, own) if name == "q_proj" else (groups, read)
-            pieces[name] = outputs(matrix, *scaled([ranges], matrix.weight.shape[0] // count))
+        for name in ("k_proj", "v_proj"):
+            pieces[name] = _by_heads(module[name], groups, read)
+        for name in ("q_proj", *(name for name in GATES if name in module)):
+            pieces[name] = _by_heads(module[name], heads, own)
     for name, count, ranges in (("q_norm", heads, own), ("k_norm", groups, read)):
         if name in module and module[name].weight.ndim > 1:
             pieces[name] = Piece("stack", (ranges,), count)
     if "sinks" in module:
         pieces["sinks"] = Piece("stack", (own,), heads)
-    _check_children(module, {*pieces, "q_norm", "k_norm"})
+    of_one_head = (child for child in module.values() if _is_norm(child, vars(module)["_head_dim"]))
+    _check_children(module, {*pieces}, of_one_head)
     changed["_attends"] = replace(module.heads(), count=changed["_heads"], groups=changed["_kv_heads"])
     if not isinstance(memory, Full | Rotating | Chunked) or memory.kv_heads != groups:
         raise CannotCut("its layer's memory is not that of its own heads")
@@ -151,17 +158,16 @@ def split_mamba2(module: Mamba2, memory: LayerSpec | None, shard: Shard) -> Spli
     spec = vars(module)["_spec"]
     if spec.norm and spec.norm_groups % shard.count:
         raise CannotCut(f"its norm runs over channels of several ranks, in {spec.norm_groups} groups")
-    if vars(module)["_scales"] is not None:
-        raise CannotCut("its projections are scaled one by one")
     heads, groups = shard.heads(spec.heads), shard.groups(spec.groups)
     (x,), (b,) = scaled([heads], spec.head_dim), scaled([groups], spec.state)
     shared = spec.groups * spec.state
     mixed = (x, *((b[0] + at, b[1] + at) for at in (spec.inner, spec.inner + shared)))
     steps = spec.inner + spec.channels
-    opening = (x, *((start + spec.inner, stop + spec.inner) for start, stop in mixed))
+    behind = ((start + spec.inner, stop + spec.inner) for start, stop in mixed)
+    opening = (x, *behind, (heads[0] + steps, heads[1] + steps))
     stack = Piece("stack", (heads,), spec.heads)
     pieces = {
-        "in_proj": outputs(module.in_proj, *opening, (heads[0] + steps, heads[1] + steps)),
+        "in_proj": outputs(module.in_proj, *opening),
         "conv1d": Piece("stack", mixed, spec.channels),
         **dict.fromkeys(("dt_bias", "A_log", "D"), stack),
         "out_proj": inputs(module.out_proj, shard, x),
@@ -171,7 +177,10 @@ def split_mamba2(module: Mamba2, memory: LayerSpec | None, shard: Shard) -> Spli
     _check_children(module, set(pieces))
     normed = max(spec.norm_groups // shard.count, 1)
     own = replace(spec, heads=heads[1] - heads[0], groups=groups[1] - groups[0], norm_groups=normed)
-    changed = {"_spec": own, **({"norm.groups": normed} if spec.norm else {})}
+    changed: dict[str, Any] = {"_spec": own, **({"norm.groups": normed} if spec.norm else {})}
+    scales = vars(module)["_scales"]
+    if scales is not None:
+        changed["_scales"] = mx.concatenate([scales[start:stop] for start, stop in opening])
     return Split(pieces, changed, _recurrent(memory, spec.memory, own.memory))
 
 
@@ -192,22 +201,37 @@ RULES: tuple[tuple[type, tuple[type, ...], Rule], ...] = (
     (FusedGatedMLP, NOTHING, split_mlp),
     (MLP, NOTHING, split_mlp),
 )
-"""By the class of a sublayer, with the kinds of memory that it may have. Families make their own attention of
-`Attention`; of the others only the class itself is known."""
+"""By the class of a sublayer, with the kinds of memory that it may have."""
+OF_FAMILIES = (Attention, LatentAttention)
+"""Families make their own of these; of the others only the class itself is known."""
 
 
 def rule_for(module: Any) -> tuple[tuple[type, ...], Rule] | None:
     for kind, memories, rule in RULES:
-        if type(module) is kind or (kind is Attention and isinstance(module, kind)):
+        if type(module) is kind or (kind in OF_FAMILIES and isinstance(module, kind)):
             return memories, rule
     return None
 
 
-def _check_children(module: Any, known: set[str]) -> None:
-    known = {path.partition(".")[0] for path in known}
-    unknown = sorted(name for name in module if name not in known and not name.startswith("_"))
+def _check_children(module: Any, known: set[str], also: Iterable[Any] = ()) -> None:
+    """known: paths of what a rule knows. also: children that stay whole."""
+    known, whole = {path.partition(".")[0] for path in known}, {id(child) for child in also}
+    unknown = sorted(
+        name
+        for name, child in module.items()
+        if name not in known and id(child) not in whole and not name.startswith("_")
+    )
     if unknown:
         raise CannotCut(f"nobody says how its {unknown[0]} is split")
+
+
+def _by_heads(matrix: Any, heads: int, own: Range) -> Piece:
+    return outputs(matrix, *scaled([own], matrix.weight.shape[0] // heads))
+
+
+def _is_norm(module: Any, size: int) -> bool:
+    """Of vectors of this size, one by one?"""
+    return isinstance(module, RMSNorm | LayerNorm) and module.weight.shape == (size,)
 
 
 def _is_pointwise(activation: Any) -> bool:
