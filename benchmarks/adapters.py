@@ -85,6 +85,7 @@ def packed(
             parts = mx.quantize(array, group_size=64, bits=bits)
             leaves = zip(("weight", "scales", "biases"), parts, strict=True)
             weights |= {f"{name.removesuffix('.weight')}.{leaf}": part for leaf, part in leaves}
+    mx.eval(weights)
     return {**config, "quantization": {"group_size": 64, "bits": bits}}, weights
 
 

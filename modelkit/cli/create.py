@@ -107,6 +107,8 @@ def command(
     modelkit create story -f Modelfile --quantize q4 --quantize-draft q4
     modelkit create story --quantize mxfp4 --dry-run
     """
+    from tempfile import TemporaryDirectory
+
     from modelkit.fetch.access import Access
     from modelkit.modelfile import Modelfile
     from modelkit.pack.build import write_package
@@ -117,7 +119,8 @@ def command(
     chosen, store = _name(name, file), open_store()
     recipe = Modelfile.read(file).recipe()
     bars = Bars(enabled=not as_json)
-    with bars:
+    with TemporaryDirectory(prefix="modelkit-plan-") as folder, bars:
+        hollow = Path(folder) if dry_run else None
         prepared = prepare(
             recipe,
             store,
@@ -125,7 +128,7 @@ def command(
             quantize_draft=quantize_draft,
             plain=plain,
             fuse_adapters=fuse_adapters,
-            access=bring(recipe, store, Access(offline=offline, told=bars)),
+            access=bring(recipe, store, Access(offline=offline, told=bars, hollow=hollow)),
             progress=bars,
         )
     if not as_json:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import field
+from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, Protocol
 
 from modelkit.address import Address
@@ -50,6 +51,10 @@ class Access:
     """Nothing at all: only what lies on this machine is used."""
     insecure: bool = False
     """A registry may be spoken to over plain http, though it is on another machine."""
+    hollow: Path | None = None
+    """A folder for weights of the hub without their numbers (`hub.hollow`), where only a plan is wanted;
+    None: all is fetched.
+    """
     told: Told = field(default_factory=Untold)
     here: "Mapping[Address, Local]" = field(default_factory=dict[Address, "Local"])
     """What was fetched for an address a moment ago, by whoever packages it now."""

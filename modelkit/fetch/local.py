@@ -27,5 +27,7 @@ class Local:
     """The digests that whoever keeps these files says they have; they count once they are checked."""
     directives: tuple[Directive, ...] = ()
     """What was packaged with it: parameters, a system text, licences."""
+    hollow: bool = False
+    """Are there files of weights without their numbers among them?"""
     notes: tuple[str, ...] = ()
     """Sentences for the user."""

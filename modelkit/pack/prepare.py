@@ -1,5 +1,6 @@
 """A recipe -> everything that will be written, decided and checked. Nothing is written here; what FROM and
-DRAFT name on other machines is fetched first, into the cache of the program that it belongs to.
+DRAFT name on other machines is fetched first, into the cache of the program that it belongs to; or, where
+`Access.hollow` allows no more than a plan, all but the numbers of weights.
 
 What can be refused is refused here: the format, the architectures of target and draft, weights that do not
 fit them, the tokenizer, a draft of other tokens, the chat template, the disk. `--dry-run` is this and no
@@ -115,6 +116,8 @@ def prepare(
 def _prepare(
     recipe: Recipe, store: Store, asked: Asked, access: Access, progress: Progress, *, fuse: bool
 ) -> Preparation:
+    if any(one and one.measures for one in (asked.target, asked.draft)):
+        access = replace(access, hollow=None)  # formats are found by running the model
     with recipe.at("FROM"):
         origin = open_origin(recipe.from_, store, access)
     own, recipe = recipe, with_renderer(beneath(recipe, origin.said))
@@ -209,7 +212,7 @@ def _adapter_place(reference: Reference, access: Access) -> Path | Local:
     if reference.path is not None:
         return reference.path
     assert isinstance(reference.address, HubAddress)  # no other text is taken for ADAPTER
-    return obtain_adapter(reference.address, access)
+    return obtain_adapter(reference.address, replace(access, hollow=None))
 
 
 def _part(

@@ -47,6 +47,8 @@ class Source:
     """The digests that files outside the store must turn out to have when they are read."""
     upstream: Upstream | None = None
     """Where it was fetched from."""
+    hollow: bool = False
+    """Are its weights there by their headers alone? Then it can be planned with and no more."""
 
     def expected(self, path: Path) -> Digest | None:
         """The digest that one of its files must have, where that is known before it is read."""
@@ -145,6 +147,7 @@ def _open_local(local: Local) -> Origin:
         notes=(*local.notes, *opened.notes),
         promised=local.promised,
         upstream=local.upstream,
+        hollow=local.hollow,
     )
     return Origin(source, Metadata(), None, said=local.directives)
 

@@ -40,6 +40,9 @@ def settle_head(source: Source) -> tuple[Source, str | None]:
     if pair is None:
         return source, None
     head, table = pair
+    if source.hollow:
+        note = f"{head.name} may be a copy of {table.name}, and is taken for one; create compares the two"
+        return replace(source, notes=(*source.notes, note)), head.name
     if _equal(inventory, head, table):
         return source, head.name
     note = f"{head.name} differs from {table.name}: it is used, though config.json ties the two ({_KEY})"

@@ -164,7 +164,12 @@ class _Handler(BaseHTTPRequestHandler):
     def _content(self, owner: str, model: str, file: str) -> None:
         data = self.hub.repositories[f"{owner}/{model}"].files[file]
         fault = self.hub.fault(file)
-        asked = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range", ""))
+        asked = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
+        if asked and asked[2] and not fault:
+            first, last = int(asked[1]), min(int(asked[2]), len(data) - 1)
+            said = {"Content-Range": f"bytes {first}-{last}/{len(data)}"}
+            self._answer(206, data[first : last + 1], said)
+            return
         start = int(asked[1]) if asked and fault != "ignore range" else 0
         extra = {"Content-Range": f"bytes {start}-{len(data) - 1}/{len(data)}"} if start else {}
         if fault.isdecimal():

@@ -8,8 +8,10 @@ is used, and a note says which commit and how old.
 import hashlib
 import re
 import shutil
+import tempfile
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from threading import Lock
 
@@ -19,6 +21,7 @@ from modelkit.fetch.access import Access
 from modelkit.fetch.beside import Folders, find_beside
 from modelkit.fetch.hub.cache import RepositoryCache, Snapshot, promised
 from modelkit.fetch.hub.choose import Choice, choose_model, local_name
+from modelkit.fetch.hub.hollow import write_hollow
 from modelkit.fetch.hub.library import Unreachable, ask_listing, server
 from modelkit.fetch.hub.listing import Listed, Listing
 from modelkit.fetch.hub.transfer import Transfer, git_hash
@@ -86,11 +89,35 @@ class _Fetcher:
         beside = self._beside(chosen, missing)
         missing = [file for file in missing if file.name not in beside]
         self._access.told.say(self._plan(chosen, missing))
+        hollow = self._hollow(chosen, missing)
+        missing = [file for file in missing if file.name not in hollow]
         _require_space(self._hub.cache, sum(file.size_bytes for file in missing))
         self._get(missing)
-        paths = {file.name: beside.get(file.name) or self._place(file) for file in chosen.files}
+        elsewhere = {**beside, **hollow}
+        paths = {file.name: elsewhere.get(file.name) or self._place(file) for file in chosen.files}
         self._cache.note_revision(self._address.revision, self._listing.commit)
-        return _local(self._listing, self._address, chosen, paths, self._hub, ())
+        local = _local(self._listing, self._address, chosen, paths, self._hub, ())
+        return replace(local, hollow=bool(hollow))
+
+    def _hollow(self, chosen: Choice, missing: list[Listed]) -> dict[str, Path]:
+        """The weights that are missing, without their numbers, where that is enough. Shards in GGUF have to
+        lie side by side, so either all of them are hollow or none.
+        """
+        folder = self._access.hollow
+        wanted = [file for file in missing if file.name in chosen.weights]
+        if folder is None or not wanted:
+            return {}
+        if chosen.is_gguf:
+            wanted = [file for file in chosen.files if file.name in chosen.weights]
+        inside = Path(tempfile.mkdtemp(dir=folder))
+        places = {file.name: inside / local_name(file.name) for file in wanted}
+        transfer = Transfer(self._address, self._hub.endpoint, lambda _bytes: None)
+        _all(
+            lambda file: write_hollow(transfer, self._listing.commit, file, places[file.name]),
+            wanted,
+            transfer.stop,
+        )
+        return places
 
     def _beside(self, chosen: Choice, missing: list[Listed]) -> dict[str, Path]:
         """Those that other programs have. Shards in GGUF have to lie side by side, so they are fetched."""
@@ -145,6 +172,8 @@ class _Fetcher:
         here = chosen.size_bytes - needed
         files = f"{len(missing)} file{'s' if len(missing) > 1 else ''}"
         more = f"; {size(here)} are here already" if here else ""
+        if self._access.hollow is not None:
+            more += "; for a plan, headers of weights are enough"
         return f"{what}: {files} to fetch, {size(needed)}{more}"
 
 

@@ -39,6 +39,7 @@ CHUNK_BYTES = 1 << 20
 ATTEMPTS = 5  # in a row without one new byte
 _REDIRECTS = 5
 _WAIT_S = 0.25
+_FRONT_BYTES = 64 << 20  # so many are read and dropped where a server knows no ranges, not more
 
 Advance = Callable[[int], None]
 
@@ -83,6 +84,48 @@ class Transfer:
                 part.restart()
                 self._fill(url, file, part)
             part.finish(file, blob)
+
+    def piece(self, commit: str, file: Listed, start: int, stop: int) -> bytes:
+        """The bytes [start, stop) of a file. Nobody has promised a digest of them. Raises FetchError,
+        Unreachable.
+        """
+        url = url_of(self._address, commit, file.name, self._endpoint)
+        for attempt in range(1, ATTEMPTS + 1):
+            try:
+                return self._piece(url, file, start, stop)
+            except Unreachable:
+                if self._stopped.is_set() or attempt == ATTEMPTS:
+                    raise
+                time.sleep(_WAIT_S * 2**attempt)
+        raise AssertionError("the last attempt returns or raises")
+
+    def _piece(self, url: str, file: Listed, start: int, stop: int) -> bytes:
+        found = bytearray()
+        with (
+            asking(self._address, self._endpoint),
+            self._open(url, {"Range": f"bytes={start}-{stop - 1}"}) as response,
+            self._breakable(response),
+        ):
+            said = response.headers.get("content-range", "").replace(" ", "")
+            if response.status_code != 206 and stop < file.size_bytes and start > _FRONT_BYTES:
+                raise FetchError(
+                    f"{file.name}: the server sends whole files only, and a plan needs parts of it",
+                    hint="Fetch it first: modelkit pull " + str(self._address),
+                )
+            if response.status_code == 206 and said != f"bytes{start}-{stop - 1}/{file.size_bytes}":
+                raise FetchError(
+                    f"the server was asked for bytes {start:,} to {stop:,} and sends {said!a:.60}"
+                )
+            skipped = 0 if response.status_code == 206 else start
+            for piece in response.iter_raw():
+                found += piece
+                if len(found) >= skipped + stop - start:
+                    break
+        part = bytes(found[skipped : skipped + stop - start])
+        if len(part) < stop - start:
+            raise Unreachable(f"{file.name}: the connection ended after {len(found):,} bytes of a part")
+        self._advance(len(part))
+        return part
 
     def _fill(self, url: str, file: Listed, part: "_Part") -> None:
         """Get the bytes that are missing."""

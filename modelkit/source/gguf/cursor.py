@@ -28,22 +28,23 @@ class Cursor:
         self.data = bytearray()
         """All that was read so far; the file from its first byte on."""
         self._file = file
-        self._file_bytes = file_bytes
+        self.file_bytes = file_bytes
+        """Of the whole file."""
 
     def need(self, count: int, what: str) -> None:
         """Make sure that `count` more bytes are in `data`. Raises MalformedFile where the file has fewer."""
         end = self.at + count
         if end <= len(self.data):
             return
-        if end > self._file_bytes:
+        if end > self.file_bytes:
             raise MalformedFile(
                 f"{self.label} ends inside its header: {what} takes {count:,} bytes at byte {self.at:,}, "
-                f"and the file has {self._file_bytes:,}",
+                f"and the file has {self.file_bytes:,}",
                 hint="The file is cut off or damaged; download it again.",
             )
         if end > MAX_HEADER_BYTES:
             raise UnsupportedSource(f"{self.label} has a header of more than {MAX_HEADER_BYTES >> 20} MiB")
-        wanted = max(end, min(2 * len(self.data), self._file_bytes), min(_FIRST_BYTES, self._file_bytes))
+        wanted = max(end, min(2 * len(self.data), self.file_bytes), min(_FIRST_BYTES, self.file_bytes))
         self.data += self._file.read(wanted - len(self.data))
         if len(self.data) < end:
             raise MalformedFile(f"{self.label} became shorter while it was read")

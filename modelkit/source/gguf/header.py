@@ -86,22 +86,38 @@ def read_gguf_header(path: Path, label: str) -> GgufHeader:
     """
     with open_regular(path, label) as file:
         identity = Identity.of(file.fileno())
-        cursor = Cursor(file, identity.nbytes, label)
-        _check_start(cursor, identity.nbytes)
-        tensor_count, key_count = cursor.u64("the number of tensors"), cursor.u64("the number of keys")
-        if tensor_count > MAX_TENSORS:
-            raise MalformedFile(
-                f"{label} announces {tensor_count:,} tensors; at most {MAX_TENSORS:,} are read"
-            )
-        metadata = read_metadata(cursor, key_count)
-        alignment = _alignment(metadata, label)
-        entries = _entries(cursor, tensor_count)
+        layout = read_layout(Cursor(file, identity.nbytes, label), path)
+    tensors = {each.name: each for each in layout.tensors}
+    return GgufHeader(layout.metadata, tensors, layout.alignment, identity, layout.notes)
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """What a header says of one file."""
+
+    metadata: Metadata
+    tensors: Sequence[GgufTensor]
+    """In the order of their bytes."""
+    alignment: int
+    notes: tuple[str, ...]
+
+
+def read_layout(cursor: Cursor, path: Path) -> Layout:
+    """The same of a file that a cursor reads from its first byte on; `path` is where tensors will be."""
+    label = cursor.label
+    _check_start(cursor, cursor.file_bytes)
+    tensor_count, key_count = cursor.u64("the number of tensors"), cursor.u64("the number of keys")
+    if tensor_count > MAX_TENSORS:
+        raise MalformedFile(f"{label} announces {tensor_count:,} tensors; at most {MAX_TENSORS:,} are read")
+    metadata = read_metadata(cursor, key_count)
+    alignment = _alignment(metadata, label)
+    entries = _entries(cursor, tensor_count)
     data = -(-cursor.at // alignment) * alignment
     tensors = sorted(
         (_placed(entry, data, alignment, path, label) for entry in entries), key=lambda each: each.start
     )
-    notes = _check_spans(tensors, data, alignment, identity.nbytes, label)
-    return GgufHeader(metadata, {each.name: each for each in tensors}, alignment, identity, notes)
+    notes = _check_spans(tensors, data, alignment, cursor.file_bytes, label)
+    return Layout(metadata, tensors, alignment, notes)
 
 
 def _check_start(cursor: Cursor, file_bytes: int) -> None:
