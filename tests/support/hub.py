@@ -72,6 +72,8 @@ class Hub:
     faults: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
     """By file, or `api`: what goes wrong with one answer after the other."""
     requests: list[Request] = field(default_factory=list[Request])
+    cdn: str = ""
+    """Where large files are, where that is not the server's own address by another name."""
     port: int = 0
     stalled: threading.Event = field(default_factory=threading.Event)
     """Set when an answer hangs (the fault `stall`)."""
@@ -156,7 +158,11 @@ class _Handler(BaseHTTPRequestHandler):
         elif file not in repository.files:
             self._answer(404, b"", {"X-Error-Code": "EntryNotFound"})
         elif file.endswith(LARGE):
-            self._answer(302, b"", {"Location": f"http://localhost:{self.hub.port}/cdn/{name}/{file}"})
+            self._answer(
+                302,
+                b"",
+                {"Location": f"{self.hub.cdn or f'http://localhost:{self.hub.port}'}/cdn/{name}/{file}"},
+            )
         else:
             owner, model = name.split("/")
             self._content(owner, model, file)

@@ -14,6 +14,7 @@ from urllib.parse import quote, urlsplit
 from modelkit.address import HubAddress
 from modelkit.errors import FetchError
 from modelkit.fetch.hub.listing import Listed, Listing, checked
+from modelkit.fetch.trust import unvouched
 from modelkit.fetch.upstream import bare_endpoint
 from modelkit.source.display import shown
 
@@ -104,6 +105,8 @@ def asking(address: HubAddress, endpoint: str) -> Generator[None]:
         _explain(error, address, endpoint)
     except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.ProxyError) as error:
         why = shown(str(error)) or type(error).__name__
+        if "CERTIFICATE_VERIFY_FAILED" in why:
+            raise unvouched(urlsplit(endpoint).hostname or endpoint, why) from error
         raise Unreachable(
             f"{server(endpoint)} cannot be reached: {why}",
             hint="Is there a network, and does it need a proxy?",

@@ -20,6 +20,7 @@ import httpcore2
 from modelkit.errors import FetchError
 from modelkit.fetch.registry.sockets import CheckedBackend, Gate, Patience, patience
 from modelkit.fetch.registry.url import Url, is_loopback
+from modelkit.fetch.trust import unvouched
 from runtime.records import dataclass
 
 AGENT = "modelkit"
@@ -242,8 +243,8 @@ def _translated(url: Url, limit: Patience) -> Generator[None]:
     except httpcore2.RemoteProtocolError as error:
         raise Interrupted(f"{url.host} broke off, or spoke no proper HTTP: {_words(error)}") from error
     except (httpcore2.NetworkError, httpcore2.ProxyError, httpcore2.ProtocolError, ssl.SSLError) as error:
-        if isinstance(error.__cause__, ssl.SSLCertVerificationError):
-            raise FetchError(f"{url.host} cannot show that it is {url.host}: {_words(error)}") from error
+        if "CERTIFICATE_VERIFY_FAILED" in str(error):  # behind a proxy, no SSLError is its cause
+            raise unvouched(url.host, _words(error)) from error
         raise Interrupted(f"cannot reach {url.host}: {_words(error)}") from error
     finally:
         patience.reset(before)

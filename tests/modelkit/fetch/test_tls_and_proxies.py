@@ -1,0 +1,112 @@
+"""Registries and the hub over TLS with an authority of one's own, behind a proxy that asks for a password."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import modelkit
+from modelkit.address import RegistryAddress
+from modelkit.errors import FetchError
+from modelkit.fetch.access import Access
+from modelkit.fetch.registry import wire
+from modelkit.fetch.registry.push import push
+from modelkit.store import Name, Store
+from tests.modelkit.fetch.conftest import QUICK, SHORT, pull
+from tests.modelkit.store.packages import TREE, put, read
+from tests.support.fake_registry import FakeRegistry
+from tests.support.hub import Hub, Repository, running
+from tests.support.tiny import TEMPLATE, write_model
+from tests.support.tls_proxy import AUTHORITY, TlsProxy
+
+ADDRESS = RegistryAddress("registry.test", "amy/story", "q4")
+WORDS = "Basic YW15OnMzY3JldA=="  # amy:s3cret
+
+
+@pytest.fixture
+def hub(tmp_path: Path) -> Iterator[Hub]:
+    folder = write_model(tmp_path / "story", template=TEMPLATE)
+    made = Hub({"Amy/Story": Repository.of(folder)}, cdn="https://cdn.test")
+    with running(made):
+        yield made
+
+
+@pytest.fixture
+def proxy(
+    registry: FakeRegistry, hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[TlsProxy]:
+    """The environment names proxy and hub, and nobody trusts either yet."""
+    with TlsProxy({"registry.test": registry.port, "hub.test": hub.port, "cdn.test": hub.port}) as proxy:
+        monkeypatch.setenv("HTTPS_PROXY", f"http://amy:s3cret@127.0.0.1:{proxy.port}")
+        for name in ("SSL_CERT_FILE", "SSL_CERT_DIR", "NO_PROXY", "no_proxy", "HF_HUB_OFFLINE"):
+            monkeypatch.delenv(name, raising=False)
+        monkeypatch.setenv("HF_ENDPOINT", "https://hub.test")
+        monkeypatch.setenv("HF_TOKEN", "hf_secret")
+        monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+        forget()
+        yield proxy
+    forget()
+
+
+def forget() -> None:
+    """Clients read the environment once."""
+    from huggingface_hub import close_session
+
+    wire._tls.cache_clear()
+    close_session()
+
+
+def trust(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(AUTHORITY))
+    forget()
+
+
+def test_a_package_goes_to_a_registry_and_comes_back(
+    store: Store, registry: FakeRegistry, proxy: TlsProxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trust(monkeypatch)
+    registry.relative = True  # it does not know its own name
+    digest = put(store, "story", format="safetensors")
+    assert push("story", ADDRESS, store, Access(), limits=QUICK).digest == digest
+    other = Store(tmp_path / "other")
+    assert pull(ADDRESS, Name.parse("back"), other, Access(), limits=QUICK).digest == digest
+    assert read(other, "back") == TREE
+    assert {*proxy.asked} == {("CONNECT registry.test:443", WORDS)}
+    assert not any("proxy-authorization" in headers for _, _, headers in registry.log)
+
+
+def test_a_registry_that_nobody_vouches_for_is_refused(store: Store, proxy: TlsProxy) -> None:
+    put(store, "story", format="safetensors")
+    with pytest.raises(FetchError, match=r"cannot show that it is registry\.test") as refused:
+        push("story", ADDRESS, store, Access(), limits=SHORT)
+    assert "SSL_CERT_FILE" in str(refused.value.hint)
+
+
+def test_a_model_of_a_mirror_is_fetched(
+    hub: Hub, proxy: TlsProxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trust(monkeypatch)
+    pulled = modelkit.pull("hf.co/Amy/Story", home=tmp_path / "home")
+    assert str(pulled.name) == "amy/story"
+    assert {*proxy.asked} == {("CONNECT hub.test:443", WORDS), ("CONNECT cdn.test:443", WORDS)}
+    tokens = {one.path.startswith("/cdn/"): "authorization" in one.headers for one in hub.requests}
+    assert tokens == {False: True, True: False}
+
+
+def test_a_mirror_that_nobody_vouches_for_is_refused(hub: Hub, proxy: TlsProxy, tmp_path: Path) -> None:
+    with pytest.raises(FetchError, match="cannot show that it is") as refused:
+        modelkit.pull("hf.co/Amy/Story", home=tmp_path / "home")
+    assert "SSL_CERT_FILE" in str(refused.value.hint)
+    assert not hub.requests
+
+
+def test_no_proxy_says_who_is_asked_directly(
+    store: Store, proxy: TlsProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There is no such machine outside of the proxy."""
+    trust(monkeypatch)
+    monkeypatch.setenv("NO_PROXY", "registry.test")
+    put(store, "story", format="safetensors")
+    with pytest.raises(FetchError, match=r"registry\.test"):
+        push("story", ADDRESS, store, Access(), limits=SHORT)
+    assert proxy.asked == []
