@@ -7,11 +7,12 @@ The model is made here: random weights, bytes for tokens. The server and the eng
 clients in another. Every number of streams is measured directly, over HTTP, and directly again, in turns; the
 times of both are the engine's own (from the first token to the last), so the loss is what the engine loses
 while a server works beside it. Where the direct runs differ by more than the loss could be, the machine is
-too busy to tell, and that is said.
+too busy to tell, and that is said; processor time per token, prompts included, tells more then.
 
 Then, as clients see it: time to the first piece; the gaps between pieces of four streams while a prompt of
 4,000 tokens comes in; and what 200 streams leave behind whose clients have left. PYTHON are interpreters
 with mlx-lm and llama-cpp-python[server]: their servers get the same model and the same requests in this run.
+All of it takes five minutes on two quiet cores: answers that take too long are cut off.
 """
 
 import argparse
@@ -53,6 +54,8 @@ from tests.support.tiny import TEMPLATE, write_model, write_tokenizer  # noqa: E
 LONG_TOKENS, DECODERS, LEAVING = 4000, 4, 200
 LETTERS = 94
 UNSTEADY = 0.05
+LIMIT_S = 15.0
+"""For what clients ask at once; what has come by then counts."""
 
 
 class Kept(Log):
@@ -78,7 +81,7 @@ class Clients:
     def ask(self, port: int, bodies: Sequence[dict[str, Any]], what: str = "at once", **more: Any) -> Any:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        wanted = {"what": what, "port": port, "bodies": list(bodies), **more}
+        wanted = {"what": what, "port": port, "bodies": list(bodies), "limit_s": LIMIT_S, **more}
         print(json.dumps(wanted), file=self._process.stdin, flush=True)
         return json.loads(self._process.stdout.readline())
 
@@ -105,11 +108,6 @@ def body(name: str, number: int, tokens: int, prompt: int = 48) -> dict[str, Any
     return {"model": name, "prompt": text, "max_tokens": tokens, "temperature": 0}
 
 
-def speed_of(usages: Sequence[Usage]) -> float:
-    """Tokens a second of all rows together, while they decode."""
-    return sum((one.generated_tokens - 1) / one.decode_s for one in usages)
-
-
 def directly(model: Model, count: int, tokens: int) -> list[Usage]:
     asked = [body("", number, tokens) for number in range(count)]
     with ThreadPoolExecutor(count) as threads:
@@ -120,40 +118,59 @@ def _answer(model: Model, prompt: str, tokens: int) -> Usage:
     return model.generate(prompt, raw=True, num_predict=tokens, temperature=0).usage
 
 
-def tokens_a_second(streams: Sequence[dict[str, Any]], tokens: int) -> float:
-    """Of all streams together, from the first request to the last piece."""
-    took_s = max(one["came"][-1] for one in streams) - min(one["sent_s"] for one in streams)
-    return len(streams) * tokens / took_s
+def tokens_a_second(streams: Sequence[dict[str, Any]]) -> float:
+    """Of all streams together, from the first request to the last piece; every token is a piece."""
+    came = [moment for one in streams for moment in one["came"]]
+    return len(came) / (max(came) - min(one["sent_s"] for one in streams))
+
+
+class Watch:
+    """What ran, and what it took of the processors, in seconds a token."""
+
+    def __init__(self) -> None:
+        self.speeds, self.costs_s = list[float](), list[float]()
+
+    def timed(self, run: Callable[[], Sequence[Usage]]) -> None:
+        began_s = time.process_time()
+        usages = run()
+        took_s = time.process_time() - began_s
+        self.speeds.append(sum((one.generated_tokens - 1) / one.decode_s for one in usages))
+        self.costs_s.append(took_s / sum(one.generated_tokens for one in usages))
 
 
 def paired(model: Model, kept: Kept, clients: Clients, port: int, options: argparse.Namespace) -> None:
-    print("Tokens a second while decoding, by the engine's clock:")
-    print(f"{'streams':>8} {'direct':>10} {'over HTTP':>10} {'lost':>8}")
+    print("Tokens a second while decoding, by the engine's clock; processor time for a token:")
+    print(f"{'streams':>8} {'direct':>10} {'over HTTP':>10} {'lost':>8} {'direct':>10} {'over HTTP':>10}")
     for count in options.streams:
-        losses, plain, served = list[float](), list[float](), list[float]()
-        unsteady = 0
-        for _ in range(options.rounds):
-            before = speed_of(directly(model, count, options.tokens))
+        plain, served = Watch(), Watch()
+
+        def over_http(count: int = count) -> Sequence[Usage]:
             kept.usages.clear()
             clients.ask(port, [body("tiny", number, options.tokens) for number in range(count)])
-            here = speed_of(kept.usages)
-            after = speed_of(directly(model, count, options.tokens))
-            losses.append(1 - here / ((before + after) / 2))
-            plain += [before, after]
-            served.append(here)
-            unsteady += abs(before / after - 1) > UNSTEADY
-        middle = statistics.median
-        said = f"   {unsteady} of {options.rounds} rounds unsteady" if unsteady else ""
-        print(f"{count:>8} {middle(plain):>10.1f} {middle(served):>10.1f} {middle(losses):>8.1%}{said}")
+            return kept.usages
+
+        for _ in range(options.rounds):
+            plain.timed(lambda count=count: directly(model, count, options.tokens))
+            served.timed(over_http)
+            plain.timed(lambda count=count: directly(model, count, options.tokens))
+        print(_compared(count, plain, served))
+
+
+def _compared(count: int, plain: Watch, served: Watch) -> str:
+    """One line of the table. Every round measured directly, over HTTP, and directly."""
+    middle, pairs = statistics.median, list(zip(plain.speeds[::2], plain.speeds[1::2], strict=True))
+    lost = middle(1 - 2 * here / sum(pair) for pair, here in zip(pairs, served.speeds, strict=True))
+    unsteady = sum(abs(before / after - 1) > UNSTEADY for before, after in pairs)
+    speeds = f"{count:>8} {middle(plain.speeds):>10.1f} {middle(served.speeds):>10.1f} {lost:>8.1%}"
+    costs = "".join(f" {middle(one.costs_s) * 1e3:>7.3f} ms" for one in (plain, served))
+    return speeds + costs + (f"   {unsteady} of {len(pairs)} rounds unsteady" if unsteady else "")
 
 
 def seen(clients: Clients, port: int, name: str, options: argparse.Namespace) -> Seen:
     """What clients see."""
     clients.ask(port, [body(name, 0, 8)])
     speed = {
-        count: tokens_a_second(
-            clients.ask(port, [body(name, n, options.tokens) for n in range(count)]), options.tokens
-        )
+        count: tokens_a_second(clients.ask(port, [body(name, n, options.tokens) for n in range(count)]))
         for count in options.streams
     }
     single = [clients.ask(port, [body(name, n, 4)])[0] for n in range(8)]
@@ -224,14 +241,15 @@ def served(model: Model, kept: Kept, home: Path) -> Iterator[tuple[Serving, int]
 def peer(command: Sequence[str], port: int) -> Iterator[int | None]:
     """Another server; None where it does not come up."""
     arguments = [*command, "--port", str(port)]
-    process = subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-    try:
-        yield port if _comes_up(process, port) else None
-    finally:
-        process.kill()
-        _, said = process.communicate()
-        if process.returncode not in (-9, 0):
-            print(f"  {command[0]}: {said.decode(errors='replace').strip().splitlines()[-1:]}")
+    with tempfile.TemporaryFile() as said:  # a pipe that nobody reads would fill, and hold it up
+        process = subprocess.Popen(arguments, stdout=said, stderr=said)
+        try:
+            yield port if _comes_up(process, port) else None
+        finally:
+            process.kill()
+            if process.wait() not in (-9, 0):
+                said.seek(0)
+                print(f"  {command[0]}: {said.read().decode(errors='replace').strip().splitlines()[-1:]}")
 
 
 def _comes_up(process: subprocess.Popen[bytes], port: int) -> bool:
@@ -265,7 +283,7 @@ def compared(options: argparse.Namespace, folder: Path, ours: Seen, clients: Cli
             model = str(folder) if name == "mlx_lm.server" else "tiny"
             try:
                 rows.append((name, seen(clients, port, model, options)))
-            except (IndexError, ZeroDivisionError, statistics.StatisticsError, json.JSONDecodeError) as error:
+            except (IndexError, ValueError, ZeroDivisionError) as error:
                 print(f"{name} did not answer all: {error!r}")
     counts = "".join(f"{f'{count} str.':>10}" for count in options.streams)
     print(f"\n{'':>18}{counts}   tokens a second   {'first':>8} {'p99 gap':>9} {'longest':>9}")
@@ -328,7 +346,9 @@ def main() -> None:
         write_letters(folder, options)
         clients, kept = Clients(), Kept()
         with (
-            modelkit.load(folder, home=place, draft_num_predict=0, cache_memory=0) as model,
+            modelkit.load(
+                folder, home=place, draft_num_predict=0, cache_memory=0, num_parallel=max(options.streams)
+            ) as model,
             served(model, kept, Path(place)) as (serving, port),
         ):
             directly(model, max(options.streams), 8)  # places for all rows, and what is compiled once

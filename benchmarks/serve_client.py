@@ -7,6 +7,7 @@ import asyncio
 import json
 import sys
 import time
+from collections.abc import Coroutine
 from typing import Any
 
 
@@ -36,17 +37,22 @@ async def ask(port: int, body: dict[str, Any], leave_after: int | None = None) -
     return {"sent_s": sent_s, "came": came, "last": said.decode(errors="replace")}
 
 
-async def at_once(port: int, bodies: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return list(await asyncio.gather(*(ask(port, body) for body in bodies)))
+async def within(limit_s: float, *asked: Coroutine[Any, Any, dict[str, Any]]) -> list[dict[str, Any]]:
+    """What has come of all of them by then."""
+    tasks = [asyncio.ensure_future(one) for one in asked]
+    await asyncio.wait(tasks, timeout=limit_s)
+    for task in tasks:
+        task.cancel()
+    return list(await asyncio.gather(*tasks))
 
 
 async def with_a_long_one(
-    port: int, bodies: list[dict[str, Any]], long: dict[str, Any], after_s: float
+    port: int, bodies: list[dict[str, Any]], long: dict[str, Any], after_s: float, limit_s: float
 ) -> list[dict[str, Any]]:
     """The others are left once the long one is done, which comes last in what is given back."""
     others = [asyncio.ensure_future(ask(port, body)) for body in bodies]
     await asyncio.sleep(after_s)
-    last = await ask(port, long)
+    [last] = await within(limit_s, ask(port, long))
     for one in others:
         one.cancel()
     return [*(await asyncio.gather(*others)), last]
@@ -66,9 +72,9 @@ def main() -> None:
         if wanted["what"] == "leave":
             work = leave(port, bodies[0], wanted["count"])
         elif wanted["what"] == "long":
-            work = with_a_long_one(port, bodies[:-1], bodies[-1], wanted["after_s"])
+            work = with_a_long_one(port, bodies[:-1], bodies[-1], wanted["after_s"], wanted["limit_s"])
         else:
-            work = at_once(port, bodies)
+            work = within(wanted["limit_s"], *(ask(port, body) for body in bodies))
         print(json.dumps(asyncio.run(work)), flush=True)
 
 
