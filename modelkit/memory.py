@@ -44,6 +44,8 @@ class Memory:
     """What the layers of model and draft remember of `likely_tokens` tokens."""
     adapter_bytes: int = 0
     """All adapters, each of which is read when a request first asks for it."""
+    rows: int = 1
+    """Conversations that can be answered at once."""
 
     @property
     def needed_bytes(self) -> int:
@@ -93,8 +95,8 @@ class Forecast:
         read = min(tokens, self.draft_context)
         return sequence_bytes(self.draft_layout, read, self.draft_element_bytes)
 
-    def memory(self, tokens: int, prefix_bytes: int, available_bytes: int) -> Memory:
-        """For sequences of `tokens` tokens."""
+    def memory(self, tokens: int, prefix_bytes: int, available_bytes: int, rows: int = 1) -> Memory:
+        """For sequences of `tokens` tokens, `rows` at once."""
         likely = min(tokens, LIKELY_TOKENS)
         return Memory(
             weight_bytes=self.weight_bytes,
@@ -107,6 +109,7 @@ class Forecast:
             likely_tokens=likely,
             likely_bytes=self.cache_bytes(likely, self.kv_format) + self.draft_cache_bytes(likely),
             adapter_bytes=self.adapter_bytes,
+            rows=rows,
         )
 
 

@@ -80,10 +80,11 @@ class Model:
         parameters: Parameters,
         settings: Settings,
         on_memory: Callable[[Memory, str | None], None] | None = None,
+        on_weights: Callable[[int], object] | None = None,
     ) -> None:
         self.name = opened.label
         self.load_s, self.digest = 0.0, opened.package
-        running = start(opened, parameters, settings, on_memory)
+        running = start(opened, parameters, settings, on_memory, on_weights)
         self.defaults, self.context_length = running.defaults, running.context_length
         self.memory, self.notes = running.memory, running.notes
         template = running.prompter.template

@@ -238,6 +238,7 @@ def start(
     parameters: Parameters,
     settings: Settings,
     on_memory: "Callable[[Memory, str | None], None] | None" = None,
+    on_weights: "Callable[[int], object] | None" = None,
 ) -> Running:
     """Load what was opened. Raises LoadError, TokenizerError, TemplateError."""
     ready = opened.ready
@@ -246,7 +247,7 @@ def start(
         one.read() for one in ready.pooling.dense
     ]  # while there is no engine that would have to be ended
     defaults = _stopping(prompter).merge(ready.parameters).merge(parameters)
-    started = start_engine(opened, defaults.resolved(), settings, on_memory)
+    started = start_engine(opened, defaults.resolved(), settings, on_memory, on_weights)
     writes = started.engine.model.described.writes
     return Running(
         engine=started.engine,

@@ -152,6 +152,7 @@ def load(
     max_waiting: int = 512,
     adapters: Sequence[str | os.PathLike[str]] = (),
     on_memory: Callable[[Memory, str | None], None] | None = None,
+    on_weights: Callable[[int], object] | None = None,
     **parameters: Unpack[LoadParameters],
 ) -> Model:
     """Load a stored package by name, or a model directory by path. A model with a host in its name, such as
@@ -162,7 +163,9 @@ def load(
     Pages on disk are those of all packages together. max_waiting: how many requests may wait while others
     are answered; one more raises Busy. adapters: paths of more adapters than a package has, as ADAPTER takes
     them; each goes by the name of its folder. on_memory: called before any weight is read with what
-    the model will take, and a sentence where that is more than there is.
+    the model will take, and a sentence where that is more than there is. on_weights: called, on a thread of
+    the engine, with the bytes of each tensor once it is there. What either raises ends the load, and is
+    raised here.
     parameters: any PARAMETER, as a default for all requests to this model; num_ctx, num_batch, num_thread
     and num_parallel can be set here only. Use the result as a context manager, or close it. Raises
     ModelkitError.
@@ -171,6 +174,7 @@ def load(
     wanted = Parameters(parameters)
     callbacks = Callbacks()
     tell = None if on_memory is None else callbacks.heard(arguments.function(on_memory, "on_memory"))
+    count = None if on_weights is None else callbacks.heard(arguments.function(on_weights, "on_weights"))
     waiting = arguments.whole(max_waiting, "max_waiting", 1, _MOST_WAITING)
     added = [
         Path(arguments.path(one, "adapters")) for one in arguments.elements(adapters, "adapters", "paths")
@@ -181,7 +185,7 @@ def load(
         translated(callbacks),
         open_model(_stored(arguments.path(name, "name"), settings), settings, added) as opened,
     ):
-        model = Model(opened, wanted, settings, tell)
+        model = Model(opened, wanted, settings, tell, count)
     model.load_s = time.monotonic() - started
     return model
 

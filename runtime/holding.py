@@ -30,6 +30,10 @@ def _no_class(_: nn.Module) -> None:
     return None
 
 
+def _no_matter(_: int) -> None:
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class Holding:
     """What becomes of the tensors of a network."""
@@ -55,8 +59,15 @@ class Holding:
         return kept if kept is not None and self.of_blocks(module) is not None else None
 
 
-def fill(network: nn.Module, weights: dict[str, mx.array], holding: Holding) -> None:
-    """Put fitted tensors in place, evaluated one by one; empties `weights` on the way."""
+def fill(
+    network: nn.Module,
+    weights: dict[str, mx.array],
+    holding: Holding,
+    told: Callable[[int], object] = _no_matter,
+) -> None:
+    """Put fitted tensors in place, evaluated one by one; empties `weights` on the way. told: called after
+    each with its bytes; what it raises ends the filling.
+    """
     for path, module in list(network.named_modules()):
         own = {name: weights.pop(full) for name, full in _own_names(path, module) if full in weights}
         as_stored, stand_in = holding.as_stored(module), holding.blocks.get(id(own.get("weight")))
@@ -78,6 +89,7 @@ def fill(network: nn.Module, weights: dict[str, mx.array], holding: Holding) -> 
                 module[name] = array.astype(_type(array.dtype, holding, full))
             # One at a time: a cast's stored twin is freed before the next tensor is read.
             mx.eval(module[name])
+            told(module[name].nbytes)
 
 
 def held_bytes(network: nn.Module, fitted: Mapping[str, mx.array], holding: Holding) -> int:

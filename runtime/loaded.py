@@ -158,6 +158,7 @@ def load_model(
     with_head: bool = False,
     fixed: bool = False,
     cut: Cut | None = None,
+    told: Callable[[int], object] = lambda _: None,
 ) -> LoadedModel:
     """Read weights into a network, in the form that is fast on the device (None: as they are stored).
 
@@ -166,7 +167,8 @@ def load_model(
     with_head: the draft head too, if there is one; one that does not fit is left out with a note. Where
     products read weights as they are stored, they stay so. Where those of packed weights are slow, as on a
     processor without kernels of our own, packed weights are expanded to floats if that takes no more than
-    half of what is free. cut: the part of it that is held here; None: all.
+    half of what is free. cut: the part of it that is held here; None: all. told: called with the bytes of
+    each tensor that has come; what it raises ends the load.
     Raises WeightMismatch, UnsupportedModel, and TooLarge before anything is allocated.
     """
     described = describe(config)
@@ -186,7 +188,7 @@ def load_model(
     for held in (weights, planned.opened.weights):
         held.clear()  # tensors that no part took would stay in memory
     for module, fitted in parts:
-        fill(module, fitted, planned.holding)
+        fill(module, fitted, planned.holding, told)
         module.eval()
         make_ready(module, compute)  # last: it makes twins of layers, with the arrays they have by now
     network = parts[0][0]

@@ -71,25 +71,35 @@ class _Weights:
     opened: Opened
     guesses: bool
     """Will anything be drafted? If not, neither a draft nor the model's own head is read."""
+    told: Callable[[int], object]
+    """Called with the bytes of each tensor that was read; what it raises ends the load."""
     draft_bytes: int = 0
     """What drafts take in memory, once they are loaded."""
 
     def target(self) -> LoadedModel:
         cpu.bind_blas()
         with_head = self.guesses and self.opened.draft is None
-        return _load(self.opened.target, with_head=with_head, stored=self._stored)
+        return self._read(self.opened.target, with_head=with_head)
 
     def drafters(self, target: LoadedModel, memory: LayerMemory) -> dict[str, Drafter]:
         if not self.guesses:
             return {}
-        draft = None if self.opened.draft_part is None else _load(self.opened.draft_part, stored=self._stored)
+        draft = None if self.opened.draft_part is None else self._read(self.opened.draft_part)
         own = draft or target.head
         self.draft_bytes = own.weight_bytes if own else 0
         return drafters_for(target, draft, memory)
 
-    @property
-    def _stored(self) -> bool:
-        return self.opened.package is not None
+    def _read(self, part: Part, *, with_head: bool = False) -> LoadedModel:
+        if isinstance(part.source.kind, GgufWeights):
+            from modelkit.pack.arrays import read_arrays
+
+            files, config, fixed = read_arrays(part), part.plan.config, False
+        else:
+            inventory = part.source.inventory
+            files, config = [shard.path for shard in inventory.weights], inventory.config
+            fixed = self.opened.package is not None  # the store's, so nobody changes them
+        on = device.device()
+        return load_model(config, files, on=on, with_head=with_head, fixed=fixed, told=self.told)
 
 
 def start_engine(
@@ -97,11 +107,13 @@ def start_engine(
     wanted: Resolved,
     settings: Settings,
     on_memory: Callable[[Memory, str | None], None] | None = None,
+    on_weights: Callable[[int], object] | None = None,
 ) -> Started:
     """Load the weights and start. Raises LoadError for a model that does not fit its config or the memory.
 
     on_memory: called before anything is loaded with what it will take, and a sentence where that is more than
-    there is.
+    there is. on_weights: called with the bytes of each tensor that was read. What either raises ends the
+    load.
     """
     ops.use(settings.operations)  # first: how weights are held depends on it
     described = describe(opened.inventory.config)
@@ -112,7 +124,7 @@ def start_engine(
     learning = None
     if guesses and opened.package is not None:
         learning = Learning(settings.home, opened.package, setting_of(wanted.num_thread, limits.kv_format))
-    weights = _Weights(opened, guesses)
+    weights = _Weights(opened, guesses, on_weights or (lambda _: None))
     learned = learning.recall() if learning else None
     options = _options(wanted, limits, settings.max_waiting)
     adapters = attached.sources(opened.adapters, described)
@@ -138,7 +150,7 @@ def _limits(opened: Opened, wanted: Resolved, settings: Settings, *, guesses: bo
     left = free - foreseen.weight_bytes - foreseen.draft_bytes - adapters
     # Nothing is kept of texts that embeddings are made of.
     kept = keeping(settings, opened.label, opened.digest, left) if described.writes else Keeping(None, None)
-    memory = foreseen.memory(context, kept.memory_bytes or 0, free)
+    memory = foreseen.memory(context, kept.memory_bytes or 0, free, wanted.num_parallel)
     short = shortage(opened.label, foreseen, context, memory)
     notes += (*more, *kept.notes, *((short,) if short else ()))
     return _Limits(context, kv_format, kept, memory, short, notes)
@@ -181,14 +193,3 @@ def _idle_threads(wanted: Resolved) -> tuple[str, ...]:
     if not wanted.num_thread or cpu.thread_count():
         return ()
     return (f"num_thread has no effect here: {cpu.report().reason or 'MLX brings its own threads'}",)
-
-
-def _load(part: Part, *, with_head: bool = False, stored: bool) -> LoadedModel:
-    """stored: the files are the store's, so nobody changes them."""
-    if isinstance(part.source.kind, GgufWeights):
-        from modelkit.pack.arrays import read_arrays
-
-        return load_model(part.plan.config, read_arrays(part), on=device.device(), with_head=with_head)
-    inventory = part.source.inventory
-    shards = [shard.path for shard in inventory.weights]
-    return load_model(inventory.config, shards, on=device.device(), with_head=with_head, fixed=stored)

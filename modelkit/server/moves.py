@@ -195,8 +195,11 @@ class Moves:
         if self.closed:
             return
         standing.used_s = self._clock() if standing.state == "ready" else standing.used_s
+        unwanted = ModelClosed(f"nobody waits for {standing.found.name} any more")
         if not standing.users and standing.state in ("opening", "waiting") and standing.key in self.all:
-            self.drop(standing, ModelClosed(f"nobody waits for {standing.found.name} any more"))
+            self.drop(standing, unwanted)
+        if not standing.users and standing.state == "loading":
+            self._break_off(standing, unwanted)
         if not standing.users:
             standing.expires_s = self._clock() + standing.keep_alive_s
         if standing.prefix_bytes > standing.prefix_asked_bytes and standing.state == "ready":
@@ -245,10 +248,16 @@ class Moves:
             self.tally.departures[standing.found.name, "stopped"] += 1
             self.leave(standing)
         elif standing.state == "loading":
-            standing.state = "leaving"  # its weights are being read; `_done` closes it
-            standing.end(stopped)
+            self._break_off(standing, stopped)
         else:
             self.drop(standing, stopped)
+
+    def _break_off(self, standing: Standing, error: ModelkitError) -> None:
+        """Its weights are being read, and take room until that has ended; then `_done` sees it off."""
+        standing.state = "leaving"
+        standing.end(error)
+        if standing.loading is not None:
+            standing.loading.refuse(error)
 
     def _task(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

@@ -8,8 +8,8 @@ What stays in memory and what comes is decided by `residents` and done by `moves
     ready      requests use it, or its time runs: it starts when the last one has ended
     leaving    it is being closed; nobody gets it any more
 
-All who ask for a model while it comes wait for the same load, and when the last of them leaves before its
-weights are read, the load ends. One package is one model in memory, under however many names. A name that
+All who ask for a model while it comes wait for the same load, and when the last of them leaves, the load
+ends. One package is one model in memory, under however many names. A name that
 stands for another package now, or whose engine has died, gets a new model with the next request; the old one
 leaves once nobody uses it.
 

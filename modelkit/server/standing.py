@@ -15,8 +15,8 @@ from modelkit.server.turns import Turns
 from runtime.engine.activity import Activity
 from runtime.records import dataclass
 
-# So many usual conversations have room in memory before a model counts as fitting: what one batch of them
-# takes, or one that is so many times as long.
+# No more usual conversations than these have room in memory before a model counts as fitting, nor more than
+# it answers at once: what one batch of them takes, or one that is so many times as long.
 RESERVED_ROWS = 8
 
 
@@ -87,7 +87,7 @@ class Standing:
         self.memory = memory
         weights = memory.weight_bytes + memory.draft_bytes + memory.adapter_bytes
         usual = max(limit_bytes - weights, memory.likely_bytes)
-        self.context_bytes = min(RESERVED_ROWS * memory.likely_bytes, usual)
+        self.context_bytes = min(min(memory.rows, RESERVED_ROWS) * memory.likely_bytes, usual)
         self.fixed_bytes = weights + self.context_bytes
         self.prefix_wish_bytes = memory.prefix_bytes
 

@@ -26,15 +26,26 @@ class Found:
     """Of the package; names with the same share one model in memory."""
 
 
+class Hearer(Protocol):
+    """Is told how a load goes, on any thread. What it raises ends the load, and leaves as it is."""
+
+    def memory(self, memory: Memory, shortage: str | None) -> None:
+        """What the model will take, before any weight is read."""
+        ...
+
+    def weights(self, nbytes: int) -> None:
+        """One more tensor was read, of so many bytes."""
+        ...
+
+
 class Source(Protocol):
     """spelled: a name in full; raises InvalidName. find: what it stands for, within a moment; raises
-    ModelNotFound too. load: its model, on any thread; on_memory is called with what it will take before any
-    weight is read, and what that raises leaves as it is.
+    ModelNotFound too. load: its model, on any thread; see `Hearer`.
     """
 
     def spelled(self, name: str) -> str: ...
     def find(self, name: str) -> Found: ...
-    def load(self, found: Found, on_memory: Callable[[Memory, str | None], None]) -> Model: ...
+    def load(self, found: Found, hearer: Hearer) -> Model: ...
 
 
 class Stored:
@@ -53,9 +64,10 @@ class Stored:
         digest = self._digests().get(wanted)
         return Found(wanted.short, digest or str(self._store.digest(wanted)))
 
-    def load(self, found: Found, on_memory: Callable[[Memory, str | None], None]) -> Model:
+    def load(self, found: Found, hearer: Hearer) -> Model:
         self._store.digest(found.name)  # a name that has gone meanwhile is not looked for elsewhere
-        return load(found.name, home=self._settings.home, on_memory=on_memory, **self._options)
+        told: Any = {"on_memory": hearer.memory, "on_weights": hearer.weights}
+        return load(found.name, home=self._settings.home, **told, **self._options)
 
     def _digests(self) -> dict[Name, str]:
         """Those of all packages; the index is read again when it is another file than last time."""
@@ -81,5 +93,5 @@ class Loose:
     def find(self, name: str) -> Found:
         return Found(name, name)
 
-    def load(self, found: Found, on_memory: Callable[[Memory, str | None], None]) -> Model:
+    def load(self, found: Found, hearer: Hearer) -> Model:
         return self._open(found.name)

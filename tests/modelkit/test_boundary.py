@@ -117,6 +117,7 @@ CALLS: dict[str, dict[str, Any]] = {
         "max_waiting": 8,
         "adapters": (),
         "on_memory": None,
+        "on_weights": None,
         **HOME,
         **dict.fromkeys((*SOME, "num_ctx", "kv_format")),
     },

@@ -2,14 +2,19 @@
 
 import asyncio
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import wraps
 from typing import Any
 
 from modelkit.errors import ModelNotFound
 from modelkit.memory import Memory
 from modelkit.model import Model
-from modelkit.server.stored import Found
+from modelkit.server.moves import Capacity
+from modelkit.server.pool import Lease, Pool
+from modelkit.server.stored import Found, Hearer
 from runtime.engine.activity import Activity
 
 
@@ -55,6 +60,9 @@ class FakePackages:
 
     sizes: dict[str, int]
     prefixes: int = 0
+    rows: int = 1
+    conversation: int = 0
+    """What one takes."""
     digests: dict[str, str] = field(default_factory=dict[str, str])
     fails: dict[str, Exception] = field(default_factory=dict[str, Exception])
     loaded: list[FakeModel] = field(default_factory=list[FakeModel])
@@ -77,19 +85,24 @@ class FakePackages:
             raise ModelNotFound(f"there is no model {name!r}")
         return Found(name.lower(), self.digests.get(name.lower(), f"sha256:{name.lower()}"))
 
-    def load(self, found: Found, on_memory: Callable[[Memory, str | None], None]) -> Model:
+    def load(self, found: Found, hearer: Hearer) -> Model:
         memory = Memory(
             weight_bytes=self.sizes[found.name],
             draft_bytes=0,
             cache_bytes=0,
             available_bytes=0,
             prefix_bytes=self.prefixes,
+            likely_bytes=self.conversation,
+            rows=self.rows,
         )
         self.opened.append(found.name)
         assert self.headers.wait(30)
-        on_memory(memory, None)
+        hearer.memory(memory, None)
         self.began.append(found.name)
-        assert self.reads.wait(30)
+        end_s = time.monotonic() + 30
+        while not self.reads.wait(0.005):  # as weights come, tensor by tensor
+            assert time.monotonic() < end_s
+            hearer.weights(1)
         if found.name in self.fails:
             raise self.fails[found.name]
         model: Any = FakeModel(found.name, found.digest, memory)
@@ -102,3 +115,46 @@ async def until(condition: Callable[[], object], seconds: float = 20.0) -> None:
     async with asyncio.timeout(seconds):
         while not condition():
             await asyncio.sleep(0.002)
+
+
+Test = Callable[..., Coroutine[Any, Any, None]]
+
+
+def on_a_loop(test: Test) -> Callable[..., None]:
+    """A test that is a coroutine."""
+
+    @wraps(test)
+    def run(*given: Any, **named: Any) -> None:
+        asyncio.run(test(*given, **named))
+
+    return run
+
+
+@asynccontextmanager
+async def pool_of(packages: FakePackages, **capacity: Any) -> AsyncGenerator[tuple[Pool, Clock]]:
+    clock = Clock()
+    pool = Pool(packages, Capacity(**capacity), clock)
+    try:
+        yield pool, clock
+    finally:
+        packages.reads.set()
+        await pool.close()
+        assert all(not model.alive for model in packages.loaded), [m.name for m in packages.loaded if m.alive]
+
+
+async def use(pool: Pool, name: str, keep_alive: float | None = None) -> Lease:
+    async with pool.acquire(name, keep_alive) as lease:
+        return lease
+
+
+def names(pool: Pool) -> list[str]:
+    return [one.name for one in pool.shown()]
+
+
+def states(pool: Pool) -> dict[str, str]:
+    return {one.name: one.state for one in pool.shown()}
+
+
+def nothing_is_left(pool: Pool) -> None:
+    assert all(one.users == one.waiting == 0 for one in pool.shown())
+    assert pool._in_all.count == 0  # pyright: ignore[reportPrivateUsage]

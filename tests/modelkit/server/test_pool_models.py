@@ -1,9 +1,9 @@
 """The pool with real models out of a store: one answers while another loads, leaving gives memory back."""
 
 import asyncio
+import gc
 import sys
 import threading
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from modelkit.memory import Memory
 from modelkit.model import Model
 from modelkit.server.moves import Capacity
 from modelkit.server.pool import Lease, Pool
-from modelkit.server.stored import Found, Stored
+from modelkit.server.stored import Found, Hearer, Stored
 from modelkit.settings import Settings
 from modelkit.store import Store
 from runtime import device
@@ -50,13 +50,16 @@ class Held(Stored):
         self.go, self.held = threading.Event(), threading.Event()
         self.go.set()
 
-    def load(self, found: Found, on_memory: Callable[[Memory, str | None], None]) -> Model:
+    def load(self, found: Found, hearer: Hearer) -> Model:
         def told(memory: Memory, shortage: str | None) -> None:
-            on_memory(memory, shortage)
+            hearer.memory(memory, shortage)
             self.held.set()
             assert self.go.wait(30)
 
-        return super().load(found, told)
+        class Holding:
+            memory, weights = staticmethod(told), hearer.weights
+
+        return super().load(found, Holding())
 
 
 def pool_at(home: Path, **capacity: Any) -> tuple[Pool, Held]:
@@ -134,6 +137,29 @@ def test_a_model_that_leaves_gives_its_memory_back(home: Path) -> None:
         await pool.close()
 
     asyncio.run(run())
+
+
+def test_a_load_ends_where_a_tensor_was_one_too_many(home: Path) -> None:
+    class Enough(Exception):
+        pass
+
+    read: list[int] = []
+
+    def told(nbytes: int) -> None:
+        read.append(nbytes)
+        if len(read) == 5:
+            raise Enough
+
+    before = held(home)
+    with pytest.raises(Enough):
+        modelkit.load("heavy", home=home, on_weights=told)
+    assert len(read) == 5
+    gc.collect()  # the frames that the error has passed
+    device.give_back()
+    assert held(home) - before < 10**6
+    read.clear()
+    with modelkit.load("heavy", home=home, on_weights=read.append) as model:
+        assert sum(read) == model.memory.weight_bytes
 
 
 def test_a_package_that_is_created_again_is_picked_up(tmp_path: Path) -> None:
