@@ -24,7 +24,7 @@ from runtime.models.architecture import Described, describe
 from runtime.nn import ops
 from runtime.nn.ready import make_ready
 from runtime.nn.rope_spec import long_after
-from runtime.planned import Part, Plan, fit_network, float_of, head_layout, plan_for, wanted_dtype
+from runtime.planned import Part, Plan, apart, fit_network, float_of, head_layout, plan_for, wanted_dtype
 from runtime.records import dataclass
 from runtime.step import Adapters, Inputs, Step
 from runtime.weights import DTYPES
@@ -137,6 +137,11 @@ class Cut(Protocol):
         ...
 
     @property
+    def splits(self) -> bool:
+        """Are tensors cut, and not only chosen?"""
+        ...
+
+    @property
     def has_head(self) -> bool:
         """Is the draft head here?"""
         ...
@@ -208,6 +213,7 @@ def _cut(
 ) -> tuple[Described, Plan]:
     """How weights are held is decided as if this machine held all and had room for it, as the others do."""
     roomy = None if on is None else replace(on, available_bytes=on.available_bytes * cut.ranks)
+    roomy = apart(roomy, config) if cut.splits else roomy
     planned = plan_for(described, config, weights, roomy, with_head=with_head and cut.has_head)
     mine, part = cut(described, planned.parts[0], compute, weights)
     size = held_bytes(*part, planned.holding)

@@ -10,7 +10,7 @@ from typing import Any
 import mlx.core as mx
 import mlx.nn as nn
 
-from runtime.blocks.stored import Floats, Unfolded, unfolded
+from runtime.blocks.stored import Floats, Unfolded, stored_types, unfolded
 from runtime.cache.layout import LayerSpec
 from runtime.cpu.native.products import BLOCKS
 from runtime.device import Device
@@ -80,6 +80,13 @@ def _ways(described: Described, on: Device | None) -> tuple[tuple[Floats, Holdin
         return (("none", smallest),)
     expanding = replace(smallest, expands=lambda module: not stay(module))
     return ("inexact" if on.as_stored else "all", expanding), ("none", smallest)
+
+
+def apart(on: Device | None, config: Mapping[str, Any]) -> Device | None:
+    """A device for tensors that are to be cut: GGUF's blocks, which stand for numbers while a family names
+    them, become what can be (MLX's packed form, or numbers).
+    """
+    return replace(on, as_stored=False) if on is not None and stored_types(config) else on
 
 
 def _no_module(_: nn.Module) -> bool:

@@ -67,6 +67,10 @@ class Share:
         return self.group.size
 
     @property
+    def splits(self) -> bool:
+        return self.plan.shards > 1
+
+    @property
     def has_head(self) -> bool:
         return self.group.rank == 0
 

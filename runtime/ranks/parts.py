@@ -10,7 +10,7 @@ from runtime.device import Device
 from runtime.errors import WeightMismatch
 from runtime.holding import held_tensors
 from runtime.models.architecture import describe
-from runtime.planned import float_of, plan_for, wanted_dtype
+from runtime.planned import apart, float_of, plan_for, wanted_dtype
 from runtime.ranks.pieces import Shard
 from runtime.ranks.plan import LayerPart, Parts
 from runtime.ranks.shards import Splits, splits_of
@@ -55,6 +55,7 @@ def parts_of(
     if odd:
         raise WeightMismatch(odd)
     stored = {name: mx.zeros(shape, DTYPES[dtype]) for name, (dtype, shape) in tensors.items()}
+    on = apart(on, config) if shards > 1 else on
     planned = plan_for(described, config, stored, on, with_head=False)
     network, fitted = planned.parts[0]
     layout = described.layout

@@ -1,12 +1,12 @@
 """One rank that reads with its share of tiny models: python -m tests.support.sharing SHARDS FORM NAME ...
 
 It prints, as JSON, what it found for each reference: rank 0 has the whole model beside its share, and
-compares the two. FORM: "floats", or "packed" for matrices in 8 bits.
+compares the two. FORM: "floats", "packed" for matrices in 8 bits, or "blocks" for those of GGUF's Q8_0.
 """
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -19,6 +19,7 @@ from runtime.cpu import native
 from runtime.device import device
 from runtime.loaded import LoadedModel, load_model
 from runtime.nn.rope_spec import long_after
+from runtime.planned import apart
 from runtime.ranks.group import Group
 from runtime.ranks.load import load_share
 from runtime.ranks.parts import parts_of
@@ -29,7 +30,10 @@ from tests.support.parity import Reference
 
 GROUP_SIZE = 32
 CHUNK, TOKENS = 12, 24
-_NAMES = {mx.float32: "F32", mx.uint32: "U32"}
+_NAMES = {mx.float32: "F32", mx.uint32: "U32", mx.uint8: "U8"}
+
+Stored = tuple[dict[str, mx.array], Mapping[str, Any]]
+"""Tensors and their config."""
 
 
 def read(model: LoadedModel, ids: list[int], rank: int, chunk: int = CHUNK) -> np.ndarray | None:
@@ -55,7 +59,7 @@ def read(model: LoadedModel, ids: list[int], rank: int, chunk: int = CHUNK) -> n
     return np.concatenate(found) if found else None
 
 
-def packed(weights: dict[str, mx.array]) -> dict[str, mx.array]:
+def packed(weights: dict[str, mx.array], config: Mapping[str, Any]) -> Stored:
     """Matrices of layers in 8 bits, where groups divide them."""
     made: dict[str, mx.array] = {}
     for name, array in weights.items():
@@ -65,7 +69,21 @@ def packed(weights: dict[str, mx.array]) -> dict[str, mx.array]:
             made |= {name: codes, f"{stem}scales": scales, f"{stem}biases": biases}
         else:
             made[name] = array
-    return made
+    return made, config
+
+
+def in_blocks(weights: dict[str, mx.array], config: Mapping[str, Any]) -> Stored:
+    """Matrices of layers in GGUF's Q8_0: 32 codes behind a scale."""
+    made, types = dict(weights), dict[str, Any]()
+    for name, array in weights.items():
+        if name.endswith("_proj.weight") and array.shape[-1] % GROUP_SIZE == 0:
+            numbers = np.array(array).reshape(-1, GROUP_SIZE)
+            scales = (np.abs(numbers).max(axis=1, keepdims=True) / 127).astype(np.float16)
+            codes = np.round(numbers / scales.astype(np.float32)).astype(np.int8)
+            rows = np.concatenate([scales.view(np.uint8), codes.view(np.uint8)], axis=1)
+            made[name] = mx.array(rows.reshape(array.shape[0], -1))
+            types[name.removesuffix(".weight")] = {"mode": "gguf", "type": "q8_0"}
+    return made, {**config, "quantization": types}
 
 
 def compared(group: Group, shards: int, form: str, name: str) -> dict[str, Any]:
@@ -73,8 +91,9 @@ def compared(group: Group, shards: int, form: str, name: str) -> dict[str, Any]:
     reference = Reference(name)
     config, ids = reference.record["config"], [int(token) for token in reference.answers["ids"][:TOKENS]]
     weights = {key: mx.array(value) for key, value in random_state(reference.record["tensors"]).items()}
-    weights = packed(weights) if form == "packed" else weights
-    on = device() if form == "packed" else None
+    if form != "floats":
+        weights, config = FORMS[form](weights, config)
+    on = None if form == "floats" else device()
     with TemporaryDirectory() as folder:
         file = Path(folder, "model.safetensors")
         mx.save_safetensors(str(file), weights)
@@ -88,13 +107,19 @@ def compared(group: Group, shards: int, form: str, name: str) -> dict[str, Any]:
         said = {"bytes": model.weight_bytes, "planned": plan.shares[group.rank].weight_bytes}
         if group.rank:
             return said
-        expected = read(load_model(config, [file], on=on), ids, 0)
+        held_alike = apart(on, config) if shards > 1 else on
+        expected = read(load_model(config, [file], on=held_alike), ids, 0)
     assert expected is not None
     first, *again = [one for one in got if one is not None]
     off = float(np.abs(first - expected).max() / np.abs(expected).max())
     same = bool((first == expected).all())
     return said | {"same": same, "off": off, "again": all(bool((one == first).all()) for one in again)}
 
+
+FORMS: dict[str, Callable[[dict[str, mx.array], Mapping[str, Any]], Stored]] = {
+    "packed": packed,
+    "blocks": in_blocks,
+}
 
 if __name__ == "__main__":
     joined = Group.join("ring")

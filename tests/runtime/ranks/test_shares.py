@@ -54,8 +54,9 @@ def test_shards_give_the_logits_of_one_process(tmp_path: Path, size: int) -> Non
     assert all(one["again"] for one in found.values()), "other bits where the prompt was cut otherwise"
 
 
+@pytest.mark.parametrize("form", ["packed", "blocks"])
 @pytest.mark.parametrize(("shards", "bar"), [(1, 0.0), (2, 100 * BAR)])
-def test_packed_weights_are_cut_between_groups(tmp_path: Path, shards: int, bar: float) -> None:
+def test_packed_weights_are_cut_between_groups(tmp_path: Path, shards: int, bar: float, form: str) -> None:
     names = ("llama", "qwen3_moe", "phi3_window", "glm4_moe")
-    found = shares(tmp_path, 2, shards, names, "packed")
+    found = shares(tmp_path, 2, shards, names if form == "packed" else names[::2], form)
     assert {name: one["off"] for name, one in found.items() if one["off"] > bar} == {}
