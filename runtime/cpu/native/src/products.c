@@ -1,8 +1,9 @@
 #include "products.h"
-#include "products_blocks.h"
 #include "products_few.h"
+#include "products_few_blocks.h"
 #include "products_quantize.h"
 #include "products_tile.h"
+#include "products_unpack_blocks.h"
 
 static void unpack_codes(const struct mk_matrix* w, const struct panel* p, size_t at, int bytes, int ahead, int32_t (*out)[LANES]) {
   switch (w->bits) {
@@ -50,7 +51,7 @@ static void unpack_groups(const struct mk_matrix* w, int n0, int first, int coun
 
 /* Up to how many rows go by registers alone, without a slab of codes. */
 static int most_few(const struct mk_matrix* w) {
-  if (mk_is_blocks(w)) return WORD == 4 && w->kind <= MK_Q6_K ? 2 : 0;
+  if (mk_is_blocks(w)) return w->kind == MK_IQ4_NL ? 0 : FEW_WITH_BLOCKS;
   if (w->bits != 4 && w->bits != 8) return 0;
   return mk_block(w) < 32 || (WORD == 2 && w->bits == 8) ? 2 : FEW;
 }
@@ -66,13 +67,6 @@ static int most_few(const struct mk_matrix* w) {
 static void few_codes(const struct mk_matrix* w, const struct slab* s, const struct panel* p, size_t at, const char* x,
                       size_t ldx, int rows, float* sums) {
 #if defined(__AVX512VNNI__)
-  switch (w->kind) {
-    case MK_Q2_K: BY_TWO(few_blocks, MK_Q2_K); return;
-    case MK_Q3_K: BY_TWO(few_blocks, MK_Q3_K); return;
-    case MK_Q4_K: BY_TWO(few_blocks, MK_Q4_K); return;
-    case MK_Q5_K: BY_TWO(few_blocks, MK_Q5_K); return;
-    case MK_Q6_K: BY_TWO(few_blocks, MK_Q6_K); return;
-  }
   if (s->block == 64) {
     w->bits == 8 ? BY_FOUR(few_vnni, 8, 0, 64) : BY_FOUR(few_vnni, 4, 0, 64);
   } else if (s->block == 32) {
@@ -114,6 +108,10 @@ static void strip(const struct mk_matrix* w, int n0, const char* x, size_t ldx, 
   struct slab s; /* not zeroed as a whole: that would take as long as a product of one row */
   s.block = mk_block(w), s.per_group = w->group / mk_block(w);
   memset(sums, 0, (size_t)rows * MK_STRIP * 4);
+  if (few && mk_is_blocks(w)) {
+    COLUMN(few_blocks).strip(w, n0, x, ldx, rows, sums);
+    return;
+  }
   const int together = few ? 1 : PANELS;
   for (int p0 = 0; p0 < MK_STRIP / LANES; p0 += together) {
     struct panel panels[PANELS];
@@ -123,7 +121,7 @@ static void strip(const struct mk_matrix* w, int n0, const char* x, size_t ldx, 
       const size_t at = byte_of(w, s.first);
       for (int p = 0; p < together; p++) {
         if (mk_is_blocks(w)) {
-          unpack_blocks(w, &panels[p], at, s.count, few, s.codes[p], s.scales[p], s.biases[p]);
+          unpack_blocks(w, &panels[p], at, s.count, s.codes[p], s.scales[p], s.biases[p]);
           continue;
         }
         unpack_groups(w, n0 + (p0 + p) * LANES, s.first, s.count, s.scales[p], s.biases[p]);

@@ -14,7 +14,7 @@ enum { FP4_OFFSET = 12 };
 static const uint8_t FP4[16] = {12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0};
 
 /* order[p]: which element of a unit stands at p. */
-static void order_of(int bits, uint8_t order[32]) {
+static inline void order_of(int bits, uint8_t order[32]) {
   const int parts = 8 % bits ? 0 : FIELD / bits;
   for (int p = 0; p < 32; p++) {
     const int t = p / WORD, c = p % WORD;

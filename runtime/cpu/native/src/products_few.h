@@ -1,8 +1,7 @@
-/* One row or two: codes go from memory through registers into sums, and nothing is kept of them. */
+/* One row or two: codes go from memory through registers into sums, and nothing is kept of them. Blocks have products_few_blocks.h. */
 #pragma once
 #if defined(__AVX512VNNI__)
 #include "products_few_vnni.h" /* for most of them, and for more rows */
-#include "products_few_blocks.h"
 #elif defined(__AVX2__)
 #include "products_few_avx2.h"
 #else

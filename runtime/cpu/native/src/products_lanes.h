@@ -65,8 +65,32 @@ INLINE void transpose(const vi row[16], vi out[16]) {
   }
 }
 
+/* Of no more than 16 bytes: four rows share a register, so that lanes of 128 bits are all there is to turn over. */
+INLINE void transpose_short(const char* const rows[16], size_t at, int bytes, vi out[4]) {
+  const __mmask16 some = (__mmask16)((1u << bytes) - 1);
+  vi a[4];
+  UNROLL for (int i = 0; i < 4; i++) {
+    __m128i row[4];
+    UNROLL for (int j = 0; j < 4; j++) {
+      const char* from = rows[4 * j + i] + at;
+      row[j] = bytes == 16 ? _mm_loadu_si128((const __m128i*)from) : _mm_maskz_loadu_epi8(some, from);
+    }
+    const __m256i low = _mm256_inserti128_si256(_mm256_castsi128_si256(row[0]), row[1], 1);
+    const __m256i high = _mm256_inserti128_si256(_mm256_castsi128_si256(row[2]), row[3], 1);
+    a[i] = _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
+  }
+  const vi ab = _mm512_unpacklo_epi32(a[0], a[1]), ab2 = _mm512_unpackhi_epi32(a[0], a[1]);
+  const vi cd = _mm512_unpacklo_epi32(a[2], a[3]), cd2 = _mm512_unpackhi_epi32(a[2], a[3]);
+  out[0] = _mm512_unpacklo_epi64(ab, cd), out[1] = _mm512_unpackhi_epi64(ab, cd);
+  out[2] = _mm512_unpacklo_epi64(ab2, cd2), out[3] = _mm512_unpackhi_epi64(ab2, cd2);
+}
+
 INLINE void vi_transpose(const char* const rows[16], size_t at, int bytes, const char* end, vi out[16]) {
   (void)end;
+  if (__builtin_constant_p(bytes) && bytes <= 16) {
+    transpose_short(rows, at, bytes, out);
+    return;
+  }
   const __mmask64 some = bytes < 64 ? ((__mmask64)1 << bytes) - 1 : ~(__mmask64)0;
   vi row[16];
   UNROLL for (int r = 0; r < 16; r++) row[r] = _mm512_maskz_loadu_epi8(some, rows[r] + at);
@@ -297,4 +321,11 @@ INLINE int32_t vi_sum(vi a) {
   vi_store(t, a);
   for (int i = 0; i < LANES; i++) sum += t[i];
   return sum;
+}
+
+/* What vi_dot takes of x. */
+INLINE int32_t word(const char* p) {
+  int32_t w;
+  memcpy(&w, p, 4);
+  return w;
 }

@@ -15,12 +15,6 @@ struct slab {
   int block, per_group, first, count; /* blocks: elements of one, how many there are in a group */
 };
 
-INLINE int32_t word(const char* p) {
-  int32_t w;
-  memcpy(&w, p, 4);
-  return w;
-}
-
 /* y and the sums `of` n blocks of a panel, of which `left` are there, the first as block b of the slab. scales: of x's `blocks`
  * blocks, and then their sums. */
 INLINE vf with_blocks(vf y, const struct slab* s, const vi* of, int b, int left, const float* scales, int blocks, const int n) {

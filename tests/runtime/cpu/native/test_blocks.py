@@ -63,6 +63,20 @@ def test_products_are_those_of_the_numbers(name: str, outputs: int, count: int) 
 
 
 @TYPES
+def test_every_number_of_rows(name: str) -> None:
+    rows = blocks(name, 33, 2 * 256 // BLOCK_TYPES[name].weights, seed=2)
+    x, w = mx.array(normal(18, 512)), matrix(name, rows)
+    with mx.stream(mx.cpu):
+        with computing("plain", 1):
+            alone = np.concatenate([bits(kernels.product(row[None], w)) for row in x])
+        for column in kernels.columns():
+            with computing(column, 1):
+                for count in range(1, 19):
+                    y = bits(kernels.product(x[-count:], w))
+                    assert np.array_equal(y, alone[-count:]), (column, count)
+
+
+@TYPES
 def test_rows_and_products_in_float32_see_the_very_numbers(name: str) -> None:
     rows = blocks(name, 20, 2 * 256 // BLOCK_TYPES[name].weights, seed=1)
     exact, w, ids = numbers(name, rows), matrix(name, rows), mx.array([3, 0, 19, 3, -1])

@@ -1,0 +1,78 @@
+#include "products_few_blocks.h"
+#include "products_blocks.h"
+
+/* The next panel's share of what is worked on, half a block: as `fetch`. */
+INLINE void fetch_half(const struct panel* p, size_t at, int half, const int bytes) {
+  const int lines = (16 * bytes / 64 + 1) / 2;
+  const char* line = p->rows[0] + 16 * at + p->bytes + 64 * lines * half;
+  UNROLL for (int i = 0; i < lines; i++) __builtin_prefetch(line + 64 * i, 0, 2);
+}
+
+/* R rows times one panel of whole blocks, added to sums. */
+INLINE void few_blocks(const struct panel* p, const char* x, size_t ldx, int k, float* sums, const int kind, const int R) {
+  const int group = kind == MK_Q4_K || kind == MK_Q5_K || kind == MK_IQ4_XS ? 32 : 16, groups = k / group;
+  const float* factors = (const float*)(x + (size_t)(k + 31) / 32 * 64); /* x's scales, and then its sums */
+  const size_t ld = ldx / sizeof(float);
+  struct at_blocks b = {p, 0};
+  vf y[FEW_WITH_BLOCKS];
+  UNROLL for (int r = 0; r < R; r++) y[r] = vf_load(sums + r * MK_STRIP);
+  for (int e = 0; e < k; e += 256, b.at += (size_t)mk_blocks_of(kind).bytes) {
+    float scales[16][LANES], biases[16][LANES];
+    struct half words;
+    unpack_block_scales(kind, &b, scales, biases);
+    UNROLL for (int half = 0; half < 2; half++) {
+      fetch_half(p, b.at, half, mk_blocks_of(kind).bytes);
+      half_of_block(&b, kind, half, &words);
+      UNROLL for (int g = 0; g < 128 / group; g++, x += 2 * group, factors++) {
+        vi sum[FEW_WITH_BLOCKS], low[FEW_WITH_BLOCKS]; /* low: with x's low bytes, where words are bytes */
+        UNROLL for (int r = 0; r < R; r++) sum[r] = low[r] = vi_set(0);
+        UNROLL for (int i = 0; i < group; i += 4) {
+          vi codes[4 / WORD];
+          words_for_dot(codes_at(&words, kind, group * g + i), table_of(kind), codes);
+          UNROLL for (int t = 0; t < 4 / WORD; t++) UNROLL for (int r = 0; r < R; r++) {
+            const char* at = x + r * ldx + 4 * (i / WORD + t);
+            sum[r] = vi_dot(sum[r], codes[t], word(at));
+            if (WORD == 4) low[r] = vi_dot(low[r], codes[t], word(at + group));
+          }
+        }
+        const int of = 128 / group * half + g;
+        UNROLL for (int r = 0; r < R; r++) {
+          const vi whole = WORD == 4 ? vi_add(vi_left(sum[r], 8), low[r]) : sum[r];
+          y[r] = vf_fma(vi_float(whole), vf_mul(vf_set(factors[r * ld]), vf_load(scales[of])), y[r]);
+          y[r] = vf_fma(vf_load(biases[of]), vf_set(factors[r * ld + (size_t)groups]), y[r]);
+        }
+      }
+    }
+  }
+  UNROLL for (int r = 0; r < R; r++) vf_store(sums + r * MK_STRIP, y[r]);
+}
+
+/* As great a power of two of rows as there are. Returns how many these were. */
+INLINE int some_with_blocks(const struct panel* p, const char* x, size_t ldx, int k, float* sums, int rows, const int kind) {
+  if (FEW_WITH_BLOCKS == 8) {
+    if (rows >= 8) return few_blocks(p, x, ldx, k, sums, kind, FEW_WITH_BLOCKS), 8;
+    if (rows >= 4) return few_blocks(p, x, ldx, k, sums, kind, FEW_WITH_BLOCKS / 2), 4;
+  }
+  if (rows >= 2) return few_blocks(p, x, ldx, k, sums, kind, 2), 2;
+  return few_blocks(p, x, ldx, k, sums, kind, 1), 1;
+}
+
+static int some_of(int kind, const struct panel* p, const char* x, size_t ldx, int k, float* sums, int rows) {
+  switch (kind) {
+    case MK_Q2_K: return some_with_blocks(p, x, ldx, k, sums, rows, MK_Q2_K);
+    case MK_Q3_K: return some_with_blocks(p, x, ldx, k, sums, rows, MK_Q3_K);
+    case MK_Q4_K: return some_with_blocks(p, x, ldx, k, sums, rows, MK_Q4_K);
+    case MK_Q5_K: return some_with_blocks(p, x, ldx, k, sums, rows, MK_Q5_K);
+    case MK_Q6_K: return some_with_blocks(p, x, ldx, k, sums, rows, MK_Q6_K);
+    default: return some_with_blocks(p, x, ldx, k, sums, rows, MK_IQ4_XS);
+  }
+}
+
+static void strip(const struct mk_matrix* w, int n0, const char* x, size_t ldx, int rows, float* sums) {
+  for (int p0 = 0; p0 < MK_STRIP; p0 += LANES) {
+    const struct panel p = panel_of(w->codes, (size_t)w->stride, n0 + p0, w->n);
+    for (int r = 0; r < rows;) r += some_of(w->kind, &p, x + (size_t)r * ldx, ldx, w->k, sums + r * MK_STRIP + p0, rows - r);
+  }
+}
+
+const struct few_blocks COLUMN(few_blocks) = {strip};
