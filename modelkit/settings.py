@@ -4,6 +4,8 @@ import json
 import os
 import re
 import sys
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal, cast, get_args
@@ -18,6 +20,7 @@ Operations = Literal["plain", "cpu", "blas", "gpu"]
 _SIZE = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,3})?) ?(?:([KMGT])(I)?)?B?")
 _MOST_BYTES = 2**63
 _SMALL = 1 << 20
+_RANKS = ("MLX_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK")  # of mlx.launch, Open MPI, MPICH
 _HUB = "https://huggingface.co"
 SERVER_HOST, SERVER_PORT = "127.0.0.1", 11434
 _SERVER = re.compile(
@@ -44,6 +47,8 @@ class Settings:
     """The column of `runtime.nn.ops` that models compute by: MODELKIT_OPS. "plain" is every operation as it
     is defined, to tell a wrong kernel from a wrong model; None leaves it to the device.
     """
+    shards: int = 1
+    """Where several machines run a model: among how many of them each layer is shared. `load` says it."""
     max_waiting: int = 512
     """How many requests may wait for a loaded model; `load` can say another number."""
     keep_alive_s: float = 300.0
@@ -74,6 +79,42 @@ def settings_at(home: str | os.PathLike[str] | None) -> Settings:
     """What the surroundings decide, but for the folder where a caller names another."""
     surroundings = Settings.from_environment()
     return surroundings if home is None else replace(surroundings, home=Path(path(home, "home")).absolute())
+
+
+def launched(environment: dict[str, str] | None = None) -> bool:
+    """Has a launcher started this process as one of several that run a model together?"""
+    env = os.environ if environment is None else environment
+    return any(name in env for name in _RANKS)
+
+
+def rank_patience_s(environment: dict[str, str] | None = None) -> float:
+    """How long another machine may keep this one waiting: MODELKIT_RANK_TIMEOUT, such as 60s. Raises
+    ParameterError.
+    """
+    patience_s = _keep_alive_in(
+        dict(os.environ) if environment is None else environment, "MODELKIT_RANK_TIMEOUT", 60.0
+    )
+    if not 0 < patience_s < float("inf"):
+        raise ParameterError(
+            "MODELKIT_RANK_TIMEOUT is how long to wait for another machine, and has to be more than 0",
+            hint="Example: 60s.",
+        )
+    return patience_s
+
+
+@contextmanager
+def surroundings(more: dict[str, str]) -> Generator[None]:
+    """Inside, the environment has these too."""
+    before = {name: os.environ.get(name) for name in more}
+    os.environ.update(more)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
 
 
 def server_address(environment: dict[str, str] | None = None) -> tuple[str, int]:
@@ -225,9 +266,11 @@ def _size_in(env: dict[str, str], name: str) -> int | None:
     return read_size(text, name) if text.strip() else None
 
 
-def _keep_alive_in(env: dict[str, str], name: str) -> float:
+def _keep_alive_in(env: dict[str, str], name: str, default_s: float | None = None) -> float:
     text = env.get(name, "").strip()
-    return read_keep_alive(text, name) if text else Settings.__dataclass_fields__["keep_alive_s"].default
+    if text:
+        return read_keep_alive(text, name)
+    return Settings.__dataclass_fields__["keep_alive_s"].default if default_s is None else default_s
 
 
 def _operations_in(env: dict[str, str], name: str) -> Operations | None:

@@ -23,6 +23,7 @@ from modelkit.opening import open_model
 from modelkit.settings import Settings, read_size, settings_at
 
 _MOST_WAITING = 1_000_000
+_MOST_RANKS = 1024
 
 if TYPE_CHECKING:
     from modelkit.fetch.pull import Pulled
@@ -150,6 +151,8 @@ def load(
     cache_memory: str | int | None = None,
     cache_disk: str | int | None = None,
     max_waiting: int = 512,
+    ranks: int | None = None,
+    shards: int | None = None,
     adapters: Sequence[str | os.PathLike[str]] = (),
     on_memory: Callable[[Memory, str | None], None] | None = None,
     on_weights: Callable[[int], object] | None = None,
@@ -161,10 +164,12 @@ def load(
     cache_memory, cache_disk: bytes for what is kept of earlier prompts, in memory and on disk, as a number or
     a text such as "2GB", instead of MODELKIT_CACHE_MEMORY and MODELKIT_CACHE_DISK; 0 keeps nothing there.
     Pages on disk are those of all packages together. max_waiting: how many requests may wait while others
-    are answered; one more raises Busy. adapters: paths of more adapters than a package has, as ADAPTER takes
-    them; each goes by the name of its folder. on_memory: called before any weight is read with what
-    the model will take, and a sentence where that is more than there is. on_weights: called, on a thread of
-    the engine, with the bytes of each tensor once it is there. What either raises ends the load, and is
+    are answered; one more raises Busy. ranks: run it in so many processes on this machine, each with some
+    of its layers, or where shards is the same number with a part of every layer; a process keeps its ranks
+    until it ends, for all models that it loads. adapters: paths of more adapters than a package has, as
+    ADAPTER takes them; each goes by the name of its folder. on_memory: called before any weight is read with
+    what the model will take, and a sentence where that is more than there is. on_weights: called, on a thread
+    of the engine, with the bytes of each tensor once it is there. What either raises ends the load, and is
     raised here.
     parameters: any PARAMETER, as a default for all requests to this model; num_ctx, num_batch, num_thread
     and num_parallel can be set here only. Use the result as a context manager, or close it. Raises
@@ -180,6 +185,10 @@ def load(
         Path(arguments.path(one, "adapters")) for one in arguments.elements(adapters, "adapters", "paths")
     ]
     settings = replace(_with_limits(settings_at(home), cache_memory, cache_disk), max_waiting=waiting)
+    if shards is not None:
+        settings = replace(settings, shards=arguments.whole(shards, "shards", 1, _MOST_RANKS))
+    with translated(callbacks):
+        _gather(ranks, settings)
     with (
         uncollected(),
         translated(callbacks),
@@ -188,6 +197,13 @@ def load(
         model = Model(opened, wanted, settings, tell, count)
     model.load_s = time.monotonic() - started
     return model
+
+
+def _gather(ranks: int | None, settings: Settings) -> None:
+    if ranks is not None and arguments.whole(ranks, "ranks", 1, _MOST_RANKS) > 1:
+        from modelkit.ranks.crew import gather
+
+        gather(ranks, settings.home)
 
 
 def _stored(name: str | os.PathLike[str], settings: Settings) -> str | os.PathLike[str]:

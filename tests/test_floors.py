@@ -78,6 +78,7 @@ FLOORS: list[tuple[bool, tuple[str, ...]]] = [
             "modelkit.output",
             "modelkit.pieces",
             "modelkit.prompt",
+            "modelkit.ranks",
             "modelkit.room",
             "modelkit.running",
             "modelkit.schema",

@@ -7,6 +7,7 @@ from typing import TextIO
 
 from modelkit.cli.screen import note
 from modelkit.errors import RequestError
+from modelkit.settings import launched
 
 _LIMIT_BYTES = 64 << 20
 _PATIENCE_S = 1.0
@@ -15,7 +16,8 @@ _PATIENCE_S = 1.0
 def read_prompt(words: tuple[str, ...]) -> str | None:
     """What was piped in, then the arguments. None where there is neither: a conversation.
 
-    The one argument `-` is standard input too, even where that is a terminal.
+    The one argument `-` is standard input too, even where that is a terminal. Launchers of several processes
+    keep a pipe open for what is typed, which is like one.
     """
     asked = words == ("-",)
     piped, said = _piped(even_typed=asked), "" if asked else " ".join(words)
@@ -29,7 +31,7 @@ def _piped(*, even_typed: bool = False) -> str | None:
     stdin: TextIO | None = sys.stdin
     if stdin is None:  # the caller closed it
         return ""
-    if stdin.isatty():
+    if stdin.isatty() or launched():
         if not even_typed:
             return None
     else:

@@ -13,10 +13,12 @@ from modelkit.cli.frame import Explained
 from modelkit.cli.home import complete_name
 from modelkit.cli.limits import cache_options
 from modelkit.cli.prompts import read_prompt
+from modelkit.cli.ranks import follows, rank_options
 from modelkit.cli.screen import Waiting, echo, emit_json, note
 from modelkit.cli.settings import TABLE, read_settings, setting_option
 from modelkit.cli.ui import count, json_option
 from modelkit.modelfile import Parameters
+from modelkit.settings import launched
 from runtime.records import dataclass
 
 if TYPE_CHECKING:
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
     from modelkit.memory import Memory
 
 # Options that a model is loaded with.
-_LIMITS = ("cache_memory", "cache_disk")
+_LIMITS = ("cache_memory", "cache_disk", "ranks", "shards")
 
 # A note of models without a template. It is not shown with --raw, which asks for no template.
 _ABOUT_TEMPLATES = "prompts go to the model as they are"
@@ -85,6 +87,7 @@ class Wanted:
 @click.option("--system", metavar="TEXT", help="A system message instead of the package's.")
 @form_options
 @cache_options
+@rank_options
 @adapter_options
 @click.option("--raw", is_flag=True, help="No chat template: continue the prompt as it is.")
 @click.option("--local", is_flag=True, help="Load the model here, even where a server has it.")
@@ -117,6 +120,8 @@ def command(ctx: click.Context, **options: Any) -> None:
     A note says so when an answer is cut by num_predict or by the context. One that --format, --grammar or
     --regex shapes is not whole then, and the exit code is 1.
     """
+    if follows(ctx, options["ranks"]):
+        return
     from modelkit.cli.pull import fetched
 
     wanted = Wanted.read(options)
@@ -141,7 +146,8 @@ def ask(model: "Offers", text: str, system: str | None, *, raw: bool, **form: An
 
 def _load(wanted: Wanted) -> "Offers":
     """The model, its notes said: in a running server that has it, else here."""
-    model = None if wanted.local else _served(wanted)
+    alone = not launched() and (wanted.settings.get("ranks") or 1) == 1
+    model = _served(wanted) if alone and not wanted.local else None
     from modelkit.embedding import no_text
 
     model = model or _loaded(wanted)

@@ -3,9 +3,14 @@
 What it will take is told before anything is loaded, so that one can still stop.
 """
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import mlx.core as mx
 
 from modelkit import attached
 from modelkit.errors import LoadError
@@ -16,6 +21,7 @@ from modelkit.opening.read import Opened
 from modelkit.pack.conversion import Part
 from modelkit.pack.ready import kept_format
 from modelkit.prefixes import Keeping, keeping
+from modelkit.ranks.present import present
 from modelkit.settings import Settings
 from modelkit.source.prequantized import GgufWeights
 from runtime import cpu, device
@@ -29,6 +35,11 @@ from runtime.nn import ops
 from runtime.records import dataclass
 from runtime.speculate.drafter import Drafter
 from runtime.speculate.pair import drafters_for
+
+if TYPE_CHECKING:
+    from modelkit.ranks.crew import Crew, Job
+    from runtime.ranks.group import Group
+    from runtime.ranks.plan import Plan
 
 _SMALLER = "Create it with --quantize q4 (or fewer bits), or take a smaller model."
 
@@ -73,12 +84,19 @@ class _Weights:
     """Will anything be drafted? If not, neither a draft nor the model's own head is read."""
     told: Callable[[int], object]
     """Called with the bytes of each tensor that was read; what it raises ends the load."""
+    crew: "Crew | None" = None
+    """The ranks that run it together; None for this process alone."""
+    job: "Job | None" = None
+    """What the others of the crew are told."""
     draft_bytes: int = 0
     """What drafts take in memory, once they are loaded."""
 
     def target(self) -> LoadedModel:
         cpu.bind_blas()
         with_head = self.guesses and self.opened.draft is None
+        if self.crew is not None and self.job is not None:
+            read = partial(read_share, with_head=with_head, told=self.told)
+            return self.crew.share(self.opened, self.job, read)
         return self._read(self.opened.target, with_head=with_head)
 
     def drafters(self, target: LoadedModel, memory: LayerMemory) -> dict[str, Drafter]:
@@ -90,14 +108,7 @@ class _Weights:
         return drafters_for(target, draft, memory)
 
     def _read(self, part: Part, *, with_head: bool = False) -> LoadedModel:
-        if isinstance(part.source.kind, GgufWeights):
-            from modelkit.pack.arrays import read_arrays
-
-            files, config, fixed = read_arrays(part), part.plan.config, False
-        else:
-            inventory = part.source.inventory
-            files, config = [shard.path for shard in inventory.weights], inventory.config
-            fixed = self.opened.package is not None  # the store's, so nobody changes them
+        config, files, fixed = _stored(self.opened, part)
         on = device.device()
         return load_model(config, files, on=on, with_head=with_head, fixed=fixed, told=self.told)
 
@@ -118,18 +129,25 @@ def start_engine(
     ops.use(settings.operations)  # first: how weights are held depends on it
     described = describe(opened.inventory.config)
     guesses = wanted.draft_num_predict != 0 and described.writes
-    limits = _limits(opened, wanted, settings, guesses=guesses)
+    crew = present()
+    if crew is not None:
+        crew.check(opened, drafts=guesses)
+    limits = _limits(opened, wanted, settings, crew, guesses=guesses)
     if on_memory is not None:
         on_memory(limits.memory, limits.shortage)
     learning = None
-    if guesses and opened.package is not None:
+    if guesses and opened.package is not None and crew is None:  # what drafts cost on ranks is another matter
         learning = Learning(settings.home, opened.package, setting_of(wanted.num_thread, limits.kv_format))
-    weights = _Weights(opened, guesses, on_weights or (lambda _: None))
+    weights, lead = _Weights(opened, guesses, on_weights or (lambda _: None)), None
     learned = learning.recall() if learning else None
     options = _options(wanted, limits, settings.max_waiting)
+    if crew is not None:
+        weights.crew, lead = crew, crew.lead(opened)
+        weights.job = crew.job(opened.label, options, settings.shards)
+        options = replace(options, threads=crew.threads(options.threads))
     adapters = attached.sources(opened.adapters, described)
     with _loading(opened):
-        engine = Engine(weights.target, options, weights.drafters, learned, adapters)
+        engine = Engine(weights.target, options, weights.drafters, learned, adapters, lead)
     device.give_back()  # packed weights that were expanded have left as much behind
     loaded = engine.model.weight_bytes + opened.ready.pooling.dense_bytes
     held = replace(limits.memory, weight_bytes=loaded, draft_bytes=weights.draft_bytes)
@@ -137,11 +155,42 @@ def start_engine(
     return Started(engine, limits.context, held, notes, limits.kv_format, learning)
 
 
-def _limits(opened: Opened, wanted: Resolved, settings: Settings, *, guesses: bool) -> _Limits:
+def read_share(
+    opened: Opened,
+    plan: "Plan",
+    group: "Group",
+    *,
+    with_head: bool = False,
+    told: Callable[[int], object] = lambda _: None,
+) -> LoadedModel:
+    """What this rank has of the target by the plan."""
+    from runtime.ranks.load import load_share
+
+    config, files, fixed = _stored(opened, opened.target)
+    on = device.device()
+    return load_share(config, files, plan, group, on=on, with_head=with_head, fixed=fixed, told=told)
+
+
+def _stored(
+    opened: Opened, part: Part
+) -> tuple[Mapping[str, Any], Sequence[Path] | Mapping[str, mx.array], bool]:
+    """The config, where the tensors are, and whether nobody will ever change them."""
+    if isinstance(part.source.kind, GgufWeights):
+        from modelkit.pack.arrays import read_arrays
+
+        return part.plan.config, read_arrays(part), False
+    inventory = part.source.inventory
+    fixed = opened.package is not None  # the store's
+    return inventory.config, [shard.path for shard in inventory.weights], fixed
+
+
+def _limits(
+    opened: Opened, wanted: Resolved, settings: Settings, crew: "Crew | None", *, guesses: bool
+) -> _Limits:
     context, notes = _context(opened, wanted)
     described = describe(opened.inventory.config)
     kv_format, more = kept_format(opened.label, described.layout, wanted.kv_format)
-    free = device.device().available_bytes
+    free = device.device().available_bytes if crew is None else crew.free_bytes
     with _loading(opened):
         foreseen = forecast(opened.inventory, opened.draft, drafts=guesses, kv_format=kv_format)
     adapters = attached.held_bytes(opened.adapters, foreseen.element_bytes)
@@ -150,6 +199,9 @@ def _limits(opened: Opened, wanted: Resolved, settings: Settings, *, guesses: bo
     left = free - foreseen.weight_bytes - foreseen.draft_bytes - adapters
     # Nothing is kept of texts that embeddings are made of.
     kept = keeping(settings, opened.label, opened.digest, left) if described.writes else Keeping(None, None)
+    if crew is not None and kept.folder is not None:
+        kept = replace(kept, folder=None)
+        more = (*more, "nothing is kept of earlier prompts on disk: several machines have a part of it each")
     memory = foreseen.memory(context, kept.memory_bytes or 0, free, wanted.num_parallel)
     short = shortage(opened.label, foreseen, context, memory)
     notes += (*more, *kept.notes, *((short,) if short else ()))

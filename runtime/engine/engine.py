@@ -25,7 +25,7 @@ from runtime.engine.adapters import AdapterSource
 from runtime.engine.bell import Bell, Wake
 from runtime.engine.options import Options
 from runtime.engine.request import Request
-from runtime.engine.room import Crew, Drafters, furnish, own_prefix_bytes
+from runtime.engine.room import Drafters, furnish, own_prefix_bytes
 from runtime.engine.row import Row
 from runtime.engine.scheduler import Load, decide
 from runtime.engine.stream import Stream
@@ -33,6 +33,7 @@ from runtime.engine.thread import MlxThread, ThreadEnded
 from runtime.engine.waiting import Waiting
 from runtime.errors import CacheFull, RuntimeFault
 from runtime.loaded import LoadedModel
+from runtime.ranks.lead import Leading
 
 T = TypeVar("T")
 
@@ -40,8 +41,8 @@ T = TypeVar("T")
 class Engine:
     """Runs one loaded model. `load` and `drafters` are called on the engine's thread, where all arrays
     live. learned: what `learned()` gave of an earlier engine of this model; speed alone depends on it.
-    adapters: those that requests may ask for. crew: called on the thread with what was loaded, where that is
-    a share of a model and other machines have the others.
+    adapters: those that requests may ask for. crew: where what is loaded is a share of a model, and other
+    machines have the others.
     """
 
     def __init__(
@@ -51,7 +52,7 @@ class Engine:
         drafters: Drafters | None = None,
         learned: object = None,
         adapters: Sequence[AdapterSource] = (),
-        crew: Crew | None = None,
+        crew: Leading | None = None,
     ) -> None:
         self._options, self._prefix_bytes = options, options.prefix_bytes
         self._waiting: deque[Row] = deque()
@@ -60,6 +61,8 @@ class Engine:
         self._blocked = False
         self._closed, self._closing = False, threading.Lock()
         self._thread = MlxThread()
+        if crew is not None:
+            crew.group.stuck = self._abandon
         try:
             room = self._thread.call(
                 lambda: furnish(load(), options, drafters, learned, self._release, adapters, crew)
@@ -353,6 +356,18 @@ class Engine:
         if not isinstance(error, RuntimeFault):
             self._clear_prefixes()  # whatever has happened to the device may have happened to pages
 
+    def _abandon(self, error: Exception) -> None:
+        """The thread waits for another machine, and will for ever. Called on another one."""
+        self._thread.abandon(error)
+        self._tell_all(error)
+
+    def _tell_all(self, error: Exception) -> None:
+        """What every stream ends with."""
+        for row in [*self._waiting, *self._places.rows]:
+            row.stream.put(error)
+        self._waiting.clear()
+        self._bell.ring()
+
     def _end_all(self, reason: BaseException | None) -> None:
         """The thread ends: so does every stream. All are told before anything else is tried."""
         self._threads.rest()
@@ -367,8 +382,8 @@ class Engine:
         if reason is None:
             for row in placed:
                 self._release(row)
-        if self._lead is not None:
-            self._lead.end()
+        if self._lead is not None and not self._lead.end():
+            self._thread.strand()
 
 
 def _for_readers(reason: BaseException) -> Exception:

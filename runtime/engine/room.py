@@ -16,15 +16,13 @@ from runtime.engine.sources import Sources
 from runtime.engine.steps import Steps
 from runtime.loaded import LoadedModel
 from runtime.nn.rope_spec import long_after
-from runtime.ranks.lead import Lead
+from runtime.ranks.lead import Lead, Leading
 from runtime.records import dataclass
 from runtime.speculate.desk import Desk
 from runtime.speculate.drafter import Drafter
 
 Drafters = Callable[[LoadedModel, LayerMemory], Mapping[str, Drafter]]
 """Makes the drafters of a model, by their names."""
-Crew = Callable[[LoadedModel], Lead]
-"""Makes what leads the other machines that have a part of the model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +56,7 @@ def furnish(
     learned: object,
     release: Callable[[Row], None],
     sources: Sequence[AdapterSource] = (),
-    crew: Crew | None = None,
+    crew: Leading | None = None,
 ) -> Room:
     """learned, sources, crew: as in Engine. release: called with each row that has ended, to free its
     place.

@@ -20,6 +20,8 @@ from typing import TypeVar
 
 import mlx.core as mx
 
+from runtime import device
+
 T = TypeVar("T")
 Refuse = Callable[[BaseException], object]
 """Told, in place of a result, what went wrong."""
@@ -42,6 +44,8 @@ class MlxThread:
         self._over = False
         self._reason: BaseException | None = None
         self._turning_s: float | None = None
+        self._asked: Refuse | None = None
+        self._stranded = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
         # A program that never closes us must still end in good order.
@@ -96,9 +100,35 @@ class MlxThread:
         with self._wake:
             self._closing = True
             self._wake.notify()
-        if threading.current_thread() is not self._thread:
+            abandoned = self._over and self._thread.is_alive() and self._turning_s is not None
+        if threading.current_thread() is not self._thread and not abandoned:
             self._thread.join()
             atexit.unregister(self.close)
+
+    def strand(self) -> None:
+        """What is in flight waits for a machine that never answers: end without it. Whoever knows that has to
+        end the process without MLX as well, which would wait.
+        """
+        self._stranded = True
+        device.strand()
+
+    def abandon(self, reason: Exception) -> None:
+        """From another thread, where this one is known to wait for something that never comes: it runs no
+        more, and whoever waits for it is told.
+        """
+        with self._wake:
+            if self._over:
+                return
+            self._over, self._reason = True, reason
+        self.strand()
+        with self._wake:
+            left = [refused for _, refused in self._inbox]
+            self._inbox.clear()
+        if self._asked is not None:
+            self._asked(reason)
+        for refused in left:
+            refused(self._refusal())
+        atexit.unregister(self.close)
 
     def _refusal(self) -> ThreadEnded:
         reason = self._reason
@@ -125,7 +155,9 @@ class MlxThread:
                 count = len(self._inbox)
             for _ in range(count):
                 self._turning_s = time.monotonic()
-                _attempt(*self._inbox.popleft())
+                closure, self._asked = self._inbox.popleft()
+                _attempt(closure, self._asked)
+            self._asked = None
             busy = self._turn()
 
     @property
@@ -158,8 +190,9 @@ class MlxThread:
             finally:
                 # MLX keeps a worker for each stream of this thread; one that outlives us aborts the process
                 # at exit.
-                mx.synchronize()
-                mx.clear_streams()
+                if not self._stranded:
+                    mx.synchronize()
+                    mx.clear_streams()
 
 
 def _attempt(closure: Callable[[], object], refused: Refuse) -> None:

@@ -10,9 +10,10 @@ that has lost somebody is lost as a whole: whatever is asked of it afterwards ra
 
 import os
 import struct
+import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import reduce
 from types import TracebackType
 from typing import Any, cast
@@ -27,12 +28,7 @@ BLOCK_BYTES = 1024
 MOST_BYTES = 64 << 20
 """Of a message; one that says it is longer is not read."""
 _LENGTH = struct.Struct("<q")
-_ANNOUNCED = ("MLX_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
-
-
-def announced() -> bool:
-    """Has a launcher started this process as one of several?"""
-    return any(name in os.environ for name in _ANNOUNCED)
+_LOOK_S = 0.25
 
 
 class Group:
@@ -44,6 +40,10 @@ class Group:
         self.rank, self.size = raw.rank(), raw.size()
         self._lost: str | None = None
         self._bounded = Bounded(self)
+        self.stuck: Callable[[RankLost], None] = _leave
+        """Called where a thread waits in MLX and can never go on, on another one. The process ends, unless
+        somebody knows better.
+        """
 
     @classmethod
     def join(cls, backend: str = "any", limit_s: float = 60.0) -> "Group":
@@ -113,10 +113,11 @@ class Group:
             self._pass_on(message)
         return message
 
-    def bounded(self) -> "Bounded":
-        """What is computed inside may wait for others, for the group's limit at most: then, and where
-        somebody is gone, RankLost.
+    def bounded(self, within_s: float | None = None) -> "Bounded":
+        """What is computed inside may wait for others, for so long at most, or for the group's limit: then,
+        and where somebody is gone, RankLost.
         """
+        self._bounded.within_s = self.limit_s if within_s is None else within_s
         return self._bounded
 
     def check(self) -> None:
@@ -136,10 +137,6 @@ class Group:
             self._lost = why
             self.links.cut()
         return RankLost(self._lost)
-
-    def late(self, waited_s: float) -> None:
-        """Somebody keeps us waiting for too long."""
-        self.lose(f"a machine has not answered within {waited_s:g} s")
 
     def _pass_on(self, message: bytes) -> None:
         if len(message) > MOST_BYTES:
@@ -161,17 +158,18 @@ class Group:
 
 
 class Bounded:
-    """See Group.bounded. A thread looks after the time: MLX waits where nobody can interrupt it."""
+    """See Group.bounded. A thread looks after it, as MLX waits where nobody can interrupt it."""
 
     def __init__(self, group: Group) -> None:
         self._group = group
+        self.within_s = group.limit_s
         self._until_s: float | None = None
         self._thread: threading.Thread | None = None
 
     def __enter__(self) -> None:
-        self._until_s = time.monotonic() + self._group.limit_s
+        self._until_s = time.monotonic() + self.within_s
         if self._thread is None and self._group.size > 1:
-            self._thread = threading.Thread(target=self._look, name="modelkit-ranks", daemon=True)
+            self._thread = threading.Thread(target=self._watch, name="modelkit-ranks", daemon=True)
             self._thread.start()
 
     def __exit__(
@@ -182,9 +180,27 @@ class Bounded:
             # Whatever MLX says: ranks that did not compute the same are out of step.
             raise self._group.lose(str(error)) from error
 
-    def _look(self) -> None:
+    def _watch(self) -> None:
         while not self._group.lost:
-            time.sleep(min(self._group.limit_s / 8, 1.0))
-            until_s = self._until_s
-            if until_s is not None and time.monotonic() > until_s:
-                self._group.late(self._group.limit_s)
+            time.sleep(min(self._group.limit_s / 8, _LOOK_S))
+            self._look()
+        time.sleep(_LOOK_S + 1)
+        if self._until_s is not None:
+            # A connection that failed with more than one exchange in flight keeps MLX waiting for ever.
+            self._group.stuck(self._group.lose(""))
+
+    def _look(self) -> None:
+        until_s = self._until_s
+        if until_s is None:
+            return
+        if time.monotonic() > until_s:
+            self._group.lose(f"another machine has not answered within {self.within_s:g} s")
+        elif self._group.links.broken():
+            time.sleep(_LOOK_S)  # what has come before it was shut may be all that is waited for
+            if self._until_s == until_s:
+                self._group.lose("a connection was closed")
+
+
+def _leave(error: RankLost) -> None:
+    print(f"modelkit: this process ends: {error}", file=sys.stderr, flush=True)
+    os._exit(1)

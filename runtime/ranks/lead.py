@@ -31,11 +31,19 @@ from runtime.step import Step
 U = TypeVar("U", bound=Hashable)
 
 
-class Lead:
-    """Tells a group what is done with a model of which rank 0 has `share`. layout: of all of the model.
+class Leading:
+    """What an engine needs to lead a group. layout: of all of the model."""
 
-    It lives on the thread of the engine that it is made for.
-    """
+    def __init__(self, group: Group, layout: Sequence[LayerSpec]) -> None:
+        self.group, self._layout = group, layout
+
+    def __call__(self, share: LoadedModel) -> "Lead":
+        """On the engine's thread. share: what rank 0 has of the model."""
+        return Lead(self.group, share, self._layout)
+
+
+class Lead:
+    """Tells a group what is done with a model. It lives on the thread of the engine that it is made for."""
 
     def __init__(self, group: Group, share: LoadedModel, layout: Sequence[LayerSpec]) -> None:
         self.group, self._deeds = group, list[Deed]()
@@ -81,10 +89,11 @@ class Lead:
         if self._deeds and not self.group.lost:
             self._tell(Decision(tuple(self._deeds)))
 
-    def end(self) -> None:
-        """The model is closed here."""
+    def end(self) -> bool:
+        """The model is closed here. False where the others cannot be told any more."""
         if not self.group.lost:
             self._tell(Decision(ends=True))
+        return not self.group.lost
 
     def _tell(self, decision: Decision) -> None:
         self._deeds.clear()

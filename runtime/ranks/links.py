@@ -58,11 +58,25 @@ class Links:
             poll.register(one, select.POLLIN)
         return bool(poll.poll(None if seconds is None else seconds * 1000))
 
+    def broken(self) -> bool:
+        """Has a peer shut one of them, or is it gone?"""
+        return any(map(_is_shut, self._sockets))
+
     def cut(self) -> None:
         """Shut all of them, both ways."""
         for one in self._sockets:
             with suppress(OSError):  # the peer may have done so
                 one.shutdown(socket.SHUT_RDWR)
+
+
+def _is_shut(one: socket.socket) -> bool:
+    """Looks, and takes nothing away from whoever reads it."""
+    try:
+        return not one.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
 
 
 def _keep_asking(one: socket.socket) -> None:

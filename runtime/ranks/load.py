@@ -4,7 +4,7 @@ Every rank calls its network with the same steps in the same order, each with me
 (`described.layout` says which). What the network gives has a meaning at rank 0 alone, which has the head.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -37,6 +37,7 @@ def load_share(
     on: Device | None = None,
     with_head: bool = False,
     fixed: bool = False,
+    told: Callable[[int], object] = lambda _: None,
 ) -> LoadedModel:
     """As `load_model`, what this rank has by the plan. A draft head is rank 0's.
 
@@ -50,7 +51,7 @@ def load_share(
     if on is not None and wanted > on.available_bytes > 0:
         raise TooLarge(wanted, on.available_bytes)
     share = Share(plan, group, () if isinstance(shards, Mapping) else shards)
-    return load_model(config, shards, on=on, with_head=with_head, fixed=fixed, cut=share)
+    return load_model(config, shards, on=on, with_head=with_head, fixed=fixed, cut=share, told=told)
 
 
 @dataclass(frozen=True, slots=True)

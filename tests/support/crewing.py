@@ -25,7 +25,7 @@ from runtime.loaded import LoadedModel
 from runtime.models import describe
 from runtime.ranks.follow import Follower
 from runtime.ranks.group import Group
-from runtime.ranks.lead import Lead
+from runtime.ranks.lead import Leading
 from runtime.ranks.load import load_share
 from runtime.ranks.parts import parts_of
 from runtime.ranks.plan import Host, decide
@@ -150,7 +150,7 @@ def main(kind: str, scene: str, cut: str) -> object:
         lambda: share_of(reference, folder, cut, group),
         options(),
         drafters,
-        crew=lambda share: Lead(group, share, layout),
+        crew=Leading(group, layout),
     )
     said = play(crew)
     mine = crew.call(lambda _model: kept(crew._prefixes.store))

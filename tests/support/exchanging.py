@@ -75,3 +75,5 @@ WHAT: dict[str, Callable[[Group], object]] = {one.__name__: one for one in (arra
 if __name__ == "__main__":
     joined = Group.join("ring")
     print(json.dumps(WHAT[sys.argv[1]](joined)), flush=True)
+    if not joined.lost:
+        mx.synchronize()  # or what is told last ends with this process

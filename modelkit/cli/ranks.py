@@ -1,0 +1,42 @@
+"""The options of commands that may run a model on several machines, and what those machines do with them."""
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from modelkit.settings import launched
+
+
+def rank_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Gives a command `ranks` and `shards`; None where nothing is said."""
+    ranks = click.option(
+        "--ranks",
+        type=click.IntRange(1, 64),
+        metavar="N",
+        help="Run the model in N processes on this machine, each with a part of it.",
+    )
+    shards = click.option(
+        "--shards",
+        type=click.IntRange(1, 1024),
+        metavar="N",
+        help="Cut every layer into N parts, one for each rank, instead of giving each some layers.",
+    )
+    return ranks(shards(command))
+
+
+def follows(ctx: click.Context, ranks: int | None) -> bool:
+    """Was this process started by a launcher on a rank above 0? Then it has followed, and all is done."""
+    if not launched():
+        return False
+    if ranks is not None:
+        raise click.UsageError("--ranks starts processes here, and a launcher has started some already")
+    from modelkit.cli.screen import Waiting
+    from modelkit.ranks.crew import join
+    from modelkit.ranks.following import follow
+
+    with Waiting("waiting for the other machines"):
+        crew = join()
+    if crew.rank > 0:
+        ctx.exit(follow(crew))
+    return False

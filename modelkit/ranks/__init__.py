@@ -1,0 +1,6 @@
+"""Running one model on several machines: who takes part, what they agree on, and the processes themselves.
+
+spawn        starts such processes on this machine
+facts        what ranks tell each other about themselves, and where they differ
+crew         the ranks that this process is one of: it leads them, or follows
+"""

@@ -1,0 +1,8 @@
+"""python -m modelkit.ranks: a rank above 0 that another process has started."""
+
+import sys
+
+from modelkit.ranks.following import follow
+
+if __name__ == "__main__":
+    sys.exit(follow())

@@ -1,0 +1,74 @@
+"""What ranks tell each other about themselves: small plain values, and sentences on where they differ.
+
+Everybody hears all of it, so that all come to the same verdict without another word.
+"""
+
+import json
+import socket
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+from typing import Any, cast
+
+import mlx.core as mx
+
+from modelkit import __version__
+from runtime.device import device
+from runtime.ranks.group import Group
+
+_BYTES = 4096
+"""What one rank may say; longer texts are cut."""
+_LONGEST = 1500
+
+Facts = dict[str, Any]
+
+
+def own_facts() -> Facts:
+    """Of this process."""
+    return {
+        "host": socket.gethostname(),
+        "modelkit": __version__,
+        "mlx": version("mlx"),
+        "free_bytes": device().available_bytes,
+    }
+
+
+def exchanged(group: Group, mine: Mapping[str, Any], within_s: float | None = None) -> list[Facts]:
+    """What each rank says, in their order; all call it at the same time. within_s: the longest that any may
+    take until it does; None: the group's limit.
+    """
+    short = {name: value[:_LONGEST] if isinstance(value, str) else value for name, value in mine.items()}
+    said = json.dumps(short).encode().ljust(_BYTES)
+    assert len(said) == _BYTES, "these are no small facts"
+    with group.bounded(within_s):
+        gathered = group.gather(mx.array(cast("Any", memoryview(said))))
+        mx.eval(gathered)
+    whole = bytes(memoryview(cast("Any", gathered)))
+    return [json.loads(whole[place : place + _BYTES]) for place in range(0, len(whole), _BYTES)]
+
+
+def difference(all_facts: Sequence[Facts], names: Sequence[str]) -> str | None:
+    """A sentence where a rank has a problem, or differs from rank 0 in one of `names`; else None."""
+    first = all_facts[0]
+    for rank, facts in enumerate(all_facts):
+        if facts.get("problem"):
+            return f"{called(all_facts, rank)} says: {facts['problem']}"
+    for rank, facts in enumerate(all_facts):
+        for name in names:
+            if facts.get(name) != first.get(name):
+                return (
+                    f"{called(all_facts, rank)} has {name} {facts.get(name)}, "
+                    f"and {called(all_facts, 0)} has {first.get(name)}"
+                )
+    return None
+
+
+def called(all_facts: Sequence[Facts], rank: int) -> str:
+    """How people know it."""
+    return f"rank {rank} ({all_facts[rank].get('host', 'unknown')})"
+
+
+def free_bytes(all_facts: Sequence[Facts]) -> list[int]:
+    """What each rank may take: ranks on one machine share what is free there."""
+    hosts = [facts.get("host") for facts in all_facts]
+    least = {host: min(f["free_bytes"] for f in all_facts if f.get("host") == host) for host in hosts}
+    return [least[host] // hosts.count(host) for host in hosts]

@@ -1,0 +1,21 @@
+"""What a process does that finds itself on a rank above 0."""
+
+import sys
+
+from modelkit.errors import ModelkitError
+from modelkit.opening.start import read_share
+from modelkit.ranks.crew import Crew, join
+from modelkit.settings import Settings
+from runtime.errors import RuntimeFault
+
+
+def follow(crew: Crew | None = None) -> int:
+    """Do what rank 0 wants until it ends. The exit code: 1 where it ended otherwise, which is said."""
+    try:
+        crew = crew or join()
+        crew.follow(Settings.from_environment(), read_share)
+    except (ModelkitError, RuntimeFault) as error:
+        which = "a rank" if crew is None else f"rank {crew.rank}"
+        print(f"modelkit: {which} ends: {error}", file=sys.stderr)
+        return 1
+    return 0

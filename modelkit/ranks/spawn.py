@@ -1,0 +1,66 @@
+"""Processes on this machine that run a model together with this one, over loopback.
+
+They are what a launcher would start on other machines: the same program, with a rank and a list of addresses
+in its environment. No port is open but the two ends of each connection, on 127.0.0.1.
+"""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+from runtime.errors import RankLost
+
+_LOOPBACK = "127.0.0.1"
+_PATIENCE_S = 10.0
+
+
+class Children:
+    """Ranks 1 to `size - 1`. Close it when they are not needed any more."""
+
+    def __init__(self, size: int, home: Path) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="modelkit-ranks-")
+        hosts = Path(self._folder.name, "hosts.json")
+        hosts.write_text(
+            json.dumps([[f"{_LOOPBACK}:{port}"] for port in _free_ports(size)]), encoding="utf-8"
+        )
+        surroundings = {"MLX_HOSTFILE": str(hosts), "MODELKIT_HOME": str(home)}
+        self.own = {"MLX_HOSTFILE": str(hosts), "MLX_RANK": "0"}
+        """What this process, rank 0, needs in its environment to join."""
+        self._processes = [
+            subprocess.Popen(
+                [sys.executable, "-m", "modelkit.ranks"],
+                env=os.environ | surroundings | {"MLX_RANK": str(rank)},
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,  # Ctrl-C ends an answer here, and not the machines that compute it
+            )
+            for rank in range(1, size)
+        ]
+
+    def check(self) -> None:
+        """Raise RankLost where one has ended by itself."""
+        for rank, process in enumerate(self._processes, start=1):
+            if process.poll() is not None:
+                raise RankLost(f"the process of rank {rank} ended with code {process.returncode}")
+
+    def close(self, *, at_once: bool = False) -> None:
+        """Wait until they have ended, and end those that do not. at_once: do not wait."""
+        for process in self._processes:
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(0 if at_once else _PATIENCE_S)
+            process.kill()
+            process.wait()
+        self._folder.cleanup()
+
+
+def _free_ports(count: int) -> list[int]:
+    """Of loopback. Somebody may take one before it is used: then joining fails, and says so."""
+    with ExitStack() as stack:
+        held = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for one in held:
+            one.bind((_LOOPBACK, 0))
+        return [one.getsockname()[1] for one in held]

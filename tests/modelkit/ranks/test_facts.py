@@ -1,0 +1,38 @@
+"""What ranks tell each other, and where they differ."""
+
+from typing import Any
+
+import pytest
+
+from modelkit.ranks.facts import difference, exchanged, free_bytes, own_facts
+from runtime.ranks.group import Group
+
+HERE: dict[str, Any] = {"host": "amy", "mlx": "0.32", "free_bytes": 100}
+
+
+def test_one_alone_hears_itself() -> None:
+    mine = own_facts()
+    assert exchanged(Group.alone(), mine) == [mine]
+    assert mine["free_bytes"] > 0
+
+
+def test_long_texts_are_cut_and_facts_stay_small() -> None:
+    (heard,) = exchanged(Group.alone(), {"problem": "x" * 10_000})
+    assert heard["problem"] == "x" * 1500
+
+
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [
+        ({}, None),
+        ({"mlx": "0.31"}, "rank 1 (bob) has mlx 0.31, and rank 0 (amy) has 0.32"),
+        ({"problem": "no weights", "mlx": "0.31"}, "rank 1 (bob) says: no weights"),
+    ],
+)
+def test_where_ranks_differ(other: dict[str, Any], said: str | None) -> None:
+    assert difference([HERE, {**HERE, "host": "bob", **other}], ("mlx",)) == said
+
+
+def test_ranks_of_one_machine_share_what_is_free_there() -> None:
+    bob = {**HERE, "host": "bob", "free_bytes": 60}
+    assert free_bytes([HERE, bob, {**HERE, "free_bytes": 90}]) == [45, 60, 45]

@@ -1,0 +1,97 @@
+"""`modelkit run` on several ranks, as processes of its own and as a launcher starts them."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support import ranks
+from tests.support.tiny import write_model
+
+ASKED = ["Once upon", "-p", "temperature=0.8", "-p", "seed=4", "-p", "num_predict=24", "--json"]
+RUN = [sys.executable, "-W", "ignore", "-m", "modelkit", "run", "./model", *ASKED]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    there = tmp_path_factory.mktemp("ranks")
+    write_model(there / "model", num_hidden_layers=4, seed=3)
+    return there
+
+
+@pytest.fixture(scope="module")
+def alone(folder: Path) -> str:
+    return _said(folder, "--local")
+
+
+def _said(folder: Path, *words: str) -> str:
+    env = os.environ | {"PYTHONPATH": str(ranks.ROOT), "MODELKIT_HOME": str(folder / "home")}
+    done = subprocess.run(
+        [*RUN, *words], cwd=folder, env=env, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)["text"]
+
+
+def test_processes_of_its_own_say_the_same(folder: Path, alone: str) -> None:
+    assert alone
+    assert _said(folder, "--ranks", "3") == alone
+
+
+def test_shared_layers_say_the_same_again_and_again(folder: Path) -> None:
+    words = ("--ranks", "2", "--shards", "2")
+    assert _said(folder, *words) == _said(folder, *words)
+
+
+def _launched(folder: Path, rank_1: Path) -> list[subprocess.CompletedProcess[str]]:
+    """As `mlx.launch` does it: the same command on two ranks, and a pipe that nobody closes."""
+    environments = ranks.environments(folder, 2)
+    processes = [
+        subprocess.Popen(
+            RUN,
+            cwd=cwd,
+            env=env | {"MODELKIT_HOME": str(cwd / "home")},
+            text=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        for cwd, env in zip([folder, rank_1], environments, strict=True)
+    ]
+    try:
+        for process in processes:
+            process.wait(60)
+        return [
+            subprocess.CompletedProcess(RUN, process.returncode, *process.communicate())
+            for process in processes
+        ]
+    finally:
+        ranks.stop(processes)
+
+
+def test_a_launched_process_leads_or_follows(folder: Path, alone: str) -> None:
+    first, second = _launched(folder, folder)
+    assert (first.returncode, second.returncode) == (0, 0), first.stderr + second.stderr
+    assert json.loads(first.stdout)["text"] == alone
+    assert second.stdout == ""
+
+
+def test_another_model_elsewhere_is_refused(folder: Path, tmp_path: Path) -> None:
+    write_model(tmp_path / "model", num_hidden_layers=3, seed=3)
+    first, second = _launched(folder, tmp_path)
+    assert first.returncode == 1
+    assert "it cannot be run on 2 ranks" in first.stderr
+    assert "rank 1" in first.stderr
+    assert "has package sha256:" in first.stderr
+    assert second.returncode == 0, second.stderr
+
+
+def test_a_model_that_is_not_there_elsewhere_is_refused(folder: Path, tmp_path: Path) -> None:
+    first, second = _launched(folder, tmp_path)
+    assert first.returncode == 1
+    assert "rank 1" in first.stderr
+    assert "model" in first.stderr.partition("says: ")[2]
+    assert second.returncode == 0, second.stderr
