@@ -44,6 +44,7 @@ LIMITS: dict[str, Any] = {
     "initial_lexer_fuel": 1_000_000,
     "step_lexer_fuel": 200_000,
     "step_max_items": 50_000,
+    "max_items_in_row": 10_000,  # an object takes four for each of its properties
     "max_lexer_states": 100_000,
     "max_grammar_size": 500_000,
 }
@@ -212,7 +213,7 @@ class GrammarMatcher:
 
     def advance(self, token: int) -> None:
         if not self._native.consume_token(token):
-            raise ConstraintFault(f"token {token} does not follow the answer's grammar: {self._reason()}")
+            raise ConstraintFault(f"the answer's grammar cannot go on behind token {token}: {self._reason()}")
         self._taken.append(token)
         self._forced = self._forced[1:] or None if self._forced else None
 
@@ -250,7 +251,23 @@ def _started(native: "llguidance.LLTokenizer", definition: str) -> "llguidance.L
     matcher = llguidance.LLMatcher(native, definition, log_level=0, limits=limits)
     if not matcher.is_error():
         matcher.compute_bitmask()  # warms what all copies share, and finds what only shows at the first token
-    return matcher
+    return matcher if matcher.is_error() else _behind_a_brace(native, matcher) or matcher
+
+
+def _behind_a_brace(
+    native: "llguidance.LLTokenizer", start: "llguidance.LLMatcher"
+) -> "llguidance.LLMatcher | None":
+    """A matcher in error where the grammar takes a brace and cannot go on then: what is wrong with the
+    properties of an object shows no sooner, and would end an answer that has begun.
+    """
+    brace = native.tokenize_str("{")
+    if start.validate_tokens(brace) < len(brace):
+        return None
+    tried = start.deep_copy()
+    tried.consume_tokens(brace)
+    if not tried.is_error():
+        tried.compute_bitmask()
+    return tried if tried.is_error() else None
 
 
 def _unusable(native: "llguidance.LLTokenizer", schema: Mapping[str, Any]) -> str | None:

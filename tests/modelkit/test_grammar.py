@@ -244,3 +244,21 @@ def test_a_caret_stays_under_what_it_points_at(model: Model) -> None:
         model.generate("x", grammar='start: "a" b\nb: %%\n')
     lines = caught.value.message.splitlines()
     assert (lines[2].strip(), lines[3].strip()) == ("2 | b: %%", "^")
+
+
+def flat(count: int) -> dict[str, Any]:
+    """An object of so many properties."""
+    return {"type": "object", "properties": {f"p{n}": {"type": "boolean"} for n in range(count)}}
+
+
+def test_an_object_may_have_hundreds_of_properties(model: Model) -> None:
+    schema = flat(700)
+    answer = model.generate("Hi", raw=True, format=schema, num_predict=200, seed=1, temperature=0)
+    if answer.complete:
+        jsonschema.validate(json.loads(answer.text), schema)
+    assert answer.text.lstrip().startswith("{")
+
+
+def test_too_many_properties_are_told_before_an_answer_begins(model: Model) -> None:
+    with pytest.raises(RequestError, match=r"format is no usable JSON schema: .*items"):
+        model.generate("Hi", raw=True, format=flat(2600), num_predict=5)
