@@ -10,6 +10,7 @@ everywhere.
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, ClassVar, Protocol
 
 import mlx.core as mx
@@ -84,6 +85,15 @@ class Attention(Module):
                 self.v_proj = nn.Linear(hidden, layer.kv_heads * dims, bias=bias)
         self._heads, self._eps = config.heads, config.norm_eps
         self._layer, self._rope = layer, rope
+
+    @property
+    def head_counts(self) -> tuple[int, int]:
+        """As in `runtime.nn.self_attention`."""
+        return self._heads, self._layer.kv_heads
+
+    def of_heads(self, heads: int, groups: int) -> dict[str, Any]:
+        """As in `runtime.nn.self_attention`."""
+        return {"_heads": heads, "_layer": replace(self._layer, kv_heads=groups)}
 
     def __call__(self, x: mx.array, step: Step, cache: AttentionCache) -> mx.array:
         queries = self.q_norm(split_heads(linear(self.q_proj, x, step), self._heads))

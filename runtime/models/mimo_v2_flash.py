@@ -6,6 +6,7 @@ layer_types and mlp_layer_types. The draft heads in published files (`model.mtp.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import mlx.core as mx
@@ -195,6 +196,15 @@ class Attention(Module):
         if window is not None:
             self.sinks = mx.zeros((heads,))
         self._config, self._kv_heads, self._rope = config, kv_heads, rope
+
+    @property
+    def head_counts(self) -> tuple[int, int]:
+        """As in `runtime.nn.self_attention`."""
+        return self._config.heads, self._kv_heads
+
+    def of_heads(self, heads: int, groups: int) -> dict[str, Any]:
+        """As in `runtime.nn.self_attention`."""
+        return {"_config": replace(self._config, heads=heads), "_kv_heads": groups}
 
     def __call__(self, x: mx.array, step: Step, cache: AttentionCache) -> mx.array:
         config = self._config

@@ -8,7 +8,7 @@ operation. B rows, L tokens, H query heads, G key-value heads, D hidden size, K 
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Protocol
+from typing import Any, Protocol
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -129,6 +129,16 @@ class Attention(Module):
         """How `seen` comes from queries, keys and values."""
         return self._attends
 
+    @property
+    def head_counts(self) -> tuple[int, int]:
+        """Of queries, and of keys and values."""
+        return self._heads, self._kv_heads
+
+    def of_heads(self, heads: int, groups: int) -> dict[str, Any]:
+        """Its attributes where it has so many of its heads (`runtime.ranks`)."""
+        attends = replace(self._attends, count=heads, groups=groups)
+        return {"_heads": heads, "_kv_heads": groups, "_attends": attends}
+
     def flat(self, x: mx.array, step: Step) -> Projected:
         """Heads side by side."""
         raise NotImplementedError
@@ -228,6 +238,10 @@ class FusedAttention(Attention):
         inner, shared = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
         self.qkv_proj = nn.Linear(shape.hidden_size, inner + 2 * shared, bias=bias)
         self._cuts = [inner, inner + shared]
+
+    def of_heads(self, heads: int, groups: int) -> dict[str, Any]:
+        inner = heads * self._head_dim
+        return {**super().of_heads(heads, groups), "_cuts": [inner, inner + groups * self._head_dim]}
 
     def flat(self, x: mx.array, step: Step) -> Projected:
         queries, keys, values = mx.split(linear(self.qkv_proj, x, step), self._cuts, axis=-1)

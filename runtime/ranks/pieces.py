@@ -54,13 +54,15 @@ class Piece:
     """Some of a module's numbers."""
 
     along: Literal["outputs", "inputs", "stack"]
-    """stack: the first axis of each of its tensors."""
+    """stack: one axis of each of its tensors."""
     ranges: tuple[Range, ...]
     """One behind the other."""
     size: int
     """How long the whole is along that axis."""
     first: bool = True
     """Is it of the first shard?"""
+    axis: int = 0
+    """Of a stack: where it is stacked."""
 
     def share(self, leaf: str) -> float:
         """How much of this tensor of the module it is."""
@@ -75,7 +77,7 @@ class Piece:
     def where(self, leaf: str, shape: Sequence[int]) -> tuple[int, tuple[Range, ...]]:
         """The axis of this tensor of the module, and what of it is here."""
         if self.along == "stack":
-            return 0, self.ranges
+            return self.axis, self.ranges
         if leaf == "bias":
             last = len(shape) - 1
             return last, ((0, shape[last]),) if self.along == "inputs" else self.ranges

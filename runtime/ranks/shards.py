@@ -16,11 +16,14 @@ from runtime.errors import CannotCut
 from runtime.nn.linear import MATRICES
 from runtime.ranks.calls import then
 from runtime.ranks.pieces import Piece, Range, Shard
-from runtime.ranks.splits import Split, rule_for
+from runtime.ranks.rules import rule_for
+from runtime.ranks.splits import Split
 from runtime.ranks.trunk import Chain
 from runtime.records import dataclass
 
 Sum = Callable[[mx.array], mx.array]
+ROUTERS = ("router", "gate")
+"""What every rank has whole, so that all ask the same experts."""
 Take = Callable[[mx.array, int, Sequence[Range]], mx.array]
 """Of a tensor the ranges along an axis."""
 
@@ -122,7 +125,7 @@ def _walked(
             continue
         if split is not None:
             yield path, child, split
-        elif not above and _has_matrices(child):
+        elif not above and name not in ROUTERS and _has_matrices(child):
             yield path, child, CannotCut("nobody says how it is split")
 
 

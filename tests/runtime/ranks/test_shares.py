@@ -27,7 +27,7 @@ STAGED = (
 )
 # Of three layers, or with layers that read the memory of earlier ones: too few for four stages.
 HALVED = ("deepseek_v3", "falcon_h1", "mamba", "kimi_linear", "gemma4_text", "gemma3n")
-SHARED = (*(name for name in STAGED if name != "gpt2"), "deepseek_v3", "falcon_h1", "laguna")
+SHARED = (*(name for name in STAGED if name != "gpt2"), "deepseek_v3", "falcon_h1", "laguna", "kimi_linear")
 # Rounding of sums in another order, as share of the largest logit.
 BAR = 1e-4
 
