@@ -7,6 +7,8 @@
 A folder that is run is what its package would be: the same config, the same tensors, or the same refusal.
 """
 
+from collections.abc import Collection
+
 from modelkit.errors import LoadError
 from modelkit.pack.conversion import Part
 from modelkit.pack.plan import plan
@@ -25,13 +27,21 @@ def decide(
     settled: bool = False,
     plain: bool = False,
     rewrite: bool = False,
+    repacked: Collection[str] = (),
 ) -> Part:
     """settled: an earlier `decide` made this source, so no weight has to be read again for its head. plain,
-    rewrite: as for `plan`.
+    rewrite, repacked: as for `plan`.
     """
     source, spare = (source, None) if settled else settle_head(settle_headless(source))
     decided = plan(
-        source.inventory, source.kind, wanted, role=role, spare=spare, plain=plain, rewrite=rewrite
+        source.inventory,
+        source.kind,
+        wanted,
+        role=role,
+        spare=spare,
+        plain=plain,
+        rewrite=rewrite,
+        repacked=repacked,
     )
     return Part(source, decided, spare=spare)
 

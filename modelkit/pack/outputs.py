@@ -1,11 +1,12 @@
 """A decision -> the tensors that are written, in MLX's layout and under its names."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from modelkit.pack.matrix import Matrix
 from modelkit.pack.planned import Output, Planned
 from modelkit.pack.policy import Choice
-from modelkit.pack.slabs import whole
+from modelkit.pack.slabs import Groups, whole
 from modelkit.source.prequantized import Packing
 from modelkit.source.tensor import TensorInfo
 from runtime.blocks.types import BlockType
@@ -58,6 +59,18 @@ def packed_module(module: str, packing: Packing, tensors: Mapping[str, TensorInf
     outputs = tuple(Output(part.name, part.dtype, part.shape, (whole(part),)) for part in parts)
     dtype = scales.dtype if packing.mode == "affine" else "BF16"
     return Planned(codes.name, dtype, shape, None, _packing_label(packing), "already quantized", outputs)
+
+
+def repacked_module(module: str, packing: Packing, tensors: Mapping[str, TensorInfo]) -> Planned:
+    """The same, where its numbers change: unpacked, and packed again in the same way."""
+    same = packed_module(module, packing, tensors)
+    codes, scales, biases = (tensors.get(f"{module}.{leaf}") for leaf in ("weight", "scales", "biases"))
+    assert codes is not None
+    assert scales is not None
+    row = next(row for row in FORMATS if (row.bits, row.group_size, row.mode) == tuple(packing))
+    slab = replace(whole(codes), groups=Groups(scales, biases, *packing))
+    matrix = Matrix(codes.name, codes.name, same.dtype, same.shape, (slab,))
+    return decide(matrix, Choice(row, "an adapter is added; packed again"))
 
 
 def block_module(module: str, kind: BlockType, tensors: Mapping[str, TensorInfo]) -> Planned:

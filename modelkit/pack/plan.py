@@ -12,7 +12,7 @@ input along its rows, as MLX has it.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from typing import Any
@@ -25,7 +25,7 @@ from modelkit.pack.families import checkpoint_of, request_for
 from modelkit.pack.heads import in_head
 from modelkit.pack.imported import gguf_matrices, keep, requantized
 from modelkit.pack.notes import counted, quantizing_notes, requantizing_notes
-from modelkit.pack.outputs import block_module, decide, packed_module, single
+from modelkit.pack.outputs import block_module, decide, packed_module, repacked_module, single
 from modelkit.pack.planned import Plan, Planned, PlannedFile, Role
 from modelkit.pack.policy import Choice, choose
 from modelkit.pack.slabs import Tiles, whole
@@ -61,11 +61,13 @@ def plan(
     plain: bool = False,
     chosen: Mapping[str, Choice] | None = None,
     rewrite: bool = False,
+    repacked: Collection[str] = (),
 ) -> Plan:
     """Decide. `wanted` None keeps the source's precision. spare: a head that only repeats the embedding; it
     is left out of what is written anew. plain: no matrix gets more bits than another.
     chosen: decisions that a search made, by the names of what is written; `wanted` is what most of them have.
-    rewrite: every tensor is written, whatever becomes of it.
+    rewrite: every tensor is written, whatever becomes of it. repacked: tensors of MLX's packing whose numbers
+    will change.
 
     Raises PlanError for a quantized source that should be quantized again, broken expert stacks, names that
     clash, scales that do not fit.
@@ -78,7 +80,8 @@ def plan(
     left = {spare} if spare else set[str]()
     match kind:
         case MlxWeights():
-            return _pass_through(inventory, kind, role)
+            kept = _pass_through(inventory, kind, role)
+            return _changed(kept, inventory, kind, repacked) if rewrite else kept
         case Mxfp4Blocks():
             return _repack(inventory, kind, role, left)
         case BlockFp8Weights():
@@ -190,6 +193,30 @@ def _pass_through(inventory: Inventory, kind: MlxWeights, role: Role) -> Plan:
         packed[f"{module}.weight"] = block_module(module, blocks, inventory.tensors)
     config = mlx_config(inventory.config, kind.quantization)
     return replace(_keep_files(inventory, role, "mlx", packed), config=config)
+
+
+def _changed(kept: Plan, inventory: Inventory, kind: MlxWeights, names: Collection[str]) -> Plan:
+    """The same, but that the tensors of these names are unpacked, changed, and packed as they were."""
+    blocks = [name for name in names if name.removesuffix(".weight") in kind.blocks]
+    if blocks:
+        raise PlanError(
+            f"{inventory.origin} keeps {blocks[0]} in GGUF's blocks, which nothing here can make",
+            hint="Leave --fuse-adapters out: run time adds the adapter exactly.",
+        )
+    planned = tuple(
+        repacked_module(one.module, kind.packed[one.module], inventory.tensors)
+        if one.name in names and one.module in kind.packed
+        else one
+        for one in kept.tensors
+    )
+    count = sum(one.encode is not None for one in planned)
+    note = (
+        f"{count} of the packed matrices of {inventory.origin} take the adapter: unpacked, changed, packed "
+        "again as before, and so rounded once more; added at run time, it costs no precision"
+    )
+    return replace(
+        kept, tensors=planned, files=_files(planned, inventory.config), notes=(note,) if count else ()
+    )
 
 
 def _keep_files(inventory: Inventory, role: Role, kind: str, decided: Mapping[str, Planned]) -> Plan:

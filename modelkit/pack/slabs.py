@@ -27,6 +27,17 @@ class Tiles:
 
 
 @dataclass(frozen=True, slots=True)
+class Groups:
+    """How rows of codes are to be unpacked: as MLX packs them, with a scale for each group."""
+
+    scales: TensorInfo
+    biases: TensorInfo | None
+    bits: int
+    group_size: int
+    mode: str
+
+
+@dataclass(frozen=True, slots=True)
 class Slab:
     """Rows start, start+step, ... below stop of a tensor seen as rows."""
 
@@ -39,6 +50,8 @@ class Slab:
     """Of one row."""
     tiles: Tiles | None = None
     """The scales, where the tensor is FP8."""
+    groups: Groups | None = None
+    """Where it is packed as MLX packs, and its numbers are wanted."""
 
     @property
     def rows(self) -> int:

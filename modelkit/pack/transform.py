@@ -17,8 +17,9 @@ from modelkit.pack.blocks import changed, numbers_of, stored_blocks
 from modelkit.pack.fp4 import quantize_fp4
 from modelkit.pack.planned import Planned
 from modelkit.pack.reader import Reader
-from modelkit.pack.slabs import Columns, Joined, Piece, Slab, Tiles
+from modelkit.pack.slabs import Columns, Groups, Joined, Piece, Slab, Tiles
 from modelkit.pack.tuned import with_tuned
+from modelkit.source.tensor import TensorInfo
 from runtime.blocks.types import BLOCK_TYPES
 from runtime.cpu.native.quantize import quantize
 from runtime.quant import Format
@@ -121,6 +122,8 @@ def _values(planned: Planned, slab: Piece, raw: bytearray, reader: Reader) -> mx
     if isinstance(slab, Joined):
         parts = [numbers_of(every_row(reader.read(part), part), part) for part in slab.parts]
         return changed(parts, slab).astype(_FLOATS[planned.dtype])
+    if isinstance(slab, Slab) and slab.groups is not None:
+        return _unpacked(slab, slab.groups, raw, reader).astype(_FLOATS[planned.dtype])
     if isinstance(slab, Slab) and slab.tensor.dtype in BLOCK_TYPES:
         return numbers_of(every_row(raw, slab), slab).astype(_FLOATS[planned.dtype])
     if slab.tiles is not None:
@@ -128,6 +131,26 @@ def _values(planned: Planned, slab: Piece, raw: bytearray, reader: Reader) -> mx
     kind = _FLOATS[planned.dtype]
     words = np.frombuffer(every_row(raw, slab), np.uint32 if kind == mx.float32 else np.uint16)
     return mx.array(words.reshape(slab.rows, -1)).view(kind)
+
+
+def _unpacked(slab: Slab, groups: Groups, raw: bytearray, reader: Reader) -> mx.array:
+    """The numbers that codes stand for, float32; of formats without biases bfloat16 holds them exactly."""
+    codes = mx.array(np.frombuffer(raw, np.uint32).reshape(slab.rows, -1))
+    scales, biases = _group_rows(slab, groups.scales, reader), None
+    if groups.biases is not None:
+        scales = scales.astype(mx.float32)
+        biases = _group_rows(slab, groups.biases, reader).astype(mx.float32)
+    packing = groups.group_size, groups.bits, groups.mode
+    return mx.dequantize(codes, scales, biases, *packing)
+
+
+def _group_rows(slab: Slab, part: TensorInfo, reader: Reader) -> mx.array:
+    """The rows of scales or biases that belong to the slab's."""
+    kind = _FLOATS.get(part.dtype, mx.uint8)
+    row_bytes = part.shape[-1] * kind.size
+    start = part.start + slab.start * row_bytes
+    raw = reader.read_range(part.path, start, start + (slab.stop - slab.start) * row_bytes)
+    return mx.array(np.frombuffer(raw, np.uint8).reshape(-1, row_bytes)).view(kind)
 
 
 def _decoded(slab: Slab | Columns, tiles: Tiles, raw: bytearray, reader: Reader) -> mx.array:

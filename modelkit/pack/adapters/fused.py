@@ -10,7 +10,10 @@ from modelkit.pack.accept import decide
 from modelkit.pack.adapters.carried import Carried
 from modelkit.pack.conversion import Part, memo_key, recall, source_digests
 from modelkit.pack.metadata import AdapterFacts
-from modelkit.source.prequantized import BlockFp8Weights, FloatWeights
+from modelkit.pack.sources import Source
+from modelkit.source.inventory import Inventory
+from modelkit.source.prequantized import BlockFp8Weights, FloatWeights, MlxWeights
+from modelkit.source.tensor import TensorInfo
 from modelkit.store.digest import Digest
 from modelkit.store.store import Store
 from runtime.models import Described, describe
@@ -51,9 +54,9 @@ def with_fused(target: Part, adapters: tuple[Carried, ...], asked: Quantizing | 
     origin = target.source.inventory.origin
     if not adapters:
         raise PlanError("there is no adapter to fuse", hint="Add an ADAPTER line to the Modelfile.")
-    if not isinstance(target.source.kind, FloatWeights | BlockFp8Weights):
+    if not isinstance(target.source.kind, FloatWeights | BlockFp8Weights | MlxWeights):
         raise PlanError(
-            f"{origin} is quantized already; rounded once more it would lose much of what an adapter adds",
+            f"{origin} is in a packing that nothing here can make, so an adapter cannot become part of it",
             hint="Start from the unquantized model, or leave --fuse-adapters out: run time adds it exactly.",
         )
     if asked is not None and asked.measures:
@@ -63,7 +66,7 @@ def with_fused(target: Part, adapters: tuple[Carried, ...], asked: Quantizing | 
         )
     described = describe(target.plan.config)
     changed = {name for one in adapters for name in one.parameters}
-    known = ways(described, target.source.inventory, changed, unties=any(one.unties for one in adapters))
+    known = ways(described, _unpacked(target.source), changed, unties=any(one.unties for one in adapters))
     twisted = sorted(known.tables & {f"{module}.weight" for one in adapters for module in one.magnitudes})
     if twisted:
         raise PlanError(
@@ -71,11 +74,36 @@ def with_fused(target: Part, adapters: tuple[Carried, ...], asked: Quantizing | 
             hint="Leave --fuse-adapters out: run time adds them.",
         )
     format_, plain = (asked.format, asked.plain) if asked else (None, False)
-    part = decide(target.source, "target", format_, settled=True, plain=plain, rewrite=True)
+    part = decide(
+        target.source, "target", format_, settled=True, plain=plain, rewrite=True, repacked=known.of
+    )
     digests = {one.name: store.source_digest(one.path) for one in adapters}
     part = replace(part, asked=asked, fused=Fused(adapters, described, known, digests))
     sources = source_digests(part.source, store, read=False)
     return part if sources is None else replace(part, reused=recall(store, key_of(sources, part)))
+
+
+def _unpacked(source: Source) -> Inventory:
+    """What the source would have if nothing were packed: names and shapes of the numbers."""
+    inventory = source.inventory
+    if not isinstance(source.kind, MlxWeights):
+        return inventory
+    modules = {f"{module}.weight": packing for module, packing in source.kind.packed.items()}
+    tensors: dict[str, TensorInfo] = {}
+    for name, tensor in inventory.tensors.items():
+        module, _, leaf = name.rpartition(".")
+        if name in modules:
+            packing = modules[name]
+            width = tensor.shape[-1] * 32 // packing.bits
+            tensors[name] = replace(tensor, shape=(*tensor.shape[:-1], width))
+        elif f"{module}.weight" not in modules or leaf not in ("scales", "biases"):
+            tensors[name] = tensor
+    for module, kind in source.kind.blocks.items():
+        tensor = inventory.tensors[f"{module}.weight"]
+        width = tensor.shape[-1] // kind.nbytes * kind.weights
+        tensors[tensor.name] = replace(tensor, shape=(*tensor.shape[:-1], width))
+        tensors.pop(f"{module}.factor", None)
+    return replace(inventory, tensors=tensors)
 
 
 def key_of(digests: Mapping[str, Digest], part: Part) -> str:

@@ -1,5 +1,6 @@
 """`create --fuse-adapters`: what is written is what a checkpoint with the adapter in it gives."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from modelkit.store.store import Store
 from tests.modelkit.pack.adapters.test_every_family import SCALE
 from tests.support.adapter_references import AdapterReference
 from tests.support.checkpoints import random_state, write_checkpoint
+from tests.support.gguf_llama import llama
 from tests.support.parity import Reference
 from tests.support.peft_folders import delta_of, matrices, pair_for, peft_tensors, write_peft
 from tests.support.tiny import write_tokenizer
@@ -104,16 +106,106 @@ def test_fusing_and_quantizing_is_quantizing_the_fused_checkpoint(name: str, tmp
             )
 
 
-def test_a_packed_base_is_not_rounded_twice(tmp_path: Path) -> None:
-    reference = AdapterReference("llama_lora")
+def packed_base(name: str, tmp_path: Path, quantize: str) -> tuple[AdapterReference, dict[str, Any]]:
+    """A package called `packed`, a Modelfile that adds the adapter to it, and what the package has."""
+    reference = AdapterReference(name)
     config = {key: value for key, value in reference.base["config"].items() if key != "eos_token_id"}
     write_tokenizer(write_checkpoint(tmp_path / "model", config, reference.base["tensors"]), tokens=128)
     reference.write(tmp_path / "lora")
     (tmp_path / "Modelfile").write_text("FROM ./model\n", encoding="utf-8")
-    modelkit.create(tmp_path / "Modelfile", name="packed", home=tmp_path, quantize="q4")
+    modelkit.create(tmp_path / "Modelfile", name="packed", home=tmp_path, quantize=quantize)
     (tmp_path / "Modelfile").write_text("FROM packed\nADAPTER ./lora\n", encoding="utf-8")
-    with pytest.raises(ModelkitError, match="quantized already"):
-        modelkit.create(tmp_path / "Modelfile", name="it", home=tmp_path, fuse_adapters=True)
+    return reference, weights_of("packed", tmp_path)
+
+
+def weights_of(name: str, home: Path) -> dict[str, Any]:
+    found = mx.load(str(Store(home).resolve(name).files["model.safetensors"]), format="safetensors")
+    assert isinstance(found, dict)
+    return found
+
+
+@pytest.mark.parametrize("quantize", ["q8g32", "q4g32", "mxfp8", "mxfp4", "nvfp4"])
+def test_a_packed_base_is_packed_again_where_the_adapter_is(quantize: str, tmp_path: Path) -> None:
+    """Changed matrices keep their form; all other tensors keep their bytes."""
+    _, before = packed_base("llama_lora", tmp_path, quantize)
+    made = modelkit.create(tmp_path / "Modelfile", name="it", home=tmp_path, fuse_adapters=True)
+    after = weights_of("it", tmp_path)
+    assert {name: (one.shape, one.dtype) for name, one in after.items()} == {
+        name: (one.shape, one.dtype) for name, one in before.items()
+    }
+    packing = json.loads(Store(tmp_path).resolve("it").files["config.json"].read_bytes())["quantization"]
+    pairs = mx.load(str(tmp_path / "lora" / "adapter_model.safetensors"))
+    assert isinstance(pairs, dict)
+    scale = json.loads((tmp_path / "lora" / "adapter_config.json").read_text())
+    for name, values in before.items():
+        module, _, leaf = name.rpartition(".")
+        down = pairs.get(f"base_model.model.{module}.lora_A.weight")
+        if down is None:
+            assert mx.array_equal(after[name].view(mx.uint8), values.view(mx.uint8)), name
+        elif leaf == "weight":
+            own = packing.get(module, packing)
+            how = {
+                "mode": "affine",
+                **{key: own[key] for key in ("bits", "group_size", "mode") if key in own},
+            }
+            parts = [wide(before.get(f"{module}.{leaf}")) for leaf in ("scales", "biases")]
+            more = (
+                pairs[f"base_model.model.{module}.lora_B.weight"] @ down * (scale["lora_alpha"] / scale["r"])
+            )
+            total = mx.dequantize(values, *parts, **how).astype(mx.float32) + more
+            once = mx.quantize(total.astype(values_dtype(before, module)), **how)
+            assert not mx.array_equal(after[name], values), name
+            same = np.mean(np.array(after[name].view(mx.uint8)) == np.array(once[0].view(mx.uint8)))
+            assert same > 0.99, (name, same)
+    assert any("again as before" in note for note in made.notes)
+    packed = Store(tmp_path).resolve("packed").files["config.json"].read_bytes()
+    assert Store(tmp_path).resolve("it").files["config.json"].read_bytes() == packed
+
+
+def wide(part: Any) -> Any:
+    """Scales that are floats, in float32; codes of scales as they are."""
+    return part if part is None or part.dtype == mx.uint8 else part.astype(mx.float32)
+
+
+def values_dtype(tensors: dict[str, Any], module: str) -> Any:
+    found = tensors[f"{module}.scales"].dtype
+    return mx.bfloat16 if found == mx.uint8 else found
+
+
+@pytest.mark.parametrize("name", ["llama_lora", "gpt2_dora", "gpt_oss_parameters", "qwen3_next_hybrid"])
+def test_what_was_packed_again_answers_as_the_adapter_beside_it(name: str, tmp_path: Path) -> None:
+    reference, _ = packed_base(name, tmp_path, "q8g32")
+    modelkit.create(tmp_path / "Modelfile", name="it", home=tmp_path, fuse_adapters=True)
+    modelkit.create(tmp_path / "Modelfile", name="beside", home=tmp_path)
+    ids = [int(one) for one in reference.ids]
+    answers: dict[str, Any] = {}
+    for package in ("packed", "beside", "it"):
+        with modelkit.load(package, home=tmp_path) as model:
+            answers[package] = model.logits(ids)
+    moved = np.abs(answers["beside"] - answers["packed"]).mean()
+    assert np.abs(answers["it"] - answers["beside"]).mean() < 0.1 * moved
+
+
+def test_blocks_of_gguf_are_not_packed_again(tmp_path: Path) -> None:
+    (tmp_path / "m.gguf").write_bytes(llama(["q4_k"]))
+    (tmp_path / "Modelfile").write_text("FROM ./m.gguf\n", encoding="utf-8")
+    modelkit.create(tmp_path / "Modelfile", name="packed", home=tmp_path)
+    write_peft(
+        tmp_path / "lora",
+        peft_tensors(
+            "model.layers.0.self_attn.q_proj.weight", *pair_for("q", (256, 256), 3, input_first=False)
+        ),
+    )
+    for origin, why in (("./m.gguf", "a packing that nothing here can make"), ("packed", "in GGUF's blocks")):
+        (tmp_path / "Modelfile").write_text(f"FROM {origin}\nADAPTER ./lora\n", encoding="utf-8")
+        with pytest.raises(ModelkitError, match=why):
+            modelkit.create(tmp_path / "Modelfile", name="it", home=tmp_path, fuse_adapters=True)
+
+
+def test_there_must_be_an_adapter(tmp_path: Path) -> None:
+    reference = AdapterReference("llama_lora")
+    config = {key: value for key, value in reference.base["config"].items() if key != "eos_token_id"}
+    write_tokenizer(write_checkpoint(tmp_path / "model", config, reference.base["tensors"]), tokens=128)
     (tmp_path / "Modelfile").write_text("FROM ./model\n", encoding="utf-8")
     with pytest.raises(ModelkitError, match="no adapter to fuse"):
         modelkit.create(tmp_path / "Modelfile", name="it", home=tmp_path, fuse_adapters=True)
