@@ -61,6 +61,8 @@ class LoadedModel:
     """The draft head, where there is one and it was asked for."""
     notes: tuple[str, ...] = ()
     """Sentences for the user."""
+    shared: bool = False
+    """Other machines have a part of it."""
 
     @property
     def vocab_size(self) -> int:
@@ -198,7 +200,9 @@ def load_model(
         make_ready(module, compute)  # last: it makes twins of layers, with the arrays they have by now
     network = parts[0][0]
     head = _head(described, parts[1][0]) if len(parts) > 1 else None
-    return LoadedModel(described, network, compute, weight_bytes(network), head, notes)
+    return LoadedModel(
+        described, network, compute, weight_bytes(network), head, notes, shared=cut is not None
+    )
 
 
 def _cut(

@@ -6,6 +6,7 @@ Configs are enough to tell whether a draft fits: for that nothing is loaded.
 from typing import TYPE_CHECKING
 
 from runtime.cache.build import LayerMemory
+from runtime.errors import NotSupported
 from runtime.loaded import LoadedModel
 from runtime.models.architecture import Described
 from runtime.models.taps import taps_of
@@ -58,6 +59,11 @@ def drafters_for(target: LoadedModel, draft: LoadedModel | None, memory: LayerMe
 
 def _of(draft: LoadedModel, target: LoadedModel, memory: LayerMemory) -> Drafter:
     if is_assistant(draft.described):
+        if target.shared:
+            raise NotSupported(
+                f"{draft.described.name} reads its target's layer memory, which several machines have: give "
+                "a draft that is a model of its own, or run the target on one machine"
+            )
         return AssistantDrafter(draft, target, lambda: memory)
     if is_block_draft(draft.described):
         return BlockDrafter(draft, target, budget=memory.budget)
