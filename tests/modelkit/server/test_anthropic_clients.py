@@ -49,9 +49,8 @@ def address(home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[st
 
 
 @pytest.fixture
-def client(address: str) -> Iterator[anthropic.Anthropic]:
-    with anthropic.Anthropic(api_key="x", base_url=address, max_retries=0) as client:
-        yield client
+def client(anthropics: anthropic.Anthropic) -> anthropic.Anthropic:
+    return anthropics
 
 
 def ask(client: anthropic.Anthropic, path: str, **body: Any) -> Message:

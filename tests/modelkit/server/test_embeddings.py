@@ -45,23 +45,11 @@ def address(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         yield url
 
 
-@pytest.fixture
-def client(address: str) -> Iterator[openai.OpenAI]:
-    with openai.OpenAI(base_url=f"{address}/v1", api_key="none", max_retries=0) as client:
-        yield client
-
-
-@pytest.fixture
-def ollamas(address: str) -> Iterator[ollama.Client]:
-    with ollama.Client(host=address) as client:
-        yield client
-
-
 @pytest.mark.parametrize("encoding", ["float", "base64", None])
-def test_openai(client: openai.OpenAI, vectors: np.ndarray, encoding: str | None) -> None:
+def test_openai(openais: openai.OpenAI, vectors: np.ndarray, encoding: str | None) -> None:
     """Without an encoding the client asks for base64, and decodes it."""
     more = {} if encoding is None else {"encoding_format": encoding}
-    said = client.embeddings.create(model="tiny", input=TEXTS, **more)  # pyright: ignore[reportArgumentType, reportCallIssue]
+    said = openais.embeddings.create(model="tiny", input=TEXTS, **more)  # pyright: ignore[reportArgumentType, reportCallIssue]
     found = [one.embedding for one in said.data]
     if encoding == "base64":
         found = [np.frombuffer(base64.b64decode(str(one)), "<f4") for one in found]
@@ -70,13 +58,13 @@ def test_openai(client: openai.OpenAI, vectors: np.ndarray, encoding: str | None
     assert said.usage.prompt_tokens == said.usage.total_tokens == sum(map(len, TEXTS))
 
 
-def test_openai_ids_and_dimensions(client: openai.OpenAI, folder: Path, vectors: np.ndarray) -> None:
+def test_openai_ids_and_dimensions(openais: openai.OpenAI, folder: Path, vectors: np.ndarray) -> None:
     with modelkit.load(folder) as model:
         ids = [model.encode(text) for text in TEXTS]
         short = model.embed(TEXTS, dimensions=7).vectors
-    several = client.embeddings.create(model="tiny", input=ids, dimensions=7)
+    several = openais.embeddings.create(model="tiny", input=ids, dimensions=7)
     assert np.abs(np.array([one.embedding for one in several.data]) - short).max() < 1e-6
-    single = client.embeddings.create(model="tiny", input=ids[1])
+    single = openais.embeddings.create(model="tiny", input=ids[1])
     assert np.abs(np.array(single.data[0].embedding) - vectors[1]).max() < 1e-6
 
 

@@ -44,18 +44,6 @@ def address(home: Path) -> Iterator[str]:
         yield url
 
 
-@pytest.fixture
-def openais(address: str) -> Iterator[openai.OpenAI]:
-    with openai.OpenAI(base_url=f"{address}/v1", api_key="none", max_retries=0) as client:
-        yield client
-
-
-@pytest.fixture
-def ollamas(address: str) -> Iterator[ollama.Client]:
-    with ollama.Client(host=address) as client:
-        yield client
-
-
 @pytest.mark.parametrize("encoding", ["float", "base64"])
 def test_openai(openais: openai.OpenAI, vectors: np.ndarray, encoding: Any) -> None:
     made = openais.embeddings.create(model="story", input=TEXTS, encoding_format=encoding)

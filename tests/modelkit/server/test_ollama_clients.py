@@ -100,9 +100,8 @@ def test_an_error_after_a_sign_of_life_is_a_line(slow: str) -> None:
 
 
 @pytest.fixture
-def client(address: str) -> Iterator[ollama.Client]:
-    with ollama.Client(host=address) as client:
-        yield client
+def client(ollamas: ollama.Client) -> ollama.Client:
+    return ollamas
 
 
 def test_a_chat_is_answered(client: ollama.Client) -> None:

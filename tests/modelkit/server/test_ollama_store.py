@@ -46,9 +46,8 @@ def address(home: Path) -> Iterator[str]:
 
 
 @pytest.fixture
-def client(address: str) -> Iterator[ollama.Client]:
-    with ollama.Client(host=address) as client:
-        yield client
+def client(ollamas: ollama.Client) -> ollama.Client:
+    return ollamas
 
 
 def names(home: Path) -> set[str]:
