@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from modelkit.errors import Busy, ModelClosed, ModelkitError, RequestError, StoreError
 from runtime.engine.thread import ThreadEnded
-from runtime.errors import QueueFull, RuntimeFault
+from runtime.errors import QueueFull, RankLost, RuntimeFault
 
 T = TypeVar("T")
 
@@ -26,6 +26,8 @@ def worded(error: Exception) -> ModelkitError:
             waiting=error.waiting,
             hint="Try again when some of them have ended, or load the model with a larger max_waiting.",
         )
+    if isinstance(error, RankLost):
+        return ModelClosed(str(error), hint="Start the model again, on all of its machines.")
     if isinstance(error, RuntimeFault | ValueError):
         return RequestError(str(error))
     if isinstance(error, OSError):

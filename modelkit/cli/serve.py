@@ -9,6 +9,7 @@ import click
 from modelkit.cli.frame import Explained
 from modelkit.cli.home import complete_name
 from modelkit.cli.limits import Size, cache_options
+from modelkit.cli.ranks import follows, rank_options
 from modelkit.cli.screen import echo, note
 from modelkit.cli.settings import TABLE, read_settings, setting_option
 from modelkit.errors import ModelkitError
@@ -115,6 +116,7 @@ PASSWORD = Secret("password", "MODELKIT_SSL_KEYFILE_PASSWORD", blanks=True)
 )
 @setting_option
 @cache_options
+@rank_options
 @click.option("--json", "as_json", is_flag=True, help="Log lines are JSON.")
 @click.option("--log-prompts", type=_FILE, metavar="FILE", help="Write down what clients ask, word for word.")
 @click.option(
@@ -128,7 +130,8 @@ PASSWORD = Secret("password", "MODELKIT_SSL_KEYFILE_PASSWORD", blanks=True)
     metavar="@FILE",
     help="Opens that key (MODELKIT_SSL_KEYFILE_PASSWORD).",
 )
-def command(names: tuple[str, ...], **options: Any) -> None:
+@click.pass_context
+def command(ctx: click.Context, names: tuple[str, ...], **options: Any) -> None:
     """Serve models over HTTP.
 
     Each NAME is loaded at once and stays; any other model is loaded when a request asks for it.
@@ -140,7 +143,11 @@ def command(names: tuple[str, ...], **options: Any) -> None:
 
     Ctrl-C once lets running requests end, twice leaves at once. Without --host only programs on this machine
     reach the server, and pages of other sites never do, unless --origins names them.
+
+    With --ranks, or on the machines of `mlx.launch`, models are run one at a time, each on all of them.
     """
+    if follows(ctx, options["ranks"]):
+        return
     try:
         from modelkit.server.serve import serve
     except ImportError as error:
@@ -166,7 +173,7 @@ def _wanted(names: tuple[str, ...], options: dict[str, Any]) -> "Wanted":
     settings = Settings.from_environment()
     if (keep_alive := options["keep_alive"]) is not None:
         settings = replace(settings, keep_alive_s=keep_alive)
-    loading = {name: options[name] for name in ("cache_memory", "cache_disk")}
+    loading = {name: options[name] for name in ("cache_memory", "cache_disk", "ranks", "shards")}
     return Wanted(
         settings,
         names,

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 import mlx.core as mx
 
-from modelkit.errors import LoadError, ModelkitError
+from modelkit.errors import Busy, LoadError, ModelkitError
 from modelkit.ranks.facts import Facts, difference, exchanged, free_bytes, own_facts
 from modelkit.ranks.present import be_of, present
 from modelkit.ranks.spawn import Children
@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 
 _LOADING_S = 3600.0
 """How long reading weights may take on any machine."""
+_LEAVING_S = 5.0
+"""How long to wait for a model that is being closed."""
 _MEETING_S = 60.0
 """How long others may take to start, at the least."""
 _VERSIONS = ("modelkit", "mlx")
@@ -75,6 +77,7 @@ class Crew:
 
     def __init__(self, group: Group, children: Children | None = None) -> None:
         self._group, self._children = group, children
+        self._free = threading.Lock()
         self._facts = exchanged(group, own_facts())
         differs = difference(self._facts, _VERSIONS)
         if differs is not None:
@@ -128,14 +131,24 @@ class Crew:
 
     def share(self, opened: "Opened", job: Job, read: Read) -> LoadedModel:
         """Rank 0: load the model on all ranks, and give its own share. Raises LoadError where some rank
-        cannot, or has another package; all are ready for another model then.
+        cannot, or has another package, and Busy where another model runs.
         """
-        self._group.tell(json.dumps({"do": "load", **asdict(job)}).encode())
-        return self._loaded(opened, None, job, read)
+        if not self._free.acquire(timeout=_LEAVING_S):
+            raise Busy(
+                f"these {self.size} ranks run another model, and run one at a time",
+                waiting=0,
+                hint="Close that one first: `modelkit stop` has a server do so.",
+            )
+        try:
+            self._group.tell(json.dumps({"do": "load", **asdict(job)}).encode())
+            return self._loaded(opened, None, job, read)
+        except BaseException:
+            self._free.release()
+            raise
 
     def lead(self, opened: "Opened") -> Leading:
         """For an engine of what was opened."""
-        return Leading(self._group, describe(opened.inventory.config).layout)
+        return Leading(self._group, describe(opened.inventory.config).layout, self._free.release)
 
     def follow(self, settings: Settings, read: Read) -> None:
         """The others: do what rank 0 wants until it ends. Raises RankLost where it is gone."""

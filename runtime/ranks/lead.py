@@ -8,7 +8,7 @@ Invariants: what raises here was not told, and is done nowhere. A forward pass i
 told: all ranks make their exchanges in the order of these passes.
 """
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any, TypeVar
@@ -32,21 +32,25 @@ U = TypeVar("U", bound=Hashable)
 
 
 class Leading:
-    """What an engine needs to lead a group. layout: of all of the model."""
+    """What an engine needs to lead a group. layout: of all of the model. ended: called once it is closed."""
 
-    def __init__(self, group: Group, layout: Sequence[LayerSpec]) -> None:
-        self.group, self._layout = group, layout
+    def __init__(
+        self, group: Group, layout: Sequence[LayerSpec], ended: Callable[[], object] = lambda: None
+    ) -> None:
+        self.group, self._layout, self._ended = group, layout, ended
 
     def __call__(self, share: LoadedModel) -> "Lead":
         """On the engine's thread. share: what rank 0 has of the model."""
-        return Lead(self.group, share, self._layout)
+        return Lead(self.group, share, self._layout, self._ended)
 
 
 class Lead:
     """Tells a group what is done with a model. It lives on the thread of the engine that it is made for."""
 
-    def __init__(self, group: Group, share: LoadedModel, layout: Sequence[LayerSpec]) -> None:
-        self.group, self._deeds = group, list[Deed]()
+    def __init__(
+        self, group: Group, share: LoadedModel, layout: Sequence[LayerSpec], ended: Callable[[], object]
+    ) -> None:
+        self.group, self._deeds, self._ended = group, list[Deed](), ended
         self._whole = Whole.of(layout, share.described.layout)
         self._memory: LayerMemory | None = None
         described = replace(share.described, layout=self._whole.layout)
@@ -93,6 +97,8 @@ class Lead:
         """The model is closed here. False where the others cannot be told any more."""
         if not self.group.lost:
             self._tell(Decision(ends=True))
+            mx.synchronize()  # whoever tells them something next may do so on another thread
+        self._ended()
         return not self.group.lost
 
     def _tell(self, decision: Decision) -> None:

@@ -1,0 +1,72 @@
+"""`modelkit serve --ranks 2`: the answers of one machine, one model at a time, and nothing left behind."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import modelkit
+from tests.support.ranks import ROOT, free_ports
+from tests.support.tiny import write_model
+
+OPTIONS = {"temperature": 0.6, "seed": 3, "num_predict": 16}
+
+
+def ask(address: str, model: str, path: str = "/api/generate", **body: Any) -> dict[str, Any]:
+    said = {"model": model, "prompt": "Once", "stream": False, "options": OPTIONS, **body}
+    request = urllib.request.Request(address + path, json.dumps(said).encode())
+    try:
+        with urllib.request.urlopen(request, timeout=40) as answer:
+            return json.loads(answer.read())
+    except urllib.error.HTTPError as error:
+        return {"status": error.code, **json.loads(error.read())}
+
+
+def reached(address: str, process: "subprocess.Popen[bytes]") -> bool:
+    until_s = time.monotonic() + 60
+    while time.monotonic() < until_s and process.poll() is None:
+        try:
+            urllib.request.urlopen(address, timeout=5).close()
+            return True
+        except OSError:
+            time.sleep(0.1)
+    return False
+
+
+def test_a_server_of_two_ranks(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    for name, layers in (("story", 4), ("other", 2)):
+        write_model(tmp_path / name, num_hidden_layers=layers)
+        (tmp_path / f"{name}.mf").write_text(f"FROM {tmp_path / name}\n")
+        modelkit.create(tmp_path / f"{name}.mf", name=name, home=home)
+    with modelkit.load("story", home=home) as alone:
+        expected = alone.generate("Once", **OPTIONS).text  # pyright: ignore[reportArgumentType]
+    (port,), log = free_ports(1), tmp_path / "log"
+    address = f"http://127.0.0.1:{port}"
+    with log.open("wb") as file:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "modelkit", "serve", "story", "--ranks", "2", "--port", str(port)],
+            env=os.environ | {"PYTHONPATH": str(ROOT), "MODELKIT_HOME": str(home)},
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=file,
+        )
+    try:
+        assert reached(address, process), log.read_text()
+        assert ask(address, "story")["response"] == expected
+        refused = ask(address, "other")
+        assert refused["status"] == 503
+        assert "run one at a time" in refused["error"]
+        ask(address, "story", prompt="", keep_alive=0)  # leaves
+        assert ask(address, "other")["response"]
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 0, log.read_text()
+    finally:
+        process.kill()
+        process.wait()
