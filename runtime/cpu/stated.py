@@ -100,6 +100,12 @@ class Decodes(NamedTuple):
     head: Any
 
 
+def stated_by(network: Any) -> Decodes | None:
+    """What this network says of itself, and not of one that it stands for."""
+    stated = getattr(type(network), "stated", None)
+    return None if stated is None else stated(network)
+
+
 class Draws(NamedTuple):
     """How R rows want their tokens drawn (`runtime.sampling`); of each one number per row, but for top_k."""
 
@@ -117,8 +123,8 @@ class Draws(NamedTuple):
 class Guessed(NamedTuple):
     """How tokens are drawn that follow those of a step."""
 
-    ids: int
-    """From so many of the vocabulary, the first ones."""
+    ids: int | None
+    """From so many of the vocabulary, the first ones; None: all."""
     draws: Draws | None
     """None: the likeliest."""
     positions: Sequence[int]

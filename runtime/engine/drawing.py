@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import mlx.core as mx
 
+from runtime.cpu.stated import Guessed
 from runtime.engine.request import TokenLogprob
 from runtime.engine.row import Row
 from runtime.records import dataclass
@@ -126,6 +127,15 @@ class Drawing:
             self._sampler = (rows, dropped, Sampler([row.request.sampling for row in rows], dropped))
         return self._sampler[2]
 
+    def plainly(self, rows: list[Row], positions: list[int]) -> Guessed | None:
+        """How one token of each row is drawn, where nothing but its logits decides and nobody asks for more
+        of them. positions: where these tokens will stand.
+        """
+        if any(row.request.top_logprobs is not None or row.matcher is not None for row in rows):
+            return None
+        by = None if _due(rows, positions, 1) else self.sampler(rows).draws(positions)
+        return None if by is None else Guessed(None, *by)
+
     def draw(
         self,
         rows: list[Row],
@@ -155,7 +165,7 @@ class Drawing:
         )
         wanted = [row.request.top_logprobs for row in rows if row.request.top_logprobs is not None]
         details = logprobs(logits, tokens, max(wanted)) if wanted else None
-        broken = _broken(logits) if _due(rows, positions, logits) else None
+        broken = _broken(logits) if _due(rows, positions, logits.shape[1]) else None
         again = None if assumed is None else Assumed(logits, inputs, positions, assumed)
         return Drawn(rows, tokens, details, broken, again)
 
@@ -198,12 +208,12 @@ def _read(array: mx.array) -> "memoryview[Any]":  # it takes no arguments before
     return memoryview(cast("Any", array))  # MLX's stubs do not say that it is a buffer
 
 
-def _due(rows: list[Row], positions: list[int], logits: mx.array) -> bool:
+def _due(rows: list[Row], positions: list[int], columns: int) -> bool:
     """Is any of these the first token of an answer, or another LOOK-th?"""
     numbers = (
         start + len(row.dropped) - len(row.request.ids) for row, start in zip(rows, positions, strict=True)
     )
-    return any(-number % LOOK < logits.shape[1] for number in numbers)
+    return any(-number % LOOK < columns for number in numbers)
 
 
 def _broken(logits: mx.array) -> mx.array:

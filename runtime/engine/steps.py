@@ -14,6 +14,8 @@ from typing import cast
 import mlx.core as mx
 
 from runtime.cache.build import LayerMemory
+from runtime.cache.protocol import by_layout
+from runtime.cpu.stated import stated_by
 from runtime.engine.adapters import Adapters
 from runtime.engine.drawing import Drawing, Drawn, grammatical
 from runtime.engine.places import Places
@@ -22,6 +24,7 @@ from runtime.engine.row import Row
 from runtime.engine.sources import Sources
 from runtime.errors import CacheFull, NotNumbers
 from runtime.loaded import LoadedModel
+from runtime.nn import ops
 from runtime.sampling.constraint import ConstraintFault
 from runtime.sampling.rejection import Guesses
 from runtime.speculate.clock import now
@@ -182,10 +185,14 @@ class Steps:
         starts, long = tuple(row.length for row in rows), self._prefixes.long(rows)
         inputs = Inputs(self._newest(rows))
         step = Step(starts, (1,) * len(rows), long=long, inputs=inputs, adapters=self._adapters.of(rows))
-        hidden = self._forward(rows, step, here)
+        if (tokens := self._at_once(rows, step, here)) is not None:
+            drawn = Drawn(rows, tokens)
+        else:
+            hidden = self._forward(rows, step, here)
+            drawn = self._draw(rows, hidden, step, step.ids, [row.length for row in rows])
         for row in rows:
             row.rounds += 1
-        return [self._draw(rows, hidden, step, step.ids, [row.length for row in rows])]
+        return [drawn]
 
     def _prefill(self, count: int) -> list[Drawn]:
         """Read `count` more prompt tokens; the first token is drawn when the prompt is done."""
@@ -210,14 +217,32 @@ class Steps:
         self._places.start_decoding()
         return [self._draw([row], hidden[:, -1:], step, step.ids[:, -1:], [row.length])]
 
+    def _at_once(self, rows: list[Row], step: Step, where: Round | Desk) -> mx.array | None:
+        """The tokens behind those of the step, int32 [n, 1], as one operation from ids to ids; None, with
+        nothing done, where there is none, or somebody wants to see more than that.
+        """
+        network = None if self._desk.observes else stated_by(self._model.network)
+        by = self._drawing.plainly(rows, [row.length + 1 for row in rows]) if network is not None else None
+        if network is None or by is None:
+            return None
+        self._prepare(step)
+        tokens = ops.table.guess(network, step, 1, by_layout(self._memory), by)
+        if tokens is not None:
+            self._kept(rows, step, None, where)
+        return tokens
+
     def _forward(self, rows: list[Row], step: Step, where: Round | Desk) -> mx.array:
         """Hidden states [n, L, D] of one step, all of it kept."""
         self._prepare(step)  # first: CacheFull inside the network would leave layers at two lengths
         hidden = self._model.network(step, self._memory)
-        where.keep(step, hidden, step.counts)  # last: only now does what the layers wrote count
+        self._kept(rows, step, hidden, where)
+        return hidden
+
+    def _kept(self, rows: list[Row], step: Step, hidden: mx.array | None, where: Round | Desk) -> None:
+        """All of the step counts. Last: only now does what the layers wrote."""
+        where.keep(step, hidden, step.counts)
         for row, count in zip(rows, step.counts, strict=True):
             row.length += count
-        return hidden
 
     def _prepare(self, step: Step) -> None:
         self._memory.prepare(step, len(self._places.rows))

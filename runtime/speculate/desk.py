@@ -121,10 +121,15 @@ class Desk:
                 rows, grades, most, behind = self._asked
                 self._learners.of(rows).decide(grades, most, behind)
 
-    def keep(self, step: Step, hidden: mx.array, kept: Sequence[int]) -> None:
+    def keep(self, step: Step, hidden: mx.array | None, kept: Sequence[int]) -> None:
         """Outside of rounds, where a prompt is read: as `Round.keep`."""
         self._memory.commit(step, kept)
-        self._standby.each(lambda drafter: drafter.observe(step, hidden, kept))
+        self._standby.observe(step, hidden, kept)
+
+    @property
+    def observes(self) -> bool:
+        """Does a drafter want to see what the target computes?"""
+        return self._standby.observes
 
     def begin(self, row: int, ids: Sequence[int], space: str = "") -> None:
         """A sequence that begins with `ids` takes the empty place `row`. space: as in Drafter."""

@@ -16,7 +16,7 @@ from runtime.cache.prefix import PrefixStore
 from runtime.cache.protocol import by_layout
 from runtime.cache.sharing import Sharing
 from runtime.cache.trie import Keys
-from runtime.cpu.stated import Decodes, Guessed
+from runtime.cpu.stated import Guessed, stated_by
 from runtime.loaded import LoadedModel
 from runtime.nn import ops
 from runtime.nn.rope_spec import long_after
@@ -63,8 +63,7 @@ class ModelDrafter:
         self._model = model
         self._vocab_size = vocab_size or model.vocab_size
         self._knows_all = self._vocab_size <= model.vocab_size
-        stated = getattr(model.network, "stated", None)
-        self._network: Decodes | None = None if stated is None else stated()
+        self._network = stated_by(model.network)
         self._long_after = long_after(model.described.config)
         self._sharing: Sharing[_Line] | None = None
         self._lines = [_Line()]
@@ -86,9 +85,6 @@ class ModelDrafter:
         if self._sharing is not None:
             line = self._lines[row]
             self._sharing.end(line, row, _keys(line, ids[: line.length]))
-
-    def observe(self, step: Step, hidden: mx.array, kept: Sequence[int]) -> None:
-        """Nothing to do: `propose` is given all ids."""
 
     def propose(self, rows: Rows, depth: int) -> Proposal | None:
         fits = [len(ids) + depth <= self._model.context_length for ids in rows.ids]

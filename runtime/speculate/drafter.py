@@ -84,12 +84,6 @@ class Drafter(Protocol):
         """
         ...
 
-    def observe(self, step: Step, hidden: mx.array, kept: Sequence[int]) -> None:
-        """The target computed `hidden` [B, L, D] for the ids of this step and kept the first kept[b] of each
-        row.
-        """
-        ...
-
     def propose(self, rows: Rows, depth: int) -> Proposal | None:
         """Up to `depth` tokens that may follow each row's ids; None when there is nothing to propose."""
         ...
@@ -105,6 +99,17 @@ class Drafter(Protocol):
     def clear(self, row: int) -> None: ...
 
     def resize(self, rows: int) -> None: ...
+
+
+@runtime_checkable
+class Observes(Protocol):
+    """A drafter that starts from what the target computes."""
+
+    def observe(self, step: Step, hidden: mx.array, kept: Sequence[int]) -> None:
+        """The target computed `hidden` [B, L, D] for the ids of this step and kept the first kept[b] of each
+        row.
+        """
+        ...
 
 
 @runtime_checkable

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 import mlx.core as mx
 
 from runtime.speculate.drafter import Proposal, Rows
-from runtime.step import Step
 
 GRADES = (4, 8)  # tokens that must match for the second and the third grade
 MOST_PLACES = 32  # earlier places of a run that are compared
@@ -41,9 +40,6 @@ class NgramDrafter:
     def grade(self, ids: Sequence[Sequence[int]], forced: Sequence[int] = ()) -> int:
         length = max(match for _, match in self._matches(ids))
         return 1 + sum(length >= least for least in GRADES) if length else 0
-
-    def observe(self, step: Step, hidden: mx.array, kept: Sequence[int]) -> None:
-        """Nothing to do: `propose` is given all ids."""
 
     def propose(self, rows: Rows, depth: int) -> Proposal | None:
         matches = self._matches(rows.ids)

@@ -129,8 +129,9 @@ class Round:
                 learner.saw(offer.name, grades[offer.name], False)
         return None
 
-    def keep(self, step: Step, hidden: mx.array, kept: Sequence[int]) -> None:
+    def keep(self, step: Step, hidden: mx.array | None, kept: Sequence[int]) -> None:
         """The target computed `hidden` [B, L, D] for this step; of each row the first kept[b] tokens stay.
+        hidden: None where nobody wants to see it (`Desk.observes`).
 
         NotSupported, with nothing done, where layer memory cannot keep just these.
         """
@@ -141,7 +142,7 @@ class Round:
             self._open = [start + count for start, count in zip(step.starts, kept, strict=True)]
             self._judged = [(count - 1, n - 1) for count, n in zip(step.counts, kept, strict=True)]
         # Before settling: a drafter reads on from what it forgets to, and `hidden` is not there again.
-        self._standby.each(lambda drafter: drafter.observe(step, hidden, kept))
+        self._standby.observe(step, hidden, kept)
         if self._open is not None:
             self._settle()
 

@@ -11,12 +11,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import cast
 
+import mlx.core as mx
+
 from runtime.cache.layout import sequence_bytes
 from runtime.cache.prefix import Entry, PrefixStore
 from runtime.errors import CacheFull
 from runtime.speculate.costs import Kind
-from runtime.speculate.drafter import Drafter, Graded, Proposal, Reads, Remembers, Rows
+from runtime.speculate.drafter import Drafter, Graded, Observes, Proposal, Reads, Remembers, Rows
 from runtime.speculate.forced import ForcedDrafter
+from runtime.step import Step
 
 
 class Standby:
@@ -30,6 +33,7 @@ class Standby:
         self.awake = dict(drafters)
         # Asked for at every step, and looking whether a class has a protocol's methods takes 10 us.
         self.graded = {name: one for name, one in drafters.items() if isinstance(one, Graded)}
+        self._observers = [name for name, one in drafters.items() if isinstance(one, Observes)]
         self._readers = {name: one for name, one in drafters.items() if isinstance(one, Reads)}
         self._remembering = {name: one for name, one in drafters.items() if isinstance(one, Remembers)}
 
@@ -105,6 +109,16 @@ class Standby:
                 what(drafter)
             except CacheFull:
                 self._put_to_rest(name)
+
+    @property
+    def observes(self) -> bool:
+        """Does anybody start from what the target computes?"""
+        return any(name in self.awake for name in self._observers)
+
+    def observe(self, step: Step, hidden: mx.array | None, kept: Sequence[int]) -> None:
+        """As Observes.observe, for those who do. hidden: None where nobody does."""
+        if hidden is not None:
+            self.each(lambda one: one.observe(step, hidden, kept) if isinstance(one, Observes) else None)
 
     def settle(self, lengths: Sequence[int]) -> None:
         self.each(lambda drafter: drafter.settle(lengths))

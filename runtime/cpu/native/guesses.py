@@ -32,17 +32,15 @@ def guess(kernels: Any) -> Callable[..., mx.array | None]:
         ends = _ends_of(kernels, network)
         if whole is None or ends is None:
             return None
-        written = _lengthened(step, count - 1)
+        written = _lengthened(step, count - 1) if count > 1 else step
         opened = [caches[place].open(written) for place, _ in whole.memories]
         if any(one is None or not one.fits for one in opened):
             return None
         chains = chains_of(kernels, whole, opened)
         if chains is None:
             return None
-        behind = _behind(step, count - 1)
-        tables = {
-            rope: (table_of(kernels, rope, step), table_of(kernels, rope, behind)) for rope in whole.ropes
-        }
+        steps = (step, _behind(step, count - 1)) if count > 1 else (step, step)
+        tables = {rope: [table_of(kernels, rope, one) for one in steps] for rope in whole.ropes}
         turned = [tables[one.heads.rope] for _, one in whole.memories if isinstance(one, Attends)]
         memories = [memory_of(table, one) for (table, _), one in zip(turned, opened, strict=True)]
         drawn, *lanes = kernels.guess(
@@ -55,7 +53,7 @@ def guess(kernels: Any) -> Callable[..., mx.array | None]:
             count,
             memories,
             [table for _, table in turned],
-            by.ids,
+            by.ids or 0,
             draws,
             by.positions,
         )
@@ -97,4 +95,4 @@ def _lengthened(step: Step, more: int) -> Step:
 def _behind(step: Step, count: int) -> Step:
     """The tokens behind those of the step."""
     starts = tuple(start + own for start, own in zip(step.starts, step.counts, strict=True))
-    return Step(starts, (max(count, 1),) * len(starts), step.first, step.long)
+    return Step(starts, (count,) * len(starts), step.first, step.long)

@@ -8,6 +8,7 @@ namespace modelkit {
 namespace {
 using MaybeFeeding = std::optional<Feeding>;
 using MaybeMatrix = std::optional<Matrix>;
+struct Job;
 
 class Ask : public Sublayer {
  public:
@@ -44,6 +45,7 @@ class Ask : public Sublayer {
   MaybeFeeding shared_;
   MaybeMatrix gate_;
   MaybeNorm after_;
+  mutable std::shared_ptr<const Job> job_;
 };
 
 // What its kernels need. One step after the other, each for all rows.
@@ -96,14 +98,17 @@ struct Job {
 };
 
 Sublayer::Run Ask::ready(Taken from, const Remembered&, const Arrays&, Arrays&) const {
-  const MaybeRun norm = take(norm_, from);
-  const mk_matrix router = take(router_, from);
-  mk_routing by = by_;
-  if (routing_.correction) by.correction = from.floats();
-  auto job = std::make_shared<Job>(Job{norm, router, by, ExpertsRun(experts_, from), {}, {}, {}, share});
-  if (shared_) job->shared.emplace(*shared_, from);
-  if (gate_) job->gate = take(*gate_, from);
-  job->after = take(after_, from);
+  const auto job = once(job_, from, [&] {
+    const MaybeRun norm = take(norm_, from);
+    const mk_matrix router = take(router_, from);
+    mk_routing by = by_;
+    if (routing_.correction) by.correction = from.floats();
+    Job job{norm, router, by, ExpertsRun(experts_, from), {}, {}, {}, share};
+    if (shared_) job.shared.emplace(*shared_, from);
+    if (gate_) job.gate = take(*gate_, from);
+    job.after = take(after_, from);
+    return job;
+  });
   return [job](const float* x, const float* to, float* y, int rows) { job->run(x, to, y, rows); };
 }
 

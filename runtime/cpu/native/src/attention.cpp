@@ -63,17 +63,27 @@ class Attend : public Sublayer {
     return of;
   }
   Run ready(Taken from, const Remembered& of, const Arrays& in, Arrays& out) const override;
+
+ private:
+  // Its weights as kernels take them.
+  struct Weighed {
+    MaybeRun norm, query_norm, key_norm;
+    std::vector<mk_matrix> open;
+    Closing close;
+    const float* sinks;
+  };
+  struct Job;
+  mutable std::shared_ptr<const Weighed> weighed_;
 };
 
 // What its kernels need. One step after the other, each for all rows.
-struct Job {
+struct Attend::Job {
   const Attend* by;  // the node holds it, and `a.row`
+  std::shared_ptr<const Weighed> weighed;
   mk_attention a{};
-  MaybeRun norm, query_norm, key_norm;
-  std::vector<mk_matrix> open;
-  Closing close;
 
   void run(const float* x, const float* to, float* y, int rows) {
+    const auto& [norm, query_norm, key_norm, open, close, sinks] = *weighed;
     const int k = by->width(), all = by->asked() + by->keys() + by->values();
     const Scratch normed = norm ? scratch(rows, k) : nullptr, made = scratch(rows, all), seen = scratch(rows, close.w.k);
     const Scratch asking = by->gated && query_norm ? scratch(rows, by->queries()) : nullptr;
@@ -94,6 +104,7 @@ struct Job {
 
   // asking: where normed queries go that come with gates.
   void project(const float* x, float* made, float* asking, int rows, int all) {
+    const auto& [norm, query_norm, key_norm, open, close, sinks] = *weighed;
     const int k = by->width(), queries = by->queries(), keys = by->keys(), values = by->values(), asked = by->asked();
     if (open.size() == 1) {
       const mk_output to = {made, (size_t)all, nullptr};
@@ -115,14 +126,18 @@ struct Job {
 };
 
 Sublayer::Run Attend::ready(Taken from, const Remembered& of, const Arrays& in, Arrays& out) const {
-  auto job = std::make_shared<Job>();
-  job->by = this;
+  const auto weighed = once(weighed_, from, [&] {
+    Weighed w;
+    w.norm = take(norm, from), w.open = take(open, from);
+    w.query_norm = take(query_norm, from), w.key_norm = take(key_norm, from);
+    w.sinks = sinks ? from.floats() : nullptr;
+    w.close = {take(close, from), {}, share};
+    w.close.after = take(after, from);
+    return w;
+  });
+  auto job = std::make_shared<Job>(Job{this, weighed});
   std::get<Attending>(of).set(job->a, in, out, from.stream);
-  job->norm = take(norm, from);
-  job->open = take(open, from);
-  job->query_norm = take(query_norm, from), job->key_norm = take(key_norm, from);
-  if (sinks) job->a.sinks = from.floats();
-  job->close.w = take(close, from), job->close.after = take(after, from), job->close.share = share;
+  if (weighed->sinks) job->a.sinks = weighed->sinks;
   return [job](const float* x, const float* to, float* y, int rows) { job->run(x, to, y, rows); };
 }
 

@@ -14,20 +14,32 @@ class FeedForward : public Sublayer {
   int width() const override { return by_.close.outputs(); }
 
   Run ready(Taken from, const Remembered&, const Arrays&, Arrays&) const override {
-    const MaybeRun norm = take(norm_, from);
-    FeedingRun by(by_, from);
-    Closing close{by.close, {}, share};
-    close.after = take(after_, from);
-    return [norm, by = std::move(by), close](const float* x, const float* to, float* y, int rows) {
+    const auto job = once(job_, from, [&] {
+      const MaybeRun norm = take(norm_, from);
+      FeedingRun by(by_, from);
+      Closing close{by.close, {}, share};
+      close.after = take(after_, from);
+      return Job{norm, std::move(by), close};
+    });
+    return [job](const float* x, const float* to, float* y, int rows) { job->run(x, to, y, rows); };
+  }
+
+ private:
+  struct Job {
+    MaybeRun norm;
+    FeedingRun by;
+    Closing close;
+
+    void run(const float* x, const float* to, float* y, int rows) const {
       const int k = by.open[0].k;
       const Scratch normed = norm ? scratch(rows, k) : nullptr;
       if (norm) (*norm)(x, nullptr, normed.get(), rows, k);
       const Scratch done = by.opened(norm ? normed.get() : x, rows);
       close.run(done.get(), to, y, rows);
-    };
-  }
+    }
+  };
 
- private:
+  mutable std::shared_ptr<const Job> job_;
   MaybeNorm norm_;
   Feeding by_;
   MaybeNorm after_;

@@ -121,7 +121,7 @@ int joined(const Maybe& table, const Shape& shape, int width, Arrays& in) {
 
 // ids [rows, tokens], of each row the first counts[b], which stand from starts[b] on in its memory -> int32 [rows, steps], and
 // the lanes of each layer as they are then. tables: of the turns of the tokens behind them, by memory. ids_drawn: of the head's,
-// from how many is drawn. by: None for the likeliest; positions: of each row's first draw.
+// from how many is drawn; 0 for all. by: None for the likeliest; positions: of each row's first draw.
 Arrays guess(const Chain& chain, const std::shared_ptr<Ends>& ends, const Array& ids, const Ints& starts, const Ints& counts, int first,
              int steps, const std::vector<Memory>& memories, const std::vector<Maybe>& tables, int ids_drawn,
              const std::shared_ptr<Draws>& by, const std::vector<uint32_t>& positions) {
@@ -131,14 +131,14 @@ Arrays guess(const Chain& chain, const std::shared_ptr<Ends>& ends, const Array&
   want((int)starts.size() == shape.rows && (int)counts.size() == shape.rows, "there is a start and a count for each row");
   want(std::all_of(counts.begin(), counts.end(), [&](int count) { return count > 0 && count <= shape.width; }), "each row reads a token or more");
   want(tables.size() == memories.size(), "there is a table, or none, for each memory");
-  want(ids_drawn > 0 && ids_drawn <= ends->head.outputs(), "drawn is from the head's ids");
+  want(ids_drawn >= 0 && ids_drawn <= ends->head.outputs(), "drawn is from the head's ids");
   want(!by || (by->rows() == (size_t)shape.rows), "there is a position, and what is wanted, for each row");
   for (const Memory& memory : memories) want_room(memory, starts, counts, steps);
 
   Arrays in{ids};
   std::vector<mx::Shape> shapes{{shape.rows, steps}};
   std::vector<mx::Dtype> types{mx::int32};
-  auto plan = std::make_shared<Plan>(Plan{ends, {}, shape.rows, shape.width, steps, ids_drawn, counts, by, {}});
+  auto plan = std::make_shared<Plan>(Plan{ends, {}, shape.rows, shape.width, steps, ids_drawn ? ids_drawn : ends->head.outputs(), counts, by, {}});
   plan->passes.push_back(chain.links(shape.rows, shape.width, starts, counts, first, memories, in, shapes, types));
   Ints at;
   for (size_t i = 0; i < tables.size() && steps > 1; i++) {

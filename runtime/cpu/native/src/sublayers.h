@@ -22,6 +22,7 @@ struct Taken {
   size_t at;
   mx::Stream stream;
   const mk_members* members = nullptr;  // which adapters the step's rows have
+  bool still = false;                   // every step takes the same
 
   const float* floats() { return dense(arrays[at++], stream).data<float>(); }
 };
@@ -112,7 +113,7 @@ class Weights {
     return (int)(inputs.size() - arrays_.size());
   }
   Taken take(const Arrays& inputs, int at, mx::Stream stream, const mk_members* members = nullptr) const {
-    return {at < 0 ? arrays_ : inputs, at < 0 ? 0 : (size_t)at, stream, members};
+    return {at < 0 ? arrays_ : inputs, at < 0 ? 0 : (size_t)at, stream, members, at < 0 && !members};
   }
 
  private:
@@ -187,6 +188,15 @@ class Sublayer {
   virtual Remembered remember(const Memory&, Making&) const { return {}; }
   // For eval_cpu, with the node's inputs and outputs.
   virtual Run ready(Taken from, const Remembered& of, const Arrays& in, Arrays& out) const = 0;
+
+  // What `make` makes of weights; once, where every step takes the same. Arrays are spread over memory, and a pass through
+  // the weights has pushed them out of all caches.
+  template <class T, class Make>
+  static std::shared_ptr<const T> once(std::shared_ptr<const T>& kept, const Taken& from, Make make) {
+    if (!from.still) return std::make_shared<const T>(make());
+    if (!kept) kept = std::make_shared<const T>(make());
+    return kept;
+  }
 
   Weights weights;
   float share = 1;      // how much of its answer is added, where there is no norm behind it

@@ -1,0 +1,119 @@
+"""A step of one token as one operation gives the tokens that hidden states and logits give."""
+
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+import pytest
+
+from runtime.cpu import native
+from runtime.engine.engine import Engine
+from runtime.engine.options import Options
+from runtime.engine.request import Request
+from runtime.engine.steps import Steps
+from runtime.sampling.params import SamplingParams
+from runtime.speculate.drafter import Drafter, Proposal, Rows
+from runtime.step import Step
+from tests.support.parity import Reference
+
+pytestmark = pytest.mark.skipif(native.kernels is None, reason=f"no kernels: {native.status.reason}")
+
+GREEDY = SamplingParams(temperature=0)
+WARM = SamplingParams(temperature=0.9, top_p=0.9, seed=7)
+PROMPTS = [(5, 9, 4), (8, 30, 7, 7, 21), (11,)]
+COUNT = 70
+FAMILIES = ["llama", "llama_biases_tied", "mistral_window", "qwen3_moe", "gpt_oss", "olmo2"]
+
+
+@pytest.fixture
+def taken(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Of each step, whether it was one operation."""
+    seen: list[bool] = []
+    whole = Steps._at_once  # pyright: ignore[reportPrivateUsage] -- which way a step goes is the claim
+
+    def noting(*args: Any) -> mx.array | None:
+        found = whole(*args)
+        seen.append(found is not None)
+        return found
+
+    monkeypatch.setattr(Steps, "_at_once", noting)
+    return seen
+
+
+def answers(name: str, folder: Path, requests: list[Request], drafters: Any = None) -> list[list[Any]]:
+    options = Options(context_length=128, max_rows=4)
+    engine = Engine(lambda: Reference(name).load(folder), options, drafters)
+    try:
+        streams = [engine.submit(request) for request in requests]
+        return [[(token, delta.logprobs) for delta in stream for token in delta.ids] for stream in streams]
+    finally:
+        engine.close()
+
+
+def by_hidden_states(name: str, folder: Path, requests: list[Request]) -> list[list[Any]]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Steps, "_at_once", lambda *_: None)
+        return answers(name, folder, requests)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("params", [GREEDY, WARM], ids=["greedy", "warm"])
+def test_it_gives_the_same_tokens(
+    name: str, params: SamplingParams, tmp_path: Path, taken: list[bool]
+) -> None:
+    requests = [Request(prompt, COUNT - 20 * row, params) for row, prompt in enumerate(PROMPTS)]
+    got = answers(name, tmp_path, requests)
+    # The first token of an answer and each 32nd are looked at: are they numbers?
+    assert sum(taken) > 0.8 * len(taken)
+    assert got == by_hidden_states(name, tmp_path, requests)
+
+
+@pytest.mark.parametrize(
+    "others",
+    [
+        {"params": SamplingParams(temperature=0, repeat_penalty=1.3)},
+        {"params": GREEDY, "top_logprobs": 2},
+    ],
+)
+def test_a_row_that_asks_for_more_gets_it(others: dict[str, Any], tmp_path: Path, taken: list[bool]) -> None:
+    params, more = others["params"], {key: value for key, value in others.items() if key != "params"}
+    requests = [Request(PROMPTS[1], 40, params, **more)]
+    got = answers("llama", tmp_path, requests)
+    assert not any(taken)
+    assert got == by_hidden_states("llama", tmp_path, requests)
+
+
+def test_rows_of_different_kinds_share_a_step(tmp_path: Path) -> None:
+    requests = [Request(PROMPTS[0], 40, GREEDY), Request(PROMPTS[1], 20, WARM)]
+    assert answers("llama", tmp_path, requests) == by_hidden_states("llama", tmp_path, requests)
+
+
+class Watching:
+    """A drafter that wants to see all that the target computes."""
+
+    limit, token_cost = 4, 0.1
+
+    def __init__(self) -> None:
+        self.seen = 0
+
+    def observe(self, step: Step, hidden: mx.array, kept: Any) -> None:
+        assert hidden.shape[:2] == (len(step.starts), step.width)
+        self.seen += sum(kept)
+
+    def propose(self, rows: Rows, depth: int) -> Proposal | None:
+        return None
+
+    def begin(self, row: int, ids: Any, space: str = "") -> None: ...
+    def end(self, row: int, ids: Any) -> None: ...
+    def settle(self, lengths: Any) -> None: ...
+    def move(self, src: int, dst: int) -> None: ...
+    def clear(self, row: int) -> None: ...
+    def resize(self, rows: int) -> None: ...
+
+
+def test_a_drafter_that_watches_sees_every_step(tmp_path: Path, taken: list[bool]) -> None:
+    watching = Watching()
+    drafters: dict[str, Drafter] = {"watching": watching}
+    (got,) = answers("llama", tmp_path, [Request(PROMPTS[1], 30, GREEDY)], lambda *_: drafters)
+    assert not any(taken)
+    assert watching.seen == len(PROMPTS[1]) + len(got) - 1
