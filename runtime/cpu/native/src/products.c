@@ -1,6 +1,7 @@
 #include "products.h"
 #include "products_few.h"
 #include "products_few_blocks.h"
+#include "products_few_turned.h"
 #include "products_quantize.h"
 #include "products_tile.h"
 #include "products_unpack_blocks.h"
@@ -49,11 +50,12 @@ static void unpack_groups(const struct mk_matrix* w, int n0, int first, int coun
   }
 }
 
-/* Up to how many rows go by registers alone, without a slab of codes. */
-static int most_few(const struct mk_matrix* w) {
-  if (mk_is_blocks(w)) return w->kind == MK_IQ4_NL ? 0 : FEW_WITH_BLOCKS;
+/* Do so many rows go by registers alone, without a slab of codes? */
+static int are_few(const struct mk_matrix* w, int rows) {
+  if (mk_is_blocks(w)) return w->kind != MK_IQ4_NL && (rows <= FEW_WITH_BLOCKS || FEW_WITH_BLOCKS == 8); /* any, in eights */
   if (w->bits != 4 && w->bits != 8) return 0;
-  return mk_block(w) < 32 || (WORD == 2 && w->bits == 8) ? 2 : FEW;
+  if (mk_block(w) < 32 || (WORD == 2 && w->bits == 8)) return rows <= 2;
+  return rows <= FEW || (WORD == 4 && (rows == EIGHT || rows == 2 * EIGHT));
 }
 
 #define WITH(way, rows, ...) way(s, p, at, x, ldx, w->k, sums, __VA_ARGS__, rows)
@@ -67,6 +69,12 @@ static int most_few(const struct mk_matrix* w) {
 static void few_codes(const struct mk_matrix* w, const struct slab* s, const struct panel* p, size_t at, const char* x,
                       size_t ldx, int rows, float* sums) {
 #if defined(__AVX512VNNI__)
+#define EIGHT_ROWS(...) eight_rows(s, p, at, x, ldx, w->k, sums, __VA_ARGS__)
+  for (; rows >= EIGHT; rows -= EIGHT, x += EIGHT * ldx, sums += EIGHT * MK_STRIP) {
+    if (s->block == 64) w->bits == 8 ? EIGHT_ROWS(8, 0, 64) : EIGHT_ROWS(4, 0, 64);
+    else w->bits == 8 ? EIGHT_ROWS(8, 0, 32) : w->kind == MK_AFFINE ? EIGHT_ROWS(4, 0, 32) : EIGHT_ROWS(4, 1, 32);
+  }
+  if (!rows) return;
   if (s->block == 64) {
     w->bits == 8 ? BY_FOUR(few_vnni, 8, 0, 64) : BY_FOUR(few_vnni, 4, 0, 64);
   } else if (s->block == 32) {
@@ -104,7 +112,7 @@ static size_t byte_of(const struct mk_matrix* w, int k) {
 }
 
 static void strip(const struct mk_matrix* w, int n0, const char* x, size_t ldx, int rows, float* sums) {
-  const int few = rows <= most_few(w), most = slab_of(w, few);
+  const int few = are_few(w, rows), most = slab_of(w, few);
   struct slab s; /* not zeroed as a whole: that would take as long as a product of one row */
   s.block = mk_block(w), s.per_group = w->group / mk_block(w);
   memset(sums, 0, (size_t)rows * MK_STRIP * 4);

@@ -25,34 +25,38 @@ struct half {
   vi low[16], high[16];
 };
 
-/* Upper bits, one for each, of which both halves' are in the same bytes; the second half's are moved to where those of the
- * first one were. */
-INLINE void upper_bits(const struct at_blocks* b, int from, int half, vi high[16]) {
-  if (!half) words_of(b, from, 32, high);
-  else UNROLL for (int t = 0; t < 8; t++) high[t] = vi_right(high[t], 4);
-}
-
-/* half: 0, and then 1 with what the first call gave. */
-INLINE void half_of_block(const struct at_blocks* b, const int kind, int half, struct half* to) {
+/* half: 0, and then 1 with what the first call gave, since what is short is read for both. */
+INLINE void half_of_block(const struct at_blocks* b, const int kind, const int half, struct half* to) {
   switch (kind) {
-    case MK_Q2_K: words_of(b, 16 + 32 * half, 32, to->low); break;
-    case MK_Q3_K: words_of(b, 32 + 32 * half, 32, to->low), upper_bits(b, 0, half, to->high); break;
+    case MK_Q2_K:
+      if (!half) words_of(b, 16, 64, to->low);
+      break;
+    case MK_Q3_K:
+      if (!half) words_of(b, 32, 64, to->low), words_of(b, 0, 32, to->high);
+      break;
     case MK_Q4_K: words_of(b, 16 + 64 * half, 64, to->low); break;
-    case MK_Q5_K: words_of(b, 48 + 64 * half, 64, to->low), upper_bits(b, 16, half, to->high); break;
-    case MK_Q6_K: words_of(b, 64 * half, 64, to->low), words_of(b, 128 + 32 * half, 32, to->high); break;
+    case MK_Q5_K:
+      words_of(b, 48 + 64 * half, 64, to->low);
+      if (!half) words_of(b, 16, 32, to->high);
+      break;
+    case MK_Q6_K:
+      words_of(b, 64 * half, 64, to->low);
+      if (!half) words_of(b, 128, 64, to->high);
+      break;
     default: words_of(b, 8 + 64 * half, 64, to->low); /* MK_IQ4_XS */
   }
 }
 
 /* The codes of a half's elements e to e + 3, a byte each; of IQ4 what is to be looked up. */
-INLINE vi codes_at(const struct half* from, const int kind, const int e) {
-  const int j = e / 32, t = e % 32 / 4; /* as mk_block_code counts */
+INLINE vi codes_at(const struct half* from, const int kind, const int half, const int e) {
+  const int j = e / 32, t = e % 32 / 4, bit = 4 * half + j; /* as mk_block_code counts */
   switch (kind) {
-    case MK_Q2_K: return bits_at(from->low[t], 2 * j, 2, 0);
-    case MK_Q3_K: return vi_or(bits_at(from->low[t], 2 * j, 2, 0), bits_at(from->high[t], j, 1, 2));
+    case MK_Q2_K: return bits_at(from->low[8 * half + t], 2 * j, 2, 0);
+    case MK_Q3_K: return vi_or(bits_at(from->low[8 * half + t], 2 * j, 2, 0), bits_at(from->high[t], bit, 1, 2));
     case MK_Q4_K: return bits_at(from->low[8 * (j / 2) + t], 4 * (j % 2), 4, 0);
-    case MK_Q5_K: return vi_or(bits_at(from->low[8 * (j / 2) + t], 4 * (j % 2), 4, 0), bits_at(from->high[t], j, 1, 4));
-    case MK_Q6_K: return vi_or(bits_at(from->low[8 * (j % 2) + t], 4 * (j / 2), 4, 0), bits_at(from->high[t], 2 * j, 2, 4));
+    case MK_Q5_K: return vi_or(bits_at(from->low[8 * (j / 2) + t], 4 * (j % 2), 4, 0), bits_at(from->high[t], bit, 1, 4));
+    case MK_Q6_K:
+      return vi_or(bits_at(from->low[8 * (j % 2) + t], 4 * (j / 2), 4, 0), bits_at(from->high[8 * half + t], 2 * j, 2, 4));
     default: return bits_at(from->low[4 * j + t % 4], 4 * (t / 4), 4, 0);
   }
 }

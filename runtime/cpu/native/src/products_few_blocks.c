@@ -28,7 +28,7 @@ INLINE void few_blocks(const struct panel* p, const char* x, size_t ldx, int k, 
         UNROLL for (int r = 0; r < R; r++) sum[r] = low[r] = vi_set(0);
         UNROLL for (int i = 0; i < group; i += 4) {
           vi codes[4 / WORD];
-          words_for_dot(codes_at(&words, kind, group * g + i), table_of(kind), codes);
+          words_for_dot(codes_at(&words, kind, half, group * g + i), table_of(kind), codes);
           UNROLL for (int t = 0; t < 4 / WORD; t++) UNROLL for (int r = 0; r < R; r++) {
             const char* at = x + r * ldx + 4 * (i / WORD + t);
             sum[r] = vi_dot(sum[r], codes[t], word(at));

@@ -1,11 +1,12 @@
-/* Few rows with blocks of 256: codes go from memory through registers into sums, and nothing is kept of them. Words of 16
- * outputs are turned over between the dot products, which hide most of what that costs.
+/* Rows with blocks of 256: codes go from memory through registers into sums, and nothing is kept of them. Words of 16
+ * outputs are turned over between the dot products, which hide most of what that costs: with eight rows at a time a slab is
+ * no faster, however many there are.
  */
 #pragma once
 #include "columns.h"
 #include "products.h"
 
-/* How many rows are few: those whose sums stay in registers. */
+/* Rows at a time: those whose sums stay in registers. */
 #if defined(__AVX512VNNI__)
 enum { FEW_WITH_BLOCKS = 8 };
 #else

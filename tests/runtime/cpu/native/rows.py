@@ -8,7 +8,7 @@ import numpy as np
 
 from runtime.cpu.native import kernels
 
-COUNTS = (1, 2, 3, 7, 16, 33)
+COUNTS = (1, 2, 3, 7, 8, 16, 33)
 WIDTHS = (1, 5, 16, 37, 64, 300, 5000)
 
 
