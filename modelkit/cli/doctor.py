@@ -30,12 +30,20 @@ _PACKAGES = (
 
 
 @click.command("doctor")
+@click.option("--hosts", is_flag=True, help="Examine the machines that mlx.launch has started this on.")
 @json_option
-def command(as_json: bool) -> None:
+@click.pass_context
+def command(ctx: click.Context, hosts: bool, as_json: bool) -> None:
     """Say what modelkit runs on here: versions, device, memory, kernels, BLAS, the store and its disk.
 
-    Paste it into a bug report. It names no package of the store.
+    Paste it into a bug report. It names no package of the store. With --hosts it says of several machines
+    whether they reach each other, how fast, and what each of them has.
     """
+    if hosts:
+        from modelkit.cli.hosts import examine as examine_hosts
+
+        examine_hosts(ctx, as_json=as_json)
+        return
     facts = examine()
     if as_json:
         emit_json(facts)

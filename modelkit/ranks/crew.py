@@ -1,6 +1,7 @@
 """The ranks that this process is one of. Rank 0 loads models and leads; the others wait for what it wants.
 
     load     open the package, agree on what it is, plan, read the own share, compute as rank 0 decides
+    examine  say which packages are here, and how fast links are
     quit     end
 
 A process is of one crew at most, for as long as it lives: MLX has one group of ranks per process.
@@ -22,6 +23,7 @@ from typing import TYPE_CHECKING
 import mlx.core as mx
 
 from modelkit.errors import Busy, LoadError, ModelkitError
+from modelkit.ranks.examining import digests, examined
 from modelkit.ranks.facts import Facts, difference, exchanged, free_bytes, own_facts
 from modelkit.ranks.present import be_of, present
 from modelkit.ranks.spawn import Children
@@ -146,6 +148,12 @@ class Crew:
             self._free.release()
             raise
 
+    def examine(self, home: Path) -> list[Facts]:
+        """Rank 0: what each rank has, and how fast the links between them are."""
+        packages = digests(home)
+        self._group.tell(json.dumps({"do": "examine", "packages": packages}).encode())
+        return examined(self._group, packages, home)
+
     def lead(self, opened: "Opened") -> Leading:
         """For an engine of what was opened."""
         return Leading(self._group, describe(opened.inventory.config).layout, self._free.release)
@@ -155,8 +163,12 @@ class Crew:
         cpu.bind_blas()
         while True:
             said = json.loads(self._group.hear(within_s=None))
-            if said.pop("do") == "quit":
+            do = said.pop("do")
+            if do == "quit":
                 return
+            if do == "examine":
+                examined(self._group, said["packages"], settings.home)
+                continue
             with suppress(LoadError):  # rank 0 says it
                 self._follow(Job(**said), settings, read)
 

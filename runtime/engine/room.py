@@ -61,8 +61,25 @@ def furnish(
     """learned, sources, crew: as in Engine. release: called with each row that has ended, to free its
     place.
     """
-    budget = Budget(options.cache_bytes)
     lead = None if crew is None else crew(model)
+    try:
+        return _furnished(model, options, drafters, learned, release, sources, lead)
+    except BaseException:
+        if lead is not None:
+            lead.end()  # the others wait for what is to be computed
+        raise
+
+
+def _furnished(
+    model: LoadedModel,
+    options: Options,
+    drafters: Drafters | None,
+    learned: object,
+    release: Callable[[Row], None],
+    sources: Sequence[AdapterSource],
+    lead: Lead | None,
+) -> Room:
+    budget = Budget(options.cache_bytes)
     if lead is None:
         layout = model.described.layout
         memory = build_memory(layout, dtype=model.dtype, kept_format=options.kv_format, budget=budget)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import modelkit
 from tests.support import ranks
 from tests.support.tiny import write_model
 
@@ -63,12 +64,12 @@ def test_shared_layers_say_the_same_again_and_again(folder: Path) -> None:
     assert first == second != ""
 
 
-def _launched(folder: Path, rank_1: Path) -> list[subprocess.CompletedProcess[str]]:
+def _launched(folder: Path, rank_1: Path, command: list[str] = RUN) -> list[subprocess.CompletedProcess[str]]:
     """As `mlx.launch` does it: the same command on two ranks, and a pipe that nobody closes."""
     environments = ranks.environments(folder, 2)
     processes = [
         subprocess.Popen(
-            RUN,
+            command,
             cwd=cwd,
             env=env | {"MODELKIT_HOME": str(cwd / "home")},
             text=True,
@@ -82,7 +83,7 @@ def _launched(folder: Path, rank_1: Path) -> list[subprocess.CompletedProcess[st
         for process in processes:
             process.wait(60)
         return [
-            subprocess.CompletedProcess(RUN, process.returncode, *process.communicate())
+            subprocess.CompletedProcess(command, process.returncode, *process.communicate())
             for process in processes
         ]
     finally:
@@ -112,3 +113,18 @@ def test_a_model_that_is_not_there_elsewhere_is_refused(folder: Path, tmp_path: 
     assert "rank 1" in first.stderr
     assert "model" in first.stderr.partition("says: ")[2]
     assert second.returncode == 0, second.stderr
+
+
+def test_machines_are_examined(folder: Path, tmp_path: Path) -> None:
+    home = folder / "home"
+    (folder / "Modelfile").write_text("FROM ./model\n")
+    modelkit.create(folder / "Modelfile", name="story", home=home)
+    command = [sys.executable, "-W", "ignore", "-m", "modelkit", "doctor", "--hosts", "--json"]
+    first, second = _launched(folder, tmp_path, command)
+    assert (first.returncode, second.returncode) == (0, 0), first.stderr + second.stderr
+    here, there = json.loads(first.stdout)["ranks"]
+    assert (here["packages"], here["lacks"]) == (1, [])
+    assert (there["packages"], there["lacks"]) == (0, ["story:latest"])
+    assert 0 < here["link"]["delay_s"] < 1
+    assert here["link"]["bytes_per_s"] > 1e5
+    assert there["link"] is None

@@ -1,0 +1,41 @@
+"""What an engine that leads owes the others when it cannot start."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runtime.engine.engine import Engine
+from runtime.engine.options import Options
+from runtime.engine.request import Request
+from runtime.models import describe
+from runtime.ranks.group import Group
+from runtime.ranks.lead import Leading
+from runtime.sampling.params import SamplingParams
+from tests.support.parity import Reference
+
+
+def _leading(ended: list[str]) -> Leading:
+    layout = describe(Reference("llama").record["config"]).layout
+    return Leading(Group.alone(), layout, lambda: ended.append("ended"))
+
+
+def _no_drafters(*_args: Any) -> Any:
+    raise ValueError("no draft fits")
+
+
+def test_the_others_are_told_where_an_engine_cannot_start(tmp_path: Path) -> None:
+    ended: list[str] = []
+    with pytest.raises(ValueError, match="no draft fits"):
+        Engine(lambda: Reference("llama").load(tmp_path), Options(64), _no_drafters, crew=_leading(ended))
+    assert ended == ["ended"]
+
+
+def test_they_are_told_when_it_is_closed(tmp_path: Path) -> None:
+    ended: list[str] = []
+    engine = Engine(lambda: Reference("llama").load(tmp_path), Options(64), crew=_leading(ended))
+    with engine.submit(Request((3, 4, 5), 4, SamplingParams(temperature=0))) as stream:
+        assert sum(len(delta.ids) for delta in stream) == 4
+    assert ended == []
+    engine.close()
+    assert ended == ["ended"]
