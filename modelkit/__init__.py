@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from modelkit.output.events import CallArguments, CallEnd, CallStart, Text, Thinking
     from modelkit.pack.build import Created
     from modelkit.pack.gguf.export import ExportedGguf
-    from modelkit.packages import copy, export, export_gguf, remove
+    from modelkit.packages import copy, export, export_adapter, export_gguf, remove
     from modelkit.packages import list_packages as list  # noqa: A004 -- read as modelkit.list
     from modelkit.pieces import Piece
     from modelkit.prefixes import Prefix
@@ -74,6 +74,7 @@ __all__ = [
     "create",
     "errors",
     "export",
+    "export_adapter",
     "export_gguf",
     "list",
     "load",
@@ -117,6 +118,7 @@ _HOMES = {
     "copy": "modelkit.packages",
     "create": "modelkit.verbs",
     "export": "modelkit.packages",
+    "export_adapter": "modelkit.packages",
     "export_gguf": "modelkit.packages",
     "list": "modelkit.packages:list_packages",
     "load": "modelkit.verbs",

@@ -61,6 +61,22 @@ def export(name: str, folder: str | os.PathLike[str], *, copy: bool = False, hom
         return export_package(package, target, link=link, progress=None, made=made)
 
 
+def export_adapter(
+    name: str, adapter: str, folder: str | os.PathLike[str], *, home: Home = None
+) -> tuple[str, ...]:
+    """Write an adapter of the package into `folder`, new or empty, as PEFT has adapters. Returns the names of
+    the files.
+    """
+    from modelkit.pack.adapters.given_out import adapter_files
+    from modelkit.store.export import write_folder
+
+    wanted, target = text(adapter, "adapter"), Path(path(folder, "folder"))
+    with translated(), _store(home).hold(text(name, "name")) as package:
+        files = adapter_files(package, wanted)
+        write_folder(files, target)
+        return tuple(files)
+
+
 def export_gguf(
     name: str, file: str | os.PathLike[str], *, draft: bool = False, home: Home = None
 ) -> "ExportedGguf":

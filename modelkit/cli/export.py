@@ -13,7 +13,7 @@ from modelkit.cli.tables import table
 from modelkit.cli.ui import count, json_option, size
 from modelkit.pack.build import CONFIG, INDEX
 from modelkit.pack.mlx_lm_limits import notes
-from modelkit.store.export import export_package
+from modelkit.store.export import export_package, write_folder
 from modelkit.store.package import Package
 from modelkit.store.store import Store
 
@@ -28,10 +28,15 @@ _HOW = {"copied": "the same bytes", "converted": "the same numbers", "rounded": 
 @click.command("export")
 @click.argument("name", shell_complete=complete_name)
 @click.argument("target", metavar="DIR|FILE.gguf", type=click.Path(path_type=Path))
+@click.option(
+    "--adapter",
+    metavar="ADAPTER",
+    help="Write this adapter of the package alone, as PEFT has adapters (DIR only).",
+)
 @click.option("--copy", is_flag=True, help="Copy the files, to own and change them (DIR only).")
 @click.option("--draft", is_flag=True, help="Write the package's draft, not the model (GGUF only).")
 @json_option
-def command(name: str, target: Path, copy: bool, draft: bool, as_json: bool) -> None:
+def command(name: str, target: Path, adapter: str | None, copy: bool, draft: bool, as_json: bool) -> None:
     """Lay the package NAME out in DIR, a new or empty folder, or write it as FILE.gguf.
 
     In a folder files are hard links to the store's own read-only files where the disk allows it, so they take
@@ -43,21 +48,43 @@ def command(name: str, target: Path, copy: bool, draft: bool, as_json: bool) -> 
     A name that ends with .gguf makes one file for llama.cpp and its kin, tokenizer and chat template
     included. Weights stay exact where GGUF has a type for them; what is rounded is said before it is written.
 
+    With --adapter the folder gets one adapter of the package in PEFT's form, and nothing else.
+
     \b
     modelkit export story story-folder
     modelkit export story story.gguf
     modelkit export story story-draft.gguf --draft
+    modelkit export story law-folder --adapter law
     """
     one_file = target.suffix.lower() == ".gguf"
     if draft and not one_file:
         raise click.UsageError("--draft is for GGUF files: a folder has the draft in it, under draft/")
     if copy and one_file:
         raise click.UsageError("--copy is for folders: a GGUF file is always a file of its own")
+    if adapter is not None and (one_file or copy):
+        raise click.UsageError("--adapter writes a folder of its own, without --copy")
     store = open_store()
-    if one_file:
+    if adapter is not None:
+        _give_out(store, name, adapter, target, as_json=as_json)
+    elif one_file:
         _write_gguf(store, name, target, draft=draft, as_json=as_json)
     else:
         _lay_out(store, name, target, copy=copy, as_json=as_json)
+
+
+def _give_out(store: Store, name: str, adapter: str, folder: Path, *, as_json: bool) -> None:
+    from modelkit.pack.adapters.given_out import adapter_files
+
+    with store.hold(name) as package:
+        files = adapter_files(package, adapter)
+        write_folder(files, folder)
+    size_bytes = sum(map(len, files.values()))
+    if as_json:
+        emit_json(
+            {"name": str(package.name), "adapter": adapter, "files": list(files), "size_bytes": size_bytes}
+        )
+    else:
+        state(f"exported adapter {adapter} of {package.name} to {folder} ({size(size_bytes)})")
 
 
 def _lay_out(store: Store, name: str, folder: Path, *, copy: bool, as_json: bool) -> None:
@@ -151,7 +178,10 @@ def _adapter_notes(package: Package) -> list[str]:
     if not names:
         return []
     listed = ", ".join(names)
-    return [f"other programs leave out the adapters ({listed}); `create --fuse-adapters` makes them weights"]
+    return [
+        f"other programs leave out the adapters ({listed}); --adapter writes one in PEFT's form, and "
+        "`create --fuse-adapters` makes them weights"
+    ]
 
 
 def package_notes(package: Package) -> list[str]:

@@ -86,6 +86,18 @@ def export_package(
     return Exported(ways.count("linked"), ways.count("copied"), len(present), ways.count("made"))
 
 
+def write_folder(files: Mapping[str, bytes], folder: Path) -> None:
+    """Write small files into `folder`, new or empty. Raises StoreError."""
+    with storing(folder):
+        if folder.exists() and any(folder.iterdir()):
+            raise StoreError(f"{folder} is not empty", hint="Name a new folder.")
+        require_space(folder, sum(map(len, files.values())))
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, content in files.items():
+            part = folder / f".{hashlib.sha256(content).hexdigest()}.part"
+            _write(iter([(0, content)]), folder / name, part, _silent)
+
+
 def _silent(_: int) -> None:
     pass
 

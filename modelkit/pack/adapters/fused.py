@@ -66,7 +66,7 @@ def with_fused(target: Part, adapters: tuple[Carried, ...], asked: Quantizing | 
         )
     described = describe(target.plan.config)
     changed = {name for one in adapters for name in one.parameters}
-    known = ways(described, _unpacked(target.source), changed, unties=any(one.unties for one in adapters))
+    known = ways(described, unpacked(target.source), changed, unties=any(one.unties for one in adapters))
     twisted = sorted(known.tables & {f"{module}.weight" for one in adapters for module in one.magnitudes})
     if twisted:
         raise PlanError(
@@ -83,7 +83,7 @@ def with_fused(target: Part, adapters: tuple[Carried, ...], asked: Quantizing | 
     return part if sources is None else replace(part, reused=recall(store, key_of(sources, part)))
 
 
-def _unpacked(source: Source) -> Inventory:
+def unpacked(source: Source) -> Inventory:
     """What the source would have if nothing were packed: names and shapes of the numbers."""
     inventory = source.inventory
     if not isinstance(source.kind, MlxWeights):

@@ -29,7 +29,7 @@ from modelkit.source.tree import Files
 CONFIG = "adapter_config.json"
 WEIGHTS = "adapter_model.safetensors"
 
-_PREFIX = "base_model.model."
+PREFIX = "base_model.model."
 _LEAVES = {
     ".lora_A.weight": "A",
     ".lora_B.weight": "B",
@@ -84,7 +84,7 @@ def read_peft(files: Files, label: str) -> AdapterSource:
 
 def _bare(key: str) -> str:
     """The name in a checkpoint. Files that were made without PEFT's wrapper lack its prefix."""
-    return key.removeprefix(_PREFIX).removeprefix("base_model.")
+    return key.removeprefix(PREFIX).removeprefix("base_model.")
 
 
 def _notes(config: PeftConfig) -> tuple[str, ...]:

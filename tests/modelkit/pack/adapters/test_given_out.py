@@ -1,0 +1,90 @@
+"""An adapter of a package, written as PEFT has adapters: the same adapter when it is read again."""
+
+import json
+from pathlib import Path
+
+import mlx.core as mx
+import pytest
+from click.testing import CliRunner
+
+import modelkit
+from modelkit.cli.main import cli
+from modelkit.errors import ModelkitError
+from modelkit.source.adapters.opened import read_adapter
+from modelkit.store.store import Store
+from tests.support.adapter_references import AdapterReference
+from tests.support.checkpoints import write_checkpoint
+from tests.support.tiny import write_tokenizer
+
+SAME = [
+    *("llama_lora", "llama_dora", "llama_lora_bias", "llama_patterns", "llama_rslora", "llama_untied_saved"),
+    *("phi3_fused", "mlx/llama_lora", "mlx/llama_dora"),
+]
+REFUSED = {
+    "llama_tied_tokens": "has rows of",
+    "gpt2_dora": "which checkpoints of this model have otherwise",
+    "mixtral_down": "which checkpoints of this model have otherwise|a stack",
+    "qwen3_moe_parameters": "which checkpoints of this model have otherwise|a stack",
+    "gpt_oss_parameters": "which checkpoints of this model have otherwise|a stack",
+}
+
+
+def package(name: str, tmp_path: Path, quantize: str | None = None) -> Path:
+    reference = AdapterReference(name)
+    config = {key: value for key, value in reference.base["config"].items() if key != "eos_token_id"}
+    write_tokenizer(write_checkpoint(tmp_path / "model", config, reference.base["tensors"]), tokens=128)
+    reference.write(tmp_path / "lora")
+    (tmp_path / "Modelfile").write_text("FROM ./model\nADAPTER ./lora\n", encoding="utf-8")
+    modelkit.create(tmp_path / "Modelfile", name="it", home=tmp_path, quantize=quantize)
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", SAME)
+def test_it_comes_back_as_it_was(name: str, tmp_path: Path) -> None:
+    home = package(name, tmp_path, "q8g32" if name == "llama_lora" else None)
+    assert modelkit.export_adapter("it", "lora", tmp_path / "out", home=home) == (
+        "adapter_config.json",
+        "adapter_model.safetensors",
+    )
+    (tmp_path / "Modelfile").write_text("FROM ./model\nADAPTER ./out\n", encoding="utf-8")
+    modelkit.create(tmp_path / "Modelfile", name="again", home=home)
+    store = Store(home)
+    files = [store.resolve(one).files for one in ("it", "again")]
+    before, after = (
+        mx.load(str(its[f"adapters/{folder}/adapter.safetensors"]), format="safetensors")
+        for its, folder in zip(files, ("lora", "out"), strict=True)
+    )
+    assert isinstance(before, dict)
+    assert isinstance(after, dict)
+    assert {*before} == {*after}
+    assert all(mx.array_equal(values, after[name]) for name, values in before.items())
+    scales = [
+        json.loads(its[f"adapters/{folder}/adapter_config.json"].read_bytes())
+        for its, folder in zip(files, ("lora", "out"), strict=True)
+    ]
+    for key in ("scale", "scales"):
+        assert scales[0].get(key) == pytest.approx(scales[1].get(key)), key
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_peft_has_no_word_for_is_refused_by_name(name: str, tmp_path: Path) -> None:
+    home = package(name, tmp_path)
+    with pytest.raises(ModelkitError, match=REFUSED[name]) as refused:
+        modelkit.export_adapter("it", "lora", tmp_path / "out", home=home)
+    assert "adapter lora" in str(refused.value)
+    assert "--fuse-adapters" in str(refused.value.hint)
+    assert not (tmp_path / "out").exists()
+
+
+def test_on_the_command_line(tmp_path: Path) -> None:
+    home = package("llama_lora", tmp_path)
+    run = CliRunner()
+    words = ["export", "it", str(tmp_path / "out"), "--adapter"]
+    env = {"MODELKIT_HOME": str(home)}
+    told = run.invoke(cli, [*words, "lora"], env=env)
+    assert told.exit_code == 0, told.output
+    assert "exported adapter lora" in told.output
+    assert read_adapter(tmp_path / "out").pairs
+    assert "is not empty" in run.invoke(cli, [*words, "lora"], env=env).output
+    assert "there is lora" in run.invoke(cli, [*words, "law"], env=env).output
+    assert run.invoke(cli, ["export", "it", "x.gguf", "--adapter", "lora"], env=env).exit_code == 2
