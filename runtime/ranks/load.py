@@ -50,13 +50,13 @@ def load_share(
     wanted = plan.shares[group.rank].weight_bytes
     if on is not None and wanted > on.available_bytes > 0:
         raise TooLarge(wanted, on.available_bytes)
-    share = Share(plan, group, () if isinstance(shards, Mapping) else shards)
-    return load_model(config, shards, on=on, with_head=with_head, fixed=fixed, cut=share, told=told)
+    cut = CutByPlan(plan, group, () if isinstance(shards, Mapping) else shards)
+    return load_model(config, shards, on=on, with_head=with_head, fixed=fixed, cut=cut, told=told)
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
-    """What `load_model` does with a network of which this rank has a part."""
+class CutByPlan:
+    """What `load_model` does with a network of which this rank has a share (`runtime.loaded.Cut`)."""
 
     plan: Plan
     group: Group
