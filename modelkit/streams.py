@@ -1,7 +1,7 @@
 """Answers as they come.
 
-The engine gives ids, `Pieces` makes text of them, a splitter tells thinking, text and calls of tools apart,
-and a stream hands it out: to a thread that waits, or to an event loop that does not.
+The engine gives ids, `Parting` makes thinking, text and calls of tools of them, and a stream hands it out: to
+a thread that waits, or to an event loop that does not.
 """
 
 import threading
@@ -14,27 +14,14 @@ from modelkit.errors import ModelkitError, RequestError
 from modelkit.faults import worded
 from modelkit.generation import Beginning, Finish, Generation, answered
 from modelkit.output.collected import Collected
-from modelkit.output.events import Event, Text
+from modelkit.output.events import Event
+from modelkit.output.parting import Out, Parting
 from modelkit.output.splitter import Plain, Splitter
-from modelkit.output.stopping import Stopping
 from modelkit.pieces import Piece, Pieces
-from runtime.engine.request import Delta, PromptProgress, TokenLogprob
+from runtime.engine.request import Delta, PromptProgress
 from runtime.engine.stream import Stream
-from runtime.records import dataclass
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class _Out:
-    """What one piece let out; without a piece, what the end did."""
-
-    piece: Piece | None
-    events: Sequence[Event]
-
-    @property
-    def text(self) -> str:
-        return "".join(event.text for event in self.events if isinstance(event, Text))
 
 
 class GenerationStream:
@@ -60,13 +47,9 @@ class GenerationStream:
     ) -> None:
         self.begun = begun
         self._stream = stream
-        self._pieces = pieces
-        self._splitter = splitter or Plain()
-        self._stopping = Stopping(begun.stops)
-        self._ready: deque[_Out] = deque()
+        self._parting = Parting(pieces, splitter or Plain(), begun.stops)
+        self._ready: deque[Out] = deque()
         self._given = Collected()
-        self._ids: list[int] = []
-        self._logprobs: list[TokenLogprob] = []
         self._over = self._left = self._finished = False
         self._fault: ModelkitError | None = None
         # One reader at a time. A signal handler may come back to a stream that its own thread is reading.
@@ -153,7 +136,7 @@ class GenerationStream:
         """
         return [out.piece for out in self._take_ready() if out.piece is not None]
 
-    def _take_ready(self) -> list[_Out]:
+    def _take_ready(self) -> list[Out]:
         with self._reading:
             for delta in self._read(self._stream.take):
                 if not self._over and self._take(delta):
@@ -184,7 +167,7 @@ class GenerationStream:
 
     def __repr__(self) -> str:
         over = self._over or self._stream.cancelled
-        return f"<GenerationStream {'ended' if over else 'open'}, {len(self._ids)} tokens>"
+        return f"<GenerationStream {'ended' if over else 'open'}, {len(self._parting.ids)} tokens>"
 
     @property
     def dropped_messages(self) -> int:
@@ -227,8 +210,9 @@ class GenerationStream:
         with self._reading:
             if self._fault is not None:
                 raise self._fault
-            finish, found = self._stream.close(), self._stopping.matched
-            return answered(self.begun, self._given, finish, found, tuple(self._ids), tuple(self._logprobs))
+            finish, parting = self._stream.close(), self._parting
+            told = tuple(parting.ids), tuple(parting.logprobs)
+            return answered(self.begun, self._given, finish, parting.stop, *told)
 
     def whole(self) -> Generation:
         """Wait for the end."""
@@ -237,7 +221,7 @@ class GenerationStream:
                 pass
         return self.result
 
-    def _next(self) -> _Out | None:
+    def _next(self) -> Out | None:
         """Wait for what comes next; None at the end."""
         with self._reading:
             try:
@@ -256,7 +240,7 @@ class GenerationStream:
         """None where somebody has left before the end was read."""
         return None if self._left else Finish(self.result)
 
-    def _hand_out(self, out: _Out) -> None:
+    def _hand_out(self, out: Out) -> None:
         for event in out.events:
             self._given.add(event)
 
@@ -277,30 +261,15 @@ class GenerationStream:
 
     def _take(self, delta: Delta) -> bool:
         """Its pieces are ready; True where a stop string ends the answer there."""
-        for place, token in enumerate(delta.ids):
-            self._ids.append(token)
-            logprob = delta.logprobs[place] if delta.logprobs else None
-            if logprob is not None:
-                self._logprobs.append(logprob)
-            piece = self._pieces.push(token, logprob)
-            self._let_out(piece, self._splitter.push(piece))
-            if self._stopping.matched is not None:
-                self._over = True
-                break
+        self._ready.extend(self._parting.take(delta))
+        self._over = self._over or self._parting.stop is not None
         return self._over
 
     def _end(self) -> None:
         """The engine gives no more; what was held back is ready, unless somebody has left."""
         self._over = True
         if not self._stream.cancelled:
-            for piece in self._pieces.finish():
-                self._let_out(piece, self._splitter.push(piece))
-            self._let_out(None, self._splitter.finish())
-            self._ready.append(_Out(None, self._stopping.finish()))
-
-    def _let_out(self, piece: Piece | None, events: Sequence[Event]) -> None:
-        passed = [one for event in events for one in self._stopping.push(event)]
-        self._ready.append(_Out(piece, passed))
+            self._ready.extend(self._parting.finish())
 
 
 class Events:
@@ -310,7 +279,7 @@ class Events:
 
     def __init__(
         self,
-        wait: Callable[[], _Out | None],
+        wait: Callable[[], Out | None],
         batches: Callable[[], AsyncGenerator[Sequence[Event | Finish]]],
         finish: Callable[[], Finish | None],
     ) -> None:

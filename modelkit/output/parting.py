@@ -1,0 +1,64 @@
+"""Ids in; thinking, text and calls of tools out: what a token of an answer lets out, and what its end does.
+
+`Pieces` makes text of ids, a splitter tells the parts apart, and stop strings end the answer's own text. Each
+of them may hold something back for a token or more.
+"""
+
+from collections.abc import Sequence
+
+from modelkit.output.events import Event, Text
+from modelkit.output.splitter import Splitter
+from modelkit.output.stopping import Stopping
+from modelkit.pieces import Piece, Pieces
+from runtime.engine.request import Delta, TokenLogprob
+from runtime.records import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Out:
+    """What one piece let out; without a piece, what the end did."""
+
+    piece: Piece | None
+    events: Sequence[Event]
+
+    @property
+    def text(self) -> str:
+        return "".join(event.text for event in self.events if isinstance(event, Text))
+
+
+class Parting:
+    """Of one answer. stops: its stop strings; raises RequestError for those that cannot be any."""
+
+    def __init__(self, pieces: Pieces, splitter: Splitter, stops: Sequence[str]) -> None:
+        self.ids: list[int] = []
+        """All that were taken."""
+        self.logprobs: list[TokenLogprob] = []
+        """One for each of them, where they were asked for."""
+        self._pieces, self._splitter, self._stopping = pieces, splitter, Stopping(stops)
+
+    @property
+    def stop(self) -> str | None:
+        """The stop string that has ended the answer, if one has. Tokens behind it are not taken."""
+        return self._stopping.matched
+
+    def take(self, delta: Delta) -> list[Out]:
+        """One for each token, up to the one that ends the answer."""
+        outs: list[Out] = []
+        for place, token in enumerate(delta.ids):
+            self.ids.append(token)
+            logprob = delta.logprobs[place] if delta.logprobs else None
+            if logprob is not None:
+                self.logprobs.append(logprob)
+            piece = self._pieces.push(token, logprob)
+            outs.append(self._out(piece, self._splitter.push(piece)))
+            if self.stop is not None:
+                break
+        return outs
+
+    def finish(self) -> list[Out]:
+        """What was held back. No token comes after it."""
+        last = [self._out(piece, self._splitter.push(piece)) for piece in self._pieces.finish()]
+        return [*last, self._out(None, self._splitter.finish()), Out(None, self._stopping.finish())]
+
+    def _out(self, piece: Piece | None, events: Sequence[Event]) -> Out:
+        return Out(piece, [one for event in events for one in self._stopping.push(event)])
