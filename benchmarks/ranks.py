@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -115,59 +116,75 @@ def answer(way: str, folder: Path, ranks: int, tokens: int) -> dict[str, float]:
     """One process's part of the work."""
     import mlx.core as mx
 
-    from runtime.cache.build import build_memory
     from runtime.cpu.threads import set_threads
-    from runtime.device import device
-    from runtime.loaded import load_model
     from runtime.nn import ops
     from runtime.ranks.group import Group
-    from runtime.ranks.load import load_share
-    from runtime.ranks.parts import parts_of
-    from runtime.ranks.plan import Host, decide
-    from runtime.step import Inputs, Step
 
     ops.settle()
     set_threads(ranks if way == "one" else 1)
+    group = Group.alone() if way == "one" else Group.join("ring")
+    model, planned = loaded(folder, group, group.size if way == "shards" else 1)
+    held = mx.get_active_memory()
+    forward = decoding(model, group)
+    token = forward(mx.zeros((1, PROMPT), mx.int32))
+    for _ in range(4):
+        token = forward(token)
+    began, used = time.perf_counter(), time.process_time()
+    for _ in range(tokens):
+        token = forward(token)
+    took, cpu = time.perf_counter() - began, time.process_time() - used
+    return {"rate": tokens / took, "cpu_ms": cpu / tokens * 1e3, "held": held, "planned": planned}
+
+
+def loaded(folder: Path, group: Any, shards: int) -> tuple[Any, int]:
+    """This rank's share, and the bytes that the plan gives it."""
+    import mlx.core as mx
+
+    from runtime.device import device
+    from runtime.loaded import load_model
+    from runtime.ranks.load import load_share
+    from runtime.ranks.parts import parts_of
+    from runtime.ranks.plan import Host, decide
+
     config, file = json.loads((folder / "config.json").read_text()), folder / "model.safetensors"
-    names = {mx.float32: "F32", mx.uint32: "U32"}
-    stored = mx.load(str(file))
+    names, stored = {mx.float32: "F32", mx.uint32: "U32"}, mx.load(str(file))
     assert isinstance(stored, dict)
     headers = {name: (names[one.dtype], one.shape) for name, one in stored.items()}
-    group = Group.alone() if way == "one" else Group.join("ring")
-    shards = group.size if way == "shards" else 1
     plan = decide(parts_of(config, headers, shards=shards, on=device()), [Host("")] * group.size)
+    whole = group.size == 1
     model = (
         load_model(config, [file], on=device())
-        if way == "one"
+        if whole
         else load_share(config, [file], plan, group, on=device())
     )
-    held = mx.get_active_memory()
-    memory = build_memory(model.described.layout, dtype=model.dtype)
+    return model, plan.shares[group.rank].weight_bytes
 
-    def forward(ids: mx.array, start: int) -> mx.array:
-        step = Step(starts=(start,), counts=(ids.shape[1],), inputs=Inputs(ids))
+
+def decoding(model: Any, group: Any) -> Callable[[Any], Any]:
+    """Reads tokens [1, n], and gives the next one, which rank 0 draws and passes on."""
+    import mlx.core as mx
+
+    from runtime.cache.build import build_memory
+    from runtime.step import Inputs, Step
+
+    memory = build_memory(model.described.layout, dtype=model.dtype)
+    length = 0
+
+    def forward(ids: mx.array) -> mx.array:
+        nonlocal length
+        step = Step(starts=(length,), counts=(ids.shape[1],), inputs=Inputs(ids))
         memory.prepare(step)
         hidden = model.network(step, memory)
-        drawn = ids[:, :1]
+        drawn = None
         if group.rank == 0:
             drawn = model.network.logits(hidden[:, -1:], step).argmax(axis=-1).astype(mx.int32)
-        drawn = group.broadcast(drawn if group.rank == 0 else None, drawn.shape, mx.int32)
+        drawn = group.broadcast(drawn, (1, 1), mx.int32)
         mx.eval(drawn, hidden)
         memory.commit(step, step.counts)
+        length += ids.shape[1]
         return drawn
 
-    token = forward(mx.zeros((1, PROMPT), mx.int32), 0)
-    for place in range(4):
-        token = forward(token, PROMPT + place)
-    began, used = time.perf_counter(), time.process_time()
-    for place in range(tokens):
-        token = forward(token, PROMPT + 4 + place)
-    return {
-        "rate": tokens / (time.perf_counter() - began),
-        "cpu_ms": (time.process_time() - used) / tokens * 1e3,
-        "held": held,
-        "planned": plan.shares[group.rank].weight_bytes,
-    }
+    return forward
 
 
 if __name__ == "__main__":
