@@ -19,6 +19,7 @@ import argparse
 import asyncio
 import io
 import json
+import math
 import resource
 import socket
 import statistics
@@ -98,7 +99,7 @@ class Seen:
     first_s: float
     """Median time to the first piece, one stream."""
     gap_s: float
-    """The gap that 1 of 100 pieces exceeds while the long prompt comes in."""
+    """The gap that 1 of 100 pieces exceeds while the long prompt comes in; NaN where no stream ran then."""
     longest_s: float
 
 
@@ -185,7 +186,9 @@ def seen(clients: Clients, port: int, name: str, options: argparse.Namespace) ->
     ]
     gaps.sort()
     first = statistics.median(one["came"][0] - one["sent_s"] for one in single)
-    return Seen(speed, first, gaps[int(len(gaps) * 0.99)] if gaps else 0.0, gaps[-1] if gaps else 0.0)
+    return Seen(
+        speed, first, gaps[int(len(gaps) * 0.99)] if gaps else math.nan, gaps[-1] if gaps else math.nan
+    )
 
 
 def left_behind(model: Model, serving: Serving, clients: Clients, port: int) -> None:
@@ -289,9 +292,13 @@ def compared(options: argparse.Namespace, folder: Path, ours: Seen, clients: Cli
     print(f"\n{'':>18}{counts}   tokens a second   {'first':>8} {'p99 gap':>9} {'longest':>9}")
     for name, one in rows:
         speeds = "".join(f"{one.speed[count]:>10.1f}" for count in options.streams)
-        times = f"{one.first_s * 1e3:>5.0f} ms {one.gap_s * 1e3:>6.0f} ms {one.longest_s * 1e3:>6.0f} ms"
+        times = f"{_ms(one.first_s):>8} {_ms(one.gap_s):>9} {_ms(one.longest_s):>9}"
         print(f"{name:>18}{speeds}{'':>19} {times}")
     print(f"p99 gap, longest: of {DECODERS} streams while a prompt of {LONG_TOKENS:,} tokens comes in")
+
+
+def _ms(seconds: float) -> str:
+    return "-" if math.isnan(seconds) else f"{seconds * 1e3:.0f} ms"
 
 
 def _llama(python: str, folder: Path) -> list[str]:
