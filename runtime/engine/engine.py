@@ -62,7 +62,7 @@ class Engine:
         self._closed, self._closing = False, threading.Lock()
         self._thread = MlxThread()
         if crew is not None:
-            crew.group.stuck = self._abandon
+            crew.group.stuck = self._thread.abandon
         try:
             room = self._thread.call(
                 lambda: furnish(load(), options, drafters, learned, self._release, adapters, crew)
@@ -73,6 +73,8 @@ class Engine:
             self._lead, self._decoding = room.lead, room.places.decoding
             self._vocab_size = room.model.vocab_size
             self._reads = room.model.described.start_id is not None
+            if crew is not None:
+                crew.group.stuck = self._abandon
             self._thread.serve(self._work, failed=self._fail, ended=self._end_all)
         except BaseException:
             self._thread.close()

@@ -1,6 +1,6 @@
 """The processes that run one model together: who this is among them, and what goes between them.
 
-A thin cover of `mx.distributed`, which launchers set up: `mlx.launch`, MPI, or `runtime.ranks.spawn`. Arrays
+A thin cover of `mx.distributed`, which launchers set up: `mlx.launch`, MPI, or `modelkit.ranks.spawn`. Arrays
 are exchanged inside lazy graphs; messages, which say what is to be computed, are small, plain and whole.
 
 Rules: every rank makes the same calls in the same order, on one thread. The ring reaches neighbours only

@@ -12,9 +12,7 @@ CREWING = "tests.support.crewing"
 @pytest.mark.parametrize(
     ("kind", "scene", "cut", "size"),
     [
-        ("llama", "draft", "whole", 2),
-        ("gemma3_text", "talk", "whole", 3),
-        ("llama", "talk", "stages", 2),
+        ("llama", "talk", "whole", 3),
         ("llama", "forget", "stages", 2),
         ("gemma3_text", "talk", "stages", 4),
         ("qwen3_5", "draft", "stages", 2),
