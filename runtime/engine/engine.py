@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from runtime.cache.prefix import Entry
 from runtime.cache.shift import Shift
@@ -33,7 +33,9 @@ from runtime.engine.thread import MlxThread, ThreadEnded
 from runtime.engine.waiting import Waiting
 from runtime.errors import CacheFull, RuntimeFault
 from runtime.loaded import LoadedModel
-from runtime.ranks.lead import Leading
+
+if TYPE_CHECKING:
+    from runtime.ranks.lead import Leading
 
 T = TypeVar("T")
 
@@ -52,7 +54,7 @@ class Engine:
         drafters: Drafters | None = None,
         learned: object = None,
         adapters: Sequence[AdapterSource] = (),
-        crew: Leading | None = None,
+        crew: "Leading | None" = None,
     ) -> None:
         self._options, self._prefix_bytes = options, options.prefix_bytes
         self._waiting: deque[Row] = deque()

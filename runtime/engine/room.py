@@ -1,6 +1,7 @@
 """What stands on the engine's thread around one model: made there, whole, before anything is asked of it."""
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from runtime.cache.budget import Budget
 from runtime.cache.build import LayerMemory, build_memory
@@ -16,10 +17,12 @@ from runtime.engine.sources import Sources
 from runtime.engine.steps import Steps
 from runtime.loaded import LoadedModel
 from runtime.nn.rope_spec import long_after
-from runtime.ranks.lead import Lead, Leading
 from runtime.records import dataclass
 from runtime.speculate.desk import Desk
 from runtime.speculate.drafter import Drafter
+
+if TYPE_CHECKING:
+    from runtime.ranks.lead import Lead, Leading
 
 Drafters = Callable[[LoadedModel, LayerMemory], Mapping[str, Drafter]]
 """Makes the drafters of a model, by their names."""
@@ -45,7 +48,7 @@ class Room:
     steps: Steps
     adapters: Adapters
     """Those that rows may have."""
-    lead: Lead | None = None
+    lead: "Lead | None" = None
     """What tells other machines; None where there are none."""
 
 
@@ -56,7 +59,7 @@ def furnish(
     learned: object,
     release: Callable[[Row], None],
     sources: Sequence[AdapterSource] = (),
-    crew: Leading | None = None,
+    crew: "Leading | None" = None,
 ) -> Room:
     """learned, sources, crew: as in Engine. release: called with each row that has ended, to free its
     place.
@@ -77,7 +80,7 @@ def _furnished(
     learned: object,
     release: Callable[[Row], None],
     sources: Sequence[AdapterSource],
-    lead: Lead | None,
+    lead: "Lead | None",
 ) -> Room:
     budget = Budget(options.cache_bytes)
     if lead is None:
