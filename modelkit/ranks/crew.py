@@ -81,6 +81,8 @@ class Crew:
         self._group, self._children = group, children
         self._free = threading.Lock()
         self._facts = exchanged(group, own_facts())
+        if children is not None:
+            children.met()
         differs = difference(self._facts, _VERSIONS)
         if differs is not None:
             raise LoadError(

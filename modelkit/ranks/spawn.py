@@ -47,6 +47,10 @@ class Children:
             if process.poll() is not None:
                 raise RankLost(f"the process of rank {rank} ended with code {process.returncode}")
 
+    def met(self) -> None:
+        """All have joined, and need the list of addresses no more."""
+        self._folder.cleanup()
+
     def close(self, *, at_once: bool = False) -> None:
         """Wait until they have ended, and end those that do not. at_once: do not wait."""
         for process in self._processes:
