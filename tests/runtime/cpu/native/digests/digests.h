@@ -18,6 +18,7 @@ int* counts(int rows, int most);                /* 0 .. most each */
 void say_floats(const float* y, size_t count, const char* name, ...) __attribute__((format(printf, 3, 4)));
 void say_bytes(const void* y, size_t count, const char* name, ...) __attribute__((format(printf, 3, 4)));
 
+void digest_draws(void);
 void digest_norms(void);
 void digest_products(void);
 void digest_quantize(void);
