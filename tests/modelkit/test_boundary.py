@@ -118,6 +118,8 @@ CALLS: dict[str, dict[str, Any]] = {
         "adapters": (),
         "on_memory": None,
         "on_weights": None,
+        "ranks": None,
+        "shards": None,
         **HOME,
         **dict.fromkeys((*SOME, "num_ctx", "kv_format")),
     },
