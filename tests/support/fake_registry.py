@@ -12,14 +12,14 @@ import hashlib
 import json
 import re
 import secrets
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
+
+from tests.support.on_thread import OnThread
 
 MANIFEST_TYPE = "application/vnd.oci.image.manifest.v1+json"
 
@@ -84,7 +84,7 @@ class Auth:
     """Are there tokens for everybody?"""
 
 
-class FakeRegistry:
+class FakeRegistry(OnThread):
     """A server in a thread; a context manager."""
 
     def __init__(self, auth: Auth | None = None) -> None:
@@ -105,28 +105,13 @@ class FakeRegistry:
         """Requests that are being answered."""
         self.page = 1000
         """Tags of one page."""
-        self._server = Server(("127.0.0.1", 0), Handler)
-        self._server.registry = self
-        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01})
-
-    @property
-    def port(self) -> int:
-        return int(self._server.server_address[1])
+        server = Server(("127.0.0.1", 0), Handler)
+        server.registry = self
+        super().__init__(server)
 
     @property
     def host(self) -> str:
         return f"127.0.0.1:{self.port}"
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
 
     def settle(self) -> None:
         """Wait until what a dead client had sent has come."""

@@ -14,14 +14,14 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from socketserver import StreamRequestHandler, ThreadingTCPServer
-from types import TracebackType
-from typing import Self
+
+from tests.support.on_thread import OnThread
 
 TLS = Path(__file__).parents[1] / "data" / "tls"
 AUTHORITY = TLS / "named.pem"
 
 
-class TlsProxy:
+class TlsProxy(OnThread):
     """A context manager. ports: of the servers, by name; any other name is refused."""
 
     def __init__(self, ports: Mapping[str, int]) -> None:
@@ -29,28 +29,13 @@ class TlsProxy:
         self.asked: list[tuple[str, str | None]] = []
         self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self.context.load_cert_chain(AUTHORITY, TLS / "named_key.pem")
-        self._server = _Server(("127.0.0.1", 0), _Handler)
-        self._server.proxy = self
-        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01})
-
-    @property
-    def port(self) -> int:
-        return int(self._server.server_address[1])
+        server = _Server(("127.0.0.1", 0), _Handler)
+        server.proxy = self
+        super().__init__(server)
 
     @property
     def address(self) -> str:
         return f"http://127.0.0.1:{self.port}"
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
 
 
 class _Server(ThreadingTCPServer):
