@@ -13,6 +13,7 @@ import mlx.core as mx
 from runtime.cpu.stated import Draws
 
 MOST_TOP_K = 1024  # as in src/draw.h
+LEAST_MASS = 2.0**-64  # float32 has no number for every mass above 0; of this one the likeliest alone is left
 
 
 def draw(kernels: Any) -> Callable[..., mx.array | None]:
@@ -32,4 +33,5 @@ def draws_of(kernels: Any, by: Draws) -> Any:
     if by.top_k > MOST_TOP_K:
         return None
     least = [math.log(share) if share else -math.inf for share in by.min_p]
-    return kernels.Draws(by.seeds, by.temperatures, by.top_k, by.top_p, least)
+    masses = [max(mass, LEAST_MASS) for mass in by.top_p]
+    return kernels.Draws(by.seeds, by.temperatures, by.top_k, masses, least)

@@ -26,6 +26,8 @@ WISHES = {
     "cold": {"temperature": 0.01},
     "mass": {"temperature": 0.7, "top_p": 0.9},
     "little mass": {"top_p": 0.05},
+    "hardly any mass": {"top_p": 5e-324},
+    "hardly any share": {"min_p": 5e-324},
     "nearly all mass": {"top_p": 0.9999, "temperature": 3.0},
     "share": {"min_p": 0.1},
     "only the best": {"min_p": 1.0},
