@@ -80,7 +80,8 @@ class Through : public Node {
 // folds: states after the step, and its opening products where they are asked for. members: which of the adapters that its
 // matrices know the rows have.
 Arrays through(const Chain& chain, const Array& x, const Ints& starts, const Ints& counts, int first, const std::vector<Memory>& memories,
-               std::shared_ptr<const Members> members) {
+               const Held<Members>* held) {
+  const std::shared_ptr<const Members> members = held ? held->by : nullptr;
   want_float(x, "x");
   want(!members || (x.ndim() > 1 && x.shape(0) == members->rows()), "there must be as many rows as there are members");
   want(x.ndim() > 0 && x.shape(-1) == chain.width(), "x must have rows, as wide as the sublayers");
@@ -89,7 +90,7 @@ Arrays through(const Chain& chain, const Array& x, const Ints& starts, const Int
   std::vector<mx::Dtype> types{mx::float32};
   const bool tokens = x.ndim() == 3;
   Links links = chain.links(x.shape(0), tokens ? x.shape(1) : 0, starts, counts, first, memories, in, shapes, types);
-  return Array::make_arrays(std::move(shapes), types, std::make_shared<Through>(processor(), std::move(links), std::move(members)), in);
+  return Array::make_arrays(std::move(shapes), types, std::make_shared<Through>(processor(), std::move(links), members), in);
 }
 
 void define(nb::module_& m) {

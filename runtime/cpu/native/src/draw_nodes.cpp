@@ -1,10 +1,6 @@
 // Tokens drawn from logits, each by its row's wishes and with noise of its own.
 #include "draw_nodes.h"
 
-#include <memory>
-
-#include <nanobind/stl/shared_ptr.h>
-
 namespace modelkit {
 namespace {
 // The key of noise at a place of a sequence, as runtime/sampling/noise.py makes it.
@@ -60,7 +56,8 @@ class Draw : public Node {
 };
 
 // logits [rows, columns, ids] -> int32 [rows, columns]
-Array draw(const Array& logits, const std::shared_ptr<Draws>& by, const std::vector<uint32_t>& positions) {
+Array draw(const Array& logits, const Held<Draws>& held, const std::vector<uint32_t>& positions) {
+  const auto& by = held.by;
   want_float(logits, "logits");
   want(logits.ndim() == 3 && logits.shape(2) > 0, "logits are [rows, columns, ids]");
   want((size_t)logits.shape(0) == by->rows(), "there is a position, and what is wanted, for each row");
@@ -69,9 +66,10 @@ Array draw(const Array& logits, const std::shared_ptr<Draws>& by, const std::vec
 }
 
 void define(nb::module_& m) {
-  nb::class_<Draws>(m, "Draws")
-      .def(nb::init<std::vector<uint64_t>, const std::vector<float>&, int, const std::vector<float>&, const std::vector<float>&>(),
-           nb::arg("seeds"), nb::arg("temperatures"), nb::arg("top_k"), nb::arg("top_p"), nb::arg("min_p"));
+  using Floats = std::vector<float>;
+  nb::class_<Held<Draws>>(m, "Draws")
+      .def("__init__", &hold<Draws, std::vector<uint64_t>, Floats, int, Floats, Floats>, nb::arg("seeds"), nb::arg("temperatures"),
+           nb::arg("top_k"), nb::arg("top_p"), nb::arg("min_p"));
   m.def("draw", &draw, nb::arg("logits"), nb::arg("by"), nb::arg("positions"));
 }
 

@@ -1,7 +1,5 @@
 // Several tokens drawn one behind the other, each from what the network makes of the one before: a small decoder from ids
 // to ids in one node, for drafts. What it takes through the graph by itself is a fraction of what a step takes there.
-#include <nanobind/stl/shared_ptr.h>
-
 #include "chain.h"
 #include "draw_nodes.h"
 #include "softmax.h"
@@ -122,9 +120,11 @@ int joined(const Maybe& table, const Shape& shape, int width, Arrays& in) {
 // ids [rows, tokens], of each row the first counts[b], which stand from starts[b] on in its memory -> int32 [rows, steps], and
 // the lanes of each layer as they are then. tables: of the turns of the tokens behind them, by memory. ids_drawn: of the head's,
 // from how many is drawn; 0 for all. by: None for the likeliest; positions: of each row's first draw.
-Arrays guess(const Chain& chain, const std::shared_ptr<Ends>& ends, const Array& ids, const Ints& starts, const Ints& counts, int first,
+Arrays guess(const Chain& chain, const Held<Ends>& held_ends, const Array& ids, const Ints& starts, const Ints& counts, int first,
              int steps, const std::vector<Memory>& memories, const std::vector<Maybe>& tables, int ids_drawn,
-             const std::shared_ptr<Draws>& by, const std::vector<uint32_t>& positions) {
+             const Held<Draws>* draws, const std::vector<uint32_t>& positions) {
+  const auto& ends = held_ends.by;
+  const std::shared_ptr<const Draws> by = draws ? draws->by : nullptr;
   want(ids.dtype() == mx::int32 && ids.ndim() == 2 && steps > 0, "ids are int32 [rows, tokens], and one is drawn or more");
   const Shape shape{ids.shape(0), ids.shape(1)};
   want(chain.width() == ends->width(), "a table is as wide as the sublayers");
@@ -165,8 +165,8 @@ Arrays guess(const Chain& chain, const std::shared_ptr<Ends>& ends, const Array&
 }
 
 void define(nb::module_& m) {
-  nb::class_<Ends>(m, "Ends").def(nb::init<Matrix, float, const MaybeNorm&, Matrix>(), nb::arg("table"), nb::arg("scale"),
-                                  nb::arg("norm").none(), nb::arg("head"));
+  nb::class_<Held<Ends>>(m, "Ends").def("__init__", &hold<Ends, Matrix, float, MaybeNorm, Matrix>, nb::arg("table"), nb::arg("scale"),
+                                        nb::arg("norm").none(), nb::arg("head"));
   m.def("guess", &guess, nb::arg("chain"), nb::arg("ends"), nb::arg("ids"), nb::arg("starts"), nb::arg("counts"), nb::arg("first"),
         nb::arg("steps"), nb::arg("memories"), nb::arg("tables"), nb::arg("ids_drawn"), nb::arg("by").none(), nb::arg("positions"));
 }

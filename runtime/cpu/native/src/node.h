@@ -1,5 +1,6 @@
 // What all nodes of MLX's graph share: a primitive that runs on the processor and on nothing else.
 #pragma once
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -106,6 +107,21 @@ inline std::vector<Define>& topics() {
 struct Topic {
   explicit Topic(Define define) { topics().push_back(define); }
 };
+
+// What nodes share with Python, as Python holds it. Nodes let go of what they hold on MLX's threads, and a shared_ptr that is
+// made of a Python object waits there for the interpreter, which may be waiting for that thread: so they never hold such a one.
+template <class T>
+struct Held {
+  std::shared_ptr<const T> by;
+};
+template <class T, class Made, class... Args>
+Held<T> held(Args... args) {
+  return {std::make_shared<const Made>(std::move(args)...)};
+}
+template <class T, class... Args>
+void hold(Held<T>* at, Args... args) {  // for __init__
+  new (at) Held<T>(held<T, T>(std::move(args)...));
+}
 
 inline int rows_of(const Array& x) { return x.shape(-1) ? (int)(x.size() / x.shape(-1)) : 0; }
 

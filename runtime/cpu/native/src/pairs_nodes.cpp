@@ -80,22 +80,24 @@ class AddPairs : public Node {
   std::shared_ptr<const Members> members_;
 };
 
-Array add_pairs(const Array& x, const Array& y, std::shared_ptr<const Pairs> pairs, std::shared_ptr<const Members> members) {
+Array add_pairs(const Array& x, const Array& y, const Held<Pairs>& held_pairs, const Held<Members>& held_members) {
+  const auto& pairs = held_pairs.by;
+  const auto& members = held_members.by;
   want_float(x, "x"), want_float(y, "y");
   want(x.ndim() > 1 && x.ndim() == y.ndim() && x.shape(0) == members->rows(), "there must be as many rows as there are members");
   mx::Shape shape = x.shape();
   shape.back() = pairs->get().n;
   want(x.shape(-1) == pairs->get().k && y.shape() == shape, "pairs must be as wide as x, and give as many numbers as y has");
-  return Array(shape, mx::float32, std::make_shared<AddPairs>(processor(), std::move(pairs), std::move(members)), {x, y});
+  return Array(shape, mx::float32, std::make_shared<AddPairs>(processor(), pairs, members), {x, y});
 }
 
 void define(nb::module_& m) {
   using Maybe = std::optional<Array>;
-  nb::class_<Pairs>(m, "Pairs")
-      .def(nb::init<int, int, const Maybe&, const Maybe&, const Maybe&, const Maybe&, const Maybe&, std::vector<int>>(), nb::arg("width"),
-           nb::arg("outputs"), nb::arg("down").none(), nb::arg("up").none(), nb::arg("factor").none(), nb::arg("bias").none(),
-           nb::arg("own").none(), nb::arg("places"));
-  nb::class_<Members>(m, "Members").def(nb::init<const std::vector<std::vector<std::pair<int, float>>>&>(), nb::arg("rows"));
+  nb::class_<Held<Pairs>>(m, "Pairs")
+      .def("__init__", &hold<Pairs, int, int, Maybe, Maybe, Maybe, Maybe, Maybe, std::vector<int>>, nb::arg("width"), nb::arg("outputs"),
+           nb::arg("down").none(), nb::arg("up").none(), nb::arg("factor").none(), nb::arg("bias").none(), nb::arg("own").none(),
+           nb::arg("places"));
+  nb::class_<Held<Members>>(m, "Members").def("__init__", &hold<Members, std::vector<std::vector<std::pair<int, float>>>>, nb::arg("rows"));
   m.def("add_pairs", &add_pairs, nb::arg("x"), nb::arg("y"), nb::arg("pairs"), nb::arg("members"));
 }
 

@@ -1,9 +1,5 @@
 // What adapters add behind one matrix, and which adapters the rows of a step have, as Python hands them over.
 #pragma once
-#include <memory>
-
-#include <nanobind/stl/shared_ptr.h>
-
 #include "node.h"
 #include "pairs.h"
 

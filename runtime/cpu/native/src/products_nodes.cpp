@@ -221,7 +221,7 @@ void define(nb::module_& m) {
            nb::arg("bits") = 0, nb::arg("mode") = "")
       .def_prop_ro("outputs", &Matrix::outputs)
       .def_prop_ro("width", &Matrix::width)
-      .def("paired", &Matrix::with, nb::arg("pairs"));
+      .def("paired", [](const Matrix& matrix, const Held<Pairs>& pairs) { return matrix.with(pairs.by); }, nb::arg("pairs"));
   m.def("activations", [] { return std::string(mk_float_rows() ? "f32" : "i16"); });
   m.def("use_activations", [](const std::string& type) {
     check(type == "i16" || type == "f32", "products read rows as i16 or f32");

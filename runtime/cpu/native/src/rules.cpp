@@ -59,13 +59,11 @@ class Ssd : public Rule {
 };
 
 void define(nb::module_& m) {
-  nb::class_<Rule>(m, "Rule");
-  nb::class_<Delta, Rule>(m, "DeltaRule")
-      .def(nb::init<const Array&, const Array&, int, int, int, int, float>(), nb::arg("rates"), nb::arg("bias"), nb::arg("key_heads"),
-           nb::arg("heads"), nb::arg("key_dim"), nb::arg("value_dim"), nb::arg("most"));
-  nb::class_<Ssd, Rule>(m, "SsdRule")
-      .def(nb::init<const Array&, const Array&, const Array&, int, int, int, int, std::pair<float, float>>(), nb::arg("rates"),
-           nb::arg("bias"), nb::arg("skip"), nb::arg("heads"), nb::arg("size"), nb::arg("groups"), nb::arg("states"), nb::arg("bounds"));
+  nb::class_<Held<Rule>>(m, "Rule");
+  m.def("DeltaRule", &held<Rule, Delta, Array, Array, int, int, int, int, float>, nb::arg("rates"), nb::arg("bias"), nb::arg("key_heads"),
+        nb::arg("heads"), nb::arg("key_dim"), nb::arg("value_dim"), nb::arg("most"));
+  m.def("SsdRule", &held<Rule, Ssd, Array, Array, Array, int, int, int, int, std::pair<float, float>>, nb::arg("rates"), nb::arg("bias"),
+        nb::arg("skip"), nb::arg("heads"), nb::arg("size"), nb::arg("groups"), nb::arg("states"), nb::arg("bounds"));
 }
 
 const Topic topic(define);
