@@ -146,7 +146,7 @@ def ask(model: "Offers", text: str, system: str | None, *, raw: bool, **form: An
 
 def _load(wanted: Wanted) -> "Offers":
     """The model, its notes said: in a running server that has it, else here."""
-    alone = not launched() and (wanted.settings.get("ranks") or 1) == 1
+    alone = not launched() and all((wanted.settings.get(name) or 1) == 1 for name in ("ranks", "shards"))
     model = _served(wanted) if alone and not wanted.local else None
     from modelkit.embedding import no_text
 

@@ -132,6 +132,11 @@ def start_engine(
     crew = present()
     if crew is not None:
         crew.check(opened, drafts=guesses)
+    elif settings.shards > 1:
+        raise LoadError(
+            f"shards is {settings.shards}: parts of every layer, for as many ranks, and there are no ranks",
+            hint=f"Give the number of processes too: --ranks {settings.shards}.",
+        )
     limits = _limits(opened, wanted, settings, crew, guesses=guesses)
     if on_memory is not None:
         on_memory(limits.memory, limits.shortage)

@@ -112,7 +112,7 @@ class ModelDrafter:
 
     def _at_once(self, rows: Rows, depth: int) -> mx.array | None:
         """All drafts as one operation, int32 [n, depth]; None where there is none for them."""
-        network = self._network
+        network = self._network if ops.by_kernels("guess") else None
         drawn = rows.sampler.draws([len(ids) for ids in rows.ids]) if rows.ahead is None else None
         if network is None or drawn is None or self._long_after is not None:
             return None

@@ -18,6 +18,9 @@ from runtime.cpu.native.watched import made_once
 from runtime.cpu.stated import Attends, Decodes, Guessed
 from runtime.step import Step
 
+_IN_PARTS = "_in_parts"
+"""Noted beside a network's first layer: its layers are no whole run."""
+
 
 def guess(kernels: Any) -> Callable[..., mx.array | None]:
     """As `runtime.nn.ops.Operations` has it."""
@@ -66,11 +69,18 @@ def guess(kernels: Any) -> Callable[..., mx.array | None]:
 
 
 def _whole(kernels: Any, layers: Sequence[Any]) -> Run | None:
-    """All layers as one run whose memories are those that attend."""
-    runs = known_runs(kernels, layers, whole=True)
-    if len(runs) != 1 or len(runs[0].said) < len(layers):
+    """All layers as one run whose memories are those that attend. Where they are not, which other weights do
+    not change, they are looked through once.
+    """
+    noted = vars(layers[0])
+    if _IN_PARTS in noted:
         return None
-    return runs[0] if all(isinstance(by, Attends) for _, by in runs[0].memories) else None
+    runs = known_runs(kernels, layers, whole=True)
+    one = len(runs) == 1 and len(runs[0].said) == len(layers)
+    if one and all(isinstance(by, Attends) for _, by in runs[0].memories):
+        return runs[0]
+    noted[_IN_PARTS] = True
+    return None
 
 
 def _ends_of(kernels: Any, network: Decodes) -> Any:

@@ -44,6 +44,11 @@ def test_processes_of_its_own_say_the_same(folder: Path, alone: str) -> None:
     assert _said(folder, "--ranks", "3") == alone
 
 
+def test_parts_for_ranks_that_there_are_not_are_refused(folder: Path) -> None:
+    with pytest.raises(modelkit.errors.LoadError, match="there are no ranks"):
+        modelkit.load(folder / "model", shards=2)
+
+
 SHARED = """
 import json, modelkit
 said = []
