@@ -20,7 +20,7 @@ from modelkit.server.loading import Loading
 from modelkit.server.residents import decide
 from modelkit.server.shares import lend
 from modelkit.server.standing import Standing
-from modelkit.server.stored import Found, Source
+from modelkit.server.stored import Source
 from modelkit.server.tally import Left, Tally, Why
 from runtime.records import dataclass
 
@@ -175,6 +175,11 @@ class Moves:
             standing.loading, standing.model = None, None if isinstance(outcome, BaseException) else outcome
             self.leave(standing)
             return
+        places = 0
+        try:
+            places = 0 if isinstance(outcome, BaseException) else outcome.activity.places
+        except ModelClosed as error:  # its engine has ended since
+            outcome = error
         if isinstance(outcome, BaseException):
             self.tally.failures[standing.found.name, "error"] += 1
             self.drop(standing, worded(outcome) if isinstance(outcome, Exception) else _ended(outcome))
@@ -182,11 +187,10 @@ class Moves:
             return
         standing.model, standing.loading, standing.state = outcome, None, "ready"
         standing.weigh(outcome.memory, self._capacity.memory_bytes)
-        if outcome.digest is not None:  # it may have been created again after it was looked for
-            standing.found = Found(standing.found.name, outcome.digest)
+        standing.found = self._source.came(standing.found, outcome)
         standing.used_s = standing.expires_s = self._clock()
         standing.loaded.set_result(outcome)
-        standing.turns.open(outcome.activity.places + _SPARE_TURNS)
+        standing.turns.open(places + _SPARE_TURNS)
         self.settle()
 
     def let_go(self, standing: Standing) -> None:
@@ -233,12 +237,17 @@ class Moves:
         model = standing.model
 
         async def left() -> None:
-            if model is not None:
+            if model is not None and not self._held(model, standing):
                 await asyncio.get_running_loop().run_in_executor(self._threads, model.close)
             self.all.pop(standing.key, None)
             self.settle()
 
         self._task(left())
+
+    def _held(self, model: Model, leaving: Standing) -> bool:
+        """Does it stay in memory for another? A source may give one model for two names."""
+        others = (one for one in self.all.values() if one is not leaving and one.state != "leaving")
+        return any(one.model is model for one in others)
 
     def stop_now(self, standing: Standing) -> None:
         """Close it, with whatever it is doing; or end its load."""

@@ -23,7 +23,7 @@ class Found:
     name: str
     """With its tag."""
     digest: str
-    """Of the package; names with the same share one model in memory."""
+    """Of the package; names with the same share one model in memory. Where a source knows no packages, the name."""
 
 
 class Hearer(Protocol):
@@ -40,12 +40,14 @@ class Hearer(Protocol):
 
 class Source(Protocol):
     """spelled: a name in full; raises InvalidName. find: what it stands for, within a moment; raises
-    ModelNotFound too. load: its model, on any thread; see `Hearer`.
+    ModelNotFound too. load: its model, on any thread; see `Hearer`. came: what `find` says of a model that it
+    loaded for this name, for as long as the name stands for nothing else.
     """
 
     def spelled(self, name: str) -> str: ...
     def find(self, name: str) -> Found: ...
     def load(self, found: Found, hearer: Hearer) -> Model: ...
+    def came(self, found: Found, model: Model) -> Found: ...
 
 
 class Stored:
@@ -68,6 +70,10 @@ class Stored:
         self._store.digest(found.name)  # a name that has gone meanwhile is not looked for elsewhere
         told: Any = {"on_memory": hearer.memory, "on_weights": hearer.weights}
         return load(found.name, home=self._settings.home, **told, **self._options)
+
+    def came(self, found: Found, model: Model) -> Found:
+        """The name may have been created again after it was looked for, and then that was loaded."""
+        return Found(found.name, model.digest or found.digest)
 
     def _digests(self) -> dict[Name, str]:
         """Those of all packages; the index is read again when it is another file than last time."""
@@ -95,3 +101,7 @@ class Loose:
 
     def load(self, found: Found, hearer: Hearer) -> Model:
         return self._open(found.name)
+
+    def came(self, found: Found, model: Model) -> Found:
+        """Whatever package the model is of: `find` does not know of it."""
+        return found

@@ -109,6 +109,9 @@ class FakePackages:
         self.loaded.append(model)
         return model
 
+    def came(self, found: Found, model: Model) -> Found:
+        return Found(found.name, model.digest or found.digest)
+
 
 async def until(condition: Callable[[], object], seconds: float = 20.0) -> None:
     """Wait for what threads bring about."""

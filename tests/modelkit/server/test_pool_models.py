@@ -226,3 +226,30 @@ def test_only_stored_names_are_followed(home: Path, name: str, error: type[Excep
         asyncio.run(use(pool, name))
     assert pool.shown() == []
     asyncio.run(pool.close())
+
+
+def test_a_function_gives_models_of_packages_that_stay_for_their_names(home: Path) -> None:
+    async def run() -> None:
+        with modelkit.load("story", home=home) as model:
+            pool = Pool(lambda _: model)
+            leases = [await use(pool, name) for name in ("any", "any", "other", "any")]
+            assert all(lease.model is model for lease in leases)
+            pool.stop("any")
+            await until(lambda: [one.name for one in pool.shown()] == ["other"])
+            assert model.generate("It", raw=True, num_predict=1)
+            assert pool.tally.departures == {("any", "stopped"): 1}
+            await pool.close()
+
+    asyncio.run(run())
+
+
+def test_a_model_that_comes_closed_is_an_error_for_whoever_waits(home: Path) -> None:
+    async def run() -> None:
+        model = modelkit.load("story", home=home)
+        model.close()
+        pool = Pool(lambda _: model)
+        with pytest.raises(ModelClosed):
+            await asyncio.wait_for(use(pool, "story"), 20)
+        await pool.close()
+
+    asyncio.run(run())
