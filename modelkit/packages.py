@@ -8,8 +8,9 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from modelkit.arguments import flag, path, text
+from modelkit.arguments import flag, path, refused, text
 from modelkit.faults import translated
+from modelkit.pack.adapters.forms import FORMS, AdapterForm
 from modelkit.settings import settings_at
 from modelkit.store.store import Store
 
@@ -62,17 +63,24 @@ def export(name: str, folder: str | os.PathLike[str], *, copy: bool = False, hom
 
 
 def export_adapter(
-    name: str, adapter: str, folder: str | os.PathLike[str], *, home: Home = None
+    name: str,
+    adapter: str,
+    folder: str | os.PathLike[str],
+    *,
+    form: AdapterForm = "peft",
+    home: Home = None,
 ) -> tuple[str, ...]:
-    """Write an adapter of the package into `folder`, new or empty, as PEFT has adapters. Returns the names of
-    the files.
+    """Write an adapter of the package into `folder`, new or empty, as PEFT has adapters, or as mlx-lm takes
+    them (`adapter_path=`). Returns the names of the files.
     """
     from modelkit.pack.adapters.given_out import adapter_files
     from modelkit.store.export import write_folder
 
     wanted, target = text(adapter, "adapter"), Path(path(folder, "folder"))
+    if text(form, "form") not in FORMS:
+        raise refused("form", form, f"one of {', '.join(FORMS)}")
     with translated(), _store(home).hold(text(name, "name")) as package:
-        files = adapter_files(package, wanted)
+        files = adapter_files(package, wanted, form)
         write_folder(files, target)
         return tuple(files)
 

@@ -11,6 +11,7 @@ from modelkit.cli.progress import bar
 from modelkit.cli.screen import echo, emit_json, note, state
 from modelkit.cli.tables import table
 from modelkit.cli.ui import count, json_option, size
+from modelkit.pack.adapters.forms import FORMS, AdapterForm
 from modelkit.pack.build import CONFIG, INDEX
 from modelkit.pack.mlx_lm_limits import notes
 from modelkit.store.export import export_package, write_folder
@@ -31,12 +32,25 @@ _HOW = {"copied": "the same bytes", "converted": "the same numbers", "rounded": 
 @click.option(
     "--adapter",
     metavar="ADAPTER",
-    help="Write this adapter of the package alone, as PEFT has adapters (DIR only).",
+    help="Write this adapter of the package alone (DIR only).",
+)
+@click.option(
+    "--form",
+    type=click.Choice(FORMS),
+    help="Whose form that adapter gets: peft (the default) or mlx-lm.",
 )
 @click.option("--copy", is_flag=True, help="Copy the files, to own and change them (DIR only).")
 @click.option("--draft", is_flag=True, help="Write the package's draft, not the model (GGUF only).")
 @json_option
-def command(name: str, target: Path, adapter: str | None, copy: bool, draft: bool, as_json: bool) -> None:
+def command(
+    name: str,
+    target: Path,
+    adapter: str | None,
+    form: AdapterForm | None,
+    copy: bool,
+    draft: bool,
+    as_json: bool,
+) -> None:
     """Lay the package NAME out in DIR, a new or empty folder, or write it as FILE.gguf.
 
     In a folder files are hard links to the store's own read-only files where the disk allows it, so they take
@@ -48,13 +62,15 @@ def command(name: str, target: Path, adapter: str | None, copy: bool, draft: boo
     A name that ends with .gguf makes one file for llama.cpp and its kin, tokenizer and chat template
     included. Weights stay exact where GGUF has a type for them; what is rounded is said before it is written.
 
-    With --adapter the folder gets one adapter of the package in PEFT's form, and nothing else.
+    With --adapter the folder gets one adapter of the package in PEFT's form or, with --form mlx-lm, in that
+    which `mlx_lm.load(..., adapter_path=DIR)` takes, and nothing else.
 
     \b
     modelkit export story story-folder
     modelkit export story story.gguf
     modelkit export story story-draft.gguf --draft
     modelkit export story law-folder --adapter law
+    modelkit export story law-mlx --adapter law --form mlx-lm
     """
     one_file = target.suffix.lower() == ".gguf"
     if draft and not one_file:
@@ -63,26 +79,29 @@ def command(name: str, target: Path, adapter: str | None, copy: bool, draft: boo
         raise click.UsageError("--copy is for folders: a GGUF file is always a file of its own")
     if adapter is not None and (one_file or copy):
         raise click.UsageError("--adapter writes a folder of its own, without --copy")
+    if form is not None and adapter is None:
+        raise click.UsageError("--form is for adapters: name one with --adapter")
     store = open_store()
     if adapter is not None:
-        _give_out(store, name, adapter, target, as_json=as_json)
+        _give_out(store, name, adapter, form or "peft", target, as_json=as_json)
     elif one_file:
         _write_gguf(store, name, target, draft=draft, as_json=as_json)
     else:
         _lay_out(store, name, target, copy=copy, as_json=as_json)
 
 
-def _give_out(store: Store, name: str, adapter: str, folder: Path, *, as_json: bool) -> None:
+def _give_out(
+    store: Store, name: str, adapter: str, form: AdapterForm, folder: Path, *, as_json: bool
+) -> None:
     from modelkit.pack.adapters.given_out import adapter_files
 
     with store.hold(name) as package:
-        files = adapter_files(package, adapter)
+        files = adapter_files(package, adapter, form)
         write_folder(files, folder)
     size_bytes = sum(map(len, files.values()))
     if as_json:
-        emit_json(
-            {"name": str(package.name), "adapter": adapter, "files": list(files), "size_bytes": size_bytes}
-        )
+        said = {"name": str(package.name), "adapter": adapter, "form": form}
+        emit_json({**said, "files": list(files), "size_bytes": size_bytes})
     else:
         state(f"exported adapter {adapter} of {package.name} to {folder} ({size(size_bytes)})")
 
@@ -179,8 +198,8 @@ def _adapter_notes(package: Package) -> list[str]:
         return []
     listed = ", ".join(names)
     return [
-        f"other programs leave out the adapters ({listed}); --adapter writes one in PEFT's form, and "
-        "`create --fuse-adapters` makes them weights"
+        f"other programs leave out the adapters ({listed}); --adapter writes one in PEFT's form or mlx-lm's, "
+        "and `create --fuse-adapters` makes them weights"
     ]
 
 

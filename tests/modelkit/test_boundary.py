@@ -151,7 +151,7 @@ CALLS: dict[str, dict[str, Any]] = {
     "modelkit.copy": {"source": "story", "target": "other", **HOME},
     "modelkit.remove": {"name": "other", **HOME},
     "modelkit.export": {"name": "story", "folder": "out", "copy": False, **HOME},
-    "modelkit.export_adapter": {"name": "story", "adapter": "law", "folder": "law", **HOME},
+    "modelkit.export_adapter": {"name": "story", "adapter": "law", "folder": "law", "form": "peft", **HOME},
     "modelkit.export_gguf": {"name": "story", "file": "out.gguf", "draft": False, **HOME},
     "modelkit.Modelfile": {"directives": (modelkit.Directive("FROM", "./model"),), "file": "Modelfile"},
     "modelkit.Modelfile.parse": {"text": "FROM ./model\n", "file": "Modelfile"},

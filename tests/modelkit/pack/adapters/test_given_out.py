@@ -88,3 +88,9 @@ def test_on_the_command_line(tmp_path: Path) -> None:
     assert "is not empty" in run.invoke(cli, [*words, "lora"], env=env).output
     assert "there is lora" in run.invoke(cli, [*words, "law"], env=env).output
     assert run.invoke(cli, ["export", "it", "x.gguf", "--adapter", "lora"], env=env).exit_code == 2
+    assert run.invoke(cli, ["export", "it", str(tmp_path / "x"), "--form", "mlx-lm"], env=env).exit_code == 2
+    told = run.invoke(
+        cli, ["export", "it", str(tmp_path / "mlx"), *words[3:], "lora", "--form", "mlx-lm"], env=env
+    )
+    assert told.exit_code == 0, told.output
+    assert read_adapter(tmp_path / "mlx").kind == "mlx-lm"

@@ -1,0 +1,180 @@
+"""An adapter in mlx-lm's form, for `mlx_lm.load(..., adapter_path=...)` and `mlx_lm.generate --adapter-path`.
+
+mlx-lm takes no tensor that its model has no place for, so names are those of its classes: MLX's names for the
+checkpoint's tensors, behind `language_model.` where the config is a wrapper's. It has one rank and one scale
+for all pairs: smaller ranks are filled up with zeros, which add nothing, and other scales go into `lora_b`,
+computed in float32. A table that is the head, too, has one pair for both.
+
+`keys` are names inside a layer and `num_layers` counts from the last where all those layers have them, as its
+own training writes them; otherwise `keys` are whole names.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from modelkit.pack.adapters.fused import unpacked
+from modelkit.pack.adapters.given_out import Given, as_it_is, folder_files
+from modelkit.pack.adapters.place import head_beside
+from modelkit.pack.experts import gather
+from modelkit.pack.families import checkpoint_of
+from modelkit.pack.mlx_lm_limits import UNKNOWN
+from modelkit.source.adapters.mlx import CONFIG, WEIGHTS
+from modelkit.source.inventory import Inventory
+from modelkit.source.prequantized import MlxWeights
+from modelkit.source.tensor import TensorInfo
+from runtime.models.passage import parameters
+from runtime.models.towers import unwrapped
+from runtime.models.wrapper import text_block
+from runtime.nn.low_rank import HEAD
+
+if TYPE_CHECKING:
+    import mlx.core as mx
+
+    from runtime.nn.low_rank import LowRank
+
+_LAYER = re.compile(r"(?:.*\.)?(?:layers|h)\.(?P<place>\d+)\.(?P<key>.+)", re.ASCII)
+_RENAMED = (("gpt_neox.layers.", "model.h."), ("gpt_neox.", "model."))
+"""What a class of mlx-lm calls otherwise than any file."""
+_MISCOUNTED = (3, 5, 6)
+"""Bits of packed matrices whose width its DoRA computes wrongly (32 // bits numbers in a word)."""
+
+
+def mlx_lm_files(given: Given) -> dict[str, bytes]:
+    """Raises PlanError for what mlx-lm's form cannot say."""
+    pairs = _pairs(given)
+    rank = max((pair.down.shape[-1] for pair in pairs.values()), default=1)
+    scale = max((pair.scale for pair in pairs.values()), key=abs, default=1.0) or 1.0
+    tensors: dict[str, mx.array] = {}
+    for name, pair in pairs.items():
+        leaves = _leaves(pair, rank, pair.scale / scale)
+        tensors |= {f"{name}.{leaf}": array for leaf, array in leaves.items()}
+    dora = any(pair.magnitude is not None for pair in pairs.values())
+    count, keys = _where(pairs, len(given.described.layout))
+    config: dict[str, Any] = {
+        "fine_tune_type": "dora" if dora else "lora",
+        "lora_parameters": {"rank": rank, "scale": scale, "dropout": 0.0, "keys": keys},
+        "model": given.adapter.base,
+        "num_layers": count,
+    }
+    return folder_files(CONFIG, config, WEIGHTS, tensors)
+
+
+def _pairs(given: Given) -> "dict[str, LowRank]":
+    """The pairs by the names of mlx-lm's modules."""
+    kind = given.origin.source.inventory.config.get("model_type")
+    if kind in UNKNOWN:
+        given.refuse(f"is for a {kind}, which mlx-lm does not run")
+    for parameter in given.brought.whole:
+        given.refuse(
+            f"replaces {parameter}, and mlx-lm's form has whole parameters only where it has no pairs"
+        )
+    tied = head_beside(given.described, parameters(given.described))
+    table = None if tied is None else tied.removesuffix(".weight")
+    for module, pair in given.brought.pairs.items():
+        _check(given, module, pair)
+        if table is not None and module in (table, HEAD):
+            _check_tied(given, table)
+    names, beside = _names(given), None if table is None else HEAD
+    pairs = given.brought.pairs.items()
+    return {names[f"{module}.weight"]: pair for module, pair in pairs if module != beside}
+
+
+def _check(given: Given, module: str, pair: "LowRank") -> None:
+    kind, packed = given.kinds.get(module), given.origin.source.kind
+    if pair.bias is not None:
+        given.refuse(f"has a bias beside the pair of {module}, which mlx-lm's form has not")
+    if kind in ("heads", "other"):
+        given.refuse(f"has a pair for {module}, which is no matrix that mlx-lm gives pairs")
+    if pair.magnitude is None:
+        return
+    if kind == "table":
+        given.refuse(f"has a magnitude for the columns of {module}, where mlx-lm has them for rows")
+    packing = packed.packed.get(module) if isinstance(packed, MlxWeights) else None
+    if packing is not None and packing.bits in _MISCOUNTED:
+        given.refuse(
+            f"is DoRA, and {module} is packed in {packing.bits} bits, whose width mlx-lm's DoRA miscounts",
+            "PEFT's form (--form peft) goes with the unpacked model.",
+        )
+
+
+def _check_tied(given: Given, table: str) -> None:
+    """mlx-lm asks one module for both: what is looked up in it, and the head."""
+    looked, head = given.brought.pairs.get(table), given.brought.pairs.get(HEAD)
+    same = looked is not None and head is not None
+    if looked is not None and head is not None:
+        import mlx.core as mx
+
+        equal = ((looked.down, head.up.T), (looked.up, head.down.T))
+        same = looked.scale == head.scale and all(
+            one.shape == other.shape and mx.array_equal(one, other).item() for one, other in equal
+        )
+    if not same:
+        given.refuse("changes only one of head and embedding, or each otherwise, and in mlx-lm they are one")
+
+
+def _names(given: Given) -> dict[str, str]:
+    """What mlx-lm calls the modules of the parameters that the adapter changes, by parameter."""
+    inventory = unpacked(given.origin.source)
+    files = checkpoint_of(inventory.config)
+    matrices = gather(inventory.tensors.values(), files, {})
+    shapes = {matrix.name: matrix.shape for matrix in matrices}
+    known = given.ways(_with(inventory, shapes), unties=False)  # `_check_tied` has seen to it
+    stored = {place: name for name, way in known.of.items() for place in (int(way.parameter.flat[0]),)}
+    wrapped = text_block(inventory.config) is not None
+    found: dict[str, str] = {}
+    for place, parameter in enumerate(known.parameters):
+        name = stored.get(place)
+        if name is None or not name.endswith(".weight") or not as_it_is(known.of[name], place):
+            given.refuse(f"changes {parameter}, which mlx-lm's class of this model has otherwise")
+        found[parameter] = _called(name, wrapped=wrapped).removesuffix(".weight")
+    return found
+
+
+def _called(name: str, *, wrapped: bool) -> str:
+    if not wrapped:
+        return next((new + name.removeprefix(old) for old, new in _RENAMED if name.startswith(old)), name)
+    inside = unwrapped(name)
+    return f"language_model.{inside}" if inside.startswith(HEAD) else f"language_model.model.{inside}"
+
+
+def _with(inventory: Inventory, shapes: Mapping[str, tuple[int, ...]]) -> Inventory:
+    """The same model as if these were its tensors. Nobody reads them."""
+    some = next(iter(inventory.tensors.values()))
+    made = {name: TensorInfo(name, "F32", shape, some.path, 0, 0) for name, shape in shapes.items()}
+    return replace(inventory, tensors=made)
+
+
+def _leaves(pair: "LowRank", rank: int, share: float) -> "dict[str, mx.array]":
+    """share: of the scale that all have."""
+    import mlx.core as mx
+
+    down, up = (_filled(array, axis, rank) for array, axis in ((pair.down, -1), (pair.up, -2)))
+    if share != 1:
+        up = up.astype(mx.float32) * share
+    if down.ndim > 2:
+        return {"lora_a": down.swapaxes(-1, -2), "lora_b": up.swapaxes(-1, -2)}
+    found = {"lora_a": down, "lora_b": up}
+    return found if pair.magnitude is None else {**found, "m": pair.magnitude}
+
+
+def _filled(array: "mx.array", axis: int, rank: int) -> "mx.array":
+    import mlx.core as mx
+
+    more = [(0, 0)] * array.ndim
+    more[axis] = (0, rank - array.shape[axis])
+    return mx.pad(array, more)
+
+
+def _where(names: Iterable[str], layers: int) -> tuple[int, list[str]]:
+    """(num_layers, keys)"""
+    found = [(name, _LAYER.fullmatch(name)) for name in names]
+    inside = [match for _, match in found if match]
+    beside = [name for name, match in found if match is None]
+    keys = {match["key"] for match in inside}
+    places = {int(match["place"]) for match in inside}
+    count = len(places)
+    if places == set(range(layers - count, layers)) and len(inside) == count * len(keys):
+        return count or layers, sorted([*keys, *beside])
+    return layers, sorted(name for name, _ in found)
