@@ -1,12 +1,10 @@
-"""One rank of a model that several run: python -m tests.support.crewing KIND SCENE CUT, printing JSON.
+"""One rank of a model that several run (`played`).
 
-CUT: whole (each rank has all of it), stages or shards. Rank 0 plays the scene on one machine first, and then
+cut: whole (each rank has all of it), stages or shards. Rank 0 plays the scene on one machine first, and then
 with the others; these print what they keep in the end.
 """
 
 import hashlib
-import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -129,8 +127,8 @@ def share_of(reference: Reference, folder: Path, cut: str, group: Group) -> Load
     return load_share(config, [folder / "model.safetensors"], plan, group)
 
 
-def main(kind: str, scene: str, cut: str) -> object:
-    group = Group.join("ring", limit_s=20)
+def played(group: Group, kind: str, scene: str, cut: str) -> object:
+    """What is said alone and with others, and what is kept; by ranks above 0, what these keep."""
     folder = Path(f"model-{group.rank}")
     reference = Reference(kind)
     layout = describe(reference.record["config"]).layout
@@ -156,7 +154,3 @@ def main(kind: str, scene: str, cut: str) -> object:
     mine = crew.call(lambda _model: kept(crew._prefixes.store))
     crew.close()
     return {"same": said == expected, "said": said, "expected": expected, "kept": mine}
-
-
-if __name__ == "__main__":
-    print(json.dumps(main(*sys.argv[1:])), flush=True)

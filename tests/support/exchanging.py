@@ -1,10 +1,8 @@
-"""One rank of a group whose exchanges are tested: python -m tests.support.exchanging WHAT, printing JSON."""
+"""What a rank of a group does whose exchanges are tested. As a program: `death`, printing JSON."""
 
 import json
 import os
-import sys
 import time
-from collections.abc import Callable
 
 import mlx.core as mx
 
@@ -70,10 +68,5 @@ def death(group: Group) -> object:
     return "nobody noticed"
 
 
-WHAT: dict[str, Callable[[Group], object]] = {one.__name__: one for one in (arrays, messages, silence, death)}
-
 if __name__ == "__main__":
-    joined = Group.join("ring")
-    print(json.dumps(WHAT[sys.argv[1]](joined)), flush=True)
-    if not joined.lost:
-        mx.synchronize()  # or what is told last ends with this process
+    print(json.dumps(death(Group.join("ring"))), flush=True)

@@ -1,4 +1,8 @@
-"""Several processes on loopback that form a group, as a launcher would start them."""
+"""Several processes on loopback that form a group, as a launcher would start them.
+
+To start them takes longer than most of what they do in tests, so they stay for all tests of a session
+(`tests/runtime/ranks/conftest.py`); only those that lose somebody have processes of their own (`start`).
+"""
 
 import json
 import os
@@ -6,11 +10,14 @@ import signal
 import socket
 import subprocess
 import sys
-from contextlib import ExitStack
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
 from tests.support import __file__ as _here
+from tests.support import working
 
 ROOT = Path(_here).resolve().parents[2]
 
@@ -43,18 +50,66 @@ def start(folder: Path, size: int, module: str, *words: str) -> list[subprocess.
     ]
 
 
-def run(folder: Path, size: int, module: str, *words: str, within_s: float = 60) -> list[Any]:
-    """What each rank printed last, as JSON. Every rank has to end well, and in time."""
-    processes = start(folder, size, module, *words)
-    try:
-        ended = [process.communicate(timeout=within_s) for process in processes]
-    except subprocess.TimeoutExpired:
-        raise AssertionError(f"not ended within {within_s:g} s:\n{_remains(processes)}") from None
-    finally:
-        stop(processes)
-    said = "\n".join(f"rank {rank}: {err[-3000:]}" for rank, (_, err) in enumerate(ended))
-    assert all(process.returncode == 0 for process in processes), said
-    return [json.loads(out.splitlines()[-1]) for out, _ in ended]
+class Standing:
+    """Ranks that stay, and do one thing after the other (`tests.support.working`)."""
+
+    def __init__(self, folder: Path, size: int) -> None:
+        self._said = [folder / f"said-{size}-{rank}" for rank in range(size)]
+        self._processes: list[subprocess.Popen[str]] = []
+        for env, said in zip(environments(folder, size), self._said, strict=True):
+            with said.open("w") as errors:
+                self._processes.append(
+                    subprocess.Popen(
+                        [sys.executable, "-W", "ignore", "-m", working.__name__],
+                        env=env,
+                        text=True,
+                        stdin=subprocess.PIPE,
+                        stdout=subprocess.PIPE,
+                        stderr=errors,
+                    )
+                )
+
+    @property
+    def ended(self) -> bool:
+        return any(process.poll() is not None for process in self._processes)
+
+    def do(self, folder: Path, module: str, name: str, *words: Any, within_s: float = 60) -> list[Any]:
+        """What each rank gave. They end where one has failed, or takes too long."""
+        line = json.dumps([module, name, str(folder), words])
+        for process in self._processes:
+            assert process.stdin is not None
+            print(line, file=process.stdin, flush=True)
+        late = threading.Timer(within_s, lambda: [process.kill() for process in self._processes])
+        late.start()
+        try:
+            with ThreadPoolExecutor(len(self._processes)) as pool:
+                answers = [*pool.map(_answer, self._processes)]
+        finally:
+            late.cancel()
+        if None in answers:
+            self.close()
+            said = (f"rank {rank}: {path.read_text()[-3000:]}" for rank, path in enumerate(self._said))
+            raise AssertionError("a rank failed, or was late:\n" + "\n".join(said))
+        return [json.loads(answer) for answer in answers if answer is not None]
+
+    def close(self) -> None:
+        for process in self._processes:
+            assert process.stdin is not None
+            with suppress(BrokenPipeError):
+                process.stdin.close()
+        for process in self._processes:
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(5)
+        stop(self._processes)
+
+
+def _answer(process: subprocess.Popen[str]) -> str | None:
+    """The next one; None where the process has ended without it."""
+    assert process.stdout is not None
+    for line in process.stdout:
+        if line.startswith(working.MARK):
+            return line.removeprefix(working.MARK)
+    return None
 
 
 def stop(processes: list[subprocess.Popen[str]]) -> None:
@@ -63,13 +118,8 @@ def stop(processes: list[subprocess.Popen[str]]) -> None:
         if process.poll() is None:
             process.send_signal(signal.SIGCONT)
             process.kill()
-        for pipe in (process.stdout, process.stderr):
+        for pipe in (process.stdin, process.stdout, process.stderr):
             if pipe is not None:
-                pipe.close()
+                with suppress(BrokenPipeError):
+                    pipe.close()
         process.wait()
-
-
-def _remains(processes: list[subprocess.Popen[str]]) -> str:
-    for process in processes:
-        process.kill()
-    return "\n".join(f"rank {rank}: {one.communicate()[1][-3000:]}" for rank, one in enumerate(processes))

@@ -1,11 +1,9 @@
-"""One rank that reads with its share of tiny models: python -m tests.support.sharing SHARDS FORM NAME ...
+"""One rank that reads with its share of tiny models (`found`).
 
-It prints, as JSON, what it found for each reference: rank 0 has the whole model beside its share, and
-compares the two. FORM: "floats", "packed" for matrices in 8 bits, or "blocks" for those of GGUF's Q8_0.
+Rank 0 has the whole model beside its share, and compares the two. form: "floats", "packed" for matrices in
+8 bits, or "blocks" for those of GGUF's Q8_0.
 """
 
-import json
-import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -121,8 +119,7 @@ FORMS: dict[str, Callable[[dict[str, mx.array], Mapping[str, Any]], Stored]] = {
     "blocks": in_blocks,
 }
 
-if __name__ == "__main__":
-    joined = Group.join("ring")
-    shards, form, *names = sys.argv[1:]
-    found = {name: compared(joined, int(shards), form, name) for name in names}
-    print(json.dumps(found), flush=True)
+
+def found(group: Group, shards: int, form: str, *names: str) -> dict[str, Any]:
+    """By the reference's name."""
+    return {name: compared(group, shards, form, name) for name in names}

@@ -13,8 +13,8 @@ import modelkit
 from tests.support import ranks
 from tests.support.tiny import write_model
 
-ASKED = ["Once upon", "-p", "temperature=0.8", "-p", "seed=4", "-p", "num_predict=24", "--json"]
-SHAPE = "[a-z ]{9,20}"
+ASKED = ["Once upon", "-p", "temperature=0.8", "-p", "seed=4", "-p", "num_predict=8", "--json"]
+SHAPE = "[a-z ]{4,7}"
 RUN = [sys.executable, "-W", "ignore", "-m", "modelkit", "run", "./model", *ASKED, "--regex", SHAPE]
 
 
@@ -27,7 +27,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def alone(folder: Path) -> str:
-    return _said(folder, "--local")
+    with modelkit.load(folder / "model") as model:
+        return model.generate("Once upon", temperature=0.8, seed=4, num_predict=8, regex=SHAPE).text
 
 
 def _said(folder: Path, *words: str) -> str:
@@ -41,7 +42,7 @@ def _said(folder: Path, *words: str) -> str:
 
 def test_processes_of_its_own_say_the_same(folder: Path, alone: str) -> None:
     assert re.fullmatch(SHAPE, alone)
-    assert _said(folder, "--ranks", "3") == alone
+    assert _said(folder, "--ranks", "2") == alone
 
 
 def test_parts_for_ranks_that_there_are_not_are_refused(folder: Path) -> None:
@@ -54,7 +55,7 @@ import json, modelkit
 said = []
 for _ in range(2):
     with modelkit.load("./model", ranks=2, shards=2) as model:
-        said.append(model.generate("Once upon", temperature=0.8, seed=4, num_predict=24).text)
+        said.append(model.generate("Once upon", temperature=0.8, seed=4, num_predict=6).text)
 print(json.dumps(said))
 """
 
@@ -104,22 +105,38 @@ def test_a_launched_process_leads_or_follows(folder: Path, alone: str) -> None:
     assert second.stdout == ""
 
 
-def test_another_model_elsewhere_is_refused(folder: Path, tmp_path: Path) -> None:
-    write_model(tmp_path / "model", num_hidden_layers=3, seed=3)
-    first, second = _launched(folder, tmp_path)
-    assert first.returncode == 1
-    assert "it cannot be run on 2 ranks" in first.stderr
-    assert "rank 1" in first.stderr
-    assert "has package sha256:" in first.stderr
-    assert second.returncode == 0, second.stderr
+REFUSED = """
+import json, os, sys, modelkit
+from modelkit.ranks.crew import join
+from modelkit.ranks.following import follow
+crew = join()
+if crew.rank:
+    sys.exit(follow(crew))
+said = []
+for name in ("./other", "./here", "./model"):
+    try:
+        with modelkit.load(name) as model:
+            said.append(model.generate("Once", num_predict=2).reason)
+    except modelkit.errors.LoadError as error:
+        said.append(str(error))
+print(json.dumps(said))
+"""
 
 
-def test_a_model_that_is_not_there_elsewhere_is_refused(folder: Path, tmp_path: Path) -> None:
-    first, second = _launched(folder, tmp_path)
-    assert first.returncode == 1
-    assert "rank 1" in first.stderr
-    assert "model" in first.stderr.partition("says: ")[2]
-    assert second.returncode == 0, second.stderr
+def test_another_model_elsewhere_and_one_that_is_not_there_are_refused(folder: Path, tmp_path: Path) -> None:
+    """And nothing has to be started again."""
+    for name in ("other", "here"):
+        (folder / name).symlink_to(folder / "model")
+    (tmp_path / "model").symlink_to(folder / "model")
+    write_model(tmp_path / "other", num_hidden_layers=3, seed=3)
+    first, second = _launched(folder, tmp_path, [sys.executable, "-W", "ignore", "-c", REFUSED])
+    assert (first.returncode, second.returncode) == (0, 0), first.stderr + second.stderr
+    other, here, whole = json.loads(first.stdout)
+    assert "it cannot be run on 2 ranks: rank 1" in other
+    assert "has package sha256:" in other
+    assert "rank 1" in here
+    assert "here" in here.partition("says: ")[2]
+    assert whole == "length"
 
 
 def test_machines_are_examined(folder: Path, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import modelkit
 from tests.support.ranks import ROOT, free_ports
 from tests.support.tiny import write_model
 
-OPTIONS = {"temperature": 0.6, "seed": 3, "num_predict": 16}
+OPTIONS = {"temperature": 0.6, "seed": 3, "num_predict": 5}
 
 
 def ask(address: str, model: str, path: str = "/api/generate", **body: Any) -> dict[str, Any]:

@@ -1,5 +1,7 @@
 """Exchanges between processes on loopback."""
 
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import mlx.core as mx
@@ -7,14 +9,16 @@ import pytest
 
 from runtime.errors import RankLost
 from runtime.ranks.group import MOST_BYTES, Group
-from tests.support import ranks
+from tests.support import exchanging, ranks
 
-EXCHANGING = "tests.support.exchanging"
+EXCHANGING = exchanging.__name__
+
+Crews = Callable[[int], ranks.Standing]
 
 
 @pytest.mark.parametrize("size", [2, 4])
-def test_arrays_are_exchanged(tmp_path: Path, size: int) -> None:
-    answers = ranks.run(tmp_path, size, EXCHANGING, "arrays")
+def test_arrays_are_exchanged(crews: Crews, tmp_path: Path, size: int) -> None:
+    answers = crews(size).do(tmp_path, EXCHANGING, "arrays")
     total = sum(range(1, size + 1))
     for rank, answer in enumerate(answers):
         assert answer == {
@@ -26,12 +30,13 @@ def test_arrays_are_exchanged(tmp_path: Path, size: int) -> None:
 
 
 @pytest.mark.parametrize("size", [2, 4])
-def test_messages_of_every_length_reach_all(tmp_path: Path, size: int) -> None:
-    assert ranks.run(tmp_path, size, EXCHANGING, "messages") == ["all heard"] * size
+def test_messages_of_every_length_reach_all(crews: Crews, tmp_path: Path, size: int) -> None:
+    assert crews(size).do(tmp_path, EXCHANGING, "messages") == ["all heard"] * size
 
 
 def test_a_rank_sleeps_while_it_waits_and_does_not_wait_for_ever(tmp_path: Path) -> None:
-    slept, waited = ranks.run(tmp_path, 2, EXCHANGING, "silence")
+    with closing(ranks.Standing(tmp_path, 2)) as two:
+        slept, waited = two.do(tmp_path, EXCHANGING, "silence")
     assert slept == "slept"
     assert "said nothing for 0.5 s" in waited["said"]
     assert 0.4 < waited["s"] < 1.5
@@ -39,7 +44,7 @@ def test_a_rank_sleeps_while_it_waits_and_does_not_wait_for_ever(tmp_path: Path)
 
 
 def test_a_rank_that_dies_is_noticed_and_the_group_is_over(tmp_path: Path) -> None:
-    processes = ranks.start(tmp_path, 2, EXCHANGING, "death")
+    processes = ranks.start(tmp_path, 2, EXCHANGING)
     try:
         said, err = processes[0].communicate(timeout=40)
     finally:

@@ -1,13 +1,15 @@
 """Families through several ranks on loopback, beside one process with the whole model."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support import ranks
+from tests.support import sharing
+from tests.support.ranks import Standing
 
-SHARING = "tests.support.sharing"
+Crews = Callable[[int], Standing]
 
 # Grouped heads, windows, chunks, sandwiched norms, parallel blocks, one matrix for three, MLA, experts of
 # every kind, recurrent layers of several kinds, two memories a layer, tied heads, learned positions.
@@ -32,9 +34,9 @@ SHARED = (*(name for name in STAGED if name != "gpt2"), "deepseek_v3", "falcon_h
 BAR = 1e-4
 
 
-def shares(folder: Path, size: int, shards: int, names: tuple[str, ...], form: str = "floats") -> Any:
+def shares(crew: Standing, folder: Path, shards: int, names: tuple[str, ...], form: str = "floats") -> Any:
     """What rank 0 found. Every rank holds what the plan said, within a hundredth."""
-    found = ranks.run(folder, size, SHARING, str(shards), form, *names)
+    found = crew.do(folder, sharing.__name__, "found", shards, form, *names)
     for name in names:
         for rank in found:
             assert rank[name]["bytes"] == pytest.approx(rank[name]["planned"], rel=0.01), name
@@ -42,21 +44,27 @@ def shares(folder: Path, size: int, shards: int, names: tuple[str, ...], form: s
 
 
 @pytest.mark.parametrize(("size", "names"), [(2, STAGED + HALVED), (4, STAGED)])
-def test_stages_give_the_bits_of_one_process(tmp_path: Path, size: int, names: tuple[str, ...]) -> None:
-    found = shares(tmp_path, size, 1, names)
+def test_stages_give_the_bits_of_one_process(
+    crews: Crews, tmp_path: Path, size: int, names: tuple[str, ...]
+) -> None:
+    found = shares(crews(size), tmp_path, 1, names)
     assert {name: one["same"] for name, one in found.items()} == dict.fromkeys(names, True)
 
 
-@pytest.mark.parametrize("size", [2, 4])
-def test_shards_give_the_logits_of_one_process(tmp_path: Path, size: int) -> None:
-    found = shares(tmp_path, size, size, SHARED)
+@pytest.mark.parametrize(("size", "names"), [(2, SHARED), (4, SHARED[3:])])
+def test_shards_give_the_logits_of_one_process(
+    crews: Crews, tmp_path: Path, size: int, names: tuple[str, ...]
+) -> None:
+    found = shares(crews(size), tmp_path, size, names)
     assert {name: one["off"] for name, one in found.items() if one["off"] > BAR} == {}
     assert all(one["again"] for one in found.values()), "other bits where the prompt was cut otherwise"
 
 
 @pytest.mark.parametrize("form", ["packed", "blocks"])
 @pytest.mark.parametrize(("shards", "bar"), [(1, 0.0), (2, 100 * BAR)])
-def test_packed_weights_are_cut_between_groups(tmp_path: Path, shards: int, bar: float, form: str) -> None:
+def test_packed_weights_are_cut_between_groups(
+    crews: Crews, tmp_path: Path, shards: int, bar: float, form: str
+) -> None:
     names = ("llama", "qwen3_moe", "phi3_window", "glm4_moe")
-    found = shares(tmp_path, 2, shards, names if form == "packed" else names[::2], form)
+    found = shares(crews(2), tmp_path, shards, names if form == "packed" else names[::2], form)
     assert {name: one["off"] for name, one in found.items() if one["off"] > bar} == {}
