@@ -21,6 +21,7 @@ _YARN = {
     "mscale_all_dim": 0.8,
     "original_max_position_embeddings": 64,
 }
+_SHARPENED = _YARN | {"mscale": 1.0, "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.1}
 
 GGUF_ENTRIES: dict[str, tuple[str, dict[str, Any]]] = {
     "llama": ("llama", {}),
@@ -128,6 +129,22 @@ GGUF_ENTRIES: dict[str, tuple[str, dict[str, Any]]] = {
     "qwen2_5_vl": ("qwen2_5_vl", {}),
     "qwen3_vl": ("qwen3_vl", {}),
     "cohere2": ("cohere2", {"layer_types": [*["sliding_attention"] * 3, *FULL]}),
+    "stablelm_heads": ("stablelm_parallel", {}),
+    "mistral4": ("mistral4", {"rope_parameters": _SHARPENED}),
+    "mistral4_lite": (
+        "mistral4",
+        {
+            "rope_parameters": _SHARPENED,
+            "q_lora_rank": None,
+            "n_group": 1,
+            "topk_group": 1,
+            "first_k_dense_replace": 0,
+        },
+    ),
+    "kimi_linear": ("kimi_linear", {"n_group": 1, "topk_group": 1}),
+    "t5": ("t5", {"relative_attention_max_distance": 128, "num_decoder_layers": 2}),
+    "t5_v1_1": ("t5_v1_1", {"num_decoder_layers": 3}),
+    "umt5": ("umt5", {"relative_attention_max_distance": 128, "num_decoder_layers": 3}),
 }
 
 
@@ -169,6 +186,9 @@ MORE: dict[str, set[str]] = {
         "glm4_moe_lite",
         "mimo_v2_flash",
     )
+} | {
+    name: {"attention.temperature_length", "attention.temperature_scale", "expert_gating_func"}
+    for name in ("mistral4", "mistral4_lite")
 }
 
 Fields = Mapping[str, Any]
@@ -196,6 +216,21 @@ def _mimo(config: Fields) -> dict[str, Any]:
     }
 
 
+def _kimi(config: Fields) -> dict[str, Any]:
+    """The block that published files have, which counts layers from 1."""
+    full = [i + 1 for i, kind in enumerate(config["layer_types"]) if kind == "full_attention"]
+    return {
+        "linear_attn_config": {
+            "full_attn_layers": full,
+            "head_dim": config["linear_head_dim"],
+            "num_heads": config["linear_num_heads"],
+            "short_conv_kernel_size": config["linear_conv_kernel_dim"],
+        },
+        "first_k_dense_replace": config["mlp_layer_types"].count("dense"),
+        "moe_router_activation_func": "sigmoid",
+    }
+
+
 def _share(config: Fields) -> dict[str, Any]:
     return {"rotary_pct": config["rope_parameters"].get("partial_rotary_factor", 1.0)}
 
@@ -211,7 +246,13 @@ CONVERTER_FIELDS: dict[str, Callable[[Fields], dict[str, Any]]] = {
     "glm4_moe_lite": lambda _: {"first_k_dense_replace": 1},
     "phimoe": lambda _: {"architectures": ["PhiMoEForCausalLM"]},
     "mimo_v2_flash": _mimo,
+    "kimi_linear": _kimi,
+    "t5_v1_1": lambda _: {"tie_word_embeddings": False},
 }
 
 # Names of tensors that published files have and transformers' class saves in another way.
-RENAMED: dict[str, tuple[tuple[str, str], ...]] = {}
+RENAMED: dict[str, tuple[tuple[str, str], ...]] = {
+    "kimi_linear": tuple(
+        (f".block_sparse_moe.{part}_proj.", f".mlp.{part}_proj.") for part in ("gate", "up", "down")
+    )
+}

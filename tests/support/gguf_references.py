@@ -13,6 +13,7 @@ import numpy as np
 
 from modelkit.pack.experts import gather
 from modelkit.pack.families import checkpoint_of
+from modelkit.pack.gguf.stored import norm_of_head
 from modelkit.pack.matrix import Matrix
 from modelkit.pack.slabs import Slab
 from modelkit.source.gguf.architectures import (
@@ -77,7 +78,16 @@ class GgufReference:
 
     @cached_property
     def exported(self) -> dict[str, np.ndarray]:
-        return export(self.described, self.package)
+        return self.fused(export(self.described, self.package))
+
+    def fused(self, exported: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """With the experts' gates and ups in one tensor, where the converter writes them so and we do not."""
+        found = dict(exported)
+        for whole in self.shapes.keys() - found.keys():
+            if "gate_up_exps" in whole:
+                parts = [found.pop(whole.replace("gate_up", part)) for part in ("gate", "up")]
+                found[whole] = np.concatenate(parts, axis=1)
+        return found
 
     @cached_property
     def imported(self) -> Imported:
@@ -112,7 +122,20 @@ def canonical(config: Mapping[str, Any], tensors: Tensors) -> dict[str, np.ndarr
     here = Path()
     infos = [TensorInfo(name, "F32", array.shape, here, 0, array.nbytes) for name, array in tensors.items()]
     matrices = gather(infos, checkpoint_of(config), {})
-    return {matrix.name: _filled(matrix, tensors) for matrix in matrices}
+    return _with_stacks({matrix.name: _filled(matrix, tensors) for matrix in matrices})
+
+
+def _with_stacks(tensors: Tensors) -> dict[str, np.ndarray]:
+    """Norms of heads in one."""
+    found: dict[str, np.ndarray] = {}
+    stacks: dict[str, dict[int, np.ndarray]] = {}
+    for name, array in tensors.items():
+        stack, place = norm_of_head(name) or (name, -1)
+        found.update({name: array} if place < 0 else {})
+        stacks.setdefault(stack, {})[place] = array
+    return found | {
+        name: np.stack([rows[i] for i in range(len(rows))]) for name, rows in stacks.items() if -1 not in rows
+    }
 
 
 def _filled(matrix: Matrix, tensors: Tensors) -> np.ndarray:

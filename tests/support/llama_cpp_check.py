@@ -34,7 +34,22 @@ asked = json.load(sys.stdin)
 whole = "ids" in asked
 size = 64 if whole else 512
 model = Llama(asked["file"], n_ctx=size, n_threads=1, logits_all=whole, verbose=asked["loud"])
-if whole:
+if asked.get("source"):
+    import llama_cpp as low
+
+    def batch(ids):
+        made = low.llama_batch_init(len(ids), 0, 1)
+        made.n_tokens = len(ids)
+        for i, one in enumerate(ids):
+            made.token[i], made.pos[i], made.logits[i] = one, i, 1
+            made.n_seq_id[i], made.seq_id[i][0] = 1, 0
+        return made
+
+    assert low.llama_encode(model.ctx, batch(asked["source"])) == 0
+    assert low.llama_decode(model.ctx, batch(asked["ids"])) == 0
+    rows, count = len(asked["ids"]), model.n_vocab()
+    answer = [low.llama_get_logits_ith(model.ctx, i)[:count] for i in range(rows)]
+elif whole:
     model.eval(asked["ids"])
     answer = model.scores[: len(asked["ids"])].tolist()
 else:
@@ -58,7 +73,9 @@ class Failed(Exception):
 
 
 def ask(file: Path, **asked: Any) -> Any:
-    """prompt, count: ids of the prompt and of the greedy answer. ids: the logits after each."""
+    """prompt, count: ids of the prompt and of the greedy answer. ids: the logits after each; source: what
+    an encoder reads before.
+    """
     python = interpreter()
     assert python is not None, f"{VARIABLE} names no interpreter"
     clean = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
@@ -88,7 +105,9 @@ def compare(name: str, folder: Path) -> str:
         return f"not written: {error.message}"
     answers = reference.answers
     try:
-        found = np.array(ask(folder / "it.gguf", ids=answers["ids"].ravel().tolist()))
+        source = [] if reference.source is None else reference.source.ravel().tolist()
+        ids = answers["ids"].ravel().tolist()
+        found = np.array(ask(folder / "it.gguf", ids=ids, source=source))
     except Failed as error:
         return f"REFUSED by llama.cpp: {error}"
     wanted = answers["logits"].reshape(len(found), -1)

@@ -46,6 +46,21 @@ def _by_group(config: Config, _: Collection[str]) -> bool:
     return config.get("topk_method") == "group_limited_greedy" and (config.get("n_group") or 1) > 1
 
 
+def _scaled(config: Config, _: Collection[str]) -> bool:
+    """Are hidden states divided by the root of their size before the head?"""
+    tied = config.get("tie_word_embeddings", True)
+    return config.get("model_type") == "umt5" or bool(config.get("scale_decoder_outputs", tied))
+
+
+def _deep_decoder(config: Config, _: Collection[str]) -> bool:
+    layers = config.get("num_layers") or 0
+    return (config.get("num_decoder_layers") or layers) > layers
+
+
+def _ranked(config: Config, _: Collection[str]) -> bool:
+    return config.get("q_lora_rank") is not None
+
+
 def _no_head(_: Config, names: Collection[str]) -> bool:
     return "output.weight" not in names
 
@@ -64,7 +79,7 @@ ROWS = (
     Limit(("bamba",), _partly_rotated, "rotates other numbers of a head where only a part is rotated"),
     Limit(("deepseek_v2",), _by_group, "chooses groups of experts by their two best, not by the best"),
     Limit(
-        ("apertus", "dots1", "gpt_neox", "minimax_m2", "nemotron"),
+        ("apertus", "dots1", "gpt_neox", "minimax_m2", "nemotron", "stablelm"),
         _no_head,
         "does not load it without an output head of its own",
     ),
@@ -73,6 +88,14 @@ ROWS = (
         _biased("attn_output", "shortconv.conv", "shortconv.in_proj", "shortconv.out_proj", *_MLP),
         "does not load it with biases other than those of queries, keys and values",
     ),
+    Limit(
+        ("t5", "umt5"),
+        _scaled,
+        "leaves out a factor before the head, which the likeliest tokens do not show and temperatures do",
+    ),
+    Limit(("t5", "mt5", "umt5"), _deep_decoder, "loads no decoder that is deeper than its encoder"),
+    Limit(("kimi_linear",), _ranked, "knows whole projections of queries only"),
+    Limit(("kimi_linear",), _biased("attn_q_a", "attn_kv_a_mqa", "attn_output"), "does not load its biases"),
     Limit(("ernie4_5",), _biased(*_MLP), "does not load it with biases in its MLPs"),
 )
 

@@ -4,6 +4,7 @@ Names are MLX's, with experts in stacks as `experts.gather` makes them, and with
 them (`language_model.`). What belongs to images and sound is left out. Nothing is read here.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from math import prod
 
@@ -26,6 +27,7 @@ FLOATS = {"F32": "f32", "F16": "f16", "BF16": "bf16"}
 
 _INNER = "language_model."
 _MODEL_INNER = "model.language_model."
+_HEAD_NORM = re.compile(r"(.*self_attn\.[qk])_layernorm\.norms\.(\d{1,5})\.weight", re.ASCII)
 _PARTS = (".scales", ".biases", ".factor")
 
 
@@ -88,7 +90,7 @@ def stored_tensors(source: Source) -> Tensors:
     layers = text_config(inventory.config).get("num_hidden_layers")
     count = layers if type(layers) is int else 0
     heads = {one.name: one for name, one in stored if checkpoint.in_head(name, count)}
-    model = {one.name: one for _, one in stored if one.name not in heads}
+    model = _with_stacks({one.name: one for _, one in stored if one.name not in heads}, inventory.origin)
     return Tensors(model, heads, len(inventory.tensors) - len(kept))
 
 
@@ -137,6 +139,33 @@ def _packed(tensor: TensorInfo, packing: Packing | BlockType, tensors: Mapping[s
     else:
         width = tensor.shape[-1] * 32 // packing.bits
     return Stored(name, (*tensor.shape[:-1], width), _part(tensor), packing, scales, biases, factor)
+
+
+def norm_of_head(name: str) -> tuple[str, int] | None:
+    """A norm that a checkpoint has for each head (StableLM 2 12B): the name of their stack, and which."""
+    found = _HEAD_NORM.fullmatch(name)
+    return (f"{found[1]}_norm.weight", int(found[2])) if found else None
+
+
+def _with_stacks(tensors: Mapping[str, Stored], label: str) -> dict[str, Stored]:
+    """Norms of heads as one tensor for each layer, [heads, size]. Raises UnsupportedSource for gaps."""
+    found: dict[str, Stored] = {}
+    stacks: dict[str, dict[int, Stored]] = {}
+    for name, stored in tensors.items():
+        place = norm_of_head(name)
+        if place is None:
+            found[name] = stored
+        else:
+            stacks.setdefault(place[0], {})[place[1]] = stored
+    for name, rows in stacks.items():
+        members = [rows[i] for i in range(len(rows)) if i in rows]
+        kinds = {(one.shape, one.data.dtype, one.packing) for one in members}
+        if len(members) != len(rows) or len(kinds) > 1:
+            raise UnsupportedSource(f"{label}: the norms of heads that {name} is made of are not all alike")
+        shape = (len(members), *members[0].shape)
+        slabs = tuple(slab for one in members for slab in one.data.slabs)
+        found[name] = Stored(name, shape, Part(members[0].data.dtype, shape, slabs), None)
+    return found
 
 
 def _part(tensor: TensorInfo) -> Part:

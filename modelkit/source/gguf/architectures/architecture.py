@@ -12,7 +12,6 @@ from modelkit.source.gguf.architectures.rules import Members, Rule
 from modelkit.source.gguf.architectures.settings import Setting
 from runtime.records import dataclass
 
-_THEIR_LAYER = re.compile(r"blk\.(\d{1,5})\.(.+)", re.ASCII)
 _LEAVES = (".weight", ".bias")
 
 
@@ -29,6 +28,21 @@ class Kind:
     """Other model types whose text is the same, for writing."""
     settings: tuple[Setting, ...] = ()
     """Besides those of the architecture."""
+    unsaid: Mapping[str, Any] | None = None
+    """What transformers takes for fields that a config does not have, where the settings do not know."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """Blocks with numbers from 0: a decoder's, or an encoder's."""
+
+    theirs: str
+    """Where a block lies in a GGUF file; `{}` is its number."""
+    ours: str
+    """And in a checkpoint."""
+    rules: tuple[Rule, ...]
+    layers: Callable[[Facts], int] = lambda facts: facts.layers
+    """How many there are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +63,8 @@ class Architecture:
     """Of a draft head's block, besides `block`. A name that begins with `^` is whole."""
     head_home: str = ""
     """Where a draft head's block lies in a checkpoint, counted from 0; "": behind the layers."""
+    stacks: tuple[Stack, ...] = ()
+    """Of what has several, in place of `block` and `home`; such have no draft heads."""
     condition: Callable[[Mapping[str, Any]], bool] | None = None
     """Where several architectures have a kind in common: which configs are written as this one."""
 
@@ -58,6 +74,10 @@ class Architecture:
     def writes(self, config: Mapping[str, Any]) -> bool:
         """Is it this architecture that a config of one of its kinds is written as?"""
         return self.condition is None or self.condition(config)
+
+    @property
+    def every_stack(self) -> tuple[Stack, ...]:
+        return self.stacks or (Stack("blk.{}.", self.home, self.block),)
 
     def kind_named(self, model_type: str) -> Kind | None:
         return next((kind for kind in self.kinds if model_type in (kind.model_type, *kind.aliases)), None)
@@ -96,9 +116,10 @@ def _links(
 
 def names_of(row: Architecture, facts: Facts) -> Iterator[str]:
     """Every name that a checkpoint's tensor may have for a rule to know it, draft heads apart."""
+    stacks = row.every_stack
     for home, rules in (
         ("", row.top),
-        *((row.home.format(layer), row.block) for layer in range(facts.layers)),
+        *((s.ours.format(layer), s.rules) for s in stacks for layer in range(s.layers(facts))),
     ):
         for template in (name for rule in rules if rule.written for name in rule.ours):
             leaves = _LEAVES if template.endswith(".*") else ("",)
@@ -106,46 +127,72 @@ def names_of(row: Architecture, facts: Facts) -> Iterator[str]:
 
 
 def layer_of(row: Architecture, name: str, facts: Facts) -> int:
-    """The layer that a checkpoint's tensor belongs to, draft heads' after the model's; -1: none."""
-    return _place(row, name, facts, ours=True)[0]
+    """The layer that a checkpoint's tensor belongs to, draft heads' after the model's; -1: none, or one of
+    several stacks.
+    """
+    return -1 if row.stacks else _place(row, name, facts, ours=True).layer
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a name lies."""
+
+    rest: str
+    """The name within its block."""
+    rules: Sequence[Rule]
+    """Those that may know it."""
+    layer: int = -1
+    """-1: in no block."""
+    homes: tuple[str, str] = ("", "")
+    """What names of the block begin with in a GGUF file, and in a checkpoint."""
 
 
 def _matching(
     row: Architecture, name: str, shapes: Mapping[str, Shape], facts: Facts, *, ours: bool
 ) -> Iterator[Link]:
     """The links that rules make of a tensor and those that belong to it, best first."""
-    layer, bare, rules = _place(row, name, facts, ours=ours)
-    for rule in rules:
+    place = _place(row, name, facts, ours=ours)
+    for rule in place.rules:
         given, other = (rule.ours, rule.theirs) if ours else (rule.theirs, rule.ours)
         if ours and not rule.written:
             continue
-        leaf = next((found for t in given if (found := _leaf(t, bare)) is not None), None)
+        leaf = next((found for t in given if (found := _leaf(t, place.rest)) is not None), None)
         if leaf is None:
             continue
-        names = tuple(_full(row, t, leaf, layer, facts, ours=ours) for t in given)
+        names = tuple(_full(t, leaf, place.homes[ours]) for t in given)
         if any(member not in shapes for member in names):
             continue
-        others = tuple(_full(row, t, leaf, layer, facts, ours=not ours) for t in other)
+        others = tuple(_full(t, leaf, place.homes[not ours]) for t in other)
         theirs, mine = (others, names) if ours else (names, others)
         here = {member: shapes[member] for member in names}
-        link = rule.move.link(Members(theirs, mine, here, facts, max(layer, 0)))
+        link = rule.move.link(Members(theirs, mine, here, facts, max(place.layer, 0)))
         if link is not None:
             yield link
 
 
-def _place(row: Architecture, name: str, facts: Facts, *, ours: bool) -> tuple[int, str, Sequence[Rule]]:
-    """(layer or -1, the rest of the name, the rules for it). Draft heads' layers come after the model's."""
-    found = (_pattern(row.home) if ours else _THEIR_LAYER).fullmatch(name)
-    if found is not None:
-        layer = int(found[1])
-        return layer, found[2], (*row.head, *row.block) if layer >= facts.layers else row.block
+def _place(row: Architecture, name: str, facts: Facts, *, ours: bool) -> _Place:
+    """Draft heads' layers come after the model's."""
+    for stack in row.every_stack:
+        found = _pattern(stack.ours if ours else stack.theirs).fullmatch(name)
+        if found is not None and (not row.stacks or int(found[1]) < stack.layers(facts)):
+            layer = int(found[1])
+            rules = (*row.head, *stack.rules) if layer >= facts.layers and not row.stacks else stack.rules
+            return _Place(found[2], rules, layer, _homes(row, stack, layer, facts))
     if ours and row.head_home:
         found = _pattern(row.head_home).fullmatch(name)
         if found is not None:
-            return facts.layers + int(found[1]), found[2], row.block
+            layer = facts.layers + int(found[1])
+            return _Place(found[2], row.block, layer, _homes(row, row.every_stack[0], layer, facts))
     if ours and any(f"^{name}" in rule.ours for rule in row.head):
-        return facts.layers, f"^{name}", row.head
-    return -1, name, row.top
+        homes = _homes(row, row.every_stack[0], facts.layers, facts)
+        return _Place(f"^{name}", row.head, facts.layers, homes)
+    return _Place(name, row.top)
+
+
+def _homes(row: Architecture, stack: Stack, layer: int, facts: Facts) -> tuple[str, str]:
+    head = row.head_home and layer >= facts.layers
+    mine = row.head_home.format(layer - facts.layers) if head else stack.ours.format(layer)
+    return stack.theirs.format(layer), mine
 
 
 @cache
@@ -161,13 +208,6 @@ def _leaf(template: str, name: str) -> str | None:
     return rest if template[:-2] + rest == name and rest in _LEAVES else None
 
 
-def _full(row: Architecture, template: str, leaf: str, layer: int, facts: Facts, *, ours: bool) -> str:
+def _full(template: str, leaf: str, home: str) -> str:
     name = template[:-2] + leaf if template.endswith(".*") else template
-    if name.startswith("^"):
-        return name[1:]
-    if layer < 0:
-        return name
-    if not ours:
-        return f"blk.{layer}.{name}"
-    head = row.head_home and layer >= facts.layers
-    return (row.head_home.format(layer - facts.layers) if head else row.home.format(layer)) + name
+    return name[1:] if name.startswith("^") else home + name

@@ -51,8 +51,8 @@ def unplaced(config: Mapping[str, Any], shapes: Mapping[str, Shape], label: str)
     """The arguments are those of `describe_for_gguf`. Raises UnsupportedSource for a model that GGUF has no
     architecture for.
     """
-    row, _ = _row(config, label)
-    facts = _facts(config, shapes)
+    row, kind = _row(config, label)
+    facts = _facts(kind, config, shapes)
     known = {name: shape for name, shape in shapes.items() if not _is_of_unknown_head(row, name, facts)}
     left = links_from_ours(row, known, facts)[1]
     free = [name for name in names_of(row, facts) if name not in shapes] if left else []
@@ -73,7 +73,7 @@ def describe_for_gguf(
     place.
     """
     row, kind = _row(config, label)
-    facts = _facts(config, shapes)
+    facts = _facts(kind, config, shapes)
     out = Writing(row.name, facts, shapes, values, label)
     out.metadata["general.architecture"] = row.name
     out.heads = _heads(row, facts, shapes)
@@ -116,8 +116,9 @@ def _is_of_unknown_head(row: Architecture, name: str, facts: Facts) -> bool:
     return name.startswith(_HEADS) or layer_of(row, name, facts) >= facts.layers > 0
 
 
-def _facts(config: Mapping[str, Any], shapes: Mapping[str, Shape]) -> Facts:
-    return Facts(config, less_one=any(_is_published_filter(name, shape) for name, shape in shapes.items()))
+def _facts(kind: Kind, config: Mapping[str, Any], shapes: Mapping[str, Shape]) -> Facts:
+    whole = {**(kind.unsaid or {}), **config}
+    return Facts(whole, less_one=any(_is_published_filter(name, shape) for name, shape in shapes.items()))
 
 
 def _is_published_filter(name: str, shape: Shape) -> bool:

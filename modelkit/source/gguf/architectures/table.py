@@ -10,11 +10,13 @@ from modelkit.source.gguf.architectures import (
     gpt,
     granite,
     hybrid,
+    kimi,
     latent,
     layered,
     lfm2,
     llama,
     llama4,
+    mistral4,
     mixtures,
     muse,
     nemotron_h,
@@ -23,6 +25,7 @@ from modelkit.source.gguf.architectures import (
     qwen,
     qwen_next,
     state,
+    t5,
 )
 from modelkit.source.gguf.architectures.architecture import Architecture
 
@@ -78,6 +81,8 @@ ROWS: tuple[Architecture, ...] = (
     muse.MUSE,
     latent.DEEPSEEK2,
     latent.DEEPSEEK32,
+    mistral4.MISTRAL4,
+    kimi.KIMI_LINEAR,
     layered.LAGUNA,
     layered.MIMO2,
     state.MAMBA,
@@ -88,6 +93,7 @@ ROWS: tuple[Architecture, ...] = (
     hybrid.BAMBA,
     nemotron_h.NEMOTRON_H,
     nemotron_h.NEMOTRON_H_MOE,
+    t5.T5,
     encoders.BERT,
     encoders.NOMIC_BERT,
 )

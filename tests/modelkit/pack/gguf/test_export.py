@@ -384,6 +384,11 @@ def test_tensors_that_follow_from_the_config_are_written(tmp_path: Path) -> None
         ({"model_type": "ernie4_5"}, {"blk.0.ffn_up.bias"}, "biases in its MLPs"),
         ({"model_type": "ernie4_5"}, {"blk.0.attn_output.bias"}, None),
         ({"model_type": "llama"}, {"blk.0.ffn_up.bias"}, None),
+        ({"model_type": "t5"}, set(), "a factor before the head"),
+        ({"model_type": "t5", "tie_word_embeddings": False}, set(), None),
+        ({"model_type": "mt5", "num_layers": 2, "num_decoder_layers": 3}, set(), "deeper than its encoder"),
+        ({"model_type": "kimi_linear", "q_lora_rank": 8}, set(), "whole projections"),
+        ({"model_type": "kimi_linear"}, {"blk.0.attn_kv_a_mqa.bias"}, "biases"),
     ],
 )
 def test_what_llama_cpp_does_otherwise_is_said(

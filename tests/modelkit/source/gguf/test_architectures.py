@@ -116,7 +116,7 @@ def test_import_gives_the_checkpoint_back(reference: GgufReference) -> None:
 def test_what_was_imported_is_written_as_it_was(reference: GgufReference) -> None:
     tensors = undone(reference.imported, reference.exported)
     again = describe(reference.imported.config, tensors, reference.name)
-    found = export(again, tensors)
+    found = reference.fused(export(again, tensors))
     assert found.keys() == reference.exported.keys()
     for name, array in reference.exported.items():
         assert np.allclose(found[name], array, rtol=2e-6, atol=1e-7), name
@@ -264,6 +264,63 @@ def test_heads_of_keys_that_contradict_the_tensors_are_refused() -> None:
     """llama.cpp's converter writes zeros for configs of transformers 5, and leaves rows as they were."""
     with pytest.raises(UnsupportedSource, match="head_count_kv"):
         _changed("granitemoehybrid", granitehybrid__attention__head_count_kv=[0, 0, 0])
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "value"),
+    [
+        ("kimi_linear", "kimi-linear__attention__head_count_kv", [1, 0, 1]),
+        ("kimi_linear", "kimi-linear__expert_weights_norm", False),
+        ("mistral4", "mistral4__rope__scaling__yarn_log_multiplier", 0.07),
+        ("mistral4", "mistral4__attention__temperature_length", 9),
+        ("mistral4", "mistral4__expert_gating_func", 2),
+        ("t5", "t5__decoder_block_count", 1),
+        ("t5", "t5__attention__value_length", 8),
+    ],
+)
+def test_what_contradicts_the_rest_or_is_not_computed_is_refused(name: str, key: str, value: Any) -> None:
+    with pytest.raises((MalformedFile, UnsupportedSource), match=r"model\.gguf"):
+        _changed(name, **{key: value})
+
+
+def test_a_slope_that_the_converter_does_not_write_is_told() -> None:
+    reference = GgufReference("mistral4")
+    assert any("0.1 is taken" in note for note in reference.imported.notes)
+    told = {f"mistral4.attention.temperature_{key}": value for key, value in (("scale", 0.3), ("length", 64))}
+    again = read({**reference.metadata, **told}, reference.shapes, reference.exported, "it")
+    assert again.config["rope_parameters"]["llama_4_scaling_beta"] == 0.3
+    assert not again.notes
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "said"),
+    [
+        (
+            "t5",
+            {"feed_forward_proj": "gated-relu", "is_gated_act": True},
+            "computes 'relu', gated",
+        ),
+        ("t5", {"scale_decoder_outputs": False}, "scaled before the head"),
+        ("kimi_linear", {"linear_attn_config": {"num_heads": 8}}, "KDA has 8 heads"),
+        ("kimi_linear", {"moe_renormalize": False}, "not normalized"),
+        ("mistral4", {"rope_parameters": {"rope_type": "default"}}, "mscale"),
+    ],
+)
+def test_what_has_no_key_is_not_written(name: str, change: dict[str, Any], said: str) -> None:
+    reference = GgufReference(name)
+    with pytest.raises(UnsupportedSource, match=said):
+        describe({**reference.config, **change}, reference.package, "model")
+
+
+def test_a_wrapper_may_leave_out_what_the_class_fills_in() -> None:
+    """Sizes of Mistral 4's heads that its config does not say are not those of DeepSeek."""
+    reference = GgufReference("mistral4")
+    unsaid = ("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim")
+    config = {key: value for key, value in reference.config.items() if key not in unsaid}
+    small = {name: array for name, array in reference.package.items() if "layers" not in name}
+    found = describe(config, small, "model").metadata
+    assert found["mistral4.attention.kv_lora_rank"] == 256
+    assert found["mistral4.attention.key_length_mla"] == 128
 
 
 def test_factors_of_a_rotation_that_is_not_llama3s_are_refused() -> None:
