@@ -185,6 +185,7 @@ MORE: dict[str, set[str]] = {
         "deepseek_v32",
         "glm4_moe_lite",
         "mimo_v2_flash",
+        "minimax_m2",
     )
 } | {
     name: {"attention.temperature_length", "attention.temperature_scale", "expert_gating_func"}

@@ -61,6 +61,11 @@ def _ranked(config: Config, _: Collection[str]) -> bool:
     return config.get("q_lora_rank") is not None
 
 
+def _dense_and_mixed(_: Config, names: Collection[str]) -> bool:
+    ends = (".ffn_gate_inp.weight", ".ffn_up.weight")
+    return all(any(name.endswith(end) for name in names) for end in ends)
+
+
 def _no_head(_: Config, names: Collection[str]) -> bool:
     return "output.weight" not in names
 
@@ -94,6 +99,12 @@ ROWS = (
         "leaves out a factor before the head, which the likeliest tokens do not show and temperatures do",
     ),
     Limit(("t5", "mt5", "umt5"), _deep_decoder, "loads no decoder that is deeper than its encoder"),
+    Limit(
+        ("mimo_v2_flash",),
+        _biased("attn_q", "attn_k", "attn_v"),
+        "adds no biases to queries, keys and values",
+    ),
+    Limit(("nemotron_h",), _dense_and_mixed, "loads no plain MLPs beside mixtures of experts"),
     Limit(("kimi_linear",), _ranked, "knows whole projections of queries only"),
     Limit(("kimi_linear",), _biased("attn_q_a", "attn_kv_a_mqa", "attn_output"), "does not load its biases"),
     Limit(("ernie4_5",), _biased(*_MLP), "does not load it with biases in its MLPs"),

@@ -224,7 +224,7 @@ MINIMAX = Architecture(
         Rope(theta=5000000.0),
         *expert_settings("num_local_experts", "num_experts"),
         Written("expert_feed_forward_length", lambda out: out.facts.get("intermediate_size")),
-        gating(_SIGMOID, written=False),
+        gating(_SIGMOID),
     ),
     TOP,
     (
