@@ -47,18 +47,18 @@ INLINE vf part_of(vi word, const int type, const int part) {
   return vi_as_float(part ? vi_and(word, vi_set((int32_t)0xffff0000)) : vi_left(word, 16));
 }
 
-/* While bytes `at` to `at` + 64 of a panel's rows are worked on, the same share of that of the next strip comes into the
- * second cache, line after line as it lies: see `fetch` of products_codes.h. */
-INLINE void fetch(const struct rows* r, size_t at) {
-  const char* line = r->at[0] + LANES * at + MK_STRIP * r->bytes;
-  UNROLL for (int i = 0; i < LANES; i++) __builtin_prefetch(line + 64 * i, 0, 2);
+/* While bytes `at` to `at` + 64 of a panel's rows are worked on, the same share of the panel that is `ahead` panels behind
+ * it comes into the cache, line after line as it lies: see `fetch` of products_codes.h. */
+INLINE void fetch(const struct rows* r, size_t at, int ahead) {
+  const char* line = r->at[0] + LANES * at + (size_t)ahead * LANES * r->bytes;
+  UNROLL for (int i = 0; i < LANES; i++) __builtin_prefetch(line + 64 * i);
 }
 
 /* Words are turned over as they lie, and then taken apart. */
 INLINE void turn(const struct rows* r, int k, int count, float (*to)[LANES], const int type) {
   const int size = type == MK_F32 ? 4 : 2, parts = 4 / size;
   vi words[LANES];
-  fetch(r, (size_t)k * size);
+  fetch(r, (size_t)k * size, MK_STRIP / LANES);
   vi_transpose(r->at, (size_t)k * size, count * size, r->end, words);
   UNROLL for (int i = 0; i < LANES; i++) UNROLL for (int part = 0; part < parts; part++)
     if (i * parts + part < count) vf_store(to[i * parts + part], part_of(words[i], type, part));
@@ -118,7 +118,7 @@ INLINE void tile_of(const struct rows* from, int k, const float* x, float* sums,
   UNROLL for (int r = 0; r < R; r++) a[r] = vf_set(0);
   for (int first = 0; first < MK_DEEP; first += step) {
     vi words[LANES];
-    fetch(from, (size_t)(k + first) * size);
+    fetch(from, (size_t)(k + first) * size, keep ? MK_STRIP / LANES : 1);
     vi_transpose(from->at, (size_t)(k + first) * size, 64, from->end, words);
     UNROLL for (int i = 0; i < LANES; i++) UNROLL for (int part = 0; part < parts; part++) {
       const int at = first + i * parts + part;
@@ -171,24 +171,40 @@ static void tiles(const panel* panels, int wide, const float* x, int count, floa
   }
 }
 
-static void strip(const struct mk_matrix* w, int n0, const char* placed, int together, int rows, float* sums) {
+/* Few rows: one panel after the other, since two that come from memory in turns are waited for twice as long. */
+static void strip_of_few(const struct mk_matrix* w, int n0, const float* placed, int together, int rows, float* sums) {
+  for (int p = 0; p < MK_STRIP && n0 + p < w->n; p += LANES) {
+    const struct rows from = rows_from(w, n0 + p);
+    const float* x = placed;
+    int k = 0;
+    for (; k + MK_DEEP <= w->k; k += MK_DEEP, x += (size_t)together * MK_DEEP) all_of_few(&from, w->type, k, x, sums + p, rows);
+    if (k == w->k) continue;
+    _Alignas(64) panel rest;
+    fill(w, &from, n0 + p, k, w->k - k, rest);
+    tiles(&rest, 1, x, w->k - k, sums + p, rows);
+  }
+}
+
+static void strip_of_many(const struct mk_matrix* w, int n0, const float* x, int together, int rows, float* sums) {
   _Alignas(64) panel panels[MK_STRIP / LANES];
   const int wide = w->n - n0 > LANES ? 2 : 1, plain = w->kind == MK_FLOATS && !w->across;
-  const float* x = (const float*)placed;
   struct rows from[2];
   for (int p = 0; p < wide && plain; p++) from[p] = rows_from(w, n0 + p * LANES);
-  memset(sums, 0, sizeof(float) * MK_STRIP * (size_t)rows);
   for (int k = 0; k < w->k; k += MK_DEEP, x += (size_t)together * MK_DEEP) {
     const int count = w->k - k < MK_DEEP ? w->k - k : MK_DEEP;
-    const int whole = plain && count == MK_DEEP, done = whole ? rows < TILE ? rows : TILE : 0;
+    const int whole = plain && count == MK_DEEP && rows > TILE, done = whole ? TILE : 0;
     for (int p = 0; p < wide; p++) {
-      float* to = sums + p * LANES;
       if (!whole) fill(w, &from[p], n0 + p * LANES, k, count, panels[p]);
-      else if (rows <= TILE) all_of_few(&from[p], w->type, k, x, to, rows);
-      else first_of_many(&from[p], w->type, k, x, to, panels[p]);
+      else first_of_many(&from[p], w->type, k, x, sums + p * LANES, panels[p]);
     }
     tiles(panels, wide, x + done * MK_DEEP, count, sums + done * MK_STRIP, rows - done);
   }
+}
+
+static void strip(const struct mk_matrix* w, int n0, const char* placed, int together, int rows, float* sums) {
+  memset(sums, 0, sizeof(float) * MK_STRIP * (size_t)rows);
+  const int few = rows <= TILE && w->kind == MK_FLOATS && !w->across;
+  (few ? strip_of_few : strip_of_many)(w, n0, (const float*)placed, together, rows, sums);
 }
 
 static void place(const float* x, int k, int r, int rows, char* all) {
