@@ -23,7 +23,7 @@ class Found:
     name: str
     """With its tag."""
     digest: str
-    """Of the package; names with the same share one model in memory. Where a source knows no packages, the name."""
+    """Of the package; names with the same share one model. The name, where a source knows no packages."""
 
 
 class Hearer(Protocol):
