@@ -43,7 +43,7 @@ def refuse_texts(target: "Part", recipe: Recipe) -> None:
     if describe(target.plan.config).writes:
         return
     lines = {"TEMPLATE": recipe.template, "SYSTEM": recipe.system, "MESSAGE": recipe.messages}
-    lines |= {"RENDERER": recipe.renderer, "PARSER": recipe.parser, "ADAPTER": recipe.adapters}
+    lines |= {"RENDERER": recipe.renderer, "PARSER": recipe.parser}
     origin = target.source.inventory.origin
     for name in (name for name, value in lines.items() if value):
         with recipe.at(name):

@@ -24,7 +24,7 @@ from runtime.models.tensor_names import without_spares
 from runtime.nn import ops
 from runtime.nn.block import Parallel
 from runtime.nn.layer import FeedForward
-from runtime.nn.linear import added
+from runtime.nn.linear import Takes, added
 from runtime.nn.mlp import GatedMLP
 from runtime.nn.module import Module
 from runtime.nn.norm import LayerNorm, Normalize, RMSNorm
@@ -122,7 +122,7 @@ def layout(config: Config) -> list[LayerSpec]:
 class Router(Module):
     """The best experts by score; their weights are a softmax over those, or sigmoids."""
 
-    takes_pairs: ClassVar[bool] = True
+    takes_pairs: ClassVar[Takes] = "matrix"
 
     def __init__(self, config: Config) -> None:
         super().__init__()

@@ -184,10 +184,12 @@ class Adapter:
 
 def kind_of(module: Any) -> Kind | None:
     """How a module is asked, None for those that take nothing."""
-    if type(module) in MATRICES or getattr(type(module), "takes_pairs", False):
+    if type(module) in MATRICES:
         return "matrix"
     if type(module) in TABLES:
         return "table"
+    if hasattr(type(module), "takes_pairs"):
+        return type(module).takes_pairs
     if type(module) in STACKS:
         return "experts"
     return "heads" if isinstance(module, HeadLinear | QuantizedHeadLinear) else None

@@ -7,7 +7,7 @@ module of any other class that somebody has put in place of one is called as it 
 step None: nothing is added.
 """
 
-from typing import Any
+from typing import Any, Literal
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -17,6 +17,8 @@ from runtime.nn.blocks import BlockEmbedding, BlockLinear
 from runtime.step import Step
 
 MATRICES = frozenset({nn.Linear, nn.QuantizedLinear, BlockLinear})
+Takes = Literal["matrix", "table"]
+"""What a class says of itself (`takes_pairs`) that is none of these and is asked as one of them."""
 TABLES = frozenset({nn.Embedding, nn.QuantizedEmbedding, BlockEmbedding})
 
 

@@ -6,7 +6,7 @@ classes, which call their children themselves, get twins of MLX's own layers tha
 by the table of operations.
 """
 
-from typing import Any
+from typing import Any, ClassVar
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -14,6 +14,7 @@ import mlx.nn as nn
 from runtime.cpu.native.tables import ANSWERS_IN
 from runtime.nn import ops
 from runtime.nn.blocks import BlockEmbedding
+from runtime.nn.linear import Takes
 from runtime.nn.module import Module
 
 
@@ -30,11 +31,15 @@ def make_ready(network: nn.Module, dtype: mx.Dtype = mx.float32) -> None:
 
 
 class Linear(nn.Linear):
+    takes_pairs: ClassVar[Takes] = "matrix"
+
     def __call__(self, x: mx.array) -> mx.array:
         return ops.table.linear(self, x)
 
 
 class Embedding(nn.Embedding):
+    takes_pairs: ClassVar[Takes] = "table"
+
     def __call__(self, x: mx.array) -> mx.array:
         return ops.table.embed(self, x)
 
@@ -43,11 +48,15 @@ class Embedding(nn.Embedding):
 
 
 class QuantizedLinear(nn.QuantizedLinear):
+    takes_pairs: ClassVar[Takes] = "matrix"
+
     def __call__(self, x: mx.array) -> mx.array:
         return ops.table.linear(self, x)
 
 
 class QuantizedEmbedding(nn.QuantizedEmbedding):
+    takes_pairs: ClassVar[Takes] = "table"
+
     def __call__(self, x: mx.array) -> mx.array:
         return ops.table.embed(self, x)
 

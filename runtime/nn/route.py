@@ -12,7 +12,7 @@ import mlx.nn as nn
 
 from runtime.cpu.stated import Routing
 from runtime.nn import ops
-from runtime.nn.linear import added
+from runtime.nn.linear import Takes, added
 from runtime.nn.module import Module
 from runtime.step import Step
 
@@ -80,7 +80,7 @@ class RuledRouter(Module):
     moves the choice.
     """
 
-    takes_pairs: ClassVar[bool] = True
+    takes_pairs: ClassVar[Takes] = "matrix"
 
     def __init__(self, hidden: int, experts: int, routing: Routing, *, corrected: bool = False) -> None:
         super().__init__()

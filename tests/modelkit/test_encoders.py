@@ -194,7 +194,6 @@ def test_run_says_so(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("TEMPLATE {{ messages }}\n", "TEMPLATE has nothing"),
         ("MESSAGE user hello\n", "MESSAGE has nothing"),
         ("DRAFT ./draft\n", "BertModel makes embeddings"),
-        ("ADAPTER ./draft\n", "ADAPTER has nothing"),
     ],
 )
 def test_lines_about_answers_are_refused(tmp_path: Path, lines: str, said: str) -> None:

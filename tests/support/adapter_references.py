@@ -8,7 +8,11 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save_file
 
-from tests.support.checkpoints import random_state, random_tensor
+from tests.support.checkpoints import random_state, random_tensor, write_checkpoint
+from tests.support.encoder_folders import write_words
+from tests.support.foreign_references import ForeignReference
+from tests.support.parity import Reference
+from tests.support.tiny import write_tokenizer
 
 FOLDER = Path(__file__).resolve().parents[1] / "data" / "adapters"
 
@@ -30,11 +34,12 @@ class AdapterReference:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        """Of those of mlx-lm, behind `mlx/`."""
+        """Behind `mlx/` one of mlx-lm's, behind `encoders/` and `foreign/` PEFT's for other models than our
+        own decoders."""
 
     @classmethod
     def names(cls, folder: str = "") -> list[str]:
-        """folder: "mlx/" for those of mlx-lm."""
+        """folder: "mlx/" for those of mlx-lm, "encoders/", "foreign/"."""
         return sorted(f"{folder}{path.stem}" for path in (FOLDER / folder).glob("*.json"))
 
     @cached_property
@@ -49,13 +54,16 @@ class AdapterReference:
     @property
     def base(self) -> dict[str, Any]:
         """The record of the network below it."""
-        path = FOLDER.parent / "references" / f"{self.record['base']}.json"
-        return json.loads(path.read_text(encoding="utf-8"))
+        return self._base.record
 
     @property
     def ids(self) -> np.ndarray:
-        with np.load(FOLDER.parent / "references" / f"{self.record['base']}.npz") as opened:
-            return opened["ids"]
+        return self._base.answers["ids"]
+
+    @property
+    def _base(self) -> Reference | ForeignReference:
+        folder, _, name = self.record["base"].rpartition("/")
+        return ForeignReference(name) if folder == "foreign" else Reference.called(name)
 
     def write(self, folder: Path) -> Path:
         """The adapter as PEFT or mlx-lm wrote it. Returns the folder."""
@@ -64,6 +72,16 @@ class AdapterReference:
         tensors = {key: adapter_tensor(key, tuple(shape)) for key, shape in self.record["tensors"].items()}
         kind = "adapters" if self.name.startswith("mlx/") else "adapter_model"
         save_file(tensors, folder / f"{kind}.safetensors", metadata={"format": "pt"})
+        return folder
+
+    def write_base(self, folder: Path) -> Path:
+        """The network below it, with a tokenizer. Returns the folder."""
+        config = {key: value for key, value in self.base["config"].items() if key != "eos_token_id"}
+        write_checkpoint(folder, config, self.base["tensors"])
+        if self.name.startswith(("encoders/", "foreign/")):
+            write_words(folder)
+        else:
+            write_tokenizer(folder, tokens=128)
         return folder
 
     def base_state(self) -> dict[str, np.ndarray]:

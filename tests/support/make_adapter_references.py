@@ -15,11 +15,15 @@ from typing import Any
 
 import numpy as np
 import torch
+import transformers
 from peft import LoraConfig, get_peft_model, set_peft_model_state_dict
 from safetensors import safe_open
 
 from tests.support.adapter_references import FOLDER, adapter_tensor
+from tests.support.checkpoints import random_state
+from tests.support.foreign_references import ForeignReference
 from tests.support.make_references import _reference_model, entries
+from tests.support.parity import Reference
 
 ATTENTION = ["q_proj", "k_proj", "v_proj", "o_proj"]
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
@@ -90,6 +94,32 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
         {"r": 2, "target_modules": ["kv_b_proj", "kv_a_proj_with_mqa", "q_b_proj", "o_proj"]},
     ),
     "olmo_hybrid_joined": ("olmo_hybrid", {"r": 2, "target_modules": ["q_proj", "v_proj"]}),
+    "encoders/bert_lora": (
+        "bert",
+        {"r": 3, "lora_alpha": 4, "target_modules": ["query", "value", "dense", "word_embeddings"]},
+    ),
+    "encoders/distilbert_dora": (
+        "distilbert",
+        {"r": 2, "use_dora": True, "target_modules": ["q_lin", "lin2"]},
+    ),
+    "encoders/modernbert_saved": (
+        "modernbert",
+        {"r": 2, "use_rslora": True, "target_modules": "all-linear", "modules_to_save": ["tok_embeddings"]},
+    ),
+    "encoders/embedding_gemma_lora": ("embedding_gemma", {"r": 2, "target_modules": ["k_proj", "up_proj"]}),
+    "foreign/helium_dora": (
+        "foreign/helium",
+        {"r": 2, "use_dora": True, "target_modules": ["q_proj", "down_proj", "lm_head"]},
+    ),
+    "foreign/gptj_table": ("foreign/gptj", {"r": 3, "target_modules": ["v_proj", "fc_in", "wte", "lm_head"]}),
+    "foreign/glm_saved": (
+        "foreign/glm",
+        {"r": 2, "lora_bias": True, "target_modules": ["q_proj"], "modules_to_save": ["lm_head"]},
+    ),
+    "foreign/youtu_llm_latent": (
+        "foreign/youtu_llm",
+        {"r": 2, "target_modules": ["kv_b_proj", "q_b_proj", "gate_proj"]},
+    ),
 }
 
 
@@ -98,13 +128,27 @@ def main(names: list[str]) -> None:
     table = entries()
     for name in names or list(CASES):
         base, wanted = CASES[name]
-        model = _reference_model(*table[base])
-        with np.load(FOLDER.parent / "references" / f"{base}.npz") as opened:
-            ids, columns = opened["ids"], opened["columns"][::3]
+        (FOLDER / name).parent.mkdir(exist_ok=True)
+        if base.startswith("foreign/"):
+            reference = ForeignReference(base.removeprefix("foreign/"))
+            model = _foreign_model(reference)
+        else:
+            reference, model = Reference.called(base), _reference_model(*table[base])
+        ids, columns = reference.answers["ids"], reference.answers["columns"][::3]
         record, logits, std = _run(model, wanted, ids)
         (FOLDER / f"{name}.json").write_text(json.dumps({"base": base, **record}) + "\n", encoding="utf-8")
         np.savez_compressed(FOLDER / f"{name}.npz", columns=columns, logits=logits[:, columns], std=std)
         print(name, f"moved by {std:.3g}", flush=True)
+
+
+def _foreign_model(reference: ForeignReference) -> Any:
+    config = transformers.AutoConfig.for_model(**reference.record["config"])
+    model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager").float().eval()
+    seeded = random_state(reference.record["tensors"]).items()
+    lost = model.load_state_dict({key: torch.from_numpy(value) for key, value in seeded}, strict=False)
+    assert not lost.unexpected_keys, lost.unexpected_keys
+    model.tie_weights()
+    return model
 
 
 def _run(

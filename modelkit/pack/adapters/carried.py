@@ -147,12 +147,6 @@ def carried(
     ]
     found = {name: Carried(name, stored=inherited[name], facts=facts.get(name)) for name in order}
     described = describe(target.plan.config)
-    places = [*places]
-    if not described.writes and (places or found):
-        raise PlanError(
-            f"{target.source.inventory.origin} makes embeddings, and adapters act on what a model writes",
-            hint="Leave the adapter out, or merge it into the weights with its own tool.",
-        )
     for place in places:
         adapter, name, label = _opened(place, target.source.inventory.config)
         if name in found:

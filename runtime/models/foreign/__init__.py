@@ -90,7 +90,7 @@ class Foreign:
     def build(self, config: Config) -> ForeignNetwork:
         model = _instance(self._module, self._kind, config.values)
         self._castable = getattr(model, "cast_predicate", _any)
-        return ForeignNetwork(model, config.form)
+        return ForeignNetwork(model, config.form, _table(model, config) if config.tied else None)
 
     def adapt(self, config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
         """As the class itself does, without what carries nothing: stored rotary tables, the kind's own spare
@@ -116,6 +116,12 @@ class Foreign:
     def keeps_dtype(self, name: str) -> bool:
         """By the word of the instance that was built last."""
         return not self._castable(name)
+
+
+def _table(model: nn.Module, config: Config) -> str | None:
+    wanted = (config.vocab_size, config.hidden_size)
+    tables = ((name, one) for name, one in model.named_modules() if isinstance(one, nn.Embedding))
+    return next((name for name, one in tables if one.weight.shape == wanted), None)
 
 
 def _any(_name: str) -> bool:

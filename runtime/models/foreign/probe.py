@@ -15,10 +15,10 @@ import mlx.nn as nn
 from runtime.cache.layout import Full, Rotating
 from runtime.errors import NotSupported, UnsupportedModel
 from runtime.models.foreign.caches import Attention
-from runtime.models.foreign.network import Form
+from runtime.models.foreign.network import ForeignNetwork, Form
 from runtime.models.foreign.trunk import From, Reached, Until, put_in
 from runtime.records import dataclass
-from runtime.step import Step
+from runtime.step import Adapters, Inputs, Step
 
 _FIRST, _NEXT = Step((0,), (3,)), Step((3,), (1,))
 _SIDE_BY_SIDE = (Step((0, 0), (3, 3)), Step((3, 3), (1, 1)))
@@ -46,6 +46,19 @@ def look_at(model: nn.Module, *, ragged: bool) -> Found:
     specs = tuple(_spec(*one) for one in zip(range(len(windows)), windows, first, later, strict=True))
     trunk, hidden_size, vocab_size = look.find_trunk()
     return Found(Form(specs, trunk, ragged), vocab_size, hidden_size)
+
+
+def check_adapters(network: ForeignNetwork, adapters: Adapters) -> None:
+    """Raises NotSupported where the class does not ask what the adapters of two rows change in a way that
+    rows can be told apart in. Nothing is computed.
+    """
+    windows = [spec.window if isinstance(spec, Rotating) else None for spec in network.specs]
+    for first in _SIDE_BY_SIDE:
+        ids = mx.zeros((len(first.starts), first.width), mx.int32)
+        step = Step(first.starts, first.counts, inputs=Inputs(ids), adapters=adapters)
+        unasked = network.unasked(step, [_Keys(step, window) for window in windows])
+        if unasked:
+            raise NotSupported(f"mlx-lm's class does not ask {unasked[0]} as a layer")
 
 
 def _windows_of(model: Any) -> list[int | None]:

@@ -54,8 +54,9 @@ def put_in(model: nn.Module, path: Sequence[str], stand_in: StandIn) -> nn.Modul
     """A copy of `model` with `stand_in` at `path`; all other modules are shared."""
     view = copy.copy(model)
     name, *rest = path
+    # An attribute comes before an item, and a module that is ready to run, or dressed, has both.
+    inner = vars(model).get(name, model[name])
     if not rest:
-        stand_in.trunk = model[name]
-    # An attribute comes before an item, and a module that is ready to run has both.
-    vars(view)[name] = put_in(model[name], rest, stand_in) if rest else stand_in
+        stand_in.trunk = inner
+    vars(view)[name] = put_in(inner, rest, stand_in) if rest else stand_in
     return view

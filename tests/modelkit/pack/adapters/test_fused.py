@@ -1,6 +1,7 @@
 """`create --fuse-adapters`: what is written is what a checkpoint with the adapter in it gives."""
 
 import json
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -21,21 +22,23 @@ from tests.support.parity import Reference
 from tests.support.peft_folders import delta_of, matrices, pair_for, peft_tensors, write_peft
 from tests.support.tiny import write_tokenizer
 
-NAMES = [*AdapterReference.names(), *AdapterReference.names("mlx/")]
+NAMES = [*AdapterReference.names(), *AdapterReference.names("mlx/"), *AdapterReference.names("foreign/")]
 REFUSED = {"llama_tied_table": "here they are one"}
+with_mlx_lm = pytest.mark.skipif(find_spec("mlx_lm") is None, reason="mlx-lm is not installed")
 FAMILIES = ["llama", "gpt2", "gpt_oss", "qwen3_next", "olmo_hybrid", "deepseek_v2", "mixtral", "llama4_text"]
 
 
-def create(folder: Path, **options: Any) -> Any:
+def create(folder: Path, *, fuse: bool = True, **options: Any) -> Any:
     (folder / "Modelfile").write_text("FROM ./model\nADAPTER ./lora\n", encoding="utf-8")
-    return modelkit.create(folder / "Modelfile", name="it", home=folder, fuse_adapters=True, **options)
+    return modelkit.create(folder / "Modelfile", name="it", home=folder, fuse_adapters=fuse, **options)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=with_mlx_lm if name.startswith("foreign/") else ()) for name in NAMES]
+)
 def test_a_fused_package_answers_as_peft(name: str, tmp_path: Path) -> None:
     reference = AdapterReference(name)
-    config = {key: value for key, value in reference.base["config"].items() if key != "eos_token_id"}
-    write_tokenizer(write_checkpoint(tmp_path / "model", config, reference.base["tensors"]), tokens=128)
+    reference.write_base(tmp_path / "model")
     reference.write(tmp_path / "lora")
     if name in REFUSED:
         with pytest.raises(ModelkitError, match=REFUSED[name]):
@@ -51,6 +54,20 @@ def test_a_fused_package_answers_as_peft(name: str, tmp_path: Path) -> None:
     error = np.abs(got - reference.answers["logits"]).max() / reference.answers["std"]
     # Sums in another order move a hybrid by 2e-4; a pair at a wrong place moves any model by more than 0.1.
     assert error < 1e-3, error
+
+
+@pytest.mark.parametrize("name", AdapterReference.names("encoders/"))
+@pytest.mark.parametrize("fuse", [False, True])
+def test_an_encoder_with_an_adapter_embeds_as_peft(name: str, fuse: bool, tmp_path: Path) -> None:
+    reference = AdapterReference(name)
+    reference.write_base(tmp_path / "model")
+    reference.write(tmp_path / "lora")
+    create(tmp_path, fuse=fuse)
+    with modelkit.load("it", home=tmp_path) as model:
+        assert model.adapters == (() if fuse else ("lora",))
+        got = model.embed([[int(one) for one in reference.ids]], normalize=False).vectors[0]
+    wanted = reference.answers["logits"].mean(0)
+    assert np.abs(got[reference.answers["columns"]] - wanted).max() / reference.answers["std"] < 1e-3
 
 
 @pytest.mark.parametrize("name", FAMILIES)

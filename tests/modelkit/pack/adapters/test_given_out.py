@@ -13,8 +13,6 @@ from modelkit.errors import ModelkitError
 from modelkit.source.adapters.opened import read_adapter
 from modelkit.store.store import Store
 from tests.support.adapter_references import AdapterReference
-from tests.support.checkpoints import write_checkpoint
-from tests.support.tiny import write_tokenizer
 
 SAME = [
     *("llama_lora", "llama_dora", "llama_lora_bias", "llama_patterns", "llama_rslora", "llama_untied_saved"),
@@ -31,8 +29,7 @@ REFUSED = {
 
 def package(name: str, tmp_path: Path, quantize: str | None = None) -> Path:
     reference = AdapterReference(name)
-    config = {key: value for key, value in reference.base["config"].items() if key != "eos_token_id"}
-    write_tokenizer(write_checkpoint(tmp_path / "model", config, reference.base["tensors"]), tokens=128)
+    reference.write_base(tmp_path / "model")
     reference.write(tmp_path / "lora")
     (tmp_path / "Modelfile").write_text("FROM ./model\nADAPTER ./lora\n", encoding="utf-8")
     modelkit.create(tmp_path / "Modelfile", name="it", home=tmp_path, quantize=quantize)

@@ -1,5 +1,6 @@
 """Adapters that PEFT wrote, through a package, answer as PEFT does."""
 
+from importlib.util import find_spec
 from pathlib import Path
 
 import mlx.core as mx
@@ -18,10 +19,9 @@ from runtime.nn.low_rank import LowRanks
 from runtime.nn.row_adapters import RowAdapters
 from runtime.step import Inputs, Step
 from tests.support.adapter_references import AdapterReference
-from tests.support.checkpoints import write_checkpoint
-from tests.support.tiny import write_tokenizer
 
-NAMES = [*AdapterReference.names(), *AdapterReference.names("mlx/")]
+FOLDERS = ("", "mlx/", "encoders/", *(("foreign/",) if find_spec("mlx_lm") else ()))
+NAMES = [name for folder in FOLDERS for name in AdapterReference.names(folder)]
 FUSED_ONLY = ("llama_saved", "mlx/llama_full")  # norms differ for all rows of a step at once
 
 
@@ -33,15 +33,14 @@ def logits(model: LoadedModel, ids: np.ndarray, brought: LowRanks) -> np.ndarray
     rows = RowAdapters(Deck([adapter]), [((adapter, 1.0),)])
     step = Step((0,), (len(ids),), inputs=inputs, adapters=rows)
     memory.prepare(step)
-    return np.array(model.network.logits(model.network(step, memory), step)[0])
+    hidden = model.network(step, memory)
+    return np.array((model.network.logits(hidden, step) if model.described.writes else hidden)[0])
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_an_adapter_of_pefts_answers_as_in_peft(name: str, tmp_path: Path) -> None:
     reference = AdapterReference(name)
-    config = {key: value for key, value in reference.base["config"].items() if key != "eos_token_id"}
-    folder = write_checkpoint(tmp_path / "model", config, reference.base["tensors"])
-    write_tokenizer(folder, tokens=128)
+    folder = reference.write_base(tmp_path / "model")
     reference.write(tmp_path / "lora")
     (tmp_path / "Modelfile").write_text("FROM ./model\nADAPTER ./lora\n", encoding="utf-8")
     if name in FUSED_ONLY:
@@ -50,7 +49,7 @@ def test_an_adapter_of_pefts_answers_as_in_peft(name: str, tmp_path: Path) -> No
         return
     modelkit.create(tmp_path / "Modelfile", name="it", home=tmp_path)
     stored = read_stored(Store(tmp_path).resolve("it").files, "it")
-    model = load_model(config, [folder / "model.safetensors"])
+    model = load_model(reference.base["config"], [folder / "model.safetensors"])
     got = logits(model, reference.ids, stored["lora"].load())[:, reference.answers["columns"]]
     error = np.abs(got - reference.answers["logits"]).max() / reference.answers["std"]
     # Sums in another order move a hybrid by 2e-4; a pair at a wrong place moves any model by more than 0.1.
