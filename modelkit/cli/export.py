@@ -63,7 +63,7 @@ def command(
     included. Weights stay exact where GGUF has a type for them; what is rounded is said before it is written.
 
     With --adapter the folder gets one adapter of the package in PEFT's form or, with --form mlx-lm, in that
-    which `mlx_lm.load(..., adapter_path=DIR)` takes, and nothing else.
+    which `mlx_lm.load(MODEL, adapter_path=DIR)` takes, and nothing else.
 
     \b
     modelkit export story story-folder
