@@ -125,14 +125,21 @@ class Grammars:
         shape, notes = of_usable_tools(shape, lambda schema: _unusable(native, schema))
         marks, plain = self._marks()
         form = None if shape.form is None else _definition(shape.form)
-        matcher = _started(native, definition(shape, form, marks, plain, self._stop_ids))
-        if matcher.is_error() and shape.tools:
-            why = first_line(matcher.get_error())
-            shape, notes = loosened(shape, why)
-            matcher = _started(native, definition(shape, form, marks, plain, self._stop_ids))
-        if matcher.is_error():
-            raise RequestError(f"no grammar for this answer: {first_line(matcher.get_error())}")
-        return matcher, tuple(notes)
+
+        def tried(shape: "Shape") -> "llguidance.LLMatcher | str":
+            text = definition(shape, form, marks, plain, self._stop_ids)
+            matcher = None if text is None else _started(native, text)
+            if matcher is None:
+                return "together with this model's way to write them they nest too deep"
+            return first_line(matcher.get_error()) if matcher.is_error() else matcher
+
+        made = tried(shape)
+        if isinstance(made, str) and shape.tools:
+            shape, notes = loosened(shape, made)
+            made = tried(shape)
+        if isinstance(made, str):
+            raise RequestError(f"no grammar for this answer: {made}")
+        return made, tuple(notes)
 
     def _marks(self) -> tuple[dict[str, int], frozenset[int]]:
         """Added tokens by their text, and the ids of those that are text."""
@@ -283,17 +290,28 @@ def _definition(form: Form) -> str:
     from llguidance import LLMatcher
     from llguidance.gbnf_to_lark import any_to_lark
 
+    from modelkit.grammars.sound import unsound, unsound_rules
+
     if form.kind == "regex":
         return LLMatcher.grammar_from_regex(form.text)
     try:
         if form.kind == "lark":
-            return LLMatcher.grammar_from_lark(any_to_lark(form.text))
-        # Lenient would leave out what it cannot do, silently.
-        return LLMatcher.grammar_from_json_schema(
-            close_objects(form.text), {"whitespace_pattern": _BLANKS}, {"lenient": False}
-        )
+            lark = any_to_lark(form.text)
+            why = unsound_rules(lark)
+            definition = LLMatcher.grammar_from_lark(lark)
+        else:
+            closed = close_objects(form.text)
+            root = json.loads(closed)
+            why = unsound(root) if isinstance(root, dict) else None
+            # Lenient would leave out what it cannot do, silently.
+            definition = LLMatcher.grammar_from_json_schema(
+                closed, {"whitespace_pattern": _BLANKS}, {"lenient": False}
+            )
     except Exception as error:
         raise refused(form, str(error)) from error
+    if why is not None:
+        raise refused(form, why)
+    return definition
 
 
 def _bits(ids: list[int], size: int) -> bytes:

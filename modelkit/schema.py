@@ -10,8 +10,9 @@ allOf or by $ref beside its own properties, by patternProperties, by a required 
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
+from urllib.parse import unquote
 
 _CHILDREN = ("items", "additionalItems", "prefixItems", "contains", "additionalProperties")
 _NAMED_CHILDREN = ("properties", "patternProperties")
@@ -77,7 +78,7 @@ def _parts(schema: _Schema, root: _Schema) -> Iterator[list[Any]]:
     groups = [[one] for one in _listed(schema.get("allOf"))]
     groups += [_listed(schema.get(key)) for key in ("anyOf", "oneOf")]
     if "$ref" in schema:
-        groups.append([_target(schema["$ref"], root)])
+        groups.append([target(schema["$ref"], root)])
     groups += [[schema[key]] for key in _CONDITIONS if key in schema]
     for group in groups:
         if any(_may_name(one, root) for one in group):
@@ -98,7 +99,7 @@ def _may_name(start: Any, root: _Schema) -> bool:
             return True
         left += [one for key in ("allOf", "anyOf", "oneOf") for one in _listed(schema.get(key))]
         if "$ref" in schema:
-            left.append(_target(schema["$ref"], root))
+            left.append(target(schema["$ref"], root))
     return False
 
 
@@ -112,15 +113,20 @@ def _children(schema: _Schema) -> Iterator[Any]:
         yield from named.values() if isinstance(named, dict) else []
 
 
-def _target(reference: Any, root: _Schema) -> Any:
-    """What a reference into this schema points to, else None."""
-    if not isinstance(reference, str) or not reference.startswith("#"):
+def target(reference: object, root: Mapping[str, Any]) -> Any:
+    """What a reference within this schema points to; None for any other, and where there is nothing."""
+    if not isinstance(reference, str) or not (reference == "#" or reference.startswith("#/")):
         return None
     found: Any = root
-    for part in reference[1:].split("/")[1:]:
+    for part in unquote(reference[1:]).split("/")[1:]:
         key = part.replace("~1", "/").replace("~0", "~")
-        found = found.get(key) if isinstance(found, dict) else None
-    return found if reference in ("#",) or reference.startswith("#/") else None
+        if isinstance(found, Mapping):
+            found = found.get(key)
+        elif isinstance(found, list) and key.isdecimal() and len(key) < 8 and int(key) < len(found):
+            found = found[int(key)]
+        else:
+            return None
+    return found
 
 
 def _listed(value: Any) -> list[Any]:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from modelkit.grammars.rules import Free, Rules, either, quoted
+from modelkit.schema import target
 
 _TYPES = ("string", "number", "integer", "boolean", "null", "object", "array")
 _ALL = frozenset(_TYPES) - {"integer"}
@@ -38,7 +39,8 @@ class Read:
                 return schema
             whole = schema.get("allOf")
             if "$ref" in schema:
-                schema = self._target(schema["$ref"])
+                found = target(schema["$ref"], self.root)
+                schema = {} if found is None else found
             elif isinstance(whole, list) and len(whole) == 1 and "properties" not in schema:
                 schema = whole[0]
             else:
@@ -60,15 +62,6 @@ class Read:
             return frozenset({"object"}) if "properties" in schema else _ALL
         listed = said if isinstance(said, list) else [said]
         return frozenset("number" if one == "integer" else str(one) for one in listed)
-
-    def _target(self, reference: Any) -> Any:
-        found: Any = self.root
-        if not isinstance(reference, str) or not (reference == "#" or reference.startswith("#/")):
-            return {}
-        for part in reference[1:].split("/")[1:]:
-            key = part.replace("~1", "/").replace("~0", "~")
-            found = found.get(key) if isinstance(found, Mapping) else None
-        return {} if found is None else found
 
 
 def choices(schema: Schema) -> list[Any] | None:

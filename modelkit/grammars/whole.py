@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 
 from modelkit.grammars.answer import Answer, Wanted
+from modelkit.grammars.depth import DEEPEST_RULE, depth_of_rules
 from modelkit.grammars.messages import Messages
 from modelkit.grammars.names import unwritable
 from modelkit.grammars.rules import Marks
@@ -26,8 +27,8 @@ def loosened(shape: Shape, why: str) -> tuple[Shape, list[str]]:
 
 def definition(
     shape: Shape, form: str | None, marks: Marks, plain: Collection[int], stops: Collection[int]
-) -> str:
-    """form: the definition of the form alone."""
+) -> str | None:
+    """form: the definition of the form alone. None for one that would be too deep for the library."""
     wanted = Wanted(
         shape.style,
         shape.opening,
@@ -39,7 +40,13 @@ def definition(
     )
     header = shape.style.header is not None
     whole = Messages(wanted, marks, plain, stops) if header else Answer(wanted, marks, plain)
-    grammars = [{"name": "answer", "lark_grammar": whole.lark()}]
+    try:
+        lark = whole.lark()
+    except RecursionError:  # schemas in schemas
+        return None
+    if depth_of_rules(lark) > DEEPEST_RULE:
+        return None
+    grammars = [{"name": "answer", "lark_grammar": lark}]
     if form is not None:
         inner = json.loads(form)["grammars"][0] if form.startswith("{") else {"lark_grammar": form}
         grammars.append({**{key: value for key, value in inner.items() if value is not None}, "name": "form"})

@@ -1,0 +1,92 @@
+"""What a JSON schema must be before a grammar is made of it: one whose values have an end, and that costs no
+more than a moment and a few megabytes.
+
+The library bounds its own work where texts are matched, but not everywhere while it compiles: a large
+`multipleOf`, many patterns on one text, and optional properties by the thousand take seconds and gigabytes
+there, and references that lead deep end the process (`depth`). All of that is said here instead, with the
+place.
+"""
+
+import math
+from collections.abc import Iterator, Mapping
+from fractions import Fraction
+from typing import Any
+
+from modelkit.grammars.depth import DEEPEST_RULE, DEEPEST_SCHEMA, depth_of_rules, depth_of_schema, schemas_in
+from modelkit.grammars.described import Value
+from modelkit.grammars.endless import Values
+
+MOST_OPTIONAL = 2_400  # properties: each takes four of the parser's items
+MOST_OPTIONAL_IN_ALL = 8_000_000  # the sum of squares over all objects, as that is what they take to compile
+MOST_PATTERNS = 3  # of one text: each more multiplies what is looked through
+LARGEST_STEP = 10_000  # of multipleOf, without its factors of 2 and 5: so many states
+
+
+def unsound(schema: Mapping[str, Any]) -> str | None:
+    """A sentence on why no grammar is made of it."""
+    deep = depth_of_schema(schema)
+    if deep > DEEPEST_SCHEMA:
+        return (
+            f"it goes {deep:,} schemas deep when its references are followed, or has circles of so many; at "
+            f"most {DEEPEST_SCHEMA} are taken"
+        )
+    values = Values(schema)
+    if values.too_many:
+        return "its choices (anyOf in allOf) can be combined in too many ways; name those that are meant"
+    return values.endless() or next(_too_costly(values), None)
+
+
+def unsound_rules(text: str) -> str | None:
+    """The same of a grammar in Lark's syntax."""
+    deep = depth_of_rules(text)
+    if deep > DEEPEST_RULE:
+        return f"its rules refer to each other {deep:,} deep; at most {DEEPEST_RULE} are taken"
+    wrong = (unsound(one) for one in schemas_in(text) if isinstance(one, Mapping))
+    return next((why for why in wrong if why), None)
+
+
+def _too_costly(values: Values) -> Iterator[str]:
+    squares = 0
+    for value in values.all:
+        at = values.path(value)
+        optional = _optional(value)
+        squares += optional * optional
+        if optional > MOST_OPTIONAL:
+            yield (
+                f"{at} has {optional:,} properties that may be left out, at most {MOST_OPTIONAL:,} are "
+                "taken; list them in `required`"
+            )
+        if squares > MOST_OPTIONAL_IN_ALL:
+            yield f"from {at} on it has too many properties that may be left out; list them in `required`"
+        patterns = sum(("pattern" in part) + ("format" in part) for part in value.parts)
+        if patterns > MOST_PATTERNS:
+            yield f"{at} has {patterns} patterns and formats at once; at most {MOST_PATTERNS} are taken"
+        step = _step(value)
+        if step > LARGEST_STEP:
+            yield (
+                f"{at} is a multiple of {step:,} (without factors of 2 and 5); at most {LARGEST_STEP:,} "
+                "can be enforced"
+            )
+
+
+def _optional(value: Value) -> int:
+    named, required = set[str](), set[str]()
+    for part in value.parts:
+        properties, must = part.get("properties"), part.get("required")
+        named.update(properties if isinstance(properties, Mapping) else ())
+        if isinstance(must, list):
+            required.update(one for one in must if isinstance(one, str))
+    return len(named - required)
+
+
+def _step(value: Value) -> int:
+    """Of all multipleOf that hold at once, as a whole number."""
+    product = 1
+    for part in value.parts:
+        said = part.get("multipleOf")
+        if isinstance(said, int | float) and not isinstance(said, bool) and 0 < said < math.inf:
+            product *= Fraction(str(said)).numerator
+    for factor in (2, 5):
+        while product % factor == 0:
+            product //= factor
+    return product

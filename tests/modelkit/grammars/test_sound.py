@@ -1,0 +1,116 @@
+"""What a schema must be before a grammar is made of it. Without these refusals the library would end the
+process or take gigabytes, or a model would be led into a value that never ends.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from modelkit.errors import RequestError
+from modelkit.grammar import Form, Grammars
+from modelkit.grammars.depth import DEEPEST_RULE
+from modelkit.grammars.sound import unsound, unsound_rules
+from modelkit.tokenizer import load_tokenizer
+from tests.support.tiny import write_tokenizer
+
+NULL = {"type": "null"}
+
+
+@pytest.fixture(scope="module")
+def grammars(tmp_path_factory: pytest.TempPathFactory) -> Grammars:
+    folder: Path = tmp_path_factory.mktemp("tokenizer")
+    write_tokenizer(folder)
+    return Grammars(load_tokenizer({"tokenizer.json": folder / "tokenizer.json"}), 320, frozenset({256}))
+
+
+def of(required: bool, **properties: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "required": [*properties] if required else []}
+
+
+def chain(count: int) -> dict[str, Any]:
+    """A schema whose references lead so far."""
+    links = {f"d{i}": of(True, n={"$ref": f"#/$defs/d{i + 1}"}) for i in range(count)}
+    return {"$defs": {**links, f"d{count}": NULL}, "$ref": "#/$defs/d0"}
+
+
+ITSELF = {"$ref": "#"}
+ENDLESS = {
+    "at once": (of(True, a=ITSELF), r"\$ -> \$\.a -> "),
+    "in a list with an item": (of(True, a={"type": "array", "minItems": 1, "items": ITSELF}), r"\$\.a\[0\]"),
+    "by every choice": (of(True, a={"anyOf": [ITSELF, of(True, b=ITSELF)]}), r"\$\.a"),
+    "by a part": (of(True, a={"allOf": [ITSELF, {"title": "again"}]}), r"\$\.a"),
+    "in turns": (
+        {
+            "$defs": {"x": of(True, y={"$ref": "#/$defs/y"}), "y": of(True, x={"$ref": "#/$defs/x"})},
+            **of(False, start={"$ref": "#/$defs/x"}),
+        },
+        r"\$\.start",
+    ),
+}
+ENDING = {
+    "left out": of(False, a=ITSELF),
+    "null": of(True, a={"anyOf": [ITSELF, NULL]}),
+    "an empty list": of(True, a={"type": "array", "items": ITSELF}),
+    "another choice": of(True, a={"anyOf": [{"type": "string"}, ITSELF]}),
+    "one of two types": {**of(True, a=ITSELF), "type": ["object", "null"]},
+}
+
+
+@pytest.mark.parametrize("case", ENDLESS)
+def test_a_schema_that_requires_itself_is_refused_with_its_circle(grammars: Grammars, case: str) -> None:
+    schema, circle = ENDLESS[case]
+    with pytest.raises(RequestError, match=rf"without end .*{circle}"):
+        grammars.compile(Form("format", "schema", json.dumps(schema)))
+
+
+@pytest.mark.parametrize("case", ENDING)
+def test_a_schema_whose_values_can_end_is_taken(grammars: Grammars, case: str) -> None:
+    grammars.compile(Form("format", "schema", json.dumps(ENDING[case])))
+
+
+@pytest.mark.parametrize("links", [1_000, 20_000])
+def test_references_that_lead_deep_do_not_end_the_process(grammars: Grammars, links: int) -> None:
+    with pytest.raises(RequestError, match="schemas deep when its references are followed"):
+        grammars.compile(Form("format", "schema", json.dumps(chain(links))))
+
+
+def test_rules_that_lead_deep_do_not_end_the_process(grammars: Grammars) -> None:
+    rules = [f'r{i}: "a" r{i + 1}' for i in range(5_000)]
+    with pytest.raises(RequestError, match=f"deep; at most {DEEPEST_RULE} are taken"):
+        grammars.compile(Form("grammar", "lark", "\n".join(["start: r0", *rules, 'r5000: "b"'])))
+
+
+def test_schemas_in_a_grammar_are_looked_at() -> None:
+    assert "without end" in (unsound_rules(f"start: %json {json.dumps(of(True, a=ITSELF))}") or "")
+
+
+def test_chains_of_a_usual_length_are_taken(grammars: Grammars) -> None:
+    grammars.compile(Form("format", "schema", json.dumps(chain(60))))
+
+
+@pytest.mark.parametrize(
+    ("schema", "why"),
+    [
+        (of(False, **{f"p{i}": {} for i in range(6_000)}), "6,000 properties that may be left out"),
+        (of(True, a={"type": "number", "multipleOf": 99_999_989}), r"\$\.a is a multiple of 99,999,989"),
+        ({"allOf": [{"type": "string", "pattern": "a" * n} for n in range(1, 6)]}, "5 patterns and formats"),
+    ],
+    ids=["optional", "step", "patterns"],
+)
+def test_what_takes_gigabytes_to_compile_is_refused(
+    grammars: Grammars, schema: dict[str, Any], why: str
+) -> None:
+    with pytest.raises(RequestError, match=why):
+        grammars.compile(Form("format", "schema", json.dumps(schema)))
+
+
+@pytest.mark.parametrize(
+    "key", ["required", "properties", "type", "items", "anyOf", "allOf", "minItems", "multipleOf", "$ref"]
+)
+@pytest.mark.parametrize(
+    "value", [5, "x", [1], [[1]], {}, None, float("nan"), float("inf"), -1, 1e300], ids=repr
+)
+def test_values_of_wrong_kinds_are_no_reason_to_fail(key: str, value: object) -> None:
+    unsound({"type": "object", "properties": {"a": {key: value}}, key: value})
