@@ -27,15 +27,17 @@ class Value:
     key: tuple[frozenset[int], frozenset[int]]
     """Identities of the schemas, and of the lists of choices of which one has been made."""
     parts: tuple[Schema, ...]
+    """The schemas, all of which hold."""
 
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """Of a value: what must be there so that it can be."""
+    """What must be there so that a value can be."""
 
     name: str
     """A property's, or an item's place in brackets."""
     value: Value
+    """What stands there."""
 
 
 class Described:
