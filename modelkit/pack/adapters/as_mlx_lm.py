@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from modelkit.pack.adapters.fused import unpacked
-from modelkit.pack.adapters.given_out import Given, as_it_is, folder_files
+from modelkit.pack.adapters.given import Given, as_it_is, folder_files
 from modelkit.pack.adapters.place import head_beside
 from modelkit.pack.experts import gather
 from modelkit.pack.families import checkpoint_of

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from modelkit.pack.adapters.fused import unpacked
-from modelkit.pack.adapters.given_out import Given, as_it_is, folder_files
+from modelkit.pack.adapters.given import Given, as_it_is, folder_files
 from modelkit.source.adapters.peft import CONFIG, PREFIX, WEIGHTS
 
 if TYPE_CHECKING:
