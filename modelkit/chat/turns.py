@@ -70,22 +70,27 @@ def left_out(
     """
     stays = [message.role in OPENING for message in messages]
 
-    def tokens(start: int, stop: int) -> int:
-        return sum(sizes[place] for place in range(start, stop) if not stays[place])
+    def tokens(start: int, stop: int, *, staying: bool = False) -> int:
+        return sum(sizes[place] for place in range(start, stop) if stays[place] == staying)
 
-    used = fixed + sum(sizes[place] for one in parts for place in range(one.start, one.stop) if stays[place])
-    target = used + (limit - used) // 2
+    # Instructions in the middle count from when they are there: before, there was more room.
+    used = kept = fixed
     gone: list[Unit] = []
     oldest = 0
     for number, one in enumerate(parts):
         now = one.start + one.asked
-        used += tokens(one.start, now)
+        come = tokens(one.start, now, staying=True)
+        kept += come
+        used += come + tokens(one.start, now)
         if used > limit:
+            target = kept + (limit - kept) // 2
             # What came just before is needed most: it goes only if it has to.
             while oldest < number and used > (target if oldest < number - 1 else limit):
                 if not parts[oldest].firm:
                     gone.append(parts[oldest])
                     used -= tokens(parts[oldest].start, parts[oldest].stop)
                 oldest += 1
-        used += tokens(now, one.stop)
+        come = tokens(now, one.stop, staying=True)
+        kept += come
+        used += come + tokens(now, one.stop)
     return frozenset(place for one in gone for place in range(one.start, one.stop) if not stays[place])

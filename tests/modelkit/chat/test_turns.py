@@ -111,3 +111,15 @@ def test_what_goes_once_stays_gone_until_the_next_time(
         total = sum(sizes[place] for place in left)
         fit = total <= max(limit, fixed)
         assert fit or all(messages[place].role in ("system",) or place == count - 1 for place in left)
+
+
+def test_instructions_in_the_middle_take_no_room_before_they_come() -> None:
+    messages = talk("suuuuauCtCtauusau")
+    sizes = [1] * len(messages)
+    sizes[12] = 4  # the question before: without it there was room for all
+
+    def lost(count: int) -> frozenset[int]:
+        part: Sequence[Message] = messages[:count]
+        return left_out(part, units(part), sizes[:count], 1, 16)
+
+    assert lost(14) <= lost(17)
