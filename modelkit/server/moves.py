@@ -176,10 +176,11 @@ class Moves:
             self.leave(standing)
             return
         places = 0
-        try:
-            places = 0 if isinstance(outcome, BaseException) else outcome.activity.places
-        except ModelClosed as error:  # its engine has ended since
-            outcome = error
+        if not isinstance(outcome, BaseException):
+            try:
+                places = outcome.activity.places
+            except ModelClosed as error:  # its engine has ended since
+                outcome = error
         if isinstance(outcome, BaseException):
             self.tally.failures[standing.found.name, "error"] += 1
             self.drop(standing, worded(outcome) if isinstance(outcome, Exception) else _ended(outcome))

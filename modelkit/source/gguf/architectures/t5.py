@@ -29,6 +29,10 @@ def _feed_forward(facts: Facts) -> tuple[str, bool]:
     return facts.get("dense_act_fn", default=named), gated
 
 
+def _decoder_layers(facts: Facts) -> int:
+    return facts.count("num_decoder_layers", default=facts.layers)
+
+
 def _kind(facts: Facts) -> str:
     return str(facts.get("model_type", default="t5"))
 
@@ -47,7 +51,7 @@ def _read_blocks(file: Reading) -> None:
 
 def _write_blocks(out: Writing) -> None:
     facts = out.facts
-    out.put("decoder_block_count", facts.count("num_decoder_layers", default=facts.layers))
+    out.put("decoder_block_count", _decoder_layers(facts))
     size = facts.count("d_kv", default=64)
     out.put("attention.key_length", size)
     out.put("attention.value_length", size)
@@ -102,10 +106,6 @@ def _block(norms: Sequence[str], forward: int) -> tuple[Rule, ...]:
         rule("ffn_up.weight", f"{home}.wi.weight", _IfGated(False)),
         rule("ffn_down.weight", f"{home}.wo.weight"),
     )
-
-
-def _decoder_layers(facts: Facts) -> int:
-    return facts.count("num_decoder_layers", default=facts.layers)
 
 
 T5 = Architecture(
