@@ -1,6 +1,7 @@
 """A model on an event loop: the same answers, and who leaves cancels."""
 
 import asyncio
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -49,20 +50,34 @@ def test_many_share_a_loop(model: modelkit.Model) -> None:
     ]
 
 
-def test_a_task_that_is_cancelled_cancels_its_answer(model: modelkit.Model) -> None:
+def test_a_task_that_is_cancelled_cancels_its_answer(
+    model: modelkit.Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = model._running.engine  # pyright: ignore[reportPrivateUsage, reportOptionalMemberAccess]
+    takes, begun, left = engine._step, threading.Event(), threading.Event()  # pyright: ignore[reportPrivateUsage]
+    steps: list[int] = []
+
+    def step(prefill: int) -> None:
+        """The answer stands after its first step until the task has gone."""
+        takes(prefill)
+        steps.append(prefill)
+        begun.set()
+        assert left.wait(60)
+
     async def leave() -> None:
-        both = AsyncModel(model)
-        asking = asyncio.create_task(both.generate("Hi", num_predict=200, seed=1))
-        await asyncio.sleep(0.02)
+        asking = asyncio.create_task(AsyncModel(model).generate("Hi", num_predict=200, seed=1))
+        assert await asyncio.to_thread(begun.wait, 60)
         asking.cancel()
         with pytest.raises(asyncio.CancelledError):
             await asking
 
+    monkeypatch.setattr(engine, "_step", step)
     asyncio.run(leave())
-    engine = model._running.engine  # pyright: ignore[reportPrivateUsage, reportOptionalMemberAccess]
-    until = time.monotonic() + 20
+    left.set()
+    until = time.monotonic() + 60
     while engine.call(lambda _model: len(engine._places.rows)):  # pyright: ignore[reportPrivateUsage]
         assert time.monotonic() < until, "the row of a cancelled task goes on"
+    assert len(steps) == 1
 
 
 def test_it_loads_and_closes(folder: Path) -> None:

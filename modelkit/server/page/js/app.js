@@ -43,6 +43,7 @@ class Page {
   /** Show a conversation; one that is not there is a new one. */
   async open(id) {
     if (this.chat && this.chat.id === id) return;
+    const focused = document.activeElement;
     const running = id && this.#running.get(id);
     const chat = running ? running.conversation : id ? await Conversation.load(this.store, id) : null;
     this.chat = chat ?? Conversation.fresh(this.store, this.models.chosen, keptSettings());
@@ -50,10 +51,12 @@ class Page {
     history.replaceState(null, "", chat ? `#${chat.id}` : location.pathname + location.search);
     this.log.follows = true;
     this.show();
+    // What a person went to while the conversation was read keeps the focus: keys already typed would go astray.
+    const free = [focused, document.body].includes(document.activeElement);
     if (this.sidebar.narrow.matches && this.sidebar.isOpen) this.sidebar.toggle(false);
+    if (free) this.composer.focus();
     await this.sidebar.show();
     this.#modelChanged();
-    this.composer.focus();
   }
 
   fresh() {

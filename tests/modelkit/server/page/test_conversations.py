@@ -64,7 +64,9 @@ def test_conversations_are_kept_found_renamed_moved_and_deleted(tab: Tab, fake: 
     page.keyboard.type("tigers")
     page.locator("#chats li").filter(has_text="Plants?").wait_for(state="detached")
     page.locator(".chat").click()
+    page.locator("#title").filter(has_text="Animals?").wait_for()  # the message box has the focus by then
     page.locator("#search").fill("")
+    page.locator("#chats li").filter(has_text="Plants?").wait_for()
     tab.button("More about this conversation").click()
     tab.button("Rename").click()
     page.locator("#ask-text").fill("Beasts")
@@ -86,6 +88,18 @@ def test_conversations_are_kept_found_renamed_moved_and_deleted(tab: Tab, fake: 
     page.locator("#chats li").nth(2).wait_for()  # Plants? once more
     page.locator("#import-file").set_input_files({"name": "x.json", "mimeType": "a/b", "buffer": b"{]"})
     page.get_by_text("x.json: it holds no JSON").wait_for()
+
+
+def test_a_conversation_that_opens_late_leaves_the_focus_where_one_went(tab: Tab, fake: Fake) -> None:
+    fake.answers = [HELLO]
+    tab.ask("Animals?")
+    tab.button("New conversation").click()
+    # In one task of the page: the conversation is read from the database behind it.
+    tab.page.evaluate("document.querySelector('.chat').click(); document.querySelector('#search').focus()")
+    tab.page.locator("#title").filter(has_text="Animals?").wait_for()
+    assert tab.page.evaluate("document.activeElement.id") == "search"
+    tab.button("New conversation").click()
+    tab.page.wait_for_function("document.activeElement.id === 'message'")
 
 
 def test_two_tabs_make_two_branches_and_lose_nothing(tab: Tab, fake: Fake) -> None:
