@@ -46,7 +46,7 @@ def budget_of(
     """None for an answer that does not think, or whose closing mark this vocabulary cannot write. calls: the
     answer may call tools.
     """
-    if style.header:
+    if style.header and style.header.thinking:
         header = style.header
         begins, close = (header.thinking + header.message,), header.ends[0] + header.start
         ends = (header.ends[0],)

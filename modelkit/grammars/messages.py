@@ -3,15 +3,21 @@
     answer = (thinking end start | remark end start)* (text | call)
 
 A remark is text in the channel of calls, to nobody: what the model says before it calls. Marks that end a
-message and the answer with it are stop ids, and in no grammar.
+message and the answer with it are stop ids, and in no grammar. Where headers are listed (Functionary's),
+
+    answer = text? call*
+
+and text ends at the header of a tool.
 """
 
 from collections.abc import Collection
+from dataclasses import replace
 
 from modelkit.chat.styles.style import Header
 from modelkit.grammars.answer import FORM, Wanted, allowed
 from modelkit.grammars.calls import Calls
 from modelkit.grammars.rules import Free, Marks, Rules, either
+from modelkit.grammars.tools import Tool
 
 
 class Messages:
@@ -21,7 +27,21 @@ class Messages:
         assert wanted.style.header is not None
         self._wanted, self._header, self._stops = wanted, wanted.style.header, stops
         self._rules = Rules(marks)
-        self._free = Free(allows=allowed(wanted.style, self._rules, marks, plain))
+        self._heads = self._headers()
+        self._free = Free(tuple(self._heads), allowed(wanted.style, self._rules, marks, plain))
+        self._more: str | None = None
+
+    def _headers(self) -> dict[str, Tool]:
+        """The headers that text cannot have in it."""
+        header = self._header
+        if not header.listed:
+            return {}
+        return {
+            header.start + head: tool
+            for tool in self._wanted.tools
+            for head in header.heads([tool.name])
+            if tool.name not in header.not_tools
+        }
 
     def lark(self) -> str:
         """The grammar."""
@@ -42,7 +62,7 @@ class Messages:
     def _next(self, written: str, again: str) -> str:
         """One message and all behind it. written: of its header, what is there already."""
         header, wanted = self._header, self._wanted
-        ways = [(header.thinking, self._going_on(again))]
+        ways = [(header.thinking, self._going_on(again))] if header.thinking else []
         remark = remark_of(header)
         if remark:
             ways.append((remark, self._going_on(again)))
@@ -50,8 +70,9 @@ class Messages:
             ways.append((header.text, self._said()))
         if wanted.may_call:
             ways += [
-                (header.call.replace("{name}", tool.name), f"{self._call(tool.name)} {self._end(1)}")
+                (header.call.replace("{name}", tool.name), f"{self._call(tool.name)} {self._behind()}")
                 for tool in wanted.tools
+                if tool.name not in header.not_tools
             ]
         begun = [
             ((head + header.message).removeprefix(written), rest)
@@ -69,7 +90,25 @@ class Messages:
         return f"{self._rules.until(end.strip(), self._free)} {self._rules.said(start)} {again}"
 
     def _said(self) -> str:
-        return FORM if self._wanted.form else self._rules.free(self._free)
+        if self._wanted.form:
+            return FORM
+        ways = [self._rules.free(self._free)]
+        for head, tool in self._heads.items() if self._wanted.may_call else ():
+            others = tuple(one for one in self._heads if one != head)
+            before = self._rules.until(head, replace(self._free, lacks=others))
+            ways.append(f"{before} {self._call(tool.name)} {self._behind()}")
+        return self._rules.rule(either(ways))
+
+    def _behind(self) -> str:
+        """What may follow a call."""
+        wanted, rules = self._wanted, self._rules
+        if not self._heads or wanted.named or not wanted.parallel:
+            return self._end(1)
+        if self._more is None:
+            self._more = rules.ahead()
+            calls = (f"{rules.said(head)} {self._call(tool.name)}" for head, tool in self._heads.items())
+            rules.define(self._more, f"({either(calls)})* {self._end(1)}")
+        return self._more
 
     def _call(self, name: str) -> str:
         tools = [tool for tool in self._wanted.tools if tool.name == name]
@@ -84,5 +123,5 @@ class Messages:
 
 def remark_of(header: Header) -> str:
     """The header of a remark; "" for styles without."""
-    head = header.call.partition(header.recipient)[0].rstrip()
+    head = header.call.partition(header.recipient)[0].rstrip() if header.recipient else ""
     return head if head.strip() and head not in (header.thinking, header.text) else ""

@@ -31,11 +31,14 @@ class Headed(Machine):
         self._tools = tools if style.form else {}
         self._start, self._message = core(header.start), core(header.message) or header.message
         self._ends = tuple(dict.fromkeys(core(end) for end in header.ends if core(end)))
-        self._bounds = Marks(one for one in (*self._ends, self._start) if one)
+        whole = (header.text + header.message, *header.heads(self._tools)) if header.listed else ()
+        self._listed = (*whole, *(header.start + one for one in whole))
+        starts = self._listed[len(whole) :] or (self._start,)
+        self._bounds = Marks(one for one in (*self._ends, *starts) if one)
         ids = Identities(style.ids, earlier_calls)
         self._calls = Calls(style, tools, self._feed, self._sink, ids, self._bounds.cores)
         before, _, _ = header.call.partition("{name}")
-        _, _, self._of_tools = before.partition(header.recipient)
+        self._of_tools = before.partition(header.recipient)[2] if header.recipient else ""
         heads = (header.thinking, header.text, before, header.recipient, header.start)
         self._heads = tuple({_first_mark(core(head)) for head in heads})
         self._in_text = opening.place == "text" and not opening.written
@@ -59,6 +62,9 @@ class Headed(Machine):
         ends before it is whole: no text is in it.
         """
         feed, count = self._feed, 0
+        if self._listed:
+            found = yield from feed.expect(self._listed)
+            return None if found is None else found.removeprefix(self._header.start).strip(BLANKS)
         if self._start:
             yield from feed.expect((self._start,))
         first = yield from feed.blanks()
@@ -85,6 +91,8 @@ class Headed(Machine):
 
     def _recipient(self, said: str) -> str | None:
         """The tool that the message goes to; None where it goes to nobody, or to no tool."""
+        if self._listed:
+            return said if said in self._tools and said not in self._header.not_tools else None
         mark = core(self._header.recipient)
         _, found, behind = said.partition(mark) if mark else ("", said, said)
         name = behind.split(maxsplit=1)[0].split("<", 1)[0] if found and behind.strip() else ""
@@ -136,8 +144,13 @@ class Headed(Machine):
         yield from self._behind_call()
 
     def _behind_call(self) -> Waiting[None]:
-        """To the end of the message: nothing that may stand there is for anybody."""
+        """To the end of the message: nothing that may stand there is for anybody. Where headers are listed, a
+        call ends its message by itself.
+        """
         feed = self._feed
+        if self._listed:
+            yield from feed.skip_blanks()
+            return
         while True:
             place, found = self._bounds.look(feed.text, feed.at)
             feed.take(place - feed.at + (len(found) if found in self._ends else 0))

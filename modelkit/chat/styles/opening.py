@@ -95,6 +95,6 @@ def _behind_header(header: Header, prompt: str) -> Opening:
     tail = prompt[begin + len(header.start) :] if begin >= 0 else ""
     if header.message not in tail:
         return Opening("start", tail)
-    if tail.startswith(header.thinking):
+    if header.thinking and tail.startswith(header.thinking):
         return Opening("thinking", tail)
     return Opening("text", tail)

@@ -14,7 +14,7 @@ where FORM is one of JsonCall, MarkedCall and PythonCall, and a style without `s
 nothing in its place. Styles with a `header` write messages instead, each with a header that says what it is.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 from modelkit.chat.styles.reading import record
@@ -164,7 +164,7 @@ class Header:
     """End the message: `<|end|>`, `<|call|>`, `<|return|>`. The first is that of thinking, the second, where
     there is one, that of a call."""
     thinking: str
-    """The header of thinking, without `message`: `<|channel|>analysis`."""
+    """The header of thinking, without `message`: `<|channel|>analysis`. "" for models that do not think."""
     text: str
     """The header of the answer itself: `<|channel|>final`."""
     call: str
@@ -174,6 +174,13 @@ class Header:
     """In front of the recipient's name, which is a tool's or one of `not_tools`: `to=`."""
     not_tools: tuple[str, ...] = ()
     """Recipients that are no tools: a message to them is thinking where `thinking` names them, else text."""
+    listed: bool = False
+    """Headers are text that an answer may hold anywhere (`>>>f\\n`): one is a header only where it is whole
+    and that of the answer itself or of a tool that is there. Calls follow each other in one answer then."""
+
+    def heads(self, tools: Iterable[str]) -> dict[str, str]:
+        """What a header of each of these tools is, from behind `start` on."""
+        return {self.call.replace("{name}", name) + self.message: name for name in tools}
 
     @property
     def marks(self) -> tuple[str, ...]:

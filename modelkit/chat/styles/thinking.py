@@ -138,7 +138,7 @@ def thinking_of(style: Style | None, template: ChatTemplate) -> Thinking:
     """What the template offers. Some dozen renderings, once for each template."""
     if style is None:
         return _found(template, (), False)
-    sure = style.header is not None or bool((style.extra or {}).get("thinks", False))
+    sure = bool(style.header and style.header.thinking) or bool((style.extra or {}).get("thinks", False))
     return _found(template, style.think.marks if style.think else (), sure)
 
 

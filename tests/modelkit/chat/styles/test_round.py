@@ -106,3 +106,22 @@ def test_derived_styles(calls: str, content: str, thinking: str | None) -> None:
     for made in ((rome,), (rome, TIME)):
         answer = Message("assistant", content, thinking, made)
         same(come_back(template(calls), answer, None, "</turn>"), answer)
+
+
+FUNCTIONARY = (
+    "{% for m in messages %}<|start_header_id|>{{ m.role }}<|end_header_id|>\n\n"
+    "{% if m.role == 'assistant' %}{% if m.content %}{{ '>>>all\\n' + m.content }}{% endif %}"
+    "{% for c in m.tool_calls or [] %}"
+    "{{ '>>>' + c.function.name + '\\n' + c.function.arguments }}{% endfor %}"
+    "{% else %}{{ m.content }}{% endif %}<|eot_id|>{% endfor %}"
+    "{% if add_generation_prompt %}<|start_header_id|>assistant<|end_header_id|>\n\n>>>{% endif %}"
+)
+"""What Functionary 3.2's own template does with messages."""
+
+
+@pytest.mark.parametrize("calls", [(), (ROME,), (ROME, TIME)], ids=len)
+@pytest.mark.parametrize("content", ["", "Let me see:\n>>> soon."])
+def test_a_recipient_in_front_of_each_part(content: str, calls: tuple[ToolCall, ...]) -> None:
+    if content or calls:
+        answer = Message("assistant", content, None, calls)
+        same(come_back(ChatTemplate(FUNCTIONARY), answer, None, "<|eot_id|>"), answer)
