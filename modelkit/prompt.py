@@ -21,7 +21,7 @@ from modelkit.chat.rendering import Frame, Rendering, Tools
 from modelkit.chat.styles.choice import choose
 from modelkit.chat.styles.opening import Opening, opening_of
 from modelkit.chat.styles.style import Style
-from modelkit.chat.styles.thinking import Thinking, thinking_of, thinking_variables
+from modelkit.chat.styles.thinking import Thinking, ends_for, thinking_of, thinking_variables
 from modelkit.chat.template import ChatTemplate
 from modelkit.chat.turns import OPENING, opening
 from modelkit.errors import TemplateError
@@ -165,9 +165,10 @@ class Prompter:
         # As a list: tools are read more than once, and a caller may give an iterator.
         tools = None if frame.tools is None else list(elements(frame.tools, "tools", "tools"))
         variables = {} if frame.variables is None else mapping(frame.variables, "variables")
-        if thinking := thinking_variables(self.style, template, frame.think):
-            variables = {**thinking, **variables}
-        return Rendering(template, replace(frame, tools=tools, variables=variables))
+        thinking = thinking_variables(self.style, template, frame.think)
+        # A variable of the request's own wins: with one, what it says of thinking stands.
+        ends = None if thinking.keys() & variables.keys() else ends_for(self.style, template, frame.think)
+        return Rendering(template, replace(frame, tools=tools, variables={**thinking, **variables}), ends)
 
     def _laid(self, rendering: Rendering, given: Sequence[Message], fit: Fit | None) -> _Laid:
         """With the package's own parts, which were spoken of in `notes`; all of `given` has its place in it,

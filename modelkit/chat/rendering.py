@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from modelkit.chat.message import Message
+from modelkit.chat.styles.ends import Ends
 from modelkit.chat.template import ChatTemplate
 from modelkit.errors import TemplateError
 from runtime.records import dataclass
@@ -33,13 +34,16 @@ class Rendering:
 
     template: ChatTemplate
     frame: Frame = Frame()
+    ends: Ends | None = None
+    """What keeps the model from thinking, where it shall not; None where nothing has to."""
 
     def text(self, messages: Sequence[Message]) -> str:
         """The prompt. Raises TemplateError, RequestError."""
         frame = self.frame
-        return self.template.render(
+        text = self.template.render(
             messages, tools=frame.tools, variables=frame.variables, continue_final=frame.continue_final
         )
+        return text if self.ends is None or frame.continue_final else self.ends.held(text)
 
     def tried(self, messages: Sequence[Message]) -> str | None:
         """The prompt; None where the template refuses these messages."""

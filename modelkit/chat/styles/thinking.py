@@ -4,7 +4,7 @@ Templates have no common switch. Variables that are known are tried with the val
 changes the prompt acts. What `think` asks for then becomes variables, or a clear refusal.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import field
 from functools import lru_cache
 from typing import Any, Literal
@@ -12,6 +12,7 @@ from typing import Any, Literal
 from modelkit.arguments import shown
 from modelkit.chat.message import Message
 from modelkit.chat.patience import Patience
+from modelkit.chat.styles.ends import WORDS, Ends, ends_of, spoken
 from modelkit.chat.styles.style import Style
 from modelkit.chat.template import ChatTemplate
 from modelkit.errors import RequestError, TemplateError
@@ -52,9 +53,12 @@ class Thinking:
     on: Mapping[str, Any] | None = None
     """The variables that turn it on; None where it cannot be had."""
     off: Mapping[str, Any] | None = None
-    """The variables that turn it off; None where it cannot be turned off."""
+    """The variables that turn it off; None where it cannot be turned off. Empty where `ends` does it alone.
+    """
     levels: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
     """How much, some of LEVELS in their order, with the variables of each; none where it is on or off."""
+    ends: Ends | None = None
+    """What keeps the model from thinking at the end of the prompt; None where that is told elsewhere."""
 
     @property
     def said(self) -> str:
@@ -91,6 +95,13 @@ def thinking_variables(
     if asked is True or not found.levels:
         return {**found.on}
     return {**found.levels[nearest(asked, tuple(found.levels))]}
+
+
+def ends_for(style: Style | None, template: ChatTemplate, think: bool | str | None) -> Ends | None:
+    """What the prompt has to end with for `think`, whatever words its messages have; None where it is not to
+    be off, or where that is not told at the end.
+    """
+    return thinking_of(style, template).ends if _read(think) is False else None
 
 
 def nearest(level: str, offered: tuple[str, ...]) -> str:
@@ -156,13 +167,25 @@ def _found(template: ChatTemplate, marks: tuple[str, ...], sure: bool) -> Thinki
         default = "off"
     elif on is None or probe.text(on) == probe.plain:
         default = "on" if can else "off"
+    ends = ends_of(probe.text(on or {}), probe.text(off), _ASKED[0].content) if off is not None else None
+    if off is None and can and WORDS[1] in template.source:
+        ends = spoken(probe.behind, _ASKED[0].content)
+        off = {} if ends is not None else None
     if on is None and can:
         on = (
             levels["high" if "high" in levels else next(reversed(levels))]
             if levels and default == "off"
             else {}
         )
-    return Thinking(can, default, switch or variable, on if can else None, off if can else None, levels)
+    return Thinking(
+        can,
+        default,
+        switch or variable,
+        on if can else None,
+        off if can else None,
+        levels,
+        ends if can else None,
+    )
 
 
 class _Probe:
@@ -172,10 +195,17 @@ class _Probe:
 
     def text(self, variables: Mapping[str, Any]) -> str | None:
         """The prompt of a question; None where the template refuses."""
+        return self._rendered(_ASKED, variables)
+
+    def behind(self, system: str) -> str | None:
+        """The prompt of the question behind a system message."""
+        return self._rendered((Message("system", system), *_ASKED), {})
+
+    def _rendered(self, messages: Sequence[Message], variables: Mapping[str, Any]) -> str | None:
         if self._patience.over:
             return None
         try:
-            return self.template.render(_ASKED, variables=variables)
+            return self.template.render(messages, variables=variables)
         except TemplateError:
             return None
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from modelkit.chat.styles.ends import WORDS
 from modelkit.cli.repl.files import quoted, read_text, with_files
 from modelkit.cli.repl.settings import read_tools, set_something, unquoted
 from modelkit.cli.screen import echo, note, show_text
@@ -50,7 +51,7 @@ HELP = (
 def take(session: "Session", text: str) -> bool:
     """Do what a line says; False when it says to leave. Raises ModelkitError."""
     word, _, rest = text.strip().partition(" ")
-    if _COMMAND.fullmatch(word):
+    if _COMMAND.fullmatch(word) and word not in WORDS:  # those are for the model: a message may begin so
         if word in LEAVING:
             return False
         if word not in COMMANDS:

@@ -190,6 +190,12 @@ def test_a_path_is_no_command() -> None:
     assert model.asked == [("user", "/etc/passwd is a file")]
 
 
+def test_a_word_that_switches_thinking_is_the_models() -> None:
+    model = Model()
+    talk(model, "/no_think Is it late?")
+    assert model.asked == [("user", "/no_think Is it late?")]
+
+
 def test_an_unknown_command_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
     talk(Model(), "/fly")
     assert "Error: there is no command /fly" in capsys.readouterr().err

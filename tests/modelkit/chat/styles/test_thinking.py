@@ -5,9 +5,11 @@ from typing import Any
 
 import pytest
 
+from modelkit.chat.message import Message
+from modelkit.chat.rendering import Frame, Rendering
 from modelkit.chat.styles.choice import choose
 from modelkit.chat.styles.table import style_named
-from modelkit.chat.styles.thinking import LEVELS, nearest, thinking_of, thinking_variables
+from modelkit.chat.styles.thinking import LEVELS, ends_for, nearest, thinking_of, thinking_variables
 from modelkit.chat.template import ChatTemplate
 from modelkit.errors import RequestError
 
@@ -134,3 +136,52 @@ def test_published_templates(shared_data: Path) -> None:
         style = choose(template).style
         assert style is not None
         assert (style.name, thinking_of(style, template).said) == wanted
+
+
+# As Nemotron Nano 2's and SmolLM3's own, which look for words in messages.
+BY_WORD = (
+    "{% set ns = namespace(on=true) %}{% for m in messages %}"
+    "{% if '/think' in m.content %}{% set ns.on = true %}"
+    "{% elif '/no_think' in m.content %}{% set ns.on = false %}{% endif %}[{{ m.role }}]"
+    "{{ m.content | replace('/think', '') | replace('/no_think', '') }}{% endfor %}[assistant]\n"
+    "{% if ns.on %}<think>\n{% else %}<think></think>{% endif %}"
+)
+BY_BOTH = (
+    "{% set on = enable_thinking | default(true) %}{% set first = messages[0].content %}"
+    "{% if '/no_think' in first %}{% set on = false %}"
+    "{% elif '/think' in first %}{% set on = true %}{% endif %}"
+    "[mode {{ on }}]{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}[assistant]\n"
+    "{% if not on %}<think>\n\n</think>\n\n{% endif %}"
+)
+
+
+def prompt_of(source: str, think: str, *texts: str) -> str:
+    template, style = ChatTemplate(source), style_named("qwen3")
+    messages = [Message("system" if place == 0 else "user", text) for place, text in enumerate(texts)]
+    variables = thinking_variables(style, template, think)
+    frame = Frame(variables=variables, think=think)
+    return Rendering(template, frame, ends_for(style, template, think)).text(messages)
+
+
+@pytest.mark.parametrize(
+    ("source", "closed", "opened"),
+    [(BY_WORD, "<think></think>", "<think>\n"), (BY_BOTH, "\n<think>\n\n</think>\n\n", "[assistant]\n")],
+)
+def test_off_holds_whatever_word_a_message_has(source: str, closed: str, opened: str) -> None:
+    assert thinking_of(style_named("qwen3"), ChatTemplate(source)).said == "on, can be switched off"
+    for first in ("", "Be brief. /think", "/no_think"):
+        for last in ("Hi", "Hi /think"):
+            assert prompt_of(source, "off", first, last).endswith(closed)
+    for think in ("auto", "on"):
+        assert prompt_of(source, think, "", "Hi").endswith(opened)
+        assert prompt_of(source, think, "/no_think", "Hi").endswith(closed)
+
+
+def test_a_word_that_the_template_leaves_to_the_model_changes_no_prompt(shared_data: Path) -> None:
+    source = (shared_data / "templates" / "Qwen-Qwen3-0.6B.jinja").read_text(encoding="utf-8")
+    closed = "<|im_start|>assistant\n<think>\n\n</think>\n\n"
+    for word in ("/think", "/no_think"):
+        assert prompt_of(source, "off", "", f"Hi {word}").endswith(closed)
+        assert prompt_of(source, "on", "", f"Hi {word}").endswith(
+            f"Hi {word}<|im_end|>\n<|im_start|>assistant\n"
+        )
