@@ -2,8 +2,9 @@
 know of them.
 
 A row begins with the longest beginning that is known, in memory or on disk, and may be resumed; a live row
-that has computed more of it is paged first. What goes to disk is paged at marks, like what cannot be cut
-anywhere: runtime.cache.sharing has the rules.
+that has computed more of it is paged first. Where the store takes no such page, or there is none, the new row
+gets a copy of what the live one has: several answers to one prompt read it once, whatever is kept. What goes
+to disk is paged at marks, like what cannot be cut anywhere: runtime.cache.sharing has the rules.
 
 A key is a token's id. With adapters, the same ids leave other keys and values, so the first key of a row that
 has some says which, and at what scales: rows share what they have if they have the same ones.
@@ -26,11 +27,13 @@ import mlx.core as mx
 from runtime.cache.build import LayerMemory
 from runtime.cache.disk_pages import DiskPages, Stored
 from runtime.cache.layout import reads_prompt
+from runtime.cache.pages import cuts_anywhere, page_arrays, split_page, take_page
 from runtime.cache.prefix import Entry, Match, PageNode, PrefixStore
 from runtime.cache.sharing import Sharing
 from runtime.cache.trie import Keys, common
 from runtime.engine.options import Options
 from runtime.engine.row import Row
+from runtime.errors import CacheFull
 
 Placed = tuple[int, Row]
 """A row and its place in layer memory."""
@@ -39,7 +42,7 @@ LONG = "long"
 
 
 class Prefixes:
-    """Does nothing without a store.
+    """Keeps nothing without a store.
 
     long_after: sequences that are longer than this are treated differently; None for none. ahead: how
     many tokens beyond its own a drafter's entry looks; rows then start so much earlier, where they can, that
@@ -65,16 +68,23 @@ class Prefixes:
             return cls(None, None, None, 0)  # see runtime.engine.sources
         folder = options.prefix_folder
         disk = None if folder is None else DiskPages(folder, memory.layout, dtype, options.kv_format)
+        # Other machines hear of a row's beginning through what keeps pages, and of no copies.
+        copied = memory if sharing is Sharing and cuts_anywhere(memory.layout) else None
         if limit_bytes is None:
-            return cls(None, disk, long_after, ahead)
+            return cls(None, disk, long_after, ahead, copied)
         store = PrefixStore(memory.layout, limit_bytes)
         shared = sharing(memory, store, spacing=options.mark_spacing, marking=disk is not None)
-        return cls(shared, disk, long_after, ahead)
+        return cls(shared, disk, long_after, ahead, copied)
 
     def __init__(
-        self, sharing: Sharing[Row] | None, disk: DiskPages | None, long_after: int | None, ahead: int
+        self,
+        sharing: Sharing[Row] | None,
+        disk: DiskPages | None,
+        long_after: int | None,
+        ahead: int,
+        copied: LayerMemory | None = None,
     ) -> None:
-        self._sharing = sharing
+        self._sharing, self._copied = sharing, copied
         self._disk = disk
         self._long_after = long_after
         self._ahead = ahead if sharing is not None and sharing.anywhere else 0
@@ -93,17 +103,59 @@ class Prefixes:
         short = self._long_after is not None and len(row.ids) <= self._long_after
         borders = [self._long_after if short else None, None if row.shift is None else row.shift.room]
         row.room = min((border for border in borders if border is not None), default=None)
-        if self._sharing is None:
-            return
-        store, keys = self._sharing.store, self._keys(row, row.ids)
+        keys = self._keys(row, row.ids)
+        best, known = self._nearest(keys, live)
+        if self._sharing is not None:
+            self._begin(self._sharing, place, row, keys, best, known)
+        if best is not None and known - self._ahead > row.length:
+            self._copy(best[0], place, row, known - self._ahead)
+
+    def _begin(
+        self, sharing: Sharing[Row], place: int, row: Row, keys: Keys, best: Placed | None, known: int
+    ) -> None:
+        """From what is kept. best: the live row that has computed `known` of these keys, if any has some."""
+        store = sharing.store
         match = store.lookup(keys)
-        if self._sharing.anywhere and self._share(self._sharing, keys, match, live):
+        if best is not None and known > match.offset:
+            read = self._keys(best[1], best[1].read)
+            self._save(read, sharing.page(best[1], best[0], read))
             match = store.lookup(keys)
         if self._disk is not None:
             match = _found(keys, match, store, self._disk)
         if self._ahead and match.offset > match.matched - self._ahead:
             match = store.lookup(keys[: match.matched + 1 - self._ahead])
-        row.length = self._sharing.begin(row, place, keys, match, row.request.marks)
+        row.length = sharing.begin(row, place, keys, match, row.request.marks)
+
+    def _nearest(self, keys: Keys, live: Iterable[Placed]) -> tuple[Placed | None, int]:
+        """The live row that has computed most of these keys, all but the last at most, and how many; none
+        where layers cannot be cut anywhere.
+        """
+        found: Placed | None = None
+        most = 0
+        if self._copied is None and not (self._sharing is not None and self._sharing.anywhere):
+            return None, 0
+        for place, row in live:
+            # A row that has forgotten something holds traces of it: it is in no store, either.
+            sound = not row.dropped if self._sharing is None else row in self._sharing
+            count = common(self._keys(row, row.read), keys[:-1]) if sound else 0
+            if count > most:
+                found, most = (place, row), count
+        return found, most
+
+    def _copy(self, source: int, place: int, row: Row, length: int) -> None:
+        """What the row at `source` has of this one's first tokens, where memory has room for it."""
+        memory = self._copied
+        if memory is None:
+            return
+        try:
+            memory.reserve(length)
+        except CacheFull:
+            return
+        page, _ = split_page(take_page(memory, source, 0), length)
+        mx.eval(page_arrays(page))
+        memory.clear(place)
+        memory.restore(place, [page], length)
+        row.length = length
 
     def chunk(self, row: Row, count: int) -> int:
         """How many of `count` prompt tokens may be read before the next mark, or before the row is full."""
@@ -155,21 +207,6 @@ class Prefixes:
         apart = (*((row.space,) if row.space else ()), *((LONG,) if long else ()))
         # One key suffices: a prefix is shared from the first key on or not at all.
         return ((*apart, ids[0]), *ids[1:]) if apart and ids else tuple(ids)
-
-    def _share(self, sharing: Sharing[Row], keys: Keys, match: Match, live: Iterable[Placed]) -> bool:
-        """Page the live row that has computed more of these keys than is known."""
-
-        def shared(placed: Placed) -> int:
-            return common(self._keys(placed[1], placed[1].read), keys[:-1])
-
-        # A row that has forgotten something is in it no more: its memory is not that of its ids.
-        best = max((placed for placed in live if placed[1] in sharing), key=shared, default=None)
-        if best is None or shared(best) <= match.offset:
-            return False
-        place, row = best
-        read = self._keys(row, row.read)
-        self._save(read, sharing.page(row, place, read))
-        return True
 
     def _save(self, keys: Keys, node: PageNode | None) -> None:
         """What leads to this node, on disk too."""

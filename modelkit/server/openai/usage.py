@@ -7,11 +7,13 @@ from runtime.engine.request import Usage
 
 
 def chat_usage(prompts: Iterable[Sequence[Usage]], thinking_tokens: int) -> dict[str, Any]:
-    """Of chat completions and completions. prompts: those of the answers to each of them; it counts once."""
+    """Of chat completions and completions. prompts: those of the answers to each of them; it counts once, and
+    as cached what was known before the first of them read it.
+    """
     prompt = cached = made = 0
     for usages in prompts:
         prompt += max((usage.prompt_tokens for usage in usages), default=0)
-        cached += max((usage.cached_tokens for usage in usages), default=0)
+        cached += min((usage.cached_tokens for usage in usages), default=0)
         made += sum(usage.generated_tokens for usage in usages)
     return {
         "prompt_tokens": prompt,

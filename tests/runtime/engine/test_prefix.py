@@ -1,7 +1,8 @@
 """Prefixes in the engine: the tokens are those of a fresh run, and what is computed again is bounded."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from contextlib import closing
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -178,6 +179,21 @@ def test_many_conversations_read_the_system_part_once(pair: Pair) -> None:
     ]
     assert computed == [len(requests[0].ids)] + [1 + TURN] * 7
     check(pair.stored)
+
+
+@pytest.mark.parametrize("limit", [ROOMY, None, 4000], ids=["kept", "nothing kept", "too little kept"])
+@pytest.mark.parametrize("kind", ["llama", "qwen3_5"])
+def test_several_answers_read_their_prompt_once(tmp_path: Path, kind: str, limit: int | None) -> None:
+    prompt = tuple(range(3, 90))
+    requests = [Request(prompt, 6, replace(WARM, seed=seed)) for seed in range(3)]
+    with closing(start(tmp_path, kind, None)) as plain, closing(start(tmp_path, kind, limit)) as engine:
+        alone = [run(plain, request)[0] for request in requests]
+        streams = [engine.submit(request) for request in requests]
+        assert [[token for delta in stream for token in delta.ids] for stream in streams] == alone
+        finishes = [stream.finish for stream in streams if stream.finish]
+        read = [one.usage.prompt_tokens - one.usage.cached_tokens for one in finishes]
+    if kind == "llama" or limit == ROOMY:  # a fold that nobody keeps is not known a token earlier
+        assert read == [len(prompt), 1, 1]
 
 
 def test_a_stop_token_is_part_of_what_is_kept(pair: Pair) -> None:

@@ -1,6 +1,7 @@
 """What this dialect writes, read by the official client as strictly as it can: every order of events."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -21,6 +22,7 @@ from modelkit.server.openai.completion_written import CompletionStream, Echo
 from modelkit.server.openai.logprobs import Tokens, readable
 from modelkit.server.openai.response_request import read_response
 from modelkit.server.openai.response_written import ResponseStream
+from modelkit.server.openai.usage import chat_usage
 from modelkit.server.replying import Writer
 from runtime.engine.request import TokenLogprob, Usage
 
@@ -280,3 +282,9 @@ def test_completions_tell_tokens_by_their_place() -> None:
     assert [choice["text"] for choice in whole["choices"]] == ["abHello"] * 2
     assert chunks[-1].usage is not None
     assert chunks[-1].usage.completion_tokens == 14
+
+
+def test_several_answers_have_one_prompt_which_was_cached_as_the_first_found_it() -> None:
+    usages = [replace(USAGE, cached_tokens=cached) for cached in (2, 8, 8)]
+    told = chat_usage([usages], 0)
+    assert (told["prompt_tokens"], told["prompt_tokens_details"]["cached_tokens"]) == (9, 2)
