@@ -18,6 +18,9 @@ from modelkit.output.reading.schemas import Schema
 from modelkit.output.sink import Sink
 
 _NAME = re.compile(r"[\w.:/@$+-]{1,256}")
+FENCE = "```"
+FENCES = tuple(FENCE + language for language in ("json", "python", "tool_call", "tool_code", ""))
+"""What models like to put around JSON, and around calls as in Python. Read, never asked for."""
 Reading = Callable[[], Waiting[None]]
 
 
@@ -37,7 +40,7 @@ class Calls:
     ) -> None:
         self._form, self._tools = style.form, tools
         self._feed, self._sink, self._ids = feed, sink, ids
-        self._known_only, self._bare = False, style.bare
+        self._known_only, self._bare, self._fenced = False, style.bare or style.loose, False
         self._sections = _cores(style.section.opens if style.section else ())
         self._opens = _cores(style.call.opens if style.call else ())
         spans = [span for span in (style.call, style.section) if span]
@@ -81,7 +84,11 @@ class Calls:
         """The mark of another call; None where none follows."""
         feed, closed = self._feed, False
         while True:
-            found = yield from feed.expect((*self._closes, *self._joiners, *self._again))
+            fence = (FENCE,) if self._fenced else ()
+            found = yield from feed.expect((*self._closes, *self._joiners, *self._again, *fence))
+            if found is not None and found in fence and found not in self._closes:
+                self._fenced, closed = False, True
+                continue
             if found is None:
                 return "" if (yield from self._goes_on(closed)) else None
             if found in self._again:
@@ -96,9 +103,13 @@ class Calls:
         if isinstance(self._form, PythonCall):
             return not closed and not self._form.list and (char.isalpha() or char == "_")
         self._known_only = self._known_only or closed
-        return isinstance(self._form, JsonCall) and (self._bare or not closed) and char == "{"
+        if not isinstance(self._form, JsonCall) or (closed and not self._bare):
+            return False
+        return char == "{" or (yield from self._feed.starts(FENCES, place)) is not None
 
     def _one_or_list(self, opened: str) -> Waiting[None]:
+        if not isinstance(self._form, MarkedCall) and not self._fenced:
+            self._fenced = (yield from self._feed.expect(FENCES)) is not None
         char = yield from self._feed.skip_blanks()
         form, prefixed = self._form, bool(opened) and opened == self._prefix
         if isinstance(form, PythonCall):

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from modelkit.chat.styles.opening import Opening
 from modelkit.chat.styles.style import JsonCall, MarkedCall, PythonCall, Style
-from modelkit.output.calls import Calls
+from modelkit.output.calls import FENCES, Calls
 from modelkit.output.events import Text, Thinking
 from modelkit.output.identities import Identities
 from modelkit.output.machine import Machine
@@ -174,12 +174,12 @@ class Split(Machine):
 
     def _bare(self) -> Waiting[bool]:
         """Read calls that have no mark, where the style has such and one may stand here."""
-        form = self._style.form
-        if not (self._tools and self._style.bare) or isinstance(form, MarkedCall) or form is None:
+        form, bare = self._style.form, self._style.bare or self._style.loose
+        if not (self._tools and bare) or isinstance(form, MarkedCall) or form is None:
             return False
         place = yield from self._feed.blanks()
         char = yield from self._feed.char(place)
-        if not self._begins(form, char):
+        if not (self._begins(form, char) or (yield from self._feed.starts(FENCES, place))):
             return False
         yield from self._call("", self._feed.take(place), known_only=True)
         return True

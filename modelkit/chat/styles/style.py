@@ -226,6 +226,8 @@ class Style:
     bare: bool = False
     """Calls come without the marks around them too. Known by a tool's name: at the beginning of the answer
     and behind a call for forms that begin with `{`, `[` or a name, anywhere for those that have a prefix."""
+    loose: bool = False
+    """Some models of the style write their calls as JSON alone, as in `bare`: read so, never asked for."""
     inside_think: Literal["call", "text"] = "call"
     """What a call's first mark is while the model thinks: a call, which ends the thinking, or text."""
     ids: Literal["own", "mistral9", "kimi"] = "own"
