@@ -1,6 +1,5 @@
 #include "draw.h"
 #include "products_lanes.h"
-#include <stdlib.h>
 
 enum { MANY = 64, VECTORS = MANY / LANES }; /* numbers that are looked at together */
 static const float LEAST_NOISE = -2.85f, MOST_NOISE = 22.95f; /* bounds of `gumbel` below */
@@ -138,15 +137,57 @@ struct candidate {
   int id;
 };
 
-static int by_rank(const void* a, const void* b) {
-  const struct candidate *one = a, *other = b;
-  if (one->x != other->x) return one->x > other->x ? -1 : 1;
-  return one->id < other->id ? -1 : 1;
+static int better(struct candidate one, struct candidate other) { return one.x != other.x ? one.x > other.x : one.id < other.id; }
+
+/* Best first. There are few mostly, and no two of them alike: Shell's way, with Ciura's steps. */
+static void rank(struct candidate* c, int count) {
+  static const int STEPS[] = {701, 301, 132, 57, 23, 10, 4, 1};
+  for (size_t s = 0; s < sizeof STEPS / sizeof *STEPS; s++)
+    for (int step = STEPS[s], i = step; i < count; i++) {
+      const struct candidate one = c[i];
+      int at = i;
+      for (; at >= step && better(one, c[at - step]); at -= step) c[at] = c[at - step];
+      c[at] = one;
+    }
+}
+
+/* The k-th greatest of some numbers, which are shuffled. */
+static float kth(float* x, int count, int k) {
+  for (int first = 0, last = count - 1; first < last;) {
+    const float pivot = x[first + (last - first) / 2];
+    int i = first, j = last;
+    while (i <= j) {
+      while (x[i] > pivot) i++;
+      while (x[j] < pivot) j--;
+      if (i > j) break;
+      const float aside = x[i];
+      x[i++] = x[j], x[j--] = aside;
+    }
+    if (k - 1 <= j) last = j;
+    else if (k - 1 >= i) first = i;
+    else break;
+  }
+  return x[k - 1];
+}
+
+enum { CLASSES = 8 }; /* vectors of them: ids that leave the same rest */
+
+/* A number that k of them reach or exceed: each of the best k classes has one. */
+static float bound_of(const float* x, int size, int k) {
+  if (k > CLASSES * LANES / 2 || size < 2 * CLASSES * LANES) return -INFINITY;
+  vf most[CLASSES];
+  for (int c = 0; c < CLASSES; c++) most[c] = vf_set(-INFINITY);
+  for (int i = 0; i + CLASSES * LANES <= size; i += CLASSES * LANES)
+    for (int c = 0; c < CLASSES; c++) most[c] = vf_max(vf_load(x + i + c * LANES), most[c]);
+  float all[CLASSES * LANES];
+  for (int c = 0; c < CLASSES; c++) vf_store(all + c * LANES, most[c]);
+  return kth(all, CLASSES * LANES, k);
 }
 
 /* The best k, or as many as there are, best first; of equals those with the least ids. Candidates are gathered until
  * there are twice as many, and then only those count that are better than the k-th. */
 static int best_of(const float* x, int size, int k, struct candidate* found) {
+  const float bound = bound_of(x, size, k);
   float least = -INFINITY;
   int count = 0;
   for (int first = 0; first < size; first += MANY) {
@@ -154,15 +195,16 @@ static int best_of(const float* x, int size, int k, struct candidate* found) {
     if (stop - first == MANY) {
       vf most = vf_load(x + first);
       for (int i = LANES; i < MANY; i += LANES) most = vf_max(vf_load(x + first + i), most);
-      if (vf_greatest(most) <= least) continue;
+      const float its = vf_greatest(most);
+      if (its <= least || its < bound) continue;
     }
     for (int i = first; i < stop; i++)
-      if (x[i] > least) found[count++] = (struct candidate){x[i], i};
+      if (x[i] > least && x[i] >= bound) found[count++] = (struct candidate){x[i], i};
     if (count < 2 * k) continue;
-    qsort(found, (size_t)count, sizeof *found, by_rank);
+    rank(found, count);
     count = k, least = found[k - 1].x;
   }
-  qsort(found, (size_t)count, sizeof *found, by_rank);
+  rank(found, count);
   return count < k ? count : k;
 }
 

@@ -40,7 +40,7 @@ def program(folder: Path, compiler: Sequence[str], machine: str) -> Path:
 
 
 def run(argv: Sequence[str]) -> str:
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=600, check=False)
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=3000, check=False)
     assert done.returncode == 0, f"{' '.join(argv)}\n{done.stderr}"
     return done.stdout
 
