@@ -127,13 +127,13 @@ class Drawing:
             self._sampler = (rows, dropped, Sampler([row.request.sampling for row in rows], dropped))
         return self._sampler[2]
 
-    def plainly(self, rows: list[Row], positions: list[int]) -> Guessed | None:
-        """How one token of each row is drawn, where nothing but its logits decides and nobody asks for more
-        of them. positions: where these tokens will stand.
+    def plainly(self, rows: list[Row], positions: list[int], columns: int) -> Guessed | None:
+        """How tokens of each row are drawn, where nothing but their logits decides and nobody asks for more
+        of them. positions: where the first of so many columns will stand.
         """
         if any(row.request.top_logprobs is not None or row.matcher is not None for row in rows):
             return None
-        by = None if _due(rows, positions, 1) else self.sampler(rows).draws(positions)
+        by = None if _due(rows, positions, columns) else self.sampler(rows).draws(positions)
         return None if by is None else Guessed(None, *by)
 
     def draw(

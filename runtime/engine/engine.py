@@ -67,7 +67,9 @@ class Engine:
             crew.group.stuck = self._thread.abandon
         try:
             room = self._thread.call(
-                lambda: furnish(load(), options, drafters, learned, self._release, adapters, crew)
+                lambda: furnish(
+                    load(), options, drafters, learned, self._release, self._bell.ring, adapters, crew
+                )
             )
             self.model, self._memory, self._threads = room.model, room.memory, room.threads
             self._prefixes, self._sources, self._desk = room.prefixes, room.sources, room.desk
@@ -83,7 +85,7 @@ class Engine:
             raise
 
     def submit(self, request: Request, wake: Wake | None = None) -> Stream:
-        """Queue a request. wake: called on the engine's thread, once per step at most, when there is
+        """Queue a request. wake: called on the engine's thread, once per step and when it ends, when there is
         something new to `take` from the stream; see `bell`.
 
         Raises BadTokenIds for ids outside the vocabulary, ValueError for an impossible length or an adapter
@@ -105,6 +107,7 @@ class Engine:
         """Run `function` on the engine's thread between two steps and return its result."""
 
         def run() -> T:
+            self._bell.ring()  # it may take longer than a step
             self._threads.before_step(time.monotonic())
             return function(self.model)
 
@@ -208,13 +211,16 @@ class Engine:
 
     def _work(self) -> bool:
         """One step; False when there is nothing to do."""
+        more = False
         try:
             if self._lead is None:
-                return self._next()
-            with self._lead.group.bounded():
-                return self._next()
+                more = self._next()
+            else:
+                with self._lead.group.bounded():
+                    more = self._next()
         finally:
-            self._bell.ring()
+            self._bell.step_over(more=more)
+        return more
 
     def _next(self) -> bool:
         self._drop_cancelled()

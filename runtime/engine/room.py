@@ -58,15 +58,14 @@ def furnish(
     drafters: Drafters | None,
     learned: object,
     release: Callable[[Row], None],
+    waits: Callable[[], None],
     sources: Sequence[AdapterSource] = (),
     crew: "Leading | None" = None,
 ) -> Room:
-    """learned, sources, crew: as in Engine. release: called with each row that has ended, to free its
-    place.
-    """
+    """learned, sources, crew: as in Engine. release, waits: as in Steps."""
     lead = None if crew is None else crew(model)
     try:
-        return _furnished(model, options, drafters, learned, release, sources, lead)
+        return _furnished(model, options, drafters, learned, release, waits, sources, lead)
     except BaseException:
         if lead is not None:
             lead.end()  # the others wait for what is to be computed
@@ -79,6 +78,7 @@ def _furnished(
     drafters: Drafters | None,
     learned: object,
     release: Callable[[Row], None],
+    waits: Callable[[], None],
     sources: Sequence[AdapterSource],
     lead: "Lead | None",
 ) -> Room:
@@ -102,7 +102,7 @@ def _furnished(
         sharing=Sharing if lead is None else lead.sharing,
     )
     places = Places(memory, prefixes, desk, options.max_rows)
-    steps = Steps(model, memory, prefixes, prompts, desk, places, adapters, release)
+    steps = Steps(model, memory, prefixes, prompts, desk, places, adapters, release, waits)
     threads = Threads(options.threads)
     return Room(model, memory, desk, prefixes, prompts, threads, places, steps, adapters, lead)
 

@@ -36,7 +36,9 @@ from runtime.step import Inputs, Step
 
 
 class Steps:
-    """release: called with each row that has ended, to free its place."""
+    """release: called with each row that has ended, to free its place. waits: called when all is on its way
+    to the device and has to be waited for; whatever is to be done by others has its time then.
+    """
 
     def __init__(
         self,
@@ -48,9 +50,10 @@ class Steps:
         places: Places,
         adapters: Adapters,
         release: Callable[[Row], None],
+        waits: Callable[[], None],
     ) -> None:
         self._model, self._memory, self._prefixes, self._sources = model, memory, prefixes, sources
-        self._desk, self._places, self._release = desk, places, release
+        self._desk, self._places, self._release, self._waits = desk, places, release, waits
         self._adapters = adapters
         self._decoding = places.decoding
         self._drawing = Drawing(model.vocab_size)
@@ -97,6 +100,8 @@ class Steps:
     def read_back(self) -> None:
         """Wait for the tokens in flight, hand them to their rows, and let go of rows that end."""
         groups, self._flying = self._flying, []
+        if groups:
+            self._waits()
         over: list[Row] = []
         for group in groups:
             for place, (row, (token,)) in enumerate(zip(group.rows, group.read(), strict=True)):
@@ -152,12 +157,16 @@ class Steps:
         inputs = mx.concatenate([newest, guess.proposal.tokens], axis=1)[:, : max(counts)]
         starts, long = tuple(row.length for row in rows), self._prefixes.long(rows)
         step = Step(starts, counts, long=long, inputs=Inputs(inputs), adapters=self._adapters.of(rows))
-        self._prepare(step)  # first: CacheFull inside the network would leave layers at two lengths
-        hidden = self._model.network(step, self._memory)
-        guesses = Guesses([count - 1 for count in counts], guess.proposal.odds)
-        group = self._draw(rows, hidden, step, inputs, [row.length + 1 for row in rows], guesses)
+        self._prepare(step)
+        group = self._at_once(rows, step) if not guess.proposal.odds else None
+        hidden = None
+        if group is None:
+            hidden = self._model.network(step, self._memory)
+            guesses = Guesses([count - 1 for count in counts], guess.proposal.odds)
+            group = self._draw(rows, hidden, step, inputs, [row.length + 1 for row in rows], guesses)
         mx.async_eval(*group.arrays, inputs)  # together: the drafts may be lazy, and one wait serves for all
         self._desk.learn()
+        self._waits()
         drawn, drafts = group.read(), cast("list[list[int]]", inputs.tolist())
         # Behind the end of an answer no mask holds, so no draft there may pass for agreed upon.
         allowed = [draft[1:count] for draft, count in zip(drafts, counts, strict=True)]
@@ -185,8 +194,9 @@ class Steps:
         starts, long = tuple(row.length for row in rows), self._prefixes.long(rows)
         inputs = Inputs(self._newest(rows))
         step = Step(starts, (1,) * len(rows), long=long, inputs=inputs, adapters=self._adapters.of(rows))
-        if (tokens := self._at_once(rows, step, here)) is not None:
-            drawn = Drawn(rows, tokens)
+        self._prepare(step)
+        if (drawn := self._at_once(rows, step)) is not None:
+            self._kept(rows, step, None, here)
         else:
             hidden = self._forward(rows, step, here)
             drawn = self._draw(rows, hidden, step, step.ids, [row.length for row in rows])
@@ -206,35 +216,35 @@ class Steps:
         begins = bool(row.request.source) and not row.length
         if begins:
             self._sources.bring(row, step)
+        self._prepare(step)
         hidden = self._forward([row], step, self._desk)
         if begins:
             self._sources.keep(row, place)
         row.tell_progress()
         if row.unread:
+            self._waits()
             self._memory.evaluate()  # and nothing else: the last layer's outputs are never computed
             self._prefixes.reached(place, row)
             return []
         self._places.start_decoding()
         return [self._draw([row], hidden[:, -1:], step, step.ids[:, -1:], [row.length])]
 
-    def _at_once(self, rows: list[Row], step: Step, where: Round | Desk) -> mx.array | None:
-        """The tokens behind those of the step, int32 [n, 1], as one operation from ids to ids; None, with
-        nothing done, where there is none, or somebody wants to see more than that.
+    def _at_once(self, rows: list[Row], step: Step) -> Drawn | None:
+        """The tokens behind each of the step's, as one operation from ids to ids; None, with nothing done,
+        where there is none, or somebody wants to see more than that.
         """
         asked = ops.by_kernels("guess") and not self._desk.observes
         network = stated_by(self._model.network) if asked else None
-        by = self._drawing.plainly(rows, [row.length + 1 for row in rows]) if network is not None else None
-        if network is None or by is None:
+        if network is None:
             return None
-        self._prepare(step)
-        tokens = ops.table.guess(network, step, 1, by_layout(self._memory), by)
-        if tokens is not None:
-            self._kept(rows, step, None, where)
-        return tokens
+        by = self._drawing.plainly(rows, [row.length + 1 for row in rows], step.width)
+        if by is None:
+            return None
+        tokens = ops.table.guess(network, step, None, by_layout(self._memory), by)
+        return None if tokens is None else Drawn(rows, tokens)
 
     def _forward(self, rows: list[Row], step: Step, where: Round | Desk) -> mx.array:
-        """Hidden states [n, L, D] of one step, all of it kept."""
-        self._prepare(step)  # first: CacheFull inside the network would leave layers at two lengths
+        """Hidden states [n, L, D] of one step that is prepared, all of it kept."""
         hidden = self._model.network(step, self._memory)
         self._kept(rows, step, hidden, where)
         return hidden
@@ -246,6 +256,7 @@ class Steps:
             row.length += count
 
     def _prepare(self, step: Step) -> None:
+        """Before the network: CacheFull inside it would leave layers at two lengths."""
         self._memory.prepare(step, len(self._places.rows))
 
     def _newest(self, rows: list[Row]) -> mx.array:

@@ -2,7 +2,8 @@
 
 One thread reads, and any thread may leave at any moment: a timer, a stop button, a client that went away.
 
-    the engine's thread   put      deltas, and last of all one Finish or an exception
+    the engine's thread   put      deltas, and last of all one Finish or an exception; when the bell rings,
+                                   they are the reader's
     the reader            read     the next delta; None at the end
                           take     all that is there, without waiting: for event loops, told by `wake`
     whoever has enough    cancel   says so and returns; close also waits until the engine has let go
@@ -18,6 +19,7 @@ Invariants:
 """
 
 import queue
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import replace
 from types import TracebackType
@@ -45,6 +47,7 @@ class Stream:
         """
         self._bell = bell
         self._deaf = False
+        self._kept: deque[Delta] = deque()  # until the bell rings
         self._events: queue.SimpleQueue[Delta | Finish | BaseException] = queue.SimpleQueue()
         self._last: Finish | BaseException | None = None
         self._ended = False
@@ -53,15 +56,28 @@ class Stream:
 
     def put(self, event: Delta | Finish | BaseException) -> None:
         """The engine's side: one more event. A Finish or an exception is the last; after it, nothing counts.
-        Never waits.
+        Never waits. Before the bell rings a reader has no delta, but the end takes all with it.
         """
         if self._last is not None:
             return
-        if not isinstance(event, Delta):
+        if isinstance(event, Delta):
+            self._kept.append(event)
+            if self._bell is None:
+                self.hand_over()
+        else:
             self._last = event
-        self._events.put(event)
-        if self.wake is not None and self._bell is not None:
-            self._bell.note(self)
+            self.hand_over()
+            self._events.put(event)
+        if self._bell is not None:
+            self._bell.note(self, pressing=self._last is not None)
+
+    def hand_over(self) -> None:
+        """The engine's side, or whoever ends the stream for it."""
+        try:
+            while True:
+                self._events.put(self._kept.popleft())
+        except IndexError:  # both may be at it
+            pass
 
     def listen(self, wake: Wake) -> None:
         """The reader's side: call `wake` from now on, and nobody else. Take what is there already."""

@@ -259,10 +259,11 @@ class Operations:
     `runtime.sampling.group` draws them step by step; None: not as one operation.
     """
 
-    guess: Callable[[Decodes, Step, int, Sequence[StepCache], Guessed], mx.array | None]
+    guess: Callable[[Decodes, Step, int | None, Sequence[StepCache], Guessed], mx.array | None]
     """(network, step, count, caches, by) -> tokens int32 [B, count] that follow those of the step, each
-    drawn behind the one before; the step's and all of them but the last are to be committed. None, with
-    nothing done: not as one operation.
+    drawn behind the one before; the step's and all of them but the last are to be committed. Of count None:
+    int32 [B, T], one behind each of the step's own, and none of them is read. None, with nothing done: not
+    as one operation.
     """
 
     add_pairs: Callable[[Adapters, Any, nn.Module, mx.array, mx.array], mx.array | None]

@@ -124,6 +124,7 @@ class ModelDrafter:
         step = Step(starts, counts, inputs=Inputs(self._known(tokens)))
         found = ops.table.guess(network, step, depth, by_layout(self.memory), Guessed(ids, *drawn))
         if found is not None:
+            mx.async_eval(found)  # the device drafts while the host builds what judges the drafts
             self.memory.commit(held, held.counts)
             self._lengthen(0, held.counts)
         return found

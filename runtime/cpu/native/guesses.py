@@ -1,4 +1,5 @@
-"""Several tokens of a small decoder in one node, from ids to ids: what a draft model proposes.
+"""A small decoder in one node, from ids to ids: the tokens that a draft model proposes, and those that a
+target draws behind each of them.
 
 Taken step by step, each token of a small network costs the host as much as the kernels, or more. So a network
 all of whose layers make one run (`layers`), with keys and values of all tokens as its only memory, goes
@@ -26,7 +27,7 @@ def guess(kernels: Any) -> Callable[..., mx.array | None]:
     """As `runtime.nn.ops.Operations` has it."""
 
     def guess(
-        network: Decodes, step: Step, count: int, caches: Sequence[Any], by: Guessed
+        network: Decodes, step: Step, count: int | None, caches: Sequence[Any], by: Guessed
     ) -> mx.array | None:
         draws = None if by.draws is None else draws_of(kernels, by.draws)
         if step.adapters is not None or step.moved or (by.draws is not None and draws is None):
@@ -35,14 +36,15 @@ def guess(kernels: Any) -> Callable[..., mx.array | None]:
         ends = _ends_of(kernels, network)
         if whole is None or ends is None:
             return None
-        written = _lengthened(step, count - 1) if count > 1 else step
+        more = 0 if count is None else count - 1
+        written = _lengthened(step, more) if more else step
         opened = [caches[place].open(written) for place, _ in whole.memories]
         if any(one is None or not one.fits for one in opened):
             return None
         chains = chains_of(kernels, whole, opened)
         if chains is None:
             return None
-        steps = (step, _behind(step, count - 1)) if count > 1 else (step, step)
+        steps = (step, _behind(step, more)) if more else (step, step)
         tables = {rope: [table_of(kernels, rope, one) for one in steps] for rope in whole.ropes}
         turned = [tables[one.heads.rope] for _, one in whole.memories if isinstance(one, Attends)]
         memories = [memory_of(table, one) for (table, _), one in zip(turned, opened, strict=True)]
@@ -53,7 +55,7 @@ def guess(kernels: Any) -> Callable[..., mx.array | None]:
             step.starts,
             step.counts,
             step.first,
-            count,
+            count or 0,
             memories,
             [table for _, table in turned],
             by.ids or 0,

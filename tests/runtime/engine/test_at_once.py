@@ -1,4 +1,4 @@
-"""A step of one token as one operation gives the tokens that hidden states and logits give."""
+"""A step as one operation, with drafts or without, gives the tokens that hidden states and logits give."""
 
 from pathlib import Path
 from typing import Any
@@ -88,12 +88,61 @@ def test_rows_of_different_kinds_share_a_step(tmp_path: Path) -> None:
     assert answers("llama", tmp_path, requests) == by_hidden_states("llama", tmp_path, requests)
 
 
-class Watching:
+class Knowing:
+    """A drafter that knows the answers, but of some rounds the third draft is wrong."""
+
+    limit, token_cost = 4, 0.01
+
+    def __init__(self, prompts: list[tuple[int, ...]], answers: list[list[Any]]) -> None:
+        self.texts = [
+            [*prompt, *(token for token, _ in answer)]
+            for prompt, answer in zip(prompts, answers, strict=True)
+        ]
+
+    def propose(self, rows: Rows, depth: int) -> Proposal | None:
+        drafts = list[list[int]]()
+        for ids in rows.ids:
+            (text,) = (one for one in self.texts if one[: len(ids)] == ids)
+            drafts.append([*text[len(ids) :], *[3] * depth][:depth])
+            if len(ids) % 3 == 0 and depth > 2:
+                drafts[-1][2] += 1
+        return Proposal(mx.array(drafts, mx.int32), tuple(depth - place % 2 for place in range(len(drafts))))
+
+    def begin(self, row: int, ids: Any, space: str = "") -> None: ...
+    def end(self, row: int, ids: Any) -> None: ...
+    def settle(self, lengths: Any) -> None: ...
+    def move(self, src: int, dst: int) -> None: ...
+    def clear(self, row: int) -> None: ...
+    def resize(self, rows: int) -> None: ...
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("params", [GREEDY, WARM], ids=["greedy", "warm"])
+def test_drafts_are_judged_as_by_hidden_states(
+    name: str, params: SamplingParams, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    requests = [Request(prompt, COUNT - 20 * row, params) for row, prompt in enumerate(PROMPTS)]
+    plain = by_hidden_states(name, tmp_path, requests)
+    judged = list[int]()
+    whole = Steps._at_once  # pyright: ignore[reportPrivateUsage]
+
+    def noting(self: Steps, rows: Any, step: Step) -> Any:
+        found = whole(self, rows, step)
+        judged.append(step.width if found is not None else 0)
+        return found
+
+    monkeypatch.setattr(Steps, "_at_once", noting)
+    drafters: dict[str, Drafter] = {"knowing": Knowing(PROMPTS, plain)}
+    assert answers(name, tmp_path, requests, lambda *_: drafters) == plain
+    assert max(judged) > 2, "drafts were judged as one operation"
+    assert judged.count(0) < 0.5 * len(judged)
+
+
+class Watching(Knowing):
     """A drafter that wants to see all that the target computes."""
 
-    limit, token_cost = 4, 0.1
-
     def __init__(self) -> None:
+        super().__init__([], [])
         self.seen = 0
 
     def observe(self, step: Step, hidden: mx.array, kept: Any) -> None:
@@ -102,13 +151,6 @@ class Watching:
 
     def propose(self, rows: Rows, depth: int) -> Proposal | None:
         return None
-
-    def begin(self, row: int, ids: Any, space: str = "") -> None: ...
-    def end(self, row: int, ids: Any) -> None: ...
-    def settle(self, lengths: Any) -> None: ...
-    def move(self, src: int, dst: int) -> None: ...
-    def clear(self, row: int) -> None: ...
-    def resize(self, rows: int) -> None: ...
 
 
 def test_a_drafter_that_watches_sees_every_step(tmp_path: Path, taken: list[bool]) -> None:

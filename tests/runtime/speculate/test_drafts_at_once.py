@@ -110,12 +110,12 @@ def test_wrong_arguments_are_refused(tmp_path: Path) -> None:
         patch.setattr(native.kernels, "guess", lambda *args: seen.append(args) or node(*args))
         drafter.propose(Rows([[5, 9, 4]], Sampler([WISHES["greedy"]])), 3)
     (given,) = seen
-    names = ["chain", "ends", "ids", "starts", "counts", "first", "steps", "memories", "tables", "ids_drawn"]
+    names = ["chain", "ends", "ids", "starts", "counts", "first", "drawn", "memories", "tables", "ids_drawn"]
     right = dict(zip(names, given, strict=False))
     wrong = [
         ({"ids": right["ids"].astype(mx.float32)}, "int32"),
-        ({"steps": 0}, "or more"),
-        ({"steps": 100_000}, "slots"),
+        ({"drawn": -1}, "so many"),
+        ({"drawn": 100_000}, "slots"),
         ({"starts": [0, 0]}, "each row"),
         ({"counts": [4]}, "a token or more"),
         ({"counts": [0]}, "a token or more"),

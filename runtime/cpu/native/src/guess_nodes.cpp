@@ -1,5 +1,6 @@
-// Several tokens drawn one behind the other, each from what the network makes of the one before: a small decoder from ids
-// to ids in one node, for drafts. What it takes through the graph by itself is a fraction of what a step takes there.
+// A small decoder from ids to ids in one node: several tokens drawn one behind the other, each from what the network makes
+// of the one before (drafts), or one behind each token that is read (drafts that are judged). What it takes through the
+// graph by itself is a fraction of what a step takes there.
 #include "chain.h"
 #include "draw_nodes.h"
 #include "softmax.h"
@@ -27,10 +28,12 @@ class Ends {
 struct Plan {
   std::shared_ptr<const Ends> ends;
   std::vector<Links> passes;  // the first reads what is there, each of the others a token that was drawn
-  int rows, width, steps, ids;  // tokens of the widest row; how many are drawn, and from the first of how many ids
+  int rows, width, steps, ids;  // tokens of the widest row; passes, and from the first of how many ids is drawn
+  bool each;                    // one pass, and behind each of its tokens is drawn
   Ints counts;
   std::shared_ptr<const Draws> by;  // NULL: the likeliest
-  std::vector<Key> keys;            // [steps][rows]
+  std::vector<Key> keys;            // [steps][rows], or [rows][width]
+  int columns() const { return each ? width : 1; } // drawn by a pass, of each row
 };
 
 struct Job {
@@ -45,23 +48,24 @@ struct Job {
     const Room room;
     const Plan& p = *plan;
     const size_t width = (size_t)table.k, tokens = (size_t)p.rows * p.width;
-    const Scratch x = scratch(tokens, width), logits = scratch(p.rows, head.n);
+    const size_t judged = (size_t)p.rows * p.columns();
+    const Scratch x = scratch(tokens, width), logits = scratch(judged, head.n);
     std::vector<int64_t> ids(read, read + tokens);
+    std::vector<int32_t> next(judged);
     for (int pass = 0; pass < p.steps; pass++) {
       const size_t rows = pass ? p.rows : tokens;
       mk_table_rows(&table, ids.data(), (int)rows, x.get());
       if (p.ends->scale != 1)
         for (size_t i = 0; i < rows * width; i++) x[i] *= p.ends->scale;
       run_all(p.passes[pass], runs[pass], x.get(), x.get(), rows, width);
-      if (!pass) keep_newest(x.get(), width);
-      if (norm) (*norm)(x.get(), nullptr, x.get(), p.rows, (int)width);
+      if (!pass && !p.each) keep_newest(x.get(), width);
+      if (norm) (*norm)(x.get(), nullptr, x.get(), judged, (int)width);
       const mk_output to = {logits.get(), (size_t)head.n, nullptr};
-      mk_products(&head, &to, 1, x.get(), width, p.rows);
-      std::vector<int32_t> next(p.rows);
-      if (p.by) p.by->draw(logits.get(), head.n, p.keys.data() + (size_t)pass * p.rows, next.data(), 1, p.ids);
-      else mk_likeliest(logits.get(), head.n, next.data(), p.rows, p.ids);
+      mk_products(&head, &to, 1, x.get(), width, judged);
+      if (p.by) p.by->draw(logits.get(), head.n, p.keys.data() + (size_t)pass * p.rows, next.data(), p.columns(), p.ids);
+      else mk_likeliest(logits.get(), head.n, next.data(), judged, p.ids);
       ids.assign(next.begin(), next.end());
-      for (int b = 0; b < p.rows; b++) drawn[b * p.steps + pass] = next[b];
+      for (size_t i = 0; i < judged; i++) drawn[i * p.steps + pass] = next[i];
     }
   }
 
@@ -117,15 +121,17 @@ int joined(const Maybe& table, const Shape& shape, int width, Arrays& in) {
   return at;
 }
 
-// ids [rows, tokens], of each row the first counts[b], which stand from starts[b] on in its memory -> int32 [rows, steps], and
-// the lanes of each layer as they are then. tables: of the turns of the tokens behind them, by memory. ids_drawn: of the head's,
-// from how many is drawn; 0 for all. by: None for the likeliest; positions: of each row's first draw.
+// ids [rows, tokens], of each row the first counts[b], which stand from starts[b] on in its memory -> int32 [rows, drawn], or
+// for 0 int32 [rows, tokens], one behind each token; and the lanes of each layer as they are then. tables: of the turns of
+// the tokens behind them, by memory. ids_drawn: of the head's, from how many is drawn; 0 for all. by: None for the likeliest;
+// positions: of each row's first draw.
 Arrays guess(const Chain& chain, const Held<Ends>& held_ends, const Array& ids, const Ints& starts, const Ints& counts, int first,
-             int steps, const std::vector<Memory>& memories, const std::vector<Maybe>& tables, int ids_drawn,
+             int drawn, const std::vector<Memory>& memories, const std::vector<Maybe>& tables, int ids_drawn,
              const Held<Draws>* draws, const std::vector<uint32_t>& positions) {
   const auto& ends = held_ends.by;
   const std::shared_ptr<const Draws> by = draws ? draws->by : nullptr;
-  want(ids.dtype() == mx::int32 && ids.ndim() == 2 && steps > 0, "ids are int32 [rows, tokens], and one is drawn or more");
+  want(ids.dtype() == mx::int32 && ids.ndim() == 2 && drawn >= 0, "ids are int32 [rows, tokens], and so many are drawn");
+  const int steps = drawn ? drawn : 1;
   const Shape shape{ids.shape(0), ids.shape(1)};
   want(chain.width() == ends->width(), "a table is as wide as the sublayers");
   want((int)starts.size() == shape.rows && (int)counts.size() == shape.rows, "there is a start and a count for each row");
@@ -136,9 +142,9 @@ Arrays guess(const Chain& chain, const Held<Ends>& held_ends, const Array& ids, 
   for (const Memory& memory : memories) want_room(memory, starts, counts, steps);
 
   Arrays in{ids};
-  std::vector<mx::Shape> shapes{{shape.rows, steps}};
+  std::vector<mx::Shape> shapes{{shape.rows, drawn ? drawn : shape.width}};
   std::vector<mx::Dtype> types{mx::int32};
-  auto plan = std::make_shared<Plan>(Plan{ends, {}, shape.rows, shape.width, steps, ids_drawn ? ids_drawn : ends->head.outputs(), counts, by, {}});
+  auto plan = std::make_shared<Plan>(Plan{ends, {}, shape.rows, shape.width, steps, ids_drawn ? ids_drawn : ends->head.outputs(), !drawn, counts, by, {}});
   plan->passes.push_back(chain.links(shape.rows, shape.width, starts, counts, first, memories, in, shapes, types));
   Ints at;
   for (size_t i = 0; i < tables.size() && steps > 1; i++) {
@@ -157,7 +163,7 @@ Arrays guess(const Chain& chain, const Held<Ends>& held_ends, const Array& ids, 
     for (int pass = 0; pass < steps; pass++) {
       std::vector<uint32_t> here(positions);
       for (uint32_t& position : here) position += pass;
-      const std::vector<Key> keys = by->keys(here, 1);
+      const std::vector<Key> keys = by->keys(here, plan->columns());
       plan->keys.insert(plan->keys.end(), keys.begin(), keys.end());
     }
   const int weights_at = ends->weights.join(in);
@@ -168,7 +174,7 @@ void define(nb::module_& m) {
   nb::class_<Held<Ends>>(m, "Ends").def("__init__", &hold<Ends, Matrix, float, MaybeNorm, Matrix>, nb::arg("table"), nb::arg("scale"),
                                         nb::arg("norm").none(), nb::arg("head"));
   m.def("guess", &guess, nb::arg("chain"), nb::arg("ends"), nb::arg("ids"), nb::arg("starts"), nb::arg("counts"), nb::arg("first"),
-        nb::arg("steps"), nb::arg("memories"), nb::arg("tables"), nb::arg("ids_drawn"), nb::arg("by").none(), nb::arg("positions"));
+        nb::arg("drawn"), nb::arg("memories"), nb::arg("tables"), nb::arg("ids_drawn"), nb::arg("by").none(), nb::arg("positions"));
 }
 
 const Topic topic(define);
