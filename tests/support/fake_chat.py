@@ -87,6 +87,13 @@ class Fake:
         """So many events {"type": "hold"} wait no longer."""
         self.holds.release(holds)
 
+    def wait_for_leaving(self, readers: int) -> None:
+        """Until so many have gone before the end: a server hears of it some time later."""
+        until = time.monotonic() + 60
+        while self.left < readers:
+            assert time.monotonic() < until, f"{self.left} readers have gone"
+            time.sleep(0.01)
+
     def app(self) -> ASGIApp:
         own = [
             Route("/api/tags", self.tags),
