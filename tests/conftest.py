@@ -11,11 +11,15 @@ acts as always: OPENBLAS_NUM_THREADS, and OPENBLAS_CORETYPE for the kernels of a
 import gc
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+if TYPE_CHECKING:
+    from tests.support.ranks import Standing
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # read by every OpenBLAS when it is loaded, NumPy's first
 # Tests start hundreds of commands; where no bytecode may be kept, each would compile every module anew.
@@ -82,3 +86,20 @@ def shared_data() -> Path:
     if not folder.is_dir():
         pytest.skip(f"no reference data: {folder} is absent (set MODELKIT_TEST_DATA)")
     return folder
+
+
+@pytest.fixture(scope="session")
+def crews(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[Callable[[int], Standing]]":
+    """Gives ranks, so many as are asked for: the same ones each time, until one of them fails."""
+    from tests.support.ranks import Standing
+
+    standing: dict[int, Standing] = {}
+
+    def of(size: int) -> Standing:
+        if size not in standing or standing[size].ended:
+            standing[size] = Standing(tmp_path_factory.mktemp("ranks"), size)
+        return standing[size]
+
+    yield of
+    for one in standing.values():
+        one.close()

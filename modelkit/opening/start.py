@@ -37,7 +37,7 @@ from runtime.speculate.drafter import Drafter
 from runtime.speculate.pair import drafters_for
 
 if TYPE_CHECKING:
-    from modelkit.ranks.crew import Crew, Job
+    from modelkit.ranks.crew import Crew, Read
     from runtime.ranks.group import Group
     from runtime.ranks.plan import Plan
 
@@ -84,19 +84,16 @@ class _Weights:
     """Will anything be drafted? If not, neither a draft nor the model's own head is read."""
     told: Callable[[int], object]
     """Called with the bytes of each tensor that was read; what it raises ends the load."""
-    crew: "Crew | None" = None
-    """The ranks that run it together; None for this process alone."""
-    job: "Job | None" = None
-    """What the others of the crew are told."""
+    share: "Callable[[Read], LoadedModel] | None" = None
+    """Has the ranks load that run it together, and gives rank 0's share; None for this process alone."""
     draft_bytes: int = 0
     """What drafts take in memory, once they are loaded."""
 
     def target(self) -> LoadedModel:
         cpu.bind_blas()
         with_head = self.guesses and self.opened.draft is None
-        if self.crew is not None and self.job is not None:
-            read = partial(read_share, with_head=with_head, told=self.told)
-            return self.crew.share(self.opened, self.job, read)
+        if self.share is not None:
+            return self.share(partial(read_share, with_head=with_head, told=self.told))
         return self._read(self.opened.target, with_head=with_head)
 
     def drafters(self, target: LoadedModel, memory: LayerMemory) -> dict[str, Drafter]:
@@ -147,8 +144,8 @@ def start_engine(
     learned = learning.recall() if learning else None
     options = _options(wanted, limits, settings.max_waiting)
     if crew is not None:
-        weights.crew, lead = crew, crew.lead(opened)
-        weights.job = crew.job(opened.label, options, settings.shards)
+        lead, job = crew.lead(opened), crew.job(opened, options, settings.shards)
+        weights.share = partial(crew.share, opened, job, settings.home)
         options = replace(options, threads=crew.threads(options.threads))
     adapters = attached.sources(opened.adapters, described)
     with _loading(opened):

@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -72,6 +72,8 @@ class Job:
     kept_format: str | None
     threads: int | None
     """What was asked for; None: an equal part of each machine's."""
+    package: str | None = None
+    """Its digest; None for a folder, which each machine has to have."""
 
 
 class Crew:
@@ -128,14 +130,14 @@ class Crew:
             )
 
     @staticmethod
-    def job(label: str, options: Options, shards: int) -> Job:
+    def job(opened: "Opened", options: Options, shards: int) -> Job:
         """What the others are told of a model that is run so here."""
         tokens, kept_format, threads = options.context_length, options.kv_format, options.threads
-        return Job(label, shards, tokens, options.max_rows, kept_format, threads)
+        return Job(opened.label, shards, tokens, options.max_rows, kept_format, threads, opened.package)
 
-    def share(self, opened: "Opened", job: Job, read: Read) -> LoadedModel:
-        """Rank 0: load the model on all ranks, and give its own share. Raises LoadError where some rank
-        cannot, or has another package, and Busy where another model runs.
+    def share(self, opened: "Opened", job: Job, home: Path, read: Read) -> LoadedModel:
+        """Rank 0: load the model on all ranks, and give its own share. home: where its package is. Raises
+        LoadError where some rank cannot, or has another package, and Busy where another model runs.
         """
         if not self._free.acquire(timeout=_LEAVING_S):
             raise Busy(
@@ -145,7 +147,9 @@ class Crew:
             )
         try:
             self._group.tell(json.dumps({"do": "load", **asdict(job)}).encode())
-            return self._loaded(opened, None, job, read)
+            notes = self._brought(job, home)
+            share = self._loaded(opened, None, job, read)
+            return replace(share, notes=(*notes, *share.notes))
         except BaseException:
             self._free.release()
             raise
@@ -178,6 +182,7 @@ class Crew:
         """One model, from its start to its end."""
         from modelkit.opening.read import open_model
 
+        self._brought(job, settings.home)
         with ExitStack() as stack:
             opened, problem = None, None
             try:
@@ -188,6 +193,15 @@ class Crew:
         assert opened is not None
         Threads(self.threads(job.threads)).before_step(time.monotonic())
         Follower(self._group, share, describe(opened.inventory.config).layout).run()
+
+    def _brought(self, job: Job, home: Path) -> tuple[str, ...]:
+        """Have every rank hold the package; what the user is told of it."""
+        if job.package is None:
+            return ()
+        from modelkit.ranks.bringing import bring
+
+        hosts = [facts["host"] for facts in self._facts]
+        return bring(self._group, home, job.label, job.package, hosts)
 
     def _loaded(self, opened: "Opened | None", problem: str | None, job: Job, read: Read) -> LoadedModel:
         """What all ranks do at the same time. problem: why nothing was opened here."""

@@ -1,7 +1,7 @@
 """Several processes on loopback that form a group, as a launcher would start them.
 
 To start them takes longer than most of what they do in tests, so they stay for all tests of a session
-(`tests/runtime/ranks/conftest.py`); only those that lose somebody have processes of their own (`start`).
+(`tests/conftest.py`); only those that lose somebody have processes of their own (`start`).
 """
 
 import json

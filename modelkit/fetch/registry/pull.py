@@ -17,6 +17,7 @@ from modelkit.fetch.registry.client import NotThere, Registry
 from modelkit.fetch.registry.gguf import make_package, pull_ollama
 from modelkit.fetch.registry.kinds import RemotePackage, is_ollama, read_package
 from modelkit.fetch.registry.manifests import Document, get_manifest, model_of, referrers, tags
+from modelkit.fetch.registry.origin import keep_origin
 from modelkit.fetch.registry.source import Source, fetch, open_registry
 from modelkit.fetch.registry.unpack import unpack
 from modelkit.fetch.registry.wire import Limits
@@ -102,7 +103,9 @@ def _pull_package(
             )
         digest = new.commit(name, artifact)
     notes = list(package.notes)
-    if own is None:
+    if own is not None:
+        keep_origin(store, digest, source.address)
+    else:
         there = source.document.blob.digest
         notes.append(f"its files are stored in a manifest of modelkit's; there it is {there}")
     return Pulled(name, digest, artifact.size_bytes, (*notes, *_signatures(source)))

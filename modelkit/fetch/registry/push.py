@@ -10,6 +10,7 @@ from modelkit.errors import FetchError, InvalidName, StoreError
 from modelkit.fetch.access import Access
 from modelkit.fetch.registry.client import Registry
 from modelkit.fetch.registry.manifests import has_manifest, put_manifest
+from modelkit.fetch.registry.origin import keep_origin
 from modelkit.fetch.registry.remembered import Remembered
 from modelkit.fetch.registry.source import open_registry
 from modelkit.fetch.registry.upload import CHUNK_BYTES, Uploads
@@ -82,6 +83,7 @@ def push(
         raw = store.blob_path(package.digest).read_bytes()
         put_manifest(registry, address.repository, tag, raw, MANIFEST_TYPE)
         remembered.keep_places(address.repository, sorted(one.digest for one in package.manifest.blobs))
+        keep_origin(store, package.digest, address)
     tagged = RegistryAddress(address.host, address.repository, tag)
     return Pushed(tagged, package.digest, package.size_bytes, sent.sent_bytes, sent.mounted)
 

@@ -98,11 +98,16 @@ def _launched(folder: Path, rank_1: Path, command: list[str] = RUN) -> list[subp
         ranks.stop(processes)
 
 
-def test_a_launched_process_leads_or_follows(folder: Path, alone: str) -> None:
-    first, second = _launched(folder, folder)
+def test_a_launched_process_leads_or_follows(folder: Path, alone: str, tmp_path: Path) -> None:
+    """And is given the package first, which it has not."""
+    (folder / "Modelfile").write_text("FROM ./model\n")
+    modelkit.create(folder / "Modelfile", name="story", home=folder / "home")
+    command = ["story" if word == "./model" else word for word in RUN]
+    first, second = _launched(folder, tmp_path, command)
     assert (first.returncode, second.returncode) == (0, 0), first.stderr + second.stderr
     assert json.loads(first.stdout)["text"] == alone
     assert second.stdout == ""
+    assert [str(one.name) for one in modelkit.list(home=tmp_path / "home")] == ["story"]
 
 
 REFUSED = """
@@ -140,9 +145,8 @@ def test_another_model_elsewhere_and_one_that_is_not_there_are_refused(folder: P
 
 
 def test_machines_are_examined(folder: Path, tmp_path: Path) -> None:
-    home = folder / "home"
     (folder / "Modelfile").write_text("FROM ./model\n")
-    modelkit.create(folder / "Modelfile", name="story", home=home)
+    modelkit.create(folder / "Modelfile", name="story", home=folder / "home")
     command = [sys.executable, "-W", "ignore", "-m", "modelkit", "doctor", "--hosts", "--json"]
     first, second = _launched(folder, tmp_path, command)
     assert (first.returncode, second.returncode) == (0, 0), first.stderr + second.stderr

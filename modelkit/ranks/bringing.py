@@ -1,0 +1,217 @@
+"""What a rank lacks of the package that is to be run, it is given before anything is opened.
+
+    all       who lacks some of it?                      (nobody: that was all)
+    rank 0    the manifest, and the registry that it knows of
+    all       what each asks for: a blob, from some byte on
+    rank 0    a round of bytes, which goes from rank to rank and is kept where it is missing
+    ...       until nobody asks for more
+    all       the name stands for it everywhere
+
+The group's own exchanges carry it: no port is opened for it. Every rank checks what it is given, the manifest
+by the digest that was told and each blob by its own. What goes wrong on one rank is said on all, and ends it
+for all; the group lives on.
+"""
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, cast
+
+import mlx.core as mx
+
+from modelkit.address import RegistryAddress, read_address
+from modelkit.errors import LoadError, ModelkitError, ModelNotFound, StoreError
+from modelkit.fetch.registry.origin import origin_of
+from modelkit.fetch.registry.url import Url, is_loopback
+from modelkit.ranks.facts import Facts, called, difference, exchanged
+from modelkit.ranks.fetching import Fetching, blobs_in
+from modelkit.store.digest import Blob, Digest
+from modelkit.store.manifest import MANIFEST_LIMIT_BYTES
+from modelkit.store.store import Store
+from modelkit.units import size
+from runtime.ranks.group import Group
+from runtime.records import dataclass
+
+PIECE_BYTES = 8 << 20
+ROUND_BYTES = 128 << 20
+_LOOK_S = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """Bytes of one blob that rank 0 sends before the others are asked again."""
+
+    number: int
+    """Of the blob."""
+    start: int
+    stop: int
+
+    def pieces(self) -> Iterator[tuple[int, int]]:
+        """[start, stop) of each."""
+        for start in range(self.start, self.stop, PIECE_BYTES):
+            yield start, min(start + PIECE_BYTES, self.stop)
+
+
+def bring(group: Group, home: Path, name: str, package: str, hosts: Sequence[str]) -> tuple[str, ...]:
+    """Have every rank hold the package of that name and digest. All call it at the same time.
+
+    hosts: names of the machines, by rank. Returns sentences for the user on rank 0. Raises LoadError on all
+    ranks where one cannot have it.
+    """
+    store = Store(home)
+    mine: Facts = {"host": hosts[group.rank], "lacks": False}
+    try:
+        mine["lacks"] = group.rank > 0 and lacks(store, name, Digest.parse(package))
+    except ModelkitError as error:
+        mine["problem"] = error.message
+    said = _agreed(group, mine)
+    lacking = [rank for rank, facts in enumerate(said) if facts["lacks"]]
+    if not lacking:
+        return ()
+    sender = _Sender(store, Digest.parse(package)) if group.rank == 0 else None
+    raw, address = _documents(group, store, sender)
+    with ExitStack() as stack:
+        fetching: Fetching | None = None
+        mine, blobs = {"host": hosts[group.rank]}, list[Blob]()
+        try:
+            if Digest.of(raw) != Digest.parse(package):
+                raise StoreError(f"what was sent is not the manifest {package}")
+            blobs = blobs_in(raw)
+            if group.rank in lacking:
+                origin = _reachable(address, same_host=hosts[group.rank] == hosts[0])
+                fetching = stack.enter_context(Fetching(store, raw, origin, group.limit_s))
+        except ModelkitError as error:
+            mine["problem"] = error.message
+        _all_rounds(group, mine, blobs, fetching, sender)
+        try:
+            if fetching is not None:
+                fetching.store_as(name)
+        except ModelkitError as error:
+            mine["problem"] = error.message
+        fetched = {} if fetching is None else {"fetched": fetching.fetched_bytes}
+        said = _agreed(group, {**mine, **fetched})
+    return tuple(
+        f"{called(said, rank)} had not all of {name}, and has fetched {size(said[rank]['fetched'])}"
+        for rank in lacking
+    )
+
+
+def lacks(store: Store, name: str, digest: Digest) -> bool:
+    """Is that package not here, or not whole? One of the same name that is another is left as it is."""
+    try:
+        if store.digest(name) != digest:
+            return False  # opening it will say that it differs
+        store.resolve(name)
+    except (ModelNotFound, StoreError):
+        return True
+    return False
+
+
+def next_round(wanted: Sequence[object], blobs: Sequence[Blob]) -> Round | None:
+    """The bytes to send next, where ranks ask for these: the first that any rank lacks, and what follows.
+
+    wanted: [number of a blob, first byte], or None. LoadError for what no rank of ours would ask for.
+    """
+    asked = [one for one in wanted if one is not None]
+    if not asked:
+        return None
+    for one in asked:
+        if not (isinstance(one, list) and len(one) == 2 and all(type(part) is int for part in one)):
+            raise LoadError(f"a rank asks for {one!r:.80}, which is no part of a package")
+        number, start = one
+        if not (0 <= number < len(blobs) and 0 <= start < blobs[number].size_bytes):
+            raise LoadError(f"a rank asks for byte {start} of blob {number}, which the package has not")
+    number, start = min(cast("list[list[int]]", asked))
+    return Round(number, start, min(blobs[number].size_bytes, start + ROUND_BYTES))
+
+
+class _Sender:
+    """Rank 0's blobs. What cannot be read is said, and other bytes go out: all stay in step."""
+
+    def __init__(self, store: Store, digest: Digest) -> None:
+        self._store = store
+        self.digest = digest
+        self.problem: str | None = None
+
+    def read(self, blob: Blob, start: int, stop: int) -> bytes:
+        try:
+            with self._store.blob_path(blob.digest).open("rb") as file:
+                file.seek(start)
+                piece = file.read(stop - start)
+        except OSError as error:
+            piece = b""
+            self.problem = f"cannot read the blob {blob.digest.short}: {error.strerror or error}"
+        if len(piece) < stop - start and self.problem is None:
+            self.problem = f"the blob {blob.digest.short} has lost its end"
+        return piece.ljust(stop - start, b"\0")
+
+    def manifest(self) -> bytes:
+        try:
+            with self._store.blob_path(self.digest).open("rb") as file:
+                return file.read(MANIFEST_LIMIT_BYTES + 1)
+        except OSError:
+            return b""  # which nobody takes for it
+
+
+def _documents(group: Group, store: Store, sender: _Sender | None) -> tuple[bytes, str]:
+    """The manifest, and the address that the package came from, or nothing."""
+    if sender is None:
+        return group.hear(group.limit_s), group.hear(group.limit_s).decode("utf-8", "replace")
+    found = origin_of(store, sender.digest)
+    raw, address = sender.manifest(), "" if found is None else str(found)
+    group.tell(raw)
+    group.tell(address.encode())
+    return raw, address
+
+
+def _reachable(address: str, *, same_host: bool) -> RegistryAddress | None:
+    """A registry that rank 0 knows, where this rank may ask it: of rank 0's loopback, none of ours."""
+    try:
+        found = read_address(address) if address else None
+    except ModelkitError:
+        return None
+    if not isinstance(found, RegistryAddress) or found.dialect != "oci":
+        return None
+    local = is_loopback(Url.parse(f"https://{found.host}/").host)
+    return found if same_host or not local else None
+
+
+def _all_rounds(
+    group: Group, mine: Facts, blobs: Sequence[Blob], fetching: Fetching | None, sender: _Sender | None
+) -> None:
+    """Until nobody asks for more."""
+    while True:
+        state = {} if fetching is None else fetching.state()
+        if sender is not None and sender.problem is not None:
+            state["problem"] = sender.problem
+        said = _agreed(group, {**state, **mine})
+        if any(facts.get("busy") for facts in said):
+            continue
+        now = next_round([facts.get("at") for facts in said], blobs)
+        if now is not None:
+            _round(group, now, blobs[now.number], fetching, sender)
+        elif any(facts.get("waits") for facts in said):
+            time.sleep(_LOOK_S)
+        else:
+            return
+
+
+def _round(group: Group, now: Round, blob: Blob, fetching: Fetching | None, sender: _Sender | None) -> None:
+    for start, stop in now.pieces():
+        mine = None
+        if sender is not None:
+            mine = mx.array(cast("Any", memoryview(sender.read(blob, start, stop))))
+        with group.bounded():
+            piece = group.broadcast(mine, (stop - start,), mx.uint8)
+            mx.eval(piece)  # before the next is read: no more than one is on its way from here
+        if fetching is not None:
+            fetching.take(now.number, start, bytes(memoryview(cast("Any", piece))))
+
+
+def _agreed(group: Group, mine: Facts) -> list[Facts]:
+    said = exchanged(group, mine)
+    differs = difference(said, ())
+    if differs is not None:
+        raise LoadError(f"it cannot be run on {group.size} ranks: {differs}")
+    return said
