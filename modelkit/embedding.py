@@ -137,7 +137,7 @@ class Embedder:
                 f"texts[{place}] has {size} tokens; at most {self._limit} are read of a text",
                 prompt_tokens=size,
                 context_tokens=self._limit,
-                hint="Shorten it, or let it be cut with truncate=True.",
+                hint="Shorten it, or let it be cut (truncate).",
             )
         return ids, dropped
 

@@ -248,15 +248,18 @@ def _mappable(config: Mapping[str, Any], on: Device | None) -> Callable[[str], b
     return lambda name: name not in opened
 
 
-def check_ids(ids: Sequence[int], vocab_size: int) -> None:
+def check_ids(ids: Sequence[int], vocab_size: int, where: str = "") -> None:
     """Raise BadTokenIds unless every id is an int in [0, vocab_size): MLX reads outside the table
-    otherwise.
+    otherwise. where: what has the ids, for the message; "" for a prompt.
     """
     for place, token in enumerate(ids):
         if type(token) is not int or not 0 <= token < vocab_size:
-            raise BadTokenIds(
-                f"token id {token!r:.40} at place {place} is not in the vocabulary of {vocab_size}"
+            said = (
+                f"{where} has the token id {token!r:.40}, which"
+                if where
+                else f"token id {token!r:.40} at place {place}"
             )
+            raise BadTokenIds(f"{said} is not in the vocabulary of {vocab_size}")
 
 
 def _head(described: Described, network: nn.Module) -> Head:

@@ -39,11 +39,16 @@ def find_template(files: Mapping[str, Path], explicit: str | None = None) -> str
     return None
 
 
+def _instead() -> str:
+    raw = "Give a raw prompt (--raw, raw=True, /v1/completions)"
+    return f"{raw}, or add TEMPLATE to its Modelfile: jinja, or {_names()}."
+
+
 def no_template() -> TemplateError:
     """What to raise when a chat is asked of a model without a template."""
     return TemplateError(
         "this model has no chat template, so messages cannot be put into a prompt",
-        hint=f"Give a raw prompt (--raw, raw=True), or add TEMPLATE to its Modelfile: jinja, or {_names()}.",
+        hint=_instead(),
     )
 
 
@@ -51,7 +56,7 @@ def broken_template(fault: TemplateError) -> TemplateError:
     """What to raise when a chat is asked of a model whose own template does not work."""
     return TemplateError(
         f"this model's chat template cannot be used: {fault.message}",
-        hint=f"Give a raw prompt (--raw, raw=True), or add TEMPLATE to its Modelfile: jinja, or {_names()}.",
+        hint=_instead(),
     )
 
 

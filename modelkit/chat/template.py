@@ -19,7 +19,7 @@ from modelkit.tokenizer.special import Specials
 if TYPE_CHECKING:
     pass
 
-MOST_TOOLS = 256
+MOST_TOOLS = 512
 MOST_VARIABLES = 64
 _SET_HERE = ("messages", "tools", "documents", "add_generation_prompt", "continue_final_message", "tokenize")
 # What is added to a tool that lacks it, where the template fails without.
@@ -142,7 +142,7 @@ class ChatTemplate:
         unknown = next((name for name in variables if name not in self.variables), None)
         if unknown is not None or len(variables) > MOST_VARIABLES:
             raise RequestError(
-                f"the chat template has no variable {shown(unknown)} that may be set",
+                f"variables: the chat template has no variable {shown(unknown)} that may be set",
                 hint=f"It reads: {', '.join(sorted(self.variables)) or 'none'}.",
             )
         return plain(variables, "the template's variables")
@@ -152,7 +152,7 @@ def _tools(tools: Sequence[Mapping[str, Any]] | None) -> list[Any] | None:
     """Tools as templates expect them, OpenAI's shape: `{"type": "function", "function": {"name": ...}}`."""
     listed = [] if tools is None else list(elements(tools, "tools", "tools"))
     if len(listed) > MOST_TOOLS:
-        raise RequestError(f"{len(listed)} tools; at most {MOST_TOOLS} are taken")
+        raise RequestError(f"tools has {len(listed)} entries, expected at most {MOST_TOOLS}")
     if not listed:
         return None
     copies: list[Any] = plain(listed, "tools")

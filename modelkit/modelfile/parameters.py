@@ -74,7 +74,8 @@ def _check_strings(row: Parameter, value: object) -> tuple[str, ...]:
             raise _unfit(row, value)
     if len(texts) > MAX_STOPS:
         raise ParameterError(f"{row.name} has {len(texts)} texts, expected {row.expected}")
-    return tuple(_check_stop(row, text) for text in texts)
+    several = not isinstance(value, str)
+    return tuple(_check_stop(row, text, f"[{place}]" * several) for place, text in enumerate(texts))
 
 
 def _check_choice(row: Parameter, value: object) -> str:
@@ -92,8 +93,10 @@ def _meant_choice(row: Parameter, value: str) -> str | None:
     return f"Did you mean {found}?" if found else None
 
 
-def _check_stop(row: Parameter, text: object) -> str:
-    if not isinstance(text, str) or not 1 <= len(text) <= MAX_STOP_CHARACTERS or not _encodable(text):
+def _check_stop(row: Parameter, text: object, place: str) -> str:
+    if isinstance(text, str) and not 1 <= len(text) <= MAX_STOP_CHARACTERS:
+        raise ParameterError(f"{row.name}{place} has {len(text)} characters, expected {row.expected}")
+    if not isinstance(text, str) or not _encodable(text):
         raise _unfit(row, text)
     return str(text)
 

@@ -4,6 +4,8 @@
 all dialects, so that a formatter needs a table and no guesses.
 """
 
+import re
+from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Literal
 
@@ -113,10 +115,19 @@ _WRONG_ASKING = (
     RequestError,
     ParameterError,
     TemplateError,
-    InvalidName,
     ModelfileError,
     PlanError,
 )
+
+
+def renamed(error: ModelkitError, names: Mapping[str, str]) -> Refused | None:
+    """What a model refuses, with the client's name for what it is about. names: of our keywords, with which
+    messages begin; None for an error that begins with none of them.
+    """
+    word = re.match(r"[a-z_]*", error.message)[0]  # pyright: ignore[reportOptionalSubscript]
+    if not isinstance(error, _WRONG_ASKING) or word not in names:
+        return None
+    return refused("invalid_request", names[word] + str(error).removeprefix(word), names[word])
 
 
 def fault_of(error: BaseException) -> Fault:
@@ -131,6 +142,8 @@ def fault_of(error: BaseException) -> Fault:
         return Fault("busy", str(error), retry_after_s=error.retry_after_s)
     if isinstance(error, ModelNotFound):
         return Fault("model_not_found", str(error), "model")
+    if isinstance(error, InvalidName):
+        return Fault("invalid_request", str(error), "model")
     if isinstance(error, ModelClosed):
         return Fault("busy", str(error), retry_after_s=RETRY_AFTER_S)
     if isinstance(error, PromptTooLong):

@@ -20,7 +20,7 @@ _MOST_WHOLE = 2**63 - 1
 
 def wrong(where: str, value: object, expected: str) -> Refused:
     """The error for `value` in the field `where`; "" for the body itself."""
-    said = f"{where or 'the body'} is {shown(value)}, expected {expected}"
+    said = f"{where or 'the body'} is {_in_json(value)}, expected {expected}"
     return refused("invalid_request", said, where or None)
 
 
@@ -140,7 +140,10 @@ class Fields:
         try:
             check_parameter(name, value)
         except ParameterError as error:
-            raise self.wrong(field, PARAMETERS[name].expected) from error
+            if not isinstance(value, list):
+                raise self.wrong(field, PARAMETERS[name].expected) from error
+            said = self.name(field) + error.message.removeprefix(name)
+            raise refused("invalid_request", said, self.name(field)) from error
         return value
 
     def items(self, field: str, most: int | None = None) -> list[Any]:
@@ -172,6 +175,8 @@ class Fields:
         value = self.value.get(field)
         if isinstance(value, str):
             return [value]
+        if value is not None and not isinstance(value, list):
+            raise self.wrong(field, "a text, or a list of texts")
         found = self.items(field, most)
         for place, one in enumerate(found):
             if not isinstance(one, str):
@@ -184,11 +189,18 @@ class Fields:
             raise refused("invalid_request", f"{self.name(field)}: {why}", self.name(field))
 
 
+def _in_json(value: object) -> str:
+    """A value as who writes JSON knows it."""
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    return "an object" if isinstance(value, Mapping) else shown(value)
+
+
 def _range(low: float, high: float) -> str:
     least = None if low in (-math.inf, -_MOST_WHOLE) else low
     most = None if high in (math.inf, _MOST_WHOLE) else high
     if least is not None and most is not None:
-        return f" from {least:g} to {most:g}"
+        return f" from {least} to {most}"
     if least is not None:
-        return f" of at least {least:g}"
-    return "" if most is None else f" of at most {most:g}"
+        return f" of at least {least}"
+    return "" if most is None else f" of at most {most}"

@@ -56,7 +56,8 @@ class Request:
         """
         check_ids(self.ids, vocab_size)
         check_ids(self.source, vocab_size)
-        check_ids([*self.sampling.logit_bias, *self.sampling.suppressed], vocab_size)
+        check_ids([*self.sampling.logit_bias], vocab_size, "logit_bias")
+        check_ids(self.sampling.suppressed, vocab_size)
         if bool(self.source) != reads or len(self.source) > context:
             raise ValueError(
                 f"{len(self.source)} tokens for an encoder to read; expected "

@@ -7,7 +7,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from modelkit.errors import PromptTooLong
+from modelkit.errors import ModelkitError, PromptTooLong
 from modelkit.model import Model
 from modelkit.server.answering import Ask, call
 from modelkit.server.anthropic.blocks import Blocks
@@ -16,12 +16,21 @@ from modelkit.server.anthropic.reading import Asked, read_asked
 from modelkit.server.anthropic.signing import Sign, signer
 from modelkit.server.anthropic.writing import STATUSES, Messages, worded
 from modelkit.server.dialect import Dialect
-from modelkit.server.faults import refused
+from modelkit.server.faults import refused, renamed
 from modelkit.server.own_headers import with_ignored
 from modelkit.server.replying import read, reply
 from modelkit.server.serving import serving_of, trace_of
 from modelkit.server.streaming import SSE
 from modelkit.streams import GenerationStream
+
+_NAMES = {
+    "format": "output_config.format",
+    "think": "thinking",
+    "think_tokens": "thinking.budget_tokens",
+    "stop": "stop_sequences",
+    **{name: name for name in ("tools", "tool_choice", "messages")},
+}
+"""How this dialect calls our keywords."""
 
 
 async def messages(request: Request) -> Response:
@@ -57,6 +66,8 @@ def start_answer(model: Model, asked: Asked) -> GenerationStream:
         raise refused(
             "too_long", f"prompt is too long: {error.prompt_tokens} tokens > {error.context_tokens} maximum"
         ) from error
+    except ModelkitError as error:
+        raise renamed(error, _NAMES) or error from error
 
 
 def think_of(model: Model, asked: Asked) -> bool | str | None:

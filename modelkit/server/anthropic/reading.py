@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from modelkit.chat.message import Message
+from modelkit.chat.template import MOST_TOOLS
 from modelkit.durations import read_keep_alive
 from modelkit.server.anthropic.messages import read_conversation
 from modelkit.server.faults import refused
@@ -15,7 +16,6 @@ from modelkit.server.fields import Fields
 from runtime.records import dataclass
 
 EFFORTS = ("low", "medium", "high", "xhigh", "max")
-_MOST_TOOLS = 512
 _MOST_STOPS = 16
 _MOST_TOKENS = 2**31 - 1
 _KNOWN = frozenset(
@@ -119,7 +119,7 @@ def _thinking(body: Fields) -> tuple[bool | str, int | None, bool]:
 def _tools(body: Fields) -> tuple[list[dict[str, Any]], list[str]]:
     """In the shape that templates know, and what was left out."""
     tools, ignored = list[dict[str, Any]](), list[str]()
-    for given in body.each("tools", _MOST_TOOLS):
+    for given in body.each("tools", MOST_TOOLS):
         kind, name = given.text("type", "custom"), given.needed_text("name")
         if kind != "custom":
             ignored.append(f"tools.{name}")

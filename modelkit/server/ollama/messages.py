@@ -6,11 +6,11 @@ Fields that carry nothing are let pass; what carries pictures is refused by its 
 from typing import Any
 
 from modelkit.chat.message import MOST_CALLS, MOST_MESSAGES, ROLES, Message, ToolCall
+from modelkit.chat.template import MOST_TOOLS
 from modelkit.server.faults import refused
 from modelkit.server.fields import Fields
 from modelkit.server.openai.messages import call_of
 
-MOST_TOOLS = 512
 _MEDIA = ("images", "audio", "videos")
 _TEXT_ONLY = "this server reads text only"
 

@@ -1,17 +1,29 @@
 """Which model a request means, and what it is told where its prompt is too long."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 from starlette.requests import Request
 
-from modelkit.errors import PromptTooLong
+from modelkit.errors import ModelkitError, PromptTooLong
 from modelkit.model import Model
-from modelkit.server.faults import refused
+from modelkit.server.faults import Refused, refused, renamed
+from modelkit.server.fields import Fields
 from modelkit.server.serving import serving_of
 from modelkit.streams import GenerationStream
 
 Start = Callable[[Model, int], GenerationStream]
+_FORM = ("json_schema", "structured_outputs", "response_format", "text")
+_SPELT = {
+    "format": ("guided_json", *_FORM),
+    "grammar": ("grammar", "guided_grammar", "ebnf", *_FORM),
+    "regex": ("regex", "guided_regex", "guided_choice", *_FORM),
+    "think": ("reasoning_effort", "reasoning", "enable_thinking", "thinking", "chat_template_kwargs"),
+    "think_tokens": ("reasoning_budget", "thinking_budget", "thinking_budget_tokens"),
+    "variables": ("chat_template_kwargs",),
+    "messages": ("input",),
+}
+"""How this dialect's fields call our keywords."""
 
 
 def model_of(request: Request, name: str, wanted: Literal["text", "vectors", "any"] = "text") -> str:
@@ -43,19 +55,34 @@ def able(model: Model, options: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in options.items() if name not in ("think", "think_tokens")}
 
 
-def told(start: Start) -> Start:
-    """The same, with a prompt that is too long told in OpenAI's own words: agents and libraries look for
-    them, beside the code, before they shorten a conversation.
+def spelt(body: Fields) -> dict[str, str]:
+    """What the client calls our keywords: of several fields that may set one, the first that it sent."""
+    own = {str(field): str(field) for field in body.value}
+    said = {word: next((one for one in fields if body.has(one)), None) for word, fields in _SPELT.items()}
+    return {**{word: field for word, field in said.items() if field}, **own}
+
+
+def told(start: Start, names: Mapping[str, str], prompt: str = "messages") -> Start:
+    """The same, with what a model refuses told by the client's own fields (`spelt`), and a prompt that is too
+    long, the field `prompt`, in OpenAI's own words: agents and libraries look for them, beside the code,
+    before they shorten a conversation.
     """
 
     def call(model: Model, row: int) -> GenerationStream:
         try:
             return start(model, row)
         except PromptTooLong as error:
-            said = (
-                f"This model's maximum context length is {error.context_tokens} tokens. However, your "
-                f"messages resulted in {error.prompt_tokens} tokens. {error.hint or ''}"
-            )
-            raise refused("too_long", said.rstrip()) from error
+            raise too_long(error, "your messages", prompt) from error
+        except ModelkitError as error:
+            raise renamed(error, names) or error from error
 
     return call
+
+
+def too_long(error: PromptTooLong, what: str, field: str, *, hinting: bool = True) -> Refused:
+    """In OpenAI's words. what: it is that the field holds."""
+    said = (
+        f"This model's maximum context length is {error.context_tokens} tokens. However, {what} resulted in "
+        f"{error.prompt_tokens} tokens. {error.hint if hinting and error.hint else ''}"
+    )
+    return refused("too_long", said.rstrip(), field)

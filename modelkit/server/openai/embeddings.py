@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any, Literal
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from modelkit.errors import PromptTooLong
 from modelkit.model import Model
 from modelkit.server.answering import call
 from modelkit.server.faults import refused
 from modelkit.server.fields import Fields
 from modelkit.server.openai import sampling
-from modelkit.server.openai.asking import model_of
+from modelkit.server.openai.asking import model_of, too_long
 from modelkit.server.openai.completion_request import Prompt, read_prompts
 from modelkit.server.own_headers import with_ignored
 from modelkit.server.replying import read
@@ -81,7 +82,11 @@ async def embeddings(request: Request) -> Response:
     asked = await read(request, read_embeddings)
 
     def embed(model: Model) -> dict[str, Any]:
-        found = model.embed(asked.inputs, dimensions=asked.dimensions, truncate=False)
+        try:
+            found = model.embed(asked.inputs, dimensions=asked.dimensions, truncate=False)
+        except PromptTooLong as error:
+            where = error.message.partition(" ")[0].replace("texts", "input", 1)
+            raise too_long(error, where, where, hinting=False) from error
         return written(replace(asked, model=asked.model or model.name), found.vectors, found.tokens)
 
     said = await call(request, model_of(request, asked.model, "vectors"), embed, asked.keep_alive)

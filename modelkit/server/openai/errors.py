@@ -32,8 +32,7 @@ _TYPES: dict[Kind, tuple[str, str | None]] = {
 def word(fault: Fault, request_id: str) -> dict[str, Any]:
     """What a Dialect needs: the JSON of an error. The request's id is in a header."""
     kind, code = _TYPES[fault.kind]
-    param = "messages" if fault.kind == "too_long" and fault.param is None else fault.param
-    return {"error": {"message": fault.message, "type": kind, "param": param, "code": code}}
+    return {"error": {"message": fault.message, "type": kind, "param": fault.param, "code": code}}
 
 
 def error_event(fault: Fault) -> bytes:

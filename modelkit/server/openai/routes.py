@@ -10,7 +10,7 @@ from starlette.routing import Route
 from modelkit.model import Model
 from modelkit.server.answering import Ask
 from modelkit.server.faults import refused
-from modelkit.server.openai.asking import able, model_of, told
+from modelkit.server.openai.asking import able, model_of, spelt, told
 from modelkit.server.openai.chat_request import read_chat
 from modelkit.server.openai.chat_written import ChatStream
 from modelkit.server.openai.completion_request import read_completion
@@ -33,12 +33,14 @@ PROGRESS_S = 0.5
 
 async def chat_completions(request: Request) -> Response:
     most = serving_of(request).limits.rows
-    asked = await read(request, lambda body: read_chat(body, most))
+    asked, names = await read(request, lambda body: (read_chat(body, most), spelt(body)))
 
     def start(model: Model, row: int) -> GenerationStream:
         return model.chat(asked.messages, stream=True, **seeds(able(model, asked.options), row))
 
-    ask = Ask(model_of(request, asked.model), told(start), asked.rows, asked.keep_alive, asked.priority)
+    ask = Ask(
+        model_of(request, asked.model), told(start, names), asked.rows, asked.keep_alive, asked.priority
+    )
     writer = ChatStream(asked.model, asked.style, asked.rows)
     wire = replace(SSE, beat_s=PROGRESS_S, progress=writer.progress) if asked.style.progress else SSE
     return await reply(request, ask, writer, wire, streamed=asked.style.stream, ignored=asked.hints)
@@ -46,9 +48,10 @@ async def chat_completions(request: Request) -> Response:
 
 async def completions(request: Request) -> Response:
     most = serving_of(request).limits.rows
-    asked = await read(request, lambda body: read_completion(body, most))
+    asked, names = await read(request, lambda body: (read_completion(body, most), spelt(body)))
     rows = Rows(asked)
-    ask = Ask(model_of(request, asked.model), told(rows.start), asked.rows, asked.keep_alive, asked.priority)
+    start = told(rows.start, names, "prompt")
+    ask = Ask(model_of(request, asked.model), start, asked.rows, asked.keep_alive, asked.priority)
     writer = CompletionStream(asked, rows.echo)
     wire = replace(SSE, beat_s=PROGRESS_S, progress=writer.progress) if asked.style.progress else SSE
     return await reply(request, ask, writer, wire, streamed=asked.style.stream, ignored=asked.hints)
@@ -56,12 +59,14 @@ async def completions(request: Request) -> Response:
 
 async def responses(request: Request) -> Response:
     kept = kept_of(request)
-    asked = await read(request, lambda body: read_response(body, kept.conversation))
+    asked, names = await read(request, lambda body: (read_response(body, kept.conversation), spelt(body)))
 
     def start(model: Model, row: int) -> GenerationStream:
         return model.chat(asked.messages, stream=True, **able(model, asked.options))
 
-    ask = Ask(model_of(request, asked.model), told(start), 1, asked.keep_alive, asked.priority)
+    ask = Ask(
+        model_of(request, asked.model), told(start, names, "input"), 1, asked.keep_alive, asked.priority
+    )
     writer = ResponseStream(asked, kept.keep if asked.store else None)
     return await reply(request, ask, writer, SSE, streamed=asked.stream, ignored=asked.hints + asked.dropped)
 

@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from modelkit.chat.template import MOST_TOOLS
 from modelkit.server.faults import refused
 from modelkit.server.fields import Fields
 
-MOST_TOOLS = 512
 FIELDS = frozenset({"tools", "tool_choice", "parallel_tool_calls", "functions", "function_call"})
 _WORDS = ("none", "auto", "required")
 

@@ -102,7 +102,7 @@ def test_a_name_the_template_sets_itself_is_no_variable():
     assert ChatTemplate(source).variables == {"date"}
 
 
-@pytest.mark.parametrize("tools", [[{}], ["weather"], [{"function": {}}], [TOOL] * 257])
+@pytest.mark.parametrize("tools", [[{}], ["weather"], [{"function": {}}], [TOOL] * 513])
 def test_bad_tools_are_refused(tools: Any):
     with pytest.raises(RequestError, match="tool"):
         ChatTemplate(CHATML).render(HI, tools=tools)

@@ -230,6 +230,7 @@ MORE = {
 }
 """Fields that are read besides."""
 FORM = {"format", "regex", "grammar"}
+BAD_FORM: Any = {"type": "json_schema", "json_schema": {"schema": {"type": "x"}}}
 THINK = {"think"}
 OUR_WORDS: dict[str, set[str]] = {
     **dict.fromkeys(("guided_json", "guided_regex", "guided_choice", "guided_grammar", "ebnf"), FORM),
@@ -358,3 +359,24 @@ def test_some_fields(asked: Asked) -> None:
 @pytest.mark.slow
 def test_all_fields(asked: Asked) -> None:
     assert not asked.all(list(requests()))
+
+
+@pytest.mark.parametrize(
+    ("route", "changed", "param"),
+    [
+        ("/v1/chat/completions", {"response_format": BAD_FORM}, "response_format"),
+        ("/v1/chat/completions", {"logit_bias": {"5000": 1}}, "logit_bias"),
+        ("/v1/chat/completions", {"chat_template_kwargs": {"colour": 1}}, "chat_template_kwargs"),
+        ("/v1/chat/completions", {"messages": [{"role": "user", "content": "x" * 5000}]}, "messages"),
+        ("/v1/completions", {"prompt": "x" * 5000}, "prompt"),
+        ("/v1/responses", {"input": "x" * 5000}, "input"),
+        ("/v1/embeddings", {"input": ["a", "x" * 5000]}, "input[1]"),
+    ],
+)
+def test_what_the_model_refuses_is_told_by_the_clients_field(
+    asked: Asked, route: str, changed: dict[str, Any], param: str
+) -> None:
+    said = asyncio.run(asked.answer(route, {"model": "tiny", **ROUTES.get(route, {}), **changed}))
+    assert said.status_code == 400
+    assert said.json()["error"]["param"] == param
+    assert param in said.json()["error"]["message"] or param in ("prompt", "input", "messages")

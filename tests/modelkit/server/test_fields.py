@@ -77,3 +77,29 @@ def test_the_body_itself_is_no_field(value: object) -> None:
     with pytest.raises(Refused, match=r"tools\[0\] is 5, expected an object") as raised:
         list(Fields({"tools": [5]}).each("tools"))
     assert raised.value.fault.param == "tools[0]"
+
+
+@pytest.mark.parametrize(
+    ("read", "said"),
+    [
+        (lambda f: f.text("yes"), "yes is true, expected a text"),
+        (lambda f: f.text("deep"), "deep is an object, expected a text"),
+        (lambda f: f.texts("five"), "five is 5, expected a text, or a list of texts"),
+        (
+            lambda f: f.whole("text", 1, 2**31 - 1),
+            "text is 'a', expected a whole number from 1 to 2147483647",
+        ),
+        (
+            lambda f: f.fit("words", "stop", ["a"] * 17),
+            "words has 17 texts, expected at most 16 texts of 1 to",
+        ),
+        (
+            lambda f: f.fit("words", "stop", ["a", "b" * 257]),
+            "words[1] has 257 characters, expected at most 16",
+        ),
+    ],
+)
+def test_words_are_those_of_who_writes_json(read: Callable[[Fields], object], said: str) -> None:
+    with pytest.raises(Refused) as error:
+        read(Fields(BODY))
+    assert error.value.message.startswith(said)
