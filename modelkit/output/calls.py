@@ -90,11 +90,22 @@ class Calls:
                 self._fenced, closed = False, True
                 continue
             if found is None:
+                if not closed and (yield from self._ends_in_close()):
+                    raise Cut
                 return "" if (yield from self._goes_on(closed)) else None
             if found in self._again:
                 inner = (yield from feed.expect(self._opens)) if found in self._sections else None
                 return inner or found
             closed = closed or found in self._closes
+
+    def _ends_in_close(self) -> Waiting[bool]:
+        """Is the answer cut off in the mark that closes a call? What came of it is nobody's text."""
+        feed, place = self._feed, (yield from self._feed.blanks())
+        rest = feed.text[feed.at + place :] if feed.ended else ""
+        if not rest or not any(mark.startswith(rest) for mark in self._closes):
+            return False
+        feed.take(place + len(rest))
+        return True
 
     def _goes_on(self, closed: bool) -> Waiting[bool]:
         """Does another call come without a mark? closed: behind the mark that closes calls."""
