@@ -104,10 +104,15 @@ class Rules:
             plain = self.terminal(_lacking(ANY, lacks, what.beginning))
             before = self.rule(f"({plain} ({' | '.join(what.allows)}))*") + " "
         pieces = self.pieces(mark)
-        # Marks of which another is a part, or the beginning, are found by who comes first.
-        others = tuple(one for one in what.lacks if one not in mark)
-        spelt = self.terminal(_lacking(f"/{body}{escaped(mark)}/", others, what.beginning))
-        ways = [before + self.rule(spelt, "[lazy]")]
+        ways = list[str]()
+        # Behind a text of some length, a mark with tokens in it is written with them: where that text may not
+        # go on, llguidance takes the first byte of a spelt-out mark for the only thing that can come, and
+        # refuses a token that its mask allows.
+        if pieces == [mark] or length == "*":
+            # Marks of which another is a part, or the beginning, are found by who comes first.
+            others = tuple(one for one in what.lacks if one not in mark)
+            spelt = self.terminal(_lacking(f"/{body}{escaped(mark)}/", others, what.beginning))
+            ways.append(before + self.rule(spelt, "[lazy]"))
         if pieces != [mark]:
             head = pieces[0] if isinstance(pieces[0], str) else ""
             text = self.terminal(_lacking(f"/{body}{escaped(head)}/", lacks, what.beginning))

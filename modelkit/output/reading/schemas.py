@@ -3,8 +3,10 @@
 Only types matter here. What is not understood may be anything.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
+
+from modelkit.output.reading.fitting import fits
 
 Types = frozenset[str] | None
 """Names of JSON's types; None for any."""
@@ -38,31 +40,48 @@ class Schema:
 
     def member(self, name: str) -> "Schema":
         """Of an object's member of that name."""
-        for part in self._parts(self._given, 0):
-            members = part.get("properties")
+
+        def of(given: Mapping[str, Any]) -> object:
+            members = given.get("properties")
             if isinstance(members, Mapping) and name in members:
-                return Schema(members[name], self._root)
-        others = next(
-            (
-                part["additionalProperties"]
-                for part in self._parts(self._given, 0)
-                if isinstance(part.get("additionalProperties"), Mapping)
-            ),
-            None,
-        )
-        return Schema(others, self._root)
+                return members[name]
+            return given.get("additionalProperties")
+
+        return Schema(self._within(self._given, of, 0), self._root)
 
     def element(self) -> "Schema":
         """Of a list's elements."""
-        for part in self._parts(self._given, 0):
-            if isinstance(part.get("items"), Mapping):
-                return Schema(part["items"], self._root)
-        return Schema(None, self._root)
+        return Schema(self._within(self._given, lambda given: given.get("items"), 0), self._root)
+
+    def _within(
+        self, given: Mapping[str, Any], of: Callable[[Mapping[str, Any]], object], depth: int
+    ) -> Mapping[str, Any] | None:
+        """What all parts together say of a part of their values; of a choice, those that say something."""
+
+        def said(ways: object) -> list[Mapping[str, Any]]:
+            known = [one for one in ways[:64] if isinstance(one, Mapping)] if isinstance(ways, list) else []
+            return [way for one in known if (way := self._within(one, of, depth + 4)) is not None]
+
+        if depth > _DEEPEST:
+            return None
+        own, there = of(given), self._referred(given)
+        found = [own] if isinstance(own, Mapping) else []
+        if there is not None and (way := self._within(there, of, depth + 1)) is not None:
+            found.append(way)
+        found += said(given.get("allOf"))
+        for key in ("anyOf", "oneOf"):
+            if ways := said(given.get(key)):
+                found.append(ways[0] if len(ways) == 1 else {"anyOf": ways})
+        return found[0] if len(found) == 1 else {"allOf": found} if found else None
 
     def names(self) -> list[str]:
         """Of an object's members."""
         parts = [part.get("properties") for part in self._parts(self._given, 0)]
         return [name for part in parts if isinstance(part, Mapping) for name in part]
+
+    def fits(self, value: object) -> bool:
+        """Is it a value of this schema, as far as that tells readings apart?"""
+        return fits(value, self._given, self._root)
 
     @property
     def types(self) -> Types:

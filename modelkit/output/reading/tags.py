@@ -103,9 +103,9 @@ def _value(
         found = yield from _begins(feed, how, name)
         if found == how.next:
             return (yield from _nested(feed, write, how, name, schema))
-        if found is not None and types is not None and "string" not in types:
+        if found is not None and types is not None and (empty := _empty(schema, types)):
             yield from feed.expect((found,))
-            return write("[]" if "array" in types else "{}")
+            return write(empty)
     if kind is not None and tag.type is not None:
         types = TEXT if kind.strip() == tag.type.text else _without_text(types)
     raw = Raw(feed, how, name)
@@ -116,7 +116,15 @@ def _value(
     if types is not None and "string" not in types and (yield from feed.skip_blanks()) in "{[":
         yield from values.value(feed, write, values.JSON, how.depth + 1)
         return (yield from raw.close())
-    yield from _undecided(feed, write, raw, types)
+    yield from _undecided(feed, write, raw, types, schema)
+
+
+def _empty(schema: Schema, types: frozenset[str]) -> str | None:
+    """What nothing between the marks says, where it is no text."""
+    written = {"string": "", "array": [], "object": {}}
+    able = {kind: value for kind, value in written.items() if kind in types}
+    meant = next((kind for kind, value in able.items() if schema.fits(value)), next(iter(able)))
+    return None if meant == "string" else json.dumps(able[meant])
 
 
 def _without_text(types: Types) -> Types:
@@ -125,7 +133,7 @@ def _without_text(types: Types) -> Types:
     return kinds or None
 
 
-def _undecided(feed: Feed, write: Write, raw: "Raw", types: Types) -> Waiting[None]:
+def _undecided(feed: Feed, write: Write, raw: "Raw", types: Types, schema: Schema) -> Waiting[None]:
     """A value whose type is seen when it is whole; a text as soon as it can be nothing else."""
     place = yield from feed.blanks()
     char = yield from feed.char(place)
@@ -135,11 +143,11 @@ def _undecided(feed: Feed, write: Write, raw: "Raw", types: Types) -> Waiting[No
         return write('"')
     parts: list[str] = []
     yield from raw.stream(parts.append)
-    write(typed("".join(parts), types))
+    write(typed("".join(parts), types, schema))
 
 
-def typed(written: str, types: Types) -> str:
-    """The JSON of a whole value: what it says where its type may be that, else its text."""
+def typed(written: str, types: Types, schema: Schema) -> str:
+    """The JSON of a whole value: what it says where that may be meant, else its text."""
     said = written.strip(BLANKS)
     if types is not None and "string" not in types:
         said = values.scalar(said) or said  # True and None, where only they can be meant
@@ -148,6 +156,8 @@ def typed(written: str, types: Types) -> str:
     except (ValueError, RecursionError):
         return json.dumps(written, ensure_ascii=False)
     if types is not None and _kind(found) not in types - {"string"}:
+        return json.dumps(written, ensure_ascii=False)
+    if (types is None or "string" in types) and not schema.fits(found) and schema.fits(written):
         return json.dumps(written, ensure_ascii=False)
     return _sound(found) if "\\u" in said else said
 

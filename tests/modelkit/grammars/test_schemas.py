@@ -147,6 +147,28 @@ def test_choices_of_several_types_hold_where_texts_are_raw(name: str) -> None:
         check(style, {"f": MIXED}, seed)
 
 
+@pytest.mark.parametrize("name", ["qwen3-coder", "glm-4.7", "minimax-m3", "gemma4", "kimi-k3"])
+@pytest.mark.parametrize(("least", "most"), [(2, 2), (0, 1), (1, 3)])
+def test_a_raw_text_as_long_as_it_may_be_is_followed_by_its_mark(name: str, least: int, most: int) -> None:
+    style = style_named(name)
+    assert style is not None
+    schema = {
+        "properties": {"x": {"type": "string", "minLength": least, "maxLength": most}},
+        "required": ["x"],
+    }
+    for seed in range(4):
+        check(style, {"f": {"type": "object", **schema}}, seed)
+
+
+@pytest.mark.parametrize("name", ["qwen3-coder", "minimax-m3"])
+def test_a_raw_text_that_no_number_may_be_is_read_as_one(name: str) -> None:
+    style = style_named(name)
+    assert style is not None
+    either = {"anyOf": [{"type": "string"}, {"type": "integer", "minimum": 0, "maximum": 0}]}
+    for seed in range(8):
+        check(style, {"f": {"type": "object", "properties": {"x": either}, "required": ["x"]}}, seed)
+
+
 @pytest.mark.parametrize(
     ("name", "wrong"), [("lfm2", "two words"), ("gemma4", "a:b"), ("qwen3-coder", "a>b")]
 )
