@@ -4,6 +4,7 @@ A request that says nothing has all of them, in the package's order, at scale 1.
 names with scales; none at all is the model alone. A scale is a share of what the adapter adds.
 """
 
+import hashlib
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -34,6 +35,21 @@ def sources(adapters: Sequence[Carried], described: Described) -> tuple[AdapterS
 def held_bytes(adapters: Sequence[Carried], element_bytes: int) -> int:
     """What they take in memory. element_bytes: of an activation."""
     return sum(_numbers(one) for one in adapters) * element_bytes
+
+
+def contents(adapters: Sequence[Carried]) -> str:
+    """What tells these from others on another machine: names, and digests of all that is in their files."""
+    state = hashlib.sha256()
+    for one in adapters:
+        state.update(f"{one.name}\n".encode())
+        for path in _files(one):
+            if _DIGEST.fullmatch(path.name):
+                digest = path.name
+            else:
+                with path.open("rb") as file:
+                    digest = hashlib.file_digest(file, "sha256").hexdigest()
+            state.update(f"{digest}\n".encode())
+    return f"sha256:{state.hexdigest()}"
 
 
 def _numbers(one: Carried) -> int:

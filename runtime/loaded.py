@@ -5,7 +5,7 @@ will it take.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -31,6 +31,8 @@ from runtime.weights import DTYPES
 
 if TYPE_CHECKING:
     import numpy as np
+
+    from runtime.nn.adapters import Adapter
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,8 @@ class LoadedModel:
     """Sentences for the user."""
     shared: bool = False
     """Other machines have a part of it."""
+    adapters: "Mapping[str, Adapter]" = field(default_factory=dict[str, "Adapter"])
+    """What may be added, by name: what this machine has of it was cut with the weights."""
 
     @property
     def vocab_size(self) -> int:

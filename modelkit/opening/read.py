@@ -60,6 +60,8 @@ class Opened:
     """The digest of its manifest; None for a folder."""
     adapters: tuple[Carried, ...] = ()
     """What may be added to the target's weights, in the order in which they were named."""
+    added: tuple[Path, ...] = ()
+    """Where those of them are that are not in the package."""
 
 
 @contextmanager
@@ -164,6 +166,7 @@ def _opened(
         context_length=described.context_length,
         notes=(*target.source.notes, *described.notes, *ready.notes),
         adapters=carried(*adapters, metadata, target),
+        added=tuple(adapters[0]),
     )
 
 

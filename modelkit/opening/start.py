@@ -170,7 +170,11 @@ def read_share(
 
     config, files, fixed = _stored(opened, opened.target)
     on = device.device()
-    return load_share(config, files, plan, group, on=on, with_head=with_head, fixed=fixed, told=told)
+    sources = attached.sources(opened.adapters, describe(opened.inventory.config))
+    brought = {source.name: source.read() for source in sources}
+    return load_share(
+        config, files, plan, group, on=on, with_head=with_head, fixed=fixed, told=told, adapters=brought
+    )
 
 
 def _stored(

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 
 import mlx.core as mx
 
+from modelkit.attached import contents, held_bytes
 from modelkit.errors import Busy, LoadError, ModelkitError
 from modelkit.ranks.examining import digests, examined
 from modelkit.ranks.facts import Facts, difference, exchanged, free_bytes, own_facts
@@ -74,6 +75,8 @@ class Job:
     """What was asked for; None: an equal part of each machine's."""
     package: str | None = None
     """Its digest; None for a folder, which each machine has to have."""
+    added: tuple[str, ...] = ()
+    """Paths of adapters that are not in the package, which each machine has to have."""
 
 
 class Crew:
@@ -118,11 +121,6 @@ class Crew:
         described = describe(opened.inventory.config)
         if not described.writes:
             raise LoadError(f"{opened.label} makes embeddings, which several machines do not do together")
-        if opened.adapters:
-            raise LoadError(
-                f"{opened.label} has adapters, with which several machines do not compute",
-                hint="Create it with --fuse-adapters, or run it on one machine.",
-            )
         if drafts and opened.draft is not None and runs_inside(describe(opened.draft.config)):
             raise LoadError(
                 f"the draft of {opened.label} reads what is inside its target, of which machines have parts",
@@ -133,7 +131,10 @@ class Crew:
     def job(opened: "Opened", options: Options, shards: int) -> Job:
         """What the others are told of a model that is run so here."""
         tokens, kept_format, threads = options.context_length, options.kv_format, options.threads
-        return Job(opened.label, shards, tokens, options.max_rows, kept_format, threads, opened.package)
+        added = tuple(str(path.absolute()) for path in opened.added)
+        return Job(
+            opened.label, shards, tokens, options.max_rows, kept_format, threads, opened.package, added
+        )
 
     def share(self, opened: "Opened", job: Job, home: Path, read: Read) -> LoadedModel:
         """Rank 0: load the model on all ranks, and give its own share. home: where its package is. Raises
@@ -186,7 +187,7 @@ class Crew:
         with ExitStack() as stack:
             opened, problem = None, None
             try:
-                opened = stack.enter_context(open_model(job.label, settings))
+                opened = stack.enter_context(open_model(job.label, settings, [*map(Path, job.added)]))
             except ModelkitError as error:
                 problem = str(error)
             share = self._loaded(opened, problem, job, read)
@@ -206,7 +207,9 @@ class Crew:
     def _loaded(self, opened: "Opened | None", problem: str | None, job: Job, read: Read) -> LoadedModel:
         """What all ranks do at the same time. problem: why nothing was opened here."""
         package = None if opened is None else identity(opened)
-        facts = self._agree({**own_facts(), "problem": problem, "package": package}, ("package",))
+        adapters = None if opened is None else contents(opened.adapters)
+        mine = {**own_facts(), "problem": problem, "package": package, "adapters": adapters}
+        facts = self._agree(mine, ("package", "adapters"))
         plan = None
         assert opened is not None
         try:
@@ -263,7 +266,8 @@ def plan_of(opened: "Opened", job: Job, facts: list[Facts]) -> Plan:
     tensors = {name: (one.dtype, one.shape) for name, one in opened.inventory.tensors.items()}
     memory = Remembered(job.tokens, job.sequences, job.kept_format)
     parts = parts_of(opened.inventory.config, tensors, shards=job.shards, memory=memory, on=device())
-    free = free_bytes(facts)
+    beside = held_bytes(opened.adapters, 4)
+    free = [max(room - beside, 1) if room else 0 for room in free_bytes(facts)]
     plan = decide(parts, [Host(one["host"], room) for one, room in zip(facts, free, strict=True)])
     plan.check_room()
     return plan

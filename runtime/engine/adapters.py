@@ -52,9 +52,10 @@ class Adapters:
         self._network: Any = model.network
         self._dtype = model.dtype
         self._sources: Mapping[str, AdapterSource] = {source.name: source for source in sources}
-        self._brought = {source.name: source.read() for source in sources}
-        self._loaded: dict[str, Adapter] = {}
-        self._deck = Deck()
+        self._loaded: dict[str, Adapter] = dict(model.adapters)
+        self._deck = Deck(self._loaded.values())
+        others = [source for source in sources if source.name not in self._loaded]
+        self._brought = {source.name: source.read() for source in others}
         self._steps: dict[tuple[Asked, ...], RowAdapters] = {}
         self._labels: dict[str, str] = {}
 

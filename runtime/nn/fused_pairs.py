@@ -27,8 +27,10 @@ def product(pair: LowRank, *, table: bool) -> mx.array:
 def gain(pair: LowRank, weight: mx.array, *, table: bool = False) -> mx.array:
     """DoRA's g, float32 [..., out]. weight: the base's floats, as they lie."""
     assert pair.magnitude is not None
-    whole = weight.astype(mx.float32) + product(pair, table=table)
-    norm = mx.linalg.norm(whole, axis=0 if table else -1)
+    norm = pair.norms
+    if norm is None:
+        whole = weight.astype(mx.float32) + product(pair, table=table)
+        norm = mx.linalg.norm(whole, axis=0 if table else -1)
     # A row of zeros has no direction: nothing can be made of it, whatever its magnitude.
     return mx.where(norm > 0, pair.magnitude.astype(mx.float32) / mx.where(norm > 0, norm, 1), 1)
 

@@ -52,6 +52,9 @@ class LowRank:
     bias: mx.array | None = None
     """[out]; never beside a magnitude, nor for experts."""
 
+    norms: mx.array | None = None
+    """n, float32 [out], where the module has a part of the inputs only; None: it has all."""
+
 
 @dataclass(frozen=True, slots=True)
 class Rows:

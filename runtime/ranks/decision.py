@@ -10,10 +10,12 @@ from collections.abc import Hashable, Sequence
 from typing import Any, cast
 
 from runtime.records import dataclass
-from runtime.step import Inputs, Step
+from runtime.step import Adapters, Inputs, Step
 
 Deed = tuple[Any, ...]
 """The name of a method, and its arguments: numbers, texts, or lists of such."""
+Members = tuple[tuple[tuple[int, float], ...], ...]
+"""Of each row its adapters, each with its scale (`runtime.step.Adapters`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,18 +26,23 @@ class Forward:
     counts: tuple[int, ...]
     first: int
     long: tuple[bool, ...] | None
+    adapters: Members | None = None
+    """Of each row, as every rank counts them; None: no row has any."""
 
     @classmethod
     def of(cls, step: Step) -> "Forward":
-        return cls(step.starts, step.counts, step.first, step.long)
+        its = step.adapters
+        members = None if its is None else tuple(map(tuple, its.members))
+        return cls(step.starts, step.counts, step.first, step.long, members)
 
     @property
     def shape(self) -> tuple[int, int]:
         """Of the ids."""
         return len(self.starts), max(self.counts)
 
-    def step(self, inputs: Inputs) -> Step:
-        return Step(self.starts, self.counts, self.first, self.long, inputs)
+    def step(self, inputs: Inputs, adapters: Adapters | None = None) -> Step:
+        """adapters: those that it names."""
+        return Step(self.starts, self.counts, self.first, self.long, inputs, adapters)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +57,7 @@ class Decision:
 
     def to_bytes(self) -> bytes:
         forward = self.forward
-        told = forward and [forward.starts, forward.counts, forward.first, forward.long]
+        told = forward and [*(getattr(forward, name) for name in _TOLD)]
         return json.dumps([self.deeds, told, self.ends], separators=(",", ":")).encode()
 
     @classmethod
@@ -58,10 +65,22 @@ class Decision:
         """ValueError for what is none."""
         try:
             deeds, told, ends = json.loads(said)
-            forward = told and Forward(tuple(told[0]), tuple(told[1]), told[2], told[3] and tuple(told[3]))
+            forward = told and _forward(*told)
             return cls(tuple(map(tuple, deeds)), forward, bool(ends))
         except (TypeError, IndexError) as error:
             raise ValueError(f"this is no decision: {said[:80]!r}") from error
+
+
+_TOLD = ("starts", "counts", "first", "long", "adapters")
+
+
+def _forward(
+    starts: list[int], counts: list[int], first: int, long: list[bool] | None, adapters: list[Any] | None
+) -> Forward:
+    members = None
+    if adapters is not None:
+        members = tuple(tuple((place, scale) for place, scale in row) for row in adapters)
+    return Forward(tuple(starts), tuple(counts), first, None if long is None else tuple(long), members)
 
 
 def keys_told(keys: Sequence[Hashable]) -> list[Any]:

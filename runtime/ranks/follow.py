@@ -12,10 +12,15 @@ from runtime.cache.protocol import Rotate
 from runtime.cache.sharing import Sharing
 from runtime.errors import RankLost
 from runtime.loaded import LoadedModel
-from runtime.ranks.decision import Decision, Deed, Forward, keys_heard
+from runtime.nn.adapter_stacks import Deck
+from runtime.nn.row_adapters import RowAdapters
+from runtime.ranks.decision import Decision, Deed, Forward, Members, keys_heard
 from runtime.ranks.group import Group
 from runtime.ranks.whole import Whole
 from runtime.step import Inputs, Step
+
+_KNOWN = 64
+"""For so many sets of rows, what their steps need of adapters is kept."""
 
 
 class Follower:
@@ -28,6 +33,8 @@ class Follower:
         self._pages: Sharing[int] | None = None
         self._keys: dict[int, list[Hashable]] = {}
         self._step: Step | None = None
+        self._deck = Deck(share.adapters.values())
+        self._known: dict[Members, RowAdapters] = {}
 
     def run(self) -> None:
         """Until rank 0 closes the model. RankLost where it is gone, or where this rank cannot do its part."""
@@ -53,10 +60,23 @@ class Follower:
     def _forward(self, forward: Forward) -> None:
         ids = self._group.broadcast(None, forward.shape, mx.int32)
         mx.async_eval(ids)  # before whatever the network exchanges
-        self._step = step = forward.step(Inputs(ids))
+        self._step = step = forward.step(Inputs(ids), self._adapters(forward.adapters))
         hidden = self._model.network(step, self.memory)
         self.memory.pass_by(step)
         mx.eval(ids, hidden)
+
+    def _adapters(self, members: Members | None) -> RowAdapters | None:
+        """Those of a step, as rank 0 counts them: both had them in one order."""
+        if members is None:
+            return None
+        known = self._known.get(members)
+        if known is None:
+            if len(self._known) >= _KNOWN:
+                del self._known[next(iter(self._known))]
+            deck = self._deck.adapters
+            rows = [tuple((deck[place], scale) for place, scale in row) for row in members]
+            known = self._known[members] = RowAdapters(self._deck, rows)
+        return known
 
     def _do(self, deed: Deed) -> None:
         """See runtime.ranks.lead, where each has the same name."""

@@ -82,8 +82,6 @@ class Lead:
         """The network computes this step next."""
         if memory is not self._memory:
             raise NotSupported("this is computed on one machine only: load the model without --ranks for it")
-        if step.adapters is not None:
-            raise NotSupported("several machines do not compute with adapters: load the model on one")
         self._tell(Decision(tuple(self._deeds), Forward.of(step)))
         ids = step.ids
         mx.async_eval(self.group.broadcast(ids, ids.shape, mx.int32))

@@ -5,7 +5,7 @@ Every rank calls its network with the same steps in the same order, each with me
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +16,12 @@ from runtime.device import Device
 from runtime.errors import CannotCut, TooLarge
 from runtime.loaded import LoadedModel, load_model
 from runtime.models.architecture import Described
+from runtime.nn.adapters import Adapter
+from runtime.nn.low_rank import LowRanks
 from runtime.planned import Part
 from runtime.ranks.calls import then
 from runtime.ranks.group import Group
+from runtime.ranks.pairs import Pairs, check_adapters
 from runtime.ranks.pieces import Shard
 from runtime.ranks.plan import Plan
 from runtime.ranks.ranges import Taking
@@ -38,10 +41,13 @@ def load_share(
     with_head: bool = False,
     fixed: bool = False,
     told: Callable[[int], object] = lambda _: None,
+    adapters: Mapping[str, LowRanks] | None = None,
 ) -> LoadedModel:
-    """As `load_model`, what this rank has by the plan. A draft head is rank 0's.
+    """As `load_model`, what this rank has by the plan. A draft head is rank 0's. adapters: the same, in the
+    same order, on all ranks.
 
-    Raises CannotCut besides, where plan, model and group are not of one kind.
+    Raises CannotCut besides, where plan, model and group are not of one kind, and WeightMismatch where an
+    adapter does not fit.
     """
     if plan.ranks != group.size:
         raise CannotCut(f"the plan is for {plan.ranks} ranks, and {group.size} are there")
@@ -50,8 +56,10 @@ def load_share(
     wanted = plan.shares[group.rank].weight_bytes
     if on is not None and wanted > on.available_bytes > 0:
         raise TooLarge(wanted, on.available_bytes)
-    cut = CutByPlan(plan, group, () if isinstance(shards, Mapping) else shards)
-    return load_model(config, shards, on=on, with_head=with_head, fixed=fixed, cut=cut, told=told)
+    cut = CutByPlan(plan, group, () if isinstance(shards, Mapping) else shards, adapters or {})
+    model = load_model(config, shards, on=on, with_head=with_head, fixed=fixed, cut=cut, told=told)
+    brought = {name: Adapter(model.network, own, model.dtype) for name, own in cut.own.items()}
+    return replace(model, adapters=brought)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +70,10 @@ class CutByPlan:
     group: Group
     files: Sequence[Path]
     """Where the tensors are, unless they are in memory."""
+    adapters: Mapping[str, LowRanks] = field(default_factory=dict[str, LowRanks])
+    """Of the whole network, by name."""
+    own: dict[str, LowRanks] = field(default_factory=dict[str, LowRanks])
+    """What this rank has of each, once the network is cut."""
 
     @property
     def ranks(self) -> int:
@@ -81,12 +93,13 @@ class CutByPlan:
         network, fitted = part
         own = self.plan.shares[self.group.rank]
         layout = described.layout
+        check_adapters(network, self.adapters)
+        take, splits, whole = Taking(self.files, stored), None, fitted
         chain = chain_of(network, layout, described.name)
         if len(chain.layers) != self.plan.layers:
             raise CannotCut(f"the plan is for {self.plan.layers} layers, and {len(chain.layers)} are there")
         if self.plan.shards > 1:
             splits = splits_of(chain, layout, Shard(own.shard, self.plan.shards))
-            take = Taking(self.files, stored)
             fitted, layout = become_shard(splits, fitted, self.group.sum, take), splits.layout
             then(chain.layers[-1], come_together)
             leave_head(network, chain, self.group)
@@ -95,5 +108,8 @@ class CutByPlan:
         if self.plan.ranks > 1:
             layout = stage_layout(layout, chain, own.start, own.stop)
         left = dict(tree_flatten(network.parameters()))
+        pairs = Pairs(network, splits, left, whole, take)
+        for name, brought in self.adapters.items():
+            self.own[name] = pairs.cut(name, brought, head=self.has_head)
         mine = {name: array for name, array in fitted.items() if name in left}
         return replace(described, layout=layout), (network, mine)

@@ -15,12 +15,14 @@ import pytest
 
 from runtime.cache.build import LayerMemory
 from runtime.cache.prefix import PrefixStore
+from runtime.engine.adapters import AdapterSource
 from runtime.engine.engine import Engine
 from runtime.engine.options import Options
 from runtime.engine.request import Request
 from runtime.engine.stream import Stream
 from runtime.loaded import LoadedModel
 from runtime.models import describe
+from runtime.nn.low_rank import LowRanks
 from runtime.ranks.follow import Follower
 from runtime.ranks.group import Group
 from runtime.ranks.lead import Leading
@@ -32,6 +34,7 @@ from runtime.speculate.drafter import Drafter
 from runtime.speculate.pair import drafters_for
 from tests.support.checkpoints import write_checkpoint
 from tests.support.drafting import always_drafting
+from tests.support.low_ranks import pairs_of
 from tests.support.parity import Reference
 
 GREEDY = SamplingParams(temperature=0)
@@ -86,7 +89,20 @@ def forget(engine: Engine) -> list[Any]:
     return answers(engine, request(PROMPT, 120, keep=4), request(PROMPT[:5], 110, WARM, keep=0))
 
 
-SCENES: dict[str, Callable[[Engine], list[Any]]] = {"talk": talk, "forget": forget, "draft": draft}
+def adapt(engine: Engine) -> list[Any]:
+    """Rows with other adapters, several, or none share steps and drafts, and never each other's prompts."""
+    sets = ((), (("one", 1.0),), (("two", 0.5), ("one", -0.4)), (("two", 0.0),))
+    said = answers(engine, *(request(PROMPT, 8, adapters=some) for some in sets))
+    again = answers(engine, *(request(PROMPT, 8, WARM, adapters=some) for some in sets[::-1]))
+    return [*said, *again, [entry.space for entry in engine.list_prefixes()]]
+
+
+SCENES: dict[str, Callable[[Engine], list[Any]]] = {
+    "talk": talk,
+    "forget": forget,
+    "draft": draft,
+    "adapt": adapt,
+}
 
 
 def kept(store: PrefixStore | None) -> Any:
@@ -115,7 +131,17 @@ def options(**changes: Any) -> Options:
     return Options(**settings)
 
 
-def share_of(reference: Reference, folder: Path, cut: str, group: Group) -> LoadedModel:
+def pairs(reference: Reference, folder: Path) -> dict[str, LowRanks]:
+    """Two adapters, the second of DoRA."""
+    network = reference.load(folder).network
+    return {
+        name: LowRanks(pairs_of(network, seed, dora=seed == 2)) for name, seed in (("one", 1), ("two", 2))
+    }
+
+
+def share_of(
+    reference: Reference, folder: Path, cut: str, group: Group, adapters: dict[str, LowRanks]
+) -> LoadedModel:
     """What this rank has of it."""
     config, tensors = reference.record["config"], reference.record["tensors"]
     if cut == "whole":
@@ -124,7 +150,7 @@ def share_of(reference: Reference, folder: Path, cut: str, group: Group) -> Load
     headers = {name: ("F32", tuple(shape)) for name, shape in tensors.items()}
     parts = parts_of(config, headers, shards=group.size if cut == "shards" else 1)
     plan = decide(parts, [Host(f"rank {rank}") for rank in range(group.size)])
-    return load_share(config, [folder / "model.safetensors"], plan, group)
+    return load_share(config, [folder / "model.safetensors"], plan, group, adapters=adapters)
 
 
 def played(group: Group, kind: str, scene: str, cut: str) -> object:
@@ -133,7 +159,8 @@ def played(group: Group, kind: str, scene: str, cut: str) -> object:
     reference = Reference(kind)
     layout = describe(reference.record["config"]).layout
     if group.rank:
-        follower = Follower(group, share_of(reference, folder, cut, group), layout)
+        adapters = pairs(reference, folder) if scene == "adapt" else {}
+        follower = Follower(group, share_of(reference, folder, cut, group, adapters), layout)
         follower.run()
         return kept(follower._kept.store)
     play = SCENES[scene]
@@ -141,13 +168,30 @@ def played(group: Group, kind: str, scene: str, cut: str) -> object:
     def drafters(target: LoadedModel, memory: LayerMemory) -> dict[str, Drafter]:
         return drafters_for(target, reference.load(folder) if scene == "draft" else None, memory)
 
-    alone = Engine(lambda: reference.load(folder), options(), drafters)
+    adapters: dict[str, LowRanks] = {}
+
+    def whole() -> LoadedModel:
+        if scene == "adapt":
+            adapters.update(pairs(reference, folder))
+        return reference.load(folder)
+
+    def share() -> LoadedModel:
+        whole()  # for its adapters
+        return share_of(reference, folder, cut, group, adapters)
+
+    def sources() -> list[AdapterSource]:
+        names = ("one", "two") if scene == "adapt" else ()
+        return [AdapterSource(name, f"sha256:{name}", lambda name=name: adapters[name]) for name in names]
+
+    alone = Engine(whole, options(), drafters, None, sources())
     expected = play(alone)
     alone.close()
     crew = Engine(
-        lambda: share_of(reference, folder, cut, group),
+        share,
         options(),
         drafters,
+        None,
+        sources(),
         crew=Leading(group, layout),
     )
     said = play(crew)

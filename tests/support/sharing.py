@@ -4,7 +4,8 @@ Rank 0 has the whole model beside its share, and compares the two. form: "floats
 8 bits, or "blocks" for those of GGUF's Q8_0.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -16,7 +17,11 @@ from runtime.cache.build import build_memory
 from runtime.cpu import native
 from runtime.device import device
 from runtime.loaded import LoadedModel, load_model
+from runtime.nn.adapter_stacks import Deck
+from runtime.nn.adapters import Adapter, kind_of, logical_shape
+from runtime.nn.low_rank import HEAD, LowRanks, Rows
 from runtime.nn.rope_spec import long_after
+from runtime.nn.row_adapters import RowAdapters
 from runtime.planned import apart
 from runtime.ranks.group import Group
 from runtime.ranks.load import load_share
@@ -24,6 +29,7 @@ from runtime.ranks.parts import parts_of
 from runtime.ranks.plan import Host, decide
 from runtime.step import Inputs, Step
 from tests.support.checkpoints import random_state
+from tests.support.low_ranks import pairs_of
 from tests.support.parity import Reference
 
 GROUP_SIZE = 32
@@ -33,27 +39,35 @@ _NAMES = {mx.float32: "F32", mx.uint32: "U32", mx.uint8: "U8"}
 Stored = tuple[dict[str, mx.array], Mapping[str, Any]]
 """Tensors and their config."""
 
+Scales = tuple[tuple[str, float], ...]
+ROWS: tuple[Scales, ...] = ((), (("1", 1.0),), (("2", 0.5), ("1", -0.3)), (("3", 1.0),))
+"""One without, and several in one batch."""
 
-def read(model: LoadedModel, ids: list[int], rank: int, chunk: int = CHUNK) -> np.ndarray | None:
-    """Rank 0's logits, float32 [T, V]. The prompt in steps, of which rank 0 wants logits and the others
-    memory alone, each with a token more that is then forgotten.
+
+def read(
+    model: LoadedModel, ids: list[int], rank: int, chunk: int = CHUNK, members: Sequence[Scales] = ((),)
+) -> np.ndarray | None:
+    """Rank 0's logits, float32 [T, B, V]. The prompt in steps, of which rank 0 wants logits and the others
+    memory alone, each with a token more that is then forgotten. members: of each row its adapters.
     """
-    border = long_after(model.described.config)
-    long = None if border is None else (len(ids) > border,)
-    memory = build_memory(model.described.layout, dtype=model.dtype)
+    border, rows = long_after(model.described.config), len(members)
+    long = None if border is None else (len(ids) > border,) * rows
+    memory = build_memory(model.described.layout, rows=rows, dtype=model.dtype)
+    named = [tuple((model.adapters[name], scale) for name, scale in row) for row in members]
+    adapters = RowAdapters(Deck(model.adapters.values()), named) if any(members) else None
     found: list[np.ndarray] = []
     for start in range(0, len(ids), chunk):
         part = [*ids[start : start + chunk], ids[0]]
-        inputs = Inputs(mx.array([part], dtype=mx.int32))
-        step = Step(starts=(start,), counts=(len(part),), long=long, inputs=inputs)
+        inputs = Inputs(mx.array([part] * rows, dtype=mx.int32))
+        step = Step((start,) * rows, (len(part),) * rows, long=long, inputs=inputs, adapters=adapters)
         memory.prepare(step)
         hidden = model.network(step, memory)
         if rank == 0:
-            logits = model.network.logits(hidden, step)[0, :-1]
-            found.append(np.array(logits.astype(mx.float32)))
+            logits = model.network.logits(hidden, step)[:, :-1]
+            found.append(np.array(logits.astype(mx.float32)).swapaxes(0, 1))
         else:
             memory.evaluate()
-        memory.commit(step, [len(part) - 1])
+        memory.commit(step, [len(part) - 1] * rows)
     return np.concatenate(found) if found else None
 
 
@@ -112,6 +126,60 @@ def compared(group: Group, shards: int, form: str, name: str) -> dict[str, Any]:
     off = float(np.abs(first - expected).max() / np.abs(expected).max())
     same = bool((first == expected).all())
     return said | {"same": same, "off": off, "again": all(bool((one == first).all()) for one in again)}
+
+
+def _shape(module: Any, leaf: str) -> tuple[int, ...]:
+    return logical_shape(module)[: 2 if leaf == "weight" else 1]
+
+
+def replaced(network: Any) -> LowRanks:
+    """Whole parameters in place of every matrix's, and rows of the table."""
+    random, whole, rows = np.random.default_rng(3), dict[str, mx.array](), dict[str, Rows]()
+
+    def array(*shape: int) -> mx.array:
+        return mx.array(random.normal(size=shape).astype(np.float32) * 0.1)
+
+    for name, module in network.named_modules():
+        if kind_of(module) == "matrix" and name != HEAD:
+            whole |= {
+                f"{name}.{leaf}": array(*_shape(module, leaf))
+                for leaf in ("weight", "bias")
+                if leaf in module
+            }
+        elif kind_of(module) == "table" and not rows:
+            rows[f"{name}.weight"] = Rows(mx.array([23, 40]), array(2, logical_shape(module)[1]))
+    return LowRanks({}, whole, rows)
+
+
+def adapted(group: Group, shards: int, form: str, *names: str) -> dict[str, float]:
+    """Rank 0, by the reference's name: how its answers with adapters differ from those of one process."""
+    return {name: _adapted(group, shards, form, name) for name in names}
+
+
+def _adapted(group: Group, shards: int, form: str, name: str) -> float:
+    reference = Reference(name)
+    config, ids = reference.record["config"], [int(token) for token in reference.answers["ids"][:9]]
+    weights = {key: mx.array(value) for key, value in random_state(reference.record["tensors"]).items()}
+    if form != "floats":
+        weights, config = FORMS[form](weights, config)
+    with TemporaryDirectory() as folder:
+        file = Path(folder, "model.safetensors")
+        mx.save_safetensors(str(file), weights)
+        headers: Mapping[str, Any] = {key: (_NAMES[one.dtype], one.shape) for key, one in weights.items()}
+        plan = decide(parts_of(config, headers, shards=shards), [Host("")] * group.size)
+        whole = load_model(config, [file])
+        # Seed 2 is DoRA: magnitudes, and norms of what is cut by its inputs.
+        brought = {str(seed): LowRanks(pairs_of(whole.network, seed, dora=seed == 2)) for seed in (1, 2)}
+        brought["3"] = replaced(whole.network)
+        model = load_share(config, [file], plan, group, adapters=brought)
+        got = read(model, ids, group.rank, members=ROWS)
+    if got is None:
+        return 0.0
+    own = {key: Adapter(whole.network, one, whole.dtype) for key, one in brought.items()}
+    expected = read(replace(whole, adapters=own), ids, 0, members=ROWS)
+    assert expected is not None
+    assert np.abs(expected[:, 0] - expected[:, 1]).max() > 1e-2 * np.abs(expected).max(), "nothing was added"
+    return float(np.abs(got - expected).max() / np.abs(expected).max())
 
 
 FORMS: dict[str, Callable[[dict[str, mx.array], Mapping[str, Any]], Stored]] = {

@@ -11,7 +11,8 @@ import pytest
 
 import modelkit
 from tests.support import ranks
-from tests.support.tiny import write_model
+from tests.support.peft_folders import gguf_case, write_peft
+from tests.support.tiny import CONFIG, llama_shapes, write_model
 
 ASKED = ["Once upon", "-p", "temperature=0.8", "-p", "seed=4", "-p", "num_predict=8", "--json"]
 SHAPE = "[a-z ]{4,7}"
@@ -22,6 +23,7 @@ RUN = [sys.executable, "-W", "ignore", "-m", "modelkit", "run", "./model", *ASKE
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     there = tmp_path_factory.mktemp("ranks")
     write_model(there / "model", num_hidden_layers=4, seed=3)
+    write_peft(there / "verse", gguf_case(llama_shapes({**CONFIG, "num_hidden_layers": 4})))
     return there
 
 
@@ -53,23 +55,23 @@ def test_parts_for_ranks_that_there_are_not_are_refused(folder: Path) -> None:
 SHARED = """
 import json, modelkit
 said = []
-for _ in range(2):
-    with modelkit.load("./model", ranks=2, shards=2) as model:
+for adapters in ([], ["./verse"], ["./verse"]):
+    with modelkit.load("./model", ranks=2, shards=2, adapters=adapters) as model:
         said.append(model.generate("Once upon", temperature=0.8, seed=4, num_predict=6).text)
 print(json.dumps(said))
 """
 
 
 def test_shared_layers_say_the_same_again_and_again(folder: Path) -> None:
-    """The second time on the ranks that are there."""
+    """The second time on the ranks that are there; adapters beside the model are theirs, too."""
     command = [sys.executable, "-W", "ignore", "-c", SHARED]
     env = os.environ | {"PYTHONPATH": str(ranks.ROOT)}
     done = subprocess.run(
         command, cwd=folder, env=env, capture_output=True, text=True, timeout=60, check=False
     )
     assert done.returncode == 0, done.stderr
-    first, second = json.loads(done.stdout)
-    assert first == second != ""
+    plain, first, second = json.loads(done.stdout)
+    assert plain != first == second != ""
 
 
 def _launched(folder: Path, rank_1: Path, command: list[str] = RUN) -> list[subprocess.CompletedProcess[str]]:
@@ -99,13 +101,15 @@ def _launched(folder: Path, rank_1: Path, command: list[str] = RUN) -> list[subp
 
 
 def test_a_launched_process_leads_or_follows(folder: Path, alone: str, tmp_path: Path) -> None:
-    """And is given the package first, which it has not."""
-    (folder / "Modelfile").write_text("FROM ./model\n")
+    """And is given the package first, which it has not, adapters and all."""
+    (folder / "Modelfile").write_text("FROM ./model\nADAPTER ./verse\n")
     modelkit.create(folder / "Modelfile", name="story", home=folder / "home")
     command = ["story" if word == "./model" else word for word in RUN]
     first, second = _launched(folder, tmp_path, command)
     assert (first.returncode, second.returncode) == (0, 0), first.stderr + second.stderr
-    assert json.loads(first.stdout)["text"] == alone
+    with modelkit.load("story", home=folder / "home") as model:
+        answer = model.generate("Once upon", temperature=0.8, seed=4, num_predict=8, regex=SHAPE)
+    assert json.loads(first.stdout)["text"] == answer.text != alone
     assert second.stdout == ""
     assert [str(one.name) for one in modelkit.list(home=tmp_path / "home")] == ["story"]
 

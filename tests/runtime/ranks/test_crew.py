@@ -16,6 +16,7 @@ from tests.support.ranks import Standing
         ("llama", "forget", "stages", 2),
         ("gemma3_text", "talk", "stages", 4),
         ("qwen3_5", "draft", "stages", 2),
+        ("qwen3_5", "adapt", "stages", 2),
     ],
 )
 def test_others_do_what_one_decides(

@@ -68,3 +68,30 @@ def test_packed_weights_are_cut_between_groups(
     names = ("llama", "qwen3_moe", "phi3_window", "glm4_moe")
     found = shares(crews(2), tmp_path, shards, names if form == "packed" else names[::2], form)
     assert {name: one["off"] for name, one in found.items() if one["off"] > bar} == {}
+
+
+# Grouped heads, one matrix for three, MLA by heads, experts, recurrent layers, two memories, windows.
+ADAPTED = (
+    "qwen3",
+    "phi3_window",
+    "deepseek_v3",
+    "qwen2_moe",
+    "qwen3_next",
+    "falcon_h1",
+    "kimi_linear",
+    "llama4",
+)
+
+
+@pytest.mark.parametrize(("shards", "bar"), [(1, 0.0), (2, BAR)])
+def test_rows_with_other_adapters_answer_as_in_one_process(
+    crews: Crews, tmp_path: Path, shards: int, bar: float
+) -> None:
+    """LoRA behind everything that takes a pair, and DoRA; several in one batch."""
+    found = crews(2).do(tmp_path, sharing.__name__, "adapted", shards, "floats", *ADAPTED)[0]
+    assert {name: off for name, off in found.items() if off > bar} == {}
+
+
+def test_adapters_of_packed_weights_are_cut_alike(crews: Crews, tmp_path: Path) -> None:
+    found = crews(2).do(tmp_path, sharing.__name__, "adapted", 2, "packed", "llama", "qwen3_moe")[0]
+    assert {name: off for name, off in found.items() if off > 100 * BAR} == {}

@@ -1,0 +1,53 @@
+"""Adapters that ranks cannot have are refused by name, before anything is read."""
+
+import mlx.core as mx
+import pytest
+
+from runtime.errors import CannotCut, WeightMismatch
+from runtime.models import describe
+from runtime.nn.low_rank import LowRank, LowRanks, Rows
+from runtime.ranks.pairs import Pairs, check_adapters
+from runtime.ranks.pieces import Shard
+from runtime.ranks.shards import splits_of
+from runtime.ranks.trunk import chain_of
+from tests.support.parity import Reference
+
+QUERIES = "model.layers.0.self_attn.q_proj"
+DESCRIBED = describe(Reference("llama").record["config"])
+
+
+def _pair(width: int, out: int, magnitude: int | None = None) -> LowRank:
+    own = None if magnitude is None else mx.ones(magnitude)
+    return LowRank(mx.ones((width, 2)), mx.ones((2, out)), 1.0, own)
+
+
+@pytest.mark.parametrize(
+    ("name", "more", "why"),
+    [
+        ("model.layers.9.self_attn.q_proj", 0, "belongs to no module"),
+        (QUERIES, 8, "q_proj.lora_up has shape"),
+        ("model.norm", 0, "is no matrix"),
+    ],
+)
+def test_a_pair_that_does_not_fit_the_whole_is_refused_by_every_rank(name: str, more: int, why: str) -> None:
+    """One whose matrix is too large could be cut to fit."""
+    network = DESCRIBED.family.build(DESCRIBED.config)
+    out, width = dict(network.named_modules())[QUERIES].weight.shape
+    with pytest.raises(WeightMismatch, match=f"adapter verse: .*{why}"):
+        check_adapters(network, {"verse": LowRanks({name: _pair(width, out + more)})})
+
+
+def test_magnitudes_of_another_size_are_refused() -> None:
+    network = DESCRIBED.family.build(DESCRIBED.config)
+    out, width = dict(network.named_modules())[QUERIES].weight.shape
+    with pytest.raises(WeightMismatch, match="lora_magnitude does not fit"):
+        check_adapters(network, {"verse": LowRanks({QUERIES: _pair(width, out, out + 1)})})
+
+
+def test_rows_of_a_matrix_that_is_cut_are_refused() -> None:
+    network = DESCRIBED.family.build(DESCRIBED.config)
+    splits = splits_of(chain_of(network, DESCRIBED.layout, "x"), DESCRIBED.layout, Shard(0, 2))
+    pairs = Pairs(network, splits, [f"{QUERIES}.weight"], {}, lambda array, *_: array)
+    rows = LowRanks(rows={f"{QUERIES}.weight": Rows(mx.array([1]), mx.ones((1, 8)))})
+    with pytest.raises(CannotCut, match=f"adapter verse: it has rows of {QUERIES}"):
+        pairs.cut("verse", rows, head=True)
