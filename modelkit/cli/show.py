@@ -1,7 +1,7 @@
 """`modelkit show`: what a package holds, in sections, as one of its texts, or as JSON."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -79,7 +79,7 @@ def overview(facts: Facts) -> str:
         "Draft": _draft(draft, _fetched_from(facts, "draft")) if draft else [],
         **_memory(facts),
         "Capabilities": list(_capabilities(facts)),
-        "Speculation": [_learned(one) for one in facts["speculation"]],
+        **_speculation(facts["speculation"]),
         "Parameters": list(_parameters(facts["parameters"])),
         "System": _beginning(facts["system"] or ""),
         "Messages": [(one["role"], one["content"]) for one in facts["messages"]],
@@ -185,6 +185,14 @@ def _memory(facts: Facts) -> dict[str, Rows]:
     return {f"Memory ({memory['dtype']}, sequences of {memory['tokens']} tokens)": rows}
 
 
+def _speculation(learned: Sequence[Facts]) -> dict[str, Rows]:
+    """A block for each machine: what was learned stands last, and is wrapped where it is long."""
+    return {
+        f"Speculation ({setting})": [_learned(one) for one in learned if one["setting"] == setting]
+        for setting in dict.fromkeys(one["setting"] for one in learned)
+    }
+
+
 def _learned(one: Facts) -> tuple[str, ...]:
     """What the next run would begin with, for one drafter in one setting."""
     grade = f" {one['grade']}" if one["drafter"] == "lookup" else ""
@@ -193,7 +201,6 @@ def _learned(one: Facts) -> tuple[str, ...]:
         f"{one['drafter']}{grade}" + (f", up to {one['rows']} at once" if one["rows"] > 1 else ""),
         f"depth {one['depth']}",
         f"accepts {kept}" if kept else "",
-        one["setting"],
     )
 
 

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from modelkit.attached import read_adapters, read_texts, texts_of
+from modelkit.chat.styles.thinking import LEVELS, no_thinking
 from modelkit.cli.forms import wanted_form
 from modelkit.cli.screen import echo
 from modelkit.errors import RequestError
@@ -50,6 +51,9 @@ def _show_parameter(session: "Session", name: str) -> None:
 
 
 def _set_think(session: "Session", value: str) -> None:
+    offered = getattr(session.model, "thinking", None)  # a server's model tells at the next question
+    if offered is not None and offered.on is None and value in ("on", "true", *LEVELS):
+        raise no_thinking(f"think cannot be {value}")
     set_parameter(session, f"think {value}")
 
 
@@ -81,11 +85,20 @@ def _set_form(name: str) -> Callable[["Session", str], None]:
     def act(session: "Session", value: str) -> None:
         if not value:
             raise RequestError(f"/set {name} what?", hint=f"/set no{name} takes it back.")
+        if name == "format" and value.startswith("{"):
+            _check_json(value)
         given = {"format": None, "grammar": None, "regex": None, name: value}
         session.wishes.form = wanted_form(given["format"], given["grammar"], given["regex"])
         echo(f"Answers follow this {name}.")
 
     return act
+
+
+def _check_json(schema: str) -> None:
+    try:
+        json.loads(schema)
+    except (ValueError, RecursionError) as error:
+        raise RequestError(f"this schema is not valid JSON: {error}") from error
 
 
 def _set_noform(session: "Session", _: str) -> None:

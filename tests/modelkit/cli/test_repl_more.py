@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from modelkit.chat.message import Message, ToolCall
+from modelkit.chat.styles.thinking import Thinking as Offered
 from modelkit.cli.repl import Session, converse
 from modelkit.cli.repl.completion import offers
 from modelkit.cli.repl.files import quoted, with_files
@@ -52,6 +53,7 @@ class Model:
     """Says how many messages it was asked with; calls a tool where there are any and no result is there."""
 
     name, has_template, adapters, threads = "story", True, (), None
+    thinking: Offered | None = None
     context_length = 64
 
     def __init__(self, room: int = 100) -> None:
@@ -144,6 +146,17 @@ def test_thinking_and_forms_are_set(capsys: pytest.CaptureFixture[str]) -> None:
     assert "think is off" in out.out
     assert "Thinking is hidden." in out.out
     assert "think is 'much'" in out.err
+    assert "this schema is not valid JSON" in out.err
+
+
+def test_thinking_that_the_model_does_not_offer_is_refused_at_once(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    model = Model()
+    model.thinking = Offered()
+    talk(model, "/set think high", "/set think off", "one")
+    assert "think cannot be high" in capsys.readouterr().err
+    assert [options.get("think") for options in model.options] == ["off"]
 
 
 def test_files_come_with_a_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
