@@ -113,11 +113,17 @@ class AsyncModel:
         truncate: bool = True,
         normalize: bool = True,
         adapters: Mapping[str, float] | Sequence[str] | None = None,
+        prompt_name: str | None = None,
     ) -> Embeddings:
         """As `Model.embed`. One that nobody waits for any more still comes to its end."""
         return await _called(
             lambda: self.model.embed(
-                texts, dimensions=dimensions, truncate=truncate, normalize=normalize, adapters=adapters
+                texts,
+                dimensions=dimensions,
+                truncate=truncate,
+                normalize=normalize,
+                adapters=adapters,
+                prompt_name=prompt_name,
             ),
             lambda _: None,
         )

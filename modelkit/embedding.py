@@ -53,6 +53,8 @@ class Wanted:
     """To length 1."""
     adapters: Chosen = ()
     """Of the package, with their scales."""
+    prompt: str | None = None
+    """The name of what stands before each text; None: as the model's authors have it."""
 
 
 def read_texts(texts: object) -> list[str | tuple[int, ...]]:
@@ -111,7 +113,8 @@ class Embedder:
             raise RequestError(
                 f"dimensions is {wanted.dimensions}, and this model's vectors have {self._size}"
             )
-        read = [self._ids(text, place, wanted) for place, text in enumerate(texts)]
+        before = self.pooling.before(wanted.prompt)
+        read = [self._ids(text, place, wanted, before) for place, text in enumerate(texts)]
         vectors = np.zeros((len(read), self._size), np.float32)
         for group in grouped([len(ids) for ids, _ in read], self._width):
             if read[group[0]][0]:  # nothing was read of the others, so theirs say nothing
@@ -123,12 +126,16 @@ class Embedder:
             self.pooling.pool,
         )
 
-    def _ids(self, text: str | tuple[int, ...], place: int, wanted: Wanted) -> tuple[Sequence[int], int]:
-        """What is read of a text, and how many tokens of it are not."""
+    def _ids(
+        self, text: str | tuple[int, ...], place: int, wanted: Wanted, before: str
+    ) -> tuple[Sequence[int], int]:
+        """What is read of a text, and how many tokens of it are not. before: what stands before it."""
         if isinstance(text, str):
-            plain = self.pooling.prefix + text
+            plain = before + text
             plain = plain.lower() if self.pooling.lower else plain
             ids, dropped = self._tokenizer.encode_within(plain, self._limit)
+        elif wanted.prompt is not None:
+            raise RequestError(f"prompt_name has no effect on texts[{place}], which is token ids")
         else:
             ids, dropped = text[: self._limit], max(len(text) - self._limit, 0)
         if dropped and not wanted.truncate:

@@ -275,6 +275,7 @@ class Model:
         truncate: bool = True,
         normalize: bool = True,
         adapters: Mapping[str, float] | Sequence[str] | None = None,
+        prompt_name: str | None = None,
     ) -> Embeddings:
         """A vector for each text: what the model's files say is made of its hidden states, else their mean
         (an encoder) or that of the last token.
@@ -282,7 +283,9 @@ class Model:
         texts: one, or several; token ids may stand for a text and are read as they are. dimensions: only so
         many elements of each vector. truncate: of a text that is too long the end is cut off, and `dropped`
         says how many tokens; with False it is refused (PromptTooLong). normalize: vectors have length 1. A
-        text without tokens has a vector of zeros. adapters: as in `generate`. Raises RequestError.
+        text without tokens has a vector of zeros. adapters: as in `generate`. prompt_name: which of the
+        prompts that the model's authors give (sentence-transformers' `prompts`: "query", "document") stands
+        before each text; by default the one that they made the default. Raises RequestError.
         """
         running = self._open
         wanted = Wanted(
@@ -290,6 +293,7 @@ class Model:
             arguments.flag(truncate, "truncate"),
             arguments.flag(normalize, "normalize"),
             read_adapters(adapters, running.adapters),
+            arguments.given(arguments.text, prompt_name, "prompt_name"),
         )
         return running.embed(read_texts(texts), wanted)
 

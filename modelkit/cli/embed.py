@@ -23,6 +23,7 @@ _TOGETHER = 64
 @click.argument("texts", nargs=-1, metavar="[TEXT]...")
 @click.option("--dimensions", type=click.IntRange(1), help="Only so many elements of each vector.")
 @click.option("--no-truncate", is_flag=True, help="Refuse a text that is too long, in place of cutting it.")
+@click.option("--prompt-name", metavar="NAME", help="Which of the model's prompts stands before each text.")
 @adapter_options
 @json_option
 def command(name: str, texts: tuple[str, ...], **options: Any) -> None:
@@ -38,6 +39,7 @@ def command(name: str, texts: tuple[str, ...], **options: Any) -> None:
     wanted: dict[str, Any] = {
         "dimensions": options["dimensions"],
         "truncate": not options["no_truncate"],
+        "prompt_name": options["prompt_name"],
     }
     chosen = wanted_adapters(options["adapter"], none=options["no_adapters"])
     cut = 0

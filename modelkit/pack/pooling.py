@@ -8,11 +8,11 @@ ask for and nothing here computes is a `problem`: the model runs, and embeddings
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from modelkit.errors import MalformedFile, SourceError
+from modelkit.errors import MalformedFile, RequestError, SourceError
 from modelkit.pack.dense import DenseFile, NotComputed, read_dense
 from modelkit.source.display import shown
 from modelkit.source.strict_json import parse_json, read_json
@@ -68,7 +68,11 @@ class Pooling:
     lower: bool = False
     """Texts are put in small letters first."""
     prefix: str = ""
-    """What stands before every text."""
+    """What stands before every text, unless another of the prompts is asked for."""
+    prompts: Mapping[str, str] = field(default_factory=dict[str, str])
+    """What may stand before a text, by name."""
+    alone: str | None = None
+    """The file that leaves prompts out of what is pooled, which is not computed; None: they are pooled."""
     dense: tuple[DenseFile, ...] = ()
     """What the vector passes through then, one after the other."""
     problem: str | None = None
@@ -95,7 +99,25 @@ class Pooling:
                 for one in self.dense
             )
             said += f"; dense to {passed}"
-        return f"{said}; texts begin with {shown(self.prefix)}" if self.prefix else said
+        said += f"; texts begin with {shown(self.prefix)}" if self.prefix else ""
+        return f"{said}; prompts: {', '.join(map(shown, self.prompts))}" if self.prompts else said
+
+    def before(self, prompt: str | None) -> str:
+        """What stands before each text. prompt: the name of one of the prompts; None: as the authors have
+        it. Raises RequestError.
+        """
+        if prompt is None:
+            return self.prefix
+        if prompt not in self.prompts:
+            known = f"one of {', '.join(map(shown, self.prompts))}" if self.prompts else "none"
+            more = "" if self.prompts else ": this model's files give no prompts"
+            raise RequestError(
+                f"prompt_name is {shown(prompt)}, expected {known}{more}",
+                hint="Leave it out, or write the prompt into the texts.",
+            )
+        if self.prompts[prompt] and self.alone is not None:
+            raise RequestError(f"prompt_name is {shown(prompt)}: {_left_out(self.alone)}")
+        return self.prompts[prompt]
 
 
 def read_pooling(files: Files, described: Described) -> Pooling:
@@ -197,17 +219,23 @@ def _limited(pooling: Pooling, files: Files) -> Pooling:
 
 
 def _prompted(pooling: Pooling, files: Files, pooled: str | None) -> Pooling:
-    """With what its authors put before every text. Prompts that have to be asked for are left to whoever
-    writes the texts. pooled: the file that says how to pool.
+    """With what its authors put before texts: before every one, and by name where it is asked for. pooled:
+    the file that says how to pool.
     """
     config = read_json(files[_PROMPTS], limit=_LIMIT_BYTES) if _PROMPTS in files else {}
     name, prompts = config.get("default_prompt_name"), config.get("prompts")
-    if name is None:
-        return pooling
-    prefix = prompts.get(name) if isinstance(name, str) and isinstance(prompts, dict) else None
-    if not isinstance(prefix, str):
+    prompts = {} if prompts is None else prompts
+    if not isinstance(prompts, dict) or not all(isinstance(one, str) for one in prompts.values()):
+        raise MalformedFile(f"{_PROMPTS}: prompts is no object of texts")
+    prefix = "" if name is None else prompts.get(name) if isinstance(name, str) else None
+    if prefix is None:
         raise MalformedFile(f"{_PROMPTS}: default_prompt_name is {shown(str(name))}, which no prompt has")
     own = {} if pooled is None else read_json(files[pooled], limit=_LIMIT_BYTES)
-    if prefix and own.get("include_prompt", True) is not True:
-        raise NotComputed(f"{pooled} leaves the prompt out of what is pooled, which is not computed")
-    return replace(pooling, prefix=prefix)
+    alone = pooled if own.get("include_prompt", True) is not True else None
+    if prefix and alone is not None:
+        raise NotComputed(_left_out(alone))
+    return replace(pooling, prefix=prefix, prompts=prompts, alone=alone)
+
+
+def _left_out(file: str) -> str:
+    return f"{file} leaves the prompt out of what is pooled, which is not computed"

@@ -128,6 +128,13 @@ def test_what_authors_put_before_every_text(tmp_path: Path) -> None:
     bare.write_text(json.dumps({"prompts": said, "default_prompt_name": None}))
     with modelkit.load(folder) as model:
         wanted, plain = model.embed("rain tea").vectors, model.embed("tea").vectors
+        assert np.array_equal(model.embed("tea", prompt_name="q").vectors, wanted)
+        assert np.array_equal(model.embed("tea", prompt_name="none").vectors, plain)
+        assert model.pooling.endswith("prompts: q, none")
+        with pytest.raises(RequestError, match="prompt_name is x, expected one of q, none"):
+            model.embed("tea", prompt_name="x")
+        with pytest.raises(RequestError, match=r"no effect on texts\[0\]"):
+            model.embed([[5, 6]], prompt_name="q")
     bare.write_text(json.dumps({"prompts": said, "default_prompt_name": "q"}))
     with modelkit.load(folder) as model:
         assert np.array_equal(model.embed("tea").vectors, wanted)
@@ -136,6 +143,11 @@ def test_what_authors_put_before_every_text(tmp_path: Path) -> None:
     write_modules(folder, {FLAGS["mean"]: True, "include_prompt": False})
     with modelkit.load(folder) as model, pytest.raises(RequestError, match="leaves the prompt out"):
         model.embed("tea")
+    bare.write_text(json.dumps({"prompts": said}))
+    with modelkit.load(folder) as model:
+        assert np.array_equal(model.embed("tea", prompt_name="none").vectors, plain)
+        with pytest.raises(RequestError, match=r"q: 1_Pooling/config\.json leaves the prompt out"):
+            model.embed("tea", prompt_name="q")
     bare.write_text(json.dumps({"prompts": said, "default_prompt_name": "other"}))
     with modelkit.load(folder) as model, pytest.raises(RequestError, match="default_prompt_name"):
         model.embed("tea")

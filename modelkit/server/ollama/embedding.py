@@ -23,7 +23,7 @@ from runtime.records import dataclass
 MOST_INPUTS = 2048
 _MOST_DIMENSIONS = 1 << 20
 _LEGACY = frozenset({"model", "prompt", "options", "keep_alive"})
-_EMBED = frozenset({"model", "input", "truncate", "dimensions", "options", "keep_alive"})
+_EMBED = frozenset({"model", "input", "truncate", "dimensions", "options", "keep_alive", "prompt_name"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +41,8 @@ class Embed:
 
     unknown: tuple[str, ...]
     """Fields that were given and are none of this."""
+    prompt: str | None = None
+    """Which of the model's prompts stands before each text; None: as its authors have it."""
 
     @property
     def ignored(self) -> tuple[str, ...]:
@@ -61,6 +63,7 @@ def read_embed(body: Fields) -> Embed:
         options=read_options(body.fields("options")),
         keep_alive=_kept(body),
         unknown=body.unknown(_EMBED),
+        prompt=body.text("prompt_name"),
     )
 
 
@@ -82,7 +85,12 @@ async def embed(request: Request) -> Response:
 
     def made(model: Model) -> dict[str, Any]:
         try:
-            found = model.embed(asked.texts, dimensions=asked.dimensions, truncate=asked.truncate)
+            found = model.embed(
+                asked.texts,
+                dimensions=asked.dimensions,
+                truncate=asked.truncate,
+                prompt_name=asked.prompt,
+            )
         except PromptTooLong as error:
             raise refused("too_long", "the input length exceeds the context length", "input") from error
         return {"embeddings": found.vectors.tolist(), "prompt_eval_count": sum(found.tokens)}

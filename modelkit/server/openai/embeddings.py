@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 MOST_INPUTS = 2048
 _MOST_DIMENSIONS = 1 << 20
-_KNOWN = frozenset({"model", "input", "encoding_format", "dimensions", "keep_alive", "user"})
+_KNOWN = frozenset({"model", "input", "encoding_format", "dimensions", "keep_alive", "user", "prompt_name"})
 Encoding = Literal["float", "base64"]
 
 
@@ -38,6 +38,8 @@ class EmbeddingsRequest:
     encoding: Encoding
     dimensions: int | None
     """Elements of each vector; None: all there are."""
+    prompt: str | None
+    """Which of the model's prompts stands before each text; None: as its authors have it."""
     keep_alive: float | None
     """Seconds that the model stays; None: as the server is set."""
     hints: tuple[str, ...]
@@ -56,6 +58,7 @@ def read_embeddings(body: Fields) -> EmbeddingsRequest:
         inputs=inputs,
         encoding="base64" if encoding == "base64" else "float",
         dimensions=body.whole("dimensions", 1, _MOST_DIMENSIONS),
+        prompt=body.text("prompt_name"),
         keep_alive=sampling.read_kept(body),
         hints=sampling.hints_in(body),
     )
@@ -83,7 +86,9 @@ async def embeddings(request: Request) -> Response:
 
     def embed(model: Model) -> dict[str, Any]:
         try:
-            found = model.embed(asked.inputs, dimensions=asked.dimensions, truncate=False)
+            found = model.embed(
+                asked.inputs, dimensions=asked.dimensions, truncate=False, prompt_name=asked.prompt
+            )
         except PromptTooLong as error:
             where = error.message.partition(" ")[0].replace("texts", "input", 1)
             raise too_long(error, where, where, hinting=False) from error
