@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
-from modelkit import arguments, faults
+from modelkit import arguments
+from modelkit.at_work import AtWork
 from modelkit.attached import read_adapters
 from modelkit.chat.message import Message, read_messages
 from modelkit.chat.rendering import Frame
@@ -23,25 +24,22 @@ from modelkit.modelfile import Parameters
 from modelkit.modelfile.keywords import RequestParameters
 from modelkit.opening import Opened
 from modelkit.options import Calling, ChatOptions, GenerateOptions, Given, read_options
-from modelkit.prefixes import Prefix
 from modelkit.prompt import Prompt
-from modelkit.running import Running, start
+from modelkit.running import Running
 from modelkit.settings import Settings
+from modelkit.starting import start
 from modelkit.streams import GenerationStream
 from modelkit.tokenizer.infill import infill
-from runtime import cpu, device
+from runtime import device
 from runtime.sampling.ranges import ID_LIMIT
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from runtime.engine.activity import Activity
-
-_MOST_BYTES = 2**63 - 1
 _MOST_STEP = 2**31 - 1
 
 
-class Model:
+class Model(AtWork):
     """A loaded model. Safe to use from several threads: requests run side by side in one batch.
 
     After `close` every method raises ModelClosed; what is said below stays readable.
@@ -91,7 +89,7 @@ class Model:
         self.has_template = template is not None
         self.template = None if template is None else template.source
         self.start_id, self.adapters, self.writes = running.start_id, running.adapters, running.writes
-        self._running: Running | None = running
+        self._running = running
         self._closing = threading.Lock()
 
     def __enter__(self) -> "Model":
@@ -307,46 +305,6 @@ class Model:
         """Whether the model thinks before it answers, and what of that a request can change with `think`."""
         return self._open.prompter.thinking
 
-    @property
-    def threads(self) -> str | None:
-        """How many threads the last step had, and why; None where that is not ours to choose."""
-        return str(self._open.engine.threads()) if cpu.thread_count() else None
-
-    @property
-    def step_s(self) -> float:
-        """How long the present step of the engine has been running, in seconds; 0 while there is none. It
-        never waits, so that a watchdog can ask.
-        """
-        return self._open.engine.busy_s
-
-    def prefixes(self) -> list[Prefix]:
-        """What is kept in memory of earlier prompts: nodes of a tree, parents before children."""
-        return self._open.prefixes()
-
-    def limit_prefixes(self, limit_bytes: int) -> int:
-        """Keep so many bytes of earlier prompts at most, from now on. What is beyond that is forgotten, but
-        for what running requests stand on. Returns what it may take now: the limit, or what is held still
-        where that is more; 0 for a model that was loaded to keep nothing. Waits for the engine's step.
-        """
-        return self._open.limit_prefixes(arguments.whole(limit_bytes, "limit_bytes", 0, _MOST_BYTES))
-
-    def limit_layers(self, limit_bytes: int) -> None:
-        """What running requests remember may take so many bytes together, from now on; one that alone needs
-        more fails. Returns at once.
-        """
-        self._open.engine.limit_layers(arguments.whole(limit_bytes, "limit_bytes", 0, _MOST_BYTES))
-
-    @property
-    def alive(self) -> bool:
-        """Can it answer? False once it is closed, and where its engine has ended."""
-        running = self._running
-        return running is not None and running.engine.alive
-
-    @property
-    def activity(self) -> "Activity":
-        """What it is doing at this moment, without waiting for it. Raises ModelClosed."""
-        return self._open.engine.activity
-
     def encode(self, text: str, *, add_special: bool = True) -> list[int]:
         """The ids of a text. add_special: as a raw prompt has them, with BOS where the model wants one; what
         `prompt` gives has its frame already.
@@ -395,14 +353,6 @@ class Model:
     def _templated(self, template: object) -> Running:
         """Raises ModelClosed, TemplateError."""
         return self._open.templated(arguments.given(arguments.text, template, "template"))
-
-    @property
-    def _open(self) -> Running:
-        """Raises ModelClosed."""
-        running = self._running
-        if running is None:
-            raise faults.closed(self.name)
-        return running
 
 
 def _step(value: object, where: str) -> int:

@@ -20,14 +20,12 @@ from modelkit.grammars.shape import shape_of
 from modelkit.learned import Learning
 from modelkit.memory import Memory
 from modelkit.modelfile import Parameters, Resolved
-from modelkit.opening import Opened, start_engine
 from modelkit.options import Asked, Calling, sampling_of
 from modelkit.output.splitter import splitter_for
 from modelkit.pieces import Pieces
 from modelkit.prefixes import Prefix
 from modelkit.prompt import Prompt, Prompter, Turn
 from modelkit.room import Room, room_for
-from modelkit.settings import Settings
 from modelkit.streams import GenerationStream
 from modelkit.tokenizer import Tokenizer
 from runtime.cache.prefix import Entry
@@ -38,8 +36,6 @@ from runtime.loaded import score
 from runtime.records import dataclass
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     import numpy as np
 
     from modelkit.grammars.budget import Budgeted
@@ -96,7 +92,7 @@ class Running:
         if text is None:
             return self
         prompter = self.prompter.templated(text)
-        return replace(self, prompter=prompter, defaults=_stopping(prompter).merge(self.defaults))
+        return replace(self, prompter=prompter, defaults=stopping(prompter).merge(self.defaults))
 
     def answer(
         self, prompt: Prompt, asked: Asked, calling: Calling | None = None, *, continuing: bool
@@ -233,61 +229,10 @@ class Running:
         return room
 
 
-def start(
-    opened: Opened,
-    parameters: Parameters,
-    settings: Settings,
-    on_memory: "Callable[[Memory, str | None], None] | None" = None,
-    on_weights: "Callable[[int], object] | None" = None,
-) -> Running:
-    """Load what was opened. Raises LoadError, TokenizerError, TemplateError."""
-    ready = opened.ready
-    prompter = Prompter(ready.tokenizer, ready.template, opened.metadata, ready.template_fault)
-    dense = [
-        one.read() for one in ready.pooling.dense
-    ]  # while there is no engine that would have to be ended
-    defaults = _stopping(prompter).merge(ready.parameters).merge(parameters)
-    started = start_engine(opened, defaults.resolved(), settings, on_memory, on_weights)
-    writes = started.engine.model.described.writes
-    return Running(
-        engine=started.engine,
-        tokenizer=ready.tokenizer,
-        prompter=prompter,
-        grammars=Grammars(ready.tokenizer, started.engine.model.vocab_size, ready.stop_ids | _ends(prompter)),
-        defaults=defaults,
-        context_length=started.context_length,
-        memory=started.memory,
-        embedder=Embedder(
-            started.engine,
-            ready.tokenizer,
-            ready.pooling,
-            width=defaults.resolved().num_batch,
-            context=started.context_length,
-            kept_format=started.kv_format,
-            dense=dense,
-        ),
-        stop_ids=ready.stop_ids | _ends(prompter),
-        suppressed=ready.suppressed,
-        kv_format=started.kv_format,
-        learning=started.learning,
-        notes=(*opened.notes, *started.notes, *(_notes(opened.label, prompter) if writes else ())),
-        start_id=ready.start_id,
-        label=opened.label,
-        writes=writes,
-        adapters=tuple(adapter.name for adapter in opened.adapters),
-    )
-
-
-def _stopping(prompter: Prompter) -> Parameters:
+def stopping(prompter: Prompter) -> Parameters:
+    """The stop strings of its template, as a parameter."""
     stops = prompter.stops()
     return Parameters({"stop": stops} if stops else None)
-
-
-def _ends(prompter: Prompter) -> frozenset[int]:
-    """Tokens that end an answer in the model's style, besides those that its files name."""
-    pieces = prompter.tokenizer.pieces
-    texts = () if prompter.style is None else prompter.style.stops
-    return frozenset(pieces[text] for text in texts if text in pieces)
 
 
 def _too_long(prompt: Prompt, context: int, *, shared: bool) -> PromptTooLong:
@@ -303,14 +248,6 @@ def _too_long(prompt: Prompt, context: int, *, shared: bool) -> PromptTooLong:
         )
         hint = "Shorten the last message, or load the model with a larger num_ctx if it was lowered."
     return PromptTooLong(said, prompt_tokens=size, context_tokens=context, hint=hint)
-
-
-def _notes(label: str, prompter: Prompter) -> tuple[str, ...]:
-    own = prompter.notes()
-    if prompter.bare:
-        return (f"{label} has no chat template; prompts go to the model as they are", *own)
-    broken = () if prompter.fault is None else (f"{label} takes no conversations: {prompter.fault.message}",)
-    return (*broken, *own)
 
 
 def _prefix(entry: Entry) -> Prefix:

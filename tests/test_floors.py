@@ -81,6 +81,8 @@ FLOORS: list[tuple[bool, tuple[str, ...]]] = [
             "modelkit.ranks",
             "modelkit.room",
             "modelkit.running",
+            "modelkit.starting",
+            "modelkit.at_work",
             "modelkit.schema",
             "modelkit.streams",
             "modelkit.waking",

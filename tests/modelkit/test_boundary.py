@@ -109,7 +109,14 @@ CALLS: dict[str, dict[str, Any]] = {
     "model.prefixes": {},
     "model.limit_prefixes": {"limit_bytes": 1 << 20},
     "model.limit_layers": {"limit_bytes": 1 << 30},
-    "model.embed": {"texts": ["Hi"], "dimensions": 4, "truncate": True, "normalize": True, "adapters": []},
+    "model.embed": {
+        "texts": ["Hi"],
+        "dimensions": 4,
+        "truncate": True,
+        "normalize": True,
+        "prompt_name": None,
+        "adapters": [],
+    },
     "modelkit.load": {
         "name": "story",
         "cache_memory": 0,
