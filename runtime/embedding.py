@@ -48,7 +48,7 @@ class Reading:
         dense: Sequence[Dense] = (),
     ) -> None:
         for text in texts:
-            check_ids(text, model.vocab_size)
+            check_ids(text, model.vocab_size, "texts")
         self._model, self._texts, self._adapters = model, [list(text) for text in texts], adapters
         self._pool: Pool = pool
         self._dense = dense

@@ -252,18 +252,16 @@ def _mappable(config: Mapping[str, Any], on: Device | None) -> Callable[[str], b
     return lambda name: name not in opened
 
 
-def check_ids(ids: Sequence[int], vocab_size: int, where: str = "") -> None:
+def check_ids(ids: Sequence[int], vocab_size: int, where: str = "prompt") -> None:
     """Raise BadTokenIds unless every id is an int in [0, vocab_size): MLX reads outside the table
-    otherwise. where: what has the ids, for the message; "" for a prompt.
+    otherwise. where: what has the ids, for the message.
     """
     for place, token in enumerate(ids):
         if type(token) is not int or not 0 <= token < vocab_size:
-            said = (
-                f"{where} has the token id {token!r:.40}, which"
-                if where
-                else f"token id {token!r:.40} at place {place}"
+            raise BadTokenIds(
+                f"{where} has the token id {token!r:.40} at place {place}, which is not in the vocabulary of "
+                f"{vocab_size}"
             )
-            raise BadTokenIds(f"{said} is not in the vocabulary of {vocab_size}")
 
 
 def _head(described: Described, network: nn.Module) -> Head:
@@ -285,8 +283,8 @@ def score(
     """
     import numpy as np
 
-    check_ids(ids, model.vocab_size)
-    check_ids(source, model.vocab_size)
+    check_ids(ids, model.vocab_size, "ids")
+    check_ids(source, model.vocab_size, "source")
     border = long_after(model.described.config)
     long = None if border is None else (len(ids) > border,)
     memory = build_memory(model.described.layout, dtype=model.dtype, kept_format=kept_format)

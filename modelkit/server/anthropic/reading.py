@@ -64,8 +64,9 @@ def read_asked(body: Fields, *, counting: bool = False) -> Asked:
     tools, ignored = _tools(body)
     if budget is not None:
         keywords["think_tokens"] = budget
+    choice = _choice(body, [tool["function"]["name"] for tool in tools])
     if tools:
-        keywords |= {"tools": tools, **_choice(body, [tool["function"]["name"] for tool in tools])}
+        keywords |= {"tools": tools, **choice}
     kept = body.raw("keep_alive")
     return Asked(
         model=model,
@@ -148,4 +149,7 @@ def _choice(body: Fields, names: list[str]) -> dict[str, Any]:
                 "invalid_request", f"tool_choice.name is {name[:80]!r}, none of the tools", "tool_choice"
             )
         return {**found, "tool_choice": name}
+    if kind == "any" and not names:
+        said = "tool_choice asks for a call, and there is no tool that can be called here"
+        raise refused("invalid_request", said, "tool_choice")
     return found if kind == "auto" else {**found, "tool_choice": "required" if kind == "any" else "none"}

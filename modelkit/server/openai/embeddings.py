@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Literal
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from modelkit.errors import PromptTooLong
+from modelkit.errors import ModelkitError, PromptTooLong
 from modelkit.model import Model
 from modelkit.server.answering import call
-from modelkit.server.faults import refused
+from modelkit.server.faults import refused, renamed
 from modelkit.server.fields import Fields
 from modelkit.server.openai import sampling
 from modelkit.server.openai.asking import model_of, too_long
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 MOST_INPUTS = 2048
 _MOST_DIMENSIONS = 1 << 20
 _KNOWN = frozenset({"model", "input", "encoding_format", "dimensions", "keep_alive", "user", "prompt_name"})
+_NAMES = {"texts": "input", **{name: name for name in ("dimensions", "prompt_name")}}
+"""How this dialect calls what `Model.embed` takes."""
 Encoding = Literal["float", "base64"]
 
 
@@ -92,6 +94,8 @@ async def embeddings(request: Request) -> Response:
         except PromptTooLong as error:
             where = error.message.partition(" ")[0].replace("texts", "input", 1)
             raise too_long(error, where, where, hinting=False) from error
+        except ModelkitError as error:
+            raise renamed(error, _NAMES) or error from error
         return written(replace(asked, model=asked.model or model.name), found.vectors, found.tokens)
 
     said = await call(request, model_of(request, asked.model, "vectors"), embed, asked.keep_alive)

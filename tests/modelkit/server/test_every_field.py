@@ -369,8 +369,12 @@ def test_all_fields(asked: Asked) -> None:
         ("/v1/chat/completions", {"chat_template_kwargs": {"colour": 1}}, "chat_template_kwargs"),
         ("/v1/chat/completions", {"messages": [{"role": "user", "content": "x" * 5000}]}, "messages"),
         ("/v1/completions", {"prompt": "x" * 5000}, "prompt"),
+        ("/v1/completions", {"prompt": [5, 5000], "echo": False}, "prompt"),
         ("/v1/responses", {"input": "x" * 5000}, "input"),
         ("/v1/embeddings", {"input": ["a", "x" * 5000]}, "input[1]"),
+        ("/v1/embeddings", {"input": [[5, 5000]]}, "input"),
+        ("/v1/embeddings", {"input": "a", "dimensions": 5000}, "dimensions"),
+        ("/v1/embeddings", {"input": "a", "prompt_name": "query"}, "prompt_name"),
     ],
 )
 def test_what_the_model_refuses_is_told_by_the_clients_field(
