@@ -206,8 +206,7 @@ def _limits(
     # Nothing is kept of texts that embeddings are made of.
     kept = keeping(settings, opened.label, opened.digest, left) if described.writes else Keeping(None, None)
     if crew is not None and kept.folder is not None:
-        kept = replace(kept, folder=None)
-        more = (*more, "nothing is kept of earlier prompts on disk: several machines have a part of it each")
+        kept = replace(kept, folder=replace(kept.folder, part=crew.part(settings.shards)))
     memory = foreseen.memory(context, kept.memory_bytes or 0, free, wanted.num_parallel)
     short = shortage(opened.label, foreseen, context, memory)
     notes += (*more, *kept.notes, *((short,) if short else ()))

@@ -24,12 +24,14 @@ import mlx.core as mx
 
 from modelkit.attached import contents, held_bytes
 from modelkit.errors import Busy, LoadError, ModelkitError
+from modelkit.prefixes import prefix_folder
 from modelkit.ranks.examining import digests, examined
 from modelkit.ranks.facts import Facts, difference, exchanged, free_bytes, own_facts
 from modelkit.ranks.present import be_of, present
 from modelkit.ranks.spawn import Children
 from modelkit.settings import Settings, rank_patience_s, surroundings
 from runtime import cpu
+from runtime.cache.page_folder import PrefixFolder
 from runtime.cpu.threads import Threads, most_threads
 from runtime.device import device
 from runtime.engine.options import Options
@@ -77,6 +79,8 @@ class Job:
     """Its digest; None for a folder, which each machine has to have."""
     added: tuple[str, ...] = ()
     """Paths of adapters that are not in the package, which each machine has to have."""
+    disk_bytes: int = 0
+    """What each may keep on disk of earlier prompts; 0: nothing."""
 
 
 class Crew:
@@ -132,9 +136,22 @@ class Crew:
         """What the others are told of a model that is run so here."""
         tokens, kept_format, threads = options.context_length, options.kv_format, options.threads
         added = tuple(str(path.absolute()) for path in opened.added)
+        folder = options.prefix_folder
         return Job(
-            opened.label, shards, tokens, options.max_rows, kept_format, threads, opened.package, added
+            label=opened.label,
+            shards=shards,
+            tokens=tokens,
+            sequences=options.max_rows,
+            kept_format=kept_format,
+            threads=threads,
+            package=opened.package,
+            added=added,
+            disk_bytes=0 if folder is None else folder.limit_bytes,
         )
+
+    def part(self, shards: int) -> str:
+        """What tells this rank's pages on disk from others'. Which layers it has, they say themselves."""
+        return f"rank {self.rank} of {self.size}, {shards} a stage"
 
     def share(self, opened: "Opened", job: Job, home: Path, read: Read) -> LoadedModel:
         """Rank 0: load the model on all ranks, and give its own share. home: where its package is. Raises
@@ -193,7 +210,11 @@ class Crew:
             share = self._loaded(opened, problem, job, read)
         assert opened is not None
         Threads(self.threads(job.threads)).before_step(time.monotonic())
-        Follower(self._group, share, describe(opened.inventory.config).layout).run()
+        folder = None
+        if job.disk_bytes and opened.digest is not None:
+            path, part = prefix_folder(settings.home), self.part(job.shards)
+            folder = PrefixFolder(path, opened.digest, job.disk_bytes, part)
+        Follower(self._group, share, describe(opened.inventory.config).layout, folder).run()
 
     def _brought(self, job: Job, home: Path) -> tuple[str, ...]:
         """Have every rank hold the package; what the user is told of it."""

@@ -256,6 +256,13 @@ class LayerMemory(Sequence[OwnCache | None]):
         self.rows = rows
         self._room = 0
 
+    @property
+    def elsewhere(self) -> frozenset[int]:
+        """Layers of other machines."""
+        return frozenset(
+            i for i, one in enumerate(self._own) if isinstance(one, KVElsewhere | RecurrentElsewhere)
+        )
+
     def pass_by(self, step: Step) -> None:
         """The layers of other machines see this step."""
         for cache in self._elsewhere:

@@ -12,15 +12,18 @@ Invariant: `namespace` names all that a page's meaning depends on beside its key
 import logging
 import os
 import queue
+import struct
 import threading
 import time
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Collection, Hashable, Iterable, Sequence
 from contextlib import suppress
+from itertools import starmap, takewhile
 from pathlib import Path
 from typing import Any, cast
 
 import mlx.core as mx
 
+from runtime.cache.absent import absent
 from runtime.cache.build import Page
 from runtime.cache.codec import Codec
 from runtime.cache.layout import Chunked, Encoder, Full, LayerSpec, Recurrent, Rotating, Shared, Stateless
@@ -43,8 +46,9 @@ from runtime.cache.page_folder import (
     page_name,
     trim_pages,
 )
+from runtime.cache.prefix import PageNode, PrefixStore
 from runtime.cache.recurrent import DTYPES as STATE_DTYPES
-from runtime.cache.snapshot import TOKEN_AXIS, Checkpoint, Snapshot, Span
+from runtime.cache.snapshot import TOKEN_AXIS, Absent, Checkpoint, Snapshot, Span
 from runtime.records import dataclass
 
 DTYPES = {"F32": mx.float32, "F16": mx.float16, "BF16": mx.bfloat16, "U32": mx.uint32}
@@ -81,7 +85,10 @@ class _Job:
 
 
 class DiskPages:
-    """Pages of layers laid out as `layout`, whose activations are `dtype`; `kept_format` as in KVRows."""
+    """Pages of layers laid out as `layout`, whose activations are `dtype`; `kept_format` as in KVRows.
+
+    elsewhere: layers of other machines, of which a page has the shapes alone (`runtime.cache.absent`).
+    """
 
     def __init__(
         self,
@@ -89,10 +96,12 @@ class DiskPages:
         layout: Sequence[LayerSpec],
         dtype: mx.Dtype,
         kept_format: str | None = None,
+        elsewhere: Collection[int] = (),
     ) -> None:
-        self._folder = folder
+        self._folder, self._elsewhere = folder, frozenset(elsewhere)
         self._mark = model_mark(folder.model)
-        self._namespace = repr((folder.model, tuple(layout), str(dtype), kept_format))
+        apart = (folder.part, sorted(elsewhere)) if folder.part else ()
+        self._namespace = repr((folder.model, tuple(layout), str(dtype), kept_format, *apart))
         self._kept = kept_format or NAMES[dtype].lower()
         self._shapes = [_shapes(spec, dtype, kept_format) for spec in layout]
         self._layout = tuple(layout)
@@ -118,6 +127,13 @@ class DiskPages:
             if chain and sum(file.nbytes for file in chain) <= limit_bytes:
                 return self._read(chain, keys)
         return []
+
+    def read(self, keys: Sequence[Hashable], ranges: Sequence[tuple[int, int]]) -> list[Stored]:
+        """As many of the pages of these [start, stop), one behind the other, as are here, from the first."""
+        files = {(file.start, file.stop, file.key): file for file in self._files()}
+        digests = dict(key_digests(self._namespace, keys, [stop for _, stop in ranges]))
+        chain = [files.get((start, stop, digests[stop])) for start, stop in ranges]
+        return self._read([file for file in takewhile(lambda file: file is not None, chain) if file], keys)
 
     def save(self, keys: Sequence[Hashable], pages: Iterable[Stored]) -> None:
         """Have pages of this sequence written, soon, but for those that are. Their arrays are evaluated."""
@@ -217,9 +233,23 @@ class DiskPages:
         if tensors:
             raise BadPage("it has tensors that no layer wants")
         return tuple(
-            _snapshot(spec, file.start, file.stop, found, shapes)
-            for spec, found, shapes in zip(self._layout, layers, self._shapes, strict=True)
+            _snapshot(spec, file.start, file.stop, found, shapes, elsewhere=layer in self._elsewhere)
+            for layer, (spec, found, shapes) in enumerate(
+                zip(self._layout, layers, self._shapes, strict=True)
+            )
         )
+
+
+def path_to(node: PageNode, length: int) -> list[Stored]:
+    """The pages that lead to this node, as far as they end at `length` or before."""
+    return [Stored(part.start, part.stop, part.page) for part in node.path if part.stop <= length]
+
+
+def insert_pages(store: PrefixStore, keys: Sequence[Hashable], pages: Iterable[Stored]) -> None:
+    """Give the store pages of this sequence, evaluated before the next step (`runtime.cache.sharing`)."""
+    for stored in pages:
+        store.insert(keys[: stored.stop], stored.start, stored.page)
+    mx.eval(store.changed())
 
 
 Shape = tuple[tuple[int | None, ...], mx.Dtype]
@@ -268,7 +298,13 @@ def _named(page: Page, keys: Sequence[Hashable]) -> dict[str, Tensor]:
 
 def _tensors(snapshot: Snapshot) -> list[Tensor]:
     """An encoder's checkpoint without a source has no arrays, and is not the same as no checkpoint."""
-    return [Tensor(NAMES[x.dtype], x.shape, _raw(x)) for x in snapshot.arrays] or [NOTHING]
+    return [_tensor(x) for x in snapshot.arrays] or [NOTHING]
+
+
+def _tensor(x: mx.array | Absent) -> Tensor:
+    if isinstance(x, Absent):  # its shape is all that there is
+        return Tensor("U32", (len(x.shape),), struct.pack(f"<{len(x.shape)}I", *x.shape))
+    return Tensor(NAMES[x.dtype], x.shape, _raw(x))
 
 
 def _raw(array: mx.array) -> Buffer:
@@ -278,7 +314,7 @@ def _raw(array: mx.array) -> Buffer:
 
 
 def _snapshot(
-    spec: LayerSpec, start: int, stop: int, tensors: list[Tensor], shapes: list[Shape]
+    spec: LayerSpec, start: int, stop: int, tensors: list[Tensor], shapes: list[Shape], *, elsewhere: bool
 ) -> Snapshot | None:
     """A layer's part of a page, when it is what such a layer makes. BadPage."""
     fold = isinstance(spec, Recurrent | Encoder)
@@ -286,20 +322,30 @@ def _snapshot(
         return None
     if isinstance(spec, Encoder) and tensors == [NOTHING]:
         return Checkpoint(start, stop, ())
-    tokens = {tensor.shape[TOKEN_AXIS] for tensor in tensors if len(tensor.shape) > TOKEN_AXIS}
-    found = [(tensor.shape, DTYPES[tensor.dtype]) for tensor in tensors]
+    if elsewhere:
+        found = [(_said(tensor), dtype) for tensor, (_, dtype) in zip(tensors, shapes, strict=False)]
+    else:
+        found = [(tensor.shape, DTYPES[tensor.dtype]) for tensor in tensors]
+    tokens = {shape[TOKEN_AXIS] for shape, _ in found if len(shape) > TOKEN_AXIS}
     if not any(
         found == [(tuple(count if dim is None else dim for dim in shape), dtype) for shape, dtype in shapes]
         for count in tokens or {0}
     ):
         raise BadPage(f"its arrays are not those of a {spec.kind} layer")
-    arrays = tuple(map(_array, tensors))
+    arrays = tuple(starmap(absent, found)) if elsewhere else tuple(map(_array, tensors))
     if fold:
         return Checkpoint(start, stop, arrays)
     span = Span(start, stop, arrays)
     if span.held_from < start or (isinstance(spec, Full) and span.held_from > start):
         raise BadPage(f"it holds {stop - span.held_from} of {stop - start} tokens of a {spec.kind} layer")
     return span
+
+
+def _said(tensor: Tensor) -> tuple[int, ...]:
+    """The shape that stands for an array of another machine. BadPage."""
+    if tensor.dtype != "U32" or len(tensor.shape) != 1:
+        raise BadPage("it has numbers of a layer that another machine has")
+    return struct.unpack(f"<{tensor.shape[0]}I", tensor.data)
 
 
 def _array(tensor: Tensor) -> mx.array:

@@ -32,6 +32,8 @@ class PrefixFolder:
     """Digest of everything that is loaded; pages of another digest are not read."""
     limit_bytes: int
     """For the pages of all models in the folder together."""
+    part: str = ""
+    """Which part of the model's layers pages are of, where several machines have one each; "": all."""
 
 
 @dataclass(frozen=True, slots=True)

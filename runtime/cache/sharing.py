@@ -73,6 +73,11 @@ class Sharing(Generic[U]):
         self._uses[user] = Use(match.offset, match.node, self._marks(keys, match, marks))
         return match.offset
 
+    def readable(self, keys: Sequence[Hashable], ranges: Sequence[tuple[int, int]]) -> int:
+        """How many of these pages of a sequence, which were read from disk here, may come into the store."""
+        del keys
+        return len(ranges)
+
     def chunk(self, user: U, length: int, count: int) -> int:
         """How many of `count` keys behind `length` may be read before the next mark."""
         mark = self.next_mark(user, length)

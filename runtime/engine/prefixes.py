@@ -25,7 +25,7 @@ from dataclasses import replace
 import mlx.core as mx
 
 from runtime.cache.build import LayerMemory
-from runtime.cache.disk_pages import DiskPages, Stored
+from runtime.cache.disk_pages import DiskPages, insert_pages, path_to
 from runtime.cache.layout import reads_prompt
 from runtime.cache.pages import cuts_anywhere, page_arrays, split_page, take_page
 from runtime.cache.prefix import Entry, Match, PageNode, PrefixStore
@@ -67,7 +67,10 @@ class Prefixes:
         if reads_prompt(memory.layout):
             return cls(None, None, None, 0)  # see runtime.engine.sources
         folder = options.prefix_folder
-        disk = None if folder is None else DiskPages(folder, memory.layout, dtype, options.kv_format)
+        disk = None
+        if folder is not None:
+            layout, elsewhere = memory.layout, memory.elsewhere
+            disk = DiskPages(folder, layout, dtype, options.kv_format, elsewhere)
         # Other machines hear of a row's beginning through what keeps pages, and of no copies.
         copied = memory if sharing is Sharing and cuts_anywhere(memory.layout) else None
         if limit_bytes is None:
@@ -121,7 +124,7 @@ class Prefixes:
             self._save(read, sharing.page(best[1], best[0], read))
             match = store.lookup(keys)
         if self._disk is not None:
-            match = _found(keys, match, store, self._disk)
+            match = _found(keys, match, sharing, self._disk)
         if self._ahead and match.offset > match.matched - self._ahead:
             match = store.lookup(keys[: match.matched + 1 - self._ahead])
         row.length = sharing.begin(row, place, keys, match, row.request.marks)
@@ -211,17 +214,18 @@ class Prefixes:
     def _save(self, keys: Keys, node: PageNode | None) -> None:
         """What leads to this node, on disk too."""
         if node is not None and self._disk is not None:
-            path = [part for part in node.path if part.stop <= len(keys)]
-            self._disk.save(keys, [Stored(part.start, part.stop, part.page) for part in path])
+            self._disk.save(keys, path_to(node, len(keys)))
 
 
-def _found(keys: Keys, match: Match, store: PrefixStore, disk: DiskPages) -> Match:
+def _found(keys: Keys, match: Match, sharing: Sharing[Row], disk: DiskPages) -> Match:
     """Bring in what the disk knows beyond the store."""
+    store = sharing.store
     pages = disk.find(keys, above=match.offset, limit_bytes=store.limit_bytes)
-    for stored in pages:
-        store.insert(keys[: stored.stop], stored.start, stored.page)
-    mx.eval(store.changed())  # before the next step: see runtime.cache.sharing
-    return store.lookup(keys) if pages else match
+    if not pages:
+        return match
+    count = sharing.readable(keys, [(stored.start, stored.stop) for stored in pages])
+    insert_pages(store, keys, pages[:count])
+    return store.lookup(keys)
 
 
 def _readable(entry: Entry) -> Entry:

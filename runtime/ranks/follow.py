@@ -1,12 +1,15 @@
 """The side of ranks above 0: they do what rank 0 has decided, each with its own share and its own memory."""
 
+import logging
 from collections.abc import Hashable, Sequence
 from functools import cached_property
 
 import mlx.core as mx
 
 from runtime.cache.build import LayerMemory, build_memory
+from runtime.cache.disk_pages import DiskPages, insert_pages, path_to
 from runtime.cache.layout import LayerSpec
+from runtime.cache.page_folder import PrefixFolder
 from runtime.cache.prefix import Match, PrefixStore
 from runtime.cache.protocol import Rotate
 from runtime.cache.sharing import Sharing
@@ -16,18 +19,30 @@ from runtime.nn.adapter_stacks import Deck
 from runtime.nn.row_adapters import RowAdapters
 from runtime.ranks.decision import Decision, Deed, Forward, Members, keys_heard
 from runtime.ranks.group import Group
+from runtime.ranks.lead import READING_S
 from runtime.ranks.whole import Whole
 from runtime.step import Inputs, Step
 
 _KNOWN = 64
 """For so many sets of rows, what their steps need of adapters is kept."""
 
+log = logging.getLogger(__name__)
+
 
 class Follower:
-    """Of one model. layout: of all of it."""
+    """Of one model. layout: of all of it. folder: where this rank keeps its part of pages on disk; None:
+    nowhere.
+    """
 
-    def __init__(self, group: Group, share: LoadedModel, layout: Sequence[LayerSpec]) -> None:
-        self._group, self._model = group, share
+    def __init__(
+        self,
+        group: Group,
+        share: LoadedModel,
+        layout: Sequence[LayerSpec],
+        folder: PrefixFolder | None = None,
+    ) -> None:
+        self._group, self._model, self._folder = group, share, folder
+        self._disk: DiskPages | None = None
         self._whole = Whole.of(layout, share.described.layout)
         self.memory: LayerMemory
         self._pages: Sharing[int] | None = None
@@ -40,6 +55,8 @@ class Follower:
         """Until rank 0 closes the model. RankLost where it is gone, or where this rank cannot do its part."""
         while self.turn():
             pass
+        if self._disk is not None:
+            self._disk.close()
 
     def turn(self) -> bool:
         """Do what is decided next; False for the end."""
@@ -111,6 +128,17 @@ class Follower:
             kept_format=kept_format,
             elsewhere=self._whole.elsewhere,
         )
+        if self._folder is not None:
+            self._disk = self._opened(self._folder, kept_format)
+
+    def _opened(self, folder: PrefixFolder, kept_format: str | None) -> DiskPages | None:
+        """None, which is said, where this machine cannot keep pages: then nobody finds any again."""
+        try:
+            memory = self.memory
+            return DiskPages(folder, memory.layout, self._model.dtype, kept_format, memory.elsewhere)
+        except OSError as error:
+            log.warning("prefixes are not kept in %s: %s", folder.path, error.strerror or error)
+            return None
 
     def _do_with_pages(self, deed: Deed) -> None:
         match deed:
@@ -122,7 +150,11 @@ class Follower:
             case ("page", user, place, length, more):
                 keys = self._keys[user]
                 keys += keys_heard(more)
-                self._kept.page(user, place, keys[:length])
+                node = self._kept.page(user, place, keys[:length])
+                if node is not None and self._disk is not None:
+                    self._disk.save(keys[:length], path_to(node, length))
+            case ("read", keys, ranges):
+                self._read(keys_heard(keys), [(start, stop) for start, stop in ranges])
             case ("forget", user):
                 self._kept.forget(user)
                 del self._keys[user]
@@ -137,6 +169,12 @@ class Follower:
     def _kept(self) -> Sharing[int]:
         assert self._pages is not None
         return self._pages
+
+    def _read(self, keys: list[Hashable], ranges: list[tuple[int, int]]) -> None:
+        """Pages that rank 0 has found: as many as all have."""
+        pages = [] if self._disk is None else self._disk.read(keys, ranges)
+        count = self._group.least(len(pages), READING_S)
+        insert_pages(self._kept.store, keys, pages[:count])
 
     def _begin(self, user: int, place: int, keys: list[Hashable], offset: int) -> None:
         match = self._kept.store.lookup(keys)

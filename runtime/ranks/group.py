@@ -69,6 +69,13 @@ class Group:
         self.check()
         return mx.distributed.all_gather(x, group=self._raw)
 
+    def least(self, count: int, within_s: float) -> int:
+        """The least that any rank says; all call it, each within so long."""
+        with self.bounded(within_s):
+            gathered = self.gather(mx.array([count], mx.int32))
+            mx.eval(gathered)
+        return min(memoryview(cast("Any", gathered)).tolist())
+
     def send(self, x: mx.array, to: int) -> mx.array:
         """x again: it is sent when what is returned here is evaluated."""
         self.check()
@@ -164,9 +171,11 @@ class Bounded:
         self._group = group
         self.within_s = group.limit_s
         self._until_s: float | None = None
+        self._outer: list[float | None] = []
         self._thread: threading.Thread | None = None
 
     def __enter__(self) -> None:
+        self._outer.append(self._until_s)
         self._until_s = time.monotonic() + self.within_s
         if self._thread is None and self._group.size > 1:
             self._thread = threading.Thread(target=self._watch, name="modelkit-ranks", daemon=True)
@@ -175,7 +184,10 @@ class Bounded:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
     ) -> None:
-        self._until_s = None
+        outer_s = self._outer.pop()
+        # What was waited for inside is no fault of what is around it.
+        self.within_s = self._group.limit_s
+        self._until_s = None if outer_s is None else max(outer_s, time.monotonic() + self.within_s)
         if isinstance(error, RuntimeError) and self._group.size > 1:
             # Whatever MLX says: ranks that did not compute the same are out of step.
             raise self._group.lose(str(error)) from error

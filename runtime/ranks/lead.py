@@ -30,6 +30,9 @@ from runtime.step import Step
 
 U = TypeVar("U", bound=Hashable)
 
+READING_S = 600.0
+"""How long pages may take to come from any machine's disk."""
+
 
 class Leading:
     """What an engine needs to lead a group. layout: of all of the model. ended: called once it is closed."""
@@ -74,6 +77,13 @@ class Lead:
         self.done("keep", store.limit_bytes)
         return LeadingSharing(self, memory, store, **options)
 
+    def least(self, count: int) -> int:
+        """The least that any rank says, of which this one says `count`. The others say it where they have
+        done what was done here last.
+        """
+        self._tell(Decision(tuple(self._deeds)))
+        return self.group.least(count, READING_S)
+
     def done(self, *deed: Any) -> None:
         """This was done here, and is to be done by the others."""
         self._deeds.append(deed)
@@ -94,7 +104,8 @@ class Lead:
     def end(self) -> bool:
         """The model is closed here. False where the others cannot be told any more."""
         if not self.group.lost:
-            self._tell(Decision(ends=True))
+            # What was done last, too: the others have disks to keep it on.
+            self._tell(Decision(tuple(self._deeds), ends=True))
             mx.synchronize()  # whoever tells them something next may do so on another thread
         self._ended()
         return not self.group.lost
@@ -156,6 +167,11 @@ class LeadingSharing(Sharing[U]):
         self._numbers[user], self._told[user] = self._count, len(keys)
         self._lead.done("begin", self._count, place, keys_told(keys), offset)
         return offset
+
+    def readable(self, keys: Sequence[Hashable], ranges: Sequence[tuple[int, int]]) -> int:
+        """What every rank can read: one that lacks its part of a page goes without, and so do all."""
+        self._lead.done("read", keys_told(keys[: ranges[-1][1]]), [list(one) for one in ranges])
+        return self._lead.least(len(ranges))
 
     def page(self, user: U, place: int, keys: Sequence[Hashable]) -> PageNode | None:
         told = self._told[user]

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from runtime.cache.build import LayerMemory
+from runtime.cache.page_folder import PrefixFolder, list_pages
 from runtime.cache.prefix import PrefixStore
 from runtime.engine.adapters import AdapterSource
 from runtime.engine.engine import Engine
@@ -151,6 +152,36 @@ def share_of(
     parts = parts_of(config, headers, shards=group.size if cut == "shards" else 1)
     plan = decide(parts, [Host(f"rank {rank}") for rank in range(group.size)])
     return load_share(config, [folder / "model.safetensors"], plan, group, adapters=adapters)
+
+
+def restarted(group: Group, kind: str, cut: str) -> object:
+    """What is asked again, with pages on disk, after all have ended: found by all, by one less, and anew.
+
+    Rank 0: the answers, and how many tokens were not computed for each. Others: how many files they have.
+    """
+    folder, pages = Path(f"model-{group.rank}"), Path(f"pages-{group.rank}")
+    reference, said = Reference(kind), list[Any]()
+    layout = describe(reference.record["config"]).layout
+    kept = PrefixFolder(pages, "sha256:aa", 1 << 30, f"rank {group.rank}")
+    for turn in range(4):
+        if turn == 2 and group.rank == group.size - 1:
+            for file in pages.iterdir():
+                file.unlink()
+        if group.rank:
+            Follower(group, share_of(reference, folder, cut, group, {}), layout, kept).run()
+            said.append(len(list_pages(pages)))
+            continue
+        engine = Engine(
+            lambda: share_of(reference, folder, cut, group, {}),
+            options(prefix_folder=kept, mark_spacing=1),
+            crew=Leading(group, layout),
+        )
+        with engine.submit(request(PROMPT, 6, marks=(9, 20))) as stream:
+            ids = [token for piece in stream for token in piece.ids]
+        assert stream.finish is not None
+        said.append([ids, stream.finish.usage.cached_tokens])
+        engine.close()
+    return said
 
 
 def played(group: Group, kind: str, scene: str, cut: str) -> object:

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 import modelkit
+from modelkit.prefixes import prefix_folder
+from runtime.cache.page_folder import list_pages
 from tests.support import ranks
 from tests.support.peft_folders import gguf_case, write_peft
 from tests.support.tiny import CONFIG, llama_shapes, write_model
@@ -81,7 +83,7 @@ def _launched(folder: Path, rank_1: Path, command: list[str] = RUN) -> list[subp
         subprocess.Popen(
             command,
             cwd=cwd,
-            env=env | {"MODELKIT_HOME": str(cwd / "home")},
+            env=env | {"MODELKIT_HOME": str(cwd / "home"), "MODELKIT_CACHE_DISK": "1GB"},
             text=True,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -101,7 +103,7 @@ def _launched(folder: Path, rank_1: Path, command: list[str] = RUN) -> list[subp
 
 
 def test_a_launched_process_leads_or_follows(folder: Path, alone: str, tmp_path: Path) -> None:
-    """And is given the package first, which it has not, adapters and all."""
+    """And is given the package first, which it has not, adapters and all; each keeps its part of pages."""
     (folder / "Modelfile").write_text("FROM ./model\nADAPTER ./verse\n")
     modelkit.create(folder / "Modelfile", name="story", home=folder / "home")
     command = ["story" if word == "./model" else word for word in RUN]
@@ -112,6 +114,7 @@ def test_a_launched_process_leads_or_follows(folder: Path, alone: str, tmp_path:
     assert json.loads(first.stdout)["text"] == answer.text != alone
     assert second.stdout == ""
     assert [str(one.name) for one in modelkit.list(home=tmp_path / "home")] == ["story"]
+    assert all(list_pages(prefix_folder(root / "home")) for root in (folder, tmp_path))
 
 
 REFUSED = """

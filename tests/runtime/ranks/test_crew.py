@@ -30,3 +30,16 @@ def test_others_do_what_one_decides(
         assert other["pages"] == mine["pages"]
         assert other["bytes"] == mine["bytes"]
         assert (other["digest"] == mine["digest"]) == (cut == "whole")
+
+
+@pytest.mark.parametrize(("kind", "cut"), [("qwen3_5", "stages"), ("gemma3_text", "shards")])
+def test_what_is_kept_on_disk_is_found_by_all_or_by_none(
+    crews: Callable[[int], Standing], tmp_path: Path, kind: str, cut: str
+) -> None:
+    """The third time one has lost its part; then all have it again."""
+    first, second = crews(2).do(tmp_path, crewing.__name__, "restarted", kind, cut)
+    answers, cached = zip(*first, strict=True)
+    assert len({*map(tuple, answers)}) == 1
+    assert cached[0] == cached[2] == 0
+    assert cached[1] == cached[3] > 9
+    assert second[0] == second[1] == second[2] > 1

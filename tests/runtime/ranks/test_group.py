@@ -71,3 +71,12 @@ def test_a_group_that_was_given_up_says_why() -> None:
 def test_a_message_has_a_limit() -> None:
     with pytest.raises(ValueError, match="is the most"):
         Group.alone().tell(bytes(MOST_BYTES + 1))
+
+
+def test_a_wait_within_another_leaves_it_a_limit() -> None:
+    group = Group.alone()
+    with group.bounded(5):
+        with group.bounded(600):
+            pass
+        assert group._bounded._until_s is not None
+    assert group._bounded._until_s is None
