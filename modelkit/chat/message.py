@@ -139,7 +139,8 @@ def read_messages(values: Iterable[Message | Mapping[str, Any]]) -> tuple[Messag
         messages.append(Message.read(value, f"messages[{number}]"))
     if not messages:
         raise RequestError(
-            "there is no message", hint='Give at least one: {"role": "user", "content": "..."}.'
+            "messages is empty, expected at least one",
+            hint='Give at least one: {"role": "user", "content": "..."}.',
         )
     return tuple(messages)
 

@@ -114,7 +114,7 @@ def test_a_wrong_message_is_named(value: Any, said: str):
 
 
 def test_an_empty_conversation_is_an_error():
-    with pytest.raises(RequestError, match="no message"):
+    with pytest.raises(RequestError, match="messages is empty"):
         read_messages([])
 
 
