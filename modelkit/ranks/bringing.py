@@ -36,6 +36,7 @@ from runtime.records import dataclass
 PIECE_BYTES = 8 << 20
 ROUND_BYTES = 128 << 20
 _LOOK_S = 0.1
+_STALLED_S = 600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,12 +181,18 @@ def _reachable(address: str, *, same_host: bool) -> RegistryAddress | None:
 def _all_rounds(
     group: Group, mine: Facts, blobs: Sequence[Blob], fetching: Fetching | None, sender: _Sender | None
 ) -> None:
-    """Until nobody asks for more."""
+    """Until nobody asks for more. Rank 0 gives up where those that are busy get nowhere."""
+    worked, moved_s = 0, time.monotonic()
     while True:
         state = {} if fetching is None else fetching.state()
         if sender is not None and sender.problem is not None:
             state["problem"] = sender.problem
+        if group.rank == 0 and time.monotonic() > moved_s + _STALLED_S:
+            state["problem"] = f"no machine has read or written anything for {_STALLED_S:g} s"
         said = _agreed(group, {**state, **mine})
+        before, worked = worked, sum(facts.get("worked", 0) for facts in said)
+        if worked != before or any(facts.get("waits") for facts in said):
+            moved_s = time.monotonic()
         if any(facts.get("busy") for facts in said):
             continue
         now = next_round([facts.get("at") for facts in said], blobs)

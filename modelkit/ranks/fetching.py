@@ -48,7 +48,7 @@ class Fetching:
         self._over = threading.Event()
         self._registry: Registry | None = None
         self._heard_s = time.monotonic()
-        self.fetched_bytes = 0
+        self.fetched_bytes = self._worked_bytes = 0
         self._thread = threading.Thread(target=self._run, name="modelkit-fetching", daemon=True)
 
     def __enter__(self) -> "Fetching":
@@ -63,8 +63,8 @@ class Fetching:
         self._new.__exit__(None, None, None)
 
     def state(self) -> Facts:
-        """What the others are told: `busy`; or `at`, the blob and the byte of it that rank 0 is asked for; or
-        `problem`; or nothing any more.
+        """What the others are told: `worked`, the bytes that went through so far; and one of `busy`, `waits`
+        for another process, `at`, the blob and the byte of it that rank 0 is asked for, `problem`, or none.
         """
         with self._changed:
             self._changed.wait_for(lambda: "busy" not in self._state, _SETTLING_S)
@@ -72,7 +72,7 @@ class Fetching:
                 return {"problem": "another process here has been fetching the same blob for an hour"}
             if self._registry is not None and time.monotonic() > self._heard_s + self._limit_s:
                 self._end_registry()
-            return dict(self._state)
+            return {**self._state, "worked": self._worked_bytes}
 
     def take(self, number: int, start: int, piece: bytes) -> None:
         """What rank 0 sends of this blob, from byte `start` on."""
@@ -106,7 +106,8 @@ class Fetching:
             self._tell({"problem": f"{type(error).__name__}: {error}"})
 
     def _missing(self) -> list[int]:
-        return [number for number, blob in enumerate(self.blobs) if self._new.sound(blob.digest) != blob]
+        blobs = enumerate(self.blobs)
+        return [number for number, blob in blobs if self._new.sound(blob.digest, self._worked) != blob]
 
     def _pull(self, origin: RegistryAddress, blobs: list[Blob]) -> None:
         """What the registry has not, or does not give in time, is asked of rank 0."""
@@ -139,7 +140,7 @@ class Fetching:
             while done_bytes < blob.size_bytes:
                 done_bytes = partial.write(whole, done_bytes, self._next())
             self._tell({"busy": True})
-            if not partial.commit():
+            if not partial.commit(self._worked):
                 raise StoreError(f"other bytes than those of {blob.digest} have come")
 
     def _next(self) -> bytes:
@@ -148,6 +149,7 @@ class Fetching:
             with suppress(queue.Empty):
                 piece = self._pieces.get(timeout=_SETTLING_S)
                 self.fetched_bytes += len(piece)
+                self._worked(len(piece))
                 return piece
         raise StoreError("the fetching was given up")
 
@@ -159,6 +161,10 @@ class Fetching:
     def _heard(self, count: int) -> None:
         self._heard_s = time.monotonic()
         self.fetched_bytes += count
+        self._worked(count)
+
+    def _worked(self, count: int) -> None:
+        self._worked_bytes += abs(count)
 
     def _end_registry(self) -> None:
         registry = self._registry

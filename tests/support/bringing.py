@@ -142,6 +142,15 @@ def half(scene: Scene) -> Any:
     return registry(scene, "half", 1)
 
 
+def stalled(scene: Scene) -> Any:
+    """A rank whose disk does not answer."""
+    digest = scene.named("stalled", 12)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(bringing, "_STALLED_S", 0.3)
+        patched.setattr(Fetching, "_missing", lambda self: self._over.wait(30) and [])
+        return scene.bring("stalled", digest)
+
+
 def rest(scene: Scene) -> Any:
     """What a killed rank had of it is not sent again."""
     digest = scene.named("killed", 9)
@@ -152,7 +161,7 @@ def rest(scene: Scene) -> Any:
 
 
 SCENES: dict[str, Callable[[Scene], Any]] = {
-    one.__name__: one for one in (missing, same, other, spoiled, registry, half, rest)
+    one.__name__: one for one in (missing, same, other, spoiled, registry, half, stalled, rest)
 }
 
 

@@ -60,6 +60,13 @@ def test_a_registry_that_rank_0_knows_is_asked_first(crews: Crews, tmp_path: Pat
     assert (first["asked"] == first["blobs"]) if scene == "registry" else first["asked"]
 
 
+def test_a_machine_that_gets_nowhere_is_given_up(crews: Crews, tmp_path: Path) -> None:
+    first, second = played(crews(2), tmp_path, "stalled")
+    assert "no machine has read or written anything for 0.3 s" in first["problem"]
+    assert second["problem"] == first["problem"]
+    assert (second["digest"], second["blobs"]) == (None, 0)
+
+
 def test_a_kill_in_the_middle_leaves_the_store_clean_and_costs_what_was_not_there(
     crews: Crews, tmp_path: Path
 ) -> None:
