@@ -165,12 +165,12 @@ def load(
     a text such as "2GB", instead of MODELKIT_CACHE_MEMORY and MODELKIT_CACHE_DISK; 0 keeps nothing there.
     Pages on disk are those of all packages together. max_waiting: how many requests may wait while others
     are answered; one more raises Busy. ranks: run it in so many processes on this machine, each with some
-    of its layers, or where shards is the same number with a part of every layer; a process keeps its ranks
-    until it ends, for all models that it loads. adapters: paths of more adapters than a package has, as
-    ADAPTER takes them; each goes by the name of its folder. on_memory: called before any weight is read with
-    what the model will take, and a sentence where that is more than there is. on_weights: called, on a thread
-    of the engine, with the bytes of each tensor once it is there. What either raises ends the load, and is
-    raised here.
+    of its layers; shards: so many of them share the same layers, each with a part of every one. A process
+    keeps its ranks until it ends, for all models that it loads. adapters: paths of more adapters than a
+    package has, as ADAPTER takes them; each goes by the name of its folder. on_memory: called before any
+    weight is read with what the model will take, and a sentence where that is more than there is. on_weights:
+    called, on a thread of the engine, with the bytes of each tensor once it is there. What either raises ends
+    the load, and is raised here.
     parameters: any PARAMETER, as a default for all requests to this model; num_ctx, num_batch, num_thread
     and num_parallel can be set here only. Use the result as a context manager, or close it. Raises
     ModelkitError.

@@ -63,10 +63,17 @@ class LoadedModel:
     """The draft head, where there is one and it was asked for."""
     notes: tuple[str, ...] = ()
     """Sentences for the user."""
-    shared: bool = False
-    """Other machines have a part of it."""
+    everywhere: tuple[LayerSpec, ...] = ()
+    """Where other machines have a part of it: what its layers remember on those that have them, while
+    `described` says what is remembered here.
+    """
     adapters: "Mapping[str, Adapter]" = field(default_factory=dict[str, "Adapter"])
     """What may be added, by name: what this machine has of it was cut with the weights."""
+
+    @property
+    def shared(self) -> bool:
+        """Have other machines a part of it?"""
+        return bool(self.everywhere)
 
     @property
     def vocab_size(self) -> int:
@@ -134,6 +141,17 @@ def foresee(
     return Demand(described, planned.sizes[0], element_bytes, planned.sizes[1], head_layout(described))
 
 
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What is here of a model of which others have the rest."""
+
+    part: Part
+    layout: tuple[LayerSpec, ...]
+    """What is remembered here, of all layers."""
+    everywhere: tuple[LayerSpec, ...]
+    """See LoadedModel."""
+
+
 class Cut(Protocol):
     """What one of several machines has of a model (`runtime.ranks`)."""
 
@@ -154,7 +172,7 @@ class Cut(Protocol):
 
     def __call__(
         self, described: Described, part: Part, dtype: mx.Dtype, stored: Mapping[str, mx.array]
-    ) -> tuple[Described, Part]:
+    ) -> Held:
         """The network and the tensors of it that belong here; of others nothing is read. dtype: of
         activations. stored: all tensors, of which those of `part` were made.
         """
@@ -189,10 +207,12 @@ def load_model(
         weights = _read(shards, _mappable(config, on) if fixed else None)
     compute = wanted_dtype(on) or float_of(weights)
     ops.settle()
+    everywhere: tuple[LayerSpec, ...] = ()
     if cut is None:
         planned = plan_for(described, config, weights, on, with_head=with_head)
     else:
-        described, planned = _cut(described, config, weights, on, cut, compute, with_head=with_head)
+        held, planned = _cut(described, config, weights, on, cut, compute, with_head=with_head)
+        described, everywhere = replace(described, layout=held.layout), held.everywhere
     if on is not None and sum(planned.sizes) > on.available_bytes > 0:
         raise TooLarge(sum(planned.sizes), on.available_bytes)
     parts, notes = planned.parts, planned.notes + planned.opened.notes
@@ -204,9 +224,7 @@ def load_model(
         make_ready(module, compute)  # last: it makes twins of layers, with the arrays they have by now
     network = parts[0][0]
     head = _head(described, parts[1][0]) if len(parts) > 1 else None
-    return LoadedModel(
-        described, network, compute, weight_bytes(network), head, notes, shared=cut is not None
-    )
+    return LoadedModel(described, network, compute, weight_bytes(network), head, notes, everywhere)
 
 
 def _cut(
@@ -218,15 +236,15 @@ def _cut(
     compute: mx.Dtype,
     *,
     with_head: bool,
-) -> tuple[Described, Plan]:
+) -> tuple[Held, Plan]:
     """How weights are held is decided as if this machine held all and had room for it, as the others do."""
     roomy = None if on is None else replace(on, available_bytes=on.available_bytes * cut.ranks)
     roomy = apart(roomy, config) if cut.splits else roomy
     planned = plan_for(described, config, weights, roomy, with_head=with_head and cut.has_head)
-    mine, part = cut(described, planned.parts[0], compute, weights)
-    size = held_bytes(*part, planned.holding)
-    parts, sizes = [part, *planned.parts[1:]], (size, *planned.sizes[1:])
-    return mine, replace(planned, parts=parts, sizes=sizes)
+    held = cut(described, planned.parts[0], compute, weights)
+    size = held_bytes(*held.part, planned.holding)
+    parts, sizes = [held.part, *planned.parts[1:]], (size, *planned.sizes[1:])
+    return held, replace(planned, parts=parts, sizes=sizes)
 
 
 def _read(shards: Sequence[Path], may_map: Callable[[str], bool] | None) -> dict[str, mx.array]:

@@ -83,10 +83,6 @@ def command(
         return
     echo(table(_rows(found), header=_HEADER, right=[0, 3, 4, 5, 6]))
     state(said(found))
-    if found.plan.stages > 1 and found.plan.shards > 1:
-        note(
-            "stages of several ranks can be planned and not be run yet: take --shards as many as ranks, or 1"
-        )
     for sentence in found.whole:
         note(f"whole on every rank: {sentence}")
     for rank, share in found.short:

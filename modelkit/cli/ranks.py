@@ -20,7 +20,7 @@ def rank_options(command: Callable[..., Any]) -> Callable[..., Any]:
         "--shards",
         type=click.IntRange(1, 1024),
         metavar="N",
-        help="Cut every layer into N parts, one for each rank, instead of giving each some layers.",
+        help="Cut every layer into N parts. Of more than N ranks, N share each stage of layers.",
     )
     return ranks(shards(command))
 

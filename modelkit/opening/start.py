@@ -144,7 +144,7 @@ def start_engine(
     learned = learning.recall() if learning else None
     options = _options(wanted, limits, settings.max_waiting)
     if crew is not None:
-        lead, job = crew.lead(opened), crew.job(opened, options, settings.shards)
+        lead, job = crew.lead(), crew.job(opened, options, settings.shards)
         weights.share = partial(crew.share, opened, job, settings.home)
         options = replace(options, threads=crew.threads(options.threads))
     adapters = attached.sources(opened.adapters, described)

@@ -178,9 +178,9 @@ class Crew:
         self._group.tell(json.dumps({"do": "examine", "packages": packages}).encode())
         return examined(self._group, packages, home)
 
-    def lead(self, opened: "Opened") -> Leading:
-        """For an engine of what was opened."""
-        return Leading(self._group, describe(opened.inventory.config).layout, self._free.release)
+    def lead(self) -> Leading:
+        """For the engine of the next model."""
+        return Leading(self._group, self._free.release)
 
     def follow(self, settings: Settings, read: Read) -> None:
         """The others: do what rank 0 wants until it ends. Raises RankLost where it is gone."""
@@ -208,13 +208,12 @@ class Crew:
             except ModelkitError as error:
                 problem = str(error)
             share = self._loaded(opened, problem, job, read)
-        assert opened is not None
         Threads(self.threads(job.threads)).before_step(time.monotonic())
         folder = None
-        if job.disk_bytes and opened.digest is not None:
+        if job.disk_bytes and opened is not None and opened.digest is not None:
             path, part = prefix_folder(settings.home), self.part(job.shards)
             folder = PrefixFolder(path, opened.digest, job.disk_bytes, part)
-        Follower(self._group, share, describe(opened.inventory.config).layout, folder).run()
+        Follower(self._group, share, folder).run()
 
     def _brought(self, job: Job, home: Path) -> tuple[str, ...]:
         """Have every rank hold the package; what the user is told of it."""

@@ -8,7 +8,6 @@ import mlx.core as mx
 
 from runtime.cache.build import LayerMemory, build_memory
 from runtime.cache.disk_pages import DiskPages, insert_pages, path_to
-from runtime.cache.layout import LayerSpec
 from runtime.cache.page_folder import PrefixFolder
 from runtime.cache.prefix import Match, PrefixStore
 from runtime.cache.protocol import Rotate
@@ -30,20 +29,14 @@ log = logging.getLogger(__name__)
 
 
 class Follower:
-    """Of one model. layout: of all of it. folder: where this rank keeps its part of pages on disk; None:
+    """Of one model. share: what this rank has of it. folder: where it keeps its part of pages on disk; None:
     nowhere.
     """
 
-    def __init__(
-        self,
-        group: Group,
-        share: LoadedModel,
-        layout: Sequence[LayerSpec],
-        folder: PrefixFolder | None = None,
-    ) -> None:
+    def __init__(self, group: Group, share: LoadedModel, folder: PrefixFolder | None = None) -> None:
         self._group, self._model, self._folder = group, share, folder
         self._disk: DiskPages | None = None
-        self._whole = Whole.of(layout, share.described.layout)
+        self._whole = Whole.of(share)
         self.memory: LayerMemory
         self._pages: Sharing[int] | None = None
         self._keys: dict[int, list[Hashable]] = {}

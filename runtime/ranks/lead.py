@@ -17,7 +17,6 @@ import mlx.core as mx
 
 from runtime.cache.budget import Budget
 from runtime.cache.build import LayerMemory, build_memory
-from runtime.cache.layout import LayerSpec
 from runtime.cache.prefix import Match, PageNode, PrefixStore
 from runtime.cache.protocol import Rotate
 from runtime.cache.sharing import Sharing
@@ -35,26 +34,22 @@ READING_S = 600.0
 
 
 class Leading:
-    """What an engine needs to lead a group. layout: of all of the model. ended: called once it is closed."""
+    """What an engine needs to lead a group. ended: called once it is closed."""
 
-    def __init__(
-        self, group: Group, layout: Sequence[LayerSpec], ended: Callable[[], object] = lambda: None
-    ) -> None:
-        self.group, self._layout, self._ended = group, layout, ended
+    def __init__(self, group: Group, ended: Callable[[], object] = lambda: None) -> None:
+        self.group, self._ended = group, ended
 
     def __call__(self, share: LoadedModel) -> "Lead":
         """On the engine's thread. share: what rank 0 has of the model."""
-        return Lead(self.group, share, self._layout, self._ended)
+        return Lead(self.group, share, self._ended)
 
 
 class Lead:
     """Tells a group what is done with a model. It lives on the thread of the engine that it is made for."""
 
-    def __init__(
-        self, group: Group, share: LoadedModel, layout: Sequence[LayerSpec], ended: Callable[[], object]
-    ) -> None:
+    def __init__(self, group: Group, share: LoadedModel, ended: Callable[[], object]) -> None:
         self.group, self._deeds, self._ended = group, list[Deed](), ended
-        self._whole = Whole.of(layout, share.described.layout)
+        self._whole = Whole.of(share)
         self._memory: LayerMemory | None = None
         described = replace(share.described, layout=self._whole.layout)
         self.model = replace(share, described=described, network=LeadingNetwork(self, share, self._whole))

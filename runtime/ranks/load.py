@@ -14,7 +14,7 @@ from mlx.utils import tree_flatten
 
 from runtime.device import Device
 from runtime.errors import CannotCut, TooLarge
-from runtime.loaded import LoadedModel, load_model
+from runtime.loaded import Held, LoadedModel, load_model
 from runtime.models.architecture import Described
 from runtime.nn.adapters import Adapter
 from runtime.nn.low_rank import LowRanks
@@ -23,8 +23,9 @@ from runtime.ranks.calls import then
 from runtime.ranks.group import Group
 from runtime.ranks.pairs import Pairs, check_adapters
 from runtime.ranks.pieces import Shard
-from runtime.ranks.plan import Plan
+from runtime.ranks.plan import Plan, Share
 from runtime.ranks.ranges import Taking
+from runtime.ranks.seat import Seat
 from runtime.ranks.shards import become_shard, splits_of
 from runtime.ranks.stage import become_stage, come_together, leave_head, stage_layout
 from runtime.ranks.trunk import chain_of
@@ -51,8 +52,6 @@ def load_share(
     """
     if plan.ranks != group.size:
         raise CannotCut(f"the plan is for {plan.ranks} ranks, and {group.size} are there")
-    if plan.stages > 1 and plan.shards > 1:
-        raise CannotCut("stages that are shared need groups within the group, which no ring of ranks has")
     wanted = plan.shares[group.rank].weight_bytes
     if on is not None and wanted > on.available_bytes > 0:
         raise TooLarge(wanted, on.available_bytes)
@@ -89,8 +88,9 @@ class CutByPlan:
 
     def __call__(
         self, described: Described, part: Part, dtype: mx.Dtype, stored: Mapping[str, mx.array]
-    ) -> tuple[Described, Part]:
+    ) -> Held:
         network, fitted = part
+        seat = Seat(self.group, self.plan.shards)
         own = self.plan.shares[self.group.rank]
         layout = described.layout
         check_adapters(network, self.adapters)
@@ -100,16 +100,21 @@ class CutByPlan:
             raise CannotCut(f"the plan is for {self.plan.layers} layers, and {len(chain.layers)} are there")
         if self.plan.shards > 1:
             splits = splits_of(chain, layout, Shard(own.shard, self.plan.shards))
-            fitted, layout = become_shard(splits, fitted, self.group.sum, take), splits.layout
-            then(chain.layers[-1], come_together)
-            leave_head(network, chain, self.group)
+            here = {name: array for name, array in fitted.items() if _is_own(chain.place(name), own)}
+            fitted, layout = become_shard(splits, here, seat.sum, take), splits.layout
         if self.plan.stages > 1:
-            become_stage(network, chain, own.start, own.stop, self.group, dtype)
-        if self.plan.ranks > 1:
-            layout = stage_layout(layout, chain, own.start, own.stop)
+            become_stage(network, chain, own.start, own.stop, seat, dtype)
+        elif self.plan.shards > 1:
+            then(chain.layers[-1], come_together)
+            leave_head(network, chain, seat)
         left = dict(tree_flatten(network.parameters()))
         pairs = Pairs(network, splits, left, whole, take)
         for name, brought in self.adapters.items():
             self.own[name] = pairs.cut(name, brought, head=self.has_head)
         mine = {name: array for name, array in fitted.items() if name in left}
-        return replace(described, layout=layout), (network, mine)
+        return Held((network, mine), stage_layout(layout, chain, own.start, own.stop), tuple(layout))
+
+
+def _is_own(place: int | None, share: Share) -> bool:
+    """place: of a layer; None: around them."""
+    return place is None or share.start <= place < share.stop

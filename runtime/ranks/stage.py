@@ -1,8 +1,10 @@
 """One stage of a network: its own layers between two exchanges.
 
-    rank 0        table, its layers, sends the stream on ............. receives the last's, norm, head
-    rank r        receives the stream, its layers, sends it on
-    last rank     receives the stream, its layers, sends it to rank 0
+    rank 0         table, its layers, sends the stream on ............ receives the last's, norm, head
+    other stages   receive the stream, their layers, send it on
+    the last one   receives the stream, its layers, sends it to rank 0
+
+Where several ranks share a stage, `runtime.ranks.seat` says which of them sends and receives.
 
 Every rank keeps all places of the list of layers, so that names, layouts and whatever counts layers stay as
 they are; a layer of another rank is an `Elsewhere`, which remembers nothing and hands on what it is given.
@@ -13,7 +15,6 @@ what this step computes. So all exchanges happen in the order in which steps are
 """
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import mlx.core as mx
@@ -22,7 +23,7 @@ from runtime.cache.layout import LayerSpec, Stateless
 from runtime.errors import NotSupported
 from runtime.nn.module import Module
 from runtime.ranks.calls import then
-from runtime.ranks.group import Group
+from runtime.ranks.seat import Seat
 from runtime.ranks.trunk import Chain, is_table
 
 
@@ -36,49 +37,37 @@ class Elsewhere(Module):
 class Before(Elsewhere):
     """The layers of the ranks before: what they made of the stream."""
 
-    def __init__(self, group: Group) -> None:
+    def __init__(self, seat: Seat) -> None:
         super().__init__()
-        self._group = group
+        self._seat = seat
 
     def __call__(self, x: mx.array, *_rest: Any) -> mx.array:
         """x: a stand-in of the stream's shape and type, never computed."""
-        return self._group.receive(x.shape, x.dtype, self._group.rank - 1)
+        return self._seat.entering(x.shape, x.dtype)
 
 
 class Behind(Elsewhere):
     """The layers of the ranks behind, and the way back to rank 0, which alone is given what they make."""
 
-    def __init__(self, group: Group) -> None:
+    def __init__(self, seat: Seat) -> None:
         super().__init__()
-        self._group = group
+        self._seat = seat
 
     def __call__(self, x: mx.array, *_rest: Any) -> mx.array:
-        x = handed_on(x, self._group)
-        if self._group.rank == 0:
-            x = self._group.receive(x.shape, x.dtype, self._group.size - 1)
-            mx.async_eval(x)
-        return x
-
-
-def handed_on(x: mx.array, group: Group) -> mx.array:
-    """To the next rank, by the last to rank 0. It leaves by itself: what waits for an answer would else be
-    begun first.
-    """
-    x = group.send(x, (group.rank + 1) % group.size)
-    mx.async_eval(x)
-    return x
+        x = self._seat.leaving(x)
+        return self._seat.coming_back(x.shape, x.dtype) if self._seat.leads else x
 
 
 def come_together(x: mx.array) -> mx.array:
-    """Behind layers that are shared: all their sums are computed, on every rank in the same order. One that
-    wants memory alone would leave the last ones out, and the others waiting.
+    """Behind layers that all ranks share: all their sums are computed, on every rank in the same order. One
+    that wants memory alone would leave the last ones out, and the others waiting.
     """
     mx.async_eval(x)
     return x
 
 
 class TableElsewhere(Module):
-    """A table that rank 0 has: a stand-in of what it gives, never computed."""
+    """A table that the first stage has: a stand-in of what it gives, never computed."""
 
     def __init__(self, hidden: int, dtype: mx.Dtype) -> None:
         super().__init__()
@@ -98,21 +87,21 @@ class HeadElsewhere(Module):
         raise NotSupported("only rank 0 has the output head: the others follow, and draw no tokens")
 
 
-def become_stage(network: Any, chain: Chain, start: int, stop: int, group: Group, dtype: mx.Dtype) -> None:
+def become_stage(network: Any, chain: Chain, start: int, stop: int, seat: Seat, dtype: mx.Dtype) -> None:
     """Put stand-ins in the place of what other ranks have. dtype: of activations."""
     layers = chain.layers
     elsewhere = Elsewhere()
     mine = [layer if start <= place < stop else elsewhere for place, layer in enumerate(layers)]
     if start:
-        mine[start - 1] = Before(group)
+        mine[start - 1] = Before(seat)
     if stop < len(mine):
-        mine[stop] = Behind(group)
+        mine[stop] = Behind(seat)
     else:
-        then(mine[-1], partial(handed_on, group=group))
+        then(mine[-1], seat.leaving)
     chain.trunk[chain.name] = mine
     vars(chain.trunk)["tap"] = _no_taps
-    leave_head(network, chain, group)
-    if group.rank:
+    leave_head(network, chain, seat)
+    if not seat.opens:
         _leave_around(chain, dtype)
 
 
@@ -122,15 +111,15 @@ def stage_layout(layout: Sequence[LayerSpec], chain: Chain, start: int, stop: in
     return tuple(spec if first <= i < last else Stateless() for i, spec in enumerate(layout))
 
 
-def leave_head(network: Any, chain: Chain, group: Group) -> None:
+def leave_head(network: Any, chain: Chain, seat: Seat) -> None:
     """To rank 0: no other draws tokens."""
-    if group.rank:
+    if not seat.leads:
         for name in [name for name in network.children() if name != chain.path]:
             network[name] = HeadElsewhere()
 
 
 def _leave_around(chain: Chain, dtype: mx.Dtype) -> None:
-    """To rank 0: what stands around the layers in the trunk, but for what every rank has."""
+    """To the first stage: what stands around the layers in the trunk, but for what every rank has."""
     for name, module in [*chain.around()]:
         if name in chain.everywhere:
             continue

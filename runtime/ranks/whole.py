@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from runtime.cache.layout import LayerSpec, Stateless
+from runtime.cache.layout import LayerSpec
 from runtime.cache.protocol import Rotate
 from runtime.loaded import LoadedModel
 from runtime.records import dataclass
@@ -17,12 +17,11 @@ class Whole:
     """Those of other ranks."""
 
     @classmethod
-    def of(cls, model: Sequence[LayerSpec], share: Sequence[LayerSpec]) -> "Whole":
-        """share: this rank's layout, stateless where a layer is elsewhere, with places of its own behind."""
-        here = {i for i, spec in enumerate(share) if not isinstance(spec, Stateless)}
-        layout = [share[i] if i in here else spec for i, spec in enumerate(model)]
-        elsewhere = (i for i, spec in enumerate(model) if i not in here and not isinstance(spec, Stateless))
-        return cls((*layout, *share[len(model) :]), frozenset(elsewhere))
+    def of(cls, share: LoadedModel) -> "Whole":
+        """share: what this rank has of the model."""
+        here, model = share.described.layout, share.everywhere or share.described.layout
+        places = (i for i, (own, spec) in enumerate(zip(here, model, strict=True)) if own != spec)
+        return cls(model, frozenset(places))
 
     def shifts(self, share: LoadedModel) -> Sequence[Rotate | None]:
         """How keys of each layer are moved. What turns keys has no weights, so layers elsewhere are asked in

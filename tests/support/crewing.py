@@ -1,7 +1,7 @@
 """One rank of a model that several run (`played`).
 
-cut: whole (each rank has all of it), stages or shards. Rank 0 plays the scene on one machine first, and then
-with the others; these print what they keep in the end.
+cut: whole (each rank has all of it), stages, shards, or pairs: stages of two shards. Rank 0 plays the scene
+on one machine first, and then with the others; these print what they keep in the end.
 """
 
 import hashlib
@@ -22,7 +22,6 @@ from runtime.engine.options import Options
 from runtime.engine.request import Request
 from runtime.engine.stream import Stream
 from runtime.loaded import LoadedModel
-from runtime.models import describe
 from runtime.nn.low_rank import LowRanks
 from runtime.ranks.follow import Follower
 from runtime.ranks.group import Group
@@ -85,6 +84,20 @@ def draft(engine: Engine) -> list[Any]:
         return answers(engine, request(PROMPT, 30), request(PROMPT[4:], 30, WARM), request(PROMPT * 2, 20))
 
 
+def brief(engine: Engine) -> list[Any]:
+    """A little of all: guesses, a batch with seeds, a row that leaves early, and a prefix that is found."""
+    with pytest.MonkeyPatch.context() as patched:
+        always_drafting(patched)
+        said = answers(engine, request(PROMPT[:6] * 3, 8), request(PROMPT[:9], 8, WARM))
+        with engine.submit(request(PROMPT[5:], 60)) as left:
+            next(iter(left))
+        with engine.submit(request((*PROMPT[:6] * 3, 7), 8, marks=(6, 12))) as found:
+            said.append([token for piece in found for token in piece.ids])
+        assert found.finish is not None
+        assert found.finish.usage.drafted_tokens > 0
+        return [*said, found.finish.usage.cached_tokens]
+
+
 def forget(engine: Engine) -> list[Any]:
     """Answers that outgrow their context."""
     return answers(engine, request(PROMPT, 120, keep=4), request(PROMPT[:5], 110, WARM, keep=0))
@@ -102,6 +115,7 @@ SCENES: dict[str, Callable[[Engine], list[Any]]] = {
     "talk": talk,
     "forget": forget,
     "draft": draft,
+    "brief": brief,
     "adapt": adapt,
 }
 
@@ -149,7 +163,8 @@ def share_of(
         return reference.load(folder)
     write_checkpoint(folder, config, tensors)
     headers = {name: ("F32", tuple(shape)) for name, shape in tensors.items()}
-    parts = parts_of(config, headers, shards=group.size if cut == "shards" else 1)
+    shards = {"stages": 1, "shards": group.size, "pairs": 2}[cut]
+    parts = parts_of(config, headers, shards=shards)
     plan = decide(parts, [Host(f"rank {rank}") for rank in range(group.size)])
     return load_share(config, [folder / "model.safetensors"], plan, group, adapters=adapters)
 
@@ -161,20 +176,19 @@ def restarted(group: Group, kind: str, cut: str) -> object:
     """
     folder, pages = Path(f"model-{group.rank}"), Path(f"pages-{group.rank}")
     reference, said = Reference(kind), list[Any]()
-    layout = describe(reference.record["config"]).layout
     kept = PrefixFolder(pages, "sha256:aa", 1 << 30, f"rank {group.rank}")
     for turn in range(4):
         if turn == 2 and group.rank == group.size - 1:
             for file in pages.iterdir():
                 file.unlink()
         if group.rank:
-            Follower(group, share_of(reference, folder, cut, group, {}), layout, kept).run()
+            Follower(group, share_of(reference, folder, cut, group, {}), kept).run()
             said.append(len(list_pages(pages)))
             continue
         engine = Engine(
             lambda: share_of(reference, folder, cut, group, {}),
             options(prefix_folder=kept, mark_spacing=1),
-            crew=Leading(group, layout),
+            crew=Leading(group),
         )
         with engine.submit(request(PROMPT, 6, marks=(9, 20))) as stream:
             ids = [token for piece in stream for token in piece.ids]
@@ -188,16 +202,15 @@ def played(group: Group, kind: str, scene: str, cut: str) -> object:
     """What is said alone and with others, and what is kept; by ranks above 0, what these keep."""
     folder = Path(f"model-{group.rank}")
     reference = Reference(kind)
-    layout = describe(reference.record["config"]).layout
     if group.rank:
         adapters = pairs(reference, folder) if scene == "adapt" else {}
-        follower = Follower(group, share_of(reference, folder, cut, group, adapters), layout)
+        follower = Follower(group, share_of(reference, folder, cut, group, adapters))
         follower.run()
         return kept(follower._kept.store)
     play = SCENES[scene]
 
     def drafters(target: LoadedModel, memory: LayerMemory) -> dict[str, Drafter]:
-        return drafters_for(target, reference.load(folder) if scene == "draft" else None, memory)
+        return drafters_for(target, reference.load(folder) if scene in ("draft", "brief") else None, memory)
 
     adapters: dict[str, LowRanks] = {}
 
@@ -223,7 +236,7 @@ def played(group: Group, kind: str, scene: str, cut: str) -> object:
         drafters,
         None,
         sources(),
-        crew=Leading(group, layout),
+        crew=Leading(group),
     )
     said = play(crew)
     mine = crew.call(lambda _model: kept(crew._prefixes.store))

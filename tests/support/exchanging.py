@@ -3,11 +3,13 @@
 import json
 import os
 import time
+from functools import reduce
 
 import mlx.core as mx
 
 from runtime.errors import RankLost
 from runtime.ranks.group import Group
+from runtime.ranks.seat import Seat
 
 
 def arrays(group: Group) -> object:
@@ -28,6 +30,19 @@ def arrays(group: Group) -> object:
         "broadcast": told.tolist(),
         "received": received.tolist(),
     }
+
+
+def seats(group: Group, shards: int, count: int) -> object:
+    """Sums within stages, of numbers that are rounded, and none asked for before all are under way."""
+    seat = Seat(group, shards)
+    first = group.rank - seat.shard
+    if first + shards > group.size:
+        return True  # a stage that is not whole
+    stage = [mx.random.normal((count,), key=mx.random.key(rank)) for rank in range(first, first + shards)]
+    mx.eval(stage)
+    sums = [seat.sum(stage[seat.shard] * times) for times in (1, 3)]
+    expected = [reduce(mx.add, [one * times for one in stage]) for times in (1, 3)]
+    return all(bool(mx.array_equal(*two)) for two in zip(sums, expected, strict=True))
 
 
 def messages(group: Group) -> object:

@@ -1,6 +1,6 @@
-"""A model on three ranks that loses one: python -m tests.support.losing FOLDER HOW, printing JSON.
+"""A model on several ranks that loses one: python -m tests.support.losing FOLDER RANKS SHARDS HOW
 
-HOW: a signal (KILL, STOP), sent to the last rank while an answer is written.
+Prints JSON. HOW: a signal (KILL, STOP), sent to the last rank while an answer is written.
 """
 
 import json
@@ -27,8 +27,8 @@ def timed(answer: Any) -> dict[str, Any]:
     return {"said": said, "s": time.monotonic() - began}
 
 
-def main(folder: str, how: str) -> object:
-    with modelkit.load(folder, ranks=3, num_ctx=128) as model:
+def main(folder: str, ranks: str, shards: str, how: str) -> object:
+    with modelkit.load(folder, ranks=int(ranks), shards=int(shards), num_ctx=128) as model:
         crew = present()
         assert crew is not None
         assert crew._children is not None

@@ -4,6 +4,7 @@ Rank 0 has the whole model beside its share, and compares the two. form: "floats
 8 bits, or "blocks" for those of GGUF's Q8_0.
 """
 
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -123,9 +124,11 @@ def compared(group: Group, shards: int, form: str, name: str) -> dict[str, Any]:
         expected = read(load_model(config, [file], on=held_alike), ids, 0)
     assert expected is not None
     first, *again = [one for one in got if one is not None]
+    bits = hashlib.sha256(first.tobytes()).hexdigest()
     off = float(np.abs(first - expected).max() / np.abs(expected).max())
     same = bool((first == expected).all())
-    return said | {"same": same, "off": off, "again": all(bool((one == first).all()) for one in again)}
+    repeated = all(bool((one == first).all()) for one in again)
+    return said | {"bits": bits, "same": same, "off": off, "again": repeated}
 
 
 def _shape(module: Any, leaf: str) -> tuple[int, ...]:

@@ -56,11 +56,6 @@ def test_context_and_sequences_count(modelkit: Run, story: str) -> None:
     assert 2 * memory("--context", "50") == memory()
 
 
-def test_what_cannot_be_run_yet_is_said(modelkit: Run, story: str) -> None:
-    assert "not be run yet" in modelkit("plan", story, "--ranks", "4", "--shards", "2").stderr
-    assert "not be run yet" not in modelkit("plan", story, "--ranks", "2", "--shards", "2").stderr
-
-
 def test_too_little_room_is_a_note(modelkit: Run, story: str) -> None:
     found = modelkit("plan", story, "--ranks", "2", "--memory", "1kB")
     assert found.exit_code == 0

@@ -13,15 +13,21 @@ from tests.support.tiny import write_model
 
 
 @pytest.mark.parametrize(
-    ("how", "why", "within_s"),
-    [("KILL", "connection", 3.0), ("STOP", "has not answered within 2 s", 7.0)],
+    ("ranks", "shards", "how", "why", "within_s"),
+    [
+        (4, 2, "KILL", "connection", 3.0),
+        (3, 1, "STOP", "has not answered within 2 s", 7.0),
+    ],
 )
-def test_who_asks_is_told_in_time(tmp_path: Path, how: str, why: str, within_s: float) -> None:
+def test_who_asks_is_told_in_time(
+    tmp_path: Path, ranks: int, shards: int, how: str, why: str, within_s: float
+) -> None:
     write_model(tmp_path / "model", num_hidden_layers=4)
+    words = [str(tmp_path / "model"), str(ranks), str(shards), how]
     out, err = tmp_path / "out", tmp_path / "err"  # files: a process that is left behind would hold a pipe
     with out.open("w") as stdout, err.open("w") as stderr:
         done = subprocess.run(
-            [sys.executable, "-m", "tests.support.losing", str(tmp_path / "model"), how],
+            [sys.executable, "-m", "tests.support.losing", *words],
             env=os.environ | {"PYTHONPATH": str(ROOT), "MODELKIT_RANK_TIMEOUT": "2s"},
             stdout=stdout,
             stderr=stderr,

@@ -1,12 +1,15 @@
 """An engine whose decisions other machines follow answers as it does alone, and they keep what it keeps."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.support import crewing
 from tests.support.ranks import Standing
+
+Crews = Callable[[int], Standing]
 
 
 @pytest.mark.parametrize(
@@ -20,16 +23,28 @@ from tests.support.ranks import Standing
     ],
 )
 def test_others_do_what_one_decides(
-    crews: Callable[[int], Standing], tmp_path: Path, kind: str, scene: str, cut: str, size: int
+    crews: Crews, tmp_path: Path, kind: str, scene: str, cut: str, size: int
 ) -> None:
     first, *others = crews(size).do(tmp_path, crewing.__name__, "played", kind, scene, cut)
     assert first["said"] == first["expected"]
-    mine = first["kept"]
+    _check_kept(first["kept"], others, alike=cut == "whole")
+
+
+def test_stages_of_shards_answer_as_as_many_shards_do(crews: Crews, tmp_path: Path) -> None:
+    first, *others = crews(4).do(tmp_path, crewing.__name__, "played", "qwen3_5", "brief", "pairs")
+    alone, _ = crews(2).do(tmp_path, crewing.__name__, "played", "qwen3_5", "brief", "shards")
+    assert first["said"] == alone["said"]
+    assert first["said"][-1] > 0, "no prefix was found"
+    _check_kept(first["kept"], others, alike=False)
+
+
+def _check_kept(mine: Any, others: Sequence[Any], *, alike: bool) -> None:
+    """alike: has each rank the same of it?"""
     assert len(mine["pages"]) > 2
     for other in others:
         assert other["pages"] == mine["pages"]
         assert other["bytes"] == mine["bytes"]
-        assert (other["digest"] == mine["digest"]) == (cut == "whole")
+        assert (other["digest"] == mine["digest"]) == alike
 
 
 @pytest.mark.parametrize(("kind", "cut"), [("qwen3_5", "stages"), ("gemma3_text", "shards")])

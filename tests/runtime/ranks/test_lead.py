@@ -8,7 +8,6 @@ import pytest
 from runtime.engine.engine import Engine
 from runtime.engine.options import Options
 from runtime.engine.request import Request
-from runtime.models import describe
 from runtime.ranks.group import Group
 from runtime.ranks.lead import Leading
 from runtime.sampling.params import SamplingParams
@@ -16,8 +15,7 @@ from tests.support.parity import Reference
 
 
 def _leading(ended: list[str]) -> Leading:
-    layout = describe(Reference("llama").record["config"]).layout
-    return Leading(Group.alone(), layout, lambda: ended.append("ended"))
+    return Leading(Group.alone(), lambda: ended.append("ended"))
 
 
 def _no_drafters(*_args: Any) -> Any:

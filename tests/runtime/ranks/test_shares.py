@@ -30,6 +30,7 @@ STAGED = (
 # Of three layers, or with layers that read the memory of earlier ones: too few for four stages.
 HALVED = ("deepseek_v3", "falcon_h1", "mamba", "kimi_linear", "gemma4_text", "gemma3n")
 SHARED = (*(name for name in STAGED if name != "gpt2"), "deepseek_v3", "falcon_h1", "laguna", "kimi_linear")
+PAIRED = ("gemma2", "qwen2_moe", "qwen3_next", "deepseek_v3")
 # Rounding of sums in another order, as share of the largest logit.
 BAR = 1e-4
 
@@ -60,6 +61,14 @@ def test_shards_give_the_logits_of_one_process(
     assert all(one["again"] for one in found.values()), "other bits where the prompt was cut otherwise"
 
 
+def test_stages_of_shards_give_the_bits_of_as_many_shards(crews: Crews, tmp_path: Path) -> None:
+    found, alone = (shares(crews(size), tmp_path, 2, PAIRED) for size in (4, 2))
+    assert {name: one["bits"] for name, one in found.items()} == {
+        name: one["bits"] for name, one in alone.items()
+    }
+    assert all(one["again"] for one in found.values()), "other bits where the prompt was cut otherwise"
+
+
 @pytest.mark.parametrize("form", ["packed", "blocks"])
 @pytest.mark.parametrize(("shards", "bar"), [(1, 0.0), (2, 100 * BAR)])
 def test_packed_weights_are_cut_between_groups(
@@ -81,6 +90,11 @@ ADAPTED = (
     "kimi_linear",
     "llama4",
 )
+
+
+def test_adapters_are_cut_for_stages_of_shards(crews: Crews, tmp_path: Path) -> None:
+    found = crews(4).do(tmp_path, sharing.__name__, "adapted", 2, "floats", "qwen3_next")[0]
+    assert found["qwen3_next"] < BAR
 
 
 @pytest.mark.parametrize(("shards", "bar"), [(1, 0.0), (2, BAR)])

@@ -1,0 +1,107 @@
+"""Where a rank sits: which part of which stage it has, and whom it talks to there.
+
+    4 ranks, 2 shards:   ranks 0 and 1 share the first stage, 2 and 3 the second
+
+Only neighbours of the ring talk, so ranks that share a stage sit side by side. The stream enters a stage at
+its first rank, which hands it along; the last one hands on what comes out, which all of them know alike.
+
+A stage that is not all of the group has no sum of MLX's own: a ring cannot be split. Parts go from neighbour
+to neighbour, both ways at once, and every rank adds them up in the order of ranks: the bits are those of
+`Group.sum` among as many ranks. Each message is begun in the order that is written here, since two graphs
+whose exchanges nobody orders would wait for each other.
+"""
+
+from collections.abc import Iterator, Sequence
+from functools import reduce
+from typing import Literal
+
+import mlx.core as mx
+
+from runtime.ranks.group import Group
+
+SMALL_BYTES = 16 << 10
+"""Several messages of this size are on their way before anybody reads them, whatever the system's buffers."""
+
+Side = Literal[-1, 1]
+Move = tuple[bool, Side, int]
+"""Is it sent, to or from the left or the right, and the part of which rank of the stage it is."""
+
+
+class Seat:
+    """Of this process in its group. shards: among how many ranks each stage is shared."""
+
+    def __init__(self, group: Group, shards: int) -> None:
+        self.group, self.shards = group, shards
+        self.shard = group.rank % shards
+
+    @property
+    def leads(self) -> bool:
+        """Rank 0 alone has what stands behind the layers."""
+        return self.group.rank == 0
+
+    @property
+    def opens(self) -> bool:
+        """Is it of the first stage, whose ranks have the tables?"""
+        return self.group.rank < self.shards
+
+    @property
+    def _is_last(self) -> bool:
+        return self.shard == self.shards - 1
+
+    def sum(self, x: mx.array) -> mx.array:
+        """The sum of x over the ranks of this stage, in their order: the same bits on each."""
+        if self.shards == self.group.size:
+            return self.group.sum(x)
+        parts: dict[int, mx.array] = {self.shard: x}
+        for sent, side, part in moves(self.shard, self.shards, small=x.nbytes <= SMALL_BYTES):
+            peer = self.group.rank + side
+            if sent:
+                mx.async_eval(self.group.send(parts[part], peer))
+            else:
+                parts[part] = self.group.receive(x.shape, x.dtype, peer)
+                mx.async_eval(parts[part])
+        return reduce(mx.add, (parts[shard] for shard in range(self.shards)))
+
+    def entering(self, shape: Sequence[int], dtype: mx.Dtype) -> mx.array:
+        """The stream as the stage before has left it."""
+        x = self.group.receive(shape, dtype, self.group.rank - 1)
+        return x if self._is_last else self._sent(x)
+
+    def leaving(self, x: mx.array) -> mx.array:
+        """Hand the stream on to the next stage, from the last one to rank 0. It leaves by itself: what waits
+        for an answer would else be begun first.
+        """
+        return self._sent(x) if self._is_last else x
+
+    def coming_back(self, shape: Sequence[int], dtype: mx.Dtype) -> mx.array:
+        """Rank 0: what the last stage has made of the stream."""
+        x = self.group.receive(shape, dtype, self.group.size - 1)
+        mx.async_eval(x)
+        return x
+
+    def _sent(self, x: mx.array) -> mx.array:
+        x = self.group.send(x, (self.group.rank + 1) % self.group.size)
+        mx.async_eval(x)
+        return x
+
+
+def moves(shard: int, shards: int, *, small: bool) -> Iterator[Move]:
+    """What one of several ranks in a row sends and receives until it has all parts, in this order.
+
+    small: what is sent is away without being read, so that both sides of a pair begin by sending, and a hop
+    takes the time of one message. Else pairs take turns, those that begin at an even place first, and in each
+    the left one sends first: nobody sends to one who sends.
+    """
+    sides: list[Side] = [1, -1] if shard % 2 == 0 else [-1, 1]
+    for hop in range(1, shards):
+        its: list[Move] = []
+        for side in sides:
+            if 0 <= shard + side < shards:
+                pair: list[Move] = [(True, side, shard - side * (hop - 1)), (False, side, shard + side * hop)]
+                its += pair if side == 1 else reversed(pair)
+        its = [move for move in its if 0 <= move[2] < shards]
+        yield from sorted(its, key=_is_received) if small else its
+
+
+def _is_received(move: Move) -> bool:
+    return not move[0]
