@@ -59,7 +59,8 @@ class Reading:
 
 def refuse_packed(part: Part, asked: object) -> None:
     """Raise PlanError unless the source is plain floats: only those can be read without loss. And for a model
-    that writes nothing by which formats could be told apart.
+    that writes nothing by which formats could be told apart, or only an answer to what its encoder reads.
+    Nothing is loaded for it.
     """
     from runtime.models import describe
 
@@ -69,6 +70,7 @@ def refuse_packed(part: Part, asked: object) -> None:
             f"{part.source.inventory.origin} makes embeddings: no formats are searched for by what it writes",
             hint="Name a format, such as q8.",
         )
+    _refuse_encoder(part)
     if isinstance(kind, FloatWeights):
         return
     origin = part.source.inventory.origin
@@ -83,19 +85,25 @@ def refuse_packed(part: Part, asked: object) -> None:
     )
 
 
+def _refuse_encoder(part: Part) -> None:
+    from runtime.models import describe
+
+    if describe(part.plan.config).start_id is not None:
+        raise PlanError(
+            f"{part.source.inventory.origin} answers what an encoder reads; formats are searched for in "
+            "models that go on from their prompt",
+            hint="Name a format instead, such as q4.",
+        )
+
+
 def read(part: Part, ready: "Ready", calibration: Path | None, progress: Progress, *, train: bool) -> Reading:
     """Load the part's source and write or read its texts. Raises PlanError: too large, or of a kind that
     cannot write by itself.
     """
     from runtime.quality import own_text
 
+    _refuse_encoder(part)  # a draft's target comes here without `refuse_packed`
     model = load(part)
-    if model.described.start_id is not None:
-        raise PlanError(
-            f"{part.source.inventory.origin} answers what an encoder reads; formats are searched for in "
-            "models that go on from their prompt",
-            hint="Name a format instead, such as q4.",
-        )
     tokens = min(SIZES.tokens, model.context_length)
     counts = (0 if calibration else SIZES.calibration, SIZES.held_out, SIZES.training if train else 0)
     progress.begin(f"{part.plan.role}: writing tokens", sum(counts) * (tokens - 1))

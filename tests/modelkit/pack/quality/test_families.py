@@ -63,7 +63,10 @@ def test_a_target_is_met(
     check_tensors(part.source, found.plan)
 
 
-def test_what_reads_through_an_encoder_is_refused(tmp_path: Path) -> None:
-    part = part_of("t5", tmp_path / "m")
+@pytest.mark.parametrize("name", ["t5", "t5gemma"])
+def test_what_reads_through_an_encoder_is_refused_before_it_is_loaded(name: str, tmp_path: Path) -> None:
+    part = part_of(name, tmp_path / "m")
+    for file in part.source.inventory.weights:
+        file.path.unlink()
     with pytest.raises(PlanError, match="an encoder reads"):
         search(part, parse_quantizing("6 bits"), Texts(), Silent())  # pyright: ignore[reportArgumentType]
