@@ -25,8 +25,9 @@ from runtime.speculate.chain import Chain, within
 from runtime.speculate.drafter import Proposal, Rows
 from runtime.step import Inputs, Step
 
-# A row this far behind reads alone, CHUNK tokens at a time at most; a shorter lag joins the common step.
-LAG, CHUNK = 8, 256
+# A row this far behind reads alone, CHUNK tokens at a time at most; a shorter lag joins the common step,
+# where every row takes as much room as the one with most to read. The only row may bring more.
+LAG, LAG_ALONE, CHUNK = 8, 64, 256
 
 
 @dataclass(slots=True, eq=False)
@@ -91,12 +92,13 @@ class ModelDrafter:
         if not any(fits):
             return None
         read, ready = self._catch_up(rows, fits)
+        reading = read > 0 or self.behind(rows.ids)
         if not any(ready):
             return Proposal(mx.zeros((len(rows), depth), mx.int32), (0,) * len(rows), reading=True)
         before = [self.memory.mark(row) for row in range(len(rows))]
         if all(ready) and (tokens := self._at_once(rows, depth)) is not None:
             self._marks = [(mark,) for mark in before]
-            return Proposal(tokens, (depth,) * len(rows), reading=read > 0)
+            return Proposal(tokens, (depth,) * len(rows), reading=reading)
         hidden = self._read(rows, ready)
         self._marks = [(mark, self.memory.mark(row)) for row, mark in enumerate(before)]
         chain = Chain(rows)
@@ -108,7 +110,7 @@ class ModelDrafter:
             if not ready[row]:
                 self._cut(row, mark.length)
         counts = tuple(depth if is_ready else 0 for is_ready in ready)
-        return Proposal(chain.tokens, counts, reading=read > 0, odds=chain.odds)
+        return Proposal(chain.tokens, counts, reading=reading, odds=chain.odds)
 
     def _at_once(self, rows: Rows, depth: int) -> mx.array | None:
         """All drafts as one operation, int32 [n, depth]; None where there is none for them."""
@@ -167,11 +169,11 @@ class ModelDrafter:
         for row, ids in enumerate(rows.ids):
             self._find(row, ids)
         lags = [len(ids) - line.length for ids, line in zip(rows.ids, self._lines, strict=False)]
-        left = CHUNK
+        left, most = CHUNK, LAG if len(rows) > 1 else LAG_ALONE
         for row in sorted((row for row in range(len(rows)) if fits[row]), key=lags.__getitem__):
-            left -= self._advance(row, rows.ids[row], left)
+            left -= self._advance(row, rows.ids[row], left, most)
         ready = [
-            fitting and len(ids) - line.length <= LAG
+            fitting and len(ids) - line.length <= most
             for ids, line, fitting in zip(rows.ids, self._lines, fits, strict=False)
         ]
         return CHUNK - left, ready
@@ -189,10 +191,10 @@ class ModelDrafter:
             keys, line.found = _keys(line, ids), True
             line.length = self._sharing.begin(line, row, keys, self._sharing.store.lookup(keys))
 
-    def _advance(self, row: int, ids: Sequence[int], most: int) -> int:
-        """Read until the row lags a little only, and has been paged where it should be; at most `most`."""
+    def _advance(self, row: int, ids: Sequence[int], most: int, lag: int) -> int:
+        """Read until the row lags by so little, and has been paged where it should be; at most `most`."""
         line, read = self._lines[row], 0
-        while read < most and (len(ids) - line.length > LAG or self._is_marked(line, len(ids))):
+        while read < most and (len(ids) - line.length > lag or self._is_marked(line, len(ids))):
             count = min(most - read, len(ids) - 1 - line.length)
             if self._sharing is not None:
                 count = self._sharing.chunk(line, line.length, count)

@@ -76,6 +76,28 @@ def test_they_are_those_made_step_by_step(model: LoadedModel, wish: str, counted
     assert counted == [depth for depth, _ in DEPTHS_AND_KEPT]
 
 
+def test_the_only_row_reads_its_prompt_and_drafts_in_one(tmp_path: Path, counted: list[int]) -> None:
+    model = Reference("llama").load(tmp_path)
+    text = [int(token) for token in np.random.default_rng(2).integers(3, 100, 40)]
+
+    def proposed(*, at_once: bool) -> list[list[int]]:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(ModelDrafter, "_step", _refused if at_once else ModelDrafter._step)  # pyright: ignore[reportPrivateUsage]
+            if not at_once:
+                patch.setattr(ModelDrafter, "_at_once", lambda *_: None)
+            proposal = ModelDrafter(model, limit=6).propose(Rows([text], Sampler([WISHES["warm"]])), 4)
+        assert proposal is not None
+        assert proposal.reading, "the time of this round is not that of a round"
+        return list(proposal.tokens.tolist())
+
+    assert proposed(at_once=True) == proposed(at_once=False)
+    assert counted == [4]
+
+
+def _refused(*_: Any) -> None:
+    raise AssertionError("nothing is read by itself")
+
+
 @pytest.mark.parametrize(
     "params",
     [
