@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from modelkit.errors import RequestError
+from modelkit.grammars.digits import Digits
 from modelkit.grammars.forms import MOST_CHARACTERS, Form, read_form
 from modelkit.grammars.refusals import first_line, one_line, refused
 from modelkit.schema import close_objects
@@ -57,12 +58,14 @@ class Grammars:
         self._tokenizer, self._vocab_size, self._stop_ids = tokenizer, vocab_size, stop_ids
         self._native: llguidance.LLTokenizer | None = None
         self._compiled: OrderedDict[object, Grammar] = OrderedDict()
+        self._digits: Digits | None = None
         self._lock = threading.Lock()
         self._added: tuple[dict[str, int], frozenset[int]] | None = None
 
     def compile(self, form: Form) -> "Grammar":
         """Raises RequestError for a form that the library does not take, or not within the limits."""
-        return self._kept(form, lambda native: (_matcher(native, form), ()))
+        numbers = form.kind == "schema"  # digits of a grammar of one's own are meant as they are written
+        return self._kept(form, lambda native: (_matcher(native, form), ()), numbers=numbers)
 
     def shaped(self, shape: "Shape") -> "Grammar":
         """For a whole answer: thinking, text, calls of tools and a form. Takes milliseconds, for schemas of
@@ -74,7 +77,8 @@ class Grammars:
             self.compile(shape.form)  # what is wrong with it is said of it alone
             if not shape.tools and shape.style.think is None and shape.style.header is None:
                 return self.compile(shape.form)
-        return self._kept(shape.key, lambda native: self._shaped(native, shape))
+        numbers = shape.form is None or shape.form.kind == "schema"
+        return self._kept(shape.key, lambda native: self._shaped(native, shape), numbers=numbers)
 
     def budgeted(
         self,
@@ -103,7 +107,10 @@ class Grammars:
         marks = self._marks()[0]
         return style is not None and bool(budget_of(style, Opening(), 0, self._tokenizer, marks, calls=False))
 
-    def _kept(self, key: object, make: "Callable[[llguidance.LLTokenizer], _Made]") -> "Grammar":
+    def _kept(
+        self, key: object, make: "Callable[[llguidance.LLTokenizer], _Made]", *, numbers: bool
+    ) -> "Grammar":
+        """numbers: digits in it are numbers, and bounded."""
         with self._lock:
             if key in self._compiled:
                 self._compiled.move_to_end(key)
@@ -112,7 +119,8 @@ class Grammars:
             native = self._native
         never = b"" if self._stop_ids else _bits(native.eos_tokens, self._vocab_size)
         matcher, notes = make(native)
-        grammar = Grammar(matcher, self._vocab_size, never, tuple(notes))
+        digits = self._digits_of(native) if numbers else None
+        grammar = Grammar(matcher, self._vocab_size, never, tuple(notes), digits)
         with self._lock:
             self._compiled[key] = grammar
             while len(self._compiled) > MOST_COMPILED:
@@ -151,6 +159,11 @@ class Grammars:
             self._added = marks, frozenset(plain - self._stop_ids)
         return self._added
 
+    def _digits_of(self, native: "llguidance.LLTokenizer") -> Digits:
+        if self._digits is None:  # two threads may find the same
+            self._digits = Digits(native, self._tokenizer.bytes_of, _mask_bytes(self._vocab_size))
+        return self._digits
+
     def _prepare(self) -> "llguidance.LLTokenizer":
         """The library's view of the vocabulary: a trie of all of it, so a large one takes a moment."""
         import llguidance
@@ -180,7 +193,7 @@ def _spaces_spelled_out(text: str) -> str:
 class Grammar:
     """A compiled form: a Constraint of the floor below. never: bits of ids that no mask has.
 
-    notes: sentences on what it does not enforce.
+    notes: sentences on what it does not enforce. digits: bounds the numbers in it.
     """
 
     def __init__(
@@ -189,19 +202,23 @@ class Grammar:
         vocab_size: int,
         never: bytes = b"",
         notes: tuple[str, ...] = (),
+        digits: Digits | None = None,
     ) -> None:
         self.notes = notes
-        self._native, self._bytes, self._never = native, -(-vocab_size // WORD) * WORD // 8, never
+        self._native, self._bytes, self._never = native, _mask_bytes(vocab_size), never
+        self._digits = digits
 
     def matcher(self) -> "GrammarMatcher":
-        return GrammarMatcher(self._native, self._bytes, self._never)
+        return GrammarMatcher(self._native, self._bytes, self._never, self._digits)
 
 
 class GrammarMatcher:
     """Where one answer stands in its grammar: a Matcher of the floor below."""
 
-    def __init__(self, start: "llguidance.LLMatcher", mask_bytes: int, never: bytes) -> None:
-        self._start, self._native = start, start.deep_copy()
+    def __init__(
+        self, start: "llguidance.LLMatcher", mask_bytes: int, never: bytes, digits: Digits | None
+    ) -> None:
+        self._start, self._native, self._digits = start, start.deep_copy(), digits
         self._bytes, self._never = mask_bytes, never
         self._taken: list[int] = []
         self._forced: list[int] | None = None  # None: not asked for at this place
@@ -216,7 +233,7 @@ class GrammarMatcher:
             mask = bytes(allowed & ~no for allowed, no in zip(mask, self._never, strict=True))
         if self._native.is_error() or not any(mask):
             raise ConstraintFault(f"the answer's grammar cannot go on: {self._reason()}")
-        return mask
+        return self._digits.bounded(mask, self._taken) if self._digits else mask
 
     def advance(self, token: int) -> None:
         if not self._native.consume_token(token):
@@ -312,6 +329,10 @@ def _definition(form: Form) -> str:
     if why is not None:
         raise refused(form, why)
     return definition
+
+
+def _mask_bytes(size: int) -> int:
+    return -(-size // WORD) * WORD // 8
 
 
 def _bits(ids: list[int], size: int) -> bytes:
