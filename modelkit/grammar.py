@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from modelkit.errors import RequestError
 from modelkit.grammars.digits import Digits
 from modelkit.grammars.forms import MOST_CHARACTERS, Form, read_form
-from modelkit.grammars.refusals import first_line, one_line, refused
+from modelkit.grammars.refusals import Refusals, first_line, one_line, refused
 from modelkit.schema import close_objects
 from modelkit.tokenizer import Tokenizer
 from modelkit.tokenizer.native import guarded
@@ -59,6 +59,7 @@ class Grammars:
         self._native: llguidance.LLTokenizer | None = None
         self._compiled: OrderedDict[object, Grammar] = OrderedDict()
         self._digits: Digits | None = None
+        self._refusals = Refusals(MOST_COMPILED)
         self._lock = threading.Lock()
         self._added: tuple[dict[str, int], frozenset[int]] | None = None
 
@@ -117,8 +118,10 @@ class Grammars:
                 return self._compiled[key]
             self._native = self._native or self._prepare()
             native = self._native
+        self._refusals.say_again(key)
         never = b"" if self._stop_ids else _bits(native.eos_tokens, self._vocab_size)
-        matcher, notes = make(native)
+        with self._refusals.remembered(key):
+            matcher, notes = make(native)
         digits = self._digits_of(native) if numbers else None
         grammar = Grammar(matcher, self._vocab_size, never, tuple(notes), digits)
         with self._lock:
@@ -130,7 +133,7 @@ class Grammars:
     def _shaped(self, native: "llguidance.LLTokenizer", shape: "Shape") -> "_Made":
         from modelkit.grammars.whole import definition, loosened, of_usable_tools
 
-        shape, notes = of_usable_tools(shape, lambda schema: _unusable(native, schema))
+        shape, notes = of_usable_tools(shape, lambda schema: self._unusable(native, schema))
         marks, plain = self._marks()
         form = None if shape.form is None else _definition(shape.form)
 
@@ -148,6 +151,19 @@ class Grammars:
         if isinstance(made, str):
             raise RequestError(f"no grammar for this answer: {made}")
         return made, tuple(notes)
+
+    def _unusable(self, native: "llguidance.LLTokenizer", schema: Mapping[str, Any]) -> str | None:
+        """Why no grammar can be made of this schema of a tool's, whatever other tools stand beside it."""
+        form = Form("parameters", "schema", json.dumps(schema))
+        try:
+            self._refusals.say_again(form)
+            with self._refusals.remembered(form):
+                matcher = _started(native, _definition(form))
+                if matcher.is_error():
+                    raise RequestError(one_line(matcher.get_error()))
+        except RequestError as error:
+            return error.message
+        return None
 
     def _marks(self) -> tuple[dict[str, int], frozenset[int]]:
         """Added tokens by their text, and the ids of those that are text."""
@@ -292,15 +308,6 @@ def _behind_a_brace(
     if not tried.is_error():
         tried.compute_bitmask()
     return tried if tried.is_error() else None
-
-
-def _unusable(native: "llguidance.LLTokenizer", schema: Mapping[str, Any]) -> str | None:
-    """Why no grammar can be made of this schema."""
-    try:
-        matcher = _started(native, _definition(Form("parameters", "schema", json.dumps(schema))))
-    except RequestError as error:
-        return error.message
-    return one_line(matcher.get_error()) if matcher.is_error() else None
 
 
 def _definition(form: Form) -> str:

@@ -1,7 +1,13 @@
-"""What the library says of a form that it does not take, in words for who wrote the form."""
+"""What the library says of a form that it does not take, in words for who wrote the form; said again when the
+form comes again, without another look at it.
+"""
 
 import json
 import re
+import threading
+from collections import OrderedDict
+from collections.abc import Generator
+from contextlib import contextmanager
 
 from modelkit.errors import RequestError
 from modelkit.grammars.forms import Form
@@ -9,6 +15,39 @@ from modelkit.grammars.forms import Form
 _REGEX_ERROR = re.compile(r"regex parse error:\n(?P<place>(?: .*\n)+)error: (?P<why>.*)")
 _MOST_LINES, _LONGEST_LINE = 12, 200
 _SUPPORTED = "What is supported: https://github.com/guidance-ai/llguidance/blob/main/docs/json_schema.md"
+
+
+class Refusals:
+    """The last so many that were refused, and why. Safe to use from several threads.
+
+    What is refused is refused for what it says: the library's limits count work, not time, so the same comes
+    out whenever it is asked.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most, self._lock = most, threading.Lock()
+        self._known: OrderedDict[object, tuple[str, str | None]] = OrderedDict()
+
+    def say_again(self, key: object) -> None:
+        """Raises RequestError for what was refused before."""
+        with self._lock:
+            known = self._known.get(key)
+            if known is None:
+                return
+            self._known.move_to_end(key)
+        raise RequestError(known[0], hint=known[1])  # anew: one that is raised again grows its traceback
+
+    @contextmanager
+    def remembered(self, key: object) -> Generator[None]:
+        """A RequestError that leaves this is a refusal of `key`."""
+        try:
+            yield
+        except RequestError as error:
+            with self._lock:
+                self._known[key] = error.message, error.hint
+                while len(self._known) > self._most:
+                    self._known.popitem(last=False)
+            raise
 
 
 def refused(form: Form, why: str) -> RequestError:

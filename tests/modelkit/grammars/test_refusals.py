@@ -1,0 +1,68 @@
+"""What was refused is refused again without another look at it."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from modelkit.chat.styles.opening import Opening
+from modelkit.chat.styles.table import style_named
+from modelkit.errors import RequestError
+from modelkit.grammar import Form
+from modelkit.grammars import sound
+from modelkit.grammars.refusals import Refusals
+from modelkit.grammars.shape import shape_of
+from tests.support.walks import words_of
+
+GRAMMARS = words_of(None, tokens=False).grammars
+
+
+@pytest.fixture
+def looked_at(monkeypatch: pytest.MonkeyPatch) -> list[Mapping[str, Any]]:
+    """The schemas that are analysed."""
+    seen, look = list[Mapping[str, Any]](), sound.unsound
+
+    def seeing(schema: Mapping[str, Any]) -> str | None:
+        seen.append(schema)
+        return look(schema)
+
+    monkeypatch.setattr(sound, "unsound", seeing)
+    return seen
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [{"type": "number", "multipleOf": 99_999_989}, {"type": "object", "propertyNames": {"maxLength": 3}}],
+    ids=["by us", "by the library"],
+)
+def test_a_form_is_refused_by_its_reason_again(
+    schema: dict[str, Any], looked_at: list[Mapping[str, Any]]
+) -> None:
+    said = list[str]()
+    for _ in range(3):
+        with pytest.raises(RequestError) as caught:
+            GRAMMARS.compile(Form("format", "schema", json.dumps(schema)))
+        said.append(str(caught.value))
+    assert said == said[:1] * 3
+    assert len(looked_at) == 1
+
+
+def test_a_tool_is_not_looked_at_again_beside_others(looked_at: list[Mapping[str, Any]]) -> None:
+    style = style_named("hermes")
+    wrong = {"type": "object", "properties": {"x": {"multipleOf": 99_999_971}}}
+    for choice in ("auto", "required", "f"):
+        shape = shape_of(style, Opening(), [{"name": "f", "parameters": wrong}], choice)
+        assert shape is not None
+        assert len(words_of(style, tokens=True).grammars.shaped(shape).notes) == 1
+    assert len(looked_at) == 1
+
+
+def test_only_the_last_refusals_are_remembered() -> None:
+    refusals = Refusals(2)
+    for key in ("a", "b", "c"):
+        with pytest.raises(RequestError, match=key), refusals.remembered(key):
+            raise RequestError(key)
+    refusals.say_again("a")
+    with pytest.raises(RequestError, match="c"):
+        refusals.say_again("c")
