@@ -101,13 +101,25 @@ def properties(schema: Any) -> list[tuple[str, Any, bool]] | None:
 
 def listed(rules: Rules, parts: Sequence[tuple[str, bool]], comma: str) -> str:
     """Parts in this order with commas between them, those that are not required left out at will."""
-    first = after = rules.rule('""')
-    for part, required in reversed(parts):
-        skipped = [] if required else [first]
-        follows = [] if required else [after]
-        first = rules.rule(either([f"{part} {after}", *skipped]))
-        after = rules.rule(either([f"{quoted(comma)} {part} {after}", *follows]))
-    return first
+    if not parts:
+        return rules.rule('""')
+    some = _some(rules, parts, quoted(comma))
+    return some if any(must for _, must in parts) else rules.rule(f'{some} | ""')
+
+
+def _some(rules: Rules, parts: Sequence[tuple[str, bool]], comma: str) -> str:
+    """At least one of them. In halves of halves: one rule behind the other would be as deep as there are
+    parts, and deeper than the library goes.
+    """
+    if len(parts) == 1:
+        return parts[0][0]
+    halves = parts[: len(parts) // 2], parts[len(parts) // 2 :]
+    one, other = (_some(rules, half, comma) for half in halves)
+    needed = [any(must for _, must in half) for half in halves]
+    ways = [f"{one} {comma} {other}"]
+    ways += [] if needed[1] else [one]
+    ways += [] if needed[0] else [other]
+    return rules.rule(either(ways))
 
 
 class Written:

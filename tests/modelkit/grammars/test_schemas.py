@@ -1,6 +1,7 @@
 """Whatever tools there are: what a grammar allows is split into calls whose arguments fit."""
 
 import random
+from itertools import product
 from typing import Any
 
 import jsonschema
@@ -12,6 +13,7 @@ from modelkit.chat.styles.opening import Opening
 from modelkit.chat.styles.style import Style
 from modelkit.chat.styles.table import style_named
 from modelkit.grammars.shape import shape_of
+from runtime.sampling.constraint import allows
 from tests.support.answers import collected, folded, plain
 from tests.support.walks import Words, events_of, walk, words_of
 
@@ -167,6 +169,46 @@ def test_a_raw_text_that_no_number_may_be_is_read_as_one(name: str) -> None:
     either = {"anyOf": [{"type": "string"}, {"type": "integer", "minimum": 0, "maximum": 0}]}
     for seed in range(8):
         check(style, {"f": {"type": "object", "properties": {"x": either}, "required": ["x"]}}, seed)
+
+
+@pytest.mark.parametrize("name", ["lfm2", "gemma4"])
+@pytest.mark.parametrize("must", [True, False], ids=["required", "optional"])
+def test_thousands_of_properties_are_enforced(name: str, must: bool) -> None:
+    style = style_named(name)
+    assert style is not None
+    named = {f"p{i}": {"const": i} for i in range(2_000)}
+    tool = {"name": "f", "parameters": {"properties": named, "required": [*named] if must else ["p0"]}}
+    shape = shape_of(style, Opening("call"), [tool], "f")
+    assert shape is not None
+    assert words_of(style, tokens=True).grammars.shaped(shape).notes == ()
+
+
+@pytest.mark.parametrize("name", ["lfm2", "gemma4"])
+@given(musts=st.lists(st.booleans(), max_size=5))
+@settings(max_examples=12, derandomize=True)
+def test_exactly_those_properties_that_may_be_left_out_are(name: str, musts: list[bool]) -> None:
+    style = style_named(name)
+    assert style is not None
+    words = words_of(style, tokens=True)
+    named = {f"p{i}": {"const": i} for i in range(len(musts))}
+    required = [one for one, must in zip(named, musts, strict=True) if must]
+    tool = {"name": "f", "parameters": {"type": "object", "properties": named, "required": required}}
+    shape = shape_of(style, Opening("call"), [tool], "f")
+    assert shape is not None
+    grammar = words.grammars.shaped(shape)
+    form = {"lfm2": "{name}={value}", "gemma4": "{name}:{value}"}[name]
+    opened, comma, closed = {"lfm2": ("", ", ", ")"), "gemma4": ("{", ",", "}")}[name]
+    for chosen in product([True, False], repeat=len(musts)):
+        parts = [form.format(name=f"p{i}", value=i) for i, one in enumerate(chosen) if one]
+        whole = opened + comma.join(parts) + closed
+        matcher, taken = grammar.matcher(), 0
+        for token in map(words.letters.index, whole):
+            if not allows(matcher.mask(), token):
+                break
+            matcher.advance(token)
+            taken += 1
+        fits = all(one or not must for one, must in zip(chosen, musts, strict=True))
+        assert (taken == len(whole)) == fits, whole
 
 
 @pytest.mark.parametrize(
