@@ -111,7 +111,9 @@ class Rules:
         if pieces == [mark] or length == "*":
             # Marks of which another is a part, or the beginning, are found by who comes first.
             others = tuple(one for one in what.lacks if one not in mark)
-            spelt = self.terminal(_lacking(f"/{body}{escaped(mark)}/", others, what.beginning))
+            # A text that is too short where the mark comes would take it in and go on, and be read to there.
+            once = "" if length == "*" else rf" & ~/(.|\n)*{escaped(mark)}(.|\n)+/"
+            spelt = self.terminal(_lacking(f"/{body}{escaped(mark)}/{once}", others, what.beginning))
             ways.append(before + self.rule(spelt, "[lazy]"))
         if pieces != [mark]:
             head = pieces[0] if isinstance(pieces[0], str) else ""

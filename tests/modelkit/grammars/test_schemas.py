@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from modelkit.chat.styles.opening import Opening
-from modelkit.chat.styles.style import Style
+from modelkit.chat.styles.style import MarkedCall, Style
 from modelkit.chat.styles.table import style_named
 from modelkit.grammars.shape import shape_of
 from runtime.sampling.constraint import allows
@@ -160,6 +160,28 @@ def test_a_raw_text_as_long_as_it_may_be_is_followed_by_its_mark(name: str, leas
     }
     for seed in range(4):
         check(style, {"f": {"type": "object", **schema}}, seed)
+
+
+@pytest.mark.parametrize("name", ["qwen3-coder", "minimax-m3", "glm-4.7"])
+def test_a_raw_text_that_is_too_short_does_not_take_its_mark_in(name: str) -> None:
+    style = style_named(name)
+    assert style is not None
+    assert isinstance(style.form, MarkedCall)
+    assert style.form.tag is not None
+    words = words_of(style, tokens=False)
+    text = {"type": "string", "minLength": 30, "maxLength": 60}
+    tool = {"name": "f", "parameters": {"properties": {"x": text}, "required": ["x"]}}
+    shape = shape_of(style, Opening("call"), [tool], "f")
+    assert shape is not None
+    matcher = words.grammars.shaped(shape).matcher()
+    for token in matcher.forced(100):
+        matcher.advance(token)
+    mark = style.form.tag.close.replace("{name}", "x").strip()
+    for token in map(words.letters.index, mark[:-1]):
+        matcher.advance(token)
+    mask = matcher.mask()
+    assert not allows(mask, words.letters.index(mark[-1]))
+    assert allows(mask, words.letters.index("a"))
 
 
 @pytest.mark.parametrize("name", ["qwen3-coder", "minimax-m3"])
