@@ -234,6 +234,7 @@ class Engine:
                 self._lead.rest()
             return False
         if work.admit:
+            self._bell.ring()  # what is known of the prompt may have to come from a disk
             self._admit(self._waiting[0])
         else:
             self._step(work.prefill)
