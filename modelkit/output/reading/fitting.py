@@ -18,7 +18,7 @@ def fits(value: object, schema: object, root: Mapping[str, Any]) -> bool:
     """root: where references lead to. True where the schema is too involved to tell."""
     try:
         return _Fitting(root).whole(value, schema, 0)
-    except _Involved:
+    except (_Involved, RecursionError):  # a listed value may be as deep as what was read
         return True
 
 

@@ -128,6 +128,14 @@ def test_a_schema_that_doubles_inside_itself_costs_little() -> None:
     assert fits(3, {**schema, "maximum": 5}, schema)
 
 
+def test_what_is_as_deep_as_can_be_read_is_no_fault() -> None:
+    deep: list[Any] = []
+    for _ in range(5_000):
+        deep = [deep]
+    assert fits(deep, {"enum": [deep[0]]}, {})
+    assert fits(deep, {"items": {"items": {"$ref": "#"}}}, {"items": {"$ref": "#"}})
+
+
 @pytest.mark.parametrize("value", [10**400, -(10**400)])
 def test_numbers_beyond_floats(value: int) -> None:
     assert fits(value, {"type": "integer", "multipleOf": 0.5}, {})
