@@ -7,12 +7,15 @@ import mlx.core as mx
 import pytest
 
 from runtime.cpu import native
+from runtime.engine.drawing import Drawn
 from runtime.engine.engine import Engine
 from runtime.engine.options import Options
 from runtime.engine.request import Request
 from runtime.engine.steps import Steps
 from runtime.sampling.params import SamplingParams
+from runtime.speculate.depth import Decision, Offer
 from runtime.speculate.drafter import Drafter, Proposal, Rows
+from runtime.speculate.learner import Learner
 from runtime.step import Step
 from tests.support.parity import Reference
 
@@ -31,7 +34,7 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     seen: list[bool] = []
     whole = Steps._at_once  # pyright: ignore[reportPrivateUsage] -- which way a step goes is the claim
 
-    def noting(*args: Any) -> mx.array | None:
+    def noting(*args: Any) -> Drawn | None:
         found = whole(*args)
         seen.append(found is not None)
         return found
@@ -131,7 +134,12 @@ def test_drafts_are_judged_as_by_hidden_states(
         judged.append(step.width if found is not None else 0)
         return found
 
+    def always(_learner: Learner, grades: Any, most: int, _behind: Any = ()) -> Decision:
+        """Whether drafts pay is a matter of time, and how they are judged is none."""
+        return Decision(tuple(Offer(name, min(4, most), 1.0, 0.0, 1.0) for name in grades))
+
     monkeypatch.setattr(Steps, "_at_once", noting)
+    monkeypatch.setattr(Learner, "decide", always)
     drafters: dict[str, Drafter] = {"knowing": Knowing(PROMPTS, plain)}
     assert answers(name, tmp_path, requests, lambda *_: drafters) == plain
     assert max(judged) > 2, "drafts were judged as one operation"
