@@ -91,13 +91,16 @@ class Stacks(NamedTuple):
 
 
 class Decodes(NamedTuple):
-    """head(norm(layers(table, times a scale))): a whole network from ids to logits."""
+    """A network from ids to logits: head(norm(layers(table, times a scale))), times a number, and bent."""
 
     table: Any
     scale: float | None
     layers: Sequence[Any]
     norm: Any
     head: Any
+    times: float = 1.0
+    softcap: float | None = None
+    """Logits become cap * tanh(x / cap). None: they do not."""
 
 
 def stated_by(network: Any) -> Decodes | None:

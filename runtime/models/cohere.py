@@ -21,7 +21,6 @@ from runtime.nn.norm import HeadLayerNorm, LayerNorm, Normalize
 from runtime.nn.rope import Rope
 from runtime.nn.self_attention import HeadNormAttention, SelfAttention
 from runtime.records import dataclass
-from runtime.step import Step
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +61,7 @@ class Cohere(CausalLM):
 
         ropes = layer_ropes(config)
         blocks = [Parallel(_attention(config, rope), gated_mlp(config), norm) for rope in ropes]
-        super().__init__(config, blocks, norm())
-        self._scale = config.logit_scale
-
-    def logits(self, hidden: mx.array, step: Step | None = None) -> mx.array:
-        return super().logits(hidden, step) * self._scale
+        super().__init__(config, blocks, norm(), logit_scale=config.logit_scale)
 
 
 def _attention(config: Config, rope: Rope | None) -> SelfAttention:

@@ -185,11 +185,7 @@ class Cohere2MoE(CausalLM):
             Parallel(SelfAttention(config, rope, qkv_bias=bias, output_bias=bias), mlp(sparse), norm)
             for rope, sparse in zip(layer_ropes(config), config.sparse, strict=True)
         ]
-        super().__init__(config, blocks, norm())
-        self._scale = config.logit_scale
-
-    def logits(self, hidden: mx.array, step: Step | None = None) -> mx.array:
-        return super().logits(hidden, step) * self._scale
+        super().__init__(config, blocks, norm(), logit_scale=config.logit_scale)
 
 
 def build(config: Config) -> Cohere2MoE:

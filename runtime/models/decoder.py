@@ -28,6 +28,7 @@ from runtime.cpu.stated import Decodes
 from runtime.models.decoder_config import DecoderConfig
 from runtime.models.taps import Taps
 from runtime.nn import ops
+from runtime.nn.activation import softcap
 from runtime.nn.layer import Layer
 from runtime.nn.linear import embed, linear, tied
 from runtime.nn.mlp import GatedMLP
@@ -113,7 +114,9 @@ class Trunk(Taps):
 
 
 class CausalLM(Module):
-    """A Network of `layers` called as layer(x, step, cache). Families may override `logits`."""
+    """A Network of `layers` called as layer(x, step, cache). What the head gives is multiplied by
+    `logit_scale` and bent by `logit_softcap` where these are there. Families may override `logits`.
+    """
 
     def __init__(
         self,
@@ -123,9 +126,12 @@ class CausalLM(Module):
         *,
         embed_scale: float | None = None,
         head_bias: bool = False,
+        logit_scale: float = 1.0,
+        logit_softcap: float | None = None,
     ) -> None:
         super().__init__()
         self.model = Trunk(config, layers, norm, embed_scale)
+        self._logit_scale, self._logit_softcap = logit_scale, logit_softcap
         if not config.tied:
             self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=head_bias)
         self._tied = config.tied
@@ -151,9 +157,13 @@ class CausalLM(Module):
         plain = type(self).logits is CausalLM.logits and type(self).__call__ is CausalLM.__call__
         if not plain or type(self.model) is not Trunk or self.model.is_tapped:
             return None
-        return self.model.stated(self.model.embed_tokens if self._tied else self.lm_head)
+        head = self.model.embed_tokens if self._tied else self.lm_head
+        return self.model.stated(head)._replace(times=self._logit_scale, softcap=self._logit_softcap)
 
     def logits(self, hidden: mx.array, step: Step | None = None) -> mx.array:
-        return (
+        logits = (
             tied(self.model.embed_tokens, hidden, step) if self._tied else linear(self.lm_head, hidden, step)
         )
+        if self._logit_scale != 1:
+            logits = logits * self._logit_scale
+        return logits if self._logit_softcap is None else softcap(logits, self._logit_softcap)

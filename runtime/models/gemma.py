@@ -36,13 +36,11 @@ from runtime.models.family import Family
 from runtime.models.tensor_names import text_tower, trunk_prefixed, without_spares
 from runtime.models.towers import USUAL
 from runtime.models.wrapper import text_block
-from runtime.nn.activation import softcap
 from runtime.nn.block import PreNorm, Sandwich
 from runtime.nn.norm import one_added
 from runtime.nn.rope import Rope
 from runtime.nn.self_attention import HeadNormAttention, SelfAttention
 from runtime.records import dataclass
-from runtime.step import Step
 
 _BOTH_WAYS = "use_bidirectional_attention"
 _TANH = "gelu_pytorch_tanh"
@@ -170,12 +168,13 @@ class Gemma(CausalLM):
             wiring(made(config, rope, window), gated_mlp(config), rms_norms(config))
             for rope, window in zip(layer_ropes(config), config.windows, strict=True)
         ]
-        super().__init__(config, blocks, rms_norms(config)(), embed_scale=math.sqrt(config.hidden_size))
-        self._softcap = config.logit_softcap
-
-    def logits(self, hidden: mx.array, step: Step | None = None) -> mx.array:
-        logits = super().logits(hidden, step)
-        return logits if self._softcap is None else softcap(logits, self._softcap)
+        super().__init__(
+            config,
+            blocks,
+            rms_norms(config)(),
+            embed_scale=math.sqrt(config.hidden_size),
+            logit_softcap=config.logit_softcap,
+        )
 
 
 Attention = Callable[[Config, Rope | None, int | None], SelfAttention]

@@ -77,11 +77,13 @@ class Granite(CausalLM):
 
     def __init__(self, config: Config, mlp: Callable[[], FeedForward]) -> None:
         blocks = [Block(config, rope, mlp()) for rope in layer_ropes(config)]
-        super().__init__(config, blocks, rms_norms(config)(), embed_scale=config.embedding_multiplier)
-        self._divisor = config.logits_scaling
-
-    def logits(self, hidden: mx.array, step: Step | None = None) -> mx.array:
-        return super().logits(hidden, step) / self._divisor
+        super().__init__(
+            config,
+            blocks,
+            rms_norms(config)(),
+            embed_scale=config.embedding_multiplier,
+            logit_scale=1 / config.logits_scaling,
+        )
 
 
 def build(config: Config) -> Granite:

@@ -160,11 +160,9 @@ class GraniteHybrid(CausalLM):
         kinds = zip(layer_ropes(config), config.recurrent, strict=True)
         layers = [Block(config, rope, recurrent=recurrent) for rope, recurrent in kinds]
         norm = RMSNorm(config.hidden_size, eps=config.norm_eps)
-        super().__init__(config, layers, norm, embed_scale=config.embed_by)
-        self._over = config.logits_over
-
-    def logits(self, hidden: mx.array, step: Step | None = None) -> mx.array:
-        return super().logits(hidden, step) / self._over
+        super().__init__(
+            config, layers, norm, embed_scale=config.embed_by, logit_scale=1 / config.logits_over
+        )
 
 
 def build(config: Config) -> GraniteHybrid:

@@ -8,6 +8,7 @@ import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec
 from runtime.cache.protocol import Caches, ScanningCache, by_layout
+from runtime.cpu.stated import Decodes
 from runtime.errors import UnsupportedModel
 from runtime.models.config import Fields
 from runtime.models.family import Family
@@ -162,6 +163,12 @@ class MambaLM(Module):
     def tied_table(self) -> nn.Module | None:
         """The table that is the head, too."""
         return self.backbone.embeddings if self._tied else None
+
+    def stated(self) -> Decodes:
+        """From ids to logits."""
+        trunk = self.backbone
+        head = trunk.embeddings if self._tied else self.lm_head
+        return Decodes(trunk.embeddings, None, trunk.layers, trunk.norm_f, head)
 
     def logits(self, hidden: mx.array, step: Step | None = None) -> mx.array:
         return (

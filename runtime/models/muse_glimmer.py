@@ -30,7 +30,7 @@ from runtime.models.quantizing import EIGHT_ELSE, REQUESTED, Row, in_cadence, is
 from runtime.models.tensor_names import text_tower, without_spares
 from runtime.models.towers import Towers
 from runtime.models.wrapper import text_block
-from runtime.nn.activation import gated, sigmoid, softcap
+from runtime.nn.activation import gated, sigmoid
 from runtime.nn.block import Sandwich
 from runtime.nn.layer import Layer
 from runtime.nn.linear import linear
@@ -156,12 +156,9 @@ class NormedTrunk(Trunk):
 class MuseGlimmer(CausalLM):
     def __init__(self, config: Config) -> None:
         layers = [Block(config, rope) for rope in layer_ropes(config)]
-        super().__init__(config, layers, rms_norms(config)())
+        scale, cap = config.multiplier, config.softcap
+        super().__init__(config, layers, rms_norms(config)(), logit_scale=scale, logit_softcap=cap)
         self.model = NormedTrunk(config, layers)
-        self._multiplier, self._softcap = config.multiplier, config.softcap
-
-    def logits(self, hidden: mx.array, step: Step | None = None) -> mx.array:
-        return softcap(super().logits(hidden, step) * self._multiplier, self._softcap)
 
 
 def build(config: Config) -> MuseGlimmer:

@@ -15,7 +15,7 @@ import mlx.nn as nn
 
 from runtime.cache.layout import Full, LayerSpec, Stateless
 from runtime.cache.protocol import Caches, StepCache, by_layout
-from runtime.cpu.stated import Asks
+from runtime.cpu.stated import Asks, Decodes
 from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.experts import Weights, stacked_experts, switch_names
 from runtime.models.family import Family
@@ -151,6 +151,12 @@ class NemotronH(Module):
     def tied_table(self) -> nn.Module | None:
         """The table that is the head, too."""
         return self.backbone.embeddings if self._tied else None
+
+    def stated(self) -> Decodes:
+        """From ids to logits."""
+        trunk = self.backbone
+        head = trunk.embeddings if self._tied else self.lm_head
+        return Decodes(trunk.embeddings, None, trunk.layers, trunk.norm_f, head)
 
     def logits(self, hidden: mx.array, step: Step | None = None) -> mx.array:
         return (

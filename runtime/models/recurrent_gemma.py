@@ -18,7 +18,6 @@ from runtime.models.decoder_config import DecoderConfig, layer_count, one_rope, 
 from runtime.models.experts import Weights
 from runtime.models.family import Family
 from runtime.models.tensor_names import without_spares
-from runtime.nn.activation import softcap
 from runtime.nn.conv import stored_filters
 from runtime.nn.layer import Mixer
 from runtime.nn.mlp import GatedMLP
@@ -117,11 +116,8 @@ class RecurrentGemma(CausalLM):
         kinds = zip(layer_ropes(config), config.recurrent, strict=True)
         layers = [Block(config, rope, recurrent=recurrent) for rope, recurrent in kinds]
         norm = RMSNorm(config.hidden_size, eps=config.norm_eps)
-        super().__init__(config, layers, norm, embed_scale=_embed_scale(config.hidden_size))
-        self._cap = config.logit_cap
-
-    def logits(self, hidden: mx.array, step: Step | None = None) -> mx.array:
-        return softcap(super().logits(hidden, step), self._cap)
+        scale = _embed_scale(config.hidden_size)
+        super().__init__(config, layers, norm, embed_scale=scale, logit_softcap=config.logit_cap)
 
 
 def _embed_scale(hidden: int) -> float:

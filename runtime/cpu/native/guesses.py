@@ -2,8 +2,8 @@
 target draws behind each of them.
 
 Taken step by step, each token of a small network costs the host as much as the kernels, or more. So a network
-all of whose layers make one run (`layers`), with keys and values of all tokens as its only memory, goes
-through its steps without coming back.
+all of whose layers make one run (`layers`) goes through its steps without coming back. One that folds goes
+through a step so, but not through drafts: what is folded cannot be taken back.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,9 +12,9 @@ from typing import Any
 import mlx.core as mx
 
 from runtime.cpu.native.draws import draws_of
-from runtime.cpu.native.layers import Run, chains_of, known_runs
+from runtime.cpu.native.layers import Run, chains_of, close, known_runs, memories_of, opened_of
 from runtime.cpu.native.products import matrix_of
-from runtime.cpu.native.sublayers import memory_of, norm_of, table_of
+from runtime.cpu.native.sublayers import norm_of, table_of
 from runtime.cpu.native.watched import made_once
 from runtime.cpu.stated import Attends, Decodes, Guessed
 from runtime.step import Step
@@ -38,17 +38,18 @@ def guess(kernels: Any) -> Callable[..., mx.array | None]:
             return None
         more = 0 if count is None else count - 1
         written = _lengthened(step, more) if more else step
-        opened = [caches[place].open(written) for place, _ in whole.memories]
-        if any(one is None or not one.fits for one in opened):
+        attend = [isinstance(one, Attends) for _, one in whole.memories]
+        if count is not None and not all(attend):
+            return None
+        opened = opened_of(whole, written, caches)
+        if not opened or any(is_lanes and not one.fits for is_lanes, one in zip(attend, opened, strict=True)):
             return None
         chains = chains_of(kernels, whole, opened)
         if chains is None:
             return None
         steps = (step, _behind(step, more)) if more else (step, step)
-        tables = {rope: [table_of(kernels, rope, one) for one in steps] for rope in whole.ropes}
-        turned = [tables[one.heads.rope] for _, one in whole.memories if isinstance(one, Attends)]
-        memories = [memory_of(table, one) for (table, _), one in zip(turned, opened, strict=True)]
-        drawn, *lanes = kernels.guess(
+        tables, behind = ({rope: table_of(kernels, rope, one) for rope in whole.ropes} for one in steps)
+        drawn, *after = kernels.guess(
             chains[0],
             ends,
             step.ids,
@@ -56,30 +57,27 @@ def guess(kernels: Any) -> Callable[..., mx.array | None]:
             step.counts,
             step.first,
             count or 0,
-            memories,
-            [table for _, table in turned],
+            memories_of(whole, opened, tables),
+            [behind[one.heads.rope] for _, one in whole.memories if isinstance(one, Attends)] if more else [],
             by.ids or 0,
             draws,
             by.positions,
         )
-        for (place, _), one in zip(whole.memories, opened, strict=True):
-            own, lanes = lanes[: len(one.arrays)], lanes[len(one.arrays) :]
-            caches[place].close(written, one, own)
+        close(whole, written, caches, opened, after)
         return drawn
 
     return guess
 
 
 def _whole(kernels: Any, layers: Sequence[Any]) -> Run | None:
-    """All layers as one run whose memories are those that attend. Where they are not, which other weights do
-    not change, they are looked through once.
+    """All layers as one run. Where they are none, which other weights do not change, they are looked through
+    once.
     """
     noted = vars(layers[0])
     if _IN_PARTS in noted:
         return None
     runs = known_runs(kernels, layers, whole=True)
-    one = len(runs) == 1 and len(runs[0].said) == len(layers)
-    if one and all(isinstance(by, Attends) for _, by in runs[0].memories):
+    if len(runs) == 1 and len(runs[0].said) == len(layers):
         return runs[0]
     noted[_IN_PARTS] = True
     return None
@@ -93,10 +91,11 @@ def _ends_of(kernels: Any, network: Decodes) -> Any:
         norm = norm_of(kernels, network.norm) if hasattr(network.norm, "centred") else None
         if None in (table, norm, head):
             return None
-        return kernels.Ends(table, 1.0 if network.scale is None else network.scale, norm, head)
+        scale = 1.0 if network.scale is None else network.scale
+        return kernels.Ends(table, scale, norm, head, network.times, network.softcap or 0.0)
 
     modules = network.table, network.norm, network.head
-    return made_once(kernels, vars(network.table), f"_ends {network.scale}", modules, make)
+    return made_once(kernels, vars(network.table), f"_ends {network.scale} {network.times}", modules, make)
 
 
 def _lengthened(step: Step, more: int) -> Step:

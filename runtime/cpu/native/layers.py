@@ -6,7 +6,7 @@ at once, the last of a trunk's layers is a run of its own, in two nodes: whoever
 alone, and nothing that comes behind. What adapters add for some rows is part of the node (`pairs`).
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import mlx.core as mx
@@ -92,12 +92,7 @@ def runs_of(layers: Sequence[Any], whole: bool) -> list[Run]:
 
 def _through(kernels: Any, run: Run, x: mx.array, step: Step, caches: Sequence[Any]) -> mx.array | None:
     """None: not as one node."""
-    opened: list[Any] = []
-    for place, by in run.memories:
-        one = caches[place].open(step) if type(by) is Attends else caches[place].before(step)
-        if one is None:
-            return None
-        opened.append(one)
+    opened = opened_of(run, step, caches)
     if not opened:
         return None
     chains = chains_of(kernels, run, opened, None if step.adapters is None else step.adapters.deck)
@@ -105,11 +100,35 @@ def _through(kernels: Any, run: Run, x: mx.array, step: Step, caches: Sequence[A
         return None
     members = members_of(kernels, step.adapters)
     tables = {rope: table_of(kernels, rope, step) for rope in run.ropes}
-    memories = [
+    memories = memories_of(run, opened, tables)
+    y, *written = chains[0](x, step.starts, step.counts, step.first, memories, members)
+    close(run, step, caches, opened, written)
+    return y if len(chains) == 1 else chains[1](y, members=members)[0]
+
+
+def opened_of(run: Run, step: Step, caches: Sequence[Any]) -> list[Any] | None:
+    """What is remembered before the step, by memory; None where some memory cannot be handed out so."""
+    opened: list[Any] = []
+    for place, by in run.memories:
+        one = caches[place].open(step) if type(by) is Attends else caches[place].before(step)
+        if one is None:
+            return None
+        opened.append(one)
+    return opened
+
+
+def memories_of(run: Run, opened: Sequence[Any], tables: Mapping[Any, mx.array | None]) -> list[Any]:
+    """The same as kernels take it. tables: what heads are turned by, for each rope."""
+    return [
         memory_of(tables[by.heads.rope], one) if type(by) is Attends else (one.arrays, one.again)
         for (_, by), one in zip(run.memories, opened, strict=True)
     ]
-    y, *written = chains[0](x, step.starts, step.counts, step.first, memories, members)
+
+
+def close(
+    run: Run, step: Step, caches: Sequence[Any], opened: Sequence[Any], written: Sequence[mx.array]
+) -> None:
+    """Hand memories what a node has made of them."""
     at = 0
     for (place, by), one in zip(run.memories, opened, strict=True):
         own = written[at : at + len(one.arrays)]
@@ -122,7 +141,6 @@ def _through(kernels: Any, run: Run, x: mx.array, step: Step, caches: Sequence[A
             caches[place].folded(step, by.scan, by.scanned(products), own)
         else:
             caches[place].folded(step, by.scan, None, own)
-    return y if len(chains) == 1 else chains[1](y, members=members)[0]
 
 
 def chains_of(kernels: Any, run: Run, opened: Sequence[Any], deck: Any = None) -> list[Any] | None:

@@ -1,6 +1,7 @@
 // A small decoder from ids to ids in one node: several tokens drawn one behind the other, each from what the network makes
 // of the one before (drafts), or one behind each token that is read (drafts that are judged). What it takes through the
 // graph by itself is a fraction of what a step takes there.
+#include "activations.h"
 #include "chain.h"
 #include "draw_nodes.h"
 #include "softmax.h"
@@ -11,7 +12,8 @@ namespace {
 // What stands before the first sublayer and behind the last.
 class Ends {
  public:
-  Ends(Matrix table, float scale, const MaybeNorm& norm, Matrix head) : table(std::move(table)), head(std::move(head)), scale(scale), norm(norm) {
+  Ends(Matrix table, float scale, const MaybeNorm& norm, Matrix head, float times, float cap)
+      : table(std::move(table)), head(std::move(head)), scale(scale), times(times), cap(cap), norm(norm) {
     want(this->table.count() == 1 && this->table.outputs() > 0, "a table is one matrix, and has rows");
     want_matrix(this->head, width(), "a head is one matrix, as wide as the table");
     weights.add(this->table), weights.add(norm, width()), weights.add(this->head);
@@ -20,8 +22,16 @@ class Ends {
 
   Matrix table, head;
   float scale;  // of what the table has
+  float times, cap;  // logits are multiplied, and then bent: cap * tanh(x / cap); 0 for no cap
   MaybeNorm norm;
   Weights weights;
+
+  void bend(float* logits, size_t rows) const {
+    const int ids = head.outputs();
+    if (times != 1)
+      for (size_t i = 0; i < rows * ids; i++) logits[i] *= times;
+    if (cap) mk_softcap_rows(cap, logits, ids, logits, (int)rows, ids);
+  }
 };
 
 // Of all rows together.
@@ -62,6 +72,7 @@ struct Job {
       if (norm) (*norm)(x.get(), nullptr, x.get(), judged, (int)width);
       const mk_output to = {logits.get(), (size_t)head.n, nullptr};
       mk_products(&head, &to, 1, x.get(), width, judged);
+      p.ends->bend(logits.get(), judged);
       if (p.by) p.by->draw(logits.get(), head.n, p.keys.data() + (size_t)pass * p.rows, next.data(), p.columns(), p.ids);
       else mk_likeliest(logits.get(), head.n, next.data(), judged, p.ids);
       ids.assign(next.begin(), next.end());
@@ -102,7 +113,7 @@ class Guess : public Node {
 
 // Room for the tokens that are read, and for all that are drawn but the last.
 void want_room(const Memory& memory, const Ints& starts, const Ints& counts, int steps) {
-  want(std::holds_alternative<Lanes>(memory), "those that remember must attend");
+  if (std::holds_alternative<States>(memory)) return want(steps == 1, "what is folded is a step's own tokens");
   const auto& [table, lanes, bases, beside] = std::get<Lanes>(memory);
   want(!beside && !lanes.empty() && lanes[0].ndim() == 4 && bases.size() == starts.size(), "tokens must be written to the lanes");
   for (size_t b = 0; b < starts.size(); b++)
@@ -122,8 +133,8 @@ int joined(const Maybe& table, const Shape& shape, int width, Arrays& in) {
 }
 
 // ids [rows, tokens], of each row the first counts[b], which stand from starts[b] on in its memory -> int32 [rows, drawn], or
-// for 0 int32 [rows, tokens], one behind each token; and the lanes of each layer as they are then. tables: of the turns of
-// the tokens behind them, by memory. ids_drawn: of the head's, from how many is drawn; 0 for all. by: None for the likeliest;
+// for 0 int32 [rows, tokens], one behind each token; and what each layer remembers as it is then. tables: of the turns of
+// the tokens behind them, by memory, where there are several passes. ids_drawn: of the head's, from how many is drawn; 0 for all. by: None for the likeliest;
 // positions: of each row's first draw.
 Arrays guess(const Chain& chain, const Held<Ends>& held_ends, const Array& ids, const Ints& starts, const Ints& counts, int first,
              int drawn, const std::vector<Memory>& memories, const std::vector<Maybe>& tables, int ids_drawn,
@@ -136,7 +147,7 @@ Arrays guess(const Chain& chain, const Held<Ends>& held_ends, const Array& ids, 
   want(chain.width() == ends->width(), "a table is as wide as the sublayers");
   want((int)starts.size() == shape.rows && (int)counts.size() == shape.rows, "there is a start and a count for each row");
   want(std::all_of(counts.begin(), counts.end(), [&](int count) { return count > 0 && count <= shape.width; }), "each row reads a token or more");
-  want(tables.size() == memories.size(), "there is a table, or none, for each memory");
+  want(tables.size() == (steps > 1 ? memories.size() : 0), "there is a table, or none, for each memory, if there are several passes");
   want(ids_drawn >= 0 && ids_drawn <= ends->head.outputs(), "drawn is from the head's ids");
   want(!by || (by->rows() == (size_t)shape.rows), "there is a position, and what is wanted, for each row");
   for (const Memory& memory : memories) want_room(memory, starts, counts, steps);
@@ -147,7 +158,7 @@ Arrays guess(const Chain& chain, const Held<Ends>& held_ends, const Array& ids, 
   auto plan = std::make_shared<Plan>(Plan{ends, {}, shape.rows, shape.width, steps, ids_drawn ? ids_drawn : ends->head.outputs(), !drawn, counts, by, {}});
   plan->passes.push_back(chain.links(shape.rows, shape.width, starts, counts, first, memories, in, shapes, types));
   Ints at;
-  for (size_t i = 0; i < tables.size() && steps > 1; i++) {
+  for (size_t i = 0; i < tables.size(); i++) {
     const Maybe& read = std::get<0>(std::get<Lanes>(memories[i]));
     want(read.has_value() == tables[i].has_value(), "all passes turn, or none");
     at.push_back(joined(tables[i], {shape.rows, steps - 1}, read ? read->shape(2) : 0, in));
@@ -171,8 +182,8 @@ Arrays guess(const Chain& chain, const Held<Ends>& held_ends, const Array& ids, 
 }
 
 void define(nb::module_& m) {
-  nb::class_<Held<Ends>>(m, "Ends").def("__init__", &hold<Ends, Matrix, float, MaybeNorm, Matrix>, nb::arg("table"), nb::arg("scale"),
-                                        nb::arg("norm").none(), nb::arg("head"));
+  nb::class_<Held<Ends>>(m, "Ends").def("__init__", &hold<Ends, Matrix, float, MaybeNorm, Matrix, float, float>, nb::arg("table"), nb::arg("scale"),
+                                        nb::arg("norm").none(), nb::arg("head"), nb::arg("times"), nb::arg("cap"));
   m.def("guess", &guess, nb::arg("chain"), nb::arg("ends"), nb::arg("ids"), nb::arg("starts"), nb::arg("counts"), nb::arg("first"),
         nb::arg("drawn"), nb::arg("memories"), nb::arg("tables"), nb::arg("ids_drawn"), nb::arg("by").none(), nb::arg("positions"));
 }

@@ -1,0 +1,76 @@
+"""A step from ids to tokens in one node draws what its parts draw, and leaves the same memory."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+import pytest
+
+from runtime.cache.build import build_memory
+from runtime.cache.protocol import by_layout
+from runtime.cpu import native
+from runtime.cpu.stated import Guessed, stated_by
+from runtime.loaded import LoadedModel
+from runtime.nn import ops
+from runtime.sampling.params import SamplingParams
+from runtime.sampling.sampler import Sampler
+from runtime.step import Inputs, Step
+from tests.support.parity import Reference
+
+pytestmark = pytest.mark.skipif(native.kernels is None, reason=f"no kernels: {native.status.reason}")
+
+FAMILIES = [
+    *("gemma2", "gemma3_text", "granite", "cohere2"),  # logits of their own
+    *("lfm2", "bamba", "granitemoehybrid", "qwen3_5", "olmo_hybrid", "mamba2", "nemotron_h"),  # folds
+]
+STEPS = [(3, 5), (1, 1), (3, 2), (1, 1)]
+"""Tokens of each of two rows; as many are kept, less one where it is the third."""
+
+
+@pytest.fixture(autouse=True)
+def _by_kernels() -> Iterator[None]:
+    with ops.using("cpu"):
+        yield
+
+
+def drawn(model: LoadedModel, *, whole: bool) -> list[np.ndarray]:
+    """What is drawn behind every token, and memory at the end."""
+    memory: Any = build_memory(model.described.layout, rows=2, dtype=model.dtype)
+    sampler = Sampler([SamplingParams(temperature=0.7 + row / 4, seed=row) for row in range(2)])
+    starts, found = [0, 0], list[np.ndarray]()
+    for turn, counts in enumerate(STEPS):
+        ids = mx.array(
+            [
+                [(7 * row + 3 * (start + i)) % 50 + 1 for i in range(max(counts))]
+                for row, start in enumerate(starts)
+            ]
+        )
+        step = Step(tuple(starts), counts, inputs=Inputs(ids.astype(mx.int32)))
+        memory.prepare(step)
+        positions = [start + 1 for start in starts]
+        if whole:
+            by, network = sampler.draws(positions), stated_by(model.network)
+            assert by is not None
+            assert network is not None
+            tokens = ops.table.guess(network, step, None, by_layout(memory), Guessed(None, *by))
+            assert tokens is not None
+        else:
+            logits = model.network.logits(model.network(step, memory), step)
+            tokens = sampler.sample(logits, positions, inputs=ids)
+        kept = tuple(count - (turn == 2) for count in counts)
+        memory.commit(step, kept)
+        found += [np.array(row[:count]) for row, count in zip(tokens, counts, strict=True)]
+        starts = [start + count for start, count in zip(starts, kept, strict=True)]
+    memory.evaluate()
+    pages = [memory.snapshot(row, 0) for row in range(2)]
+    held = [array for page in pages for part in page if part is not None for array in part.arrays]
+    return [*found, *(np.array(array) for array in held)]
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_whole_step_is_its_parts(name: str, tmp_path: Path) -> None:
+    model = Reference(name).load(tmp_path)
+    parts = drawn(model, whole=False)
+    assert all(np.array_equal(a, b) for a, b in zip(drawn(model, whole=True), parts, strict=True))
