@@ -80,7 +80,7 @@ class Steps:
             full = error  # the rows that decode have taken their step
         # This step is on its way before the last one's tokens are waited for: the device never idles.
         mx.async_eval([array for group in drawn for array in group.arrays])
-        self._desk.learn()
+        self._desk.meanwhile()
         self.read_back()
         self._flying = [self._checked(group) for group in drawn]
         if full is not None:
@@ -121,7 +121,9 @@ class Steps:
     def _outlook(self) -> Outlook:
         """Might somebody have guesses for the decoding rows that may pay?"""
         rows = self._decoding
-        limits = [0 if self._plain else row.most_drafts for row in rows]
+        if self._plain:
+            return Outlook(len(rows))
+        limits = [row.most_drafts for row in rows]
         flying = sum(len(group.rows) for group in self._flying) == len(rows)
         forced = self._forced(rows, flying=flying) if grammatical(rows) else ()
         return self._desk.outlook([row.ids for row in rows], limits, flying=flying, forced=forced)
@@ -165,7 +167,7 @@ class Steps:
             guesses = Guesses([count - 1 for count in counts], guess.proposal.odds)
             group = self._draw(rows, hidden, step, inputs, [row.length + 1 for row in rows], guesses)
         mx.async_eval(*group.arrays, inputs)  # together: the drafts may be lazy, and one wait serves for all
-        self._desk.learn()
+        self._desk.meanwhile()
         self._waits()
         drawn, drafts = group.read(), cast("list[list[int]]", inputs.tolist())
         # Behind the end of an answer no mask holds, so no draft there may pass for agreed upon.

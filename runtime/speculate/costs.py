@@ -78,6 +78,14 @@ class Costs:
         self._alone: tuple[int, float] | None = None  # a drafted round behind a plain one
         self._first: list[float] = []  # the first plain times
         self._streak = 0  # plain rounds in a row
+        self._passed_over_s = 0.0
+
+    def passed_over(self) -> float:
+        """Plain rounds that were spent, since this was last asked, on what happens once and so is no part of
+        any depth's cost: the first round at each is longer, as kernels, buffers and views are made for it.
+        """
+        passed_over, self._passed_over_s = self._passed_over_s, 0.0
+        return passed_over / self.plain_s
 
     def record(self, name: str | None, depth: int, seconds: float | None) -> None:
         """One round: by whom, None for a plain one; seconds are None where something else ran too.
@@ -98,6 +106,8 @@ class Costs:
                 self._observe(alone[0], alone[1] + seconds - self.plain_s)
         elif before is None:
             self._alone = (self._at[here], seconds) if here in self._at else None
+            if self._alone is not None and self._alone[0] not in self._seen:
+                self._pass_over(self._alone[0], seconds - self.plain_s)
         elif before != _UNKNOWN and here in self._at:
             self._observe(self._at[here], seconds)
 
@@ -152,7 +162,7 @@ class Costs:
         surprise = math.log(max(seconds, 1e-9)) - sum(self._mean[i] for i in summed)
         first, self._seen = at not in self._seen, self._seen | {at}
         if first and at and surprise > 0:
-            return  # a shape's first time is long: kernels and buffers are made for it
+            return  # a shape's first time is long: kernels, buffers and views are made for it
         variance = sum(self._covariance[i][j] for i in summed for j in summed)
         spread = math.sqrt(variance + self._noise)
         if abs(surprise) > FAR * spread:
@@ -163,6 +173,13 @@ class Costs:
         self._noise += NOISE_WEIGHT * (surprise**2 * self._noise / spread**2 - self._noise)
         self._noise = min(max(self._noise, LEAST_NOISE**2), MOST_NOISE**2)
         self._update(summed, surprise, self._noise)
+
+    def _pass_over(self, at: int, seconds: float) -> None:
+        """A depth's first time, where it is far from what was expected."""
+        expected = math.exp(self._mean[0] + self._mean[at])
+        doubt = math.sqrt(self._covariance[0][0] + self._covariance[at][at] + self._noise)
+        if seconds > expected * math.exp(FAR * doubt):
+            self._passed_over_s += seconds - expected
 
     def _jumped(self, surprise: float) -> None:
         """One far time is a stall, a run of them on one side is another speed, or costs that were wrong."""

@@ -8,7 +8,7 @@ Drafters hear of everything that happens to places, and may be out of memory at 
 (`runtime.speculate.standby`). Nothing that is asked here changes anything; rounds and places do.
 
 Where nobody pays, asking is all that drafters cost, and of a short round it is a tenth. So then it pauses for
-as many steps as keep it below a hundredth.
+as many steps as keep it below a two-hundredth.
 """
 
 import math
@@ -21,15 +21,15 @@ import mlx.core as mx
 from runtime.cache.build import LayerMemory
 from runtime.cache.prefix import Entry
 from runtime.speculate.clock import Moment, Spent, now
-from runtime.speculate.drafter import Drafter
+from runtime.speculate.drafter import Drafter, Rehearses
 from runtime.speculate.learner import Learners
 from runtime.speculate.lessons import from_json, to_json
 from runtime.speculate.round import Outlook, Round
 from runtime.speculate.standby import Standby
 from runtime.step import Step
 
-ASKING = 0.01  # share of plain rounds that asking may take where nobody is worth it
-LONGEST_PAUSE = 15  # steps: a text may begin to repeat itself at any of them
+ASKING = 0.004  # share of plain rounds that asking may take where nobody is worth it
+LONGEST_PAUSE = 31  # steps: a text may begin to repeat itself at any of them
 
 
 class Desk:
@@ -41,6 +41,7 @@ class Desk:
     def __init__(self, drafters: Mapping[str, Drafter], memory: LayerMemory, learned: object = None) -> None:
         self._memory = memory
         self._standby = Standby(drafters)
+        self._unready = [one for one in drafters.values() if isinstance(one, Rehearses)]
         self._learners = Learners(self._standby.kinds, from_json(learned))
         self._round: Round | None = None
         self._began, self._spent = Moment(0.0), Spent()
@@ -62,12 +63,16 @@ class Desk:
         ids: all tokens of the decoding rows read so far; flying: one more of each is on its way. limits: the
         most drafts that each row can use. forced: as in Graded, behind what is on its way.
         """
-        if not ids or max(limits) < 1:
+        if not ids:
+            return Outlook(0)
+        learner = self._learners.of(len(ids))
+        if max(limits) < 1:
+            if learner.steady:  # and a limit hardly ever grows
+                self._pause, self._pausing_rows = LONGEST_PAUSE, len(ids)
             return Outlook(len(ids))
         began = time.perf_counter()
         grades = self._standby.grades(ids, forced)
         behind = self._standby.behind(ids)
-        learner = self._learners.of(len(ids))
         decision = learner.decide(grades, max(limits), behind)
         self._asked = len(ids), grades, max(limits), behind
         if not decision.offers:
@@ -108,6 +113,12 @@ class Desk:
             self._lesson = last, None if now is None else self._spent.between(self._began, now)
             if now is None or last.price > 0:
                 self.learn()
+
+    def meanwhile(self) -> None:
+        """To be called while the device computes: what drafters prepare once, and `learn`."""
+        if self._unready:
+            self._unready.pop().rehearse()
+        self.learn()
 
     def learn(self) -> None:
         """Think about the last round that is over, and what it says about the next: best while the device

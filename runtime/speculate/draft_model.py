@@ -78,6 +78,17 @@ class ModelDrafter:
     def share(self, store: PrefixStore) -> None:
         self._sharing = Sharing(self.memory, store, spacing=CHUNK)
 
+    def rehearse(self) -> None:
+        """Kernels' views of weights are made when a graph is first built, which takes longer than a round of
+        a small model. This one is dropped.
+        """
+        network = self._network if ops.by_kernels("guess") else None
+        if network is not None:
+            step = Step((0,), (1,), inputs=Inputs(mx.zeros((1, 1), mx.int32)))
+            memory = build_memory(self._model.described.layout, dtype=self._model.dtype)
+            memory.prepare(step)
+            ops.table.guess(network, step, 1, by_layout(memory), Guessed(None, None, (1,)))
+
     def begin(self, row: int, ids: Sequence[int], space: str = "") -> None:
         """Nothing to do: what is known of the row is looked up when it first counts."""
 

@@ -128,6 +128,15 @@ class Graded(Protocol):
 
 
 @runtime_checkable
+class Rehearses(Protocol):
+    """A drafter whose first proposal costs the host more than others."""
+
+    def rehearse(self) -> None:
+        """Make what it would make then. The device is busy meanwhile, and is given nothing to do."""
+        ...
+
+
+@runtime_checkable
 class Reads(Protocol):
     """A drafter that reads by itself, when it is asked, what it needs to know of a sequence."""
 

@@ -14,6 +14,7 @@ from runtime.speculate.lessons import Lesson, Lessons
 
 FIRST_PAUSE, LAST_PAUSE = 48, 768  # rounds of drafting between two looks at plain decoding, doubling
 SELDOM = 64  # rounds that nobody was asked about, after which all is decided anew
+MOST_ONCE = 3.0  # plain rounds that the budget pays for what happens once at a depth: machines stall, too
 SURE = 1000  # drafts that certainty is worth
 EARLY_PAUSE = 12  # the first where plain decoding was never timed, as an earlier run knew that drafts pay
 
@@ -152,6 +153,7 @@ class Learner:
         return decide(offers, self._budget, dear)
 
     def _pass(self, price: float) -> None:
+        price += min(self._costs.passed_over(), MOST_ONCE)
         self._budget = min(self._budget + EARNED - price, MOST_BUDGET)
         self._debt = max(self._debt - EARNED, 0.0)
         for acceptance in self._grades.values():

@@ -94,6 +94,20 @@ def test_the_first_time_of_a_depth_may_be_long() -> None:
     assert cost(known, 4) == pytest.approx(cost(costs(), 4), rel=0.01)
 
 
+def test_what_a_first_time_took_beyond_reason_is_told_once() -> None:
+    known = plain(costs(), 5, 1.0)
+    assert known.passed_over() == 0
+    known.record("draft", 4, 20 * PLAIN_S)
+    assert 15 < known.passed_over() < 19
+    assert known.passed_over() == 0
+
+
+def test_a_first_time_as_expected_is_no_loss() -> None:
+    known = plain(costs(), 5, 1.0)
+    known.record("draft", 4, 3 * PLAIN_S)
+    assert known.passed_over() == 0
+
+
 def test_no_round_with_drafts_costs_less_than_one_without() -> None:
     known = plain(Costs(DRAFT), 5, 1.0)
     drafted(known, 4, 1.5)

@@ -55,6 +55,13 @@ def desk(drafters: dict[str, Drafter], learned: object = None) -> Desk:
     return Desk(drafters, build_memory([]), learned)
 
 
+class Rehearsing(Made):
+    times = 0
+
+    def rehearse(self) -> None:
+        Rehearsing.times += 1
+
+
 class Loop:
     """Steps as the engine takes them. keeps: drafter -> the share of rounds in which all drafts are kept."""
 
@@ -191,6 +198,20 @@ def test_a_row_at_its_limit_does_not_keep_the_others_from_drafting() -> None:
 def test_where_no_row_may_have_drafts_nobody_is_waited_for() -> None:
     loop = Loop(desk({"made": Made()}), {"made": True}).run(50, [1], [2], limits=[0, 0])
     assert loop.waits == 0
+
+
+def test_where_no_row_may_have_drafts_most_steps_are_no_rounds() -> None:
+    loop = Loop(desk({"made": Made()}), {"made": True}, plain_s=0.1).run(300, [1], limits=[0])
+    assert loop.paused > 250
+
+
+def test_drafters_prepare_once_while_the_device_computes() -> None:
+    its = desk({"made": Made(), "rehearsing": Rehearsing()})
+    its.learn()
+    assert Rehearsing.times == 0
+    its.meanwhile()
+    its.meanwhile()
+    assert Rehearsing.times == 1
 
 
 def test_a_guess_about_a_token_in_flight_is_judged_when_it_lands() -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from runtime.cpu import native
+from runtime.cpu.native import products
 from runtime.loaded import LoadedModel
 from runtime.nn import ops
 from runtime.sampling.params import SamplingParams
@@ -154,3 +155,12 @@ def test_wrong_arguments_are_refused(tmp_path: Path) -> None:
     draws = native.kernels.Draws([1, 2], [1.0, 1.0], 0, [1.0, 1.0], [0.0, 0.0])
     with pytest.raises(ValueError, match="for each row"):
         node(*right.values(), draws, [3])
+
+
+def test_a_rehearsal_leaves_no_views_to_be_made(model: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And no memory of its own behind it."""
+    drafter = ModelDrafter(model, limit=6)
+    drafter.rehearse()
+    assert drafter.nbytes == 0
+    monkeypatch.setattr(products, "_matrix", lambda *_: pytest.fail("a view was made"))
+    assert drafter.propose(Rows([[5, 9, 4]], Sampler([WISHES["greedy"]])), 4) is not None

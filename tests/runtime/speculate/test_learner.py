@@ -139,6 +139,17 @@ def test_a_draft_that_pays_is_used_at_once_and_nearly_to_its_bound(
     assert warm > 1 + (0.55 if machine is busy else 0.7) * (bound - 1)
 
 
+def test_a_first_try_that_takes_beyond_reason_is_paid_before_the_next() -> None:
+    its = Learner(KINDS)
+    for _ in range(20):
+        its.plain(PLAIN_S)
+    (offer,) = its.decide({"draft": 1}, 12).offers
+    its.drafted("draft", 1, offer.depth, [(offer.depth, 0)], 8 * PLAIN_S, 0.1)
+    for _ in range(100):
+        assert not its.decide({"draft": 1}, 12).offers
+        its.plain(PLAIN_S)
+
+
 @MACHINES
 def test_a_good_draft_that_is_too_dear_is_parked(machine: Machine) -> None:
     cold, warm, _ = speeds(0.4, 1.0, [0.9], machine)
