@@ -95,7 +95,7 @@ def test_the_first_time_of_a_depth_may_be_long() -> None:
 
 
 def test_what_a_first_time_took_beyond_reason_is_told_once() -> None:
-    known = plain(costs(), 5, 1.0)
+    known = plain(costs(), 5)
     assert known.passed_over() == 0
     known.record("draft", 4, 20 * PLAIN_S)
     assert 15 < known.passed_over() < 19
@@ -103,7 +103,7 @@ def test_what_a_first_time_took_beyond_reason_is_told_once() -> None:
 
 
 def test_a_first_time_as_expected_is_no_loss() -> None:
-    known = plain(costs(), 5, 1.0)
+    known = plain(costs(), 5)
     known.record("draft", 4, 3 * PLAIN_S)
     assert known.passed_over() == 0
 
