@@ -144,6 +144,13 @@ GGUF_ENTRIES: dict[str, tuple[str, dict[str, Any]]] = {
     "kimi_linear": ("kimi_linear", {"n_group": 1, "topk_group": 1}),
     "t5": ("t5", {"relative_attention_max_distance": 128, "num_decoder_layers": 2}),
     "t5_v1_1": ("t5_v1_1", {"num_decoder_layers": 3}),
+    "bert": ("bert", {}),
+    "distilbert": ("distilbert", {}),
+    "modernbert": ("modernbert", {}),
+    "embedding_gemma": (
+        "embedding_gemma",
+        {"query_pre_attn_scalar": 24, "num_hidden_layers": 6, "layer_types": None},
+    ),
     "umt5": ("umt5", {"relative_attention_max_distance": 128, "num_decoder_layers": 3}),
 }
 
@@ -176,21 +183,27 @@ LOST: dict[str, set[str]] = {
 }
 
 # Keys that we write and the converter does not, for configs of transformers 5.
-MORE: dict[str, set[str]] = {
-    name: {"expert_gating_func"}
-    for name in (
-        "deepseek_v2",
-        "deepseek_v2_lite",
-        "deepseek_v3",
-        "deepseek_v32",
-        "glm4_moe_lite",
-        "mimo_v2_flash",
-        "minimax_m2",
-    )
-} | {
-    name: {"attention.temperature_length", "attention.temperature_scale", "expert_gating_func"}
-    for name in ("mistral4", "mistral4_lite")
-}
+MORE: dict[str, set[str]] = (
+    {
+        name: {"expert_gating_func"}
+        for name in (
+            "deepseek_v2",
+            "deepseek_v2_lite",
+            "deepseek_v3",
+            "deepseek_v32",
+            "glm4_moe_lite",
+            "mimo_v2_flash",
+            "minimax_m2",
+        )
+    }
+    | {
+        "modernbert": {"attention.layer_norm_epsilon"},
+    }
+    | {
+        name: {"attention.temperature_length", "attention.temperature_scale", "expert_gating_func"}
+        for name in ("mistral4", "mistral4_lite")
+    }
+)
 
 Fields = Mapping[str, Any]
 

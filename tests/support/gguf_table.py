@@ -19,7 +19,7 @@ def table() -> str:
 
 def _line(row: Architecture) -> str:
     kinds = ", ".join(dict.fromkeys(kind.model_type for kind in row.kinds))
-    both = "yes" if row.condition is None or row.name.startswith("nemotron_h") else "read"
+    both = "yes" if row.written else "read"
     return f"| {row.name} | {kinds} | {both} | {row.exact} |\n"
 
 

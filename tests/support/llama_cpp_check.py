@@ -33,6 +33,12 @@ from llama_cpp import Llama
 asked = json.load(sys.stdin)
 whole = "ids" in asked
 size = 64 if whole else 512
+if "texts" in asked:
+    texts = asked["texts"]
+    model = Llama(asked["file"], n_ctx=64, n_ubatch=64, n_threads=1, embedding=True, verbose=asked["loud"])
+    ids = [model.tokenize(text.encode(), add_bos=True, special=False) for text in texts]
+    json.dump({"ids": ids, "vectors": [model.embed(text) for text in texts]}, sys.stdout)
+    sys.exit()
 model = Llama(asked["file"], n_ctx=size, n_threads=1, logits_all=whole, verbose=asked["loud"])
 if asked.get("source"):
     import llama_cpp as low
@@ -74,7 +80,7 @@ class Failed(Exception):
 
 def ask(file: Path, **asked: Any) -> Any:
     """prompt, count: ids of the prompt and of the greedy answer. ids: the logits after each; source: what
-    an encoder reads before.
+    an encoder reads before. texts: ids and vector of each.
     """
     python = interpreter()
     assert python is not None, f"{VARIABLE} names no interpreter"

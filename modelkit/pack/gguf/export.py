@@ -19,6 +19,7 @@ from modelkit.chat.find import find_template
 from modelkit.errors import StoreError, TemplateError, UnsupportedSource
 from modelkit.pack.authors import read_generation_config, read_suppressed
 from modelkit.pack.gguf.about import general_metadata, safe_name, sampling_metadata
+from modelkit.pack.gguf.embedding import embedding
 from modelkit.pack.gguf.llama_cpp_limits import limits
 from modelkit.pack.gguf.plan import Kind, Written, kinds, plan
 from modelkit.pack.gguf.rows import blocks, part_values, values
@@ -32,6 +33,7 @@ from modelkit.pack.sources import Source, open_package
 from modelkit.source.gguf.architectures import Described, describe_for_gguf
 from modelkit.source.gguf.header_bytes import Entry, header_bytes, padded
 from modelkit.source.gguf.vocabulary.pieces import KEY, PLAIN
+from modelkit.source.inventory import WeightFile
 from modelkit.store.disk import require_space, storing, sync, sync_folder, write_all
 from modelkit.store.package import Package
 from modelkit.tokenizer.load import load_tokenizer
@@ -46,7 +48,8 @@ Progress = Callable[[int], None]
 class Planned:
     """A file that can be written."""
 
-    source: Source
+    files: tuple[WeightFile, ...]
+    """Where the tensors lie."""
     tensors: Mapping[str, Stored]
     metadata: Mapping[str, Any]
     written: tuple[Written, ...]
@@ -100,10 +103,12 @@ def plan_gguf(package: Package, *, draft: bool = False) -> Planned:
     label = source.inventory.origin
     with Reader(source.inventory.weights) as reader:
         described, tensors, notes = _described(source, reader)
-        written = plan(described.tensors, tensors, reader)
+        made = embedding(source, described, label)
+        tensors = {**tensors, **made.tensors}
+        written = plan({**described.tensors, **made.origins}, tensors, reader)
         extra = {**described.extra, **_factors(written, tensors, reader, label)}
     rows = _embedding_rows(written, label)
-    vocabulary = _vocabulary(source, opened, rows, plain=described.architecture == PLAIN)
+    vocabulary = _vocabulary(source, opened, rows, described)
     parameters = read_generation_config(source.inventory.generation_config or {})[0]
     metadata = {
         "general.architecture": described.architecture,
@@ -112,12 +117,15 @@ def plan_gguf(package: Package, *, draft: bool = False) -> Planned:
         ),
         **sampling_metadata(parameters if draft else parameters.merge(opened.metadata.parameters)),
         **described.metadata,
+        **made.metadata,
         **vocabulary.metadata,
         **_template(source),
     }
     told = list(limits(text_config(source.inventory.config), {one.entry.name for one in written}))
     told += [] if draft else _unsaid(opened)
-    return Planned(source, tensors, metadata, tuple(written), extra, (*notes, *vocabulary.notes, *told))
+    files = (*source.inventory.weights, *made.files)
+    notes = (*notes, *made.notes, *vocabulary.notes, *told)
+    return Planned(files, tensors, metadata, tuple(written), extra, notes)
 
 
 def _factors(
@@ -170,7 +178,7 @@ def write_gguf(planned: Planned, target: Path, progress: Progress | None = None)
         require_space(target.parent, len(header) + planned.nbytes)
         with _appearing(target) as file:
             write_all(file, memoryview(header))
-            with Reader(planned.source.inventory.weights) as reader:
+            with Reader(planned.files) as reader:
                 for one in planned.written:
                     _write_tensor(file, one, planned.tensors, reader, progress)
                 reader.check_unchanged()
@@ -250,7 +258,7 @@ def _part(opened: Opened, package: Package, *, draft: bool) -> tuple[Source, Pro
     return opened.draft, opened.metadata.draft_provenance
 
 
-def _vocabulary(source: Source, opened: Opened, rows: int, *, plain: bool) -> Vocabulary:
+def _vocabulary(source: Source, opened: Opened, rows: int, described: Described) -> Vocabulary:
     """The model's, or for a draft without one its target's."""
     own = "tokenizer.json" in source.inventory.files
     inventory = source.inventory if own else opened.source.inventory
@@ -258,7 +266,15 @@ def _vocabulary(source: Source, opened: Opened, rows: int, *, plain: bool) -> Vo
     generation = inventory.generation_config or {}
     ends = tokenizer.eos_ids(generation, inventory.config)
     never = read_suppressed(generation, rows)[0]
-    return vocabulary_metadata(tokenizer, ends, never, rows=rows, plain=plain, label=source.inventory.origin)
+    return vocabulary_metadata(
+        tokenizer,
+        ends,
+        never,
+        rows=rows,
+        plain=described.architecture == PLAIN,
+        framed=described.looks_ahead,
+        label=source.inventory.origin,
+    )
 
 
 def _embedding_rows(written: list[Written], label: str) -> int:

@@ -76,6 +76,18 @@ def _biased(*parts: str) -> When:
     return lambda _, names: any(name.endswith(ends) for name in names)
 
 
+def _narrow_heads(config: Config, _: Collection[str]) -> bool:
+    size = config.get("head_dim")
+    return size is not None and size * config.get("num_attention_heads", 12) != config.get("hidden_size", 768)
+
+
+def _only_windows(config: Config, _: Collection[str]) -> bool:
+    """Of encoders: has every layer one?"""
+    kinds = config.get("layer_types") or ()
+    ahead = config.get("model_type") == "modernbert" or config.get("use_bidirectional_attention")
+    return bool(ahead and kinds) and "full_attention" not in kinds
+
+
 _MLP = ("ffn_gate", "ffn_up", "ffn_down")
 
 ROWS = (
@@ -107,6 +119,8 @@ ROWS = (
     Limit(("nemotron_h",), _dense_and_mixed, "loads no plain MLPs beside mixtures of experts"),
     Limit(("kimi_linear",), _ranked, "knows whole projections of queries only"),
     Limit(("kimi_linear",), _biased("attn_q_a", "attn_kv_a_mqa", "attn_output"), "does not load its biases"),
+    Limit(("nomic_bert",), _narrow_heads, "loads heads only that share the hidden state among them"),
+    Limit(("modernbert", "gemma3_text"), _only_windows, "fails where every layer has a window"),
     Limit(("ernie4_5",), _biased(*_MLP), "does not load it with biases in its MLPs"),
 )
 

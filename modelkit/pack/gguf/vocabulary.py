@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 from unicodedata import normalize
 
 from modelkit.errors import UnsupportedSource
+from modelkit.source.display import shown
 from modelkit.source.gguf.vocabulary.files import tokenizer_files
 from modelkit.source.gguf.vocabulary.merged import byte_level, sequence, split
-from modelkit.source.gguf.vocabulary.pieces import BYTES, KEY
+from modelkit.source.gguf.vocabulary.pieces import BYTES, KEY, WORDS
 from modelkit.source.gguf.vocabulary.splitting import SPLITTINGS
 from modelkit.source.gguf.vocabulary.stating import kind_of, special_ids, state
 from modelkit.tokenizer.load import load_tokenizer
@@ -57,10 +58,12 @@ def vocabulary_metadata(
     *,
     rows: int,
     plain: bool,
+    framed: bool = False,
     label: str,
 ) -> Vocabulary:
     """ends: all ids that end a text. never: ids that are never drawn. rows: of the embedding. plain: is the
-    model one whose merges over text llama.cpp reads as they are?
+    model one whose merges over text llama.cpp reads as they are? framed: is what stands before and after a
+    text read with it, as encoders do? Then it has to come back, too.
 
     Raises UnsupportedSource for a tokenizer that a GGUF file cannot hold.
     """
@@ -73,13 +76,20 @@ def vocabulary_metadata(
         name, said = recognised(document, label)
         made[KEY + "pre"] = name
         notes += said
-    made |= special_ids(_roles(tokenizer, ends))
-    made |= _framing(tokenizer)
+    before, after = _frame(tokenizer)
+    roles = _roles(tokenizer, ends)
+    made |= special_ids(roles if not framed else {**roles, **_frame_roles(tokenizer, document, kind)})
+    made |= {
+        KEY + "add_bos_token": before is not None and (framed or before == tokenizer.bos_id),
+        KEY + "add_eos_token": after is not None and (framed or after == tokenizer.eos_id),
+    }
+    if kind == WORDS:
+        made[KEY + "add_sep_token"] = after is not None
     drawn_never = [one for one in never if one in set(tokenizer.pieces.values())]
     if drawn_never:
         made[KEY + "suppress_tokens"] = tuple(drawn_never)
     texts = [normalize("NFC", text) for text in PROBES] if _COMPOSED in notes else PROBES
-    read = _prove(made, tokenizer, texts, rows, label)
+    read = _prove(made, tokenizer, texts, rows, label, framed=framed or kind == WORDS)
     unnamed = sorted(ends - read)
     if unnamed:
         notes.append(f"a file names three ends of a text at most; left out: {unnamed}")
@@ -158,16 +168,34 @@ def _roles(tokenizer: Tokenizer, ends: frozenset[int]) -> dict[str, int | None]:
     return {**named, "eos": eos, "eot": others[0], "eom": others[1]}
 
 
-def _framing(tokenizer: Tokenizer) -> dict[str, bool]:
-    """What a bare prompt gets around it."""
+def _frame(tokenizer: Tokenizer) -> tuple[int | None, int | None]:
+    """The tokens that a bare text gets before and behind it."""
     bare, framed = (tokenizer.encode("a", add_special=special) for special in (False, True))
-    begins = tokenizer.bos_id is not None and framed[:1] == [tokenizer.bos_id] != bare[:1]
-    ends = tokenizer.eos_id is not None and framed[-1:] == [tokenizer.eos_id] != bare[-1:]
-    return {KEY + "add_bos_token": begins, KEY + "add_eos_token": ends}
+    before = framed[0] if len(framed) > len(bare) and framed[: len(bare)] != bare else None
+    more = len(framed) - len(bare) - (before is not None)
+    return before, framed[-1] if more else None
+
+
+def _frame_roles(tokenizer: Tokenizer, document: Mapping[str, Any], kind: str) -> dict[str, int | None]:
+    """The frame's tokens in the roles that llama.cpp frames texts by. That of words asks for no flag: they
+    are always framed, by the marks of class and separation.
+    """
+    before, after = _frame(tokenizer)
+    roles = {role: one for role, one in (("bos", before), ("eos", after)) if one is not None}
+    if kind != WORDS:
+        return {**roles}
+    unknown, mask = document["model"].get("unk_token"), tokenizer.pieces.get("[MASK]")
+    return {**roles, "cls": before, "sep": after, "unk": tokenizer.pieces.get(unknown), "mask": mask}
 
 
 def _prove(
-    metadata: Mapping[str, Any], tokenizer: Tokenizer, texts: Iterable[str], rows: int, label: str
+    metadata: Mapping[str, Any],
+    tokenizer: Tokenizer,
+    texts: Iterable[str],
+    rows: int,
+    label: str,
+    *,
+    framed: bool,
 ) -> frozenset[int]:
     """Raise UnsupportedSource unless the tokenizer read back gives the same ids. The ends that it has."""
     made = tokenizer_files(metadata, rows=rows, label=label)
@@ -177,9 +205,14 @@ def _prove(
             path.write_bytes(made.files[name])
         again = load_tokenizer(paths)
     for text in texts:
-        if again.encode(text, add_special=False) != tokenizer.encode(text, add_special=False):
+        if again.encode(text, add_special=framed) != tokenizer.encode(text, add_special=framed):
             raise UnsupportedSource(
                 f"{label}: read back from a GGUF file, the tokenizer gives other ids for {text[:30]!r}",
                 hint="Its way of treating text is not among those that llama.cpp knows.",
             )
+    if metadata[KEY + "model"] == WORDS:
+        # Few words of the texts above may be in a vocabulary, so the pieces are compared, too.
+        other = next((p for p, one in tokenizer.pieces.items() if again.pieces.get(p) != one), None)
+        if other is not None:
+            raise UnsupportedSource(f"{label}: the token {shown(repr(other))} has no spelling in a GGUF file")
     return again.eos_ids(json.loads(made.files["generation_config.json"]))

@@ -19,6 +19,7 @@ from modelkit.errors import MalformedFile, SourceError, UnsupportedSource
 from modelkit.source.display import shown
 from modelkit.source.gguf.architectures import Origin, Run
 from modelkit.source.gguf.header import GgufTensor
+from modelkit.source.gguf.modules import module_files
 from modelkit.source.inventory import Inventory, WeightFile
 from modelkit.source.safetensors import Header, Identity
 from modelkit.source.tensor import TensorInfo
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
 FACTS = "gguf.json"
 """What the file says of itself: its `general.*` keys and what it was quantized with."""
 
-POOLING = "1_Pooling/config.json"
-_POOLING = {0: None, 1: "mean", 2: "cls", 3: "lasttoken"}  # llama.cpp's numbers, sentence-transformers' words
 _FLOATS = {"f32": "F32", "f16": "F16", "bf16": "BF16"}
 _DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 _MOST_VALUES = 1 << 20
@@ -108,7 +107,7 @@ def read_checkpoint(path: Path, label: str) -> tuple[Inventory, GgufWeights]:
     weights = GgufWeights(imported.tensors, stored, imported.scales)
     histogram = _histogram(weights)
     config = {**imported.config, "dtype": _dtype(weights)}
-    made, notes = _files(gguf, config, label)
+    made, notes = _files(gguf, config, imported.dense, label)
     keep = _MadeFiles(made, _bytes(imported.constants))
     generation = made.get("generation_config.json")
     files = [WeightFile(part.name, part.path, Header((), {}, part.header.identity)) for part in gguf.parts]
@@ -179,7 +178,7 @@ def _histogram(weights: GgufWeights) -> str:
 
 
 def _files(
-    gguf: "GgufFile", config: Mapping[str, Any], label: str
+    gguf: "GgufFile", config: Mapping[str, Any], dense: Sequence[str], label: str
 ) -> tuple[dict[str, bytes], tuple[str, ...]]:
     """Tokenizer, generation_config.json, chat template, and what the file says of itself; and notes. A draft
     that runs inside its target has no vocabulary."""
@@ -190,25 +189,13 @@ def _files(
         for value in (gguf.metadata[key],)
     }
     made = {FACTS: json.dumps(facts, indent=2, sort_keys=True, ensure_ascii=False).encode() + b"\n"}
-    made |= _pooling(gguf.metadata, label)
+    made |= module_files(gguf, dense)
     if "tokenizer.ggml.model" not in gguf.metadata:
         return made, ()
     from modelkit.source.gguf.vocabulary.files import tokenizer_files
 
     found = tokenizer_files(gguf.metadata, rows=config["vocab_size"], label=label)
     return {**made, **found.files}, found.notes
-
-
-def _pooling(metadata: Mapping[str, Any], label: str) -> dict[str, bytes]:
-    """sentence-transformers' file about what becomes of a text's hidden states, where the metadata say it."""
-    told = metadata.get(f"{metadata.get('general.architecture')}.pooling_type", 0)
-    if type(told) is not int or told not in _POOLING:
-        raise UnsupportedSource(
-            f"{label}: its `pooling_type` is {shown(str(told))}, which no embedding is made by",
-            hint="Files that rank texts (4) are not run.",
-        )
-    mode = _POOLING[told]
-    return {} if mode is None else {POOLING: json.dumps({"pooling_mode": mode}).encode() + b"\n"}
 
 
 def _numbers(gguf: "GgufFile", name: str) -> Sequence[float]:

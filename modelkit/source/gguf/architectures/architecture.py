@@ -70,10 +70,16 @@ class Architecture:
 
     looks_ahead: bool = False
     """Do tokens see those behind them? Then it makes embeddings."""
+    always_ahead: bool = False
+    """Do they so in llama.cpp, whatever a file says?"""
+    dense: bool = False
+    """Has a file a place for the two Dense modules that follow pooling?"""
+    written: bool = True
+    """False: files of it are read, and its models are written as another."""
 
     def writes(self, config: Mapping[str, Any]) -> bool:
         """Is it this architecture that a config of one of its kinds is written as?"""
-        return self.condition is None or self.condition(config)
+        return self.written and (self.condition is None or self.condition(config))
 
     @property
     def every_stack(self) -> tuple[Stack, ...]:

@@ -35,6 +35,10 @@ class Described:
     """Tensors of float32 that follow from the config."""
     notes: tuple[str, ...]
     """Sentences for the user: what GGUF cannot say."""
+    looks_ahead: bool = False
+    """Do tokens see those behind them?"""
+    dense: bool = False
+    """Is there a place for Dense modules?"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +93,7 @@ def describe_for_gguf(
         listed = ", ".join(f"`{shown(name)}` {list(shapes[name])}" for name in left[:_SHOWN])
         raise UnsupportedSource(f"{label}: {listed} has no place in a GGUF file of a {row.name} model")
     tensors = {origin.name: origin for link in links for origin in link.do()}
-    return Described(row.name, out.metadata, tensors, out.extra, tuple(out.notes))
+    return Described(row.name, out.metadata, tensors, out.extra, tuple(out.notes), row.looks_ahead, row.dense)
 
 
 def _row(config: Mapping[str, Any], label: str) -> tuple[Architecture, Kind]:

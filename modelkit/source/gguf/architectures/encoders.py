@@ -1,56 +1,126 @@
-"""Encoders for embeddings: BERT, and what llama.cpp's converter turns into it (RoBERTa, XLM-RoBERTa, whose
-table of positions it cuts to begin at the first), and Nomic BERT. They are read, and not written.
+"""Encoders for embeddings with a norm behind every sublayer: BERT, what llama.cpp writes as BERT (RoBERTa and
+its kin, DistilBERT), and Nomic BERT.
+
+Positions of RoBERTa's kin begin behind the row of padding. llama.cpp counts from 0, so the rows before the
+first are left out of a file, and what comes back is BERT with a table that begins there.
 """
 
 from modelkit.source.gguf.architectures.architecture import Architecture, Kind
-from modelkit.source.gguf.architectures.exchange import Reading
-from modelkit.source.gguf.architectures.parts import (
-    CONTEXT,
-    HEAD_DIM,
-    HIDDEN,
-    INNER,
-    LAYER_NORM,
-    put_nothing,
-    rules,
-)
+from modelkit.source.gguf.architectures.exchange import Reading, Writing
+from modelkit.source.gguf.architectures.facts import Facts
+from modelkit.source.gguf.architectures.moves import Atom, Link, Side
+from modelkit.source.gguf.architectures.parts import HEAD_DIM, LAYER_NORM, rule, rules
+from modelkit.source.gguf.architectures.rope import Rope
+from modelkit.source.gguf.architectures.rules import Kept, Members, Rule
 from modelkit.source.gguf.architectures.settings import Always, Same, Setting, Special
+from runtime.records import dataclass
+
+_ROBERTAS = ("roberta", "camembert", "xlm-roberta")
+_BERT_UNSAID = {
+    "hidden_size": 768,
+    "intermediate_size": 3072,
+    "layer_norm_eps": 1e-12,
+    "max_position_embeddings": 512,
+    "num_attention_heads": 12,
+    "num_hidden_layers": 12,
+    "type_vocab_size": 2,
+}
+_DISTIL_EPS = 1e-12
+"""DistilBERT's, which no config of it says."""
 
 
-def _tables(file: Reading) -> None:
-    """Their rows say how many positions and types there are."""
-    file.skip("context_length", "token_type_count")
-    for tensor, field in (("position_embd", "max_position_embeddings"), ("token_types", "type_vocab_size")):
-        shape = file.shapes.get(f"{tensor}.weight")
-        if shape is None or len(shape) != 2:
-            file.refuse(f"there is no tensor `{tensor}.weight`, so this is no whole model")
-        file.config[field] = shape[0]
+def _padding(facts: Facts) -> int:
+    """Rows of the table of positions that stand before a text's first."""
+    return facts.count("pad_token_id", default=1) + 1 if facts.get("model_type") in _ROBERTAS else 0
 
 
-def _types(file: Reading) -> None:
-    file.skip("token_type_count")
-    shape = file.shapes.get("token_types.weight")
+@dataclass(frozen=True, slots=True)
+class _FromTheFirst:
+    """A table of positions whose file begins with a text's first."""
+
+    def link(self, members: Members) -> Link | None:
+        name = members.ours[0]
+        before = _padding(members.facts) if name in members.shapes else 0
+        if not before:
+            return Kept().link(members)
+        rows, width = members.shapes[name]
+        theirs = Side(members.theirs[0], (rows - before, width), (1,))
+        return Link((theirs,), (Side(name, (rows, width), (0, 1)),), (Atom(before), Atom(rows - before)))
+
+
+def _positions(tensor: str, field: str) -> Setting:
+    """How many there are: the table's rows say it in a file."""
+
+    def read(file: Reading) -> None:
+        file.skip("context_length")
+        file.config[field] = _rows(file, tensor)
+
+    def write(out: Writing) -> None:
+        before = _padding(out.facts)
+        out.put("context_length", out.facts.count("max_position_embeddings") - before)
+        if before:
+            out.notes.append(
+                f"the first {before} rows of the table of positions are left out: a text begins behind them, "
+                "and only padding within one would read them"
+            )
+
+    return Special(read, write)
+
+
+def _rows(file: Reading, tensor: str) -> int:
+    shape = file.shapes.get(f"{tensor}.weight")
     if shape is None or len(shape) != 2:
-        file.refuse("there is no tensor `token_types.weight`, so this is no whole model")
-    file.config["type_vocab_size"] = shape[0]
+        file.refuse(f"there is no tensor `{tensor}.weight`, so this is no whole model")
+    return shape[0]
 
 
-_SIZES: tuple[Setting, ...] = (
-    HIDDEN,
-    INNER,
-    Same("attention.head_count", ("num_attention_heads",), needed=True),
-    Same(LAYER_NORM, ("layer_norm_eps",), needed=True),
+def _read_types(file: Reading) -> None:
+    file.config["type_vocab_size"] = _rows(file, "token_types")
+
+
+def _write_types(out: Writing) -> None:
+    out.put(".tokenizer.ggml.token_type_count", out.facts.count("type_vocab_size", default=2))
+
+
+_TYPES = Special(_read_types, _write_types)
+CAUSAL = Special(lambda _: None, lambda out: out.put("attention.causal", False))
+"""Read for all architectures in one place."""
+
+
+def _sizes(*, hidden: str, inner: str, heads: str, eps: Setting) -> tuple[Setting, ...]:
+    """By the names of a config's fields."""
+    return (
+        Same("embedding_length", (hidden, "n_embd"), needed=True),
+        Same("feed_forward_length", (inner, "n_inner"), needed=True),
+        Same("attention.head_count", (heads, "n_head"), needed=True),
+        eps,
+        CAUSAL,
+    )
+
+
+_EPS = Same(LAYER_NORM, ("layer_norm_eps", "layer_norm_epsilon"), default=1e-12, needed=True)
+
+_TOP: tuple[Rule, ...] = (
+    *rules("token_embd.weight = embeddings.word_embeddings.weight"),
+    rule("position_embd.weight", "embeddings.position_embeddings.weight", _FromTheFirst()),
+    *rules("token_embd_norm.* = embeddings.LayerNorm.*"),
 )
+
+
+def _has_types(file: Reading) -> bool:
+    return "token_types.weight" in file.shapes
+
 
 BERT = Architecture(
     "bert",
-    (Kind("bert", "BertModel"),),
-    (*_SIZES, Special(_tables, put_nothing), Always("hidden_act", "gelu")),
-    rules("""
-        token_embd.weight = embeddings.word_embeddings.weight
-        position_embd.weight = embeddings.position_embeddings.weight
-        token_types.weight = embeddings.token_type_embeddings.weight
-        token_embd_norm.* = embeddings.LayerNorm.*
-    """),
+    (Kind("bert", "BertModel", _has_types, aliases=_ROBERTAS, unsaid=_BERT_UNSAID),),
+    (
+        *_sizes(hidden="hidden_size", inner="intermediate_size", heads="num_attention_heads", eps=_EPS),
+        _positions("position_embd", "max_position_embeddings"),
+        _TYPES,
+        Always("hidden_act", "gelu"),
+    ),
+    (*_TOP, *rules("token_types.weight = embeddings.token_type_embeddings.weight")),
     rules("""
         attn_q.* = attention.self.query.*
         attn_k.* = attention.self.key.*
@@ -62,20 +132,86 @@ BERT = Architecture(
         layer_output_norm.* = output.LayerNorm.*
     """),
     home="encoder.layer.{}.",
-    condition=lambda _: False,
+    exact="bits; roberta, camembert and xlm-roberta are written as bert, positions from the first on",
+    looks_ahead=True,
+)
+
+
+def _read_distilled(file: Reading) -> None:
+    eps = file.number(LAYER_NORM)
+    if eps != _DISTIL_EPS:
+        file.unsupported(
+            f"tokens have no types, as in DistilBERT, and `{file.full(LAYER_NORM)}` is {eps}; "
+            f"{_DISTIL_EPS} was expected"
+        )
+    del file.config["num_hidden_layers"]
+    file.config["n_layers"] = file.layers
+
+
+def _write_distilled(out: Writing) -> None:
+    out.put(LAYER_NORM, _DISTIL_EPS)
+    out.put(".tokenizer.ggml.token_type_count", 1)
+
+
+DISTILBERT = Architecture(
+    "bert",
+    (
+        Kind(
+            "distilbert",
+            "DistilBertModel",
+            unsaid={
+                "dim": 768,
+                "hidden_dim": 3072,
+                "n_heads": 12,
+                "n_layers": 6,
+                "max_position_embeddings": 512,
+            },
+        ),
+    ),
+    (
+        *_sizes(
+            hidden="dim", inner="hidden_dim", heads="n_heads", eps=Special(_read_distilled, _write_distilled)
+        ),
+        _positions("position_embd", "max_position_embeddings"),
+        Always("activation", "gelu"),
+    ),
+    _TOP,
+    rules("""
+        attn_q.* = attention.q_lin.*
+        attn_k.* = attention.k_lin.*
+        attn_v.* = attention.v_lin.*
+        attn_output.* = attention.out_lin.*
+        attn_output_norm.* = sa_layer_norm.*
+        ffn_up.* = ffn.lin1.*
+        ffn_down.* = ffn.lin2.*
+        layer_output_norm.* = output_layer_norm.*
+    """),
+    home="transformer.layer.{}.",
     looks_ahead=True,
 )
 
 NOMIC_BERT = Architecture(
     "nomic-bert",
-    (Kind("nomic_bert", "NomicBertModel"),),
     (
-        CONTEXT,
-        *_SIZES,
+        Kind(
+            "nomic_bert",
+            "NomicBertModel",
+            unsaid={
+                "hidden_size": 768,
+                "intermediate_size": 3072,
+                "max_position_embeddings": 2048,
+                "num_attention_heads": 12,
+                "num_hidden_layers": 12,
+            },
+        ),
+    ),
+    (
+        Same("context_length", ("max_position_embeddings", "n_positions")),
+        *_sizes(hidden="hidden_size", inner="intermediate_size", heads="num_attention_heads", eps=_EPS),
         HEAD_DIM,
-        Special(_types, put_nothing),
-        Same("rope.freq_base", ("rope_theta",), needed=True),
-        Always("hidden_act", "silu"),
+        _TYPES,
+        Rope(theta=1000.0, dimensions=False),
+        Always("hidden_act", "silu", unless=("swish",)),
     ),
     rules("""
         token_embd.weight = embeddings.word_embeddings.weight
@@ -84,6 +220,9 @@ NOMIC_BERT = Architecture(
     """),
     rules("""
         attn_qkv.weight = attn.Wqkv.weight
+        attn_q.weight = self_attn.q_proj.weight
+        attn_k.weight = self_attn.k_proj.weight
+        attn_v.weight = self_attn.v_proj.weight
         attn_output.weight = attn.out_proj.weight
         attn_output_norm.* = norm1.*
         ffn_up.weight = mlp.fc11.weight
@@ -92,6 +231,5 @@ NOMIC_BERT = Architecture(
         layer_output_norm.* = norm2.*
     """),
     home="encoder.layers.{}.",
-    condition=lambda _: False,
     looks_ahead=True,
 )

@@ -36,6 +36,8 @@ class Reading:
         """Those that say something about the config and are no weights."""
         self.constants: dict[str, tuple[Shape, tuple[float, ...]]] = {}
         """Tensors of the checkpoint whose numbers stand in the metadata."""
+        self.dense: list[str] = []
+        """Those that are Dense modules behind pooling, in order."""
         self._metadata = metadata
         self._label = label
         self._used: set[str] = set()

@@ -29,7 +29,7 @@ class Facts:
     @property
     def layers(self) -> int:
         listed = self.get("layers_block_type", "hybrid_override_pattern", default=())
-        return self.count("num_hidden_layers", "n_layer", "num_layers", default=len(listed))
+        return self.count("num_hidden_layers", "n_layer", "num_layers", "n_layers", default=len(listed))
 
     @property
     def hidden(self) -> int:

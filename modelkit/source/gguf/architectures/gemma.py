@@ -1,4 +1,6 @@
-"""Gemma 1 to 3: norms that checkpoints store less one, and heads that are always tied."""
+"""Gemma 1 to 3, and EmbeddingGemma, which is Gemma 3 that looks both ways. Checkpoints store norms less one,
+and heads are always tied.
+"""
 
 from modelkit.source.gguf.architectures.architecture import Architecture, Kind
 from modelkit.source.gguf.architectures.exchange import Reading, Writing
@@ -9,6 +11,7 @@ from modelkit.source.gguf.architectures.parts import (
     SHIFTED,
     bias_flag,
     decoder,
+    put_nothing,
     rules,
 )
 from modelkit.source.gguf.architectures.rope import Rope, TwoRopes
@@ -34,12 +37,13 @@ _FOUR_NORMS = rules(
     """,
     SHIFTED,
 )
+_BOTH_WAYS = "use_bidirectional_attention"
 _BIAS = bias_flag("attention_bias", "attn_q")
 
 
-def query_scale(layers: int) -> Special:
+def query_scale(layers: int | None) -> Special:
     """Scores are divided by the root of a head's size, or of hidden / heads in the largest model, which
-    llama.cpp knows by its number of layers.
+    llama.cpp knows by its number of layers; None: there is no such model.
     """
 
     def scalar(count: int, hidden: int, heads: int, size: int) -> int:
@@ -99,4 +103,41 @@ GEMMA3 = Architecture(
     _TOP,
     (*_FOUR_NORMS, *_REST),
     exact="bits; norms within 3e-8",
+    condition=lambda config: not config.get(_BOTH_WAYS),
+)
+
+
+def _both_ways(file: Reading) -> None:
+    file.config[_BOTH_WAYS] = True
+    for name in ("dense_2", "dense_3"):
+        told = [file.count(f"{name}_feat_{side}", 0) for side in ("out", "in")]
+        shape = file.shapes.get(f"{name}.weight")
+        if shape is None:
+            continue
+        if list(shape) != told:
+            file.refuse(f"`{name}.weight` is {list(shape)}, and the metadata tell {told}")
+        file.used_tensors.add(f"{name}.weight")
+        file.dense.append(f"{name}.weight")
+
+
+EMBEDDING = Architecture(
+    "gemma-embedding",
+    (Kind("gemma3_text", "Gemma3TextModel", aliases=("gemma3",)),),
+    decoder(
+        Special(_both_ways, put_nothing),
+        TwoRopes(theta=1000000.0, window_theta=10000.0),
+        *windows(period=6, pattern=False, irregular=True),
+        query_scale(None),
+        _BIAS,
+    ),
+    (
+        *rules("token_embd.* = model.embed_tokens.*"),
+        *rules("output_norm.* = model.norm.*", SHIFTED),
+    ),
+    (*_FOUR_NORMS, *_REST),
+    exact="bits; norms within 3e-8",
+    condition=lambda config: bool(config.get(_BOTH_WAYS)),
+    looks_ahead=True,
+    always_ahead=True,
+    dense=True,
 )

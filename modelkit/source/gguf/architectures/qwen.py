@@ -95,7 +95,7 @@ def _text_of(name: str, kind: Kind, *more: Setting, block: tuple[Rule, ...] = _B
         TOP,
         block,
         exact="bits, of the text tower; written as the plain model",
-        condition=lambda _: False,
+        written=False,
     )
 
 

@@ -43,6 +43,8 @@ class Imported:
     """Tensors of the checkpoint whose numbers stand in the metadata: shape and numbers, to be float32."""
     notes: tuple[str, ...]
     """Sentences for the user."""
+    dense: tuple[str, ...] = ()
+    """Tensors of the file that are Dense modules behind pooling, in order."""
 
 
 def read_architecture(
@@ -95,7 +97,8 @@ def _read_common(file: Reading, metadata: Mapping[str, Any], row: Architecture) 
         file.refuse("there is no tensor `token_embd.weight`, so this is no whole model")
     file.config["num_hidden_layers"] = file.layers
     file.config["vocab_size"] = embedding[0]
-    looks_ahead = file.get("attention.causal") is False
+    causal = file.get("attention.causal")
+    looks_ahead = causal is False or (causal is None and row.always_ahead)
     if looks_ahead and not row.looks_ahead:
         file.unsupported("tokens see those behind them, which is not computed: the file is no language model")
     if row.looks_ahead and not looks_ahead:
@@ -147,7 +150,8 @@ def _with_tensors(row: Architecture, file: Reading) -> Imported:
     if towers:
         file.notes.append(f"{len(towers)} tensors for images and sound are left out")
     tensors = {origin.name: origin for link in links for origin in link.undo()}
-    return Imported(file.config, tensors, _scales(tensors, factors), file.constants, tuple(file.notes))
+    notes, dense = tuple(file.notes), tuple(file.dense)
+    return Imported(file.config, tensors, _scales(tensors, factors), file.constants, notes, dense)
 
 
 def _block(name: str) -> int:

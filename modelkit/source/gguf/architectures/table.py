@@ -18,6 +18,7 @@ from modelkit.source.gguf.architectures import (
     llama4,
     mistral4,
     mixtures,
+    modern_bert,
     muse,
     nemotron_h,
     phi,
@@ -49,6 +50,7 @@ ROWS: tuple[Architecture, ...] = (
     gemma.GEMMA,
     gemma.GEMMA2,
     gemma.GEMMA3,
+    gemma.EMBEDDING,
     gemma3n.GEMMA3N,
     gemma4.GEMMA4,
     phi.PHI2,
@@ -95,7 +97,9 @@ ROWS: tuple[Architecture, ...] = (
     nemotron_h.NEMOTRON_H_MOE,
     t5.T5,
     encoders.BERT,
+    encoders.DISTILBERT,
     encoders.NOMIC_BERT,
+    modern_bert.MODERN_BERT,
 )
 
 NAMES = frozenset(row.name for row in ROWS)

@@ -25,7 +25,7 @@ from modelkit.source.gguf.vocabulary.pieces import (
 from modelkit.source.gguf.vocabulary.scored import joined_document, truth, unigram_document
 from modelkit.source.gguf.vocabulary.special import Special, read_special
 from modelkit.source.gguf.vocabulary.splitting import splitting_of
-from modelkit.source.gguf.vocabulary.words import word_document
+from modelkit.source.gguf.vocabulary.words import word_document, word_pieces
 from modelkit.source.strict_json import parse_json
 from runtime.records import dataclass
 
@@ -239,6 +239,9 @@ def _agrees(document: Mapping[str, Any], vocabulary: Vocabulary, padding: set[in
             return False
     except (KeyError, TypeError, ValueError, IndexError, AttributeError):
         return False
+    if vocabulary.kind == WORDS:
+        made = word_pieces(vocabulary, "")
+        return theirs == {piece: one for piece, one in made.items() if one not in padding}
     # A converter writes the blanks of user-defined pieces as blanks.
     plain = {one: piece.replace("\u2581", " ") for piece, one in theirs.items()}
     ours = {one: piece.replace("\u2581", " ") for one, piece in enumerate(vocabulary.pieces)}

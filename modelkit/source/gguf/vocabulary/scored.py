@@ -67,8 +67,12 @@ def unigram_document(vocabulary: Vocabulary, metadata: Mapping[str, Any], label:
     scores = _scores(vocabulary, label)
     unknown = vocabulary.of_type(UNKNOWN)
     charsmap = _charsmap(metadata, label)
-    normalizers = [{"type": "Precompiled", "precompiled_charsmap": charsmap}] if charsmap else []
+    normalizers: list[dict[str, Any]] = (
+        [{"type": "Precompiled", "precompiled_charsmap": charsmap}] if charsmap else []
+    )
     metaspace = {"type": "Metaspace", "replacement": _BLANK, "prepend_scheme": "always", "split": True}
+    if truth(metadata, "remove_extra_whitespaces", label, usual=False):
+        normalizers.append({"type": "Strip", "strip_left": True, "strip_right": True})
     return {
         "normalizer": sequence(
             "normalizers",
@@ -129,7 +133,7 @@ def _charsmap(metadata: Mapping[str, Any], label: str) -> str | None:
     value = metadata.get(KEY + "precompiled_charsmap")
     if value is None:
         return None
-    if not isinstance(value, tuple | list) or len(value) > _CHARSMAP_BYTES:
+    if not isinstance(value, tuple | list | bytes) or len(value) > _CHARSMAP_BYTES:
         raise MalformedFile(
             f"{label}: `{KEY}precompiled_charsmap` is no list of at most {_CHARSMAP_BYTES:,} bytes"
         )

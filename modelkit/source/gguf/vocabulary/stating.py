@@ -22,11 +22,23 @@ from modelkit.source.gguf.vocabulary.pieces import (
     UNKNOWN,
     UNUSED,
     USER_DEFINED,
+    WORDS,
 )
+from modelkit.source.gguf.vocabulary.words import file_piece, word_metadata
 from runtime.records import dataclass
 
 _BLANK = "\u2581"
-_ROLES = {"bos": "bos", "eos": "eos", "unk": "unknown", "pad": "padding", "eot": "eot", "eom": "eom"}
+_ROLES = {
+    "bos": "bos",
+    "eos": "eos",
+    "unk": "unknown",
+    "pad": "padding",
+    "eot": "eot",
+    "eom": "eom",
+    "cls": "cls",
+    "sep": "seperator",  # as the format spells it
+    "mask": "mask",
+}
 _SPARE_SCORE = -1e9
 
 
@@ -35,7 +47,7 @@ class Stated:
     """A vocabulary on its way into metadata."""
 
     kind: str
-    """BYTES, JOINED, PLAIN or UNIGRAM."""
+    """BYTES, JOINED, PLAIN, WORDS or UNIGRAM."""
     metadata: Mapping[str, Any]
     notes: tuple[str, ...]
 
@@ -48,6 +60,8 @@ def kind_of(document: Mapping[str, Any], *, plain: bool, label: str) -> str:
     model = document["model"]
     if model["type"] == "Unigram":
         return UNIGRAM
+    if model["type"] == "WordPiece" and word_metadata(document) is not None:
+        return WORDS
     if model["type"] == "BPE":
         text = str(document.get("decoder")) + str(document.get("pre_tokenizer"))
         if model.get("byte_fallback"):
@@ -74,14 +88,18 @@ def state(document: Mapping[str, Any], kind: str, rows: int, label: str) -> Stat
         pieces[one] = piece
     types = _types(document, ids, rows)
     for one, type_ in enumerate(types):
-        if type_ == USER_DEFINED and kind != BYTES:
+        if type_ == USER_DEFINED and kind not in (BYTES, WORDS):
             pieces[one] = pieces[one].replace(_BLANK, " ")
+        elif kind == WORDS and type_ != UNUSED:
+            pieces[one] = file_piece(pieces[one], type_)
     made: dict[str, Any] = {KEY + "model": kind, KEY + "tokens": tuple(pieces)}
     model = document["model"]
     if kind in (BYTES, PLAIN):
         made[KEY + "merges"] = tuple(" ".join(_pair(merge)) for merge in model["merges"])
     elif kind == JOINED:
         made[KEY + "scores"] = _scores_of_merges(model["merges"], pieces, types)
+    elif kind == WORDS:
+        made |= word_metadata(document) or {}
     else:
         scores = [float(score) for _, score in model["vocab"]]
         made[KEY + "scores"] = (*scores, *[_SPARE_SCORE] * (rows - len(scores)))
@@ -91,7 +109,7 @@ def state(document: Mapping[str, Any], kind: str, rows: int, label: str) -> Stat
 
 
 def special_ids(roles: Mapping[str, int | None]) -> dict[str, int]:
-    """The keys of ids. Roles: bos, eos, unk, pad, eot, eom."""
+    """The keys of ids. Roles: those of `_ROLES`."""
     return {KEY + f"{_ROLES[role]}_token_id": one for role, one in roles.items() if one is not None}
 
 
@@ -109,8 +127,12 @@ def _types(document: Mapping[str, Any], ids: Mapping[str, int], rows: int) -> li
         types[one] = BYTE if fallback and _is_byte(piece) else NORMAL
     for token in document["added_tokens"]:
         types[token["id"]] = CONTROL if token["special"] else USER_DEFINED
-    unknown = model.get("unk_token") if model["type"] == "BPE" else None
-    if isinstance(unknown, str) and unknown in ids:
+    unknown = model.get("unk_token")
+    if (
+        isinstance(unknown, str)
+        and unknown in ids
+        and (model["type"] == "BPE" or types[ids[unknown]] == NORMAL)
+    ):
         types[ids[unknown]] = UNKNOWN
     if type(model.get("unk_id")) is int:
         types[model["unk_id"]] = UNKNOWN

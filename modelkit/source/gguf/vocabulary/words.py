@@ -4,10 +4,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from modelkit.errors import MalformedFile
-from modelkit.source.gguf.vocabulary.pieces import CONTROL, UNKNOWN, Vocabulary
+from modelkit.source.gguf.vocabulary.pieces import CONTROL, KEY, UNKNOWN, USER_DEFINED, Vocabulary
 from modelkit.source.gguf.vocabulary.scored import truth
 
 _FIRST, _FOLLOWING = "\u2581", "##"
+_WHOLE = (CONTROL, UNKNOWN, USER_DEFINED)
+"""Types of tokens that are written as they are."""
 
 
 def word_pieces(vocabulary: Vocabulary, label: str) -> dict[str, int]:
@@ -16,11 +18,32 @@ def word_pieces(vocabulary: Vocabulary, label: str) -> dict[str, int]:
     for piece, (one, type_) in zip(vocabulary.pieces, enumerate(vocabulary.types), strict=True):
         if piece.startswith(_FIRST) and len(piece) > 1:
             piece = piece[1:]
-        elif type_ not in (CONTROL, UNKNOWN) and not (piece.startswith("[") and piece.endswith("]")):
+        elif type_ not in _WHOLE and not (piece.startswith("[") and piece.endswith("]")):
             piece = _FOLLOWING + piece
         if found.setdefault(piece, one) != one:
             raise MalformedFile(f"{label}: two tokens are {piece[:40]!r} in BERT's spelling")
     return found
+
+
+def file_piece(piece: str, type_: int) -> str:
+    """A piece in BERT's spelling as files have it: what `word_pieces` reads."""
+    if type_ in _WHOLE:
+        return piece
+    return piece.removeprefix(_FOLLOWING) if piece.startswith(_FOLLOWING) else _FIRST + piece
+
+
+def word_metadata(document: Mapping[str, Any]) -> dict[str, bool] | None:
+    """How texts are treated before they are cut, as keys of a file; None where llama.cpp does otherwise."""
+    normalizer, model = document["normalizer"], document["model"]
+    wanted = {"type": "BertNormalizer", "clean_text": True, "handle_chinese_chars": True}
+    if not isinstance(normalizer, Mapping) or not wanted.items() <= normalizer.items():
+        return None
+    cut = document["pre_tokenizer"] == {"type": "BertPreTokenizer"}
+    if not cut or model.get("continuing_subword_prefix") != _FOLLOWING:
+        return None
+    lower, strips = normalizer.get("lowercase", True), normalizer.get("strip_accents")
+    strips = lower if strips is None else strips
+    return {KEY + "normalizer.lowercase": lower, KEY + "normalizer.strip_accents": strips}
 
 
 def word_document(
