@@ -3,6 +3,7 @@
 import mlx.core as mx
 
 from runtime.models.experts import Weights
+from runtime.models.quantizing import REQUESTED, Row
 
 
 def joined_rows(weights: Weights, parts: tuple[str, ...], whole: str) -> Weights:
@@ -21,3 +22,10 @@ def joined_rows(weights: Weights, parts: tuple[str, ...], whole: str) -> Weights
                 del kept[member]
             kept[name.replace(parts[0], whole)] = mx.concatenate(members)
     return kept
+
+
+def alike(parts: tuple[str, ...]) -> Row:
+    """Matrices that are joined take the format that was asked for, each of them: rows of two formats are no
+    matrix.
+    """
+    return Row(lambda tensor, _: tensor.has(*parts), REQUESTED, "joined with others")

@@ -13,13 +13,14 @@ import mlx.core as mx
 
 from runtime.cache.layout import LayerSpec
 from runtime.errors import UnsupportedModel
+from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
 from runtime.models.decoder import CausalLM, gated_mlp, rms_norms
 from runtime.models.decoder_config import DecoderConfig, layer_count, listed_layers, read_shape
 from runtime.models.expert_groups import read_groups
 from runtime.models.experts import Weights, to_switch
 from runtime.models.family import Family
-from runtime.models.joined import joined_rows
+from runtime.models.joined import alike, joined_rows
 from runtime.models.tensor_names import without_spares
 from runtime.nn.block import PreNorm
 from runtime.nn.conv import stored_filters
@@ -216,8 +217,9 @@ _RENAMED = (
     (".w3.", ".up_proj."),
     (".self_attn.forget_gate.", ".self_attn."),
 )
+_MATRICES = tuple(f".self_attn.{part}_proj." for part in "qkv")
 _JOINED = (
-    (tuple(f".self_attn.{part}_proj." for part in "qkv"), ".self_attn.qkv_proj."),
+    (_MATRICES, ".self_attn.qkv_proj."),
     (tuple(f".self_attn.{part}_conv1d." for part in "qkv"), ".self_attn.conv1d."),
     (tuple(f".self_attn.{part}_conv.conv." for part in "qkv"), ".self_attn.conv1d."),
 )
@@ -250,4 +252,11 @@ def keeps_dtype(name: str) -> bool:
     return name.endswith((".A_log", ".dt_bias", ".e_score_correction_bias"))
 
 
-FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt, keeps_dtype=keeps_dtype)
+FAMILY = Family(
+    parse=parse,
+    layout=layout,
+    build=build,
+    adapt=adapt,
+    keeps_dtype=keeps_dtype,
+    checkpoint=always(Checkpoint(rows=(alike(_MATRICES),))),
+)

@@ -11,12 +11,13 @@ import mlx.core as mx
 
 from runtime.cache.layout import Full, LayerSpec
 from runtime.cache.protocol import StepCache
+from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
 from runtime.models.decoder import CausalLM, gated_mlp, layer_ropes, rms_norms
 from runtime.models.decoder_config import DecoderConfig, layer_count, one_rope, read_shape
 from runtime.models.experts import Weights
 from runtime.models.family import Family
-from runtime.models.joined import joined_rows
+from runtime.models.joined import alike, joined_rows
 from runtime.models.tensor_names import without_spares
 from runtime.nn.block import Block, Place, PostNorm
 from runtime.nn.conv import stored_filters
@@ -128,8 +129,9 @@ _RENAMED = (
     (".linear_attn.o_proj.", ".linear_attn.out_proj."),
     (".linear_attn.o_norm.", ".linear_attn.norm."),
 )
+_MATRICES = tuple(f".linear_attn.{part}_proj." for part in "qkv")
 _JOINED = (
-    (tuple(f".linear_attn.{part}_proj." for part in "qkv"), ".linear_attn.in_proj_qkv."),
+    (_MATRICES, ".linear_attn.in_proj_qkv."),
     (tuple(f".linear_attn.{part}_conv1d." for part in "qkv"), ".linear_attn.conv1d."),
 )
 
@@ -154,4 +156,11 @@ def keeps_dtype(name: str) -> bool:
     return name.endswith((".A_log", ".dt_bias"))
 
 
-FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt, keeps_dtype=keeps_dtype)
+FAMILY = Family(
+    parse=parse,
+    layout=layout,
+    build=build,
+    adapt=adapt,
+    keeps_dtype=keeps_dtype,
+    checkpoint=always(Checkpoint(rows=(alike(_MATRICES),))),
+)

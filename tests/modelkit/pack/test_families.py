@@ -7,9 +7,13 @@ import pytest
 
 from modelkit.pack.families import checkpoint_of, request_for
 from modelkit.pack.policy import choose
+from runtime.models import describe
 from runtime.models.checkpoint import PLAIN
 from runtime.models.quantizing import Tensor, more_bits
+from runtime.quality.owners import owners
 from runtime.quant import find_format
+from tests.runtime.models.test_quantized import one_of_each
+from tests.support.parity import Reference
 
 SENSITIVE, ROBUST = 8, 9  # of 30 layers, one that gets more bits and one that does not
 
@@ -163,3 +167,14 @@ def test_facts_are_found_in_nested_configs() -> None:
     assert row is not None
     request = request_for(row, {"text_config": {"num_hidden_layers": 12, "num_experts": 8}})
     assert (request.layers, request.experts) == (12, 8)
+
+
+@pytest.mark.parametrize("name", one_of_each())
+def test_what_a_network_joins_has_one_format(name: str) -> None:
+    record, row = Reference(name).record, find_format("q4g32")
+    assert row is not None
+    config, shapes = record["config"], {name: tuple(shape) for name, shape in record["tensors"].items()}
+    request, rows = request_for(row, config), checkpoint_of(config).rows
+    for module, parts in owners(describe(config), shapes).items():
+        chosen = {choose(Tensor(part, "F32", shapes[part]), request, rows).format for part in parts}
+        assert len(chosen) == 1, (module, parts, chosen)
