@@ -148,6 +148,8 @@ def _described(source: Source, reader: Reader) -> tuple[Described, dict[str, Sto
     found, label = stored_tensors(source), source.inventory.origin
     config = text_config(source.inventory.config)
     notes = [f"{found.towers} tensors for images and sound are left out"] if found.towers else []
+    if found.unread:
+        notes.append(f"{', '.join(found.unread)} left out: embeddings are made of hidden states alone")
 
     def described(tensors: Mapping[str, Stored]) -> Described:
         shapes = {name: one.shape for name, one in tensors.items()}

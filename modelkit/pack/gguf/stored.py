@@ -71,13 +71,17 @@ class Tensors:
     """Of draft heads."""
     towers: int
     """How many there are for images and sound, which are left out."""
+    unread: tuple[str, ...]
+    """Names of those beside an encoder that are for other tasks, and left out, too."""
 
 
 def stored_tensors(source: Source) -> Tensors:
     """Raises UnsupportedSource for weights that are kept in another way."""
     inventory, kind = source.inventory, source.kind
     checkpoint = checkpoint_of(inventory.config)
-    kept = [tensor for name, tensor in inventory.tensors.items() if not checkpoint.towers.has(name)]
+    text = {name: one for name, one in inventory.tensors.items() if not checkpoint.towers.has(name)}
+    kept = [one for name, one in text.items() if not checkpoint.never_read(name)]
+    unread = tuple(name for name in text if checkpoint.never_read(name))
     if isinstance(kind, MlxWeights):
         stored = _packed_and_plain(kept, kind, inventory)
     elif isinstance(kind, FloatWeights):
@@ -91,7 +95,7 @@ def stored_tensors(source: Source) -> Tensors:
     count = layers if type(layers) is int else 0
     heads = {one.name: one for name, one in stored if checkpoint.in_head(name, count)}
     model = _with_stacks({one.name: one for _, one in stored if one.name not in heads}, inventory.origin)
-    return Tensors(model, heads, len(inventory.tensors) - len(kept))
+    return Tensors(model, heads, len(inventory.tensors) - len(text), unread)
 
 
 def _plain(tensors: Iterable[TensorInfo], checkpoint: Checkpoint) -> list[tuple[str, Stored]]:

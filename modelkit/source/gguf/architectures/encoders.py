@@ -192,19 +192,7 @@ DISTILBERT = Architecture(
 
 NOMIC_BERT = Architecture(
     "nomic-bert",
-    (
-        Kind(
-            "nomic_bert",
-            "NomicBertModel",
-            unsaid={
-                "hidden_size": 768,
-                "intermediate_size": 3072,
-                "max_position_embeddings": 2048,
-                "num_attention_heads": 12,
-                "num_hidden_layers": 12,
-            },
-        ),
-    ),
+    (Kind("nomic_bert", "NomicBertModel"),),
     (
         Same("context_length", ("max_position_embeddings", "n_positions")),
         *_sizes(hidden="hidden_size", inner="intermediate_size", heads="num_attention_heads", eps=_EPS),

@@ -44,6 +44,8 @@ class Same:
 
     def write(self, out: Writing) -> None:
         value = out.facts.get(*self.names, default=self.default)
+        if value is None and self.needed:
+            out.refuse(f"config.json does not say {self.names[0]}, which a GGUF file has to")
         if value is not None and value != self.off:
             out.put(self.key, self.kind(value) if self.kind else value)
 

@@ -214,6 +214,15 @@ def test_what_a_file_cannot_say_is_refused(
         exported(tmp_path)
 
 
+def test_heads_for_other_tasks_are_left_out(tmp_path: Path) -> None:
+    beside = {"bert.pooler.dense.weight": np.zeros((64, 64), np.float32)}
+    write_encoder(tmp_path / "model", prefix="bert.", beside=beside)
+    assert any(note.startswith("bert.pooler.dense.weight left out") for note in exported(tmp_path).notes)
+    again(tmp_path)
+    first, second = both(tmp_path)
+    np.testing.assert_array_equal(first[1], second[1])
+
+
 def test_what_stands_before_texts_and_where_they_are_cut_is_told(tmp_path: Path) -> None:
     folder = write_encoder(tmp_path / "model")
     said = {"prompts": {"query": "search: "}}
