@@ -201,7 +201,7 @@ def load(
 
 def _gather(ranks: int | None, settings: Settings) -> None:
     if ranks is not None and arguments.whole(ranks, "ranks", 1, _MOST_RANKS) > 1:
-        from modelkit.ranks.crew import gather
+        from modelkit.ranks.meeting import gather
 
         gather(ranks, settings.home)
 

@@ -20,7 +20,7 @@ def examine(ctx: click.Context, *, as_json: bool) -> None:
         raise click.UsageError(f"--hosts is about several machines; {_HOW}")
     if follows(ctx, None):
         return
-    from modelkit.ranks.crew import join
+    from modelkit.ranks.meeting import join
 
     found = join().examine(Settings.from_environment().home)
     if as_json:

@@ -32,8 +32,8 @@ def follows(ctx: click.Context, ranks: int | None) -> bool:
     if ranks is not None:
         raise click.UsageError("--ranks starts processes here, and a launcher has started some already")
     from modelkit.cli.screen import Waiting
-    from modelkit.ranks.crew import join
     from modelkit.ranks.following import follow
+    from modelkit.ranks.meeting import join
 
     with Waiting("waiting for the other machines"):
         crew = join()

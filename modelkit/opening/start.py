@@ -37,7 +37,8 @@ from runtime.speculate.drafter import Drafter
 from runtime.speculate.pair import drafters_for
 
 if TYPE_CHECKING:
-    from modelkit.ranks.crew import Crew, Read
+    from modelkit.ranks.agreeing import Read
+    from modelkit.ranks.crew import Crew
     from runtime.ranks.group import Group
     from runtime.ranks.plan import Plan
 
@@ -128,7 +129,9 @@ def start_engine(
     guesses = wanted.draft_num_predict != 0 and described.writes
     crew = present()
     if crew is not None:
-        crew.check(opened, drafts=guesses)
+        from modelkit.ranks.job import check_cuttable
+
+        check_cuttable(opened, drafts=guesses)
     elif settings.shards > 1:
         raise LoadError(
             f"shards is {settings.shards}: parts of every layer, for as many ranks, and there are no ranks",
@@ -144,7 +147,9 @@ def start_engine(
     learned = learning.recall() if learning else None
     options = _options(wanted, limits, settings.max_waiting)
     if crew is not None:
-        lead, job = crew.lead(), crew.job(opened, options, settings.shards)
+        from modelkit.ranks.job import job_of
+
+        lead, job = crew.lead(), job_of(opened, options, settings.shards)
         weights.share = partial(crew.share, opened, job, settings.home)
         options = replace(options, threads=crew.threads(options.threads))
     adapters = attached.sources(opened.adapters, described)

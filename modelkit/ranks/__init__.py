@@ -3,5 +3,9 @@
 spawn        starts such processes on this machine
 facts        what ranks tell each other about themselves, and where they differ
 examining    which packages each has, and how fast links are
+meeting      how this process comes to be one of several
 crew         the ranks that this process is one of: it leads them, or follows
+job          a model that they are to run, and its plan
+agreeing     what they compare before they read their shares
+bringing     gives each what its store lacks of a package, and `fetching` takes it
 """

@@ -24,7 +24,8 @@ from modelkit.address import RegistryAddress, read_address
 from modelkit.errors import LoadError, ModelkitError, ModelNotFound, StoreError
 from modelkit.fetch.registry.origin import origin_of
 from modelkit.fetch.registry.url import Url, is_loopback
-from modelkit.ranks.facts import Facts, called, difference, exchanged
+from modelkit.ranks.agreeing import agreed
+from modelkit.ranks.facts import Facts, called
 from modelkit.ranks.fetching import Fetching, blobs_in
 from modelkit.store.digest import Blob, Digest
 from modelkit.store.manifest import MANIFEST_LIMIT_BYTES
@@ -66,7 +67,7 @@ def bring(group: Group, home: Path, name: str, package: str, hosts: Sequence[str
         mine["lacks"] = group.rank > 0 and lacks(store, name, Digest.parse(package))
     except ModelkitError as error:
         mine["problem"] = error.message
-    said = _agreed(group, mine)
+    said = agreed(group, mine)
     lacking = [rank for rank, facts in enumerate(said) if facts["lacks"]]
     if not lacking:
         return ()
@@ -91,7 +92,7 @@ def bring(group: Group, home: Path, name: str, package: str, hosts: Sequence[str
         except ModelkitError as error:
             mine["problem"] = error.message
         fetched = {} if fetching is None else {"fetched": fetching.fetched_bytes}
-        said = _agreed(group, {**mine, **fetched})
+        said = agreed(group, {**mine, **fetched})
     return tuple(
         f"{called(said, rank)} had not all of {name}, and has fetched {size(said[rank]['fetched'])}"
         for rank in lacking
@@ -189,7 +190,7 @@ def _all_rounds(
             state["problem"] = sender.problem
         if group.rank == 0 and time.monotonic() > moved_s + _STALLED_S:
             state["problem"] = f"no machine has read or written anything for {_STALLED_S:g} s"
-        said = _agreed(group, {**state, **mine})
+        said = agreed(group, {**state, **mine})
         before, worked = worked, sum(facts.get("worked", 0) for facts in said)
         if worked != before or any(facts.get("waits") for facts in said):
             moved_s = time.monotonic()
@@ -214,11 +215,3 @@ def _round(group: Group, now: Round, blob: Blob, fetching: Fetching | None, send
             mx.eval(piece)  # before the next is read: no more than one is on its way from here
         if fetching is not None:
             fetching.take(now.number, start, bytes(memoryview(cast("Any", piece))))
-
-
-def _agreed(group: Group, mine: Facts) -> list[Facts]:
-    said = exchanged(group, mine)
-    differs = difference(said, ())
-    if differs is not None:
-        raise LoadError(f"it cannot be run on {group.size} ranks: {differs}")
-    return said

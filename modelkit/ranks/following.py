@@ -4,7 +4,8 @@ import sys
 
 from modelkit.errors import ModelkitError
 from modelkit.opening.start import read_share
-from modelkit.ranks.crew import Crew, join
+from modelkit.ranks.crew import Crew
+from modelkit.ranks.meeting import join
 from modelkit.settings import Settings
 from runtime.errors import RuntimeFault
 

@@ -119,8 +119,8 @@ def test_a_launched_process_leads_or_follows(folder: Path, alone: str, tmp_path:
 
 REFUSED = """
 import json, os, sys, modelkit
-from modelkit.ranks.crew import join
 from modelkit.ranks.following import follow
+from modelkit.ranks.meeting import join
 crew = join()
 if crew.rank:
     sys.exit(follow(crew))

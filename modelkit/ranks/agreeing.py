@@ -1,0 +1,70 @@
+"""Starting a model on all ranks at once: they agree on what it is and who gets what, and then read.
+
+All call it at the same time. What goes wrong on one rank is said on all, and ends it for all.
+"""
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from modelkit.attached import contents
+from modelkit.errors import LoadError, ModelkitError
+from modelkit.ranks.facts import Facts, difference, exchanged, own_facts
+from modelkit.ranks.job import Job, identity, plan_of
+from runtime.errors import RankLost, RuntimeFault
+from runtime.loaded import LoadedModel
+from runtime.ranks.group import Group
+from runtime.ranks.plan import Plan
+
+if TYPE_CHECKING:
+    from modelkit.opening.read import Opened
+
+_LOADING_S = 3600.0
+"""How long reading weights may take on any machine."""
+
+Read = Callable[["Opened", Plan, Group], LoadedModel]
+"""Reads this rank's share of what was opened."""
+
+
+def agreed(
+    group: Group, mine: Facts, names: tuple[str, ...] = (), within_s: float | None = None
+) -> list[Facts]:
+    """What each rank says. mine: `host` besides. Raises LoadError, on all ranks, where one has a problem, or
+    another value for one of `names`. within_s: as in `exchanged`.
+    """
+    said = exchanged(group, mine, within_s)
+    differs = difference(said, names)
+    if differs is not None:
+        raise LoadError(f"it cannot be run on {group.size} ranks: {differs}")
+    return said
+
+
+def read_together(
+    group: Group, host: str, opened: "Opened | None", problem: str | None, job: Job, read: Read
+) -> LoadedModel:
+    """This rank's share. host: of this process. problem: why nothing was opened here. Raises LoadError."""
+    package = None if opened is None else identity(opened)
+    adapters = None if opened is None else contents(opened.adapters)
+    mine = {**own_facts(), "host": host, "problem": problem, "package": package, "adapters": adapters}
+    facts = agreed(group, mine, ("package", "adapters"))
+    plan = None
+    assert opened is not None
+    try:
+        plan = plan_of(opened, job, facts)
+    except (RuntimeFault, ModelkitError) as fault:
+        problem = str(fault)
+    agreed(group, {"host": host, "problem": problem, "plan": plan and plan.digest}, ("plan",))
+    assert plan is not None
+    try:
+        share = read(opened, plan, group)
+    except RankLost:
+        raise
+    except Exception as fault:
+        with suppress(LoadError):  # what happened here says more
+            said = str(fault) or type(fault).__name__
+            agreed(group, {"host": host, "problem": said}, within_s=_LOADING_S)
+        if group.rank > 0:
+            raise LoadError(str(fault)) from fault
+        raise
+    agreed(group, {"host": host}, within_s=_LOADING_S)
+    return share

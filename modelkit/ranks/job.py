@@ -1,0 +1,95 @@
+"""A model that several ranks are to run: what they are told of it, what they compare, and who gets what.
+
+Nothing here talks to anybody, and nothing is read but headers.
+"""
+
+import hashlib
+import json
+from typing import TYPE_CHECKING
+
+from modelkit.attached import held_bytes
+from modelkit.errors import LoadError
+from modelkit.ranks.facts import Facts, free_bytes
+from runtime.device import device
+from runtime.engine.options import Options
+from runtime.models import describe
+from runtime.ranks.parts import Remembered, parts_of
+from runtime.ranks.plan import Host, Plan, decide
+from runtime.records import dataclass
+from runtime.speculate.pair import runs_inside
+
+if TYPE_CHECKING:
+    from modelkit.opening.read import Opened
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A model to run."""
+
+    label: str
+    """As it is opened."""
+    shards: int
+    """Among how many ranks each stage is shared."""
+    tokens: int
+    """Of a sequence, at most."""
+    sequences: int
+    kept_format: str | None
+    threads: int | None
+    """What was asked for; None: an equal part of each machine's."""
+    package: str | None = None
+    """Its digest; None for a folder, which each machine has to have."""
+    added: tuple[str, ...] = ()
+    """Paths of adapters that are not in the package, which each machine has to have."""
+    disk_bytes: int = 0
+    """What each may keep on disk of earlier prompts; 0: nothing."""
+
+
+def job_of(opened: "Opened", options: Options, shards: int) -> Job:
+    """What the others are told of a model that is run so here."""
+    tokens, kept_format, threads = options.context_length, options.kv_format, options.threads
+    added = tuple(str(path.absolute()) for path in opened.added)
+    folder = options.prefix_folder
+    return Job(
+        label=opened.label,
+        shards=shards,
+        tokens=tokens,
+        sequences=options.max_rows,
+        kept_format=kept_format,
+        threads=threads,
+        package=opened.package,
+        added=added,
+        disk_bytes=0 if folder is None else folder.limit_bytes,
+    )
+
+
+def check_cuttable(opened: "Opened", *, drafts: bool) -> None:
+    """Raise LoadError for what is only done on one machine. drafts: will its draft be used?"""
+    described = describe(opened.inventory.config)
+    if not described.writes:
+        raise LoadError(f"{opened.label} makes embeddings, which several machines do not do together")
+    if drafts and opened.draft is not None and runs_inside(describe(opened.draft.config)):
+        raise LoadError(
+            f"the draft of {opened.label} reads what is inside its target, of which machines have parts",
+            hint="Run it with -p draft_num_predict=0, or on one machine.",
+        )
+
+
+def identity(opened: "Opened") -> str:
+    """What tells the weights of one package or folder from those of another, by its headers."""
+    if opened.package is not None:
+        return opened.package
+    tensors = sorted((name, one.dtype, list(one.shape)) for name, one in opened.inventory.tensors.items())
+    said = json.dumps([dict(opened.inventory.config), tensors], sort_keys=True)
+    return "sha256:" + hashlib.sha256(said.encode()).hexdigest()
+
+
+def plan_of(opened: "Opened", job: Job, facts: list[Facts]) -> Plan:
+    """The same on all ranks, as they know the same. Raises CannotCut, TooLarge and their kin."""
+    tensors = {name: (one.dtype, one.shape) for name, one in opened.inventory.tensors.items()}
+    memory = Remembered(job.tokens, job.sequences, job.kept_format)
+    parts = parts_of(opened.inventory.config, tensors, shards=job.shards, memory=memory, on=device())
+    beside = held_bytes(opened.adapters, 4)
+    free = [max(room - beside, 1) if room else 0 for room in free_bytes(facts)]
+    plan = decide(parts, [Host(one["host"], room) for one, room in zip(facts, free, strict=True)])
+    plan.check_room()
+    return plan

@@ -1,0 +1,69 @@
+"""How a process comes to be one of several ranks: a launcher has started all, or it starts the others."""
+
+import threading
+import time
+from pathlib import Path
+
+from modelkit.errors import LoadError
+from modelkit.ranks.crew import Crew
+from modelkit.ranks.present import be_of, present
+from modelkit.ranks.spawn import Children
+from modelkit.settings import rank_patience_s, surroundings
+from runtime.errors import RankLost
+from runtime.ranks.group import Group
+
+_MEETING_S = 60.0
+"""How long others may take to start, at the least."""
+
+
+def join() -> Crew:
+    """The crew that a launcher has started this process for. It waits for the others to come."""
+    return present() or _join(None)
+
+
+def gather(size: int, home: Path) -> Crew:
+    """A crew of this process, which leads, and others that are started here. home: of their store."""
+    crew = present()
+    if crew is None:
+        return _join(Children(size, home))
+    if crew.size != size:
+        raise LoadError(
+            f"this process is one of {crew.size} ranks, and cannot be one of {size}",
+            hint="Start another process.",
+        )
+    return crew
+
+
+def _join(children: Children | None) -> Crew:
+    try:
+        return be_of(Crew(_met(children), children))
+    except BaseException:
+        if children is not None:
+            children.close(at_once=True)
+        raise
+
+
+def _met(children: Children | None) -> Group:
+    """MLX waits without end for whoever does not come, so it does that on a thread of its own."""
+    patience_s = rank_patience_s()
+    met: list[Group | Exception] = []
+
+    def meet() -> None:
+        try:
+            met.append(Group.join("ring" if children else "any", patience_s))
+        except Exception as error:  # noqa: BLE001 -- raised below
+            met.append(error)
+
+    with surroundings({} if children is None else children.own):
+        thread = threading.Thread(target=meet, name="modelkit-meet", daemon=True)
+        thread.start()
+        until_s = time.monotonic() + max(patience_s, _MEETING_S)
+        while thread.is_alive() and time.monotonic() < until_s:
+            thread.join(0.05)
+            if children is not None:
+                children.check()
+    if not met:
+        raise RankLost(f"not all have come within {max(patience_s, _MEETING_S):g} s")
+    if isinstance(met[0], Exception):
+        raise RankLost(str(met[0])) from met[0]
+    return met[0]
