@@ -1,4 +1,4 @@
-"""Telling the readers of an event loop what a step of the engine brought: one call per step, for all of them.
+"""Telling the readers of an event loop what steps of the engine brought: one call for all of them.
 
     the engine's thread   `Bell.ring` calls the one `wake` of all streams that this loop reads
     the loop              one callback looks which of them have something, and sets their events

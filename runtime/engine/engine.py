@@ -67,9 +67,7 @@ class Engine:
             crew.group.stuck = self._thread.abandon
         try:
             room = self._thread.call(
-                lambda: furnish(
-                    load(), options, drafters, learned, self._release, self._bell.ring, adapters, crew
-                )
+                lambda: furnish(load(), options, drafters, learned, self._release, self._bell, adapters, crew)
             )
             self.model, self._memory, self._threads = room.model, room.memory, room.threads
             self._prefixes, self._sources, self._desk = room.prefixes, room.sources, room.desk
@@ -85,8 +83,8 @@ class Engine:
             raise
 
     def submit(self, request: Request, wake: Wake | None = None) -> Stream:
-        """Queue a request. wake: called on the engine's thread, once per step and when it ends, when there is
-        something new to `take` from the stream; see `bell`.
+        """Queue a request. wake: called on the engine's thread, once per step at most and when it ends,
+        when there is something new to `take` from the stream; see `bell`.
 
         Raises BadTokenIds for ids outside the vocabulary, ValueError for an impossible length or an adapter
         that there is not, QueueFull when too many wait, ThreadEnded when the engine runs no more.

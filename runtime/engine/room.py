@@ -9,6 +9,7 @@ from runtime.cache.layout import sequence_bytes
 from runtime.cache.sharing import Sharing
 from runtime.cpu.threads import Threads
 from runtime.engine.adapters import Adapters, AdapterSource
+from runtime.engine.bell import Bell
 from runtime.engine.options import Options
 from runtime.engine.places import Places
 from runtime.engine.prefixes import Prefixes
@@ -58,14 +59,14 @@ def furnish(
     drafters: Drafters | None,
     learned: object,
     release: Callable[[Row], None],
-    waits: Callable[[], None],
+    bell: Bell,
     sources: Sequence[AdapterSource] = (),
     crew: "Leading | None" = None,
 ) -> Room:
-    """learned, sources, crew: as in Engine. release, waits: as in Steps."""
+    """learned, sources, crew: as in Engine. release, bell: as in Steps."""
     lead = None if crew is None else crew(model)
     try:
-        return _furnished(model, options, drafters, learned, release, waits, sources, lead)
+        return _furnished(model, options, drafters, learned, release, bell, sources, lead)
     except BaseException:
         if lead is not None:
             lead.end()  # the others wait for what is to be computed
@@ -78,7 +79,7 @@ def _furnished(
     drafters: Drafters | None,
     learned: object,
     release: Callable[[Row], None],
-    waits: Callable[[], None],
+    bell: Bell,
     sources: Sequence[AdapterSource],
     lead: "Lead | None",
 ) -> Room:
@@ -102,7 +103,7 @@ def _furnished(
         sharing=Sharing if lead is None else lead.sharing,
     )
     places = Places(memory, prefixes, desk, options.max_rows)
-    steps = Steps(model, memory, prefixes, prompts, desk, places, adapters, release, waits)
+    steps = Steps(model, memory, prefixes, prompts, desk, places, adapters, release, bell)
     threads = Threads(options.threads)
     return Room(model, memory, desk, prefixes, prompts, threads, places, steps, adapters, lead)
 

@@ -17,6 +17,7 @@ from runtime.cache.build import LayerMemory
 from runtime.cache.protocol import by_layout
 from runtime.cpu.stated import stated_by
 from runtime.engine.adapters import Adapters
+from runtime.engine.bell import Bell
 from runtime.engine.drawing import Drawing, Drawn, grammatical
 from runtime.engine.places import Places
 from runtime.engine.prefixes import Prefixes
@@ -36,8 +37,8 @@ from runtime.step import Inputs, Step
 
 
 class Steps:
-    """release: called with each row that has ended, to free its place. waits: called when all is on its way
-    to the device and has to be waited for; whatever is to be done by others has its time then.
+    """release: called with each row that has ended, to free its place. bell: told when all is on its way to
+    the device and has to be waited for; whatever is to be done by others has its time then.
     """
 
     def __init__(
@@ -50,10 +51,10 @@ class Steps:
         places: Places,
         adapters: Adapters,
         release: Callable[[Row], None],
-        waits: Callable[[], None],
+        bell: Bell,
     ) -> None:
         self._model, self._memory, self._prefixes, self._sources = model, memory, prefixes, sources
-        self._desk, self._places, self._release, self._waits = desk, places, release, waits
+        self._desk, self._places, self._release, self._bell = desk, places, release, bell
         self._adapters = adapters
         self._decoding = places.decoding
         self._drawing = Drawing(model.vocab_size)
@@ -66,6 +67,8 @@ class Steps:
         CacheFull when memory has no room for part of it; what was computed until then has its place, and that
         part can be tried again.
         """
+        if prefill:
+            self._bell.hurry()
         if any(row.last_is_drawn for row in self._decoding):
             self.read_back()  # such a row is over then, and computes no token that would be thrown away
         if not grammatical(self._decoding) and self._desk.pauses(len(self._decoding)):
@@ -101,7 +104,7 @@ class Steps:
         """Wait for the tokens in flight, hand them to their rows, and let go of rows that end."""
         groups, self._flying = self._flying, []
         if groups:
-            self._waits()
+            self._bell.device_waited_for()
         over: list[Row] = []
         for group in groups:
             for place, (row, (token,)) in enumerate(zip(group.rows, group.read(), strict=True)):
@@ -168,7 +171,7 @@ class Steps:
             group = self._draw(rows, hidden, step, inputs, [row.length + 1 for row in rows], guesses)
         mx.async_eval(*group.arrays, inputs)  # together: the drafts may be lazy, and one wait serves for all
         self._desk.meanwhile()
-        self._waits()
+        self._bell.device_waited_for()
         drawn, drafts = group.read(), cast("list[list[int]]", inputs.tolist())
         # Behind the end of an answer no mask holds, so no draft there may pass for agreed upon.
         allowed = [draft[1:count] for draft, count in zip(drafts, counts, strict=True)]
@@ -224,7 +227,7 @@ class Steps:
             self._sources.keep(row, place)
         row.tell_progress()
         if row.unread:
-            self._waits()
+            self._bell.device_waited_for()
             self._memory.evaluate()  # and nothing else: the last layer's outputs are never computed
             self._prefixes.reached(place, row)
             return []

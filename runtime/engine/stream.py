@@ -36,7 +36,8 @@ class Stream:
     """Iterating gives the `Delta`s as tokens come; leaving the loop early cancels the request, and the engine
     stops within one step. A failure of the engine is raised to the reader.
 
-    bell: what the engine rings after each step. wake: called then if there is something new to take.
+    bell: what the engine rings when readers may have what steps brought. wake: called then if there is
+    something new to take.
     """
 
     def __init__(self, bell: Bell | None = None, wake: Wake | None = None) -> None:
@@ -50,7 +51,7 @@ class Stream:
         self._kept: deque[Delta] = deque()  # until the bell rings
         self._events: queue.SimpleQueue[Delta | Finish | BaseException] = queue.SimpleQueue()
         self._last: Finish | BaseException | None = None
-        self._ended = False
+        self._begun = self._ended = False
         self._cancelled = False
         self._dropped = False
 
@@ -69,7 +70,8 @@ class Stream:
             self.hand_over()
             self._events.put(event)
         if self._bell is not None:
-            self._bell.note(self, pressing=self._last is not None)
+            self._bell.note(self, pressing=self._last is not None, due=not self._begun)
+        self._begun = True
 
     def hand_over(self) -> None:
         """The engine's side, or whoever ends the stream for it."""
@@ -93,7 +95,7 @@ class Stream:
 
     @property
     def bell(self) -> Bell | None:
-        """What the engine rings after each step; None for a stream of no engine."""
+        """Rung when readers may have what has come; None for a stream of no engine."""
         return self._bell
 
     @property

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from runtime.engine.bell import Bell
+from runtime.engine.bell import GRAIN_S, Bell
 from runtime.engine.engine import Engine, Options
 from runtime.engine.request import Delta, Finish, Request
 from runtime.engine.steps import Steps
@@ -84,25 +84,94 @@ def test_one_wake_for_all_streams_is_called_once_per_step_and_when_one_ends(
     assert threads == {"modelkit-mlx"}
 
 
-def test_tokens_wait_for_the_bell_and_for_one_step_at_most() -> None:
-    bell = Bell()
+class Clock:
+    now_s = 100.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def bell(clock: Clock) -> Bell:
+    return Bell(clock)
+
+
+def ids(stream: Stream) -> list[tuple[int, ...]]:
+    return [delta.ids for delta in stream.take()]
+
+
+def begun(bell: Bell) -> Stream:
+    """A stream whose first token has just been taken."""
     stream = Stream(bell)
     stream.put(Delta((1,)))
-    bell.step_over(more=True)
-    assert not stream.has_news, "the next step is not on its way yet"
     bell.ring()
-    assert [delta.ids for delta in stream.take()] == [(1,)]
+    assert ids(stream) == [(1,)]
+    return stream
+
+
+def test_the_first_token_waits_until_the_next_step_is_on_its_way(bell: Bell) -> None:
+    begun(bell)
+    stream = Stream(bell)
     stream.put(Delta((2,)))
     bell.step_over(more=True)
-    bell.step_over(more=True)  # it never waited, and never rang
-    assert [delta.ids for delta in stream.take()] == [(2,)]
-    stream.put(Delta((3,)))
+    assert not stream.has_news
+    bell.device_waited_for()
+    assert ids(stream) == [(2,)]
+
+
+def test_tokens_of_short_steps_come_together(bell: Bell, clock: Clock) -> None:
+    stream, got = begun(bell), list[list[tuple[int, ...]]]()
+    for n in range(2, 12):
+        clock.now_s += GRAIN_S / 4.5
+        stream.put(Delta((n,)))
+        bell.step_over(more=True)
+        bell.device_waited_for()
+        got.append(ids(stream))
+    assert [len(some) for some in got] == [0, 0, 0, 0, 5, 0, 0, 0, 0, 5]
+
+
+def test_tokens_of_long_steps_come_one_by_one(bell: Bell, clock: Clock) -> None:
+    stream = begun(bell)
+    for n in range(2, 6):
+        clock.now_s += 1.01 * GRAIN_S
+        stream.put(Delta((n,)))
+        bell.step_over(more=True)
+        bell.device_waited_for()
+        assert ids(stream) == [(n,)]
+
+
+def test_nothing_waits_for_a_step_that_reads_a_prompt(bell: Bell) -> None:
+    stream = begun(bell)
+    stream.put(Delta((2,)))
+    bell.step_over(more=True)
+    bell.hurry()
+    bell.device_waited_for()
+    assert ids(stream) == [(2,)]
+
+
+def test_a_step_that_never_waits_holds_nothing_back_for_long(bell: Bell, clock: Clock) -> None:
+    stream = begun(bell)
+    stream.put(Delta((2,)))
+    bell.step_over(more=True)
+    clock.now_s += 1.01 * GRAIN_S
+    bell.step_over(more=True)
+    assert ids(stream) == [(2,)]
+
+
+def test_where_no_step_follows_nothing_waits(bell: Bell) -> None:
+    stream = begun(bell)
+    stream.put(Delta((2,)))
     bell.step_over(more=False)
-    assert [delta.ids for delta in stream.take()] == [(3,)]
+    assert ids(stream) == [(2,)]
 
 
-def test_the_end_of_a_stream_takes_its_tokens_with_it() -> None:
-    bell, woken = Bell(), list[int]()
+def test_the_end_of_a_stream_takes_its_tokens_with_it(bell: Bell) -> None:
+    woken = list[int]()
     stream, other = Stream(bell, lambda: woken.append(1)), Stream(bell)
     other.put(Delta((4,)))
     stream.put(Delta((5,)))
