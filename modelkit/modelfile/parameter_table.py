@@ -189,7 +189,9 @@ class Resolved:
         "context",
         "How keys and values are kept; auto is the type the model computes in, q8 and q4 save memory.",
     )
-    num_batch: int = _int(512, 1, _INT_MAX, "machine", "Prompt tokens per forward pass.")
+    num_batch: int = _int(
+        512, 1, _INT_MAX, "machine", "Prompt tokens per forward pass at most; beside other answers, fewer."
+    )
     num_thread: int = _int(
         0,
         0,

@@ -24,6 +24,7 @@ from runtime.engine.activity import Activity
 from runtime.engine.adapters import AdapterSource
 from runtime.engine.bell import Bell, Wake
 from runtime.engine.options import Options
+from runtime.engine.pace import Pace
 from runtime.engine.request import Request
 from runtime.engine.room import Drafters, furnish, own_prefix_bytes
 from runtime.engine.row import Row
@@ -59,7 +60,7 @@ class Engine:
         self._options, self._prefix_bytes = options, options.prefix_bytes
         self._waiting: deque[Row] = deque()
         self._queue = Waiting(options.max_waiting)
-        self._bell = Bell()
+        self._bell, self._pace = Bell(), Pace()
         self._blocked = False
         self._closed, self._closing = False, threading.Lock()
         self._thread = MlxThread()
@@ -223,7 +224,7 @@ class Engine:
     def _next(self) -> bool:
         self._drop_cancelled()
         self._make_room()
-        work = decide(self._load(), self._options.budget_tokens)
+        work = decide(self._load(), self._options.budget_tokens, self._pace.beside)
         if work.idle:
             self._threads.rest()
             self._places.rest()
@@ -326,11 +327,19 @@ class Engine:
                 row.forget()
 
     def _step(self, prefill: int) -> None:
-        self._threads.before_step(time.monotonic())
+        began_s = time.monotonic()
+        self._threads.before_step(began_s)
+        reading, writing = self._places.prefilling, len(self._decoding)
+        length = reading.length if reading else 0
         try:
             self._steps.run(prefill)
         except CacheFull as error:
             self._step_aside(error)
+            return
+        if reading is None:
+            self._pace.wrote(time.monotonic() - began_s)
+        elif reading is self._places.prefilling and reading.length > length:  # else nobody waited for it
+            self._pace.read(reading.length - length, time.monotonic() - began_s, wrote=writing > 0)
 
     def _release(self, row: Row) -> None:
         row.done = True

@@ -1,8 +1,9 @@
 """What the next step does: one pure decision from a few counts.
 
 Decoding rows come first and always take part, so a long prompt never stalls them; what is left of the token
-budget goes to the one row that is being prefilled. A second prompt waits until the first has been read: two
-half-read prompts finish later than one after the other, and caches then need slices only.
+budget, and no more than they hardly notice, goes to the one row that is being prefilled. A second prompt
+waits until the first has been read: two half-read prompts finish later than one after the other, and caches
+then need slices only.
 """
 
 from runtime.records import dataclass
@@ -38,11 +39,11 @@ class Work:
         return not (self.decode or self.prefill or self.admit)
 
 
-def decide(load: Load, budget_tokens: int) -> Work:
-    """The next step. `budget_tokens` bounds what one step computes; a prefill still gets at least one
-    token.
+def decide(load: Load, budget_tokens: int, beside_tokens: int) -> Work:
+    """The next step. `budget_tokens` bounds what one step computes, `beside_tokens` what it reads beside rows
+    that write (`runtime.engine.pace`); a prefill still gets at least one token.
     """
     if not load.prefilling and load.waiting and load.free_rows:
         return Work(admit=True)
-    left = max(budget_tokens - load.decoding, 1)
+    left = max(min(budget_tokens - load.decoding, beside_tokens if load.decoding else budget_tokens), 1)
     return Work(decode=load.decoding > 0, prefill=min(load.prefilling, left))

@@ -26,22 +26,28 @@ LOADS = st.builds(
     ],
 )
 def test_examples(load: Load, work: Work) -> None:
-    assert decide(load, 512) == work
+    assert decide(load, 512, 4096) == work
 
 
-@given(LOADS, st.integers(1, 4096))
-def test_work_is_done_whenever_there_is_some(load: Load, budget: int) -> None:
+@given(LOADS, st.integers(1, 4096), st.integers(1, 4096))
+def test_work_is_done_whenever_there_is_some(load: Load, budget: int, beside: int) -> None:
     nothing = not load.decoding and not load.prefilling and not (load.waiting and load.free_rows)
-    assert decide(load, budget).idle == nothing
+    assert decide(load, budget, beside).idle == nothing
 
 
-@given(LOADS, st.integers(1, 4096))
-def test_a_prefill_never_stalls_decoders(load: Load, budget: int) -> None:
-    work = decide(load, budget)
+@given(LOADS, st.integers(1, 4096), st.integers(1, 4096))
+def test_a_prefill_never_stalls_decoders(load: Load, budget: int, beside: int) -> None:
+    work = decide(load, budget, beside)
     assert work.admit or work.decode == (load.decoding > 0)
     assert work.prefill <= max(budget - load.decoding, 1)
+    assert work.prefill <= beside or not load.decoding
 
 
-@given(LOADS, st.integers(1, 4096))
-def test_one_prompt_is_read_at_a_time(load: Load, budget: int) -> None:
-    assert not (decide(load, budget).admit and load.prefilling)
+def test_a_prompt_that_is_read_alone_takes_the_whole_budget() -> None:
+    assert decide(Load(0, 1000, 0, 8), 512, 64).prefill == 512
+    assert decide(Load(1, 1000, 0, 8), 512, 64).prefill == 64
+
+
+@given(LOADS, st.integers(1, 4096), st.integers(1, 4096))
+def test_one_prompt_is_read_at_a_time(load: Load, budget: int, beside: int) -> None:
+    assert not (decide(load, budget, beside).admit and load.prefilling)

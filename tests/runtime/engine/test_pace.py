@@ -1,0 +1,54 @@
+"""How much of a prompt is read beside rows that write, from given times."""
+
+import pytest
+
+from runtime.engine.pace import FIRST, GAP_S, LEAST, Pace
+
+
+def read(pace: Pace, token_s: float, *, written_s: float = 0.0, times: int = 20) -> Pace:
+    for _ in range(times):
+        tokens = pace.beside
+        pace.read(tokens, tokens * token_s + written_s, wrote=written_s > 0)
+    return pace
+
+
+@pytest.mark.parametrize("token_s", [0.0002, 0.0007, 0.002])
+def test_reading_adds_no_more_than_a_short_gap(token_s: float) -> None:
+    tokens = read(Pace(), token_s).beside
+    assert 0.8 * GAP_S <= tokens * token_s <= GAP_S
+
+
+def test_what_rows_write_is_no_time_of_reading() -> None:
+    pace = Pace()
+    for _ in range(20):
+        pace.wrote(0.03)
+    assert read(pace, 0.001, written_s=0.03).beside * 0.001 == pytest.approx(GAP_S, rel=0.2)
+
+
+def test_beside_a_slow_step_as_much_is_read_as_that_takes() -> None:
+    pace = Pace()
+    for _ in range(20):
+        pace.wrote(0.8)
+    assert read(pace, 0.01, written_s=0.8).beside * 0.01 == pytest.approx(0.8, rel=0.2)
+
+
+def test_before_anything_was_timed_a_little_is_read() -> None:
+    assert Pace().beside == FIRST
+
+
+def test_however_slow_it_is_reading_goes_on() -> None:
+    assert read(Pace(), 3.0).beside == LEAST
+
+
+def test_after_a_stall_it_reads_as_before() -> None:
+    pace = read(Pace(), 0.001)
+    before = pace.beside
+    pace.read(before, 10.0, wrote=False)
+    assert pace.beside < before
+    assert read(pace, 0.001).beside == before
+
+
+def test_a_clock_that_stands_still_is_no_fault() -> None:
+    pace = Pace()
+    pace.read(64, 0.0, wrote=False)
+    assert pace.beside >= LEAST
