@@ -1,8 +1,8 @@
 """A loaded model for event loops: the same requests as `Model`, to be awaited.
 
 What takes longer than a moment before the first token (rendering and tokenizing a prompt, compiling a
-grammar) runs in a worker thread; from then on the engine wakes the loop, once per step at most. Nothing here waits on
-the loop's thread.
+grammar) runs in a worker thread; from then on the engine wakes the loop, once per step at most. Nothing
+here waits on the loop's thread.
 """
 
 import asyncio

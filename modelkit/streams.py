@@ -80,8 +80,8 @@ class GenerationStream:
         return Events(self._next, self.batches, self._finish)
 
     async def __aiter__(self) -> AsyncIterator[str]:
-        """As the plain loop, for event loops: what it waits for is one call of the engine per step at most, and
-        the loop's thread never stands still.
+        """As the plain loop, for event loops: what it waits for is one call of the engine per step at most,
+        and the loop's thread never stands still.
         """
         async for outs in self._following(self._take_ready):
             for out in outs:
