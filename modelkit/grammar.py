@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from modelkit.chat.styles.opening import Opening
     from modelkit.chat.styles.style import Style
     from modelkit.grammars.budget import Budgeted
+    from modelkit.grammars.rules import Outcome
     from modelkit.grammars.shape import Shape
 
     _Made = tuple[llguidance.LLMatcher, Sequence[str]]
@@ -137,20 +138,26 @@ class Grammars:
         marks, plain = self._marks()
         form = None if shape.form is None else _definition(shape.form)
 
-        def tried(shape: "Shape") -> "llguidance.LLMatcher | str":
-            text = definition(shape, form, marks, plain, self._stop_ids)
-            matcher = None if text is None else _started(native, text)
-            if matcher is None:
-                return "together with this model's way to write them they nest too deep"
-            return first_line(matcher.get_error()) if matcher.is_error() else matcher
+        known: dict[str, Outcome] = {}
 
-        made = tried(shape)
+        def outcome(body: str) -> "Outcome":
+            if body not in known:
+                known[body] = _outcome(native, body)
+            return known[body]
+
+        def tried(shape: "Shape", notes: list[str]) -> "_Made | str":
+            made = definition(shape, form, marks, plain, self._stop_ids, outcome)
+            if made is None:
+                return "together with this model's way to write them they nest too deep"
+            matcher = _started(native, made[0])
+            return first_line(matcher.get_error()) if matcher.is_error() else (matcher, [*notes, *made[1]])
+
+        made = tried(shape, notes)
         if isinstance(made, str) and shape.tools:
-            shape, notes = loosened(shape, made)
-            made = tried(shape)
+            made = tried(*loosened(shape, made))
         if isinstance(made, str):
             raise RequestError(f"no grammar for this answer: {made}")
-        return made, tuple(notes)
+        return made
 
     def _unusable(self, native: "llguidance.LLTokenizer", schema: Mapping[str, Any]) -> str | None:
         """Why no grammar can be made of this schema of a tool's, whatever other tools stand beside it."""
@@ -292,6 +299,17 @@ def _started(native: "llguidance.LLTokenizer", definition: str) -> "llguidance.L
     if not matcher.is_error():
         matcher.compute_bitmask()  # warms what all copies share, and finds what only shows at the first token
     return matcher if matcher.is_error() else _behind_a_brace(native, matcher) or matcher
+
+
+def _outcome(native: "llguidance.LLTokenizer", body: str) -> "Outcome":
+    """Of a terminal in Lark's syntax, tried by itself: none for one that costs too much to look through."""
+    matcher = _started(native, json.dumps({"grammars": [{"lark_grammar": f"start: T\nT: {body}\n"}]}))
+    mask = b"" if matcher.is_error() else matcher.compute_bitmask()
+    if matcher.is_error():
+        return "never"
+    ends = sum(1 << one for one in set(native.eos_tokens))
+    others = int.from_bytes(mask, "little") & ~ends
+    return "some" if others else "empty" if matcher.is_accepting() else "never"
 
 
 def _behind_a_brace(

@@ -13,7 +13,7 @@ from collections.abc import Collection
 from modelkit.chat.styles.opening import Opening
 from modelkit.chat.styles.style import Span, Style
 from modelkit.grammars.calls import Calls
-from modelkit.grammars.rules import Free, Marks, Rules, either, tokens
+from modelkit.grammars.rules import Free, Marks, Outcomes, Rules, either, tokens
 from modelkit.grammars.tools import Tool
 from runtime.records import dataclass
 
@@ -43,14 +43,19 @@ class Wanted:
 
 
 class Answer:
-    """marks: all added tokens; plain: the ids of those that are text."""
+    """marks: all added tokens; plain: the ids of those that are text; outcome: as in Rules."""
 
-    def __init__(self, wanted: Wanted, marks: Marks, plain: Collection[int]) -> None:
+    def __init__(self, wanted: Wanted, marks: Marks, plain: Collection[int], outcome: Outcomes) -> None:
         self._wanted, self._style = wanted, wanted.style
-        self._rules = Rules(marks)
+        self._rules = Rules(marks, outcome)
         self._calls = Calls(self._rules, wanted.style, wanted.tools) if wanted.style.form else None
         self._allows = allowed(wanted.style, self._rules, marks, plain)
         self._again: str | None = None
+
+    @property
+    def notes(self) -> list[tuple[str, str]]:
+        """(a tool, a sentence on what of its schema the grammar does not enforce)."""
+        return list(self._rules.notes)
 
     def lark(self) -> str:
         """The grammar."""

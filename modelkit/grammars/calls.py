@@ -20,7 +20,7 @@ class Calls:
     def __init__(self, rules: Rules, style: Style, tools: Sequence[Tool]) -> None:
         assert style.form is not None
         self._rules, self._style, self._form, self.tools = rules, style, style.form, tools
-        self._arguments: dict[str, str] = {}
+        self._arguments: dict[str, tuple[str, tuple[str, ...]]] = {}
 
     def block(self, *, many: bool) -> str:
         """All calls of one turn as they follow each other where nothing else stands between: section, list
@@ -92,8 +92,10 @@ class Calls:
     def arguments(self, tool: Tool) -> str:
         key = json.dumps(tool.parameters)
         if key not in self._arguments:
-            self._arguments[key] = self._rules.rule(self._written(tool))
-        return self._arguments[key]
+            self._arguments[key] = self._rules.rule(self._written(tool)), self._rules.left()
+        rule, left = self._arguments[key]
+        self._rules.notes.update(((tool.name, one), None) for one in left)
+        return rule
 
     @property
     def prefix(self) -> str:

@@ -16,17 +16,24 @@ from dataclasses import replace
 from modelkit.chat.styles.style import Header
 from modelkit.grammars.answer import FORM, Wanted, allowed
 from modelkit.grammars.calls import Calls
-from modelkit.grammars.rules import Free, Marks, Rules, either
+from modelkit.grammars.rules import Free, Marks, Outcomes, Rules, either
 from modelkit.grammars.tools import Tool
 
 
 class Messages:
-    """marks, plain: as in Answer. stops: ids that end the answer."""
+    """marks, plain, outcome: as in Answer. stops: ids that end the answer."""
 
-    def __init__(self, wanted: Wanted, marks: Marks, plain: Collection[int], stops: Collection[int]) -> None:
+    def __init__(
+        self,
+        wanted: Wanted,
+        marks: Marks,
+        plain: Collection[int],
+        outcome: Outcomes,
+        stops: Collection[int],
+    ) -> None:
         assert wanted.style.header is not None
         self._wanted, self._header, self._stops = wanted, wanted.style.header, stops
-        self._rules = Rules(marks)
+        self._rules = Rules(marks, outcome)
         self._heads = self._headers()
         self._free = Free(tuple(self._heads), allowed(wanted.style, self._rules, marks, plain))
         self._more: str | None = None
@@ -42,6 +49,11 @@ class Messages:
             for head in header.heads([tool.name])
             if tool.name not in header.not_tools
         }
+
+    @property
+    def notes(self) -> list[tuple[str, str]]:
+        """(a tool, a sentence on what of its schema the grammar does not enforce)."""
+        return list(self._rules.notes)
 
     def lark(self) -> str:
         """The grammar."""

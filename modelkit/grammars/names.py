@@ -5,10 +5,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from modelkit.chat.styles.style import MarkedCall, PythonCall, Style
-from modelkit.grammars.values import DEEPEST
 
 _PYTHON = re.compile(r"[\w.\-]{1,256}")
 _LONGEST = 256
+_DEEPEST = 24  # levels of schemas in schemas
 
 
 def unwritable(style: Style, schema: Any) -> str | None:
@@ -17,14 +17,14 @@ def unwritable(style: Style, schema: Any) -> str | None:
     if isinstance(form, PythonCall):
         wrong = [name for name in _names(schema, 0) if not _PYTHON.fullmatch(name)]
     elif isinstance(form, MarkedCall) and form.arguments == "dict":
-        wrong = [name for name in _names(schema, DEEPEST) if not _plain(name, (":", "}", '"', form.quote))]
+        wrong = [name for name in _names(schema, _DEEPEST) if not _plain(name, (":", "}", '"', form.quote))]
     elif isinstance(form, MarkedCall) and (tag := form.tag):
         ends = [
             tag.name_end.split()[0],
             *([tag.type.open] if tag.type else []),
             *(["/"] if tag.nested else []),
         ]
-        deep = DEEPEST if tag.nested else 0
+        deep = _DEEPEST if tag.nested else 0
         wrong = [name for name in _names(schema, deep) if not _plain(name, ends)]
     else:
         wrong = []

@@ -7,12 +7,13 @@ spelt-out mark too (`until`).
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Literal
 
 from runtime.records import dataclass
 
-ANY = r"/(.|\n)*/"
+ANYTHING = r"(.|\n)*"
+ANY = f"/{ANYTHING}/"
 _META = re.compile(r"[\\.+*?()|\[\]{}^$/#&~\-]")
 SPACED = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": ", "lenient": False}
 """How JSON is laid out in calls, as most templates write it back: a call that is read again has the same
@@ -21,6 +22,11 @@ tokens, and what stands between values is forced.
 
 Marks = Mapping[str, int]
 """Added tokens by their text."""
+
+Outcome = Literal["never", "empty", "some"]
+"""What the texts of a terminal are: none that can be found, the empty one alone, or others."""
+Outcomes = Callable[[str], Outcome]
+"""Of a terminal's body, tried by itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +42,14 @@ class Free:
 
 
 class Rules:
-    """Rules are named as they come; equal ones are one."""
+    """Rules are named as they come; equal ones are one. notes: (a tool, a sentence on what of its schema they
+    do not enforce).
+    """
 
-    def __init__(self, marks: Marks) -> None:
-        self._marks = marks
+    def __init__(self, marks: Marks, outcome: Outcomes = lambda _: "some") -> None:
+        self._marks, self.outcome = marks, outcome
+        self._left: list[str] = []
+        self.notes: dict[tuple[str, str], None] = {}
         self._found = (
             re.compile("|".join(map(re.escape, sorted(marks, key=len, reverse=True)))) if marks else None
         )
@@ -63,6 +73,15 @@ class Rules:
 
     def define(self, name: str, body: str) -> None:
         self._lines[int(name[1:])] = f"{name}: {body}"
+
+    def leave(self, what: str) -> None:
+        """Say what of a schema these rules do not enforce."""
+        self._left.append(what)
+
+    def left(self) -> tuple[str, ...]:
+        """What was said since the last time."""
+        said, self._left = tuple(dict.fromkeys(self._left)), []
+        return said
 
     def pieces(self, text: str) -> list[str | int]:
         """The text cut at added tokens, which stand there as ids."""
@@ -93,35 +112,56 @@ class Rules:
         later = self.terminal(_lacking(ANY, what.lacks))
         return self.rule(f"{plain} (({' | '.join(what.allows)}) {later})*")
 
-    def until(self, mark: str, what: Free, length: str = "*", lead: str = "") -> str:
-        """Text and then the mark, as tokens or spelt out. length: of the text, as a regular expression has
-        it; lead: between text and mark.
-        """
-        body = rf"(.|\n){length}{escaped(lead)}"
+    def until(self, mark: str, what: Free) -> str:
+        """Free text and then the mark, as tokens or spelt out."""
         before = ""
         lacks = tuple(dict.fromkeys([*what.lacks, mark]))
         if what.allows:
             plain = self.terminal(_lacking(ANY, lacks, what.beginning))
             before = self.rule(f"({plain} ({' | '.join(what.allows)}))*") + " "
-        pieces = self.pieces(mark)
-        ways = list[str]()
-        # Behind a text of some length, a mark with tokens in it is written with them: where that text may not
-        # go on, llguidance takes the first byte of a spelt-out mark for the only thing that can come, and
-        # refuses a token that its mask allows.
-        if pieces == [mark] or length == "*":
-            # Marks of which another is a part, or the beginning, are found by who comes first.
-            others = tuple(one for one in what.lacks if one not in mark)
-            # A text that is too short where the mark comes would take it in and go on, and be read to there.
-            once = "" if length == "*" else rf" & ~/(.|\n)*{escaped(mark)}(.|\n)+/"
-            spelt = self.terminal(_lacking(f"/{body}{escaped(mark)}/{once}", others, what.beginning))
-            ways.append(before + self.rule(spelt, "[lazy]"))
-        if pieces != [mark]:
-            head = pieces[0] if isinstance(pieces[0], str) else ""
-            text = self.terminal(_lacking(f"/{body}{escaped(head)}/", lacks, what.beginning))
-            rest = pieces[1:] if head else pieces
-            written = " ".join(_token(one) if isinstance(one, int) else quoted(one) for one in rest)
-            ways.append(f"{before}{text} {written}")
+        # Marks of which another is a part, or the beginning, are found by who comes first.
+        others = tuple(one for one in what.lacks if one not in mark)
+        spelt = self.terminal(_lacking(f"/{ANYTHING}{escaped(mark)}/", others, what.beginning))
+        ways = [before + self.rule(spelt, "[lazy]")]
+        if self.pieces(mark) != [mark]:
+            head, rest = self._parted(mark)
+            text = self.terminal(_lacking(f"/{ANYTHING}{escaped(head)}/", lacks, what.beginning))
+            ways.append(f"{before}{text} {rest}")
         return self.rule(" | ".join(ways))
+
+    def bounded(self, mark: str, ways: Sequence[tuple[Sequence[str], bool]]) -> str:
+        """A text and then the mark, which the text does not have in it. ways: (regular expressions, all of
+        which hold for the text; whether they hold for all that it begins with, too).
+
+        A mark with tokens in it is written with them: where the text may not go on, llguidance takes the
+        first byte of a spelt-out mark for the only thing that can come, and refuses a token that its mask
+        allows.
+        """
+        bodies = [self.bounded_body(mark, *way) for way in ways]
+        if self.pieces(mark) == [mark]:
+            return self.rule(self.terminal(either(bodies)), "[lazy]")
+        head, rest = self._parted(mark)
+        texts = bodies if head else [one for one in bodies if self.outcome(one) != "empty"]
+        if not texts:
+            return rest
+        # A terminal of the empty text alone fails at the token behind it.
+        return self.rule(f"{self.terminal(either(texts))}{'' if len(texts) == len(bodies) else '?'} {rest}")
+
+    def bounded_body(self, mark: str, way: Sequence[str], any_beginning: bool) -> str:
+        """A terminal's body for such a text, with as much of the mark as is text."""
+        if self.pieces(mark) != [mark]:
+            head, _ = self._parted(mark)
+            return _lacking(together(f"({one}){escaped(head)}" for one in way), (mark,))
+        # A text that is too short where the mark comes would take it in and go on, and be read to there.
+        once = "" if any_beginning else rf" & ~/{ANYTHING}{escaped(mark)}(.|\n)+/"
+        return together(f"({one}){escaped(mark)}" for one in way) + once
+
+    def _parted(self, mark: str) -> tuple[str, str]:
+        """(the text that a mark with tokens in it begins with, what follows)."""
+        pieces = self.pieces(mark)
+        head = pieces[0] if isinstance(pieces[0], str) else ""
+        rest = pieces[1:] if head else pieces
+        return head, " ".join(_token(one) if isinstance(one, int) else quoted(one) for one in rest)
 
     def _named(self, kind: str, option: str, body: str) -> str:
         key = f"{kind}{option}{body}"
@@ -140,6 +180,11 @@ def escaped(text: str) -> str:
     return _META.sub(r"\\\g<0>", text).replace("\n", r"\n").replace("\r", r"\r").replace("\t", r"\t")
 
 
+def together(expressions: Iterable[str]) -> str:
+    """A terminal's body for texts that fit all of these regular expressions."""
+    return " & ".join(f"/{one}/" for one in expressions)
+
+
 def either(ways: Iterable[str]) -> str:
     return " | ".join(f"({way})" for way in dict.fromkeys(ways))
 
@@ -156,5 +201,5 @@ def _token(one: int) -> str:
 def _lacking(pattern: str, marks: Sequence[str], beginning: str = "") -> str:
     """The pattern's texts but those that have one of the marks in them, or begin so."""
     if marks:
-        pattern += rf" & ~/(.|\n)*({'|'.join(map(escaped, marks))})(.|\n)*/"
-    return pattern + (rf" & ~/({beginning})(.|\n)*/" if beginning else "")
+        pattern += rf" & ~/{ANYTHING}({'|'.join(map(escaped, marks))}){ANYTHING}/"
+    return pattern + (f" & ~/({beginning}){ANYTHING}/" if beginning else "")

@@ -1,113 +1,125 @@
 """Arguments one by one in marks of their own, held to the tool's schema: texts raw, other values JSON."""
 
-from collections.abc import Mapping
+import json
+from collections.abc import Sequence
 from typing import Any
 
 from modelkit.chat.styles.style import Tag
+from modelkit.grammars.members import Others, items_of, joined, members_of, repeated
+from modelkit.grammars.raw import listed_of, raw
 from modelkit.grammars.rules import Rules, either
-from modelkit.grammars.values import (
-    DEEPEST,
-    NAME,
-    Read,
-    Schema,
-    bounds,
-    choices,
-    kind_of,
-    properties,
-    raw,
-)
+from modelkit.grammars.values import ways_of
+from modelkit.grammars.ways import Schema, Ways, kinds_of, of_kind
+
+_OTHER = "value"
+_Part = tuple[str, Schema]
+"""(a type, integers being numbers; the schema of the values of this type)."""
 
 
 def tagged_arguments(rules: Rules, schema: Schema, tag: Tag) -> str:
     """Each argument in marks of its own."""
-    return _Tagged(rules, Read(schema), tag).members(schema, 0)
+    return _Tagged(rules, Ways(schema), tag).objects(schema)
 
 
 class _Tagged:
-    def __init__(self, rules: Rules, read: Read, tag: Tag) -> None:
-        self._rules, self._read, self._tag = rules, read, tag
+    def __init__(self, rules: Rules, ways: Ways, tag: Tag) -> None:
+        self._rules, self._ways, self._tag = rules, ways, tag
+        self._known: dict[tuple[str, str, str], str] = {}
 
-    def members(self, schema: Any, depth: int) -> str:
-        named = properties(schema)
-        if named is None:
-            return self._rules.rule(f"({self._any()})*")
-        return (
-            " ".join(f"({self._one(name, its, depth)}){'' if must else '?'}" for name, its, must in named)
-            or '""'
-        )
+    def objects(self, schema: Schema) -> str:
+        parts = [its for kind, its in self._parts(schema, "$") if kind == "object"]
+        return self._rules.rule(either(self._members(its, "$") for its in parts))
 
-    def _one(self, name: str, schema: Any, depth: int) -> str:
+    def _members(self, schema: Schema, at: str) -> str:
+        its = members_of(self._rules, self._ways, schema, at)
+        parts = [
+            f"({self._one(name, said, f'{at}.{name}')}){'' if must else '?'}"
+            for name, said, must in its.named
+        ]
+        others = either(one for one in (self._other(one, at) for one in its.others) if one)
+        once = "{name}" in self._tag.close  # the same name again and again
+        if once and its.least > (1 if others else 0):
+            self._rules.leave(
+                f"minProperties of {at}: properties that the schema does not name are not written"
+            )
+        if others:
+            least, most = (min(its.least, 1), 1) if once else (its.least, its.most)
+            parts.append(repeated(self._rules.rule(others), "", least, most))
+        return " ".join(parts) or '""'
+
+    def _other(self, its: Others, at: str) -> str:
+        """An argument that the schema does not name. Where the mark behind it has its name again, a grammar
+        can only know one: "" where that is no name for it.
+        """
+        if "{name}" not in self._tag.close:
+            return self._one(None, its.schema, f"{at}.*", its.name)
+        if self._rules.outcome(f"/{_OTHER}/ & {its.name}") == "never":
+            self._rules.leave(f"patternProperties of {at}: this model's calls have none")
+            return ""
+        return self._one(_OTHER, its.schema, f"{at}.*")
+
+    def _one(self, name: str | None, schema: Any, at: str, names: str = "") -> str:
         tag, rules = self._tag, self._rules
-        close = tag.close.replace("{name}", name)
-        parts = self._parts(schema)
+        close = tag.close if name is None else tag.close.replace("{name}", name)
+
+        def head(behind: str) -> str:
+            if name is None:
+                return f"{rules.said(tag.open)} {rules.terminal(names)} {rules.said(behind)}"
+            if tag.type is None:
+                return f"{rules.said(tag.open + name)} {rules.said(behind)}"
+            return rules.said(tag.open + name + behind)
+
         if tag.type is None:
-            opened = f"{rules.said(tag.open + name)} {rules.said(tag.name_end)}"
-            return f"{opened} ({self._value(parts, close, depth)})"
+            return f"{head(tag.name_end)} {self._value(schema, None, close, at)}"
         ways = list[str]()
-        for kind in sorted({kind for kind, _ in parts}):
+        for kind in dict.fromkeys(kind for kind, _ in self._parts(schema, at)):
             word = tag.type.text if kind == "string" else tag.type.other or kind
-            head = rules.said(tag.open + name + tag.type.open + word + tag.name_end)
-            own = [part for part in parts if part[0] == kind]
-            ways.append(f"{head} ({self._value(own, close, depth)})")
+            ways.append(f"{head(tag.type.open + word + tag.name_end)} {self._value(schema, kind, close, at)}")
         return either(ways)
 
-    def _parts(self, schema: Any, depth: int = 0) -> list[tuple[str, Any]]:
-        """The schema as choices, each of one type."""
-        schema = self._read.resolved(schema)
-        if not isinstance(schema, Mapping) or depth > DEEPEST:
-            return [(kind, {} if schema is True else {"type": kind}) for kind in self._read.kinds(schema)]
-        listed = choices(schema)
-        if listed is not None:
-            kinds = dict.fromkeys(kind_of(one) for one in listed)
-            return [(kind, {"enum": [one for one in listed if kind_of(one) == kind]}) for kind in kinds]
-        for key in ("anyOf", "oneOf"):
-            if isinstance(schema.get(key), list):
-                return [part for one in schema[key] for part in self._parts(one, depth + 1)]
-        kinds = sorted(self._read.kinds(schema))
-        return [
-            (kind, schema if len(kinds) == 1 else {**schema, "type": self._type(schema, kind)})
-            for kind in kinds
-        ]
+    def _parts(self, schema: Any, at: str) -> list[_Part]:
+        """The schema as choices, each of one type; of a list of values, without those that cannot be."""
+        found = list[_Part]()
+        for way in ways_of(self._rules, self._ways, schema, at):
+            for kind in kinds_of(way):
+                its = of_kind(way, kind)
+                if "enum" in its:
+                    its = {"enum": listed_of(self._rules, its, at)}
+                if its.get("enum") != []:
+                    found.append(("number" if kind == "integer" else kind, its))
+        return sorted(found, key=lambda part: part[0])
 
-    @staticmethod
-    def _type(schema: Mapping[str, Any], kind: str) -> str:
-        said = schema.get("type")
-        whole = isinstance(said, list) and "integer" in said and "number" not in said
-        return "integer" if kind == "number" and whole else kind
+    def _value(self, schema: Any, only: str | None, close: str, at: str) -> str:
+        """A value, of one type alone where `only` says so, and the mark behind it. A schema inside itself is
+        a rule inside itself.
+        """
+        key = (json.dumps(schema, sort_keys=True), only or "", close)
+        if key not in self._known:
+            self._known[key] = self._rules.ahead()
+            parts = [part for part in self._parts(schema, at) if only in (None, part[0])]
+            self._rules.define(self._known[key], self._written(parts, close, at))
+        return self._known[key]
 
-    def _value(self, parts: list[tuple[str, Any]], close: str, depth: int) -> str:
-        """One of the parts, and the mark behind it. A text that may be anything may be all of them."""
-        free = [its for kind, its in parts if kind == "string" and _is_free(its)]
-        if free:
-            return raw(self._rules, free[0], close)
-        return either(self._part(kind, its, close, depth) for kind, its in parts)
+    def _written(self, parts: Sequence[_Part], close: str, at: str) -> str:
+        """One of the parts, and the mark. A text that may be anything may be all of them."""
+        texts = [its for kind, its in parts if kind == "string"]
+        if any(its == {"type": "string"} for its in texts):
+            return raw(self._rules, [{}], close, at)
+        if not parts:
+            self._rules.leave(f"{at}: no value was found that it has")
+            return raw(self._rules, [{}], close, at)
+        ways = [self._part(kind, its, close, at) for kind, its in parts if kind != "string"]
+        return either([*ways, *([raw(self._rules, texts, close, at)] if texts else [])])
 
-    def _part(self, kind: str, schema: Any, close: str, depth: int) -> str:
+    def _part(self, kind: str, schema: Schema, close: str, at: str) -> str:
         rules = self._rules
-        if kind == "string":
-            if (values := choices(schema)) is None:
-                return raw(rules, schema, close)
-            return f"({either(rules.said(one) for one in values)}) {rules.said(close)}"
-        if self._tag.nested and kind in ("object", "array") and depth < DEEPEST:
-            return f"{self._nested(schema, frozenset({kind}), depth)} {rules.said(close)}"
-        return f"{rules.json(self._read.alone(schema))} {rules.said(close)}"
+        if self._tag.nested and kind in ("object", "array") and "enum" not in schema:
+            inner = self._members(schema, at) if kind == "object" else self._list(schema, at)
+            return f"{rules.rule(inner)} {rules.said(close)}"
+        return f"{rules.json(self._ways.alone(schema))} {rules.said(close)}"
 
-    def _nested(self, schema: Any, kinds: frozenset[str], depth: int) -> str:
-        if kinds == frozenset({"array"}) and isinstance(items := schema.get("items", {}), Mapping):
-            one = self._one(self._tag.item, items, depth + 1)
-            most = schema.get("maxItems", "")
-            if most == 0:
-                return '""'
-            return self._rules.rule(f"({one}){{{schema.get('minItems', 0)},{most}}}")
-        return self._rules.rule(self.members(schema if kinds == frozenset({"object"}) else {}, depth + 1))
-
-    def _any(self) -> str:
-        """An argument that no schema names: its value is any text."""
-        tag, rules = self._tag, self._rules
-        if tag.type is not None or "{name}" in tag.close:
-            return self._one("value", {"type": "string"}, 0)
-        return f"{rules.said(tag.open)} {NAME} {rules.said(tag.name_end)} {raw(rules, {}, tag.close)}"
-
-
-def _is_free(schema: Any) -> bool:
-    return choices(schema) is None and bounds(schema) is None
+    def _list(self, schema: Schema, at: str) -> str:
+        its, item = items_of(self._ways, schema), self._tag.item
+        front = [self._one(item, one, f"{at}[{place}]") for place, one in enumerate(its.front)]
+        rest = "" if its.rest is False else self._rules.rule(self._one(item, its.rest, f"{at}[]"))
+        return joined(self._rules, its, front, rest, "")

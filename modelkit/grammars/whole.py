@@ -1,14 +1,15 @@
 """A shape's grammar as the library takes it."""
 
 import json
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
+from modelkit.errors import RequestError
 from modelkit.grammars.answer import Answer, Wanted
 from modelkit.grammars.depth import DEEPEST_RULE, depth_of_rules
 from modelkit.grammars.messages import Messages
 from modelkit.grammars.names import unwritable
-from modelkit.grammars.rules import Marks
+from modelkit.grammars.rules import Marks, Outcomes
 from modelkit.grammars.shape import Shape
 from modelkit.grammars.tools import Schema, Tool, checked
 
@@ -26,9 +27,17 @@ def loosened(shape: Shape, why: str) -> tuple[Shape, list[str]]:
 
 
 def definition(
-    shape: Shape, form: str | None, marks: Marks, plain: Collection[int], stops: Collection[int]
-) -> str | None:
-    """form: the definition of the form alone. None for one that would be too deep for the library."""
+    shape: Shape,
+    form: str | None,
+    marks: Marks,
+    plain: Collection[int],
+    stops: Collection[int],
+    outcome: Outcomes,
+) -> tuple[str, list[str]] | None:
+    """(the definition, notes on what it does not enforce). form: the definition of the form alone. None for
+    one that would be too deep for the library. Raises RequestError for a strict tool's schema that cannot be
+    enforced in all.
+    """
     wanted = Wanted(
         shape.style,
         shape.opening,
@@ -39,7 +48,9 @@ def definition(
         form is not None,
     )
     header = shape.style.header is not None
-    whole = Messages(wanted, marks, plain, stops) if header else Answer(wanted, marks, plain)
+    whole = (
+        Messages(wanted, marks, plain, outcome, stops) if header else Answer(wanted, marks, plain, outcome)
+    )
     try:
         lark = whole.lark()
     except RecursionError:  # schemas in schemas
@@ -50,4 +61,12 @@ def definition(
     if form is not None:
         inner = json.loads(form)["grammars"][0] if form.startswith("{") else {"lark_grammar": form}
         grammars.append({**{key: value for key, value in inner.items() if value is not None}, "name": "form"})
-    return json.dumps({"grammars": grammars})
+    return json.dumps({"grammars": grammars}), _notes(shape, whole.notes)
+
+
+def _notes(shape: Shape, left: Sequence[tuple[str, str]]) -> list[str]:
+    strict = {tool.name for tool in shape.tools if tool.strict}
+    for name, what in left:
+        if name in strict:
+            raise RequestError(f"the parameters of the strict tool {name} cannot be enforced: {what}")
+    return [f"arguments of {name} are not held to all of its schema: {what}" for name, what in left]

@@ -42,16 +42,28 @@ class Schema:
         """Of an object's member of that name."""
 
         def of(given: Mapping[str, Any]) -> object:
-            members = given.get("properties")
+            members, others = given.get("properties"), given.get("patternProperties")
             if isinstance(members, Mapping) and name in members:
                 return members[name]
-            return given.get("additionalProperties")
+            more = given.get("additionalProperties")
+            if not isinstance(others, Mapping) or not others:
+                return more
+            # Any of them: a stranger's pattern is not tried, for it may take longer than anybody waits.
+            return {"anyOf": [*others.values(), *([] if more is False else [more or {}])]}
 
         return Schema(self._within(self._given, of, 0), self._root)
 
-    def element(self) -> "Schema":
-        """Of a list's elements."""
-        return Schema(self._within(self._given, lambda given: given.get("items"), 0), self._root)
+    def element(self, place: int) -> "Schema":
+        """Of a list's element in this place."""
+
+        def of(given: Mapping[str, Any]) -> object:
+            rest = given.get("items")
+            front = rest if isinstance(rest, list) else given.get("prefixItems")
+            if isinstance(front, list) and place < len(front):
+                return front[place]
+            return given.get("additionalItems") if isinstance(rest, list) else rest
+
+        return Schema(self._within(self._given, of, 0), self._root)
 
     def _within(
         self, given: Mapping[str, Any], of: Callable[[Mapping[str, Any]], object], depth: int
@@ -89,6 +101,10 @@ class Schema:
 
     def _types(self, given: Mapping[str, Any], depth: int) -> Types:
         """Those of all parts together, as far as they say; a choice may be any of its parts."""
+        said = self._said(given, depth)
+        return self._implied(given, depth) if said is None else said
+
+    def _said(self, given: Mapping[str, Any], depth: int) -> Types:
         if depth > _DEEPEST:
             return None
         found: set[str] | None = None
@@ -100,7 +116,7 @@ class Schema:
     def _sayings(self, given: Mapping[str, Any], depth: int) -> list[Types]:
         sayings: list[Types] = [_named(given.get("type")), _listed(given)]
         if (there := self._referred(given)) is not None:
-            sayings.append(self._types(there, depth + 1))
+            sayings.append(self._said(there, depth + 1))
         for key in ("anyOf", "oneOf"):
             if isinstance(given.get(key), list):
                 kinds = [
@@ -109,10 +125,19 @@ class Schema:
                 known = [kind for kind in kinds if kind is not None]
                 sayings.append(frozenset().union(*known) if kinds and len(known) == len(kinds) else None)
         if isinstance(given.get("allOf"), list):
-            sayings += [self._types(one, depth + 1) for one in given["allOf"] if isinstance(one, Mapping)]
-        if all(said is None for said in sayings):
-            sayings.append(_implied(given))
+            sayings += [self._said(one, depth + 1) for one in given["allOf"] if isinstance(one, Mapping)]
         return sayings
+
+    def _implied(self, given: Mapping[str, Any], depth: int) -> Types:
+        """Of keywords that only one type has, where nothing says a type."""
+        if depth > _DEEPEST:
+            return None
+        parts = [
+            self._referred(given),
+            *(given["allOf"][:64] if isinstance(given.get("allOf"), list) else []),
+        ]
+        inner = (self._implied(one, depth + 4) for one in parts if isinstance(one, Mapping))
+        return _of_keywords(given) or next((kinds for kinds in inner if kinds), None)
 
     def _parts(self, given: Mapping[str, Any], depth: int) -> list[Mapping[str, Any]]:
         """The schema itself and everything that it is put together from."""
@@ -153,8 +178,7 @@ def _listed(given: Mapping[str, Any]) -> Types:
     return frozenset(KINDS.get(type(value), "null") for value in values) or None
 
 
-def _implied(given: Mapping[str, Any]) -> Types:
-    """Of keywords that only one type has."""
+def _of_keywords(given: Mapping[str, Any]) -> Types:
     for key, kind in (("properties", "object"), ("items", "array"), ("pattern", "string")):
         if key in given:
             return frozenset({kind})

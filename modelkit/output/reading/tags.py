@@ -264,7 +264,7 @@ def _nested(feed: Feed, write: Write, how: Tagged, name: str, schema: Schema) ->
     inner = replace(how, after=(close,), depth=how.depth + 1)
     types = schema.types
     may_be_list = types is None or "array" in types
-    between, ends, open_ = "", "", False
+    between, ends, open_, place = "", "", False, 0
     while True:
         found = yield from feed.expect((how.next, close))
         if found != how.next:
@@ -281,7 +281,8 @@ def _nested(feed: Feed, write: Write, how: Tagged, name: str, schema: Schema) ->
         between = ", "
         if ends == "}":
             write(f"{json.dumps(key, ensure_ascii=False)}: ")
-        part = schema.element() if ends == "]" else schema.member(key)
+        part = schema.element(place) if ends == "]" else schema.member(key)
+        place += 1
         yield from _value(feed, write, inner, key, part, kind)
     if found is None:
         raise Broken if (yield from feed.skip_blanks()) else Cut

@@ -73,6 +73,20 @@ def test_numbers_as_programs_write_them_are_taken(said: str) -> None:
         matcher.advance(token)
 
 
+@pytest.mark.parametrize(
+    ("begun", "digits"),
+    [("1e3", "0123456789"), ("1e30", "012345678"), ("17.5E+30", "01234567"), ("1e-99", "0123456789")],
+)
+def test_an_exponent_is_one_that_a_double_has(begun: str, digits: str) -> None:
+    matcher = of_schema(NUMBER).matcher()
+    for token in map(BYTES.letters.index, begun):
+        matcher.advance(token)
+    mask = matcher.mask()
+    assert "".join(one for one in "0123456789" if allows(mask, BYTES.letters.index(one))) == digits
+    text = digits_first(BYTES, of_schema(NUMBER), first=b"9e,")
+    assert json.loads(text) < float("inf")
+
+
 @pytest.mark.parametrize("schema", [{"type": "string"}, {"type": "string", "pattern": "^[0-9]*$"}], ids=str)
 def test_the_digits_of_a_text_are_no_number(schema: dict[str, Any]) -> None:
     assert longest(digits_first(BYTES, of_schema(schema), most=300)) > 200

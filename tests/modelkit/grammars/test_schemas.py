@@ -31,9 +31,9 @@ TEXTS = st.text("abé日\"'\\<>{}[]|:, \n1", max_size=6)
 NUMBERS = st.integers(-99, 99)
 
 
-def bounded(kind: str) -> st.SearchStrategy[dict[str, Any]]:
-    """A number without bounds may become larger than any that a prompt can have."""
-    bounds = st.tuples(NUMBERS, NUMBERS).map(sorted).map(lambda two: {"minimum": two[0], "maximum": two[1]})
+def numbers(kind: str) -> st.SearchStrategy[dict[str, Any]]:
+    both = st.tuples(NUMBERS, NUMBERS).map(sorted).map(lambda two: {"minimum": two[0], "maximum": two[1]})
+    bounds = st.one_of(st.just({}), NUMBERS.map(lambda least: {"exclusiveMinimum": least}), both)
     return bounds.map(lambda more: {"type": kind, **more})
 
 
@@ -41,11 +41,20 @@ LENGTHS = st.one_of(
     st.just({}),
     st.tuples(st.integers(0, 3), st.integers(0, 5)).map(lambda n: {"minLength": n[0], "maxLength": sum(n)}),
 )
+SAID = st.one_of(
+    st.sampled_from(["^[a-z]+$", "[0-9]", "^a|b$", r"^\d{2}\w?$", "^$", "^.{0,3}$"]).map(
+        lambda pattern: {"type": "string", "pattern": pattern}
+    ),
+    st.sampled_from(["date", "email", "uuid", "ipv4"]).map(lambda name: {"type": "string", "format": name}),
+    st.integers(1, 4).map(lambda least: {"type": "string", "minLength": least}),
+)
 VALUES = st.one_of(TEXTS, NUMBERS, st.booleans(), st.none())
 LEAVES = st.one_of(
     LENGTHS.map(lambda more: {"type": "string", **more}),
-    bounded("integer"),
-    bounded("number"),
+    numbers("integer"),
+    numbers("number"),
+    SAID,
+    SAID.map(lambda text: {"anyOf": [text, {"type": "integer"}]}),
     st.sampled_from(["boolean", "null"]).map(lambda kind: {"type": kind}),
     st.lists(TEXTS, min_size=1, max_size=3, unique=True).map(lambda listed: {"enum": listed}),
     st.lists(st.one_of(NUMBERS, st.none()), min_size=1, max_size=3, unique=True).map(
@@ -63,8 +72,8 @@ LEAVES = st.one_of(
 def objects(draw: st.DrawFn, inner: st.SearchStrategy[dict[str, Any]]) -> dict[str, Any]:
     named = draw(st.dictionaries(st.one_of(NAMES, NAMES, ODD), inner, max_size=3))
     required = [name for name in named if draw(st.booleans())]
-    closed = draw(st.sampled_from([{}, {"additionalProperties": False}]))
-    return {"type": "object", "properties": named, "required": required, **closed}
+    more = draw(st.sampled_from([{}, {}, {"additionalProperties": False}, {"additionalProperties": True}]))
+    return {"type": "object", "properties": named, "required": required, **more}
 
 
 def lists(inner: st.SearchStrategy[dict[str, Any]]) -> st.SearchStrategy[dict[str, Any]]:
@@ -88,6 +97,9 @@ TOOLS = st.dictionaries(
 )
 
 
+CHECKER = jsonschema.FormatChecker(["date", "email", "uuid", "ipv4"])
+
+
 def check(style: Style, tools: dict[str, dict[str, Any] | None], seed: int) -> None:
     rng, words = random.Random(seed), words_of(style, tokens=True)
     asked = [{"name": name, **({"parameters": its} if its else {})} for name, its in tools.items()]
@@ -105,7 +117,8 @@ def check(style: Style, tools: dict[str, dict[str, Any] | None], seed: int) -> N
             continue
         assert call.written is None, call.written
         schema = tools[call.name] or {"additionalProperties": False}
-        jsonschema.validate(dict(call.arguments), {"additionalProperties": False, **schema})
+        closed = {"additionalProperties": False, **schema}
+        jsonschema.validate(dict(call.arguments), closed, format_checker=CHECKER)
     same_however_it_comes(style, asked, words, ids, rng)
 
 

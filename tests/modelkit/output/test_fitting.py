@@ -109,7 +109,7 @@ def test_elements_and_members_are_what_any_choice_says(items: list[Any], types: 
     lists = [{"type": "array", "items": one} for one in items]
     objects = [{"type": "object", "properties": {"a": one}} for one in items]
     defs = {"$defs": {"n": {"type": "integer"}}}
-    assert Schema({"anyOf": [{"type": "null"}, *lists], **defs}).element().types == types
+    assert Schema({"anyOf": [{"type": "null"}, *lists], **defs}).element(0).types == types
     assert Schema({"oneOf": [{"type": "null"}, *objects], **defs}).member("a").types == types
 
 

@@ -1,0 +1,111 @@
+"""Texts that stand between marks as they are, held to what a schema says of them: length, patterns, formats.
+
+A text of which nothing is said ends at its mark, wherever that comes. One of which something is said is one
+expression together with its mark, which it has once, at its end. What cannot be met so (a pattern that only
+the mark itself fits) or is not understood is left out and said: `Rules.leave`.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from modelkit.grammars.patterns import FORMATS, whole
+from modelkit.grammars.rules import Free, Rules, either, escaped, together
+from runtime.records import dataclass
+
+LONGEST = 32_768
+"""Characters that are counted: each takes two states of a lexer that has 100,000 in all."""
+
+_TRUSTED = 1_000
+"""Characters, which any text may have to have without the library running out of what it may spend."""
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What is said of a text."""
+
+    least: int = 0
+    most: int | None = None
+    fits: tuple[str, ...] = ()
+    """Regular expressions of the whole text."""
+
+    @property
+    def anything(self) -> bool:
+        return not self.least and self.most is None and not self.fits
+
+
+def raw(rules: Rules, texts: Sequence[Mapping[str, Any]], close: str, at: str) -> str:
+    """A text of one of these schemas as it is, and then the mark, which the text does not have in it. Blanks
+    at the mark's beginning are counted to the text where that may be anything. at: where it stands.
+    """
+    known = [said_of(rules, schema, at) for schema in texts if "enum" not in schema]
+    listed = [value for schema in texts if "enum" in schema for value in listed_of(rules, schema, at)]
+    core = close.strip()
+    lead, tail = close[: close.find(core)], close[close.find(core) + len(core) :]
+    if not known:
+        return f"({either(rules.said(one) for one in listed)}) {rules.said(close)}"
+    known = [_possible(rules, one, core, lead, at) for one in known]
+    if any(one.anything for one in known):
+        return f"{rules.until(core, Free())} {rules.said(tail)}"
+    known += [Said(fits=(escaped(one),)) for one in listed]
+    return f"{rules.bounded(core, [_way(one, lead) for one in known])} {rules.said(tail)}"
+
+
+def said_of(rules: Rules, schema: Mapping[str, Any], at: str) -> Said:
+    """What can be held of a text's schema."""
+    least, most = schema.get("minLength", 0), schema.get("maxLength")
+    if most is not None and most > LONGEST:
+        rules.leave(f"maxLength of {at}: at most {LONGEST:,} characters are counted")
+        most = None
+    every = [schema, *schema.get("allOf", ())]
+    fits = list[str]()
+    for pattern in (one["pattern"] for one in every if "pattern" in one):
+        found = whole(pattern)
+        if found is None:
+            rules.leave(
+                f"pattern of {at}: `^` and `$` are understood at its ends and those of its alternatives"
+            )
+        else:
+            fits.append(found)
+    for name in (one["format"] for one in every if "format" in one):
+        if name in FORMATS:
+            fits.append(FORMATS[name])
+        else:
+            rules.leave(f"format of {at}: it is not known")
+    return Said(int(least), None if most is None else int(most), tuple(dict.fromkeys(fits)))
+
+
+def listed_of(rules: Rules, schema: Mapping[str, Any], at: str) -> list[Any]:
+    """The values that a schema lists, without texts that a pattern or a format beside them excludes."""
+    fits = said_of(rules, schema, at).fits
+    if not fits:
+        return schema["enum"]
+    texts = {one: together([escaped(one), *fits]) for one in schema["enum"] if isinstance(one, str)}
+    never = {one for one, body in texts.items() if rules.outcome(body) == "never"}
+    return [one for one in schema["enum"] if not isinstance(one, str) or one not in never]
+
+
+def _way(said: Said, lead: str) -> tuple[list[str], bool]:
+    """(regular expressions that all hold for the text with the blanks behind it, whether they hold for all
+    that it begins with).
+    """
+    size = f"{{{said.least},{'' if said.most is None else said.most}}}"
+    every = [rf"(.|\n){size}", *said.fits]
+    return [f"({one}){escaped(lead)}" for one in every], not said.least and not said.fits
+
+
+def _possible(rules: Rules, said: Said, core: str, lead: str, at: str) -> Said:
+    """What of it can be met in a text without the mark."""
+    if not said.fits and said.least <= _TRUSTED:
+        return said
+
+    def met(one: Said) -> bool:
+        return rules.outcome(rules.bounded_body(core, *_way(one, lead))) != "never"
+
+    if met(said):
+        return said
+    less = Said(said.least, said.most)
+    what = "pattern and format" if said.fits else "minLength"
+    if said.fits and not met(less):
+        less, what = Said(0, said.most), "pattern, format and minLength"
+    rules.leave(f"{what} of {at}: no text without {core!r} was found that meets them")
+    return less if said.fits else Said(0, said.most)
