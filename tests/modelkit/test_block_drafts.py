@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import modelkit
-from modelkit.errors import LoadError, PlanError
+from modelkit.errors import LoadError, PlanError, UnsupportedSource
 from modelkit.generation import Generation
 from modelkit.store.store import Store
 from tests.support.checkpoints import write_checkpoint
@@ -81,3 +81,11 @@ def test_a_block_draft_alone_is_refused(tmp_path: Path) -> None:
     (tmp_path / "Modelfile").write_text(f"FROM {alone}\n", encoding="utf-8")
     with pytest.raises(PlanError, match="only runs inside its target"):
         modelkit.create(tmp_path / "Modelfile", name="alone", home=tmp_path / "home")
+
+
+def test_it_is_not_written_as_gguf(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    create(home, target(tmp_path / "model", "qwen3"), draft(tmp_path / "draft", "qwen3"))
+    with pytest.raises(UnsupportedSource, match="block draft"):
+        modelkit.export_gguf("pair", tmp_path / "draft.gguf", draft=True, home=home)
+    assert not (tmp_path / "draft.gguf").exists()

@@ -160,6 +160,7 @@ WITH_HEAD: dict[str, str] = {
     "qwen3_5_head": "qwen3_5",
     "qwen3_5_moe_head": "qwen3_5_moe",
     "glm4_moe_head": "glm4_moe",
+    "glm4_moe_lite_head": "glm4_moe_lite",
 }
 
 # Written with options of the converter that put matrices together: (entry, options). They are only read.
@@ -192,6 +193,7 @@ MORE: dict[str, set[str]] = (
             "deepseek_v3",
             "deepseek_v32",
             "glm4_moe_lite",
+            "glm4_moe_lite_head",
             "mimo_v2_flash",
             "minimax_m2",
         )

@@ -38,6 +38,7 @@ from modelkit.store.disk import require_space, storing, sync, sync_folder, write
 from modelkit.store.package import Package
 from modelkit.tokenizer.load import load_tokenizer
 from runtime.blocks.types import BLOCK_TYPES
+from runtime.models import describe
 from runtime.models.wrapper import text_config
 from runtime.records import dataclass
 
@@ -101,6 +102,8 @@ def plan_gguf(package: Package, *, draft: bool = False) -> Planned:
     opened = open_package(package)
     source, provenance = _part(opened, package, draft=draft)
     label = source.inventory.origin
+    if draft:
+        _refuse_special(source)
     with Reader(source.inventory.weights) as reader:
         described, tensors, notes = _described(source, reader)
         made = embedding(source, described, label)
@@ -258,6 +261,17 @@ def _part(opened: Opened, package: Package, *, draft: bool) -> tuple[Source, Pro
     if opened.draft is None:
         raise StoreError(f"{package.name} has no draft", hint="Leave --draft out to write the model itself.")
     return opened.draft, opened.metadata.draft_provenance
+
+
+def _refuse_special(source: Source) -> None:
+    """Raise UnsupportedSource for a draft that is no language model."""
+    kind = describe(source.inventory.config).family.drafts_as
+    if kind != "model":
+        named = {"block": "block draft (DFlash)", "assistant": "draft that reads its target's memory"}[kind]
+        raise UnsupportedSource(
+            f"{source.inventory.origin} is a {named}, which is not written as GGUF",
+            hint="`modelkit export NAME DIR` lays it out as a folder.",
+        )
 
 
 def _vocabulary(source: Source, opened: Opened, rows: int, described: Described) -> Vocabulary:

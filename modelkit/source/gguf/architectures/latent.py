@@ -106,7 +106,6 @@ MIXTURE = (
     bias_flag("attention_bias", "attn_kv_a_mqa"),
 )
 _COMMON = (*SIZES, LATENT_ROPE, *MIXTURE)
-_NO_HEAD = Special(lambda file: file.config.update(num_nextn_predict_layers=0), lambda _: None)
 _THIRD = (leading_dense(default=3), Special(_third, _write_sigmoid))
 _BLOCK = (
     *NORMS,
@@ -134,9 +133,10 @@ DEEPSEEK2 = Architecture(
             settings=(leading_dense(), Special(_second, _write_softmax)),
         ),
     ),
-    (*_COMMON, _NO_HEAD),
+    (*_COMMON, heads_behind()),
     TOP,
     _BLOCK,
+    head=NEXTN,
 )
 DEEPSEEK32 = Architecture(
     "deepseek32",

@@ -132,6 +132,14 @@ def _with_tensors(row: Architecture, file: Reading) -> Imported:
         heads += [name for name in file.shapes if file.layers <= _block(name) < file.blocks]
     if heads:
         file.notes.append("the draft head is left out: those of this architecture are not run here")
+    blocks = {_block(name) for name in file.shapes}
+    if any(block >= file.layers for block in blocks) and not any(
+        0 <= block < file.layers for block in blocks
+    ):
+        file.unsupported(
+            f"this is a draft head alone, without the {file.layers} layers of its model",
+            hint="FROM takes a file that holds both; the head drafts by itself then.",
+        )
     weights = {
         name: shape
         for name, shape in file.shapes.items()

@@ -3,6 +3,7 @@
 import dataclasses
 import math
 import random
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -362,12 +363,10 @@ def test_what_llama_cpp_takes_for_granted_is_not_written_away(name: str, field: 
 
 
 def test_a_draft_head_that_has_no_place_is_told() -> None:
-    """llama.cpp has none for DeepSeek V3 in its files, and files of EXAONE have one that is not run here."""
-    reference = GgufReference("deepseek_v3")
-    head = {"model.layers.3.eh_proj.weight": np.zeros((64, 128), np.float32)}
-    described = describe(
-        {**reference.config, "num_nextn_predict_layers": 1}, reference.package | head, "model"
-    )
+    """llama.cpp has none for ERNIE in its files, and files of EXAONE have one that is not run here."""
+    reference = GgufReference("ernie4_5_moe")
+    head = {"model.mtp_linear_proj.0.weight": np.zeros((64, 128), np.float32)}
+    described = describe(reference.config, reference.package | head, "model")
     assert described.tensors.keys() == reference.described.tensors.keys()
     assert any("draft head is left out" in note for note in described.notes)
     theirs = GgufReference("exaone_moe")
@@ -376,6 +375,21 @@ def test_a_draft_head_that_has_no_place_is_told() -> None:
     imported = read(metadata, shapes, theirs.exported, "model.gguf")
     assert imported.tensors.keys() == theirs.imported.tensors.keys()
     assert any("draft head is left out" in note for note in imported.notes)
+
+
+def test_a_file_with_nothing_but_a_draft_head_is_refused() -> None:
+    """As the converter makes with `--mtp`."""
+    reference = GgufReference("glm4_moe_lite_head")
+    shapes = {name: shape for name, shape in reference.shapes.items() if not re.match(r"blk\.[0-2]\.", name)}
+    assert len(shapes) < len(reference.shapes)
+    with pytest.raises(UnsupportedSource, match="draft head alone"):
+        read(reference.metadata, shapes, reference.exported, "mtp-model.gguf")
+
+
+@pytest.mark.parametrize("name", ["eagle3", "dflash", "gemma4-assistant"])
+def test_drafts_that_are_not_read_are_refused_as_such(name: str) -> None:
+    with pytest.raises(UnsupportedSource, match="draft"):
+        read({"general.architecture": name}, {}, {}, "model.gguf")
 
 
 def test_the_documentation_lists_the_rows() -> None:
