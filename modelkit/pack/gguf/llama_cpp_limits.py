@@ -66,6 +66,16 @@ def _dense_and_mixed(_: Config, names: Collection[str]) -> bool:
     return all(any(name.endswith(end) for name in names) for end in ends)
 
 
+def _blocks(names: Collection[str], ending: str) -> list[int]:
+    """Those that have a tensor of this name."""
+    return [int(name.split(".")[1]) for name in names if name.startswith("blk.") and name.endswith(ending)]
+
+
+def _dense_behind(_: Config, names: Collection[str]) -> bool:
+    mixtures = _blocks(names, ".ffn_gate_inp.weight")
+    return bool(mixtures) and max(_blocks(names, ".ffn_gate.weight"), default=-1) > min(mixtures)
+
+
 def _no_head(_: Config, names: Collection[str]) -> bool:
     return "output.weight" not in names
 
@@ -119,6 +129,11 @@ ROWS = (
     Limit(("nemotron_h",), _dense_and_mixed, "loads no plain MLPs beside mixtures of experts"),
     Limit(("kimi_linear",), _ranked, "knows whole projections of queries only"),
     Limit(("kimi_linear",), _biased("attn_q_a", "attn_kv_a_mqa", "attn_output"), "does not load its biases"),
+    Limit(
+        ("ernie4_5_moe",),
+        _dense_behind,
+        "loads no plain MLP behind the first mixture (moe_layer_interval, moe_layer_end_index)",
+    ),
     Limit(("nomic_bert",), _narrow_heads, "loads heads only that share the hidden state among them"),
     Limit(("modernbert", "gemma3_text"), _only_windows, "fails where every layer has a window"),
     Limit(("ernie4_5",), _biased(*_MLP), "does not load it with biases in its MLPs"),

@@ -182,9 +182,14 @@ def _read_ernie(file: Reading) -> None:
 
 
 def _write_ernie(out: Writing) -> None:
+    """A file has no key for the last mixture; the tensors say it when it is read."""
     facts = out.facts
-    out.put("interleave_moe_layer_step", facts.count("moe_layer_interval", default=1))
-    out.put("leading_dense_block_count", facts.count("moe_layer_start_index", default=1))
+    step, start = (
+        facts.count("moe_layer_interval", default=1),
+        facts.count("moe_layer_start_index", default=1),
+    )
+    out.put("interleave_moe_layer_step", step)
+    out.put("leading_dense_block_count", next(i for i in range(start, start + step) if (i + 1) % step == 0))
     shared = facts.count("moe_num_shared_experts")
     if facts.get("moe_num_shared_experts") is not None:
         out.put("expert_shared_count", shared)

@@ -383,6 +383,12 @@ def test_tensors_that_follow_from_the_config_are_written(tmp_path: Path) -> None
         ({"model_type": "lfm2"}, {"blk.0.shortconv.in_proj.bias"}, "biases other than"),
         ({"model_type": "ernie4_5"}, {"blk.0.ffn_up.bias"}, "biases in its MLPs"),
         ({"model_type": "ernie4_5"}, {"blk.0.attn_output.bias"}, None),
+        (
+            {"model_type": "ernie4_5_moe"},
+            {"blk.1.ffn_gate_inp.weight", "blk.2.ffn_gate.weight", "blk.3.ffn_gate_inp.weight"},
+            "no plain MLP behind the first mixture",
+        ),
+        ({"model_type": "ernie4_5_moe"}, {"blk.0.ffn_gate.weight", "blk.1.ffn_gate_inp.weight"}, None),
         ({"model_type": "llama"}, {"blk.0.ffn_up.bias"}, None),
         ({"model_type": "t5"}, set(), "a factor before the head"),
         ({"model_type": "t5", "tie_word_embeddings": False}, set(), None),
