@@ -2,6 +2,7 @@
 
 import json
 import tempfile
+from base64 import b64encode
 from pathlib import Path
 from typing import Any
 
@@ -194,7 +195,30 @@ def test_a_unigram_vocabulary_comes_back() -> None:
         assert again.encode(text, add_special=False) == tokenizer.encode(text, add_special=False)
 
 
-def test_words_of_bert_are_refused() -> None:
+def test_a_map_of_characters_goes_along() -> None:
+    """T5's and XLM-RoBERTa's tokenizers have one."""
+    letters = [[chr(code), -9.0] for code in range(33, 127)]
+    raw = (1024).to_bytes(4, "little") + bytes(1024)  # of no characters
+    normalizers = [
+        {"type": "Precompiled", "precompiled_charsmap": b64encode(raw).decode()},
+        {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "},
+    ]
+    metaspace = {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "always", "split": True}
+    tokenizer = of_files(
+        tokenizer={
+            "added_tokens": [],
+            "normalizer": {"type": "Sequence", "normalizers": normalizers},
+            "pre_tokenizer": metaspace,
+            "decoder": metaspace,
+            "model": {"type": "Unigram", "unk_id": 0, "vocab": [["<unk>", 0.0], ["\u2581", -2.0], *letters]},
+        }
+    )
+    found = stated(tokenizer)
+    assert found.metadata["tokenizer.ggml.precompiled_charsmap"] == raw
+    assert read_back(found).encode("a b", add_special=False) == tokenizer.encode("a b", add_special=False)
+
+
+def test_words_that_are_not_berts_are_refused() -> None:
     model = {
         "type": "WordPiece",
         "unk_token": "[UNK]",
