@@ -13,6 +13,7 @@ from typing import Any
 
 import mlx.core as mx
 import numpy as np
+import pytest
 
 from runtime.cache.build import build_memory
 from runtime.cpu import native
@@ -24,6 +25,7 @@ from runtime.nn.low_rank import HEAD, LowRanks, Rows
 from runtime.nn.rope_spec import long_after
 from runtime.nn.row_adapters import RowAdapters
 from runtime.planned import apart
+from runtime.ranks import seat
 from runtime.ranks.group import Group
 from runtime.ranks.load import load_share
 from runtime.ranks.parts import parts_of
@@ -189,6 +191,13 @@ FORMS: dict[str, Callable[[dict[str, mx.array], Mapping[str, Any]], Stored]] = {
     "packed": packed,
     "blocks": in_blocks,
 }
+
+
+def in_turns(group: Group, *names: str) -> dict[str, Any]:
+    """With sums whose messages are long ones, so that of two ranks one sends first (`runtime.ranks.seat`)."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(seat, "SMALL_BYTES", 0)
+        return found(group, 2, "floats", *names)
 
 
 def found(group: Group, shards: int, form: str, *names: str) -> dict[str, Any]:

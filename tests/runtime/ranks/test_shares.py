@@ -69,6 +69,11 @@ def test_stages_of_shards_give_the_bits_of_as_many_shards(crews: Crews, tmp_path
     assert all(one["again"] for one in found.values()), "other bits where the prompt was cut otherwise"
 
 
+def test_stages_of_shards_exchange_long_messages_in_their_order(crews: Crews, tmp_path: Path) -> None:
+    found = crews(4).do(tmp_path, sharing.__name__, "in_turns", "gemma2")[0]["gemma2"]
+    assert found["off"] < BAR
+
+
 @pytest.mark.parametrize("form", ["packed", "blocks"])
 @pytest.mark.parametrize(("shards", "bar"), [(1, 0.0), (2, 100 * BAR)])
 def test_packed_weights_are_cut_between_groups(
