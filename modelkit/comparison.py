@@ -237,10 +237,9 @@ def _decoder(model: "LoadedModel", text: Sequence[int]) -> Callable[[], None]:
     """A function that decodes one more token."""
     import mlx.core as mx
 
-    from runtime.cache.build import build_memory
     from runtime.step import Inputs, Step
 
-    memory = build_memory(model.described.layout, dtype=model.dtype)
+    memory = model.memory()
     place = 0
 
     def decode() -> None:

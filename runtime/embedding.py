@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Literal
 
 import mlx.core as mx
 
-from runtime.cache.build import build_memory
+from runtime.cache.build import LayerMemory
 from runtime.loaded import LoadedModel, check_ids
 from runtime.nn.dense import Dense
 from runtime.nn.rope_spec import long_after
@@ -57,13 +57,8 @@ class Reading:
         border = long_after(model.described.config)
         self._long = None if border is None else tuple(count > border for count in self._counts)
         self._whole = len(texts) > 1 or model.described.looks_ahead
-        self._memory = build_memory(
-            model.described.layout,
-            rows=len(texts),
-            dtype=model.dtype,
-            kept_format=kept_format,
-            grain=_GRAIN if len(texts) == 1 else max(self._counts),
-        )
+        grain = _GRAIN if len(texts) == 1 else max(self._counts)
+        self._memory: LayerMemory | None = model.memory(len(texts), kept_format, grain)
         self._done = 0
         self._pooled: mx.array | None = None
 
@@ -82,10 +77,14 @@ class Reading:
             inputs=Inputs(mx.array(ids, dtype=mx.int32)),
             adapters=self._adapters,
         )
-        self._memory.prepare(step)
-        self._add(self._model.network(step, self._memory).astype(mx.float32), step)
-        self._memory.commit(step, step.counts)
+        memory = self._memory
+        assert memory is not None, "all is read"
+        memory.prepare(step)
+        self._add(self._model.network(step, memory).astype(mx.float32), step)
+        memory.commit(step, step.counts)
         self._done = stop
+        if stop == longest:
+            self._memory = None
         return stop < longest
 
     def vectors(self) -> "np.ndarray":

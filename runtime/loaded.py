@@ -13,7 +13,7 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.blocks.stored import stored_types, unfolded
-from runtime.cache.build import build_memory
+from runtime.cache.build import LayerMemory, build_memory
 from runtime.cache.layout import LayerSpec
 from runtime.cpu.native.mapped import Mapped, mapped
 from runtime.cpu.native.products import BLOCKS
@@ -69,6 +69,15 @@ class LoadedModel:
     """
     adapters: "Mapping[str, Adapter]" = field(default_factory=dict[str, "Adapter"])
     """What may be added, by name: what this machine has of it was cut with the weights."""
+
+    beside: "Callable[..., LayerMemory] | None" = None
+    """Where other machines have a part of it: what `memory` builds with, in place of `build_memory`."""
+
+    def memory(self, rows: int = 1, kept_format: str | None = None, grain: int = 256) -> LayerMemory:
+        """New memory for texts that are read beside whatever else this model does; as in `build_memory`."""
+        build = self.beside or build_memory
+        layout = self.described.layout
+        return build(layout, rows=rows, dtype=self.dtype, kept_format=kept_format, grain=grain)
 
     @property
     def shared(self) -> bool:
@@ -305,7 +314,7 @@ def score(
     check_ids(source, model.vocab_size, "source")
     border = long_after(model.described.config)
     long = None if border is None else (len(ids) > border,)
-    memory = build_memory(model.described.layout, dtype=model.dtype, kept_format=kept_format)
+    memory = model.memory(kept_format=kept_format)
     rows: list[np.ndarray] = []
     for start in range(0, len(ids), chunk):
         part = list(ids[start : start + chunk])

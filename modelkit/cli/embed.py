@@ -9,6 +9,7 @@ import click
 
 from modelkit.cli.adapters import adapter_options, wanted_adapters
 from modelkit.cli.home import complete_name
+from modelkit.cli.ranks import follows, rank_options
 from modelkit.cli.screen import echo, emit_json, note
 from modelkit.cli.ui import json_option
 
@@ -25,12 +26,16 @@ _TOGETHER = 64
 @click.option("--no-truncate", is_flag=True, help="Refuse a text that is too long, in place of cutting it.")
 @click.option("--prompt-name", metavar="NAME", help="Which of the model's prompts stands before each text.")
 @adapter_options
+@rank_options
 @json_option
-def command(name: str, texts: tuple[str, ...], **options: Any) -> None:
+@click.pass_context
+def command(ctx: click.Context, name: str, texts: tuple[str, ...], **options: Any) -> None:
     """Print a vector of length 1 for each TEXT, made by the model NAME, as a JSON list on a line of its own.
 
     Without TEXT each line of standard input is one.
     """
+    if follows(ctx, options["ranks"]):
+        return
     from modelkit.attached import read_texts
     from modelkit.verbs import load
 
@@ -43,7 +48,7 @@ def command(name: str, texts: tuple[str, ...], **options: Any) -> None:
     }
     chosen = wanted_adapters(options["adapter"], none=options["no_adapters"])
     cut = 0
-    with load(name) as model:
+    with load(name, ranks=options["ranks"], shards=options["shards"]) as model:
         if chosen is not None:
             wanted["adapters"] = dict(read_texts(chosen, model.adapters))
         rows: list[dict[str, Any]] = []

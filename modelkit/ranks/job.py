@@ -64,9 +64,6 @@ def job_of(opened: "Opened", options: Options, shards: int) -> Job:
 
 def check_cuttable(opened: "Opened", *, drafts: bool) -> None:
     """Raise LoadError for what is only done on one machine. drafts: will its draft be used?"""
-    described = describe(opened.inventory.config)
-    if not described.writes:
-        raise LoadError(f"{opened.label} makes embeddings, which several machines do not do together")
     if drafts and opened.draft is not None and runs_inside(describe(opened.draft.config)):
         raise LoadError(
             f"the draft of {opened.label} reads what is inside its target, of which machines have parts",

@@ -13,7 +13,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -108,7 +108,8 @@ class Engine:
         def run() -> T:
             self._bell.ring()  # it may take longer than a step
             self._threads.before_step(time.monotonic())
-            return function(self.model)
+            with self._bounded():
+                return function(self.model)
 
         return self._thread.call(run)
 
@@ -212,14 +213,15 @@ class Engine:
         """One step; False when there is nothing to do."""
         more = False
         try:
-            if self._lead is None:
+            with self._bounded():
                 more = self._next()
-            else:
-                with self._lead.group.bounded():
-                    more = self._next()
         finally:
             self._bell.step_over(more=more)
         return more
+
+    def _bounded(self) -> AbstractContextManager[None]:
+        """What waits for other machines inside waits no longer than it may."""
+        return nullcontext() if self._lead is None else self._lead.group.bounded()
 
     def _next(self) -> bool:
         self._drop_cancelled()

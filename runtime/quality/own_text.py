@@ -9,7 +9,6 @@ from collections.abc import Callable, Collection
 import mlx.core as mx
 import numpy as np
 
-from runtime.cache.build import build_memory
 from runtime.loaded import LoadedModel
 from runtime.sampling.noise import dense_gumbel, keys
 from runtime.step import Inputs, Step
@@ -29,7 +28,7 @@ def write(
     """int32 [rows, tokens]: texts that begin with `start_id`. never: ids that are not drawn, as those that
     would end a text. advance: told the tokens written.
     """
-    memory = build_memory(model.described.layout, rows=rows, dtype=model.dtype)
+    memory = model.memory(rows)
     barred = mx.zeros((model.vocab_size,))
     if never:
         barred[mx.array(sorted(never))] = -mx.inf

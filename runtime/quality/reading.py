@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 import mlx.core as mx
 
-from runtime.cache.build import build_memory
 from runtime.loaded import LoadedModel
 from runtime.nn.rope_spec import long_after
 from runtime.step import Inputs, Step
@@ -20,7 +19,7 @@ def together(model: LoadedModel, texts: Sequence[Sequence[int]]) -> mx.array:
     rows, tokens = len(texts), len(texts[0])
     border = long_after(model.described.config)
     long = None if border is None else (tokens > border,) * rows
-    memory = build_memory(model.described.layout, rows=rows, dtype=model.dtype)
+    memory = model.memory(rows)
     inputs = Inputs(mx.array([list(text) for text in texts], dtype=mx.int32))
     step = Step((0,) * rows, (tokens,) * rows, long=long, inputs=inputs)
     memory.prepare(step)

@@ -28,12 +28,14 @@ class Forward:
     long: tuple[bool, ...] | None
     adapters: Members | None = None
     """Of each row, as every rank counts them; None: no row has any."""
+    memory: int = 0
+    """Which one its layers read and write; 0: the engine's."""
 
     @classmethod
-    def of(cls, step: Step) -> "Forward":
+    def of(cls, step: Step, memory: int = 0) -> "Forward":
         its = step.adapters
         members = None if its is None else tuple(map(tuple, its.members))
-        return cls(step.starts, step.counts, step.first, step.long, members)
+        return cls(step.starts, step.counts, step.first, step.long, members, memory)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -71,16 +73,23 @@ class Decision:
             raise ValueError(f"this is no decision: {said[:80]!r}") from error
 
 
-_TOLD = ("starts", "counts", "first", "long", "adapters")
+_TOLD = ("starts", "counts", "first", "long", "adapters", "memory")
 
 
 def _forward(
-    starts: list[int], counts: list[int], first: int, long: list[bool] | None, adapters: list[Any] | None
+    starts: list[int],
+    counts: list[int],
+    first: int,
+    long: list[bool] | None,
+    adapters: list[Any] | None,
+    memory: int,
 ) -> Forward:
     members = None
     if adapters is not None:
         members = tuple(tuple((place, scale) for place, scale in row) for row in adapters)
-    return Forward(tuple(starts), tuple(counts), first, None if long is None else tuple(long), members)
+    return Forward(
+        tuple(starts), tuple(counts), first, None if long is None else tuple(long), members, memory
+    )
 
 
 def keys_told(keys: Sequence[Hashable]) -> list[Any]:

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Hashable, Sequence
 from functools import cached_property
+from typing import Any
 
 import mlx.core as mx
 
@@ -19,8 +20,9 @@ from runtime.nn.row_adapters import RowAdapters
 from runtime.ranks.decision import Decision, Deed, Forward, Members, keys_heard
 from runtime.ranks.group import Group
 from runtime.ranks.lead import READING_S
+from runtime.ranks.memories import OWN, FollowingMemory
 from runtime.ranks.whole import Whole
-from runtime.step import Inputs, Step
+from runtime.step import Inputs
 
 _KNOWN = 64
 """For so many sets of rows, what their steps need of adapters is kept."""
@@ -37,10 +39,9 @@ class Follower:
         self._group, self._model, self._folder = group, share, folder
         self._disk: DiskPages | None = None
         self._whole = Whole.of(share)
-        self.memory: LayerMemory
+        self._memories: dict[int, FollowingMemory] = {}
         self._pages: Sharing[int] | None = None
         self._keys: dict[int, list[Hashable]] = {}
-        self._step: Step | None = None
         self._deck = Deck(share.adapters.values())
         self._known: dict[Members, RowAdapters] = {}
 
@@ -70,9 +71,10 @@ class Follower:
     def _forward(self, forward: Forward) -> None:
         ids = self._group.broadcast(None, forward.shape, mx.int32)
         mx.async_eval(ids)  # before whatever the network exchanges
-        self._step = step = forward.step(Inputs(ids), self._adapters(forward.adapters))
-        hidden = self._model.network(step, self.memory)
-        self.memory.pass_by(step)
+        step = forward.step(Inputs(ids), self._adapters(forward.adapters))
+        its = self._memories[forward.memory]
+        hidden = self._model.network(step, its.memory)
+        its.pass_by(step)
         mx.eval(ids, hidden)
 
     def _adapters(self, members: Members | None) -> RowAdapters | None:
@@ -93,34 +95,36 @@ class Follower:
         match deed:
             case ("remember", kept_format):
                 self._remember(kept_format)
-            case ("grow", tokens, exact):
-                self.memory.grow(tokens, exact=exact)
-            case ("hold", rows, exact):
-                self.memory.hold(rows, exact=exact)
-            case ("commit", kept):
-                assert self._step is not None
-                self.memory.commit(self._step, kept)
-            case ("move", src, dst):
-                self.memory.move(src, dst)
-            case ("clear", row):
-                self.memory.clear(row)
-            case ("remove", row, start, stop):
-                self.memory.remove(row, start, stop, self._shifts)
-                self.memory.evaluate()
+            case ("memory", number, *its):
+                self._memories[number].do(tuple(its))
+            case ("open", number, rows, kept_format, grain):
+                self._memories[number] = self._built(kept_format, rows=rows, grain=grain)
+            case ("drop", number):
+                del self._memories[number]
             case _:
                 self._do_with_pages(deed)
+
+    @property
+    def memory(self) -> LayerMemory:
+        """The engine's."""
+        return self._memories[OWN].memory
+
+    def _built(self, kept_format: str | None, **options: Any) -> FollowingMemory:
+        memory = build_memory(
+            self._whole.layout,
+            dtype=self._model.dtype,
+            kept_format=kept_format,
+            elsewhere=self._whole.elsewhere,
+            **options,
+        )
+        return FollowingMemory(memory, lambda: self._shifts)
 
     @cached_property
     def _shifts(self) -> Sequence[Rotate | None]:
         return self._whole.shifts(self._model)
 
     def _remember(self, kept_format: str | None) -> None:
-        self.memory = build_memory(
-            self._whole.layout,
-            dtype=self._model.dtype,
-            kept_format=kept_format,
-            elsewhere=self._whole.elsewhere,
-        )
+        self._memories[OWN] = self._built(kept_format)
         if self._folder is not None:
             self._disk = self._opened(self._folder, kept_format)
 

@@ -127,6 +127,10 @@ class Group:
         self._bounded.within_s = self.limit_s if within_s is None else within_s
         return self._bounded
 
+    def renew(self) -> None:
+        """What is waited for from now on may take as long again, inside of `bounded`."""
+        self._bounded.renew()
+
     def check(self) -> None:
         """Raise RankLost where somebody of the group was lost."""
         if self._lost is not None:
@@ -180,6 +184,10 @@ class Bounded:
         if self._thread is None and self._group.size > 1:
             self._thread = threading.Thread(target=self._watch, name="modelkit-ranks", daemon=True)
             self._thread.start()
+
+    def renew(self) -> None:
+        if self._until_s is not None:
+            self._until_s = time.monotonic() + self.within_s
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None

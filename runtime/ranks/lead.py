@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import mlx.core as mx
 
 from runtime.cache.budget import Budget
-from runtime.cache.build import LayerMemory, build_memory
+from runtime.cache.build import LayerMemory
 from runtime.cache.prefix import Match, PageNode, PrefixStore
 from runtime.cache.protocol import Rotate
 from runtime.cache.sharing import Sharing
@@ -24,6 +24,7 @@ from runtime.errors import NotSupported
 from runtime.loaded import LoadedModel
 from runtime.ranks.decision import Decision, Deed, Forward, keys_told
 from runtime.ranks.group import Group
+from runtime.ranks.memories import LeadingMemories, LeadingMemory
 from runtime.ranks.whole import Whole
 from runtime.step import Step
 
@@ -50,22 +51,17 @@ class Lead:
     def __init__(self, group: Group, share: LoadedModel, ended: Callable[[], object]) -> None:
         self.group, self._deeds, self._ended = group, list[Deed](), ended
         self._whole = Whole.of(share)
-        self._memory: LayerMemory | None = None
-        described = replace(share.described, layout=self._whole.layout)
-        self.model = replace(share, described=described, network=LeadingNetwork(self, share, self._whole))
+        self._memories = LeadingMemories(self._whole, self.done)
+        self.model = replace(
+            share,
+            described=replace(share.described, layout=self._whole.layout),
+            network=LeadingNetwork(self, share, self._whole),
+            beside=self._memories.beside,
+        )
 
     def memory(self, kept_format: str | None, budget: Budget) -> LayerMemory:
         """For the target, on all ranks. kept_format: as in build_memory. The budget is for all of them."""
-        self.done("remember", kept_format)
-        self._memory = build_memory(
-            self._whole.layout,
-            dtype=self.model.dtype,
-            kept_format=kept_format,
-            budget=budget,
-            elsewhere=self._whole.elsewhere,
-            kind=partial(LeadingMemory, self),
-        )
-        return self._memory
+        return self._memories.own(self.model.dtype, kept_format, budget=budget)
 
     def sharing(self, memory: LayerMemory, store: PrefixStore, **options: Any) -> Sharing[Any]:
         """Keeps pages on all ranks; arguments as in Sharing."""
@@ -76,72 +72,42 @@ class Lead:
         """The least that any rank says, of which this one says `count`. The others say it where they have
         done what was done here last.
         """
-        self._tell(Decision(tuple(self._deeds)))
+        self._tell()
         return self.group.least(count, READING_S)
 
     def done(self, *deed: Any) -> None:
         """This was done here, and is to be done by the others."""
         self._deeds.append(deed)
 
-    def forward(self, step: Step, memory: object) -> None:
+    def forward(self, step: Step, memory: LayerMemory) -> None:
         """The network computes this step next."""
-        if memory is not self._memory:
+        if not isinstance(memory, LeadingMemory) or not self._memories.has(memory):
             raise NotSupported("this is computed on one machine only: load the model without --ranks for it")
-        self._tell(Decision(tuple(self._deeds), Forward.of(step)))
+        self.group.renew()
+        self._tell(Forward.of(step, memory.number))
         ids = step.ids
         mx.async_eval(self.group.broadcast(ids, ids.shape, mx.int32))
 
     def rest(self) -> None:
         """Nothing is computed for now: let the others know what was done last."""
+        self._memories.let_go()
         if self._deeds and not self.group.lost:
-            self._tell(Decision(tuple(self._deeds)))
+            self._tell()
 
     def end(self) -> bool:
         """The model is closed here. False where the others cannot be told any more."""
         if not self.group.lost:
             # What was done last, too: the others have disks to keep it on.
-            self._tell(Decision(tuple(self._deeds), ends=True))
+            self._tell(ends=True)
             mx.synchronize()  # whoever tells them something next may do so on another thread
         self._ended()
         return not self.group.lost
 
-    def _tell(self, decision: Decision) -> None:
+    def _tell(self, forward: Forward | None = None, *, ends: bool = False) -> None:
+        self._memories.let_go()
+        decision = Decision(tuple(self._deeds), forward, ends)
         self._deeds.clear()
         self.group.tell(decision.to_bytes())
-
-
-class LeadingMemory(LayerMemory):
-    """What is done to it is done everywhere. What layers write in a forward pass, every rank's own do."""
-
-    def __init__(self, lead: Lead, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
-        self._lead = lead
-
-    def grow(self, tokens: int, *, exact: bool) -> None:
-        before = self.nbytes
-        super().grow(tokens, exact=exact)
-        if self.nbytes != before:
-            self._lead.done("grow", tokens, exact)
-
-    def hold(self, rows: int, *, exact: bool) -> None:
-        super().hold(rows, exact=exact)
-        self._lead.done("hold", rows, exact)
-
-    def commit(self, step: Step, kept: Sequence[int]) -> None:
-        super().commit(step, kept)
-        self._lead.done("commit", list(kept))
-
-    def move(self, src: int, dst: int) -> None:
-        super().move(src, dst)
-        self._lead.done("move", src, dst)
-
-    def clear(self, row: int) -> None:
-        super().clear(row)
-        self._lead.done("clear", row)
-
-    def remove(self, row: int, start: int, stop: int, rotates: Sequence[Rotate | None] | None = None) -> None:
-        super().remove(row, start, stop, rotates)
-        self._lead.done("remove", row, start, stop)
 
 
 class LeadingSharing(Sharing[U]):

@@ -16,6 +16,7 @@ import pytest
 from runtime.cache.build import LayerMemory
 from runtime.cache.page_folder import PrefixFolder, list_pages
 from runtime.cache.prefix import PrefixStore
+from runtime.embedding import Reading
 from runtime.engine.adapters import AdapterSource
 from runtime.engine.engine import Engine
 from runtime.engine.options import Options
@@ -111,12 +112,26 @@ def adapt(engine: Engine) -> list[Any]:
     return [*said, *again, [entry.space for entry in engine.list_prefixes()]]
 
 
+def read(engine: Engine) -> list[Any]:
+    """Vectors of texts, read piece by piece beside an answer; one is not read to its end."""
+    with engine.submit(request(PROMPT, 30)) as running:
+        some = (([PROMPT], "mean"), ([PROMPT[3:], PROMPT[:5]], "last"), ([PROMPT[9:]], "max"))
+        readings = [engine.call(lambda model, one=one: Reading(model, *one)) for one in some]
+        engine.call(lambda _: readings.pop().read(4))
+        more = {0, 1}
+        while more:
+            more = {place for place in more if engine.call(lambda _, at=place: readings[at].read(7))}
+        vectors = [engine.call(lambda _, one=one: one.vectors().tolist()) for one in readings]
+        return [_answer(running), vectors]
+
+
 SCENES: dict[str, Callable[[Engine], list[Any]]] = {
     "talk": talk,
     "forget": forget,
     "draft": draft,
     "brief": brief,
     "adapt": adapt,
+    "read": read,
 }
 
 
@@ -206,7 +221,7 @@ def played(group: Group, kind: str, scene: str, cut: str) -> object:
         adapters = pairs(reference, folder) if scene == "adapt" else {}
         follower = Follower(group, share_of(reference, folder, cut, group, adapters))
         follower.run()
-        return kept(follower._kept.store)
+        return kept(follower._kept.store) | {"memories": len(follower._memories)}
     play = SCENES[scene]
 
     def drafters(target: LoadedModel, memory: LayerMemory) -> dict[str, Drafter]:

@@ -15,6 +15,7 @@ import modelkit
 from tests.support.ranks import ROOT, free_ports
 from tests.support.tiny import write_model
 
+TEXTS = ["Once upon a time", "rain"]
 OPTIONS = {"temperature": 0.6, "seed": 3, "num_predict": 5}
 
 
@@ -47,6 +48,7 @@ def test_a_server_of_two_ranks(tmp_path: Path) -> None:
         modelkit.create(tmp_path / f"{name}.mf", name=name, home=home)
     with modelkit.load("story", home=home) as alone:
         expected = alone.generate("Once", **OPTIONS).text  # pyright: ignore[reportArgumentType]
+        vectors = alone.embed(TEXTS).vectors.tolist()
     (port,), log = free_ports(1), tmp_path / "log"
     address = f"http://127.0.0.1:{port}"
     with log.open("wb") as file:
@@ -60,6 +62,7 @@ def test_a_server_of_two_ranks(tmp_path: Path) -> None:
     try:
         assert reached(address, process), log.read_text()
         assert ask(address, "story")["response"] == expected
+        assert ask(address, "story", "/api/embed", input=TEXTS)["embeddings"] == vectors
         refused = ask(address, "other")
         assert refused["status"] == 503
         assert "run one at a time" in refused["error"]

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.support import crewing
@@ -36,6 +37,17 @@ def test_stages_of_shards_answer_as_as_many_shards_do(crews: Crews, tmp_path: Pa
     assert first["said"] == alone["said"]
     assert first["said"][-1] > 0, "no prefix was found"
     _check_kept(first["kept"], others, alike=False)
+
+
+@pytest.mark.parametrize(("kind", "cut"), [("qwen3_5", "stages"), ("llama", "pairs")])
+def test_texts_are_read_beside_what_is_answered(crews: Crews, tmp_path: Path, kind: str, cut: str) -> None:
+    """And what is remembered of them is forgotten by all."""
+    size = 4 if cut == "pairs" else 2
+    first, *others = crews(size).do(tmp_path, crewing.__name__, "played", kind, "read", cut)
+    assert first["said"][0][0] == first["expected"][0][0]
+    said, expected = (np.concatenate([np.ravel(one) for one in first[w][1]]) for w in ("said", "expected"))
+    assert np.abs(said - expected).max() <= (0 if cut == "stages" else 1e-5)
+    assert [other["memories"] for other in others] == [1] * (size - 1)
 
 
 def _check_kept(mine: Any, others: Sequence[Any], *, alike: bool) -> None:
