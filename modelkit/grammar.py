@@ -14,12 +14,14 @@ import json
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from modelkit.errors import RequestError
 from modelkit.grammars.digits import Digits
 from modelkit.grammars.forms import MOST_CHARACTERS, Form, read_form
 from modelkit.grammars.refusals import Refusals, first_line, one_line, refused
+from modelkit.grammars.rules import JSON_BLANKS
 from modelkit.schema import close_objects
 from modelkit.tokenizer import Tokenizer
 from modelkit.tokenizer.native import guarded
@@ -39,8 +41,6 @@ if TYPE_CHECKING:
 MOST_COMPILED = 64
 __all__ = ["MOST_CHARACTERS", "Form", "Grammar", "GrammarMatcher", "Grammars", "read_form"]
 
-# A model may lay its JSON out over lines, but not put off going on: one space, or one line end and an indent.
-_BLANKS = r"\x20|\x0A(\x20{0,20}|\x09{0,6})"
 # Bytes and milliseconds are in proportion: a lexer state takes 1 to 2 kB, a thousand fuel about 0.07 ms.
 LIMITS: dict[str, Any] = {
     "initial_lexer_fuel": 1_000_000,
@@ -153,6 +153,8 @@ class Grammars:
             return first_line(matcher.get_error()) if matcher.is_error() else (matcher, [*notes, *made[1]])
 
         made = tried(shape, notes)
+        if isinstance(made, str) and shape.style.loose:  # who reads them looks at calls without marks, too
+            made = tried(replace(shape, style=replace(shape.style, loose=False)), notes)
         if isinstance(made, str) and shape.tools:
             made = tried(*loosened(shape, made))
         if isinstance(made, str):
@@ -347,7 +349,7 @@ def _definition(form: Form) -> str:
             why = unsound(root) if isinstance(root, dict) else None
             # Lenient would leave out what it cannot do, silently.
             definition = LLMatcher.grammar_from_json_schema(
-                closed, {"whitespace_pattern": _BLANKS}, {"lenient": False}
+                closed, {"whitespace_pattern": JSON_BLANKS}, {"lenient": False}
             )
     except Exception as error:
         raise refused(form, str(error)) from error

@@ -105,23 +105,28 @@ class Answer:
             return self._rules.rule(f"{BLANKS} ({either(ways)})")
         if wanted.choice == "required":
             return self._rules.rule(f"{BLANKS} {self._block} {self._after()}")
-        return self._auto(bare=True)
+        return self._auto()
 
-    def _auto(self, *, bare: bool) -> str:
-        """Text with calls where their marks stand. bare: whether a call without marks may come here."""
+    def _auto(self) -> str:
+        """Text with calls where their marks stand, and without marks at its beginning where the style has it
+        so.
+        """
         if not self._calls:
             return self._rules.free(Free(allows=self._allows))
         begins = self._begins
         lacks = tuple(core for core, _ in begins)
-        beginning = self._calls.heads() if bare and self._bare else ""
+        unmarked = self._bare or self._style.loose
+        beginning = self._calls.heads() if unmarked else ""
         ways = [self._rules.free(Free(lacks, self._allows, beginning))]
         if self._wanted.may_call:
             for core, rest in begins:
                 others = tuple(one for one in lacks if one != core)
                 before = self._rules.until(core, Free(others, self._allows, beginning))
                 ways.append(f"{before} {rest} {self._after()}")
-            if bare and self._bare:
+            if self._bare:
                 ways.append(f"{BLANKS} {self._block} {self._after()}")
+            if unmarked:
+                ways.append(f"{self._calls.loose()} {self._after()}")
         return self._rules.rule(either(ways))
 
     def _after(self) -> str:
@@ -132,7 +137,7 @@ class Answer:
             return f"({self._block})*" if self._repeats else '""'
         if self._again is None:  # one rule, which comes back to itself
             self._again = self._rules.ahead()
-            self._rules.define(self._again, self._auto(bare=False))
+            self._rules.define(self._again, self._auto())
         return self._again
 
     @property

@@ -5,8 +5,8 @@ tool's schema, and what ends it.
 import json
 from collections.abc import Sequence
 
-from modelkit.chat.styles.style import JsonCall, MarkedCall, PythonCall, Style
-from modelkit.grammars.rules import Rules, either, escaped, quoted
+from modelkit.chat.styles.style import FENCE, LANGUAGES, JsonCall, MarkedCall, PythonCall, Style
+from modelkit.grammars.rules import FLEXIBLE, Rules, either, escaped, quoted
 from modelkit.grammars.tagged import tagged_arguments
 from modelkit.grammars.tools import Tool
 from modelkit.grammars.values import dict_arguments, python_arguments
@@ -77,17 +77,37 @@ class Calls:
         return found
 
     def heads(self) -> str:
-        """A regular expression for the beginning of a bare call of one of the tools."""
+        """A regular expression for the beginning of a call without marks, in a fence or not."""
         names = "|".join(escaped(tool.name) for tool in self.tools)
+        if isinstance(self._form, MarkedCall):
+            return rf"\s*{escaped(self._form.prefix)}({names})"
+        return _in_front(r"\s*") + self._head_of(names, r"\s*")
+
+    def loose(self) -> str:
+        """A call without marks, laid out as the model likes, in a fence or not, behind nothing or another."""
+        rules, blank, ways = self._rules, r"\s{0,24}", list[str]()
+        end = rules.terminal(rf"/{blank}\}}/")
+        for tool in self.tools:
+            head = _in_front(blank) + self._head_of(escaped(tool.name), blank)
+            if isinstance(self._form, PythonCall):
+                ways.append(f'{rules.terminal(f"/{head}/")} {self.arguments(tool)} ")"')
+                continue
+            if isinstance(self._form, JsonCall) and not self._form.name_is_key:
+                keys = "|".join(dict.fromkeys((escaped(self._form.arguments), "arguments", "parameters")))
+                head += rf"{blank},{blank}\"({keys})\"{blank}:"
+            begun = rules.terminal(f"/{head}{blank}/")
+            ways.append(f"{begun} {rules.json(tool.parameters, **FLEXIBLE)} {end}")
+        closed = rules.terminal(rf"/{blank}(\]{blank})?{FENCE}/")
+        return rules.rule(f"({either(ways)}) ({closed})?")
+
+    def _head_of(self, names: str, blank: str) -> str:
         match self._form:
             case JsonCall(name_is_key=False) as form:
-                return rf"\s*\[?\s*\{{\s*\"{escaped(form.name)}\"\s*:\s*\"({names})\""
+                return rf"\{{{blank}\"{escaped(form.name)}\"{blank}:{blank}\"({names})\""
             case JsonCall():
-                return rf"\s*\[?\s*\{{\s*\"({names})\"\s*:"
-            case PythonCall():
-                return rf"\s*\[?\s*({names})\s*\("
-            case MarkedCall(prefix=prefix):
-                return rf"\s*{escaped(prefix)}({names})"
+                return rf"\{{{blank}\"({names})\"{blank}:"
+            case _:
+                return rf"({names}){blank}\("
 
     def arguments(self, tool: Tool) -> str:
         key = json.dumps(tool.parameters)
@@ -170,3 +190,11 @@ class Calls:
                 return python_arguments(self._rules, tool.parameters)
             case _:
                 return self._rules.json(tool.parameters)
+
+
+def _in_front(blank: str) -> str:
+    """A regular expression of what may stand in front of a call without marks: what ended another one, and
+    what begins a fence and a list.
+    """
+    fence = rf"({FENCE}({'|'.join(LANGUAGES)})?{blank})?"
+    return rf"{blank}(\]{blank})?({FENCE}{blank})?([,;]{blank})?{fence}(\[{blank})?"

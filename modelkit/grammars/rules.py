@@ -19,6 +19,17 @@ SPACED = {"whitespace_flexible": False, "item_separator": ", ", "key_separator":
 """How JSON is laid out in calls, as most templates write it back: a call that is read again has the same
 tokens, and what stands between values is forced.
 """
+JSON_BLANKS = r"\x20|\x0A(\x20{0,20}|\x09{0,6})"
+"""A model may lay its JSON out over lines, but not put off going on: one space, or one line end and an
+indent.
+"""
+FLEXIBLE = {
+    "whitespace_flexible": True,
+    "whitespace_pattern": JSON_BLANKS,
+    "item_separator": ",",
+    "key_separator": ":",
+}
+"""How JSON is laid out in calls that a model writes in its own way."""
 
 Marks = Mapping[str, int]
 """Added tokens by their text."""

@@ -1,13 +1,18 @@
 """The calls of tools in an answer, in every form that a style may have.
 
 A call is one from its name on: only then is it told. What began like one and has no name is given back.
+
+Behind a style's own mark a grammar holds what a call says to the tool's schema, and as far as a model writes
+calls without marks in the usual order, there as well. Otherwise a call without marks is kept until it is
+whole, and one that does not fit its schema stays text.
 """
 
+import json
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from modelkit.chat.styles.style import JsonCall, MarkedCall, PythonCall, Style
+from modelkit.chat.styles.style import FENCE, LANGUAGES, JsonCall, MarkedCall, PythonCall, Style
 from modelkit.output.identities import Identities
 from modelkit.output.reading import python, values
 from modelkit.output.reading.feed import Broken, Cut, Feed, NoCall, Waiting
@@ -16,11 +21,10 @@ from modelkit.output.reading.marks import Marks, core
 from modelkit.output.reading.objects import Objects, Told
 from modelkit.output.reading.schemas import Schema
 from modelkit.output.sink import Sink
+from modelkit.schema import close_objects
 
 _NAME = re.compile(r"[\w.:/@$+-]{1,256}")
-FENCE = "```"
-FENCES = tuple(FENCE + language for language in ("json", "python", "tool_call", "tool_code", ""))
-"""What models like to put around JSON, and around calls as in Python. Read, never asked for."""
+FENCES = tuple(FENCE + language for language in (*LANGUAGES, ""))
 Reading = Callable[[], Waiting[None]]
 
 
@@ -41,13 +45,17 @@ class Calls:
         self._form, self._tools = style.form, tools
         self._feed, self._sink, self._ids = feed, sink, ids
         self._known_only, self._bare, self._fenced = False, style.bare or style.loose, False
+        self._bound, self._sure = style.bare, False
         self._sections = _cores(style.section.opens if style.section else ())
         self._opens = _cores(style.call.opens if style.call else ())
         spans = [span for span in (style.call, style.section) if span]
         self._closes = _cores(tuple(mark for span in spans for mark in span.closes))
         self._joiners = tuple(dict.fromkeys((",", ";", *_cores((style.joiner,)))))
         form = style.form if isinstance(style.form, JsonCall) else JsonCall()
-        self._objects = Objects(form, Told(self._start, sink.write))
+        self._objects = Objects(form, Told(self._told, self._write))
+        self._usual = re.compile(r"\{" if form.name_is_key else rf'\{{\s*"{re.escape(form.name)}"\s*:\s*"')
+        self._begun = 0
+        self._unsure: tuple[str, str | None, list[str]] | None = None
         self._marked = None
         if isinstance(style.form, MarkedCall):
             after = (*self._closes, *self._sections, *self._opens, *ends)
@@ -121,6 +129,7 @@ class Calls:
     def _one_or_list(self, opened: str) -> Waiting[None]:
         if not isinstance(self._form, MarkedCall) and not self._fenced:
             self._fenced = (yield from self._feed.expect(FENCES)) is not None
+        self._sure = bool(opened)
         char = yield from self._feed.skip_blanks()
         form, prefixed = self._form, bool(opened) and opened == self._prefix
         if isinstance(form, PythonCall):
@@ -144,23 +153,28 @@ class Calls:
             yield from one()
             if (char := (yield from feed.skip_blanks())) == ",":
                 feed.take(1)
+                feed.keep(",")
                 char = yield from feed.skip_blanks()
                 if char != "]":
                     continue
             if char == "]":
                 feed.take(1)
+            feed.kept = None
             return
 
     def _object(self) -> Waiting[None]:
-        yield from self._arguments(lambda: self._objects.one(self._feed))
+        self._begun = len(self._feed.kept_from())
+        yield from self._arguments(lambda: self._checked(self._objects.one(self._feed)))
 
     def _python(self) -> Waiting[None]:
         yield from self._feed.skip_blanks()
+        self._begun = len(self._feed.kept_from())
         name = yield from python.name(self._feed)
         name = name if name in self._tools else name.removesuffix(".call")
-        self._start(name, None)
+        self._told(name, None)
         schema = Schema(self._tools.get(name))
-        yield from self._arguments(lambda: python.arguments(self._feed, self._sink.write, schema))
+        reading = python.arguments(self._feed, self._write, schema)
+        yield from self._arguments(lambda: self._checked(reading))
 
     def _one_marked(self, marked: Marked, *, prefixed: bool) -> Waiting[None]:
         head = yield from marked.head(self._tools, prefixed=prefixed)
@@ -169,6 +183,46 @@ class Calls:
         schema = Schema(self._tools.get(head.name))
         yield from self._arguments(lambda: marked.arguments(self._sink.write, schema))
         yield from marked.end()
+
+    def _told(self, name: str, written: str | None) -> None:
+        """The name of a call is known. One that no grammar has held is kept to its end."""
+        if self._sure or (self._bound and not self._fenced and self._as_usual(name)):
+            self._start(name, written)
+        elif name not in self._tools:
+            raise NoCall
+        else:
+            self._unsure = name, written, []
+            self._feed.keep_on()
+
+    def _as_usual(self, name: str) -> bool:
+        """Did the call begin as one that the grammar knows?"""
+        begun = self._feed.kept_from(self._begun)
+        return begun == name if isinstance(self._form, PythonCall) else bool(self._usual.match(begun))
+
+    def _write(self, part: str) -> None:
+        if self._unsure is None:
+            self._sink.write(part)
+        else:
+            self._unsure[2].append(part)
+
+    def _checked(self, reading: Waiting[None]) -> Waiting[None]:
+        """Raises NoCall for one that does not fit its schema."""
+        try:
+            yield from reading
+            if self._unsure is None:
+                return
+            name, written, parts = self._unsure
+            schema = json.loads(close_objects(json.dumps({"type": "object", **self._tools[name]})))
+            if not Schema(schema).fits(json.loads("".join(parts) or "{}")):
+                raise NoCall
+            self._start(name, written)
+            self._sink.write("".join(parts) or "{}")
+        except (Broken, ValueError, RecursionError):
+            if self._unsure is None:
+                raise
+            raise NoCall from None
+        finally:
+            self._unsure = None
 
     def _start(self, name: str, written: str | None) -> None:
         if name not in self._tools and (self._known_only or not _NAME.fullmatch(name)):

@@ -20,6 +20,12 @@ from typing import Any, Literal
 from modelkit.chat.styles.reading import record
 from runtime.records import dataclass
 
+FENCE = "```"
+LANGUAGES = ("json", "python", "tool_call", "tool_code")
+"""Behind the fence that models like to put around JSON, and around calls as in Python. Read, never asked
+for.
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Span:

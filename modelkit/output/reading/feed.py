@@ -15,6 +15,7 @@ Waiting = Generator[None, None, T]
 BLANKS = " \t\r\n"
 MOST_BLANKS = 256  # between two marks: a model that writes blanks without end is not waited for
 LONGEST_HEAD = 65_536  # characters that are kept until it is clear that they are a call's
+LONGEST_CALL = 1_000_000  # the same, where it is clear at the call's end
 
 
 class Cut(Exception):
@@ -43,7 +44,7 @@ class Feed:
         self.ended = False
         self.kept: list[str] | None = None
         """Where it is a list, what is read is written down there, to be given back."""
-        self._kept_length = 0
+        self._kept_length, self._most_kept = 0, LONGEST_HEAD
         self._base = 0  # of all characters that ever came, how many lie before `text`
         self._ids: deque[tuple[int, int]] = deque()
         self._logprobs: deque[TokenLogprob] = deque()
@@ -79,13 +80,21 @@ class Feed:
         if self.kept is not None:
             self.kept.append(taken)
             self._kept_length += count
-            if self._kept_length > LONGEST_HEAD:
+            if self._kept_length > self._most_kept:
                 raise NoCall
         return taken
 
     def keep(self, first: str) -> None:
         """Write down what is read from now on, behind `first`."""
-        self.kept, self._kept_length = [first], 0
+        self.kept, self._kept_length, self._most_kept = [first], 0, LONGEST_HEAD
+
+    def kept_from(self, place: int = 0) -> str:
+        """What is written down, from there on."""
+        return "".join(self.kept or ())[place:]
+
+    def keep_on(self) -> None:
+        """What is written down is a whole call."""
+        self._most_kept = LONGEST_CALL
 
     def take_text(self, count: int) -> tuple[str, tuple[int, ...], tuple[TokenLogprob, ...]]:
         """The next characters without special tokens, and the tokens that begin in them."""
