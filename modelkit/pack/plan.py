@@ -91,7 +91,7 @@ def plan(
         case FloatWeights():
             return _convert(inventory, {}, wanted, role, left, plain, chosen or {}, rewrite)
         case GgufWeights():
-            return _import(inventory, kind, wanted, role, left, plain)
+            return _import(inventory, kind, wanted, role, left, plain, chosen or {})
 
 
 def _convert(
@@ -161,9 +161,15 @@ def _repack(inventory: Inventory, kind: Mxfp4Blocks, role: Role, left: set[str])
 
 
 def _import(
-    inventory: Inventory, kind: GgufWeights, wanted: Format | None, role: Role, left: set[str], plain: bool
+    inventory: Inventory,
+    kind: GgufWeights,
+    wanted: Format | None,
+    role: Role,
+    left: set[str],
+    plain: bool,
+    searched: Mapping[str, Choice],
 ) -> Plan:
-    """A GGUF file: as it is, or decoded exactly and then by the policy."""
+    """A GGUF file: as it is, or decoded exactly and then by the policy, or by what a search chose."""
     files = checkpoint_of(inventory.config)
     planned: list[Planned] = []
     for matrix in gguf_matrices(inventory, kind, left):
@@ -174,11 +180,13 @@ def _import(
         dtype = "F32" if matrix.dtype in BLOCK_TYPES else matrix.dtype
         request = request_for(wanted, inventory.config)
         tensor = Tensor(matrix.known_as, dtype, matrix.shape)
-        choice = choose(tensor, request, files.rows, draft=role == "draft", plain=plain)
+        choice = searched.get(matrix.name) or choose(
+            tensor, request, files.rows, draft=role == "draft", plain=plain
+        )
         planned.append(requantized(matrix, choice, factor))
     ordered = _in_order(planned)
     notes = _dropped_notes(inventory, left)
-    if wanted is not None:
+    if wanted is not None and not searched:
         notes += (*requantizing_notes(kind, wanted), *quantizing_notes(ordered, wanted))
     config = imported_config(inventory.config, ordered, wanted)
     return Plan(role, "gguf", wanted, ordered, _files(ordered, inventory.config), config, notes)

@@ -12,7 +12,7 @@ import mlx.core as mx
 import numpy as np
 
 from modelkit.pack.planned import Plan, Planned, Tuned
-from modelkit.pack.slabs import Joined, Piece
+from modelkit.pack.slabs import Columns, Joined, Piece, Slab
 
 _NEAR = 0.02  # of a group's scale: other devices round in other ways
 
@@ -58,15 +58,24 @@ def with_tuned(
 def _first_row(planned: Planned, block: Piece) -> int:
     """Where a block of rows begins in what is written."""
     row = 0
-    assert not isinstance(block, Joined), "only floats are tuned"
     for piece in planned.slabs:
-        assert not isinstance(piece, Joined)
-        same = type(piece) is type(block) and piece.tensor.name == block.tensor.name
-        if same and piece.start <= block.start < piece.stop and _matrix(piece) == _matrix(block):
-            return row + (block.start - piece.start) // piece.step
+        within = _within(piece, block)
+        if within is not None:
+            return row + within
         row += piece.rows
     raise AssertionError(f"{planned.name}: a block of rows that is in no slab")
 
 
-def _matrix(piece: Piece) -> int:
+def _within(piece: Piece, block: Piece) -> int | None:
+    """Where a block begins in a slab, in rows; None: elsewhere. Rows that alternate are in several slabs."""
+    if isinstance(piece, Joined) or isinstance(block, Joined):
+        return 0 if piece == block else None
+    same = type(piece) is type(block) and piece.tensor.name == block.tensor.name and piece.step == block.step
+    if not same or _matrix(piece) != _matrix(block) or not piece.start <= block.start < piece.stop:
+        return None
+    row, rest = divmod(block.start - piece.start, piece.step)
+    return None if rest else row
+
+
+def _matrix(piece: Slab | Columns) -> int:
     return getattr(piece, "matrix", 0)

@@ -11,10 +11,13 @@ from typing import TYPE_CHECKING
 
 from modelkit.errors import ModelkitError, PlanError
 from modelkit.pack.conversion import Part, Progress
-from modelkit.source.prequantized import FloatWeights
+from modelkit.source.prequantized import FloatWeights, GgufWeights
+from runtime.blocks.types import BLOCK_TYPES
 from runtime.records import dataclass
 
 if TYPE_CHECKING:
+    import mlx.core as mx
+
     from modelkit.pack.ready import Ready
     from runtime.loaded import LoadedModel
 
@@ -74,6 +77,15 @@ def refuse_packed(part: Part, asked: object) -> None:
     if isinstance(kind, FloatWeights):
         return
     origin = part.source.inventory.origin
+    if isinstance(kind, GgufWeights):
+        types = [name.upper() for name in kind.types() if name in BLOCK_TYPES]
+        if not types:
+            return
+        raise PlanError(
+            f"{origin} is quantized already ({', '.join(types)}); it cannot be stored as {asked}",
+            hint="Start from the unquantized model. Where there is none, decode it first: create a package "
+            "of it with -q bf16, and name that in FROM; formats are found for what is left of its numbers.",
+        )
     if part.plan.converts:
         raise PlanError(
             f"{origin} has to be converted before it can be read, so no formats can be searched for",
@@ -130,14 +142,24 @@ def load(part: Part) -> "LoadedModel":
     here = device()
     if here.kind == "cpu":
         bind_blas()
-    files = [file.path for file in part.source.inventory.weights]
     try:
-        return load_model(part.plan.config, files, on=replace(here, fast_dtype="float32", as_stored=False))
+        return load_model(
+            part.plan.config, _weights(part), on=replace(here, fast_dtype="float32", as_stored=False)
+        )
     except RuntimeFault as fault:
         raise PlanError(
             f"{part.source.inventory.origin} cannot be read to choose formats: {fault}",
             hint="Weights are held as float32 meanwhile. Name a format instead, such as q4.",
         ) from fault
+
+
+def _weights(part: Part) -> "list[Path] | dict[str, mx.array]":
+    """Where the tensors lie, or those that a package of the file would have."""
+    if not isinstance(part.source.kind, GgufWeights):
+        return [file.path for file in part.source.inventory.weights]
+    from modelkit.pack.arrays import read_arrays
+
+    return read_arrays(part)
 
 
 def _start(ready: "Ready") -> int:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from modelkit import comparison
+from modelkit import comparison, export_gguf
 from modelkit.cli.main import cli
 from modelkit.comparison import compare
 from modelkit.errors import StoreError
@@ -17,6 +17,7 @@ from modelkit.pack.quality import reading, search
 from modelkit.pack.quality.report import check_report, warnings
 from modelkit.pack.quality.sensitivity import Costs
 from modelkit.store.store import Store
+from tests.support.gguf_llama import llama
 from tests.support.tiny import write_model
 
 ISLAND = Path(__file__).resolve().parents[4] / "examples" / "island"
@@ -125,6 +126,31 @@ def test_a_packed_source_is_said_to_be_packed(create: Run) -> None:
     create("packed", "QUANTIZE q8")
     result = create("x", "QUANTIZE 5 bits", source="packed")
     assert "packed is quantized already; it cannot be stored as 5 bits" in result.stderr
+
+
+@pytest.mark.parametrize("asked", ["9 bits", "9 bits learned"])
+def test_floats_in_gguf_give_the_same_weights_as_their_checkpoint(
+    asked: str, create: Run, home: Path
+) -> None:
+    create("whole")
+    export_gguf("whole", home / "it.gguf", home=home / "home")
+    create("x", f"QUANTIZE {asked}")
+    made = create("y", f"QUANTIZE {asked}", source="./it.gguf")
+    assert made.exit_code == 0, made.stderr
+    store = Store(home / "home")
+    first, second = (store.resolve(name).files["model.safetensors"].read_bytes() for name in "xy")
+    assert first == second
+    kept = {name: report(home, name) for name in "xy"}
+    assert kept["x"]["matrices"] == kept["y"]["matrices"]
+
+
+def test_blocks_of_gguf_are_said_to_be_packed_and_what_to_do(create: Run, home: Path) -> None:
+    (home / "packed.gguf").write_bytes(llama(["q4_k"]))
+    refused = create("x", "QUANTIZE 9 bits", source="./packed.gguf").stderr
+    assert "quantized already (Q4_K)" in refused
+    assert "-q bf16" in refused
+    assert create("decoded", "QUANTIZE bf16", source="./packed.gguf").exit_code == 0
+    assert create("x", "QUANTIZE 9 bits", source="decoded").exit_code == 0
 
 
 def test_a_text_is_compared_on_where_one_is_given(create: Run, home: Path) -> None:
