@@ -16,6 +16,7 @@ from modelkit.store.store import Store
 
 if TYPE_CHECKING:
     from modelkit.pack.gguf.export import ExportedGguf
+    from modelkit.pack.mlx_folder.plan import FolderForm
     from modelkit.store import BrokenPackage, Exported, Freed, Package
 
 Home = str | os.PathLike[str] | None
@@ -47,9 +48,17 @@ def remove(name: str, *, home: Home = None) -> "Freed":
         return _store(home).remove(text(name, "name"))
 
 
-def export(name: str, folder: str | os.PathLike[str], *, copy: bool = False, home: Home = None) -> "Exported":
+def export(
+    name: str,
+    folder: str | os.PathLike[str],
+    *,
+    form: "FolderForm | None" = None,
+    copy: bool = False,
+    home: Home = None,
+) -> "Exported":
     """Lay the package out in `folder`, new or empty, as ordinary files that `mlx_lm.load` and others take.
 
+    form: "mlx-lm" for the names, shapes and fields that mlx-lm's classes ask for; without it, the package's.
     copy: make copies; otherwise files are hard links to the store's read-only ones where the disk allows it.
     Files with GGUF's blocks are written anew in MLX's own form.
     """
@@ -57,8 +66,10 @@ def export(name: str, folder: str | os.PathLike[str], *, copy: bool = False, hom
     from modelkit.store.export import export_package
 
     link, target = not flag(copy, "copy"), Path(path(folder, "folder"))
+    if form not in (None, "mlx-lm"):
+        raise refused("form", form, "mlx-lm or None")
     with translated(), _store(home).hold(text(name, "name")) as package:
-        made = plan_folder(package).made
+        made = plan_folder(package, form).made
         return export_package(package, target, link=link, progress=None, made=made)
 
 

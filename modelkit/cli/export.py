@@ -1,6 +1,7 @@
 """`modelkit export`: a package as a folder of ordinary files, or as one GGUF file."""
 
 import json
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ from modelkit.cli.tables import table
 from modelkit.cli.ui import count, json_option, size
 from modelkit.pack.adapters.forms import FORMS, AdapterForm
 from modelkit.pack.build import CONFIG, INDEX
-from modelkit.pack.mlx_lm_limits import notes
+from modelkit.pack.mlx_lm_limits import Limit, limits, sentences
 from modelkit.store.export import export_package, write_folder
 from modelkit.store.package import Package
 from modelkit.store.store import Store
@@ -37,7 +38,8 @@ _HOW = {"copied": "the same bytes", "converted": "the same numbers", "rounded": 
 @click.option(
     "--form",
     type=click.Choice(FORMS),
-    help="Whose form that adapter gets: peft (the default) or mlx-lm.",
+    help="Whose form the folder gets. Of an adapter: peft (the default) or mlx-lm. Of a model: mlx-lm, whose "
+    "names, shapes and fields it has then.",
 )
 @click.option("--copy", is_flag=True, help="Copy the files, to own and change them (DIR only).")
 @click.option("--draft", is_flag=True, help="Write the package's draft, not the model (GGUF only).")
@@ -55,9 +57,10 @@ def command(
 
     In a folder files are hard links to the store's own read-only files where the disk allows it, so they take
     no space; elsewhere, and with --copy, they are copies. `mlx_lm.load(DIR)` and other MLX tools take the
-    folder as it is; what mlx-lm is known to compute otherwise is said. Files with GGUF's blocks (K-quants,
-    i-quants), which only modelkit reads, are written anew in MLX's own form, after a table says of what size
-    and how exact.
+    folder as it is; what mlx-lm is known to compute otherwise is said. With --form mlx-lm the folder has the
+    names, shapes and fields that mlx-lm's classes ask for, wherever these then compute the model as it is.
+    Files with GGUF's blocks (K-quants, i-quants), which only modelkit reads, are written anew in MLX's own
+    form, after a table says of what size and how exact.
 
     A name that ends with .gguf makes one file for llama.cpp and its kin, tokenizer and chat template
     included. Weights stay exact where GGUF has a type for them; what is rounded is said before it is written.
@@ -67,6 +70,7 @@ def command(
 
     \b
     modelkit export story story-folder
+    modelkit export story story-mlx --form mlx-lm
     modelkit export story story.gguf
     modelkit export story story-draft.gguf --draft
     modelkit export story law-folder --adapter law
@@ -79,15 +83,17 @@ def command(
         raise click.UsageError("--copy is for folders: a GGUF file is always a file of its own")
     if adapter is not None and (one_file or copy):
         raise click.UsageError("--adapter writes a folder of its own, without --copy")
-    if form is not None and adapter is None:
-        raise click.UsageError("--form is for adapters: name one with --adapter")
+    if form is not None and one_file:
+        raise click.UsageError("--form is for folders: a GGUF file has llama.cpp's form")
+    if form == "peft" and adapter is None:
+        raise click.UsageError("--form peft is for adapters: name one with --adapter")
     store = open_store()
     if adapter is not None:
         _give_out(store, name, adapter, form or "peft", target, as_json=as_json)
     elif one_file:
         _write_gguf(store, name, target, draft=draft, as_json=as_json)
     else:
-        _lay_out(store, name, target, copy=copy, as_json=as_json)
+        _lay_out(store, name, target, mlx_lm=form is not None, copy=copy, as_json=as_json)
 
 
 def _give_out(
@@ -106,13 +112,18 @@ def _give_out(
         state(f"exported adapter {adapter} of {package.name} to {folder} ({size(size_bytes)})")
 
 
-def _lay_out(store: Store, name: str, folder: Path, *, copy: bool, as_json: bool) -> None:
+def _lay_out(store: Store, name: str, folder: Path, *, mlx_lm: bool, copy: bool, as_json: bool) -> None:
     from modelkit.pack.mlx_folder.plan import plan_folder
 
     with store.hold(name) as package:
-        planned = plan_folder(package)
+        planned = plan_folder(package, "mlx-lm" if mlx_lm else None)
+        notes = package_notes(package, planned.limits)
+        if not mlx_lm and mends(package):
+            notes.append(
+                "with --form mlx-lm it is written so that mlx-lm computes it as it is, or nearer to it"
+            )
         if not as_json:
-            for text in package_notes(package):
+            for text in (*(f"for mlx-lm: {text}" for text in planned.rewritten), *notes):
                 note(text)
             if planned.kinds:
                 echo(_turned_table(planned) + "\n")
@@ -129,7 +140,8 @@ def _lay_out(store: Store, name: str, folder: Path, *, copy: bool, as_json: bool
                 "size_bytes": total_bytes,
                 **made,
                 "blocks": [kind.to_json() for kind in planned.kinds],
-                "notes": package_notes(package),
+                "rewritten": list(planned.rewritten),
+                "notes": notes,
             }
         )
         return
@@ -203,10 +215,26 @@ def _adapter_notes(package: Package) -> list[str]:
     ]
 
 
-def package_notes(package: Package) -> list[str]:
+def package_notes(package: Package, rows: Collection[Limit] | None = None) -> list[str]:
+    """rows: what mlx-lm computes otherwise, where that was asked of what is written."""
+    said = held(package) if rows is None else rows
+    return [*sentences(_json(package, CONFIG), said), *_adapter_notes(package)]
+
+
+def mends(package: Package) -> bool:
+    """Does mlx-lm's form take back a sentence that is said of the package?"""
+    from modelkit.pack.mlx_folder.plan import plan_folder
+
+    if not held(package):
+        return False
+    left = plan_folder(package, "mlx-lm").limits
+    return left is not None and len(left) < len(held(package))
+
+
+def held(package: Package) -> tuple[Limit, ...]:
+    """What mlx-lm computes otherwise of the package as it is."""
     index = _json(package, INDEX).get("weight_map")
-    known = notes(_json(package, CONFIG), index if isinstance(index, dict) else ())
-    return [*known, *_adapter_notes(package)]
+    return limits(_json(package, CONFIG), index if isinstance(index, dict) else ())
 
 
 def _json(package: Package, path: str) -> dict[str, Any]:

@@ -28,6 +28,33 @@ _UNKNOWN = """
 UNKNOWN = frozenset(_UNKNOWN.split())
 
 
+# Sentences that `export --form mlx-lm` can take back (`mlx_lm.mends`).
+OWN_HEAD = "it wants an output head of its own, and this model's is the embedding"
+PACKED_HEAD = "it cannot use a packed embedding for the output head"
+BARE = "it knows the tensors without transformer. before their names"
+UNNAMED = "it knows the tensors with model. before their names"
+QUADRUPLE = "its MLPs are four times as wide as the hidden state"
+BIASED = "its attention has biases"
+BIASED_ALL = "its projections have biases"
+SCALED = "it wants a scaled rope"
+NEIGHBOURS = "it rotates neighbouring pairs always"
+KEYS = "it leaves out key_multiplier"
+NO_TYPE = "it has no such model type"
+NO_EXPERTS = "its class of that name has no experts"
+TOWER = "it does not leave out the vision tower"
+ATTENTION_FACTOR = "it reads no attention_factor"
+NORMS = "it calls the norms otherwise"
+INPUT_FIRST = "it reads experts input first, as published; transformers 5 saves them output first"
+INNER = "it takes intermediate_size for the MLP's size"
+FIRST_MLP = "it calls the first MLP otherwise"
+PACKED_SHARED = "it leaves the scales of shared experts under the checkpoint's names"
+UNBIASED_STATES = "its state layers' projections have no biases"
+STATE_GROUPS = "it norms the groups of a state together"
+GROUPS = "it may ask experts of closed groups where corrected scores are below zero"
+PACKED_TWICE = "it packs kv_b_proj once more, which rounds it a second time"
+PACKED_EXPERTS = "it knows packed experts only; create with -q"
+
+
 @dataclass(frozen=True, slots=True)
 class Limit:
     """Something that mlx-lm is known to compute otherwise."""
@@ -40,28 +67,32 @@ class Limit:
     """The sentence for the user."""
     risk: bool = False
     """Does it depend on the weights or on the text? If not: mlx-lm refuses it, or computes other logits."""
+    alone: bool = False
+    """Is it said only where the whole config is of that type, not of a wrapper's text model?"""
 
 
 def limits(config: Mapping[str, Any], names: Collection[str]) -> tuple[Limit, ...]:
     """The rows that hold for a package with this config and these tensors."""
     kind = config.get("model_type")
     if kind in UNKNOWN:
-        return (Limit((str(kind),), _ever, "it has no such model type"),)
-    blocks = [block for _, block in levels(config)]
+        return (Limit((str(kind),), _ever, NO_TYPE),)
     return tuple(
         row
         for row in ROWS
-        if any(block.get("model_type") in row.families and row.when(block, names) for block in blocks)
+        if any(
+            block.get("model_type") in row.families and row.when(block, names)
+            for _, block in (levels(config)[:1] if row.alone else levels(config))
+        )
     )
 
 
-def notes(config: Mapping[str, Any], names: Collection[str]) -> tuple[str, ...]:
-    """A sentence for each of them."""
+def sentences(config: Mapping[str, Any], rows: Collection[Limit]) -> tuple[str, ...]:
+    """What is said of a package with this config of which these rows hold."""
     kind = config.get("model_type")
     return tuple(
         f"mlx-lm {RELEASE} {'may compute' if row.risk else 'does not compute'} this {kind} "
         f"{'otherwise' if row.risk else 'as it is'}: {row.says}"
-        for row in limits(config, names)
+        for row in rows
     )
 
 
@@ -109,6 +140,31 @@ def _slides(block: Block, _names: Collection[str]) -> bool:
     return type(length) is not int or window < length
 
 
+def _packed(block: Block, _names: Collection[str]) -> bool:
+    return "quantization" in block
+
+
+def _differs(field: str, *values: Any) -> When:
+    """Is it there, and none of these?"""
+    return lambda block, _names: block.get(field) is not None and block[field] not in values
+
+
+def _irregular(field: str, interval: str | int, kinds: tuple[Any, Any]) -> When:
+    """Is a list of layers' kinds another than the second kind at every `interval`, and the first between?"""
+
+    def when(block: Block, _names: Collection[str]) -> bool:
+        listed, every = block.get(field), block.get(interval, 4) if isinstance(interval, str) else interval
+        if not isinstance(listed, list) or type(every) is not int or every < 1:
+            return False
+        return listed != [kinds[(place + 1) % every == 0] for place in range(len(listed))]
+
+    return when
+
+
+def _normed_groups(block: Block, names: Collection[str]) -> bool:
+    return block.get("mamba_rms_norm") is True and _above_one("mamba_n_groups")(block, names)
+
+
 def _other_inner(block: Block, _names: Collection[str]) -> bool:
     return block.get("intermediate_size") != 4 * int(block.get("hidden_size") or 0)
 
@@ -138,22 +194,22 @@ _SILU = """
     qwen3_vl_text seed_oss smollm3 solar_open stablelm
 """
 _UNBIASED = """
-    apertus dots1 gemma kimi_linear laguna llama4_text mimo_v2_flash muse_glimmer_text qwen3_moe
+    apertus dots1 gemma kimi_linear laguna mimo_v2_flash muse_glimmer_text qwen3_moe
     recurrent_gemma
 """
 _WINDOWLESS = """
     dots1 gemma2 ministral3 mistral mixtral phi3 qwen2 qwen2_moe qwen3 qwen3_moe starcoder2
 """
 _WINDOW = "it has no sliding window here, so long texts are read otherwise"
-_NO_BIAS = "its attention has no biases"
-_GROUPS = "it may ask experts of closed groups where corrected scores are below zero"
+NO_BIAS = "its attention has no biases"
+_FOURTH = "every fourth of its layers is one without positions"
 _SCORED = ("deepseek_v3", "deepseek_v32", "dots1", "exaone_moe", "glm4_moe", "glm4_moe_lite", "mimo_v2_flash")
 
 ROWS: tuple[Limit, ...] = (
     Limit(
         tuple(_UNBIASED.split()),
         _is("attention_bias", True),
-        _NO_BIAS,
+        NO_BIAS,
     ),
     Limit(tuple(_SILU.split()), _no_silu, "it computes silu always"),
     Limit(
@@ -162,59 +218,81 @@ ROWS: tuple[Limit, ...] = (
     Limit(
         ("glm4", "glm4_moe", "solar_open", "stablelm"),
         _is("tie_word_embeddings", True),
-        "it wants an output head of its own, and this model's is the embedding",
+        OWN_HEAD,
     ),
     Limit(
         tuple(_WINDOWLESS.split()),
         _slides,
         _WINDOW,
     ),
-    Limit((*_SCORED, "solar_open"), _above_one("n_group"), _GROUPS, risk=True),
-    Limit(("deepseek_v2",), _unscaled, "it wants a scaled rope"),
-    Limit(("deepseek_v3",), _is("rope_interleave", False), "it rotates neighbouring pairs always"),
+    Limit((*_SCORED, "solar_open"), _above_one("n_group"), GROUPS, risk=True),
+    Limit(("kimi_linear",), _above_one("num_expert_group"), GROUPS, risk=True),
+    Limit(("deepseek_v2",), _unscaled, SCALED),
+    Limit(
+        ("deepseek_v3", "deepseek_v32", "glm4_moe_lite", "kimi_linear", "mistral4"),
+        _named("self_attn.kv_b_proj.scales"),
+        PACKED_TWICE,
+    ),
+    Limit(("deepseek_v3",), _is("rope_interleave", False), NEIGHBOURS),
     Limit(("glm4_moe", "solar_open"), _scaled, "it leaves the rope unscaled"),
     Limit(("ernie4_5_moe",), _ever, "it leaves out the correction of the choice of experts"),
-    Limit(("falcon_h1",), _ever, "it leaves out key_multiplier"),
+    Limit(("falcon_h1",), _differs("key_multiplier", 1), KEYS),
+    Limit(("falcon_h1",), _packed, "it multiplies numbers of the config into packed matrices' codes"),
+    Limit(("falcon_h1",), _normed_groups, STATE_GROUPS),
     Limit(("jamba",), _ever, "it weighs experts by a softmax over the chosen ones, not over all"),
-    Limit(
-        ("gpt2",), _named("transformer.h."), "it knows the tensors without transformer. before their names"
-    ),
+    Limit(("gpt2",), _named("transformer.h."), BARE),
     Limit(
         ("llama", "mistral", "qwen2", "qwen3"),
         lambda _block, names: bool(names) and not any("model." in name for name in names),
-        "it knows the tensors with model. before their names",
+        UNNAMED,
     ),
     Limit(
         ("llama", "mistral", "qwen2", "qwen3"),
         lambda block, _names: block.get("architectures") in _BARE and not block.get("tie_word_embeddings"),
         "it wants an output head, and this model has none",
     ),
-    Limit(("gpt_neox",), _other_inner, "its MLPs are four times as wide as the hidden state"),
-    Limit(("gpt_neox",), _is("attention_bias", False), "its attention has biases"),
-    Limit(("gpt_neox",), _is("tie_word_embeddings", True), "it wants an output head of its own"),
+    Limit(("gpt_neox",), _other_inner, QUADRUPLE),
+    Limit(("gpt_neox",), _is("attention_bias", False), BIASED),
+    Limit(("gpt_neox",), _is("tie_word_embeddings", True), OWN_HEAD),
     Limit(
         ("gpt_oss",),
         lambda block, _names: "quantization" not in block,
-        "it knows packed experts only; create with -q",
+        PACKED_EXPERTS,
     ),
     Limit(
         ("gpt_oss",), lambda block, _names: _rope(block).get("truncate") is False, "it truncates YaRN's ramp"
     ),
-    Limit(("granitemoehybrid",), _above_one("mamba_n_groups"), "it norms the groups of a state together"),
-    Limit(("granitemoehybrid",), _dense_granite, "it takes intermediate_size for the MLP's size"),
-    Limit(("mamba2",), _above_one("n_groups"), "it norms the groups of a state together"),
-    Limit(("kimi_linear",), _named(".block_sparse_moe.down_proj."), "it calls the first MLP otherwise"),
-    Limit(("llama4_text",), _ever, "its class of that name has no experts"),
-    Limit(("muse_glimmer",), _named("vision"), "it does not leave out the vision tower"),
-    Limit(("nemotron_h",), _is("use_bias", True), "its state layers' projections have no biases"),
+    Limit(("granitemoehybrid",), _above_one("mamba_n_groups"), STATE_GROUPS),
+    Limit(("granitemoehybrid",), _dense_granite, INNER),
+    Limit(("mamba2",), _above_one("n_groups"), STATE_GROUPS),
+    Limit(("kimi_linear",), _named(".block_sparse_moe.down_proj."), FIRST_MLP),
+    Limit(("kimi_linear",), _named(".block_sparse_moe.shared_experts.down_proj.scales"), PACKED_SHARED),
+    Limit(("llama4_text",), _ever, NO_EXPERTS, alone=True),
+    Limit(("llama4_text",), _is("attention_bias", True), NO_BIAS, alone=True),
+    Limit(("llama4_text",), _above_one("num_experts_per_tok"), "it asks one expert for each token"),
+    Limit(("llama4_text",), _irregular("no_rope_layers", 4, (1, 0)), _FOURTH),
+    Limit(
+        (*("qwen3_5_text", "qwen3_5_moe_text"), *("qwen3_5", "qwen3_5_moe")),
+        _irregular("layer_types", "full_attention_interval", ("linear_attention", "full_attention")),
+        "it has full attention at regular intervals",
+    ),
+    Limit(
+        ("gpt_oss",),
+        lambda block, names: (
+            _differs("swiglu_alpha", 1.702)(block, names) or _differs("swiglu_limit", 7)(block, names)
+        ),
+        "it computes swiglu by 1.702, with a limit of 7",
+    ),
+    Limit(("muse_glimmer",), _named("vision"), TOWER),
+    Limit(("nemotron_h",), _is("use_bias", True), UNBIASED_STATES),
     Limit(
         ("olmo3",),
         lambda block, _names: _rope(block).get("attention_factor") is not None,
-        "it reads no attention_factor",
+        ATTENTION_FACTOR,
     ),
-    Limit(("gpt_oss",), _is("attention_bias", False), "its attention has biases"),
-    Limit(("seed_oss",), _tied_and_packed, "it cannot use a packed embedding for the output head"),
-    Limit(("olmo_hybrid",), _named(".attention_layer_norm."), "it calls the norms otherwise"),
+    Limit(("gpt_oss",), _is("attention_bias", False), BIASED),
+    Limit(("seed_oss",), _tied_and_packed, PACKED_HEAD),
+    Limit(("olmo_hybrid",), _named(".attention_layer_norm."), NORMS),
     Limit(("olmoe",), _set("clip_qkv"), "it leaves out clip_qkv"),
     Limit(
         ("phi3", "phimoe"),
@@ -227,9 +305,9 @@ ROWS: tuple[Limit, ...] = (
     Limit(
         ("qwen3_vl_moe",),
         _ever,
-        "it reads experts input first, as published; transformers 5 saves them output first",
+        INPUT_FIRST,
         risk=True,
     ),
     Limit(("recurrent_gemma",), _above_one("num_key_value_heads"), "it has one head of keys and values"),
-    Limit(("starcoder2",), _is("use_bias", False), "its projections have biases"),
+    Limit(("starcoder2",), _is("use_bias", False), BIASED_ALL),
 )

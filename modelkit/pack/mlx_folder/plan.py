@@ -1,4 +1,5 @@
-"""Which files of a package are written anew for MLX tools: shards with GGUF blocks, config.json, the index.
+"""Which files of a package are written anew for MLX tools: shards with GGUF blocks, config.json, the index;
+and, in mlx-lm's form, what its classes want otherwise (`modelkit.pack.mlx_lm`).
 
 Types that MLX's affine form holds exactly become that, with float32 scales. The others, whose scales are for
 16 numbers each, become the nearest 8-bit codes, the very ones that modelkit itself computes with where
@@ -7,16 +8,19 @@ numbers in both programs.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from modelkit.errors import SourceError, UnsupportedSource
 from modelkit.pack.build import CONFIG, INDEX, readable
 from modelkit.pack.config import spellings
-from modelkit.pack.mlx_folder.shard import Matrix, Plain, Shard
+from modelkit.pack.mlx_folder.shard import Matrix, Piece, Plain, Shard
+from modelkit.pack.mlx_lm.rewriting import rewritten
+from modelkit.pack.mlx_lm.sheet import Sheet
+from modelkit.pack.mlx_lm_limits import Limit
 from modelkit.pack.sources import DRAFT_FOLDER, Source, open_package
 from modelkit.source.claims import quantization_blocks
 from modelkit.source.inventory import WeightFile
@@ -26,6 +30,9 @@ from modelkit.source.strict_json import read_json
 from modelkit.store.export import Made
 from modelkit.store.package import Package
 from runtime.records import dataclass
+
+FolderForm = Literal["mlx-lm"]
+"""Whose names, shapes and fields a folder may be asked to have; else it has the package's own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +80,10 @@ class FolderPlan:
     """By path in the package."""
     kinds: tuple[Kind, ...] = ()
     """The largest first."""
+    rewritten: tuple[str, ...] = ()
+    """What mlx-lm's form changed, a few words each."""
+    limits: tuple[Limit, ...] | None = None
+    """What mlx-lm computes otherwise still; None where its form was not asked for."""
 
     def size_of(self, package: Package) -> int:
         """Bytes of the folder."""
@@ -82,24 +93,33 @@ class FolderPlan:
         )
 
 
-def plan_folder(package: Package) -> FolderPlan:
+def plan_folder(package: Package, form: FolderForm | None = None) -> FolderPlan:
     """Decided from headers. The caller holds the package's blobs.
 
-    Raises SourceError for weights that are not as config.json says.
+    form: mlx-lm's, or the package's own. Raises SourceError for weights that are not as config.json says.
     """
-    prefixes = [prefix for prefix in ("", f"{DRAFT_FOLDER}/") if _keeps_blocks(package.files, prefix)]
+    whole = ("", f"{DRAFT_FOLDER}/")
+    prefixes = [one for one in whole if _keeps_blocks(package.files, one) or _asked(package.files, one, form)]
     if not prefixes:
         return FolderPlan()
     opened = open_package(package)
     made: dict[str, Made] = {}
     matrices: list[Matrix] = []
+    done: list[str] = []
+    left: list[Limit] = []
     for prefix in prefixes:
         source = opened.draft if prefix else opened.source
         assert source is not None, prefix  # its config.json was read
-        files, found = _part(source, package.files, prefix)
-        made.update({prefix + path: one for path, one in files.items()})
-        matrices += found
-    return FolderPlan(made, _kinds(matrices))
+        part = _part(source, package.files, prefix, form)
+        made.update({prefix + path: one for path, one in part.made.items()})
+        matrices += part.matrices
+        done += [f"{text} (draft)" if prefix else text for text in part.rewritten]
+        left += () if prefix else part.limits
+    return FolderPlan(made, _kinds(matrices), tuple(done), tuple(left) if form else None)
+
+
+def _asked(files: Mapping[str, Path], prefix: str, form: FolderForm | None) -> bool:
+    return form is not None and prefix + CONFIG in files
 
 
 def _keeps_blocks(files: Mapping[str, Path], prefix: str) -> bool:
@@ -114,8 +134,17 @@ def _is_kept(entry: object) -> bool:
     return isinstance(entry, Mapping) and entry.get("mode") == GGUF_MODE
 
 
-def _part(source: Source, files: Mapping[str, Path], prefix: str) -> tuple[dict[str, Made], list[Matrix]]:
+@dataclass(frozen=True, slots=True)
+class _Part:
     """The model, or its draft."""
+
+    made: Mapping[str, Made]
+    matrices: Sequence[Matrix]
+    rewritten: tuple[str, ...] = ()
+    limits: tuple[Limit, ...] = ()
+
+
+def _part(source: Source, files: Mapping[str, Path], prefix: str, form: FolderForm | None) -> _Part:
     inventory, kind = source.inventory, source.kind
     blocks = kind.blocks if isinstance(kind, MlxWeights) else {}
     tensors = inventory.tensors
@@ -125,20 +154,37 @@ def _part(source: Source, files: Mapping[str, Path], prefix: str) -> tuple[dict[
     }
     _check(matrices.values(), tensors, inventory.origin)
     gone = {one.factor.name for one in matrices.values() if one.factor is not None}
-    shards: dict[str, Shard] = {}
-    outputs: dict[str, str] = {}
-    total = 0
-    for file in inventory.weights:
-        shard = _shard(file, matrices, gone, inventory.weights)
-        outputs.update({output.name: file.name for output in shard.outputs})
-        total += sum(output.nbytes for output in shard.outputs)
-        if any(one.name in matrices or one.name in gone for one in file.header.tensors):
-            shards[file.name] = shard
+    before = {file.name: _pieces(file, matrices, gone) for file in inventory.weights}
     config = {**inventory.config, **_config(inventory.config, matrices.values())}
-    made: dict[str, Made] = {**shards, CONFIG: _text(config)}
+    sheet, done, left = Sheet(config, before), (), ()
+    if form is not None:
+        found = rewritten(sheet)
+        sheet, done, left = found.sheet, found.done, found.left
+    shards = {name: Shard(tuple(held.values()), inventory.weights) for name, held in sheet.files.items()}
+    fresh = {
+        file.name: shards[file.name]
+        for file in inventory.weights
+        if any(one.name in matrices or one.name in gone for one in file.header.tensors)
+        or sheet.files[file.name] != before[file.name]
+    }
+    if not fresh and sheet.config == inventory.config:
+        return _Part({}, [], done, left)
+    made: dict[str, Made] = {**fresh, CONFIG: _text(sheet.config)}
     if prefix + INDEX in files:
-        made[INDEX] = _text({"metadata": {"total_size": total}, "weight_map": dict(sorted(outputs.items()))})
-    return made, list(matrices.values())
+        made[INDEX] = _text(_index(shards))
+    return _Part(made, list(matrices.values()), done, left)
+
+
+def _pieces(file: WeightFile, matrices: Mapping[str, Matrix], gone: set[str]) -> dict[str, Piece]:
+    kept = [tensor for tensor in file.header.tensors if tensor.name not in gone]
+    return {tensor.name: matrices.get(tensor.name) or Plain(tensor) for tensor in kept}
+
+
+def _index(shards: Mapping[str, Shard]) -> dict[str, Any]:
+    outputs = {output.name: (name, output) for name, shard in shards.items() for output in shard.outputs}
+    total = sum(output.nbytes for _, output in outputs.values())
+    weight_map = {name: file for name, (file, _) in sorted(outputs.items())}
+    return {"metadata": {"total_size": total}, "weight_map": weight_map}
 
 
 def _check(matrices: Iterable[Matrix], tensors: Mapping[str, Any], origin: str) -> None:
@@ -146,13 +192,6 @@ def _check(matrices: Iterable[Matrix], tensors: Mapping[str, Any], origin: str) 
         for output in one.outputs[1:]:
             if output.name in tensors:
                 raise UnsupportedSource(f"{origin}: `{one.module}` is in GGUF's blocks and has {output.name}")
-
-
-def _shard(
-    file: WeightFile, matrices: Mapping[str, Matrix], gone: set[str], weights: tuple[WeightFile, ...]
-) -> Shard:
-    kept = [tensor for tensor in file.header.tensors if tensor.name not in gone]
-    return Shard(tuple(matrices.get(tensor.name) or Plain(tensor) for tensor in kept), weights)
 
 
 def _config(config: Mapping[str, Any], matrices: Iterable[Matrix]) -> dict[str, Any]:

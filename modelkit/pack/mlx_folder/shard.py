@@ -5,7 +5,9 @@ Invariant: the same file gives the same bytes, whichever pieces it is read in.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from math import prod
+from typing import Protocol
 
 import mlx.core as mx
 import numpy as np
@@ -25,6 +27,21 @@ _PIECE = 1 << 22
 _COPY_BYTES = 8 << 20
 
 
+class Piece(Protocol):
+    """What a file is written of: a tensor, or several that are made together."""
+
+    @property
+    def outputs(self) -> tuple[Output, ...]: ...
+
+    def called(self, name: str) -> "Piece":
+        """The same under another name, which the first of its outputs gets."""
+        ...
+
+    def pieces(self, reader: Reader) -> Iterator[tuple[memoryview, ...]]:
+        """A piece of each output at a time."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Plain:
     """A tensor whose bytes stay."""
@@ -35,8 +52,10 @@ class Plain:
     def outputs(self) -> tuple[Output, ...]:
         return (Output(self.tensor.name, self.tensor.dtype, self.tensor.shape),)
 
+    def called(self, name: str) -> "Plain":
+        return Plain(replace(self.tensor, name=name))
+
     def pieces(self, reader: Reader) -> Iterator[tuple[memoryview, ...]]:
-        """A piece of each output at a time."""
         for start in range(self.tensor.start, self.tensor.stop, _COPY_BYTES):
             stop = min(start + _COPY_BYTES, self.tensor.stop)
             yield (memoryview(reader.read_range(self.tensor.path, start, stop)),)
@@ -82,8 +101,10 @@ class Matrix:
     def nbytes(self) -> int:
         return sum(output.nbytes for output in self.outputs)
 
+    def called(self, name: str) -> "Matrix":
+        return replace(self, tensor=replace(self.tensor, name=name))
+
     def pieces(self, reader: Reader) -> Iterator[tuple[memoryview, ...]]:
-        """A piece of each output at a time."""
         *_, rows, row_bytes = self.tensor.shape
         factors = self._factors(reader)
         count = max(_PIECE // self.width, 1)
@@ -109,7 +130,7 @@ class Matrix:
 class Shard:
     """A file to write; what `export` calls a made one."""
 
-    tensors: tuple[Plain | Matrix, ...]
+    tensors: tuple[Piece, ...]
     """In the order of their bytes."""
     sources: tuple[WeightFile, ...]
     """The files that they, and factors, lie in."""

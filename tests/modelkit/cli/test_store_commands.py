@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
-from modelkit.pack.mlx_lm_limits import Limit
+from modelkit.pack.mlx_lm_limits import OWN_HEAD, Limit
 from tests.support import gguf_llama
 
 Run = Callable[..., Result]
@@ -152,6 +152,33 @@ def test_export_says_what_mlx_lm_computes_otherwise(
     assert f"note: {text}" in modelkit("export", "story", str(tmp_path / "out")).stderr
     report = json.loads(modelkit("export", "story", str(tmp_path / "again"), "--json").stdout)
     assert report["notes"] == [text]
+
+
+def test_export_in_mlx_lms_form_says_what_it_changes(
+    modelkit: Run, created: Create, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And without the form, that there is one."""
+    said = Limit(("llama",), lambda block, _: block["tie_word_embeddings"], OWN_HEAD)
+    monkeypatch.setattr("modelkit.pack.mlx_lm_limits.ROWS", (said,))
+    created("story")
+    assert "with --form mlx-lm it is written so" in modelkit("export", "story", str(tmp_path / "out")).stderr
+    result = modelkit("export", "story", str(tmp_path / "again"), "--form", "mlx-lm")
+    assert "for mlx-lm: the embedding is there a second time" in result.stderr
+    assert OWN_HEAD not in result.stderr
+    assert result.stdout.endswith("3 files written)\n")
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (["out", "--form", "peft"], "--form peft is for adapters"),
+        (["out.gguf", "--form", "mlx-lm"], "--form is for folders"),
+    ],
+)
+def test_export_refuses_forms_that_it_has_not(modelkit: Run, options: list[str], expected: str) -> None:
+    result = modelkit("export", "story", *options)
+    assert result.exit_code == 2
+    assert expected in result.stderr
 
 
 def test_export_says_what_becomes_of_blocks(modelkit: Run, tmp_path: Path) -> None:

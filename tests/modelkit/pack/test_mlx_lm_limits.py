@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from modelkit.pack.mlx_lm_limits import UNKNOWN, limits, notes
+from modelkit.pack.mlx_lm_limits import UNKNOWN, limits, sentences
 from runtime.models import ARCHITECTURES
 from tests.support.export_table import OUTCOMES, PAGE, measure, page, reasons
 from tests.support.parity import Reference
@@ -35,7 +35,8 @@ def test_the_page_is_what_was_found() -> None:
 
 
 def test_a_sentence_names_the_family_and_the_reason() -> None:
-    (text,) = notes({"model_type": "olmoe", "clip_qkv": 8.0}, ())
+    config = {"model_type": "olmoe", "clip_qkv": 8.0}
+    (text,) = sentences(config, limits(config, ()))
     assert text == "mlx-lm 0.32.2 does not compute this olmoe as it is: it leaves out clip_qkv"
 
 
