@@ -16,7 +16,7 @@ from runtime.models import describe
 from runtime.ranks.parts import Remembered, parts_of
 from runtime.ranks.plan import Host, Plan, decide
 from runtime.records import dataclass
-from runtime.speculate.pair import runs_inside
+from runtime.speculate.assistant import is_assistant
 
 if TYPE_CHECKING:
     from modelkit.opening.read import Opened
@@ -64,9 +64,9 @@ def job_of(opened: "Opened", options: Options, shards: int) -> Job:
 
 def check_cuttable(opened: "Opened", *, drafts: bool) -> None:
     """Raise LoadError for what is only done on one machine. drafts: will its draft be used?"""
-    if drafts and opened.draft is not None and runs_inside(describe(opened.draft.config)):
+    if drafts and opened.draft is not None and is_assistant(describe(opened.draft.config)):
         raise LoadError(
-            f"the draft of {opened.label} reads what is inside its target, of which machines have parts",
+            f"the draft of {opened.label} reads its target's layer memory, of which machines have parts",
             hint="Run it with -p draft_num_predict=0, or on one machine.",
         )
 

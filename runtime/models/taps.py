@@ -31,6 +31,11 @@ class Taps(Module):
     def is_tapped(self) -> bool:
         return bool(self._wanted)
 
+    @property
+    def wanted(self) -> frozenset[int]:
+        """What is kept leaves these layers."""
+        return self._wanted
+
     def note(self, layer: int, state: mx.array, step: Step) -> None:
         """state [B, L, D] leaves this layer, which is one of `_wanted`."""
         step.memo(("after layer", layer), lambda: state)

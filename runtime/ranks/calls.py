@@ -7,6 +7,7 @@ from typing import Any
 import mlx.core as mx
 
 Next = Callable[[mx.array], mx.array]
+NextGiven = Callable[[mx.array, tuple[Any, ...]], mx.array]
 
 
 def then(module: Any, do: Next) -> None:
@@ -15,6 +16,19 @@ def then(module: Any, do: Next) -> None:
     another way.
     """
     module.__class__ = _followed(type(module), do)
+
+
+def then_given(module: Any, do: NextGiven) -> None:
+    """As `then`; do is given besides what the module was, behind its first argument."""
+    module.__class__ = _followed_given(type(module), do)
+
+
+@cache
+def _followed_given(kind: type, do: NextGiven) -> type:
+    def call(self: Any, x: mx.array, *given: Any) -> mx.array:
+        return do(kind.__call__(self, x, *given), given)
+
+    return type(kind.__name__, (kind,), {"__call__": call})
 
 
 @cache

@@ -15,6 +15,7 @@ from runtime.cache.protocol import Rotate
 from runtime.cache.sharing import Sharing
 from runtime.errors import RankLost
 from runtime.loaded import LoadedModel
+from runtime.models.taps import taps_of
 from runtime.nn.adapter_stacks import Deck
 from runtime.nn.row_adapters import RowAdapters
 from runtime.ranks.decision import Decision, Deed, Forward, Members, keys_heard
@@ -95,6 +96,10 @@ class Follower:
         match deed:
             case ("remember", kept_format):
                 self._remember(kept_format)
+            case ("tap", layers):
+                trunk = taps_of(self._model.network)
+                assert trunk is not None
+                trunk.tap(layers)
             case ("memory", number, *its):
                 self._memories[number].do(tuple(its))
             case ("open", number, rows, kept_format, grain):

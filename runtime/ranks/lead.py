@@ -22,6 +22,7 @@ from runtime.cache.protocol import Rotate
 from runtime.cache.sharing import Sharing
 from runtime.errors import NotSupported
 from runtime.loaded import LoadedModel
+from runtime.models.taps import taps_of
 from runtime.ranks.decision import Decision, Deed, Forward, keys_told
 from runtime.ranks.group import Group
 from runtime.ranks.memories import LeadingMemories, LeadingMemory
@@ -163,6 +164,9 @@ class LeadingNetwork:
     def __init__(self, lead: Lead, share: LoadedModel, whole: Whole) -> None:
         self._lead, self._network = lead, share.network
         self._shifts = partial(whole.shifts, share)
+        trunk = taps_of(share.network)
+        if trunk is not None:
+            vars(trunk)["tap"] = partial(self._tap, trunk.tap)
 
     def __call__(self, step: Step, memory: LayerMemory) -> mx.array:
         self._lead.forward(step, memory)
@@ -173,6 +177,11 @@ class LeadingNetwork:
         except Exception as error:
             raise self._lead.group.lose(f"rank 0 could not do its part: {error}") from error
         return hidden
+
+    def _tap(self, tap: Callable[[Sequence[int]], None], layers: Sequence[int]) -> None:
+        """Whoever has these layers sends what leaves them (`runtime.ranks.stream`)."""
+        tap(layers)
+        self._lead.done("tap", list(layers))
 
     @cached_property
     def shifts(self) -> Sequence[Rotate | None]:

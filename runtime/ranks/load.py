@@ -103,7 +103,8 @@ class CutByPlan:
             here = {name: array for name, array in fitted.items() if _is_own(chain.place(name), own)}
             fitted, layout = become_shard(splits, here, seat.sum, take), splits.layout
         if self.plan.stages > 1:
-            become_stage(network, chain, own.start, own.stop, seat, dtype)
+            first = self.plan.shares[0].stop
+            become_stage(network, chain, own.start, own.stop, first, seat, dtype)
         elif self.plan.shards > 1:
             then(chain.layers[-1], come_together)
             leave_head(network, chain, seat)

@@ -4,7 +4,8 @@
     other stages   receive the stream, their layers, send it on
     the last one   receives the stream, its layers, sends it to rank 0
 
-Where several ranks share a stage, `runtime.ranks.seat` says which of them sends and receives.
+Where several ranks share a stage, `runtime.ranks.seat` says which of them sends and receives;
+`runtime.ranks.stream` says what.
 
 Every rank keeps all places of the list of layers, so that names, layouts and whatever counts layers stay as
 they are; a layer of another rank is an `Elsewhere`, which remembers nothing and hands on what it is given.
@@ -22,40 +23,41 @@ import mlx.core as mx
 from runtime.cache.layout import LayerSpec, Stateless
 from runtime.errors import NotSupported
 from runtime.nn.module import Module
-from runtime.ranks.calls import then
+from runtime.ranks.calls import then_given
 from runtime.ranks.seat import Seat
+from runtime.ranks.stream import Stream
 from runtime.ranks.trunk import Chain, is_table
 
 
 class Elsewhere(Module):
     """A layer, or a norm, that another rank has."""
 
-    def __call__(self, x: mx.array, *_rest: Any) -> mx.array:
+    def __call__(self, x: mx.array, *given: Any) -> mx.array:
         return x
 
 
 class Before(Elsewhere):
     """The layers of the ranks before: what they made of the stream."""
 
-    def __init__(self, seat: Seat) -> None:
+    def __init__(self, stream: Stream) -> None:
         super().__init__()
-        self._seat = seat
+        self._stream = stream
 
-    def __call__(self, x: mx.array, *_rest: Any) -> mx.array:
+    def __call__(self, x: mx.array, *given: Any) -> mx.array:
         """x: a stand-in of the stream's shape and type, never computed."""
-        return self._seat.entering(x.shape, x.dtype)
+        return self._stream.entering(x, given)
 
 
 class Behind(Elsewhere):
     """The layers of the ranks behind, and the way back to rank 0, which alone is given what they make."""
 
-    def __init__(self, seat: Seat) -> None:
+    def __init__(self, stream: Stream, *, leads: bool) -> None:
         super().__init__()
-        self._seat = seat
+        self._stream, self._leads = stream, leads
 
-    def __call__(self, x: mx.array, *_rest: Any) -> mx.array:
-        x = self._seat.leaving(x)
-        return self._seat.coming_back(x.shape, x.dtype) if self._seat.leads else x
+    def __call__(self, x: mx.array, *given: Any) -> mx.array:
+        x = self._stream.leaving(x, given)
+        return self._stream.coming_back(x, given) if self._leads else x
 
 
 def come_together(x: mx.array) -> mx.array:
@@ -87,19 +89,23 @@ class HeadElsewhere(Module):
         raise NotSupported("only rank 0 has the output head: the others follow, and draw no tokens")
 
 
-def become_stage(network: Any, chain: Chain, start: int, stop: int, seat: Seat, dtype: mx.Dtype) -> None:
-    """Put stand-ins in the place of what other ranks have. dtype: of activations."""
+def become_stage(
+    network: Any, chain: Chain, start: int, stop: int, first: int, seat: Seat, dtype: mx.Dtype
+) -> None:
+    """Put stand-ins in the place of what other ranks have. first: how many layers the first stage has.
+    dtype: of activations.
+    """
     layers = chain.layers
+    stream = Stream(seat, chain.trunk, start, stop, len(layers), first)
     elsewhere = Elsewhere()
     mine = [layer if start <= place < stop else elsewhere for place, layer in enumerate(layers)]
     if start:
-        mine[start - 1] = Before(seat)
+        mine[start - 1] = Before(stream)
     if stop < len(mine):
-        mine[stop] = Behind(seat)
+        mine[stop] = Behind(stream, leads=seat.leads)
     else:
-        then(mine[-1], seat.leaving)
+        then_given(mine[-1], stream.leaving)
     chain.trunk[chain.name] = mine
-    vars(chain.trunk)["tap"] = _no_taps
     leave_head(network, chain, seat)
     if not seat.opens:
         _leave_around(chain, dtype)
@@ -133,10 +139,3 @@ def _width(table: Any) -> int:
     """Of a table's vectors, packed or not."""
     width = table.weight.shape[-1]
     return width * 32 // table.bits if "scales" in table else width
-
-
-def _no_taps(_layers: Any) -> None:
-    raise NotSupported(
-        "this draft reads hidden states between layers that several machines have; give one that is a model "
-        "of its own, or run the target on one machine"
-    )

@@ -6,6 +6,7 @@ on one machine first, and then with the others; these print what they keep in th
 
 import hashlib
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ from runtime.sampling.params import SamplingParams
 from runtime.speculate.drafter import Drafter
 from runtime.speculate.pair import drafters_for
 from tests.support.checkpoints import write_checkpoint
+from tests.support.dflash import load_block_draft
 from tests.support.drafting import always_drafting
 from tests.support.low_ranks import pairs_of
 from tests.support.parity import Reference
@@ -85,17 +87,18 @@ def draft(engine: Engine) -> list[Any]:
         return answers(engine, request(PROMPT, 30), request(PROMPT[4:], 30, WARM), request(PROMPT * 2, 20))
 
 
-def brief(engine: Engine) -> list[Any]:
+def brief(engine: Engine, *, guesses: bool = True) -> list[Any]:
     """A little of all: guesses, a batch with seeds, a row that leaves early, and a prefix that is found."""
     with pytest.MonkeyPatch.context() as patched:
-        always_drafting(patched)
+        if guesses:
+            always_drafting(patched)
         said = answers(engine, request(PROMPT[:6] * 3, 8), request(PROMPT[:9], 8, WARM))
         with engine.submit(request(PROMPT[5:], 60)) as left:
             next(iter(left))
         with engine.submit(request((*PROMPT[:6] * 3, 7), 8, marks=(6, 12))) as found:
             said.append([token for piece in found for token in piece.ids])
         assert found.finish is not None
-        assert found.finish.usage.drafted_tokens > 0
+        assert (found.finish.usage.drafted_tokens > 0) == guesses
         return [*said, found.finish.usage.cached_tokens]
 
 
@@ -130,6 +133,8 @@ SCENES: dict[str, Callable[[Engine], list[Any]]] = {
     "forget": forget,
     "draft": draft,
     "brief": brief,
+    "block": brief,
+    "plain": partial(brief, guesses=False),
     "adapt": adapt,
     "read": read,
 }
@@ -225,7 +230,15 @@ def played(group: Group, kind: str, scene: str, cut: str) -> object:
     play = SCENES[scene]
 
     def drafters(target: LoadedModel, memory: LayerMemory) -> dict[str, Drafter]:
-        return drafters_for(target, reference.load(folder) if scene in ("draft", "brief") else None, memory)
+        by = None
+        if scene == "plain":
+            return {}
+        if scene == "block":
+            (folder / "block").mkdir(parents=True, exist_ok=True)
+            by = load_block_draft(folder / "block")
+        elif scene in ("draft", "brief"):
+            by = reference.load(folder)
+        return drafters_for(target, by, memory)
 
     adapters: dict[str, LowRanks] = {}
 

@@ -1,0 +1,76 @@
+"""What goes from stage to stage: the residual stream, and beside it what left layers that drafts read.
+
+Rank 0 drafts. A block draft reads hidden states after a few layers (`runtime.models.taps`), wherever these
+are: what leaves one of them behind the first stage goes on in the stream's own messages, so that a stage
+still costs one exchange. Every rank is told which layers are wanted (`runtime.ranks.lead`); the last one's
+state is made of what comes back, by rank 0.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import mlx.core as mx
+
+from runtime.models.taps import Taps
+from runtime.ranks.seat import Seat
+from runtime.step import Step
+
+
+class Stream:
+    """Of a rank that has the layers [start, stop) of `count`. trunk: which calls them. first: layers of the
+    first stage.
+    """
+
+    def __init__(self, seat: Seat, trunk: Any, start: int, stop: int, count: int, first: int) -> None:
+        self._seat = seat
+        self._trunk = trunk if isinstance(trunk, Taps) else None
+        self._start, self._stop, self._last, self._first = start, stop, count - 1, first
+        if self._trunk is not None:
+            vars(self._trunk)["note"] = self.note
+
+    def note(self, layer: int, state: mx.array, step: Step) -> None:
+        """In place of the trunk's own: what passes by layers of other ranks is no state of theirs."""
+        if self._trunk is not None and (self._start <= layer < self._stop or layer == self._last):
+            Taps.note(self._trunk, layer, state, step)
+
+    def entering(self, x: mx.array, given: Sequence[Any]) -> mx.array:
+        """x: a stand-in of the stream's shape and type. given: what layers are called with besides."""
+        shape, carried = self._shape(x, self._start)
+        return self._unpacked(self._seat.entering(shape, x.dtype), carried, given)
+
+    def leaving(self, x: mx.array, given: Sequence[Any]) -> mx.array:
+        """x again, which is handed on to the next stage."""
+        carried = self._carried(self._stop)
+        if not carried or self._trunk is None:
+            return self._seat.leaving(x)
+        packed = mx.concatenate([x, self._trunk.tapped(_step(given), carried)], axis=-1)
+        self._seat.leaving(packed)
+        return x
+
+    def coming_back(self, x: mx.array, given: Sequence[Any]) -> mx.array:
+        """Rank 0: what the last stage has made of x."""
+        shape, carried = self._shape(x, self._last)
+        return self._unpacked(self._seat.coming_back(shape, x.dtype), carried, given)
+
+    def _carried(self, stop: int) -> list[int]:
+        """Layers before `stop`, and not of the first stage, whose states are wanted."""
+        wanted = () if self._trunk is None else self._trunk.wanted
+        return sorted(layer for layer in wanted if self._first <= layer < min(stop, self._last))
+
+    def _shape(self, x: mx.array, stop: int) -> tuple[Sequence[int], list[int]]:
+        carried = self._carried(stop)
+        return (*x.shape[:-1], x.shape[-1] * (1 + len(carried))), carried
+
+    def _unpacked(self, packed: mx.array, carried: Sequence[int], given: Sequence[Any]) -> mx.array:
+        if not carried or self._trunk is None:
+            return packed
+        x, *states = mx.split(packed, 1 + len(carried), axis=-1)
+        for layer, state in zip(carried, states, strict=True):
+            Taps.note(self._trunk, layer, state, _step(given))
+        return x
+
+
+def _step(given: Sequence[Any]) -> Step:
+    """Trunks that can be tapped give it to their layers first."""
+    assert isinstance(given[0], Step)
+    return given[0]
