@@ -7,6 +7,9 @@ Invariants: all lanes have the same first three dimensions; the budget has been 
 allocated; slots beyond what was written are finite (a mask multiplies them by zero, and zero times NaN is
 NaN).
 
+All rows have as many slots as the longest has. On a processor with kernels what a shorter one does not use
+takes no memory: zeros that nobody wrote are no pages yet.
+
 Growth is by a quarter. A decoded token reads every slot anyway, so copying each slot five times in its life
 is not felt, while doubling would leave half of a long context's memory empty.
 """
@@ -18,6 +21,7 @@ import mlx.core as mx
 from runtime.cache.budget import Budget
 from runtime.cache.codec import Codec, Parts
 from runtime.cache.snapshot import detached
+from runtime.cpu import native
 
 _ALL = slice(None)
 
@@ -150,10 +154,14 @@ class Buffer:
         self._every = slice(0, rows)
 
     def _fresh(self, shape: tuple[int, ...], dtype: mx.Dtype) -> mx.array:
-        return mx.zeros(shape, dtype)
+        kernels = native.of_processor()
+        return mx.zeros(shape, dtype) if kernels is None else kernels.blank(shape, dtype)
 
     def _fitted(self, lane: mx.array, rows: int, capacity: int) -> mx.array:
         """What fits of the lane, and zeros, in memory of its own."""
+        kernels = native.of_processor()
+        if kernels is not None:
+            return kernels.refitted(lane, rows, capacity)
         kept = lane[:rows, :, :capacity]
         more = [(0, rows - kept.shape[0]), (0, 0), (0, capacity - kept.shape[2]), (0, 0)]
         return mx.pad(kept, more) if any(after for _, after in more) else detached(kept)

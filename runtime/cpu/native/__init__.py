@@ -21,7 +21,7 @@ from runtime import host
 from runtime.cpu.native.loading import VARIABLE, Status, load
 from runtime.cpu.threads import as_allowed
 
-__all__ = ["VARIABLE", "Status", "kernels", "on_processor", "status", "table"]
+__all__ = ["VARIABLE", "Status", "kernels", "of_processor", "on_processor", "status", "table"]
 
 kernels, status = load()
 if kernels is not None:
@@ -31,6 +31,11 @@ if kernels is not None:
 def on_processor() -> bool:
     """Does MLX run on the processor here, where it has no fused kernels and every node of a graph is felt?"""
     return mx.default_device().type == mx.DeviceType.cpu
+
+
+def of_processor() -> Any:
+    """The kernels where MLX runs on the processor, else None."""
+    return kernels if kernels is not None and on_processor() else None
 
 
 def table(otherwise: Any) -> dict[str, Any]:
