@@ -23,10 +23,12 @@ def write(
     tokens: int,
     *,
     never: Collection[int] = (),
+    sources: np.ndarray | None = None,
     advance: Callable[[int], None] = lambda _: None,
 ) -> np.ndarray:
     """int32 [rows, tokens]: texts that begin with `start_id`. never: ids that are not drawn, as those that
-    would end a text. advance: told the tokens written.
+    would end a text. sources: of a model whose prompts an encoder reads, int32 [rows, T]: what it answers.
+    advance: told the tokens written.
     """
     memory = model.memory(rows)
     barred = mx.zeros((model.vocab_size,))
@@ -38,6 +40,8 @@ def write(
     for place in range(tokens - 1):
         step = Step((place,) * rows, (1,) * rows, inputs=Inputs(mx.array(last)))
         memory.prepare(step)
+        if sources is not None and not place:
+            model.network.encode(Inputs(mx.array(sources)), step, memory)
         logits = model.network.logits(model.network(step, memory))[:, -1].astype(mx.float32)
         noise = dense_gumbel(keys(seeds, [place] * rows, 1), model.vocab_size)[:, 0]
         last = np.array(mx.argmax(logits + barred + noise, axis=-1), np.int32)[:, None]

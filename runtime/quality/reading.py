@@ -1,12 +1,33 @@
-"""One forward pass over a whole sequence, with memory that nothing else sees."""
+"""One forward pass over a whole sequence, with memory that nothing else sees.
 
-from collections.abc import Sequence
+Texts of a model whose prompts an encoder reads are answers: each has a prompt of its own (`Answering`), which
+is read in the same pass.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import field, fields
 
 import mlx.core as mx
 
 from runtime.loaded import LoadedModel
 from runtime.nn.rope_spec import long_after
+from runtime.records import dataclass
 from runtime.step import Inputs, Step
+
+
+@dataclass(frozen=True, slots=True)
+class Answering(LoadedModel):
+    """A model that answers what its encoder reads, with what it reads before each text."""
+
+    sources: Mapping[tuple[int, ...], tuple[int, ...]] = field(
+        default_factory=dict[tuple[int, ...], tuple[int, ...]]
+    )
+    """Text -> prompt. Prompts are of one length."""
+
+
+def answering(model: LoadedModel, sources: Mapping[tuple[int, ...], tuple[int, ...]]) -> Answering:
+    """The model with these."""
+    return Answering(**{one.name: getattr(model, one.name) for one in fields(model)}, sources=sources)
 
 
 def logits(model: LoadedModel, ids: Sequence[int]) -> mx.array:
@@ -23,6 +44,9 @@ def together(model: LoadedModel, texts: Sequence[Sequence[int]]) -> mx.array:
     inputs = Inputs(mx.array([list(text) for text in texts], dtype=mx.int32))
     step = Step((0,) * rows, (tokens,) * rows, long=long, inputs=inputs)
     memory.prepare(step)
+    if isinstance(model, Answering):
+        prompts = [list(model.sources[tuple(text)]) for text in texts]
+        model.network.encode(Inputs(mx.array(prompts, dtype=mx.int32)), step, memory)
     return model.network.logits(model.network(step, memory)).astype(mx.float32)
 
 

@@ -40,6 +40,12 @@ def fastest(part: Part, target: Part, asked: Quantizing, ready: "Ready", progres
             "the draft runs inside its target only, so it cannot be tried by itself",
             hint="Name its format, such as q4.",
         )
+    if describe(target.plan.config).start_id is not None:
+        raise PlanError(
+            f"{target.source.inventory.origin} answers what an encoder reads; a draft's formats are tried "
+            "with targets that go on from their prompt",
+            hint="Name the draft's format, such as q4.",
+        )
     # The target's texts: what it writes is what is to be guessed.
     reading = read(target, ready, asked.calibration, progress, train=False)
     model = load(part)

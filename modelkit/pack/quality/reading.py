@@ -62,8 +62,7 @@ class Reading:
 
 def refuse_packed(part: Part, asked: object) -> None:
     """Raise PlanError unless the source is plain floats: only those can be read without loss. And for a model
-    that writes nothing by which formats could be told apart, or only an answer to what its encoder reads.
-    Nothing is loaded for it.
+    that writes nothing by which formats could be told apart. Nothing is loaded for it.
     """
     from runtime.models import describe
 
@@ -73,7 +72,6 @@ def refuse_packed(part: Part, asked: object) -> None:
             f"{part.source.inventory.origin} makes embeddings: no formats are searched for by what it writes",
             hint="Name a format, such as q8.",
         )
-    _refuse_encoder(part)
     if isinstance(kind, FloatWeights):
         return
     origin = part.source.inventory.origin
@@ -97,39 +95,72 @@ def refuse_packed(part: Part, asked: object) -> None:
     )
 
 
-def _refuse_encoder(part: Part) -> None:
-    from runtime.models import describe
-
-    if describe(part.plan.config).start_id is not None:
-        raise PlanError(
-            f"{part.source.inventory.origin} answers what an encoder reads; formats are searched for in "
-            "models that go on from their prompt",
-            hint="Name a format instead, such as q4.",
-        )
-
-
 def read(part: Part, ready: "Ready", calibration: Path | None, progress: Progress, *, train: bool) -> Reading:
-    """Load the part's source and write or read its texts. Raises PlanError: too large, or of a kind that
-    cannot write by itself.
-    """
-    from runtime.quality import own_text
-
-    _refuse_encoder(part)  # a draft's target comes here without `refuse_packed`
+    """Load the part's source and write or read its texts. Raises PlanError: too large."""
     model = load(part)
+    if model.described.start_id is not None:
+        return _answers(part, model, ready, calibration, progress, train=train)
     tokens = min(SIZES.tokens, model.context_length)
     counts = (0 if calibration else SIZES.calibration, SIZES.held_out, SIZES.training if train else 0)
-    progress.begin(f"{part.plan.role}: writing tokens", sum(counts) * (tokens - 1))
-    try:
-        never = {one for one in (*ready.stop_ids, *ready.suppressed) if one < model.vocab_size}
-        written = own_text.write(
-            model, _start(ready), sum(counts), tokens, never=never, advance=progress.advance
-        )
-    finally:
-        progress.finish()
-    rows = [tuple(row) for row in written.tolist()]
+    rows = _written(part, model, ready, _start(ready), sum(counts), tokens, progress)
     own, held, more = rows[: counts[0]], rows[counts[0] : sum(counts[:2])], rows[sum(counts[:2]) :]
     texts = _cut(calibration, ready, tokens) if calibration else tuple(own)
     return Reading(model, texts, tuple(held), calibration is None, tuple(more), SIZES.steps)
+
+
+def _answers(
+    part: Part,
+    model: "LoadedModel",
+    ready: "Ready",
+    calibration: Path | None,
+    progress: Progress,
+    *,
+    train: bool,
+) -> Reading:
+    """Of a model whose prompts an encoder reads, texts are its answers. What it answers is the calibration's
+    text, else what it answered before, the first time to an empty prompt.
+    """
+    from runtime.quality.reading import answering
+
+    start, end = model.described.start_id, _end(ready)
+    assert start is not None
+    tokens = min(SIZES.tokens, model.context_length)
+    given = [(*text, end) for text in _cut(calibration, ready, tokens - 1)] if calibration else []
+    counts = (len(given) or SIZES.calibration, SIZES.held_out, SIZES.training if train else 0)
+    asked = [(end,)] * (sum(counts) - len(given))
+    wrote = _written(part, model, ready, start, len(asked), tokens, progress, sources=asked)
+    prompts = [*given, *((*text[1:], end) for text in wrote)]
+    rows = _written(part, model, ready, start, len(prompts), tokens, progress, sources=prompts)
+    model = answering(model, dict(zip(rows, prompts, strict=True)))
+    texts, held, more = rows[: counts[0]], rows[counts[0] : sum(counts[:2])], rows[sum(counts[:2]) :]
+    return Reading(model, tuple(texts), tuple(held), calibration is None, tuple(more), SIZES.steps)
+
+
+def _written(
+    part: Part,
+    model: "LoadedModel",
+    ready: "Ready",
+    start: int,
+    count: int,
+    tokens: int,
+    progress: Progress,
+    sources: "Sequence[Sequence[int]] | None" = None,
+) -> list[tuple[int, ...]]:
+    """Texts of the model's own. sources: what it answers, one for each, of one length."""
+    import numpy as np
+
+    from runtime.quality import own_text
+
+    never = {one for one in (*ready.stop_ids, *ready.suppressed) if one < model.vocab_size}
+    asked = None if sources is None else np.array(sources, np.int32).reshape(count, -1)
+    progress.begin(f"{part.plan.role}: writing tokens", count * (tokens - 1))
+    try:
+        found = own_text.write(
+            model, start, count, tokens, never=never, sources=asked, advance=progress.advance
+        )
+    finally:
+        progress.finish()
+    return [tuple(row) for row in found.tolist()]
 
 
 def load(part: Part) -> "LoadedModel":
@@ -166,6 +197,12 @@ def _start(ready: "Ready") -> int:
     """What texts begin with: the token that prompts begin with, else one that ends texts, as GPT-2 has it."""
     tokenizer = ready.tokenizer
     known = (tokenizer.bos_id, tokenizer.eos_id, *sorted(ready.stop_ids), 0)
+    return next(one for one in known if one is not None)
+
+
+def _end(ready: "Ready") -> int:
+    """What prompts of an encoder end with."""
+    known = (ready.tokenizer.eos_id, *sorted(ready.stop_ids), 0)
     return next(one for one in known if one is not None)
 
 

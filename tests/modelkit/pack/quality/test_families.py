@@ -11,9 +11,11 @@ from modelkit.pack.accept import decide
 from modelkit.pack.checks import check_tensors
 from modelkit.pack.conversion import Part, Silent
 from modelkit.pack.quality import reading
+from modelkit.pack.quality.drafts import fastest
 from modelkit.pack.quality.search import search
 from modelkit.pack.sources import open_source
 from modelkit.source.tree import read_directory
+from runtime.quality.reading import Answering
 from tests.support.checkpoints import write_checkpoint
 from tests.support.parity import Reference
 
@@ -46,13 +48,16 @@ def part_of(name: str, folder: Path) -> Part:
         ("mixtral", "9 bits", ()),
         ("gpt2", "9 bits", ()),
         ("qwen3_5_moe", "14 bits", ()),
+        ("t5", "9 bits", ()),
+        ("t5gemma", "12 bits", ()),
+        ("umt5", "12 bits learned", ()),
         ("kimi_linear", "12 bits measured", ("model.layers.1.self_attn.kv_b_proj.weight",)),
     ],
 )
 def test_a_target_is_met(
     name: str, bits: str, measured: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reading, "SIZES", reading.Sizes(2, 1, 12))
+    monkeypatch.setattr(reading, "SIZES", reading.Sizes(2, 1, 12, 8, 4))
     part = part_of(name, tmp_path / "m")
     asked = parse_quantizing(bits)
     found = search(part, asked, Texts(), Silent())  # pyright: ignore[reportArgumentType] -- all that it asks
@@ -63,10 +68,24 @@ def test_a_target_is_met(
     check_tensors(part.source, found.plan)
 
 
-@pytest.mark.parametrize("name", ["t5", "t5gemma"])
-def test_what_reads_through_an_encoder_is_refused_before_it_is_loaded(name: str, tmp_path: Path) -> None:
-    part = part_of(name, tmp_path / "m")
-    for file in part.source.inventory.weights:
+def test_a_text_of_yours_is_what_an_encoder_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "SIZES", reading.Sizes(2, 1, 12))
+    part = part_of("t5", tmp_path / "m")
+    monkeypatch.setattr(Tokens, "encode", lambda *_, **__: list(range(3, 60)), raising=False)
+    (tmp_path / "text.txt").write_text("any", encoding="utf-8")
+    found = reading.read(part, Texts(), tmp_path / "text.txt", Silent(), train=False)  # pyright: ignore[reportArgumentType]
+    assert isinstance(found.model, Answering)
+    assert not found.own
+    for text in found.calibration:
+        (*piece, end) = found.model.sources[text][1:]
+        assert end == Tokens.eos_id
+        assert piece == list(range(piece[0], piece[0] + 10))
+    assert all(text[0] == 0 for text in (*found.calibration, *found.held_out))  # the decoder's start
+
+
+def test_a_drafts_formats_are_not_tried_with_a_target_that_answers(tmp_path: Path) -> None:
+    target, draft = part_of("t5", tmp_path / "t"), part_of("llama", tmp_path / "d")
+    for file in target.source.inventory.weights:
         file.path.unlink()
     with pytest.raises(PlanError, match="an encoder reads"):
-        search(part, parse_quantizing("6 bits"), Texts(), Silent())  # pyright: ignore[reportArgumentType]
+        fastest(draft, target, parse_quantizing("auto"), Texts(), Silent())  # pyright: ignore[reportArgumentType]
