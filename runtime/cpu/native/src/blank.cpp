@@ -19,6 +19,7 @@ namespace {
 constexpr size_t MUCH = 1 << 17;  // bytes from which on it pays
 constexpr size_t PIECE = 1 << 12;  // of what is copied: one of zeros is left out
 
+// Of whole pages.
 bool given_back(char* start, size_t bytes) {
 #if defined(__linux__)
   start[0] = 1;
@@ -31,8 +32,9 @@ bool given_back(char* start, size_t bytes) {
 
 void make_zero(char* data, size_t bytes) {
 #if defined(__linux__)
+  static const bool of_system = word_in_front() >= 0;
   const size_t page = (size_t)::sysconf(_SC_PAGESIZE);
-  if (bytes >= MUCH && bytes > 2 * page) {
+  if (of_system && bytes >= MUCH && bytes > 2 * page) {
     char* const first = data + (page - (uintptr_t)data % page) % page;
     char* const last = data + bytes - (uintptr_t)(data + bytes) % page;
     if (given_back(first, (size_t)(last - first))) {

@@ -22,19 +22,7 @@
 namespace modelkit {
 namespace {
 constexpr size_t FRONT = 8;  // bytes of the file in front of the shared buffer
-
-// How far in front of its data a buffer of the allocator points; -1 where buffers are something else.
-ptrdiff_t word_in_front() {
-  ptrdiff_t found = -1;
-  for (size_t size : {1, 64, 4096, 1 << 20}) {
-    auto data = mx::allocator::malloc(size);
-    auto buffer = data.buffer();
-    const ptrdiff_t apart = static_cast<char*>(buffer.raw_ptr()) - static_cast<char*>(buffer.ptr());
-    if (apart < 0 || apart > (ptrdiff_t)FRONT || (found >= 0 && apart != found)) return -1;
-    found = apart;
-  }
-  return found;
-}
+static_assert((ptrdiff_t)FRONT >= MOST_IN_FRONT);
 
 [[noreturn]] void fail(const std::string& path) { throw nb::value_error((path + ": " + std::strerror(errno)).c_str()); }
 

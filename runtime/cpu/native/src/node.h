@@ -39,6 +39,11 @@ inline mx::Stream processor() { return mx::default_stream(mx::Device::cpu); }
 
 inline void allocate(Array& out) { out.set_data(mx::allocator::malloc(out.nbytes())); }
 
+// How far in front of its data a buffer of MLX's processor allocator points, MOST_IN_FRONT at most; -1 where buffers are
+// something else, and memory may not be the C library's.
+constexpr ptrdiff_t MOST_IN_FRONT = 8;
+ptrdiff_t word_in_front();
+
 // The out array in the input's own memory where nobody else holds it, else in new memory. True: in the input's.
 inline bool take_over(const Array& in, Array& out) {
   if (in.is_donatable() && in.flags().row_contiguous && in.itemsize() == out.itemsize()) {
