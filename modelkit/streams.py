@@ -7,6 +7,7 @@ a thread that waits, or to an event loop that does not.
 import threading
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import TypeVar
 
@@ -168,6 +169,10 @@ class GenerationStream:
     def __repr__(self) -> str:
         over = self._over or self._stream.cancelled
         return f"<GenerationStream {'ended' if over else 'open'}, {len(self._parting.ids)} tokens>"
+
+    def note(self, what: str) -> None:
+        """Say what of the request was not done; before anything is taken."""
+        self.begun = replace(self.begun, notes=(*self.begun.notes, what))
 
     @property
     def dropped_messages(self) -> int:

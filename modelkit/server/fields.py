@@ -3,9 +3,13 @@
 Each method takes the field's name and gives its value in its plain form, or the default where the field is
 absent or null. Anything else is refused with the field's whole name, what it is and what was expected:
 `messages[2].content is 5, expected a text`. Numbers are never guessed from texts, nor flags from numbers.
+
+Who reads a field has it noted, wherever in the body it stands: what nobody has read (`unread`) changed
+nothing, and a response says so.
 """
 
 import math
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, TypeVar, overload
 
@@ -16,6 +20,10 @@ from modelkit.server.faults import Refused, refused
 
 T = TypeVar("T")
 _MOST_WHOLE = 2**63 - 1
+_NOTHING: tuple[Any, ...] = (None, "", [], {}, False)
+_PLACE = re.compile(r"\[[0-9]+\]")
+_Reads = dict[str, tuple[Mapping[str, Any], set[str]]]
+"""By the whole name of each object of a body: itself, and its fields that were read."""
 
 
 def wrong(where: str, value: object, expected: str) -> Refused:
@@ -25,13 +33,24 @@ def wrong(where: str, value: object, expected: str) -> Refused:
 
 
 class Fields:
-    """where: what the object itself is called, such as `messages[2]`; "" for the body."""
+    """where: what the object itself is called, such as `messages[2]`; "" for the body. reads: of the object
+    that it stands in.
+    """
 
-    def __init__(self, value: object, where: str = "") -> None:
+    def __init__(self, value: object, where: str = "", reads: "_Reads | None" = None) -> None:
         if not isinstance(value, Mapping):
             raise wrong(where, value, "an object")
-        self.value: Mapping[str, Any] = value
+        self.peek: Mapping[str, Any] = value
+        """All of it, for who does not act on it."""
         self.where = where
+        self._reads: _Reads = {} if reads is None else reads
+        self._read = self._reads.setdefault(where, (value, set()))[1]
+
+    @property
+    def value(self) -> Mapping[str, Any]:
+        """All of it, for who takes it as it is."""
+        self._read.update(self.peek)
+        return self.peek
 
     def name(self, field: str) -> str:
         """The whole name of a field, for messages."""
@@ -39,26 +58,52 @@ class Fields:
 
     def has(self, field: str) -> bool:
         """Is it there, and not null?"""
-        return self.value.get(field) is not None
+        return self._get(field) is not None
+
+    def nothing(self, *fields: str) -> None:
+        """These say nothing that is not said elsewhere, and are nobody's concern."""
+        self._read.update(fields)
+
+    def idle(self, *fields: str) -> None:
+        """These were looked at, and change nothing."""
+        self._read.difference_update(fields)
+
+    def unread(self) -> tuple[str, ...]:
+        """Names of the fields, in all of the body, that carry something and that nobody has read. Those of a
+        list's entries are one.
+        """
+        named = (
+            f"{where}.{field}" if where else field
+            for where, (value, read) in self._reads.items()
+            for field in value.keys() - read
+            if value[field] not in _NOTHING
+        )
+        return tuple(sorted({_PLACE.sub("[]", name) for name in named}))
 
     def unknown(self, known: Collection[str]) -> tuple[str, ...]:
         """Whole names of the fields that carry something and are none of these."""
-        return tuple(self.name(field) for field in self.value if field not in known and self.has(field))
+        return tuple(
+            self.name(field) for field, value in self.peek.items() if field not in known and value is not None
+        )
 
     def raw(self, field: str) -> Any:
         """As it is; None where it is absent."""
-        return self.value.get(field)
+        return self._get(field)
+
+    def _get(self, field: str) -> Any:
+        self._read.add(field)
+        return self.peek.get(field)
 
     def wrong(self, field: str, expected: str) -> Refused:
         """The error for a field whose value is not what was expected."""
-        return wrong(self.name(field), self.value.get(field), expected)
+        return wrong(self.name(field), self._get(field), expected)
 
     @overload
     def text(self, field: str) -> str | None: ...
     @overload
     def text(self, field: str, default: str) -> str: ...
     def text(self, field: str, default: str | None = None) -> str | None:
-        value = self.value.get(field)
+        value = self._get(field)
         if value is None:
             return default
         if not isinstance(value, str):
@@ -79,7 +124,7 @@ class Fields:
     @overload
     def flag(self, field: str, default: bool) -> bool: ...
     def flag(self, field: str, default: bool | None = None) -> bool | None:
-        value = self.value.get(field)
+        value = self._get(field)
         if value is None:
             return default
         if not isinstance(value, bool):
@@ -94,7 +139,7 @@ class Fields:
         self, field: str, low: int = -_MOST_WHOLE, high: int = _MOST_WHOLE, *, default: int | None = None
     ) -> int | None:
         """A whole number; 3.0 is one too."""
-        value = self.value.get(field)
+        value = self._get(field)
         if value is None:
             return default
         if isinstance(value, float) and value.is_integer():
@@ -110,7 +155,7 @@ class Fields:
     def number(
         self, field: str, low: float = -math.inf, high: float = math.inf, *, default: float | None = None
     ) -> float | None:
-        value = self.value.get(field)
+        value = self._get(field)
         if value is None:
             return default
         try:
@@ -128,7 +173,7 @@ class Fields:
     def choice(self, field: str, words: Iterable[str], default: str) -> str: ...
     def choice(self, field: str, words: Iterable[str], default: str | None = None) -> str | None:
         """One of some words."""
-        value, allowed = self.value.get(field), list(words)
+        value, allowed = self._get(field), list(words)
         if value is None:
             return default
         if not isinstance(value, str) or value not in allowed:
@@ -148,7 +193,7 @@ class Fields:
 
     def items(self, field: str, most: int | None = None) -> list[Any]:
         """A list, [] where it is absent. most: how many there may be."""
-        value = self.value.get(field)
+        value = self._get(field)
         if value is None:
             return []
         if not isinstance(value, list):
@@ -162,17 +207,25 @@ class Fields:
 
     def fields(self, field: str) -> "Fields | None":
         """An object; None where it is absent."""
-        value = self.value.get(field)
-        return None if value is None else Fields(value, self.name(field))
+        value = self._get(field)
+        return None if value is None else Fields(value, self.name(field), self._reads)
+
+    def inner(self, field: str) -> "Fields":
+        """An object that must be there."""
+        return Fields(self._get(field), self.name(field), self._reads)
+
+    def entry(self, value: object, where: str) -> "Fields":
+        """An object in one of its lists. where: its whole name."""
+        return Fields(value, where, self._reads)
 
     def each(self, field: str, most: int | None = None) -> Iterator["Fields"]:
         """The objects of a list."""
         for place, one in enumerate(self.items(field, most)):
-            yield Fields(one, f"{self.name(field)}[{place}]")
+            yield Fields(one, f"{self.name(field)}[{place}]", self._reads)
 
     def texts(self, field: str, most: int | None = None) -> list[str]:
         """A list of texts, or one text alone."""
-        value = self.value.get(field)
+        value = self._get(field)
         if isinstance(value, str):
             return [value]
         if value is not None and not isinstance(value, list):
@@ -185,7 +238,7 @@ class Fields:
 
     def refuse(self, field: str, why: str) -> None:
         """Refuse a field that carries something: not null, "", [], {} or false."""
-        if self.value.get(field):
+        if self._get(field):
             raise refused("invalid_request", f"{self.name(field)}: {why}", self.name(field))
 
 

@@ -36,9 +36,22 @@ async def read(request: Request, reader: Callable[[Fields], T]) -> T:
     """What a reader makes of the body; large ones are read beside the event loop."""
     body = await read_json(request)
     size = request.headers.get("content-length", "")
+
+    def looked_at(body: Fields) -> T:
+        found = reader(body)
+        request.state.unread = body.unread()
+        return found
+
     if size.isdecimal() and len(size) < 9 and int(size) < _QUICK_BYTES:
-        return reader(body)
-    return await asyncio.get_running_loop().run_in_executor(serving_of(request).workers, reader, body)
+        return looked_at(body)
+    return await asyncio.get_running_loop().run_in_executor(serving_of(request).workers, looked_at, body)
+
+
+def naming(request: Request, response: Response, ignored: Iterable[str]) -> Response:
+    """The response with a header that names what changed nothing: what its dialect says, and what nobody has
+    read of the body.
+    """
+    return with_ignored(response, (*ignored, *getattr(request.state, "unread", ())))
 
 
 async def reply(
@@ -49,7 +62,7 @@ async def reply(
         response = await stream(request, ask, wire, writer)
     else:
         response = await _whole(request, ask, writer)
-    return with_ignored(response, ignored)
+    return naming(request, response, ignored)
 
 
 async def _whole(request: Request, ask: Ask, writer: Writer) -> Response:

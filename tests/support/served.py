@@ -94,10 +94,9 @@ def scripted(model: Model, script: Script, usage: Usage | None = None, **ending:
 class _Stream:
     """As much of a GenerationStream as the server uses."""
 
-    begun = SimpleNamespace(prompt_ids=(7, 8), notes=(), tools=("weather",))
-
     def __init__(self, events: Sequence[Event], usage: Usage, ending: dict[str, Any]) -> None:
         self._events, self._usage, self._ending = list(events), usage, ending
+        self.begun = SimpleNamespace(prompt_ids=(7, 8), notes=(), tools=("weather",))
         self._given, self.source = Collected(), Stream()
         self._answer: Generation | None = None
         self.progress = PromptProgress(usage.prompt_tokens, usage.cached_tokens, usage.prompt_tokens)
@@ -105,6 +104,9 @@ class _Stream:
 
     def cancel(self) -> None:
         self.cancelled = True
+
+    def note(self, what: str) -> None:
+        self.begun.notes = (*self.begun.notes, what)
 
     @property
     def ended(self) -> bool:

@@ -17,8 +17,7 @@ from modelkit.server.anthropic.signing import Sign, signer
 from modelkit.server.anthropic.writing import STATUSES, Messages, worded
 from modelkit.server.dialect import Dialect
 from modelkit.server.faults import refused, renamed
-from modelkit.server.own_headers import with_ignored
-from modelkit.server.replying import read, reply
+from modelkit.server.replying import naming, read, reply
 from modelkit.server.serving import serving_of, trace_of
 from modelkit.server.streaming import SSE
 from modelkit.streams import GenerationStream
@@ -50,7 +49,7 @@ async def count_tokens(request: Request) -> Response:
     asked = await read(request, lambda body: read_asked(body, counting=True))
     name = await model_for(request, asked.model)
     count = await call(request, name, lambda model: prompt_tokens(model, asked), asked.keep_alive)
-    return with_ignored(JSONResponse({"input_tokens": count}), asked.ignored)
+    return naming(request, JSONResponse({"input_tokens": count}), asked.ignored)
 
 
 def start_answer(model: Model, asked: Asked) -> GenerationStream:
@@ -60,7 +59,10 @@ def start_answer(model: Model, asked: Asked) -> GenerationStream:
     if not model.thinking.can:
         keywords.pop("think_tokens", None)
     try:
-        return model.chat(asked.messages, stream=True, **keywords)
+        stream = model.chat(asked.messages, stream=True, **keywords)
+        if asked.think is not False and think is None:
+            stream.note(f"{model.name} does not think when it is asked to: thinking was left out")
+        return stream
     except PromptTooLong as error:
         # Claude Code looks for these words, and makes the conversation shorter.
         raise refused(

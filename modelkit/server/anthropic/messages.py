@@ -79,6 +79,7 @@ def _of_assistant(blocks: Sequence[Fields]) -> Message:
     for block in blocks:
         kind = _kind(block)
         if kind == "thinking":
+            block.nothing("signature")
             thoughts.append(block.text("thinking", ""))
         elif kind == "tool_use":
             calls.append(_call(block))
@@ -120,7 +121,7 @@ def _text_of(block: Fields) -> str:
 
 
 def _document(block: Fields) -> str:
-    source = Fields(block.raw("source"), block.name("source"))
+    source = block.inner("source")
     kind = _kind(source)
     if kind == "text":
         parts = [source.text("data", "")]

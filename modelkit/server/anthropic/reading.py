@@ -103,7 +103,7 @@ def _form(body: Fields) -> Mapping[str, Any] | None:
         return None
     if given.text("type", "json_schema") != "json_schema":
         raise given.wrong("type", "'json_schema'")
-    return Fields(given.raw("schema"), given.name("schema")).value
+    return given.inner("schema").value
 
 
 def _thinking(body: Fields) -> tuple[bool | str, int | None, bool]:
@@ -112,6 +112,8 @@ def _thinking(body: Fields) -> tuple[bool | str, int | None, bool]:
     effort = output.choice("effort", EFFORTS) if output else None
     kind = given.choice("type", _THINKING) if given else None
     if given is None or kind is None or kind == "disabled":
+        if output is not None:
+            output.idle("effort")
         return False, None, False
     budget = given.whole("budget_tokens", 1, _MOST_TOKENS) if kind == "enabled" else None
     return effort or True, budget, given.choice("display", ("summarized", "omitted")) == "omitted"

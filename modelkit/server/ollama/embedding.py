@@ -15,8 +15,7 @@ from modelkit.server.faults import refused
 from modelkit.server.fields import Fields
 from modelkit.server.ollama.options import Options, read_options
 from modelkit.server.ollama.wire import nanoseconds
-from modelkit.server.own_headers import with_ignored
-from modelkit.server.replying import read
+from modelkit.server.replying import naming, read
 from modelkit.server.serving import trace_of
 from runtime.records import dataclass
 
@@ -100,7 +99,7 @@ async def embed(request: Request) -> Response:
         "total_duration": nanoseconds(time.monotonic() - began_s),
         "load_duration": nanoseconds(trace_of(request).load_s),
     }
-    return with_ignored(JSONResponse({"model": asked.model, **said, **times}), asked.ignored)
+    return naming(request, JSONResponse({"model": asked.model, **said, **times}), asked.ignored)
 
 
 async def embeddings(request: Request) -> Response:
@@ -111,7 +110,7 @@ async def embeddings(request: Request) -> Response:
         return model.embed(asked.texts, normalize=False).vectors[0].tolist() if asked.texts else []
 
     said = await call(request, asked.model, made, asked.keep_alive)
-    return with_ignored(JSONResponse({"embedding": said}), asked.ignored)
+    return naming(request, JSONResponse({"embedding": said}), asked.ignored)
 
 
 def _nothing(_: Model) -> dict[str, Any]:

@@ -49,7 +49,9 @@ def _calls(given: Fields) -> list[ToolCall]:
 
 
 def _call(given: Fields) -> ToolCall:
-    function = Fields(given.raw("function"), given.name("function"))
+    given.nothing("type")
+    function = given.inner("function")
+    function.nothing("index")
     written, where = function.raw("arguments"), function.name("arguments")
     return call_of(function.needed_text("name"), written, given.text("id") or None, where)
 
@@ -58,8 +60,9 @@ def _tool(given: Fields) -> dict[str, Any]:
     """As it came: templates print schemas, and clients know what their models were trained on."""
     if given.text("type", "function") != "function":
         raise refused("invalid_request", f"{given.name('type')} must be 'function'", given.name("type"))
-    function = Fields(given.raw("function"), given.name("function"))
+    function = given.inner("function")
     function.needed_text("name")
-    function.fields("parameters")
+    if (parameters := function.fields("parameters")) is not None:
+        parameters.nothing(*parameters.peek)  # as it came, too
     written = {key: value for key, value in function.value.items() if value is not None}
     return {"type": "function", "function": written}

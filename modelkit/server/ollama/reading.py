@@ -87,12 +87,12 @@ def read_generate(body: Fields) -> Generate:
     for field in ("width", "height", "steps"):
         body.refuse(field, "this server makes no pictures")
     raw, earlier = body.flag("raw", default=False), _ids(body)
-    if raw and (body.value.get("template") or body.value.get("system") or earlier):
+    if raw and (body.raw("template") or body.raw("system") or earlier):
         raise refused("invalid_request", "raw mode does not support template, system, or context")
-    if "template" in common.keywords and body.value.get("suffix"):
+    if "template" in common.keywords and body.raw("suffix"):
         raise refused("invalid_request", "a suffix is asked for with the model's own marks, not by template")
     thinking = _of_thinking(body)
-    if raw or earlier or body.value.get("suffix"):
+    if raw or earlier or body.raw("suffix"):
         common = replace(common, ignored=common.ignored + thinking)
     return Generate(
         common,
@@ -139,16 +139,18 @@ def _common(body: Fields, known: frozenset[str]) -> Common:
         keywords["think"] = think
     if template := body.text("template"):
         keywords["template"] = template
-    top = body.whole("top_logprobs", 0, MOST_LOGPROBS, default=0)
+    top, idle = body.whole("top_logprobs", 0, MOST_LOGPROBS, default=0), ()
     if body.flag("logprobs", default=False):
         keywords["top_logprobs"] = top
+    elif top:
+        idle = ("top_logprobs",)
     return Common(
         model=read_model(body),
         options=options,
         keywords=keywords,
         stream=body.flag("stream", default=True),
         keep_alive=read_kept(body),
-        ignored=(*options.ignored, *body.unknown(known)),
+        ignored=(*options.ignored, *idle, *body.unknown(known)),
     )
 
 

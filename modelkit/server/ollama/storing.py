@@ -27,7 +27,7 @@ from modelkit.server.ollama.recipes import laid_out, read_wanted
 from modelkit.server.ollama.staging import Staging
 from modelkit.server.ollama.tasks import Telling, told
 from modelkit.server.own_headers import with_ignored
-from modelkit.server.replying import read
+from modelkit.server.replying import naming, read
 from modelkit.server.serving import serving_of
 from modelkit.store import Name, Store
 
@@ -126,7 +126,7 @@ async def create(request: Request) -> Response:
         for note in made.notes:
             telling.say(note)
 
-    return with_ignored(await told(request, work, streamed=wanted.stream), wanted.ignored)
+    return naming(request, await told(request, work, streamed=wanted.stream), wanted.ignored)
 
 
 async def blob(request: Request) -> Response:

@@ -5,6 +5,7 @@ from typing import Any, Literal
 
 from starlette.requests import Request
 
+from modelkit.chat.message import Message
 from modelkit.errors import ModelkitError, PromptTooLong
 from modelkit.model import Model
 from modelkit.server.faults import Refused, refused, renamed
@@ -55,9 +56,18 @@ def able(model: Model, options: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in options.items() if name not in ("think", "think_tokens")}
 
 
+def chat(model: Model, messages: list[Message], options: dict[str, Any]) -> GenerationStream:
+    """The model's answer, with a note on what it was not asked for."""
+    left = able(model, options)
+    stream = model.chat(messages, stream=True, **left)
+    if left is not options:
+        stream.note(f"{model.name} does not think: how hard to was left out")
+    return stream
+
+
 def spelt(body: Fields) -> dict[str, str]:
     """What the client calls our keywords: of several fields that may set one, the first that it sent."""
-    own = {str(field): str(field) for field in body.value}
+    own = {str(field): str(field) for field in body.peek}
     said = {word: next((one for one in fields if body.has(one)), None) for word, fields in _SPELT.items()}
     return {**{word: field for word, field in said.items() if field}, **own}
 

@@ -109,6 +109,7 @@ def read_style(body: Fields, *, logprobs: bool) -> Style:
     told = body.fields("stream_options")
     if told is not None:
         told.flag("include_obfuscation")
+        told.idle("include_obfuscation")
         told.refuse("continuous_usage_stats", "what an answer cost is told at its end")
     return Style(
         stream=body.flag("stream", default=False),

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from modelkit.errors import RequestError
 from modelkit.model import Model
 from modelkit.server.faults import refused
 from modelkit.server.openai.completion_request import CompletionRequest, Prompt
@@ -26,7 +27,7 @@ class Rows:
         asked, number = self._asked, row // self._asked.each
         prompt = asked.prompts[number]
         if asked.suffix is not None and isinstance(prompt, str):
-            prompt = model.infill(prompt, asked.suffix)
+            prompt = _infilled(model, prompt, asked.suffix)
         if asked.echo and number not in self._echoes:
             self._echoes[number] = self._echo(model, asked.prompts[number])
         return model.generate(prompt, raw=True, stream=True, **seeds(asked.options, row))
@@ -45,6 +46,13 @@ class Rows:
         framed = not model.decode(ids[:1])  # BOS is no part of the text, and the next token is told after it
         told = Tokens(model.token_bytes).add(text, scores[framed:])
         return Echo(text, told, known_first=framed)
+
+
+def _infilled(model: Model, before: str, behind: str) -> list[int]:
+    try:
+        return model.infill(before, behind)
+    except RequestError as error:
+        raise refused("invalid_request", f"suffix: {error.message}", "suffix") from error
 
 
 def _scores(model: Model, ids: list[int], top: int) -> list[TokenLogprob]:

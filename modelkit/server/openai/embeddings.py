@@ -16,8 +16,7 @@ from modelkit.server.fields import Fields
 from modelkit.server.openai import sampling
 from modelkit.server.openai.asking import model_of, too_long
 from modelkit.server.openai.completion_request import Prompt, read_prompts
-from modelkit.server.own_headers import with_ignored
-from modelkit.server.replying import read
+from modelkit.server.replying import naming, read
 from runtime.records import dataclass
 
 if TYPE_CHECKING:
@@ -99,4 +98,4 @@ async def embeddings(request: Request) -> Response:
         return written(replace(asked, model=asked.model or model.name), found.vectors, found.tokens)
 
     said = await call(request, model_of(request, asked.model, "vectors"), embed, asked.keep_alive)
-    return with_ignored(JSONResponse(said), asked.hints)
+    return naming(request, JSONResponse(said), asked.hints)

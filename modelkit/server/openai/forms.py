@@ -65,6 +65,7 @@ def read_format(given: Fields) -> dict[str, Any]:
         return {"format": "json"} if not given.has("schema") else _schema(given, "schema")
     if kind == "json_schema":
         inner = given.fields("json_schema") or given
+        inner.nothing("name", "strict")  # an answer is always held to its schema
         if not inner.has("schema"):
             name = inner.name("schema")
             raise refused("invalid_request", f"{name} is missing, expected a JSON schema", name)
@@ -89,7 +90,7 @@ def _structured(body: Fields) -> list[dict[str, Any]]:
     given = body.fields("structured_outputs")
     if given is None:
         return []
-    for field in given.value:
+    for field in given.peek:
         if field not in _OF_STRUCTURED:
             given.refuse(field, "this is not offered")
     return [_read(given, field, kind) for field, kind in _STRUCTURED.items() if given.has(field)]

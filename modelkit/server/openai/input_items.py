@@ -70,7 +70,7 @@ def _item(item: Fields, kind: str, turns: Turns) -> None:
     elif kind in _CALLS:
         turns.call(_call(item, kind))
     elif kind in _RESULTS:
-        output = text_of(item.raw("output"), item.name("output"))
+        output = text_of(item, "output")
         turns.add(Message("tool", output, tool_call_id=item.needed_text("call_id")))
     elif kind == "reasoning":
         if thought := _thought(item):
@@ -87,7 +87,7 @@ def _message(item: Fields, turns: Turns) -> None:
     role = item.choice("role", ROLES)
     if role is None:
         raise item.wrong("role", f"one of {', '.join(ROLES)}")
-    text = text_of(item.raw("content"), item.name("content"))
+    text = text_of(item, "content")
     if role == "assistant":
         turns.say(text)
     else:
@@ -103,9 +103,9 @@ def _call(item: Fields, kind: str) -> ToolCall:
 
 def _thought(item: Fields) -> str:
     """Its own text, else what this server has put into the sealed field, else the summary."""
-    if text := text_of(item.raw("content"), item.name("content")):
+    if text := text_of(item, "content"):
         return text
     sealed = item.text("encrypted_content", "")
     if sealed.startswith(SEAL):
         return sealed.removeprefix(SEAL)
-    return text_of(item.raw("summary"), item.name("summary"))
+    return text_of(item, "summary")

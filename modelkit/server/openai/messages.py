@@ -55,13 +55,18 @@ def goes_on(body: Fields, messages: Sequence[Message]) -> bool:
     return wanted
 
 
-def text_of(value: object, where: str) -> str:
+def text_of(given: Fields, field: str) -> str:
     """A text, or text parts put together; nothing is the empty text."""
+    value = given.raw(field)
     if value is None or isinstance(value, str):
         return value or ""
     if not isinstance(value, list):
-        raise wrong(where, value, "a text, or a list of text parts")
-    return "".join(_part(one, f"{where}[{place}]") for place, one in enumerate(value))
+        raise given.wrong(field, "a text, or a list of text parts")
+    places = (f"{given.name(field)}[{place}]" for place in range(len(value)))
+    return "".join(
+        one if isinstance(one, str) else _part(given.entry(one, at))
+        for one, at in zip(value, places, strict=True)
+    )
 
 
 def call_of(name: str, written: object, id: str | None, where: str) -> ToolCall:  # noqa: A002
@@ -86,7 +91,7 @@ def _message(given: Fields) -> Message:
         raise given.wrong("role", f"one of {', '.join(ROLES)}")
     for field in _MEDIA:
         given.refuse(field, "this server reads text only")
-    content = text_of(given.raw("content"), given.name("content"))
+    content = text_of(given, "content")
     if role in ("tool", "function"):
         return Message("tool", content, name=given.text("name"), tool_call_id=given.text("tool_call_id"))
     if role != "assistant":
@@ -98,7 +103,7 @@ def _message(given: Fields) -> Message:
 def _thinking(given: Fields) -> str | None:
     """The first that is not empty: clients send an empty one beside the real one."""
     for field in _THINKING:
-        if (text := text_of(given.raw(field), given.name(field))) and text.strip():
+        if (text := text_of(given, field)) and text.strip():
             return text
     return None
 
@@ -114,18 +119,15 @@ def _calls(given: Fields) -> list[ToolCall]:
 
 def _call(given: Fields) -> ToolCall:
     if given.text("type") == "custom":
-        custom = Fields(given.raw("custom"), given.name("custom"))
+        custom = given.inner("custom")
         return ToolCall(custom.needed_text("name"), {"input": custom.text("input", "")}, given.text("id"))
-    function = Fields(given.raw("function"), given.name("function"))
+    function = given.inner("function")
     arguments, where = function.raw("arguments"), function.name("arguments")
     return call_of(function.needed_text("name"), arguments, given.text("id") or None, where)
 
 
-def _part(value: object, where: str) -> str:
-    if isinstance(value, str):
-        return value
-    given = Fields(value, where)
-    kind = given.text("type", "text")
+def _part(given: Fields) -> str:
+    kind, where = given.text("type", "text"), given.where
     if kind not in _TEXTS:
         raise refused(
             "invalid_request", f"{where} is of type {kind[:40]!r}; this server reads text only", where

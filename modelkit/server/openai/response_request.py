@@ -98,7 +98,9 @@ def read_response(body: Fields, earlier: Callable[[str], Sequence[Message] | Non
         echo=_echo(body, options),
         keep_alive=sampling.read_kept(body),
         priority=sampling.read_priority(body),
-        hints=tuple(sorted({*sampling.hints_in(body), *(one for one in _HINTS if body.has(one))})),
+        hints=tuple(
+            sorted({*sampling.hints_in(body), *(one for one in _HINTS if body.has(one))} - {"store"})
+        ),
         dropped=dropped,
     )
 
@@ -180,7 +182,7 @@ def _echo(body: Fields, options: dict[str, Any]) -> dict[str, Any]:
         },
         "store": body.raw("store") is not False,
         "temperature": body.raw("temperature"),
-        "text": {"format": {"type": "text"}, **(text.value if text else {})},
+        "text": {"format": {"type": "text"}, **(text.peek if text else {})},
         "tool_choice": body.raw("tool_choice") or "auto",
         "tools": [{"type": "function", "strict": None, **one} for one in functions],
         "top_logprobs": body.raw("top_logprobs"),

@@ -10,7 +10,7 @@ from starlette.routing import Route
 from modelkit.model import Model
 from modelkit.server.answering import Ask
 from modelkit.server.faults import refused
-from modelkit.server.openai.asking import able, model_of, spelt, told
+from modelkit.server.openai.asking import chat, model_of, spelt, told
 from modelkit.server.openai.chat_request import read_chat
 from modelkit.server.openai.chat_written import ChatStream
 from modelkit.server.openai.completion_request import read_completion
@@ -36,7 +36,7 @@ async def chat_completions(request: Request) -> Response:
     asked, names = await read(request, lambda body: (read_chat(body, most), spelt(body)))
 
     def start(model: Model, row: int) -> GenerationStream:
-        return model.chat(asked.messages, stream=True, **seeds(able(model, asked.options), row))
+        return chat(model, asked.messages, seeds(asked.options, row))
 
     ask = Ask(
         model_of(request, asked.model), told(start, names), asked.rows, asked.keep_alive, asked.priority
@@ -62,7 +62,7 @@ async def responses(request: Request) -> Response:
     asked, names = await read(request, lambda body: (read_response(body, kept.conversation), spelt(body)))
 
     def start(model: Model, row: int) -> GenerationStream:
-        return model.chat(asked.messages, stream=True, **able(model, asked.options))
+        return chat(model, asked.messages, asked.options)
 
     ask = Ask(
         model_of(request, asked.model), told(start, names, "input"), 1, asked.keep_alive, asked.priority

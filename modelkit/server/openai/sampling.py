@@ -149,14 +149,14 @@ def read_top_logprobs(body: Fields) -> int | None:
 
 def refuse_unknown(body: Fields, known: frozenset[str]) -> None:
     """Names the first field that would have been passed over in silence."""
-    for field, value in body.value.items():
+    for field, value in body.peek.items():
         if field not in known and value is not None:
             raise refused("invalid_request", f"the field {field[:80]!r} is not known here", field[:80])
 
 
 def hints_in(body: Fields) -> tuple[str, ...]:
     """The fields that were given and change nothing."""
-    return tuple(sorted(field for field in HINTS & body.value.keys() if body.value[field] is not None))
+    return tuple(sorted(field for field in HINTS & body.peek.keys() if body.peek[field] is not None))
 
 
 def read_kept(body: Fields) -> float | None:
@@ -166,7 +166,7 @@ def read_kept(body: Fields) -> float | None:
 
 def read_priority(body: Fields) -> Priority | None:
     """`service_tier` where it says who goes first; None where the server decides."""
-    tier = body.text("service_tier")
+    tier = body.choice("service_tier", ("auto", "default", "scale", *_TIERS))
     return _TIERS.get(tier) if tier else None
 
 

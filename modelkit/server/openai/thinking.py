@@ -75,7 +75,7 @@ def _thinking(body: Fields) -> dict[str, Any]:
     value = body.raw("thinking")
     if value is None or isinstance(value, bool):
         return {} if value is None else {"think": value}
-    given = Fields(value, "thinking")
+    given = body.inner("thinking")
     kind = given.choice("type", ("enabled", "disabled", "adaptive", "auto"))
     found: dict[str, Any] = {} if kind is None else {"think": kind != "disabled"}
     return found | (_budget(given, "budget_tokens") if given.has("budget_tokens") else {})

@@ -13,7 +13,7 @@ _WORDS = ("none", "auto", "required")
 
 def read_tools(body: Fields) -> dict[str, Any]:
     """tools, tool_choice and parallel_tool_calls: keyword arguments of `Model.chat`."""
-    if body.value.get("functions") and body.raw("function_call") != "none":
+    if body.raw("functions") and body.raw("function_call") != "none":
         raise refused("invalid_request", "functions is not offered; give them as tools", "functions")
     return chosen(body, [_tool(one) for one in body.each("tools", MOST_TOOLS)])
 
@@ -58,7 +58,7 @@ def _tool(given: Fields) -> dict[str, Any]:
     if kind != "function":
         name = given.name("type")
         raise refused("invalid_request", f"{name} is {kind[:40]!r}; only functions are offered", name)
-    return function(Fields(given.raw("function"), given.name("function")))
+    return function(given.inner("function"))
 
 
 def _choice(body: Fields) -> tuple[str, set[str] | None]:
@@ -68,7 +68,7 @@ def _choice(body: Fields) -> tuple[str, set[str] | None]:
         return "auto", None
     if isinstance(value, str):
         return body.choice("tool_choice", _WORDS, "auto"), None
-    given = Fields(value, "tool_choice")
+    given = body.inner("tool_choice")
     kind = given.text("type", "function")
     if kind == "function":
         return (given.fields("function") or given).needed_text("name"), None

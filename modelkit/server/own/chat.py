@@ -75,7 +75,7 @@ def _options(body: Fields, known: frozenset[str], what: str) -> dict[str, Any]:
     given = body.fields("parameters")
     if given is None:
         return options
-    parameters = {name: given.raw(name) for name in given.value if given.has(name)}
+    parameters = {name: given.raw(name) for name in given.peek if given.has(name)}
     if unknown := sorted(parameters.keys() - _PARAMETERS):
         raise given.wrong(unknown[0], f"no such parameter; there are {', '.join(sorted(_PARAMETERS))}")
     return options | parameters

@@ -19,7 +19,7 @@ from modelkit.server.openai.asking import model_of
 from modelkit.server.openai.messages import read_messages
 from modelkit.server.openai.tools import read_tools
 from modelkit.server.own_headers import with_ignored
-from modelkit.server.replying import read
+from modelkit.server.replying import naming, read
 
 _MOST_IDS = 2_000_000
 _TOKENIZE = frozenset({"model", "content", "add_special", "parse_special", "with_pieces"})
@@ -64,7 +64,7 @@ async def apply_template(request: Request) -> Response:
     prompt = await call(
         request, model_of(request, name), lambda model: model.prompt(messages, tools=tools, truncate=False)
     )
-    return with_ignored(JSONResponse({"prompt": prompt}), unknown)
+    return naming(request, JSONResponse({"prompt": prompt}), unknown)
 
 
 async def props(request: Request) -> Response:
