@@ -37,6 +37,12 @@ def held_bytes(adapters: Sequence[Carried], element_bytes: int) -> int:
     return sum(_numbers(one) for one in adapters) * element_bytes
 
 
+def shapes(adapters: Sequence[Carried]) -> list[tuple[str, tuple[int, ...]]]:
+    """Of tensors that a package has of them, by the names that they have in its network."""
+    stored = [one.stored for one in adapters if one.stored is not None]
+    return [(tensor.name, tensor.shape) for one in stored for tensor in one.header.tensors]
+
+
 def contents(adapters: Sequence[Carried]) -> str:
     """What tells these from others on another machine: names, and digests of all that is in their files."""
     state = hashlib.sha256()

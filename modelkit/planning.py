@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+from modelkit.attached import shapes
 from modelkit.errors import LoadError
 from modelkit.opening.read import Opened
 from modelkit.pack.ready import kept_format
@@ -66,7 +67,14 @@ def plan_for(
     tensors = {name: (tensor.dtype, tensor.shape) for name, tensor in opened.inventory.tensors.items()}
     memory = Remembered(tokens, sequences, kept)
     try:
-        parts = parts_of(opened.inventory.config, tensors, shards=shards, memory=memory, on=on)
+        parts = parts_of(
+            opened.inventory.config,
+            tensors,
+            shards=shards,
+            memory=memory,
+            on=on,
+            adapters=shapes(opened.adapters),
+        )
         return Planned(decide(parts, hosts), tokens, sequences, parts.whole)
     except (CannotCut, UnsupportedModel, WeightMismatch) as fault:
         raise LoadError(f"{opened.label} cannot run on {len(hosts)} ranks: {fault}") from fault

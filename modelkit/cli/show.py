@@ -2,12 +2,14 @@
 
 import json
 from collections.abc import Callable, Iterator, Sequence
+from textwrap import indent
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from modelkit.cli.home import complete_name, open_store
-from modelkit.cli.screen import echo, emit_json, emit_text, note
+from modelkit.cli.machines import machine_options, names_machines, note_limits, plan_table, planned, said
+from modelkit.cli.screen import echo, emit_json, emit_text, note, width
 from modelkit.cli.tables import sections
 from modelkit.cli.ui import count, json_option, quantity, size
 from modelkit.fetch.upstream import read_upstream
@@ -31,15 +33,20 @@ Rows = list[tuple[str, ...]]
 @click.option("--license", is_flag=True, help="Print the licenses.")
 @click.option("--quality", is_flag=True, help="Print how its formats were chosen, and what they cost.")
 @click.option("-v", "--verbose", is_flag=True, help="List every tensor too.")
+@machine_options
 @json_option
-def command(name: str, quality: bool, verbose: bool, as_json: bool, **parts: bool) -> None:
+def command(name: str, quality: bool, verbose: bool, as_json: bool, **options: Any) -> None:
     """Show what the package NAME holds.
 
     Memory is what the layers remember on this machine: per token, and for one sequence of the length that
     the package allows. Beside tools stands the output style in which the model calls them, beside thinking
-    what of it can be asked for.
+    what of it can be asked for. With --hosts or --ranks it says besides what each of several machines would
+    have, as `modelkit plan` does.
     """
-    chosen = [part for part in _PARTS if parts[part]]
+    chosen = [part for part in _PARTS if options[part]]
+    shares = names_machines(options)
+    if shares and (quality or chosen):
+        raise click.UsageError("give machines alone, or with --json or --verbose")
     if quality and (chosen or verbose):
         raise click.UsageError("give --quality alone, or with --json")
     if len(chosen) > 1 or (chosen and (verbose or as_json)):
@@ -58,10 +65,18 @@ def command(name: str, quality: bool, verbose: bool, as_json: bool, **parts: boo
     from modelkit.showing.facts import facts_of
 
     facts = facts_of(store, package, tensors=verbose)
+    plan = planned(name, options) if shares else None
+    if plan is not None:
+        facts["plan"] = plan.to_json()
     if as_json:
         emit_json(facts)
         return
     echo(overview(facts))
+    if plan is not None:
+        columns = width()
+        shown = plan_table(plan, None if columns is None else columns - 4)
+        echo(f"\n  Machines ({said(plan)})\n{indent(shown, '    ')}")
+        note_limits(plan)
     for sentence in facts.get("unused", ()):
         note(sentence)
     if facts["template_problem"]:

@@ -7,7 +7,7 @@ import hashlib
 import json
 from typing import TYPE_CHECKING
 
-from modelkit.attached import held_bytes
+from modelkit.attached import held_bytes, shapes
 from modelkit.errors import LoadError
 from modelkit.ranks.facts import Facts, free_bytes
 from runtime.device import device
@@ -84,8 +84,15 @@ def plan_of(opened: "Opened", job: Job, facts: list[Facts]) -> Plan:
     """The same on all ranks, as they know the same. Raises CannotCut, TooLarge and their kin."""
     tensors = {name: (one.dtype, one.shape) for name, one in opened.inventory.tensors.items()}
     memory = Remembered(job.tokens, job.sequences, job.kept_format)
-    parts = parts_of(opened.inventory.config, tensors, shards=job.shards, memory=memory, on=device())
-    beside = held_bytes(opened.adapters, 4)
+    parts = parts_of(
+        opened.inventory.config,
+        tensors,
+        shards=job.shards,
+        memory=memory,
+        on=device(),
+        adapters=shapes(opened.adapters),
+    )
+    beside = held_bytes([one for one in opened.adapters if one.stored is None], 4)
     free = [max(room - beside, 1) if room else 0 for room in free_bytes(facts)]
     plan = decide(parts, [Host(one["host"], room) for one, room in zip(facts, free, strict=True)])
     plan.check_room()

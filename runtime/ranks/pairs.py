@@ -21,7 +21,7 @@ import mlx.core as mx
 from runtime.errors import CannotCut, WeightMismatch
 from runtime.nn.adapters import Adapter
 from runtime.nn.fused_pairs import floats, product
-from runtime.nn.low_rank import HEAD, LowRank, LowRanks, Rows
+from runtime.nn.low_rank import HEAD, LEAVES, LowRank, LowRanks, Rows
 from runtime.ranks.pieces import Piece, Range
 from runtime.ranks.shards import Splits, Take
 
@@ -43,6 +43,20 @@ def check_adapters(network: Any, adapters: Mapping[str, LowRanks]) -> None:
                 problems.append(f"adapter {name}: {module}.lora_magnitude does not fit its lora_up")
     if problems:
         raise WeightMismatch(problems)
+
+
+def brought_share(splits: Splits, name: str) -> float:
+    """How much one rank of a stage has of an adapter's tensor of this name, as `Pairs` cuts it."""
+    module, _, leaf = name.rpartition(".")
+    if leaf not in LEAVES:
+        return splits.share(name)
+    cut = splits.piece(f"{module}.weight")
+    if cut is None:
+        return 1.0
+    piece = cut[0]
+    if leaf == "lora_bias" and piece.along == "inputs":
+        return float(piece.first)
+    return piece.share("weight") if (leaf == "lora_down") == (piece.along == "inputs") else 1.0
 
 
 class Pairs:

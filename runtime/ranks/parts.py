@@ -1,6 +1,8 @@
 """What a model consists of that may be cut, from its config and the headers of tensors. Nothing is read."""
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import mlx.core as mx
@@ -11,8 +13,9 @@ from runtime.errors import WeightMismatch
 from runtime.holding import held_tensors
 from runtime.models.architecture import describe
 from runtime.planned import apart, float_of, plan_for, wanted_dtype
+from runtime.ranks.pairs import brought_share
 from runtime.ranks.pieces import Shard
-from runtime.ranks.plan import LayerPart, Parts
+from runtime.ranks.plan import Brought, LayerPart, Parts
 from runtime.ranks.shards import Splits, splits_of
 from runtime.ranks.trunk import Chain, chain_of
 from runtime.records import dataclass
@@ -44,9 +47,11 @@ def parts_of(
     shards: int = 1,
     memory: Remembered = NOTHING,
     on: Device | None = None,
+    adapters: Iterable[tuple[str, tuple[int, ...]]] = (),
 ) -> Parts:
     """The parts of a model, given as in `runtime.loaded.foresee`, of which `shards` ranks share each stage.
 
+    adapters: shapes of tensors that they bring, named as in `runtime.nn.low_rank`.
     on: a device like those of all hosts; its memory is not looked at. Raises CannotCut, naming what cannot be
     cut, and WeightMismatch and UnsupportedModel as loading would.
     """
@@ -63,15 +68,18 @@ def parts_of(
     splits = [splits_of(chain, layout, Shard(i, shards)) for i in range(shards)] if shards > 1 else []
     sums = _Sums(chain, splits)
     for name, nbytes in held_tensors(network, fitted, planned.holding):
-        sums.add(name, nbytes)
+        sums.add(name, nbytes, partial(Splits.share, tensor=name))
     element_bytes = (wanted_dtype(on) or float_of(stored)).size
+    brought = _Sums(chain, splits)
+    for name, shape in adapters:
+        brought.add(name, math.prod(shape) * element_bytes, partial(brought_share, name=name))
     remembered, whole = (splits[0].layout, splits[0].whole) if splits else (layout, ())
     layers = tuple(
         LayerPart(tuple(weights), memory.of(chain.specs(remembered, place), element_bytes))
         for place, weights in enumerate(sums.layers)
     )
-    around = sums.tables, sums.ending, sums.everywhere
-    return Parts(described.name, shards, layers, *around, _joined(chain, layout), whole)
+    joined = _joined(chain, layout)
+    return Parts(described.name, shards, layers, *sums.around, joined, whole, brought.as_brought())
 
 
 class _Sums:
@@ -83,7 +91,16 @@ class _Sums:
         self.layers = [[0] * max(len(splits), 1) for _ in chain.layers]
         self.tables = self.ending = self.everywhere = 0
 
-    def add(self, name: str, nbytes: int) -> None:
+    @property
+    def around(self) -> tuple[int, int, int]:
+        """Of tables, of what comes behind the layers, and of what all ranks have."""
+        return self.tables, self.ending, self.everywhere
+
+    def as_brought(self) -> Brought:
+        return Brought(tuple(map(tuple, self.layers)), *self.around)
+
+    def add(self, name: str, nbytes: int, share: Callable[[Splits], float]) -> None:
+        """share: how much of this tensor one of the ranks of a stage has."""
         place = self._chain.place(name)
         if place is None:
             if self._chain.is_everywhere(name):
@@ -96,7 +113,7 @@ class _Sums:
             self.layers[place][0] += nbytes
         else:
             for shard, splits in enumerate(self._splits):
-                self.layers[place][shard] += round(nbytes * splits.share(name))
+                self.layers[place][shard] += round(nbytes * share(splits))
 
 
 def _joined(chain: Chain, layout: Sequence[LayerSpec]) -> frozenset[int]:

@@ -41,6 +41,22 @@ class LayerPart:
 
 
 @dataclass(frozen=True, slots=True)
+class Brought:
+    """What adapters add, as bytes: where it stands as the weights beside it do."""
+
+    layers: tuple[tuple[int, ...], ...] = ()
+    """Of each layer, on each of the ranks that share its stage; () for none."""
+    table_bytes: int = 0
+    ending_bytes: int = 0
+    everywhere_bytes: int = 0
+
+    def on(self, start: int, stop: int, shard: int, *, leads: bool) -> int:
+        """On a rank with these layers. leads: is it rank 0?"""
+        around = (0 if start else self.table_bytes) + (self.ending_bytes if leads else 0)
+        return sum(layer[shard] for layer in self.layers[start:stop]) + around + self.everywhere_bytes
+
+
+@dataclass(frozen=True, slots=True)
 class Parts:
     """A model as it can be cut."""
 
@@ -58,6 +74,14 @@ class Parts:
     """Layers that read the memory of an earlier one, so that no stage begins between the two."""
     whole: tuple[str, ...] = ()
     """What is not cut though stages are shared, and why: one sentence for each kind."""
+    brought: Brought = Brought()
+    """What adapters add to it."""
+
+    def most_bytes(self, layer: int) -> int:
+        """What this layer takes on the rank where it takes most."""
+        part = self.layers[layer]
+        adapters = max(self.brought.layers[layer]) if self.brought.layers else 0
+        return max(part.weight_bytes) + part.memory_bytes + adapters
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +98,11 @@ class Share:
     memory_bytes: int
     free_bytes: int
     """As the host said; 0: unknown."""
+    adapter_bytes: int = 0
 
     @property
     def wanted_bytes(self) -> int:
-        return self.weight_bytes + self.memory_bytes
+        return self.weight_bytes + self.adapter_bytes + self.memory_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +180,8 @@ def decide(parts: Parts, hosts: Sequence[Host]) -> Plan:
         for shard, host in enumerate(group):
             around = (0 if start else parts.table_bytes) + (0 if shares else parts.ending_bytes)
             weights = sum(layer.weight_bytes[shard] for layer in its) + around + parts.everywhere_bytes
-            shares.append(Share(host.name, start, stop, shard, weights, memory, host.free_bytes))
+            adapters = parts.brought.on(start, stop, shard, leads=not shares)
+            shares.append(Share(host.name, start, stop, shard, weights, memory, host.free_bytes, adapters))
     return Plan(parts.architecture, len(parts.layers), parts.shards, tuple(shares))
 
 
@@ -172,9 +198,10 @@ def _edges(parts: Parts, rooms: Sequence[int]) -> list[int]:
     layers, stages = len(parts.layers), len(rooms)
     if layers < stages:
         raise CannotCut(f"{parts.architecture} has {layers} layers, too few for {stages} stages")
-    same = parts.everywhere_bytes
-    taken = [0, *accumulate(max(layer.weight_bytes) + layer.memory_bytes for layer in parts.layers)]
-    around = parts.table_bytes + parts.ending_bytes
+    brought = parts.brought
+    same = parts.everywhere_bytes + brought.everywhere_bytes
+    taken = [0, *accumulate(map(parts.most_bytes, range(layers)))]
+    around = parts.table_bytes + parts.ending_bytes + brought.table_bytes + brought.ending_bytes
     fullest: list[list[float]] = [[(same + around + taken[i]) / rooms[0] for i in range(layers + 1)]]
     before: list[list[int]] = []
     for stage, room in enumerate(rooms[1:], start=1):

@@ -56,6 +56,14 @@ def test_context_and_sequences_count(modelkit: Run, story: str) -> None:
     assert 2 * memory("--context", "50") == memory()
 
 
+def test_show_has_the_plan_too(modelkit: Run, story: str) -> None:
+    machines = (story, "--ranks", "2", "--memory", "1GB")
+    plan = json.loads(modelkit("plan", *machines, "--json").stdout)
+    assert json.loads(modelkit("show", *machines, "--json").stdout)["plan"].items() <= plan.items()
+    assert "Machines (LlamaForCausalLM: 2 layers, 2 stages" in modelkit("show", *machines).stdout
+    assert "give the machines" in modelkit("show", story, "--shards", "2").stderr
+
+
 def test_too_little_room_is_a_note(modelkit: Run, story: str) -> None:
     found = modelkit("plan", story, "--ranks", "2", "--memory", "1kB")
     assert found.exit_code == 0

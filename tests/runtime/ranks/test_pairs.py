@@ -2,14 +2,18 @@
 
 import mlx.core as mx
 import pytest
+from mlx.utils import tree_flatten
 
 from runtime.errors import CannotCut, WeightMismatch
 from runtime.models import describe
 from runtime.nn.low_rank import LowRank, LowRanks, Rows
 from runtime.ranks.pairs import Pairs, check_adapters
+from runtime.ranks.parts import parts_of
 from runtime.ranks.pieces import Shard
+from runtime.ranks.plan import Host, decide
 from runtime.ranks.shards import splits_of
 from runtime.ranks.trunk import chain_of
+from tests.support.low_ranks import pairs_of
 from tests.support.parity import Reference
 
 QUERIES = "model.layers.0.self_attn.q_proj"
@@ -42,6 +46,28 @@ def test_magnitudes_of_another_size_are_refused() -> None:
     out, width = dict(network.named_modules())[QUERIES].weight.shape
     with pytest.raises(WeightMismatch, match="lora_magnitude does not fit"):
         check_adapters(network, {"verse": LowRanks({QUERIES: _pair(width, out, out + 1)})})
+
+
+@pytest.mark.parametrize("shards", [1, 2])
+def test_a_plan_counts_what_ranks_have(shards: int) -> None:
+    record = Reference("llama").record
+    network = DESCRIBED.family.build(DESCRIBED.config)
+    brought = LowRanks(pairs_of(network, 1, dora=False))
+    shapes = [
+        (f"{name}.lora_{leaf}", array.shape)
+        for name, pair in brought.pairs.items()
+        for leaf in ("down", "up", "bias")
+        if (array := getattr(pair, leaf)) is not None
+    ]
+    headers = {name: ("F32", tuple(shape)) for name, shape in record["tensors"].items()}
+    parts = parts_of(record["config"], headers, shards=shards, adapters=shapes)
+    left = [name for name, _ in tree_flatten(network.parameters())]
+    for rank, share in enumerate(decide(parts, [Host("")] * shards).shares):
+        chain = chain_of(network, DESCRIBED.layout, "x")
+        splits = splits_of(chain, DESCRIBED.layout, Shard(rank, shards)) if shards > 1 else None
+        own = Pairs(network, splits, left, {}, lambda array, *_: array).cut("verse", brought, head=not rank)
+        arrays = [getattr(pair, leaf) for pair in own.pairs.values() for leaf in ("down", "up", "bias")]
+        assert share.adapter_bytes == sum(array.nbytes for array in arrays if array is not None)
 
 
 def test_rows_of_a_matrix_that_is_cut_are_refused() -> None:

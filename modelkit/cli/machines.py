@@ -1,0 +1,136 @@
+"""Machines as commands are given them, and the table of what each would have of a model."""
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from modelkit.cli.limits import Size
+from modelkit.cli.screen import note
+from modelkit.cli.tables import table
+from modelkit.cli.ui import count, size
+
+if TYPE_CHECKING:
+    from modelkit.planning import Planned
+
+_HEADER = ("RANK", "HOST", "LAYERS", "WEIGHTS", "ADAPTERS", "MEMORY", "ROOM", "FULL")
+_ADAPTERS = _HEADER.index("ADAPTERS")
+
+
+def machine_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Gives a command what `planned` reads."""
+    options = (
+        click.option(
+            "--hosts",
+            type=click.Path(path_type=Path, dir_okay=False, exists=True),
+            help="The machines, as mlx.launch --hostfile takes them; each may say its memory, such as 512GB.",
+        ),
+        click.option(
+            "--ranks", type=click.IntRange(1, 1024), help="So many processes on this machine instead."
+        ),
+        click.option(
+            "--shards",
+            type=click.IntRange(1, 1024),
+            default=1,
+            show_default=True,
+            help="How many ranks share each stage; as many as there are: one stage.",
+        ),
+        click.option(
+            "--memory",
+            type=Size(),
+            default=0,
+            metavar="SIZE",
+            help="What may be taken on each machine that does not say, such as 512GB.",
+        ),
+        click.option(
+            "--context", type=click.IntRange(1), help="Tokens of a sequence; else what the package allows."
+        ),
+        click.option("--sequences", type=click.IntRange(1), default=1, show_default=True, help="At once."),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def names_machines(options: dict[str, Any]) -> bool:
+    """Are there any? UsageError where they are named twice, or where something is said of none."""
+    file, ranks = options["hosts"], options["ranks"]
+    if file is not None and ranks is not None:
+        raise click.UsageError("give the machines by --hosts or by --ranks, not by both")
+    if file is not None or ranks is not None:
+        return True
+    said = options["shards"] != 1 or options["sequences"] != 1 or options["memory"] or options["context"]
+    if said:
+        raise click.UsageError("give the machines, by --hosts or by --ranks")
+    return False
+
+
+def planned(name: str, options: dict[str, Any]) -> "Planned":
+    """The plan of this model for the machines of `machine_options`."""
+    from modelkit.hosts import hosts_here, read_hosts
+    from modelkit.opening.read import open_model
+    from modelkit.planning import plan_for
+    from modelkit.settings import settings_at
+    from runtime.device import device
+
+    ranks, memory = options["ranks"], options["memory"]
+    here = None if ranks is None else hosts_here(ranks, memory)
+    hosts = here or read_hosts(options["hosts"], memory)
+    with open_model(name, settings_at(None)) as opened:
+        # Other machines are taken for some whose products read weights as they are stored, in any type.
+        on = None if here is None else device()
+        return plan_for(
+            opened,
+            hosts,
+            shards=options["shards"],
+            tokens=options["context"],
+            sequences=options["sequences"],
+            on=on,
+        )
+
+
+def plan_table(found: "Planned", width: int | None = None) -> str:
+    """A line for each rank, and their sums. width: as in `table`."""
+    adapters = any(share.adapter_bytes for share in found.plan.shares)
+    shown = [place for place in range(len(_HEADER)) if adapters or place != _ADAPTERS]
+    right = [at for at, place in enumerate(shown) if place not in (1, 2)]
+    return table(
+        [[row[place] for place in shown] for row in _rows(found)],
+        header=[_HEADER[place] for place in shown],
+        right=right,
+        width=width,
+    )
+
+
+def said(found: "Planned") -> str:
+    """What the table is about."""
+    plan = found.plan
+    stages = count(plan.stages, "stage") + ("" if plan.shards == 1 else f" of {plan.shards} ranks")
+    memory = f"{count(found.sequences, 'sequence')} of {found.tokens:,} tokens"
+    exact = "the bits of one machine" if plan.shards == 1 else "sums of several ranks"
+    return f"{plan.architecture}: {count(plan.layers, 'layer')}, {stages}; {memory}; {exact}"
+
+
+def note_limits(found: "Planned") -> None:
+    """What is not cut, and who has too little room."""
+    for sentence in found.whole:
+        note(f"whole on every rank: {sentence}")
+    for rank, share in found.short:
+        note(f"rank {rank} wants {size(share.wanted_bytes)}, and {share.host} has {size(share.free_bytes)}")
+
+
+def _rows(found: "Planned") -> Iterator[Sequence[str]]:
+    plan = found.plan
+    for rank, share in enumerate(plan.shares):
+        layers = f"{share.start}-{share.stop - 1}" if share.stop - share.start > 1 else str(share.start)
+        part = "" if plan.shards == 1 else f", {share.shard + 1}/{plan.shards}"
+        room = size(share.free_bytes) if share.free_bytes else ""
+        full = f"{share.wanted_bytes / share.free_bytes:.0%}" if share.free_bytes else ""
+        taken = map(size, (share.weight_bytes, share.adapter_bytes, share.memory_bytes))
+        yield (str(rank), share.host, layers + part, *taken, room, full)
+    sums = (
+        sum(getattr(one, what) for one in plan.shares)
+        for what in ("weight_bytes", "adapter_bytes", "memory_bytes")
+    )
+    yield ("", "all", "", *map(size, sums), "", "")
