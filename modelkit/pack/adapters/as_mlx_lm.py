@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 from modelkit.pack.adapters.fused import unpacked
 from modelkit.pack.adapters.given import Given, as_it_is, folder_files
-from modelkit.pack.adapters.place import head_beside
 from modelkit.pack.experts import gather
 from modelkit.pack.families import checkpoint_of
 from modelkit.pack.mlx_lm_limits import UNKNOWN
@@ -24,7 +23,6 @@ from modelkit.source.adapters.mlx import CONFIG, WEIGHTS
 from modelkit.source.inventory import Inventory
 from modelkit.source.prequantized import MlxWeights
 from modelkit.source.tensor import TensorInfo
-from runtime.models.passage import parameters
 from runtime.models.towers import unwrapped
 from runtime.models.wrapper import text_block
 from runtime.nn.low_rank import HEAD
@@ -66,12 +64,13 @@ def _pairs(given: Given) -> "dict[str, LowRank]":
     kind = given.origin.source.inventory.config.get("model_type")
     if kind in UNKNOWN:
         given.refuse(f"is for a {kind}, which mlx-lm does not run")
+    for parameter in given.brought.rows:
+        given.refuse(f"has rows of {parameter} alone, which mlx-lm's form has not")
     for parameter in given.brought.whole:
         given.refuse(
             f"replaces {parameter}, and mlx-lm's form has whole parameters only where it has no pairs"
         )
-    tied = head_beside(given.described, parameters(given.described))
-    table = None if tied is None else tied.removesuffix(".weight")
+    table = None if given.table is None else given.table.removesuffix(".weight")
     for module, pair in given.brought.pairs.items():
         _check(given, module, pair)
         if table is not None and module in (table, HEAD):
@@ -120,7 +119,7 @@ def _names(given: Given) -> dict[str, str]:
     files = checkpoint_of(inventory.config)
     matrices = gather(inventory.tensors.values(), files, {})
     shapes = {matrix.name: matrix.shape for matrix in matrices}
-    known = given.ways(_with(inventory, shapes), unties=False)  # `_check_tied` has seen to it
+    known = given.ways(_with(inventory, shapes), apart=False)  # `_check_tied` has seen to it
     stored = {place: name for name, way in known.of.items() for place in (int(way.parameter.flat[0]),)}
     wrapped = text_block(inventory.config) is not None
     found: dict[str, str] = {}

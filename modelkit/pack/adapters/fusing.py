@@ -58,12 +58,16 @@ class Ways:
 
 
 def ways(described: Described, inventory: Inventory, changed: Iterable[str], *, unties: bool) -> Ways:
-    """changed: parameters of the network, by name. unties: does a change to the embedding leave a head that
-    is tied to it?
+    """changed: parameters of the network, by name; of head and embedding that are one, the embedding.
+    unties: does a change to the embedding leave a head that is tied to it?
 
     Raises PlanError for what cannot be fused into this checkpoint.
     """
-    names = _without_head(described, set(changed), unties=unties)
+    return ways_of(described, inventory, _without_head(described, set(changed), unties=unties))
+
+
+def ways_of(described: Described, inventory: Inventory, names: set[str]) -> Ways:
+    """The same for parameters that are stored, each by itself."""
     shapes = _output_first(inventory)
     passage = trace(described, shapes, {}, _form(shapes))
     arrivals = {one.name: one for one in passage.arrivals if one.name in names}

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, NoReturn
 import numpy as np
 
 from modelkit.errors import PlanError
-from modelkit.pack.adapters.fusing import Way, Ways, ways
-from modelkit.pack.adapters.place import Kind
+from modelkit.pack.adapters.fusing import Way, Ways, ways, ways_of
+from modelkit.pack.adapters.place import Kind, head_beside
 from modelkit.pack.adapters.stored import StoredAdapter
 from modelkit.pack.sources import Origin
 from modelkit.source.inventory import Inventory
 from runtime.models import Described
+from runtime.models.passage import parameters
+from runtime.nn.low_rank import HEAD
 from runtime.records import dataclass
 
 if TYPE_CHECKING:
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 
     from runtime.nn.low_rank import LowRanks
 
+HEAD_WEIGHT = f"{HEAD}.weight"
 HINT = "`create --fuse-adapters` makes it part of the weights, which export takes along."
 
 
@@ -35,17 +38,25 @@ class Given:
     kinds: Mapping[str, Kind]
     """Of the network's modules."""
 
+    @property
+    def table(self) -> str | None:
+        """The parameter that is embedding and head in one; None where the head is a matrix of its own."""
+        return head_beside(self.described, parameters(self.described))
+
     def refuse(self, text: str, hint: str = HINT) -> NoReturn:
         """text: what follows the adapter's name."""
         raise PlanError(f"adapter {self.adapter.name} {text}", hint=hint)
 
-    def ways(self, inventory: Inventory, *, unties: bool) -> Ways:
-        """Of the tensors there into what the adapter changes. unties: as in `fusing.ways`.
-
-        Raises PlanError.
+    def ways(self, inventory: Inventory, *, apart: bool) -> Ways:
+        """Of the tensors there into what the adapter changes. apart: has the form names for the head and for
+        the embedding where these are one? Raises PlanError.
         """
+        changed, table = self.adapter.parameters, self.table
         try:
-            return ways(self.described, inventory, self.adapter.parameters, unties=unties)
+            if not apart:
+                return ways(self.described, inventory, changed, unties=False)
+            own = changed if table is None else {table if name == HEAD_WEIGHT else name for name in changed}
+            return ways_of(self.described, inventory, own)
         except PlanError as error:
             raise PlanError(f"adapter {self.adapter.name}: {error.message}", hint=HINT) from error
 

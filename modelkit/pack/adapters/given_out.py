@@ -38,8 +38,6 @@ def adapter_files(package: Package, name: str, form: AdapterForm = "peft") -> di
 
 def _check(given: Given) -> None:
     """What neither form can say."""
-    if given.brought.rows:
-        given.refuse(f"has rows of {next(iter(given.brought.rows))} alone")
     pairs = given.brought.pairs.values()
     for what, having in (
         ("a magnitude", [pair.magnitude is not None for pair in pairs]),

@@ -39,7 +39,7 @@ _LEAVES = {
     ".lora_magnitude_vector": "magnitude",
     ".lora_magnitude_vector.weight": "magnitude",
 }
-_TOKENS = ".token_adapter.trainable_tokens_delta"
+TOKENS = ".token_adapter.trainable_tokens_delta"
 _KNOWN = ("r", "lora_alpha", "use_rslora", "use_dora", "rank_pattern", "alpha_pattern")
 
 
@@ -57,8 +57,8 @@ def read_peft(files: Files, label: str) -> AdapterSource:
         ending = next((leaf for leaf in _LEAVES if name.endswith(leaf)), None)
         if ending is not None:
             modules.setdefault(name.removesuffix(ending), {})[_LEAVES[ending]] = tensor
-        elif name.endswith(_TOKENS):
-            rows.append(_own_rows(name.removesuffix(_TOKENS), tensor, config, label))
+        elif name.endswith(TOKENS):
+            rows.append(_own_rows(name.removesuffix(TOKENS), tensor, config, label))
         elif ".lora_" in name or ".token_adapter." in name:
             problems.append(f"`{shown(tensor.name)}` is nothing that a LoRA has")
         elif name.endswith(".base_layer.weight"):

@@ -17,9 +17,9 @@ from tests.support.adapter_references import AdapterReference
 SAME = [
     *("llama_lora", "llama_dora", "llama_lora_bias", "llama_patterns", "llama_rslora", "llama_untied_saved"),
     *("phi3_fused", "mlx/llama_lora", "mlx/llama_dora"),
+    *("llama_tied_table", "llama_tied_tokens", "mlx/llama_table"),
 ]
 REFUSED = {
-    "llama_tied_tokens": "has rows of",
     "gpt2_dora": "which checkpoints of this model have otherwise",
     "mixtral_down": "which checkpoints of this model have otherwise|a stack",
     "qwen3_moe_parameters": "which checkpoints of this model have otherwise|a stack",
@@ -85,7 +85,7 @@ def test_on_the_command_line(tmp_path: Path) -> None:
     assert "is not empty" in run.invoke(cli, [*words, "lora"], env=env).output
     assert "there is lora" in run.invoke(cli, [*words, "law"], env=env).output
     assert run.invoke(cli, ["export", "it", "x.gguf", "--adapter", "lora"], env=env).exit_code == 2
-    assert run.invoke(cli, ["export", "it", str(tmp_path / "x"), "--form", "mlx-lm"], env=env).exit_code == 2
+    assert run.invoke(cli, ["export", "it", str(tmp_path / "x"), "--form", "peft"], env=env).exit_code == 2
     told = run.invoke(
         cli, ["export", "it", str(tmp_path / "mlx"), *words[3:], "lora", "--form", "mlx-lm"], env=env
     )
