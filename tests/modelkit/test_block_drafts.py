@@ -1,17 +1,22 @@
 """A block draft (DFlash) from Modelfile to text: beside its target, quantized, refused, and alone."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import modelkit
 from modelkit.errors import LoadError, PlanError, UnsupportedSource
 from modelkit.generation import Generation
+from modelkit.store.package import Package
 from modelkit.store.store import Store
+from runtime.models.dflash_config import Config, parse
 from tests.support.checkpoints import write_checkpoint
 from tests.support.dflash import block_config, block_shapes
+from tests.support.gguf_round import package_numbers
 from tests.support.parity import Reference
 from tests.support.tiny import write_tokenizer
 
@@ -83,9 +88,52 @@ def test_a_block_draft_alone_is_refused(tmp_path: Path) -> None:
         modelkit.create(tmp_path / "Modelfile", name="alone", home=tmp_path / "home")
 
 
-def test_it_is_not_written_as_gguf(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"causal": True}, {"use_swa": True, "swa_window_size": 12}, {"input_embedding_scale": 8.0}],
+    ids=["plain", "causal", "window", "scale"],
+)
+def test_it_comes_back_from_a_gguf_file(changes: dict[str, Any], tmp_path: Path) -> None:
+    home, of = tmp_path / "home", target(tmp_path / "model", "qwen3")
+    create(home, of, draft(tmp_path / "draft", "qwen3", **changes))
+    modelkit.export_gguf("pair", tmp_path / "draft.gguf", draft=True, home=home)
+    whole = answer("pair", home)
+    with Store(home).hold("pair") as package:
+        wanted, config = package_numbers(package, draft=True), draft_config(package)
+    create(home, of, tmp_path / "draft.gguf")
+    again = answer("pair", home)
+    assert again.ids == whole.ids
+    with Store(home).hold("pair") as package:
+        found = package_numbers(package, draft=True)
+        assert replace(draft_config(package), of_layers=4) == config  # which no file says
+    assert found.keys() == wanted.keys()
+    assert all(np.array_equal(found[name], wanted[name]) for name in wanted)
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "said"),
+    [
+        (
+            "qwen3",
+            {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 12},
+            "in some layers",
+        ),
+        ("qwen3", {"attention_bias": True}, r"proj\.bias.* no place"),
+        ("qwen3", {"rope_interleaved": True}, "neighbours"),
+        ("laguna", {}, "which is not written as GGUF"),
+        ("muse_glimmer", {}, "which is not written as GGUF"),
+    ],
+    ids=["mixed", "biases", "pairs", "laguna", "muse_glimmer"],
+)
+def test_what_gguf_cannot_say_of_it_is_refused(
+    name: str, changes: dict[str, Any], said: str, tmp_path: Path
+) -> None:
     home = tmp_path / "home"
-    create(home, target(tmp_path / "model", "qwen3"), draft(tmp_path / "draft", "qwen3"))
-    with pytest.raises(UnsupportedSource, match="block draft"):
+    create(home, target(tmp_path / "model", name), draft(tmp_path / "draft", name, **changes))
+    with pytest.raises(UnsupportedSource, match=said):
         modelkit.export_gguf("pair", tmp_path / "draft.gguf", draft=True, home=home)
     assert not (tmp_path / "draft.gguf").exists()
+
+
+def draft_config(package: Package) -> Config:
+    return parse(json.loads(package.files["draft/config.json"].read_bytes()))

@@ -31,6 +31,8 @@ from modelkit.pack.reader import Reader
 from modelkit.pack.sources import Origin as Opened
 from modelkit.pack.sources import Source, open_package
 from modelkit.source.gguf.architectures import Described, describe_for_gguf
+from modelkit.source.gguf.architectures.dflash import is_block_draft
+from modelkit.source.gguf.architectures.facts import Facts
 from modelkit.source.gguf.header_bytes import Entry, header_bytes, padded
 from modelkit.source.gguf.vocabulary.pieces import KEY, PLAIN
 from modelkit.source.inventory import WeightFile
@@ -110,7 +112,7 @@ def plan_gguf(package: Package, *, draft: bool = False) -> Planned:
         tensors = {**tensors, **made.tensors}
         written = plan({**described.tensors, **made.origins}, tensors, reader)
         extra = {**described.extra, **_factors(written, tensors, reader, label)}
-    rows = _embedding_rows(written, label)
+    rows = _target_rows(opened) if described.of_target else _embedding_rows(written, label)
     vocabulary = _vocabulary(source, opened, rows, described)
     parameters = read_generation_config(source.inventory.generation_config or {})[0]
     metadata = {
@@ -121,6 +123,7 @@ def plan_gguf(package: Package, *, draft: bool = False) -> Planned:
         **sampling_metadata(parameters if draft else parameters.merge(opened.metadata.parameters)),
         **described.metadata,
         **made.metadata,
+        **(_sections(opened, source, described.architecture) if described.of_target else {}),
         **vocabulary.metadata,
         **_template(source),
     }
@@ -266,7 +269,7 @@ def _part(opened: Opened, package: Package, *, draft: bool) -> tuple[Source, Pro
 def _refuse_special(source: Source) -> None:
     """Raise UnsupportedSource for a draft that is no language model."""
     kind = describe(source.inventory.config).family.drafts_as
-    if kind != "model":
+    if kind != "model" and not is_block_draft(source.inventory.config):
         named = {"block": "block draft (DFlash)", "assistant": "draft that reads its target's memory"}[kind]
         raise UnsupportedSource(
             f"{source.inventory.origin} is a {named}, which is not written as GGUF",
@@ -298,6 +301,21 @@ def _embedding_rows(written: list[Written], label: str) -> int:
     if found is None:
         raise UnsupportedSource(f"{label} has no embedding, which a GGUF file needs")
     return prod(found.entry.shape[:-1])
+
+
+def _target_rows(opened: Opened) -> int:
+    return int(text_config(opened.source.inventory.config)["vocab_size"])
+
+
+def _sections(opened: Opened, source: Source, architecture: str) -> dict[str, list[int]]:
+    """For a target that rotates by three positions: a draft goes by the first alone."""
+    rope = Facts(text_config(opened.source.inventory.config)).get(
+        "rope_parameters", "rope_scaling", default={}
+    )
+    if "mrope_section" not in rope:
+        return {}
+    half = Facts(source.inventory.config).head_dim // 2
+    return {f"{architecture}.rope.dimension_sections": [half, 0, 0, 0]}
 
 
 def _template(source: Source) -> dict[str, str]:

@@ -74,6 +74,8 @@ class Architecture:
     """Do they so in llama.cpp, whatever a file says?"""
     dense: bool = False
     """Has a file a place for the two Dense modules that follow pooling?"""
+    of_target: bool = False
+    """A draft without an embedding and a head: its target's are its own."""
     written: bool = True
     """False: files of it are read, and its models are written as another."""
 

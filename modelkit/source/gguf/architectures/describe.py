@@ -39,6 +39,8 @@ class Described:
     """Do tokens see those behind them?"""
     dense: bool = False
     """Is there a place for Dense modules?"""
+    of_target: bool = False
+    """Are embedding and head the target's?"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +95,16 @@ def describe_for_gguf(
         listed = ", ".join(f"`{shown(name)}` {list(shapes[name])}" for name in left[:_SHOWN])
         raise UnsupportedSource(f"{label}: {listed} has no place in a GGUF file of a {row.name} model")
     tensors = {origin.name: origin for link in links for origin in link.do()}
-    return Described(row.name, out.metadata, tensors, out.extra, tuple(out.notes), row.looks_ahead, row.dense)
+    return Described(
+        row.name,
+        out.metadata,
+        tensors,
+        out.extra,
+        tuple(out.notes),
+        row.looks_ahead,
+        row.dense,
+        row.of_target,
+    )
 
 
 def _row(config: Mapping[str, Any], label: str) -> tuple[Architecture, Kind]:

@@ -101,7 +101,7 @@ def _write_eps(out: Writing) -> None:
 
 
 def _read_classifier(file: Reading) -> None:
-    told = file.get("classifier.pooling_type")
+    told = file.get("classifier.pooling_type", int)
     if told in _CLASSIFIERS:
         file.config["classifier_pooling"] = _CLASSIFIERS[told]
 

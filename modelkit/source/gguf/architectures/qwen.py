@@ -1,6 +1,7 @@
 """Qwen 2 and 3, their mixtures, and the text towers of their vision models."""
 
 from modelkit.source.gguf.architectures.architecture import Architecture, Kind
+from modelkit.source.gguf.architectures.dflash import is_block_draft
 from modelkit.source.gguf.architectures.exchange import Reading, Writing
 from modelkit.source.gguf.architectures.moe import ROUTER, SOFTMAX, expert_settings, experts, shared_expert
 from modelkit.source.gguf.architectures.parts import (
@@ -36,6 +37,7 @@ QWEN3 = Architecture(
     decoder(_ROPE, *_NO_WINDOW, Always("attention_bias", False)),
     TOP,
     _BLOCK,
+    condition=lambda config: not is_block_draft(config),
 )
 
 _ALL_SPARSE = (Always("decoder_sparse_step", 1), Always("mlp_only_layers", []))

@@ -92,27 +92,38 @@ def _name(metadata: Mapping[str, Any], label: str) -> str:
 
 
 def _read_common(file: Reading, metadata: Mapping[str, Any], row: Architecture) -> None:
-    embedding = file.shapes.get("token_embd.weight")
-    if embedding is None or len(embedding) != 2:
-        file.refuse("there is no tensor `token_embd.weight`, so this is no whole model")
+    rows = _rows(file, metadata, row)
     file.config["num_hidden_layers"] = file.layers
-    file.config["vocab_size"] = embedding[0]
+    file.config["vocab_size"] = rows
     causal = file.get("attention.causal")
     looks_ahead = causal is False or (causal is None and row.always_ahead)
-    if looks_ahead and not row.looks_ahead:
+    if looks_ahead and not row.looks_ahead and not row.of_target:
         file.unsupported("tokens see those behind them, which is not computed: the file is no language model")
     if row.looks_ahead and not looks_ahead:
         file.unsupported("tokens see those before them alone, which is not computed for an encoder")
     file.skip("pooling_type")  # becomes a file of its own
     file.skip("tensor_data_layout", "rope.scaling.finetuned")
     told = file.get("vocab_size", int)
-    if told is not None and told != embedding[0]:
-        file.notes.append(f"the vocabulary has {embedding[0]:,} rows; the metadata says {told:,}")
+    if told is not None and told != rows:
+        file.notes.append(f"the vocabulary has {rows:,} rows; the metadata says {told:,}")
     file.config["tie_word_embeddings"] = "output.weight" not in file.shapes
     for name in _TOKENS:
         value = metadata.get(f"tokenizer.ggml.{name}_token_id")
-        if type(value) is int and 0 <= value < embedding[0]:
+        if type(value) is int and 0 <= value < rows:
             file.config[f"{name.replace('padding', 'pad')}_token_id"] = value
+
+
+def _rows(file: Reading, metadata: Mapping[str, Any], row: Architecture) -> int:
+    """Of the embedding; a draft without one has as many tokens as its target."""
+    if row.of_target:
+        tokens = metadata.get("tokenizer.ggml.tokens")
+        if not isinstance(tokens, Sequence) or isinstance(tokens, str) or not tokens:
+            file.refuse("it has no tokens (`tokenizer.ggml.tokens`), which are its target's")
+        return len(tokens)
+    embedding = file.shapes.get("token_embd.weight")
+    if embedding is None or len(embedding) != 2:
+        file.refuse("there is no tensor `token_embd.weight`, so this is no whole model")
+    return embedding[0]
 
 
 def _refuse_unread(file: Reading) -> None:

@@ -2,6 +2,7 @@
 
 from modelkit.source.gguf.architectures import (
     cohere2_moe,
+    dflash,
     encoders,
     falcon_h1,
     gemma,
@@ -96,6 +97,7 @@ ROWS: tuple[Architecture, ...] = (
     nemotron_h.NEMOTRON_H,
     nemotron_h.NEMOTRON_H_MOE,
     t5.T5,
+    dflash.DFLASH,
     encoders.BERT,
     encoders.DISTILBERT,
     encoders.NOMIC_BERT,
@@ -108,7 +110,6 @@ NAMES = frozenset(row.name for row in ROWS)
 ELSEWHERE: dict[str, str] = {
     "clip": "this is the tower for images or sound of a model (mmproj), and FROM takes the text model's file",
     "eagle3": "this is an EAGLE-3 draft, which nothing here runs",
-    "dflash": "a block draft (DFlash) is read from its own checkpoint (safetensors)",
     "gemma4-assistant": "Gemma 4's assistant is a draft that is read from its own checkpoint (safetensors)",
     "olmo3": "Ollama's own layout of Olmo 3 is not read; convert the original checkpoint with llama.cpp",
     "gptoss": "Ollama's own layout of gpt-oss is not read; convert the original checkpoint with llama.cpp",
