@@ -9,8 +9,8 @@ import click
 
 from modelkit.cli.adapters import adapter_options, wanted_adapters
 from modelkit.cli.home import complete_name
-from modelkit.cli.ranks import follows, rank_options
-from modelkit.cli.screen import echo, emit_json, note
+from modelkit.cli.ranks import follows, progress_of_ranks, rank_options
+from modelkit.cli.screen import Waiting, echo, emit_json, note
 from modelkit.cli.ui import json_option
 
 if TYPE_CHECKING:
@@ -48,7 +48,9 @@ def command(ctx: click.Context, name: str, texts: tuple[str, ...], **options: An
     }
     chosen = wanted_adapters(options["adapter"], none=options["no_adapters"])
     cut = 0
-    with load(name, ranks=options["ranks"], shards=options["shards"]) as model:
+    with Waiting(f"loading {name}", more=progress_of_ranks):
+        model = load(name, ranks=options["ranks"], shards=options["shards"])
+    with model:
         if chosen is not None:
             wanted["adapters"] = dict(read_texts(chosen, model.adapters))
         rows: list[dict[str, Any]] = []

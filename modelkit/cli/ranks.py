@@ -25,6 +25,14 @@ def rank_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return ranks(shards(command))
 
 
+def progress_of_ranks() -> str:
+    """What all ranks have fetched or read of a model that is loaded, for `Waiting`; "" for one alone."""
+    from modelkit.ranks.present import present
+
+    crew = present()
+    return "" if crew is None else crew.progress.said()
+
+
 def follows(ctx: click.Context, ranks: int | None) -> bool:
     """Was this process started by a launcher on a rank above 0? Then it has followed, and all is done."""
     if not launched():

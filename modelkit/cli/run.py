@@ -13,7 +13,7 @@ from modelkit.cli.frame import Explained
 from modelkit.cli.home import complete_name
 from modelkit.cli.limits import cache_options
 from modelkit.cli.prompts import read_prompt
-from modelkit.cli.ranks import follows, rank_options
+from modelkit.cli.ranks import follows, progress_of_ranks, rank_options
 from modelkit.cli.screen import Waiting, echo, emit_json, note
 from modelkit.cli.settings import TABLE, read_settings, setting_option
 from modelkit.cli.ui import count, json_option
@@ -185,7 +185,7 @@ def _loaded(wanted: Wanted) -> "Offers":
             note(shortage)
             said.append(shortage)
 
-    with Waiting(f"loading {wanted.name}"), interrupts.AtOnce():
+    with Waiting(f"loading {wanted.name}", more=progress_of_ranks), interrupts.AtOnce():
         model = modelkit.load(wanted.name, on_memory=foretell, **wanted.settings)
     _say_notes(model, wanted, said)
     if wanted.verbose:

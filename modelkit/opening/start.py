@@ -39,6 +39,7 @@ from runtime.speculate.pair import drafters_for
 if TYPE_CHECKING:
     from modelkit.ranks.agreeing import Read
     from modelkit.ranks.crew import Crew
+    from modelkit.ranks.progress import Told
     from runtime.ranks.group import Group
     from runtime.ranks.plan import Plan
 
@@ -85,7 +86,7 @@ class _Weights:
     """Will anything be drafted? If not, neither a draft nor the model's own head is read."""
     told: Callable[[int], object]
     """Called with the bytes of each tensor that was read; what it raises ends the load."""
-    share: "Callable[[Read], LoadedModel] | None" = None
+    share: "Callable[[Read, Told], LoadedModel] | None" = None
     """Has the ranks load that run it together, and gives rank 0's share; None for this process alone."""
     draft_bytes: int = 0
     """What drafts take in memory, once they are loaded."""
@@ -94,7 +95,7 @@ class _Weights:
         cpu.bind_blas()
         with_head = self.guesses and self.opened.draft is None
         if self.share is not None:
-            return self.share(partial(read_share, with_head=with_head, told=self.told))
+            return self.share(partial(read_share, with_head=with_head), self.told)
         return self._read(self.opened.target, with_head=with_head)
 
     def drafters(self, target: LoadedModel, memory: LayerMemory) -> dict[str, Drafter]:
@@ -166,11 +167,11 @@ def read_share(
     opened: Opened,
     plan: "Plan",
     group: "Group",
+    told: "Told",
     *,
     with_head: bool = False,
-    told: Callable[[int], object] = lambda _: None,
 ) -> LoadedModel:
-    """What this rank has of the target by the plan."""
+    """What this rank has of the target by the plan. told: called with the bytes of each tensor."""
     from runtime.ranks.load import load_share
 
     config, files, fixed = _stored(opened, opened.target)

@@ -7,5 +7,6 @@ meeting      how this process comes to be one of several
 crew         the ranks that this process is one of: it leads them, or follows
 job          a model that they are to run, and its plan
 agreeing     what they compare before they read their shares
+progress     how far all of them are with it
 bringing     gives each what its store lacks of a package, and `fetching` takes it
 """

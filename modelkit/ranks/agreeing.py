@@ -11,6 +11,7 @@ from modelkit.attached import contents
 from modelkit.errors import LoadError, ModelkitError
 from modelkit.ranks.facts import Facts, difference, exchanged, own_facts
 from modelkit.ranks.job import Job, identity, plan_of
+from modelkit.ranks.progress import Pace, Progress, Told
 from runtime.errors import RankLost, RuntimeFault
 from runtime.loaded import LoadedModel
 from runtime.ranks.group import Group
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
 _LOADING_S = 3600.0
 """How long reading weights may take on any machine."""
 
-Read = Callable[["Opened", Plan, Group], LoadedModel]
-"""Reads this rank's share of what was opened."""
+Read = Callable[["Opened", Plan, Group, Told], LoadedModel]
+"""Reads this rank's share of what was opened, and tells of each tensor."""
 
 
 def agreed(
@@ -40,9 +41,18 @@ def agreed(
 
 
 def read_together(
-    group: Group, host: str, opened: "Opened | None", problem: str | None, job: Job, read: Read
+    group: Group,
+    host: str,
+    opened: "Opened | None",
+    problem: str | None,
+    job: Job,
+    read: Read,
+    progress: Progress,
+    told: Told,
 ) -> LoadedModel:
-    """This rank's share. host: of this process. problem: why nothing was opened here. Raises LoadError."""
+    """This rank's share. host: of this process. problem: why nothing was opened here. told: what all ranks
+    have read; what it raises ends it. Raises LoadError.
+    """
     package = None if opened is None else identity(opened)
     adapters = None if opened is None else contents(opened.adapters)
     mine = {**own_facts(), "host": host, "problem": problem, "package": package, "adapters": adapters}
@@ -55,16 +65,25 @@ def read_together(
         problem = str(fault)
     agreed(group, {"host": host, "problem": problem, "plan": plan and plan.digest}, ("plan",))
     assert plan is not None
+
+    def agree(done_bytes: int) -> list[int]:
+        said = agreed(group, {"host": host, "read": done_bytes}, within_s=_LOADING_S)
+        return [facts["read"] for facts in said]
+
+    pace = Pace([one.weight_bytes for one in plan.shares], group.rank, agree, told, progress)
     try:
-        share = read(opened, plan, group)
+        share = read(opened, plan, group, pace.read)
+        pace.finish()
     except RankLost:
         raise
     except Exception as fault:
+        progress.over()
+        if pace.failed:
+            raise
         with suppress(LoadError):  # what happened here says more
             said = str(fault) or type(fault).__name__
             agreed(group, {"host": host, "problem": said}, within_s=_LOADING_S)
         if group.rank > 0:
             raise LoadError(str(fault)) from fault
         raise
-    agreed(group, {"host": host}, within_s=_LOADING_S)
     return share

@@ -13,8 +13,9 @@ for all; the group lives on.
 """
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -27,6 +28,7 @@ from modelkit.fetch.registry.url import Url, is_loopback
 from modelkit.ranks.agreeing import agreed
 from modelkit.ranks.facts import Facts, called
 from modelkit.ranks.fetching import Fetching, blobs_in
+from modelkit.ranks.progress import Progress
 from modelkit.store.digest import Blob, Digest
 from modelkit.store.manifest import MANIFEST_LIMIT_BYTES
 from modelkit.store.store import Store
@@ -55,11 +57,13 @@ class Round:
             yield start, min(start + PIECE_BYTES, self.stop)
 
 
-def bring(group: Group, home: Path, name: str, package: str, hosts: Sequence[str]) -> tuple[str, ...]:
+def bring(
+    group: Group, home: Path, name: str, package: str, hosts: Sequence[str], progress: Progress
+) -> tuple[str, ...]:
     """Have every rank hold the package of that name and digest. All call it at the same time.
 
-    hosts: names of the machines, by rank. Returns sentences for the user on rank 0. Raises LoadError on all
-    ranks where one cannot have it.
+    hosts: names of the machines, by rank. progress: is told how far they are. Returns sentences for the user
+    on rank 0. Raises LoadError on all ranks where one cannot have it.
     """
     store = Store(home)
     mine: Facts = {"host": hosts[group.rank], "lacks": False}
@@ -85,7 +89,12 @@ def bring(group: Group, home: Path, name: str, package: str, hosts: Sequence[str
                 fetching = stack.enter_context(Fetching(store, raw, origin, group.limit_s))
         except ModelkitError as error:
             mine["problem"] = error.message
-        _all_rounds(group, mine, blobs, fetching, sender)
+        whole = sum(blob.size_bytes for blob in blobs) * len(lacking)
+        told = partial(_tell, progress, whole)
+        try:
+            _all_rounds(group, mine, blobs, fetching, sender, told)
+        finally:
+            progress.over()
         try:
             if fetching is not None:
                 fetching.store_as(name)
@@ -180,9 +189,16 @@ def _reachable(address: str, *, same_host: bool) -> RegistryAddress | None:
 
 
 def _all_rounds(
-    group: Group, mine: Facts, blobs: Sequence[Blob], fetching: Fetching | None, sender: _Sender | None
+    group: Group,
+    mine: Facts,
+    blobs: Sequence[Blob],
+    fetching: Fetching | None,
+    sender: _Sender | None,
+    told: Callable[[int], None],
 ) -> None:
-    """Until nobody asks for more. Rank 0 gives up where those that are busy get nowhere."""
+    """Until nobody asks for more. Rank 0 gives up where those that are busy get nowhere. told: of the bytes
+    that all have fetched.
+    """
     worked, moved_s = 0, time.monotonic()
     while True:
         state = {} if fetching is None else fetching.state()
@@ -191,6 +207,7 @@ def _all_rounds(
         if group.rank == 0 and time.monotonic() > moved_s + _STALLED_S:
             state["problem"] = f"no machine has read or written anything for {_STALLED_S:g} s"
         said = agreed(group, {**state, **mine})
+        told(sum(facts.get("fetched", 0) for facts in said))
         before, worked = worked, sum(facts.get("worked", 0) for facts in said)
         if worked != before or any(facts.get("waits") for facts in said):
             moved_s = time.monotonic()
@@ -203,6 +220,10 @@ def _all_rounds(
             time.sleep(_LOOK_S)
         else:
             return
+
+
+def _tell(progress: Progress, whole_bytes: int, done_bytes: int) -> None:
+    progress.at("fetched", done_bytes, whole_bytes)
 
 
 def _round(group: Group, now: Round, blob: Blob, fetching: Fetching | None, sender: _Sender | None) -> None:

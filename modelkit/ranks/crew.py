@@ -26,6 +26,7 @@ from modelkit.ranks.agreeing import Read, read_together
 from modelkit.ranks.examining import digests, examined
 from modelkit.ranks.facts import Facts, difference, exchanged, free_bytes, own_facts
 from modelkit.ranks.job import Job
+from modelkit.ranks.progress import Progress, Told
 from modelkit.ranks.spawn import Children
 from modelkit.settings import Settings
 from runtime import cpu
@@ -50,6 +51,7 @@ class Crew:
     def __init__(self, group: Group, children: Children | None = None) -> None:
         self._group, self._children = group, children
         self._free = threading.Lock()
+        self.progress = Progress(group.size)
         self._facts = exchanged(group, own_facts())
         if children is not None:
             children.met()
@@ -84,8 +86,9 @@ class Crew:
         """What tells this rank's pages on disk from others'. Which layers it has, they say themselves."""
         return f"rank {self.rank} of {self.size}, {shards} a stage"
 
-    def share(self, opened: "Opened", job: Job, home: Path, read: Read) -> LoadedModel:
-        """Rank 0: load the model on all ranks, and give its own share. home: where its package is. Raises
+    def share(self, opened: "Opened", job: Job, home: Path, read: Read, told: Told) -> LoadedModel:
+        """Rank 0: load the model on all ranks, and give its own share. home: where its package is. told:
+        called with the bytes that all of them have read. Raises
         LoadError where some rank cannot, or has another package, and Busy where another model runs.
         """
         if not self._free.acquire(timeout=_LEAVING_S):
@@ -97,7 +100,7 @@ class Crew:
         try:
             self._group.tell(json.dumps({"do": "load", **asdict(job)}).encode())
             notes = self._brought(job, home)
-            share = read_together(self._group, self._host, opened, None, job, read)
+            share = read_together(self._group, self._host, opened, None, job, read, self.progress, told)
             return replace(share, notes=(*notes, *share.notes))
         except BaseException:
             self._free.release()
@@ -138,7 +141,9 @@ class Crew:
                 opened = stack.enter_context(open_model(job.label, settings, [*map(Path, job.added)]))
             except ModelkitError as error:
                 problem = str(error)
-            share = read_together(self._group, self._host, opened, problem, job, read)
+            share = read_together(
+                self._group, self._host, opened, problem, job, read, self.progress, lambda _: None
+            )
         Threads(self.threads(job.threads)).before_step(time.monotonic())
         folder = None
         if job.disk_bytes and opened is not None and opened.digest is not None:
@@ -157,7 +162,7 @@ class Crew:
         from modelkit.ranks.bringing import bring
 
         hosts = [facts["host"] for facts in self._facts]
-        return bring(self._group, home, job.label, job.package, hosts)
+        return bring(self._group, home, job.label, job.package, hosts, self.progress)
 
     def _quit(self) -> None:
         """At the end of this process."""

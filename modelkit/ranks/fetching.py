@@ -63,7 +63,8 @@ class Fetching:
         self._new.__exit__(None, None, None)
 
     def state(self) -> Facts:
-        """What the others are told: `worked`, the bytes that went through so far; and one of `busy`, `waits`
+        """What the others are told: `worked`, the bytes that went through so far, `fetched`, those that
+        came from elsewhere, and one of `busy`, `waits`
         for another process, `at`, the blob and the byte of it that rank 0 is asked for, `problem`, or none.
         """
         with self._changed:
@@ -72,7 +73,7 @@ class Fetching:
                 return {"problem": "another process here has been fetching the same blob for an hour"}
             if self._registry is not None and time.monotonic() > self._heard_s + self._limit_s:
                 self._end_registry()
-            return {**self._state, "worked": self._worked_bytes}
+            return {**self._state, "worked": self._worked_bytes, "fetched": self.fetched_bytes}
 
     def take(self, number: int, start: int, piece: bytes) -> None:
         """What rank 0 sends of this blob, from byte `start` on."""

@@ -19,6 +19,7 @@ from modelkit.errors import LoadError, ModelNotFound
 from modelkit.fetch.registry.origin import keep_origin
 from modelkit.ranks import bringing
 from modelkit.ranks.fetching import Fetching
+from modelkit.ranks.progress import Progress
 from modelkit.store import Store, build_artifact
 from runtime.errors import RankLost
 from runtime.ranks.group import Group
@@ -74,7 +75,9 @@ class Scene:
     def bring(self, name: str, digest: str) -> dict[str, Any]:
         said: dict[str, Any] = {}
         try:
-            said["notes"] = bringing.bring(self.group, self.home, name, digest, ["here"] * self.group.size)
+            said["notes"] = bringing.bring(
+                self.group, self.home, name, digest, ["here"] * self.group.size, Progress(self.group.size)
+            )
         except LoadError as error:
             said["problem"] = error.message
         return said | here(self.home, name)
