@@ -29,7 +29,7 @@ _HOW = {"copied": "the same bytes", "converted": "the same numbers", "rounded": 
 
 @click.command("export")
 @click.argument("name", shell_complete=complete_name)
-@click.argument("target", metavar="DIR|FILE.gguf", type=click.Path(path_type=Path))
+@click.argument("place", metavar="DIR|FILE.gguf", type=click.Path())
 @click.option(
     "--adapter",
     metavar="ADAPTER",
@@ -46,7 +46,7 @@ _HOW = {"copied": "the same bytes", "converted": "the same numbers", "rounded": 
 @json_option
 def command(
     name: str,
-    target: Path,
+    place: str,
     adapter: str | None,
     form: AdapterForm | None,
     copy: bool,
@@ -76,7 +76,10 @@ def command(
     modelkit export story law-folder --adapter law
     modelkit export story law-mlx --adapter law --form mlx-lm
     """
-    one_file = target.suffix.lower() == ".gguf"
+    if not place.strip():
+        raise click.UsageError("DIR is empty: name a new folder, or `.` for this one")
+    target = Path(place)
+    one_file = target.suffix.lower() == ".gguf" and not place.endswith("/")
     if draft and not one_file:
         raise click.UsageError("--draft is for GGUF files: a folder has the draft in it, under draft/")
     if copy and one_file:

@@ -73,17 +73,23 @@ class OllamaManifest:
         """The layers of a kind, in their order."""
         return [layer.blob for layer in self.layers if layer.kind == kind]
 
-    def gguf(self) -> Blob:
-        """The GGUF file. Raises FetchError where there is none, or more than one."""
-        if self.all("tensor"):
+    def gguf(self, label: str) -> Blob:
+        """The GGUF file of the package that messages call `label`. Raises FetchError where there is none, or
+        more than one.
+
+        Packages of single tensors have no chat template, which Ollama leaves out when it makes them.
+        """
+        found, parts = self.all("model"), [*self.all("tensor"), *self.all("json")]
+        if self.all("tensor") or (parts and not found):
             raise FetchError(
-                "this is one of Ollama's packages in safetensors; only its GGUF packages are read",
-                hint="Take the model from the hub that it was made of: modelkit pull hf.co/OWNER/MODEL",
+                f"{label} is one of Ollama's packages for MLX, in which each tensor is a layer; only its "
+                "GGUF packages are read",
+                hint="Take the model that it was made of: modelkit pull hf.co/OWNER/MODEL. Or a tag of it\n"
+                "in GGUF, which has no `mlx` in its name.",
             )
-        found = self.all("model")
         if len(found) != 1:
             raise FetchError(
-                f"the package has {len(found)} layers with a model; exactly one is read here",
+                f"{label} has {len(found)} layers with a model; exactly one is read here",
                 hint="A model that runs elsewhere only (`:cloud`) has none." if not found else None,
             )
         return found[0]

@@ -22,7 +22,7 @@ REGISTRY = "registry.ollama.ai"
 def open_stored(address: OllamaAddress, folders: Iterable[Path]) -> Local:
     """The model that Ollama has under that name. Raises FetchError, StoreError."""
     folder, manifest, digest = _find(address, tuple(folders))
-    weights = manifest.gguf()
+    weights = manifest.gguf(str(address))
     path = _blob_path(folder, weights)
     said = belongings(manifest, lambda blob: _read(folder, blob))
     upstream = Upstream(

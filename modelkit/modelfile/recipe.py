@@ -63,7 +63,7 @@ class Recipe:
     notes: tuple[str, ...] = field(default=(), compare=False)
     """What was passed over, for the user."""
     places: tuple[tuple[str, str], ...] = field(default=(), compare=False)
-    """Where the first directive of each keyword stands: (keyword, `file:line:column`)."""
+    """Where directives stand, those of a keyword in their order: (keyword, `file:line:column`)."""
 
     @classmethod
     def of(cls, directives: Sequence[Directive], folder: Path, file: str = "Modelfile") -> "Recipe":
@@ -94,14 +94,15 @@ class Recipe:
         return recipe
 
     @contextmanager
-    def at(self, keyword: str) -> Generator[None]:
+    def at(self, keyword: str, number: int = 0) -> Generator[None]:
         """Whatever is wrong with what a directive names, found when it is opened, gets the directive's place
-        in front.
+        in front. number: which of those with that keyword.
         """
         try:
             yield
         except ModelkitError as error:
-            place = dict(self.places).get(keyword)
+            places = [place for named, place in self.places if named == keyword]
+            place = places[number] if number < len(places) else None
             if place is None or isinstance(error, ModelfileError):
                 raise
             raise type(error)(f"{place}: {error.message}", hint=error.hint) from error
@@ -156,9 +157,9 @@ class _Maker:
 
     def places(self) -> tuple[tuple[str, str], ...]:
         return tuple(
-            (keyword, f"{self._file}:{found[0].line}:{found[0].column}")
+            (keyword, f"{self._file}:{directive.line}:{directive.column}")
             for keyword, found in self._found.items()
-            if found
+            for directive in found
         )
 
     def _checked(self, directive: Directive) -> bool:

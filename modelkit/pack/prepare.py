@@ -9,6 +9,7 @@ more. No weight is read, but where a file has a head beside a config that ties i
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -131,10 +132,14 @@ def _prepare(
             checks.check_requires(metadata.requires)
     tokenizer, notes = checks.check_parts(target, draft)
     checks.refuse_texts(target, own)
-    with recipe.at("ADAPTER"):
-        places = [_adapter_place(one, access) for one in recipe.adapters]
-        adapters = carried(places, origin.adapters, origin.metadata, target, fuse=fuse)
-        if fuse:
+    at = partial(recipe.at, "ADAPTER")
+    places: list[Path | Local] = []
+    for number, one in enumerate(recipe.adapters):
+        with at(number):
+            places.append(_adapter_place(one, access))
+    adapters = carried(places, origin.adapters, origin.metadata, target, fuse=fuse, at=at)
+    if fuse:
+        with recipe.at("ADAPTER"):
             checks.refuse_searched(asked.target)
             target, adapters = with_fused(target, adapters, asked.target, store), ()
     if draft:

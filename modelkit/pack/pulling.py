@@ -18,6 +18,7 @@ from modelkit.store.store import Store
 
 def read_wanted(text: str) -> Address:
     """The address that somebody wants to pull. Raises InvalidName, which says what to write instead."""
+    text = text.strip()
     address = read_pullable(text)
     if address is not None:
         return address

@@ -86,9 +86,21 @@ def export_package(
     return Exported(ways.count("linked"), ways.count("copied"), len(present), ways.count("made"))
 
 
+def refuse_place(folder: Path) -> None:
+    """Raise StoreError where no folder can be."""
+    for place in (folder, *folder.parents):
+        if place.is_symlink() and not place.exists():
+            raise StoreError(f"{place} is a link to {place.readlink()}, which is not there")
+        if place.exists():
+            if not place.is_dir():
+                raise StoreError(f"{place} is a file; a folder was expected", hint="Name a new folder.")
+            return
+
+
 def write_folder(files: Mapping[str, bytes], folder: Path) -> None:
     """Write small files into `folder`, new or empty. Raises StoreError."""
     with storing(folder):
+        refuse_place(folder)
         if folder.exists() and any(folder.iterdir()):
             raise StoreError(f"{folder} is not empty", hint="Name a new folder.")
         require_space(folder, sum(map(len, files.values())))
@@ -104,6 +116,7 @@ def _silent(_: int) -> None:
 
 def _present(package: Package, folder: Path, made: Mapping[str, Made]) -> set[str]:
     """The package's files that the folder holds. Raises StoreError if it holds anything else."""
+    refuse_place(folder)
     if not folder.exists():
         return set()
     expected = {layer.path: layer.blob for layer in package.manifest.layers}

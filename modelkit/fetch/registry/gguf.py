@@ -35,7 +35,7 @@ def pull_ollama(
     quantize: str | None = None,
 ) -> Pulled:
     """A package of Ollama's: its GGUF file, adapters, and what a Modelfile says beside them."""
-    files = {"model.gguf": manifest.gguf()}
+    files = {"model.gguf": manifest.gguf(str(source.address))}
     files.update({f"{_ADAPTER}{n}.gguf": blob for n, blob in enumerate(manifest.all("adapter"), 1)})
     texts = [blob for kind in _TEXT_KINDS for blob in manifest.all(kind)]
     with store.begin() as new:

@@ -3,7 +3,8 @@
 An adapter goes by the name of its folder or file. All is decided and checked here, and nothing is written.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -134,9 +135,10 @@ def carried(
     target: Part,
     *,
     fuse: bool = False,
+    at: Callable[[int], AbstractContextManager[None]] = lambda _: nullcontext(),
 ) -> tuple[Carried, ...]:
     """places: of adapters to be added. inherited, said: what a package has. target: the base. fuse: will they
-    become part of it? Otherwise run time is asked whether it takes them.
+    become part of it? Otherwise run time is asked whether it takes them. at: says of which place an error is.
 
     Raises SourceError, PlanError, WeightMismatch.
     """
@@ -147,14 +149,16 @@ def carried(
     ]
     found = {name: Carried(name, stored=inherited[name], facts=facts.get(name)) for name in order}
     described = describe(target.plan.config)
-    for place in places:
-        adapter, name, label = _opened(place, target.source.inventory.config)
-        if name in found:
-            raise PlanError(
-                f"{label}: there is an adapter called {name} already",
-                hint="An adapter is called like its folder. Rename one of the two folders.",
-            )
-        found[name] = Carried(name, _placed(adapter, described, target, fuse=fuse))
+    for number, place in enumerate(places):
+        with at(number):
+            adapter, name, label = _opened(place, target.source.inventory.config)
+            if name in found:
+                raise PlanError(
+                    f"{label}: there is an adapter called {name} already",
+                    hint="An adapter is called like its folder. Rename one of the two, or leave out what is\n"
+                    "named twice.",
+                )
+            found[name] = Carried(name, _placed(adapter, described, target, fuse=fuse))
     return tuple(found.values())
 
 

@@ -199,6 +199,45 @@ def test_export_says_what_becomes_of_blocks(modelkit: Run, tmp_path: Path) -> No
     assert (report["made"], report["notes"]) == (3, [])
 
 
+@pytest.mark.parametrize(
+    ("place", "expected"),
+    [
+        ("", "DIR is empty"),
+        (" ", "DIR is empty"),
+        ("file", "file is a file; a folder was expected"),
+        ("file/x", "file is a file; a folder was expected"),
+        ("link", "link is a link to nowhere, which is not there"),
+    ],
+)
+def test_export_says_where_no_folder_can_be(
+    modelkit: Run,
+    created: Create,
+    tmp_path: Path,
+    place: str,
+    expected: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An empty place is mostly a shell's variable that is not set: the current folder was not meant."""
+    created("story")
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    Path("file").touch()
+    Path("link").symlink_to("nowhere")
+    before = sorted(Path().iterdir())
+    result = modelkit("export", "story", place)
+    assert result.exit_code != 0
+    assert expected in result.stderr
+    assert sorted(Path().iterdir()) == before
+
+
+def test_a_slash_at_the_end_makes_a_folder_of_any_name(
+    modelkit: Run, created: Create, tmp_path: Path
+) -> None:
+    created("story")
+    assert modelkit("export", "story", f"{tmp_path}/a.gguf/").exit_code == 0
+    assert (tmp_path / "a.gguf" / "config.json").exists()
+
+
 def test_export_into_a_folder_with_other_files_is_refused(
     modelkit: Run, created: Create, tmp_path: Path
 ) -> None:

@@ -77,10 +77,17 @@ def test_a_jinja_template_is_kept() -> None:
 
 
 def test_the_model_is_the_one_layer_of_its_kind() -> None:
-    assert OllamaManifest.parse(Package(("model", b"GGUF")).raw).gguf().size_bytes == 4
-    for layers in ([("model", b"A"), ("model", b"B")], [("system", b"A")], [("tensor", b"A")]):
-        with pytest.raises(FetchError, match=r"exactly one|safetensors"):
-            OllamaManifest.parse(Package(*layers).raw).gguf()
+    assert OllamaManifest.parse(Package(("model", b"GGUF")).raw).gguf("x").size_bytes == 4
+    for layers in ([("model", b"A"), ("model", b"B")], [("system", b"A")]):
+        with pytest.raises(FetchError, match=r"^x has \d layers with a model; exactly one"):
+            OllamaManifest.parse(Package(*layers).raw).gguf("x")
+
+
+@pytest.mark.parametrize("kinds", [["tensor"], ["json"], ["tensor", "json", "model"]])
+def test_a_package_of_single_tensors_is_refused_by_name(kinds: list[str]) -> None:
+    with pytest.raises(FetchError, match=r"^x is one of Ollama's packages for MLX") as refused:
+        OllamaManifest.parse(Package(*((kind, kind.encode()) for kind in kinds)).raw).gguf("x")
+    assert "modelkit pull hf.co/" in str(refused.value.hint)
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,14 @@ def create(folder: Path, text: str, name: str = "it", **options: Any) -> Any:
     return modelkit.create(folder / "Modelfile", name=name, home=folder, **options)
 
 
+@pytest.mark.parametrize("second", ["a", "empty", "nowhere"])
+def test_what_is_wrong_is_said_of_its_own_line(folder: Path, second: str) -> None:
+    write_peft(folder / "a", TENSORS)
+    (folder / "empty").mkdir()
+    with pytest.raises(ModelkitError, match="Modelfile:4:1: "):
+        create(folder, f"FROM ./model\nADAPTER ./a\nSYSTEM x\nADAPTER ./{second}\n")
+
+
 def test_adapters_keep_their_order_and_names(folder: Path) -> None:
     for name in ("z style", "a"):
         write_peft(folder / name, TENSORS, base_model_name_or_path="org/other")
