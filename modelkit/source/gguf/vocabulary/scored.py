@@ -70,14 +70,22 @@ def unigram_document(vocabulary: Vocabulary, metadata: Mapping[str, Any], label:
     normalizers: list[dict[str, Any]] = (
         [{"type": "Precompiled", "precompiled_charsmap": charsmap}] if charsmap else []
     )
-    metaspace = {"type": "Metaspace", "replacement": _BLANK, "prepend_scheme": "always", "split": True}
-    if truth(metadata, "remove_extra_whitespaces", label, usual=False):
+    merges = truth(metadata, "remove_extra_whitespaces", label, usual=False)
+    first = truth(metadata, "add_space_prefix", label, usual=False)
+    # Where blanks are merged, one always comes first; else it comes before a text's own.
+    metaspace = {
+        "type": "Metaspace",
+        "replacement": _BLANK,
+        "prepend_scheme": "always" if merges else "never",
+        "split": True,
+    }
+    if merges:
         normalizers.append({"type": "Strip", "strip_left": True, "strip_right": True})
+        normalizers.append({"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "})
+    elif first:
+        normalizers.append({"type": "Prepend", "prepend": _BLANK})
     return {
-        "normalizer": sequence(
-            "normalizers",
-            [*normalizers, {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "}],
-        ),
+        "normalizer": sequence("normalizers", normalizers) if normalizers else None,
         "pre_tokenizer": metaspace,
         "model": {
             "type": "Unigram",
@@ -85,7 +93,7 @@ def unigram_document(vocabulary: Vocabulary, metadata: Mapping[str, Any], label:
             "vocab": [list(pair) for pair in zip(vocabulary.pieces, scores, strict=True)],
             "byte_fallback": False,
         },
-        "decoder": metaspace,
+        "decoder": {**metaspace, "prepend_scheme": "always" if merges or first else "never"},
     }
 
 

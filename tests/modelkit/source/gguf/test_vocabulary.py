@@ -237,6 +237,35 @@ def test_text_that_is_written_apart_gets_its_blank_and_loses_it_again() -> None:
     assert tokenizer.decode([261, 259, 260]) == "a a"
 
 
+@pytest.mark.parametrize(
+    ("first", "merged", "pieces"),
+    [
+        (True, True, "_a _a"),
+        (False, True, "_a _a"),
+        (True, False, "_ _a _ _a _"),
+        (False, False, "_a _ _a _"),
+        (None, None, "_a _ _a _"),
+    ],
+)
+def test_blanks_of_a_unigram_vocabulary_are_llama_cpps(
+    first: bool | None, merged: bool | None, pieces: str
+) -> None:
+    """Asked of llama.cpp with a real vocabulary and these flags."""
+    told = {"add_space_prefix": first, "remove_extra_whitespaces": merged}
+    tokenizer = loaded(
+        {
+            "tokenizer.ggml.model": "t5",
+            "tokenizer.ggml.tokens": ("<pad>", "</s>", "<unk>", "\u2581", "a", "\u2581a"),
+            "tokenizer.ggml.token_type": (3, 3, 2, 1, 1, 1),
+            "tokenizer.ggml.scores": (0.0, 0.0, 0.0, -2.0, -3.0, -1.0),
+            **{f"tokenizer.ggml.{key}": value for key, value in told.items() if value is not None},
+        }
+    )
+    by_id = {one: piece for piece, one in tokenizer.pieces.items()}
+    found = [by_id[one].replace("\u2581", "_") for one in tokenizer.encode(" a  a ", add_special=False)]
+    assert " ".join(found) == pieces
+
+
 def test_tokens_that_a_user_defined_are_found_first_and_shown() -> None:
     metadata = bytes_metadata(special=("<|endoftext|>", "<tool>"))
     metadata["tokenizer.ggml.token_type"] = (NORMAL,) * 256 + (CONTROL, USER)
