@@ -77,6 +77,7 @@ def vocabulary_metadata(
         made[KEY + "pre"] = name
         notes += said
     before, after = _frame(tokenizer)
+    ends = frozenset() if framed else ends  # of texts that are written
     roles = _roles(tokenizer, ends)
     made |= special_ids(roles if not framed else {**roles, **_frame_roles(tokenizer, document, kind)})
     made |= {
