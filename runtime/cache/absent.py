@@ -43,7 +43,7 @@ class AbsentBuffer(Buffer):
     def _fresh(self, shape: tuple[int, ...], dtype: mx.Dtype) -> mx.array:
         return absent(shape, dtype)
 
-    def _fitted(self, lane: mx.array, rows: int, capacity: int) -> mx.array:
+    def _fitted(self, lane: mx.array, rows: int, capacity: int, used: Sequence[int]) -> mx.array:
         return absent((rows, lane.shape[1], capacity, lane.shape[3]), lane.dtype)
 
 

@@ -112,7 +112,7 @@ class KVCache(KVRows):
         width = step.width
         tail = max(map(sub, step.starts, self._bases[rows_of(step)])) + width
         need = max(start - self._keep_from(start) for start in step.starts) + width
-        self._buffer.reserve(self.rows, need, wish=tail)
+        self._buffer.reserve(self.rows, need, self._used, wish=tail)
         if self._limit is not None and need > self._limit:
             return False
         for rows, start, base in self._runs(step, step.starts):

@@ -84,29 +84,34 @@ class Buffer:
             return rows, capacity
         return (self.rows if rows <= self.rows else max(rows, self.rows + self.rows // 2)), capacity
 
-    def widen(self, rows: int, longest: int, *, exact: bool = False) -> None:
-        """Room for `rows` rows, more than there are, none of which uses more than `longest` slots. What an
-        earlier row needed beyond that goes: each of the new ones would get as much.
+    def widen(self, rows: int, used: Sequence[int], *, exact: bool = False) -> None:
+        """Room for `rows` rows, more than there are. What an earlier row needed beyond what they use goes:
+        each of the new ones would get as much. used: as in `reserve`.
         """
         if rows > self.rows:
-            self._rebuild(*self.plan(rows, 0, longest=longest, exact=exact))
+            self._rebuild(*self.plan(rows, 0, longest=max(used, default=0), exact=exact), used)
 
-    def reserve(self, rows: int, need: int, *, wish: int = 0, exact: bool = False) -> None:
-        """Room for `rows` rows of `need` slots; if the budget allows of `wish`, and some to grow."""
+    def reserve(
+        self, rows: int, need: int, used: Sequence[int], *, wish: int = 0, exact: bool = False
+    ) -> None:
+        """Room for `rows` rows of `need` slots; if the budget allows of `wish`, and some to grow. used: how
+        many slots each row uses, from its first one on; the others need not be kept.
+        """
         if rows <= self.rows and max(need, wish) <= self.capacity:
             return
         plan = self.plan(rows, max(need, wish), exact=exact)
         if not self._budget.fits(self._more_bytes(*plan)):
             plan = self.plan(rows, need, exact=True)
         if plan != (self.rows, self.capacity):
-            self._rebuild(*plan)
+            self._rebuild(*plan, used)
 
-    def shrink(self, rows: int, longest: int) -> None:
-        """Give memory back once `rows` rows of `longest` slots at most use a quarter of it."""
+    def shrink(self, rows: int, used: Sequence[int]) -> None:
+        """Give memory back once `rows` rows use a quarter of it at most. used: as in `reserve`."""
+        longest = max(used, default=0)
         if rows == 0:
-            self._rebuild(0, 0)
+            self._rebuild(0, 0, ())
         elif 4 * rows <= self.rows or 4 * max(longest, self._grain) <= self.capacity:
-            self._rebuild(rows, min(self.capacity, max(2 * longest, self._grain)))
+            self._rebuild(rows, min(self.capacity, max(2 * longest, self._grain)), used)
 
     def read(self, rows: slice, start: int, stop: int) -> Parts:
         """Views of the slots [start, stop), for immediate use."""
@@ -142,14 +147,14 @@ class Buffer:
     def _more_bytes(self, rows: int, capacity: int) -> int:
         return rows * capacity * self.slot_bytes - self.nbytes
 
-    def _rebuild(self, rows: int, capacity: int) -> None:
+    def _rebuild(self, rows: int, capacity: int, used: Sequence[int]) -> None:
         self._budget.claim(self._more_bytes(rows, capacity))
         if rows == 0 or capacity == 0:
             rows, capacity, self._lanes = 0, 0, []
         elif not self._lanes:
             self._lanes = [self._fresh((rows, self._heads, capacity, w), dtype) for w, dtype in self._parts]
         else:
-            self._lanes = [self._fitted(lane, rows, capacity) for lane in self._lanes]
+            self._lanes = [self._fitted(lane, rows, capacity, used) for lane in self._lanes]
         self.rows, self.capacity = rows, capacity
         self._every = slice(0, rows)
 
@@ -157,11 +162,11 @@ class Buffer:
         kernels = native.of_processor()
         return mx.zeros(shape, dtype) if kernels is None else kernels.blank(shape, dtype)
 
-    def _fitted(self, lane: mx.array, rows: int, capacity: int) -> mx.array:
-        """What fits of the lane, and zeros, in memory of its own."""
+    def _fitted(self, lane: mx.array, rows: int, capacity: int, used: Sequence[int]) -> mx.array:
+        """What is used of the lane and fits, and zeros, in memory of its own."""
         kernels = native.of_processor()
         if kernels is not None:
-            return kernels.refitted(lane, rows, capacity)
+            return kernels.refitted(lane, rows, capacity, used)
         kept = lane[:rows, :, :capacity]
         more = [(0, rows - kept.shape[0]), (0, 0), (0, capacity - kept.shape[2]), (0, 0)]
         return mx.pad(kept, more) if any(after for _, after in more) else detached(kept)

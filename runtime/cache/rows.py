@@ -91,7 +91,7 @@ class KVRows(Lengths):
         if held > self._reach.needed(stop):
             raise NotSupported(f"pages hold [{held}, {stop}), wanted from {self._reach.needed(stop)}")
         base = max(held, self._keep_from(stop))
-        self._buffer.reserve(self.rows, stop - base)
+        self._buffer.reserve(self.rows, stop - base, self._used)
         for page in snapshots:
             if isinstance(page, Span) and max(page.held_from, base) < min(page.stop, stop):
                 start = max(page.held_from, base)
@@ -134,11 +134,11 @@ class KVRows(Lengths):
     def resize(self, rows: int, *, exact: bool = False) -> None:
         more = rows - self.rows
         if more > 0 and self._buffer.capacity:
-            self._buffer.widen(rows, self._longest, exact=exact)
+            self._buffer.widen(rows, self._used, exact=exact)
         self._resize_lengths(rows)
         self._bases = self._bases[:rows] + [0] * more
         if more < 0:
-            self._buffer.shrink(rows, self._longest)
+            self._buffer.shrink(rows, self._used)
 
     @property
     def room(self) -> int:
@@ -146,18 +146,22 @@ class KVRows(Lengths):
         return sys.maxsize if capacity == self._limit else capacity
 
     def wanted_bytes(self, tokens: int, rows: int, *, exact: bool = False) -> int:
-        planned_rows, slots = self._buffer.plan(rows, tokens, longest=self._longest, exact=exact)
+        longest = max(self._used, default=0)
+        planned_rows, slots = self._buffer.plan(rows, tokens, longest=longest, exact=exact)
         return planned_rows * slots * self._buffer.slot_bytes
 
     def reserve(self, tokens: int, *, exact: bool = False) -> None:
         self._buffer.reserve(
-            self.rows, tokens if self._limit is None else min(tokens, self._limit), exact=exact
+            self.rows,
+            tokens if self._limit is None else min(tokens, self._limit),
+            self._used,
+            exact=exact,
         )
 
     @property
-    def _longest(self) -> int:
-        """Slots that the longest row uses."""
-        return max(map(sub, self._lengths, self._bases), default=0)
+    def _used(self) -> list[int]:
+        """Slots that each row uses, from its first one on."""
+        return list(map(sub, self._lengths, self._bases))
 
     def _place(self, row: int, base: int, length: int) -> None:
         self._bases[row], self._lengths[row] = base, length

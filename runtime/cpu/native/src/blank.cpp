@@ -17,7 +17,6 @@
 namespace modelkit {
 namespace {
 constexpr size_t MUCH = 1 << 17;  // bytes from which on it pays
-constexpr size_t PIECE = 1 << 12;  // of what is copied: one of zeros is left out
 
 // Of whole pages.
 bool given_back(char* start, size_t bytes) {
@@ -47,19 +46,12 @@ void make_zero(char* data, size_t bytes) {
   std::memset(data, 0, bytes);
 }
 
-bool is_zero(const char* data, size_t bytes) { return !bytes || (!data[0] && !std::memcmp(data, data + 1, bytes - 1)); }
+using Ints = std::vector<int>;
 
-void copy_written(const char* from, char* to, size_t bytes) {
-  for (size_t at = 0; at < bytes; at += PIECE) {
-    const size_t some = std::min(PIECE, bytes - at);
-    if (!is_zero(from + at, some)) std::memcpy(to + at, from + at, some);
-  }
-}
-
-// Zeros, or what of an array [R, H, S, W] fits into another number of rows and slots, and zeros.
+// Zeros; or what is used of an array [R, H, S, W], the first slots of each row, as far as it fits, and zeros.
 class Blank : public Node {
  public:
-  using Node::Node;
+  Blank(mx::Stream stream, Ints used) : Node(stream), used_(std::move(used)) {}
   const char* name() const override { return "Blank"; }
   void eval_cpu(const Arrays& in, Arrays& outs) override {
     Array& out = outs[0];
@@ -68,26 +60,32 @@ class Blank : public Node {
     if (in.empty()) return dispatch(stream(), [to, bytes = out.nbytes()] { make_zero(to, bytes); });
     const Array lane = dense(in[0], stream());
     const size_t slot = lane.shape(3) * lane.itemsize(), heads = lane.shape(1);
-    const size_t had = lane.shape(2) * slot, has = out.shape(2) * slot, rows = std::min(lane.shape(0), out.shape(0));
-    dispatch(stream(), [to, bytes = out.nbytes(), from = lane.data<char>(), places = rows * heads, had, has] {
-      make_zero(to, bytes);
-      for (size_t i = 0; i < places; i++) copy_written(from + i * had, to + i * has, std::min(had, has));
+    const size_t had = lane.shape(2) * slot, has = out.shape(2) * slot;
+    std::vector<size_t> bytes;  // of each row's heads
+    for (int row = 0; row < std::min({lane.shape(0), out.shape(0), (int)used_.size()}); row++)
+      bytes.push_back(slot * (size_t)std::clamp(used_[row], 0, std::min(lane.shape(2), out.shape(2))));
+    dispatch(stream(), [to, all = out.nbytes(), from = lane.data<char>(), bytes = std::move(bytes), heads, had, has] {
+      make_zero(to, all);
+      for (size_t i = 0; i < bytes.size() * heads; i++) std::memcpy(to + i * has, from + i * had, bytes[i / heads]);
     });
   }
+
+ private:
+  Ints used_;
 };
 
 Array blank(const std::vector<int>& dims, mx::Dtype dtype) {
-  return Array(mx::Shape(dims.begin(), dims.end()), dtype, std::make_shared<Blank>(processor()), {});
+  return Array(mx::Shape(dims.begin(), dims.end()), dtype, std::make_shared<Blank>(processor(), Ints()), {});
 }
 
-Array refitted(const Array& lane, int rows, int slots) {
+Array refitted(const Array& lane, int rows, int slots, Ints used) {
   want(lane.ndim() == 4 && rows > 0 && slots > 0, "a lane is [R, H, S, W], and has room");
-  return Array({rows, lane.shape(1), slots, lane.shape(3)}, lane.dtype(), std::make_shared<Blank>(processor()), {lane});
+  return Array({rows, lane.shape(1), slots, lane.shape(3)}, lane.dtype(), std::make_shared<Blank>(processor(), std::move(used)), {lane});
 }
 
 void define(nb::module_& m) {
   m.def("blank", &blank, nb::arg("shape"), nb::arg("dtype"));
-  m.def("refitted", &refitted, nb::arg("lane"), nb::arg("rows"), nb::arg("slots"));
+  m.def("refitted", &refitted, nb::arg("lane"), nb::arg("rows"), nb::arg("slots"), nb::arg("used"));
 }
 const Topic topic(define);
 }  // namespace

@@ -38,20 +38,22 @@ def test_it_is_zero_whatever_was_there(slots: int, dtype: mx.Dtype) -> None:
 
 
 @pytest.mark.parametrize(("rows", "slots"), [(5, 9000), (2, 9000), (5, 3000), (1, 100), (3, 4096)])
-def test_what_fits_is_kept(rows: int, slots: int) -> None:
+def test_what_is_used_and_fits_is_kept(rows: int, slots: int) -> None:
     lane = np.zeros((3, 2, 4096, 8), np.float32)
     lane[:, :, ::3] = np.random.default_rng(0).normal(size=lane[:, :, ::3].shape)
     dirty(rows * 2 * slots * 8 * 4)
-    made = np.array(kernels.refitted(mx.array(lane), rows, slots))
+    used = [4096, 17, 2500]
+    made = np.array(kernels.refitted(mx.array(lane), rows, slots, used))
     expected = np.zeros((rows, 2, slots, 8), np.float32)
-    kept = lane[:rows, :, :slots]
-    expected[: kept.shape[0], :, : kept.shape[2]] = kept
+    for row, most in zip(range(rows), used, strict=False):
+        kept = lane[row, :, : min(most, slots)]
+        expected[row, :, : kept.shape[1]] = kept
     assert np.array_equal(made, expected)
 
 
 def test_a_part_of_a_lane_is_kept_as_it_is_seen() -> None:
     lane = mx.arange(4 * 2 * 6 * 3, dtype=mx.float32).reshape(4, 2, 6, 3)
-    made = kernels.refitted(lane[1:3], 2, 8)
+    made = kernels.refitted(lane[1:3], 2, 8, [6, 6])
     assert np.array_equal(np.array(made)[:, :, :6], np.array(lane)[1:3])
 
 
@@ -63,7 +65,7 @@ def test_what_nobody_writes_takes_no_pages() -> None:
     mx.eval(lane)
     lane[0, :, :64] = 1.0
     mx.eval(lane)
-    wider = kernels.refitted(lane, 8, 65_536)
+    wider = kernels.refitted(lane, 8, 65_536, [64] * 8)
     mx.eval(wider)
     assert resident_bytes() - before < 32 * MB
     assert mx.sum(wider[0, :, :80]).item() == 4 * 64 * 64
@@ -71,4 +73,4 @@ def test_what_nobody_writes_takes_no_pages() -> None:
 
 def test_a_lane_has_four_axes() -> None:
     with pytest.raises(ValueError, match=r"\[R, H, S, W\]"):
-        kernels.refitted(mx.zeros((2, 3)), 1, 1)
+        kernels.refitted(mx.zeros((2, 3)), 1, 1, [])
