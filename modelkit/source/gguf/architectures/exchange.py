@@ -52,7 +52,7 @@ class Reading:
         value = self._metadata.get(name)
         if value is None:
             return None
-        if isinstance(value, (list, tuple)):
+        if isinstance(value, (list, tuple)) and kind is None:
             return [shortest(item) if type(item) is float else item for item in value]
         if kind is not None and type(value) not in (kind if isinstance(kind, tuple) else (kind,)):
             self.refuse(f"`{name}` is {shown(repr(value))}, which is not of its kind")

@@ -378,6 +378,14 @@ def test_a_draft_head_that_has_no_place_is_told() -> None:
     assert any("draft head is left out" in note for note in imported.notes)
 
 
+@pytest.mark.parametrize("key", ["hidden_activation", "classifier.pooling_type", "vocab_size"])
+def test_a_list_where_one_value_belongs_is_refused(key: str) -> None:
+    reference = GgufReference("modernbert")
+    metadata = {**reference.metadata, f"modern-bert.{key}": (1, 2)}
+    with pytest.raises(MalformedFile, match="not of its kind"):
+        read(metadata, reference.shapes, reference.exported, "model.gguf")
+
+
 def test_a_file_with_nothing_but_a_draft_head_is_refused() -> None:
     """As the converter makes with `--mtp`."""
     reference = GgufReference("glm4_moe_lite_head")
