@@ -50,6 +50,8 @@ class Checkpoint:
     """mlx-lm takes a checkpoint whose experts are stacked for one of its own, in which filters are
     [channels, taps, 1] and norms are stored whole, not less one."""
 
+    inside: tuple[str, str] = ("model.language_model.", "")
+    """In a wrapper: what transformers 5 has before the names of the text model, and before the head's."""
     towers: Towers = Towers()  # frozen
     """What is for images and sound, which no model here runs."""
     heads: tuple[str, ...] = ()

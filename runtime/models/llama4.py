@@ -225,5 +225,7 @@ FAMILY = Family(
     layout=layout,
     build=build,
     adapt=adapt,
-    checkpoint=always(Checkpoint(experts="experts", towers=USUAL)),
+    checkpoint=always(
+        Checkpoint(experts="experts", towers=USUAL, inside=("language_model.model.", "language_model."))
+    ),
 )

@@ -3,6 +3,7 @@
 Names are those of the package's own checkpoint, which are transformers', too. Ranks and scales that differ
 from module to module become `rank_pattern` and `alpha_pattern`. PEFT has names for a head and an embedding
 that are one, and keeps apart what is said of either, as a package does; rows of the embedding hold for both.
+Of a model in a wrapper names are those of transformers 5, whichever its files have.
 """
 
 from collections import Counter
@@ -11,40 +12,65 @@ from typing import TYPE_CHECKING, Any
 
 from modelkit.pack.adapters.fused import unpacked
 from modelkit.pack.adapters.given import HEAD_WEIGHT, Given, as_it_is, folder_files
+from modelkit.pack.families import checkpoint_of
 from modelkit.source.adapters.peft import CONFIG, PREFIX, TOKENS, WEIGHTS
+from runtime.models.towers import unwrapped
+from runtime.models.wrapper import text_block
 
 if TYPE_CHECKING:
     import mlx.core as mx
 
     from runtime.nn.low_rank import LowRank, Rows
 
-_OWNERS = ("model.", "lm_head")
+_OWNERS = ("model.", "lm_head", "language_model.")
 
 
 def peft_files(given: Given) -> dict[str, bytes]:
     """Raises PlanError for what PEFT's form cannot say."""
     _check(given)
-    brought = given.brought
-    tensors = {f"{PREFIX}{name}": array for name, array in brought.whole.items()}
+    called, brought = _names(given), given.brought
+    tensors = {f"{PREFIX}{called[name]}": array for name, array in brought.whole.items()}
     for name, pair in brought.pairs.items():
+        module = _module(called[f"{name}.weight"])
         leaves = _leaves(pair, given.kinds.get(name) == "table")
-        tensors |= {f"{PREFIX}{name}.{leaf}": array for leaf, array in leaves.items()}
+        tensors |= {f"{PREFIX}{module}.{leaf}": array for leaf, array in leaves.items()}
     for name, rows in _rows(given).items():
-        tensors[f"{PREFIX}{_module(name)}{TOKENS}"] = rows.values
-    return folder_files(CONFIG, _config(given), WEIGHTS, tensors)
+        tensors[f"{PREFIX}{_module(called[name])}{TOKENS}"] = rows.values
+    return folder_files(CONFIG, _config(given, called), WEIGHTS, tensors)
 
 
 def _check(given: Given) -> None:
-    known = given.ways(unpacked(given.origin.source), apart=True)
-    for place, parameter in enumerate(known.parameters):
-        if not parameter.startswith(_OWNERS) or not as_it_is(known.of.get(parameter), place):
-            given.refuse(f"changes {parameter}, which checkpoints of this model have otherwise")
     both = [name for name in _rows(given) if _module(name) in given.brought.pairs]
     if both:
         given.refuse(f"has a pair and rows of its own for {both[0]}")
     for name, pair in given.brought.pairs.items():
         if pair.down.ndim > 2 or pair.up.ndim > 2:
             given.refuse(f"has pairs for a stack, {name}")
+
+
+def _names(given: Given) -> dict[str, str]:
+    """What transformers calls the parameters that the adapter changes."""
+    inventory = unpacked(given.origin.source)
+    known = given.ways(inventory, apart=True)
+    stored = {int(way.parameter.flat[0]): name for name, way in known.of.items()}
+    config = inventory.config
+    inside = checkpoint_of(config).inside if text_block(config) else None
+    found = {HEAD_WEIGHT: f"{inside[1] if inside else ''}{HEAD_WEIGHT}"}
+    for place, parameter in enumerate(known.parameters):
+        name = stored.get(place, "")
+        if not name.startswith(_OWNERS) or not as_it_is(known.of.get(name), place):
+            given.refuse(f"changes {parameter}, which checkpoints of this model have otherwise")
+        found[parameter] = _called(name, inside)
+        if found[parameter] != parameter and inside is None:
+            given.refuse(f"changes {parameter}, which checkpoints of this model have otherwise")
+    return found
+
+
+def _called(name: str, inside: tuple[str, str] | None) -> str:
+    if inside is None:
+        return name
+    bare = unwrapped(name)
+    return inside[bare == HEAD_WEIGHT] + bare
 
 
 def _rows(given: Given) -> "Mapping[str, Rows]":
@@ -55,18 +81,19 @@ def _rows(given: Given) -> "Mapping[str, Rows]":
     return rows
 
 
-def _config(given: Given) -> dict[str, Any]:
+def _config(given: Given, called: Mapping[str, str]) -> dict[str, Any]:
     brought = given.brought
-    ranks = {name: pair.down.shape[-1] for name, pair in brought.pairs.items()}
-    alphas = {name: pair.scale * ranks[name] for name, pair in brought.pairs.items()}
+    pairs = {_module(called[f"{name}.weight"]): pair for name, pair in brought.pairs.items()}
+    ranks = {name: pair.down.shape[-1] for name, pair in pairs.items()}
+    alphas = {name: pair.scale * ranks[name] for name, pair in pairs.items()}
     rank, alpha = (Counter(of.values()).most_common(1)[0][0] if of else 1 for of in (ranks, alphas))
-    whole = {_module(name) for name in brought.whole}
-    tokens = {_module(name): rows.ids.tolist() for name, rows in sorted(_rows(given).items())}
+    whole = {_module(called[name]) for name in brought.whole}
+    tokens = {_module(called[name]): rows.ids.tolist() for name, rows in sorted(_rows(given).items())}
     return {
         "peft_type": "LORA",
         "task_type": "CAUSAL_LM",
         "base_model_name_or_path": given.adapter.base,
-        "target_modules": sorted(brought.pairs),
+        "target_modules": sorted(pairs),
         "r": rank,
         "lora_alpha": _number(alpha),
         "rank_pattern": {name: its for name, its in sorted(ranks.items()) if its != rank},

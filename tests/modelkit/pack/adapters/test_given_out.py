@@ -6,6 +6,7 @@ from pathlib import Path
 import mlx.core as mx
 import pytest
 from click.testing import CliRunner
+from safetensors.numpy import load_file
 
 import modelkit
 from modelkit.cli.main import cli
@@ -13,6 +14,10 @@ from modelkit.errors import ModelkitError
 from modelkit.source.adapters.opened import read_adapter
 from modelkit.store.store import Store
 from tests.support.adapter_references import AdapterReference
+from tests.support.checkpoints import random_tensor, write_checkpoint
+from tests.support.parity import Reference
+from tests.support.peft_folders import write_peft
+from tests.support.tiny import write_tokenizer
 
 SAME = [
     *("llama_lora", "llama_dora", "llama_lora_bias", "llama_patterns", "llama_rslora", "llama_untied_saved"),
@@ -61,6 +66,28 @@ def test_it_comes_back_as_it_was(name: str, tmp_path: Path) -> None:
     ]
     for key in ("scale", "scales"):
         assert scales[0].get(key) == pytest.approx(scales[1].get(key)), key
+
+
+@pytest.mark.parametrize("spelled", ["model.language_model.", "language_model.model."])
+def test_a_wrappers_modules_are_called_as_transformers_5_does(spelled: str, tmp_path: Path) -> None:
+    """Whichever of its names the package's files have."""
+    record = Reference("gemma3_wrapped").record
+    shapes = {name.replace("model.language_model.", spelled): its for name, its in record["tensors"].items()}
+    config = {key: value for key, value in record["config"].items() if key != "eos_token_id"}
+    write_tokenizer(write_checkpoint(tmp_path / "model", config, shapes), tokens=128)
+    module = "base_model.model.model.language_model.layers.0.self_attn.q_proj"
+    rows, columns = shapes[f"{spelled}layers.0.self_attn.q_proj.weight"]
+    brought = {
+        f"{module}.lora_A.weight": random_tensor("a", (3, columns)),
+        f"{module}.lora_B.weight": random_tensor("b", (rows, 3)),
+    }
+    write_peft(tmp_path / "lora", brought)
+    (tmp_path / "Modelfile").write_text("FROM ./model\nADAPTER ./lora\n", encoding="utf-8")
+    modelkit.create(tmp_path / "Modelfile", name="it", home=tmp_path)
+    modelkit.export_adapter("it", "lora", tmp_path / "out", home=tmp_path)
+    assert load_file(tmp_path / "out" / "adapter_model.safetensors").keys() == brought.keys()
+    told = json.loads((tmp_path / "out" / "adapter_config.json").read_text(encoding="utf-8"))
+    assert told["target_modules"] == [module.removeprefix("base_model.model.")]
 
 
 @pytest.mark.parametrize("name", REFUSED)
