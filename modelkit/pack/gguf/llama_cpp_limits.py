@@ -98,10 +98,21 @@ def _only_windows(config: Config, _: Collection[str]) -> bool:
     return bool(ahead and kinds) and "full_attention" not in kinds
 
 
+def _uneven_heads(config: Config, _: Collection[str]) -> bool:
+    """Of delta nets: do keys and values differ in size?"""
+    keys = config.get("linear_key_head_dim", 128)
+    return keys != config.get("linear_value_head_dim", 128)
+
+
 _MLP = ("ffn_gate", "ffn_up", "ffn_down")
 
 ROWS = (
     Limit(("exaone4",), _exaone_windows, "has windows for 64 layers only, and sees further back here"),
+    Limit(
+        ("qwen3_5_text", "qwen3_5_moe_text", "qwen3_next"),
+        _uneven_heads,
+        "does not load it where heads of keys and of values differ in size in the delta nets",
+    ),
     Limit(("phi3",), _has_windows, "leaves the window out, and sees further back"),
     Limit(("bamba",), _partly_rotated, "rotates other numbers of a head where only a part is rotated"),
     Limit(("deepseek_v2",), _by_group, "chooses groups of experts by their two best, not by the best"),

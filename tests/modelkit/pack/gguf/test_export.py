@@ -389,6 +389,12 @@ def test_tensors_that_follow_from_the_config_are_written(tmp_path: Path) -> None
             "no plain MLP behind the first mixture",
         ),
         ({"model_type": "ernie4_5_moe"}, {"blk.0.ffn_gate.weight", "blk.1.ffn_gate_inp.weight"}, None),
+        (
+            {"model_type": "qwen3_5_text", "linear_key_head_dim": 16, "linear_value_head_dim": 32},
+            set(),
+            "heads of keys and of values differ",
+        ),
+        ({"model_type": "qwen3_5_text", "linear_value_head_dim": 128}, set(), None),
         ({"model_type": "llama"}, {"blk.0.ffn_up.bias"}, None),
         ({"model_type": "t5"}, set(), "a factor before the head"),
         ({"model_type": "t5", "tie_word_embeddings": False}, set(), None),
