@@ -45,47 +45,70 @@ class Composed:
         return self._closed(by.down, self._inner(parts, by.activation), x, by)
 
     def attention(self, x: mx.array, by: Attends, step: Step, cache: AttentionCache) -> mx.array:
-        heads, head_norms = by.heads, by.head_norms
+        heads = by.heads
         parts = self.projections(by.opening, x if by.norm is None else self._normed(by.norm, x))
-        if len(parts) == 1:
+        if len(parts) == 1 and not by.reads:
             inner, shared = heads.count * heads.size, heads.groups * heads.size
             parts = mx.split(parts[0], [inner, inner + shared], axis=-1)
-        queries, keys, values = parts
-        gate = None
+        queries, gate = parts[0], None
         if heads.gated:
             both = mx.unflatten(queries, 2, (heads.count, -1))
             queries, gate = (part.flatten(2) for part in mx.split(both, 2, axis=-1))
-        if head_norms is not None:
-            size = None if heads.normed_together else heads.size
-            queries, keys = (
-                self._normed(norm, part if size is None else _by_heads(part, size))
-                for norm, part in zip(head_norms, (queries, keys), strict=True)
-            )
-        seen = self._of["remember"](
-            step,
-            cache,
-            queries,
-            keys,
-            values,
-            groups=heads.groups,
-            size=heads.size,
-            scale=heads.scale,
-            rope=heads.rope,
-            softcap=heads.softcap,
-            sinks=by.sinks,
-        )
+        norms = by.head_norms or (None, None)
+        queries = self._placed(queries, norms[0], by, step, factors=True)
+        how: dict[str, Any] = {
+            "size": heads.size,
+            "scale": heads.scale,
+            "softcap": heads.softcap,
+            "sinks": by.sinks,
+        }
+        how["rope"] = None if heads.normed_turned else heads.rope
+        if by.reads:
+            seen = self._of["recall"](step, cache, queries, **how)
+        else:
+            keys, values = self._placed(parts[1], norms[1], by, step), parts[-1]
+            if by.value_norm is not None:
+                values = by.value_norm(_by_heads(values, heads.size))
+            seen = self._of["remember"](step, cache, queries, keys, values, groups=heads.groups, **how)
         if gate is not None:
             seen = self._of["gated"]("sigmoid", gate, seen)
         return self._closed(by.close, seen, x, by)
+
+    def _placed(
+        self, flat: mx.array, norm: Any, by: Attends, step: Step, *, factors: bool = False
+    ) -> mx.array:
+        """Queries or keys as they are remembered or asked with, but for a turn that has no norm behind it."""
+        heads = by.heads
+        times = by.factors(step) if factors and by.factors is not None else None
+        if heads.normed_together:
+            flat = flat if norm is None else self._normed(norm, flat)
+        if norm is None and times is None and not heads.normed_turned:
+            return flat
+        x = flat if heads.normed_together and times is None else _by_heads(flat, heads.size)
+        if norm is not None and not heads.normed_together and not heads.normed_turned:
+            x = self._normed(norm, x)
+        if times is not None:
+            x = x * times[:, None, :, None].astype(x.dtype)
+        if heads.normed_turned:
+            x = x if heads.rope is None else self._of["rotate"](heads.rope, x, step)
+            x = x if norm is None else self._normed(norm, x)
+        return x
 
     def _closed(self, module: Any, x: mx.array, to: mx.array, by: Attends | Feeds) -> mx.array:
         if by.share == 1 or by.after is not None:
             return self.closing(module, x, to, by.after)
         return to + self._of["linear"](module, x) * by.share
 
-    def layers(self, layers: Sequence[Any], x: mx.array, step: Step, caches: Sequence[StepCache]) -> mx.array:
-        for layer, cache in zip(layers, caches, strict=True):
-            x = layer(x, step, cache)
+    def layers(
+        self,
+        layers: Sequence[Any],
+        x: mx.array,
+        step: Step,
+        caches: Sequence[StepCache],
+        given: mx.array | None = None,
+    ) -> mx.array:
+        for place, (layer, cache) in enumerate(zip(layers, caches, strict=True)):
+            x = layer(x, step, cache) if given is None else layer(x, step, cache, given[:, :, place])
         return x
 
     def experts(

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import mlx.core as mx
 
 from runtime.cache.protocol import ScanFunction
+from runtime.step import Step
 
 if TYPE_CHECKING:
     from runtime.nn.heads import Heads
@@ -25,13 +26,21 @@ class Attends(NamedTuple):
     heads: "Heads"
     norm: Any
     opening: Sequence[Any]
-    """One module each for queries, keys and values, or one for all."""
+    """One module each for queries, keys and values, or one for all; two where raw keys are values, too."""
     head_norms: tuple[Any, Any] | None
     """Of the heads of queries and of keys; each head by itself, or all together (`Heads.normed_together`)."""
     close: Any
     after: Any
     sinks: mx.array | None = None
     """[H], as `runtime.nn.ops.Attend` has them."""
+    value_norm: Any = None
+    """Of the heads of values: a norm without weights, or None."""
+    factors: Callable[[Step], mx.array | None] | None = None
+    """Queries are multiplied by these numbers [B or 1, L], after their norms and before they turn; where it
+    gives None, by none."""
+    reads: bool = False
+    """Keys and values are what another layer has written, which owns the memory: the opening module makes
+    queries, and only they have a norm."""
     share: float = 1.0
     beside: bool = False
 
@@ -62,6 +71,27 @@ class Folds(NamedTuple):
     """From what the opening modules give to what `scan` takes."""
     share: float = 1.0
     beside: bool = False
+
+
+class Gates(NamedTuple):
+    """after(close(act(open(x)) * own)), where own is what a step brings of this sublayer."""
+
+    open: Any
+    activation: str
+    """Its name in `runtime.nn.activation.NAMES`."""
+    place: int
+    """A step brings [B, L, N, P], for N such sublayers: which of them this one is."""
+    close: Any
+    after: Any
+
+
+class Times(NamedTuple):
+    """Not added to the stream: it is multiplied by this number."""
+
+    by: mx.array
+    """[1]"""
+    width: int
+    """Of the stream."""
 
 
 class Feeds(NamedTuple):

@@ -232,9 +232,7 @@ class Block(Module):
         self._active, self._scale_active = config.active, config.scale_active
         self._activation = ACTIVATIONS[activation]
 
-    def __call__(
-        self, streams: mx.array, own: mx.array | None, step: Step, cache: AttentionCache
-    ) -> mx.array:
+    def __call__(self, streams: mx.array, step: Step, cache: AttentionCache, own: mx.array) -> mx.array:
         """streams [B, L, S, D]; own: what the second table has for this layer, [B, L, P]."""
         predicted = self.altup.predict(streams, step)
         corrected = self.altup.correct(
@@ -243,7 +241,6 @@ class Block(Module):
         active = corrected[:, :, self._active]
         if self._scale_active:
             active = active * self.altup.correct_output_scale
-        assert own is not None, "every file of this family has the second table"
         gated = self._activation(linear(self.per_layer_input_gate, active, step)) * own
         fed = self.post_per_layer_input_norm(linear(self.per_layer_projection, gated, step))[:, :, None]
         return mx.concatenate([corrected[:, :, :1], corrected[:, :, 1:] + fed], axis=2)
@@ -286,8 +283,8 @@ class Trunk(PerLayerTrunk):
         owns = self.layer_inputs(step, x)
         others = [_as_strong_as(x, linear(module, x, step)) for module in self.altup_projections]
         streams = mx.stack([x, *others], axis=2)
-        for layer, own, cache in zip(self.layers, owns, by_layout(caches), strict=True):
-            streams = layer(streams, own, step, cache)
+        assert owns is not None, "every file of this family has the second table"
+        streams = ops.table.layers(self.layers, streams, step, by_layout(caches), owns)
         x = streams[:, :, 0]
         others = [
             _as_strong_as(x, linear(module, streams[:, :, i + 1], step))

@@ -18,6 +18,7 @@ import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec
 from runtime.cache.protocol import AttentionCache, Caches, by_layout
+from runtime.cpu.stated import Attends, Decodes, Feeds, Gates, Times
 from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
 from runtime.models.experts import to_switch
@@ -34,15 +35,18 @@ from runtime.models.per_layer import PerLayerTrunk
 from runtime.models.quantizing import EIGHT_ELSE, REQUESTED, Row, in_cadence, sensitive
 from runtime.models.tensor_names import text_tower
 from runtime.models.towers import USUAL
-from runtime.nn.activation import softcap
+from runtime.nn import ops
+from runtime.nn.activation import gated, softcap
 from runtime.nn.attend import attend, attend_over, split_heads
+from runtime.nn.heads import Heads
 from runtime.nn.linear import embed, linear, tied
 from runtime.nn.mlp import ACTIVATIONS, GatedMLP
 from runtime.nn.module import Module
 from runtime.nn.moe import Experts
-from runtime.nn.norm import RMSNorm, rms
+from runtime.nn.norm import Normalize, PlainRMS, RMSNorm, added_normed, rms
 from runtime.nn.rope import Rope
 from runtime.nn.route import Choice, softmax_then_top
+from runtime.nn.sublayer import added, attended, attends, closing, gates
 from runtime.step import Step
 
 
@@ -83,32 +87,58 @@ class Attention(Module):
             self.k_norm = RMSNorm(dims, eps=config.norm_eps)
             if not layer.keys_are_values:
                 self.v_proj = nn.Linear(hidden, layer.kv_heads * dims, bias=bias)
-        self._heads, self._eps = config.heads, config.norm_eps
+            self._value_norm = PlainRMS(config.norm_eps)
         self._layer, self._rope = layer, rope
+        self._attends = Heads(config.heads, layer.kv_heads, dims, 1.0, rope)
 
     @property
     def head_counts(self) -> tuple[int, int]:
         """As in `runtime.nn.self_attention`."""
-        return self._heads, self._layer.kv_heads
+        return self._attends.count, self._layer.kv_heads
 
     def of_heads(self, heads: int, groups: int) -> dict[str, Any]:
         """As in `runtime.nn.self_attention`."""
-        return {"_heads": heads, "_layer": replace(self._layer, kv_heads=groups)}
+        attends = replace(self._attends, count=heads, groups=groups)
+        return {"_attends": attends, "_layer": replace(self._layer, kv_heads=groups)}
 
     def __call__(self, x: mx.array, step: Step, cache: AttentionCache) -> mx.array:
-        queries = self.q_norm(split_heads(linear(self.q_proj, x, step), self._heads))
-        if self._layer.donor is not None:
-            return linear(self.o_proj, attend_over(step, cache, queries, scale=1.0, rope=self._rope), step)
-        raw = split_heads(linear(self.k_proj, x, step), self._layer.kv_heads)
-        values = (
-            raw
-            if self._layer.keys_are_values
-            else split_heads(linear(self.v_proj, x, step), self._layer.kv_heads)
-        )
-        seen = attend(
-            step, cache, queries, self.k_norm(raw), rms(values, self._eps), scale=1.0, rope=self._rope
-        )
-        return linear(self.o_proj, seen, step)
+        return linear(self.o_proj, self.seen(x, step, cache), step)
+
+    def added(
+        self,
+        x: mx.array,
+        norm: Normalize | None,
+        after: Normalize | None,
+        step: Step,
+        cache: AttentionCache,
+    ) -> mx.array:
+        """x + after(self(norm(x)))"""
+        y = attended(x, self.states(norm, after), step, cache)
+        if y is not None:
+            return y
+        seen = self.seen(x if norm is None else norm(x), step, cache)
+        return closing(self.o_proj, seen, x, after, step)
+
+    def states(self, norm: Normalize | None, after: Normalize | None) -> Attends | None:
+        """What `added` adds, said as one operation."""
+        layer = self._layer
+        if layer.donor is not None:
+            norms = self.q_norm, None
+            return attends(self._attends, norm, (self.q_proj,), norms, self.o_proj, after, reads=True)
+        opening = (self.q_proj, self.k_proj, *(() if layer.keys_are_values else (self.v_proj,)))
+        norms = self.q_norm, self.k_norm
+        values = self._value_norm
+        return attends(self._attends, norm, opening, norms, self.o_proj, after, value_norm=values)
+
+    def seen(self, x: mx.array, step: Step, cache: AttentionCache) -> mx.array:
+        """What the heads read, side by side."""
+        layer, rope = self._layer, self._rope
+        queries = self.q_norm(split_heads(linear(self.q_proj, x, step), self._attends.count))
+        if layer.donor is not None:
+            return attend_over(step, cache, queries, scale=1.0, rope=rope)
+        raw = split_heads(linear(self.k_proj, x, step), layer.kv_heads)
+        values = raw if layer.keys_are_values else split_heads(linear(self.v_proj, x, step), layer.kv_heads)
+        return attend(step, cache, queries, self.k_norm(raw), self._value_norm(values), scale=1.0, rope=rope)
 
 
 class Router(Module):
@@ -126,7 +156,9 @@ class Router(Module):
 
 
 class Block(Module):
-    def __init__(self, config: Config, layer: Layer, rope: Rope) -> None:
+    """place: which of the layers it is."""
+
+    def __init__(self, config: Config, layer: Layer, rope: Rope, place: int) -> None:
         super().__init__()
         hidden, eps = config.hidden_size, config.norm_eps
         self.self_attn = Attention(config, layer, rope)
@@ -140,19 +172,37 @@ class Block(Module):
             self.per_layer_input_gate = nn.Linear(hidden, config.per_layer_size, bias=False)
             self.per_layer_projection = nn.Linear(config.per_layer_size, hidden, bias=False)
             self.post_per_layer_input_norm = RMSNorm(hidden, eps=eps)
-            self._activation = ACTIVATIONS[config.activation]
+        self._activation = ACTIVATIONS[config.activation]
+        self._place, self._width, self._fed = place, hidden, config.per_layer_size > 0
 
-    def __call__(self, x: mx.array, own: mx.array | None, step: Step, cache: AttentionCache) -> mx.array:
+    def __call__(
+        self, x: mx.array, step: Step, cache: AttentionCache, own: mx.array | None = None
+    ) -> mx.array:
         """own: what the second table has for this layer, [B, L, P]."""
-        x = x + self.post_attention_layernorm(self.self_attn(self.input_layernorm(x), step, cache))
-        x = x + self.post_feedforward_layernorm(self.feed_forward(x, step))
+        before, after = self.input_layernorm, self.post_attention_layernorm
+        x = self.feed_forward(added(x, self.self_attn, step, cache, norm=before, after=after), step)
         if own is not None:
-            gated = self._activation(linear(self.per_layer_input_gate, x, step)) * own
-            x = x + self.post_per_layer_input_norm(linear(self.per_layer_projection, gated, step))
+            opened = gated(self._activation, linear(self.per_layer_input_gate, x, step), own)
+            x = closing(self.per_layer_projection, opened, x, self.post_per_layer_input_norm, step)
         return x * self.layer_scalar
 
     def feed_forward(self, x: mx.array, step: Step) -> mx.array:
-        return self.mlp(self.pre_feedforward_layernorm(x), step)
+        """x + what is added to it."""
+        before, after = self.pre_feedforward_layernorm, self.post_feedforward_layernorm
+        return added(x, self.mlp, step, norm=before, after=after)
+
+    def stated(self) -> tuple[Any, ...] | None:
+        """See `runtime.nn.sublayer.stated`."""
+        first = self.self_attn.states(self.input_layernorm, self.post_attention_layernorm)
+        parts: list[Attends | Feeds | Gates | None] = [first, self.feeds()]
+        if self._fed:
+            opening, close = self.per_layer_input_gate, self.per_layer_projection
+            parts.append(gates(opening, self._activation, self._place, close, self.post_per_layer_input_norm))
+        return None if None in parts else (*parts, Times(self.layer_scalar, self._width))
+
+    def feeds(self) -> Feeds | None:
+        """What `feed_forward` adds."""
+        return self.mlp.states(self.pre_feedforward_layernorm, self.post_feedforward_layernorm)
 
 
 class MixtureBlock(Block):
@@ -160,8 +210,8 @@ class MixtureBlock(Block):
     router.
     """
 
-    def __init__(self, config: Config, layer: Layer, rope: Rope, mixture: Mixture) -> None:
-        super().__init__(config, layer, rope)
+    def __init__(self, config: Config, layer: Layer, rope: Rope, place: int, mixture: Mixture) -> None:
+        super().__init__(config, layer, rope, place)
         hidden, eps = config.hidden_size, config.norm_eps
         self.router = Router(config, mixture)
         self.switch_mlp = Experts(
@@ -173,18 +223,22 @@ class MixtureBlock(Block):
 
     def feed_forward(self, x: mx.array, step: Step) -> mx.array:
         answers = self.switch_mlp(self.pre_feedforward_layernorm_2(x), self.router(x, step), step)
-        dense = self.post_feedforward_layernorm_1(super().feed_forward(x, step))
-        return dense + self.post_feedforward_layernorm_2(answers)
+        dense = self.post_feedforward_layernorm_1(self.mlp(self.pre_feedforward_layernorm(x), step))
+        both = dense + self.post_feedforward_layernorm_2(answers)
+        return added_normed(x, self.post_feedforward_layernorm, both)
+
+    def feeds(self) -> None:
+        return None
 
 
 def make_blocks(config: Config, rope: type[Rope] = Rope) -> list[Block]:
     ropes = {layer.rope: rope(layer.rope) for layer in config.layers}
     mixture = config.mixture
     return [
-        Block(config, layer, ropes[layer.rope])
+        Block(config, layer, ropes[layer.rope], place)
         if mixture is None
-        else MixtureBlock(config, layer, ropes[layer.rope], mixture)
-        for layer in config.layers
+        else MixtureBlock(config, layer, ropes[layer.rope], place, mixture)
+        for place, layer in enumerate(config.layers)
     ]
 
 
@@ -205,9 +259,13 @@ class Trunk(PerLayerTrunk):
     def __call__(self, step: Step, caches: Caches) -> mx.array:
         x = step.embedded(self.embed)
         owns = self.layer_inputs(step, x)
-        for layer, own, cache in zip(self.layers, owns, by_layout(caches), strict=True):
-            x = layer(x, own, step, cache)
-        return self.norm(x)
+        return self.norm(ops.table.layers(self.layers, x, step, by_layout(caches), owns))
+
+    def stated(self, head: nn.Module) -> Decodes | None:
+        """With such a head on it; None where layers are given more than the stream."""
+        if self.for_layers:
+            return None
+        return Decodes(self.embed_tokens, self._embed_scale, self.layers, self.norm, head)
 
     def embed(self, ids: mx.array, step: Step | None = None) -> mx.array:
         return embed(self.embed_tokens, ids, step) * self._embed_scale
@@ -233,6 +291,11 @@ class Gemma4(Module):
     def tied_table(self) -> nn.Module | None:
         """The table that is the head, too."""
         return self.model.embed_tokens if self._tied else None
+
+    def stated(self) -> Decodes | None:
+        """From ids to logits, where that is all."""
+        said = self.model.stated(self.model.embed_tokens if self._tied else self.lm_head)
+        return None if said is None else said._replace(softcap=self._softcap)
 
     def logits(self, hidden: mx.array, step: Step | None = None) -> mx.array:
         logits = (

@@ -154,7 +154,7 @@ class Assistant(Module):
         """
         x = linear(self.pre_projection, mx.concatenate([step.vectors, hidden], axis=-1), step)
         for layer, cache in zip(self.model.layers, by_layout(caches), strict=True):
-            x = layer(x, None, step, cache)
+            x = layer(x, step, cache)
         return self.model.norm(x)
 
     def logits(self, hidden: mx.array, step: Step | None = None) -> mx.array:

@@ -4,6 +4,7 @@ Its "dynamic" rotation with an `alpha` is a fixed larger base, whatever the leng
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import mlx.core as mx
@@ -16,7 +17,7 @@ from runtime.models.decoder_config import DecoderConfig, layer_count, read_shape
 from runtime.models.family import Family
 from runtime.models.tensor_names import without_spares
 from runtime.nn.block import PreNorm
-from runtime.nn.norm import RMSNorm
+from runtime.nn.norm import Normalize, RMSNorm
 from runtime.nn.rope import Rope
 from runtime.nn.rope_spec import RopeSpec, read_rope
 from runtime.nn.self_attention import SelfAttention
@@ -64,10 +65,14 @@ class Attention(SelfAttention):
         super().__init__(config, rope, qkv_bias=config.bias, output_bias=config.bias)
         self.query_layernorm = RMSNorm(config.head_dim, eps=config.norm_eps)
         self.key_layernorm = RMSNorm(config.head_dim, eps=config.norm_eps)
+        self._attends = replace(self._attends, normed_turned=True)
 
     def place(self, queries: mx.array, keys: mx.array, step: Step) -> tuple[mx.array, mx.array]:
         queries, keys = super().place(queries, keys, step)
         return self.query_layernorm(queries), self.key_layernorm(keys)
+
+    def head_norms(self) -> tuple[Normalize, Normalize]:
+        return self.query_layernorm, self.key_layernorm
 
 
 def build(config: Config) -> CausalLM:

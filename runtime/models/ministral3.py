@@ -102,9 +102,8 @@ class SharpenedAttention(SelfAttention):
         super().__init__(config, rope)
         self._sharpening = config.sharpening
 
-    def place(self, queries: mx.array, keys: mx.array, step: Step) -> tuple[mx.array, mx.array]:
-        queries, keys = super().place(queries, keys, step)
-        return self._sharpening(queries, step), keys
+    def factors(self, step: Step) -> mx.array | None:
+        return self._sharpening.factors(step)
 
 
 def build(config: Config) -> CausalLM:

@@ -34,14 +34,13 @@ class PerLayerTrunk(Module):
         own = "embed_tokens_per_layer", "per_layer_model_projection", "per_layer_projection_norm"
         return ("embed_tokens", *own) if self._per_layer[1] else ()
 
-    def layer_inputs(self, step: Step, embedded: mx.array) -> list[mx.array | None]:
-        """One [B, L, P] for each layer, from the step's ids and their scaled embeddings [B, L, D]."""
+    def layer_inputs(self, step: Step, embedded: mx.array) -> mx.array | None:
+        """[B, L, N, P] from the step's ids and their scaled embeddings [B, L, D]; None without a table."""
         layers, size, vocab = self._per_layer
         if not size:
-            return [None] * layers
+            return None
         known = mx.where(step.ids < vocab, step.ids, 0)
         own = embed(self.embed_tokens_per_layer, known, step) * size**0.5
         seen = linear(self.per_layer_model_projection, embedded, step) * embedded.shape[-1] ** -0.5
         shape = (*known.shape, layers, size)
-        mixed = (self.per_layer_projection_norm(seen.reshape(shape)) + own.reshape(shape)) * 2**-0.5
-        return [mixed[:, :, i] for i in range(layers)]
+        return (self.per_layer_projection_norm(seen.reshape(shape)) + own.reshape(shape)) * 2**-0.5

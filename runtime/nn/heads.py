@@ -20,5 +20,7 @@ class Heads:
     softcap: float | None = None
     normed_together: bool = False
     """Norms of queries and of keys run over all heads."""
+    normed_turned: bool = False
+    """Norms of queries and of keys come behind the turn."""
     gated: bool = False
     """With each query comes a gate of its size, whose sigmoid multiplies what the head sees."""

@@ -60,6 +60,19 @@ def rms(x: mx.array, eps: float) -> mx.array:
     return ops.table.rms(x, eps)
 
 
+class PlainRMS(Module):
+    """The same as a module, for places where others have a norm with weights."""
+
+    centred: ClassVar[bool] = False
+
+    def __init__(self, eps: float) -> None:
+        super().__init__()
+        self.eps = eps
+
+    def __call__(self, x: mx.array) -> mx.array:
+        return rms(x, self.eps)
+
+
 def one_added(weights: dict[str, mx.array], suffix: str = "norm.weight") -> dict[str, mx.array]:
     """The same tensors, 1 added in float32 to those whose name ends in `suffix`. Lazy."""
     return {name: plus_one(array) if name.endswith(suffix) else array for name, array in weights.items()}

@@ -33,7 +33,7 @@ from runtime.cpu.stated import Attends, Decodes, Draws, Feeds, Guessed, Routing,
 from runtime.cpu.turn import Rotary
 from runtime.nn import fused, plain
 from runtime.nn.scans import Counts, DeltaSizes, Folded, Scans, SsdSizes
-from runtime.nn.viewed import recalling, remembering
+from runtime.nn.viewed import Rotate, recalling, remembering
 from runtime.records import dataclass
 from runtime.step import Adapters, Step
 
@@ -99,6 +99,23 @@ class Remember(Protocol):
         bias: Bias | None = None,
         value_size: int | None = None,
     ) -> mx.array: ...
+
+
+class Layers(Protocol):
+    def __call__(
+        self,
+        layers: Sequence[Any],
+        x: mx.array,
+        step: Step,
+        caches: Sequence[StepCache],
+        given: mx.array | None = None,
+        /,
+    ) -> mx.array:
+        """What the last of these layers gives, each called as layer(x, step, cache) with what the one before
+        it gave; or as layer(x, step, cache, own), own [B, L, P] being its part of what is given,
+        [B, L, layers, P]. A column may look into layers that say what they consist of (`sublayer.stated`).
+        """
+        ...
 
 
 class Recall(Protocol):
@@ -239,10 +256,7 @@ class Operations:
     attention: Callable[[mx.array, Attends, Step, AttentionCache], mx.array]
     """(x, by, step, cache) -> x + what `by` says of it; heads see as in `remember`."""
 
-    layers: Callable[[Sequence[Any], mx.array, Step, Sequence[StepCache]], mx.array]
-    """(layers, x, step, caches) -> what the last of these layers gives, each called with what the one before
-    it gave. A column may look into those that say what they consist of (`sublayer.stated`).
-    """
+    layers: Layers
 
     experts: Callable[[Stacks, mx.array, mx.array, mx.array, int | None], mx.array]
     """(by, x, chosen, weights, together) -> what the experts `chosen` [..., k] answer to x [..., D], weighed
@@ -280,8 +294,9 @@ class Operations:
     """A row's numbers must not depend on how many share its step: no formula is chosen by width."""
 
 
-def _composed(of: Mapping[str, Any], remember: Remember) -> dict[str, Any]:
-    return {"remember": remember, **Composed({**of, "remember": remember}).table()}
+def _composed(of: Mapping[str, Any], rotate: Rotate, attend: Attend) -> dict[str, Any]:
+    seeing = {"remember": remembering(rotate, attend), "recall": recalling(rotate, attend)}
+    return {**seeing, **Composed({**of, **seeing}).table()}
 
 
 _PLAIN = Operations(
@@ -298,7 +313,6 @@ _PLAIN = Operations(
     standardize=plain.standardize,
     rotate=plain.rotate,
     attend=plain.attend,
-    recall=recalling(plain.rotate, plain.attend),
     softmax=plain.softmax,
     likeliest=plain.likeliest,
     silu=plain.silu,
@@ -316,7 +330,7 @@ _PLAIN = Operations(
     add_pairs=plain.add_pairs,
     settled=mx.stop_gradient,
     **Scans(plain.silu, plain.softplus, plain.rms).table(),
-    **_composed(vars(plain) | plain.ACTIVATIONS, remembering(plain.rotate, plain.attend)),
+    **_composed(vars(plain) | plain.ACTIVATIONS, plain.rotate, plain.attend),
 )
 _GPU = Operations(
     name="gpu",
@@ -332,7 +346,6 @@ _GPU = Operations(
     standardize=fused.standardize,
     rotate=fused.rotate,
     attend=fused.attend,
-    recall=recalling(fused.rotate, fused.attend),
     softmax=plain.softmax,
     likeliest=plain.likeliest,
     silu=nn.silu,
@@ -350,14 +363,13 @@ _GPU = Operations(
     add_pairs=plain.add_pairs,
     settled=fused.settled,
     **Scans(nn.silu, plain.softplus, fused.rms).table(),
-    **_composed(vars(plain) | vars(fused) | fused.ACTIVATIONS, remembering(fused.rotate, fused.attend)),
+    **_composed(vars(plain) | vars(fused) | fused.ACTIVATIONS, fused.rotate, fused.attend),
 )
 _BOUND = replace(_GPU, name="blas", **cpu.table(_GPU))
 _BLAS = replace(
     _BOUND,
-    recall=recalling(_BOUND.rotate, _BOUND.attend),
     **Scans(_BOUND.silu, _BOUND.softplus, _BOUND.rms).table(),
-    **_composed(by_name(_BOUND, plain.ACTIVATIONS), remembering(_BOUND.rotate, _BOUND.attend)),
+    **_composed(by_name(_BOUND, plain.ACTIVATIONS), _BOUND.rotate, _BOUND.attend),
 )
 
 

@@ -67,7 +67,7 @@ class Attention(Module):
         self._as_stated = (
             stated_together(kind, "flat", "opening")
             and stated_together(kind, "project", "head_norms")
-            and kind.place is Attention.place
+            and (kind.place is Attention.place or "head_norms" in vars(kind))
             and stated_together(kind, "seen", "heads")
         )
         self._attends = Heads(
@@ -96,19 +96,22 @@ class Attention(Module):
         """What `added` adds, said as one operation."""
         if not self._as_stated:
             return None
-        return attends(
-            self.heads(), norm, self.opening(), self.head_norms(), self.o_proj, after, self.get("sinks")
-        )
+        factors = None if type(self).factors is Attention.factors else self.factors
+        parts = self.heads(), norm, self.opening(), self.head_norms(), self.o_proj, after, self.get("sinks")
+        return attends(*parts, factors=factors)
 
     def seen(self, x: mx.array, step: Step, cache: AttentionCache) -> mx.array:
         """What the heads read, side by side, [B, L, H * K]: all but the last projection. With parameters
         `sinks` [H], heads have one more logit each.
         """
         rope = self._rope
-        if not self._by_heads:
+        factors = self.factors(step)
+        if not self._by_heads and factors is None:
             queries, keys, values = self.flat(x, step)
         else:
             queries, keys, values = self.project(x, step)
+            if factors is not None:
+                queries = queries * factors[:, None, :, None].astype(queries.dtype)
             if type(self).place is not Attention.place:
                 queries, keys = self.place(queries, keys, step)
                 rope = None
@@ -157,7 +160,13 @@ class Attention(Module):
         )
 
     def head_norms(self) -> tuple[Normalize, Normalize] | None:
-        """What `project` norms queries and keys by, head by head; or `flat`, all heads together."""
+        """What `project` norms queries and keys by, head by head; or `flat`, all heads together; or `place`,
+        behind the turn.
+        """
+        return None
+
+    def factors(self, step: Step) -> mx.array | None:
+        """Of the step's queries, [B or 1, L], before they turn; None where all are 1."""
         return None
 
     def place(self, queries: mx.array, keys: mx.array, step: Step) -> tuple[mx.array, mx.array]:

@@ -17,11 +17,14 @@ class Sharpening:
 
     def __call__(self, queries: mx.array, step: Step) -> mx.array:
         """queries [B, H, L, K] at the positions of a step."""
+        factors = self.factors(step)
+        return queries if factors is None else queries * factors[:, None, :, None].astype(queries.dtype)
+
+    def factors(self, step: Step) -> mx.array | None:
+        """float32 [B, L]; None where all of them are 1."""
         if not self.slope or not step.may_reach(self.trained):
-            return queries
-        return queries * step.memo(self, lambda: self._factors(step)).astype(queries.dtype)
+            return None
+        return step.memo(self, lambda: self._factors(step))
 
     def _factors(self, step: Step) -> mx.array:
-        """float32 [B, 1, L, 1]"""
-        times = mx.floor(step.positions / self.trained)
-        return (1 + self.slope * mx.log1p(times))[:, None, :, None]
+        return 1 + self.slope * mx.log1p(mx.floor(step.positions / self.trained))

@@ -13,7 +13,7 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.cache.protocol import AttentionCache
-from runtime.cpu.stated import Asks, Attends, Feeds, Folds, Routing
+from runtime.cpu.stated import Asks, Attends, Feeds, Folds, Gates, Routing
 from runtime.nn import ops
 from runtime.nn.activation import NAMES, Activation
 from runtime.nn.heads import Heads
@@ -72,16 +72,17 @@ def attends(
     heads: Heads,
     norm: Normalize | None,
     opening: Sequence[nn.Module],
-    head_norms: tuple[Normalize, Normalize] | None,
+    head_norms: tuple[Normalize | None, Normalize | None] | None,
     close: nn.Module,
     after: Normalize | None,
     sinks: mx.array | None = None,
+    **more: Any,
 ) -> Attends | None:
-    """None: it is not as the operation has it."""
-    of_heads = head_norms is None or (isinstance(head_norms[0], NORMS) and isinstance(head_norms[1], NORMS))
+    """more: the other fields of `Attends`. None: it is not as the operation has it."""
+    of_heads = all(one is None or isinstance(one, NORMS) for one in head_norms or ())
     if not of_heads or not fit(norm, after) or not MATRICES.issuperset(map(type, (*opening, close))):
         return None
-    return Attends(heads, norm, opening, head_norms, close, after, sinks)
+    return Attends(heads, norm, opening, head_norms, close, after, sinks, **more)
 
 
 def feeds(
@@ -98,6 +99,16 @@ def feeds(
     if name is None or not fit(norm, after) or not MATRICES.issuperset(map(type, (*opening, down))):
         return None
     return Feeds(norm, opening, halves, name, down, after)
+
+
+def gates(
+    opening: nn.Module, activation: Activation, place: int, close: nn.Module, after: Normalize | None
+) -> Gates | None:
+    """None: it is not as the operation has it."""
+    name = None if isinstance(activation, nn.Module) else NAMES.get(activation)
+    if name is None or not fit(None, after) or not MATRICES.issuperset((type(opening), type(close))):
+        return None
+    return Gates(opening, name, place, close, after)
 
 
 def asks(

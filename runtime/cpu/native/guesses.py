@@ -42,7 +42,10 @@ def guess(kernels: Any) -> Callable[..., mx.array | None]:
         if count is not None and not all(attend):
             return None
         opened = opened_of(whole, written, caches)
-        if not opened or any(is_lanes and not one.fits for is_lanes, one in zip(attend, opened, strict=True)):
+        if not opened or not all(getattr(one, "fits", True) for one in opened):
+            return None
+        factors = [by.factors for _, by in whole.memories if isinstance(by, Attends) and by.factors]
+        if more and any(of(written) is not None for of in factors):
             return None
         chains = chains_of(kernels, whole, opened)
         if chains is None:
@@ -57,7 +60,7 @@ def guess(kernels: Any) -> Callable[..., mx.array | None]:
             step.counts,
             step.first,
             count or 0,
-            memories_of(whole, opened, tables),
+            memories_of(whole, opened, tables, step),
             [behind[one.heads.rope] for _, one in whole.memories if isinstance(one, Attends)] if more else [],
             by.ids or 0,
             draws,

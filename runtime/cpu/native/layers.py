@@ -13,17 +13,35 @@ import mlx.core as mx
 
 from runtime.cpu.native.folds import folding
 from runtime.cpu.native.pairs import members_of
-from runtime.cpu.native.sublayers import asking, attending, feeding, memory_of, table_of
+from runtime.cpu.native.sublayers import (
+    Seen,
+    asking,
+    attending,
+    feeding,
+    gating,
+    memory_of,
+    multiplying,
+    table_of,
+)
 from runtime.cpu.native.watched import made_once
-from runtime.cpu.stated import Asks, Attends, Feeds, Folds
+from runtime.cpu.stated import Asks, Attends, Feeds, Folds, Gates, Times
 from runtime.records import dataclass
 from runtime.step import Step
 
 MOST = 16
 """Layers of a run. Each output of a node knows all of its inputs and outputs; a layer has two or more."""
 
-Said = tuple[Attends | Folds | Feeds | Asks, ...]
+Said = tuple[Attends | Folds | Feeds | Asks | Gates | Times, ...]
 """A layer's sublayers; of those that remember it has one at most, since it has one memory."""
+
+
+@dataclass(slots=True, frozen=True, eq=False)
+class Given:
+    """What a step brings for layers."""
+
+    array: mx.array
+    """[B, L, N * P]"""
+    kept: None = None
 
 
 @dataclass(slots=True, frozen=True, eq=False)
@@ -34,8 +52,10 @@ class Run:
     said: tuple[Said, ...]
     apart: bool
     """What comes behind memory is a node of its own."""
-    memories: tuple[tuple[int, Attends | Folds], ...]
-    """The sublayers that have a memory, and which of the layers they are in."""
+    memories: tuple[tuple[int, Attends | Folds | Gates], ...]
+    """The sublayers that have a memory or are given something, and which of the layers they are in."""
+    behind: int
+    """So many sublayers of the last layer come behind its memory."""
     ropes: frozenset[Any]
     """What those that attend turn by."""
 
@@ -45,26 +65,39 @@ class Run:
             (place, one)
             for place, parts in enumerate(said)
             for one in parts
-            if isinstance(one, Attends | Folds)
+            if isinstance(one, Attends | Folds | Gates)
         )
         ropes = frozenset(by.heads.rope for _, by in memories if isinstance(by, Attends))
-        return cls(first, tuple(said), apart, memories, ropes)
+        remember = [at for at, one in enumerate(said[-1]) if isinstance(one, Attends | Folds)]
+        behind = len(said[-1]) - 1 - remember[0] if remember else len(said[-1])
+        return cls(first, tuple(said), apart, memories, behind, ropes)
 
 
 def running(kernels: Any, otherwise: Callable[..., mx.array]) -> Callable[..., mx.array]:
     """The operation `layers`."""
 
-    def layers(layers: Sequence[Any], x: mx.array, step: Step, caches: Sequence[Any]) -> mx.array:
-        if x.dtype != mx.float32 or not layers:
-            return otherwise(layers, x, step, caches)
+    def layers(
+        layers: Sequence[Any],
+        x: mx.array,
+        step: Step,
+        caches: Sequence[Any],
+        given: mx.array | None = None,
+    ) -> mx.array:
+        if x.dtype != mx.float32 or not layers or (given is not None and given.dtype != mx.float32):
+            return otherwise(layers, x, step, caches, given)
+
+        def plainly(x: mx.array, start: int, stop: int) -> mx.array:
+            own = None if given is None else given[:, :, start:stop]
+            return otherwise(layers[start:stop], x, step, caches[start:stop], own) if start < stop else x
+
+        brought = None if given is None else Given(given.flatten(2))
         at, whole = 0, step.width == 1
         for run in known_runs(kernels, layers, whole):
-            x = otherwise(layers[at : run.first], x, step, caches[at : run.first])
+            x = plainly(x, at, run.first)
             at = run.first + len(run.said)
-            its = caches[run.first : at]
-            y = _through(kernels, run, x, step, its)
-            x = otherwise(layers[run.first : at], x, step, its) if y is None else y
-        return otherwise(layers[at:], x, step, caches[at:])
+            y = _through(kernels, run, x, step, caches[run.first : at], brought)
+            x = plainly(x, run.first, at) if y is None else y
+        return plainly(x, at, len(layers))
 
     return layers
 
@@ -90,9 +123,11 @@ def runs_of(layers: Sequence[Any], whole: bool) -> list[Run]:
     return [Run.of(first, said, apart=first + len(said) > last and not whole) for first, said in found]
 
 
-def _through(kernels: Any, run: Run, x: mx.array, step: Step, caches: Sequence[Any]) -> mx.array | None:
+def _through(
+    kernels: Any, run: Run, x: mx.array, step: Step, caches: Sequence[Any], given: Given | None
+) -> mx.array | None:
     """None: not as one node."""
-    opened = opened_of(run, step, caches)
+    opened = opened_of(run, step, caches, given)
     if not opened:
         return None
     chains = chains_of(kernels, run, opened, None if step.adapters is None else step.adapters.deck)
@@ -100,29 +135,54 @@ def _through(kernels: Any, run: Run, x: mx.array, step: Step, caches: Sequence[A
         return None
     members = members_of(kernels, step.adapters)
     tables = {rope: table_of(kernels, rope, step) for rope in run.ropes}
-    memories = memories_of(run, opened, tables)
-    y, *written = chains[0](x, step.starts, step.counts, step.first, memories, members)
+    memories, where = memories_of(run, opened, tables, step), (step.starts, step.counts, step.first)
+    late = 0 if len(chains) == 1 else sum(isinstance(one, Gates) for one in run.said[-1][-run.behind :])
+    cut = len(memories) - late
+    y, *written = chains[0](x, *where, memories[:cut], members)
     close(run, step, caches, opened, written)
-    return y if len(chains) == 1 else chains[1](y, members=members)[0]
+    return y if len(chains) == 1 else chains[1](y, *where, memories[cut:], members)[0]
 
 
-def opened_of(run: Run, step: Step, caches: Sequence[Any]) -> list[Any] | None:
+def opened_of(run: Run, step: Step, caches: Sequence[Any], given: Given | None = None) -> list[Any] | None:
     """What is remembered before the step, by memory; None where some memory cannot be handed out so."""
     opened: list[Any] = []
     for place, by in run.memories:
-        one = caches[place].open(step) if type(by) is Attends else caches[place].before(step)
+        if isinstance(by, Gates):
+            one = given
+        elif isinstance(by, Folds):
+            one = caches[place].before(step)
+        elif by.reads:
+            one = _seen(run, caches, place, opened, step)
+        else:
+            one = caches[place].open(step)
         if one is None:
             return None
         opened.append(one)
     return opened
 
 
-def memories_of(run: Run, opened: Sequence[Any], tables: Mapping[Any, mx.array | None]) -> list[Any]:
+def _seen(run: Run, caches: Sequence[Any], place: int, opened: list[Any], step: Step) -> Any:
+    """What the layer at this place reads: the run's own, or what one before the run has written."""
+    for donor, (other, by) in enumerate(run.memories[: len(opened)]):
+        if caches[other] is caches[place] and isinstance(by, Attends) and not by.reads:
+            return Seen(opened[donor].kept, donor)
+    return caches[place].lanes(step)
+
+
+def memories_of(
+    run: Run, opened: Sequence[Any], tables: Mapping[Any, mx.array | None], step: Step
+) -> list[Any]:
     """The same as kernels take it. tables: what heads are turned by, for each rope."""
-    return [
-        memory_of(tables[by.heads.rope], one) if type(by) is Attends else (one.arrays, one.again)
-        for (_, by), one in zip(run.memories, opened, strict=True)
-    ]
+    found: list[Any] = []
+    for (_, by), one in zip(run.memories, opened, strict=True):
+        match by:
+            case Attends():
+                found.append(memory_of(by, one, tables[by.heads.rope], step))
+            case Folds():
+                found.append((one.arrays, one.again))
+            case Gates():
+                found.append((one.array,))
+    return found
 
 
 def close(
@@ -131,6 +191,8 @@ def close(
     """Hand memories what a node has made of them."""
     at = 0
     for (place, by), one in zip(run.memories, opened, strict=True):
+        if isinstance(by, Gates) or (isinstance(by, Attends) and by.reads):
+            continue
         own = written[at : at + len(one.arrays)]
         at += len(own)
         if isinstance(by, Attends):
@@ -148,10 +210,11 @@ def chains_of(kernels: Any, run: Run, opened: Sequence[Any], deck: Any = None) -
     adapters that rows may have; None where none has one.
     """
     kept = [one.kept for one in opened]
-    key = "run", run.apart, deck is None
-    found = kept[0].made.get(key)
+    key = "run", run.first, run.apart, deck is None
+    made = next(one for one in kept if one is not None).made
+    found = made.get(key)
     if found is None or found[0] is not run or found[1] != kept or found[2] is not deck:
-        found = kept[0].made[key] = run, kept, deck, _chains(kernels, run, kept, deck)
+        found = made[key] = run, kept, deck, _chains(kernels, run, kept, deck)
     return found[3]
 
 
@@ -161,13 +224,16 @@ def _chains(kernels: Any, run: Run, memory: list[Any], deck: Any) -> list[Any] |
         parts += [_part(kernels, one, kept, deck) for one in said]
     if None in parts:
         return None
-    apart = run.apart and len(parts) > 1
-    if apart and run.said[-1][-1].beside:
+    if not run.apart or not run.behind or run.behind == len(parts):
+        return [kernels.Chain(parts)]
+    if getattr(run.said[-1][-run.behind], "beside", False):
         return None  # its sublayers cannot be parted
-    return [kernels.Chain(part) for part in ([parts[:-1], parts[-1:]] if apart else [parts])]
+    return [kernels.Chain(parts[: -run.behind]), kernels.Chain(parts[-run.behind :])]
 
 
-def _part(kernels: Any, said: Attends | Folds | Feeds | Asks, kept: Iterator[Any], deck: Any) -> Any:
+def _part(
+    kernels: Any, said: Attends | Folds | Feeds | Asks | Gates | Times, kept: Iterator[Any], deck: Any
+) -> Any:
     """kept: of the memories of those that remember, in order."""
     match said:
         case Attends():
@@ -179,3 +245,8 @@ def _part(kernels: Any, said: Attends | Folds | Feeds | Asks, kept: Iterator[Any
             return feeding(kernels, said, deck)
         case Asks():
             return asking(kernels, said, deck)
+        case Gates():
+            next(kept)
+            return gating(kernels, said, deck)
+        case Times():
+            return multiplying(kernels, said)

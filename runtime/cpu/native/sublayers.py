@@ -22,8 +22,9 @@ from runtime.cpu.native.products import matrix_of
 from runtime.cpu.native.rope import cosines
 from runtime.cpu.native.route import routing_of
 from runtime.cpu.native.watched import made_once
-from runtime.cpu.stated import Asks, Attends, Feeds, Folds
+from runtime.cpu.stated import Asks, Attends, Feeds, Folds, Gates, Times
 from runtime.cpu.turn import Rotary
+from runtime.records import dataclass
 from runtime.step import Step
 
 
@@ -133,14 +134,17 @@ def asking(kernels: Any, by: Asks, deck: Any = None) -> Any:
 
 def _attention(kernels: Any, otherwise: Callable[..., Any]) -> Callable[..., Any]:
     def attention(x: mx.array, by: Attends, step: Step, cache: AttentionCache) -> mx.array:
-        lanes = cache.open(step) if x.dtype == mx.float32 else None
+        lanes = None
+        if x.dtype == mx.float32:
+            lanes = cache.lanes(step) if by.reads else cache.open(step)
         if lanes is not None:
             kept = lanes.kept
             chain = made_once(kernels, kept.made, by.heads, by, make, kept, by)
             if chain is not None:
-                memory = memory_of(table_of(kernels, by.heads.rope, step), lanes)
+                memory = memory_of(by, lanes, table_of(kernels, by.heads.rope, step), step)
                 y, *written = chain(x, step.starts, step.counts, lanes.first, [memory])
-                cache.close(step, lanes, written)
+                if not by.reads:
+                    cache.close(step, lanes, written)
                 return y
         return otherwise(x, by, step, cache)
 
@@ -155,15 +159,33 @@ def attending(kernels: Any, kept: Kept, by: Attends, deck: Any = None) -> Any:
     """The kernels' view of a sublayer that attends to such a memory; None where they have none."""
     heads = by.heads
     attend = form_of(kernels, kept, heads.count, heads.scale, heads.softcap, None, heads.rope)
-    norms = norms_of(kernels, (by.norm, *(by.head_norms or (None, None)), by.after))
+    norms = norms_of(kernels, (by.norm, by.after))
+    of_heads = norms_of(kernels, (*(by.head_norms or (None, None)), by.value_norm))
     matrices = [paired(kernels, module, deck) for module in (*by.opening, by.close)]
     if by.sinks is not None and by.sinks.dtype != mx.float32:
         return None
-    if attend is None or norms is None or None in matrices or len(kept.codecs) == 1:
+    if None in (attend, norms, of_heads) or None in matrices or len(kept.codecs) == 1:
         return None
+    assert norms is not None
+    assert of_heads is not None
     *opening, close = matrices
-    how = attend, by.sinks, heads.gated, heads.normed_together
-    return sharing(by, kernels.attention(norms[0], opening, norms[1], norms[2], *how, close, norms[3]))
+    made = kernels.Heads(*of_heads, heads.normed_together, heads.normed_turned, heads.gated)
+    return sharing(
+        by, kernels.attention(norms[0], opening, made, attend, by.sinks, by.reads, close, norms[1])
+    )
+
+
+def gating(kernels: Any, by: Gates, deck: Any = None) -> Any:
+    """The kernels' view of a sublayer that is gated by what a step brings; None where they have none."""
+    norms = norms_of(kernels, (by.after,))
+    opening, close = paired(kernels, by.open, deck), paired(kernels, by.close, deck)
+    if norms is None or opening is None or close is None:
+        return None
+    return kernels.bringing(opening, KINDS[by.activation], by.place, close, norms[0])
+
+
+def multiplying(kernels: Any, by: Times) -> Any:
+    return kernels.times(by.by, by.width) if by.by.dtype == mx.float32 else None
 
 
 def table_of(kernels: Any, rope: Rotary | None, step: Step) -> mx.array | None:
@@ -171,6 +193,20 @@ def table_of(kernels: Any, rope: Rotary | None, step: Step) -> mx.array | None:
     return None if rope is None else cosines(kernels, rope, step)
 
 
-def memory_of(table: mx.array | None, lanes: Lanes) -> tuple[Any, ...]:
-    """What a sublayer that attends has in a step, as kernels take it."""
-    return table, lanes.arrays, lanes.bases, not lanes.fits
+@dataclass(slots=True, frozen=True, eq=False)
+class Seen:
+    """Keys and values that another sublayer of the same node writes in this step."""
+
+    kept: Kept
+    donor: int
+    """Which of the node's memories."""
+
+
+def memory_of(by: Attends, one: Lanes | Seen, table: mx.array | None, step: Step) -> tuple[Any, ...]:
+    """What a sublayer that attends has in a step, as kernels take it. table: what its heads are turned by."""
+    turned = table, None if by.factors is None else by.factors(step)
+    if isinstance(one, Seen):
+        return *turned, one.donor
+    if by.reads:
+        return *turned, one.arrays, one.beside, one.bases
+    return *turned, one.arrays, one.bases, not one.fits

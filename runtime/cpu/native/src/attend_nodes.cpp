@@ -70,19 +70,7 @@ Array read(const Attention& by, const Array& queries, const Maybe& table, const 
   Arrays in{queries};
   Attending of(by, shape);
   of.add_extras(table, mask, sinks, in);
-  want(first >= 0 && (int)starts.size() == shape.rows && starts.size() == counts.size() && starts.size() == bases.size() && starts.size() == stops.size(),
-       "there is a start, a count, a base and a stop for each row");
-  of.first = first, of.lanes = in.size();
-  const int slots = of.add_lanes(lanes, first + shape.rows, in);
-  int more = 0;
-  if (!apart.empty()) of.apart = in.size(), more = of.add_lanes(apart, shape.rows, in);
-  for (int b = 0; b < shape.rows; b++) {
-    const int64_t start = starts[b], base = bases[b], count = counts[b], stop = stops[b], edge = apart.empty() ? FAR : start;
-    want(base >= 0 && start >= 0 && stop >= base && count >= 0 && count <= shape.width, "positions are not negative, and a row has no more queries than the step is wide");
-    want((stop < edge ? stop : edge) - base <= slots && (stop <= edge || stop - edge <= more), "a row's positions lie in its slots");
-    want(!mask || mask->shape(3) >= stop - base, "the mask says something about every key");
-    of.rows[b] = {start, base, edge, stop, (int)count};
-  }
+  of.read_from(lanes, apart, starts, counts, bases, stops, first, in);
   return Array({shape.rows, shape.width, by.heads * by.values.size}, mx::float32,
                std::make_shared<Attend>(processor(), std::move(of)), std::move(in));
 }

@@ -88,6 +88,46 @@ void Attending::write_to(const Arrays& lanes, const Ints& starts, const Ints& co
   }
 }
 
+void Attending::read_from(const Arrays& lanes, const Arrays& apart, const Ints& starts, const Ints& counts, const Ints& bases,
+                          const Ints& stops, int first, Arrays& in) {
+  const size_t count = rows.size();
+  want(first >= 0 && starts.size() == count && counts.size() == count && bases.size() == count && stops.size() == count,
+       "there is a start, a count, a base and a stop for each row");
+  this->first = first, this->lanes = in.size();
+  const int slots = add_lanes(lanes, first + (int)count, in);
+  int more = 0;
+  if (!apart.empty()) this->apart = in.size(), more = add_lanes(apart, (int)count, in);
+  for (size_t b = 0; b < count; b++) {
+    const int64_t start = starts[b], base = bases[b], own = counts[b], stop = stops[b], edge = apart.empty() ? FAR : start;
+    want(base >= 0 && start >= 0 && stop >= base && own >= 0 && own <= width, "positions are not negative, and a row has no more queries than the step is wide");
+    want((stop < edge ? stop : edge) - base <= slots && (stop <= edge || stop - edge <= more), "a row's positions lie in its slots");
+    want(mask < 0 || in[mask].shape(3) >= stop - base, "the mask says something about every key");
+    rows[b] = {start, base, edge, stop, (int)own};
+  }
+}
+
+void Attending::see(const Attending& donor) {
+  want(donor.writes && donor.by.groups == by.groups && donor.by.keys.like(by.keys) && donor.by.values.like(by.values) &&
+           donor.by.values_in_keys == by.values_in_keys && donor.rows.size() == rows.size() && donor.width == width,
+       "one that sees what another has written must know the same lanes");
+  rows = donor.rows, first = donor.first, lanes = donor.lanes, written = donor.written;
+  writes = true, beside = donor.beside, later = true;
+}
+
+void Attending::add_factors(const Maybe& given, Arrays& in) {
+  if (!given) return;
+  want_float(*given, "factors of queries");
+  want(given->ndim() == 2 && (given->shape(0) == 1 || given->shape(0) == (int)rows.size()) && given->shape(1) == width,
+       "factors of queries are [rows or 1, tokens]");
+  factors = in.size(), in.push_back(*given);
+}
+
+Factors Attending::factors_of(const Arrays& in, mx::Stream stream) const {
+  if (factors < 0) return {};
+  const Array given = dense(in[factors], stream);
+  return {given.data<float>(), given.shape(0) == 1 ? 0 : (size_t)width};
+}
+
 Attending Attending::behind(int more, int table) const {
   Attending next = *this;
   next.width = 1, next.table = table, next.turn = more, next.later = true;
@@ -118,8 +158,9 @@ void Attending::set(mk_attention& a, const Arrays& in, Arrays& out, mx::Stream s
   int other_first = apart < 0 ? first : 0;
   if (writes) {
     for (int i = 0; i < by.parts(); i++) {
+      if (later) continue;
       if (beside) allocate(out[written + i]);
-      else if (!later) own(in[lanes + i], out[written + i], stream);
+      else own(in[lanes + i], out[written + i], stream);
     }
     other = &out[written];
     if (beside) other_first = 0;

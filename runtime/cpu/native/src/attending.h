@@ -21,6 +21,7 @@ struct Form {
     want(!packed() || (group > 0 && group % 16 == 0 && size % group == 0), "packed vectors consist of whole groups, and groups of sixteens");
   }
   bool packed() const { return form == MK_KEPT_Q8 || form == MK_KEPT_Q4; }
+  bool like(const Form& other) const { return form == other.form && size == other.size && group == other.group; }
   int parts() const { return packed() ? 3 : 1; }
   int width(int part) const { return !packed() ? size : part ? size / group : size * (form == MK_KEPT_Q8 ? 8 : 4) / 32; }
   mx::Dtype dtype(int part) const {
@@ -64,6 +65,12 @@ struct Shape {
 // [rows, tokens, heads * size] or [rows, heads, tokens, size], in float32.
 Shape heads_of(const Array& x, int heads, int size, const char* what);
 
+// Of each token's queries, `row` floats from one row to the next.
+struct Factors {
+  const float* data = nullptr;  // NULL: all are 1
+  size_t row = 0;
+};
+
 // Attention of one step, as its node has it. Inputs of a node are one list of arrays: the numbers say where in it.
 struct Attending {
   Attention by;
@@ -73,7 +80,8 @@ struct Attending {
   int written = 0;  // the first of the outputs that are lanes
   bool writes = false, beside = false;
   int turn = 0;        // of the table's tokens, the one that is this step's first
-  bool later = false;  // an earlier step of the same node has taken over the lanes
+  int factors = -1;    // among the inputs: of each token's queries
+  bool later = false;  // somebody before it in the same node has taken over the lanes
 
   Attending(const Attention& by, Shape shape) : by(by), width(shape.width), rows(shape.rows) {}
 
@@ -83,6 +91,13 @@ struct Attending {
   // The lanes as inputs, and as outputs as they are once the step's tokens are written; or what lies beside them.
   void write_to(const Arrays& lanes, const Ints& starts, const Ints& counts, const Ints& bases, int first, bool beside, Arrays& in,
                 std::vector<mx::Shape>& shapes, std::vector<mx::Dtype>& types);
+  // Of lanes that somebody else has written to: they hold what the step's tokens see.
+  void read_from(const Arrays& lanes, const Arrays& apart, const Ints& starts, const Ints& counts, const Ints& bases, const Ints& stops,
+                 int first, Arrays& in);
+  // The same where `donor` does so in the same node.
+  void see(const Attending& donor);
+  void add_factors(const Maybe& factors, Arrays& in);
+  Factors factors_of(const Arrays& in, mx::Stream stream) const;
   // Of the token that stands `more` behind those of this step: one of each row, in a step of its own. table: of the tokens
   // behind this step, among the inputs; -1 for none.
   Attending behind(int more, int table) const;

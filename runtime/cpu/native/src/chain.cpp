@@ -13,16 +13,15 @@ Chain::Chain(const std::vector<Part>& parts) : parts_(parts) {
 Links Chain::links(int rows, int width, const Ints& starts, const Ints& counts, int first, const std::vector<Memory>& memories,
                    Arrays& in, std::vector<mx::Shape>& shapes, std::vector<mx::Dtype>& types) const {
   Links links;
-  links.reserve(parts_.size());
+  links.reserve(parts_.size()); // what is known of one is pointed to
+  Making making{rows, width, starts, counts, first, in, shapes, types};
   size_t next = 0;
   for (const Part& part : parts_) {
-    Link link{part.by, {}};
-    if (part.by->remembers()) {
-      want(next < memories.size() && width > 0, "those that remember must have a memory each, and x [rows, tokens, width]");
-      Making making{rows, width, starts, counts, first, in, shapes, types};
-      link.of = part.by->remember(memories[next++], making);
-    }
-    links.push_back(std::move(link));
+    links.push_back({part.by, {}});
+    if (!part.by->remembers()) continue;
+    want(next < memories.size() && width > 0, "those that remember must have a memory each, and x [rows, tokens, width]");
+    links.back().of = part.by->remember(memories[next++], making);
+    making.before.push_back(&links.back().of);
   }
   want(next == memories.size(), "those that remember must have a memory each");
   for (Link& link : links) link.weights_at = link.by->weights.join(in);

@@ -114,7 +114,10 @@ class Guess : public Node {
 // Room for the tokens that are read, and for all that are drawn but the last.
 void want_room(const Memory& memory, const Ints& starts, const Ints& counts, int steps) {
   if (std::holds_alternative<States>(memory)) return want(steps == 1, "what is folded is a step's own tokens");
-  const auto& [table, lanes, bases, beside] = std::get<Lanes>(memory);
+  if (std::holds_alternative<Seen>(memory)) return;
+  want(std::holds_alternative<Lanes>(memory), "those that remember must attend or fold");
+  const auto& [table, factors, lanes, bases, beside] = std::get<Lanes>(memory);
+  want(!factors || steps == 1, "factors are of a step's own tokens");
   want(!beside && !lanes.empty() && lanes[0].ndim() == 4 && bases.size() == starts.size(), "tokens must be written to the lanes");
   for (size_t b = 0; b < starts.size(); b++)
     want((int64_t)starts[b] - bases[b] + counts[b] + steps - 1 <= lanes[0].shape(2), "there are slots for all tokens");
@@ -159,7 +162,8 @@ Arrays guess(const Chain& chain, const Held<Ends>& held_ends, const Array& ids, 
   plan->passes.push_back(chain.links(shape.rows, shape.width, starts, counts, first, memories, in, shapes, types));
   Ints at;
   for (size_t i = 0; i < tables.size(); i++) {
-    const Maybe& read = std::get<0>(std::get<Lanes>(memories[i]));
+    const auto* seen = std::get_if<Seen>(&memories[i]);
+    const Maybe& read = seen ? std::get<0>(*seen) : std::get<0>(std::get<Lanes>(memories[i]));
     want(read.has_value() == tables[i].has_value(), "all passes turn, or none");
     at.push_back(joined(tables[i], {shape.rows, steps - 1}, read ? read->shape(2) : 0, in));
   }

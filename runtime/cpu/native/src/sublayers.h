@@ -155,15 +155,22 @@ inline void want_closing(const Matrix& matrix, int width, const MaybeNorm& after
   want(!after || !after->centred(), "a norm behind a sublayer must be an RMS norm");
 }
 
-// What a sublayer has of its layer's memory in a step, as Python hands it over. One that attends: table of turns, lanes, the
-// position in slot 0 of each row, and whether the step's tokens go beside the lanes. One that folds: states before the step,
-// and whether its opening products are asked for, too.
-using Lanes = std::tuple<std::optional<Array>, Arrays, Ints, bool>;
+// What a sublayer has of its layer's memory in a step, as Python hands it over.
+// One that attends: table of turns, factors of queries [1 or rows, tokens], lanes, the position in slot 0 of each row, and
+// whether the step's tokens go beside the lanes.
+using Lanes = std::tuple<Maybe, Maybe, Arrays, Ints, bool>;
+// One that attends to what another has written in this step: table and factors, and which of the node's memories that is; or
+// where an earlier node has written it, lanes, what lies beside them, and positions in slot 0.
+using Seen = std::tuple<Maybe, Maybe, int>;
+using Elsewhere = std::tuple<Maybe, Maybe, Arrays, Arrays, Ints>;
+// One that folds: states before the step, and whether its opening products are asked for, too.
 using States = std::tuple<Arrays, bool>;
-using Memory = std::variant<Lanes, States>;
+// What a step brings for a sublayer: [rows, tokens, numbers of all such sublayers].
+using Given = std::tuple<Array>;
+using Memory = std::variant<Lanes, Seen, Elsewhere, States, Given>;
 
-// The same as its node has it.
-using Remembered = std::variant<std::monostate, Attending, Folding>;
+// The same as its node has it; of what was brought, which input that is.
+using Remembered = std::variant<std::monostate, Attending, Folding, int>;
 
 // A node in the making.
 struct Making {
@@ -173,6 +180,7 @@ struct Making {
   Arrays& in;
   std::vector<mx::Shape>& shapes;  // of what it gives
   std::vector<mx::Dtype>& types;
+  std::vector<const Remembered*> before = {};  // of the sublayers before this one that remember
 };
 
 // What adds to a residual stream: what all steps have in common.

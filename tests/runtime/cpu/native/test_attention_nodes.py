@@ -182,23 +182,38 @@ def test_wrong_shapes_are_refused() -> None:
 
     q, kv, close = matrix(192, 64), matrix(64, 64), matrix(64, 192)
     norm = kernels.Norm(False, mx.ones((64,)), None, 1e-5)
-    plain = None, False, False  # sinks, gated, together
+    plain = None, False, False, False  # sinks, gated, together, turned
     wide = kernels.Norm(False, mx.ones((192,)), None, 1e-5)
+
+    def attention(
+        opening: Any, by_query: Any, by_key: Any, how: Any, closing: Any, *, reads: bool = False
+    ) -> Any:
+        sinks, gated, together, turned = how
+        heads = kernels.Heads(by_query, by_key, None, together, turned, gated)
+        return kernels.attention(None, opening, heads, attend, sinks, reads, closing, None)
+
     for opening, by_query, by_key, rest, closing in (
-        ([q, kv], None, None, plain, close),
+        ([q], None, None, plain, close),
+        ([q, matrix(96, 64)], None, None, plain, close),
+        ([q, kv, kv], None, norm, (None, False, True, True), close),
         ([q, kv, matrix(96, 64)], None, None, plain, close),
         ([matrix(192, 32), kv, kv], None, None, plain, close),
         ([q, kv, kv], norm, norm, plain, close),
         ([matrix(320, 64)], kernels.Norm(False, None, None, 1e-5), None, plain, close),
-        ([q, kv, kv], None, None, (mx.zeros((5,)), False, False), close),
-        ([q, kv, kv], None, None, (None, True, False), close),
+        ([q, kv, kv], None, None, (mx.zeros((5,)), False, False, False), close),
+        ([q, kv, kv], None, None, (None, True, False, False), close),
         ([q, kv, kv], wide, None, plain, close),
-        ([matrix(384, 64), kv, kv], wide, None, (None, True, True), close),
+        ([matrix(384, 64), kv, kv], wide, None, (None, True, True, False), close),
         ([q, kv, kv], None, None, plain, matrix(64, 64)),
     ):
         with pytest.raises(ValueError, match=r"must|matri|wide|gates"):
-            kernels.attention(None, opening, by_query, by_key, attend, *rest, closing, None)
-    part = kernels.attention(None, [q, kv, kv], None, None, attend, *plain, close, None)
+            attention(opening, by_query, by_key, rest, closing)
+    with pytest.raises(ValueError, match="queries alone"):
+        attention([q, kv, kv], None, None, plain, close, reads=True)
+    reading = kernels.Chain([attention([q], None, None, plain, close, reads=True)])
+    with pytest.raises(ValueError, match="behind who writes"):
+        reading(mx.zeros((1, 1, 64)), [0], [1], 0, [(None, None, 0)])
+    part = attention([q, kv, kv], None, None, plain, close)
     chain = kernels.Chain([part])
     lanes = [mx.zeros((1, 2, 16, 32))] * 2
     for x in (
@@ -208,4 +223,4 @@ def test_wrong_shapes_are_refused() -> None:
         mx.zeros((1, 1, 64), mx.float16),
     ):
         with pytest.raises(ValueError, match=r"must|lanes|each row"):
-            chain(x, [0], [1], 0, [(None, lanes, [0], False)])
+            chain(x, [0], [1], 0, [(None, None, lanes, [0], False)])

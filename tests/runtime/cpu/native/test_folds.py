@@ -222,7 +222,7 @@ def test_what_a_fold_must_have() -> None:
     ):
         with pytest.raises(ValueError, match=r"must|bias"):
             wrong()
-    for given in ([], [(states[:1], False)], [(states[::-1], False)], [(None, states, [0], False)]):
+    for given in ([], [(states[:1], False)], [(states[::-1], False)], [(None, None, states, [0], False)]):
         with pytest.raises(ValueError, match=r"must"):
             chain(x, [0], [2], 0, given)
     with pytest.raises(ValueError, match="tokens"):

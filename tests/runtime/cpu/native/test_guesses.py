@@ -22,7 +22,7 @@ from tests.support.parity import Reference
 pytestmark = pytest.mark.skipif(native.kernels is None, reason=f"no kernels: {native.status.reason}")
 
 FAMILIES = [
-    *("gemma2", "gemma3_text", "granite", "cohere2"),  # logits of their own
+    *("gemma2", "gemma3_text", "gemma4_unified", "granite", "cohere2"),  # logits of their own
     *("lfm2", "bamba", "granitemoehybrid", "qwen3_5", "olmo_hybrid", "mamba2", "nemotron_h"),  # folds
 ]
 STEPS = [(3, 5), (1, 1), (3, 2), (1, 1)]

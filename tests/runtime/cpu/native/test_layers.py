@@ -280,7 +280,7 @@ def test_a_chain_asks_for_what_it_needs() -> None:
     for call in (
         lambda: kernels.Chain([]),
         lambda: kernels.Chain([part, other])(x),
-        lambda: kernels.Chain([part])(x, [0], [1], 0, [(None, [x], [0], False)]),
+        lambda: kernels.Chain([part])(x, [0], [1], 0, [(None, None, [x], [0], False)]),
         lambda: kernels.Chain([part])(x.astype(mx.float16)),
     ):
         with pytest.raises(ValueError, match="must"):

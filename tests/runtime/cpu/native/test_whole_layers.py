@@ -1,0 +1,78 @@
+"""Layers of real families as few nodes have the bits of the same layers in parts, in every column."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+import pytest
+
+from runtime.cache.build import build_memory
+from runtime.cpu import native
+
+if native.kernels is None:
+    pytest.skip(f"no kernels: {native.status.reason}", allow_module_level=True)
+
+from runtime.cpu.composed import Composed
+from runtime.loaded import LoadedModel
+from runtime.nn import ops
+from runtime.step import Inputs, Step
+from tests.runtime.cpu.native.rows import computing
+from tests.support.parity import Reference
+from tests.support.same_bits import Batch
+
+FAMILIES = {
+    "gemma4_text": 1,
+    "gemma4_unified": 1,
+    "gemma4_keys_as_values": 1,
+    "ministral3": 1,
+    "hunyuan_biases": 1,
+}
+"""Nodes that their layers are, where one token is read."""
+
+
+def answers(model: LoadedModel, *, whole: bool) -> list[np.ndarray]:
+    """Of two rows, read at once, token by token, and behind drafts that are rejected."""
+    texts = [[(7 * row + 3 * i) % 50 + 1 for i in range(24)] for row in range(2)]
+    with pytest.MonkeyPatch.context() as patch:
+        if not whole:
+            in_parts(patch)
+        batch = Batch(model, texts)
+        batch.feed([15, 11])
+        batch.feed([2, 3], drafts=2)
+        for _ in range(3):
+            batch.feed([1, 1])
+        return batch.answers()
+
+
+def in_parts(patch: pytest.MonkeyPatch) -> None:
+    parts = Composed({})
+    patch.setattr(ops, "table", replace(ops.table, layers=parts.layers))
+    for module in ("runtime.nn.self_attention", "runtime.models.gemma4"):
+        patch.setattr(f"{module}.attended", lambda *_: None)
+    patch.setattr("runtime.nn.mlp.fed_forward", lambda *_: None)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_bits(name: str, tmp_path: Path) -> None:
+    with ops.using("cpu"):
+        model = Reference(name).load(tmp_path)
+        wanted = answers(model, whole=False)
+        for column in native.kernels.columns():
+            with computing(column, 2):
+                got = answers(model, whole=True)
+            assert all(np.array_equal(a, b) for a, b in zip(got, wanted, strict=True)), column
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_nodes(name: str, tmp_path: Path) -> None:
+    with ops.using("cpu"):
+        model = Reference(name).load(tmp_path)
+        memory: Any = build_memory(model.described.layout)
+        step = Step((0,), (1,), inputs=Inputs(mx.array([[3]])))
+        memory.prepare(step)
+        mx.export_to_dot(str(tmp_path / "graph.dot"), model.network(step, memory))
+    graph = (tmp_path / "graph.dot").read_text()
+    assert graph.count("ModelkitSublayers") == FAMILIES[name]
+    assert "ModelkitAttend" not in graph
