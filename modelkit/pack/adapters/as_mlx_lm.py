@@ -18,6 +18,9 @@ from modelkit.pack.adapters.fused import unpacked
 from modelkit.pack.adapters.given import Given, as_it_is, folder_files
 from modelkit.pack.experts import gather
 from modelkit.pack.families import checkpoint_of
+from modelkit.pack.mlx_folder.shard import Plain
+from modelkit.pack.mlx_lm.rewriting import rewritten
+from modelkit.pack.mlx_lm.sheet import Sheet
 from modelkit.pack.mlx_lm_limits import UNKNOWN
 from modelkit.source.adapters.mlx import CONFIG, WEIGHTS
 from modelkit.source.inventory import Inventory
@@ -122,6 +125,7 @@ def _names(given: Given) -> dict[str, str]:
     known = given.ways(_with(inventory, shapes), apart=False)  # `_check_tied` has seen to it
     stored = {place: name for name, way in known.of.items() for place in (int(way.parameter.flat[0]),)}
     wrapped = text_block(inventory.config) is not None
+    _check_form(given, set(stored.values()))
     found: dict[str, str] = {}
     for place, parameter in enumerate(known.parameters):
         name = stored.get(place)
@@ -129,6 +133,26 @@ def _names(given: Given) -> dict[str, str]:
             given.refuse(f"changes {parameter}, which mlx-lm's class of this model has otherwise")
         found[parameter] = _called(name, wrapped=wrapped).removesuffix(".weight")
     return found
+
+
+def _check_form(given: Given, touched: set[str]) -> None:
+    """The adapter is for the model as `export` lays it out. Where mlx-lm computes that only in its own form,
+    what the adapter changes has to be the same there. touched: MLX's names of stored matrices.
+    """
+    inventory = given.origin.source.inventory
+    before = {name: Plain(tensor) for name, tensor in inventory.tensors.items()}
+    made = rewritten(Sheet(inventory.config, {"": before}))
+    after = made.sheet.files[""]
+    same = after == before
+    fields = (given.table, *(one.get("tie_word_embeddings") for one in (inventory.config, made.sheet.config)))
+    retied = fields[0] in given.adapter.parameters and fields[1] != fields[2]
+    other = sorted(name for name in touched if not same and not isinstance(after.get(name), Plain))
+    if other or retied:
+        given.refuse(
+            f"changes {other[0] if other else given.table}, which is otherwise in the form that mlx-lm needs "
+            f"of this model ({'; '.join(made.done)})",
+            "`create --fuse-adapters` makes it part of the weights; export that with --form mlx-lm.",
+        )
 
 
 def _called(name: str, *, wrapped: bool) -> str:

@@ -128,3 +128,31 @@ def test_another_form_is_refused(tmp_path: Path) -> None:
     form: Any = "gguf"
     with pytest.raises(ModelkitError, match="one of peft, mlx-lm"):
         modelkit.export_adapter("it", "lora", tmp_path / "out", form=form, home=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "module", "expected"),
+    [
+        ("falcon_h1", "model.layers.0.self_attn.k_proj", "changes model.layers.0.self_attn.k_proj.weight"),
+        ("falcon_h1", "model.layers.0.self_attn.q_proj", None),
+        ("stablelm_parallel", "model.embed_tokens", "changes model.embed_tokens.weight"),
+        ("stablelm_parallel", "model.layers.0.self_attn.q_proj", None),
+    ],
+)
+def test_what_mlx_lms_form_of_the_model_has_otherwise(
+    name: str, module: str, expected: str | None, tmp_path: Path
+) -> None:
+    """Matrices that are written otherwise, so that mlx-lm computes the model, take no pair as it is."""
+    record = Reference(name).record
+    config = {key: value for key, value in record["config"].items() if key != "eos_token_id"}
+    write_tokenizer(write_checkpoint(tmp_path / "model", config, record["tensors"]), tokens=128)
+    weight = f"{module}.weight"
+    left, right = pair_for(weight, tuple(record["tensors"][weight]), 3, input_first=False)
+    write_peft(tmp_path / "lora", peft_tensors(weight, left, right), ensure_weight_tying=True)
+    (tmp_path / "Modelfile").write_text("FROM ./model\nADAPTER ./lora\n", encoding="utf-8")
+    modelkit.create(tmp_path / "Modelfile", name="it", home=tmp_path)
+    if expected is None:
+        modelkit.export_adapter("it", "lora", tmp_path / "out", form="mlx-lm", home=tmp_path)
+        return
+    with pytest.raises(ModelkitError, match=expected):
+        modelkit.export_adapter("it", "lora", tmp_path / "out", form="mlx-lm", home=tmp_path)
