@@ -15,6 +15,7 @@ if native.kernels is None:
     pytest.skip(f"no kernels: {native.status.reason}", allow_module_level=True)
 
 from runtime.cpu.composed import Composed
+from runtime.cpu.native import layers as native_layers
 from runtime.loaded import LoadedModel
 from runtime.nn import ops
 from runtime.step import Inputs, Step
@@ -76,3 +77,14 @@ def test_nodes(name: str, tmp_path: Path) -> None:
     graph = (tmp_path / "graph.dot").read_text()
     assert graph.count("ModelkitSublayers") == FAMILIES[name]
     assert "ModelkitAttend" not in graph
+
+
+@pytest.mark.parametrize("most", [1, 2, 3])
+def test_what_an_earlier_node_has_written_is_read(
+    most: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ops.using("cpu"):
+        model = Reference("gemma4_text").load(tmp_path)
+        wanted = answers(model, whole=False)
+        monkeypatch.setattr(native_layers, "MOST", most)
+        assert all(np.array_equal(a, b) for a, b in zip(answers(model, whole=True), wanted, strict=True))
