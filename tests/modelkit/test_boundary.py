@@ -157,7 +157,7 @@ CALLS: dict[str, dict[str, Any]] = {
     "modelkit.list": {"prefix": "", **HOME},
     "modelkit.copy": {"source": "story", "target": "other", **HOME},
     "modelkit.remove": {"name": "other", **HOME},
-    "modelkit.export": {"name": "story", "folder": "out", "copy": False, **HOME},
+    "modelkit.export": {"name": "story", "folder": "out", "form": None, "copy": False, **HOME},
     "modelkit.export_adapter": {"name": "story", "adapter": "law", "folder": "law", "form": "peft", **HOME},
     "modelkit.export_gguf": {"name": "story", "file": "out.gguf", "draft": False, **HOME},
     "modelkit.Modelfile": {"directives": (modelkit.Directive("FROM", "./model"),), "file": "Modelfile"},
