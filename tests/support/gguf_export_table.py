@@ -37,6 +37,9 @@ FOOT = """
   knows nothing like is refused. tokenizer.json itself goes along (`tokenizer.huggingface.json`), so that
   what is imported again is the same tokenizer. What llama.cpp cannot say (composing of characters, blanks
   that tokens take) is noted.
+* `--draft` writes language models, and block drafts (DFlash) with the vocabulary of their target. Drafts of
+  Laguna, Muse Glimmer and Gemma 4 (which reads its target's memory) are refused by name. Draft heads behind a
+  model's layers go along where llama.cpp's architecture has a place for them ([import.md](import.md)).
 * Provenance, licence and sampling go into `general.*`; SYSTEM and MESSAGE have no place there.
 
 `python -m tests.support.llama_cpp_check` compares llama.cpp's logits on exported models with those of
