@@ -66,7 +66,7 @@ def export(
     from modelkit.store.export import export_package
 
     link, target = not flag(copy, "copy"), Path(path(folder, "folder"))
-    if form not in (None, "mlx-lm"):
+    if form is not None and text(form, "form") != "mlx-lm":
         raise refused("form", form, "mlx-lm or None")
     with translated(), _store(home).hold(text(name, "name")) as package:
         made = plan_folder(package, form).made
