@@ -38,6 +38,7 @@ from runtime.models.towers import USUAL
 from runtime.nn import ops
 from runtime.nn.activation import gated, softcap
 from runtime.nn.attend import attend, attend_over, split_heads
+from runtime.nn.attending import Attending
 from runtime.nn.heads import Heads
 from runtime.nn.linear import embed, linear, tied
 from runtime.nn.mlp import ACTIVATIONS, GatedMLP
@@ -46,7 +47,7 @@ from runtime.nn.moe import Experts
 from runtime.nn.norm import Normalize, PlainRMS, RMSNorm, added_normed, rms
 from runtime.nn.rope import Rope
 from runtime.nn.route import Choice, softmax_then_top
-from runtime.nn.sublayer import added, attended, attends, closing, gates
+from runtime.nn.sublayer import added, attends, closing, gates
 from runtime.step import Step
 
 
@@ -73,7 +74,7 @@ class Widths(Protocol):
     def bias(self) -> bool: ...
 
 
-class Attention(Module):
+class Attention(Attending):
     """Unscaled: queries and keys are normed with weights, values without."""
 
     def __init__(self, config: Widths, layer: Layer, rope: Rope) -> None:
@@ -100,24 +101,6 @@ class Attention(Module):
         """As in `runtime.nn.self_attention`."""
         attends = replace(self._attends, count=heads, groups=groups)
         return {"_attends": attends, "_layer": replace(self._layer, kv_heads=groups)}
-
-    def __call__(self, x: mx.array, step: Step, cache: AttentionCache) -> mx.array:
-        return linear(self.o_proj, self.seen(x, step, cache), step)
-
-    def added(
-        self,
-        x: mx.array,
-        norm: Normalize | None,
-        after: Normalize | None,
-        step: Step,
-        cache: AttentionCache,
-    ) -> mx.array:
-        """x + after(self(norm(x)))"""
-        y = attended(x, self.states(norm, after), step, cache)
-        if y is not None:
-            return y
-        seen = self.seen(x if norm is None else norm(x), step, cache)
-        return closing(self.o_proj, seen, x, after, step)
 
     def states(self, norm: Normalize | None, after: Normalize | None) -> Attends | None:
         """What `added` adds, said as one operation."""

@@ -16,12 +16,12 @@ import mlx.nn as nn
 from runtime.cache.protocol import AttentionCache, Rotate
 from runtime.cpu.stated import Attends
 from runtime.nn.attend import attend, split_heads
+from runtime.nn.attending import Attending
 from runtime.nn.heads import Heads
 from runtime.nn.linear import linear
-from runtime.nn.module import Module
 from runtime.nn.norm import Normalize, RMSNorm
 from runtime.nn.rope import Rope
-from runtime.nn.sublayer import attended, attends, closing, projections, stated_together
+from runtime.nn.sublayer import attends, projections, stated_together
 from runtime.step import Step
 
 Projected = tuple[mx.array, mx.array, mx.array]
@@ -42,7 +42,7 @@ class HeadShape(Protocol):
     def head_dim(self) -> int: ...
 
 
-class Attention(Module):
+class Attention(Attending):
     """[B, L, D] -> [B, L, D], but for `flat`. rope None: positions are left out (NoPE). scale None: 1 /
     sqrt(K).
     """
@@ -73,24 +73,6 @@ class Attention(Module):
         self._attends = Heads(
             self._heads, self._kv_heads, self._head_dim, self._scale, self._rope, self._softcap
         )
-
-    def __call__(self, x: mx.array, step: Step, cache: AttentionCache) -> mx.array:
-        return linear(self.o_proj, self.seen(x, step, cache), step)
-
-    def added(
-        self,
-        x: mx.array,
-        norm: Normalize | None,
-        after: Normalize | None,
-        step: Step,
-        cache: AttentionCache,
-    ) -> mx.array:
-        """x + after(self(norm(x)))"""
-        y = attended(x, self.states(norm, after), step, cache)
-        if y is not None:
-            return y
-        seen = self.seen(x if norm is None else norm(x), step, cache)
-        return closing(self.o_proj, seen, x, after, step)
 
     def states(self, norm: Normalize | None, after: Normalize | None) -> Attends | None:
         """What `added` adds, said as one operation."""
