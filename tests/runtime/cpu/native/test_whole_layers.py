@@ -50,8 +50,7 @@ def answers(model: LoadedModel, *, whole: bool) -> list[np.ndarray]:
 def in_parts(patch: pytest.MonkeyPatch) -> None:
     parts = Composed({})
     patch.setattr(ops, "table", replace(ops.table, layers=parts.layers))
-    for module in ("runtime.nn.self_attention", "runtime.models.gemma4"):
-        patch.setattr(f"{module}.attended", lambda *_: None)
+    patch.setattr("runtime.nn.attending.attended", lambda *_: None)
     patch.setattr("runtime.nn.mlp.fed_forward", lambda *_: None)
 
 
