@@ -113,7 +113,7 @@ def test_a_parked_drafter_is_asked_again_now_and_then() -> None:
     assert loop.run(1000, [1, 2]).drafters(200).count("made") > 150
 
 
-@pytest.mark.parametrize(("plain_s", "most"), [(1e-6, 900), (0.1, 0)])
+@pytest.mark.parametrize(("plain_s", "most"), [(1e-6, 800), (0.1, 0)])
 def test_where_plain_rounds_are_short_nobody_is_asked_at_most_of_them(plain_s: float, most: int) -> None:
     """Asking takes some microseconds. What pays again is found out all the same."""
     its = desk({"made": Made()})
