@@ -91,7 +91,7 @@ def read_adapters(value: object, names: Sequence[str], where: str = "adapters") 
     else:
         pairs = [(name, 1.0) for name in arguments.elements(value, where, "names of adapters")]
     chosen = tuple(
-        (_name(name, names, where), _scale(scale, f"{where}[{arguments.shown(name)}]"))
+        (_name(name, names, f"{where}: "), _scale(scale, f"{where}[{arguments.shown(name)}]"))
         for name, scale in pairs
     )
     twice = [name for i, (name, _) in enumerate(chosen) if name in dict(chosen[:i])]
@@ -105,7 +105,7 @@ def read_texts(texts: Sequence[str], names: Sequence[str]) -> Chosen:
     found: dict[str, float] = {}
     for text in texts:
         name, equals, scale = text.strip().partition("=")
-        name = _name(name.strip(), names, "the adapter")
+        name = _name(name.strip(), names)
         if name in found:
             raise RequestError(f"the adapter {name} is named twice")
         found[name] = _scale(_number(scale) if equals else 1.0, f"the scale of {name}")
@@ -117,12 +117,13 @@ def texts_of(chosen: Chosen) -> str:
     return " ".join(name if scale == 1 else f"{name}={scale:g}" for name, scale in chosen)
 
 
-def _name(value: object, names: Sequence[str], where: str) -> str:
+def _name(value: object, names: Sequence[str], where: str = "") -> str:
+    """where: the argument, which its errors begin with."""
     if not isinstance(value, str):
-        raise arguments.refused(f"a name in {where}", value, "a text")
+        raise arguments.refused(f"{where}a name", value, "a text")
     if value not in names:
         have = f"It has {', '.join(names)}." if names else "It has none; ADAPTER in a Modelfile brings one."
-        raise RequestError(f"the model has no adapter {arguments.shown(value)}", hint=have)
+        raise RequestError(f"{where}the model has no adapter {arguments.shown(value)}", hint=have)
     return value
 
 

@@ -121,21 +121,21 @@ def test_a_packed_base_takes_them_too(home: Path, model: modelkit.Model) -> None
 @pytest.mark.parametrize(
     ("adapters", "said"),
     [
-        (["law"], "no adapter 'law'"),
+        (["law"], "^adapters: the model has no adapter 'law'"),
         ("llama_lora", "a list of names"),
         ({"llama_lora": float("nan")}, "finite number"),
         ({"llama_lora": True}, "finite number"),
         ({"llama_lora": "1"}, "finite number"),
         ({"llama_lora": 10**400}, "finite number"),
         (["llama_lora", "llama_lora"], "names llama_lora twice"),
-        ([3], "expected a text"),
+        ([3], "^adapters: a name .*expected a text"),
         (7, "a list of names"),
     ],
 )
 def test_what_is_no_choice_is_refused(adapters: Any, said: str, model: modelkit.Model) -> None:
     with pytest.raises(RequestError, match=said) as refused:
         model.generate("x", adapters=adapters)
-    if said.startswith("no adapter"):
+    if "no adapter" in said:
         assert refused.value.hint == "It has llama_lora, llama_dora."
 
 
