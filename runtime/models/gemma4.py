@@ -47,7 +47,7 @@ from runtime.nn.moe import Experts
 from runtime.nn.norm import Normalize, PlainRMS, RMSNorm, added_normed, rms
 from runtime.nn.rope import Rope
 from runtime.nn.route import Choice, softmax_then_top
-from runtime.nn.sublayer import added, attends, closing, gates
+from runtime.nn.sublayer import added, attends, closing, gates, stated_together
 from runtime.step import Step
 
 
@@ -176,6 +176,8 @@ class Block(Module):
 
     def stated(self) -> tuple[Any, ...] | None:
         """See `runtime.nn.sublayer.stated`."""
+        if not stated_together(type(self), "__call__", "stated"):
+            return None
         first = self.self_attn.states(self.input_layernorm, self.post_attention_layernorm)
         parts: list[Attends | Feeds | Gates | None] = [first, self.feeds()]
         if self._fed:
