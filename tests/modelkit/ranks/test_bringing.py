@@ -83,7 +83,8 @@ def test_a_kill_in_the_middle_leaves_the_store_clean_and_costs_what_was_not_ther
     assert after["digest"] == first["digest"]
     assert (after["problems"], after["left"]) == ([], 0)
     (note,) = first["said"]["notes"]
-    assert float(note.rpartition("fetched ")[2].split()[0]) < 45
+    # Of 54 kB: 9 of one blob had come, and what of the last pieces reached the disk is a matter of luck.
+    assert float(note.rpartition("fetched ")[2].split()[0]) < 50
 
 
 def test_rounds_begin_where_the_first_byte_is_missing() -> None:
