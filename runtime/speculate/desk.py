@@ -8,7 +8,7 @@ Drafters hear of everything that happens to places, and may be out of memory at 
 (`runtime.speculate.standby`). Nothing that is asked here changes anything; rounds and places do.
 
 Where nobody pays, asking is all that drafters cost, and of a short round it is a tenth. So then it pauses for
-as many steps as keep it below a two-hundredth.
+as many steps as keep it below a 250th.
 """
 
 import math
