@@ -33,19 +33,13 @@ class RopeSpec:
     """LongRoPE: these hold in sequences of more than `long_after` tokens, for all of their tokens."""
     long_after: int = 0
     """In tokens."""
-    reach: int = 0
-    """The most tokens a sequence may have; 0 where that is not limited here."""
 
 
 def long_after(config: object) -> int | None:
     """Sequences of this model that have more tokens than this are treated differently from their first one
     on; None when none are. config: a family's parsed config.
     """
-    turns = {
-        spec.long_after
-        for spec in _specs(config)
-        if spec.long_wavelengths is not None and spec.reach > spec.long_after
-    }
+    turns = {spec.long_after for spec in _specs(config) if spec.long_wavelengths is not None}
     if len(turns) > 1:
         raise UnsupportedModel(f"layers that go over to long factors at different lengths: {sorted(turns)}")
     return next(iter(turns), None)
@@ -173,14 +167,16 @@ def _read_longrope(
     attention = p.get("attention_factor")
     if attention is None:
         attention = 1.0 if factor <= 1 else math.sqrt(1 + math.log(factor) / math.log(original))
+    short, long = (_stretched(base, p, f"{kind}_factor") for kind in ("short", "long"))
+    # Where no sequence is ever long, a row that is long for other layers' factors (`Step.long`) is not here.
+    turns = original < max_positions
     return RopeSpec(
         2 * len(base),
-        _stretched(base, p, "short_factor"),
+        short,
         float(attention),
         traditional,
-        _stretched(base, p, "long_factor"),
-        int(original),
-        max_positions,
+        long if turns else None,
+        int(original) if turns else 0,
     )
 
 

@@ -48,6 +48,13 @@ def test_short_and_long_rows_in_one_step(step: Step) -> None:
     assert np.allclose(ROPE(mx.concatenate([X, X]), step), wanted, atol=1e-5)
 
 
+def test_a_model_too_short_for_its_long_factors_never_takes_them() -> None:
+    """Not in a row either that is long for other layers, which have a length of their own."""
+    short = read_rope({**ORIGINAL, "factor": 4.0}, head_dim=4, max_positions=16)
+    step = Step(starts=(5,), counts=(3,), long=(True,))
+    assert np.allclose(Rope(short)(X, step), turned(False, 5), atol=1e-5)
+
+
 def test_factors_of_the_wrong_number_are_refused() -> None:
     with pytest.raises(UnsupportedModel, match="long_factor"):
         read_rope({**ORIGINAL, "long_factor": [1.0]}, head_dim=4, max_positions=64)
