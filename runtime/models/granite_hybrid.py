@@ -76,7 +76,7 @@ def parse(raw: Mapping[str, Any]) -> Config:
         recurrent=recurrent_layers(fields, layers) or (True,) * layers,
         mixer=read_mamba2(fields, shape["hidden_size"], shape["norm_eps"]),
         experts=experts,
-        chosen=fields.count("num_experts_per_tok", 2, low=0, high=max(experts, 1 << 16)),
+        chosen=fields.count("num_experts_per_tok", 2, high=experts) if experts else 0,
         shared_size=fields.count("shared_intermediate_size", 1024, high=1 << 22),
         embed_by=fields.number("embedding_multiplier", 1.0),
         scores_by=fields.number("attention_multiplier", 1.0),

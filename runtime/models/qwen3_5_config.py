@@ -89,9 +89,17 @@ def _experts(fields: Fields, family: str) -> ExpertSpec | None:
 def _recurrent(fields: Fields, layers: int) -> tuple[bool, ...]:
     kinds = fields.words("layer_types", layers, ("linear_attention", "full_attention"))
     if kinds is not None:
-        return tuple(kind == "linear_attention" for kind in kinds)
-    interval = fields.count("full_attention_interval", 4, high=layers)
-    return tuple((i + 1) % interval != 0 for i in range(layers))
+        recurrent = tuple(kind == "linear_attention" for kind in kinds)
+    else:
+        interval = fields.count("full_attention_interval", 4, high=layers)
+        recurrent = tuple((i + 1) % interval != 0 for i in range(layers))
+    if not any(recurrent):  # a delta net's filters say whether norms are stored less one, or whole as MLX has
+        name = fields.name("full_attention_interval" if kinds is None else "layer_types")
+        raise UnsupportedModel(
+            f"config.json: {name} leaves no layer of linear_attention, and one is expected at least: "
+            "its weights tell how norms are stored"
+        )
+    return recurrent
 
 
 def _sparse(fields: Fields, layers: int) -> tuple[bool, ...]:

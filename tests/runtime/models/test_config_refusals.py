@@ -45,6 +45,8 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("ernie4_5", {"compression_ratio": 2.0}, "compression_ratio"),
     ("phi", {"tie_word_embeddings": True}, "tie_word_embeddings"),
     ("phi", {"hidden_act": "mish"}, "hidden_act"),
+    ("qwen3_5", {"layer_types": ["full_attention"] * 4}, "layer_types leaves no layer of linear_attention"),
+    ("qwen3_next", {"layer_types": None, "full_attention_interval": 1}, "full_attention_interval leaves"),
 ]
 
 

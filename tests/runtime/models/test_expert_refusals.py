@@ -12,6 +12,8 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("qwen2_moe", {"layer_types": None}, "use_sliding_window"),
     ("qwen3_moe", {"mlp_only_layers": 3}, "mlp_only_layers"),
     ("qwen3_moe", {"num_experts_per_tok": 99}, "num_experts_per_tok"),
+    ("granitemoehybrid", {"num_experts_per_tok": 0}, "num_experts_per_tok"),
+    ("granitemoehybrid", {"num_experts_per_tok": 99}, "num_experts_per_tok"),
     ("mixtral", {"hidden_act": "gelu_python"}, "hidden_act"),
     ("phimoe", {"num_experts_per_tok": 1}, "num_experts_per_tok"),
     ("gpt_oss", {"layer_types": ["full_attention"]}, "layer_types"),
