@@ -10,6 +10,10 @@ waited for as well. So what counts is how many cores other programs leave free, 
 that the processors were not idle, less our own. Several engines of one process divide them: two that read
 prompts with two threads each take twice as long as with one.
 
+The engine's own thread needs a core, too, where it is at work while the device computes, and of a small
+model's steps that is more than half of the time: on two cores, a second thread of the pool then wins nothing,
+and whatever that thread does beside its usual work is paid twice.
+
 Invariants: with a number asked for, that is the number. Without one, never more than `most`; fewer at once
 when others come, more again only when they stay away. What the system does not say changes nothing.
 """
@@ -32,6 +36,8 @@ WINDOW_S = 0.25  # ticks of 10 ms are too coarse for less
 STALE_S = 2.0  # a longer time without steps says little about now
 SPARE = 0.35  # of a core that others may use while it still counts as free
 QUIET_LOOKS = 2
+HOST = 0.5  # of a step that the engine's thread works beside the device, from which on it needs a core
+HOST_WEIGHT = 1 / 16  # of one step in that
 
 VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")
 """Where users of other programs say how many threads they want at most."""
@@ -49,6 +55,8 @@ class Choice:
     """Cores that other programs keep busy; None where that is unknown."""
     engines: int = 1
     """Engines of this process that compute now; they divide the free cores."""
+    host: bool = False
+    """One core is left to the engine's own thread."""
     wanted: bool = False
     """The number was asked for."""
     said_by: str | None = None
@@ -62,6 +70,8 @@ class Choice:
             return f"{count}, {f'as {self.said_by} says' if self.said_by else 'all that there are cores for'}"
         if self.engines > 1:
             return f"{count} of {self.most}: {self.engines} models are at work"
+        if self.host:
+            return f"{count} of {self.most}: preparing such short steps needs a core"
         if (self.others or 0.0) <= SPARE:
             return f"{count} of {self.most}: more once other programs have been quiet for a moment"
         return f"{count} of {self.most}: other programs keep {self.others:.1f} cores busy"
@@ -189,12 +199,15 @@ class Threads:
         self._look, self._wanted = look, wanted
         most = most_threads()
         self._crowd = Crowd(most)
+        self._host = 0.0  # share of steps that the engine's thread works beside the device
         self.choice = Choice(
             wanted or most, most, wanted=bool(wanted), said_by=None if wanted else _limiting()
         )
 
-    def before_step(self, now_s: float) -> None:
-        """Let the step that follows use as many threads as pay; now_s: the monotonic clock."""
+    def before_step(self, now_s: float, *, beside: bool = False) -> None:
+        """Let the step that follows use as many threads as pay; now_s: the monotonic clock. beside: the
+        engine's thread is at work while the device computes, as the next step is prepared then.
+        """
         with _lock:
             _working.add(self)
             engines = len(_working)
@@ -202,14 +215,23 @@ class Threads:
         if self._wanted is None:
             if crowd.due(now_s):
                 crowd.see(self._look())
-            count = max(1, crowd.threads // engines)
-            if (count, crowd.others, engines) != (
+            free = max(1, crowd.threads // engines)
+            needs = beside and free > 1 and self._host > HOST
+            count = free - needs
+            if (count, crowd.others, engines, needs) != (
                 self.choice.threads,
                 self.choice.others,
                 self.choice.engines,
+                self.choice.host,
             ):
-                self.choice = replace(self.choice, threads=count, others=crowd.others, engines=engines)
+                self.choice = replace(
+                    self.choice, threads=count, others=crowd.others, engines=engines, host=needs
+                )
         set_threads(self.choice.threads)
+
+    def stepped(self, host_s: float, step_s: float) -> None:
+        """A step took so long, and the engine's thread was at work beside the device for so much of it."""
+        self._host += HOST_WEIGHT * (min(host_s / max(step_s, 1e-9), 1.0) - self._host)
 
     def rest(self) -> None:
         """The engine has nothing to do: others need not mind it."""

@@ -329,8 +329,8 @@ class Engine:
                 row.forget()
 
     def _step(self, prefill: int) -> None:
-        began_s = time.monotonic()
-        self._threads.before_step(began_s)
+        began_s, worked_s = time.monotonic(), time.thread_time()
+        self._threads.before_step(began_s, beside=self._steps.beside and not prefill)
         reading, writing = self._places.prefilling, len(self._decoding)
         length = reading.length if reading else 0
         try:
@@ -338,6 +338,8 @@ class Engine:
         except CacheFull as error:
             self._step_aside(error)
             return
+        if self._steps.beside:
+            self._threads.stepped(time.thread_time() - worked_s, time.monotonic() - began_s)
         if reading is None:
             self._pace.wrote(time.monotonic() - began_s)
         elif reading is self._places.prefilling and reading.length > length:  # else nobody waited for it

@@ -39,7 +39,11 @@ from runtime.step import Inputs, Step
 class Steps:
     """release: called with each row that has ended, to free its place. bell: told when all is on its way to
     the device and has to be waited for; whatever is to be done by others has its time then.
+
+    beside: the last step was prepared while the device computed the one before.
     """
+
+    beside = False
 
     def __init__(
         self,
@@ -71,7 +75,7 @@ class Steps:
             self._bell.hurry()
         if any(row.last_is_drawn for row in self._decoding):
             self.read_back()  # such a row is over then, and computes no token that would be thrown away
-        if not grammatical(self._decoding) and self._desk.pauses(len(self._decoding)):
+        if not grammatical(self._decoding) and self._desk.pauses(len(self._decoding), shared=prefill > 0):
             drawn = self._decode(self._desk)
         else:
             drawn = self._round(shared=prefill > 0)
@@ -82,6 +86,7 @@ class Steps:
         except CacheFull as error:
             full = error  # the rows that decode have taken their step
         # This step is on its way before the last one's tokens are waited for: the device never idles.
+        self.beside = bool(self._flying) and not prefill
         mx.async_eval([array for group in drawn for array in group.arrays])
         self._desk.meanwhile()
         self.read_back()

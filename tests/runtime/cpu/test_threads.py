@@ -135,10 +135,55 @@ def test_a_number_that_was_asked_for_holds_whatever_others_do() -> None:
     assert asked.choice == Choice(3, CORES, wanted=True)
 
 
+@pytest.mark.usefixtures("four_cores")
+def test_a_thread_that_prepares_short_steps_all_the_time_has_a_core() -> None:
+    short, long = Threads(look=lambda: START), Threads(look=lambda: START)
+    for _ in range(40):
+        short.stepped(0.0002, 0.0003)
+        long.stepped(0.0005, 0.004)
+    short.before_step(START.at_s, beside=True)
+    assert (short.choice.threads, short.choice.host) == (CORES - 1, True)
+    short.before_step(START.at_s)
+    assert short.choice.threads == CORES, "nothing is prepared beside a prompt, or drafts that are waited for"
+    short.rest()
+    long.before_step(START.at_s, beside=True)
+    assert (long.choice.threads, long.choice.host) == (CORES, False)
+
+
+@pytest.mark.usefixtures("four_cores")
+def test_where_others_leave_one_core_that_is_the_reason() -> None:
+    its = Threads(look=lambda: replace(START, running=CORES))
+    for _ in range(40):
+        its.stepped(1.0, 1.0)
+    its.before_step(START.at_s, beside=True)
+    assert (its.choice.threads, its.choice.host) == (1, False)
+
+
+def test_only_plain_steps_behind_each_other_are_prepared_beside_the_device(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    asked: list[bool] = []
+    before = Threads.before_step
+
+    def look(its: Threads, now_s: float, *, beside: bool = False) -> None:
+        asked.append(beside)
+        before(its, now_s, beside=beside)
+
+    monkeypatch.setattr(Threads, "before_step", look)
+    reference = Reference("qwen3")
+    engine = Engine(lambda: reference.load(tmp_path), Options(64, threads=1))
+    list(engine.submit(Request((5, 6, 7), 6, SamplingParams(temperature=0))))
+    engine.close()
+    plain = asked.index(True)
+    assert plain == 2, "behind the prompt, and a step that was not in a row yet"
+    assert all(asked[plain : plain + 4])
+
+
 def test_why_is_said() -> None:
     assert str(Choice(4, 4, 0.1)) == "4 threads, all that there are cores for"
     assert str(Choice(1, 4, 2.96)) == "1 thread of 4: other programs keep 3.0 cores busy"
     assert str(Choice(2, 4, 0.0, engines=2)) == "2 threads of 4: 2 models are at work"
+    assert str(Choice(3, 4, 0.0, host=True)) == "3 threads of 4: preparing such short steps needs a core"
     assert str(Choice(9, 4, wanted=True)) == "9 threads, as asked for"
     assert str(Choice(2, 2, 0.1, said_by="OMP_NUM_THREADS")) == "2 threads, as OMP_NUM_THREADS says"
 
