@@ -42,7 +42,7 @@ RUN = 3  # far times on one side in a row, after which the speed has changed, or
 JUMP, COST_JUMP = 0.5, 0.25  # by so much
 
 FIRST_PLAIN = 3  # plain rounds that are timed before anything is tried; the middle one counts
-STEADY, EACH = 16, 16  # behind so many plain rounds in a row, only each 16th is looked at: nothing changes
+STEADY = 16  # behind so many plain rounds in a row, only each 16th is looked at: nothing changes
 
 Place = tuple[str, int]
 """A drafter's name and a depth of the ladder."""
@@ -98,9 +98,9 @@ class Costs:
         before, alone, self._before, self._alone = self._before, self._alone, here, None
         self._streak = self._streak + 1 if here is None else 0
         if seconds is None:
-            self._before = _UNKNOWN
+            self._before = _UNKNOWN if here is None else here
         elif here is None:
-            if before is None and (self._streak < STEADY or self._streak % EACH == 0):
+            if before is None and (self._streak < STEADY or self._streak % STEADY == 0):
                 self._plain(seconds)
             elif before is not None and alone is not None:
                 self._observe(alone[0], alone[1] + seconds - self.plain_s)
@@ -110,6 +110,10 @@ class Costs:
                 self._pass_over(self._alone[0], seconds - self.plain_s)
         elif before != _UNKNOWN and here in self._at:
             self._observe(self._at[here], seconds)
+
+    def paused(self) -> None:
+        """Plain rounds passed whose time comes with that of the next: look at that one."""
+        self._streak = STEADY - 1
 
     @property
     def begun(self) -> bool:

@@ -49,6 +49,8 @@ class Desk:
         self._asked: tuple[int, Mapping[str, int], int, Sequence[str]] | None = None
         self._asking_s = 0.0
         self._pause, self._pausing_rows = 0, 0  # steps that are left of it, of so many rows
+        self._paused = 0  # steps in a row that nobody was asked at
+        self._paused_since: Moment | None = None  # from when on; None where something else ran, too
 
     def outlook(
         self,
@@ -86,14 +88,22 @@ class Desk:
         names = [offer.name for offer in decision.offers if offer.name in self._standby.graded]
         return Outlook(len(ids), decision, {name: grades[name] for name in names})
 
-    def pauses(self, rows: int) -> bool:
-        """Is nobody asked at this step of so many rows? Then it is no round. Asked once for a step."""
-        if not self._pause or rows != self._pausing_rows:
-            self._pause = 0
+    def pauses(self, rows: int, *, shared: bool) -> bool:
+        """Is nobody asked at this step of so many rows? Then it is no round. Asked once for a step.
+        shared: as in `round`.
+        """
+        if rows != self._pausing_rows:
+            self._pause, self._paused_since = 0, None
+        if not self._pause:
             return False
         if self._round is not None:
-            self.done(now())
+            began = now()
+            self.done(began)
+            self._paused, self._paused_since = 0, began
         self._pause -= 1
+        self._paused += 1
+        if shared:
+            self._paused_since = None
         self._learners.of(rows).paused()
         return True
 
@@ -110,9 +120,19 @@ class Desk:
         self.learn()
         last, self._round = self._round, None
         if last is not None:
-            self._lesson = last, None if now is None else self._spent.between(self._began, now)
+            self._lesson = last, None if now is None else self._took(last, now)
             if now is None or last.price > 0:
                 self.learn()
+        if last is not None or now is None:
+            self._paused_since = None
+
+    def _took(self, last: Round, now: Moment) -> float:
+        """Seconds of a round that is over; of a plain one behind a pause the mean with all of those: asking
+        keeps the host for a moment, which it makes up for in the steps behind it.
+        """
+        if self._paused_since is None or last.drafts:
+            return self._spent.between(self._began, now)
+        return self._spent.between(self._paused_since, now) / (self._paused + 1)
 
     def meanwhile(self) -> None:
         """To be called while the device computes: what drafters prepare once, and `learn`."""

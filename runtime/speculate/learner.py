@@ -8,13 +8,14 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 
 from runtime.speculate.acceptance import Acceptance
-from runtime.speculate.costs import EACH, FIRST_PLAIN, STEADY, Costs, Kind, depths
+from runtime.speculate.costs import FIRST_PLAIN, STEADY, Costs, Kind, depths
 from runtime.speculate.depth import EARNED, FIRST_BUDGET, MOST_BUDGET, PLAIN, Decision, Offer, decide
 from runtime.speculate.lessons import Lesson, Lessons
 
 FIRST_PAUSE, LAST_PAUSE = 48, 768  # rounds of drafting between two looks at plain decoding, doubling
 SELDOM = 64  # rounds that nobody was asked about, after which all is decided anew
 MOST_ONCE = 3.0  # plain rounds that the budget pays for what happens once at a depth: machines stall, too
+TIMES_WEIGHT, MOST_TIMES = 0.25, 8.0  # of one try in what tries cost beyond what they lose; its bound
 SURE = 1000  # drafts that certainty is worth
 EARLY_PAUSE = 12  # the first where plain decoding was never timed, as an earlier run knew that drafts pay
 
@@ -32,6 +33,7 @@ class Learner:
         self._grades: dict[tuple[str, int], Acceptance] = {}
         self._budget = FIRST_BUDGET
         self._debt = 0.0  # plain rounds that reading took and that are not earned yet
+        self._times = 1.0  # what a try from plain decoding takes, in terms of what it was expected to lose
         self._begun: str | None = None  # who has begun to read, and was not judged since
         self._decided: dict[object, Decision] = {}
         self._since_plain, self._looking = 0, 0
@@ -70,12 +72,13 @@ class Learner:
         self._since_plain, self._looking = 0, max(self._looking - 1, 0)
         self._pass(price)
         self._rounds += 1
-        if price or self._rounds % EACH == 0 or self._looking or self._rounds < STEADY:
+        if price or self._looking or not self._costs.begun or self._tells:
             self._decided.clear()
 
     def paused(self) -> None:
-        """A plain round that nobody was asked about, nor looked at."""
+        """A plain round that nobody was asked about; the next that is looked at counts for it, too."""
         self._pass(0.0)
+        self._costs.paused()
         self._since_plain = 0
         self._unasked += 1
         if self._unasked % SELDOM == 0:
@@ -85,6 +88,13 @@ class Learner:
     def steady(self) -> bool:
         """Has it been plain rounds for a while, and are they known?"""
         return self._rounds >= STEADY and not self._looking and self._costs.begun
+
+    @property
+    def _tells(self) -> bool:
+        """Is another plain round worth thinking about? It takes the host a tenth of a short one, and what
+        they teach is soon known: the first, second, fourth, eighth, and then each 16th.
+        """
+        return self._rounds % STEADY == 0 or self._rounds & (self._rounds - 1) == 0
 
     @property
     def plain_s(self) -> float:
@@ -103,7 +113,7 @@ class Learner:
         """A round with a drafter's drafts of that grade: per row, drafts judged and drafts kept."""
         self._costs.record(name, depth, seconds)
         self.grade(name, grade).judge(judged)
-        self._pass(self._lost(name, grade, depth) if price else 0.0)
+        self._pass(self._paid(name, grade, depth, judged, seconds) if price else 0.0)
         self._decided.clear()
         self._rounds = 0
         self._since_plain += 1
@@ -165,6 +175,23 @@ class Learner:
         """
         expected, _ = self.grade(name, grade).tokens(depth)[depth]
         return math.exp(self._costs.of(name, depth)[0]) - expected
+
+    def _paid(
+        self, name: str, grade: int, depth: int, judged: Sequence[tuple[int, int]], seconds: float | None
+    ) -> float:
+        """Plain rounds that the budget pays for a try.
+
+        A try out of plain decoding may take several times what it is expected to lose: it is one round, and
+        much in it happens once. Each by itself may be a stall, so their mean counts.
+        """
+        lost = self._lost(name, grade, depth)
+        if lost <= 0 or seconds is None or self.best(name, grade) is not PLAIN:
+            return lost
+        tokens = 1 + sum(kept for _, kept in judged) / max(len(judged), 1)
+        took = seconds / self._costs.plain_s - 1  # it waited for the plain round in front, too
+        times = min(max((took - tokens) / lost, 1.0), MOST_TIMES)
+        self._times += TIMES_WEIGHT * (times - self._times)
+        return lost * self._times
 
     def _offers(self, name: str, grade: int) -> list[Offer]:
         tokens, offers = self.grade(name, grade).tokens(self._depths[name][-1]), list[Offer]()

@@ -146,6 +146,11 @@ class Round:
         if self._open is not None:
             self._settle()
 
+    @property
+    def drafts(self) -> bool:
+        """Has it guesses to verify?"""
+        return self._guess is not None
+
     def done(self, seconds: float | None) -> None:
         """The step is over and took so long; None when none follows, so that its cost stays unknown."""
         spent_s = None if self._shared or not self._ran else seconds

@@ -69,7 +69,7 @@ class Loop:
         self, desk: Desk, keeps: dict[str, bool], slope: float = 0.1, plain_s: float = PLAIN_S
     ) -> None:
         self.desk, self.keeps, self.slope, self.plain_s = desk, keeps, slope, plain_s
-        self.now_s = 0.0
+        self.now_s = self.asking_s = 0.0
         self.waits = self.paused = 0
         self.rounds: list[Guess | None] = []
 
@@ -80,7 +80,7 @@ class Loop:
         return self
 
     def _step(self, rows: list[list[int]], limits: Sequence[int]) -> None:
-        if self.plain_s != PLAIN_S and self.desk.pauses(len(rows)):
+        if self.plain_s != PLAIN_S and self.desk.pauses(len(rows), shared=False):
             self.paused += 1
             self.now_s += self.plain_s
             self.rounds.append(None)
@@ -99,6 +99,7 @@ class Loop:
             here.keep(step, mx.zeros((len(rows), step.width, 1)), kept)
             self.desk.learn()
         self.now_s += self.plain_s * (1 + (self.slope * guess.depth if guess else 0.0) / PLAIN_S)
+        self.now_s += self.asking_s
         self.rounds.append(guess)
 
     def drafters(self, last: int) -> list[str | None]:
@@ -127,15 +128,27 @@ def test_where_plain_rounds_are_short_nobody_is_asked_at_most_of_them(plain_s: f
 def test_a_pause_ends_where_rows_come_or_go() -> None:
     its = desk({"made": Made()})
     loop = Loop(its, {"made": False}, slope=1.0, plain_s=1e-6).run(200, [1, 2])
-    while not its.pauses(1):
+    while not its.pauses(1, shared=False):
         loop.run(1, [1, 2])
-    assert its.pauses(1)
+    assert its.pauses(1, shared=False)
     its.begin(0, [5, 6])
-    assert not its.pauses(1)
-    while not its.pauses(1):
+    assert not its.pauses(1, shared=False)
+    while not its.pauses(1, shared=False):
         loop.run(1, [1, 2])
-    assert not its.pauses(2)
-    assert not its.pauses(1)
+    assert not its.pauses(2, shared=False)
+    assert not its.pauses(1, shared=False)
+
+
+def test_a_plain_round_takes_what_it_takes_with_those_of_the_pause_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    its = desk({"made": Made()})
+    loop = Loop(its, {"made": False}, slope=1.0, plain_s=1e-6)
+    monkeypatch.setattr("runtime.speculate.desk.now", lambda: Moment(loop.now_s))
+    loop.asking_s = 1e-6
+    loop.run(2000, [1, 2])
+    assert loop.paused > 1600
+    assert its._learners.of(1).plain_s < 1.2e-6
 
 
 def test_of_two_that_have_something_the_better_one_is_asked() -> None:

@@ -139,6 +139,23 @@ def test_a_draft_that_pays_is_used_at_once_and_nearly_to_its_bound(
     assert warm > 1 + (0.55 if machine is busy else 0.7) * (bound - 1)
 
 
+def test_tries_out_of_plain_decoding_are_paid_as_what_they_take() -> None:
+    """They take several times what is expected of them, and each depth's first time says little about it."""
+    lost = list[float]()
+    for seed in range(9):
+        its, rng, own = Learner(KINDS), np.random.default_rng(seed), 0.0
+        for _ in range(250):
+            decision = its.decide({"draft": 1}, 12)
+            if decision.offers:
+                depth, took = decision.offers[0].depth, float(rng.uniform(3, 6))
+                its.drafted("draft", 1, depth, [(depth, 0)], (1 + took) * PLAIN_S, decision.price)
+                own += took - 1
+            else:
+                its.plain(PLAIN_S, decision.price)
+        lost.append(own)
+    assert 0 < float(np.median(lost)) < 0.02 * 250
+
+
 def test_a_first_try_that_takes_beyond_reason_is_paid_before_the_next() -> None:
     its = Learner(KINDS)
     for _ in range(20):
