@@ -27,6 +27,8 @@ BLOCK_BYTES = 1024
 """What every message takes at least: its length and, of most, all of it."""
 MOST_BYTES = 64 << 20
 """Of a message; one that says it is longer is not read."""
+ONE_WAY_BYTES = 480 << 10
+"""What a ring gathers in one direction; of more, MLX sends a half each way round."""
 _LENGTH = struct.Struct("<q")
 _LOOK_S = 0.25
 
@@ -50,7 +52,10 @@ class Group:
         """Meet the others that the launcher started. It waits until all have come."""
         before = sockets()
         raw = mx.distributed.init(strict=True, backend=backend)
-        return cls(raw, Links.opened_since(before), limit_s)
+        links = Links.opened_since(before)
+        if "MLX_HOSTFILE" in os.environ:  # a ring's; others have their own ways to wait
+            links.let_rest()
+        return cls(raw, links, limit_s)
 
     @classmethod
     def alone(cls) -> "Group":
@@ -62,7 +67,14 @@ class Group:
         whatever else is in x. A ring's own sum begins at a rank that depends on where in x a number lies; for
         two ranks, and for the few numbers of a token, it takes longer, too.
         """
-        return reduce(mx.add, mx.split(self.gather(x), self.size))
+        if x.nbytes <= ONE_WAY_BYTES:
+            return reduce(mx.add, mx.split(self.gather(x), self.size))
+        length = ONE_WAY_BYTES // x.itemsize
+        sums: list[mx.array] = []
+        for piece in mx.split(x.flatten(), range(length, x.size, length)):
+            # One behind the other on every rank, whatever else its graph holds.
+            sums.append(self.sum(mx.depends(piece, sums[-1]) if sums else piece))
+        return mx.concatenate(sums).reshape(x.shape)
 
     def gather(self, x: mx.array) -> mx.array:
         """All ranks' x, one after the other along the first axis."""

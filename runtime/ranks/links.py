@@ -1,9 +1,16 @@
 """The connections that MLX's ring holds to other machines, seen from outside.
 
-MLX waits for a peer in a loop that neither rests nor ends: a peer that is alive and silent is waited for for
-ever, at the price of a core. It does notice a connection that is shut. So what it opened is found here, to be
-slept on until something comes, and to be cut once a wait has taken too long: then whatever waits in MLX fails
-with an error, here and on the neighbours, and their neighbours after them.
+MLX waits for a peer in a loop that neither rests nor ends: it asks a connection that never blocks, again
+and again, so a peer that is alive and silent is waited for for ever, at the price of a core. It does notice
+a connection that is shut. So what it opened is found here, to be slept on until something comes, and to be
+cut once a wait has taken too long: then whatever waits in MLX fails with an error, here and on the
+neighbours, and their neighbours after them.
+
+Its loop is given rest besides (`let_rest`): whether a connection blocks is a matter of the connection, not
+of who holds a descriptor of it, so here they are made to, for REST_S at most. What MLX asks for then sleeps
+in the system until bytes come, and after REST_S it is told what it knows from before: that there are none
+yet. MLX has one thread for a connection, so one direction waits for the other, no longer than that: nothing
+that hurries goes both ways over one of them at once (`ONE_WAY_BYTES` of `runtime.ranks.group`).
 
 Backends that use no sockets of this process have none: `found` is empty then.
 """
@@ -12,10 +19,13 @@ import os
 import select
 import socket
 import stat
+import struct
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
+REST_S = 0.02
+"""How long MLX sleeps on a connection before it looks for what else is to be done with it."""
 _OPEN_FILES = next((path for path in (Path("/proc/self/fd"), Path("/dev/fd")) if path.is_dir()), None)
 
 
@@ -49,6 +59,11 @@ class Links:
     def __len__(self) -> int:
         return len(self._sockets)
 
+    def let_rest(self) -> None:
+        """Whoever reads and writes them sleeps from now on until that can be done, for REST_S at most."""
+        for one in self._sockets:
+            _let_rest(one)
+
     def wait(self, seconds: float | None) -> bool:
         """Sleep until one of them has something to read, or has been shut; False where none has by then.
         None: for as long as it takes.
@@ -77,6 +92,15 @@ def _is_shut(one: socket.socket) -> bool:
         return False
     except OSError:
         return True
+
+
+def _let_rest(one: socket.socket) -> None:
+    """Not by `settimeout`, for which Python makes a connection one that does not block."""
+    seconds = struct.pack("@ll", int(REST_S), round(REST_S % 1 * 1e6))
+    with suppress(OSError):  # a system that has no such rests waits as MLX does
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, seconds)
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, seconds)
+        os.set_blocking(one.fileno(), True)
 
 
 def _keep_asking(one: socket.socket) -> None:

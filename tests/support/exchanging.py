@@ -69,6 +69,22 @@ def silence(group: Group) -> object:
     return "heard something"
 
 
+def lateness(group: Group) -> object:
+    """Rank 0 computes for a while, and the others wait for its part of a sum: their processor time."""
+    used = time.process_time()
+    if group.rank == 0:
+        time.sleep(1)
+    mx.eval(group.sum(mx.ones(4)))
+    return time.process_time() - used
+
+
+def much(group: Group) -> object:
+    """A sum of more than goes one way at a time, of numbers that are rounded."""
+    parts = [mx.random.normal((3, 70_001), key=mx.random.key(rank)) for rank in range(group.size)]
+    mx.eval(parts)
+    return bool(mx.array_equal(group.sum(parts[group.rank]), reduce(mx.add, parts)))
+
+
 def death(group: Group) -> object:
     """The last rank dies while the others wait for it."""
     if group.rank == group.size - 1:

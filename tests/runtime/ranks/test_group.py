@@ -43,6 +43,15 @@ def test_a_rank_sleeps_while_it_waits_and_does_not_wait_for_ever(tmp_path: Path)
     assert waited["cpu_s"] < 0.2
 
 
+def test_a_rank_sleeps_while_another_computes(crews: Crews, tmp_path: Path) -> None:
+    assert max(crews(2).do(tmp_path, EXCHANGING, "lateness")) < 0.5
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_a_long_sum_is_that_of_its_numbers(crews: Crews, tmp_path: Path, size: int) -> None:
+    assert crews(size).do(tmp_path, EXCHANGING, "much") == [True] * size
+
+
 def test_a_rank_that_dies_is_noticed_and_the_group_is_over(tmp_path: Path) -> None:
     processes = ranks.start(tmp_path, 2, EXCHANGING)
     try:
