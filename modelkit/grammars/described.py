@@ -40,6 +40,9 @@ class Need:
     """What stands there."""
 
 
+ANY_NAME = "*"  # of properties that have no name of their own in the schema
+
+
 class Described:
     """root: the schema that references are looked up in."""
 
@@ -82,8 +85,8 @@ class Described:
         needs = [Need(name, self._property(value, name)) for name in named]
         others = [part["additionalProperties"] for part in value.parts if "additionalProperties" in part]
         others += [one for part in value.parts for one in _mapping(part, "patternProperties").values()]
-        if others and not any(one is False for one in others):
-            needs.append(Need("*", self._value(others, frozenset())))
+        if not any(one is False for one in others):  # unsaid, they may be anything
+            needs.append(Need(ANY_NAME, self._value(others, frozenset())))
         count = len(required)
         return needs[:count], needs[count:], max([0, *_numbers(value.parts, "minProperties")])
 

@@ -10,7 +10,7 @@ found from the leaves up.
 from collections import deque
 from collections.abc import Sequence
 
-from modelkit.grammars.described import Described, Need, Schema, Value, leaf
+from modelkit.grammars.described import ANY_NAME, Described, Need, Schema, Value, leaf
 
 MOST_PARTS = 200_000  # of all values together: what looking through them takes
 
@@ -55,7 +55,10 @@ class Values:
             ways.append([])
         if "object" in kinds:
             required, others, least = self._described.of_object(value)
-            ways += [required] if least <= len(required) else [[*required, one] for one in others]
+            enough = (
+                least <= len(required) or not others
+            )  # without others the library says that it has too few
+            ways += [required] if enough else [[*required, one] for one in others]
             inner += [*required, *others]
         if "array" in kinds:
             first, others = self._described.of_array(value)
@@ -95,6 +98,17 @@ class Values:
                     ended.add(holders[way])
                     left.append(holders[way])
         return ended
+
+    def unnamed(self) -> str | None:
+        """Where an object first stands that must have more than one property of any name: nothing keeps a
+        model from writing one name twice, and then it has too few.
+        """
+        for value in self.all:
+            if self._described.choices(value) is None and "object" in self._described.kinds(value):
+                required, others, least = self._described.of_object(value)
+                if least > len(required) + 1 and any(one.name == ANY_NAME for one in others):
+                    return self.path(value)
+        return None
 
     def path(self, value: Value) -> str:
         """Where it stands first."""

@@ -1,5 +1,5 @@
-"""What a JSON schema must be before a grammar is made of it: one whose values have an end, and that costs no
-more than a moment and a few megabytes.
+"""What a JSON schema must be before a grammar is made of it: one whose values have an end, that a grammar can
+hold, and that costs no more than a moment and a few megabytes.
 
 The library bounds its own work where texts are matched, but not everywhere while it compiles: a large
 `multipleOf`, many patterns on one text, and optional properties by the thousand take seconds and gigabytes
@@ -33,7 +33,7 @@ def unsound(schema: Mapping[str, Any]) -> str | None:
     values = Values(schema)
     if values.too_many:
         return "its choices (anyOf in allOf) can be combined in too many ways; name those that are meant"
-    return values.endless() or next(_too_costly(values), None)
+    return values.endless() or next(_unenforced(values), None)
 
 
 def unsound_rules(text: str) -> str | None:
@@ -45,7 +45,13 @@ def unsound_rules(text: str) -> str | None:
     return next((why for why in wrong if why), None)
 
 
-def _too_costly(values: Values) -> Iterator[str]:
+def _unenforced(values: Values) -> Iterator[str]:
+    free = values.unnamed()
+    if free is not None:
+        yield (
+            f"{free} must have several properties that it does not name (minProperties), "
+            "and nothing keeps one name from being written twice; name them in `properties` and `required`"
+        )
     squares = 0
     for value in values.all:
         at = values.path(value)

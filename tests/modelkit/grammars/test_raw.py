@@ -93,9 +93,9 @@ ODD: list[tuple[dict[str, Any], list[str], list[str]]] = [
         ["{x:null}", "{n_x:1}"],
     ),
     (
-        {"type": "object", "additionalProperties": {}, "minProperties": 2, "maxProperties": 3},
-        ["{a:1,b:2}", "{a:1,b:2,c:3}"],
-        ["{a:1}", "{a:1,b:2,c:3,d:4}"],
+        {"type": "object", "additionalProperties": {}, "minProperties": 1, "maxProperties": 2},
+        ["{a:1}", "{a:1,b:2}"],
+        ["{}", "{a:1,b:2,c:3}"],
     ),
     (
         {"type": "array", "prefixItems": [{"const": 1}, {"const": 2}], "items": {"const": 3}, "maxItems": 3},

@@ -49,7 +49,10 @@ ENDLESS = {
         r"\$\.start",
     ),
 }
+FREE = {"type": "object", "minProperties": 2}
 ENDING = {
+    "any property": {"type": "object", "minProperties": 1},
+    "any property beside a required one": {**FREE, "required": ["b"]},
     "left out": of(False, a=ITSELF),
     "null": of(True, a={"anyOf": [ITSELF, NULL]}),
     "an empty list": of(True, a={"type": "array", "items": ITSELF}),
@@ -68,6 +71,11 @@ def test_a_schema_that_requires_itself_is_refused_with_its_circle(grammars: Gram
 @pytest.mark.parametrize("case", ENDING)
 def test_a_schema_whose_values_can_end_is_taken(grammars: Grammars, case: str) -> None:
     grammars.compile(Form("format", "schema", json.dumps(ENDING[case])))
+
+
+def test_an_object_that_may_have_too_few_properties_is_refused_with_the_reason(grammars: Grammars) -> None:
+    with pytest.raises(RequestError, match="JSON schema: Unsatisfiable"):
+        grammars.compile(Form("format", "schema", json.dumps({**FREE, "additionalProperties": False})))
 
 
 @pytest.mark.parametrize("links", [1_000, 20_000])
@@ -96,10 +104,11 @@ def test_chains_of_a_usual_length_are_taken(grammars: Grammars) -> None:
         (of(False, **{f"p{i}": {} for i in range(6_000)}), "6,000 properties that may be left out"),
         (of(True, a={"type": "number", "multipleOf": 99_999_989}), r"\$\.a is a multiple of 99,999,989"),
         ({"allOf": [{"type": "string", "pattern": "a" * n} for n in range(1, 6)]}, "5 patterns and formats"),
+        (of(True, a=FREE), r"\$\.a must have several properties that it does not name"),
     ],
-    ids=["optional", "step", "patterns"],
+    ids=["optional", "step", "patterns", "names that may be written twice"],
 )
-def test_what_takes_gigabytes_to_compile_is_refused(
+def test_what_takes_gigabytes_to_compile_or_cannot_be_held_is_refused(
     grammars: Grammars, schema: dict[str, Any], why: str
 ) -> None:
     with pytest.raises(RequestError, match=why):
