@@ -1,13 +1,17 @@
 """A model on several ranks of one machine, beside one process with as many threads; and what several machines
 would do.
 
-    python benchmarks/ranks.py [--ranks 2] [--layers 12] [--width 768] [--tokens 64] [--peer PYTHON]
+    python benchmarks/ranks.py [--ranks 2] [--layers 8] [--width 2048] [--tokens 64] [--peer PYTHON]
     python benchmarks/ranks.py --simulate [--step-ms 40] [--head-ms 2] [--layers 64] [--width 6144]
 
 The model is a made-up llama in 4 bits. Each rank is a process on loopback with one thread for products. Per
 way: tokens per second of one sequence, milliseconds of all processes' processor time per token, what the
 fullest one holds once weights are loaded, and what the plan said. --peer: a Python with mlx-lm, whose
 tensor-parallel llama is measured on the same ranks. A decoded token is fed back by rank 0, as an engine does.
+"pairs" are two stages, each of them shared by --ranks processes, so twice as many.
+
+Then the goals (`ranks_goals`), each with its bar, what was found, and whether it is met; speeds say something
+on a machine that does nothing else.
 """
 
 import argparse
@@ -24,11 +28,14 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+from benchmarks.ranks_goals import PEER, Rank, counting, goals, led, step_of  # noqa: E402
 from benchmarks.ranks_simulation import print_tables  # noqa: E402
 from tests.support.ranks import environments  # noqa: E402
 
 GROUP_SIZE, BITS, PROMPT = 64, 4, 32
-WAYS = ("one", "stages", "shards")
+WAYS = ("one", "stages", "shards", "pairs")
+ALONE = 5
+"""Steps before those that are timed."""
 
 
 def main() -> None:
@@ -36,8 +43,8 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--ranks", type=int, default=2)
-    parser.add_argument("--layers", type=int, default=12)
-    parser.add_argument("--width", type=int, default=768)
+    parser.add_argument("--layers", type=int)
+    parser.add_argument("--width", type=int)
     parser.add_argument("--tokens", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--peer", help="a Python with mlx-lm")
@@ -48,7 +55,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.simulate:
-        print_tables(options.step_ms, options.head_ms, options.layers, options.width)
+        print_tables(options.step_ms, options.head_ms, options.layers or 64, options.width or 6144)
     elif options.answer:
         print(json.dumps(answer(options.answer, options.folder, options.ranks, options.tokens)))
     else:
@@ -58,20 +65,25 @@ def main() -> None:
 def measure(options: argparse.Namespace) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        make(folder, options.layers, options.width)
+        make(folder, options.layers or 8, options.width or 2048)
         ours = [sys.executable, __file__, "--folder", name]
         ours += ["--ranks", str(options.ranks), "--tokens", str(options.tokens)]
         ways = {way: [*ours, "--answer", way] for way in WAYS}
         if options.peer:
             peer = str(ROOT / "benchmarks" / "ranks_peer.py")
-            ways["mlx-lm shards"] = [options.peer, peer, name, str(options.tokens)]
+            ways[PEER] = [options.peer, peer, name, str(options.tokens)]
         print(f"{'way':<16}{'tokens/s':>10}{'ms CPU':>10}{'MB held':>10}{'MB planned':>12}")
+        found: dict[str, list[list[Rank]]] = {}
         for way, command in ways.items():
-            size = 1 if way == "one" else options.ranks
-            show(way, [at_once(folder, size, command, options.ranks) for _ in range(options.rounds)])
+            size = {"one": 1, "pairs": 2 * options.ranks}.get(way, options.ranks)
+            found[way] = [at_once(folder, size, command, options.ranks) for _ in range(options.rounds)]
+            show(way, found[way])
+        print()
+        for goal in goals(found, options.ranks):
+            print(goal)
 
 
-def show(way: str, rounds: list[list[dict[str, float]]]) -> None:
+def show(way: str, rounds: list[list[Rank]]) -> None:
     """The best round: others use the machine, too."""
     ranks = max(rounds, key=lambda found: found[0]["rate"])
     cpu = min(sum(one["cpu_ms"] for one in found) for found in rounds)
@@ -80,7 +92,7 @@ def show(way: str, rounds: list[list[dict[str, float]]]) -> None:
     print(f"{way:<16}{ranks[0]['rate']:>10.1f}{cpu:>10.2f}{held:>10.1f}{said}", flush=True)
 
 
-def at_once(folder: Path, size: int, command: list[str], threads: int) -> list[dict[str, float]]:
+def at_once(folder: Path, size: int, command: list[str], threads: int) -> list[Rank]:
     """What each of these ranks says. One process alone has as many threads as there are ranks."""
     given = environments(folder, size) if size > 1 else [dict(os.environ)]
     own = {"OPENBLAS_NUM_THREADS": "1" if size > 1 else str(threads), "PYTHONPATH": str(ROOT)}
@@ -112,7 +124,7 @@ def make(folder: Path, layers: int, width: int) -> None:
     (folder / "config.json").write_text(json.dumps(config))
 
 
-def answer(way: str, folder: Path, ranks: int, tokens: int) -> dict[str, float]:
+def answer(way: str, folder: Path, ranks: int, tokens: int) -> Rank:
     """One process's part of the work."""
     import mlx.core as mx
 
@@ -123,21 +135,37 @@ def answer(way: str, folder: Path, ranks: int, tokens: int) -> dict[str, float]:
     ops.settle()
     set_threads(ranks if way == "one" else 1)
     group = Group.alone() if way == "one" else Group.join("ring")
-    model, planned = loaded(folder, group, group.size if way == "shards" else 1)
+    calls = counting(group)
+    model, own = loaded(folder, group, {"shards": group.size, "pairs": ranks}.get(way, 1))
     held = mx.get_active_memory()
     forward = decoding(model, group)
     token = forward(mx.zeros((1, PROMPT), mx.int32))
-    for _ in range(4):
+    for _ in range(ALONE - 1):
         token = forward(token)
-    began, used = time.perf_counter(), time.process_time()
+    used, at = time.process_time(), [time.perf_counter()]
     for _ in range(tokens):
         token = forward(token)
-    took, cpu = time.perf_counter() - began, time.process_time() - used
-    return {"rate": tokens / took, "cpu_ms": cpu / tokens * 1e3, "held": held, "planned": planned}
+        at.append(time.perf_counter())
+    found: Rank = {
+        "rate": tokens / (at[-1] - at[0]),
+        "cpu_ms": (time.process_time() - used) / tokens * 1e3,
+        "held": held,
+        "planned": own.weight_bytes,
+        "layers": own.stop - own.start,
+        "step_ms": step_of(at),
+    }
+    if group.size == 1:
+        return found
+    before = dict(calls)
+    forward(token)
+    broadcast = group.rank + 1 < group.size  # of the token that was drawn
+    found["sums"] = calls["sums"] - before["sums"]
+    found["hops"] = calls["sends"] - before["sends"] - broadcast
+    return found | {"engine_ms": led(group, model, PROMPT, tokens)}
 
 
-def loaded(folder: Path, group: Any, shards: int) -> tuple[Any, int]:
-    """This rank's share, and the bytes that the plan gives it."""
+def loaded(folder: Path, group: Any, shards: int) -> tuple[Any, Any]:
+    """This rank's share of the model, and of the plan."""
     import mlx.core as mx
 
     from runtime.device import device
@@ -157,7 +185,7 @@ def loaded(folder: Path, group: Any, shards: int) -> tuple[Any, int]:
         if whole
         else load_share(config, [file], plan, group, on=device())
     )
-    return model, plan.shares[group.rank].weight_bytes
+    return model, plan.shares[group.rank]
 
 
 def decoding(model: Any, group: Any) -> Callable[[Any], Any]:

@@ -8,6 +8,7 @@ import json
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import mlx.core as mx
 from mlx_lm.generate import generate_step
@@ -23,14 +24,25 @@ def main() -> None:
     model.shard(group)
     mx.eval(model.parameters())
     held = mx.get_active_memory()
-    steps = generate_step(mx.zeros((PROMPT,), mx.int32), model, max_tokens=tokens + 5)
+    sums, add_up = [0], mx.distributed.all_sum
+
+    def counted(*given: Any, **named: Any) -> mx.array:
+        sums[0] += 1
+        return add_up(*given, **named)
+
+    mx.distributed.all_sum = counted  # as its layers call it
+    steps = generate_step(mx.zeros((PROMPT,), mx.int32), model, max_tokens=tokens + 6)
     for _ in range(5):
         next(steps)
+    before = sums[0]
+    next(steps)
+    said_sums = sums[0] - before
     began, used = time.perf_counter(), time.process_time()
     for _ in steps:
         pass
     took, cpu = time.perf_counter() - began, time.process_time() - used
     said = {"rate": tokens / took, "cpu_ms": cpu / tokens * 1e3, "held": held, "planned": 0}
+    said["sums"] = said_sums
     print(json.dumps(said), flush=True)
 
 

@@ -3,6 +3,8 @@
 A token's step takes `step_ms` on one machine, of which `head_ms` is what rank 0 does alone. In stages all of
 it is done, one stage after the other, and the stream goes once over a link for each. In shards each rank does
 its part of the layers, and gives the others its part of two sums for every layer: n - 1 messages in a ring.
+In stages of shards both are paid: sums among the ranks of each stage, and the stream from stage to stage, a
+message more for each further rank that shares one.
 """
 
 from collections.abc import Callable
@@ -37,6 +39,32 @@ def shared(
     return head_ms + (step_ms - head_ms) / n + 2 * layers * (n - 1) * message
 
 
+def both(
+    n: int, shards: int, step_ms: float, head_ms: float, layers: int, width: int, bits: float, wait_us: float
+) -> float:
+    """Milliseconds of a token in n / shards stages."""
+    message = wait_us / 1e3 + width * ELEMENT_BYTES * 8 / bits * 1e3
+    stages = n // shards
+    hops = stages * shards * message if stages > 1 else 0
+    return shared(shards, step_ms, head_ms, layers, width, bits, wait_us) + hops
+
+
+def print_best(step_ms: float, head_ms: float, layers: int, width: int) -> None:
+    """For models that need so many machines: the number of shards that is fastest, and how fast it is."""
+    print(f"\n{'stages x shards':<22}" + "".join(f"{n:>14}" for n in RANKS) + "   tokens/s")
+    for name, bits, wait in LINKS:
+        cells: list[str] = []
+        for n in RANKS:
+            times = {
+                shards: both(n, shards, step_ms, head_ms, layers, width, bits, wait)
+                for shards in range(1, n + 1)
+                if n % shards == 0
+            }
+            best = min(times, key=lambda shards: times[shards])
+            cells.append(f"{n // best} x {best}: {1e3 / times[best]:.1f}")
+        print(f"{name:<22}" + "".join(f"{cell:>14}" for cell in cells))
+
+
 def print_tables(step_ms: float, head_ms: float, layers: int, width: int) -> None:
     print(f"{step_ms:g} ms a token on one machine, {head_ms:g} of it the head; {layers} layers, {width} wide")
     ways: dict[str, Callable[[int, float, float], float]] = {
@@ -48,6 +76,7 @@ def print_tables(step_ms: float, head_ms: float, layers: int, width: int) -> Non
         for name, bits, wait in LINKS:
             rates = [1e3 / time_of(n, bits, wait) for n in RANKS]
             print(f"{name:<22}" + "".join(f"{rate:>8.1f}" for rate in rates) + f"{pays(rates):>11}")
+    print_best(step_ms, head_ms, layers, width)
 
 
 def pays(rates: list[float]) -> int:

@@ -1,0 +1,120 @@
+"""What several ranks should reach, and whether they did: for benchmarks/ranks.py.
+
+    exchanges   one of the stream for a stage, two sums for a layer that is shared
+    engine      what an engine that leads, and others that follow, take for a step beyond a bare loop of steps
+    memory      what weights take, beside the plan
+    speed       n shards of one thread each beside one process of n threads
+
+Each line has what was found, its bar, and "met" or "not met"; and mlx-lm's own figure where it was measured.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from statistics import median
+from typing import Any
+
+ENGINE_MS, MEMORY, SPEED = 0.2, 0.05, 0.9
+"""The bars: milliseconds of a step, a part of what the plan says, and of one process's speed."""
+PEER = "mlx-lm shards"
+CHUNK = 8
+"""Steps that are timed together: an answer of the engine, which has a token more."""
+
+Rank = dict[str, float]
+"""What one process found."""
+Found = Mapping[str, Sequence[Sequence[Rank]]]
+"""Of each way, of each round, what its ranks found."""
+
+
+def goals(found: Found, ranks: int) -> Iterator[str]:
+    """A line for each. Of rounds the one in the middle counts, and of speeds the best, on both sides."""
+    several = [way for way in found if way not in ("one", PEER)]
+    for way in several:
+        last = found[way][-1]
+        sums, hops = (max(one[what] for one in last) for what in ("sums", "hops"))
+        most = 0 if way == "stages" else max(2 * one["layers"] for one in last)
+        limit = int(way != "shards")
+        figure, bar = f"{sums:g} sums and {hops:g} of the stream", f"{most:g} and {limit}"
+        if way == "shards" and PEER in found:
+            figure += f" (mlx-lm: {found[PEER][-1][0]['sums']:g} sums)"
+        yield _line(f"exchanges of a step, {way}", figure, f"<= {bar}", met=sums <= most and hops <= limit)
+    for way in several:
+        more = median(rank["engine_ms"] - rank["step_ms"] for rank, *_ in found[way])
+        figure = f"{more:+.2f} ms on {median(rank['step_ms'] for rank, *_ in found[way]):.2f}"
+        yield _line(
+            f"the engine's part of a step, {way}", figure, f"<= {ENGINE_MS} ms", met=more <= ENGINE_MS
+        )
+    for way in several:
+        off = max(abs(one["held"] / one["planned"] - 1) for one in found[way][-1])
+        yield _line(f"memory beside the plan, {way}", f"{off:.1%} off", f"<= {MEMORY:.0%}", met=off <= MEMORY)
+    fastest = {way: max(rank["rate"] for rank, *_ in rounds) for way, rounds in found.items()}
+    for way in several:
+        if len(found[way][-1]) == ranks:
+            part = fastest[way] / fastest["one"]
+            figure = f"{part:.2f} of its speed"
+            if PEER in found:
+                figure += f" (mlx-lm: {fastest[PEER] / fastest['one']:.2f})"
+            name = f"{ranks} {way} beside {ranks} threads"
+            yield _line(name, figure, f">= {SPEED}", met=part >= SPEED)
+
+
+def _line(name: str, figure: str, bar: str, *, met: bool) -> str:
+    return f"{'met' if met else 'not met':<9}{name + ':':<40}{figure}; {bar}"
+
+
+def counting(group: Any) -> dict[str, int]:
+    """Counts, from now on, sums that this rank takes part in, and what it sends but for them. To be called
+    before the model is loaded.
+    """
+    from runtime.ranks.seat import Seat
+
+    calls = {"sums": 0, "sends": 0}
+    send, add_up, inside = group.send, Seat.sum, False
+
+    def sent(*given: Any) -> Any:
+        calls["sends"] += not inside
+        return send(*given)
+
+    def added(seat: Any, x: Any) -> Any:
+        nonlocal inside
+        calls["sums"] += 1
+        inside = True
+        try:
+            return add_up(seat, x)
+        finally:
+            inside = False
+
+    group.send, Seat.sum = sent, added
+    return calls
+
+
+def led(group: Any, model: Any, prompt: int, tokens: int) -> float:
+    """Milliseconds of a step of an engine that leads; 0 for ranks that follow."""
+    from runtime.engine.engine import Engine
+    from runtime.engine.options import Options
+    from runtime.engine.request import Request
+    from runtime.ranks.follow import Follower
+    from runtime.ranks.lead import Leading
+    from runtime.sampling.params import SamplingParams
+
+    if group.rank:
+        Follower(group, model).run()
+        return 0.0
+    engine = Engine(lambda: model, Options(context_length=prompt + CHUNK + 1), crew=Leading(group))
+    try:
+        request = Request((0,) * prompt, CHUNK + 1, SamplingParams(temperature=0))
+        taken: list[float] = []
+        for _ in range(1 + tokens // CHUNK):
+            with engine.submit(request) as stream:
+                for _ in stream:
+                    pass
+            assert stream.finish is not None
+            taken.append(stream.finish.usage.decode_s / CHUNK)
+    finally:
+        engine.close()
+    return median(taken[1:]) * 1e3
+
+
+def step_of(at: Sequence[float]) -> float:
+    """Milliseconds of a step by the times at which they ended, as `led` has it."""
+    ends = at[::CHUNK]
+    return median(after - before for before, after in pairwise(ends)) / CHUNK * 1e3
