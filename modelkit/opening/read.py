@@ -19,9 +19,9 @@ from modelkit.pack.adapters.carried import Carried, carried
 from modelkit.pack.adapters.stored import FOLDER as ADAPTERS
 from modelkit.pack.adapters.stored import StoredAdapter, read_stored
 from modelkit.pack.checks import check_parts, check_requires
-from modelkit.pack.conversion import Part
 from modelkit.pack.metadata import FILE as METADATA
 from modelkit.pack.metadata import Metadata, read_metadata
+from modelkit.pack.part import Part
 from modelkit.pack.ready import Ready, make_ready
 from modelkit.pack.sources import DRAFT_FOLDER, gguf_at, open_gguf, open_source
 from modelkit.pack.worded import worded

@@ -18,7 +18,7 @@ from modelkit.learned import Learning, setting_of
 from modelkit.memory import Memory, forecast, shortage
 from modelkit.modelfile import Resolved
 from modelkit.opening.read import Opened
-from modelkit.pack.conversion import Part
+from modelkit.pack.part import Part
 from modelkit.pack.ready import kept_format
 from modelkit.prefixes import Keeping, keeping
 from modelkit.ranks.present import present

@@ -10,7 +10,7 @@ A folder that is run is what its package would be: the same config, the same ten
 from collections.abc import Collection
 
 from modelkit.errors import LoadError
-from modelkit.pack.conversion import Part
+from modelkit.pack.part import Part
 from modelkit.pack.plan import plan
 from modelkit.pack.planned import Role
 from modelkit.pack.sources import Source

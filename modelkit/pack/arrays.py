@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import mlx.core as mx
 import numpy as np
 
-from modelkit.pack.conversion import Part
+from modelkit.pack.part import Part
 from modelkit.pack.planned import Output, PlannedFile
 from modelkit.pack.reader import Reader
 from modelkit.pack.transform import release_memory, transform

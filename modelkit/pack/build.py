@@ -16,17 +16,10 @@ from modelkit.pack import origins
 from modelkit.pack.adapters.carried import write_carried
 from modelkit.pack.adapters.fused import key_of
 from modelkit.pack.checks import architecture_of
-from modelkit.pack.conversion import (
-    Part,
-    Progress,
-    Silent,
-    checking,
-    remember,
-    source_digests,
-    write_weights,
-)
+from modelkit.pack.conversion import Progress, Silent, checking, remember, source_digests, write_weights
 from modelkit.pack.metadata import FILE as METADATA
 from modelkit.pack.metadata import Provenance
+from modelkit.pack.part import Part
 from modelkit.pack.planned import Plan
 from modelkit.pack.prepare import Preparation, prepare
 from modelkit.pack.worded import worded

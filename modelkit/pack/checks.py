@@ -18,7 +18,7 @@ from runtime.records import dataclass
 
 if TYPE_CHECKING:
     from modelkit.chat.capabilities import Capabilities
-    from modelkit.pack.conversion import Part
+    from modelkit.pack.part import Part
     from modelkit.pack.ready import Ready
     from modelkit.tokenizer import Tokenizer
 

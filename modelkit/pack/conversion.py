@@ -14,24 +14,19 @@ from functools import partial
 from pathlib import Path
 from threading import Event
 from types import TracebackType
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import Protocol, Self
 
 from modelkit.errors import StoreError
-from modelkit.modelfile import Quantizing
-from modelkit.pack.metadata import Provenance
+from modelkit.pack.part import Part
 from modelkit.pack.planned import Plan
 from modelkit.pack.reader import Reader
 from modelkit.pack.sources import Source
-from modelkit.pack.write import header_of, write_file
+from modelkit.pack.write import write_file
 from modelkit.store.canonical import canonical
 from modelkit.store.digest import Blob, Digest
 from modelkit.store.ingest import broken_promise
 from modelkit.store.store import Store
 from modelkit.store.transaction import Transaction
-from runtime.records import dataclass
-
-if TYPE_CHECKING:
-    from modelkit.pack.adapters.fused import Fused
 
 _REVISION = 1  # raise it when the same plan begins to give other bytes
 
@@ -52,36 +47,6 @@ class Silent:
     def begin(self, label: str, total_bytes: int) -> None: ...
     def advance(self, done_bytes: int) -> None: ...
     def finish(self) -> None: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """Target or draft, decided."""
-
-    source: Source
-    plan: Plan
-    inherited: Provenance | None = None
-    """What a stored package says of where the same weights came from."""
-    reused: Mapping[str, Digest] | None = None
-    """The weight files by path, where an earlier conversion left them in the store."""
-    asked: Quantizing | None = None
-    """How its weights were to be stored."""
-    spare: str | None = None
-    """A head that only repeats the embedding, and is left out of what is written anew."""
-    fused: "Fused | None" = None
-    """The adapters that go into its weights."""
-
-    @property
-    def write_bytes(self) -> int:
-        """What its weights may add to the store."""
-        if self.reused is not None:
-            return 0
-        return sum(
-            len(header_of(file)) + sum(tensor.nbytes for tensor in file.tensors)
-            if file.source is None
-            else (0 if file.source in self.source.known else file.source_bytes)
-            for file in self.plan.files
-        )
 
 
 def source_digests(source: Source, store: Store, *, read: bool = True) -> dict[str, Digest] | None:

@@ -6,7 +6,7 @@ cheaper model.
 """
 
 from modelkit.errors import PlanError
-from modelkit.pack.conversion import Part
+from modelkit.pack.part import Part
 from modelkit.pack.reader import Reader
 from modelkit.pack.slabs import whole
 from modelkit.source.tensor import TensorInfo

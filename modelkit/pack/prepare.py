@@ -27,12 +27,13 @@ from modelkit.pack.accept import decide
 from modelkit.pack.adapters.carried import Carried, carried, carried_notes
 from modelkit.pack.adapters.fused import with_fused
 from modelkit.pack.asked import Asked, placed, settle
-from modelkit.pack.conversion import Part, Progress, Silent, memo_key, recall, source_digests
+from modelkit.pack.conversion import Progress, Silent, memo_key, recall, source_digests
 from modelkit.pack.copies import refuse_same
 from modelkit.pack.heads import has_head, head_notes
 from modelkit.pack.licenses import license_files
 from modelkit.pack.metadata import DraftFacts, Metadata, Provenance
 from modelkit.pack.origins import Line, lines_of
+from modelkit.pack.part import Part
 from modelkit.pack.planned import Role
 from modelkit.pack.ready import Ready, make_ready
 from modelkit.pack.sources import Origin, Source, open_origin

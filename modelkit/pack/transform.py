@@ -7,7 +7,7 @@ quantizes on one core per stream, so each worker thread has a stream of its own.
 """
 
 import threading
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import mlx.core as mx
 import numpy as np
@@ -15,6 +15,7 @@ import numpy as np
 from modelkit.errors import MalformedFile
 from modelkit.pack.blocks import changed, numbers_of, stored_blocks
 from modelkit.pack.fp4 import quantize_fp4
+from modelkit.pack.part import Change
 from modelkit.pack.planned import Planned
 from modelkit.pack.reader import Reader
 from modelkit.pack.slabs import Columns, Groups, Joined, Piece, Slab, Tiles
@@ -23,9 +24,6 @@ from modelkit.source.tensor import TensorInfo
 from runtime.blocks.types import BLOCK_TYPES
 from runtime.cpu.native.quantize import quantize
 from runtime.quant import Format
-
-if TYPE_CHECKING:
-    from modelkit.pack.adapters.fusing import Fusion
 
 Bytes: TypeAlias = memoryview | bytearray
 
@@ -37,7 +35,7 @@ _STRIP_ROWS = 128
 
 
 def transform(
-    planned: Planned, slab: Piece, reader: Reader, fusion: "Fusion | None" = None
+    planned: Planned, slab: Piece, reader: Reader, fusion: Change | None = None
 ) -> tuple[Bytes, ...]:
     """One block of rows: the bytes of the output that has the slab, then of each of its by-products.
 

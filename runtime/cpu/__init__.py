@@ -5,6 +5,7 @@ bind       a fast BLAS under MLX's products: the decision, the self-test and the
 slots      where a loaded library keeps the addresses of the functions it imports
 gemv       a few machine instructions that send one-row products to the matrix-vector routine
 threads    how many threads a step gets, of the kernels' pool and of the BLAS
+allowed    how many the environment leaves
 products   linear layers and norms in few nodes
 activation, folded, turn, blocks   so activations, attention, rotation, experts
 composed   sublayers put together from any column's own operations
@@ -24,8 +25,8 @@ __all__ = ["BlasReport", "bind_blas", "report", "set_threads", "table", "thread_
 
 def table(otherwise: Any) -> dict[str, Callable[..., Any]]:
     """The operations that have a form of their own on a processor, by their names in
-    `runtime.nn.ops.Operations`, without kernels of our own. otherwise: the column that computes what these
-    forms do not cover.
+    `runtime.nn.operations.Operations`, without kernels of our own. otherwise: the column that computes what
+    these forms do not cover.
     """
     from runtime.cpu import activation, blocks, folded, products, turn  # MLX, which a report can do without
 

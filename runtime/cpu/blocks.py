@@ -19,7 +19,7 @@ FEWEST = 64
 
 
 def asking(otherwise: Callable[..., mx.array]) -> Callable[..., mx.array]:
-    """How experts are asked (`runtime.nn.ops.Operations.ask`): in blocks where rows are many, else
+    """How experts are asked (`runtime.nn.operations.Operations.ask`): in blocks where rows are many, else
     `otherwise`.
     """
 

@@ -24,7 +24,7 @@ UNSEEN = -1e30
 
 
 def attending(otherwise: Callable[..., mx.array]) -> Callable[..., mx.array]:
-    """Attention (`runtime.nn.ops.Attend`): folded where that is the faster way, else `otherwise`."""
+    """Attention (`runtime.nn.operations.Attend`): folded where that is the faster way, else `otherwise`."""
 
     def attend(
         step: Step | None,

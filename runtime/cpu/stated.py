@@ -3,7 +3,7 @@ and a column computes by it at once, or part by part.
 
 norm, everywhere: an RMS or a layer norm, or None; after: an RMS norm, or None; share: how much of an answer
 is added to what was read, where no norm is behind it; beside: it reads what the sublayer before it read, and
-is added to what that gave. Modules are those of `runtime.nn.ops.Operations`.
+is added to what that gave. Modules are those of `runtime.nn.operations.Operations`.
 """
 
 from collections.abc import Callable, Sequence
@@ -32,7 +32,7 @@ class Attends(NamedTuple):
     close: Any
     after: Any
     sinks: mx.array | None = None
-    """[H], as `runtime.nn.ops.Attend` has them."""
+    """[H], as `runtime.nn.operations.Attend` has them."""
     value_norm: Any = None
     """Of the heads of values: a norm without weights, or None."""
     factors: Callable[[Step], mx.array | None] | None = None
@@ -54,7 +54,7 @@ class Folds(NamedTuple):
     module each, or one for all, the answer's gate first.
     """
     conv: Any
-    """What is mixed passes it, and then silu: as `runtime.nn.ops.Operations.conv` has it."""
+    """What is mixed passes it, and then silu: as `runtime.nn.operations.Operations.conv` has it."""
     kind: Literal["delta", "ssd", "conv"]
     """The rule, as the operation of that name has it; and with it the next two. conv: no rule, but a gated
     convolution (`gated_conv`) of what one module gives.
@@ -62,7 +62,7 @@ class Folds(NamedTuple):
     rule: Any
     sizes: Any
     gated_norm: Any
-    """As `runtime.nn.ops.Operations.gated_norm` has it; None: the answer times silu of its gate."""
+    """As `runtime.nn.operations.Operations.gated_norm` has it; None: the answer times silu of its gate."""
     close: Any
     after: Any
     scan: ScanFunction

@@ -19,7 +19,6 @@ when others come, more again only when they stay away. What the system does not 
 """
 
 import math
-import os
 import threading
 import time
 from collections.abc import Callable
@@ -29,6 +28,7 @@ from weakref import WeakSet
 
 from runtime import host
 from runtime.cpu import bind
+from runtime.cpu.allowed import as_allowed, limiting
 from runtime.host import Activity
 from runtime.records import dataclass
 
@@ -38,9 +38,6 @@ SPARE = 0.35  # of a core that others may use while it still counts as free
 QUIET_LOOKS = 2
 HOST = 0.5  # of a step that the engine's thread works beside the device, from which on it needs a core
 HOST_WEIGHT = 1 / 16  # of one step in that
-
-VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")
-"""Where users of other programs say how many threads they want at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,22 +79,6 @@ def most_threads() -> int:
     neither kernels nor a bound BLAS.
     """
     return bind.most_threads() if _kernels() is None else as_allowed(host.cores())
-
-
-def as_allowed(cores: int) -> int:
-    """Of so many cores, those that VARIABLES leave."""
-    variable = _said_by()
-    return min(cores, (int(os.environ[variable]) or cores) if variable else cores)
-
-
-def _said_by() -> str | None:
-    return next((name for name in VARIABLES if os.environ.get(name, "").isdecimal()), None)
-
-
-def _limiting() -> str | None:
-    """The variable that leaves fewer threads than there are cores."""
-    cores = host.cores()
-    return _said_by() if as_allowed(cores) < cores else None
 
 
 def thread_count() -> int:
@@ -179,7 +160,7 @@ def threads_now() -> Choice:
     crowd.see(host.activity())
     time.sleep(WINDOW_S)
     crowd.see(host.activity())
-    return Choice(crowd.room, most, crowd.others, said_by=_limiting())
+    return Choice(crowd.room, most, crowd.others, said_by=limiting())
 
 
 _working: "WeakSet[Threads]" = WeakSet()
@@ -201,7 +182,7 @@ class Threads:
         self._crowd = Crowd(most)
         self._host = 0.0  # share of steps that the engine's thread works beside the device
         self.choice = Choice(
-            wanted or most, most, wanted=bool(wanted), said_by=None if wanted else _limiting()
+            wanted or most, most, wanted=bool(wanted), said_by=None if wanted else limiting()
         )
 
     def before_step(self, now_s: float, *, beside: bool = False) -> None:

@@ -11,7 +11,7 @@ import mlx.core as mx
 
 from runtime.cache.protocol import AttentionCache, Mask
 from runtime.nn import ops
-from runtime.nn.ops import Bias
+from runtime.nn.operations import Bias
 from runtime.nn.rope import Rope
 from runtime.nn.viewed import biased, merge_heads, split_heads
 from runtime.step import Step

@@ -63,7 +63,7 @@ STACKS = frozenset({SwitchLinear, QuantizedSwitchLinear, BlockSwitchLinear})
 
 class Experts(Module):
     """E feed-forward blocks. gated: down(act(gate(x)) * up(x)), else down(act(up(x))). clip: limit and slope,
-    where the gate is `ops.Operations.clipped_gate` instead.
+    where the gate is `operations.Operations.clipped_gate` instead.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """What recurrent layers compute between their projections, from a column's own activations and norms.
 
-The functions are those of `runtime.nn.ops.Operations`; each takes what projections gave, does what is left
-to do (activations, unit keys, step sizes) and folds. A kernel of our own does the same in one node.
+The functions are those of `runtime.nn.operations.Operations`; each takes what projections gave, does what is
+left to do (activations, unit keys, step sizes) and folds. A kernel of our own does the same in one node.
 
 B rows, L tokens, H heads. counts int32 [B]: real tokens per row, None where all are. All return their
 answers and the state after each row's last real token.

@@ -1,5 +1,5 @@
 """Attention over layer memory by MLX's own operations: memory shows keys and values as arrays of their own
-and a mask, and they are attended to (`runtime.nn.ops.Remember`, `runtime.nn.ops.Recall`).
+and a mask, and they are attended to (`runtime.nn.operations.Remember`, `runtime.nn.operations.Recall`).
 
 Dimensions: B rows, H query heads, G key-value heads, L new tokens, K visible ones, D head size.
 """
@@ -15,7 +15,7 @@ from runtime.step import Step
 
 if TYPE_CHECKING:
     from runtime.cpu.turn import Rotary
-    from runtime.nn.ops import Attend, Bias, Recall, Remember
+    from runtime.nn.operations import Attend, Bias, Recall, Remember
 
 Rotate = Callable[["Rotary", mx.array, Step], mx.array]
 

@@ -17,7 +17,7 @@ import mlx.nn as nn
 
 from runtime.loaded import LoadedModel
 from runtime.nn import ops, plain
-from runtime.nn.ops import Operations
+from runtime.nn.operations import Operations
 from runtime.quality.reading import log_odds, together
 from runtime.quality.watch import ask
 

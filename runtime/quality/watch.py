@@ -11,7 +11,7 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.nn import fused, ops, plain
-from runtime.nn.ops import Answer, Operations
+from runtime.nn.operations import Answer, Operations
 from runtime.records import dataclass
 
 

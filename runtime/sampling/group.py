@@ -71,7 +71,7 @@ class Kind:
 
 
 class Group:
-    """The numbers of rows of one kind, as arrays [R, 1, 1]. draws: the same for `ops.Operations.draw`; None
+    """The numbers of rows of one kind, as arrays [R, 1, 1]. draws: the same for `Operations.draw`; None
     where that does not do it.
     """
 

@@ -19,7 +19,7 @@ from mlx.utils import tree_flatten
 
 from runtime.holding import Holding, fill, held_bytes, weight_bytes
 from runtime.loaded import LoadedModel, foresee
-from runtime.nn import ops
+from runtime.nn import operations, ops
 from runtime.nn.ready import make_ready
 from runtime.nn.stored import read_as_stored
 from runtime.weights import fit
@@ -37,7 +37,7 @@ class Told:
         self._known = ops.COLUMNS["blas"]
         self._twins: dict[int, Any] = {}
 
-    def column(self) -> ops.Operations:
+    def column(self) -> operations.Operations:
         def read(name: str) -> Callable[..., mx.array]:
             known = getattr(self._known, name)
             return lambda module, *rest: known(self._twins.get(id(module), module), *rest)

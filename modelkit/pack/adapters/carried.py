@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from modelkit.errors import PlanError
 from modelkit.pack.adapters.stored import CONFIG, FOLDER, WEIGHTS, StoredAdapter, config_bytes, weights_bytes
-from modelkit.pack.conversion import Part
 from modelkit.pack.metadata import AdapterFacts, Metadata
+from modelkit.pack.part import Part
 from modelkit.store.digest import Blob
 from modelkit.store.store import Store
 from modelkit.store.transaction import Transaction

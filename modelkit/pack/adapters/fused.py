@@ -8,8 +8,9 @@ from modelkit.errors import PlanError
 from modelkit.modelfile import Quantizing
 from modelkit.pack.accept import decide
 from modelkit.pack.adapters.carried import Carried
-from modelkit.pack.conversion import Part, memo_key, recall, source_digests
+from modelkit.pack.conversion import memo_key, recall, source_digests
 from modelkit.pack.metadata import AdapterFacts
+from modelkit.pack.part import Part
 from modelkit.pack.sources import Source
 from modelkit.source.inventory import Inventory
 from modelkit.source.prequantized import BlockFp8Weights, FloatWeights, MlxWeights

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 from modelkit.errors import PlanError
 from modelkit.modelfile import Quantizing
 from modelkit.pack.accept import decide
-from modelkit.pack.conversion import Part, Progress
+from modelkit.pack.conversion import Progress
+from modelkit.pack.part import Part
 from modelkit.pack.planned import Plan
 from modelkit.pack.policy import Choice
 from modelkit.pack.quality.allocate import Option

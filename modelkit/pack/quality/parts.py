@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from modelkit.errors import StoreError
 from modelkit.pack import checks
-from modelkit.pack.conversion import Part, Progress, memo_key, recall, source_digests
+from modelkit.pack.conversion import Progress, memo_key, recall, source_digests
+from modelkit.pack.part import Part
 from modelkit.pack.planned import Plan, Tuned
 from modelkit.pack.policy import Choice
 from modelkit.pack.quality import reading

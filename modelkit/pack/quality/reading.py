@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from modelkit.errors import ModelkitError, PlanError
-from modelkit.pack.conversion import Part, Progress
+from modelkit.pack.conversion import Progress
+from modelkit.pack.part import Part
 from modelkit.source.prequantized import FloatWeights, GgufWeights
 from runtime.blocks.types import BLOCK_TYPES
 from runtime.records import dataclass

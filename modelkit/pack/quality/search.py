@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 
 from modelkit.errors import PlanError
 from modelkit.modelfile import Quantizing
-from modelkit.pack.conversion import Part, Progress, Silent
+from modelkit.pack.conversion import Progress, Silent
+from modelkit.pack.part import Part
 from modelkit.pack.plan import plan
 from modelkit.pack.planned import Plan, Planned, Tuned
 from modelkit.pack.policy import Choice

@@ -18,8 +18,8 @@ from typing import Any
 import mlx.core as mx
 
 from runtime import host
+from runtime.cpu.allowed import as_allowed
 from runtime.cpu.native.loading import VARIABLE, Status, load
-from runtime.cpu.threads import as_allowed
 
 __all__ = ["VARIABLE", "Status", "kernels", "of_processor", "on_processor", "status", "table"]
 
@@ -39,8 +39,8 @@ def of_processor() -> Any:
 
 
 def table(otherwise: Any) -> dict[str, Any]:
-    """The operations that kernels compute, by their names in `runtime.nn.ops.Operations`; empty without any.
-    otherwise: the column for what they do not cover, such as other types of activations.
+    """The operations that kernels compute, by their names in `runtime.nn.operations.Operations`; empty
+    without any. otherwise: the column for what they do not cover, such as other types of activations.
     """
     if kernels is None:
         return {}

@@ -17,7 +17,7 @@ from runtime.cpu.turn import Rotary
 from runtime.step import Step
 
 if TYPE_CHECKING:
-    from runtime.nn.ops import Attend, Bias, Recall, Remember
+    from runtime.nn.operations import Attend, Bias, Recall, Remember
 
 _FORMS = {mx.float32: 0, mx.bfloat16: 1, mx.float16: 2}
 _PACKED = {8: 3, 4: 4}

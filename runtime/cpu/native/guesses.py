@@ -24,7 +24,7 @@ _IN_PARTS = "_in_parts"
 
 
 def guess(kernels: Any) -> Callable[..., mx.array | None]:
-    """As `runtime.nn.ops.Operations` has it."""
+    """As `runtime.nn.operations.Operations` has it."""
 
     def guess(
         network: Decodes, step: Step, count: int | None, caches: Sequence[Any], by: Guessed

@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runtime.cpu import bind, native, thread_count, threads
+from runtime.cpu.allowed import VARIABLES, as_allowed
 from runtime.cpu.bind import report
-from runtime.cpu.threads import QUIET_LOOKS, STALE_S, VARIABLES, WINDOW_S, Choice, Crowd, Threads
+from runtime.cpu.threads import QUIET_LOOKS, STALE_S, WINDOW_S, Choice, Crowd, Threads
 from runtime.engine.engine import Engine, Options
 from runtime.engine.request import Request
 from runtime.host import Activity
@@ -229,11 +230,11 @@ def test_each_engine_s_own_number_reaches_pool_and_library(tmp_path: Path) -> No
 def test_variables_of_other_programs_are_a_limit(
     monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], most: int
 ) -> None:
-    for name in threads.VARIABLES:
+    for name in VARIABLES:
         monkeypatch.delenv(name, raising=False)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    assert threads.as_allowed(4) == most
+    assert as_allowed(4) == most
 
 
 @pytest.mark.parametrize("bound", [0, 4])

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from runtime.cpu import blocks
 from runtime.cpu.stated import Routing
 from runtime.holding import Holding, fill, held_bytes, weight_bytes
-from runtime.nn import ops
+from runtime.nn import operations, ops
 from runtime.nn.moe import Experts
 from runtime.nn.route import CorrectedRouter, choose, open_groups, softmax_then_top, top_then_softmax
 from runtime.step import Step
@@ -58,9 +58,9 @@ def test_any_number_of_rows_gives_what_one_by_one_gives(width: int, k: int, bias
     assert np.abs(np.array(made(x, (chosen, weights))) - wanted).max() < 1e-4
 
 
-@pytest.mark.parametrize("name", ops.NAMES)
+@pytest.mark.parametrize("name", operations.NAMES)
 @pytest.mark.parametrize("experts", [None, COUNT])
-def test_rows_come_back_in_their_places(experts: int | None, name: ops.Name) -> None:
+def test_rows_come_back_in_their_places(experts: int | None, name: operations.Name) -> None:
     x = mx.arange(90, dtype=mx.float32).reshape(1, 90, 1)
     chosen = mx.array(np.random.default_rng(1).integers(0, COUNT, (1, 90, 2)))
 

@@ -14,7 +14,8 @@ from runtime.cache.protocol import Mask
 from runtime.nn import activation, ops
 from runtime.nn.moe import QuantizedSwitchLinear, SwitchLinear
 from runtime.nn.norm import LayerNorm, RMSNorm
-from runtime.nn.ops import COLUMNS, Operations
+from runtime.nn.operations import Operations
+from runtime.nn.ops import COLUMNS
 from runtime.nn.rope import Rope
 from runtime.nn.rope_spec import RopeSpec
 from runtime.step import Inputs, Step

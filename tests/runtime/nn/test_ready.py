@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from mlx.utils import tree_flatten
 
-from runtime.nn import ops
+from runtime.nn import operations, ops
 from runtime.nn.module import Module
 from runtime.nn.ready import make_ready
 
@@ -40,9 +40,9 @@ def names(network: nn.Module) -> list[str]:
     return [name for name, _ in tree_flatten(network.parameters())]  # pyright: ignore[reportGeneralTypeIssues, reportUnknownVariableType]
 
 
-@pytest.mark.parametrize("name", ops.NAMES)
+@pytest.mark.parametrize("name", operations.NAMES)
 @pytest.mark.parametrize("shape", [(1, 1, 6), (1, 4, 6), (3, 2, 6), (4, 6), (1, 2, 3, 6)], ids=str)
-def test_a_foreign_class_computes_the_same(shape: tuple[int, ...], name: ops.Name) -> None:
+def test_a_foreign_class_computes_the_same(shape: tuple[int, ...], name: operations.Name) -> None:
     network, x, ids = Foreign(), mx.random.normal(shape, key=mx.random.key(1)), mx.array([[3, 10, 0]])
     before, head, rows = network(x), network.embed.as_linear(x), network.embed(ids)
     make_ready(network)

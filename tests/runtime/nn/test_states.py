@@ -8,7 +8,7 @@ import pytest
 
 from runtime.cache.layout import Recurrent
 from runtime.cache.recurrent import RecurrentCache
-from runtime.nn import ops
+from runtime.nn import operations, ops
 from runtime.nn.delta_net import DeltaSpec, GatedDeltaNet
 from runtime.nn.kimi_delta import KimiDelta, KimiDeltaSpec
 from runtime.nn.mamba1 import Mamba1, Mamba1Spec
@@ -32,7 +32,7 @@ LAYERS: dict[str, tuple[Callable[[], Any], Recurrent]] = {
 
 @pytest.mark.parametrize("column", ["plain", "blas", "cpu"])
 @pytest.mark.parametrize("name", LAYERS)
-def test_a_state_does_not_keep_its_forward_pass_alive(name: str, column: ops.Name) -> None:
+def test_a_state_does_not_keep_its_forward_pass_alive(name: str, column: operations.Name) -> None:
     make, spec = LAYERS[name]
     layer, cache, step, x = make(), RecurrentCache(spec), Step((0,), (TOKENS,)), mx.ones((1, TOKENS, HIDDEN))
     mx.eval(layer.parameters(), cache.arrays, x)

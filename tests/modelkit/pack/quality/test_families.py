@@ -9,7 +9,8 @@ from modelkit.errors import PlanError
 from modelkit.modelfile import parse_quantizing
 from modelkit.pack.accept import decide
 from modelkit.pack.checks import check_tensors
-from modelkit.pack.conversion import Part, Silent
+from modelkit.pack.conversion import Silent
+from modelkit.pack.part import Part
 from modelkit.pack.quality import reading
 from modelkit.pack.quality.drafts import fastest
 from modelkit.pack.quality.search import search

@@ -14,7 +14,7 @@ from runtime.nn.delta_net import DeltaSpec, GatedDeltaNet
 from runtime.nn.kimi_delta import KimiDelta, KimiDeltaSpec
 from runtime.nn.mamba1 import Mamba1, Mamba1Spec
 from runtime.nn.mamba2 import Mamba2, Mamba2Spec
-from runtime.nn.ops import Operations
+from runtime.nn.operations import Operations
 from runtime.nn.rg_lru import Gates
 
 Wide = np.ndarray[Any, np.dtype[np.float64]]

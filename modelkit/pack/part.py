@@ -1,0 +1,74 @@
+"""One model of a package, target or draft, once everything about it is decided and nothing is written yet."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Protocol
+
+from modelkit.modelfile import Quantizing
+from modelkit.pack.metadata import AdapterFacts, Provenance
+from modelkit.pack.planned import Plan
+from modelkit.pack.slabs import Columns, Slab
+from modelkit.pack.sources import Source
+from modelkit.pack.write import header_of
+from modelkit.source.tensor import TensorInfo
+from modelkit.store.digest import Digest
+from runtime.records import dataclass
+
+if TYPE_CHECKING:
+    import mlx.core as mx
+
+
+class Change(Protocol):
+    """What goes into stored tensors while they are converted (`adapters.fusing.Fusion`)."""
+
+    def touches(self, tensor: TensorInfo) -> bool: ...
+
+    def apply(self, slab: Slab | Columns, values: "mx.array") -> "mx.array":
+        """values: the slab's rows [rows, C] (a vector's as one row) -> those that are written, float32."""
+        ...
+
+
+class Fused(Protocol):
+    """Adapters on their way into the weights (`adapters.fused.Fused`)."""
+
+    @property
+    def digests(self) -> Mapping[str, Digest]:
+        """Of their files, by adapter."""
+        ...
+
+    def load(self) -> Change:
+        """Their numbers."""
+        ...
+
+    def facts(self) -> tuple[AdapterFacts, ...]:
+        """What modelkit.json says of them."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Target or draft, decided."""
+
+    source: Source
+    plan: Plan
+    inherited: Provenance | None = None
+    """What a stored package says of where the same weights came from."""
+    reused: Mapping[str, Digest] | None = None
+    """The weight files by path, where an earlier conversion left them in the store."""
+    asked: Quantizing | None = None
+    """How its weights were to be stored."""
+    spare: str | None = None
+    """A head that only repeats the embedding, and is left out of what is written anew."""
+    fused: Fused | None = None
+    """The adapters that go into its weights."""
+
+    @property
+    def write_bytes(self) -> int:
+        """What its weights may add to the store."""
+        if self.reused is not None:
+            return 0
+        return sum(
+            len(header_of(file)) + sum(tensor.nbytes for tensor in file.tensors)
+            if file.source is None
+            else (0 if file.source in self.source.known else file.source_bytes)
+            for file in self.plan.files
+        )
