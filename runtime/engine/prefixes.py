@@ -111,7 +111,7 @@ class Prefixes:
         if self._sharing is not None:
             self._begin(self._sharing, place, row, keys, best, known)
         if best is not None and known - self._ahead > row.length:
-            self._copy(best[0], place, row, known - self._ahead)
+            self._copy(best, place, row, known - self._ahead)
 
     def _begin(
         self, sharing: Sharing[Row], place: int, row: Row, keys: Keys, best: Placed | None, known: int
@@ -145,8 +145,8 @@ class Prefixes:
                 found, most = (place, row), count
         return found, most
 
-    def _copy(self, source: int, place: int, row: Row, length: int) -> None:
-        """What the row at `source` has of this one's first tokens, where memory has room for it."""
+    def _copy(self, source: Placed, place: int, row: Row, length: int) -> None:
+        """What another row has of this one's first tokens, where memory has room for it."""
         memory = self._copied
         if memory is None:
             return
@@ -154,7 +154,9 @@ class Prefixes:
             memory.reserve(length)
         except CacheFull:
             return
-        page, _ = split_page(take_page(memory, source, 0), length)
+        page = take_page(memory, source[0], 0)
+        if length < source[1].length:  # else the prompt goes on from all that the other row has
+            page, _ = split_page(page, length)
         mx.eval(page_arrays(page))
         memory.clear(place)
         memory.restore(place, [page], length)

@@ -196,6 +196,15 @@ def test_several_answers_read_their_prompt_once(tmp_path: Path, kind: str, limit
         assert read == [len(prompt), 1, 1]
 
 
+@pytest.mark.parametrize("limit", [ROOMY, None, 4000], ids=["kept", "nothing kept", "too little kept"])
+def test_a_prompt_goes_on_from_one_that_was_just_read(tmp_path: Path, limit: int | None) -> None:
+    requests = [Request(tuple(range(3, stop)), 6, GREEDY) for stop in (40, 60)]
+    with closing(start(tmp_path, "llama", None)) as plain, closing(start(tmp_path, "llama", limit)) as engine:
+        alone = [run(plain, request)[0] for request in requests]
+        streams = [engine.submit(request) for request in requests]
+        assert [[token for delta in stream for token in delta.ids] for stream in streams] == alone
+
+
 def test_a_stop_token_is_part_of_what_is_kept(pair: Pair) -> None:
     chat = Chat().user(*USER)
     free, _ = run(pair.plain, chat.request(20, WARM))
