@@ -68,7 +68,7 @@ def test_a_head_too_large_for_a_matrix(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_rows_of_long_and_short_sequences() -> None:
-    spec = RopeSpec(8, (1.0, 9.0, 50.0, 80.0), 1.1, False, (2.0, 30.0, 90.0, 800.0), 16, 64)
+    spec = RopeSpec(8, (1.0, 9.0, 50.0, 80.0), 1.1, False, (2.0, 30.0, 90.0, 800.0), 16)
     step, turned = Step((3, 5), (2, 2), long=(False, True)), Rope(spec)
     assert np.allclose(turned(heads(step, 8), step), turned.fused(heads(step, 8), step), atol=1e-6)
 

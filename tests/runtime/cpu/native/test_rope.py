@@ -83,7 +83,7 @@ def test_rows_elsewhere_and_positions_of_their_own_give_the_same_bits() -> None:
 
 
 def test_rows_of_long_and_short_sequences_turn_as_they_do_alone() -> None:
-    spec = RopeSpec(8, (1.0, 9.0, 50.0, 80.0), 1.1, False, (2.0, 30.0, 90.0, 800.0), 16, 64)
+    spec = RopeSpec(8, (1.0, 9.0, 50.0, 80.0), 1.1, False, (2.0, 30.0, 90.0, 800.0), 16)
     rope, x = Rope(spec), normal(2, 3, 2, 8)
     rotate = ops.COLUMNS["cpu"].rotate
     for starts in ((5, 5), (3, 5)):
