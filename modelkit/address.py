@@ -32,7 +32,8 @@ _SCHEMES = frozenset({"hf", "http", "https", "oci", "docker", "ollama"})
 _PART = r"[A-Za-z0-9_](?:[A-Za-z0-9._-]{0,94}[A-Za-z0-9_-])?"
 _REPOSITORY = re.compile(rf"({_PART})/({_PART})")
 _QUANT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-_REVISION = re.compile(r"(?:refs/(?:pr|convert)/)?[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
+_REVISION = re.compile(r"(?=.{1,250}$)[A-Za-z0-9][A-Za-z0-9._-]*(?:/[A-Za-z0-9][A-Za-z0-9._-]*)*")
+_MODEL_FILE = re.compile(r".+\.(?:gguf|safetensors)", re.IGNORECASE)
 _NOT_MODELS = frozenset({"datasets", "spaces", "kernels", "collections", "papers", "docs", "models", "api"})
 
 # OCI distribution specification, "Pulling manifests"; a host as in Docker's references.
@@ -56,7 +57,7 @@ class HubAddress:
     quant: str | None = None
     """Which of its GGUF files: `Q4_K_M`. None: it is no matter of GGUF, or there is nothing to choose."""
     revision: str | None = None
-    """A branch, a tag or a commit; None: the main branch."""
+    """A branch, a tag or a commit; None: the main branch. There may be slashes in it."""
     file: str | None = None
     """One file of it, below the repository's folder."""
 
@@ -188,7 +189,9 @@ def _page(text: str) -> Address:
         port, host = parts.port, (parts.hostname or "").lower()
     except ValueError:
         _refuse(text, "it is no address of the web")
-    found = None if port else _at_known_host(text, host, unquote(parts.path).strip("/"))
+    # A %2F is a slash within the name of a branch; those around it are between names.
+    path = unquote(re.sub("%2F", "%252F", parts.path, flags=re.IGNORECASE)).strip("/")
+    found = None if port else _at_known_host(text, host, path)
     if found is None:
         _refuse(text, "only pages of huggingface.co and ollama.com are known here", _OTHER_PAGES)
     return found
@@ -228,7 +231,7 @@ def _hub(text: str, path: str) -> HubAddress:
     tail = rest[model.end() :]
     shown = re.fullmatch(r"/(tree|blob|resolve)/((?:refs/(?:pr|convert)/)?[^/]+)(?:/(.+))?", tail)
     if shown:
-        tail = f"@{shown[2]}" + (f"/{shown[3]}" if shown[3] else "")
+        tail = (f"/{shown[3]}" if shown[3] else "") + f"@{shown[2]}"
     return _qualified(text, address, tail)
 
 
@@ -236,8 +239,10 @@ _HUB_EXAMPLE = "Examples: hf.co/org/name, hf.co/org/name:Q4_K_M, hf.co/org/name@
 
 
 def _qualified(text: str, address: HubAddress, tail: str) -> HubAddress:
-    """The file, the quant and the revision behind a repository's name."""
-    mark = r"@(?P<revision>(?:refs/(?:pr|convert)/)?[^/:@]+)|:(?P<quant>[^/:@]+)|/(?P<file>[^:@]+)"
+    """The file, the quant and the revision behind a repository's name. What follows a slash in a revision is
+    part of it, too, unless it is a file that can be a model: then the revision has no slash.
+    """
+    mark = r"@(?P<revision>[^:@]+)|:(?P<quant>[^/:@]+)|/(?P<file>[^:@]+)"
     found: dict[str, str] = {}
     place = 0
     while place < len(tail):
@@ -246,6 +251,11 @@ def _qualified(text: str, address: HubAddress, tail: str) -> HubAddress:
         if one is None or kind is None or kind in found:
             _refuse(text, f"{tail[place:]!r:.60} is not understood", _HUB_EXAMPLE)
         found[kind], place = one[kind], one.end()
+        if kind == "revision":
+            named = re.fullmatch(r"((?:refs/(?:pr|convert)/)?[^/]+)/(.+)", one[kind])
+            if named and "file" not in found and _MODEL_FILE.fullmatch(named[2]):
+                found["revision"], found["file"] = named.groups()
+            found["revision"] = re.sub("%2F", "/", found["revision"], flags=re.IGNORECASE)
     if "quant" in found and not _QUANT.fullmatch(found["quant"]):
         _refuse(text, f"{found['quant']!r:.60} is no name of a quant", _HUB_EXAMPLE)
     if "revision" in found and not (_REVISION.fullmatch(found["revision"]) and ".." not in found["revision"]):

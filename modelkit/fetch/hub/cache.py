@@ -8,17 +8,20 @@ A blob is written under another name and renamed, and never written to again, ne
 by us. So its name is a promise of what is in it, which is checked once, when the bytes are used.
 """
 
+import errno
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 from secrets import token_hex
 
-from modelkit.errors import FetchError
+from modelkit.errors import FetchError, StoreError
 from modelkit.fetch.hub.listing import is_hex
 from modelkit.source.tree import MAX_FILES, is_safe_relative
 from runtime.records import dataclass
 
 MAIN = "main"
+HINT = "Models of the hub are kept in huggingface_hub's cache; HF_HUB_CACHE says where that is."
 _DAY_S = 86400
 
 
@@ -75,30 +78,43 @@ class RepositoryCache:
         return self.root / "blobs" / name
 
     def link(self, commit: str, name: str, blob: Path) -> Path:
-        """Let `name` at `commit` be that blob."""
+        """Let `name` at `commit` be that blob. Raises StoreError."""
         place = self.root / "snapshots" / commit / name
-        place.parent.mkdir(parents=True, exist_ok=True)
         target = os.path.relpath(blob, place.parent)
         if not (place.is_symlink() and os.readlink(place) == target):
-            temp = _beside(place)
-            temp.symlink_to(target)
-            os.replace(temp, place)
+            try:
+                _put(place, lambda temp: temp.symlink_to(target))
+            except OSError as error:
+                raise StoreError(f"{place}: {error.strerror}", hint=HINT) from error
         return place
 
     def note_revision(self, revision: str | None, commit: str) -> None:
-        """Remember what a branch or a tag stood for."""
+        """Remember what a branch or a tag stood for. A cache that only others write to is left as it is.
+
+        Raises StoreError.
+        """
         if revision == commit:
             return
         ref = self.root / "refs" / (revision or MAIN)
-        ref.parent.mkdir(parents=True, exist_ok=True)
-        temp = _beside(ref)
-        temp.write_text(commit, "ascii")
-        os.replace(temp, ref)
+        try:
+            _put(ref, lambda temp: temp.write_text(commit, "ascii"))
+        except OSError as error:
+            if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+                raise StoreError(f"{ref}: {error.strerror}", hint=HINT) from error
 
 
-def _beside(path: Path) -> Path:
-    """Where to write first what is to be at `path`: a name that no other thread or process takes."""
-    return path.with_name(f".{path.name[:200]}.{token_hex(8)}")
+def _put(path: Path, write: Callable[[Path], object]) -> None:
+    """Let `path` be what `write` makes, whole or not at all: it is made under a name that no other thread or
+    process takes. Raises OSError.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temp = path.with_name(f".{path.name[:200]}.{token_hex(8)}")
+    try:
+        write(temp)
+        os.replace(temp, path)
+    except OSError:
+        temp.unlink(missing_ok=True)
+        raise
 
 
 def promised(path: Path) -> str | None:

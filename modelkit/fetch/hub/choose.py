@@ -10,10 +10,11 @@ from collections.abc import Callable, Mapping, Sequence
 from modelkit.address import HubAddress
 from modelkit.errors import FetchError, UnsupportedSource
 from modelkit.fetch.hub.listing import Listed, Listing
-from modelkit.fetch.hub.quants import GgufModel, gguf_models, pick
+from modelkit.fetch.hub.quants import GgufModel, gguf_models, pick, whole
 from modelkit.source.adapters import mlx, peft
 from modelkit.source.belongings import is_document, is_kept
 from modelkit.source.display import shown
+from modelkit.source.gguf.folder import is_gguf
 from modelkit.source.shards import INDEX, is_model
 from modelkit.source.sniff import weights_kind
 from modelkit.source.tree import is_own
@@ -33,7 +34,7 @@ class Choice:
 
     @property
     def is_gguf(self) -> bool:
-        return self.weights[0].endswith(".gguf")
+        return is_gguf(self.weights[0])
 
     @property
     def size_bytes(self) -> int:
@@ -107,9 +108,9 @@ def _of_file(listing: Listing, name: str, address: HubAddress) -> Choice:
             f"{address}: there is no file `{shown(name)}` at commit {listing.commit[:12]}",
             hint=f"There are {_some(listing.files)}.",
         )
-    for model in gguf_models([file for file in listing.files.values() if file.name.endswith(".gguf")]):
+    for model in gguf_models(listing.files.values()):
         if any(file.name == name for file in model.files):
-            return _gguf(top, model)
+            return _gguf(top, whole(model))
     if name.endswith(".safetensors") and name in top:
         kept = [top[one] for one in sorted(top) if is_kept(one)]
         return Choice((*kept, top[name]), (name,))
@@ -128,6 +129,12 @@ def _nothing(listing: Listing, address: HubAddress) -> FetchError | UnsupportedS
     if "adapter_config.json" in listing.files:
         return UnsupportedSource(
             f"{address} is a LoRA adapter, not a model", hint="FROM takes the base model, ADAPTER this one."
+        )
+    beside = next((name for name in sorted(listing.files) if is_gguf(name)), None)
+    if beside is not None:
+        return UnsupportedSource(
+            f"{address} has no model in GGUF, but what belongs to one: `{shown(beside)}`",
+            hint="Projectors (mmproj) and importance matrices are not read here.",
         )
     for name in sorted(listing.files):
         other = weights_kind(name)

@@ -130,7 +130,7 @@ def _explain(error: Any, address: HubAddress, endpoint: str) -> NoReturn:
 
     status, where = error.response.status_code, f"{_WEB}/{address.repository}"
     known = may_have_token(endpoint) and get_token() is not None
-    token = "of the token that is used here" if known else "with a token: `hf auth login`, or HF_TOKEN"
+    token = "of the token that is used here" if known else "whose token `hf auth login` or HF_TOKEN gives"
     if isinstance(error, hub.GatedRepoError):
         raise FetchError(
             f"{address} is given only to those who accepted its terms",
@@ -144,7 +144,7 @@ def _explain(error: Any, address: HubAddress, endpoint: str) -> NoReturn:
     if isinstance(error, hub.RepositoryNotFoundError):
         raise FetchError(
             f"{address}: there is no such model on {server(endpoint)}, or it is private",
-            hint=f"Is the name right? A private one needs an account {token}.",
+            hint=f"Is the name right? A private one needs the account {token}.",
         ) from error
     if status >= 500 or status in (408, 429):
         asked = "asks to come back later" if status == 429 else f"answers with error {status}"

@@ -214,7 +214,12 @@ def _of_snapshot(here: Snapshot, address: HubAddress, hub: HubSettings, choose: 
     listing = Listing(
         address.repository, here.commit, {name: _seen(name, path) for name, path in paths.items()}
     )
-    chosen = choose(listing, address, lambda: _weights(listing, paths.get(INDEX), f"{address} in the cache"))
+    try:
+        chosen = choose(
+            listing, address, lambda: _weights(listing, paths.get(INDEX), f"{address} in the cache")
+        )
+    except FetchError as error:
+        raise FetchError(f"{error.message}, as far as it is cached ({note})", hint=error.hint) from error
     return _local(listing, address, chosen, {one.name: paths[one.name] for one in chosen.files}, hub, (note,))
 
 

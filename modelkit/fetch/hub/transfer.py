@@ -20,6 +20,7 @@ from urllib.parse import urljoin, urlsplit
 
 from modelkit.address import HubAddress
 from modelkit.errors import FetchError, StoreError
+from modelkit.fetch.hub.cache import HINT
 from modelkit.fetch.hub.library import (
     CONNECT_S,
     READ_S,
@@ -69,7 +70,6 @@ class Transfer:
         """
         if self._stopped.is_set():
             return
-        blob.parent.mkdir(parents=True, exist_ok=True)
         with _alone(blob.with_name(f"{blob.name}.part")) as part:
             if blob.exists():  # somebody else fetched it while we waited
                 self._advance(file.size_bytes)
@@ -269,6 +269,7 @@ def git_hash(size_bytes: int) -> Any:
 def _alone(path: Path) -> Generator[_Part]:
     """The part at `path`, for this process and thread alone."""
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         while True:
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
             fcntl.flock(fd, fcntl.LOCK_EX)
@@ -280,17 +281,14 @@ def _alone(path: Path) -> Generator[_Part]:
                 break
             os.close(fd)  # it became a blob, or was dropped, while we waited
     except OSError as error:
-        raise StoreError(f"{path}: {error.strerror}", hint=_CACHE_HINT) from error
+        raise StoreError(f"{path}: {error.strerror}", hint=HINT) from error
     try:
         yield _Part(path, fd)
         path.unlink(missing_ok=True)
     except OSError as error:
-        raise StoreError(f"{path}: {error.strerror or error}", hint=_CACHE_HINT) from error
+        raise StoreError(f"{path}: {error.strerror or error}", hint=HINT) from error
     finally:
         os.close(fd)
-
-
-_CACHE_HINT = "Models of the hub are kept in huggingface_hub's cache; HF_HUB_CACHE says where that is."
 
 
 def _pieces(fd: int) -> Iterator[bytes]:

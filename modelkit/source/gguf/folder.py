@@ -11,12 +11,23 @@ from modelkit.source.display import shown
 from modelkit.source.tree import Files
 
 _LATER_SHARD = re.compile(r".+-(?!00001)\d{5}-of-\d{5}\.gguf", re.ASCII | re.IGNORECASE)
-_BESIDE = ("mmproj", "imatrix", "adapter", "lora")  # what lies beside models, by name
+_BESIDE = (
+    re.compile(  # llama.cpp's names of drafts begin so (`mtp-x.gguf`); in the middle they are a model's own
+        r"mmproj|imatrix|(?:^|[-_.])(?:lora|adapter)(?=[-_.])|^(?:mtp|eagle3|dflash|dspark)-", re.IGNORECASE
+    )
+)
 _SHOWN = 12
 
 
 def is_gguf(name: str) -> bool:
     return name.lower().endswith(".gguf")
+
+
+def is_beside(name: str) -> bool:
+    """Is a GGUF file, by its name, none of the models of its folder, but lies beside them: a projector, an
+    importance matrix, an adapter, a draft?
+    """
+    return _BESIDE.search(name.rpartition("/")[2]) is not None
 
 
 def gguf_in(files: Files, folder: Path) -> Path | None:
@@ -26,7 +37,7 @@ def gguf_in(files: Files, folder: Path) -> Path | None:
     if any(name.endswith(".safetensors") for name in files):
         return None
     every = [name for name in files if is_gguf(name) and not _LATER_SHARD.fullmatch(name)]
-    models = [name for name in every if not any(part in name.lower() for part in _BESIDE)] or every
+    models = [name for name in every if not is_beside(name)] or every
     if len(models) > 1:
         listed = ", ".join(map(shown, models[:_SHOWN]))
         more = f" and {len(models) - _SHOWN} more" if len(models) > _SHOWN else ""

@@ -1,5 +1,6 @@
 """Models of the hub: what is fetched, what is said before, and what a package keeps of its origin."""
 
+import errno
 import hashlib
 import json
 import os
@@ -12,7 +13,7 @@ from click.testing import CliRunner
 
 import modelkit
 from modelkit.cli.main import cli
-from modelkit.errors import FetchError, UnsupportedSource
+from modelkit.errors import FetchError, StoreError, UnsupportedSource
 from modelkit.fetch.hub import obtain
 from modelkit.showing.texts import modelfile
 from modelkit.store.store import Store
@@ -146,6 +147,37 @@ def test_without_a_network_the_cached_commit_is_used_and_named(
     assert any("aaaaaaaaaaaa" in note for note in modelkit.pull(STORY, home=tmp_path / "d").notes)
     with pytest.raises(FetchError, match=r"127\.0\.0\.1 cannot be reached"):
         modelkit.pull("hf.co/Amy/Other", home=tmp_path / "e")
+
+
+def test_a_branch_with_a_slash_is_fetched_and_found_again(
+    hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub.branches["feature/x"] = "b" * 40
+    pulled = modelkit.pull(f"{STORY}@feature/x", home=tmp_path / "a")
+    assert str(pulled.name) == "amy/story:feature-x"
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    assert modelkit.pull(f"{STORY}@feature/x", home=tmp_path / "b").digest == pulled.digest
+    with pytest.raises(FetchError, match="so none of Q8_0, as far as it is cached"):
+        modelkit.pull(f"{STORY}:Q8_0@feature/x", home=tmp_path / "c")
+
+
+def test_a_cache_that_only_others_write_to_is_read(
+    hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pulled = modelkit.pull(STORY, home=tmp_path / "a")
+    real = os.replace
+
+    def refuse(source: Path, target: Path) -> None:
+        if str(tmp_path / "hub") in str(target):
+            raise PermissionError(errno.EACCES, "Permission denied")
+        real(source, target)
+
+    monkeypatch.setattr(os, "replace", refuse)
+    assert modelkit.pull(STORY, home=tmp_path / "b").digest == pulled.digest
+    hub.repositories["Amy/Story"].commit = "b" * 40
+    with pytest.raises(StoreError, match=r"Permission denied\n.*HF_HUB_CACHE"):  # its links would be new
+        modelkit.pull(STORY, home=tmp_path / "c")
+    assert not list((tmp_path / "hub").rglob(".*"))  # what was begun is gone
 
 
 def test_a_branch_that_moved_brings_its_new_files(hub: Hub, tmp_path: Path) -> None:

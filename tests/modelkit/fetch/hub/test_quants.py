@@ -10,7 +10,14 @@ from modelkit.fetch.hub.quants import quant_of
 
 SHARDS = [f"UD-Q8_K_XL/Story-UD-Q8_K_XL-0000{n}-of-00003.gguf" for n in (1, 2, 3)]
 GGUF = [
-    *("story-Q4_K_M.gguf", "story-q8_0.gguf", "story.IQ4_XS.gguf", "story-BF16.gguf", "story-MXFP4_MOE.gguf"),
+    *(
+        "story-Q4_K_M.gguf",
+        "story-q8_0.gguf",
+        "story.IQ4_XS.gguf",
+        "story-BF16.gguf",
+        "story-MXFP4_MOE.gguf",
+        "story-F16.gguf",
+    ),
     *("story-UD-Q2_K_XL.gguf", "mmproj-story-F16.gguf", "story-imatrix.gguf", "README.md", "config.json"),
     *SHARDS,
 ]
@@ -21,6 +28,14 @@ FILES: dict[str, list[str]] = {
     "no default": ["story-Q5_K_M.gguf", "story-Q6_K.gguf"],
     "two of one": ["a-Q4_K_M.gguf", "b-Q4_K_M.gguf"],
     "a gap": ["s-Q4_K_M-00001-of-00003.gguf", "s-Q4_K_M-00003-of-00003.gguf"],
+    "a gap beside": ["s-Q8_0.gguf", "s-Q5_0-00001-of-00002.gguf"],
+    "from zero": ["s-Q8_0-00000-of-00002.gguf", "s-Q8_0-00001-of-00002.gguf"],
+    "drafts": [f"{kind}s-Q4_K_M.gguf" for kind in ("", "mtp-", "dflash-", "eagle3-")]
+    + ["s-lora-Q4_K_M.gguf"],
+    "a merged adapter": ["s-lora-Q4_K_M.gguf", "s-MTP-lora-Q8_0.gguf"],
+    "in capitals": ["S-Q4_K_M.GGUF", "MMPROJ-F16.GGUF"],
+    "folders": ["Q4_0/s.gguf", "q8_0/s-00001-of-00001.gguf", "v2/s.gguf"],
+    "projectors": ["mmproj-F16.gguf", "imatrix.gguf"],
     "pickles": ["pytorch_model.bin"],
     "an adapter": ["adapter_config.json", "adapter_model.safetensors"],
     "nothing": ["README.md"],
@@ -54,10 +69,21 @@ def chosen(files: str, quant: str | None = None, file: str | None = None) -> Cho
         ("both", None, ["model.safetensors"]),
         ("both", "Q8_0", ["story-q8_0.gguf"]),
         ("one", None, ["anything.gguf"]),
+        ("gguf", "FP16", ["story-F16.gguf"]),
+        ("a gap beside", None, ["s-Q8_0.gguf"]),
+        ("drafts", None, ["s-Q4_K_M.gguf"]),
+        ("a merged adapter", "q8_0", ["s-MTP-lora-Q8_0.gguf"]),
+        ("in capitals", None, ["S-Q4_K_M.GGUF"]),
+        ("folders", None, ["q8_0/s-00001-of-00001.gguf"]),
+        ("folders", "Q4_0", ["Q4_0/s.gguf"]),
     ],
 )
 def test_a_quant_means_one_model(files: str, quant: str | None, weights: list[str]) -> None:
     assert list(chosen(files, quant).weights) == weights
+
+
+def test_a_draft_beside_a_model_is_named_by_its_file() -> None:
+    assert list(chosen("drafts", file="mtp-s-Q4_K_M.gguf").weights) == ["mtp-s-Q4_K_M.gguf"]
 
 
 def test_modules_behind_a_model_come_with_it() -> None:
@@ -77,7 +103,7 @@ def test_shards_come_together_and_without_the_folder_they_are_in() -> None:
     ("files", "quant", "said"),
     [
         ("gguf", "Q3_K_S", r"no Q3_K_S\nThere are .*Q4_K_M.*hf\.co/amy/story:"),
-        ("gguf", "F16", "no F16"),
+        ("gguf", "F32", "no F32"),
         ("no default", None, r"2 models to choose from\nThere are Q5_K_M, Q6_K"),
         (
             "two of one",
@@ -85,6 +111,8 @@ def test_shards_come_together_and_without_the_folder_they_are_in() -> None:
             r"2 files of Q4_K_M\nThere are a-Q4_K_M\.gguf, .*hf\.co/amy/story/a-Q4_K_M\.gguf",
         ),
         ("a gap", None, "2 of 3 shards; number 2"),
+        ("a gap beside", "Q5_0", "1 of 2 shards; number 2"),
+        ("from zero", None, "a shard of the number 0"),
         ("nothing", None, r"no model\*\.safetensors and no \.gguf"),
         ("capitals", None, "two files called `license`"),
     ],
@@ -94,7 +122,10 @@ def test_what_cannot_be_chosen_is_said(files: str, quant: str | None, said: str)
         chosen(files, quant)
 
 
-@pytest.mark.parametrize(("files", "said"), [("pickles", "Python pickles"), ("an adapter", "LoRA adapter")])
+@pytest.mark.parametrize(
+    ("files", "said"),
+    [("pickles", "Python pickles"), ("an adapter", "LoRA adapter"), ("projectors", "no model in GGUF")],
+)
 def test_weights_of_other_kinds_are_named(files: str, said: str) -> None:
     with pytest.raises(UnsupportedSource, match=said):
         chosen(files)
