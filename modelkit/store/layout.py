@@ -108,7 +108,7 @@ class Layout:
 
     def read_index(self) -> Index:
         path = self.root / "index.json"
-        with storing(path):
+        with self._mended_by_hand(), storing(path):
             if not self._is_layout():
                 return Index(())  # nobody has written here yet
             return Index.parse(read_small(path, INDEX_LIMIT_BYTES))
@@ -136,12 +136,27 @@ class Layout:
             raw = read_small(path, 4096)
         except FileNotFoundError:
             return False
-        if parse_object(raw, str(path), 4096) != _VERSION:
+        with self._mended_by_hand():
+            version = parse_object(raw, str(path), 4096)
+        if version != _VERSION:
             raise StoreError(
                 f"{path}: an OCI layout of version 1.0.0 is expected, and this file says otherwise",
                 hint="Another program's folder, or a later modelkit's? Set MODELKIT_HOME to another one.",
             )
         return True
+
+    @contextmanager
+    def _mended_by_hand(self) -> Generator[None]:
+        """Within, a file is read that says what else is there: nothing here can make it again."""
+        try:
+            yield
+        except StoreError as error:
+            if error.hint is not None:
+                raise
+            hint = (
+                f"Put back an earlier copy of the file. Without one, move {self.root} away and create anew."
+            )
+            raise StoreError(error.message, hint=hint) from error
 
     def _check_owner(self) -> None:
         if self.root.stat().st_uid != os.geteuid():

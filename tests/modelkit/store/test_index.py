@@ -64,7 +64,7 @@ def test_a_damaged_index_stops_everything_and_deletes_nothing(store: Store, raw:
     (store.root / "index.json").write_text(raw)
     before = _files(store.root)
     for action in (store.packages, store.prune, lambda: store.remove("mine"), lambda: put(store, "other")):
-        with pytest.raises(StoreError):
+        with pytest.raises(StoreError, match=f"index.json(.|\\n)*move {store.root} away"):
             action()
     assert _files(store.root) >= before
 
