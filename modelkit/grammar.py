@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from modelkit.errors import RequestError
 from modelkit.grammars.digits import Digits
 from modelkit.grammars.forms import MOST_CHARACTERS, Form, read_form
+from modelkit.grammars.gbnf import bracketed
 from modelkit.grammars.refusals import Refusals, first_line, one_line, refused
 from modelkit.grammars.rules import JSON_BLANKS
 from modelkit.schema import close_objects
@@ -332,7 +333,7 @@ def _behind_a_brace(
 
 def _definition(form: Form) -> str:
     from llguidance import LLMatcher
-    from llguidance.gbnf_to_lark import any_to_lark
+    from llguidance.gbnf_to_lark import gbnf_to_lark, is_lark_syntax
 
     from modelkit.grammars.sound import unsound, unsound_rules
 
@@ -340,7 +341,7 @@ def _definition(form: Form) -> str:
         return LLMatcher.grammar_from_regex(form.text)
     try:
         if form.kind == "lark":
-            lark = any_to_lark(form.text)
+            lark = form.text if is_lark_syntax(form.text) else gbnf_to_lark(bracketed(form.text))
             why = unsound_rules(lark)
             definition = LLMatcher.grammar_from_lark(lark)
         else:

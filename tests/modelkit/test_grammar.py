@@ -113,6 +113,18 @@ def test_a_grammar_of_either_syntax(model: Model, grammar: str) -> None:
     assert model.generate("hello", grammar=grammar, seed=1).text in ("yes", "no")
 
 
+@pytest.mark.parametrize(
+    ("grammar", "wanted"),
+    [
+        ('root ::= (("ab")?){2} "c" # (x?)*', "(ab){0,2}c"),
+        ('root ::= ((r{1,2} )? )+ "(a?)*" [?)*]\nr ::= "d" | "e"', r"[de]*\(a\?\)\*[?)*]"),
+    ],
+)
+def test_repeats_of_repeats_in_gbnf(model: Model, grammar: str, wanted: str) -> None:
+    text = model.generate("hello", grammar=grammar, seed=1, logit_bias={model.encode("(")[0]: 9.0}).text
+    assert re.fullmatch(wanted, text)
+
+
 def test_stop_strings_and_log_probabilities_stay_at_work(model: Model) -> None:
     answer = model.generate("hello", regex="a{3}b{50}", stop="bb", top_logprobs=2, seed=1)
     assert (answer.text, answer.stop, answer.reason) == ("aaa", "bb", "stop")
