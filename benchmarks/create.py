@@ -3,7 +3,8 @@
 A llama with random bfloat16 weights is written into a temporary folder. Each round converts it in fresh
 processes, ours and, with `--peer` (an interpreter that has mlx-lm), `mlx_lm.convert`, one after the other;
 printed are medians over rounds of time and peak memory of the whole process. Ours hashes sources and
-output and syncs the package to disk; the peer does neither. Needs four times the model in free disk.
+output and syncs the package to disk; the peer does neither. What was written before is on the disk when a
+round begins. Needs four times the model in free disk.
 """
 
 import argparse
@@ -18,7 +19,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-ROUNDS = 3
+ROUNDS = 5
 CONFIG: dict[str, Any] = {
     "architectures": ["LlamaForCausalLM"],
     "model_type": "llama",
@@ -82,6 +83,7 @@ def _write_tokenizer(folder: Path) -> None:
 
 def measure(argv: list[str], environment: dict[str, str]) -> tuple[float, float, float]:
     """(seconds on the wall, seconds of all cores together, megabytes at the peak) of one process."""
+    os.sync()
     begin = time.perf_counter()
     process = subprocess.Popen(argv, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     assert process.stderr is not None
