@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from modelkit import arguments
+from modelkit.compared_texts import again_behind, texts_for
 from modelkit.errors import LoadError, ModelkitError
 from modelkit.faults import translated
 from modelkit.opening.read import Opened, open_model
@@ -24,12 +25,9 @@ from runtime.records import dataclass
 if TYPE_CHECKING:
     import mlx.core as mx
 
-    from modelkit.tokenizer import Tokenizer
     from runtime.loaded import LoadedModel
 
-TEXTS, TOKENS = 4, 128
 _TIMED_TOKENS = 24
-_MOST_TEXTS = 64
 _MOST_TEXT_BYTES = 16 << 20
 
 
@@ -90,7 +88,7 @@ def compared(
         first, second = (stack.enter_context(open_model(name, settings)) for name in names)
         _same_vocabulary(first, second)
         models = _load(first), _load(second)
-        texts = _texts(first, models[0], text)
+        models, texts = texts_for(first, models, text)
         there, back = _read(models, texts, min(one.vocab_size for one in models), advance)
         return Comparison(
             kl=there.kl,
@@ -116,8 +114,6 @@ def _same_vocabulary(first: Opened, second: Opened) -> None:
             hint="Predictions can be compared between models of one tokenizer only.",
         )
     for opened in (first, second):
-        if opened.ready.start_id is not None:
-            raise LoadError(f"{opened.label} answers what an encoder reads; such models are not compared")
         if not describe(opened.inventory.config).writes:
             raise LoadError(f"{opened.label} makes embeddings and writes no text by which to compare it")
 
@@ -139,27 +135,6 @@ def _load(opened: Opened, dtype: str | None = "float32") -> "LoadedModel":
         )
     except RuntimeFault as fault:
         raise LoadError(f"{opened.label} cannot be loaded: {fault}") from fault
-
-
-def _texts(opened: Opened, model: "LoadedModel", text: str | None) -> list[tuple[int, ...]]:
-    tokens = min(TOKENS, model.context_length)
-    tokenizer = opened.ready.tokenizer
-    if text is not None:
-        return _cut(tokenizer, text, tokens)
-    from runtime.quality import own_text
-
-    start = next(one for one in (tokenizer.bos_id, tokenizer.eos_id, 0) if one is not None)
-    never = {one for one in opened.ready.stop_ids if one < model.vocab_size}
-    return [tuple(row) for row in own_text.write(model, start, TEXTS, tokens, never=never).tolist()]
-
-
-def _cut(tokenizer: "Tokenizer", text: str, tokens: int) -> list[tuple[int, ...]]:
-    ids = tokenizer.encode(text, add_special=True)
-    pieces = [tuple(ids[at : at + tokens]) for at in range(0, len(ids), tokens)][:_MOST_TEXTS]
-    pieces = [piece for piece in pieces if len(piece) > 1]
-    if not pieces:
-        raise LoadError("the text has no two tokens to compare on", hint="Take a longer one.")
-    return pieces
 
 
 def _read(
@@ -221,7 +196,7 @@ def _ratio(
     from runtime.device import device
 
     if device().fast_dtype is None:  # a GPU: `run` computes in the types that are stored
-        models = _load(first, None), _load(second, None)
+        models = again_behind(models, (_load(first, None), _load(second, None)))
     decoders = [_decoder(model, text) for model in models]
     times: list[list[float]] = [[], []]
     for _ in range(_TIMED_TOKENS):
@@ -234,18 +209,22 @@ def _ratio(
 
 
 def _decoder(model: "LoadedModel", text: Sequence[int]) -> Callable[[], None]:
-    """A function that decodes one more token."""
+    """A function that decodes one more token, behind its prompt where an encoder reads that."""
     import mlx.core as mx
 
+    from runtime.quality.reading import Answering
     from runtime.step import Inputs, Step
 
     memory = model.memory()
     place = 0
+    prompt = model.sources[tuple(text)] if isinstance(model, Answering) else None
 
     def decode() -> None:
         nonlocal place
         step = Step((place,), (1,), inputs=Inputs(mx.array([[text[place % len(text)]]], dtype=mx.int32)))
         memory.prepare(step)
+        if prompt is not None and not place:
+            model.network.encode(Inputs(mx.array([list(prompt)], dtype=mx.int32)), step, memory)
         mx.eval(model.network.logits(model.network(step, memory)))
         memory.commit(step, step.counts)
         place += 1

@@ -96,6 +96,7 @@ FLOORS: list[tuple[bool, tuple[str, ...]]] = [
             "modelkit.verbs",
             "modelkit.packages",
             "modelkit.comparison",
+            "modelkit.compared_texts",
             "modelkit.async_model",
             "modelkit.showing",
         ),

@@ -35,7 +35,8 @@ def command(a: str, b: str, file: Path | None, as_json: bool) -> None:
     modelkit compare island island-q4
     modelkit compare ./model island-q4 --text chapter.txt --json
     """
-    from modelkit.comparison import TEXTS, TOKENS, compared, read_text
+    from modelkit.compared_texts import TEXTS, TOKENS
+    from modelkit.comparison import compared, read_text
     from modelkit.settings import settings_at
 
     text = read_text(file) if file else None

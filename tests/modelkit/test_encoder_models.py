@@ -160,3 +160,20 @@ def test_a_head_that_differs_from_a_tied_embedding_is_used(make: Callable[..., P
     with modelkit.load("it", home=tmp_path) as loaded:
         got = loaded.logits(reference.answers["ids"].tolist(), source=reference.source.tolist())
         assert reference.error(got) < 1e-3
+
+
+@pytest.mark.parametrize("text", [None, "a text that both encoders read " * 12])
+def test_two_are_compared_on_answers(
+    model: modelkit.Model, make: Callable[..., Path], tmp_path: Path, text: str | None
+) -> None:
+    far = modelkit.compare(tmp_path / "model", "it", text=text, home=tmp_path)
+    assert 0 < far.kl < 0.05
+    assert far.same_top > 0.9
+    assert modelkit.compare("it", "it", text=text, home=tmp_path).kl == 0
+
+
+def test_two_that_begin_differently_are_not_compared(make: Callable[..., Path], tmp_path: Path) -> None:
+    make().rename(tmp_path / "a")
+    make(decoder_start_token_id=7)
+    with pytest.raises(ModelkitError, match="begins answers with id 0, the second begins answers with id 7"):
+        modelkit.compare(tmp_path / "a", tmp_path / "model", home=tmp_path)

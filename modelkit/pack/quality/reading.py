@@ -123,7 +123,7 @@ def _answers(
     """
     from runtime.quality.reading import answering
 
-    start, end = model.described.start_id, _end(ready)
+    start, end = model.described.start_id, prompt_end(ready)
     assert start is not None
     tokens = min(SIZES.tokens, model.context_length)
     given = [(*text, end) for text in _cut(calibration, ready, tokens - 1)] if calibration else []
@@ -201,7 +201,7 @@ def _start(ready: "Ready") -> int:
     return next(one for one in known if one is not None)
 
 
-def _end(ready: "Ready") -> int:
+def prompt_end(ready: "Ready") -> int:
     """What prompts of an encoder end with."""
     known = (ready.tokenizer.eos_id, *sorted(ready.stop_ids), 0)
     return next(one for one in known if one is not None)
