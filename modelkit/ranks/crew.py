@@ -89,8 +89,10 @@ class Crew:
     def share(self, opened: "Opened", job: Job, home: Path, read: Read, told: Told) -> LoadedModel:
         """Rank 0: load the model on all ranks, and give its own share. home: where its package is. told:
         called with the bytes that all of them have read. Raises
-        LoadError where some rank cannot, or has another package, and Busy where another model runs.
+        LoadError where some rank cannot, or has another package, Busy where another model runs, and RankLost
+        where somebody is gone: what ran then may hold the ranks for ever.
         """
+        self._group.check()
         if not self._free.acquire(timeout=_LEAVING_S):
             raise Busy(
                 f"these {self.size} ranks run another model, and run one at a time",

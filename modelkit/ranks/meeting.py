@@ -7,8 +7,9 @@ from pathlib import Path
 from modelkit.errors import LoadError
 from modelkit.ranks.crew import Crew
 from modelkit.ranks.present import be_of, present
-from modelkit.ranks.spawn import Children
+from modelkit.ranks.spawn import Children, check_leader
 from modelkit.settings import rank_patience_s, surroundings
+from runtime.cpu import native
 from runtime.errors import RankLost
 from runtime.ranks.group import Group
 
@@ -44,13 +45,17 @@ def _join(children: Children | None) -> Crew:
 
 
 def _met(children: Children | None) -> Group:
-    """MLX waits without end for whoever does not come, so it does that on a thread of its own."""
+    """MLX waits without end for whoever does not come, so it does that on a thread of its own.
+
+    Of processes that were started here one that ends before all have met is noticed at once, on both sides.
+    """
     patience_s = rank_patience_s()
     met: list[Group | Exception] = []
 
     def meet() -> None:
         try:
-            met.append(Group.join("ring" if children else "any", patience_s))
+            own = None if native.kernels is None else native.kernels.meet
+            met.append(Group.join("ring" if children else "any", patience_s, own))
         except Exception as error:  # noqa: BLE001 -- raised below
             met.append(error)
 
@@ -60,8 +65,7 @@ def _met(children: Children | None) -> Group:
         until_s = time.monotonic() + max(patience_s, _MEETING_S)
         while thread.is_alive() and time.monotonic() < until_s:
             thread.join(0.05)
-            if children is not None:
-                children.check()
+            (check_leader if children is None else children.check)()
     if not met:
         raise RankLost(f"not all have come within {max(patience_s, _MEETING_S):g} s")
     if isinstance(met[0], Exception):

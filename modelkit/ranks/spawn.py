@@ -15,7 +15,11 @@ from pathlib import Path
 
 from runtime.errors import RankLost
 
+LEADER = "MODELKIT_RANKS_LEADER"
+"""In the environment of what is started here: the process that has done so."""
 _LOOPBACK = "127.0.0.1"
+_FOLDER = "modelkit-ranks-"
+"""What names of folders for addresses begin with."""
 _PATIENCE_S = 10.0
 
 
@@ -23,12 +27,12 @@ class Children:
     """Ranks 1 to `size - 1`. Close it when they are not needed any more."""
 
     def __init__(self, size: int, home: Path) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="modelkit-ranks-")
+        self._folder = tempfile.TemporaryDirectory(prefix=_FOLDER)
         hosts = Path(self._folder.name, "hosts.json")
         hosts.write_text(
             json.dumps([[f"{_LOOPBACK}:{port}"] for port in _free_ports(size)]), encoding="utf-8"
         )
-        surroundings = {"MLX_HOSTFILE": str(hosts), "MODELKIT_HOME": str(home)}
+        surroundings = {"MLX_HOSTFILE": str(hosts), "MODELKIT_HOME": str(home), LEADER: str(os.getpid())}
         self.own = {"MLX_HOSTFILE": str(hosts), "MLX_RANK": "0"}
         """What this process, rank 0, needs in its environment to join."""
         self._processes = [
@@ -59,6 +63,20 @@ class Children:
             process.kill()
             process.wait()
         self._folder.cleanup()
+
+
+def check_leader() -> None:
+    """Of a process that was started here: raise RankLost where nobody is there who leads it, and take away
+    what that one has left. For others nothing is known.
+    """
+    leader = os.environ.get(LEADER)
+    if leader is not None and leader != str(os.getppid()):
+        hosts = Path(os.environ.get("MLX_HOSTFILE", ""))
+        if hosts.parent.name.startswith(_FOLDER):
+            with suppress(OSError):  # another rank may have done so
+                hosts.unlink()
+                hosts.parent.rmdir()
+        raise RankLost("the process of rank 0 has ended")
 
 
 def _free_ports(count: int) -> list[int]:

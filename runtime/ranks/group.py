@@ -48,9 +48,16 @@ class Group:
         """
 
     @classmethod
-    def join(cls, backend: str = "any", limit_s: float = 60.0) -> "Group":
-        """Meet the others that the launcher started. It waits until all have come."""
+    def join(
+        cls, backend: str = "any", limit_s: float = 60.0, meet: Callable[[str], object] | None = None
+    ) -> "Group":
+        """Meet the others that the launcher started. It waits until all have come.
+
+        meet: does so first, and lets other threads of Python run meanwhile, unlike MLX's own function.
+        """
         before = sockets()
+        if meet is not None:
+            meet(backend)
         raw = mx.distributed.init(strict=True, backend=backend)
         links = Links.opened_since(before)
         if "MLX_HOSTFILE" in os.environ:  # a ring's; others have their own ways to wait

@@ -38,7 +38,8 @@ def main(folder: str, ranks: str, shards: str, how: str) -> object:
         os.kill(processes[-1].pid, getattr(signal, f"SIG{how}"))
         first = timed(lambda: endless)
         second = timed(lambda: model.generate("Again", stream=True, num_predict=3))
-    return {"first": first, "second": second, "pids": [one.pid for one in processes]}
+        anew = timed(lambda: modelkit.load(folder, ranks=int(ranks), shards=int(shards)))
+    return {"first": first, "second": second, "anew": anew, "pids": [one.pid for one in processes]}
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -39,8 +40,64 @@ def test_who_asks_is_told_in_time(
     assert "other machines of this model cannot be reached" in said["first"]["said"]
     assert why in said["first"]["said"]
     assert said["first"]["s"] < within_s
-    assert "other machines of this model cannot be reached" in said["second"]["said"]
-    assert said["second"]["s"] < 1
+    for later in ("second", "anew"):
+        assert "other machines of this model cannot be reached" in said[later]["said"]
+        assert said[later]["s"] < 1
     for pid in said["pids"]:
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
+
+
+MEETING = """
+import os, sys, time, threading, modelkit
+from modelkit.ranks import spawn
+begun = spawn.Children.__init__
+def begin(self, *given):
+    begun(self, *given)
+    print(*(one.pid for one in self._processes), flush=True)
+    os.kill({whom}, 9)
+spawn.Children.__init__ = begin
+began = time.monotonic()
+try:
+    modelkit.load("./model", ranks=3)
+except modelkit.errors.ModelkitError as error:
+    print(error.message, time.monotonic() - began < 10, sep="|", flush=True)
+"""
+
+
+@pytest.mark.parametrize("whom", ["self._processes[1].pid", "os.getpid()"])
+def test_one_that_ends_before_all_have_met_is_not_waited_for(tmp_path: Path, whom: str) -> None:
+    """No rank is left waiting, and no list of addresses behind it."""
+    write_model(tmp_path / "model", num_hidden_layers=4)
+    (tmp_path / "temporary").mkdir()
+    with (tmp_path / "out").open("w") as out:
+        process = subprocess.Popen(
+            [sys.executable, "-W", "ignore", "-c", MEETING.format(whom=whom)],
+            env=os.environ | {"PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path / "temporary")},
+            cwd=tmp_path,
+            stdout=out,
+            stderr=subprocess.DEVNULL,
+        )
+        try:
+            process.wait(30)
+        finally:
+            process.kill()
+            process.wait()
+    pids, *said = (tmp_path / "out").read_text().splitlines()
+    if whom != "os.getpid()":
+        message, in_time = said[0].split("|")
+        assert message.endswith("cannot be reached: the process of rank 2 ended with code -9")
+        assert in_time == "True"
+    until_s = time.monotonic() + 20
+    while any(map(_is_there, pids.split())) and time.monotonic() < until_s:
+        time.sleep(0.05)
+    assert not any(map(_is_there, pids.split()))
+    assert not list((tmp_path / "temporary").iterdir())
+
+
+def _is_there(pid: str) -> bool:
+    try:
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return False
+    return True
