@@ -2,16 +2,20 @@
 else: `3` is the text "3" where no number 3 is allowed.
 
 Keywords that say nothing of such a choice (patterns, formats, conditions) count as kept: what is asked is
-which of two readings is meant, not whether an answer is right.
+which of two readings is meant, not whether an answer is right. Of the empty text, which may as well be a list
+or an object without members, patterns and formats are asked, too.
 """
 
+import re
 from collections.abc import Mapping
 from math import fmod
 from typing import Any, TypeGuard
 
 from modelkit.schema import target
 
-_DEEPEST, _MOST = 64, 20_000  # of parts that are looked at
+_DEEPEST, _MOST = 64, 20_000  # of parts that are looked at, and of patterns' characters
+_OTHERS_SET = re.compile(r"\[[^\]]*(\[|--|&&|~~|\|\|)")  # sets in sets, of which `re` warns
+_NEVER_EMPTY = ("date", "time", "date-time", "duration", "email", "hostname", "ipv4", "ipv6", "uri", "uuid")
 
 
 def fits(value: object, schema: object, root: Mapping[str, Any]) -> bool:
@@ -32,7 +36,7 @@ class _Fitting:
 
     def whole(self, value: object, schema: object, depth: int) -> bool:
         self._left -= 1
-        if depth > _DEEPEST or not self._left:
+        if depth > _DEEPEST or self._left <= 0:
             raise _Involved
         if not isinstance(schema, Mapping):
             return schema is not False
@@ -41,8 +45,19 @@ class _Fitting:
             and _typed(value, schema.get("type"))
             and self._composed(value, schema, depth + 1)
             and _sized(value, schema)
+            and (value != "" or self._may_be_empty(schema))
             and self._filled(value, schema, depth + 1)
         )
+
+    def _may_be_empty(self, schema: Mapping[str, Any]) -> bool:
+        pattern = schema.get("pattern")
+        if isinstance(pattern, str) and not _OTHERS_SET.search(pattern):
+            self._left -= len(pattern)
+            try:  # on no text a stranger's pattern takes no time; one of another dialect counts as kept
+                return self._left <= 0 or re.search(pattern, "") is not None
+            except (re.error, RecursionError, OverflowError):
+                return True
+        return schema.get("format") not in _NEVER_EMPTY
 
     def _composed(self, value: object, schema: Mapping[str, Any], depth: int) -> bool:
         if "$ref" in schema and not self.whole(value, target(schema["$ref"], self._root), depth):

@@ -162,6 +162,14 @@ def test_choices_of_several_types_hold_where_texts_are_raw(name: str) -> None:
         check(style, {"f": MIXED}, seed)
 
 
+def test_nothing_between_marks_is_no_text_that_its_pattern_forbids() -> None:
+    style = style_named("minimax-m3")
+    assert style is not None
+    lower, empty = {"type": "string", "pattern": "^[a-z]+$"}, {"type": "object", "properties": {}}
+    for seed in range(4):
+        check(style, {"f": {"properties": {"x": {"anyOf": [lower, empty]}}, "required": ["x"]}}, seed)
+
+
 @pytest.mark.parametrize("name", ["qwen3-coder", "glm-4.7", "minimax-m3", "gemma4", "kimi-k3"])
 @pytest.mark.parametrize(("least", "most"), [(2, 2), (0, 1), (1, 3)])
 def test_a_raw_text_as_long_as_it_may_be_is_followed_by_its_mark(name: str, least: int, most: int) -> None:

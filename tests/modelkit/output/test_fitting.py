@@ -95,6 +95,23 @@ def test_a_raw_value_is_what_its_schema_has(schema: dict[str, Any], written: str
 
 
 @pytest.mark.parametrize(
+    ("schema", "kept"),
+    [
+        ({"pattern": "^[a-z]+$"}, False),
+        ({"pattern": "^[a-z]*$"}, True),
+        ({"pattern": "\\p{L}"}, True),  # of another dialect
+        ({"pattern": "[[a]&&[b]]"}, True),
+        ({"anyOf": [{"format": "date"}, {"type": "object"}]}, False),
+        ({"format": "json-pointer"}, True),
+        ({"allOf": [{"pattern": "a" * 15_000}, {"pattern": "b" * 15_000}]}, False),
+        ({"allOf": [{"pattern": "^$" * 9_000}, {"pattern": "b" * 9_000}]}, True),  # too much to look at
+    ],
+)
+def test_an_empty_text_is_held_to_patterns_and_formats(schema: dict[str, Any], kept: bool) -> None:
+    assert fits("", schema, schema) == kept
+
+
+@pytest.mark.parametrize(
     ("items", "types"),
     [
         ([{"type": "boolean"}, {"type": "string"}], {"boolean", "string"}),
