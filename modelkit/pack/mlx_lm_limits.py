@@ -48,6 +48,7 @@ INPUT_FIRST = "it reads experts input first, as published; transformers 5 saves 
 INNER = "it takes intermediate_size for the MLP's size"
 FIRST_MLP = "it calls the first MLP otherwise"
 PACKED_SHARED = "it leaves the scales of shared experts under the checkpoint's names"
+STACKED = "it leaves stacked experts under the checkpoint's names"
 UNBIASED_STATES = "its state layers' projections have no biases"
 STATE_GROUPS = "it norms the groups of a state together"
 GROUPS = "it may ask experts of closed groups where corrected scores are below zero"
@@ -114,6 +115,11 @@ def _above_one(field: str) -> When:
 
 def _named(part: str) -> When:
     return lambda _block, names: any(part in name for name in names)
+
+
+def _packed_shared(_block: Block, names: Collection[str]) -> bool:
+    """Some of their matrices may be too narrow to be packed."""
+    return any(".block_sparse_moe.shared_experts." in name and name.endswith(".scales") for name in names)
 
 
 def _rope(block: Block) -> Block:
@@ -202,6 +208,7 @@ _WINDOWLESS = """
 """
 _WINDOW = "it has no sliding window here, so long texts are read otherwise"
 NO_BIAS = "its attention has no biases"
+_TIED = "its output head is the embedding"
 _FOURTH = "every fourth of its layers is one without positions"
 _SCORED = ("deepseek_v3", "deepseek_v32", "dots1", "exaone_moe", "glm4_moe", "glm4_moe_lite", "mimo_v2_flash")
 
@@ -212,9 +219,8 @@ ROWS: tuple[Limit, ...] = (
         NO_BIAS,
     ),
     Limit(tuple(_SILU.split()), _no_silu, "it computes silu always"),
-    Limit(
-        ("cohere", "gpt2", "lfm2_moe"), _is("tie_word_embeddings", False), "its output head is the embedding"
-    ),
+    Limit(("cohere", "gpt2", "lfm2_moe"), _is("tie_word_embeddings", False), _TIED),
+    Limit(("cohere2", "gemma", "gemma2", "gemma3n", "lfm2"), _named("lm_head."), _TIED),
     Limit(
         ("glm4", "glm4_moe", "solar_open", "stablelm"),
         _is("tie_word_embeddings", True),
@@ -266,7 +272,8 @@ ROWS: tuple[Limit, ...] = (
     Limit(("granitemoehybrid",), _dense_granite, INNER),
     Limit(("mamba2",), _above_one("n_groups"), STATE_GROUPS),
     Limit(("kimi_linear",), _named(".block_sparse_moe.down_proj."), FIRST_MLP),
-    Limit(("kimi_linear",), _named(".block_sparse_moe.shared_experts.down_proj.scales"), PACKED_SHARED),
+    Limit(("kimi_linear",), _packed_shared, PACKED_SHARED),
+    Limit(("kimi_linear",), _named(".block_sparse_moe.switch_mlp."), STACKED),
     Limit(("llama4_text",), _ever, NO_EXPERTS, alone=True),
     Limit(("llama4_text",), _is("attention_bias", True), NO_BIAS, alone=True),
     Limit(("llama4_text",), _above_one("num_experts_per_tok"), "it asks one expert for each token"),

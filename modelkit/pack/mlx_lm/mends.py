@@ -250,10 +250,13 @@ def _first_mlp(sheet: Sheet) -> str:
     return "names of the first MLP"
 
 
-def _shared_experts(sheet: Sheet) -> str:
-    called = {f".block_sparse_moe.{part}.": f".mlp.{part}." for part in ("shared_experts", "switch_mlp")}
-    sheet.rename(lambda name: _replaced(name, called))
-    return "names of shared experts"
+def _own_names(part: str, said: str) -> Callable[[Sheet], str]:
+    def act(sheet: Sheet) -> str:
+        called = {f".block_sparse_moe.{part}.": f".mlp.{part}."}
+        sheet.rename(lambda name: _replaced(name, called))
+        return f"names of {said}"
+
+    return act
 
 
 def _replaced(name: str, called: Mapping[str, str]) -> str:
@@ -357,7 +360,8 @@ ROWS: tuple[Mend, ...] = (
     Mend(("granitemoeshared",), says.NO_TYPE, _shared),
     Mend(("kimi_linear",), says.FIRST_MLP, _first_mlp),
     Mend(("mamba2",), says.STATE_GROUPS, _mamba2),
-    Mend(("kimi_linear",), says.PACKED_SHARED, _shared_experts),
+    Mend(("kimi_linear",), says.PACKED_SHARED, _own_names("shared_experts", "shared experts")),
+    Mend(("kimi_linear",), says.STACKED, _own_names("switch_mlp", "stacked experts")),
     Mend(("nemotron_h",), says.UNBIASED_STATES, _with_biases),
     Mend(("gpt_oss",), says.PACKED_EXPERTS, experts.in_turn),
 )

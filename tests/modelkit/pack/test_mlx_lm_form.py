@@ -111,6 +111,15 @@ def test_what_is_left_is_said_and_nothing_else() -> None:
     assert sum(one["outcome"] == "right" for one in forms.values()) > 25
 
 
+def test_experts_that_create_stacked_have_the_names_of_mlx_lm(tmp_path: Path) -> None:
+    record = Reference("kimi_linear").record
+    shapes = {name.replace(".mlp.", ".block_sparse_moe."): shape for name, shape in record["tensors"].items()}
+    write_checkpoint(tmp_path / "model", record["config"], shapes)
+    names = tensors_of(export(tmp_path, "bf16")).keys()
+    assert any(".mlp.switch_mlp." in name for name in names)
+    assert not any(".block_sparse_moe.switch_mlp." in name for name in names)
+
+
 def test_packed_latent_heads_are_packed_once(tmp_path: Path) -> None:
     """Values keep their codes; keys are what the codes say, turned over."""
     folder = exported("kimi_linear", tmp_path, "q4g32")

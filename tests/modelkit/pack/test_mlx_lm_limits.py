@@ -70,6 +70,17 @@ def test_what_no_reference_has(config: dict[str, Any], expected: bool) -> None:
     assert bool(limits(config, ())) is expected
 
 
+@pytest.mark.parametrize("kind", ["cohere2", "gemma", "gemma2", "gemma3n", "lfm2"])
+def test_a_head_of_its_own_has_no_place_in_some_classes(kind: str) -> None:
+    assert limits({"model_type": kind}, ["lm_head.weight"])
+    assert not limits({"model_type": kind}, ["model.embed_tokens.weight"])
+
+
+def test_one_packed_matrix_of_shared_experts_is_enough() -> None:
+    """Others may be too narrow for the format."""
+    assert limits({"model_type": "kimi_linear"}, ["layers.1.block_sparse_moe.shared_experts.up_proj.scales"])
+
+
 def test_a_wrapper_is_judged_by_its_text_tower_too() -> None:
     text = {"model_type": "ministral3", "sliding_window": 512}
     assert limits({"model_type": "mistral3", "text_config": text}, ())
