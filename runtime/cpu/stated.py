@@ -185,6 +185,17 @@ class Routing(NamedTuple):
     """And then multiplied."""
     least: float = 0.0
     """What the sum is at least."""
+    shares: mx.array | None = None
+    """float32 [E]: at last each gate is multiplied by its expert's."""
+
+
+class Reads(NamedTuple):
+    """x over the root of its mean square, times `by`, times a number."""
+
+    by: mx.array
+    """[D]"""
+    eps: float
+    times: float
 
 
 class Asks(NamedTuple):
@@ -196,9 +207,13 @@ class Asks(NamedTuple):
     routing: Routing
     experts: Stacks
     shared: Feeds | None
-    """Experts that always answer besides, with no norms of their own."""
+    """Experts that always answer besides. Those with a norm of their own read x through that, not norm(x)."""
     gate: Any
     """A linear layer of one output, whose sigmoid their answer is multiplied by; or None."""
     after: Any
     share: float = 1.0
     beside: bool = False
+    reading: Reads | None = None
+    """What the router reads of x; None: norm(x)."""
+    answered: Any = None
+    """An RMS norm of experts' answers, before others are added; or None."""

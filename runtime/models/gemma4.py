@@ -18,7 +18,7 @@ import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec
 from runtime.cache.protocol import AttentionCache, Caches, by_layout
-from runtime.cpu.stated import Attends, Decodes, Feeds, Gates, Times
+from runtime.cpu.stated import Asks, Attends, Decodes, Feeds, Gates, Reads, Routing, Times
 from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
 from runtime.models.experts import to_switch
@@ -40,14 +40,14 @@ from runtime.nn.activation import gated, softcap
 from runtime.nn.attend import attend, attend_over, split_heads
 from runtime.nn.attending import Attending
 from runtime.nn.heads import Heads
-from runtime.nn.linear import embed, linear, tied
+from runtime.nn.linear import MATRICES, embed, linear, tied
 from runtime.nn.mlp import ACTIVATIONS, GatedMLP
 from runtime.nn.module import Module
 from runtime.nn.moe import Experts
 from runtime.nn.norm import Normalize, PlainRMS, RMSNorm, added_normed, rms
 from runtime.nn.rope import Rope
-from runtime.nn.route import Choice, softmax_then_top
-from runtime.nn.sublayer import added, attends, closing, gates, stated_together
+from runtime.nn.route import Choice, choose
+from runtime.nn.sublayer import added, asks, attends, closing, gates, stated_together
 from runtime.step import Step
 
 
@@ -133,9 +133,20 @@ class Router(Module):
         self._chosen, self._eps = mixture.chosen, config.norm_eps
 
     def __call__(self, x: mx.array, step: Step) -> Choice:
-        scores = linear(self.proj, rms(x, self._eps) * self.scale * x.shape[-1] ** -0.5, step)
-        chosen, weights = softmax_then_top(scores, self._chosen)
-        return chosen, weights * self.per_expert_scale[chosen]
+        by, eps, times = self.reading()
+        return choose(self._routing(), linear(self.proj, rms(x, eps) * by * times, step))
+
+    def ruled(self) -> tuple[nn.Module, Routing | None]:
+        """See `runtime.nn.sublayer.asks`."""
+        return self.proj, self._routing() if type(self.proj) in MATRICES else None
+
+    def reading(self) -> Reads:
+        """What scores are made of."""
+        return Reads(self.scale, self._eps, self.scale.size**-0.5)
+
+    def _routing(self) -> Routing:
+        shares = self.per_expert_scale.astype(mx.float32)
+        return Routing("softmax", self._chosen, normalize=True, shares=shares)
 
 
 class Block(Module):
@@ -179,13 +190,13 @@ class Block(Module):
         if not stated_together(type(self), "__call__", "stated"):
             return None
         first = self.self_attn.states(self.input_layernorm, self.post_attention_layernorm)
-        parts: list[Attends | Feeds | Gates | None] = [first, self.feeds()]
+        parts: list[Attends | Feeds | Asks | Gates | None] = [first, self.feeds()]
         if self._fed:
             opening, close = self.per_layer_input_gate, self.per_layer_projection
             parts.append(gates(opening, self._activation, self._place, close, self.post_per_layer_input_norm))
         return None if None in parts else (*parts, Times(self.layer_scalar, self._width))
 
-    def feeds(self) -> Feeds | None:
+    def feeds(self) -> Feeds | Asks | None:
         """What `feed_forward` adds."""
         return self.mlp.states(self.pre_feedforward_layernorm, self.post_feedforward_layernorm)
 
@@ -212,8 +223,18 @@ class MixtureBlock(Block):
         both = dense + self.post_feedforward_layernorm_2(answers)
         return added_normed(x, self.post_feedforward_layernorm, both)
 
-    def feeds(self) -> None:
-        return None
+    def feeds(self) -> Asks | None:
+        return asks(
+            self.pre_feedforward_layernorm_2,
+            self.router,
+            None,
+            self.switch_mlp,
+            self.post_feedforward_layernorm,
+            shared=self.mlp,
+            shared_norms=(self.pre_feedforward_layernorm, self.post_feedforward_layernorm_1),
+            answered=self.post_feedforward_layernorm_2,
+            reading=self.router.reading(),
+        )
 
 
 def make_blocks(config: Config, rope: type[Rope] = Rope) -> list[Block]:

@@ -38,7 +38,8 @@ def choose(by: Routing, scores: mx.array) -> Choice:
         total = weights.sum(axis=-1, keepdims=True)
         total = total + 1e-20 if by.gates == "sigmoid" else total
         weights = weights / (mx.maximum(total, by.least) if by.least else total)
-    return chosen, weights if by.scale == 1 else weights * by.scale
+    weights = weights if by.scale == 1 else weights * by.scale
+    return chosen, weights if by.shares is None else weights * by.shares[chosen]
 
 
 _GATES: dict[str, Callable[[mx.array], mx.array]] = {

@@ -13,7 +13,7 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.cache.protocol import AttentionCache
-from runtime.cpu.stated import Asks, Attends, Feeds, Folds, Gates, Routing
+from runtime.cpu.stated import Asks, Attends, Feeds, Folds, Gates, Reads, Routing
 from runtime.nn import ops
 from runtime.nn.activation import NAMES, Activation
 from runtime.nn.heads import Heads
@@ -120,11 +120,15 @@ def asks(
     *,
     shared: Any = None,
     gate: nn.Module | None = None,
+    shared_norms: tuple[Normalize | None, Normalize | None] = (None, None),
+    answered: Normalize | None = None,
+    reading: Reads | None = None,
 ) -> Asks | None:
     """router: a matrix whose products are scores; or with routing None a module that says beside its call
     which matrix that is, and the rule (`ruled`, as `runtime.nn.route.RuledRouter`).
-    experts: a `runtime.nn.moe.Experts`. shared, gate: what always answers besides, and its gate. None: it is
-    not as kernels have it.
+    experts: a `runtime.nn.moe.Experts`. shared, gate, shared_norms: what always answers besides, its gate,
+    and the norms before and behind it. answered, reading: as `Asks` has them. None: it is not as kernels
+    have it.
     """
     if routing is None:
         if not stated_together(type(router), "__call__", "ruled"):
@@ -132,12 +136,12 @@ def asks(
         router, routing = router.ruled()
     elif type(router) not in MATRICES:
         return None
-    stacks, always = experts.stacks(), None if shared is None else _states(shared, None, None)
+    stacks, always = experts.stacks(), None if shared is None else _states(shared, *shared_norms)
     if routing is None or stacks is None or (shared is not None and always is None):
         return None
-    if not fit(norm, after) or (gate is not None and type(gate) not in MATRICES):
+    if not fit(norm, after) or not fit(None, answered) or (gate is not None and type(gate) not in MATRICES):
         return None
-    return Asks(norm, router, routing, stacks, always, gate, after)
+    return Asks(norm, router, routing, stacks, always, gate, after, reading=reading, answered=answered)
 
 
 def attended(x: mx.array, states: Attends | None, step: Step, cache: AttentionCache) -> mx.array | None:

@@ -118,7 +118,7 @@ def _inner(kernels: Any, by: Feeds, deck: Any) -> Any:
 
 def asking(kernels: Any, by: Asks, deck: Any = None) -> Any:
     """The kernels' view of a sublayer that asks experts; None where they have none."""
-    norms = norms_of(kernels, (by.norm, by.after))
+    norms = norms_of(kernels, (by.norm, by.after, by.answered, *_norms_of_shared(by)))
     if deck is not None and any(deck.get(stack) for stack in (*by.experts.opening, by.experts.down)):
         return None
     router, experts = paired(kernels, by.router, deck), block_of(kernels, by.experts)
@@ -128,8 +128,17 @@ def asking(kernels: Any, by: Asks, deck: Any = None) -> Any:
     gate = None if by.gate is None else paired(kernels, by.gate, deck)
     if (shared is None) != (by.shared is None) or (gate is None) != (by.gate is None):
         return None
-    routing = routing_of(kernels, by.routing)
-    return sharing(by, kernels.asking(norms[0], router, routing, *experts, shared, gate, norms[1]))
+    reading = None
+    if by.reading is not None:
+        if by.reading.by.dtype != mx.float32:
+            return None
+        reading = kernels.Norm(False, by.reading.by, None, by.reading.eps), by.reading.times
+    routing, (norm, after, *rest) = routing_of(kernels, by.routing), norms
+    return sharing(by, kernels.asking(norm, router, routing, *experts, shared, gate, after, reading, *rest))
+
+
+def _norms_of_shared(by: Asks) -> tuple[Any, Any]:
+    return (None, None) if by.shared is None else (by.shared.norm, by.shared.after)
 
 
 def _attention(kernels: Any, otherwise: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,5 +1,6 @@
 // The sublayer that asks experts: a norm, the router's product, which experts each row asks, what they answer and what one
-// that is always asked answers beside them, a norm behind it, and what all that is added to.
+// that is always asked answers beside them, a norm behind it, and what all that is added to. Routers and the one that is
+// always asked may read x through norms of their own, and either answer may have one behind it.
 #include "experts_block.h"
 #include "feeding.h"
 #include "routing.h"
@@ -10,21 +11,32 @@ using MaybeFeeding = std::optional<Feeding>;
 using MaybeMatrix = std::optional<Matrix>;
 struct Job;
 
+// What a router reads where it does not read what experts do: an RMS norm of x, times a number.
+using Reading = std::pair<Norm, float>;
+
 class Ask : public Sublayer {
  public:
   // shared: the expert that is always asked, its answer multiplied by the sigmoid of `gate` where there is one.
+  // answered: the norm of experts' answers. shared_norm: of what the shared one reads of x, in place of `norm`; shared_after:
+  // of its answer.
   Ask(const MaybeNorm& norm, const Matrix& router, const Routing& routing, const Experts& experts, const MaybeFeeding& shared,
-      const MaybeMatrix& gate, const MaybeNorm& after)
+      const MaybeMatrix& gate, const MaybeNorm& after, const std::optional<Reading>& reading, const MaybeNorm& answered,
+      const MaybeNorm& shared_norm, const MaybeNorm& shared_after)
       : norm_(norm), router_(router), routing_(routing), by_(routing.among(router.outputs())), experts_(experts), shared_(shared), gate_(gate),
-        after_(after) {
+        after_(after), reading_(reading), answered_(answered), shared_norm_(shared_norm), shared_after_(shared_after) {
     want_matrix(router, width(), "a router must be a single matrix, as wide as x");
     want(router.outputs() == experts.close.count(), "a router must have one output for each expert");
     want_each(by_.each);
     want(!after || !after->centred(), "a norm behind a sublayer must be an RMS norm");
     want(!shared || shared->close.outputs() == width(), "what always answers must be as wide as x");
     want(!gate || (shared && gate->outputs() == 1), "a gate is one number, of what always answers");
+    want(shared || (!shared_norm && !shared_after), "norms of what always answers are those of something");
+    want(!gate || !shared_after, "what always answers has a gate, or a norm behind it");
+    for (const MaybeNorm* own : {&answered, &shared_after}) want(!*own || !(*own)->centred(), "a norm of answers must be an RMS norm");
+    want(!reading || !reading->first.centred(), "a router reads through an RMS norm");
     weights.add(norm, width()), weights.add(router);
     if (routing.correction) weights.add(*routing.correction);
+    if (routing.shares) weights.add(*routing.shares);
     experts.add_to(weights);
     if (shared) shared->add_to(weights);
     if (gate) {
@@ -32,6 +44,8 @@ class Ask : public Sublayer {
       weights.add(*gate);
     }
     weights.add(after, width());
+    if (reading) weights.add(reading->first, width());
+    weights.add(answered, width()), weights.add(shared_norm, width()), weights.add(shared_after, width());
   }
   int width() const override { return experts_.close.outputs(); }
   Run ready(Taken from, const Remembered&, const Arrays&, Arrays&) const override;
@@ -45,6 +59,8 @@ class Ask : public Sublayer {
   MaybeFeeding shared_;
   MaybeMatrix gate_;
   MaybeNorm after_;
+  std::optional<Reading> reading_;
+  MaybeNorm answered_, shared_norm_, shared_after_;
   mutable std::shared_ptr<const Job> job_;
 };
 
@@ -58,32 +74,45 @@ struct Job {
   std::optional<mk_matrix> gate;
   MaybeRun after;
   float share;
+  MaybeRun reading;
+  float times;  // what the router reads is multiplied by
+  MaybeRun answered, shared_norm, shared_after;
 
   void run(const float* x, const float* to, float* y, int rows) const {
     const int k = router.k;
     const Scratch normed = norm ? scratch(rows, k) : nullptr, answers = scratch(rows, k);
     if (norm) (*norm)(x, nullptr, normed.get(), rows, k);
     const float* asks = norm ? normed.get() : x;
-    ask(asks, answers.get(), rows);
-    if (shared) add_shared(asks, answers.get(), rows);
+    ask(x, asks, answers.get(), rows);
+    if (answered) (*answered)(answers.get(), nullptr, answers.get(), rows, k);
+    if (shared) add_shared(x, asks, answers.get(), rows);
     add_answers(after, share, answers.get(), to, y, rows, k);
   }
 
  private:
-  void ask(const float* x, float* answers, int rows) const {
+  // raw: what the sublayer reads; x: what experts read of it.
+  void ask(const float* raw, const float* x, float* answers, int rows) const {
     const Scratch scores = scratch(rows, by.experts), weights = scratch(rows, by.each);
     std::vector<int> chosen((size_t)rows * by.each);
     const mk_output to = {scores.get(), (size_t)by.experts, nullptr};
-    mk_products(&router, &to, 1, x, (size_t)router.k, rows);
+    const Scratch own = reading ? scratch(rows, router.k) : nullptr;
+    if (reading) {
+      (*reading)(raw, nullptr, own.get(), rows, router.k);
+      for (size_t i = 0; i < (size_t)rows * router.k; i++) own[i] *= times;
+    }
+    mk_products(&router, &to, 1, own ? own.get() : x, (size_t)router.k, rows);
     mk_route(&by, scores.get(), rows, chosen.data(), weights.get());
     experts(chosen.data(), weights.get(), by.each, x, rows, answers);
   }
 
-  void add_shared(const float* x, float* answers, int rows) const {
+  void add_shared(const float* raw, const float* x, float* answers, int rows) const {
     const int k = router.k;
-    const Scratch opened = shared->opened(x, rows), answer = scratch(rows, k), open = scratch(rows, 1);
+    const Scratch normed = shared_norm ? scratch(rows, k) : nullptr;
+    if (shared_norm) (*shared_norm)(raw, nullptr, normed.get(), rows, k);
+    const Scratch opened = shared->opened(normed ? normed.get() : x, rows), answer = scratch(rows, k), open = scratch(rows, 1);
     const mk_output to = {answer.get(), (size_t)k, nullptr}, to_gate = {open.get(), 1, nullptr};
     mk_products(&shared->close, &to, 1, opened.get(), (size_t)shared->close.k, rows);
+    if (shared_after) (*shared_after)(answer.get(), nullptr, answer.get(), rows, k);
     if (gate) {
       mk_products(&*gate, &to_gate, 1, x, (size_t)k, rows);
       mk_act_rows(MK_SIGMOID, open.get(), 1, open.get(), rows, 1);
@@ -103,10 +132,13 @@ Sublayer::Run Ask::ready(Taken from, const Remembered&, const Arrays&, Arrays&) 
     const mk_matrix router = take(router_, from);
     mk_routing by = by_;
     if (routing_.correction) by.correction = from.floats();
-    Job job{norm, router, by, ExpertsRun(experts_, from), {}, {}, {}, share};
+    if (routing_.shares) by.shares = from.floats();
+    Job job{norm, router, by, ExpertsRun(experts_, from), {}, {}, {}, share, {}, reading_ ? reading_->second : 1, {}, {}, {}};
     if (shared_) job.shared.emplace(*shared_, from);
     if (gate_) job.gate = take(*gate_, from);
     job.after = take(after_, from);
+    if (reading_) job.reading = reading_->first.take(from);
+    job.answered = take(answered_, from), job.shared_norm = take(shared_norm_, from), job.shared_after = take(shared_after_, from);
     return job;
   });
   return [job](const float* x, const float* to, float* y, int rows) { job->run(x, to, y, rows); };
@@ -114,10 +146,14 @@ Sublayer::Run Ask::ready(Taken from, const Remembered&, const Arrays&, Arrays&) 
 
 void define(nb::module_& m) {
   m.def("asking", [](const MaybeNorm& norm, const Matrix& router, const Routing& routing, const std::vector<Matrix>& open, int act, float limit,
-                     float slope, const Matrix& close, const MaybeFeeding& shared, const MaybeMatrix& gate, const MaybeNorm& after) {
-    return Part{std::make_shared<Ask>(norm, router, routing, Experts(open, act, limit, slope, close), shared, gate, after)};
+                     float slope, const Matrix& close, const MaybeFeeding& shared, const MaybeMatrix& gate, const MaybeNorm& after,
+                     const std::optional<Reading>& reading, const MaybeNorm& answered, const MaybeNorm& shared_norm,
+                     const MaybeNorm& shared_after) {
+    return Part{std::make_shared<Ask>(norm, router, routing, Experts(open, act, limit, slope, close), shared, gate, after, reading, answered,
+                                      shared_norm, shared_after)};
   }, nb::arg("norm").none(), nb::arg("router"), nb::arg("routing"), nb::arg("open"), nb::arg("act"), nb::arg("limit"), nb::arg("slope"),
-     nb::arg("close"), nb::arg("shared").none(), nb::arg("gate").none(), nb::arg("after").none());
+     nb::arg("close"), nb::arg("shared").none(), nb::arg("gate").none(), nb::arg("after").none(), nb::arg("reading").none() = nb::none(),
+     nb::arg("answered").none() = nb::none(), nb::arg("shared_norm").none() = nb::none(), nb::arg("shared_after").none() = nb::none());
 }
 
 const Topic topic(define);

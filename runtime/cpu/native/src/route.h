@@ -16,6 +16,7 @@ struct mk_routing {
   float scale;             /* and then multiplied */
   float least;             /* what the sum that they are divided by is at least */
   const float* correction; /* [experts], added to gates for the choice alone; or NULL */
+  const float* shares;     /* [experts], by which weights are multiplied at last; or NULL */
 };
 
 #ifdef __cplusplus

@@ -66,6 +66,7 @@ static void route_row(const struct mk_routing* by, const float* scores, float* r
   if (by->gates == MK_GATES_SIGMOID) sum += 1e-20f;
   if (sum < by->least) sum = by->least;
   for (int i = 0; i < by->each; i++) weights[i] = (by->normalize ? weights[i] / sum : weights[i]) * by->scale;
+  for (int i = 0; by->shares && i < by->each; i++) weights[i] *= by->shares[chosen[i]];
 }
 
 static void chunk(void* with, int c) {

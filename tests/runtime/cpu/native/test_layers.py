@@ -203,6 +203,25 @@ def test_what_asking_experts_takes() -> None:
     routing = routing_of(kernels, Routing("best", 2))
     shared, gate = kernels.Feeding([matrix(32, 64)], False, 0, matrix(64, 32)), matrix(1, 64)
     kernels.asking(None, matrix(5, 64), routing, *experts, shared, gate, None)
+    norm, layer_norm, narrow = (
+        kernels.Norm(*how, None, 1e-6)
+        for how in ((False, mx.ones((64,))), (True, None), (False, mx.ones((32,))))
+    )
+    kernels.asking(
+        None, matrix(5, 64), routing, *experts, shared, None, None, (norm, 0.5), norm, layer_norm, norm
+    )
+    for always, opened, *rest in (
+        (shared, gate, (layer_norm, 1.0)),
+        (shared, gate, (narrow, 1.0)),
+        (shared, gate, None, layer_norm),
+        (shared, gate, None, narrow),
+        (shared, gate, None, None, narrow),
+        (shared, gate, None, None, None, norm),
+        (shared, None, None, None, None, layer_norm),
+        (None, None, None, None, norm),
+    ):
+        with pytest.raises(ValueError, match=r"norm|gate"):
+            kernels.asking(None, matrix(5, 64), routing, *experts, always, opened, None, *rest)
     for router, always, opened in (
         (matrix(4, 64), shared, gate),
         (matrix(5, 64), None, gate),

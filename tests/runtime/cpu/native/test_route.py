@@ -21,6 +21,7 @@ def scores(seed=0, experts=EXPERTS):
 
 
 CORRECTION = mx.array(np.random.default_rng(5).standard_normal(EXPERTS, dtype=np.float32))
+SHARES = mx.array(np.random.default_rng(6).uniform(0.5, 2, EXPERTS).astype(np.float32))
 RULES = {
     "softmax": lambda x: route.softmax_then_top(x, 4),
     "softmax, as they are": lambda x: route.softmax_then_top(x, 4, normalize=False),
@@ -34,6 +35,8 @@ RULES = {
     ),
     "sigmoid": lambda x: route.choose(Routing("sigmoid", 3, normalize=True, scale=2.5), x),
     "sigmoid, corrected": lambda x: route.choose(Routing("sigmoid", 3, CORRECTION), x),
+    "shares": lambda x: route.choose(Routing("softmax", 3, normalize=True, scale=1.5, shares=SHARES), x),
+    "corrected, shares": lambda x: route.choose(Routing("sigmoid", 3, CORRECTION, shares=SHARES), x),
     "groups": lambda x: route.choose(
         Routing("sigmoid", 4, CORRECTION, groups=6, top_groups=2, normalize=True), x
     ),
@@ -107,6 +110,8 @@ def test_no_rows_and_what_does_not_fit():
         (Routing("softmax", 2, judges=3), "judges"),
         (Routing("softmax", 2, mx.zeros((3,))), "one number for each"),
         (Routing("softmax", 2, mx.zeros((4,), mx.float16)), "float32"),
+        (Routing("softmax", 2, shares=mx.zeros((5,))), "one number for each"),
+        (Routing("softmax", 2, shares=mx.zeros((4,), mx.float16)), "float32"),
     ):
         with pytest.raises(ValueError, match=said):
             kernels.route(routing_of(kernels, rule), mx.zeros((2, 4)))

@@ -27,6 +27,7 @@ FAMILIES = {
     "gemma4_text": 1,
     "gemma4_unified": 1,
     "gemma4_keys_as_values": 1,
+    "gemma4_moe": 1,
     "ministral3": 1,
     "hunyuan_biases": 1,
 }
