@@ -5,7 +5,7 @@ from typing import Any
 
 import mlx.nn as nn
 
-from runtime.cache.layout import LayerSpec
+from runtime.cache.layout import LayerSpec, Stateless
 from runtime.errors import CannotCut
 from runtime.nn.linear import TABLES
 from runtime.records import dataclass
@@ -59,12 +59,19 @@ class Chain:
 
 
 def chain_of(network: Any, layout: Sequence[LayerSpec], architecture: str) -> Chain:
-    """CannotCut for networks whose trunk does not say that it calls its layers in turn (`in_turn`)."""
+    """CannotCut for networks whose trunk does not say that it calls its layers in turn (`in_turn`): encoders
+    whose layers remember nothing, and those that have more between their layers than a stream.
+    """
     for path, trunk in network.children().items():
         name = getattr(trunk, "in_turn", None)
         if name is not None:
             everywhere = getattr(trunk, "for_layers", ())
             return Chain(trunk, path, name, len(layout) // len(trunk[name]), everywhere)
+    if all(isinstance(spec, Stateless) for spec in layout):
+        raise CannotCut(
+            f"{architecture} cannot be cut: it is an encoder, which reads texts whole, and small enough for "
+            "one machine: more machines serve more users, each with all of it"
+        )
     raise CannotCut(
         f"{architecture} cannot be cut: its layers are given more than what the one before them made"
     )

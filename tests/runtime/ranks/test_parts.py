@@ -104,7 +104,7 @@ def test_no_host_with_room_is_too_little_room() -> None:
 
 
 def of_reference(name: str, **more: Any) -> Any:
-    record = Reference(name).record
+    record = Reference.called(name).record
     tensors = {key: ("F32", tuple(shape)) for key, shape in record["tensors"].items()}
     return parts_of(record["config"], tensors, **more)
 
@@ -114,6 +114,8 @@ def test_layers_that_need_more_than_the_stream_are_refused_by_name() -> None:
         of_reference("zamba2")
     with pytest.raises(CannotCut, match="T5ForConditionalGeneration cannot be cut"):
         of_reference("t5")
+    with pytest.raises(CannotCut, match="BertModel cannot be cut: it is an encoder, which reads texts whole"):
+        of_reference("bert")
 
 
 def test_what_makes_more_of_a_token_for_each_layer_is_on_every_rank() -> None:
