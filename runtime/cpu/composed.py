@@ -46,7 +46,8 @@ class Composed:
 
     def attention(self, x: mx.array, by: Attends, step: Step, cache: AttentionCache) -> mx.array:
         heads = by.heads
-        parts = self.projections(by.opening, x if by.norm is None else self._normed(by.norm, x))
+        read = x if by.norm is None else self._normed(by.norm, x)
+        parts = self.projections(by.opening, read)
         if len(parts) == 1 and not by.reads:
             inner, shared = heads.count * heads.size, heads.groups * heads.size
             parts = mx.split(parts[0], [inner, inner + shared], axis=-1)
@@ -72,6 +73,10 @@ class Composed:
             seen = self._of["remember"](step, cache, queries, keys, values, groups=heads.groups, **how)
         if gate is not None:
             seen = self._of["gated"]("sigmoid", gate, seen)
+        if by.gate is not None:
+            made = self._of["linear"](by.gate.by, read).astype(mx.float32)
+            made = self._of[by.gate.activation](made).astype(seen.dtype)
+            seen = (mx.unflatten(seen, 2, (made.shape[-1], -1)) * made[..., None]).flatten(2)
         return self._closed(by.close, seen, x, by)
 
     def _placed(
@@ -130,6 +135,8 @@ class Composed:
         return self._of[activation](*parts) if len(parts) == 1 else self._of["gated"](activation, *parts)
 
     def _normed(self, norm: Any, x: mx.array) -> mx.array:
+        if not norm.centred and "weight" not in norm:
+            return norm(x)
         return self._of["layer_norm" if norm.centred else "rms_norm"](norm, x)
 
 

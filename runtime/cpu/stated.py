@@ -18,6 +18,15 @@ if TYPE_CHECKING:
     from runtime.nn.heads import Heads
 
 
+class Opens(NamedTuple):
+    """A gate of what heads see: act(what its matrix makes of norm(x))."""
+
+    by: Any
+    """With one output for each head, or for each number that heads see."""
+    activation: str
+    """Its name in `runtime.nn.activation.NAMES`."""
+
+
 class Attends(NamedTuple):
     """after(close(what heads see)), whose queries, keys and values are what the opening modules make of
     norm(x).
@@ -43,6 +52,8 @@ class Attends(NamedTuple):
     queries, and only they have a norm."""
     share: float = 1.0
     beside: bool = False
+    gate: Opens | None = None
+    """What heads see is multiplied by it; None: by none, or by those that come with queries."""
 
 
 class Folds(NamedTuple):

@@ -14,6 +14,7 @@ import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec
 from runtime.cache.protocol import AttentionCache
+from runtime.cpu.stated import Attends
 from runtime.errors import UnsupportedModel, shown
 from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
@@ -39,13 +40,16 @@ from runtime.models.tensor_names import text_tower, without_spares
 from runtime.models.towers import USUAL
 from runtime.nn.activation import softplus
 from runtime.nn.block import PreNorm
+from runtime.nn.heads import Heads
 from runtime.nn.layer import FeedForward
 from runtime.nn.linear import linear
+from runtime.nn.norm import Normalize
 from runtime.nn.rope import Rope
 from runtime.nn.rope_spec import RopeSpec, read_rope
 from runtime.nn.route import CorrectedRouter
 from runtime.nn.self_attention import HeadNormAttention
 from runtime.nn.sparse import SharedMoE
+from runtime.nn.sublayer import opened
 from runtime.records import dataclass
 from runtime.step import Step
 
@@ -164,11 +168,17 @@ class GatedAttention(HeadNormAttention):
         gates = heads if config.by_head else heads * config.head_dim
         self.g_proj = nn.Linear(config.hidden_size, gates, bias=False)
 
-    def __call__(self, x: mx.array, step: Step, cache: AttentionCache) -> mx.array:
-        out = self.seen(x, step, cache)
+    def states(self, norm: Normalize | None, after: Normalize | None) -> Attends | None:
+        return opened(super().states(norm, after), self.g_proj, softplus)
+
+    def seen(self, x: mx.array, step: Step, cache: AttentionCache) -> mx.array:
+        out = super().seen(x, step, cache)
         gate = softplus(linear(self.g_proj, x, step).astype(mx.float32)).astype(out.dtype)
         gated = out.reshape(*gate.shape, -1) * gate[..., None]
-        return linear(self.o_proj, gated.reshape(out.shape), step)
+        return gated.reshape(out.shape)
+
+    def heads(self) -> Heads:
+        return super().heads()
 
 
 def _mlp(config: Config, *, sparse: bool) -> FeedForward:

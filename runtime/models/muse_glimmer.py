@@ -13,6 +13,7 @@ import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec
 from runtime.cache.protocol import AttentionCache
+from runtime.cpu.stated import Attends
 from runtime.errors import UnsupportedModel, shown
 from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
@@ -32,11 +33,13 @@ from runtime.models.towers import Towers
 from runtime.models.wrapper import text_block
 from runtime.nn.activation import gated, sigmoid
 from runtime.nn.block import Sandwich
+from runtime.nn.heads import Heads
 from runtime.nn.layer import Layer
 from runtime.nn.linear import linear
-from runtime.nn.norm import RMSNorm, one_added, rms
+from runtime.nn.norm import Normalize, PlainRMS, RMSNorm, one_added, rms
 from runtime.nn.rope import Rope
 from runtime.nn.self_attention import Projected, SelfAttention
+from runtime.nn.sublayer import opened
 from runtime.records import dataclass
 from runtime.step import Step
 
@@ -124,15 +127,24 @@ class GatedAttention(SelfAttention):
     def __init__(self, config: Config, rope: Rope | None) -> None:
         super().__init__(config, rope, qkv_bias=config.bias, output_bias=config.bias, scale=config.scale)
         self.gate_proj = nn.Linear(config.hidden_size, config.heads * config.head_dim, bias=False)
-        self._eps = config.norm_eps
+        self._norm = PlainRMS(config.norm_eps)
 
-    def __call__(self, x: mx.array, step: Step, cache: AttentionCache) -> mx.array:
-        out = self.seen(x, step, cache)
-        return linear(self.o_proj, gated(sigmoid, linear(self.gate_proj, x, step), out), step)
+    def states(self, norm: Normalize | None, after: Normalize | None) -> Attends | None:
+        return opened(super().states(norm, after), self.gate_proj, sigmoid)
+
+    def seen(self, x: mx.array, step: Step, cache: AttentionCache) -> mx.array:
+        out = super().seen(x, step, cache)
+        return gated(sigmoid, linear(self.gate_proj, x, step), out)
+
+    def heads(self) -> Heads:
+        return super().heads()
 
     def project(self, x: mx.array, step: Step) -> Projected:
         queries, keys, values = super().project(x, step)
-        return rms(queries, self._eps), rms(keys, self._eps), values
+        return self._norm(queries), self._norm(keys), values
+
+    def head_norms(self) -> tuple[Normalize, Normalize]:
+        return self._norm, self._norm
 
 
 class Block(Sandwich):

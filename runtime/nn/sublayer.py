@@ -13,12 +13,12 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.cache.protocol import AttentionCache
-from runtime.cpu.stated import Asks, Attends, Feeds, Folds, Gates, Reads, Routing
+from runtime.cpu.stated import Asks, Attends, Feeds, Folds, Gates, Opens, Reads, Routing
 from runtime.nn import ops
 from runtime.nn.activation import NAMES, Activation
 from runtime.nn.heads import Heads
 from runtime.nn.linear import MATRICES, linear
-from runtime.nn.norm import LayerNorm, Normalize, RMSNorm, added_normed
+from runtime.nn.norm import LayerNorm, Normalize, PlainRMS, RMSNorm, added_normed
 from runtime.step import Step
 
 NORMS = RMSNorm, LayerNorm
@@ -79,10 +79,17 @@ def attends(
     **more: Any,
 ) -> Attends | None:
     """more: the other fields of `Attends`. None: it is not as the operation has it."""
-    of_heads = all(one is None or isinstance(one, NORMS) for one in head_norms or ())
+    of_heads = all(one is None or isinstance(one, (*NORMS, PlainRMS)) for one in head_norms or ())
     if not of_heads or not fit(norm, after) or not MATRICES.issuperset(map(type, (*opening, close))):
         return None
     return Attends(heads, norm, opening, head_norms, close, after, sinks, **more)
+
+
+def opened(states: Attends | None, gate: nn.Module, activation: Activation) -> Attends | None:
+    """The same with what heads see under a gate that has a matrix of its own (`Opens`)."""
+    if states is None or type(gate) not in MATRICES:
+        return None
+    return states._replace(gate=Opens(gate, NAMES[activation]))
 
 
 def feeds(

@@ -177,11 +177,14 @@ def attending(kernels: Any, kept: Kept, by: Attends, deck: Any = None) -> Any:
         return None
     assert norms is not None
     assert of_heads is not None
+    gate = None if by.gate is None else paired(kernels, by.gate.by, deck)
+    if by.gate is not None and gate is None:
+        return None
     *opening, close = matrices
     made = kernels.Heads(*of_heads, heads.normed_together, heads.normed_turned, heads.gated)
-    return sharing(
-        by, kernels.attention(norms[0], opening, made, attend, by.sinks, by.reads, close, norms[1])
-    )
+    act = 0 if by.gate is None else KINDS[by.gate.activation]
+    part = kernels.attention(norms[0], opening, made, attend, by.sinks, by.reads, close, norms[1], gate, act)
+    return sharing(by, part)
 
 
 def gating(kernels: Any, by: Gates, deck: Any = None) -> Any:

@@ -30,10 +30,14 @@ class Attend : public Sublayer {
   bool reads;
   Matrix close;
   MaybeNorm after;
+  std::optional<Matrix> gate;  // with as many outputs as heads, or as they see numbers: what was seen times act(x gate)
+  mk_act act;
 
   Attend(const MaybeNorm& norm, const std::vector<Matrix>& open, const Heads& heads, const Attention& by, const Maybe& sinks, bool reads,
-         const Matrix& close, const MaybeNorm& after)
-      : norm(norm), open(open), heads(heads), by(by), sinks(sinks), reads(reads), close(close), after(after) {
+         const Matrix& close, const MaybeNorm& after, const std::optional<Matrix>& gate, int act)
+      : norm(norm), open(open), heads(heads), by(by), sinks(sinks), reads(reads), close(close), after(after), gate(gate),
+        act((mk_act)act) {
+    want(act >= 0 && act < MK_ACTS, "no such activation");
     want(!by.values_in_keys, "values that lie in the keys have no matrix");
     if (reads) want(open.size() == 1 && !heads.key && !heads.value, "one that reads what is there makes queries alone");
     else want(open.size() >= 1 && open.size() <= 3, "queries, keys and values have up to three matrices");
@@ -60,6 +64,12 @@ class Attend : public Sublayer {
     }
     want_closing(close, by.heads * by.values.size, after);
     weights.add(close), weights.add(after, width());
+    if (gate) {
+      want_matrix(*gate, width(), "a matrix must be a single one, as wide as x");
+      want(!heads.gated && (gate->outputs() == by.heads || gate->outputs() == close.width()),
+           "there is one gate, of each head one number, or of each number that it sees");
+      weights.add(*gate);
+    }
   }
   int width() const override { return close.outputs(); }
   int queries() const { return by.heads * by.keys.size; }
@@ -89,6 +99,7 @@ class Attend : public Sublayer {
     std::vector<mk_matrix> open;
     Closing close;
     const float* sinks;
+    std::optional<mk_matrix> gate;
   };
 
   void read(const Memory& memory, Making& made, Attending& of) const {
@@ -136,6 +147,7 @@ struct Attend::Job {
     mk_attend(&done);
     if (heads.gated)
       mk_gate_rows({MK_SIGMOID, 0, 0}, made.get() + a.size, 2 * a.size, seen.get(), a.size, seen.get(), rows * a.heads, a.size);
+    if (weighed->gate) open_by(*weighed->gate, from, seen.get(), rows);
     weighed->close.run(seen.get(), to, y, rows);
   }
 
@@ -143,6 +155,17 @@ struct Attend::Job {
   // Tokens `apart` floats from each other.
   mk_strided heads_at(const float* data, size_t apart, int size) const {
     return {data, (ptrdiff_t)apart * a.width, size, (ptrdiff_t)apart};
+  }
+
+  void open_by(const mk_matrix& gate, const float* x, float* seen, int rows) const {
+    const int n = gate.n, size = weighed->close.w.k / n;
+    const Scratch made = scratch(rows, n);
+    const mk_output to = {made.get(), (size_t)n, nullptr};
+    mk_products(&gate, &to, 1, x, (size_t)gate.k, rows);
+    if (size == 1) return mk_gate_rows({by->act, 0, 0}, made.get(), n, seen, n, seen, rows, n);
+    mk_act_rows(by->act, made.get(), n, made.get(), rows, n);
+    for (size_t i = 0; i < (size_t)rows * n; i++)
+      for (int j = 0; j < size; j++) seen[i * size + j] *= made.get()[i];
   }
 
   void project_together(const float* x, float* made, int rows, int all, mk_attention& done) const {
@@ -155,7 +178,7 @@ struct Attend::Job {
 
   // asking: where normed queries go that come with gates.
   void project(const float* x, float* made, float* asking, int rows, mk_attention& done) const {
-    const auto& [norm, query_norm, key_norm, value_norm, open, close, sinks] = *weighed;
+    const auto& [norm, query_norm, key_norm, value_norm, open, close, sinks, gate] = *weighed;
     const Heads& heads = by->heads;
     const int queries = by->queries(), keys = by->keys(), values = by->values(), asked = by->asked();
     float *of_keys = made + (size_t)rows * asked, *of_values = of_keys + (size_t)rows * keys;
@@ -207,6 +230,7 @@ Sublayer::Run Attend::ready(Taken from, const Remembered& of, const Arrays& in, 
     w.sinks = sinks ? from.floats() : nullptr;
     w.close = {take(close, from), {}, share};
     w.close.after = take(after, from);
+    if (gate) w.gate = take(*gate, from);
     return w;
   });
   auto job = std::make_shared<Job>(Job{this, weighed, {}, {}});
@@ -223,10 +247,10 @@ void define(nb::module_& m) {
                                     nb::arg("query_norm").none(), nb::arg("key_norm").none(), nb::arg("value_norm").none(),
                                     nb::arg("together"), nb::arg("turned"), nb::arg("gated"));
   m.def("attention", [](const MaybeNorm& norm, const std::vector<Matrix>& open, const Heads& heads, const Attention& by, const Maybe& sinks,
-                        bool reads, const Matrix& close, const MaybeNorm& after) {
-    return Part{std::make_shared<Attend>(norm, open, heads, by, sinks, reads, close, after)};
+                        bool reads, const Matrix& close, const MaybeNorm& after, const std::optional<Matrix>& gate, int act) {
+    return Part{std::make_shared<Attend>(norm, open, heads, by, sinks, reads, close, after, gate, act)};
   }, nb::arg("norm").none(), nb::arg("open"), nb::arg("heads"), nb::arg("attention"), nb::arg("sinks").none(), nb::arg("reads"),
-     nb::arg("close"), nb::arg("after").none());
+     nb::arg("close"), nb::arg("after").none(), nb::arg("gate").none() = nb::none(), nb::arg("act") = 0);
 }
 
 const Topic topic(define);

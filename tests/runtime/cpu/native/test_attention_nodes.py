@@ -210,6 +210,11 @@ def test_wrong_shapes_are_refused() -> None:
             attention(opening, by_query, by_key, rest, closing)
     with pytest.raises(ValueError, match="queries alone"):
         attention([q, kv, kv], None, None, plain, close, reads=True)
+    for gate, gated in ((matrix(5, 64), False), (matrix(6, 32), False), (matrix(6, 64), True)):
+        first = matrix(384, 64) if gated else q
+        heads = kernels.Heads(None, None, None, False, False, gated)
+        with pytest.raises(ValueError, match=r"single one|one gate"):
+            kernels.attention(None, [first, kv, kv], heads, attend, None, False, close, None, gate)
     reading = kernels.Chain([attention([q], None, None, plain, close, reads=True)])
     with pytest.raises(ValueError, match="behind who writes"):
         reading(mx.zeros((1, 1, 64)), [0], [1], 0, [(None, None, 0)])

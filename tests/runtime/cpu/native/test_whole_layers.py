@@ -30,6 +30,9 @@ FAMILIES = {
     "gemma4_moe": 1,
     "ministral3": 1,
     "hunyuan_biases": 1,
+    "laguna": 1,
+    "laguna_by_number": 1,
+    "muse_glimmer": 1,
 }
 """Nodes that their layers are, where one token is read."""
 
