@@ -58,6 +58,11 @@ Made by `python -m tests.support.export_table`. Every reference of [models.md](m
 transformers 5, created, exported and loaded by mlx-lm {release}; its logits are compared with those of
 transformers in float32: {right} of {total} agree to {bar:g} of their spread; with `--form mlx-lm`, {formed}.
 Where mlx-lm refuses a model or is known to compute it otherwise, `export` prints a note that says why.
+Of packed models mlx-lm's logits are those of the numbers that the codes stand for, in float32; modelkit's own
+kernels take activations as integers of 16 bits there, which lively random networks show as 1e-3, and as more
+where an expert or a near tie falls otherwise (MODELKIT_KERNELS_ACTIVATIONS=f32: 2e-5, in every format of
+Mistral 4, whose differences were looked into). To norms that are stored without their one, as Qwen3-Next's
+and Qwen 3.5's, mlx-lm adds it in the type that the file has: in bf16 that rounds them, by up to 1/256.
 modelkit itself runs all of them.
 
 ## --form mlx-lm
