@@ -103,7 +103,8 @@ def export_gguf(
 
     Weights stay exact where GGUF has a type for them; `tensors` of the result says what became of them.
     """
-    from modelkit.pack.gguf.export import ExportedGguf, plan_gguf, write_gguf
+    from modelkit.pack.gguf.export import ExportedGguf, plan_gguf
+    from modelkit.pack.gguf.writing import write_gguf
 
     target, part = Path(path(file, "file")), flag(draft, "draft")
     with translated(), _store(home).hold(text(name, "name")) as package:

@@ -157,7 +157,8 @@ def _lay_out(store: Store, name: str, folder: Path, *, mlx_lm: bool, copy: bool,
 
 
 def _write_gguf(store: Store, name: str, target: Path, *, draft: bool, as_json: bool) -> None:
-    from modelkit.pack.gguf.export import plan_gguf, refuse_taken, write_gguf
+    from modelkit.pack.gguf.export import plan_gguf
+    from modelkit.pack.gguf.writing import refuse_taken, write_gguf
 
     with store.hold(name) as package:
         refuse_taken(target)

@@ -7,9 +7,10 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 
-from modelkit.pack.gguf.export import Planned, plan_gguf, write_gguf
+from modelkit.pack.gguf.export import Planned, plan_gguf
 from modelkit.pack.gguf.rows import numbers, pieces
 from modelkit.pack.gguf.stored import stored_tensors
+from modelkit.pack.gguf.writing import write_gguf
 from modelkit.pack.reader import Reader
 from modelkit.pack.sources import open_package
 from modelkit.source.gguf.architectures import Imported, Origin, Run, read_architecture

@@ -7,7 +7,8 @@
     vocabulary  the tokenizer as metadata, and the proof that it comes back
     llama_cpp_limits    what llama.cpp does otherwise with a file that says it all
     about       name, licence, provenance, sampling
-    export      all of it, and the file: complete under its name, or not there
+    export      all of it, for one file
+    writing     the file: complete under its name, or not there
 
 Names, metadata and the order of rows are those of `source.gguf.architectures`; the blocks are of
 `runtime.blocks`.

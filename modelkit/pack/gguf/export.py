@@ -1,19 +1,11 @@
-"""A package -> one GGUF file: prepared from headers, scales and the tokenizer, then written as a stream.
+"""A package -> what its GGUF file will hold: from headers, scales and the tokenizer. `writing` writes it.
 
-Everything that can be refused is refused before a byte is written. The file appears whole under its name or
-not at all, and none is ever overwritten.
+Everything that can be refused is refused here, before a byte is written.
 """
 
-import errno
-import fcntl
-import os
-from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Generator, Mapping
 from math import prod
-from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from modelkit.chat.find import find_template
 from modelkit.errors import StoreError, TemplateError, UnsupportedSource
@@ -22,7 +14,7 @@ from modelkit.pack.gguf.about import general_metadata, safe_name, sampling_metad
 from modelkit.pack.gguf.embedding import embedding
 from modelkit.pack.gguf.llama_cpp_limits import limits
 from modelkit.pack.gguf.plan import Kind, Written, kinds, plan
-from modelkit.pack.gguf.rows import blocks, part_values, values
+from modelkit.pack.gguf.rows import part_values, values
 from modelkit.pack.gguf.spellings import respelled
 from modelkit.pack.gguf.stored import Stored, stored_tensors
 from modelkit.pack.gguf.vocabulary import Vocabulary, vocabulary_metadata
@@ -33,18 +25,15 @@ from modelkit.pack.sources import Source, open_package
 from modelkit.source.gguf.architectures import Described, describe_for_gguf
 from modelkit.source.gguf.architectures.dflash import is_block_draft
 from modelkit.source.gguf.architectures.facts import Facts
-from modelkit.source.gguf.header_bytes import Entry, header_bytes, padded
+from modelkit.source.gguf.header_bytes import Entry, padded
 from modelkit.source.gguf.vocabulary.pieces import KEY, PLAIN
 from modelkit.source.inventory import WeightFile
-from modelkit.store.disk import require_space, storing, sync, sync_folder, write_all
 from modelkit.store.package import Package
 from modelkit.tokenizer.load import load_tokenizer
 from runtime.blocks.types import BLOCK_TYPES
 from runtime.models import describe
 from runtime.models.wrapper import text_config
 from runtime.records import dataclass
-
-Progress = Callable[[int], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,88 +163,6 @@ def _described(source: Source, reader: Reader) -> tuple[Described, dict[str, Sto
             f"{len(found.heads)} tensors of the draft head are left out: llama.cpp has no place for them"
         )
     return made, tensors, [*notes, *made.notes]
-
-
-def write_gguf(planned: Planned, target: Path, progress: Progress | None = None) -> int:
-    """Write the file and return its size. Raises StoreError where a file of that name is there already, or
-    the disk has no room, SourceError for weights that change while they are read.
-    """
-    header = header_bytes(planned.metadata, planned.entries)
-    with storing(target):
-        refuse_taken(target)
-        require_space(target.parent, len(header) + planned.nbytes)
-        with _appearing(target) as file:
-            write_all(file, memoryview(header))
-            with Reader(planned.files) as reader:
-                for one in planned.written:
-                    _write_tensor(file, one, planned.tensors, reader, progress)
-                reader.check_unchanged()
-            for values in planned.extra.values():
-                data = np.array(values, dtype="<f4").tobytes()
-                write_all(file, memoryview(data + bytes(padded(len(data)) - len(data))))
-    return len(header) + planned.nbytes
-
-
-def refuse_taken(target: Path) -> None:
-    """Raise StoreError where something has that name."""
-    if target.is_symlink() or target.exists():
-        raise _exists(target)
-
-
-def _write_tensor(
-    file: int, one: Written, tensors: Mapping[str, Stored], reader: Reader, progress: Progress | None
-) -> None:
-    count = 0
-    for piece in blocks(one.origin, one.fit, tensors, reader):
-        write_all(file, piece)
-        count += len(piece)
-        if progress:
-            progress(len(piece))
-    assert count == one.entry.nbytes, (one.entry, count)
-    write_all(file, memoryview(bytes(padded(count) - count)))
-
-
-@contextmanager
-def _appearing(target: Path) -> Generator[int]:
-    """A new file that gets its name when the block has ended well; what a killed one left is used again."""
-    part = target.parent / f".{target.name}.part"
-    file = os.open(part, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
-    try:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise StoreError(f"{target} is being written by another export") from None
-        os.ftruncate(file, 0)
-        try:
-            yield file
-            sync(file)
-            _name(part, target)
-        except BaseException:
-            part.unlink(missing_ok=True)
-            raise
-        sync_folder(target.parent)
-    finally:
-        os.close(file)
-
-
-def _name(part: Path, target: Path) -> None:
-    """Give the file its name, unless it was taken meanwhile."""
-    try:
-        os.link(part, target)
-    except FileExistsError:
-        raise _exists(target) from None
-    except OSError as error:
-        if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK):
-            raise
-        if target.exists():
-            raise _exists(target) from None
-        os.rename(part, target)
-        return
-    part.unlink()
-
-
-def _exists(target: Path) -> StoreError:
-    return StoreError(f"{target} is there already", hint="Name a new file; none is overwritten.")
 
 
 def _part(opened: Opened, package: Package, *, draft: bool) -> tuple[Source, Provenance | None]:

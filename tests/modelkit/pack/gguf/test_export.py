@@ -12,11 +12,12 @@ import pytest
 
 import modelkit
 from modelkit.errors import StoreError, UnsupportedSource
-from modelkit.pack.gguf import export
+from modelkit.pack.gguf import writing
 from modelkit.pack.gguf.about import safe_name
-from modelkit.pack.gguf.export import Planned, plan_gguf, write_gguf
+from modelkit.pack.gguf.export import Planned, plan_gguf
 from modelkit.pack.gguf.fitting import Fit, Scales, fit
 from modelkit.pack.gguf.llama_cpp_limits import limits
+from modelkit.pack.gguf.writing import write_gguf
 from modelkit.source.gguf.file import read_gguf
 from modelkit.source.prequantized import Packing
 from modelkit.store.store import Store
@@ -275,7 +276,7 @@ def test_a_failure_leaves_nothing_behind(
     def fails(*_: Any) -> Any:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(export, "blocks", fails)
+    monkeypatch.setattr(writing, "blocks", fails)
     with pytest.raises(StoreError, match="No space"):
         write_gguf(planned, tmp_path / "it.gguf")
     assert not [*tmp_path.glob("*.gguf"), *tmp_path.glob(".*.part")]

@@ -1,0 +1,105 @@
+"""A planned GGUF file -> the file, as a stream: it appears whole under its name or not at all, and none is
+ever overwritten.
+"""
+
+import errno
+import fcntl
+import os
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+
+from modelkit.errors import StoreError
+from modelkit.pack.gguf.export import Planned
+from modelkit.pack.gguf.plan import Written
+from modelkit.pack.gguf.rows import blocks
+from modelkit.pack.gguf.stored import Stored
+from modelkit.pack.reader import Reader
+from modelkit.source.gguf.header_bytes import header_bytes, padded
+from modelkit.store.disk import require_space, storing, sync, sync_folder, write_all
+
+Progress = Callable[[int], None]
+
+
+def write_gguf(planned: Planned, target: Path, progress: Progress | None = None) -> int:
+    """Write the file and return its size. Raises StoreError where a file of that name is there already, or
+    the disk has no room, SourceError for weights that change while they are read.
+    """
+    header = header_bytes(planned.metadata, planned.entries)
+    with storing(target):
+        refuse_taken(target)
+        require_space(target.parent, len(header) + planned.nbytes)
+        with _appearing(target) as file:
+            write_all(file, memoryview(header))
+            with Reader(planned.files) as reader:
+                for one in planned.written:
+                    _write_tensor(file, one, planned.tensors, reader, progress)
+                reader.check_unchanged()
+            for values in planned.extra.values():
+                data = np.array(values, dtype="<f4").tobytes()
+                write_all(file, memoryview(data + bytes(padded(len(data)) - len(data))))
+    return len(header) + planned.nbytes
+
+
+def refuse_taken(target: Path) -> None:
+    """Raise StoreError where something has that name."""
+    if target.is_symlink() or target.exists():
+        raise _exists(target)
+
+
+def _write_tensor(
+    file: int, one: Written, tensors: Mapping[str, Stored], reader: Reader, progress: Progress | None
+) -> None:
+    count = 0
+    for piece in blocks(one.origin, one.fit, tensors, reader):
+        write_all(file, piece)
+        count += len(piece)
+        if progress:
+            progress(len(piece))
+    assert count == one.entry.nbytes, (one.entry, count)
+    write_all(file, memoryview(bytes(padded(count) - count)))
+
+
+@contextmanager
+def _appearing(target: Path) -> Generator[int]:
+    """A new file that gets its name when the block has ended well; what a killed one left is used again."""
+    part = target.parent / f".{target.name}.part"
+    file = os.open(part, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+    try:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise StoreError(f"{target} is being written by another export") from None
+        os.ftruncate(file, 0)
+        try:
+            yield file
+            sync(file)
+            _name(part, target)
+        except BaseException:
+            part.unlink(missing_ok=True)
+            raise
+        sync_folder(target.parent)
+    finally:
+        os.close(file)
+
+
+def _name(part: Path, target: Path) -> None:
+    """Give the file its name, unless it was taken meanwhile."""
+    try:
+        os.link(part, target)
+    except FileExistsError:
+        raise _exists(target) from None
+    except OSError as error:
+        if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK):
+            raise
+        if target.exists():
+            raise _exists(target) from None
+        os.rename(part, target)
+        return
+    part.unlink()
+
+
+def _exists(target: Path) -> StoreError:
+    return StoreError(f"{target} is there already", hint="Name a new file; none is overwritten.")

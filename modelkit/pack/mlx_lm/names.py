@@ -1,0 +1,103 @@
+"""What mlx-lm only calls otherwise: tensors, model types, wrappers, fields of the config. All numbers stay."""
+
+from collections.abc import Callable, Mapping
+
+from modelkit.pack.families import checkpoint_of
+from modelkit.pack.mlx_lm import experts
+from modelkit.pack.mlx_lm.sheet import Sheet
+
+_ENDS = ("bos_token_id", "eos_token_id", "pad_token_id")
+
+
+def unprefixed(sheet: Sheet) -> str:
+    sheet.rename(lambda name: name.removeprefix("transformer."))
+    return "names without transformer."
+
+
+def prefixed(sheet: Sheet) -> str:
+    sheet.rename(lambda name: name if name.startswith("lm_head.") else f"model.{name}")
+    return "names with model."
+
+
+def wrapped(kind: str, inside: Callable[[str], str]) -> Callable[[Sheet], str]:
+    def act(sheet: Sheet) -> str:
+        sheet.wrap(kind, "architectures", "tie_word_embeddings", *_ENDS)
+        sheet.rename(inside)
+        return f"as the text model of {kind}"
+
+    return act
+
+
+def gemma3n(sheet: Sheet) -> str:
+    """Layers that read another's keys have none in the files of transformers 5; mlx-lm wants some, and uses
+    them only where it runs without a cache.
+    """
+    shared = sheet.count("num_kv_shared_layers")
+    layers = sheet.count("num_hidden_layers")
+    there = set(sheet.names())
+    for layer in range(layers - shared, layers):
+        own, like = (f"model.layers.{place}.self_attn." for place in (layer, 0))
+        for name in [name for name in there if name.startswith(like)]:
+            missing = own + name.removeprefix(like)
+            if missing not in there:
+                piece = next(held[name] for held in sheet.files.values() if name in held)
+                sheet.beside(name, piece.called(missing))
+    return wrapped("gemma3n", lambda name: name.replace("model.", "model.language_model.", 1))(sheet)
+
+
+def without_towers(sheet: Sheet) -> str:
+    towers = checkpoint_of(sheet.config).towers
+    sheet.drop(towers.has)
+    return "without the towers"
+
+
+def first_mlp(sheet: Sheet) -> str:
+    called = {f".block_sparse_moe.{part}_proj.": f".mlp.{part}_proj." for part in ("gate", "up", "down")}
+    sheet.rename(lambda name: replaced(name, called))
+    return "names of the first MLP"
+
+
+def own_names(part: str, said: str) -> Callable[[Sheet], str]:
+    def act(sheet: Sheet) -> str:
+        called = {f".block_sparse_moe.{part}.": f".mlp.{part}."}
+        sheet.rename(lambda name: replaced(name, called))
+        return f"names of {said}"
+
+    return act
+
+
+def replaced(name: str, called: Mapping[str, str]) -> str:
+    for old, new in called.items():
+        name = name.replace(old, new)
+    return name
+
+
+def qwen3_5(kind: str) -> Callable[[Sheet], str]:
+    def act(sheet: Sheet) -> str:
+        experts.stack(sheet, "switch_mlp")
+        sheet.rename(lambda name: f"language_model.{name}")
+        sheet.say(model_type=kind)
+        return f"as {kind}"
+
+    return act
+
+
+def shared(sheet: Sheet) -> str:
+    count = sheet.count("num_hidden_layers")
+    sheet.block.update(
+        model_type="granitemoehybrid",
+        architectures=["GraniteMoeHybridForCausalLM"],
+        layer_types=["attention"] * count,
+        position_embedding_type="rope",
+    )
+    return "as granitemoehybrid"
+
+
+def inner(sheet: Sheet) -> str:
+    sheet.say(intermediate_size=sheet.count("shared_intermediate_size"))
+    return "shared_intermediate_size as intermediate_size"
+
+
+def with_biases(sheet: Sheet) -> str:
+    sheet.say(mamba_proj_bias=True)
+    return "use_bias as mamba_proj_bias"
