@@ -7,25 +7,23 @@
     gguf             its own packing, exactly (`imported`)
 
 Where nothing is converted the source's files are kept byte for byte. Otherwise tensors are written in natural
-order of their names, into files of at most SHARD_BYTES under MLX's names. Every converted matrix has its
+order of their names, into files under MLX's names (`placed`). Every converted matrix has its
 input along its rows, as MLX has it.
 """
 
-import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from copy import deepcopy
 from dataclasses import replace
-from typing import Any
 
 from modelkit.errors import PlanError
-from modelkit.pack import heads
 from modelkit.pack.config import converted_config, imported_config, mlx_config
 from modelkit.pack.experts import deal_out, gather
 from modelkit.pack.families import checkpoint_of, request_for
-from modelkit.pack.heads import in_head
 from modelkit.pack.imported import gguf_matrices, keep, requantized
-from modelkit.pack.notes import counted, quantizing_notes, requantizing_notes
+from modelkit.pack.left_out import left_out_notes, to_decide
+from modelkit.pack.notes import quantizing_notes, requantizing_notes
 from modelkit.pack.outputs import block_module, decide, packed_module, repacked_module, single
+from modelkit.pack.placed import files_of, in_order
 from modelkit.pack.planned import Plan, Planned, PlannedFile, Role
 from modelkit.pack.policy import Choice, choose
 from modelkit.pack.slabs import Tiles, whole
@@ -39,12 +37,9 @@ from modelkit.source.prequantized import (
     Mxfp4Blocks,
     SourceKind,
 )
-from modelkit.source.tensor import TensorInfo
 from runtime.blocks.types import BLOCK_TYPES
 from runtime.models.quantizing import Tensor
 from runtime.quant import FORMATS, Format
-
-SHARD_BYTES = 5 << 30
 
 FP8_DEFAULT = "mxfp8"
 
@@ -118,9 +113,9 @@ def _convert(
         source_kind="block fp8" if tiles else "float",
         format=wanted,
         tensors=planned,
-        files=_files(planned, inventory.config),
+        files=files_of(planned, inventory.config),
         config=converted_config(inventory.config, planned, chosen),
-        notes=(*_dropped_notes(inventory, left), *notes),
+        notes=(*left_out_notes(inventory, left), *notes),
     )
 
 
@@ -137,7 +132,7 @@ def _decide_all(
     files = checkpoint_of(inventory.config)
     request = request_for(wanted or _ROWS[FP8_DEFAULT], inventory.config)
     planned: list[Planned] = []
-    for matrix in gather(_kept(inventory, folded), files, tiles):
+    for matrix in gather(to_decide(inventory, folded), files, tiles):
         if matrix.name in searched:
             choice = searched[matrix.name]
         elif wanted is None and not any(slab.tiles for slab in matrix.slabs):
@@ -146,18 +141,18 @@ def _decide_all(
             tensor = Tensor(matrix.known_as, matrix.dtype, matrix.shape)
             choice = choose(tensor, request, files.rows, draft=role == "draft", plain=plain)
         planned.append(decide(matrix, choice))
-    return _in_order(planned)
+    return in_order(planned)
 
 
 def _repack(inventory: Inventory, kind: Mxfp4Blocks, role: Role, left: set[str]) -> Plan:
     stored = _ROWS["mxfp4"]
     dealt = deal_out(kind.bases, inventory.tensors, stored)
     used = {slab.tensor.name for tensor in dealt for slab in tensor.slabs}
-    rest = gather(_kept(inventory, used | left), checkpoint_of(inventory.config), {})
-    planned = _in_order([*dealt, *(decide(matrix, Choice(None, "as in the source")) for matrix in rest)])
+    rest = gather(to_decide(inventory, used | left), checkpoint_of(inventory.config), {})
+    planned = in_order([*dealt, *(decide(matrix, Choice(None, "as in the source")) for matrix in rest)])
     config = converted_config(inventory.config, planned, stored)
-    files = _files(planned, inventory.config)
-    return Plan(role, "mxfp4 blocks", None, planned, files, config, _dropped_notes(inventory, left))
+    files = files_of(planned, inventory.config)
+    return Plan(role, "mxfp4 blocks", None, planned, files, config, left_out_notes(inventory, left))
 
 
 def _import(
@@ -184,12 +179,12 @@ def _import(
             tensor, request, files.rows, draft=role == "draft", plain=plain
         )
         planned.append(requantized(matrix, choice, factor))
-    ordered = _in_order(planned)
-    notes = _dropped_notes(inventory, left)
+    ordered = in_order(planned)
+    notes = left_out_notes(inventory, left)
     if wanted is not None and not searched:
         notes += (*requantizing_notes(kind, wanted), *quantizing_notes(ordered, wanted))
     config = imported_config(inventory.config, ordered, wanted)
-    return Plan(role, "gguf", wanted, ordered, _files(ordered, inventory.config), config, notes)
+    return Plan(role, "gguf", wanted, ordered, files_of(ordered, inventory.config), config, notes)
 
 
 def _pass_through(inventory: Inventory, kind: MlxWeights, role: Role) -> Plan:
@@ -223,7 +218,7 @@ def _changed(kept: Plan, inventory: Inventory, kind: MlxWeights, names: Collecti
         "again as before, and so rounded once more; added at run time, it costs no precision"
     )
     return replace(
-        kept, tensors=planned, files=_files(planned, inventory.config), notes=(note,) if count else ()
+        kept, tensors=planned, files=files_of(planned, inventory.config), notes=(note,) if count else ()
     )
 
 
@@ -238,45 +233,19 @@ def _keep_files(inventory: Inventory, role: Role, kind: str, decided: Mapping[st
     files = tuple(
         PlannedFile(
             "model.safetensors" if len(inventory.weights) == 1 else file.name,
-            _in_order(planned[t.name] for t in file.header.tensors if t.name in planned),
+            in_order(planned[t.name] for t in file.header.tensors if t.name in planned),
             file.path,
             file.nbytes,
         )
         for file in inventory.weights
     )
     return Plan(
-        role, kind, None, _in_order(planned.values()), files, both_spellings(deepcopy(inventory.config)), ()
+        role, kind, None, in_order(planned.values()), files, both_spellings(deepcopy(inventory.config)), ()
     )
 
 
 def _tiles(inventory: Inventory, kind: BlockFp8Weights) -> dict[str, Tiles]:
     return {name: Tiles(inventory.tensors[scales], kind.block) for name, scales in kind.scales.items()}
-
-
-def _kept(inventory: Inventory, folded: set[str]) -> list[TensorInfo]:
-    """The tensors that get a decision of their own: not folded into another, not to be left out."""
-    out = {*folded, *_masks(inventory), *_copies(inventory), *_unread(inventory)}
-    return [tensor for name, tensor in inventory.tensors.items() if name not in out]
-
-
-def _masks(inventory: Inventory) -> list[str]:
-    """Attention masks that old checkpoints store; MLX has no module for them."""
-    endings = checkpoint_of(inventory.config).spare
-    return [name for name in inventory.tensors if endings and name.endswith(endings)]
-
-
-def _copies(inventory: Inventory) -> list[str]:
-    """Names under which a file repeats a tensor that it has."""
-    original, endings = checkpoint_of(inventory.config).copies
-    if original not in inventory.tensors:
-        return []
-    return [name for name in inventory.tensors if name.endswith(endings)]
-
-
-def _unread(inventory: Inventory) -> list[str]:
-    """What stands beside an encoder and is for other tasks."""
-    files = checkpoint_of(inventory.config)
-    return [name for name in inventory.tensors if files.never_read(name)]
 
 
 def _untouched(tensor: Planned) -> bool:
@@ -285,60 +254,3 @@ def _untouched(tensor: Planned) -> bool:
         return False
     (slab,) = tensor.slabs
     return slab.tensor.name == tensor.name and slab.tiles is None and slab == whole(slab.tensor)
-
-
-def _in_order(planned: Iterable[Planned]) -> tuple[Planned, ...]:
-    """Natural order: layer 2 before layer 10. Two tensors of one name cannot be written."""
-    ordered = tuple(sorted(planned, key=lambda tensor: _natural(tensor.name)))
-    seen: set[str] = set()
-    for output in (output for tensor in ordered for output in tensor.outputs):
-        if output.name in seen:
-            raise PlanError(f"two tensors would be written as {output.name}")
-        seen.add(output.name)
-    return ordered
-
-
-def _natural(name: str) -> list[tuple[int, str]]:
-    pieces = re.split(r"(\d+)", name)
-    return [(int(piece), "") if piece.isdigit() else (-1, piece) for piece in pieces]
-
-
-def _files(planned: Sequence[Planned], config: Mapping[str, Any]) -> tuple[PlannedFile, ...]:
-    """Shards, and the draft head in a file of its own."""
-    apart = list(map(in_head(config), (tensor.name for tensor in planned)))
-    head = tuple(tensor for tensor, is_head in zip(planned, apart, strict=True) if is_head)
-    rest = [tensor for tensor, is_head in zip(planned, apart, strict=True) if not is_head]
-    return (*_shards(rest), *((PlannedFile(heads.FILE, head),) if head else ()))
-
-
-def _shards(planned: Sequence[Planned]) -> tuple[PlannedFile, ...]:
-    groups: list[list[Planned]] = [[]]
-    filled = 0
-    for tensor in planned:
-        if groups[-1] and filled + tensor.nbytes > SHARD_BYTES:
-            groups.append([])
-            filled = 0
-        groups[-1].append(tensor)
-        filled += tensor.nbytes
-    if len(groups) == 1:
-        return (PlannedFile("model.safetensors", tuple(planned)),)
-    count = len(groups)
-    return tuple(
-        PlannedFile(f"model-{number:05d}-of-{count:05d}.safetensors", tuple(group))
-        for number, group in enumerate(groups, 1)
-    )
-
-
-def _dropped_notes(inventory: Inventory, left: set[str]) -> tuple[str, ...]:
-    masks = _masks(inventory)
-    notes = [f"{head} is left out: it repeats the embedding, to which config.json ties it" for head in left]
-    if masks:
-        notes.append(f"{counted(len(masks), 'stored mask')} left out, which follow from the positions")
-    unread = _unread(inventory)
-    if unread:
-        notes.append(f"{', '.join(unread)} left out: embeddings are made of hidden states alone")
-    copies = _copies(inventory)
-    if copies:
-        original = checkpoint_of(inventory.config).copies[0]
-        notes.append(f"{', '.join(copies)} left out: {original} says the same, or nothing reads it")
-    return tuple(notes)

@@ -1,4 +1,4 @@
-"""What mlx-lm only calls otherwise: tensors, model types, wrappers, fields of the config. All numbers stay."""
+"""What mlx-lm only calls otherwise: tensors, model types, wrappers, fields of the config. Numbers stay."""
 
 from collections.abc import Callable, Mapping
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from modelkit.errors import PlanError
 from modelkit.modelfile.quantizing import parse_format
-from modelkit.pack import plan as planning
+from modelkit.pack import placed
 from modelkit.pack.plan import plan
 from modelkit.pack.planned import Plan
 from modelkit.source.inventory import Inventory
@@ -127,7 +127,7 @@ def test_a_spare_head_is_left_out_of_a_conversion(inventory_of: Make) -> None:
 
 
 def test_large_models_are_cut_into_shards(inventory_of: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(planning, "SHARD_BYTES", 10_000)
+    monkeypatch.setattr(placed, "SHARD_BYTES", 10_000)
     made = floats(inventory_of, "q8")
     assert made.files[0].path == f"model-00001-of-{len(made.files):05d}.safetensors"
     assert tuple(tensor for file in made.files for tensor in file.tensors) == made.tensors

@@ -1,0 +1,51 @@
+"""Which tensors of a source get a decision of their own, which are left out of what is written anew, and how
+the user is told.
+"""
+
+from collections.abc import Collection
+
+from modelkit.pack.families import checkpoint_of
+from modelkit.pack.notes import counted
+from modelkit.source.inventory import Inventory
+from modelkit.source.tensor import TensorInfo
+
+
+def to_decide(inventory: Inventory, folded: Collection[str]) -> list[TensorInfo]:
+    """The tensors that get a decision of their own: not folded into another, not to be left out."""
+    out = {*folded, *_masks(inventory), *_copies(inventory), *_unread(inventory)}
+    return [tensor for name, tensor in inventory.tensors.items() if name not in out]
+
+
+def _masks(inventory: Inventory) -> list[str]:
+    """Attention masks that old checkpoints store; MLX has no module for them."""
+    endings = checkpoint_of(inventory.config).spare
+    return [name for name in inventory.tensors if endings and name.endswith(endings)]
+
+
+def _copies(inventory: Inventory) -> list[str]:
+    """Names under which a file repeats a tensor that it has."""
+    original, endings = checkpoint_of(inventory.config).copies
+    if original not in inventory.tensors:
+        return []
+    return [name for name in inventory.tensors if name.endswith(endings)]
+
+
+def _unread(inventory: Inventory) -> list[str]:
+    """What stands beside an encoder and is for other tasks."""
+    files = checkpoint_of(inventory.config)
+    return [name for name in inventory.tensors if files.never_read(name)]
+
+
+def left_out_notes(inventory: Inventory, left: Collection[str]) -> tuple[str, ...]:
+    masks = _masks(inventory)
+    notes = [f"{head} is left out: it repeats the embedding, to which config.json ties it" for head in left]
+    if masks:
+        notes.append(f"{counted(len(masks), 'stored mask')} left out, which follow from the positions")
+    unread = _unread(inventory)
+    if unread:
+        notes.append(f"{', '.join(unread)} left out: embeddings are made of hidden states alone")
+    copies = _copies(inventory)
+    if copies:
+        original = checkpoint_of(inventory.config).copies[0]
+        notes.append(f"{', '.join(copies)} left out: {original} says the same, or nothing reads it")
+    return tuple(notes)
