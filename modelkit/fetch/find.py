@@ -61,5 +61,6 @@ def where_to_get(text: str) -> str | None:
         return (
             "`modelkit list` shows what is stored. What Ollama has on this machine is named\n"
             f"ollama:{text}; from its library it is fetched by: modelkit pull ollama.com/{text}"
+            + (f"\nA quant of the hub: modelkit pull hf.co/{text}" if "/" in text else "")
         )
     return None

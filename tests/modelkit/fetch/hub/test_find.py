@@ -25,6 +25,8 @@ def test_a_name_of_ollamas_library() -> None:
     said = where_to_get("llama3.2:1b") or ""
     assert "ollama:llama3.2:1b" in said
     assert "modelkit pull ollama.com/llama3.2:1b" in said
+    assert "hf.co" not in said
+    assert "modelkit pull hf.co/Qwen/Qwen3-8B-GGUF:Q8_0" in (where_to_get("Qwen/Qwen3-8B-GGUF:Q8_0") or "")
 
 
 @pytest.mark.parametrize("text", ["story", "qwen3", "a/b/c", "", "bad name", "../x/y", "./a/b"])
