@@ -264,6 +264,8 @@ ABOUT_FAMILIES = {
     "modelkit.pack.renamings",  # what tools from before transformers 5 call config fields
     "modelkit.pack.mlx_lm_limits",  # what mlx-lm computes otherwise
     "modelkit.pack.mlx_lm.mends",  # and what is written for it then
+    "modelkit.pack.mlx_lm.names",
+    "modelkit.pack.mlx_lm.added",
     "modelkit.pack.gguf.llama_cpp_limits",  # and llama.cpp
     "modelkit.source.gguf.vocabulary.pieces",  # kinds of vocabularies are called after their first model
     "modelkit.source.gguf.vocabulary.special",  # what tokens of one family take of the text behind them
