@@ -70,6 +70,8 @@ class Composed:
             keys, values = self._placed(parts[1], norms[1], by, step), parts[-1]
             if by.value_norm is not None:
                 values = by.value_norm(_by_heads(values, heads.size))
+            if by.value_scale != 1:
+                values = values * by.value_scale
             seen = self._of["remember"](step, cache, queries, keys, values, groups=heads.groups, **how)
         if gate is not None:
             seen = self._of["gated"]("sigmoid", gate, seen)

@@ -54,6 +54,8 @@ class Attends(NamedTuple):
     beside: bool = False
     gate: Opens | None = None
     """What heads see is multiplied by it; None: by none, or by those that come with queries."""
+    value_scale: float = 1.0
+    """Values are multiplied by it; other than 1 only where they have a matrix of their own."""
 
 
 class Folds(NamedTuple):

@@ -14,6 +14,7 @@ import mlx.nn as nn
 
 from runtime.cache.layout import Full, LayerSpec, Rotating
 from runtime.cache.protocol import AttentionCache
+from runtime.cpu.stated import Attends
 from runtime.errors import UnsupportedModel, shown
 from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
@@ -25,14 +26,17 @@ from runtime.models.family import Family
 from runtime.models.rope_block import only_repeats
 from runtime.models.tensor_names import without_spares
 from runtime.nn.attend import attend, split_heads
+from runtime.nn.attending import Attending
 from runtime.nn.block import PreNorm
+from runtime.nn.heads import Heads
 from runtime.nn.layer import FeedForward
 from runtime.nn.linear import linear
-from runtime.nn.module import Module
+from runtime.nn.norm import Normalize
 from runtime.nn.rope import Rope
 from runtime.nn.rope_spec import RopeSpec, read_rope
 from runtime.nn.route import CorrectedRouter
 from runtime.nn.sparse import SharedMoE
+from runtime.nn.sublayer import attends
 from runtime.records import dataclass
 from runtime.step import Step
 
@@ -185,7 +189,7 @@ def layout(config: Config) -> list[LayerSpec]:
     ]
 
 
-class Attention(Module):
+class Attention(Attending):
     def __init__(self, config: Config, rope: Rope | None, window: int | None) -> None:
         super().__init__()
         hidden, heads, kv_heads = config.hidden_size, config.heads, config.kv_heads_of(window)
@@ -196,6 +200,7 @@ class Attention(Module):
         if window is not None:
             self.sinks = mx.zeros((heads,))
         self._config, self._kv_heads, self._rope = config, kv_heads, rope
+        self._attends = Heads(heads, kv_heads, config.head_dim, config.head_dim**-0.5, rope)
 
     @property
     def head_counts(self) -> tuple[int, int]:
@@ -204,18 +209,29 @@ class Attention(Module):
 
     def of_heads(self, heads: int, groups: int) -> dict[str, Any]:
         """As in `runtime.nn.self_attention`."""
-        return {"_config": replace(self._config, heads=heads), "_kv_heads": groups}
+        attends = replace(self._attends, count=heads, groups=groups)
+        return {"_config": replace(self._config, heads=heads), "_kv_heads": groups, "_attends": attends}
 
-    def __call__(self, x: mx.array, step: Step, cache: AttentionCache) -> mx.array:
+    def states(self, norm: Normalize | None, after: Normalize | None) -> Attends | None:
+        return attends(
+            self._attends,
+            norm,
+            (self.q_proj, self.k_proj, self.v_proj),
+            None,
+            self.o_proj,
+            after,
+            self.get("sinks"),
+            value_scale=self._config.value_scale,
+        )
+
+    def seen(self, x: mx.array, step: Step, cache: AttentionCache) -> mx.array:
         config = self._config
         queries = split_heads(linear(self.q_proj, x, step), config.heads)
         keys = split_heads(linear(self.k_proj, x, step), self._kv_heads)
         values = split_heads(linear(self.v_proj, x, step), self._kv_heads) * config.value_scale
         scale = config.head_dim**-0.5
-        return linear(
-            self.o_proj,
-            attend(step, cache, queries, keys, values, scale=scale, rope=self._rope, sinks=self.get("sinks")),
-            step,
+        return attend(
+            step, cache, queries, keys, values, scale=scale, rope=self._rope, sinks=self.get("sinks")
         )
 
 

@@ -15,7 +15,9 @@ struct Heads {
   bool turned;                  // they come behind the turn
   bool gated;                   // with each query comes a gate of its size, whose sigmoid multiplies what the head has seen
 
-  bool plain() const { return !query && !key && !value && !gated; }
+  float values = 1;             // what these are multiplied by
+
+  bool plain() const { return !query && !key && !value && !gated && values == 1; }
 };
 
 // open: matrices of queries, keys and values, or one with their rows in this order; two where raw keys are the values, too. Of
@@ -191,6 +193,8 @@ struct Attend::Job {
     const float* raw = open.size() == 2 ? of_keys : of_values;
     if (value_norm) (*value_norm)(raw, nullptr, of_values, rows * a.groups, a.value_size);
     else if (raw != of_values) std::copy_n(raw, (size_t)rows * values, of_values);
+    if (heads.values != 1)
+      for (size_t i = 0; i < (size_t)rows * values; i++) of_values[i] *= heads.values;
     if (key_norm && !heads.turned) (*key_norm)(of_keys, nullptr, of_keys, rows * of_key, keys / of_key);
     done.new_keys = heads_at(of_keys, keys, a.size), done.new_values = heads_at(of_values, values, a.value_size);
   }
@@ -243,9 +247,11 @@ Sublayer::Run Attend::ready(Taken from, const Remembered& of, const Arrays& in, 
 
 void define(nb::module_& m) {
   nb::class_<Heads>(m, "Heads").def("__init__", [](Heads* at, const MaybeNorm& query, const MaybeNorm& key, const MaybeNorm& value, bool together,
-                                                   bool turned, bool gated) { new (at) Heads{query, key, value, together, turned, gated}; },
+                                                   bool turned, bool gated, float values) {
+                                        new (at) Heads{query, key, value, together, turned, gated, values};
+                                      },
                                     nb::arg("query_norm").none(), nb::arg("key_norm").none(), nb::arg("value_norm").none(),
-                                    nb::arg("together"), nb::arg("turned"), nb::arg("gated"));
+                                    nb::arg("together"), nb::arg("turned"), nb::arg("gated"), nb::arg("values") = 1.0f);
   m.def("attention", [](const MaybeNorm& norm, const std::vector<Matrix>& open, const Heads& heads, const Attention& by, const Maybe& sinks,
                         bool reads, const Matrix& close, const MaybeNorm& after, const std::optional<Matrix>& gate, int act) {
     return Part{std::make_shared<Attend>(norm, open, heads, by, sinks, reads, close, after, gate, act)};
