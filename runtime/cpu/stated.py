@@ -180,8 +180,11 @@ class Guessed(NamedTuple):
 class Routing(NamedTuple):
     """Which experts a row asks by its scores, and how much each answer counts (`runtime.nn.route.choose`)."""
 
-    gates: Literal["softmax", "best", "sigmoid"]
-    """softmax: over all experts; best: over those that are chosen; sigmoid: each by itself."""
+    gates: Literal["softmax", "best", "sigmoid", "near"]
+    """softmax: over all experts; best: over those that are chosen; sigmoid: each by itself; near: one after
+    the other, the best that is left, with its share in a softmax over those left that are nearly as good
+    (SparseMixer, arXiv 2310.00811), and nothing that follows here but `nearness`.
+    """
     each: int
     """Experts that a row asks: those with the greatest gates."""
     correction: mx.array | None = None
@@ -200,6 +203,8 @@ class Routing(NamedTuple):
     """What the sum is at least."""
     shares: mx.array | None = None
     """float32 [E]: at last each gate is multiplied by its expert's."""
+    nearness: float = 0.0
+    """How much worse, relatively, an expert may be."""
 
 
 class Reads(NamedTuple):

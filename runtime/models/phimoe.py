@@ -7,10 +7,8 @@ that are nearly as good as it, the second's without the first. The two do not su
 from collections.abc import Mapping
 from typing import Any
 
-import mlx.core as mx
-import mlx.nn as nn
-
 from runtime.cache.layout import LayerSpec
+from runtime.cpu.stated import Routing
 from runtime.errors import UnsupportedModel, shown
 from runtime.models.config import Fields, whole_heads
 from runtime.models.decoder import CausalLM, attention_layout, layer_ropes
@@ -18,17 +16,12 @@ from runtime.models.decoder_config import DecoderConfig, layer_count, read_shape
 from runtime.models.experts import Weights, numbered_names, to_switch
 from runtime.models.family import Family
 from runtime.models.tensor_names import without_spares
-from runtime.nn import ops
 from runtime.nn.block import PreNorm
-from runtime.nn.linear import linear
-from runtime.nn.module import Module
-from runtime.nn.moe import Experts
 from runtime.nn.norm import LayerNorm, Normalize
 from runtime.nn.rope_spec import RopeSpec, read_rope
-from runtime.nn.route import Choice
 from runtime.nn.self_attention import SelfAttention
+from runtime.nn.sparse import SoftmaxMoE
 from runtime.records import dataclass
-from runtime.step import Step
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,35 +75,11 @@ def layout(config: Config) -> list[LayerSpec]:
     return attention_layout(config)
 
 
-class SparseMLP(Module):
+class SparseMLP(SoftmaxMoE):
     def __init__(self, config: Config) -> None:
-        super().__init__()
-        sizes = (config.hidden_size, config.intermediate_size, config.experts)
-        self.gate = nn.Linear(config.hidden_size, config.experts, bias=False)
-        self.switch_mlp = Experts(*sizes, activation=config.activation)
-        self._jitter = config.jitter
-
-    def __call__(self, x: mx.array, step: Step) -> mx.array:
-        return self.switch_mlp(x, sparse_mixer(linear(self.gate, x, step), self._jitter), step)
-
-
-def sparse_mixer(scores: mx.array, jitter: float) -> Choice:
-    """scores [..., E] -> two experts and their weights [..., 2]."""
-    scores = scores.astype(mx.float32)
-    first, first_weight = _nearly_best(scores, scores, jitter)
-    rest = mx.put_along_axis(scores, first, mx.array(-mx.inf), axis=-1)
-    second, second_weight = _nearly_best(rest, scores, jitter)
-    chosen = mx.concatenate([first, second], axis=-1)
-    return chosen, mx.concatenate([first_weight, second_weight], axis=-1)
-
-
-def _nearly_best(open_scores: mx.array, scores: mx.array, jitter: float) -> Choice:
-    """The best of the open experts, and its share in a softmax over those within 2 * jitter of it."""
-    best = ops.table.settled(mx.argmax(open_scores, axis=-1, keepdims=True))
-    top = mx.take_along_axis(open_scores, best, axis=-1)
-    far = (top - scores) / mx.maximum(mx.abs(scores), top) > 2 * jitter
-    near = mx.where(far, -mx.inf, open_scores)
-    return best, mx.take_along_axis(mx.softmax(near, axis=-1), best, axis=-1)
+        sizes = config.hidden_size, config.intermediate_size, config.experts, 2
+        super().__init__(*sizes, normalize=False, activation=config.activation)
+        self._routing = Routing("near", 2, nearness=2 * config.jitter)
 
 
 def build(config: Config) -> CausalLM:

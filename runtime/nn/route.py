@@ -28,6 +28,8 @@ def choose(by: Routing, scores: mx.array) -> Choice:
     scores = scores.astype(mx.float32)
     if (at_once := ops.table.route(by, scores)) is not None:
         return at_once
+    if by.gates == "near":
+        return _one_by_one(by, scores)
     gates = _GATES[by.gates](scores)
     ranked = gates if by.correction is None else gates + by.correction
     chosen = best(open_groups(ranked, by.groups, by.top_groups, judges=by.judges), by.each)
@@ -40,6 +42,20 @@ def choose(by: Routing, scores: mx.array) -> Choice:
         weights = weights / (mx.maximum(total, by.least) if by.least else total)
     weights = weights if by.scale == 1 else weights * by.scale
     return chosen, weights if by.shares is None else weights * by.shares[chosen]
+
+
+def _one_by_one(by: Routing, scores: mx.array) -> Choice:
+    """Near gates."""
+    left, chosen, weights = scores, [], []
+    for _ in range(by.each):
+        best = ops.table.settled(mx.argmax(left, axis=-1, keepdims=True))
+        top = mx.take_along_axis(left, best, axis=-1)
+        far = (top - scores) / mx.maximum(mx.abs(scores), top) > by.nearness
+        shares = mx.softmax(mx.where(far, -mx.inf, left), axis=-1)
+        chosen.append(best)
+        weights.append(mx.take_along_axis(shares, best, axis=-1))
+        left = mx.put_along_axis(left, best, mx.array(-mx.inf), axis=-1)
+    return mx.concatenate(chosen, axis=-1), mx.concatenate(weights, axis=-1)
 
 
 _GATES: dict[str, Callable[[mx.array], mx.array]] = {

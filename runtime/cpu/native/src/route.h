@@ -5,6 +5,7 @@ enum mk_gates {
   MK_GATES_SOFTMAX, /* probabilities among all experts */
   MK_GATES_BEST,    /* a softmax over those that are chosen */
   MK_GATES_SIGMOID, /* each by itself */
+  MK_GATES_NEAR,    /* one after the other: a softmax over those nearly as good as it, without those chosen before */
 };
 
 struct mk_routing {
@@ -17,6 +18,7 @@ struct mk_routing {
   float least;             /* what the sum that they are divided by is at least */
   const float* correction; /* [experts], added to gates for the choice alone; or NULL */
   const float* shares;     /* [experts], by which weights are multiplied at last; or NULL */
+  float nearness;          /* of near gates: how much worse, relatively, an expert may be */
 };
 
 #ifdef __cplusplus

@@ -37,9 +37,9 @@ std::pair<Array, Array> route(const Routing& routing, const Array& scores) {
 
 void define(nb::module_& m) {
   nb::class_<Routing>(m, "Routing")
-      .def(nb::init<int, int, const std::optional<Array>&, int, int, int, bool, float, float, const std::optional<Array>&>(), nb::arg("gates"), nb::arg("each"),
+      .def(nb::init<int, int, const std::optional<Array>&, int, int, int, bool, float, float, const std::optional<Array>&, float>(), nb::arg("gates"), nb::arg("each"),
            nb::arg("correction").none(), nb::arg("groups"), nb::arg("top_groups"), nb::arg("judges"), nb::arg("normalize"),
-           nb::arg("scale"), nb::arg("least"), nb::arg("shares").none() = nb::none());
+           nb::arg("scale"), nb::arg("least"), nb::arg("shares").none() = nb::none(), nb::arg("nearness") = 0.0f);
   m.def("route", &route, nb::arg("routing"), nb::arg("scores"));
 }
 

@@ -47,9 +47,28 @@ static void open_groups(const struct mk_routing* by, float* ranked, float* stren
   }
 }
 
+/* Each is the best of those that were not chosen before. room: three times the experts. */
+static void route_near(const struct mk_routing* by, const float* scores, float* room, int* chosen, float* weights) {
+  const int n = by->experts;
+  float *open = room, *near = room + n, *shares = near + n;
+  memcpy(open, scores, (size_t)n * sizeof(float));
+  for (int i = 0; i < by->each; i++) {
+    best_of(open, n, 1, chosen + i);
+    const float top = open[chosen[i]];
+    for (int e = 0; e < n; e++) {
+      const float size = fabsf(scores[e]), most = size > top ? size : top;
+      near[e] = (top - scores[e]) / most > by->nearness ? -INFINITY : open[e];
+    }
+    softmax[mk_column()]->row(near, shares, n);
+    weights[i] = shares[chosen[i]];
+    open[chosen[i]] = -INFINITY;
+  }
+}
+
 static void route_row(const struct mk_routing* by, const float* scores, float* room, int* open, int* chosen, float* weights) {
   const int n = by->experts;
   float *gates = room, *ranked = room + n, *strength = ranked + n;
+  if (by->gates == MK_GATES_NEAR) return route_near(by, scores, room, chosen, weights);
   if (by->gates == MK_GATES_SOFTMAX) softmax[mk_column()]->row(scores, gates, n);
   else if (by->gates == MK_GATES_SIGMOID) activations[mk_column()]->act(MK_SIGMOID, scores, gates, n);
   else memcpy(gates, scores, (size_t)n * sizeof(float));
@@ -73,7 +92,7 @@ static void chunk(void* with, int c) {
   const struct job* j = with;
   const struct mk_routing* by = j->by;
   const int stop = (c + 1) * EACH < j->rows ? (c + 1) * EACH : j->rows;
-  float* room = malloc(((size_t)2 * (size_t)by->experts + (size_t)by->groups) * sizeof(float));
+  float* room = malloc(((size_t)3 * (size_t)by->experts + (size_t)by->groups) * sizeof(float));
   int* open = malloc((size_t)by->top_groups * sizeof(int));
   if (!room || !open) abort(); /* as MLX does without memory, since nobody could say so from here */
   for (int r = c * EACH; r < stop; r++) {

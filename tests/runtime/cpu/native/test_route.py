@@ -35,6 +35,7 @@ RULES = {
     ),
     "sigmoid": lambda x: route.choose(Routing("sigmoid", 3, normalize=True, scale=2.5), x),
     "sigmoid, corrected": lambda x: route.choose(Routing("sigmoid", 3, CORRECTION), x),
+    "near": lambda x: route.choose(Routing("near", 3, nearness=0.6), x),
     "shares": lambda x: route.choose(Routing("softmax", 3, normalize=True, scale=1.5, shares=SHARES), x),
     "corrected, shares": lambda x: route.choose(Routing("sigmoid", 3, CORRECTION, shares=SHARES), x),
     "groups": lambda x: route.choose(
@@ -108,6 +109,8 @@ def test_no_rows_and_what_does_not_fit():
         (Routing("softmax", 2, groups=3), "equal"),
         (Routing("softmax", 2, groups=2, top_groups=3), "open"),
         (Routing("softmax", 2, judges=3), "judges"),
+        (Routing("near", 2, scale=2.0), "near gates"),
+        (Routing("near", 2, mx.zeros((4,))), "near gates"),
         (Routing("softmax", 2, mx.zeros((3,))), "one number for each"),
         (Routing("softmax", 2, mx.zeros((4,), mx.float16)), "float32"),
         (Routing("softmax", 2, shares=mx.zeros((5,))), "one number for each"),
@@ -116,4 +119,4 @@ def test_no_rows_and_what_does_not_fit():
         with pytest.raises(ValueError, match=said):
             kernels.route(routing_of(kernels, rule), mx.zeros((2, 4)))
     with pytest.raises(ValueError, match="gates"):
-        kernels.Routing(3, 2, None, 1, 1, 2, True, 1.0, 0.0)
+        kernels.Routing(4, 2, None, 1, 1, 2, True, 1.0, 0.0)

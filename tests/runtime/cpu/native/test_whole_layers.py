@@ -34,6 +34,7 @@ FAMILIES = {
     "laguna_by_number": 1,
     "muse_glimmer": 1,
     "mimo_v2_flash": 1,
+    "phimoe": 1,
 }
 """Nodes that their layers are, where one token is read."""
 
