@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from modelkit import comparison, export_gguf
+from modelkit import compared_texts, export_gguf
 from modelkit.cli.main import cli
 from modelkit.comparison import compare
 from modelkit.errors import StoreError
@@ -28,8 +28,8 @@ Run = Callable[..., Result]
 @pytest.fixture(autouse=True)
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading, "SIZES", reading.Sizes(3, 2, 24, 12, 4))
-    monkeypatch.setattr(comparison, "TEXTS", 2)
-    monkeypatch.setattr(comparison, "TOKENS", 24)
+    monkeypatch.setattr(compared_texts, "TEXTS", 2)
+    monkeypatch.setattr(compared_texts, "TOKENS", 24)
 
 
 @pytest.fixture
