@@ -211,27 +211,40 @@ def _row(name: str, default: Any, metadata: Mapping[str, Any]) -> Parameter:
 PARAMETERS: dict[str, Parameter] = {f.name: _row(f.name, f.default, f.metadata) for f in fields(Resolved)}
 
 _ONE_MEMORY = "MLX keeps all layers on one device"
-_LOADING = "MLX reads the weights into its own memory"
-_MIROSTAT = "this sampler is not offered; temperature, top_p and min_p shape the text"
+_LOADING = "weights are mapped where what computes can read them so, and else read"
+_NO_SAMPLER = "this sampler is not offered; temperature, top_p and min_p shape the text"
 REFUSED: dict[str, str] = {
     "num_gpu": f"{_ONE_MEMORY}, so there is none to offload",
     "main_gpu": f"{_ONE_MEMORY}, so there is none to choose",
     "low_vram": f"{_ONE_MEMORY}; to save memory quantize the model or lower num_ctx",
     "numa": "MLX does not place memory by processor node",
-    "use_mmap": f"{_LOADING}, so files are never mapped",
-    "use_mlock": f"{_LOADING}, so there is no mapping to lock",
+    "use_mmap": f"{_LOADING}; there is nothing to choose",
+    "use_mlock": f"{_LOADING}; the system keeps what is in use",
     "vocab_only": "a model is always loaded whole",
     "logits_all": "scores of every position are there for the asking, as Model.logits",
     "num_gqa": "the model's own config says how its heads are grouped",
     "f16_kv": "kv_format says how keys and values are kept",
     "penalize_newline": "penalties treat a newline like any other token",
-    "mirostat": _MIROSTAT,
-    "mirostat_tau": _MIROSTAT,
-    "mirostat_eta": _MIROSTAT,
+    "mirostat": _NO_SAMPLER,
+    "mirostat_tau": _NO_SAMPLER,
+    "mirostat_eta": _NO_SAMPLER,
+    "tfs_z": _NO_SAMPLER,
 }
 
 # Those that change neither the text nor what runs: in a Modelfile, which may have been written for Ollama,
 # they are noted and passed over. Asked for on the command line or in Python, they are refused as well.
 PASSED_OVER = frozenset(
-    {"num_gpu", "main_gpu", "low_vram", "numa", "use_mmap", "use_mlock", "logits_all", "num_gqa"}
+    {
+        *("num_gpu", "main_gpu", "low_vram", "numa", "use_mmap", "use_mlock", "logits_all", "num_gqa"),
+        *("mirostat_tau", "mirostat_eta"),  # nothing without mirostat, which is refused
+    }
 )
+
+# So are these with a value that says what holds here anyway, Ollama's defaults among them.
+AS_HERE: dict[str, tuple[str, ...]] = {
+    "mirostat": ("0",),
+    "tfs_z": ("1", "1.0"),
+    "penalize_newline": ("true", "1"),
+    "vocab_only": ("false", "0"),
+    "f16_kv": ("true", "1"),
+}

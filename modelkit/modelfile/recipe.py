@@ -17,7 +17,7 @@ from typing import TypeVar
 
 from modelkit.errors import ModelfileError, ModelkitError, ParameterError, PlanError
 from modelkit.modelfile.directives import DIRECTIVES
-from modelkit.modelfile.parameter_table import PASSED_OVER, REFUSED
+from modelkit.modelfile.parameter_table import AS_HERE, PASSED_OVER, REFUSED
 from modelkit.modelfile.parameters import PARAMETERS, Parameters
 from modelkit.modelfile.quantizing import Quantizing, of_draft, parse_quantizing
 from modelkit.modelfile.reference import Reference, resolve
@@ -273,4 +273,4 @@ class _Maker:
 
 
 def _passed_over(name: str, value: str) -> bool:
-    return name in PASSED_OVER or (name == "mirostat" and value == "0")  # Ollama's default: off
+    return name in PASSED_OVER or value.lower() in AS_HERE.get(name, ())

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from modelkit.modelfile import PARAMETERS, REFUSED
-from modelkit.modelfile.parameter_table import PASSED_OVER
+from modelkit.modelfile.parameter_table import AS_HERE, PASSED_OVER
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "modelfile.md"
 _PLACE = re.compile(r"(<!-- parameters -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -20,9 +20,14 @@ def tables() -> str:
         default = {None: "decided at run time", (): "none"}.get(row.default, row.default)
         lines.append(f"| `{row.name}` | {row.expected} | {default} | {row.help} |")
     lines += ["", "| refused | because |", "|---|---|"]
-    noted = " (in a Modelfile: a note)"
-    lines += [f"| `{name}` | {why}{noted if name in PASSED_OVER else ''} |" for name, why in REFUSED.items()]
+    lines += [f"| `{name}` | {why}{_noted(name)} |" for name, why in REFUSED.items()]
     return "\n".join(lines) + "\n"
+
+
+def _noted(name: str) -> str:
+    if name in PASSED_OVER:
+        return " (in a Modelfile: a note)"
+    return f" (in a Modelfile, with {AS_HERE[name][0]}: a note)" if name in AS_HERE else ""
 
 
 def with_tables(page: str) -> str:

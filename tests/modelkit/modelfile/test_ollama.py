@@ -8,7 +8,7 @@ import pytest
 
 from modelkit.errors import ModelfileError, ModelNotFound, ParameterError, TemplateError
 from modelkit.modelfile import REFUSED, Modelfile, Parameters
-from modelkit.modelfile.parameter_table import PASSED_OVER
+from modelkit.modelfile.parameter_table import AS_HERE, PASSED_OVER
 from modelkit.modelfile.recipe import Recipe
 
 LLAMA3 = '''FROM ./gone
@@ -51,7 +51,13 @@ def test_a_file_that_is_all_wrong_is_not_told_at_length(tmp_path: Path) -> None:
     assert caught.value.message.endswith("and 4980 more")
 
 
-@pytest.mark.parametrize("line", [f"{name} 1" for name in sorted(PASSED_OVER)] + ["mirostat 0"])
+@pytest.mark.parametrize(
+    "line",
+    [
+        *(f"{name} 1" for name in sorted(PASSED_OVER)),
+        *(f"{name} {value}" for name in AS_HERE for value in AS_HERE[name]),
+    ],
+)
 def test_what_changes_nothing_is_a_note(line: str, tmp_path: Path) -> None:
     made = recipe(f"FROM a\nPARAMETER {line}\n", tmp_path)
     assert dict(made.parameters) == {}
@@ -59,7 +65,9 @@ def test_what_changes_nothing_is_a_note(line: str, tmp_path: Path) -> None:
     assert made.notes[0].startswith(f"Modelfile:2: PARAMETER {line.split()[0]} is passed over: ")
 
 
-@pytest.mark.parametrize("line", ["mirostat 1", "mirostat_tau 5", "penalize_newline true", "f16_kv false"])
+@pytest.mark.parametrize(
+    "line", ["mirostat 1", "tfs_z 0.9", "penalize_newline false", "vocab_only true", "f16_kv false"]
+)
 def test_what_would_change_the_text_is_refused(line: str, tmp_path: Path) -> None:
     with pytest.raises(ModelfileError, match="has no meaning here"):
         recipe(f"FROM a\nPARAMETER {line}\n", tmp_path)
