@@ -223,10 +223,14 @@ class Bounded:
         while not self._group.lost:
             time.sleep(min(self._group.limit_s / 8, _LOOK_S))
             self._look()
-        time.sleep(_LOOK_S + 1)
-        if self._until_s is not None:
-            # A connection that failed with more than one exchange in flight keeps MLX waiting for ever.
-            self._group.stuck(self._group.lose(""))
+        while True:
+            until_s = self._until_s
+            time.sleep(_LOOK_S + 1)
+            if until_s is not None and self._until_s == until_s:
+                break
+        # A connection that failed with more than one exchange in flight keeps MLX waiting for ever: who waits
+        # when it fails, or whoever computes something next.
+        self._group.stuck(self._group.lose(""))
 
     def _look(self) -> None:
         until_s = self._until_s
