@@ -15,7 +15,7 @@ PROMPT = "Once upon a time there was an island in the sea. "
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[modelkit.Model]:
-    folder = write_model(tmp_path_factory.mktemp("watched") / "model")
+    folder = write_model(tmp_path_factory.mktemp("watched") / "model", max_position_embeddings=1 << 14)
     with modelkit.load(folder, cache_memory="64MB") as loaded:
         yield loaded
 
@@ -44,7 +44,10 @@ def test_earlier_prompts_go_when_their_room_is_taken(model: modelkit.Model) -> N
 
 def test_what_a_running_answer_stands_on_stays(model: modelkit.Model) -> None:
     read_something(model, "h")
-    with model.generate("h" + PROMPT + "And", raw=True, num_predict=150, stream=True) as stream:
+    # So long that it is not over before its first tokens are read here.
+    with model.generate(
+        "h" + PROMPT + "And", raw=True, num_predict=15000, temperature=0, stream=True
+    ) as stream:
         next(stream)
         held = model.limit_prefixes(0)
         assert held > 0
