@@ -66,6 +66,8 @@ C_FLAGS = [
     "-fvisibility=hidden",
     "-ffp-contract=off",
     "-fno-math-errno",
+    # Else a change of another file moves kernels by 16 bytes, and some are 1.35 times as slow there.
+    "-falign-functions=64",
     "-Wall",
     "-Wextra",
 ]
