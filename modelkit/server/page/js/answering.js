@@ -1,9 +1,12 @@
 // One answer on its way: the server's events become fields of a message. The message is kept once a second, so that a
 // closed tab loses little, and `changed` is called at most once per frame.
 
+import { newId } from "./dom.js";
 import { answer, ServerError } from "./wire.js";
 
 const KEEP_EVERY_MS = 1_000;
+/** This tab, which a reload does not change: what it has begun and is not writing any more was left. */
+const TAB = (sessionStorage.tab ??= newId());
 
 /** What the parts of an event do to the message. */
 const TAKE = {
@@ -47,6 +50,11 @@ function take(message, event) {
   if (event.tokens?.length) (message.tokens ??= []).push(...event.tokens.map((token) => ({ ...token, in: event.type })));
 }
 
+/** Was the page left while this answer came? running: it comes still, here. Another tab's may be coming there. */
+export function wasLeft(message, running) {
+  return Boolean(message.partial) && !running && message.tab === TAB;
+}
+
 export class Answering {
   #abort = new AbortController();
 
@@ -64,7 +72,7 @@ export class Answering {
     const { conversation, message } = this;
     const begun = performance.now();
     let keptAt = begun;
-    Object.assign(message, { partial: true, error: null, reason: null });
+    Object.assign(message, { partial: true, tab: TAB, error: null, reason: null });
     try {
       const messages = conversation.tree.before(message);
       const request = conversation.request(goOn ? [...messages, message] : messages, goOn);
@@ -85,6 +93,7 @@ export class Answering {
     endThinking(message);
     delete message.reading;
     message.partial = false;
+    delete message.tab;
     await conversation.keep([message]).catch(() => {}); // a full disk must not hide the answer
     this.changed(message);
   }

@@ -137,7 +137,7 @@ class Page {
     return {
       again: free((message) => {
         this.chat.record.model = this.models.chosen;
-        const failed = message.error && !message.content && !message.calls?.length;
+        const failed = (message.error || message.partial) && !message.content && !message.calls?.length;
         this.#answer(this.chat, parentOf(message), failed ? message : null); // nothing is lost where nothing came
       }),
       goOn: free((message) => this.#answer(this.chat, null, message)),

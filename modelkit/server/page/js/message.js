@@ -1,5 +1,6 @@
 // One message on the page. `show` draws all of it; `grow` only what an answer adds while it comes.
 
+import { wasLeft } from "./answering.js";
 import { callCards } from "./calls.js";
 import { copyButton } from "./code.js";
 import { withFiles } from "./conversation.js";
@@ -98,7 +99,8 @@ export class MessageView {
   }
 
   #error() {
-    const { error } = this.message;
+    const left = wasLeft(this.message, this.around.running);
+    const error = left ? { message: "The page was left in the middle of this answer.", retryAfter: null } : this.message.error;
     if (!error) return null;
     const again = error.retryAfter !== null ? ` Try again in ${seconds(error.retryAfter)}.` : "";
     const retry = h("button", { type: "button", on: { click: () => this.act.again(this.message) } }, icon("again"), "Try again");

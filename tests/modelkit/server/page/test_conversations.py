@@ -27,6 +27,18 @@ def test_stop_continue_and_regenerate(tab: Tab, fake: Fake) -> None:
     assert tab.answered().locator(".branches").inner_text().startswith("2 of 2")
 
 
+def test_an_answer_whose_page_was_left_says_so_and_is_asked_for_again(tab: Tab, fake: Fake) -> None:
+    fake.answers = [[*text("One two"), HOLD, finish()], HELLO]
+    tab.say("Count")
+    tab.said("One two").wait_for()
+    tab.page.reload()
+    tab.page.get_by_text("The page was left in the middle of this answer.").wait_for()
+    fake.wait_for_leaving(1)
+    tab.page.get_by_role("button", name="Try again").click()
+    tab.said("Hello there.").wait_for()
+    assert tab.page.get_by_text("The page was left").count() == 0
+
+
 def test_an_edit_makes_a_branch_that_says_what_was_reused(tab: Tab, fake: Fake) -> None:
     fake.answers = [HELLO, [*text("Second answer"), finish(stats={**STATS, "cached_tokens": 500})]]
     tab.ask("First question")
