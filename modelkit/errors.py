@@ -56,7 +56,11 @@ class InvalidName(ModelkitError):
 
 
 class ModelNotFound(ModelkitError):
-    """No model of that name is stored."""
+    """No model of that name is stored. `close`: is there one of a name that is much like it, in the hint?"""
+
+    def __init__(self, message: str, *, hint: str | None = None, close: bool = False) -> None:
+        super().__init__(message, hint=hint)
+        self.close = close
 
 
 class SourceError(ModelkitError):

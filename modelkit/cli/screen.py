@@ -83,6 +83,16 @@ def width() -> int | None:
     return _columns(sys.stdout)
 
 
+class Aside:
+    """Standard error for whoever writes lines to a stream: none ends up behind a line of progress."""
+
+    def write(self, text: str) -> None:
+        echo(text, end="", err=True)
+
+    def flush(self) -> None:
+        """Each line was."""
+
+
 class _Notes(logging.Handler):
     """What the rooms below log, as notes."""
 

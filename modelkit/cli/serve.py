@@ -9,10 +9,12 @@ import click
 from modelkit.cli.frame import Explained
 from modelkit.cli.home import complete_name
 from modelkit.cli.limits import Size, cache_options
-from modelkit.cli.ranks import follows, rank_options
-from modelkit.cli.screen import echo, note
+from modelkit.cli.pull import fetched
+from modelkit.cli.ranks import follows, progress_of_ranks, rank_options
+from modelkit.cli.screen import Aside, Waiting, echo, note
 from modelkit.cli.settings import TABLE, read_settings, setting_option
 from modelkit.errors import ModelkitError
+from modelkit.settings import launched
 
 if TYPE_CHECKING:
     from modelkit.server.access import Access
@@ -134,7 +136,8 @@ PASSWORD = Secret("password", "MODELKIT_SSL_KEYFILE_PASSWORD", blanks=True)
 def command(ctx: click.Context, names: tuple[str, ...], **options: Any) -> None:
     """Serve models over HTTP.
 
-    Each NAME is loaded at once and stays; any other model is loaded when a request asks for it.
+    Each NAME is loaded at once and stays; any other model is loaded when a request asks for it. A NAME with
+    a host in it (hf.co/org/name) is pulled first, unless it was before.
 
     \b
     modelkit serve story
@@ -146,6 +149,8 @@ def command(ctx: click.Context, names: tuple[str, ...], **options: Any) -> None:
 
     With --ranks, or on the machines of `mlx.launch`, models are run one at a time, each on all of them.
     """
+    if len(set(names)) > 1 and (launched() or (options["ranks"] or 1) > 1):
+        raise click.UsageError("ranks run one model at a time; name one of them")
     if follows(ctx, options["ranks"]):
         return
     try:
@@ -153,8 +158,9 @@ def command(ctx: click.Context, names: tuple[str, ...], **options: Any) -> None:
     except ImportError as error:
         raise without_libraries(error) from error
     wanted = _wanted(names, options)
+    wanted = replace(wanted, names=tuple(fetched(name, quiet=False) for name in names))
     _warn(wanted.place, wanted.access)
-    serve(wanted, echo)
+    serve(wanted, echo, lambda name: Waiting(f"loading {name}", more=progress_of_ranks))
 
 
 def without_libraries(error: ImportError) -> Exception:
@@ -180,7 +186,7 @@ def _wanted(names: tuple[str, ...], options: dict[str, Any]) -> "Wanted":
         _place(options),
         _access(options),
         _limits(options),
-        Log(as_json=options["as_json"]),
+        Log(Aside(), as_json=options["as_json"]),
         PromptLog(options["log_prompts"]) if options["log_prompts"] else None,
         Metrics(alias=options["metrics_alias"]),
         options["default_model"],

@@ -7,6 +7,7 @@ Bare names are looked for in the folders of other programs, never fetched; addre
 import re
 
 from modelkit.address import HubAddress, OllamaAddress, is_address
+from modelkit.errors import ModelkitError, ModelNotFound
 from modelkit.fetch.access import Access
 from modelkit.fetch.local import Local
 from modelkit.settings import HubSettings, llama_cpp_folders, lm_studio_folders, ollama_folders
@@ -49,6 +50,15 @@ def find_local(text: str) -> Local | None:
         or find_in_lm_studio(owned[1], owned[2], lm_studio_folders())
         or find_in_llama_cpp(owned[1], owned[2], llama_cpp_folders())
     )
+
+
+def what_to_do(text: str, error: ModelkitError) -> str | None:
+    """A hint for a name that the store says it has not: its own, and where else such a name leads."""
+    elsewhere = where_to_get(text)
+    if elsewhere is None:
+        return error.hint
+    close = isinstance(error, ModelNotFound) and error.close
+    return f"{error.hint}\n{elsewhere}" if close else elsewhere
 
 
 def where_to_get(text: str) -> str | None:

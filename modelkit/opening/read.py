@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from modelkit.errors import InvalidName, LoadError, ModelNotFound, PlanError
-from modelkit.fetch.find import find_local, where_to_get
+from modelkit.fetch.find import find_local, what_to_do
 from modelkit.modelfile import looks_like_path
 from modelkit.pack.accept import decide, refuse_unconverted
 from modelkit.pack.adapters.carried import Carried, carried
@@ -97,10 +97,10 @@ def open_model(
                     opened = _open_path(here.gguf, text, adapters)
             yield replace(opened, notes=(*here.notes, *opened.notes))
             return
-        elsewhere = where_to_get(text)
-        if elsewhere is None:
+        hint = what_to_do(text, error)
+        if hint == error.hint:
             raise
-        raise ModelNotFound(f"there is no stored model {text!r:.200}", hint=elsewhere) from error
+        raise ModelNotFound(f"there is no stored model {text!r:.200}", hint=hint) from error
 
 
 @contextmanager

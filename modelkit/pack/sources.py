@@ -12,7 +12,7 @@ from pathlib import Path
 from modelkit.address import RegistryAddress
 from modelkit.errors import FetchError, InvalidName, ModelNotFound
 from modelkit.fetch.access import Access
-from modelkit.fetch.find import find_local, obtain, where_to_get
+from modelkit.fetch.find import find_local, obtain, what_to_do
 from modelkit.fetch.local import Local
 from modelkit.fetch.upstream import Upstream
 from modelkit.modelfile import Directive, Reference
@@ -90,12 +90,11 @@ def open_origin(reference: Reference, store: Store, access: Access) -> Origin:
         here = find_local(reference.text)
         if here is not None:
             return _open_local(here)
-        elsewhere = where_to_get(reference.text)
-        if elsewhere is None and isinstance(error, InvalidName):
+        hint = what_to_do(reference.text, error)
+        if hint == error.hint and isinstance(error, InvalidName):
             raise
         raise ModelNotFound(
-            f"there is no file, folder or stored model {reference.text!r:.200}",
-            hint=elsewhere or error.hint,
+            f"there is no file, folder or stored model {reference.text!r:.200}", hint=hint
         ) from error
 
 

@@ -11,7 +11,7 @@ import threading
 import traceback
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO, Any
+from typing import Any, Protocol
 
 from modelkit.errors import ModelkitError
 from modelkit.server.trace import Trace
@@ -19,10 +19,17 @@ from modelkit.server.trace import Trace
 _LONGEST = 200
 
 
-class Log:
-    """Any thread may write. as_json: one object a line."""
+class Lines(Protocol):
+    """Where lines go, each written whole."""
 
-    def __init__(self, stream: IO[str] | None = None, *, as_json: bool = False) -> None:
+    def write(self, text: str, /) -> object: ...
+    def flush(self) -> object: ...
+
+
+class Log:
+    """Any thread may write. stream: standard error by default. as_json: one object a line."""
+
+    def __init__(self, stream: Lines | None = None, *, as_json: bool = False) -> None:
         self._stream, self._as_json = stream, as_json
         self._lock = threading.Lock()
 

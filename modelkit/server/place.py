@@ -1,5 +1,6 @@
 """Where the server listens: an address and a port, or a path that only its owner can reach."""
 
+import errno
 import socket
 import stat
 from dataclasses import field
@@ -73,12 +74,22 @@ def _listen_at_port(host: str, port: int) -> socket.socket:
     except OSError as error:
         if listener is not None:
             listener.close()
-        raise ModelkitError(
-            f"cannot listen on {host}:{port}: {(error.strerror or str(error)).lower()}",
-            hint="Another server may be there already: --port takes another number, 0 any that is free.",
-        ) from error
+        said = f"cannot listen on {host}:{port}: {(error.strerror or str(error)).lower()}"
+        raise ModelkitError(said, hint=_what_to_do(error)) from error
     listener.setblocking(False)
     return listener
+
+
+def _what_to_do(error: OSError) -> str | None:
+    if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
+        return (
+            "--host takes an address of this machine: 127.0.0.1 for its own programs, 0.0.0.0 for everybody."
+        )
+    if error.errno == errno.EADDRINUSE:
+        return "Another server may be there already: --port takes another number, 0 any that is free."
+    if error.errno == errno.EACCES:
+        return "Ports below 1024 are the administrator's: --port takes a higher number."
+    return None
 
 
 def _listen_at_path(path: Path) -> socket.socket:

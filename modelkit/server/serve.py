@@ -3,6 +3,7 @@
 import asyncio
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import field
 from pathlib import Path
 from typing import Any
@@ -49,14 +50,21 @@ class Wanted:
     """What all models together may take; None: most of what is free."""
 
 
-def serve(wanted: Wanted, say: Callable[[str], None]) -> None:
+Wait = Callable[[str], AbstractContextManager[Any]]
+"""Shows, for as long as its block runs, that a model of this name is being loaded."""
+
+
+def serve(wanted: Wanted, say: Callable[[str], None], wait: Wait) -> None:
     """Until a signal comes. say: told what a user should know. Raises ModelkitError where the server cannot
-    start, or a model that was named cannot be loaded.
+    start, or a model that was named cannot be loaded; before it listens, where that is known without weights.
     """
+    stored = Stored(wanted.settings, max_waiting=wanted.limits.waiting, **wanted.load)
+    for name in (*wanted.names, *filter(None, [wanted.default_model])):
+        stored.require(name)
     listeners = listen(wanted.place)
     try:
         with asyncio.Runner(loop_factory=new_loop) as runner:
-            runner.run(_serve(wanted, listeners, say))
+            runner.run(_serve(wanted, stored, listeners, say, wait))
     finally:
         for one in listeners:
             one.close()
@@ -64,9 +72,11 @@ def serve(wanted: Wanted, say: Callable[[str], None]) -> None:
             wanted.place.uds.unlink(missing_ok=True)
 
 
-async def _serve(wanted: Wanted, listeners: list[socket.socket], say: Callable[[str], None]) -> None:
+async def _serve(
+    wanted: Wanted, stored: Stored, listeners: list[socket.socket], say: Callable[[str], None], wait: Wait
+) -> None:
     pool = Pool(
-        Stored(wanted.settings, max_waiting=wanted.limits.waiting, **wanted.load),
+        stored,
         Capacity(
             memory_bytes=wanted.memory_bytes or _room_here(),
             keep_alive_s=wanted.settings.keep_alive_s,
@@ -88,7 +98,7 @@ async def _serve(wanted: Wanted, listeners: list[socket.socket], say: Callable[[
     told = "\n".join(_how(address, wanted))
     server = Server(make_app(serving), serving, wanted.place, lambda: say(told))
     serving.state.loading = bool(wanted.names)
-    preloading = asyncio.ensure_future(_preload(wanted.names, serving, say))
+    preloading = asyncio.ensure_future(_preload(wanted.names, serving, say, wait))
     preloading.add_done_callback(
         lambda done: None if done.cancelled() or not done.exception() else server.stop()
     )
@@ -104,10 +114,12 @@ async def _serve(wanted: Wanted, listeners: list[socket.socket], say: Callable[[
         await pool.close()
 
 
-async def _preload(names: Sequence[str], serving: Serving, say: Callable[[str], None]) -> None:
+async def _preload(names: Sequence[str], serving: Serving, say: Callable[[str], None], wait: Wait) -> None:
     for name in names:
-        async with serving.pool.acquire(name, FOR_EVER) as lease:
-            say(f"{lease.model.name} is loaded, in {lease.load_s:.1f} s")
+        with wait(name):
+            async with serving.pool.acquire(name, FOR_EVER) as lease:
+                pass
+        say(f"{lease.model.name} is loaded, in {lease.load_s:.1f} s")
     serving.state.loading = False
 
 

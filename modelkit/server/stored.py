@@ -6,9 +6,11 @@ import os
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from modelkit.errors import StoreError
+from modelkit.errors import InvalidName, ModelNotFound, StoreError
+from modelkit.fetch.find import what_to_do
 from modelkit.memory import Memory
 from modelkit.model import Model
+from modelkit.modelfile import looks_like_path
 from modelkit.settings import Settings
 from modelkit.store.name import Name
 from modelkit.store.store import Store
@@ -65,6 +67,20 @@ class Stored:
         wanted = Name.parse(name)
         digest = self._digests().get(wanted)
         return Found(wanted.short, digest or str(self._store.digest(wanted)))
+
+    def require(self, name: str) -> None:
+        """A package of that name can be opened; its weights are not looked at. Raises InvalidName, saying so
+        of a path, ModelNotFound, and StoreError for a damaged one.
+        """
+        if looks_like_path(name):
+            raise InvalidName(
+                f"{name!r:.200} is a path, and only packages of the store are served",
+                hint=f"Make one of it: `modelkit create NAME`, in its Modelfile `FROM {name:.200}`.",
+            )
+        try:
+            self._store.resolve(name)
+        except ModelNotFound as error:
+            raise ModelNotFound(error.message, hint=what_to_do(name, error)) from error
 
     def load(self, found: Found, hearer: Hearer) -> Model:
         self._store.digest(found.name)  # a name that has gone meanwhile is not looked for elsewhere

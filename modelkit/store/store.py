@@ -262,7 +262,7 @@ def _find(index: Index, name: Name) -> Entry:
     close += [other for other in named if other.model == name.model]
     names = list(dict.fromkeys(str(other) for other in close))[:_CLOSE]
     hint = f"Did you mean {' or '.join(names)}?" if names else "`modelkit list` shows what there is."
-    raise ModelNotFound(f"there is no model {name} in the store", hint=hint)
+    raise ModelNotFound(f"there is no model {name} in the store", hint=hint, close=bool(names))
 
 
 def _files(path: Path) -> list[Path]:

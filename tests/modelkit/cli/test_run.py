@@ -18,10 +18,11 @@ import modelkit as library
 from modelkit.cli import answer, speaking
 from modelkit.cli.prompts import read_prompt
 from modelkit.cli.run import ask, command
-from modelkit.cli.screen import Waiting, echo, note
+from modelkit.cli.screen import Aside, Waiting, echo, note
 from modelkit.generation import Generation
 from modelkit.memory import Memory
 from modelkit.output.events import Text
+from modelkit.server.log import Log
 from runtime.engine.request import Usage
 from tests.support.checkpoints import random_tensor
 from tests.support.peft_folders import write_peft
@@ -324,6 +325,14 @@ def test_whoever_waits_sees_a_sign_of_life_that_goes_away(monkeypatch: pytest.Mo
     shown = sys.stderr.getvalue()  # type: ignore[attr-defined]
     assert "reading the prompt\x1b[K\r\x1b[K" in shown  # cleared before anything else is written
     assert shown.endswith("\r\x1b[Kan answer\n")
+
+
+def test_a_log_line_stands_on_a_line_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", Watched())
+    with Waiting("loading"):
+        _until(lambda: "loading" in sys.stderr.getvalue())  # type: ignore[attr-defined]
+        Log(Aside(), as_json=True).line("request")
+    assert '\x1b[K\r\x1b[K{"time"' in sys.stderr.getvalue()  # type: ignore[attr-defined]
 
 
 def test_nobody_watches_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:

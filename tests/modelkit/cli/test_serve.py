@@ -1,5 +1,7 @@
 """`modelkit serve`: from its first line to its exit code."""
 
+import asyncio
+import errno
 import json
 import os
 import signal
@@ -20,9 +22,15 @@ from click.testing import CliRunner, Result
 import modelkit
 from modelkit.cli.main import cli
 from modelkit.cli.serve import KEY, PASSWORD, without_libraries
+from modelkit.errors import ModelkitError
 from modelkit.server.announce import announce, withdraw
 from modelkit.server.place import Place, address_of, listen
+from modelkit.server.pool import Pool
+from modelkit.server.serve import _preload  # pyright: ignore[reportPrivateUsage]
+from modelkit.server.serving import Serving
+from modelkit.server.stored import Stored
 from modelkit.settings import key_password, server_address, server_key
+from modelkit.store.store import Store
 from tests.support.tiny import TEMPLATE, write_model
 
 Run = Callable[..., Result]
@@ -33,6 +41,13 @@ TLS = Path(__file__).parents[2] / "data" / "tls"
 def run(request: pytest.FixtureRequest) -> Run:
     """The command in this process."""
     return request.getfixturevalue("modelkit")
+
+
+@pytest.fixture
+def stored(home: Path, created: Callable[..., None]) -> Path:
+    """A store with the package `tiny`."""
+    created("tiny")
+    return home
 
 
 @contextmanager
@@ -126,6 +141,7 @@ def test_a_port_in_use(run: Run) -> None:
         (("--origins", "chat.example.org"), "https://chat.example.org"),
         (("--allow-host", "a b"), "models.example.org"),
         (("--uds", "x", "--port", "1"), "in place of"),
+        (("--ranks", "2", "one", "other"), "one model at a time"),
         (("--ssl-keyfile", "x"), "--ssl-certfile"),
         (("--ssl-keyfile-password", "secret"), "MODELKIT_SSL_KEYFILE_PASSWORD"),
         (("--ssl-keyfile-password", "@/nowhere"), "/nowhere cannot be read"),
@@ -146,9 +162,87 @@ def test_a_certificate_that_is_none(run: Run, tmp_path: Path) -> None:
     assert (result.exit_code, "certificate" in result.stderr) == (1, True)
 
 
-def test_a_model_that_there_is_not(run: Run) -> None:
-    result = run("serve", "nosuchmodel", "--port", "0")
-    assert (result.exit_code, "nosuchmodel" in result.stderr) == (1, True)
+@pytest.mark.parametrize("options", [(), ("--default-model",)], ids=["loaded", "default"])
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("nosuchmodel", "no model nosuchmodel in the store"),
+        ("tinny", "Did you mean tiny?"),
+        ("tiny:q4", "Did you mean tiny?"),
+        ("./model", "'./model' is a path, and only packages of the store are served"),
+        ("a b", "it has a blank in it"),
+    ],
+)
+def test_what_cannot_be_served_is_refused_before_the_port_opens(
+    run: Run, name: str, said: str, options: tuple[str, ...], stored: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("modelkit.server.serve.listen", lambda _: pytest.fail("it listens"))
+    result = run("serve", *options, name, "--port", "0")
+    assert result.exit_code == 1
+    assert said in result.stderr
+    assert result.stdout == ""
+
+
+def test_a_damaged_package_is_refused_before_the_port_opens(
+    run: Run, stored: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("modelkit.server.serve.listen", lambda _: pytest.fail("it listens"))
+    config = next(one for one in Store(stored).resolve("tiny").files.items() if one[0] == "config.json")[1]
+    config.chmod(0o644)
+    config.write_bytes(config.read_bytes().replace(b"llama", b"lama!"))
+    result = run("serve", "tiny", "--port", "0")
+    assert (result.exit_code, "config.json is damaged" in result.stderr) == (1, True)
+
+
+def test_a_model_that_is_loaded_shows_a_sign_of_life(stored: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For as long as it is loaded, and lines of the log are written around it."""
+    shown = list[str]()
+
+    @contextmanager
+    def waiting(label: str, **_: Any) -> Iterator[None]:
+        shown.append(label)
+        yield
+        shown.append("over")
+
+    monkeypatch.setattr("modelkit.cli.serve.Waiting", waiting)
+    wanted = list[Any]()
+
+    def serve(*given: Any) -> None:
+        wanted[:] = given
+
+    monkeypatch.setattr("modelkit.server.serve.serve", serve)
+    assert CliRunner().invoke(cli, ["serve", "tiny"], env={"MODELKIT_HOME": str(stored)}).exit_code == 0
+    asked, _, wait = wanted
+    said = list[str]()
+
+    async def preload() -> None:
+        pool = Pool(Stored(asked.settings, cache_memory=0))
+        await _preload(asked.names, Serving(pool, asked.settings), said.append, wait)
+        await pool.close()
+
+    asyncio.run(preload())
+    assert shown == ["loading tiny", "over"]
+    assert said[0].startswith("tiny is loaded, in ")
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (socket.gaierror(-2, "Name or service not known"), "--host takes an address of this machine"),
+        (OSError(errno.EADDRNOTAVAIL, "Cannot assign"), "--host takes an address of this machine"),
+        (OSError(errno.EACCES, "Permission denied"), "--port takes a higher number"),
+        (OSError(errno.EADDRINUSE, "Address already in use"), "Another server may be there"),
+    ],
+)
+def test_why_it_cannot_listen_says_what_to_do(
+    error: OSError, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise error
+
+    monkeypatch.setattr("modelkit.server.place.socket.getaddrinfo", refuse)
+    with pytest.raises(ModelkitError, match=f"cannot listen on x:1(.|\n)*{said}"):
+        listen(Place("x", 1))
 
 
 @pytest.mark.parametrize(
@@ -208,7 +302,7 @@ def test_the_password_of_a_key_from_the_command_line(tmp_path: Path, monkeypatch
     (tmp_path / "word").write_text("a word \n", encoding="utf-8")
     files = ["--ssl-certfile", str(TLS / "certificate.pem"), "--ssl-keyfile", str(TLS / "encrypted.pem")]
     seen: list[Place] = []
-    monkeypatch.setattr("modelkit.server.serve.serve", lambda wanted, _: seen.append(wanted.place))
+    monkeypatch.setattr("modelkit.server.serve.serve", lambda wanted, *_: seen.append(wanted.place))
     given = [["--ssl-keyfile-password", f"@{tmp_path / 'word'}"], []]
     for options, variable in zip(given, ("", "a word "), strict=True):
         monkeypatch.setenv("MODELKIT_SSL_KEYFILE_PASSWORD", variable)
@@ -245,8 +339,6 @@ def test_two_servers_of_one_home(tmp_path: Path) -> None:
 
 
 def test_a_socket_that_is_left_over_is_taken_again(tmp_path: Path) -> None:
-    from modelkit.errors import ModelkitError
-
     place = Place(uds=tmp_path / "socket")
     (first,) = listen(place)
     with pytest.raises(ModelkitError, match="another server"):
