@@ -19,11 +19,11 @@ def unknown_command(name: str, commands: Collection[str]) -> str:
     if word is not None:
         return f"There is no command '{name}': {_instead(word, 'modelkit ')}."
     said = f"There is no command '{name:.40}'."
-    close = _close_to(name, commands)
+    close = close_to(name, commands)
     if close:
         return f"{said} Did you mean {_or(close)}?"
     near = [
-        words.find(words.COMMANDS, one) for one in _close_to(name, [word.theirs for word in words.COMMANDS])
+        words.find(words.COMMANDS, one) for one in close_to(name, [word.theirs for word in words.COMMANDS])
     ]
     if near and near[0] is not None:
         return f"{said} As for `{near[0].theirs}`: {_instead(near[0], 'modelkit ')}."
@@ -44,7 +44,7 @@ def unknown_option(option: str, arguments: Sequence[str], ctx: click.Context | N
     mine = (
         [one for parameter in command.params for one in parameter.opts if one[:1] == "-"] if command else []
     )
-    close = _close_to(typed, mine)
+    close = close_to(typed, mine)
     if close:
         return f"{said}. Did you mean {_or(close)}?"
     near = difflib.get_close_matches(typed.lstrip("-").replace("-", "_"), PARAMETERS, n=1, cutoff=0.75)
@@ -99,8 +99,15 @@ def _as_typed(option: str, arguments: Sequence[str]) -> tuple[str, str]:
     return option, ""
 
 
-def _close_to(name: str, known: Iterable[str]) -> list[str]:
+def close_to(name: str, known: Iterable[str]) -> list[str]:
+    """Those of them that are spelled much like it, the closest first."""
     return difflib.get_close_matches(name[:32].lower(), list(known), n=2, cutoff=_CLOSE)
+
+
+def meant(name: str, known: Iterable[str], otherwise: str) -> str:
+    """A hint at those that somebody may have meant."""
+    close = close_to(name, known)
+    return f"Did you mean {_or(close)}?" if close else otherwise
 
 
 def _or(names: Sequence[str]) -> str:

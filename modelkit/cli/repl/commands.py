@@ -10,6 +10,7 @@ from modelkit.chat.styles.ends import WORDS
 from modelkit.cli.repl.files import quoted, read_text, with_files
 from modelkit.cli.repl.settings import read_tools, set_something, unquoted
 from modelkit.cli.screen import echo, note, show_text
+from modelkit.cli.suggest import meant
 from modelkit.cli.tables import table
 from modelkit.cli.ui import count, size
 from modelkit.errors import RequestError
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from modelkit.cli.repl.session import Session
 
 QUOTES = '"""'
+_PARTS = ("info", "parameters", "system", "template", "license", "modelfile")
 _COMMAND = re.compile(r"/(\w+|\?)")
 
 HELP = (
@@ -55,7 +57,9 @@ def take(session: "Session", text: str) -> bool:
         if word in LEAVING:
             return False
         if word not in COMMANDS:
-            raise RequestError(f"there is no command {word}", hint="/? lists them.")
+            raise RequestError(
+                f"there is no command {word:.40}", hint=meant(word, (*COMMANDS, *LEAVING), "/? lists them.")
+            )
         COMMANDS[word](session, rest.strip())
         return True
     if text.strip():
@@ -190,7 +194,8 @@ def _show(session: "Session", part: str) -> None:
         case "info" | "system" | "template" | "license" | "modelfile" as known:
             _show_package(session, known)
         case _:
-            raise RequestError(f"/show cannot show {part!r}", hint="/? lists what it can.")
+            hint = meant(part, _PARTS, "/? lists what it can.")
+            raise RequestError(f"/show cannot show {part[:40]!r}", hint=hint)
 
 
 def _show_package(session: "Session", part: str) -> None:

@@ -4,15 +4,19 @@ import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from modelkit import words
 from modelkit.attached import read_adapters, read_texts, texts_of
 from modelkit.chat.styles.thinking import LEVELS, no_thinking
 from modelkit.cli.forms import wanted_form
 from modelkit.cli.screen import echo
+from modelkit.cli.suggest import close_to
 from modelkit.errors import RequestError
-from modelkit.modelfile import PARAMETERS, Parameters, check_name
+from modelkit.modelfile import PARAMETERS, REFUSED, Parameters, check_name
 
 if TYPE_CHECKING:
     from modelkit.cli.repl.session import Session
+
+_LISTED = "/? lists it."
 
 
 def words_of(text: str) -> tuple[str, str]:
@@ -24,8 +28,22 @@ def words_of(text: str) -> tuple[str, str]:
 def set_something(session: "Session", rest: str) -> None:
     what, value = words_of(rest)
     if what not in SETTINGS:
-        raise RequestError(f"/set cannot set {what!r}" if what else "/set what?", hint="/? lists it.")
+        said = f"/set cannot set {what[:40]!r}" if what else "/set what?"
+        raise RequestError(said, hint=_meant(what, value) if what else _LISTED)
     SETTINGS[what](session, value)
+
+
+def _meant(what: str, value: str) -> str:
+    """A hint: one of ours, or a parameter, for which another word stands in front."""
+    word = words.find(words.PARAMETERS, what)
+    refused = word.instead if word is not None and not word.ours else REFUSED.get(what)
+    if refused:
+        return f"It has no meaning here: {refused}."
+    known = [what] if what in PARAMETERS else [word.ours] if word is not None else []
+    found = known or close_to(what, (*SETTINGS, *PARAMETERS))
+    lines = (one if one in SETTINGS else f"parameter {one}" for one in found)
+    whole = " or ".join(f"`/set {one} {value[:60] or 'VALUE'}`" for one in lines)
+    return f"Did you mean {whole}?" if whole else _LISTED
 
 
 def set_parameter(session: "Session", text: str) -> None:
