@@ -13,7 +13,7 @@ import mlx.core as mx
 import numpy as np
 
 from modelkit.errors import MalformedFile
-from modelkit.pack.blocks import changed, numbers_of, stored_blocks
+from modelkit.pack.blocks import changed, check_floats, numbers_of, stored_blocks
 from modelkit.pack.fp4 import quantize_fp4
 from modelkit.pack.part import Change
 from modelkit.pack.planned import Planned
@@ -21,13 +21,13 @@ from modelkit.pack.reader import Reader
 from modelkit.pack.slabs import Columns, Groups, Joined, Piece, Slab, Tiles
 from modelkit.pack.tuned import with_tuned
 from modelkit.source.tensor import TensorInfo
+from runtime.blocks.finite import all_finite
 from runtime.blocks.types import BLOCK_TYPES
 from runtime.cpu.native.quantize import quantize
 from runtime.quant import Format
 
 Bytes: TypeAlias = memoryview | bytearray
 
-_INFINITE = {mx.float32: 0x7F800000, mx.float16: 0x7C00, mx.bfloat16: 0x7F80}
 _FLOATS = {"F32": mx.float32, "F16": mx.float16, "BF16": mx.bfloat16}
 _THREAD = threading.local()
 _SLOW_ELEMENTS = 1 << 18
@@ -46,6 +46,8 @@ def transform(
     raw, touched = bytearray(), False
     if not isinstance(slab, Joined):
         raw = reader.read(slab)
+        if planned.exact is not None and slab.tiles is None:  # of a GGUF file, all of which is the model's
+            check_floats(raw, slab)
         touched = fusion is not None and fusion.touches(slab.tensor)
         if planned.encode is None and slab.tiles is None and not planned.plus_one and not touched:
             return (every_row(raw, slab),)
@@ -65,15 +67,9 @@ def transform(
 
 
 def _check_finite(planned: Planned, values: mx.array) -> None:
-    """A format has no code for NaN or infinity: it would store other numbers in their place.
-
-    Told by the bits, in two passes that move nothing: what is not finite is largest, among the positive ones
-    as signed words and among the negative ones as unsigned words.
-    """
-    signed, unsigned = (mx.int32, mx.uint32) if values.dtype == mx.float32 else (mx.int16, mx.uint16)
-    least, sign = _INFINITE[values.dtype], 1 << 8 * values.dtype.size - 1
-    positive, negative = (np.asarray(values.view(kind)) for kind in (signed, unsigned))
-    if values.size and (int(positive.max()) >= least or int(negative.max()) >= sign + least):
+    """A format has no code for NaN or infinity: it would store other numbers in their place."""
+    dtype = next(name for name, kind in _FLOATS.items() if kind == values.dtype)
+    if not all_finite(np.asarray(values.view(mx.uint8)).reshape(-1), dtype):
         raise MalformedFile(
             f"`{planned.name}` has numbers that are NaN or infinite, which {planned.label} cannot store",
             hint="The checkpoint is damaged, or was saved by a training that diverged. Fetch it again.",

@@ -1,4 +1,6 @@
-"""Where a block's own scales lie: files with NaN or infinite ones are refused while they are read."""
+"""Numbers that are NaN or infinite: where a block's own scales lie, and how plain floats show them. Files with
+such numbers are refused while they are read.
+"""
 
 import numpy as np
 
@@ -18,6 +20,21 @@ HALVES = {
 }
 """Bytes at which the float16 numbers of a block begin."""
 _INFINITE = 0x7C00
+_FLOATS = {"F32": ("4", 0x7F800000), "F16": ("2", 0x7C00), "BF16": ("2", 0x7F80)}
+"""Bytes of a number, and the bits of infinity."""
+
+
+def all_finite(raw: "bytes | bytearray | memoryview | np.ndarray", dtype: str) -> bool:
+    """Are these floats (F32, F16 or BF16) all numbers?
+
+    Told by the bits, in two passes that move nothing: what is not finite is largest, among the positive ones
+    as signed words and among the negative ones as unsigned words.
+    """
+    size, infinite = _FLOATS[dtype]
+    signed, unsigned = (np.frombuffer(raw, f"<{sign}{size}") for sign in "iu")
+    if not signed.size:
+        return True
+    return int(signed.max()) < infinite and int(unsigned.max()) < (1 << 8 * int(size) - 1) + infinite
 
 
 def first_not_finite(raw: "bytes | bytearray | memoryview", kind: BlockType) -> int | None:

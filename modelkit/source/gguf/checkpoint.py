@@ -214,4 +214,7 @@ def _numbers(gguf: "GgufFile", name: str) -> Sequence[float]:
         raise MalformedFile(f"{gguf.label} became shorter while it was read")
     if kind == "bf16":
         raw = b"".join(b"\0\0" + raw[at : at + 2] for at in range(0, len(raw), 2))
-    return struct.unpack(f"<{count}{'e' if kind == 'f16' else 'f'}", raw)
+    numbers = struct.unpack(f"<{count}{'e' if kind == 'f16' else 'f'}", raw)
+    if not all(map(math.isfinite, numbers)):
+        raise MalformedFile(f"{gguf.label}: tensor `{shown(name)}` has numbers that are NaN or infinite")
+    return numbers

@@ -244,6 +244,28 @@ def test_a_scale_that_is_no_number_is_refused_by_its_place(name: str, store: Sto
         create(store, path)
 
 
+@pytest.mark.parametrize("name", ["blk.1.ffn_norm", "blk.0.attn_k", "blk.0.ffn_up", "output"])
+@pytest.mark.parametrize(("dtype", "nan"), [("f32", 0x7FC00000), ("f16", 0xFC00), ("bf16", 0xFF80)])
+def test_a_float_that_is_no_number_is_refused_by_its_tensor(
+    dtype: str, nan: int, name: str, store: Store, tmp_path: Path
+) -> None:
+    made = gguf_llama.tensors([dtype])
+    one = next(tensor for tensor in made if tensor.name == f"{name}.weight")
+    words = np.frombuffer(one.content, "<u2" if one.type in ("f16", "bf16") else "<u4").copy()
+    words[-7] = nan if words.itemsize == 2 or dtype == "f32" else 0x7F800000
+    one.data = words.tobytes()
+    source = write(tmp_path / "source", bytes(Gguf(gguf_llama.metadata(), made)))
+    with pytest.raises(MalformedFile, match=f"tensor `{name}.weight` has numbers that are NaN or infinite"):
+        create(store, source)
+
+
+def test_a_factor_of_the_rotation_that_is_no_number_is_refused(store: Store, tmp_path: Path) -> None:
+    factors = Tensor("rope_freqs.weight", "f32", (32,), np.full(32, np.inf, np.float32).tobytes())
+    content = bytes(Gguf(gguf_llama.metadata(), [*gguf_llama.tensors(["f32"]), factors]))
+    with pytest.raises(MalformedFile, match=r"`rope_freqs.weight` has numbers that are NaN or infinite"):
+        create(store, write(tmp_path / "source", content))
+
+
 def test_no_model_is_refused_by_what_it_is(store: Store, tmp_path: Path) -> None:
     for kind in ("adapter", "mmproj", "imatrix"):
         path = write(tmp_path / "s", gguf_llama.llama(["q8_0"], more={"general.type": kind}))
