@@ -112,12 +112,13 @@ class _Checked(io.FileIO):
         return bytes(found)
 
 
-def read_directory(folder: Path) -> Files:
+def read_directory(folder: Path, unusable: dict[str, SourceError] | None = None) -> Files:
     """The files at the top of `folder`, in name order, and those of modules (`is_own`). Other folders
     inside it are not looked at.
 
     Raises SourceError when `folder` is no readable folder, holds more than 10,000 entries, a link whose
-    target is gone, or something that is neither file nor folder.
+    target is gone, or something that is neither file nor folder. Where `unusable` is given, errors of the
+    last two kinds are put there by the name of the entry: for folders of which a part is wanted.
     """
     snapshot = newest_snapshot(folder)
     if snapshot is not None:
@@ -128,7 +129,7 @@ def read_directory(folder: Path) -> Files:
     try:
         with os.scandir(folder) as entries:
             found = _bounded(entries, folder)
-        files = {entry.name: folder / entry.name for entry in found if _is_file(entry, folder)}
+        files = {entry.name: folder / entry.name for entry in found if _is_wanted(entry, folder, unusable)}
         return files | {
             f"{entry.name}/{name}": folder / entry.name / name
             for entry in found
@@ -146,6 +147,16 @@ def _bounded(entries: Iterable[os.DirEntry[str]], folder: Path) -> list[os.DirEn
             raise SourceError(f"{folder} holds more than {MAX_FILES:,} entries; that is no model folder")
         found.append(entry)
     return sorted(found, key=lambda entry: entry.name)
+
+
+def _is_wanted(entry: os.DirEntry[str], folder: Path, unusable: dict[str, SourceError] | None) -> bool:
+    try:
+        return _is_file(entry, folder)
+    except SourceError as error:
+        if unusable is None:
+            raise
+        unusable[entry.name] = error
+        return False
 
 
 def _is_file(entry: os.DirEntry[str], folder: Path) -> bool:

@@ -1,5 +1,5 @@
-"""Numbers that are NaN or infinite: where a block's own scales lie, and how plain floats show them. Files with
-such numbers are refused while they are read.
+"""Numbers that are NaN or infinite: where a block's own scales lie, and how plain floats show them. Files
+with such numbers are refused while they are read.
 """
 
 import numpy as np

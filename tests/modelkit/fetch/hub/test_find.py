@@ -103,6 +103,45 @@ def test_llama_cpps_folder_is_found(tmp_path: Path) -> None:
     assert found.notes == (f"Amy/Story-GGUF is taken from llama.cpp's folder {folder}",)
 
 
+def _lm_studio(home: Path) -> Path:
+    folder = home / ".lmstudio" / "models" / "amy" / "story"
+    folder.mkdir(parents=True)
+    (folder / "story-Q8_0.gguf").symlink_to("/gone")
+    return folder
+
+
+def test_a_link_to_nowhere_beside_a_quant_is_left_out_with_a_note(tmp_path: Path) -> None:
+    folder = _lm_studio(tmp_path)
+    (folder / "story-Q4_0.gguf").write_bytes(b"GGUF")
+    found = find_local("amy/story")
+    assert found is not None
+    assert found.gguf == folder / "story-Q4_0.gguf"
+    assert found.notes[1:] == (
+        f"{folder}/story-Q8_0.gguf links to /gone, which does not exist; it is left out",
+    )
+
+
+def test_links_of_other_models_are_nobodys_business(tmp_path: Path) -> None:
+    folder = tmp_path / ".cache" / "llama.cpp"
+    folder.mkdir(parents=True)
+    (folder / "amy_story_story.gguf").write_bytes(b"GGUF")
+    (folder / "bob_other_x.gguf").symlink_to("/gone")
+    found = find_local("amy/story")
+    assert found is not None
+    assert len(found.notes) == 1
+
+
+@pytest.mark.parametrize("beside", [[], ["model.safetensors", "config.json"]], ids=["alone", "safetensors"])
+def test_a_link_to_nowhere_that_may_be_a_part_of_the_model_is_refused(
+    beside: list[str], tmp_path: Path
+) -> None:
+    folder = _lm_studio(tmp_path)
+    for name in beside:
+        (folder / name).write_text("{}")
+    with pytest.raises(SourceError, match="links to /gone, which does not exist"):
+        find_local("amy/story")
+
+
 def test_a_model_that_is_nowhere(tmp_path: Path) -> None:
     with pytest.raises(ModelNotFound, match=r"modelkit pull hf\.co/Amy/Story"):
         modelkit.load("Amy/Story", home=tmp_path)
