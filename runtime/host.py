@@ -85,8 +85,10 @@ def trim() -> bool:
 
 
 def _allowed() -> set[int]:
-    """The logical processors that this process may use."""
-    return os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(range(os.cpu_count() or 1))
+    """The logical processors that this process may use: its first thread, as others may be kept off some."""
+    if hasattr(os, "sched_getaffinity"):
+        return os.sched_getaffinity(os.getpid())
+    return set(range(os.cpu_count() or 1))
 
 
 def _siblings(root: Path, cpu: int) -> str:

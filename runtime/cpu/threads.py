@@ -12,7 +12,8 @@ prompts with two threads each take twice as long as with one.
 
 The engine's own thread needs a core, too, where it is at work while the device computes, and of a small
 model's steps that is more than half of the time: on two cores, a second thread of the pool then wins nothing,
-and whatever that thread does beside its usual work is paid twice.
+and whatever that thread does beside its usual work is paid twice. Nor may it be on the core of the one that
+computes, where a scheduler likes to wake it (`runtime/cpu/native/src/apart.h`).
 
 Invariants: with a number asked for, that is the number. Without one, never more than `most`; fewer at once
 when others come, more again only when they stay away. What the system does not say changes nothing.
@@ -96,6 +97,20 @@ def set_threads(count: int) -> None:
     kernels = _kernels()
     if kernels is not None:
         kernels.set_threads(count)
+
+
+def _keep_apart() -> None:
+    """Keep this thread off the processor where the kernels' last job came from, if it has been put there."""
+    kernels = _kernels()
+    if kernels is not None:
+        kernels.keep_off(kernels.computes_on())
+
+
+def _let_back() -> None:
+    """This thread may run anywhere again."""
+    kernels = _kernels()
+    if kernels is not None:
+        kernels.let_back()
 
 
 def _kernels() -> Any:
@@ -209,12 +224,15 @@ class Threads:
                     self.choice, threads=count, others=crowd.others, engines=engines, host=needs
                 )
         set_threads(self.choice.threads)
+        if beside:
+            _keep_apart()
 
     def stepped(self, host_s: float, step_s: float) -> None:
         """A step took so long, and the engine's thread was at work beside the device for so much of it."""
         self._host += HOST_WEIGHT * (min(host_s / max(step_s, 1e-9), 1.0) - self._host)
 
     def rest(self) -> None:
-        """The engine has nothing to do: others need not mind it."""
+        """The engine has nothing to do: others need not mind it. On the engine's thread, as `before_step`."""
+        _let_back()
         with _lock:
             _working.discard(self)

@@ -1,4 +1,5 @@
 // The extension module: one function per node, and the switches of columns and threads.
+#include "apart.h"
 #include "columns.h"
 #include "mlx/version.h"
 #include "node.h"
@@ -18,5 +19,8 @@ NB_MODULE(_kernels, m) {
   m.def("use_column", [](const std::string& name) { return mk_use_column(name.c_str()) == 0; });
   m.def("threads", &mk_threads);
   m.def("set_threads", &mk_set_threads);
+  m.def("computes_on", &mk_computes_on);
+  m.def("keep_off", &mk_keep_off);
+  m.def("let_back", &mk_let_back);
   for (auto define : modelkit::topics()) define(m);
 }

@@ -35,7 +35,7 @@ struct place {
 };
 static struct place places[PLACES];
 static _Alignas(64) atomic_uint epoch; /* one more with every job; sleeping helpers wait for it to change */
-static atomic_int callers_processor = -1; /* where the last job came from: whoever spins there is in its way */
+static atomic_int callers_processor = -1; /* where the last job came from: whoever spins or prepares there is in its way */
 static _Alignas(64) atomic_int idle; /* helpers that are awake and look for a job */
 static atomic_int sleepers;
 static _Alignas(64) atomic_int thread_count = 1;
@@ -204,8 +204,11 @@ void mk_set_threads(int count) { atomic_store(&thread_count, count < 1 ? 1 : cou
 
 int mk_threads(void) { return atomic_load(&thread_count); }
 
+int mk_computes_on(void) { return atomic_load_explicit(&callers_processor, memory_order_relaxed); }
+
 void mk_run(mk_chunk run, void* with, int chunks) {
   const int threads = mk_threads() < chunks ? mk_threads() : chunks;
+  atomic_store_explicit(&callers_processor, sched_getcpu(), memory_order_relaxed);
   struct place* p = threads > 1 ? take_place() : NULL;
   if (p == NULL) {
     for (int c = 0; c < chunks; c++) run(with, c);
@@ -216,7 +219,6 @@ void mk_run(mk_chunk run, void* with, int chunks) {
   p->chunks = chunks;
   p->helpers = threads - 1;
   atomic_store(&p->next, 0);
-  atomic_store_explicit(&callers_processor, sched_getcpu(), memory_order_relaxed);
   atomic_store(&p->is_open, 1);
   atomic_fetch_add(&epoch, 1);
   atomic_fetch_add(&wanted_helpers, threads - 1);
