@@ -47,7 +47,7 @@ class Desk:
         self._began, self._spent = Moment(0.0), Spent()
         self._lesson: tuple[Round, float | None] | None = None  # of a round that is over
         self._asked: tuple[int, Mapping[str, int], int, Sequence[str]] | None = None
-        self._asking_s = 0.0
+        self._asking_s = self._learning_s = 0.0  # what asking takes where nobody is worth it, and its lesson
         self._pause, self._pausing_rows = 0, 0  # steps that are left of it, of so many rows
         self._paused = 0  # steps in a row that nobody was asked at
         self._paused_since: Moment | None = None  # from when on; None where something else ran, too
@@ -78,10 +78,9 @@ class Desk:
         decision = learner.decide(grades, max(limits), behind)
         self._asked = len(ids), grades, max(limits), behind
         if not decision.offers:
-            # The least of some: whoever took the processor away in the midst of it is not meant.
-            self._asking_s = min(time.perf_counter() - began, 1.1 * self._asking_s or math.inf)
+            self._asking_s = _least(time.perf_counter() - began, self._asking_s)
             if not decision.price and learner.steady:
-                pause = self._asking_s / (ASKING * learner.plain_s)
+                pause = (self._asking_s + self._learning_s) / (ASKING * learner.plain_s)
                 self._pause, self._pausing_rows = min(int(pause), LONGEST_PAUSE), len(ids)
         if not flying or not decision.offers:
             return Outlook(len(ids), decision)
@@ -147,10 +146,13 @@ class Desk:
         lesson, self._lesson = self._lesson, None
         if lesson is not None:
             last, seconds = lesson
+            began = time.perf_counter()
             last.done(seconds)
             if self._asked is not None:
                 rows, grades, most, behind = self._asked
                 self._learners.of(rows).decide(grades, most, behind)
+            if not last.drafts:
+                self._learning_s = _least(time.perf_counter() - began, self._learning_s)
 
     def keep(self, step: Step, hidden: mx.array | None, kept: Sequence[int]) -> None:
         """Outside of rounds, where a prompt is read: as `Round.keep`."""
@@ -221,3 +223,8 @@ class Desk:
         """What is known by now, for a later run, as JSON has it."""
         self.learn()
         return to_json(self._learners.lessons())
+
+
+def _least(seconds: float, before: float) -> float:
+    """The least of some times: whoever took the processor away in the midst of one is not meant."""
+    return min(seconds, 1.1 * before or math.inf)

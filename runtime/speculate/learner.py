@@ -14,6 +14,7 @@ from runtime.speculate.lessons import Lesson, Lessons
 
 FIRST_PAUSE, LAST_PAUSE = 48, 768  # rounds of drafting between two looks at plain decoding, doubling
 SELDOM = 64  # rounds that nobody was asked about, after which all is decided anew
+TOLD = 2  # plain rounds behind a try: the first is told together with it
 MOST_ONCE = 3.0  # plain rounds that the budget pays for what happens once at a depth: machines stall, too
 TIMES_WEIGHT, MOST_TIMES = 0.25, 8.0  # of one try in what tries cost beyond what they lose; its bound
 SURE = 1000  # drafts that certainty is worth
@@ -39,6 +40,7 @@ class Learner:
         self._since_plain, self._looking = 0, 0
         self._pause = EARLY_PAUSE if lessons else FIRST_PAUSE
         self._rounds = self._unasked = 0
+        self._settled = False  # it was plain rounds for a while, and tries since then changed nothing
         for name, lesson in (lessons or {}).items():
             if name in kinds:
                 self._costs.remember(name, lesson.costs)
@@ -72,6 +74,7 @@ class Learner:
         self._since_plain, self._looking = 0, max(self._looking - 1, 0)
         self._pass(price)
         self._rounds += 1
+        self._settled |= self._rounds >= STEADY
         if price or self._looking or not self._costs.begun or self._tells:
             self._decided.clear()
 
@@ -87,7 +90,8 @@ class Learner:
     @property
     def steady(self) -> bool:
         """Has it been plain rounds for a while, and are they known?"""
-        return self._rounds >= STEADY and not self._looking and self._costs.begun
+        known = self._rounds >= STEADY or (self._settled and self._rounds >= TOLD)
+        return known and not self._looking and self._costs.begun
 
     @property
     def _tells(self) -> bool:
@@ -116,6 +120,7 @@ class Learner:
         self._pass(self._paid(name, grade, depth, judged, seconds) if price else 0.0)
         self._decided.clear()
         self._rounds = 0
+        self._settled &= price > 0
         self._since_plain += 1
         if self._since_plain >= self._pause:
             self._since_plain, self._looking = 0, 1 + FIRST_PLAIN
@@ -185,8 +190,10 @@ class Learner:
         much in it happens once. Each by itself may be a stall, so their mean counts.
         """
         lost = self._lost(name, grade, depth)
-        if lost <= 0 or seconds is None or self.best(name, grade) is not PLAIN:
+        if lost <= 0 or self.best(name, grade) is not PLAIN:
             return lost
+        if seconds is None:
+            return lost * self._times
         tokens = 1 + sum(kept for _, kept in judged) / max(len(judged), 1)
         took = seconds / self._costs.plain_s - 1  # it waited for the plain round in front, too
         times = min(max((took - tokens) / lost, 1.0), MOST_TIMES)

@@ -151,6 +151,30 @@ def test_a_plain_round_takes_what_it_takes_with_those_of_the_pause_before(
     assert its._learners.of(1).plain_s < 1.2e-6
 
 
+def test_what_is_thought_about_a_round_counts_as_asking(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s, done = [0.0], Round.done
+
+    def think(its: Round, seconds: float | None) -> None:
+        now_s[0] += 5e-5
+        done(its, seconds)
+
+    monkeypatch.setattr("runtime.speculate.desk.time.perf_counter", lambda: now_s[0])
+    loop = Loop(desk({"made": Made()}), {"made": False}, slope=1.0, plain_s=3e-4).run(200, [1, 2])
+    assert loop.paused == 0
+    monkeypatch.setattr(Round, "done", think)
+    assert loop.run(400, [1, 2]).paused > 300
+
+
+def test_behind_a_try_that_changed_nothing_it_pauses_again_at_once() -> None:
+    loop = Loop(desk({"made": Made()}), {"made": False}, slope=1.0, plain_s=1e-6).run(300, [1, 2])
+    while loop.run(1, [1, 2]).drafters(1) == [None]:
+        pass
+    while loop.run(1, [1, 2]).drafters(1) != [None]:
+        pass
+    before = loop.run(4, [1, 2]).paused
+    assert loop.run(8, [1, 2]).paused == before + 8
+
+
 def test_of_two_that_have_something_the_better_one_is_asked() -> None:
     its = desk({"bad": Made(), "good": Made()})
     loop = Loop(its, {"bad": False, "good": True}).run(400, [1, 2])
