@@ -85,7 +85,7 @@ class Answer:
             found = ops.table.guess(stated, step, None, by_layout(self.memory), by)
             self.end = found is not None
             if found is not None:
-                return found
+                return found.tokens
         logits = network.logits(network(step, self.memory)[:, -1:], step)
         return mx.argmax(logits, axis=-1).astype(mx.int32)
 

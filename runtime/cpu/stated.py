@@ -175,6 +175,17 @@ class Guessed(NamedTuple):
     """None: the likeliest."""
     positions: Sequence[int]
     """Of each row, where the first one will stand."""
+    looks: bool = False
+    """At what they are drawn from; of tokens behind each of a step's."""
+
+
+class Behind(NamedTuple):
+    """Tokens that follow those of a step, of n rows."""
+
+    tokens: mx.array
+    """int32 [n, L]."""
+    broken: mx.array | None
+    """bool [n, L], whether one was drawn from logits that are no numbers; None where nobody looked."""
 
 
 class Routing(NamedTuple):

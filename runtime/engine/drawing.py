@@ -133,8 +133,8 @@ class Drawing:
         """
         if any(row.request.top_logprobs is not None or row.matcher is not None for row in rows):
             return None
-        by = None if _due(rows, positions, columns) else self.sampler(rows).draws(positions)
-        return None if by is None else Guessed(None, *by)
+        by = self.sampler(rows).draws(positions)
+        return None if by is None else Guessed(None, *by, looks=_due(rows, positions, columns))
 
     def draw(
         self,

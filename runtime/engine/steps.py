@@ -250,8 +250,8 @@ class Steps:
         by = self._drawing.plainly(rows, [row.length + 1 for row in rows], step.width)
         if by is None:
             return None
-        tokens = ops.table.guess(network, step, None, by_layout(self._memory), by)
-        return None if tokens is None else Drawn(rows, tokens)
+        drawn = ops.table.guess(network, step, None, by_layout(self._memory), by)
+        return None if drawn is None else Drawn(rows, drawn.tokens, broken=drawn.broken)
 
     def _forward(self, rows: list[Row], step: Step, where: Round | Desk) -> mx.array:
         """Hidden states [n, L, D] of one step that is prepared, all of it kept."""

@@ -13,7 +13,7 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.cache.protocol import AttentionCache, Mask, StepCache
-from runtime.cpu.stated import Attends, Decodes, Draws, Feeds, Guessed, Routing, Stacks
+from runtime.cpu.stated import Attends, Behind, Decodes, Draws, Feeds, Guessed, Routing, Stacks
 from runtime.cpu.turn import Rotary
 from runtime.nn.scans import Counts, DeltaSizes, Folded, SsdSizes
 from runtime.records import dataclass
@@ -255,11 +255,11 @@ class Operations:
     `runtime.sampling.group` draws them step by step; None: not as one operation.
     """
 
-    guess: Callable[[Decodes, Step, int | None, Sequence[StepCache], Guessed], mx.array | None]
+    guess: Callable[[Decodes, Step, int | None, Sequence[StepCache], Guessed], Behind | None]
     """(network, step, count, caches, by) -> tokens int32 [B, count] that follow those of the step, each
     drawn behind the one before; the step's and all of them but the last are to be committed. Of count None:
-    int32 [B, T], one behind each of the step's own, and none of them is read. None, with nothing done: not
-    as one operation.
+    int32 [B, T], one behind each of the step's own, and none of them is read; only there `by` may look. None,
+    with nothing done: not as one operation.
     """
 
     add_pairs: Callable[[Adapters, Any, nn.Module, mx.array, mx.array], mx.array | None]

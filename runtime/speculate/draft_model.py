@@ -136,11 +136,12 @@ class ModelDrafter:
         ids = min(self._vocab_size, self._model.vocab_size)
         step = Step(starts, counts, inputs=Inputs(self._known(tokens)))
         found = ops.table.guess(network, step, depth, by_layout(self.memory), Guessed(ids, *drawn))
-        if found is not None:
-            mx.async_eval(found)  # the device drafts while the host builds what judges the drafts
-            self.memory.commit(held, held.counts)
-            self._lengthen(0, held.counts)
-        return found
+        if found is None:
+            return None
+        mx.async_eval(found.tokens)  # the device drafts while the host builds what judges the drafts
+        self.memory.commit(held, held.counts)
+        self._lengthen(0, held.counts)
+        return found.tokens
 
     def behind(self, ids: Sequence[Sequence[int]]) -> bool:
         return any(len(row) - line.length > LAG for row, line in zip(ids, self._lines, strict=False))

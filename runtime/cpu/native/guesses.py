@@ -9,26 +9,24 @@ through a step so, but not through drafts: what is folded cannot be taken back.
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import mlx.core as mx
-
 from runtime.cpu.native.draws import draws_of
 from runtime.cpu.native.layers import Run, chains_of, close, known_runs, memories_of, opened_of
 from runtime.cpu.native.products import matrix_of
 from runtime.cpu.native.sublayers import norm_of, table_of
 from runtime.cpu.native.watched import made_once
-from runtime.cpu.stated import Attends, Decodes, Guessed
+from runtime.cpu.stated import Attends, Behind, Decodes, Guessed
 from runtime.step import Step
 
 _IN_PARTS = "_in_parts"
 """Noted beside a network's first layer: its layers are no whole run."""
 
 
-def guess(kernels: Any) -> Callable[..., mx.array | None]:
+def guess(kernels: Any) -> Callable[..., Behind | None]:
     """As `runtime.nn.operations.Operations` has it."""
 
     def guess(
         network: Decodes, step: Step, count: int | None, caches: Sequence[Any], by: Guessed
-    ) -> mx.array | None:
+    ) -> Behind | None:
         draws = None if by.draws is None else draws_of(kernels, by.draws)
         if step.adapters is not None or step.moved or (by.draws is not None and draws is None):
             return None
@@ -52,7 +50,7 @@ def guess(kernels: Any) -> Callable[..., mx.array | None]:
             return None
         steps = (step, _behind(step, more)) if more else (step, step)
         tables, behind = ({rope: table_of(kernels, rope, one) for rope in whole.ropes} for one in steps)
-        drawn, *after = kernels.guess(
+        drawn, *others = kernels.guess(
             chains[0],
             ends,
             step.ids,
@@ -65,9 +63,11 @@ def guess(kernels: Any) -> Callable[..., mx.array | None]:
             by.ids or 0,
             draws,
             by.positions,
+            by.looks,
         )
-        close(whole, written, caches, opened, after)
-        return drawn
+        broken = others.pop(0) if by.looks else None
+        close(whole, written, caches, opened, others)
+        return Behind(drawn, broken)
 
     return guess
 

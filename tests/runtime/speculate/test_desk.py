@@ -159,14 +159,17 @@ def test_what_is_thought_about_a_round_counts_as_asking(monkeypatch: pytest.Monk
         done(its, seconds)
 
     monkeypatch.setattr("runtime.speculate.desk.time.perf_counter", lambda: now_s[0])
-    loop = Loop(desk({"made": Made()}), {"made": False}, slope=1.0, plain_s=3e-4).run(200, [1, 2])
-    assert loop.paused == 0
+    loop = Loop(desk({"made": Made()}), {"made": False}, slope=1.0, plain_s=3e-4)
+    monkeypatch.setattr("runtime.speculate.desk.now", lambda: Moment(loop.now_s))
+    assert loop.run(200, [1, 2]).paused == 0
     monkeypatch.setattr(Round, "done", think)
     assert loop.run(400, [1, 2]).paused > 300
 
 
-def test_behind_a_try_that_changed_nothing_it_pauses_again_at_once() -> None:
-    loop = Loop(desk({"made": Made()}), {"made": False}, slope=1.0, plain_s=1e-6).run(300, [1, 2])
+def test_behind_a_try_that_changed_nothing_it_pauses_again_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = Loop(desk({"made": Made()}), {"made": False}, slope=1.0, plain_s=1e-6)
+    monkeypatch.setattr("runtime.speculate.desk.now", lambda: Moment(loop.now_s))
+    loop.run(300, [1, 2])
     while loop.run(1, [1, 2]).drafters(1) == [None]:
         pass
     while loop.run(1, [1, 2]).drafters(1) != [None]:

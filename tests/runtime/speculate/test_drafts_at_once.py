@@ -11,6 +11,7 @@ import pytest
 
 from runtime.cpu import native
 from runtime.cpu.native import products
+from runtime.cpu.stated import Behind
 from runtime.loaded import LoadedModel
 from runtime.nn import ops
 from runtime.sampling.params import SamplingParams
@@ -40,9 +41,9 @@ def counted() -> Iterator[list[int]]:
     made: list[int] = []
     guess = ops.table.guess
 
-    def counting(*args: Any) -> mx.array | None:
+    def counting(*args: Any) -> Behind | None:
         found = guess(*args)
-        made.append(0 if found is None else found.shape[1])
+        made.append(0 if found is None else found.tokens.shape[1])
         return found
 
     with ops.using(replace(ops.table, guess=counting)):
@@ -134,6 +135,7 @@ def test_wrong_arguments_are_refused(tmp_path: Path) -> None:
         drafter.propose(Rows([[5, 9, 4]], Sampler([WISHES["greedy"]])), 3)
     (given,) = seen
     names = ["chain", "ends", "ids", "starts", "counts", "first", "drawn", "memories", "tables", "ids_drawn"]
+    names += ["by", "positions", "looks"]
     right = dict(zip(names, given, strict=False))
     wrong = [
         ({"ids": right["ids"].astype(mx.float32)}, "int32"),
@@ -148,13 +150,14 @@ def test_wrong_arguments_are_refused(tmp_path: Path) -> None:
         ({"tables": [None] * len(right["tables"])}, "turn, or none"),
         ({"tables": [mx.zeros((1, 9, 16))] * len(right["tables"])}, "table of turns"),
         ({"ids_drawn": 1 << 20}, "head's ids"),
+        ({"looks": True}, "one pass"),
     ]
     for change, says in wrong:
         with pytest.raises(ValueError, match=says):
-            node(*{**right, **change}.values(), None, [3])
+            node(*{**right, **change}.values())
     draws = native.kernels.Draws([1, 2], [1.0, 1.0], 0, [1.0, 1.0], [0.0, 0.0])
     with pytest.raises(ValueError, match="for each row"):
-        node(*right.values(), draws, [3])
+        node(*{**right, "by": draws}.values())
 
 
 def test_a_rehearsal_leaves_no_views_to_be_made(model: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@
 #include "draw_nodes.h"
 #include "softmax.h"
 #include "tables.h"
+#include <cmath>
 
 namespace modelkit {
 namespace {
@@ -40,6 +41,7 @@ struct Plan {
   std::vector<Links> passes;  // the first reads what is there, each of the others a token that was drawn
   int rows, width, steps, ids;  // tokens of the widest row; passes, and from the first of how many ids is drawn
   bool each;                    // one pass, and behind each of its tokens is drawn
+  bool looks;                   // whether what is drawn from are numbers; of one pass
   Ints counts;
   std::shared_ptr<const Draws> by;  // NULL: the likeliest
   std::vector<Key> keys;            // [steps][rows], or [rows][width]
@@ -53,6 +55,7 @@ struct Job {
   MaybeRun norm;
   const int32_t* read;
   int32_t* drawn;
+  bool* broken;  // [rows][columns]; NULL where nobody looks
 
   void run() const {
     const Room room;
@@ -73,6 +76,8 @@ struct Job {
       const mk_output to = {logits.get(), (size_t)head.n, nullptr};
       mk_products(&head, &to, 1, x.get(), width, judged);
       p.ends->bend(logits.get(), judged);
+      if (broken)
+        for (size_t i = 0; i < judged; i++) broken[i] = !numbers(logits.get() + i * head.n, head.n);
       if (p.by) p.by->draw(logits.get(), head.n, p.keys.data() + (size_t)pass * p.rows, next.data(), p.columns(), p.ids);
       else mk_likeliest(logits.get(), head.n, next.data(), judged, p.ids);
       ids.assign(next.begin(), next.end());
@@ -81,6 +86,13 @@ struct Job {
   }
 
  private:
+  // An id that is forbidden may have -inf.
+  static bool numbers(const float* logits, int count) {
+    bool all = true;
+    for (int i = 0; i < count; i++) all &= logits[i] < INFINITY;
+    return all;
+  }
+
   // Of what each row has read, the last token's.
   void keep_newest(float* x, size_t width) const {
     for (int b = 0; b < plan->rows; b++) {
@@ -98,11 +110,15 @@ class Guess : public Node {
     hold_inputs_once(in, out);
     const Ends& ends = *plan_->ends;
     Taken from = ends.weights.take(in, weights_at_, stream());
-    Job job{plan_, {}, take(ends.table, from), {}, take(ends.norm, from), dense(in[0], stream()).data<int32_t>(), nullptr};
+    Job job{plan_, {}, take(ends.table, from), {}, take(ends.norm, from), dense(in[0], stream()).data<int32_t>(), nullptr, nullptr};
     job.head = take(ends.head, from);
     for (const Links& links : plan_->passes) job.runs.push_back(ready(links, in, out, stream()));
     allocate(out[0]);
     job.drawn = out[0].data<int32_t>();
+    if (plan_->looks) {
+      allocate(out[1]);
+      job.broken = out[1].data<bool>();
+    }
     dispatch(stream(), [job = std::move(job)] { job.run(); });
   }
 
@@ -138,10 +154,10 @@ int joined(const Maybe& table, const Shape& shape, int width, Arrays& in) {
 // ids [rows, tokens], of each row the first counts[b], which stand from starts[b] on in its memory -> int32 [rows, drawn], or
 // for 0 int32 [rows, tokens], one behind each token; and what each layer remembers as it is then. tables: of the turns of
 // the tokens behind them, by memory, where there are several passes. ids_drawn: of the head's, from how many is drawn; 0 for all. by: None for the likeliest;
-// positions: of each row's first draw.
+// positions: of each row's first draw. looks: with bool [rows, tokens] behind the tokens, whether one was drawn from no numbers.
 Arrays guess(const Chain& chain, const Held<Ends>& held_ends, const Array& ids, const Ints& starts, const Ints& counts, int first,
              int drawn, const std::vector<Memory>& memories, const std::vector<Maybe>& tables, int ids_drawn,
-             const Held<Draws>* draws, const std::vector<uint32_t>& positions) {
+             const Held<Draws>* draws, const std::vector<uint32_t>& positions, bool looks) {
   const auto& ends = held_ends.by;
   const std::shared_ptr<const Draws> by = draws ? draws->by : nullptr;
   want(ids.dtype() == mx::int32 && ids.ndim() == 2 && drawn >= 0, "ids are int32 [rows, tokens], and so many are drawn");
@@ -155,10 +171,13 @@ Arrays guess(const Chain& chain, const Held<Ends>& held_ends, const Array& ids, 
   want(!by || (by->rows() == (size_t)shape.rows), "there is a position, and what is wanted, for each row");
   for (const Memory& memory : memories) want_room(memory, starts, counts, steps);
 
+  want(!looks || !drawn, "what is looked at is one pass");
+
   Arrays in{ids};
   std::vector<mx::Shape> shapes{{shape.rows, drawn ? drawn : shape.width}};
   std::vector<mx::Dtype> types{mx::int32};
-  auto plan = std::make_shared<Plan>(Plan{ends, {}, shape.rows, shape.width, steps, ids_drawn ? ids_drawn : ends->head.outputs(), !drawn, counts, by, {}});
+  if (looks) shapes.push_back(shapes[0]), types.push_back(mx::bool_);
+  auto plan = std::make_shared<Plan>(Plan{ends, {}, shape.rows, shape.width, steps, ids_drawn ? ids_drawn : ends->head.outputs(), !drawn, looks, counts, by, {}});
   plan->passes.push_back(chain.links(shape.rows, shape.width, starts, counts, first, memories, in, shapes, types));
   Ints at;
   for (size_t i = 0; i < tables.size(); i++) {
@@ -189,7 +208,8 @@ void define(nb::module_& m) {
   nb::class_<Held<Ends>>(m, "Ends").def("__init__", &hold<Ends, Matrix, float, MaybeNorm, Matrix, float, float>, nb::arg("table"), nb::arg("scale"),
                                         nb::arg("norm").none(), nb::arg("head"), nb::arg("times"), nb::arg("cap"));
   m.def("guess", &guess, nb::arg("chain"), nb::arg("ends"), nb::arg("ids"), nb::arg("starts"), nb::arg("counts"), nb::arg("first"),
-        nb::arg("drawn"), nb::arg("memories"), nb::arg("tables"), nb::arg("ids_drawn"), nb::arg("by").none(), nb::arg("positions"));
+        nb::arg("drawn"), nb::arg("memories"), nb::arg("tables"), nb::arg("ids_drawn"), nb::arg("by").none(), nb::arg("positions"),
+        nb::arg("looks"));
 }
 
 const Topic topic(define);

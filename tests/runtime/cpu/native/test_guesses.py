@@ -54,8 +54,10 @@ def drawn(model: LoadedModel, *, whole: bool) -> list[np.ndarray]:
             by, network = sampler.draws(positions), stated_by(model.network)
             assert by is not None
             assert network is not None
-            tokens = ops.table.guess(network, step, None, by_layout(memory), Guessed(None, *by))
-            assert tokens is not None
+            behind = ops.table.guess(network, step, None, by_layout(memory), Guessed(None, *by))
+            assert behind is not None
+            assert behind.broken is None
+            tokens = behind.tokens
         else:
             logits = model.network.logits(model.network(step, memory), step)
             tokens = sampler.sample(logits, positions, inputs=ids)
@@ -74,3 +76,24 @@ def test_a_whole_step_is_its_parts(name: str, tmp_path: Path) -> None:
     model = Reference(name).load(tmp_path)
     parts = drawn(model, whole=False)
     assert all(np.array_equal(a, b) for a, b in zip(drawn(model, whole=True), parts, strict=True))
+
+
+@pytest.mark.parametrize("value", [mx.nan, mx.inf, -mx.inf, 1.0], ids=str)
+def test_who_looks_is_told_where_there_were_no_numbers(value: float, tmp_path: Path) -> None:
+    """Of the second row's last token; an id that is forbidden may have -inf."""
+    model = Reference("llama").load(tmp_path)
+    model.network.model.embed_tokens.weight[9] = value
+    memory: Any = build_memory(model.described.layout, rows=2, dtype=model.dtype)
+    step = Step((0, 0), (2, 3), inputs=Inputs(mx.array([[1, 2, 0], [3, 4, 9]], mx.int32)))
+    memory.prepare(step)
+    network = stated_by(model.network)
+    assert network is not None
+    behind = ops.table.guess(network, step, None, by_layout(memory), Guessed(None, None, (1, 1), looks=True))
+    assert behind is not None
+    assert behind.broken is not None
+    hidden = model.network(step, memory)
+    logits = np.array(model.network.logits(hidden, step))
+    expected = (np.isnan(logits) | np.isposinf(logits)).any(axis=-1)
+    assert np.array(behind.broken)[0, :2].tolist() == expected[0, :2].tolist()
+    assert np.array(behind.broken)[1].tolist() == expected[1].tolist()
+    assert expected[1, 2] == (value != 1.0)
