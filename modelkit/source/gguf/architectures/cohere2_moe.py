@@ -59,7 +59,7 @@ def _write_cohere(out: Writing) -> None:
 
 
 def _score(file: Reading) -> None:
-    told = file.count("expert_gating_func", _SOFTMAX)
+    told = file.count("expert_gating_func", _SIGMOID)
     if told not in (_SOFTMAX, _SIGMOID):
         file.unsupported(f"`{file.full('expert_gating_func')}` is {told}; 1 and 2 are known here")
     file.config["expert_selection_fn"] = "sigmoid" if told == _SIGMOID else "softmax"
@@ -74,7 +74,7 @@ COHERE2MOE = Architecture(
         *expert_settings(),
         Same("logit_scale", ("logit_scale",), default=0.0625, kind=float),
         UNSCALED,
-        *windows(),
+        *windows(period=4, full_first=True),
         Special(_read_cohere, _write_cohere),
         Special(
             _score,
@@ -83,7 +83,7 @@ COHERE2MOE = Architecture(
                 _SIGMOID if out.facts.get("expert_selection_fn") == "sigmoid" else _SOFTMAX,
             ),
         ),
-        Same("expert_weights_norm", ("norm_topk_prob",), default=False),
+        Same("expert_weights_norm", ("norm_topk_prob",), default=False, absent=False),
         Same("expert_shared_count", ("num_shared_experts",), off=0, absent=0),
         heads_behind(),
         _BIAS,

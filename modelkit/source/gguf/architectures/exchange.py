@@ -5,6 +5,7 @@ Keys are those of the file's architecture, without its name in front (`context_l
 `llama.context_length`); a key that begins with a dot is a whole name (`.xielu.eps`).
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
@@ -52,6 +53,8 @@ class Reading:
         value = self._metadata.get(name)
         if value is None:
             return None
+        if type(value) is float and not math.isfinite(value):
+            self.refuse(f"`{name}` is {value}; a number was expected")
         if isinstance(value, (list, tuple)) and kind is None:
             return [shortest(item) if type(item) is float else item for item in value]
         if kind is not None and type(value) not in (kind if isinstance(kind, tuple) else (kind,)):

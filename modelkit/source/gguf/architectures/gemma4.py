@@ -87,7 +87,15 @@ def _read_rope(file: Reading) -> None:
         number < 1e29 for number in factors[turning:]
     ):
         file.unsupported(f"the factors in `{FREQS}` are not those of a share that is rotated")
-    file.skip("rope.dimension_count", "rope.dimension_count_swa")
+    for rotated, whole in (
+        ("rope.dimension_count", "key_length"),
+        ("rope.dimension_count_swa", "key_length_swa"),
+    ):
+        size = file.count(f"attention.{whole}")
+        if file.count(rotated, size) != size:
+            file.unsupported(
+                f"`{file.full(rotated)}` is not the {size} numbers of a head, which is not computed"
+            )
     file.config["rope_parameters"] = {
         "full_attention": {
             "rope_type": "proportional",

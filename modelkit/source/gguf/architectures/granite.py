@@ -1,6 +1,7 @@
 """Granite, its mixtures, and Granite 4's hybrids with Bamba."""
 
 from modelkit.source.gguf.architectures.architecture import Architecture, Kind
+from modelkit.source.gguf.architectures.exchange import Reading
 from modelkit.source.gguf.architectures.facts import Facts
 from modelkit.source.gguf.architectures.moe import SOFTMAX, expert_settings, experts
 from modelkit.source.gguf.architectures.parts import (
@@ -15,16 +16,28 @@ from modelkit.source.gguf.architectures.parts import (
 )
 from modelkit.source.gguf.architectures.rope import Rope
 from modelkit.source.gguf.architectures.rules import Joined, Parted
-from modelkit.source.gguf.architectures.settings import Same
+from modelkit.source.gguf.architectures.settings import Same, Special
 
-MULTIPLIERS = tuple(
-    Same(key, (name,), default=1.0, absent=1.0, kind=float)
-    for key, name in (
-        ("attention.scale", "attention_multiplier"),
-        ("embedding_scale", "embedding_multiplier"),
-        ("residual_scale", "residual_multiplier"),
-        ("logit_scale", "logits_scaling"),
-    )
+
+def _attention(file: Reading) -> None:
+    """llama.cpp scales by the size of a head where the file does not say, or says 0."""
+    size = file.config.get("head_dim") or Facts(file.config).head_dim
+    file.config["attention_multiplier"] = file.number("attention.scale", 0.0) or size**-0.5
+
+
+MULTIPLIERS = (
+    Special(
+        _attention,
+        lambda out: out.put("attention.scale", float(out.facts.get("attention_multiplier", default=1.0))),
+    ),
+    *(
+        Same(key, (name,), default=1.0, absent=1.0, zero=1.0, kind=float)
+        for key, name in (
+            ("embedding_scale", "embedding_multiplier"),
+            ("residual_scale", "residual_multiplier"),
+            ("logit_scale", "logits_scaling"),
+        )
+    ),
 )
 _BIASES = (bias_flag("attention_bias", "attn_q"), bias_flag("mlp_bias", "ffn_gate"))
 

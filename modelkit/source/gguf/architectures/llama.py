@@ -51,10 +51,12 @@ LLAMA = Architecture(
 def _read_scales(file: Reading) -> None:
     block = file.config["rope_parameters"]
     scale = file.get("rope.scaling.yarn_log_multiplier")
-    if scale is not None:
-        block |= {"mscale": scale, "mscale_all_dim": scale}
+    if scale:
+        block |= {"mscale": 1.0, "mscale_all_dim": scale}  # the first is one to llama.cpp, whatever is told
     beta = file.get("attention.temperature_scale")
-    if beta is not None:
+    if beta:
+        if "original_max_position_embeddings" not in block:
+            file.unsupported("queries grow with their place, and the length from which they do is not told")
         block["llama_4_scaling_beta"] = beta
 
 
@@ -62,8 +64,8 @@ def _write_scales(out: Writing) -> None:
     block = rope_block(out.facts)
     scale = block.get("mscale_all_dim")
     if scale is not None:
-        if block.get("mscale", scale) != scale:
-            out.refuse("mscale and mscale_all_dim differ, which GGUF cannot say for mistral3")
+        if block.get("mscale") != 1:
+            out.refuse("mscale is not 1, which GGUF cannot say for mistral3")
         out.put("rope.scaling.yarn_log_multiplier", float(scale))
     if block.get("llama_4_scaling_beta") is not None:
         out.put("attention.temperature_scale", float(block["llama_4_scaling_beta"]))

@@ -89,10 +89,10 @@ MOE_INNER = Same("expert_feed_forward_length", ("moe_intermediate_size",))
 SHARED_COUNT = Same("expert_shared_count", ("n_shared_experts",))
 
 
-ROUTED_SCALE = Same("expert_weights_scale", ("routed_scaling_factor",), kind=float)
+ROUTED_SCALE = Same("expert_weights_scale", ("routed_scaling_factor",), absent=1.0, zero=1.0, kind=float)
 
 
-NORMALIZED = Same("expert_weights_norm", ("norm_topk_prob",))
+NORMALIZED = Same("expert_weights_norm", ("norm_topk_prob",), absent=False)
 
 
 GROUPS = (

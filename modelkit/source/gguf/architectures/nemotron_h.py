@@ -93,12 +93,19 @@ def _write_nemotron(out: Writing) -> None:
     out.put("ssm.time_step_rank", heads)
 
 
+def _rms(file: Reading) -> None:
+    """Where both are told, this is the one that counts."""
+    told = file.get("attention.layer_norm_rms_epsilon")
+    if told is not None:
+        file.config["layer_norm_epsilon"] = told
+
+
 _NEMOTRON = (
     HIDDEN,
     HEAD_COUNT,
     HEAD_DIM,
     Same("attention.layer_norm_epsilon", ("layer_norm_epsilon", "rms_norm_eps"), default=1e-5, kind=float),
-    Special(lambda file: file.skip("attention.layer_norm_rms_epsilon"), put_nothing),
+    Special(lambda file: _rms(file), put_nothing),
     VOCAB,
     Special(_read_nemotron, _write_nemotron),
     Always("mlp_hidden_act", "relu2"),

@@ -44,7 +44,7 @@ class LongRope:
         rotated = file.count("rope.dimension_count", size)
         block: dict[str, Any] = {"rope_theta": file.number("rope.freq_base", 10000.0), "rope_type": "default"}
         original = file.get("rope.scaling.original_context_length", int)
-        factor = file.get("rope.scaling.attn_factor")
+        factor = file.number("rope.scaling.attn_factor", 1.0)
         file.skip("rope.scaling.type")
         if _LONG in file.shapes and _SHORT in file.shapes:
             file.used_tensors.update((_LONG, _SHORT))
@@ -56,8 +56,8 @@ class LongRope:
             }
             usual = attention_factor(file.config["max_position_embeddings"], original or 1)
             if self.told:
-                block["long_mscale"] = block["short_mscale"] = usual if factor is None else factor
-            elif factor is not None and abs(factor - usual) > 1e-6:
+                block["long_mscale"] = block["short_mscale"] = factor
+            elif abs(factor - usual) > 1e-6:
                 block["attention_factor"] = factor
         if original is not None:
             file.config["original_max_position_embeddings"] = original

@@ -77,19 +77,22 @@ class Rope:
 
 def read_scaling(file: Reading) -> dict[str, Any]:
     """`rope_type` and what belongs to it."""
-    kind = file.get("rope.scaling.type", str)
-    factor, linear = file.get("rope.scaling.factor"), file.get("rope.scale_linear")
+    kind = file.get("rope.scaling.type", str) or "linear"  # as llama.cpp takes it
+    factor, older = file.get("rope.scaling.factor"), file.get("rope.scale_linear")
+    factor = (older if factor is None else factor) or None
     original = file.get("rope.scaling.original_context_length", int)
     more = {name: file.get(key) for key, name in _YARN}
     if FREQS in file.shapes:
-        return _llama3(file, kind)
-    if kind is None and linear not in (None, 1.0):
-        kind, factor = "linear", linear
-    if kind in (None, "none") or (kind == "linear" and factor in (None, 1.0)):
+        return _llama3(file, kind, factor)
+    if kind == "none" or (kind == "linear" and factor in (None, 1.0)):
         return {"rope_type": "default"}
     if kind == "linear":
         return {"rope_type": "linear", "factor": factor}
-    if kind != "yarn" or factor is None:
+    if kind == "yarn" and factor is None:
+        file.unsupported(
+            f"the rotation is scaled by yarn, and `{file.full('rope.scaling.factor')}` is missing"
+        )
+    if kind != "yarn":
         file.unsupported(
             f"`{file.full('rope.scaling.type')}` is {kind!r:.80}; none, linear and yarn are known here"
         )
@@ -137,12 +140,12 @@ def llama3_factors(block: Mapping[str, Any], head_dim: int) -> tuple[float, ...]
     return tuple(found)
 
 
-def _llama3(file: Reading, kind: str | None) -> dict[str, Any]:
+def _llama3(file: Reading, kind: str, factor: float | None) -> dict[str, Any]:
     """Llama 3's rotation, told by its factors."""
     file.used_tensors.add(FREQS)
     stored = [float(number) for number in file.values(FREQS)]
-    if kind not in (None, "none"):
-        file.unsupported(f"`{FREQS}` stands beside `{file.full('rope.scaling.type')}` {kind!r:.80}")
+    if kind not in ("none", "linear") or (kind == "linear" and factor not in (None, 1.0)):
+        file.unsupported(f"`{FREQS}` stands beside a rotation that is scaled, {kind!r:.80} by {factor}")
     if all(number == 1.0 for number in stored):
         return {"rope_type": "default"}
     if 2 * len(stored) != Facts(file.config).head_dim:
@@ -158,6 +161,8 @@ def _llama3(file: Reading, kind: str | None) -> dict[str, Any]:
 def _llama3_block(file: Reading, stored: Sequence[float]) -> dict[str, Any] | None:
     """The parameters that the stored factors were made of, found by making them again."""
     base = file.number("rope.freq_base", 10000.0)
+    if base <= 0:
+        file.refuse(f"`{file.full('rope.freq_base')}` is {base}; a number above 0 was expected")
     for factor in sorted({max(stored), *(2.0, 4.0, 8.0, 16.0, 32.0)}, reverse=True):
         for context in _contexts(file):
             block = {

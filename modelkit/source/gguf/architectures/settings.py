@@ -28,6 +28,8 @@ class Same:
     """What transformers takes where a config does not say."""
     absent: Any = None
     """What llama.cpp takes where a file does not say; None: nothing, and neither does the config."""
+    zero: Any = None
+    """What llama.cpp takes a 0 for, where that is how files say that there is none."""
     needed: bool = False
     """Must the file say it?"""
     off: Any = None
@@ -38,7 +40,7 @@ class Same:
         value = file.get(self.key)
         if value is None and self.needed:
             file.refuse(f"the metadata has no `{file.full(self.key)}`")
-        value = self.absent if value is None else value
+        value = self.absent if value is None else self.zero if not value and self.zero is not None else value
         if value is not None:
             file.config[self.names[0]] = self.kind(value) if self.kind else value
 
