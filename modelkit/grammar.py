@@ -125,7 +125,8 @@ class Grammars:
         with self._refusals.remembered(key):
             matcher, notes = make(native)
         digits = self._digits_of(native) if numbers else None
-        grammar = Grammar(matcher, self._vocab_size, never, tuple(notes), digits)
+        added = frozenset(self._marks()[0].values())
+        grammar = Grammar(matcher, self._vocab_size, never, tuple(notes), digits, added)
         with self._lock:
             self._compiled[key] = grammar
             while len(self._compiled) > MOST_COMPILED:
@@ -219,7 +220,8 @@ def _spaces_spelled_out(text: str) -> str:
 class Grammar:
     """A compiled form: a Constraint of the floor below. never: bits of ids that no mask has.
 
-    notes: sentences on what it does not enforce. digits: bounds the numbers in it.
+    notes: sentences on what it does not enforce. digits: bounds the numbers in it. added: ids of tokens that
+    are no text to the library.
     """
 
     def __init__(
@@ -229,23 +231,29 @@ class Grammar:
         never: bytes = b"",
         notes: tuple[str, ...] = (),
         digits: Digits | None = None,
+        added: frozenset[int] = frozenset(),
     ) -> None:
         self.notes = notes
         self._native, self._bytes, self._never = native, _mask_bytes(vocab_size), never
-        self._digits = digits
+        self._digits, self._added = digits, added
 
     def matcher(self) -> "GrammarMatcher":
-        return GrammarMatcher(self._native, self._bytes, self._never, self._digits)
+        return GrammarMatcher(self._native, self._bytes, self._never, self._digits, self._added)
 
 
 class GrammarMatcher:
     """Where one answer stands in its grammar: a Matcher of the floor below."""
 
     def __init__(
-        self, start: "llguidance.LLMatcher", mask_bytes: int, never: bytes, digits: Digits | None
+        self,
+        start: "llguidance.LLMatcher",
+        mask_bytes: int,
+        never: bytes,
+        digits: Digits | None,
+        added: frozenset[int],
     ) -> None:
         self._start, self._native, self._digits = start, start.deep_copy(), digits
-        self._bytes, self._never = mask_bytes, never
+        self._bytes, self._never, self._added = mask_bytes, never, added
         self._taken: list[int] = []
         self._forced: list[int] | None = None  # None: not asked for at this place
 
@@ -268,12 +276,16 @@ class GrammarMatcher:
         self._forced = self._forced[1:] or None if self._forced else None
 
     def back(self, count: int) -> None:
-        """A matcher that failed cannot go back: a new one is given the tokens up to that place."""
+        """A matcher that failed cannot go back, and one that goes back over an added token may refuse what
+        it allows there: a new one is given the tokens up to that place.
+        """
         if count == 0 and not self._native.is_error():
             return
-        del self._taken[len(self._taken) - count :]
+        kept = len(self._taken) - count
+        sound = not self._native.is_error() and self._added.isdisjoint(self._taken[kept:])
+        del self._taken[kept:]
         self._forced = None
-        if self._native.is_error() or not self._native.rollback(count):
+        if not sound or not self._native.rollback(count):
             self._native = self._start.deep_copy()
             self._native.consume_tokens(self._taken)
 

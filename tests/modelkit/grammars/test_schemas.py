@@ -151,6 +151,29 @@ def test_any_tools_for_long(name: str, tools: dict[str, dict[str, Any] | None], 
     check(style, tools, seed)
 
 
+@pytest.mark.parametrize("name", ["deepseek-v3.2", "harmony"])
+@pytest.mark.parametrize("seed", range(4))
+def test_going_back_over_marks_leaves_nothing_behind(name: str, seed: int) -> None:
+    """As a block of drafts does it, of which none stands."""
+    style = style_named(name)
+    assert style is not None
+    rng, words = random.Random(seed), words_of(style, tokens=True)
+    shape = shape_of(style, Opening(), [{"name": "look", "parameters": MIXED}], "required")
+    assert shape is not None
+    grammar = words.grammars.shaped(shape)
+    ids, _ = walk(words, grammar.matcher(), rng, most=150)
+    matcher = grammar.matcher()
+    while ids:
+        size = rng.randint(1, 12)
+        block, ids = ids[:size], ids[size:]
+        for token in block:
+            matcher.advance(token)
+        matcher.back(len(block))
+        for token in block:
+            assert allows(matcher.mask(), token)
+            matcher.advance(token)
+
+
 MIXED = {"type": "object", "properties": {"x": {"enum": ["ab", 3, None]}}, "required": ["x"]}
 
 
