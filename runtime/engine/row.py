@@ -184,6 +184,12 @@ class Row:
             return "stop"
         return "length" if self.generated >= self.request.max_tokens else None
 
+    def broke_off(self, drafts: list[int]) -> None:
+        """It is over, maybe inside a block, of which these drafts are in memory: so they are among its ids."""
+        missing = self.length - len(self.ids) - (self.stop_id is not None)
+        if missing > 0:
+            self.ids += drafts[-missing:]
+
     def _drafts(self) -> Iterator[Drafts]:
         for name, drafted in self.drafted.items():
             rounds = self.accepted[name]

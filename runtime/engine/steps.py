@@ -187,11 +187,13 @@ class Steps:
         for row, count, kept_count in zip(rows, counts, kept, strict=True):
             row.length += kept_count
             row.judged(guess.drafter, count - 1, kept_count - 1)
-        ended = (
-            any(self._take(row, drawn[place][column], group, place, column) for column in range(kept[place]))
-            for place, row in enumerate(rows)
-        )
-        self._let_go([row for row, over in zip(rows, ended, strict=True) if over])
+        over: list[Row] = []
+        for place, row in enumerate(rows):
+            its = drawn[place][: kept[place]]
+            if any(self._take(row, token, group, place, column) for column, token in enumerate(its)):
+                row.broke_off(its[:-1])
+                over.append(row)
+        self._let_go(over)
         return []
 
     def _decode(self, here: Round | Desk) -> list[Drawn]:

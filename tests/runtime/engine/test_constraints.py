@@ -120,14 +120,14 @@ DRAFTERS: dict[str, dict[str, Drafter]] = {
 }
 
 
-def start(folder: Path, entry: str, kind: str | None = None) -> Engine:
+def start(folder: Path, entry: str, kind: str | None = None, prefix_bytes: int | None = None) -> Engine:
     def make(model: LoadedModel, memory: object) -> dict[str, Drafter]:
         if kind in ("itself", "other"):
             loaded = Reference(entry if kind == "itself" else "qwen2").load(folder / "draft")
             return {"model": ModelDrafter(loaded, vocab_size=model.vocab_size)}
         return DRAFTERS[kind] if kind else {}
 
-    options = Options(context_length=256, budget_tokens=16, max_rows=4)
+    options = Options(context_length=256, budget_tokens=16, max_rows=4, prefix_bytes=prefix_bytes)
     return Engine(lambda: Reference(entry).load(folder / "target"), options, make)
 
 
@@ -183,6 +183,45 @@ def plain(
 def until_broken(stream: Iterable[Delta]) -> Iterator[Delta]:
     with suppress(ConstraintFault):
         yield from stream
+
+
+@dataclass
+class Spoilt(ToyMatcher):
+    """Refuses what its mask allows once it has gone back over several tokens."""
+
+    spoilt: bool = False
+
+    def advance(self, token: int) -> None:
+        if self.spoilt:
+            raise ConstraintFault("it cannot go on")
+        super().advance(token)
+
+    def back(self, count: int) -> None:
+        super().back(count)
+        self.spoilt = self.spoilt or count > 1
+
+
+@dataclass(frozen=True)
+class Spoiling(Toy):
+    def matcher(self) -> ToyMatcher:
+        return Spoilt(self)
+
+
+def test_an_answer_that_fails_inside_a_block_ends_alone(tmp_path: Path) -> None:
+    prompt = tuple(range(4, 20))
+    engine = start(tmp_path, "llama", "forced", prefix_bytes=10**7)
+    try:
+        other = Request(prompt, LENGTH, GREEDY, constraint=Toy(60, runs=True))
+        (alone,), _, _ = run(engine, [other], together=False)
+        failing, beside = (
+            engine.submit(replace(other, constraint=Spoiling(60, runs=True))),
+            engine.submit(other),
+        )
+        with pytest.raises(ConstraintFault, match="it cannot go on"):
+            [*failing]
+        assert [token for delta in beside for token in delta.ids] == alone
+    finally:
+        engine.close()
 
 
 def follows(toy: Toy, ids: Sequence[int]) -> bool:
