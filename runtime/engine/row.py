@@ -185,7 +185,7 @@ class Row:
         return "length" if self.generated >= self.request.max_tokens else None
 
     def broke_off(self, drafts: list[int]) -> None:
-        """It is over, maybe inside a block, of which these drafts are in memory: so they are among its ids."""
+        """It is over, maybe inside a block. drafts: those of it that are in memory, and so among its ids."""
         missing = self.length - len(self.ids) - (self.stop_id is not None)
         if missing > 0:
             self.ids += drafts[-missing:]

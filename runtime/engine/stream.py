@@ -21,6 +21,7 @@ Invariants:
 import queue
 from collections import deque
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from types import TracebackType
 
@@ -146,8 +147,13 @@ class Stream:
                 return taken
             if event is not None:
                 taken.append(event)
-        if not taken and isinstance(self._last, BaseException) and not self._cancelled:
-            raise self._last
+        if isinstance(self._last, BaseException) and not self._cancelled:
+            if not taken:
+                raise self._last
+            self._ended = False  # nobody has been told yet; the next call raises
+            if self.wake is not None:
+                with suppress(RuntimeError):  # a loop that is closed reads no more
+                    self.wake()
         return taken
 
     def cancel(self) -> None:

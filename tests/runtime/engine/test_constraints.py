@@ -218,7 +218,7 @@ def test_an_answer_that_fails_inside_a_block_ends_alone(tmp_path: Path) -> None:
             engine.submit(other),
         )
         with pytest.raises(ConstraintFault, match="it cannot go on"):
-            [*failing]
+            list(failing)
         assert [token for delta in beside for token in delta.ids] == alone
     finally:
         engine.close()

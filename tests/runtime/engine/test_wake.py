@@ -183,6 +183,21 @@ def test_the_end_of_a_stream_takes_its_tokens_with_it(bell: Bell) -> None:
     assert other.has_news
 
 
+def test_a_failure_behind_tokens_is_told_at_the_next_look() -> None:
+    """Whoever looks for the end before looks again is woken once more."""
+    woken = list[int]()
+    stream = Stream()
+    stream.listen(lambda: woken.append(1))
+    stream.put(Delta((5,)))
+    stream.put(ValueError("the grammar cannot go on"))
+    woken.clear()
+    assert [delta.ids for delta in stream.take()] == [(5,)]
+    assert (stream.ended, woken) == (False, [1])
+    with pytest.raises(ValueError, match="cannot go on"):
+        stream.take()
+    assert stream.ended
+
+
 def test_what_is_there_is_taken_without_waiting(engine: Engine) -> None:
     held = threading.Event()
     blocked = threading.Thread(target=lambda: engine.call(lambda _model: held.wait(100)))
