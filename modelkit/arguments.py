@@ -51,7 +51,7 @@ def flag(value: object, where: str) -> bool:
 
 def whole(value: object, where: str, low: int, high: int) -> int:
     """A whole number from `low` to `high`, numpy's included."""
-    number = _index(value)
+    number = as_whole(value)
     if number is None or not low <= number <= high:
         raise refused(where, value, f"a whole number from {low} to {high}")
     return number
@@ -59,10 +59,7 @@ def whole(value: object, where: str, low: int, high: int) -> int:
 
 def number(value: object, where: str) -> float:
     """A finite number, numpy's included."""
-    try:
-        found = None if isinstance(value, bool | str | bytes) else float(value)  # pyright: ignore[reportArgumentType]
-    except (TypeError, ValueError, OverflowError):
-        found = None
+    found = as_number(value)
     if found is None or not math.isfinite(found):
         raise refused(where, value, "a finite number")
     return found
@@ -72,7 +69,7 @@ def ids(value: object, where: str) -> tuple[int, ...]:
     """Token ids: any collection of whole numbers. Whether the vocabulary has them is asked elsewhere."""
     found: list[int] = []
     for place, one in enumerate(elements(value, where, "token ids")):
-        number = _index(one)
+        number = as_whole(one)
         if number is None:
             several = "One call answers one prompt." if isinstance(one, str) else None
             raise refused(f"{where}[{place}]", one, "a token id", several)
@@ -81,10 +78,10 @@ def ids(value: object, where: str) -> tuple[int, ...]:
 
 
 def elements(value: object, where: str, of: str) -> Iterator[Any]:
-    """What is in a list or another collection. A text, bytes and a mapping are single values here, though
-    Python would iterate over them.
+    """What is in a list or another collection in order. A text, bytes, a mapping and a set are single values
+    here, though Python would iterate over them.
     """
-    single = isinstance(value, str | bytes | bytearray | memoryview | Mapping | type)
+    single = isinstance(value, str | bytes | bytearray | memoryview | Mapping | set | frozenset | type)
     if not single and isinstance(value, Iterable):
         try:
             return iter(value)
@@ -127,7 +124,16 @@ def _encodable(name: str) -> bool:
     return True
 
 
-def _index(value: object) -> int | None:
+def as_number(value: object) -> float | None:
+    """A number, numpy's included; None for anything else."""
+    try:
+        return None if isinstance(value, bool | str | bytes) else float(value)  # pyright: ignore[reportArgumentType]
+    except (TypeError, ValueError, OverflowError):
+        return None
+
+
+def as_whole(value: object) -> int | None:
+    """A whole number, numpy's included; None for anything else."""
     if isinstance(value, bool):
         return None
     try:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from modelkit import words
-from modelkit.arguments import shown
+from modelkit.arguments import as_number, as_whole, shown
 from modelkit.errors import ParameterError
 from modelkit.modelfile.parameter_table import (
     MAX_STOP_CHARACTERS,
@@ -44,7 +44,8 @@ def parse_parameter(name: str, text: str) -> ParameterValue:
 def check_parameter(name: str, value: object) -> ParameterValue:
     """A Python value in its canonical form. `stop` takes one text or several.
 
-    Nothing is guessed: neither True nor "0.7" is a number, and 4096.0 is no whole number. Where "on" and
+    Nothing is guessed: neither True nor "0.7" is a number, and 4096.0 is no whole number; numpy's numbers are
+    what they are. Where "on" and
     "off" are choices, True and False mean them. Raises ParameterError.
     """
     row = _lookup(name)
@@ -52,10 +53,10 @@ def check_parameter(name: str, value: object) -> ParameterValue:
         return _check_strings(row, value)
     if row.kind == "choice":
         return _check_choice(row, value)
-    types = int if row.kind == "int" else (int, float)
-    if isinstance(value, bool) or not isinstance(value, types) or not row.holds(value):
+    number = as_whole(value) if row.kind == "int" else as_number(value)
+    if number is None or not row.holds(number):
         raise _unfit(row, value)
-    return int(value) if row.kind == "int" else float(value) + 0.0  # -0.0 and 0.0 are one setting
+    return number if row.kind == "int" else number + 0.0  # -0.0 and 0.0 are one setting
 
 
 def check_name(name: str) -> str:

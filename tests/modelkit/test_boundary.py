@@ -230,6 +230,7 @@ def test_every_public_function_is_thrown_at() -> None:
 BAD: dict[str, tuple[Callable[[modelkit.Model], object], str]] = {
     "prompt None": (lambda m: m.generate(None), "prompt is None, expected a list of token ids"),  # pyright: ignore
     "prompt bytes": (lambda m: m.generate(b"x"), "prompt is b'x', expected"),
+    "prompt set": (lambda m: m.generate({1, 2}), "prompt is a set, expected"),  # pyright: ignore
     "prompt mapping": (lambda m: m.generate({1: 2}), "prompt is a dict, expected"),  # pyright: ignore
     "prompts": (lambda m: m.generate(["a", "b"]), r"prompt\[0\] is 'a', expected a token id"),  # pyright: ignore
     "chat tools": (lambda m: m.chat([USER], tools=5), "tools is 5, expected a list"),  # pyright: ignore

@@ -3,6 +3,7 @@
 import json
 import math
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -149,6 +150,16 @@ def test_refusal_says_what_is_and_what_was_expected():
 
 def test_whole_number_and_float_are_one_setting():
     assert json.dumps(Parameters({"temperature": 1}).to_json()) == '{"temperature": 1.0}'
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "plain"),
+    [("seed", np.int64(7), 7), ("top_k", np.uint8(7), 7), ("temperature", np.float32(0.5), 0.5)],
+)
+def test_numpys_numbers_are_numbers(name: str, value: object, plain: float):
+    found = check_parameter(name, value)
+    assert found == plain
+    assert type(found) is type(plain)
 
 
 def test_minus_zero_is_zero():
