@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
-from modelkit import arguments
+from modelkit import arguments, forgotten
 from modelkit.at_work import AtWork
 from modelkit.attached import read_adapters
 from modelkit.chat.message import Message, read_messages
@@ -91,6 +91,7 @@ class Model(AtWork):
         self.start_id, self.adapters, self.writes = running.start_id, running.adapters, running.writes
         self._running = running
         self._closing = threading.Lock()
+        self._watched = forgotten.watch(self, running)
 
     def __enter__(self) -> "Model":
         return self
@@ -106,10 +107,13 @@ class Model(AtWork):
 
     def close(self) -> None:
         """Cancel what runs, give the memory back, and remember how well drafts did. Safe to call twice, and
-        from any thread.
+        from any thread; in a process that was forked from the model's it does nothing.
         """
         with self._closing:
             if self._running is None:
+                return
+            self._watched.detach()
+            if self._running.engine.elsewhere:
                 return
             self._running.close()
             self._running = None
@@ -175,7 +179,7 @@ class Model(AtWork):
             fit = running.fit(asked.resolved, asked.context_length)
             frame = Frame(think=asked.resolved.think)
             read = running.prompter.chat([Message("user", prompt)], frame, fit)
-        answer = running.answer(read, asked, continuing=bare or not isinstance(prompt, str))
+        answer = running.answer(read, asked, continuing=bare or not isinstance(prompt, str)).of(self)
         return answer if streaming else answer.whole()
 
     @overload
@@ -243,7 +247,7 @@ class Model(AtWork):
             arguments.text(tool_choice, "tool_choice"),
             arguments.flag(parallel_tool_calls, "parallel_tool_calls"),
         )
-        answer = running.answer(prompt, asked, calling, continuing=continues)
+        answer = running.answer(prompt, asked, calling, continuing=continues).of(self)
         return answer if streaming else answer.whole()
 
     def logits(

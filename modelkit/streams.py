@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import replace
 from types import TracebackType
-from typing import TypeVar
+from typing import Self, TypeVar
 
 from modelkit.errors import ModelkitError, RequestError
 from modelkit.faults import worded
@@ -53,6 +53,7 @@ class GenerationStream:
         self._given = Collected()
         self._over = self._left = self._finished = False
         self._fault: ModelkitError | None = None
+        self._model: object = None
         # One reader at a time. A signal handler may come back to a stream that its own thread is reading.
         self._reading = threading.RLock()
 
@@ -170,6 +171,11 @@ class GenerationStream:
         over = self._over or self._stream.cancelled
         return f"<GenerationStream {'ended' if over else 'open'}, {len(self._parting.ids)} tokens>"
 
+    def of(self, model: object) -> Self:
+        """Hold the model for as long as the answer is read: one that nobody holds is closed."""
+        self._model = model
+        return self
+
     def note(self, what: str) -> None:
         """Say what of the request was not done; before anything is taken."""
         self.begun = replace(self.begun, notes=(*self.begun.notes, what))
@@ -272,7 +278,7 @@ class GenerationStream:
 
     def _end(self) -> None:
         """The engine gives no more; what was held back is ready, unless somebody has left."""
-        self._over = True
+        self._over, self._model = True, None
         if not self._stream.cancelled:
             self._ready.extend(self._parting.finish())
 

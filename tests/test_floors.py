@@ -86,6 +86,7 @@ FLOORS: list[tuple[bool, tuple[str, ...]]] = [
             "modelkit.schema",
             "modelkit.streams",
             "modelkit.waking",
+            "modelkit.forgotten",
         ),
     ),
     (True, ("modelkit.model",)),

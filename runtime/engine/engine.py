@@ -152,6 +152,11 @@ class Engine:
             self._thread.post(lambda: self._limit_layers(limit_bytes), lambda _error: None)
 
     @property
+    def elsewhere(self) -> bool:
+        """Is this a fork of the process that it runs in? Nothing of it works here, nor has to be closed."""
+        return self._thread.elsewhere
+
+    @property
     def alive(self) -> bool:
         """Can it still be asked for anything?"""
         return self._thread.alive
@@ -175,6 +180,8 @@ class Engine:
         """Cancel everything, stop the thread, and let go of weights, layer memory and pages. Streams end as
         cancelled. Safe to call twice, from several threads too.
         """
+        if self.elsewhere:
+            return
         self._thread.close()
         with self._closing:
             if not self._closed:

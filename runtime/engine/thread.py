@@ -11,6 +11,7 @@ why, and whoever comes later gets ThreadEnded at once.
 """
 
 import atexit
+import os
 import threading
 import time
 from collections import deque
@@ -31,6 +32,9 @@ class ThreadEnded(RuntimeError):
     """The MLX thread runs no more: it was closed, or ended by an error, which is then the cause."""
 
 
+_FORKED = ThreadEnded("only the thread that forks goes on in the new process")
+
+
 class MlxThread:
     """Runs posted closures in order and, once it serves, work between them."""
 
@@ -46,6 +50,7 @@ class MlxThread:
         self._turning_s: float | None = None
         self._asked: Refuse | None = None
         self._stranded = False
+        self._process = os.getpid()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
         # A program that never closes us must still end in good order.
@@ -74,6 +79,8 @@ class MlxThread:
         """Run `closure` on the thread, soon. refused: called, on the thread, with what the closure raised, or
         with ThreadEnded when it will not run. Raises ThreadEnded where that is known already.
         """
+        if self.elsewhere:
+            raise ThreadEnded("it runs in the process that this one was forked from") from _FORKED
         with self._wake:
             if self._closing or self._over:
                 raise self._refusal()
@@ -91,12 +98,19 @@ class MlxThread:
     @property
     def alive(self) -> bool:
         """Does it still take what is posted?"""
-        return not (self._closing or self._over)
+        return not (self._closing or self._over or self.elsewhere)
+
+    @property
+    def elsewhere(self) -> bool:
+        """Is this a fork of the process that has the thread? Its locks may be held for ever then."""
+        return os.getpid() != self._process
 
     def close(self) -> None:
         """Finish the posted closures, stop working and join. Safe to call twice, and from any other
-        thread.
+        thread. In a forked process there is nothing to close.
         """
+        if self.elsewhere:
+            return
         with self._wake:
             self._closing = True
             self._wake.notify()

@@ -1,7 +1,10 @@
 """Answers that are left before their end, by any thread and in every way, and models that are closed."""
 
 import gc
+import os
 import random
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -184,3 +187,46 @@ def test_requests_that_race_with_closing_end_or_are_refused(folder: Path, pool: 
         model.close()
         assert {job.result(PATIENCE_S) for job in asking} == {"closed"}
         stop.set()
+
+
+def test_a_model_that_nobody_holds_is_closed(folder: Path) -> None:
+    model = modelkit.load(folder)
+    engine = model._open.engine
+    del model
+    gc.collect()
+    until = time.monotonic() + PATIENCE_S
+    while engine.alive and time.monotonic() < until:
+        time.sleep(0.01)
+    assert not engine.alive
+
+
+def test_an_answer_that_is_read_holds_its_model(model: modelkit.Model, folder: Path) -> None:
+    pieces = begin(modelkit.load(folder))
+    gc.collect()
+    assert "".join(pieces) == begin(model).whole().text
+
+
+FORKS = """
+import os, signal, sys
+import modelkit
+
+model = modelkit.load(sys.argv[1])
+if os.fork() == 0:
+    signal.alarm(60)
+    try:
+        model.generate("Once", raw=True, num_predict=2)
+    except modelkit.errors.ModelClosed as error:
+        print(error.message, model.alive, model.close(), flush=True)
+    sys.exit()
+os.wait()
+print(len(model.generate("Once", raw=True, num_predict=2).ids))
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no forks")
+def test_a_forked_process_is_told_that_the_model_is_not_its_own(folder: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", FORKS, str(folder)], capture_output=True, text=True, check=True
+    )
+    said = "the model can answer no more: it runs in the process that this one was forked from"
+    assert done.stdout == f"{said} False None\n2\n"

@@ -1,0 +1,49 @@
+"""Models that nobody holds any more and nobody closed, as of a notebook's cell that ran again: closed here.
+
+The garbage collector may find one at any moment, on any thread, the engine's own included, so whoever is
+told may neither wait nor take a lock: it hands the model to a thread of this room and returns.
+"""
+
+import gc
+import threading
+import weakref
+from queue import SimpleQueue
+from typing import Protocol
+
+from runtime import device
+
+
+class Closing(Protocol):
+    def close(self) -> None: ...
+
+
+_LEFT: "SimpleQueue[Closing]" = SimpleQueue()  # its `put` may interrupt itself
+_STARTED = threading.Lock()
+_closer: threading.Thread | None = None
+
+
+def watch(holder: object, held: Closing) -> "weakref.finalize[..., object]":
+    """Close `held` soon after nobody holds `holder` any more, unless what is returned is detached. Not at the
+    end of the program, where everything ends by itself.
+    """
+    global _closer
+    with _STARTED:
+        if _closer is None or not _closer.is_alive():
+            _closer = threading.Thread(target=_close_all, name="modelkit-forgotten", daemon=True)
+            _closer.start()
+    watched = weakref.finalize(holder, _LEFT.put, held)
+    watched.atexit = False
+    return watched
+
+
+def _close_all() -> None:
+    while True:
+        _close(_LEFT.get())
+
+
+def _close(held: Closing) -> None:
+    """In a function of its own, so that nothing is held while the next one is waited for."""
+    held.close()
+    del held
+    gc.collect()  # as in Model.close
+    device.give_back()
