@@ -114,11 +114,17 @@ def _add_declared(
 
 
 def _mark_special(native: "tokenizers.Tokenizer", specials: Specials) -> None:
-    """Named tokens that are mere pieces of the vocabulary become whole, special tokens."""
+    """Named tokens that are mere pieces of the vocabulary become whole, special tokens; so do those that are
+    added and were not called special.
+    """
     import tokenizers
 
-    added = {token.content for token in native.get_added_tokens_decoder().values()}
+    added = {token.content: token for token in native.get_added_tokens_decoder().values()}
     for text in specials:
-        if text not in added and native.token_to_id(text) is not None:
-            token = tokenizers.AddedToken(text, special=True, normalized=False)
-            guarded("adding a token", lambda token=token: native.add_tokens([token]))
+        token = added.get(text)
+        if token is not None:
+            token.special, known = True, token.special
+        else:
+            token, known = tokenizers.AddedToken(text, special=True, normalized=False), False
+        if not known and native.token_to_id(text) is not None:
+            guarded("adding a token", lambda token=token: native.add_special_tokens([token]))

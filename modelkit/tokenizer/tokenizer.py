@@ -82,9 +82,13 @@ class Tokenizer:
         return [*self._before, *framed.ids, *self._after], dropped
 
     def decode(self, ids: Iterable[int], *, skip_special: bool = True) -> str:
-        """The text of `ids`. Ids that are no token (a model may have spare ones) are left out."""
-        plain = [_checked_id(one) for one in ids]
-        return guarded("decoding ids", lambda: self._native.decode(plain, skip_special_tokens=skip_special))
+        """The text of `ids`. Ids that are no token (a model may have spare ones) are left out.
+
+        Special tokens are told by their ids: the library looks at their text, as its normalizer leaves it.
+        """
+        skipped = self.special_ids if skip_special else frozenset[int]()
+        plain = [one for one in map(_checked_id, ids) if one not in skipped]
+        return guarded("decoding ids", lambda: self._native.decode(plain, skip_special_tokens=False))
 
     def id_to_piece(self, id: int) -> str | None:  # noqa: A002  # the field's word for it
         """The vocabulary entry of an id as it stands there (`Ġthe`, `<0xE2>`); None where no token is."""

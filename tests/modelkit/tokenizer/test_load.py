@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from modelkit.errors import RequestError, TokenizerError
-from modelkit.tokenizer import Tokenizer, load_tokenizer
+from modelkit.tokenizer import TextStream, Tokenizer, load_tokenizer
 from tests.modelkit.tokenizer.small import added, byte_level, folder_files, template, write
 
 CONFIG: dict[str, Any] = {"bos_token": "<s>", "eos_token": "</s>"}
@@ -92,6 +92,24 @@ def test_a_named_token_that_is_a_mere_piece_becomes_special(tmp_path: Path):
     assert tokenizer.encode("a<s>", add_special=False) == [2, 0]
     assert tokenizer.decode([2, 0]) == "a"
     assert tokenizer.special_ids == {0, 1}
+
+
+def test_a_named_token_that_was_not_called_special_is(tmp_path: Path):
+    """As transformers has it."""
+    tokens = [added("<s>", 0), added("</s>", 1, special=False)]
+    tokenizer = load(tmp_path, tokenizer=byte_level(added_tokens=tokens), tokenizer_config=CONFIG)
+    assert tokenizer.special_ids == {0, 1}
+    assert tokenizer.decode([2, 3, 1]) == "ab"
+    assert tokenizer.encode("a</s>", add_special=False) == [2, 1]
+
+
+def test_a_special_token_is_known_by_its_id_whatever_its_text_becomes(tmp_path: Path):
+    """The library compares texts, and has this one in small letters by then."""
+    tokens = [added("<s>", 0), added("</s>", 1), {**added("STOP", 30), "normalized": True}]
+    document = byte_level(added_tokens=tokens, normalizer={"type": "Lowercase"})
+    tokenizer = load(tmp_path, tokenizer=document, tokenizer_config=CONFIG)
+    stream = TextStream(tokenizer)
+    assert tokenizer.decode([2, 30, 3]) == "".join(map(stream.push, [2, 30, 3])) + stream.finish() == "ab"
 
 
 def test_a_named_token_outside_the_vocabulary_gets_no_id(tmp_path: Path):
