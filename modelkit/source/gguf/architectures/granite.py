@@ -35,9 +35,9 @@ MULTIPLIERS = (
         for key, name in (
             ("embedding_scale", "embedding_multiplier"),
             ("residual_scale", "residual_multiplier"),
-            ("logit_scale", "logits_scaling"),
         )
     ),
+    Same("logit_scale", ("logits_scaling",), default=1.0, absent=1.0, kind=float),
 )
 _BIASES = (bias_flag("attention_bias", "attn_q"), bias_flag("mlp_bias", "ffn_gate"))
 

@@ -44,6 +44,8 @@ def _write_norms(out: Writing) -> None:
 
 def _rotations(file: Reading) -> None:
     """Layers that see everything are not rotated."""
+    if file.config["rope_parameters"]["rope_type"] != "default":
+        file.unsupported("the rotation is scaled, which llama.cpp does not compute for layers with a window")
     base = file.config["rope_parameters"]["rope_theta"]
     kinds = file.config["layer_types"]
     file.config["layer_rope_theta"] = [base if kind == "sliding_attention" else 0 for kind in kinds]
