@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from modelkit.chat.styles.opening import Opening
     from modelkit.chat.styles.style import Style
     from modelkit.grammars.budget import Budgeted
+    from modelkit.grammars.loosening import Loosenings
     from modelkit.grammars.rules import Outcome
     from modelkit.grammars.shape import Shape
 
@@ -61,6 +62,7 @@ class Grammars:
         self._native: llguidance.LLTokenizer | None = None
         self._compiled: OrderedDict[object, Grammar] = OrderedDict()
         self._digits: Digits | None = None
+        self._loosenings: Loosenings | None = None
         self._refusals = Refusals(MOST_COMPILED)
         self._lock = threading.Lock()
         self._added: tuple[dict[str, int], frozenset[int]] | None = None
@@ -134,9 +136,15 @@ class Grammars:
         return grammar
 
     def _shaped(self, native: "llguidance.LLTokenizer", shape: "Shape") -> "_Made":
-        from modelkit.grammars.whole import definition, loosened, of_usable_tools
+        from modelkit.grammars.loosening import Loosenings
+        from modelkit.grammars.whole import definition, of_usable_tools, opened
 
-        shape, notes = of_usable_tools(shape, lambda schema: self._unusable(native, schema))
+        def why_not(schema: Mapping[str, Any]) -> str | None:
+            return self._unusable(native, schema)
+
+        if self._loosenings is None:  # two threads may make the same
+            self._loosenings = Loosenings(why_not, MOST_COMPILED)
+        shape, notes = of_usable_tools(shape, why_not, self._loosenings.of)
         marks, plain = self._marks()
         form = None if shape.form is None else _definition(shape.form)
 
@@ -158,7 +166,7 @@ class Grammars:
         if isinstance(made, str) and shape.style.loose:  # who reads them looks at calls without marks, too
             made = tried(replace(shape, style=replace(shape.style, loose=False)), notes)
         if isinstance(made, str) and shape.tools:
-            made = tried(*loosened(shape, made))
+            made = tried(*opened(shape, made))
         if isinstance(made, str):
             raise RequestError(f"no grammar for this answer: {made}")
         return made
@@ -348,6 +356,7 @@ def _definition(form: Form) -> str:
     from llguidance.gbnf_to_lark import gbnf_to_lark, is_lark_syntax
 
     from modelkit.grammars.sound import unsound, unsound_rules
+    from modelkit.grammars.spelled import spelled
 
     if form.kind == "regex":
         return LLMatcher.grammar_from_regex(form.text)
@@ -360,9 +369,12 @@ def _definition(form: Form) -> str:
             closed = close_objects(form.text)
             root = json.loads(closed)
             why = unsound(root) if isinstance(root, dict) else None
+            written = spelled(root)
             # Lenient would leave out what it cannot do, silently.
             definition = LLMatcher.grammar_from_json_schema(
-                closed, {"whitespace_pattern": JSON_BLANKS}, {"lenient": False}
+                closed if written is root else json.dumps(written),
+                {"whitespace_pattern": JSON_BLANKS},
+                {"lenient": False},
             )
     except Exception as error:
         raise refused(form, str(error)) from error

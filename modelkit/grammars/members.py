@@ -4,7 +4,9 @@ from collections.abc import Mapping, Sequence
 from itertools import takewhile
 from typing import Any
 
+from modelkit.grammars.expressions import NotUnderstood
 from modelkit.grammars.patterns import whole
+from modelkit.grammars.possible import possible
 from modelkit.grammars.rules import Rules, either, escaped, quoted
 from modelkit.grammars.ways import Schema, Ways
 from runtime.records import dataclass
@@ -52,22 +54,28 @@ def members_of(rules: Rules, ways: Ways, schema: Schema, at: str) -> Members:
     more = schema.get("additionalProperties", not known)  # who names some means these: see modelkit.schema
     patterns = schema.get("patternProperties", {})
     beside = more if isinstance(more, Mapping) else True
-    named = [(name, its, name in must) for name, its in known.items() if ways.any_of(its)]
+    named = [
+        (name, its, name in must)
+        for name, its in known.items()
+        if possible(rules, ways, its)
+        or (name in must and ways.any_of(its))  # then it is said where it stands
+    ]
     named += [(name, beside, True) for name in must if name not in known]
     taken = "|".join(map(escaped, dict.fromkeys([*known, *must])))
     fits = dict[str, str]()
     for pattern in patterns:
-        found = whole(pattern)
-        if found is None:
-            rules.leave(f"patternProperties of {at}: no property is written by {pattern[:80]!r}")
-        else:
-            fits[pattern] = found
+        try:
+            fits[pattern] = whole(pattern)
+        except NotUnderstood as error:
+            rules.leave(f"patternProperties of {at}: none is written by {pattern[:80]!r}: {error}")
     free = f"/{NAME}/" + (f" & ~/{taken}/" if taken else "")
     others = [Others(f"{free} & /{fit}/", patterns[pattern]) for pattern, fit in fits.items()]
     if more is not False and len(fits) == len(patterns):
         not_these = "".join(f" & ~/{fit}/" for fit in fits.values())
         others.append(Others(free + not_these, more))
-    others = [one for one in others if ways.any_of(one.schema) and rules.outcome(one.name) != "never"]
+    others = [
+        one for one in others if possible(rules, ways, one.schema) and rules.outcome(one.name) != "never"
+    ]
     least, most = _counts(rules, schema, named, at)
     return Members(tuple(named), tuple(others) if most != 0 else (), least, most)
 
@@ -86,14 +94,19 @@ def _counts(
     return max(least - sure, 0), None if most is None else max(most - len(named), 0)
 
 
-def items_of(ways: Ways, schema: Schema) -> Items:
+def items_of(rules: Rules, ways: Ways, schema: Schema) -> Items:
     """schema: of lists alone (`of_kind`)."""
     front, rest = tuple(schema.get("prefixItems", ())), schema.get("items", True)
-    front = tuple(takewhile(ways.any_of, front))
-    ended = len(front) < len(schema.get("prefixItems", ())) or not ways.any_of(rest)
-    limits = [*([schema["maxItems"]] if "maxItems" in schema else []), *([len(front)] if ended else [])]
+    least = schema.get("minItems", 0)
+
+    def can_be(place: int, one: Any) -> bool:
+        return possible(rules, ways, one) or (place < least and ways.any_of(one))
+
+    known = [one for _, one in takewhile(lambda pair: can_be(*pair), enumerate(front))]
+    ended = len(known) < len(front) or not can_be(len(known), rest)
+    limits = [*([schema["maxItems"]] if "maxItems" in schema else []), *([len(known)] if ended else [])]
     most = min(limits, default=None)
-    return Items(front[:most], False if ended else rest, schema.get("minItems", 0), most)
+    return Items(tuple(known[:most]), False if ended else rest, least, most)
 
 
 def joined(rules: Rules, items: Items, front: Sequence[str], rest: str, comma: str) -> str:

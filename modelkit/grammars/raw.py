@@ -8,6 +8,7 @@ the mark itself fits) or is not understood is left out and said: `Rules.leave`.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from modelkit.grammars.expressions import NotUnderstood
 from modelkit.grammars.patterns import FORMATS, whole
 from modelkit.grammars.rules import Free, Rules, either, escaped, together
 from runtime.records import dataclass
@@ -59,13 +60,10 @@ def said_of(rules: Rules, schema: Mapping[str, Any], at: str) -> Said:
     every = [schema, *schema.get("allOf", ())]
     fits = list[str]()
     for pattern in (one["pattern"] for one in every if "pattern" in one):
-        found = whole(pattern)
-        if found is None:
-            rules.leave(
-                f"pattern of {at}: `^` and `$` are understood at its ends and those of its alternatives"
-            )
-        else:
-            fits.append(found)
+        try:
+            fits.append(whole(pattern))
+        except NotUnderstood as error:
+            rules.leave(f"pattern of {at}: {error}")
     for name in (one["format"] for one in every if "format" in one):
         if name in FORMATS:
             fits.append(FORMATS[name])

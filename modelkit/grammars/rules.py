@@ -7,12 +7,14 @@ spelt-out mark too (`until`).
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Literal
 
+from modelkit.grammars.expressions import ANYTHING
+from modelkit.grammars.spelled import spelled
 from runtime.records import dataclass
 
-ANYTHING = r"(.|\n)*"
 ANY = f"/{ANYTHING}/"
 _META = re.compile(r"[\\.+*?()|\[\]{}^$/#&~\-]")
 SPACED = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": ", "lenient": False}
@@ -89,6 +91,15 @@ class Rules:
         """Say what of a schema these rules do not enforce."""
         self._left.append(what)
 
+    @contextmanager
+    def quiet(self) -> Generator[None]:
+        """What is left in here is not said."""
+        said = [*self._left]
+        try:
+            yield
+        finally:
+            self._left = said
+
     def left(self) -> tuple[str, ...]:
         """What was said since the last time."""
         said, self._left = tuple(dict.fromkeys(self._left)), []
@@ -113,7 +124,8 @@ class Rules:
         if isinstance(schema, bool):
             schema = {} if schema else {"not": {}}
         assert isinstance(schema, Mapping)
-        return self.rule(f"%json {json.dumps({**schema, 'x-guidance': {**SPACED, **layout}})}")
+        written: dict[str, Any] = dict(spelled(schema))
+        return self.rule(f"%json {json.dumps({**written, 'x-guidance': {**SPACED, **layout}})}")
 
     def free(self, what: Free) -> str:
         """Text to the end of what it stands in."""

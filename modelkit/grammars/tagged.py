@@ -6,10 +6,11 @@ from typing import Any
 
 from modelkit.chat.styles.style import Tag
 from modelkit.grammars.members import Others, items_of, joined, members_of, repeated
+from modelkit.grammars.possible import possible_kinds
 from modelkit.grammars.raw import listed_of, raw
 from modelkit.grammars.rules import Rules, either
 from modelkit.grammars.values import ways_of
-from modelkit.grammars.ways import Schema, Ways, kinds_of, of_kind
+from modelkit.grammars.ways import Schema, Ways, of_kind
 
 _OTHER = "value"
 _Part = tuple[str, Schema]
@@ -81,7 +82,7 @@ class _Tagged:
         """The schema as choices, each of one type; of a list of values, without those that cannot be."""
         found = list[_Part]()
         for way in ways_of(self._rules, self._ways, schema, at):
-            for kind in kinds_of(way):
+            for kind in possible_kinds(self._rules, self._ways, way):
                 its = of_kind(way, kind)
                 if "enum" in its:
                     its = {"enum": listed_of(self._rules, its, at)}
@@ -119,7 +120,7 @@ class _Tagged:
         return f"{rules.json(self._ways.alone(schema))} {rules.said(close)}"
 
     def _list(self, schema: Schema, at: str) -> str:
-        its, item = items_of(self._ways, schema), self._tag.item
+        its, item = items_of(self._rules, self._ways, schema), self._tag.item
         front = [self._one(item, one, f"{at}[{place}]") for place, one in enumerate(its.front)]
         rest = "" if its.rest is False else self._rules.rule(self._one(item, its.rest, f"{at}[]"))
         return joined(self._rules, its, front, rest, "")

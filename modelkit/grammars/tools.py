@@ -42,21 +42,31 @@ def read_tools(tools: Sequence[Mapping[str, Any]]) -> tuple[Tool, ...]:
     return tuple({tool.name: tool for tool in read}.values())
 
 
-def checked(tools: Sequence[Tool], why_not: Callable[[Schema], str | None]) -> tuple[list[Tool], list[str]]:
-    """The tools, those whose schemas cannot be used with any object as arguments, and a note on each of
-    these. why_not: a sentence about a schema that cannot be used.
+def checked(
+    tools: Sequence[Tool],
+    why_not: Callable[[Schema], str | None],
+    least: Callable[[Schema], tuple[Schema, Sequence[str]] | None] = lambda _: None,
+) -> tuple[list[Tool], list[str]]:
+    """The tools, those whose schemas cannot be used with as much of them as can (`least`) or with any object
+    as arguments, and a note on each of these. why_not: a sentence about a schema that cannot be used.
 
     Raises RequestError for a strict one.
     """
     notes, usable = list[str](), list[Tool]()
     for tool in tools:
         wrong = why_not(tool.parameters)
-        if wrong is not None and tool.strict:
-            raise RequestError(f"the parameters of the strict tool {tool.name} cannot be enforced: {wrong}")
-        if wrong is not None:
-            notes.append(f"arguments of {tool.name} are any object: {wrong}")
-            tool = Tool(tool.name, {"type": "object"})
-        usable.append(tool)
+        if wrong is None:
+            usable.append(tool)
+            continue
+        parameters, left = least(tool.parameters) or ({"type": "object"}, ())
+        if tool.strict:
+            said = "; ".join(left) or wrong
+            raise RequestError(f"the parameters of the strict tool {tool.name} cannot be enforced: {said}")
+        of = f"arguments of {tool.name} are"
+        notes += [f"{of} not held to all of its schema: {one}" for one in left] or [
+            f"{of} any object: {wrong}"
+        ]
+        usable.append(Tool(tool.name, parameters))
     return usable, notes
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from modelkit.grammars.members import items_of, joined, listed, members_of, repeated
+from modelkit.grammars.possible import possible_kinds
 from modelkit.grammars.raw import listed_of, raw
 from modelkit.grammars.rules import Rules, either, quoted
 from modelkit.grammars.ways import Beyond, Schema, Way, Ways, kinds_of, of_kind
@@ -52,7 +53,7 @@ class Written:
             parts = [
                 self._way(kind, of_kind(way, kind), at)
                 for way in ways_of(self._rules, self._ways, schema, at)
-                for kind in kinds_of(way)
+                for kind in possible_kinds(self._rules, self._ways, way)
             ]
             self._rules.define(self._known[key], either(part for part in parts if part) or self._any(at))
         return self._known[key]
@@ -94,7 +95,7 @@ class Written:
                 return f'"[" {self._list(schema, at)} "]"'
 
     def _list(self, schema: Schema, at: str) -> str:
-        its = items_of(self._ways, schema)
+        its = items_of(self._rules, self._ways, schema)
         front = [self.of(one, f"{at}[{place}]") for place, one in enumerate(its.front)]
         rest = "" if its.rest is False else self.of(its.rest, f"{at}[]")
         return joined(self._rules, its, front, rest, self._comma)

@@ -42,7 +42,7 @@ _MERGED: dict[str, Callable[[Any, Any], Any]] = {
     **dict.fromkeys(("maxLength", "maxItems", "maxProperties", "maximum", "exclusiveMaximum"), min),
     "type": lambda one, other: _kinds_of_both(one, other),
     "enum": lambda one, other: [value for value in one if any(same(value, also) for also in other)],
-    "multipleOf": lambda one, other: _step_of_both(one, other),
+    "multipleOf": lambda one, other: step_of_both(one, other),
     **dict.fromkeys(("pattern", "format", "required"), lambda one, other: [*dict.fromkeys([*one, *other])]),
 }
 
@@ -253,7 +253,8 @@ def _kinds_of_both(one: list[str], other: list[str]) -> list[str]:
     return [kind for kind in found if kind != "integer" or "number" not in found]
 
 
-def _step_of_both(one: float, other: float) -> float:
+def step_of_both(one: float, other: float) -> float:
+    """The least that is a multiple of both."""
     a, b = Fraction(str(one)), Fraction(str(other))
     step = Fraction(
         lcm(a.numerator * b.denominator, b.numerator * a.denominator), a.denominator * b.denominator
@@ -279,7 +280,7 @@ def _moved(schema: Any) -> Any:
 
 
 def _moved_member(key: str, value: Any) -> Any:
-    if key == "$ref" and isinstance(value, str):
+    if key == "$ref" and isinstance(value, str) and value.startswith("#"):
         return f"#/$defs/{_ROOT}{value[1:]}"
     return (
         value

@@ -7,6 +7,7 @@ from dataclasses import replace
 from modelkit.errors import RequestError
 from modelkit.grammars.answer import Answer, Wanted
 from modelkit.grammars.depth import DEEPEST_RULE, depth_of_rules
+from modelkit.grammars.loosening import Loosened
 from modelkit.grammars.messages import Messages
 from modelkit.grammars.names import unwritable
 from modelkit.grammars.rules import Marks, Outcomes
@@ -14,13 +15,21 @@ from modelkit.grammars.shape import Shape
 from modelkit.grammars.tools import Schema, Tool, checked
 
 
-def of_usable_tools(shape: Shape, why_not: Callable[[Schema], str | None]) -> tuple[Shape, list[str]]:
+def of_usable_tools(
+    shape: Shape, why_not: Callable[[Schema], str | None], least: Callable[[Schema], Loosened | None]
+) -> tuple[Shape, list[str]]:
     """See `tools.checked`."""
-    tools, notes = checked(shape.tools, lambda schema: unwritable(shape.style, schema) or why_not(schema))
+
+    def without(schema: Schema) -> Loosened | None:
+        return None if unwritable(shape.style, schema) else least(schema)
+
+    tools, notes = checked(
+        shape.tools, lambda schema: unwritable(shape.style, schema) or why_not(schema), without
+    )
     return replace(shape, tools=tuple(tools)), notes
 
 
-def loosened(shape: Shape, why: str) -> tuple[Shape, list[str]]:
+def opened(shape: Shape, why: str) -> tuple[Shape, list[str]]:
     """With any object as arguments: what can be enforced where all schemas together are too much."""
     _, notes = checked(shape.tools, lambda _: why)
     return replace(shape, tools=tuple(Tool(tool.name, {"type": "object"}) for tool in shape.tools)), notes

@@ -190,7 +190,7 @@ def test_schemas_that_cannot_be_enforced_are_noted() -> None:
     words = words_of(HERMES, tokens=True)
     grammar = words.grammars.shaped(shape(HERMES, Opening(), [odd, *TOOLS], "odd"))
     assert len(grammar.notes) == 1
-    assert grammar.notes[0].startswith("arguments of odd are any object: ")
+    assert grammar.notes[0].startswith("arguments of odd are not held to all of its schema: $ref of $.x: ")
     text = '<tool_call>\n{"name": "odd", "arguments": {"x": [1]}}\n</tool_call>'
     assert taken(words, shape(HERMES, Opening(), [odd, *TOOLS], "odd"), text) == f"{text}<end>"
     with pytest.raises(RequestError, match="strict tool odd"):

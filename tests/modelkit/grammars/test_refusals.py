@@ -51,11 +51,13 @@ def test_a_form_is_refused_by_its_reason_again(
 def test_a_tool_is_not_looked_at_again_beside_others(looked_at: list[Mapping[str, Any]]) -> None:
     style = style_named("hermes")
     wrong = {"type": "object", "properties": {"x": {"multipleOf": 99_999_971}}}
+    counts = set[int]()
     for choice in ("auto", "required", "f"):
         shape = shape_of(style, Opening(), [{"name": "f", "parameters": wrong}], choice)
         assert shape is not None
         assert len(words_of(style, tokens=True).grammars.shaped(shape).notes) == 1
-    assert len(looked_at) == 1
+        counts.add(len(looked_at))
+    assert len(counts) == 1
 
 
 def test_only_the_last_refusals_are_remembered() -> None:

@@ -1,0 +1,134 @@
+"""A tool's schema that the library does not take, with as little left out as makes it usable.
+
+The schema is gone through from the leaves up. A part that is not taken by itself loses those of its keywords
+without which it is; one that is not taken without them either may be anything. What was left out is said. A
+schema with so many such parts that finding them takes too long may be any object.
+"""
+
+import json
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from modelkit.grammars.expressions import NotUnderstood
+from modelkit.grammars.patterns import whole
+from modelkit.grammars.ways import Ways
+
+Schema = dict[str, Any]
+WhyNot = Callable[[Schema], str | None]
+Loosened = tuple[Schema, tuple[str, ...]]
+"""(a schema without what is not taken, what that is)."""
+
+_MOST_TRIED = 300
+_KEPT = frozenset(
+    {"type", "properties", "required", "items", "$ref", "anyOf", "oneOf", "allOf", "enum", "const"}
+)
+"""Tried last, as a part means little without them."""
+_SILENT = frozenset({"$schema", "$id", "$defs", "definitions", "title", "description", "default", "examples"})
+_NAMED = ("$defs", "definitions", "properties", "patternProperties")
+_SINGLE = ("items", "additionalProperties", "additionalItems")
+_LISTED = ("prefixItems", "anyOf", "oneOf", "allOf", "items")
+
+
+class _TooMuch(Exception):
+    """So many parts are not taken that it takes too long to find them."""
+
+
+class Loosenings:
+    """The last so many are known: finding what to leave out takes many looks. Safe to use from several
+    threads. why_not: a sentence about a schema that is not taken.
+    """
+
+    def __init__(self, why_not: WhyNot, most: int) -> None:
+        self._why_not, self._most, self._lock = why_not, most, threading.Lock()
+        self._known: OrderedDict[str, Loosened | None] = OrderedDict()
+
+    def of(self, schema: Schema) -> Loosened | None:
+        """None where nothing usable was found."""
+        key = json.dumps(schema)
+        with self._lock:
+            if key in self._known:
+                self._known.move_to_end(key)
+                return self._known[key]
+        found = _loosened(json.loads(key), self._why_not)
+        with self._lock:
+            self._known[key] = found
+            while len(self._known) > self._most:
+                self._known.popitem(last=False)
+        return found
+
+
+def _loosened(schema: Schema, why_not: WhyNot) -> Loosened | None:
+    loosening = _Loosening(schema, why_not)
+    try:
+        loosening.part(schema, "$")
+    except (_TooMuch, RecursionError):
+        return None
+    return None if why_not(schema) else (schema, tuple(loosening.said))
+
+
+class _Loosening:
+    def __init__(self, root: Schema, why_not: WhyNot) -> None:
+        self.root, self.said = root, list[str]()
+        self._why_not, self._left = why_not, _MOST_TRIED
+
+    def part(self, schema: Schema, at: str) -> None:
+        """Make one part usable, in place."""
+        why = self._why(schema)
+        if why is None:
+            return
+        for name, inner in _inside(schema):
+            self.part(inner, f"{at}{name}")
+        if self._why(schema) is None:
+            return
+        keys = [key for key in schema if key not in _SILENT]
+        for key in sorted(keys, key=lambda key: key in _KEPT):
+            held = schema.pop(key)
+            without = self._why(schema)
+            if without is None or without != (why := self._why({**schema, key: held}) or why):
+                self.said.append(f"{key} of {at}: {_not_understood(key, held) or why}")
+                if without is None:
+                    return
+            else:
+                schema[key] = held
+        schema.clear()
+        self.said.append(f"{at} may be anything: {why}")
+
+    def _why(self, schema: Schema) -> str | None:
+        """Why this part is not taken by itself."""
+        self._left -= 1
+        if self._left < 0:
+            raise _TooMuch
+        if schema is self.root:
+            return self._why_not(self.root)
+        alone = Ways(self.root).alone(schema)
+        return self._why_not({"type": "object", "properties": {"x": alone}, "required": ["x"]})
+
+
+def _not_understood(key: str, value: Any) -> str | None:
+    """Why a pattern is not taken, in our words where we have some."""
+    try:
+        if key == "pattern" and isinstance(value, str):
+            whole(value)
+        return None
+    except NotUnderstood as error:
+        return str(error)
+
+
+def _inside(schema: Mapping[str, Any]) -> Iterator[tuple[str, Schema]]:
+    """The parts of a part, with what they are called behind its own name."""
+    for key in _NAMED:
+        named = schema.get(key)
+        prefix = "" if key == "properties" else f".{key}"
+        for name, inner in named.items() if isinstance(named, dict) else ():
+            if isinstance(inner, dict):
+                yield f"{prefix}.{name}", inner
+    for key in _SINGLE:
+        if isinstance(schema.get(key), dict):
+            yield "[]" if key == "items" else ".*", schema[key]
+    for key in _LISTED:
+        listed = schema.get(key)
+        for place, inner in enumerate(listed if isinstance(listed, list) else ()):
+            if isinstance(inner, dict):
+                yield f"[{place}]" if key in ("prefixItems", "items") else f".{key}[{place}]", inner

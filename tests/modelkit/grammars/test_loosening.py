@@ -1,0 +1,118 @@
+"""One part of a tool's schema that cannot be enforced, or that no value has, loosens that part alone."""
+
+import json
+from typing import Any
+
+import pytest
+
+from modelkit.chat.styles.opening import Opening
+from modelkit.chat.styles.style import Style
+from modelkit.chat.styles.table import style_named
+from modelkit.errors import RequestError
+from modelkit.grammar import Grammar
+from modelkit.grammars.loosening import Loosenings
+from modelkit.grammars.shape import shape_of
+from runtime.sampling.constraint import allows
+from tests.support.walks import Words, words_of
+
+AROUND = {"hermes": '{{"name": "f", "arguments": {{"n": {0}', "gemma4": "{{n:{0}", "lfm2": "n={0}"}
+"""What a call of f begins with, its only required argument n being a digit."""
+ROWS = pytest.mark.parametrize("name", AROUND)
+
+
+def grammar_of(
+    style: Style, schema: Any, *, strict: bool = False, must: bool = False
+) -> tuple[Words, Grammar]:
+    words = words_of(style, tokens=True)
+    named = {"n": {"type": "integer", "minimum": 0, "maximum": 9}, "x": schema}
+    parameters = {"type": "object", "properties": named, "required": ["n", "x"] if must else ["n"]}
+    shape = shape_of(style, Opening("call"), [{"name": "f", "parameters": parameters, "strict": strict}], "f")
+    assert shape is not None
+    return words, words.grammars.shaped(shape)
+
+
+def begins(words: Words, grammar: Grammar, text: str) -> bool:
+    matcher = grammar.matcher()
+    for token in words.tokenizer.encode(text, add_special=False):
+        if not allows(matcher.mask(), token):
+            return False
+        matcher.advance(token)
+    return True
+
+
+EXOTIC: list[tuple[dict[str, Any], str]] = [
+    ({"type": "string", "pattern": "(?!a)b"}, "pattern of $.x: `(?!` is a look ahead"),
+    ({"type": "string", "format": "nosuch"}, "format of $.x"),
+    ({"type": "array", "uniqueItems": True}, "uniqueItems of $.x"),
+    ({"type": "object", "properties": {"y": {"not": {}}}}, "not of $.x.y"),
+    ({"anyOf": [{"type": "null"}, {"type": "string", "pattern": r"\bb"}]}, "pattern of $.x.anyOf[1]"),
+    ({"type": "array", "items": {"type": "string", "pattern": "("}}, "pattern of $.x[]"),
+    ({"$ref": "http://example.org/x"}, "$ref of $.x"),
+]
+
+
+@ROWS
+@pytest.mark.parametrize(("schema", "said"), EXOTIC, ids=[one[1][:24] for one in EXOTIC])
+def test_an_exotic_property_loosens_itself(name: str, schema: dict[str, Any], said: str) -> None:
+    style = style_named(name)
+    assert style is not None
+    words, grammar = grammar_of(style, schema)
+    assert len(grammar.notes) == 1
+    assert grammar.notes[0].startswith("arguments of f are not held to all of its schema: ")
+    assert said in grammar.notes[0]
+    head = AROUND[name]
+    start = head.partition('"arguments": ')[2] if name == "hermes" else head
+    assert begins(words, grammar, start.format(5))
+    assert not begins(words, grammar, start.format(55))
+    with pytest.raises(RequestError, match="strict tool f cannot be enforced"):
+        grammar_of(style, schema, strict=True)
+
+
+IMPOSSIBLE: list[dict[str, Any]] = [
+    {"enum": ["a"], "pattern": "^b"},
+    {"type": "string", "pattern": "^a$", "minLength": 3},
+    {"type": "string", "format": "uuid", "pattern": "^z"},
+    {"type": "integer", "minimum": 5, "maximum": 2},
+    {"type": "integer", "exclusiveMinimum": 1, "exclusiveMaximum": 2},
+    {"type": "number", "multipleOf": 0.1, "minimum": 0.05, "maximum": 0.06},
+    {"type": "array", "items": {"enum": ["a"], "pattern": "^b"}, "minItems": 1},
+    {"type": "object", "properties": {"y": {"enum": ["a"], "pattern": "^b"}}, "required": ["y"]},
+    {"anyOf": [{"type": "string", "pattern": "^a$", "minLength": 3}, {"enum": ["a"], "pattern": "^b"}]},
+]
+
+
+@ROWS
+@pytest.mark.parametrize("schema", IMPOSSIBLE, ids=[str(one)[:40] for one in IMPOSSIBLE])
+def test_a_property_that_no_value_has_is_left_out(name: str, schema: dict[str, Any]) -> None:
+    style = style_named(name)
+    assert style is not None
+    words, grammar = grammar_of(style, schema)
+    assert grammar.notes == ()
+    head = AROUND[name]
+    start = head.partition('"arguments": ')[2] if name == "hermes" else head
+    assert begins(words, grammar, start.format(5))
+    assert not begins(words, grammar, start.format(5) + ",")
+
+
+def test_a_choice_that_no_value_has_leaves_the_others() -> None:
+    style = style_named("gemma4")
+    assert style is not None
+    either = {"anyOf": [{"enum": ["a"], "pattern": "^b"}, {"type": "boolean"}]}
+    words, grammar = grammar_of(style, either, must=True)
+    assert grammar.notes == ()
+    assert begins(words, grammar, "{n:1,x:true}")
+    assert not begins(words, grammar, '{n:1,x:<|"|>')
+
+
+def test_what_many_parts_share_is_loosened_where_it_stands() -> None:
+    shared: dict[str, Any] = {"type": "object", "$defs": {"t": {"type": "string", "x": 1}}, "properties": {}}
+    shared["properties"] = {one: {"$ref": "#/$defs/t"} for one in "abc"}
+    found = Loosenings(lambda schema: "x" if '"x": 1' in json.dumps(schema) else None, 1).of(shared)
+    assert found is not None
+    assert found[1] == ("x of $.$defs.t: x",)
+    assert found[0]["properties"] == shared["properties"]
+
+
+def test_too_many_parts_are_too_much() -> None:
+    many = {"type": "object", "properties": {f"p{n}": {"not": {}} for n in range(500)}}
+    assert Loosenings(lambda schema: "no" if "not" in str(schema) else None, 1).of(many) is None

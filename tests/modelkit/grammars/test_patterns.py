@@ -1,0 +1,142 @@
+"""Patterns of JSON schemas without anchors inside: the same texts, or a sentence on why not."""
+
+import json
+import random
+import re
+from itertools import product
+
+import pytest
+
+from modelkit.grammar import Form
+from modelkit.grammars.expressions import NotUnderstood
+from modelkit.grammars.patterns import whole
+from modelkit.grammars.spelled import spelled
+from runtime.sampling.constraint import allows
+from tests.support.walks import STOP, words_of
+
+TEXTS = ["".join(one) for size in range(4) for one in product("ab,\n", repeat=size)]
+ATOMS = [
+    "a",
+    "b",
+    ",",
+    "^",
+    "$",
+    "[ab]",
+    "[^a]",
+    r"\w",
+    ".",
+    "(^|,)",
+    "(,|$)",
+    "(?:a|^b)",
+    "(a$|b)",
+    "^a",
+    "b$",
+]
+
+
+def some_pattern(rng: random.Random, depth: int = 3) -> str:
+    chance = rng.random()
+    if not depth or chance < 0.35:
+        return rng.choice(ATOMS)
+    one, other = some_pattern(rng, depth - 1), some_pattern(rng, depth - 1)
+    if chance < 0.6:
+        return one + other if one not in "^$" or other not in "*+?" else other
+    if chance < 0.8:
+        return f"({one}|{other})"
+    return f"({one})" + rng.choice(["*", "+", "?", "{0,2}", "{2}", "{1,}", "*?"])
+
+
+def compiled(expression: str) -> re.Pattern[str]:
+    """Of the library's dialect, in Python's."""
+    return re.compile(re.sub(r"\\x\{(\w+)\}", lambda one: f"\\U{one[1]:>08}", expression))
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_pattern_written_out_fits_the_same_texts(seed: int) -> None:
+    pattern = some_pattern(random.Random(seed))
+    meant = re.compile(pattern.replace("$", r"\Z"), re.ASCII)
+    found = {text for text in TEXTS if meant.search(text)}
+    try:
+        written = compiled(whole(pattern))
+    except NotUnderstood as error:
+        why = str(error)
+        assert (why, found) == ("it fits no text", set())
+        return
+    assert {text for text in TEXTS if written.fullmatch(text)} == found
+
+
+@pytest.mark.parametrize(
+    ("pattern", "why"),
+    [
+        (r"\bfoo", r"`\b` is a word boundary"),
+        (r"a\B", r"`\B` is a word boundary"),
+        (r"\Aa\z", r"`\A` is another language's `^`"),
+        (r"a\Z", r"`\Z` is another language's `$`"),
+        ("(?=a)", "a look ahead"),
+        ("(?<!a)b", "a look back"),
+        (r"(a)\1", "a reference to a group"),
+        ("(?i)a", "a flag"),
+        (r"\q", "means nothing"),
+        (r"\ud800", "U+D800 is no character"),
+        (r"\p", "a property of characters"),
+        ("a^b", "it fits no text"),
+        ("(", "not closed"),
+        ("a)", "has not opened"),
+        ("[a", "not closed"),
+        ("a\\", "ends with a backslash"),
+        ("[b-a]", "is empty"),
+        ("*a", "nothing in front"),
+        ("a**", "is repeated"),
+        ("(" * 100, "deep"),
+        ("(^|a){20}", "is counted"),
+        ("(" * 50 + "^|a" + ")*b" * 50, "too many"),
+    ],
+)
+def test_what_no_grammar_can_hold_is_refused_by_name(pattern: str, why: str) -> None:
+    with pytest.raises(NotUnderstood, match=re.escape(why)):
+        whole(pattern)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "good", "bad"),
+    [
+        (r"^\d\s\w\D$", ["1\u00a0_x", "2\ufeffax"], ["1 é-", "²_ax"]),
+        (r"^[\w-]+[\b]?$", ["a-b\b"], ["é"]),
+        (r"^[^\s\d]$", ["é", "\u0085"], ["7", "\u2003"]),
+        (r"^\u{1F642}\ud83d\ude42\x41\cJ$", ["🙂🙂A\n"], ["🙂A\n"]),
+        ("^[]$|^[^]$", ["a", "\n"], ["", "ab"]),
+        (r"^a{,2}[/}\]]$", ["a{,2}/"], ["aa/"]),
+        (r"^.$", ["é"], ["\u2028", "\r"]),
+        (r"^(?<year>\d{4})-(?:0[1-9])$", ["2024-07"], ["2024-7"]),
+    ],
+)
+def test_escapes_and_classes_are_those_of_the_standard(pattern: str, good: list[str], bad: list[str]) -> None:
+    written = compiled(whole(pattern))
+    assert [text for text in good if not written.fullmatch(text)] == []
+    assert [text for text in bad if written.fullmatch(text)] == []
+
+
+def test_json_is_held_to_a_pattern_with_anchors_in_groups() -> None:
+    words = words_of(None, tokens=False)
+    schema = json.dumps({"type": "string", "pattern": "(^a|b)(c$|d)"})
+    grammar = words.grammars.compile(Form("format", "schema", schema))
+
+    def taken(text: str) -> bool:
+        matcher = grammar.matcher()
+        for token in words.tokenizer.encode(json.dumps(text), add_special=False):
+            if matcher.ended or not allows(matcher.mask(), token):
+                return False
+            matcher.advance(token)
+        return matcher.ended or allows(matcher.mask(), STOP)
+
+    assert [text for text in ("ac", "adx", "xbc", "xbdx") if not taken(text)] == []
+    assert [text for text in ("xac", "acx", "xad", "xbcx") if taken(text)] == []
+
+
+def test_only_patterns_are_written_out() -> None:
+    inner = "(^a|b)c"
+    kept = {"properties": {"pattern": {"const": {"pattern": inner}}}, "pattern": "^a|b$", "enum": [inner]}
+    assert spelled(kept) is kept
+    written = spelled({"patternProperties": {inner: {"items": [{"pattern": inner}]}}})
+    ((name, value),) = written["patternProperties"].items()
+    assert name == value["items"][0]["pattern"] == f"^({whole(inner)})$"
