@@ -17,14 +17,14 @@ _UNIT = "|".join(_UNITS_S)
 _NUMBER = r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)"
 _DURATION = re.compile(rf"([+-]?)((?:{_NUMBER}(?:{_UNIT}))+|{_NUMBER})")
 _PART = re.compile(rf"({_NUMBER})({_UNIT})")
-_EXPECTED = "seconds, or a duration such as 5m, 1h30m or 0; below zero: for ever"
+EXPECTED = "seconds, or a duration such as 5m, 1h30m or 0; below zero: for ever"
 
 
 def read_keep_alive(value: object, where: str) -> float:
     """Seconds from 0 on, or FOR_EVER. where: what to call it in the RequestError for anything else."""
     seconds = _seconds(value)
     if seconds is None or math.isnan(seconds):
-        raise refused(where, value, _EXPECTED)
+        raise refused(where, value, EXPECTED)
     return FOR_EVER if seconds < 0 else seconds
 
 

@@ -14,7 +14,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, TypeVar, overload
 
 from modelkit.arguments import shown
-from modelkit.errors import ParameterError
+from modelkit.durations import EXPECTED, read_keep_alive
+from modelkit.errors import ParameterError, RequestError
 from modelkit.modelfile import PARAMETERS, check_parameter
 from modelkit.server.faults import Refused, refused
 
@@ -179,6 +180,14 @@ class Fields:
         if not isinstance(value, str) or value not in allowed:
             raise self.wrong(field, f"one of {', '.join(allowed)}")
         return value
+
+    def duration(self, field: str) -> float | None:
+        """Seconds from 0 on, or FOR_EVER: a number, or a text such as 5m."""
+        value = self._get(field)
+        try:
+            return None if value is None else read_keep_alive(value, field)
+        except RequestError as error:
+            raise self.wrong(field, EXPECTED) from error
 
     def fit(self, field: str, name: str, value: Any) -> Any:
         """`value` as it is, if it is one for the PARAMETER `name`, which the client calls `field`."""

@@ -93,6 +93,10 @@ class Guarded(H11Protocol):
             self._rest = self.loop.call_later(REST_S, self.transport.abort)
         super().on_response_complete()
 
+    def _should_upgrade(self) -> bool:
+        """Nothing speaks another protocol here: the request is answered as it is, and no log is told."""
+        return False
+
     def timeout_keep_alive_handler(self) -> None:
         super().timeout_keep_alive_handler()
         self._left = self.loop.call_later(self.limits.write_s, self.transport.abort)

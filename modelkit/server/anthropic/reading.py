@@ -9,7 +9,6 @@ from typing import Any
 
 from modelkit.chat.message import Message
 from modelkit.chat.template import MOST_TOOLS
-from modelkit.durations import read_keep_alive
 from modelkit.server.anthropic.messages import read_conversation
 from modelkit.server.faults import refused
 from modelkit.server.fields import Fields
@@ -67,7 +66,6 @@ def read_asked(body: Fields, *, counting: bool = False) -> Asked:
     choice = _choice(body, [tool["function"]["name"] for tool in tools])
     if tools:
         keywords |= {"tools": tools, **choice}
-    kept = body.raw("keep_alive")
     return Asked(
         model=model,
         messages=messages,
@@ -75,7 +73,7 @@ def read_asked(body: Fields, *, counting: bool = False) -> Asked:
         think=think,
         stream=body.flag("stream", default=False),
         omitted=omitted,
-        keep_alive=None if kept is None else read_keep_alive(kept, "keep_alive"),
+        keep_alive=body.duration("keep_alive"),
         ignored=(*ignored, *body.unknown(_KNOWN)),
     )
 

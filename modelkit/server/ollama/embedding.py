@@ -7,7 +7,6 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from modelkit.durations import read_keep_alive
 from modelkit.errors import PromptTooLong
 from modelkit.model import Model
 from modelkit.server.answering import call
@@ -60,7 +59,7 @@ def read_embed(body: Fields) -> Embed:
         truncate=body.flag("truncate", default=True),
         dimensions=body.whole("dimensions", 0, _MOST_DIMENSIONS) or None,
         options=read_options(body.fields("options")),
-        keep_alive=_kept(body),
+        keep_alive=body.duration("keep_alive"),
         unknown=body.unknown(_EMBED),
         prompt=body.text("prompt_name"),
     )
@@ -71,12 +70,7 @@ def read_legacy(body: Fields) -> Embed:
     text = body.text("prompt", "")
     options = read_options(body.fields("options"))
     texts, unknown = [text] if text else [], body.unknown(_LEGACY)
-    return Embed(body.needed_text("model"), texts, True, None, options, _kept(body), unknown)
-
-
-def _kept(body: Fields) -> float | None:
-    value = body.raw("keep_alive")
-    return None if value is None else read_keep_alive(value, "keep_alive")
+    return Embed(body.needed_text("model"), texts, True, None, options, body.duration("keep_alive"), unknown)
 
 
 async def embed(request: Request) -> Response:

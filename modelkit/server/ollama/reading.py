@@ -5,7 +5,6 @@ from dataclasses import replace
 from typing import Any
 
 from modelkit.chat.message import Message
-from modelkit.durations import read_keep_alive
 from modelkit.options import MOST_LOGPROBS
 from modelkit.server.faults import refused
 from modelkit.server.fields import Fields
@@ -115,8 +114,7 @@ def read_model(body: Fields) -> str:
 
 def read_kept(body: Fields) -> float | None:
     """`keep_alive` in seconds; None where the server decides."""
-    value = body.raw("keep_alive")
-    return None if value is None or value == "" else read_keep_alive(value, "keep_alive")
+    return None if body.raw("keep_alive") == "" else body.duration("keep_alive")
 
 
 def _of_thinking(body: Fields) -> tuple[str, ...]:

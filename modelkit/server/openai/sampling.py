@@ -6,8 +6,6 @@ fields of the body. Ranges are those of the PARAMETERs, said in the client's own
 
 from typing import Any
 
-from modelkit.arguments import given
-from modelkit.durations import read_keep_alive
 from modelkit.server.faults import refused
 from modelkit.server.fields import Fields
 from modelkit.server.turns import Priority
@@ -161,7 +159,7 @@ def hints_in(body: Fields) -> tuple[str, ...]:
 
 def read_kept(body: Fields) -> float | None:
     """`keep_alive` in seconds; None where the server decides."""
-    return given(read_keep_alive, body.raw("keep_alive"), "keep_alive")
+    return body.duration("keep_alive")
 
 
 def read_priority(body: Fields) -> Priority | None:

@@ -15,8 +15,6 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from modelkit import arguments
-from modelkit.durations import read_keep_alive
 from modelkit.model import Model
 from modelkit.modelfile import Parameters
 from modelkit.modelfile.keywords import RequestParameters
@@ -60,7 +58,7 @@ def read_generate(body: Fields) -> Ask:
 
 
 def _ask(body: Fields, start: Callable[[Model, int], GenerationStream]) -> Ask:
-    keep_alive = arguments.given(read_keep_alive, body.raw("keep_alive"), "keep_alive")
+    keep_alive = body.duration("keep_alive")
     return Ask(body.needed_text("model"), start, keep_alive=keep_alive)
 
 

@@ -19,8 +19,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from modelkit import arguments
-from modelkit.durations import FOR_EVER, read_keep_alive
+from modelkit.durations import FOR_EVER
 from modelkit.model import Model
 from modelkit.modelfile import PARAMETERS
 from modelkit.server.answering import call, unless_gone
@@ -57,7 +56,7 @@ async def load(request: Request) -> Response:
     """Load a model, and say what it is."""
     body, pool = await read_json(request), serving_of(request).pool
     name = body.needed_text("model")
-    keep_alive = arguments.given(read_keep_alive, body.raw("keep_alive"), "keep_alive")
+    keep_alive = body.duration("keep_alive")
 
     async def loaded() -> dict[str, Any]:
         async with pool.acquire(name, keep_alive, turn=False) as lease:

@@ -97,6 +97,8 @@ def test_the_body_itself_is_no_field(value: object) -> None:
             lambda f: f.fit("words", "stop", ["a", "b" * 257]),
             "words[1] has 257 characters, expected at most 16",
         ),
+        (lambda one: one.duration("deep"), "deep is an object, expected seconds"),
+        (lambda one: one.duration("yes"), "yes is true, expected seconds"),
     ],
 )
 def test_words_are_those_of_who_writes_json(read: Callable[[Fields], object], said: str) -> None:

@@ -269,3 +269,12 @@ def test_fields_say_their_name(served: Running) -> None:
         problem: Any = json.loads(said)
         assert (status(head), problem["param"], problem["fault"]) == (400, where, "invalid_request"), body
         assert where in problem["said"]
+
+
+def test_who_asks_for_another_protocol_gets_an_answer_and_fills_no_log(tmp_path: Path) -> None:
+    written = io.StringIO()
+    settings = Settings.from_environment({"MODELKIT_HOME": str(tmp_path)})
+    upgrade = ("Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==")
+    with running(Serving(Pool(no_model), settings, LIMITS, log=Log(written))) as here:
+        assert status(asked(here, raw_request("/test/echo", b"{}", *upgrade))) == 200
+    assert "WebSocket" not in written.getvalue()
