@@ -11,7 +11,7 @@ checkpoint's names holds for these too, so their slabs are looked up in the orig
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from modelkit.errors import PlanError
@@ -141,6 +141,26 @@ def keep(matrix: Matrix, factor: TensorInfo | None) -> Planned:
         blocks="kept",
         exact=True,
     )
+
+
+def torn(matrices: Sequence[Matrix], joined: Sequence[tuple[str, ...]]) -> set[str]:
+    """Names of matrices that are joined with others of other types when they are loaded."""
+    dtypes = {matrix.name: matrix.dtype for matrix in matrices}
+    found: set[str] = set()
+    for parts in joined:
+        for name in dtypes:
+            together = [name.replace(parts[0], part) for part in parts] if parts[0] in name else []
+            if len({dtypes.get(one) for one in together}) > 1:
+                found.update(together)
+    return found
+
+
+def mended(matrix: Matrix) -> Planned:
+    """One of `torn`: in the only form that all types can take."""
+    reason = "exact floats: it is joined with matrices of other types"
+    if matrix.dtype in BLOCK_TYPES:
+        return _decoded(matrix, _F32, reason)
+    return replace(decide(matrix, Choice(_F32, reason)), exact=True)
 
 
 def _factor(matrix: Matrix, factor: TensorInfo) -> Output:

@@ -19,7 +19,7 @@ from modelkit.errors import PlanError
 from modelkit.pack.config import converted_config, imported_config, mlx_config
 from modelkit.pack.experts import deal_out, gather
 from modelkit.pack.families import checkpoint_of, request_for
-from modelkit.pack.imported import gguf_matrices, keep, requantized
+from modelkit.pack.imported import gguf_matrices, keep, mended, requantized, torn
 from modelkit.pack.left_out import left_out_notes, to_decide
 from modelkit.pack.notes import quantizing_notes, requantizing_notes
 from modelkit.pack.outputs import block_module, decide, packed_module, repacked_module, single
@@ -167,10 +167,12 @@ def _import(
     """A GGUF file: as it is, or decoded exactly and then by the policy, or by what a search chose."""
     files = checkpoint_of(inventory.config)
     planned: list[Planned] = []
-    for matrix in gguf_matrices(inventory, kind, left):
+    matrices = gguf_matrices(inventory, kind, left)
+    apart = torn(matrices, files.joined)
+    for matrix in matrices:
         factor = kind.stored[kind.factors[matrix.known_as]] if matrix.known_as in kind.factors else None
         if wanted is None:
-            planned.append(keep(matrix, factor))
+            planned.append(mended(matrix) if matrix.name in apart else keep(matrix, factor))
             continue
         dtype = "F32" if matrix.dtype in BLOCK_TYPES else matrix.dtype
         request = request_for(wanted, inventory.config)

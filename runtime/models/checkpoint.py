@@ -30,6 +30,9 @@ class Checkpoint:
     """(the checkpoint's, MLX's) names of an expert's projections, where they differ."""
     alternate: bool = False
     """Rows of two fused expert matrices come in turn, and their biases."""
+    joined: tuple[tuple[str, ...], ...] = ()
+    """Parts of names: matrices that differ in them alone are stacked when they are loaded, so all of them are
+    stored in one format."""
     halved: tuple[tuple[str, tuple[str, str]], ...] = ()
     """Matrices that hold two: (name, MLX's names of the first rows and of the last)."""
     renamed: tuple[tuple[str, str], ...] = ()

@@ -162,5 +162,5 @@ FAMILY = Family(
     build=build,
     adapt=adapt,
     keeps_dtype=keeps_dtype,
-    checkpoint=always(Checkpoint(rows=(alike(_MATRICES),))),
+    checkpoint=always(Checkpoint(rows=(alike(_MATRICES),), joined=(_MATRICES,))),
 )

@@ -13,8 +13,10 @@ from mlx.utils import tree_flatten
 import modelkit
 from modelkit.errors import MalformedFile, PlanError, SourceError, UnsupportedSource
 from modelkit.modelfile import Modelfile
+from modelkit.pack.accept import decide
 from modelkit.pack.build import build
 from modelkit.pack.prepare import prepare
+from modelkit.pack.sources import open_gguf
 from modelkit.source.gguf.file import read_gguf
 from modelkit.store.name import Name
 from modelkit.store.package import Package
@@ -27,6 +29,7 @@ from runtime.nn import ops
 from tests.support import gguf_llama
 from tests.support.blocks import PACKED
 from tests.support.gguf import Gguf, Tensor
+from tests.support.gguf_references import GgufReference
 
 IDS = [1, 5, 80, 200, 17, 300, 4, 9, 121, 33]
 
@@ -350,3 +353,19 @@ def test_a_factor_that_does_not_fit_is_refused(store: Store, tmp_path: Path) -> 
     path = write(tmp_path / "s", bytes(Gguf(gguf_llama.metadata(), made)))
     with pytest.raises(PlanError, match=r"blk.0.ffn_up.scale is F32 \[3\]"):
         create(store, path)
+
+
+def test_matrices_that_are_joined_may_be_of_several_types(tmp_path: Path) -> None:
+    """As files of many sizes have them: values finer than queries and keys."""
+    reference = GgufReference("kimi_linear")
+    kinds = {"attn_q": "f16", "attn_k": "f32", "attn_v": "bf16"}
+    made: list[Tensor] = []
+    for name, array in reference.exported.items():
+        kind = kinds.get(name.split(".")[-2], "f32")
+        words = array.astype(np.float32).view("<u4") >> 16 if kind == "bf16" else array
+        stored = words.astype({"f16": "<f2", "bf16": "<u2", "f32": "<f4"}[kind])
+        made.append(Tensor(name, kind, array.shape, stored.tobytes()))
+    path = write(tmp_path / "source", bytes(Gguf(reference.metadata, made)))
+    plan = decide(open_gguf(path, "it"), "target").plan
+    label = {tensor.name: tensor.label for tensor in plan.tensors}
+    assert {label[f"model.layers.0.self_attn.{part}_proj.weight"] for part in "qkv"} == {"f32"}
