@@ -62,7 +62,7 @@ class Loosenings:
 def _loosened(schema: Schema, why_not: WhyNot) -> Loosened | None:
     loosening = _Loosening(schema, why_not)
     try:
-        loosening.part(schema, "$")
+        loosening.part(schema, "$", must=True)
     except (_TooMuch, RecursionError):
         return None
     return None if why_not(schema) else (schema, tuple(loosening.said))
@@ -73,29 +73,30 @@ class _Loosening:
         self.root, self.said = root, list[str]()
         self._why_not, self._left = why_not, _MOST_TRIED
 
-    def part(self, schema: Schema, at: str) -> None:
-        """Make one part usable, in place."""
-        why = self._why(schema)
+    def part(self, schema: Schema, at: str, *, must: bool) -> None:
+        """Make one part usable, in place. must: it needs a value."""
+        why = self._why(schema, must=must)
         if why is None:
             return
-        for name, inner in _inside(schema):
-            self.part(inner, f"{at}{name}")
-        if self._why(schema) is None:
+        for name, inner, needed in _inside(schema):
+            self.part(inner, f"{at}{name}", must=must and needed)
+        if (why := self._why(schema, must=must)) is None:
             return
         keys = [key for key in schema if key not in _SILENT]
         for key in sorted(keys, key=lambda key: key in _KEPT):
             held = schema.pop(key)
-            without = self._why(schema)
-            if without is None or without != (why := self._why({**schema, key: held}) or why):
+            without = self._why(schema, must=must)
+            if without is None or without != why:
                 self.said.append(f"{key} of {at}: {_not_understood(key, held) or why}")
                 if without is None:
                     return
+                why = without
             else:
                 schema[key] = held
         schema.clear()
         self.said.append(f"{at} may be anything: {why}")
 
-    def _why(self, schema: Schema) -> str | None:
+    def _why(self, schema: Schema, *, must: bool) -> str | None:
         """Why this part is not taken by itself."""
         self._left -= 1
         if self._left < 0:
@@ -103,7 +104,9 @@ class _Loosening:
         if schema is self.root:
             return self._why_not(self.root)
         alone = Ways(self.root).alone(schema)
-        return self._why_not({"type": "object", "properties": {"x": alone}, "required": ["x"]})
+        held = {"type": "object", "properties": {"x": alone}, **({"required": ["x"]} if must else {})}
+        why = self._why_not(held)
+        return "no value has it" if why is not None and "property 'x' is unsatisfiable" in why else why
 
 
 def _not_understood(key: str, value: Any) -> str | None:
@@ -116,19 +119,22 @@ def _not_understood(key: str, value: Any) -> str | None:
         return str(error)
 
 
-def _inside(schema: Mapping[str, Any]) -> Iterator[tuple[str, Schema]]:
-    """The parts of a part, with what they are called behind its own name."""
+def _inside(schema: Mapping[str, Any]) -> Iterator[tuple[str, Schema, bool]]:
+    """(what it is called behind the part's own name, a part of it, whether that needs a value)."""
+    required = schema.get("required")
+    must = required if isinstance(required, list) else []
     for key in _NAMED:
         named = schema.get(key)
         prefix = "" if key == "properties" else f".{key}"
         for name, inner in named.items() if isinstance(named, dict) else ():
             if isinstance(inner, dict):
-                yield f"{prefix}.{name}", inner
+                yield f"{prefix}.{name}", inner, key == "properties" and name in must
     for key in _SINGLE:
         if isinstance(schema.get(key), dict):
-            yield "[]" if key == "items" else ".*", schema[key]
+            yield "[]" if key == "items" else ".*", schema[key], key == "items" and "minItems" in schema
     for key in _LISTED:
         listed = schema.get(key)
         for place, inner in enumerate(listed if isinstance(listed, list) else ()):
             if isinstance(inner, dict):
-                yield f"[{place}]" if key in ("prefixItems", "items") else f".{key}[{place}]", inner
+                many = key in ("prefixItems", "items")
+                yield f"[{place}]" if many else f".{key}[{place}]", inner, key not in ("anyOf", "oneOf")

@@ -1,5 +1,8 @@
-"""A JSON schema with its patterns as the library takes them: it knows anchors at the ends of a pattern, and
-nowhere else. Those in groups are written out; a pattern that is not understood here is left to the library.
+"""A JSON schema as the library takes it.
+
+It knows anchors at the ends of a pattern, and nowhere else: those in groups are written out. A pattern that
+is not understood here is left to the library. Numbers that are multiples of a whole one are whole: where a
+token that is no text may follow them, the library gives up on the other way to say so.
 """
 
 from collections.abc import Mapping
@@ -20,7 +23,17 @@ def spelled(schema: Any) -> Any:
     if not isinstance(schema, Mapping):
         return schema
     written = {key: _member(key, value) for key, value in schema.items()}
+    if _whole(schema):
+        written["type"] = "integer"
     return schema if all(written[key] is value for key, value in schema.items()) else written
+
+
+def _whole(schema: Mapping[str, Any]) -> bool:
+    """Is it a number that is whole, and not said to be?"""
+    step = schema.get("multipleOf")
+    if schema.get("type") != "number" or not isinstance(step, int | float) or isinstance(step, bool):
+        return False
+    return step >= 1 and step == int(step)
 
 
 def _member(key: str, value: Any) -> Any:

@@ -1,6 +1,7 @@
 """One part of a tool's schema that cannot be enforced, or that no value has, loosens that part alone."""
 
 import json
+import random
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from modelkit.grammar import Grammar
 from modelkit.grammars.loosening import Loosenings
 from modelkit.grammars.shape import shape_of
 from runtime.sampling.constraint import allows
-from tests.support.walks import Words, words_of
+from tests.support.walks import Words, walk, words_of
 
 AROUND = {"hermes": '{{"name": "f", "arguments": {{"n": {0}', "gemma4": "{{n:{0}", "lfm2": "n={0}"}
 """What a call of f begins with, its only required argument n being a digit."""
@@ -116,3 +117,24 @@ def test_what_many_parts_share_is_loosened_where_it_stands() -> None:
 def test_too_many_parts_are_too_much() -> None:
     many = {"type": "object", "properties": {f"p{n}": {"not": {}} for n in range(500)}}
     assert Loosenings(lambda schema: "no" if "not" in str(schema) else None, 1).of(many) is None
+
+
+def test_what_may_be_left_out_is_not_loosened_for_what_must_be_there() -> None:
+    style = style_named("hermes")
+    assert style is not None
+    none = {"type": "integer", "minimum": 5, "maximum": 2}
+    words = words_of(style, tokens=True)
+    parameters = {"type": "object", "properties": {"a": none, "b": none}, "required": ["b"]}
+    shape = shape_of(style, Opening("call"), [{"name": "f", "parameters": parameters}], "f")
+    assert shape is not None
+    (note,) = words.grammars.shaped(shape).notes
+    assert note.endswith("minimum of $.b: no value has it")
+
+
+@pytest.mark.parametrize("name", ["minimax-m3", "glm-4.7", "kimi-k3", "deepseek-v3.2"])
+def test_a_multiple_is_followed_by_its_mark(name: str) -> None:
+    style = style_named(name)
+    assert style is not None
+    words, grammar = grammar_of(style, {"type": "number", "minimum": 4, "maximum": 16, "multipleOf": 2})
+    for seed in range(12):
+        walk(words, grammar.matcher(), random.Random(seed), most=300)
