@@ -44,6 +44,7 @@ COMMANDS: tuple[Word, ...] = (
     Word("delete", "rm", "various"),
     Word("copy", "cp", "various"),
     Word("rename", "cp", "various", "`modelkit cp OLD NEW`, then `modelkit rm OLD`"),
+    Word("mv", "cp", "various", "`modelkit cp OLD NEW`, then `modelkit rm OLD`"),
     Word("inspect", "show", "various"),
     Word("info", "show", "various"),
     Word("signin", "login", "Ollama", "`modelkit login HOST` keeps a password for a registry"),
