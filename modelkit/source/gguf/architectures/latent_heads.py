@@ -68,6 +68,10 @@ def read_sizes(file: Reading) -> None:
 def read_yarn(file: Reading) -> None:
     """The rotation, of neighbouring pairs."""
     block = {"rope_theta": file.number("rope.freq_base", 10000.0)} | read_scaling(file)
+    if block["rope_type"] not in ("default", "yarn"):
+        file.unsupported(
+            "the rotation is scaled, and not by yarn, which is not computed for latent attention"
+        )
     scale = file.get("rope.scaling.yarn_log_multiplier")
     if scale is not None and block["rope_type"] == "yarn":
         # The converter writes a tenth of it in this architecture.

@@ -65,6 +65,7 @@ def test_windows_that_are_left_out_are_llama_cpps() -> None:
         ("ministral3", {"rope.scaling.type": None}),
         ("llama", {"rope.scaling.type": "yarn"}),
         ("muse_glimmer", {"rope.scaling.factor": 4.0}),
+        ("glm4_moe_lite", {"rope.scaling.factor": 4.0}),
     ],
 )
 def test_what_no_config_can_say_is_refused(name: str, changes: dict[str, Any]) -> None:
