@@ -214,7 +214,10 @@ def _stored(name: str | os.PathLike[str], settings: Settings) -> str | os.PathLi
     from modelkit.pack import pulling
     from modelkit.store.store import Store
 
-    return str(pulling.stored_or_pulled(address, Store(settings.home), Access()))
+    store = Store(settings.home)
+    if pulling.is_name(str(name), store):
+        return name
+    return str(pulling.stored_or_pulled(address, store, Access()))
 
 
 class _Told:

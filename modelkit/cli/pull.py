@@ -67,9 +67,12 @@ def fetched(text: str, *, quiet: bool) -> str:
     address = read_address(text)
     if address is None:
         return text
-    from modelkit.pack.pulling import stored
+    from modelkit.pack.pulling import is_name, stored
 
-    found = stored(address, open_store())
+    store = open_store()
+    if is_name(text, store):
+        return text
+    found = stored(address, store)
     return str(found or _pull(address, None, None, Access(), quiet=quiet).name)
 
 

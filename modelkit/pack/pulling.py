@@ -59,6 +59,15 @@ def pull(
     return pulled
 
 
+def is_name(text: str, store: Store) -> bool:
+    """Is a package stored under this very text, whatever else that means? Then nothing is fetched for it."""
+    try:
+        store.digest(text)
+    except ModelkitError:
+        return False
+    return True
+
+
 def stored(address: Address, store: Store) -> Name | None:
     """The package that an earlier pull of the same address made; None where there is none, or where its name
     stands for something else now.

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -21,6 +22,7 @@ from click.testing import CliRunner, Result
 
 import modelkit
 from modelkit.cli.main import cli
+from modelkit.cli.pull import fetched
 from modelkit.cli.serve import KEY, PASSWORD, without_libraries
 from modelkit.errors import ModelkitError
 from modelkit.server.announce import announce, withdraw
@@ -29,7 +31,7 @@ from modelkit.server.pool import Pool
 from modelkit.server.serve import _preload  # pyright: ignore[reportPrivateUsage]
 from modelkit.server.serving import Serving
 from modelkit.server.stored import Stored
-from modelkit.settings import key_password, server_address, server_key
+from modelkit.settings import Settings, key_password, server_address, server_key
 from modelkit.store.store import Store
 from tests.support.tiny import TEMPLATE, write_model
 
@@ -181,6 +183,18 @@ def test_what_cannot_be_served_is_refused_before_the_port_opens(
     assert result.exit_code == 1
     assert said in result.stderr
     assert result.stdout == ""
+
+
+def test_a_stored_name_that_is_an_address_is_never_fetched(
+    stored: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client can copy a package to any name."""
+    Store(stored).copy("tiny", "hf.co/amy/tiny")
+    monkeypatch.setattr("modelkit.pack.pulling.pull", lambda *_, **__: pytest.fail("it fetches"))
+    source = Stored(Settings.from_environment({"MODELKIT_HOME": str(stored)}))
+    nobody: Any = SimpleNamespace(memory=lambda *_: None, weights=lambda _: None)
+    source.load(source.find("hf.co/amy/tiny"), nobody).close()
+    assert fetched("hf.co/amy/tiny", quiet=True) == "hf.co/amy/tiny"
 
 
 def test_a_damaged_package_is_refused_before_the_port_opens(
