@@ -179,7 +179,8 @@ class Model(AtWork):
             fit = running.fit(asked.resolved, asked.context_length)
             frame = Frame(think=asked.resolved.think)
             read = running.prompter.chat([Message("user", prompt)], frame, fit)
-        answer = running.answer(read, asked, continuing=bare or not isinstance(prompt, str)).of(self)
+        continues = bare or not isinstance(prompt, str)
+        answer = running.answer(read, asked, continuing=continues, holder=self)
         return answer if streaming else answer.whole()
 
     @overload
@@ -247,7 +248,7 @@ class Model(AtWork):
             arguments.text(tool_choice, "tool_choice"),
             arguments.flag(parallel_tool_calls, "parallel_tool_calls"),
         )
-        answer = running.answer(prompt, asked, calling, continuing=continues).of(self)
+        answer = running.answer(prompt, asked, calling, continuing=continues, holder=self)
         return answer if streaming else answer.whole()
 
     def logits(

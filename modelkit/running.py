@@ -95,10 +95,17 @@ class Running:
         return replace(self, prompter=prompter, defaults=stopping(prompter).merge(self.defaults))
 
     def answer(
-        self, prompt: Prompt, asked: Asked, calling: Calling | None = None, *, continuing: bool
+        self,
+        prompt: Prompt,
+        asked: Asked,
+        calling: Calling | None = None,
+        *,
+        continuing: bool,
+        holder: object = None,
     ) -> GenerationStream:
         """Start an answer. continuing: it goes on where the prompt's text ends, so a blank in front of it
-        counts. Raises RequestError, and ModelClosed where the model is closed meanwhile.
+        counts. holder: as in GenerationStream. Raises RequestError, and ModelClosed where the model is closed
+        meanwhile.
         """
         room = self._room(prompt, asked)
         sampling = sampling_of(asked.resolved, self.suppressed, asked.logit_bias)
@@ -134,7 +141,7 @@ class Running:
                 tools=() if turn is None else turn.tool_names,
                 notes=(*(constraint.notes if constraint else ()), *self._unbounded(turn, asked)),
             )
-            return GenerationStream(stream, pieces, begun, splitter)
+            return GenerationStream(stream, pieces, begun, splitter, holder)
 
     def check_budget(self, tokens: int) -> None:
         """think_tokens, as a request asks for it. Raises RequestError for a model that does not think."""

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import replace
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import TypeVar
 
 from modelkit.errors import ModelkitError, RequestError
 from modelkit.faults import worded
@@ -45,7 +45,9 @@ class GenerationStream:
         pieces: Pieces,
         begun: Beginning,
         splitter: Splitter | None = None,
+        holder: object = None,
     ) -> None:
+        """holder: the model, held for as long as the answer is read: one that nobody holds is closed."""
         self.begun = begun
         self._stream = stream
         self._parting = Parting(pieces, splitter or Plain(), begun.stops)
@@ -53,7 +55,7 @@ class GenerationStream:
         self._given = Collected()
         self._over = self._left = self._finished = False
         self._fault: ModelkitError | None = None
-        self._model: object = None
+        self._holder = holder
         # One reader at a time. A signal handler may come back to a stream that its own thread is reading.
         self._reading = threading.RLock()
 
@@ -171,11 +173,6 @@ class GenerationStream:
         over = self._over or self._stream.cancelled
         return f"<GenerationStream {'ended' if over else 'open'}, {len(self._parting.ids)} tokens>"
 
-    def of(self, model: object) -> Self:
-        """Hold the model for as long as the answer is read: one that nobody holds is closed."""
-        self._model = model
-        return self
-
     def note(self, what: str) -> None:
         """Say what of the request was not done; before anything is taken."""
         self.begun = replace(self.begun, notes=(*self.begun.notes, what))
@@ -278,7 +275,7 @@ class GenerationStream:
 
     def _end(self) -> None:
         """The engine gives no more; what was held back is ready, unless somebody has left."""
-        self._over, self._model = True, None
+        self._over, self._holder = True, None
         if not self._stream.cancelled:
             self._ready.extend(self._parting.finish())
 

@@ -80,7 +80,7 @@ def test_our_own_client_reads_them_in_the_last_line(client: TestClient) -> None:
         yield (json.loads(one) for one in text.splitlines() if one)
 
     (note,) = ServedAnswer(lines(), 0, lambda _: None).whole().notes
-    assert note.startswith("arguments of wetter_für are any object: ")
+    assert note.startswith("arguments of wetter_für are not held to all of its schema: ")
     plain = client.post("/modelkit/v1/chat", json=ASKED | {"parameters": {"num_predict": 1}}).text
     assert "notes" not in json.loads(plain.splitlines()[-1])
 
