@@ -89,6 +89,8 @@ class Steps:
         self.beside = bool(self._flying) and not prefill
         mx.async_eval([array for group in drawn for array in group.arrays])
         self._desk.meanwhile()
+        if self._desk.listens:
+            self._listen()
         self.read_back()
         self._flying = [self._checked(group) for group in drawn]
         if full is not None:
@@ -104,6 +106,12 @@ class Steps:
         with self._desk.round(began, outlook, shared=shared) as here:
             guess = self._propose(here) if outlook.asks else None
             return self._decode(here) if guess is None else self._verify(here, guess)
+
+    def _listen(self) -> None:
+        """A drafter is heard beside this step, by the tokens in front of those in flight."""
+        rows = self._decoding
+        told = None if grammatical(rows) else Rows([row.ids for row in rows], self._drawing.sampler(rows))
+        self._desk.listen(len(rows), told)
 
     def read_back(self) -> None:
         """Wait for the tokens in flight, hand them to their rows, and let go of rows that end."""

@@ -32,6 +32,12 @@ class Acceptance:
         """A first draft that was not made would have been kept, or not."""
         self._learn(0, kept)
 
+    @property
+    def known(self) -> float:
+        """How many first drafts what is known by now is worth."""
+        self._catch_up()
+        return self._counts[0] if self._counts else 0.0
+
     def rest(self) -> None:
         """A round passed without drafts. It costs next to nothing: most rounds are such, and fast models have
         many in a second.

@@ -59,6 +59,8 @@ class Kind:
     """The largest depth."""
     certain: bool = False
     """Of its guesses of grade g, the first 2^(g-1) drafts come true."""
+    auditions: bool = False
+    """It can be heard beside plain decoding."""
 
 
 class Costs:

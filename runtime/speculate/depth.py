@@ -44,6 +44,8 @@ class Decision:
     price: float = 0.0
     """Plain rounds that the first offer is expected to lose, where it is asked only to learn what it costs.
     """
+    audition: str = ""
+    """Who is to be heard beside this round; "" for nobody."""
 
 
 def decide(offers: Sequence[Offer], budget: float, dear: Collection[str] = ()) -> Decision:

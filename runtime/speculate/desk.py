@@ -20,8 +20,9 @@ import mlx.core as mx
 
 from runtime.cache.build import LayerMemory
 from runtime.cache.prefix import Entry
+from runtime.speculate.audition import Listening
 from runtime.speculate.clock import Moment, Spent, now
-from runtime.speculate.drafter import Drafter, Rehearses
+from runtime.speculate.drafter import Drafter, Rehearses, Rows
 from runtime.speculate.learner import Learners
 from runtime.speculate.lessons import from_json, to_json
 from runtime.speculate.round import Outlook, Round
@@ -51,6 +52,7 @@ class Desk:
         self._pause, self._pausing_rows = 0, 0  # steps that are left of it, of so many rows
         self._paused = 0  # steps in a row that nobody was asked at
         self._paused_since: Moment | None = None  # from when on; None where something else ran, too
+        self._listening = Listening(self._standby, self._learners, self._spent)
 
     def outlook(
         self,
@@ -77,9 +79,11 @@ class Desk:
         behind = self._standby.behind(ids)
         decision = learner.decide(grades, max(limits), behind)
         self._asked = len(ids), grades, max(limits), behind
+        if decision.audition:
+            self._listening.want(decision.audition, grades[decision.audition], ids)
         if not decision.offers:
             self._asking_s = _least(time.perf_counter() - began, self._asking_s)
-            if not decision.price and learner.steady:
+            if not decision.price and not decision.audition and learner.steady:
                 pause = (self._asking_s + self._learning_s) / (ASKING * learner.plain_s)
                 self._pause, self._pausing_rows = min(int(pause), LONGEST_PAUSE), len(ids)
         if not flying or not decision.offers:
@@ -93,7 +97,7 @@ class Desk:
         """
         if rows != self._pausing_rows:
             self._pause, self._paused_since = 0, None
-        if not self._pause:
+        if not self._pause or self._listening.on:
             return False
         if self._round is not None:
             began = now()
@@ -119,7 +123,9 @@ class Desk:
         self.learn()
         last, self._round = self._round, None
         if last is not None:
-            self._lesson = last, None if now is None else self._took(last, now)
+            seconds = None if now is None or self._listening.on else self._took(last, now)
+            self._lesson = last, seconds
+            self._listening.passed(now, alone=not last.drafts and not last.shared)
             if now is None or last.price > 0:
                 self.learn()
         if last is not None or now is None:
@@ -138,6 +144,16 @@ class Desk:
         if self._unready:
             self._unready.pop().rehearse()
         self.learn()
+        self._listening.judge()
+
+    @property
+    def listens(self) -> bool:
+        """Is a drafter to be heard beside this step? Then `listen` follows, once the step is on its way."""
+        return self._listening.wants
+
+    def listen(self, count: int, rows: Rows | None) -> None:
+        """See Listening.listen."""
+        self._listening.listen(count, rows, self._began)
 
     def learn(self) -> None:
         """Think about the last round that is over, and what it says about the next: best while the device
@@ -167,6 +183,7 @@ class Desk:
     def begin(self, row: int, ids: Sequence[int], space: str = "") -> None:
         """A sequence that begins with `ids` takes the empty place `row`. space: as in Drafter."""
         self._pause = 0
+        self._listening.begin(row, len(ids))
         self._standby.each(lambda drafter: drafter.begin(row, ids, space))
 
     def end(self, row: int, ids: Sequence[int]) -> None:
@@ -175,6 +192,7 @@ class Desk:
         self._learners.left()
 
     def move(self, src: int, dst: int) -> None:
+        self._listening.move(src, dst)
         self._standby.each(lambda drafter: drafter.move(src, dst))
 
     def clear(self, row: int) -> None:

@@ -7,6 +7,7 @@ get their drafts later, the others at once.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import mlx.core as mx
 
@@ -22,7 +23,7 @@ from runtime.nn import ops
 from runtime.nn.rope_spec import long_after
 from runtime.records import dataclass
 from runtime.speculate.chain import Chain, within
-from runtime.speculate.drafter import Proposal, Rows
+from runtime.speculate.drafter import Audition, Proposal, Rows
 from runtime.step import Inputs, Step
 
 # A row this far behind reads alone, CHUNK tokens at a time at most; a shorter lag joins the common step,
@@ -123,18 +124,50 @@ class ModelDrafter:
         counts = tuple(depth if is_ready else 0 for is_ready in ready)
         return Proposal(chain.tokens, counts, reading=reading, odds=chain.odds)
 
-    def _at_once(self, rows: Rows, depth: int) -> mx.array | None:
-        """All drafts as one operation, int32 [n, depth]; None where there is none for them."""
+    def audition(self, rows: Rows, count: int) -> Audition | None:
+        fits = [len(ids) <= self._model.context_length for ids in rows.ids]
+        sampler = rows.sampler
+        if not all(fits) or rows.ahead is not None or sampler.wants_history or sampler.wants_odds:
+            return None
+        before = replace(rows, ids=[ids[: max(len(ids) - count, 1)] for ids in rows.ids])
+        _, ready = self._catch_up(before, fits)
+        if not all(ready):
+            return Audition(mx.zeros((len(rows), 0), mx.int32), (range(0),) * len(rows))
+        known = replace(rows, ids=[ids[:-1] for ids in rows.ids])
+        tokens, counts = self._unread(known, ready)
+        if not all(counts):
+            return None
+        drawn, stops = self._at_once(known, None), counts
+        if drawn is None:
+            drawn, stops = self._drawn_last(known, tokens, counts, count), (count,) * len(rows)
+        heard = [range(stop - min(count, own), stop) for stop, own in zip(stops, counts, strict=True)]
+        return Audition(drawn, tuple(heard))
+
+    def _drawn_last(self, known: Rows, tokens: mx.array, counts: tuple[int, ...], count: int) -> mx.array:
+        """Behind the last `count` tokens of each row, int32 [n, count]; behind less, where there is less."""
+        hidden = self._step(tokens, counts, 0)
+        at = mx.array([[max(own - count + i, 0) for i in range(count)] for own in counts])
+        logits = self._logits(hidden[mx.arange(len(counts))[:, None], at])
+        return Chain(replace(known, ids=[ids[: len(ids) + 1 - count] for ids in known.ids])).draw(logits)
+
+    def _at_once(self, rows: Rows, depth: int | None) -> mx.array | None:
+        """All drafts as one operation, int32 [n, depth]; without a depth the tokens behind each that it has
+        not read, [n, width]. None where there is no such operation.
+        """
         network = self._network if ops.by_kernels("guess") else None
-        drawn = rows.sampler.draws([len(ids) for ids in rows.ids]) if rows.ahead is None else None
-        if network is None or drawn is None or self._long_after is not None:
+        if network is None or rows.ahead is not None or self._long_after is not None:
             return None
         tokens, counts = self._unread(rows, [True] * len(rows))
         starts = tuple(line.length for line in self._lines[: len(rows)])
-        held = Step(starts, tuple(count + depth - 1 for count in counts))
+        drawn = rows.sampler.draws(
+            [start + (1 if depth is None else own) for start, own in zip(starts, counts, strict=True)]
+        )
+        if drawn is None:
+            return None
+        step = Step(starts, counts, inputs=Inputs(self._known(tokens)))
+        held = Step(starts, tuple(count + depth - 1 for count in counts)) if depth else step
         self.memory.prepare(held)
         ids = min(self._vocab_size, self._model.vocab_size)
-        step = Step(starts, counts, inputs=Inputs(self._known(tokens)))
         found = ops.table.guess(network, step, depth, by_layout(self.memory), Guessed(ids, *drawn))
         if found is None:
             return None

@@ -61,6 +61,16 @@ class Proposal:
     """
 
 
+@dataclass(frozen=True, slots=True)
+class Audition:
+    """What a drafter would have drawn where tokens stand already."""
+
+    tokens: mx.array
+    """int32 [n, width], may be lazy."""
+    columns: tuple[range, ...]
+    """Of each row those that are guesses of its last ids; none where it has not read so far yet."""
+
+
 class Drafter(Protocol):
     """Guesses the tokens that come next, one sequence per place."""
 
@@ -133,6 +143,18 @@ class Rehearses(Protocol):
 
     def rehearse(self) -> None:
         """Make what it would make then. The device is busy meanwhile, and is given nothing to do."""
+        ...
+
+
+@runtime_checkable
+class Auditions(Protocol):
+    """A drafter that can be heard beside plain decoding: nothing has to wait to learn how good it is."""
+
+    def audition(self, rows: Rows, count: int) -> Audition | None:
+        """What it would have drawn in the place of each row's last `count` ids. None where it cannot tell.
+
+        Rows that it has yet to read for longer have no columns; asked again, it reads on.
+        """
         ...
 
 

@@ -6,6 +6,7 @@ same, and what is accepted of them differs, so they share costs. Pure; questions
 
 import math
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 
 from runtime.speculate.acceptance import Acceptance
 from runtime.speculate.costs import FIRST_PLAIN, STEADY, Costs, Kind, depths
@@ -19,6 +20,9 @@ MOST_ONCE = 3.0  # plain rounds that the budget pays for what happens once at a 
 TIMES_WEIGHT, MOST_TIMES = 0.25, 8.0  # of one try in what tries cost beyond what they lose; its bound
 SURE = 1000  # drafts that certainty is worth
 EARLY_PAUSE = 12  # the first where plain decoding was never timed, as an earlier run knew that drafts pay
+FEW = 4.0  # drafts: what is known from fewer is to be heard before anything is tried
+PATIENCE = 3  # sequences that may end before anybody was heard; behind them all is learned by tries
+AUDITION_COST, STALLED = 1.0, 2.0  # plain rounds: of the first, as is thought; times what is thought, at most
 
 
 class Learner:
@@ -28,6 +32,8 @@ class Learner:
 
     def __init__(self, kinds: Mapping[str, Kind], lessons: Mapping[str, Lesson] | None = None) -> None:
         self._depths = {name: depths(kind.limit) for name, kind in kinds.items()}
+        self._heard = frozenset(name for name, kind in kinds.items() if kind.auditions)  # beside plain rounds
+        self._hearing, self._unheard, self._waits = AUDITION_COST, 0, False
         self._certain = frozenset(name for name, kind in kinds.items() if kind.certain)
         self._deepest = max((kind.limit for kind in kinds.values()), default=0)
         self._costs = Costs(kinds)
@@ -135,9 +141,29 @@ class Learner:
             self._begun = None if judged else name
             self._decided.clear()
 
+    def auditioned(
+        self, name: str, grade: int, judged: Sequence[tuple[int, int]], seconds: float | None
+    ) -> None:
+        """A drafter was heard beside plain rounds, which took so much longer than others; None where that
+        cannot be told. judged: as in `drafted`, from each token on to the last.
+        """
+        self.grade(name, grade).judge(judged)
+        if seconds is not None and self._costs.begun:
+            took = min(max(seconds / self._costs.plain_s, 0.0), STALLED * self._hearing)
+            self._hearing += TIMES_WEIGHT * (took - self._hearing)
+        if self.best(name, grade) is PLAIN:
+            self._budget -= self._hearing
+        self._begun, self._unheard, self._waits = None, 0, False
+        self._decided.clear()
+
+    def unheard(self) -> None:
+        """Who is to be heard cannot be, or not yet."""
+        self._waits = True
+
     def left(self) -> None:
         """A sequence is over: what a drafter began to read for it was read in vain."""
         self._begun = None
+        self._unheard, self._waits = self._unheard + self._waits, False
 
     def saw(self, name: str, grade: int, kept: bool) -> None:
         """A first draft that was not made would have been kept, or not."""
@@ -165,7 +191,17 @@ class Learner:
             for offer in self._offers(name, grade)
             if offer.depth <= most
         ]
-        return decide(offers, self._budget, dear)
+        decision = decide(offers, self._budget, dear)
+        name = decision.offers[0].name if decision.offers else ""
+        if not self._is_to_be_heard(name, grades.get(name, 0)):
+            return decision
+        others = decide([offer for offer in offers if offer.name != name], self._budget, dear)
+        affordable = self._budget >= self._hearing and name not in dear
+        return replace(others, audition=name) if affordable else others
+
+    def _is_to_be_heard(self, name: str, grade: int) -> bool:
+        """Is so little known of it that it has to be heard before it is asked?"""
+        return name in self._heard and self._unheard < PATIENCE and self.grade(name, grade).known < FEW
 
     def _pass(self, price: float) -> None:
         price += min(self._costs.passed_over(), MOST_ONCE)

@@ -86,7 +86,7 @@ class Round:
         shared: bool,
     ) -> None:
         self._standby, self._learners, self._memory = standby, learners, memory
-        self._outlook, self._shared = outlook, shared
+        self._outlook, self.shared = outlook, shared
         self._rows = outlook.rows or 1
         if not outlook.decision.offers:
             self.price = outlook.decision.price
@@ -153,7 +153,7 @@ class Round:
 
     def done(self, seconds: float | None) -> None:
         """The step is over and took so long; None when none follows, so that its cost stays unknown."""
-        spent_s = None if self._shared or not self._ran else seconds
+        spent_s = None if self.shared or not self._ran else seconds
         seconds = None if self._reader else spent_s
         learner, guess = self._learners.of(self._rows), self._guess
         if guess is None:

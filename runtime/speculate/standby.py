@@ -17,7 +17,17 @@ from runtime.cache.layout import sequence_bytes
 from runtime.cache.prefix import Entry, PrefixStore
 from runtime.errors import CacheFull
 from runtime.speculate.costs import Kind
-from runtime.speculate.drafter import Drafter, Graded, Observes, Proposal, Reads, Remembers, Rows
+from runtime.speculate.drafter import (
+    Audition,
+    Auditions,
+    Drafter,
+    Graded,
+    Observes,
+    Proposal,
+    Reads,
+    Remembers,
+    Rows,
+)
 from runtime.speculate.forced import ForcedDrafter
 from runtime.step import Step
 
@@ -41,7 +51,12 @@ class Standby:
     def kinds(self) -> dict[str, Kind]:
         """What drafting costs each of them, those that rest included."""
         return {
-            name: Kind(drafter.token_cost, drafter.limit, isinstance(drafter, ForcedDrafter))
+            name: Kind(
+                drafter.token_cost,
+                drafter.limit,
+                certain=isinstance(drafter, ForcedDrafter),
+                auditions=isinstance(drafter, Auditions),
+            )
             for name, drafter in self._all.items()
         }
 
@@ -98,6 +113,15 @@ class Standby:
     def ask(self, name: str, rows: Rows, depth: int) -> Proposal | None:
         try:
             return self.awake[name].propose(rows, depth)
+        except CacheFull:
+            self._put_to_rest(name)
+            return None
+
+    def audition(self, name: str, rows: Rows, count: int) -> Audition | None:
+        """As Auditions.audition; None, too, of one that rests."""
+        drafter = self.awake.get(name)
+        try:
+            return drafter.audition(rows, count) if isinstance(drafter, Auditions) else None
         except CacheFull:
             self._put_to_rest(name)
             return None

@@ -5,16 +5,19 @@ The machines are as machines are: steady, of wandering speed, of speeds that cha
 where a round may be kept waiting for many times its own length.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import pytest
 
+from runtime.speculate.audition import HEARD, runs
 from runtime.speculate.costs import Kind
-from runtime.speculate.learner import Learner
+from runtime.speculate.learner import PATIENCE, Learner
 
 PLAIN_S = 0.0035
 KINDS = {"draft": Kind(token_cost=0.14, limit=12)}
+HEARD_KINDS = {"draft": Kind(token_cost=0.14, limit=12, auditions=True)}
+AUDITION = 1.5  # plain rounds that one takes
 Machine = Callable[[np.random.Generator], Callable[[float], float]]
 
 
@@ -62,6 +65,7 @@ class World:
         self.fixed, self.slope, self.accept = fixed, slope, accept
         self.learner = Learner(KINDS)
         self.depths: list[int] = []
+        self.auditions = 0
         self._rng = np.random.default_rng(seed)
         self._take = machine(np.random.default_rng(seed + 1))
 
@@ -72,6 +76,8 @@ class World:
             decision = self.learner.decide({"draft": 1}, 12)
             depth = decision.offers[0].depth if decision.offers else 0
             cost = PLAIN_S * (1 + (self.fixed + self.slope * depth if depth else 0))
+            if decision.audition:
+                spent += self._audition(len(self.depths))
             kept = self._kept(depth)
             # As the engine sees it: plain rounds are dispatched ahead.
             drafted_before = bool(self.depths and self.depths[-1])
@@ -84,6 +90,15 @@ class World:
             spent, made = spent + cost, made + 1 + kept
             self.depths.append(depth)
         return PLAIN_S * made / spent
+
+    def _audition(self, written: int) -> float:
+        if written < HEARD:
+            self.learner.unheard()
+            return 0.0
+        self.auditions += 1
+        right = [bool(self._rng.random() < self._accept(0)) for _ in range(HEARD)]
+        self.learner.auditioned("draft", 1, runs(right), self._take(AUDITION * PLAIN_S))
+        return AUDITION * PLAIN_S
 
     @property
     def bound(self) -> float:
@@ -105,10 +120,16 @@ class World:
 
 
 def speeds(
-    fixed: float, slope: float, accept: Sequence[float], machine: Machine
+    fixed: float,
+    slope: float,
+    accept: Sequence[float],
+    machine: Machine,
+    kinds: Mapping[str, Kind] = KINDS,
 ) -> tuple[float, float, float]:
     """Medians over seeds: of the first 360 tokens, of the next 800; and the bound."""
     worlds = [World(fixed, slope, accept, machine, seed) for seed in range(9)]
+    for world in worlds:
+        world.learner = Learner(kinds)
     cold = [world.run(360) for world in worlds]
     return float(np.median(cold)), float(np.median([w.run(800) for w in worlds])), worlds[0].bound
 
@@ -137,6 +158,52 @@ def test_a_draft_that_pays_is_used_at_once_and_nearly_to_its_bound(
     cold, warm, bound = speeds(fixed, slope, accept, machine)
     assert cold > 1 + 0.6 * (bound - 1)
     assert warm > 1 + (0.55 if machine is busy else 0.7) * (bound - 1)
+
+
+@MACHINES
+def test_one_that_can_be_heard_beside_plain_rounds_is_tried_only_where_it_promises(machine: Machine) -> None:
+    cold, warm, _ = speeds(0.6, 0.2, [0.01], machine, HEARD_KINDS)
+    assert cold >= 0.985
+    assert warm >= 0.985
+    cold, warm, bound = speeds(0.6, 0.2, [0.72, 0.75, 0.8], machine, HEARD_KINDS)
+    # Whether it pays is hardly to be told where rounds wait for many times their own length.
+    assert cold > 1 + (0.3 if machine is busy else 0.5) * (bound - 1)
+    assert warm > 1 + (0.0 if machine is busy else 0.7) * (bound - 1)
+
+
+def test_what_is_heard_is_forgotten_until_another_audition_finds_out_that_it_has_become_good() -> None:
+    world = World(0.4, 0.2, [0.0], steady)
+    world.learner = Learner(HEARD_KINDS)
+    world.run(2000)
+    assert 1 < world.auditions < 6
+    assert not any(world.depths)
+    world.accept = [0.9]
+    world.run(1200)
+    assert world.run(400) > 1.3
+
+
+def test_where_answers_end_before_anybody_is_heard_all_is_learned_by_tries() -> None:
+    learner, asked = Learner(HEARD_KINDS), list[int]()
+    for sequence in range(PATIENCE + 1):
+        for _ in range(2 * HEARD):
+            decision = learner.decide({"draft": 1}, 12)
+            if decision.offers:
+                asked.append(sequence)
+            elif decision.audition:
+                learner.unheard()
+            learner.plain(PLAIN_S)
+        learner.left()
+    assert set(asked) == {PATIENCE}
+
+
+def test_an_audition_waits_until_the_budget_pays_for_what_the_last_one_took() -> None:
+    learner, heard = Learner(HEARD_KINDS), list[int]()
+    for n in range(6000):
+        if learner.decide({"draft": 1}, 12).audition:
+            heard.append(n)
+            learner.auditioned("draft", 1, [(1, 0)] * HEARD, 6 * PLAIN_S)
+        learner.plain(PLAIN_S)
+    assert 1 < len(heard) < 6000 * 0.002
 
 
 def test_tries_out_of_plain_decoding_are_paid_as_what_they_take() -> None:

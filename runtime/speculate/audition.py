@@ -1,0 +1,142 @@
+"""Drafters heard beside plain decoding: what they would have drawn where the target's own tokens stand.
+
+A try out of plain decoding is dear where rounds are short: it waits for what is on its way, the target
+verifies, and the round behind it finds nothing prepared. All of that to learn, of a draft that is wrong, that
+its first token was. Heard beside plain rounds, a drafter reads what it would have to read anyway, and says at
+once what it would have guessed at each of the last tokens; nobody waits for it.
+"""
+
+from collections.abc import Sequence
+from typing import cast
+
+from runtime.records import dataclass
+from runtime.speculate.clock import Moment, Spent
+from runtime.speculate.drafter import Audition, Rows
+from runtime.speculate.learner import Learners
+from runtime.speculate.standby import Standby
+
+HEARD = 8  # tokens that an audition is about
+BESIDE = 3  # rounds that it may lengthen: its own, the one computed behind it, the one that waits for that
+
+
+@dataclass(slots=True, eq=False)
+class _Hearing:
+    """One audition, from when it was asked for until it is judged."""
+
+    name: str
+    grade: int
+    said: Audition
+    newest: tuple[tuple[int, ...], ...]
+    """The last ids of each row, as they were then."""
+    began: Moment
+    """When the round began that it was asked beside."""
+    rounds: int = 0
+    """That are over since then, that one included."""
+    alone: bool = True
+    """Nothing but plain decoding ran in them."""
+    seconds: float | None = None
+    """What they took; None where that is not known."""
+
+    @property
+    def reading(self) -> bool:
+        """It has to read more before it can say anything."""
+        return not any(self.said.columns)
+
+    def judged(self) -> list[tuple[int, int]]:
+        tokens = cast("list[list[int]]", self.said.tokens.tolist())
+        found: list[tuple[int, int]] = []
+        for row, columns, ids in zip(tokens, self.said.columns, self.newest, strict=True):
+            true = ids[len(ids) - len(columns) :]
+            found += runs([row[at] == token for at, token in zip(columns, true, strict=True)])
+        return found
+
+
+class Listening:
+    """Who is heard beside which step. spent: as the desk takes the time of rounds."""
+
+    def __init__(self, standby: Standby, learners: Learners, spent: Spent) -> None:
+        self._standby, self._learners, self._spent = standby, learners, spent
+        self._prompts: dict[int, int] = {}  # of each place: tokens of its sequence that were not written here
+        self._wanted: tuple[str, int] | None = None
+        self._hearing: _Hearing | None = None
+
+    def begin(self, row: int, count: int) -> None:
+        """A sequence with a prompt of so many tokens takes this place."""
+        self._prompts[row] = count
+
+    def move(self, src: int, dst: int) -> None:
+        self._prompts[dst] = self._prompts.pop(src, 0)
+
+    @property
+    def wants(self) -> bool:
+        """Is a drafter to be heard beside this step?"""
+        return self._wanted is not None
+
+    @property
+    def on(self) -> bool:
+        """Is one being heard? Rounds tell little of what others take then."""
+        return self._hearing is not None
+
+    def want(self, name: str, grade: int, ids: Sequence[Sequence[int]]) -> None:
+        """Hear this drafter as soon as there are HEARD tokens of every row that the target wrote."""
+        if self._hearing is None:
+            if self._written(ids):
+                self._wanted = name, grade
+            else:
+                self._learners.of(len(ids)).unheard()
+
+    def listen(self, count: int, rows: Rows | None, began: Moment) -> None:
+        """Once the step is on its way that began then: hear the drafter. rows: as far as they are known; None
+        where they say nothing of how it would draft for these `count` rows.
+        """
+        (name, grade), self._wanted = self._wanted or ("", 0), None
+        said = None
+        if rows is not None and self._written(rows.ids):
+            said = self._standby.audition(name, rows, HEARD)
+        if said is None or rows is None:
+            self._learners.of(count).unheard()
+        else:
+            newest = tuple(tuple(ids[-HEARD:]) for ids in rows.ids)
+            self._hearing = _Hearing(name, grade, said, newest, began)
+
+    def _written(self, ids: Sequence[Sequence[int]]) -> bool:
+        """Are there HEARD tokens of every row that the target wrote?"""
+        return all(len(its) >= self._prompts.get(row, 0) + HEARD for row, its in enumerate(ids))
+
+    def passed(self, now: Moment | None, *, alone: bool) -> None:
+        """A round is over, as another step begins; None when none does. alone: it was plain decoding only."""
+        heard, self._wanted = self._hearing, None
+        if heard is None:
+            return
+        heard.rounds += 1
+        heard.alone &= alone and now is not None
+        if now is None:
+            self._hearing = None
+            self._learners.of(len(heard.newest)).unheard()
+        elif heard.rounds == (1 if heard.reading else BESIDE) and heard.alone:
+            heard.seconds = self._spent.between(heard.began, now)
+
+    def judge(self) -> None:
+        """What was said is known by now: learn from it, while the device computes a later step."""
+        heard = self._hearing
+        if heard is None or heard.rounds < (1 if heard.reading else BESIDE):
+            return
+        self._hearing, learner = None, self._learners.of(len(heard.newest))
+        if not heard.reading:
+            beyond = None if heard.seconds is None else heard.seconds - heard.rounds * learner.plain_s
+            learner.auditioned(heard.name, heard.grade, heard.judged(), beyond)
+        elif heard.seconds is not None:
+            learner.read(heard.name, heard.seconds, judged=False)
+
+
+def runs(right: Sequence[bool]) -> list[tuple[int, int]]:
+    """Of each place: how many there are from it on, and how many of those in a row are right.
+
+    That is what drafts from there on would have had: each guess was made behind the true tokens.
+    """
+    found: list[tuple[int, int]] = []
+    run = 0
+    for count, one in enumerate(reversed(right), 1):
+        run = run + 1 if one else 0
+        found.append((count, run))
+    return found[::-1]
