@@ -17,6 +17,7 @@ from modelkit.server.dialect import Dialect
 from modelkit.server.faults import Fault, refused
 from modelkit.server.own_headers import OWN
 from modelkit.server.serving import Serving
+from modelkit.server.target import at_origin
 from modelkit.server.trace import Trace
 
 Word = Callable[[Scope], Dialect]
@@ -42,6 +43,7 @@ class Gate:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
+        at_origin(scope)
         headers, dialect = Headers(scope=scope), self._dialect(scope)
         trace = _trace(scope, headers, dialect)
         scope["modelkit.trace"] = trace

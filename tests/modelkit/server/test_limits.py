@@ -209,6 +209,29 @@ def test_requests_that_two_readers_read_differently(served: Running, lines: str)
     assert status(asked(served, lines.encode())) in (0, 400, 403)
 
 
+@pytest.mark.parametrize(
+    ("target", "host", "expected"),
+    [
+        ("http://localhost/livez", "localhost", 200),
+        ("HTTP://127.0.0.1:11434/livez?x=1", "127.0.0.1:11434", 200),
+        ("https://localhost/%6civez", "localhost", 200),
+        ("http://localhost", "localhost", 200),
+        ("http://localhost?x", "localhost", 200),
+        ("http://localhost/livez", "evil.example", 200),  # the address holds, not the line
+        ("http://localhost/nowhere", "localhost", 404),
+        ("http://evil.example/livez", "localhost", 403),
+        ("http://amy@localhost/livez", "localhost", 403),
+        ("http:///livez", "localhost", 403),
+        ("ftp://localhost/livez", "localhost", 404),
+    ],
+)
+def test_a_target_may_be_a_whole_address(served: Running, target: str, host: str, expected: int) -> None:
+    """As clients write it that take the server for a proxy; its host is held to the rules of names."""
+    with connect(served.port) as client:
+        client.sendall(raw_request(target, b"", f"Host: {host}", "Connection: close", method="GET"))
+        assert status(received(client)) == expected
+
+
 def test_connections_are_counted(tmp_path: Path) -> None:
     with waiting_server(tmp_path, connections=3) as served:
         clients = [connect(served.port) for _ in range(3)]
