@@ -7,10 +7,12 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from modelkit.errors import InvalidName, ModelNotFound, StoreError
+from modelkit.faults import translated
 from modelkit.fetch.find import what_to_do
 from modelkit.memory import Memory
 from modelkit.model import Model
 from modelkit.modelfile import looks_like_path
+from modelkit.opening import open_model
 from modelkit.settings import Settings
 from modelkit.store.name import Name
 from modelkit.store.store import Store
@@ -69,8 +71,8 @@ class Stored:
         return Found(wanted.short, digest or str(self._store.digest(wanted)))
 
     def require(self, name: str) -> None:
-        """A package of that name can be opened; its weights are not looked at. Raises InvalidName, saying so
-        of a path, ModelNotFound, and StoreError for a damaged one.
+        """A package of that name can be opened: all is looked at but the numbers in its weights. Raises
+        InvalidName, saying so of a path, ModelNotFound, and what `load` would raise for a damaged one.
         """
         if looks_like_path(name):
             raise InvalidName(
@@ -78,9 +80,11 @@ class Stored:
                 hint=f"Make one of it: `modelkit create NAME`, in its Modelfile `FROM {name:.200}`.",
             )
         try:
-            self._store.resolve(name)
+            package = self._store.resolve(name)
         except ModelNotFound as error:
             raise ModelNotFound(error.message, hint=what_to_do(name, error)) from error
+        with translated(), open_model(str(package.name), self._settings):
+            pass
 
     def load(self, found: Found, hearer: Hearer) -> Model:
         self._store.digest(found.name)  # a name that has gone meanwhile is not looked for elsewhere

@@ -208,6 +208,19 @@ def test_a_damaged_package_is_refused_before_the_port_opens(
     assert (result.exit_code, "config.json is damaged" in result.stderr) == (1, True)
 
 
+@pytest.mark.parametrize("damage", [b"\xff" * 8, b"\x00" * 8])
+def test_damaged_headers_of_weights_are_found_before_the_port_opens(
+    damage: bytes, run: Run, stored: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("modelkit.server.serve.listen", lambda _: pytest.fail("it listens"))
+    weights = Store(stored).resolve("tiny").files["model.safetensors"]
+    weights.chmod(0o644)
+    weights.write_bytes(weights.read_bytes()[:20] + damage + weights.read_bytes()[28:])
+    result = run("serve", "tiny", "--port", "0")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "model.safetensors: the header is not valid" in result.stderr
+
+
 def test_a_model_that_is_loaded_shows_a_sign_of_life(stored: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """For as long as it is loaded, and lines of the log are written around it."""
     shown = list[str]()
