@@ -238,6 +238,7 @@ def _converse(model: "Offers", wanted: Wanted) -> None:
     from modelkit.attached import read_texts
     from modelkit.cli.home import stored_names
     from modelkit.cli.repl import Session, converse
+    from modelkit.cli.repl.blocks import unfinished
     from modelkit.cli.repl.completion import offers
     from modelkit.cli.repl.kept import Kept, last
     from modelkit.cli.terminal import open_reader
@@ -263,6 +264,6 @@ def _converse(model: "Offers", wanted: Wanted) -> None:
     if wanted.adapters is not None:
         session.wishes.adapters = read_texts(wanted.adapters, model.adapters)
     try:
-        converse(session, open_reader(lambda line: offers(line, stored_names)))
+        converse(session, open_reader(lambda line: offers(line, stored_names), unfinished))
     finally:
         session.close()

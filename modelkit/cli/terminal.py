@@ -15,10 +15,15 @@ Offers = Callable[[str], Iterable[str]]  # a line up to the cursor -> words for 
 HISTORY = "history"
 
 
-def open_reader(offers: Offers | None = None) -> Reader:
+def _never(_: str) -> bool:
+    return False
+
+
+def open_reader(offers: Offers | None = None, unfinished: Callable[[str], bool] = _never) -> Reader:
     """An editor where the terminal can carry one: history and search in it, Tab, Alt-Enter for a line end,
     Ctrl-G (or Ctrl-X Ctrl-E) for the person's own editor. It is loaded here: nothing else of modelkit needs
-    it.
+    it. unfinished: of a text that goes on; Enter gives it one more line, so that the history has all of it as
+    one entry. Plain `input` gives line by line.
     """
     try:
         from prompt_toolkit import PromptSession
@@ -31,7 +36,8 @@ def open_reader(offers: Offers | None = None) -> Reader:
         history=open_history(),
         completer=None if offers is None else _completer(offers),
         complete_while_typing=False,
-        key_bindings=_keys(),
+        key_bindings=_keys(unfinished),
+        prompt_continuation=lambda _width, _line, wrapped: "" if wrapped else "... ",
         enable_open_in_editor=True,
         tempfile_suffix=".txt",
     )
@@ -66,11 +72,14 @@ def _completer(offers: Offers) -> "Completer":
     return Words()
 
 
-def _keys() -> "KeyBindings":
+def _keys(unfinished: Callable[[str], bool]) -> "KeyBindings":
+    from prompt_toolkit.application import get_app
+    from prompt_toolkit.filters import Condition, is_searching
     from prompt_toolkit.key_binding import KeyBindings
 
-    keys = KeyBindings()
+    keys, goes_on = KeyBindings(), Condition(lambda: unfinished(get_app().current_buffer.text))
 
+    @keys.add("enter", filter=goes_on & ~is_searching)
     @keys.add("escape", "enter")
     def _(event: "KeyPressEvent") -> None:
         event.current_buffer.insert_text("\n")

@@ -5,13 +5,15 @@
     talk           the messages, and how they are taken back
     kept           conversations on disk, for `run NAME -c`
     files          @file and /read                          completion   what Tab offers
+    blocks         text of several lines
 
 Ctrl-C stops an answer and keeps what came of it; Ctrl-D leaves. Nothing here knows how lines are read, so any
 `Reader` will do.
 """
 
+from modelkit.cli.repl.blocks import read_block
 from modelkit.cli.repl.commands import HELP
-from modelkit.cli.repl.loop import converse, read_block
+from modelkit.cli.repl.loop import converse
 from modelkit.cli.repl.session import Session
 
 __all__ = ["HELP", "Session", "converse", "read_block"]

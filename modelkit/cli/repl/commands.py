@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from modelkit.chat.styles.ends import WORDS
+from modelkit.cli.repl.blocks import QUOTES, unquoted
 from modelkit.cli.repl.files import quoted, read_text, with_files
-from modelkit.cli.repl.settings import read_tools, set_something, unquoted
+from modelkit.cli.repl.settings import read_tools, set_something
 from modelkit.cli.screen import echo, note, show_text
 from modelkit.cli.suggest import meant
 from modelkit.cli.tables import table
@@ -19,7 +20,6 @@ from modelkit.modelfile import Directive, Modelfile, looks_like_path
 if TYPE_CHECKING:
     from modelkit.cli.repl.session import Session
 
-QUOTES = '"""'
 _PARTS = ("info", "parameters", "system", "template", "license", "modelfile")
 _COMMAND = re.compile(r"/(\w+|\?)")
 

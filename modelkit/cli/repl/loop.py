@@ -1,7 +1,8 @@
 """Lines until the person leaves. An error ends one line, never the conversation."""
 
 from modelkit.cli import interrupts
-from modelkit.cli.repl.commands import QUOTES, take
+from modelkit.cli.repl.blocks import read_block
+from modelkit.cli.repl.commands import take
 from modelkit.cli.repl.session import Session
 from modelkit.cli.screen import echo, show_error
 from modelkit.cli.terminal import Reader
@@ -32,11 +33,3 @@ def converse(session: Session, read: Reader) -> None:
         except KeyboardInterrupt:
             interrupts.handled()
             echo("(stopped)")
-
-
-def read_block(read: Reader) -> str:
-    """One line, or several where three quotes are open at its end."""
-    text = read(">>> ")
-    while text.count(QUOTES) % 2:
-        text += "\n" + read("... ")
-    return text

@@ -8,6 +8,7 @@ from modelkit.attached import Chosen
 from modelkit.chat.message import Message, ToolCall
 from modelkit.cli import interrupts
 from modelkit.cli.answer import cut, forgot, left_out, timings
+from modelkit.cli.repl.blocks import read_block, unquoted
 from modelkit.cli.repl.kept import Kept
 from modelkit.cli.repl.talk import Talk
 from modelkit.cli.screen import echo, note
@@ -210,7 +211,7 @@ class Session:
 
     def _result(self, call: ToolCall) -> str | None:
         try:
-            said = self.read(f"result of {printable(call.name)}> ")
+            said = unquoted(read_block(self.read, f"result of {printable(call.name)}> "))
         except (EOFError, KeyboardInterrupt):
             interrupts.handled()
             echo("No result: your next message goes on without it.")

@@ -8,6 +8,7 @@ from modelkit import words
 from modelkit.attached import read_adapters, read_texts, texts_of
 from modelkit.chat.styles.thinking import LEVELS, no_thinking
 from modelkit.cli.forms import wanted_form
+from modelkit.cli.repl.blocks import unquoted
 from modelkit.cli.screen import echo
 from modelkit.cli.suggest import close_to
 from modelkit.errors import RequestError
@@ -145,14 +146,6 @@ def read_tools(text: str) -> list[object]:
         {"type": "function", "function": one} if isinstance(one, dict) and "function" not in one else one
         for one in listed
     ]
-
-
-def unquoted(text: str) -> str:
-    """The text between three quotes and three quotes, or the text as it is."""
-    quotes = '"""'
-    inner = text.strip()
-    quoted = len(inner) >= 2 * len(quotes) and inner.startswith(quotes) and inner.endswith(quotes)
-    return inner[len(quotes) : -len(quotes)] if quoted else text
 
 
 SETTINGS: dict[str, Callable[["Session", str], None]] = {

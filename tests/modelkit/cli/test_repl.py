@@ -9,10 +9,14 @@ from typing import Any
 
 import pytest
 from click.testing import Result
+from prompt_toolkit.application import create_app_session
+from prompt_toolkit.input import create_pipe_input
+from prompt_toolkit.output import DummyOutput
 
 from modelkit.chat.message import Message
 from modelkit.cli import terminal
 from modelkit.cli.repl import Session, converse, read_block
+from modelkit.cli.repl.blocks import unfinished
 from modelkit.errors import RequestError
 from modelkit.generation import Generation
 from modelkit.memory import Memory
@@ -293,9 +297,7 @@ def test_run_without_a_prompt_on_a_terminal_is_a_conversation(
 
     created("story")
     monkeypatch.setattr(sys, "stdin", Terminal("Once\n/bye\n"))
-    monkeypatch.setattr(
-        terminal, "open_reader", lambda _offers: lambda _prompt: sys.stdin.readline().rstrip("\n")
-    )
+    monkeypatch.setattr(terminal, "open_reader", lambda *_: lambda _prompt: sys.stdin.readline().rstrip("\n"))
     command.main(["story", "-p", "num_predict=2"], standalone_mode=False)
     assert capsys.readouterr().out.startswith("Type a message, or /? for help.\n")
 
@@ -308,6 +310,18 @@ def test_a_dumb_terminal_gets_plain_input(monkeypatch: pytest.MonkeyPatch) -> No
 def test_without_prompt_toolkit_there_is_plain_input(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "prompt_toolkit", None)
     assert terminal.open_reader() is input
+
+
+def test_a_message_of_several_lines_comes_back_whole(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By Up, as one entry: Enter goes on within three quotes, wherever the reader stands."""
+    monkeypatch.setenv("TERM", "xterm")
+    block = '"""first\n  second\nthird"""'
+    with create_pipe_input() as keys, create_app_session(input=keys, output=DummyOutput()):
+        read = terminal.open_reader(None, unfinished)
+        for typed_keys, line in ((block.replace("\n", "\r"), block), ("\x1b[A", block), ("next", "next")):
+            keys.send_text(typed_keys + "\r")
+            assert read(">>> ") == line
+    assert list(terminal.open_history().load_history_strings()) == ["next", block]
 
 
 def test_the_history_is_the_owners_alone(home: Path) -> None:

@@ -136,6 +136,13 @@ def test_a_result_that_nobody_gives(tmp_path: Path) -> None:
     assert session.talk.open_calls == [ToolCall("add", {"a": 1}, "c1")]
 
 
+def test_a_result_of_several_lines(tmp_path: Path) -> None:
+    tools = tmp_path / "tools.json"
+    tools.write_text('[{"type": "function", "function": {"name": "add"}}]')
+    session = talk(Model(), f"/tools {tools}", "one", '"""a', 'b"""')
+    assert next(one.content for one in session.messages if one.role == "tool") == "a\nb"
+
+
 def test_thinking_and_forms_are_set(capsys: pytest.CaptureFixture[str]) -> None:
     model = Model()
     lines = ("/set think high", "one", "/set nothink", "/set format json", "two", "/set noformat", "three")
