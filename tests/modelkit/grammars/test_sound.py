@@ -11,7 +11,7 @@ import pytest
 from modelkit.errors import RequestError
 from modelkit.grammar import Form, Grammars
 from modelkit.grammars.depth import DEEPEST_RULE
-from modelkit.grammars.sound import unsound, unsound_rules
+from modelkit.grammars.sound import LOWEST, unsound, unsound_rules
 from modelkit.tokenizer import load_tokenizer
 from tests.support.tiny import write_tokenizer
 
@@ -113,6 +113,34 @@ def test_what_takes_gigabytes_to_compile_or_cannot_be_held_is_refused(
 ) -> None:
     with pytest.raises(RequestError, match=why):
         grammars.compile(Form("format", "schema", json.dumps(schema)))
+
+
+@pytest.mark.parametrize(
+    "inner",
+    [
+        {"const": -(2**63)},
+        {"const": [{"deep": -(2**63) + 1}]},
+        {"enum": ["a", -(2**63) + 512]},
+        {"type": "integer", "enum": [-1e300]},
+        {"type": "integer", "minimum": -1e300, "maximum": -(2**63)},
+        {"type": "integer", "allOf": [{"exclusiveMinimum": -1e19}, {"exclusiveMaximum": -1e19}]},
+    ],
+    ids=str,
+)
+def test_the_lowest_numbers_of_64_bits_do_not_end_the_process(
+    grammars: Grammars, inner: dict[str, Any]
+) -> None:
+    """The library takes what is below zero for the negative of what is above, and goes on so for ever."""
+    text = json.dumps(of(True, a={"type": "array", "items": inner}))
+    with pytest.raises(RequestError, match="the lowest that a grammar is made for"):
+        grammars.compile(Form("format", "schema", text))
+    with pytest.raises(RequestError, match="the lowest that a grammar is made for"):
+        grammars.compile(Form("grammar", "lark", f"start: %json {text}"))
+
+
+@pytest.mark.parametrize("number", [LOWEST + 1, -(10**18), 2**63 - 1, -0.5, -(2**53)])
+def test_other_numbers_are_taken(grammars: Grammars, number: float) -> None:
+    grammars.compile(Form("format", "schema", json.dumps({"const": number})))
 
 
 @pytest.mark.parametrize(
